@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.peers.errors import PeerFailed
 from benchmarks.peers.system import CLIENTS, FETCH_TIMEOUT_S, START_TIMEOUT_S, Clients, Server, environment, need, run
 from postdate.tools.dev_broker.jars import cache_dir
-from postdate.tools.dev_broker.local import free_port
+from postdate.tools.dev_broker.local_broker import free_port
 
 VERSION = "5.5.0"
 PRECISION_MS = 100

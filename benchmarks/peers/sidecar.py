@@ -14,9 +14,9 @@ from pathlib import Path
 from benchmarks.peers.system import CLIENTS, Clients, environment, need
 from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.settings import KafkaSettings
-from postdate.tools.bench.bed import Bed, Sidecar
+from postdate.tools.bench.environment import BenchEnvironment, Sidecar
 from postdate.tools.dev_broker.jars import KAFKA_VERSION
-from postdate.tools.dev_broker.local import Jvm, LocalBroker
+from postdate.tools.dev_broker.local_broker import Jvm, LocalBroker
 
 #: MB, as in Kafka's own scripts.
 HEAP_MB = 1_024
@@ -35,15 +35,17 @@ class Postdate:
         stack.callback(broker.kill)  # nobody reads its data again
         broker.start()
         self._bootstrap = broker.bootstrap_servers
-        self._bed = Bed(ConfluentKafka(KafkaSettings(self._bootstrap)), self._bootstrap, directory, stack, say)
+        self._environment = BenchEnvironment(
+            ConfluentKafka(KafkaSettings(self._bootstrap)), self._bootstrap, directory, stack, say
+        )
         self._sidecar: Sidecar | None = None
 
     @contextmanager
     def target(self) -> Iterator[Clients]:
         """A request topic and a target of four partitions each, and a sidecar that serves them."""
-        with self._bed.run():
-            requests, (target,) = self._bed.new_topics()
-            self._sidecar = self._bed.sidecar(requests)
+        with self._environment.run():
+            requests, (target,) = self._environment.new_topics()
+            self._sidecar = self._environment.sidecar(requests)
             self._sidecar.start_and_wait()
             client = [sys.executable, str(CLIENTS / "kafka_client.py"), self._bootstrap]
             paths = environment(PYTHONPATH=os.pathsep.join(filter(None, sys.path)))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from benchmarks.peers.errors import PeerFailed
-from postdate.tools.dev_broker.local import die_with_us
+from postdate.tools.dev_broker.local_broker import die_with_us
 
 CLIENTS = Path(__file__).with_name("clients")
 #: Characters of a program's output in an error message.

@@ -20,7 +20,7 @@ from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.errors import AbortRequired, FatalClient, KafkaFault, Unreachable
 from postdate.kafka.interface import Isolation, NewTopic, Partition
 from postdate.kafka.settings import KafkaSettings
-from postdate.tools.dev_broker.local import LocalBroker, free_port
+from postdate.tools.dev_broker.local_broker import LocalBroker, free_port
 from postdate.tools.dev_broker.readiness import wait_until_ready
 from support.broker import local_broker, unique_name
 from support.kafka_steps import (

@@ -27,7 +27,7 @@ from postdate.sidecar.cluster import cluster
 from postdate.sidecar.cluster.cluster import admin_of, kafka_of
 from postdate.sidecar.config.settings import Config, KafkaConfig
 from postdate.sidecar.errors import Exit
-from postdate.tools.dev_broker.local import free_port
+from postdate.tools.dev_broker.local_broker import free_port
 from postdate.wire.murmur2 import partition_for
 from postdate.wire.origins import parse_origin
 from postdate.wire.topics import OwnTopics

@@ -18,7 +18,7 @@ from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.interface import Isolation, Partition
 from postdate.kafka.settings import KafkaSettings
 from postdate.sidecar.errors import Exit
-from postdate.tools.dev_broker.local import free_port
+from postdate.tools.dev_broker.local_broker import free_port
 from postdate.wire.headers import AT, ID, TOPIC
 from support.bed import new_bed
 from support.command import start_postdate

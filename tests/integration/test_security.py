@@ -163,7 +163,7 @@ def test_who_gets_no_token_and_whose_token_is_for_others_stays_outside(
             kafka = ConfluentKafka(_settings(config, admin_timeout_s=3.0 * slower))
             with closing(kafka.admin()) as admin, pytest.raises(KafkaFault) as refused:
                 admin.cluster_id()
-            why = f"{refused.value} {kafka.complaint(lambda: False)}"
+            why = f"{refused.value} {kafka.connection_fault(lambda: False)}"
             assert secret not in why
             expect(words in why, why)
 
@@ -218,7 +218,7 @@ def test_a_password_that_was_replaced_reaches_a_client_that_lives(
         admin = kafka.admin()
         with pytest.raises(KafkaFault) as refused:
             admin.describe([quiet.requests])
-        why = str(kafka.complaint(lambda: False))
+        why = str(kafka.connection_fault(lambda: False))
         assert "not-the-password" not in f"{refused.value} {why}"
         expect("Authentication failed" in why, f"a wrong password is told as such, not as: {why}")
         return admin

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from postdate.tools.dev_broker.local import LocalBroker
+from postdate.tools.dev_broker.local_broker import LocalBroker
 from support.bed import Bed
 from support.broker import local_broker
 from support.command import run_postdate

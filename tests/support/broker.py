@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from postdate.tools.dev_broker.local import LocalBroker
+from postdate.tools.dev_broker.local_broker import LocalBroker
 from support.containers import container_broker
 from support.timeouts import WAIT_TIMEOUT_S
 

@@ -11,7 +11,7 @@ from testcontainers.core.container import DockerContainer
 
 from postdate.kafka.errors import DevBrokerFailed
 from postdate.tools.dev_broker.docker import node_environment
-from postdate.tools.dev_broker.local import free_port
+from postdate.tools.dev_broker.local_broker import free_port
 from postdate.tools.dev_broker.readiness import wait_until_ready
 from support.programs import need_kafka_image
 from support.timeouts import WAIT_TIMEOUT_S

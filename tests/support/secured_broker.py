@@ -27,7 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 )
 
 from postdate.sidecar.cluster.rights import GROUP, TRANSACTIONAL_ID, Right
-from postdate.tools.dev_broker.local import LocalBroker, free_port
+from postdate.tools.dev_broker.local_broker import LocalBroker, free_port
 from support.certificates import KEY_PASSWORD, Authority
 from support.sidecars import wait_until
 from support.timeouts import WAIT_TIMEOUT_S

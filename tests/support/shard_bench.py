@@ -23,7 +23,7 @@ from postdate.wire.dispatch_log import DispatchRecord, decode_record
 from postdate.wire.requests import Headers
 from postdate.wire.topics import OwnTopics
 from support.kafka_simulator import SimBroker, SimClock, SimKafka
-from support.kafka_simulator.answers import refusal
+from support.kafka_simulator.error_responses import refusal
 from support.kafka_simulator.plain_producer import SimPlainProducer
 
 R = "requests"

@@ -21,7 +21,7 @@ from confluent_kafka.admin._metadata import ClusterMetadata
 from postdate.kafka.errors import KafkaFault
 from postdate.kafka.groups import describe_group
 from postdate.kafka.settings import KafkaSettings
-from postdate.tools.dev_broker.local import LocalBroker, free_port, new_cluster_id
+from postdate.tools.dev_broker.local_broker import LocalBroker, free_port, new_cluster_id
 from postdate.tools.dev_broker.readiness import wait_until_ready
 from support.sidecars import wait_until
 from support.timeouts import WAIT_TIMEOUT_S

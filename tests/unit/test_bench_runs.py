@@ -13,8 +13,8 @@ from postdate.cli import postdate
 from postdate.cli.bench import _measure
 from postdate.cli.interrupts import Interrupted
 from postdate.sidecar.errors import TransientError
-from postdate.tools.bench.bed import Bed, value_of
 from postdate.tools.bench.cases import CASES, Size
+from postdate.tools.bench.environment import BenchEnvironment, value_of
 from postdate.tools.bench.figures import Figure, Figures
 from postdate.tools.bench.limits import VALUE_SIZE_BYTES
 from support.kafka_simulator import SimBroker, SimKafka
@@ -26,8 +26,8 @@ def test_what_was_measured_before_and_after_a_failure_is_kept(
 ) -> None:
     ended: list[str] = []
 
-    def run(name: str, error: BaseException | None, bed: Bed, _size: Size) -> Figures:
-        bed.stack.callback(ended.append, name)
+    def run(name: str, error: BaseException | None, environment: BenchEnvironment, _size: Size) -> Figures:
+        environment.stack.callback(ended.append, name)
         if error is not None:
             raise error
         return {"rate_per_s": 1.0}
@@ -36,11 +36,11 @@ def test_what_was_measured_before_and_after_a_failure_is_kept(
         monkeypatch.setitem(CASES, name, partial(run, name, error))
     found: list[Figure] = []
     with ExitStack() as stack:
-        bed = Bed(SimKafka(SimBroker()), "nowhere:1", tmp_path, stack, print)
-        assert not _measure(bed, ["one", "two", "three"], Size(1_000, 1.0), range(1, 2), found)
+        environment = BenchEnvironment(SimKafka(SimBroker()), "nowhere:1", tmp_path, stack, print)
+        assert not _measure(environment, ["one", "two", "three"], Size(1_000, 1.0), range(1, 2), found)
         ran = ["one", "two", "three"] if later else ["one", "two"]
         assert ended == ran, "what a run starts ends with it"
-        assert bed.stack is stack
+        assert environment.stack is stack
     assert {figure.case for figure in found} == {name for name in ran if name != "two"}
     assert ("two: failed: too slow" in capsys.readouterr().err) == later
 

@@ -11,7 +11,7 @@ import pytest
 
 from postdate.sidecar.errors import TransientError
 from postdate.tools.bench import scale
-from postdate.tools.bench.bed import Bed
+from postdate.tools.bench.environment import BenchEnvironment
 
 
 class _QuietBed:
@@ -23,7 +23,7 @@ def _leads(monkeypatch: pytest.MonkeyPatch, in_time_from_ms: float) -> list[int]
     """Have bursts with this lead or more accepted in time; what each was given is in the list."""
     leads: list[int] = []
 
-    def burst(_: Bed, messages: int, processes: int, lead_ms: int) -> float | None:
+    def burst(_: BenchEnvironment, messages: int, processes: int, lead_ms: int) -> float | None:
         leads.append(lead_ms)
         return messages * processes if lead_ms >= in_time_from_ms else None
 
@@ -33,13 +33,13 @@ def _leads(monkeypatch: pytest.MonkeyPatch, in_time_from_ms: float) -> list[int]
 
 def test_a_burst_that_was_due_too_early_is_sent_again_and_due_later(monkeypatch: pytest.MonkeyPatch) -> None:
     leads = _leads(monkeypatch, 10_000)
-    assert scale._burst(cast(Bed, _QuietBed()), 1_000, 2) == 2_000
+    assert scale._burst(cast(BenchEnvironment, _QuietBed()), 1_000, 2) == 2_000
     assert leads == [4_060, 8_120, 16_240]
 
 
 def test_a_machine_that_never_accepts_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     leads = _leads(monkeypatch, float("inf"))
     with pytest.raises(TransientError, match="try fewer"):
-        scale._burst(cast(Bed, _QuietBed()), 1_000, 1)
+        scale._burst(cast(BenchEnvironment, _QuietBed()), 1_000, 1)
     assert len(leads) == 7
     assert leads[-1] == 64 * leads[0]

@@ -16,12 +16,12 @@ import pytest
 from click.testing import CliRunner
 
 from postdate.cli import postdate
-from postdate.kafka.complaints import complaint
+from postdate.kafka.connection_fault import connection_fault
 from postdate.kafka.errors import NotAuthorized, Unreachable
 from postdate.kafka.settings import KafkaSettings
 from postdate.sidecar.cluster.connection_errors import answered
 from postdate.sidecar.errors import Exit
-from support.command_bed import SimBed
+from support.simulated_cluster import SimulatedCluster
 from support.timeouts import WAIT_TIMEOUT_S
 
 
@@ -35,8 +35,10 @@ def _nobody() -> Iterator[KafkaSettings]:
 
 def test_the_reason_is_that_of_the_client_library() -> None:
     with _nobody() as settings:
-        assert f"{settings.bootstrap_servers} failed: Connection refused" in str(complaint(settings, lambda: False))
-    assert "Failed to resolve" in str(complaint(KafkaSettings("no-such-host.invalid:9092"), lambda: False))
+        assert f"{settings.bootstrap_servers} failed: Connection refused" in str(
+            connection_fault(settings, lambda: False)
+        )
+    assert "Failed to resolve" in str(connection_fault(KafkaSettings("no-such-host.invalid:9092"), lambda: False))
 
 
 def test_who_has_been_answered_meanwhile_waits_for_no_reason() -> None:
@@ -47,7 +49,7 @@ def test_who_has_been_answered_meanwhile_waits_for_no_reason() -> None:
         return len(asked) > 1
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        assert complaint(KafkaSettings(f"127.0.0.1:{silent.getsockname()[1]}"), over) is None
+        assert connection_fault(KafkaSettings(f"127.0.0.1:{silent.getsockname()[1]}"), over) is None
     assert len(asked) == 2
 
 
@@ -100,7 +102,7 @@ def test_a_command_at_an_address_that_refuses_ends_before_the_time_out() -> None
 
 @pytest.mark.parametrize("command", [["audit"], ["report"], ["repair", "audited"], ["bulk", "rows.csv"]])
 def test_a_topic_that_is_not_there_is_told_before_spark_is_started(command: list[str]) -> None:
-    result = SimBed().call(*command, "--requests", "nope")
+    result = SimulatedCluster().call(*command, "--requests", "nope")
     assert result.exit_code == Exit.USAGE, result.output
     assert "there is no request topic nope at" in result.stderr
     assert "starting Spark" not in result.stderr
@@ -111,7 +113,7 @@ def test_a_wrong_java_home_is_named_before_spark_is_started(
     command: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    result = SimBed().call(*command)
+    result = SimulatedCluster().call(*command)
     assert result.exit_code == Exit.USAGE, result.output
     assert f"error: Spark needs Java, and JAVA_HOME is {tmp_path}, which has no bin/java" in result.stderr
     assert "starting Spark" not in result.stderr

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from postdate.cli.answers import is_yes
+from postdate.cli.verdict_waiting import is_positive
 from postdate.kafka.errors import NotAuthorized
 from postdate.kafka.interface import Isolation, LogReader, Partition, Record
 from postdate.sidecar.errors import Exit
@@ -21,21 +21,21 @@ from postdate.wire.murmur2 import partition_for
 from postdate.wire.origins import format_origin
 from postdate.wire.requests import Action, Request, RequestRules, parse_request
 from postdate.wire.verdicts import Answer, Verdict, encode_verdict
-from support.command_bed import Answering, SimBed
+from support.simulated_cluster import Answering, SimulatedCluster
 
 SOON = ("--wait-verdict", "--timeout", "300ms")
 
 
 @pytest.fixture
-def bed() -> SimBed:
-    return SimBed()
+def bed() -> SimulatedCluster:
+    return SimulatedCluster()
 
 
 def says(verdict: Verdict, of: str = "") -> Answering:
     return lambda part, record: (verdict, of.encode())
 
 
-def request_at(bed: SimBed, origin: str) -> Request:
+def request_at(bed: SimulatedCluster, origin: str) -> Request:
     topic, partition, offset = origin.split("/")
     assert topic == bed.requests
     record = bed.records(topic, int(partition))[int(offset)]
@@ -43,7 +43,7 @@ def request_at(bed: SimBed, origin: str) -> Request:
 
 
 @pytest.mark.parametrize("id", ["order-9", "order-10", "ä", "x" * 256])
-def test_what_names_an_id_goes_where_the_id_was_sent(bed: SimBed, id: str) -> None:
+def test_what_names_an_id_goes_where_the_id_was_sent(bed: SimulatedCluster, id: str) -> None:
     sent = bed.call("send", "--requests", "requests", "--topic", "orders", "--delay", "1h", "--id", id, "--key", "k")
     moved = bed.call("reschedule", "--requests", "requests", "--id", id, "--delay", "2h", "--grace", "1m")
     cancelled = bed.call("cancel", "--requests", "requests", "--id", id)
@@ -57,7 +57,7 @@ def test_what_names_an_id_goes_where_the_id_was_sent(bed: SimBed, id: str) -> No
     assert (ended.action, ended.id) == (Action.CANCEL, id.encode())
 
 
-def test_what_names_an_origin_goes_to_its_partition_and_its_topic(bed: SimBed) -> None:
+def test_what_names_an_origin_goes_to_its_partition_and_its_topic(bed: SimulatedCluster) -> None:
     for partition in range(bed.partitions):
         origin = f"requests/{partition}/1017"
         for command in (["cancel"], ["reschedule", "--level", "3"]):
@@ -67,7 +67,7 @@ def test_what_names_an_origin_goes_to_its_partition_and_its_topic(bed: SimBed) -
             assert result.stdout.startswith(f"requests/{partition}/")
 
 
-def test_deliver_is_a_reschedule_to_its_own_timestamp(bed: SimBed) -> None:
+def test_deliver_is_a_reschedule_to_its_own_timestamp(bed: SimulatedCluster) -> None:
     for named in (["--origin", "requests/2/7"], ["--id", "order-9", "--requests", "requests"]):
         result = bed.call("deliver", *named, "--output", "json")
         told = json.loads(result.stdout)
@@ -76,14 +76,14 @@ def test_deliver_is_a_reschedule_to_its_own_timestamp(bed: SimBed) -> None:
         assert (request.action, request.due_ms) == (Action.RESCHEDULE, told["sent_ms"])
 
 
-def test_a_cancel_that_worked(bed: SimBed) -> None:
+def test_a_cancel_that_worked(bed: SimulatedCluster) -> None:
     bed.kafka.answering = says(Verdict.CANCELLED, "requests/2/7")
     result = bed.call("cancel", "--origin", "requests/2/7", *SOON)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == "requests/2/0\ncancelled requests/2/7\n"
 
 
-def test_a_reschedule_that_worked_as_json(bed: SimBed) -> None:
+def test_a_reschedule_that_worked_as_json(bed: SimulatedCluster) -> None:
     bed.kafka.answering = says(Verdict.RESCHEDULED, "requests/2/7")
     result = bed.call("reschedule", "--origin", "requests/2/7", "--delay", "90s", *SOON, "--output", "json")
     told = json.loads(result.stdout)
@@ -96,7 +96,7 @@ def test_a_reschedule_that_worked_as_json(bed: SimBed) -> None:
 
 @pytest.mark.parametrize("verdict", [Verdict.TOO_LATE, Verdict.NOT_FOUND, Verdict.REJECTED])
 @pytest.mark.parametrize("command", [["cancel"], ["reschedule", "--level", "0"]], ids=" ".join)
-def test_a_true_no_is_printed_and_fails(bed: SimBed, command: list[str], verdict: Verdict) -> None:
+def test_a_true_no_is_printed_and_fails(bed: SimulatedCluster, command: list[str], verdict: Verdict) -> None:
     bed.kafka.answering = says(verdict)
     result = bed.call(*command, "--id", "i", "--requests", "requests", *SOON)
     assert result.exit_code == Exit.FAILED
@@ -106,7 +106,7 @@ def test_a_true_no_is_printed_and_fails(bed: SimBed, command: list[str], verdict
     assert (as_json.exit_code, json.loads(as_json.stdout)["verdict"]) == (Exit.FAILED, verdict)
 
 
-def test_a_schedule_that_replaces_is_told_what(bed: SimBed) -> None:
+def test_a_schedule_that_replaces_is_told_what(bed: SimulatedCluster) -> None:
     bed.kafka.answering = says(Verdict.REPLACED, "requests/1/5")
     result = bed.call("send", "--requests", "requests", "--topic", "orders", "--level", "9", "--id", "i", *SOON)
     assert (result.exit_code, result.stdout.splitlines()[1]) == (0, "replaced requests/1/5")
@@ -129,10 +129,10 @@ def test_a_schedule_that_replaces_is_told_what(bed: SimBed) -> None:
     ],
 )
 def test_which_answers_are_a_yes(verdict: Verdict, of: str | None, yes: bool) -> None:
-    assert is_yes(Answer(origin="R/0/2", id=None, verdict=verdict, of=of, at_ms=1)) is yes
+    assert is_positive(Answer(origin="R/0/2", id=None, verdict=verdict, of=of, at_ms=1)) is yes
 
 
-def test_silence_says_what_to_look_at(bed: SimBed) -> None:
+def test_silence_says_what_to_look_at(bed: SimulatedCluster) -> None:
     result = bed.call("cancel", "--requests", "requests", "--id", "i", *SOON)
     assert result.exit_code == Exit.FAILED
     assert result.stdout.startswith("requests/"), "the request is there all the same"
@@ -143,7 +143,9 @@ def test_silence_says_what_to_look_at(bed: SimBed) -> None:
     assert (json.loads(as_json.stdout)["verdict"], as_json.exit_code) == (None, Exit.FAILED)
 
 
-def test_the_origin_is_told_also_where_the_answer_cannot_be_read(bed: SimBed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_origin_is_told_also_where_the_answer_cannot_be_read(
+    bed: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def forbidden(part: Partition, offset: int, isolation: Isolation) -> LogReader:
         raise NotAuthorized(f"{part.topic} may not be read")
 
@@ -156,7 +158,7 @@ def test_the_origin_is_told_also_where_the_answer_cannot_be_read(bed: SimBed, mo
 
 @pytest.mark.parametrize("command", [["cancel", "--id", "i"], ["send", "--topic", "orders", "--level", "1"]])
 def test_an_acknowledgement_without_an_offset_names_no_origin(
-    bed: SimBed, monkeypatch: pytest.MonkeyPatch, command: list[str]
+    bed: SimulatedCluster, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
     """The library reports so where a record was repeated that the broker had already."""
     monkeypatch.setattr(bed.broker, "append", lambda *arguments: (-1001, -1))
@@ -165,7 +167,7 @@ def test_an_acknowledgement_without_an_offset_names_no_origin(
     assert "did not say at which offset" in result.stderr
 
 
-def test_only_a_verdict_on_this_request_counts(bed: SimBed) -> None:
+def test_only_a_verdict_on_this_request_counts(bed: SimulatedCluster) -> None:
     """Older verdicts, those on other requests and what is no verdict lie in the same partition."""
     verdicts = Partition(bed.own.verdicts, 0)
 
@@ -184,7 +186,7 @@ def test_only_a_verdict_on_this_request_counts(bed: SimBed) -> None:
     assert "does not parse" in result.stderr
 
 
-def test_nothing_is_sent_where_nothing_would_answer(bed: SimBed, tmp_path: Path) -> None:
+def test_nothing_is_sent_where_nothing_would_answer(bed: SimulatedCluster, tmp_path: Path) -> None:
     bed.kafka.admin().delete_topics([bed.own.verdicts])
     result = bed.call("cancel", "--origin", "requests/0/0", "--wait-verdict")
     assert result.exit_code == Exit.USAGE
@@ -197,7 +199,7 @@ def test_nothing_is_sent_where_nothing_would_answer(bed: SimBed, tmp_path: Path)
     assert bed.call("cancel", "--origin", "requests/0/0", "--config", str(config)).exit_code == 0
 
 
-def test_the_origin_is_told_also_where_the_brokers_clock_is_far_off(bed: SimBed) -> None:
+def test_the_origin_is_told_also_where_the_brokers_clock_is_far_off(bed: SimulatedCluster) -> None:
     """By its clock the message lies beyond the horizon; what was sent was good by ours."""
     bed.broker.skew_ms = -500 * 86_400_000
     at = str(int(bed.time.now_ms) + 3_600_000)
@@ -211,14 +213,14 @@ def test_the_origin_is_told_also_where_the_brokers_clock_is_far_off(bed: SimBed)
         assert (told["origin"].partition("/")[0], told["due_ms"]) == ("requests", None)
 
 
-def test_an_origin_that_cannot_exist_is_not_sent(bed: SimBed) -> None:
+def test_an_origin_that_cannot_exist_is_not_sent(bed: SimulatedCluster) -> None:
     result = bed.call("cancel", "--origin", "requests/4/1")
     assert (result.exit_code, "requests has 4 partitions" in result.stderr) == (Exit.USAGE, True)
     absent = bed.call("cancel", "--origin", "nowhere/0/1")
     assert (absent.exit_code, "request topic nowhere does not exist" in absent.stderr) == (Exit.USAGE, True)
 
 
-def test_a_reschedule_beyond_the_horizon_is_not_sent(bed: SimBed) -> None:
+def test_a_reschedule_beyond_the_horizon_is_not_sent(bed: SimulatedCluster) -> None:
     result = bed.call("reschedule", "--origin", "requests/0/1", "--delay", "401d")
     assert (result.exit_code, "beyond-horizon" in result.stderr) == (Exit.USAGE, True)
     assert bed.records("requests", 0) == []
@@ -242,14 +244,14 @@ def test_a_reschedule_beyond_the_horizon_is_not_sent(bed: SimBed) -> None:
         (["send", "--topic", "t", "--level", "1", "--timeout", "5s"], "--wait-verdict"),
     ],
 )
-def test_a_mistake_of_usage_sends_nothing(bed: SimBed, arguments: list[str], said: str) -> None:
+def test_a_mistake_of_usage_sends_nothing(bed: SimulatedCluster, arguments: list[str], said: str) -> None:
     result = bed.call(*arguments)
     assert (result.exit_code, result.stdout) == (Exit.USAGE, "")
     assert said in result.stderr
     assert all(bed.records("requests", partition) == [] for partition in range(bed.partitions))
 
 
-def test_a_control_is_an_ordinary_record(bed: SimBed) -> None:
+def test_a_control_is_an_ordinary_record(bed: SimulatedCluster) -> None:
     bed.call("cancel", "--origin", "requests/0/9")
     (record,) = bed.records("requests", 0)
     assert (record.key, record.value) == (None, None)

@@ -18,24 +18,24 @@ from postdate.sidecar.errors import Exit
 from postdate.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers
 from postdate.wire.headers import AT, DELAY, GRACE, ID, KEY, ORIGIN, TOPIC
 from postdate.wire.requests import Request, RequestRules, parse_request
-from support.command_bed import SimBed
+from support.simulated_cluster import SimulatedCluster
 
 ORDERS: Headers = [(TOPIC, b"orders"), (DELAY, b"5s")]
 
 
 @pytest.fixture
-def bed() -> SimBed:
-    return SimBed()
+def bed() -> SimulatedCluster:
+    return SimulatedCluster()
 
 
-def listed(bed: SimBed, *arguments: str) -> list[str]:
+def listed(bed: SimulatedCluster, *arguments: str) -> list[str]:
     """The origins that are shown."""
     result = bed.call("dead-letters", "list", "--requests", bed.requests, *arguments, "--output", "json")
     assert result.exit_code == 0, result.stderr
     return [json.loads(line)["origin"] for line in result.stdout.splitlines()]
 
 
-def requeue(bed: SimBed, *arguments: str, code: int = 0) -> dict[str, tuple[str, str | None]]:
+def requeue(bed: SimulatedCluster, *arguments: str, code: int = 0) -> dict[str, tuple[str, str | None]]:
     """Origin of each letter to its status and the request that stands for it."""
     result = bed.call("dead-letters", "requeue", "--requests", bed.requests, *arguments, "--output", "json")
     assert result.exit_code == code, result.stderr
@@ -43,7 +43,7 @@ def requeue(bed: SimBed, *arguments: str, code: int = 0) -> dict[str, tuple[str,
     return {each["origin"]: (each["status"], each["now"]) for each in told}
 
 
-def requests_in(bed: SimBed, partition: int) -> list[Request]:
+def requests_in(bed: SimulatedCluster, partition: int) -> list[Request]:
     rules = RequestRules(topic=bed.requests)
     return [
         parse_request(rules, partition, record.timestamp_ms, record.key, record.headers)
@@ -51,7 +51,7 @@ def requests_in(bed: SimBed, partition: int) -> list[Request]:
     ]
 
 
-def test_a_list_tells_what_died_and_why(bed: SimBed) -> None:
+def test_a_list_tells_what_died_and_why(bed: SimulatedCluster) -> None:
     origin = bed.bury(2, b"k", b"value", [("a", b"1"), *ORDERS, (ID, b"order-9")], "unknown-target")
     text = bed.call("dead-letters", "list", "--requests", "requests")
     heading, line = text.stdout.splitlines()
@@ -69,7 +69,7 @@ def test_a_list_tells_what_died_and_why(bed: SimBed) -> None:
 
 @pytest.mark.parametrize(("given", "shown"), [(b"k\xff", "k\\xff"), (b"", ""), (None, None)])
 def test_the_key_is_that_of_the_message_also_where_the_request_has_its_id_as_key(
-    bed: SimBed, given: bytes | None, shown: str | None
+    bed: SimulatedCluster, given: bytes | None, shown: str | None
 ) -> None:
     bed.bury(0, b"order-9", None, [*ORDERS, (KEY, b"not the last"), (ID, b"order-9"), (KEY, given)], "expired")
     told = json.loads(bed.call("dead-letters", "list", "--requests", "requests", "--output", "json").stdout)
@@ -78,13 +78,13 @@ def test_the_key_is_that_of_the_message_also_where_the_request_has_its_id_as_key
     assert ("order-9  k" in line) == (given == b"k\xff")
 
 
-def test_an_empty_list_is_no_failure(bed: SimBed) -> None:
+def test_an_empty_list_is_no_failure(bed: SimulatedCluster) -> None:
     result = bed.call("dead-letters", "list", "--requests", "requests")
     assert (result.exit_code, result.stdout) == (0, "")
     assert requeue(bed, "--execute") == {}
 
 
-def test_filters(bed: SimBed) -> None:
+def test_filters(bed: SimulatedCluster) -> None:
     first = bed.bury(0, None, None, [(TOPIC, b"orders"), (DELAY, b"1")], "unknown-target")
     bed.time.wait(60_000)
     middle_ms = bed.broker.now_ms()
@@ -103,7 +103,7 @@ def test_filters(bed: SimBed) -> None:
 
 
 @pytest.mark.parametrize("output", ["text", "json"])
-def test_an_empty_list_is_said_beside_the_output(bed: SimBed, output: str) -> None:
+def test_an_empty_list_is_said_beside_the_output(bed: SimulatedCluster, output: str) -> None:
     command = ("dead-letters", "list", "--requests", "requests", "--output", output)
     every, filtered = bed.call(*command), bed.call(*command, "--target", "orders")
     assert every.stdout == filtered.stdout == ""
@@ -111,7 +111,7 @@ def test_an_empty_list_is_said_beside_the_output(bed: SimBed, output: str) -> No
     assert filtered.stderr.endswith("no dead letter of requests that matches\n")
 
 
-def test_a_duration_is_a_time_ago(bed: SimBed) -> None:
+def test_a_duration_is_a_time_ago(bed: SimulatedCluster) -> None:
     bed.time.now_ms -= 3 * 3_600_000
     bed.bury(0, None, None, ORDERS, "expired")
     bed.time.now_ms += 3 * 3_600_000
@@ -120,7 +120,7 @@ def test_a_duration_is_a_time_ago(bed: SimBed) -> None:
     assert len(listed(bed, "--since", "-4h")) == 2
 
 
-def test_more_than_the_maximum_is_said(bed: SimBed) -> None:
+def test_more_than_the_maximum_is_said(bed: SimulatedCluster) -> None:
     for _ in range(3):
         bed.bury(0, None, None, ORDERS, "expired")
     result = bed.call("dead-letters", "list", "--requests", "requests", "--max", "2", "--output", "json")
@@ -129,7 +129,9 @@ def test_more_than_the_maximum_is_said(bed: SimBed) -> None:
     assert (exactly.stderr, len(exactly.stdout.splitlines())) == ("", 4)
 
 
-def test_a_list_that_is_cut_leaves_no_reader_open_when_it_says_so(bed: SimBed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_that_is_cut_leaves_no_reader_open_when_it_says_so(
+    bed: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its progress would be drawn over the words."""
     open_readers: set[LogReader] = set()
     words: list[str] = []
@@ -153,7 +155,7 @@ def test_a_list_that_is_cut_leaves_no_reader_open_when_it_says_so(bed: SimBed, m
     assert words == ["only the first 2 are taken; --max takes more"]
 
 
-def test_what_another_hand_wrote_is_left_out_and_told(bed: SimBed) -> None:
+def test_what_another_hand_wrote_is_left_out_and_told(bed: SimulatedCluster) -> None:
     part = Partition(bed.own.dead_letters, 0)
     foreign: list[Headers] = [[], ORDERS, dead_letter_headers(ORDERS, "expired", "", b"requests/1/5"), [(ORIGIN, None)]]
     for headers in foreign:
@@ -163,7 +165,7 @@ def test_what_another_hand_wrote_is_left_out_and_told(bed: SimBed) -> None:
     assert result.stderr.count("is no dead letter of Postdate's") == 4
 
 
-def test_nothing_is_put_back_without_being_told_so(bed: SimBed) -> None:
+def test_nothing_is_put_back_without_being_told_so(bed: SimulatedCluster) -> None:
     origin = bed.bury(1, b"k", b"v", [*ORDERS, (ID, b"i")], "unknown-target")
     result = bed.call("dead-letters", "requeue", "--requests", "requests")
     assert (result.exit_code, result.stdout) == (0, f"{origin} would be put back (unknown-target, orders)\n")
@@ -174,7 +176,7 @@ def test_nothing_is_put_back_without_being_told_so(bed: SimBed) -> None:
     assert len(bed.records("requests", 1)) == 1
 
 
-def test_a_letter_comes_back_whole_and_to_its_place(bed: SimBed) -> None:
+def test_a_letter_comes_back_whole_and_to_its_place(bed: SimulatedCluster) -> None:
     headers: Headers = [("a", b"1"), ("a", None), *ORDERS, ("b", b""), (ID, b"order-9"), (GRACE, b"1h")]
     origin = bed.bury(3, b"order-9", b"\x00\xff", headers, "unknown-target")
     bed.time.wait(60_000)
@@ -189,7 +191,7 @@ def test_a_letter_comes_back_whole_and_to_its_place(bed: SimBed) -> None:
 
 
 @pytest.mark.parametrize("time", [["--delay", "1m"], ["--level", "5"], ["--at", "+1m"]], ids=str)
-def test_another_time_takes_the_place_of_the_old(bed: SimBed, time: list[str]) -> None:
+def test_another_time_takes_the_place_of_the_old(bed: SimulatedCluster, time: list[str]) -> None:
     name, text = time
     time = [name, str(bed.broker.now_ms() + 60_000) if text.startswith("+") else text]
     bed.bury(0, None, b"", [(TOPIC, b"orders"), (AT, b"1000"), (GRACE, b"5s")], "expired")
@@ -200,14 +202,14 @@ def test_another_time_takes_the_place_of_the_old(bed: SimBed, time: list[str]) -
     assert again.grace_ms == 5_000
 
 
-def test_a_target_that_is_still_missing_is_told(bed: SimBed) -> None:
+def test_a_target_that_is_still_missing_is_told(bed: SimulatedCluster) -> None:
     for target in (b"orders", b"gone", b"not a name"):
         bed.bury(0, None, b"", [(TOPIC, target), (DELAY, b"5s")], "unknown-target")
     result = bed.call("dead-letters", "requeue", "--requests", "requests")
     assert "target topics that do not exist now: gone;" in result.stderr
 
 
-def test_a_second_run_puts_nothing_back_again(bed: SimBed) -> None:
+def test_a_second_run_puts_nothing_back_again(bed: SimulatedCluster) -> None:
     origins = [bed.bury(partition, None, b"", ORDERS, "expired") for partition in (0, 0, 1)]
     first = requeue(bed, "--execute")
     assert {status for status, _ in first.values()} == {"put-back"}
@@ -221,7 +223,7 @@ def test_a_second_run_puts_nothing_back_again(bed: SimBed) -> None:
     assert third == {origins[2]: ("put-back", "requests/1/2")}
 
 
-def test_what_was_put_back_does_not_count_against_the_maximum(bed: SimBed) -> None:
+def test_what_was_put_back_does_not_count_against_the_maximum(bed: SimulatedCluster) -> None:
     origins = [bed.bury(0, None, b"", [*ORDERS, (ID, b"i")], "expired") for _ in range(5)]
     for done in (0, 2, 4):
         outcomes = requeue(bed, "--execute", "--max", "2")
@@ -231,7 +233,7 @@ def test_what_was_put_back_does_not_count_against_the_maximum(bed: SimBed) -> No
     assert len(bed.records("requests", 0)) == 10
 
 
-def test_a_letter_that_died_again_is_a_letter_of_its_own(bed: SimBed) -> None:
+def test_a_letter_that_died_again_is_a_letter_of_its_own(bed: SimulatedCluster) -> None:
     origin = bed.bury(0, None, b"", ORDERS, "expired")
     requeue(bed, "--execute")
     again = bed.records("requests", 0)[1]
@@ -244,13 +246,13 @@ def test_a_letter_that_died_again_is_a_letter_of_its_own(bed: SimBed) -> None:
     assert [value for name, value in bed.records("requests", 0)[2].headers or [] if name == ORIGIN] == [b"requests/0/1"]
 
 
-def test_a_cancel_of_the_dead_request_is_not_taken_for_its_return(bed: SimBed) -> None:
+def test_a_cancel_of_the_dead_request_is_not_taken_for_its_return(bed: SimulatedCluster) -> None:
     origin = bed.bury(0, None, b"", ORDERS, "expired")
     assert bed.call("cancel", "--origin", origin).exit_code == 0
     assert requeue(bed) == {origin: ("would-be-put-back", None)}
 
 
-def test_what_would_only_die_again_is_not_put_back(bed: SimBed) -> None:
+def test_what_would_only_die_again_is_not_put_back(bed: SimulatedCluster) -> None:
     long_ago = str(bed.broker.now_ms() - 60_000).encode()
     cases: list[tuple[Headers, str, str]] = [
         ([(TOPIC, b"orders")], "missing-time", "missing-time"),
@@ -269,7 +271,7 @@ def test_what_would_only_die_again_is_not_put_back(bed: SimBed) -> None:
     assert len(bed.records("requests", 0)) == len(cases)
 
 
-def test_what_cannot_be_put_back_does_not_stop_the_others(bed: SimBed) -> None:
+def test_what_cannot_be_put_back_does_not_stop_the_others(bed: SimulatedCluster) -> None:
     bed.bury(0, None, b"", [(DELAY, b"1")], "missing-target")
     good = [bed.bury(0, None, b"", ORDERS, "expired") for _ in range(2 * limits.REQUEUED_AT_ONCE_MAX + 1)]
     outcomes = requeue(bed, "--execute", code=Exit.FAILED)
@@ -278,7 +280,7 @@ def test_what_cannot_be_put_back_does_not_stop_the_others(bed: SimBed) -> None:
     assert numbers == [*range(numbers[0], numbers[0] + len(good))], "in their order"
 
 
-def test_a_request_too_large_for_the_client_is_told_and_the_rest_goes_on(bed: SimBed) -> None:
+def test_a_request_too_large_for_the_client_is_told_and_the_rest_goes_on(bed: SimulatedCluster) -> None:
     admin = bed.kafka.admin()
     for topic in (bed.requests, bed.own.dead_letters):
         admin.alter_topic_config(topic, {"max.message.bytes": "3000000"})
@@ -289,7 +291,7 @@ def test_a_request_too_large_for_the_client_is_told_and_the_rest_goes_on(bed: Si
 
 
 @pytest.mark.parametrize("left", [ORDERS, []], ids=["without-value", "without-headers"])
-def test_what_was_left_out_for_its_size_comes_from_the_request(bed: SimBed, left: Headers) -> None:
+def test_what_was_left_out_for_its_size_comes_from_the_request(bed: SimulatedCluster, left: Headers) -> None:
     part, letters = Partition("requests", 0), Partition(bed.own.dead_letters, 0)
     bed.broker.append(part, b"k", b"x" * 1000, ORDERS, 0)
     headers = dead_letter_headers(left, "too-large", f"{VALUE_LEFT_OUT}, it is elsewhere", b"requests/0/0")
@@ -302,13 +304,13 @@ def test_what_was_left_out_for_its_size_comes_from_the_request(bed: SimBed, left
     assert requeue(bed, "--again", code=Exit.FAILED) == {"requests/0/0": ("cannot", None)}
 
 
-def test_a_null_value_is_a_value(bed: SimBed) -> None:
+def test_a_null_value_is_a_value(bed: SimulatedCluster) -> None:
     origin = bed.bury(0, b"k", None, ORDERS, "expired")
     bed.kafka.admin().delete_records({Partition("requests", 0): -1})
     assert requeue(bed, "--again", "--execute")[origin][0] == "put-back"
 
 
-def test_where_requests_are_gone_nobody_knows(bed: SimBed) -> None:
+def test_where_requests_are_gone_nobody_knows(bed: SimulatedCluster) -> None:
     """The requests behind the letter may have held the one that stands for it."""
     bed.time.now_ms -= 5 * 3_600_000
     old = bed.bury(0, None, b"", ORDERS, "expired")
@@ -323,7 +325,7 @@ def test_where_requests_are_gone_nobody_knows(bed: SimBed) -> None:
     assert requeue(bed, "--again")[old][0] == "would-be-put-back"
 
 
-def test_a_letter_younger_than_the_requests_that_are_kept_can_be_put_back(bed: SimBed) -> None:
+def test_a_letter_younger_than_the_requests_that_are_kept_can_be_put_back(bed: SimulatedCluster) -> None:
     """Its own request is gone, which is common after a long delay."""
     part = Partition("requests", 0)
 
@@ -338,7 +340,7 @@ def test_a_letter_younger_than_the_requests_that_are_kept_can_be_put_back(bed: S
     assert requeue(bed, "--execute") == {late: ("put-back-before", "requests/0/3")}
 
 
-def test_a_letter_in_a_dialect(bed: SimBed, tmp_path: Path) -> None:
+def test_a_letter_in_a_dialect(bed: SimulatedCluster, tmp_path: Path) -> None:
     """Its target is not in a header of Postdate's, and a cancel need not say that it is one."""
     config = tmp_path / "postdate.toml"
     config.write_text(
@@ -367,13 +369,13 @@ def test_a_letter_in_a_dialect(bed: SimBed, tmp_path: Path) -> None:
         (["requeue", "--requests", "nowhere"], "request topic nowhere does not exist"),
     ],
 )
-def test_a_mistake_of_usage(bed: SimBed, arguments: list[str], said: str) -> None:
+def test_a_mistake_of_usage(bed: SimulatedCluster, arguments: list[str], said: str) -> None:
     result = bed.call("dead-letters", *arguments)
     assert (result.exit_code, result.stdout) == (Exit.USAGE, "")
     assert said in result.stderr
 
 
-def test_a_request_topic_without_dead_letters(bed: SimBed) -> None:
+def test_a_request_topic_without_dead_letters(bed: SimulatedCluster) -> None:
     bed.kafka.admin().delete_topics([bed.own.dead_letters])
     result = bed.call("dead-letters", "list", "--requests", "requests")
     assert (result.exit_code, "topic requests.dead-letters does not exist" in result.stderr) == (Exit.USAGE, True)

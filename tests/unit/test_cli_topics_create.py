@@ -13,12 +13,12 @@ import pytest
 
 from postdate.kafka.interface import TopicInfo
 from postdate.wire.topics import OwnTopics
-from support.command_bed import SimBed
 from support.kafka_simulator.admin import SimAdmin
+from support.simulated_cluster import SimulatedCluster
 
 
 def test_a_broker_that_lags_behind_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    bed, asked = SimBed(), Counter[str]()
+    bed, asked = SimulatedCluster(), Counter[str]()
     describe = SimAdmin.describe
 
     def lagging(admin: SimAdmin, topics: Iterable[str], config: Iterable[str] = ()) -> dict[str, TopicInfo]:

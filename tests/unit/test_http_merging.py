@@ -24,7 +24,7 @@ from postdate.kafka.interface import GroupMember, Partition
 from postdate.sidecar.config.settings import HttpConfig
 from postdate.sidecar.errors import ConfigError, TransientError
 from postdate.sidecar.http import deployment
-from postdate.sidecar.http.client import NotKnown
+from postdate.sidecar.http.api_client import NotKnown
 from postdate.sidecar.http.deployment import Deployment, peers_of
 from postdate.sidecar.http.merging import merged_count, merged_page
 from postdate.sidecar.http.pending import Place

@@ -14,7 +14,7 @@ import pytest
 
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http import signing
-from postdate.sidecar.http.client import Api
+from postdate.sidecar.http.api_client import Api
 from postdate.sidecar.http.limits import SIGNATURE_MS_MAX
 from postdate.sidecar.http.signing import SCHEME, BadSignature, NoncesFull, Signatures, is_signed, signed
 from support.http_steps import Answer, Client

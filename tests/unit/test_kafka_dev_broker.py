@@ -21,7 +21,7 @@ from postdate.kafka.errors import DevBrokerFailed
 from postdate.tools.dev_broker.docker import DockerBroker, layers_done, node_environment, run_command
 from postdate.tools.dev_broker.jars import cache_dir, find_ivy, kafka_libs
 from postdate.tools.dev_broker.java import find_java, major_version
-from postdate.tools.dev_broker.local import LocalBroker, free_port, jvm_options, require_free
+from postdate.tools.dev_broker.local_broker import LocalBroker, free_port, jvm_options, require_free
 from postdate.tools.dev_broker.properties import container_environment, node_settings, write_properties
 from postdate.tools.dev_broker.uninterrupted import uninterrupted
 

@@ -20,7 +20,7 @@ from postdate.sidecar.limits import CLOCK_AHEAD_MS_MAX, CLOCK_SAMPLE_AGE_MS_MAX
 from postdate.sidecar.shard.shard import Shard
 from postdate.wire.dispatch_log import DELIVERED, decode_record
 from support.kafka_simulator import SimBroker, SimClock
-from support.kafka_simulator.answers import refusal
+from support.kafka_simulator.error_responses import refusal
 from support.shard_bench import OWN, Bench
 
 _HOUR_MS = 3_600_000.0

@@ -18,8 +18,8 @@ from postdate.sidecar.http import serving
 from postdate.sidecar.limits import LOG_REPEAT_S
 from postdate.sidecar.process.daemon import check_topics
 from support.command import run_postdate
-from support.command_bed import SimBed
 from support.http_steps import free_port
+from support.simulated_cluster import SimulatedCluster
 
 
 def test_what_repeats_is_logged_once_in_a_while_with_how_often(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +40,7 @@ def test_what_repeats_is_logged_once_in_a_while_with_how_often(monkeypatch: pyte
 
 
 def test_a_rate_that_counts_for_no_target_is_told_at_the_start() -> None:
-    bed = SimBed()
+    bed = SimulatedCluster()
     topic = RequestTopicConfig(bed.requests, messages_per_second_max=("mails=20", "*=1000", "sms-*=0.5"))
     said = [
         text for text in check_topics(Config(request_topics=(topic,)), bed.kafka.admin()).warnings if "rate" in text

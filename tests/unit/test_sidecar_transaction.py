@@ -22,7 +22,7 @@ from postdate.sidecar.states import State
 from postdate.sidecar.transaction import transaction
 from postdate.sidecar.transaction.transaction import Content, Message, ShardOwnership
 from postdate.wire.dispatch_log import BEAT
-from support.kafka_simulator.answers import abort_required
+from support.kafka_simulator.error_responses import abort_required
 from support.kafka_simulator.producer import SimTransactionalProducer
 from support.shard_bench import OWN, Bench
 

@@ -32,7 +32,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 from confluent_kafka.cimpl import NewPartitions
 from confluent_kafka.cimpl import NewTopic as ConfluentNewTopic
 
-from postdate.kafka.answers import answer_of
 from postdate.kafka.classification import classify, error_of
 from postdate.kafka.descriptions import (
     ConfluentLookUp,
@@ -43,6 +42,7 @@ from postdate.kafka.descriptions import (
     topic_configs,
 )
 from postdate.kafka.errors import FatalClient, NotAuthorized, Retriable, Unreachable
+from postdate.kafka.futures import result_of
 from postdate.kafka.groups import committed_offset, describe_group, group_members
 from postdate.kafka.interface import GroupMember, Isolation, LookedUp, NewTopic, Operation, Partition, TopicInfo
 from postdate.kafka.secrets import Renewal
@@ -262,9 +262,9 @@ class ConfluentAdmin:
                 time.sleep(_RETRY_INTERVAL_S)
 
     def _answer(self, future: Future[Any], doing: str, absent: int | None = None) -> Any:
-        """As `answer_of`; the library gives up first, and its error names the cause."""
+        """As `result_of`; the library gives up first, and its error names the cause."""
         with self._replacing():
-            return answer_of(future, doing, self._timeout_s + 1, absent)
+            return result_of(future, doing, self._timeout_s + 1, absent)
 
     @contextmanager
     def _replacing(self) -> Iterator[None]:

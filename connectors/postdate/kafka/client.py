@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from postdate.kafka import limits
 from postdate.kafka.admin import ConfluentAdmin
-from postdate.kafka.complaints import complaint
+from postdate.kafka.connection_fault import connection_fault
 from postdate.kafka.errors import KafkaFault
 from postdate.kafka.group_consumer import ConfluentGroupConsumer
 from postdate.kafka.interface import (
@@ -32,8 +32,8 @@ class ConfluentKafka:
     def __init__(self, settings: KafkaSettings) -> None:
         self.settings = settings
 
-    def complaint(self, over: Callable[[], bool]) -> KafkaFault | None:
-        return complaint(self.settings, over)
+    def connection_fault(self, over: Callable[[], bool]) -> KafkaFault | None:
+        return connection_fault(self.settings, over)
 
     def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
         return ConfluentGroupConsumer(self.settings, group_id, instance_id, address)

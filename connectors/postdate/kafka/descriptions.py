@@ -21,8 +21,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
     ResourceType,
 )
 
-from postdate.kafka.answers import answer_of
 from postdate.kafka.errors import NotAuthorized, RecordRejected, Unreachable
+from postdate.kafka.futures import result_of
 from postdate.kafka.interface import LookedUp, Operation, TopicInfo
 
 #: s. The library gives up first, and its error names the cause: only then does a wait of ours end.
@@ -83,7 +83,7 @@ def described_topics(pending: Mapping[str, Future[Any]], timeout_s: float) -> di
     found: dict[str, Any] = {}
     for name, future in pending.items():
         try:
-            described = answer_of(
+            described = result_of(
                 future, f"describe {name}", timeout_s + _GRACE_S, absent=KafkaError.UNKNOWN_TOPIC_OR_PART
             )
         except NotAuthorized as fault:
@@ -112,7 +112,7 @@ def topic_configs(
     configs: dict[str, dict[str, str]] = {}
     for name, future in pending.items():
         try:
-            entries = answer_of(future, f"read the settings of {name}", timeout_s + _GRACE_S)
+            entries = result_of(future, f"read the settings of {name}", timeout_s + _GRACE_S)
         except (NotAuthorized, RecordRejected) as fault:
             if fault.code not in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART):
                 raise

@@ -21,9 +21,9 @@ from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaExcep
 from confluent_kafka import TopicPartition as Tp
 from confluent_kafka.admin import AdminClient
 
-from postdate.kafka.answers import answer_of
 from postdate.kafka.classification import classify
 from postdate.kafka.errors import Unreachable
+from postdate.kafka.futures import result_of
 from postdate.kafka.interface import GroupMember, Isolation, Partition
 from postdate.kafka.settings import KafkaSettings, log
 
@@ -43,7 +43,7 @@ def describe_group(settings: KafkaSettings, group_id: str, *, with_rights: bool 
             [group_id], include_authorized_operations=with_rights, request_timeout=_NEVER_S
         ).values()
         doing = f"describe the group {group_id}"
-        return answer_of(future, doing, settings.admin_timeout_s, absent=KafkaError.GROUP_ID_NOT_FOUND)
+        return result_of(future, doing, settings.admin_timeout_s, absent=KafkaError.GROUP_ID_NOT_FOUND)
     finally:
         # The last reference, and with it the client; it must be gone before anything of a fault is kept.
         del client

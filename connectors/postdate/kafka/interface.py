@@ -392,7 +392,7 @@ class Admin(Protocol):
 class Kafka(Protocol):
     """One cluster: makes the clients above. May be shared by threads; making a client does not wait for the network."""
 
-    def complaint(self, over: Callable[[], bool]) -> KafkaFault | None:
+    def connection_fault(self, over: Callable[[], bool]) -> KafkaFault | None:
         """Why no broker can be talked to: NotAuthorized if a broker refused the credentials or the TLS handshake, or if
         every bootstrap address answers with TLS although `security.protocol` is without it, or the reverse; Unreachable
         otherwise. None if nothing is known in some seconds, or once `over` is true. From any thread."""

@@ -19,8 +19,8 @@ from postdate.sidecar.errors import Exit, PostdateError
 from postdate.wire.texts import counted
 
 if TYPE_CHECKING:
-    from postdate.tools.bench.bed import Bed
     from postdate.tools.bench.cases import Size
+    from postdate.tools.bench.environment import BenchEnvironment
     from postdate.tools.bench.figures import Figure, Figures
 
 
@@ -98,15 +98,15 @@ def bench(
             from postdate.tools.bench.cases import Size
             from postdate.tools.bench.limits import WARM_UP_RECORDS_MAX
 
-            bed = _bed(Path(made), stack, bootstrap)
-            if bootstrap is None and not bed.warm_up(min(messages, WARM_UP_RECORDS_MAX)):
+            environment = _environment(Path(made), stack, bootstrap)
+            if bootstrap is None and not environment.warm_up(min(messages, WARM_UP_RECORDS_MAX)):
                 say("the raw copy is not stable: other programs use this machine, or it changes its speed")
             say(f"{counted(len(chosen), 'case')}, {counted(repeats, 'run')} of each or more")
             figures: list[Figure] = []
             runs = range(repeats, max(repeats, repeats_max) + 1)
-            ended = _measure(bed, chosen, Size(messages, seconds), runs, figures)
+            ended = _measure(environment, chosen, Size(messages, seconds), runs, figures)
             if figures:
-                _report(console, bed, figures, output, chart, {"messages": messages, "seconds": seconds})
+                _report(console, environment, figures, output, chart, {"messages": messages, "seconds": seconds})
     except Interrupted:
         say("stopped; nothing is left running")
         sys.exit(Exit.FAILED)
@@ -125,11 +125,11 @@ def _chosen(wanted: tuple[str, ...]) -> list[str]:
     return [name for name in CASES if name.startswith(wanted)]
 
 
-def _bed(directory: Path, stack: ExitStack, bootstrap: str | None) -> Bed:
+def _environment(directory: Path, stack: ExitStack, bootstrap: str | None) -> BenchEnvironment:
     from postdate.kafka.client import ConfluentKafka
     from postdate.kafka.settings import KafkaSettings
-    from postdate.tools.bench.bed import Bed
-    from postdate.tools.dev_broker.local import PRODUCTION_JVM, LocalBroker
+    from postdate.tools.bench.environment import BenchEnvironment
+    from postdate.tools.dev_broker.local_broker import PRODUCTION_JVM, LocalBroker
 
     pid = None
     if bootstrap is None:
@@ -140,10 +140,10 @@ def _bed(directory: Path, stack: ExitStack, bootstrap: str | None) -> Bed:
         broker.start()
         screen.done()
         bootstrap, pid = broker.bootstrap_servers, broker.pid
-    return Bed(ConfluentKafka(KafkaSettings(bootstrap)), bootstrap, directory, stack, say, pid)
+    return BenchEnvironment(ConfluentKafka(KafkaSettings(bootstrap)), bootstrap, directory, stack, say, pid)
 
 
-def _measure(bed: Bed, chosen: list[str], size: Size, runs: range, figures: list[Figure]) -> bool:
+def _measure(environment: BenchEnvironment, chosen: list[str], size: Size, runs: range, figures: list[Figure]) -> bool:
     """Adds the figures of each case, which runs as often as `runs` allows until it is precise. Returns False if a run
     failed or was stopped; the figures of the other cases are kept."""
     from postdate.kafka.errors import KafkaFault
@@ -157,8 +157,8 @@ def _measure(bed: Bed, chosen: list[str], size: Size, runs: range, figures: list
             while len(taken) < runs.start or (len(taken) < runs.stop - 1 and not is_precise(taken)):
                 began = time.monotonic()
                 say(f"{name}: run {len(taken) + 1}")
-                with bed.run():
-                    taken.append(CASES[name](bed, size))
+                with environment.run():
+                    taken.append(CASES[name](environment, size))
                 say(f"{name}: {time.monotonic() - began:.0f} s")
             if not is_precise(taken):
                 say(f"{name}: its runs differ too much to know the median to 10 %")
@@ -174,14 +174,19 @@ def _measure(bed: Bed, chosen: list[str], size: Size, runs: range, figures: list
 
 
 def _report(
-    console: Console, bed: Bed, figures: list[Figure], output: str, chart: Path | None, settings: dict[str, float]
+    console: Console,
+    environment: BenchEnvironment,
+    figures: list[Figure],
+    output: str,
+    chart: Path | None,
+    settings: dict[str, float],
 ) -> None:
     from postdate.tools.bench.chart import as_html
     from postdate.tools.bench.report import as_json, tell
 
     tell(console, figures)
     if output == "json":
-        click.echo(as_json(figures, {**settings, "broker": bed.broker_settings()}))
+        click.echo(as_json(figures, {**settings, "broker": environment.broker_settings()}))
     if chart is not None:
         chart.write_text(as_html(figures), encoding="utf-8")
         say(f"lateness against load: {chart}")

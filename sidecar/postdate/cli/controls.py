@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import click
 
-from postdate.cli.answers import Waiting, answer_options, refuse_waiting, send_and_tell, waiting
-from postdate.cli.drafts import due_ms, the_request_topic, the_time, time_options
 from postdate.cli.options import Loader, as_bytes, configured, now_ms, output_option
+from postdate.cli.request_options import due_ms, the_request_topic, the_time, time_options
+from postdate.cli.verdict_waiting import Waiting, require_verdicts, send_and_report, verdict_options, waiting
 from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord, accepted, look_up, partition_of
 from postdate.sidecar.errors import ConfigError
@@ -85,7 +85,7 @@ class Named:
 @click.command(short_help="Cancel a pending message.")
 @configured
 @named_options
-@answer_options
+@verdict_options
 @output_option
 def cancel(
     loader: Loader,
@@ -115,7 +115,7 @@ def cancel(
 @click.option(
     "--grace", metavar="DURATION", help="If the message would be later than this, write a dead letter instead."
 )
-@answer_options
+@verdict_options
 @output_option
 def reschedule(
     loader: Loader,
@@ -146,7 +146,7 @@ def reschedule(
 @click.command(short_help="Deliver a pending message now.")
 @configured
 @named_options
-@answer_options
+@verdict_options
 @output_option
 def deliver(
     loader: Loader,
@@ -180,7 +180,7 @@ def _control(loader: Loader, action: bytes, named: Named, headers: Headers, wait
     kafka = kafka_of(config)
     with admin_of(kafka) as admin:
         live = look_up(admin, requests, config.kafka.bootstrap_servers, (OwnTopics.of(requests).verdicts,))
-        refuse_waiting(waiting, config, requests, live.existing)
+        require_verdicts(waiting, config, requests, live.existing)
         rules = rules_of(config, requests, live.retention_ms)
         part = Partition(requests, named.partition_among(live.partitions))
         accepted(rules, draft, part.index, now_ms())
@@ -191,4 +191,4 @@ def _control(loader: Loader, action: bytes, named: Named, headers: Headers, wait
                 told["due_ms"] = due_ms(rules, draft, part.index, receipt.timestamp_ms)
             return told
 
-        send_and_tell(kafka, admin, part, draft, waiting, output, facts)
+        send_and_report(kafka, admin, part, draft, waiting, output, facts)

@@ -15,7 +15,6 @@ import click
 
 from postdate.cli import limits
 from postdate.cli.commands import listed, say, warn
-from postdate.cli.drafts import the_request_topic, time_headers, time_options
 from postdate.cli.letter_output import (
     letter_as_json,
     letters_as_table,
@@ -25,6 +24,7 @@ from postdate.cli.letter_output import (
 )
 from postdate.cli.letters import Filters, Letter, Spans, letters_of, spans_of
 from postdate.cli.options import Loader, configured, from_option, output_option, until_option
+from postdate.cli.request_options import the_request_topic, time_headers, time_options
 from postdate.cli.requeue import Earlier, Outcome, Status, judge, put_back
 from postdate.kafka.interface import Admin, Kafka, Partition
 from postdate.sidecar.cluster.producing import LiveTopic, RequestRecord, look_up

@@ -57,7 +57,7 @@ def _perform(console: Console, directory: Path, stack: ExitStack, messages: int,
     from postdate.kafka.client import ConfluentKafka
     from postdate.kafka.settings import KafkaSettings
     from postdate.tools.demo.show import Show
-    from postdate.tools.dev_broker.local import LocalBroker
+    from postdate.tools.dev_broker.local_broker import LocalBroker
 
     began = time.monotonic()
     screen = StartScreen()

@@ -70,7 +70,7 @@ def dev(port: int, data: Path | None, docker: bool, image: str | None) -> None:
 
 
 def _local_broker(port: int, directory: Path, screen: Screen) -> DevBroker:
-    from postdate.tools.dev_broker.local import LocalBroker
+    from postdate.tools.dev_broker.local_broker import LocalBroker
 
     return LocalBroker(port, directory, progress=screen)
 

@@ -67,7 +67,7 @@ def remark(deployment: Deployment) -> None:
 def _deployment(config: Config, urls: tuple[str, ...], token: str) -> Deployment:
     if not urls and config.kafka.bootstrap_servers:
         return _found(config, token)
-    from postdate.sidecar.http.client import Api
+    from postdate.sidecar.http.api_client import Api
     from postdate.sidecar.http.deployment import Deployment, Peer
 
     named = urls or (_HERE,)

@@ -12,10 +12,10 @@ from typing import Any
 
 import click
 
-from postdate.cli.answers import Waiting, answer_options, refuse_waiting, send_and_tell, waiting
 from postdate.cli.commands import warn
-from postdate.cli.drafts import due_ms, the_request_topic, the_time, time_options
 from postdate.cli.options import Loader, as_bytes, configured, header_pair, now_ms, output_option
+from postdate.cli.request_options import due_ms, the_request_topic, the_time, time_options
+from postdate.cli.verdict_waiting import Waiting, require_verdicts, send_and_report, verdict_options, waiting
 from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord, accepted, look_up, partition_of
 from postdate.wire import headers as names
@@ -59,7 +59,7 @@ STDIN = "-"
     is_flag=True,
     help="Wait for the delivery, at most --timeout after the due time. [the retry budget and 30s]",
 )
-@answer_options
+@verdict_options
 @output_option
 def send(
     loader: Loader,
@@ -80,7 +80,7 @@ def send(
     \b
       postdate send -b localhost:9092 --topic orders --key 42 --value hello --delay 5s
     """
-    from postdate.cli.ends import EndWatch
+    from postdate.cli.delivery_waiting import FateWatch
     from postdate.sidecar.cluster.cluster import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 
@@ -102,7 +102,7 @@ def send(
             warn(
                 f"target topic {target} does not exist now; without it the message becomes a dead letter when it is due"
             )
-        refuse_waiting(wait, config, name, live.existing)
+        require_verdicts(wait, config, name, live.existing)
         rules = rules_of(config, name, live.retention_ms)
         part = Partition(name, partition_of(draft.key, live.partitions))
         accepted(rules, draft, part.index, now_ms())
@@ -111,10 +111,10 @@ def send(
             sent_ms = receipt.timestamp_ms
             return {"topic": target, "due_ms": due_ms(rules, draft, part.index, sent_ms), "sent_ms": sent_ms}
 
-        watch = EndWatch(kafka, admin, part) if wait_delivery else None
-        receipt = send_and_tell(kafka, admin, part, draft, wait, output, facts)
+        watch = FateWatch(kafka, admin, part) if wait_delivery else None
+        receipt = send_and_report(kafka, admin, part, draft, wait, output, facts)
         if watch is not None:
-            watch.tell(receipt, due_ms(rules, draft, part.index, receipt.timestamp_ms), patience_ms, output)
+            watch.report(receipt, due_ms(rules, draft, part.index, receipt.timestamp_ms), patience_ms, output)
 
 
 def draft_of(message: Mapping[str, Any]) -> RequestRecord:

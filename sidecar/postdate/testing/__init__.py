@@ -13,7 +13,7 @@ docs/client.md describes the rest.
 
 from __future__ import annotations
 
-from postdate.testing.local import LocalPostdate
+from postdate.testing.local_postdate import LocalPostdate
 from postdate.testing.observing import NotDelivered
 from postdate.testing.reading import Delivered
 

@@ -21,7 +21,7 @@ from uuid import uuid4
 from testcontainers.core.container import DockerContainer
 
 from postdate.client import RequestTopic
-from postdate.testing.local import START_TIMEOUT_S
+from postdate.testing.local_postdate import START_TIMEOUT_S
 from postdate.testing.observing import NotDelivered, Observed
 
 IMAGE_VARIABLE: Final = "POSTDATE_TEST_IMAGE"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from postdate.testing.local import LocalPostdate
+from postdate.testing.local_postdate import LocalPostdate
 
 
 @pytest.fixture(scope="session")

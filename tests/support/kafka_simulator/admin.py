@@ -14,9 +14,9 @@ from postdate.kafka import limits
 from postdate.kafka.classification import classify
 from postdate.kafka.errors import FatalClient, Unreachable
 from postdate.kafka.interface import GroupMember, Isolation, LookedUp, NewTopic, Operation, Partition, TopicInfo
-from support.kafka_simulator.answers import code_of
 from support.kafka_simulator.broker import SimBroker
 from support.kafka_simulator.brokers import Node
+from support.kafka_simulator.error_responses import code_of
 from support.kafka_simulator.link import Link
 from support.kafka_simulator.log import PartitionLog
 from support.kafka_simulator.metadata import Metadata, StaleLog

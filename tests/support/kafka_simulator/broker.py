@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from confluent_kafka import KafkaError, KafkaException
 
 from postdate.kafka.interface import Headers, NewTopic, Partition, Record
-from support.kafka_simulator.answers import refusal
 from support.kafka_simulator.brokers import Brokers
 from support.kafka_simulator.coordinator import TransactionCoordinator
+from support.kafka_simulator.error_responses import refusal
 from support.kafka_simulator.faults import Faults
 from support.kafka_simulator.groups import GroupCoordinator
 from support.kafka_simulator.log import NO_PRODUCER, PartitionLog

@@ -36,7 +36,7 @@ class SimKafka:
         self.link = link or Link(broker.time, broker.faults)
         self.clock = clock or SimClock(broker.time)
 
-    def complaint(self, over: Callable[[], bool]) -> KafkaFault | None:
+    def connection_fault(self, over: Callable[[], bool]) -> KafkaFault | None:
         return None
 
     def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:

@@ -20,7 +20,7 @@ from enum import Enum
 from confluent_kafka import KafkaError
 
 from postdate.kafka.interface import Partition
-from support.kafka_simulator.answers import refusal
+from support.kafka_simulator.error_responses import refusal
 from support.kafka_simulator.faults import Faults
 from support.kafka_simulator.time import SimTime
 

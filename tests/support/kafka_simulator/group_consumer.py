@@ -16,8 +16,8 @@ from postdate.kafka.classification import classify
 from postdate.kafka.errors import FatalClient, Fenced, KafkaFault, Unreachable
 from postdate.kafka.interface import GroupListener, Isolation, Partition, Record
 from postdate.kafka.statistics import BrokerStatistics
-from support.kafka_simulator.answers import code_of, refusal
 from support.kafka_simulator.broker import SimBroker
+from support.kafka_simulator.error_responses import code_of, refusal
 from support.kafka_simulator.link import Link
 from support.kafka_simulator.metadata import Metadata
 

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError
 
 from postdate.kafka import limits
 from postdate.kafka.interface import GroupMember, Partition
-from support.kafka_simulator.answers import refusal
+from support.kafka_simulator.error_responses import refusal
 from support.kafka_simulator.time import SimTime
 
 #: Says how many partitions a topic has; 0 where it does not exist.

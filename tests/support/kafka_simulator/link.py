@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from support.kafka_simulator.answers import no_answer, refusal
 from support.kafka_simulator.brokers import Node
+from support.kafka_simulator.error_responses import no_answer, refusal
 from support.kafka_simulator.faults import Faults
 from support.kafka_simulator.time import SimTime
 

@@ -14,7 +14,7 @@ from enum import IntEnum
 from confluent_kafka import KafkaError
 
 from postdate.kafka.interface import Isolation, Record
-from support.kafka_simulator.answers import refusal
+from support.kafka_simulator.error_responses import refusal
 
 #: The producer of a record that belongs to no transaction.
 NO_PRODUCER = -1

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError
 
 from postdate.kafka.interface import Isolation, Partition, Record
-from support.kafka_simulator.answers import no_answer, refusal
 from support.kafka_simulator.brokers import Node, Tail
+from support.kafka_simulator.error_responses import no_answer, refusal
 from support.kafka_simulator.log import PartitionLog
 
 if TYPE_CHECKING:

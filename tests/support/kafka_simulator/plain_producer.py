@@ -18,9 +18,9 @@ from postdate.kafka import limits
 from postdate.kafka.classification import TRANSPORT_CODES, classify_delivery, error_of
 from postdate.kafka.errors import FatalClient, RecordRejected
 from postdate.kafka.interface import Headers, OnDelivery, Partition
-from support.kafka_simulator.answers import code_of, refusal
 from support.kafka_simulator.broker import SimBroker, Writer, record_size_bytes
 from support.kafka_simulator.brokers import Node
+from support.kafka_simulator.error_responses import code_of, refusal
 from support.kafka_simulator.link import Link
 from support.kafka_simulator.metadata import Metadata, StaleLog
 from support.kafka_simulator.partitioning import partition_for

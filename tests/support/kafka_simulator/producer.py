@@ -26,8 +26,8 @@ from postdate.kafka.errors import (
     UnknownOutcome,
 )
 from postdate.kafka.interface import Headers, OnDelivery, Partition
-from support.kafka_simulator.answers import abort_required, code_of, refusal
 from support.kafka_simulator.broker import SimBroker, Writer
+from support.kafka_simulator.error_responses import abort_required, code_of, refusal
 from support.kafka_simulator.link import Link
 from support.kafka_simulator.plain_producer import RETRY_MS, Queued, SimPlainProducer
 from support.kafka_simulator.time import SimClock

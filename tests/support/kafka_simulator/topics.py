@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError
 
-from support.kafka_simulator.answers import refusal
+from support.kafka_simulator.error_responses import refusal
 from support.kafka_simulator.log import PartitionLog
 
 _DAY_MS = 86_400_000

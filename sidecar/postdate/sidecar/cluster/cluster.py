@@ -38,7 +38,9 @@ def kafka_of(config: Config) -> Kafka:
 
 def wait_for_answer(kafka: Kafka, admin: Admin) -> None:
     """Returns when the cluster has answered. Raises KafkaFault if it does not; known causes are printed on stderr."""
-    answered(admin.cluster_id, kafka.complaint, lambda text: print(f"warning: {text}", file=sys.stderr, flush=True))
+    answered(
+        admin.cluster_id, kafka.connection_fault, lambda text: print(f"warning: {text}", file=sys.stderr, flush=True)
+    )
 
 
 @contextmanager

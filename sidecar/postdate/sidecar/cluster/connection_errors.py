@@ -28,14 +28,14 @@ PATIENCE_S: Final = 3.0
 
 def answered(
     request: Callable[[], Answer],
-    complaint: Callable[[Callable[[], bool]], KafkaFault | None],
+    connection_fault: Callable[[Callable[[], bool]], KafkaFault | None],
     tell: Callable[[str], None],
     patience_s: float = PATIENCE_S,
 ) -> Answer:
-    """The result of `request`. Raises its error, or that of `complaint` if no broker can be reached.
+    """The result of `request`. Raises its error, or that of `connection_fault` if no broker can be reached.
 
-    `complaint` is called if the request takes longer than a moment, with a function that returns whether the request is
-    over. `tell` gets its text.
+    `connection_fault` is called if the request takes longer than a moment, with a function that returns whether the
+    request is over. `tell` gets its text.
     """
     answer: Future[Answer] = Future()
 
@@ -47,7 +47,7 @@ def answered(
 
     threading.Thread(target=ask, name="first request", daemon=True).start()
     if concurrent.futures.wait([answer], LISTEN_AFTER_S).not_done:
-        fault = complaint(answer.done)
+        fault = connection_fault(answer.done)
         if fault is not None and not answer.done():
             tell(f"no answer from Kafka yet, still trying: {fault}")
             if concurrent.futures.wait([answer], patience_s).not_done:

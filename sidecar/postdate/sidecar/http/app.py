@@ -27,7 +27,7 @@ from postdate.sidecar.errors import PostdateError
 from postdate.sidecar.http import controls, hold_api, limits, local, queries
 from postdate.sidecar.http.access import Access, Refused
 from postdate.sidecar.http.advertised import advertised_address
-from postdate.sidecar.http.client import NotKnown
+from postdate.sidecar.http.api_client import NotKnown
 from postdate.sidecar.http.collector import ProcessCollector
 from postdate.sidecar.http.openapi import describe
 from postdate.sidecar.http.overview import overview

@@ -23,7 +23,7 @@ from urllib.parse import quote
 from postdate.kafka.interface import GroupMember, Partition
 from postdate.sidecar.config.settings import HttpConfig
 from postdate.sidecar.errors import ConfigError, PostdateError, TransientError
-from postdate.sidecar.http.client import Api, NotKnown, Query
+from postdate.sidecar.http.api_client import Api, NotKnown, Query
 from postdate.sidecar.http.limits import (
     MERGED_TIMEOUT_S,
     PAGE_ENTRIES_DEFAULT,

@@ -80,7 +80,7 @@ def _attempt(kafka: Kafka, look: Callable[[Admin], T], poller: Poller) -> tuple[
     cause: Unreachable | None = None
     concurrent.futures.wait([answer], LISTEN_AFTER_S)
     if not answer.done():
-        refusal = kafka.complaint(lambda: answer.done() or poller.is_stopping)
+        refusal = kafka.connection_fault(lambda: answer.done() or poller.is_stopping)
         if isinstance(refusal, NotAuthorized) and not answer.done():
             raise ConfigError(
                 f"Kafka refuses this process: {refusal}. Check kafka.bootstrap_servers and the properties security.*, "

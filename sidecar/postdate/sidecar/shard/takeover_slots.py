@@ -160,7 +160,7 @@ class SlottedKafka:
         self.plain_producer = kafka.plain_producer
         self.group_consumer = kafka.group_consumer
         self.admin = kafka.admin
-        self.complaint = kafka.complaint
+        self.connection_fault = kafka.connection_fault
 
     def log_reader(self, part: Partition, offset: int, isolation: Isolation) -> LogReader:
         """As Kafka.log_reader."""

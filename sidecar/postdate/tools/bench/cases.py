@@ -1,4 +1,4 @@
-"""The cases of the benchmark. Each takes a bed and a size, makes its own topics, and gives its figures once.
+"""The cases of the benchmark. Each takes a environment and a size, makes its own topics, and gives its figures once.
 
 Rates are held against a raw copy of the very records of the case, taken in the same repeat. Thread rule: main thread.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from postdate.sidecar.cluster.cluster import admin_of
 from postdate.sidecar.errors import TransientError
-from postdate.tools.bench.bed import Bed, Request, Sidecar, cancel_of, request, with_id
+from postdate.tools.bench.environment import BenchEnvironment, Request, Sidecar, cancel_of, request, with_id
 from postdate.tools.bench.figures import Figures, percentiles
 from postdate.tools.bench.hand_over import hand_over
 from postdate.tools.bench.journal import Arrivals, Journal
@@ -46,14 +46,14 @@ class Size:
     seconds: float
 
 
-Case = Callable[[Bed, Size], Figures]
+Case = Callable[[BenchEnvironment, Size], Figures]
 
 
-def held(bed: Bed, size: Size) -> Figures:
+def held(environment: BenchEnvironment, size: Size) -> Figures:
     """Accept, hold, be idle, be restarted: nothing becomes due."""
-    requests, (target,) = bed.new_topics()
-    _fill_due(bed, requests, target, size.messages, _now_ms() + FAR_MS)
-    sidecar = bed.sidecar(requests)
+    requests, (target,) = environment.new_topics()
+    _fill_due(environment, requests, target, size.messages, _now_ms() + FAR_MS)
+    sidecar = environment.sidecar(requests)
     sidecar.start_and_wait()
     sidecar.wait_for_pending(size.messages)
     before_s, began = sidecar.cpu_s(), time.monotonic()
@@ -76,15 +76,15 @@ def held(bed: Bed, size: Size) -> Figures:
     }
 
 
-def intake(bed: Bed, size: Size) -> Figures:
+def intake(environment: BenchEnvironment, size: Size) -> Figures:
     """Accept requests that are due much later."""
-    requests, (target,) = bed.new_topics()
-    _fill_due(bed, requests, target, size.messages, _now_ms() + FAR_MS)
-    consumed = bed.raw_copy(requests, "", size.messages)
-    sidecar = bed.sidecar(requests)
+    requests, (target,) = environment.new_topics()
+    _fill_due(environment, requests, target, size.messages, _now_ms() + FAR_MS)
+    consumed = environment.raw_copy(requests, "", size.messages)
+    sidecar = environment.sidecar(requests)
     sidecar.start()
     sidecar.wait_for_takeover()
-    cost = Cost(bed, sidecar)
+    cost = Cost(environment, sidecar)
     rate = size.messages / max(sidecar.wait_for_pending(size.messages), 0.001)
     costs, memory_mb = cost.per_message(size.messages), sidecar.memory_mb()
     sidecar.stop()
@@ -97,70 +97,70 @@ def intake(bed: Bed, size: Size) -> Figures:
     }
 
 
-def long(bed: Bed, size: Size) -> Figures:
+def long(environment: BenchEnvironment, size: Size) -> Figures:
     """Accept requests that are due in thirty days: each goes into the STORE."""
-    requests, (target, copied) = bed.new_topics(2)
-    _fill_due(bed, requests, target, size.messages, _now_ms() + LONG_MS)
-    sidecar = bed.sidecar(requests)
+    requests, (target, copied) = environment.new_topics(2)
+    _fill_due(environment, requests, target, size.messages, _now_ms() + LONG_MS)
+    sidecar = environment.sidecar(requests)
     sidecar.start()
-    return _rates(bed, requests, copied, sidecar, size.messages, STORED)
+    return _rates(environment, requests, copied, sidecar, size.messages, STORED)
 
 
-def cancel(bed: Bed, size: Size) -> Figures:
+def cancel(environment: BenchEnvironment, size: Size) -> Figures:
     """Half of the messages are cancelled before they leave: a full request topic, with what is due and its cancels.
 
     All of it is written before the due time, so each cancel comes in time, and read after it. The raw copy is that of
     ordinary requests: a cancel is a small record.
     """
-    requests, (target, copied) = bed.new_topics(2)
+    requests, (target, copied) = environment.new_topics(2)
     scheduled = size.messages * 2 // 3 // (2 * PARTITIONS) * 2 * PARTITIONS  # a cancel lies where its request does
     due_ms = _now_ms() + 1_000 + size.messages * 1_000 // FILL_PER_S_MIN
-    bed.say(f"sending {scheduled:,} requests and {scheduled // 2:,} cancels to {requests}")
-    bed.fill(requests, (with_id(request(number, target, due_ms), number) for number in range(scheduled)))
-    bed.fill(requests, (cancel_of(number) for number in range(scheduled // 2)))
+    environment.say(f"sending {scheduled:,} requests and {scheduled // 2:,} cancels to {requests}")
+    environment.fill(requests, (with_id(request(number, target, due_ms), number) for number in range(scheduled)))
+    environment.fill(requests, (cancel_of(number) for number in range(scheduled // 2)))
     if _now_ms() >= due_ms:
         raise TransientError(f"the broker takes fewer than {FILL_PER_S_MIN:,} requests a second: cancels came too late")
     time.sleep((due_ms - _now_ms()) / 1_000)
-    sidecar = bed.sidecar(requests)
+    sidecar = environment.sidecar(requests)
     sidecar.start()
-    figures = _rates(bed, requests, "", sidecar, scheduled // 2)
-    cancelled = Journal(bed.kafka, requests, CANCELLED)
+    figures = _rates(environment, requests, "", sidecar, scheduled // 2)
+    cancelled = Journal(environment.kafka, requests, CANCELLED)
     try:
         cancelled.follow(scheduled // 2, lambda: None)
     finally:
         cancelled.close()
     rate = figures["records_per_s"] * 3  # of the requests: each third record is a delivery
-    plain, _ = bed.new_topics()
-    bed.fill(plain, (request(number, target, due_ms) for number in range(scheduled)))
-    copy = bed.raw_copy(plain, copied, scheduled)
+    plain, _ = environment.new_topics()
+    environment.fill(plain, (request(number, target, due_ms) for number in range(scheduled)))
+    copy = environment.raw_copy(plain, copied, scheduled)
     costs = {name: figures[name] / 3 for name in figures if name.endswith("_us")}
     return {**figures, **costs, "records_per_s": rate, "copy_per_s": copy, "of_copy_share": rate / copy}
 
 
-def rebuild(bed: Bed, size: Size) -> Figures:
+def rebuild(environment: BenchEnvironment, size: Size) -> Figures:
     """Everything is held, and the disk is lost: how long until it delivers, and until it holds everything, again.
 
     Others become due before, during and after: each of them must come once.
     """
-    requests, (target, other) = bed.new_topics(2)
-    _fill_due(bed, requests, target, size.messages, _now_ms() + FAR_MS)
-    sidecar = bed.sidecar(requests)
+    requests, (target, other) = environment.new_topics(2)
+    _fill_due(environment, requests, target, size.messages, _now_ms() + FAR_MS)
+    sidecar = environment.sidecar(requests)
     sidecar.start()
     sidecar.wait_for_pending(size.messages)
     due_ms = _now_ms()
-    bed.fill(requests, (request(number, other, due_ms + _APART_MS * number) for number in range(_MEANWHILE)))
+    environment.fill(requests, (request(number, other, due_ms + _APART_MS * number) for number in range(_MEANWHILE)))
     sidecar.kill()
     sidecar.lose_disk()
     began = time.monotonic()
     delivering_s = sidecar.start_and_wait()
     sidecar.wait_for_pending(size.messages)
     whole_s = time.monotonic() - began
-    journal, arrivals = Journal(bed.kafka, requests), Arrivals(bed.kafka, other, TARGET_PARTITIONS)
+    journal, arrivals = Journal(environment.kafka, requests), Arrivals(environment.kafka, other, TARGET_PARTITIONS)
     try:
         journal.follow(_MEANWHILE, sidecar.check)
         late = journal.lateness()
         sidecar.stop()
-        with admin_of(bed.kafka) as admin:
+        with admin_of(environment.kafka) as admin:
             came = arrivals.take_all(admin)
     finally:
         journal.close()
@@ -176,41 +176,41 @@ def rebuild(bed: Bed, size: Size) -> Figures:
     }
 
 
-def through(bed: Bed, size: Size) -> Figures:
+def through(environment: BenchEnvironment, size: Size) -> Figures:
     """Accept and deliver at the same time: a full request topic, whose requests have just become due."""
-    requests, (target, copied) = bed.new_topics(2)
-    _fill_due(bed, requests, target, size.messages, _now_ms() + 1_000)
-    sidecar = bed.sidecar(requests)
+    requests, (target, copied) = environment.new_topics(2)
+    _fill_due(environment, requests, target, size.messages, _now_ms() + 1_000)
+    sidecar = environment.sidecar(requests)
     sidecar.start()
-    return _rates(bed, requests, copied, sidecar, size.messages)
+    return _rates(environment, requests, copied, sidecar, size.messages)
 
 
-def drain(bed: Bed, size: Size) -> Figures:
+def drain(environment: BenchEnvironment, size: Size) -> Figures:
     """Deliver what was accepted before an outage and has become due in it."""
-    requests, (target, copied) = bed.new_topics(2)
+    requests, (target, copied) = environment.new_topics(2)
     lead_ms = _ACCEPT_MS_MIN + round(size.messages * _ACCEPT_MS_PER_RECORD)
     due_ms = _now_ms() + lead_ms
-    _fill_due(bed, requests, target, size.messages, due_ms)
-    sidecar = bed.sidecar(requests)
+    _fill_due(environment, requests, target, size.messages, due_ms)
+    sidecar = environment.sidecar(requests)
     sidecar.start()
     sidecar.wait_for_pending(size.messages)
     sidecar.stop()
     time.sleep(max(0.0, (due_ms - _now_ms()) / 1000 + 0.5))
     sidecar.start()
-    return _rates(bed, requests, copied, sidecar, size.messages)
+    return _rates(environment, requests, copied, sidecar, size.messages)
 
 
-def burst(bed: Bed, size: Size) -> Figures:
+def burst(environment: BenchEnvironment, size: Size) -> Figures:
     """Half of the messages are due in one millisecond, while others go on for another target."""
-    requests, (target, other, copied) = bed.new_topics(3)
+    requests, (target, other, copied) = environment.new_topics(3)
     count = size.messages // 2
     lead_ms = _ACCEPT_MS_MIN + round(count * _ACCEPT_MS_PER_RECORD)
     due_ms = _now_ms() + lead_ms
-    _fill_due(bed, requests, target, count, due_ms)
-    bed.fill(requests, (request(number, other, due_ms - 500 + 2 * number + 1) for number in range(_OTHERS)))
-    sidecar = bed.sidecar(requests)
+    _fill_due(environment, requests, target, count, due_ms)
+    environment.fill(requests, (request(number, other, due_ms - 500 + 2 * number + 1) for number in range(_OTHERS)))
+    sidecar = environment.sidecar(requests)
     sidecar.start()
-    journal = Journal(bed.kafka, requests)
+    journal = Journal(environment.kafka, requests)
     try:
         journal.follow(count + _OTHERS, sidecar.check)
         late, others = journal.lateness(lambda due: due == due_ms), journal.lateness(lambda due: due != due_ms)
@@ -218,7 +218,7 @@ def burst(bed: Bed, size: Size) -> Figures:
         journal.close()
     long_share = sidecar.long_transactions_share()
     sidecar.stop()
-    copy = bed.raw_copy(requests, copied, count)
+    copy = environment.raw_copy(requests, copied, count)
     rate = count / (float(late.max()) / 1000)
     return {
         "records_per_s": rate,
@@ -232,13 +232,13 @@ def burst(bed: Bed, size: Size) -> Figures:
 
 
 def _rates(
-    bed: Bed, requests: str, copied: str, sidecar: Sidecar, count: int, fate: str = DELIVERED
+    environment: BenchEnvironment, requests: str, copied: str, sidecar: Sidecar, count: int, fate: str = DELIVERED
 ) -> dict[str, float]:
     """Follows a sidecar that has just started until `count` requests had the fate. Compares its rate with a raw copy
     to `copied`, if that is given."""
     sidecar.wait_for_takeover()
-    cost = Cost(bed, sidecar)
-    journal = Journal(bed.kafka, requests, fate)
+    cost = Cost(environment, sidecar)
+    journal = Journal(environment.kafka, requests, fate)
     try:
         journal.follow(count, sidecar.check)
         seconds = journal.seconds()
@@ -250,7 +250,7 @@ def _rates(
     rate = count / seconds
     figures = {"records_per_s": rate, "memory_mb": memory_mb, "long_transactions_share": long_share, **costs}
     if copied:
-        copy = bed.raw_copy(requests, copied, count)
+        copy = environment.raw_copy(requests, copied, count)
         figures |= {"copy_per_s": copy, "of_copy_share": rate / copy}
     return figures
 
@@ -258,27 +258,27 @@ def _rates(
 class Cost:
     """Processor time of the sidecar and of the broker from now on. The journal's fetches are part of the broker's."""
 
-    def __init__(self, bed: Bed, sidecar: Sidecar) -> None:
-        self._bed, self._sidecar = bed, sidecar
-        self._before = sidecar.cpu_s(), bed.broker_cpu_s()
+    def __init__(self, environment: BenchEnvironment, sidecar: Sidecar) -> None:
+        self._environment, self._sidecar = environment, sidecar
+        self._before = sidecar.cpu_s(), environment.broker_cpu_s()
 
     def per_message(self, count: int) -> dict[str, float]:
         """Returns microseconds per message; the broker is left out if its process is unknown."""
         sidecar_s, broker_s = self._before
         costs = {"sidecar_cpu_us": (self._sidecar.cpu_s() - sidecar_s) * 1e6 / count}
-        now_s = self._bed.broker_cpu_s()
+        now_s = self._environment.broker_cpu_s()
         if broker_s is not None and now_s is not None:
             costs["broker_cpu_us"] = (now_s - broker_s) * 1e6 / count
         return costs
 
 
-def _fill_due(bed: Bed, requests: str, target: str, count: int, due_ms: int) -> None:
+def _fill_due(environment: BenchEnvironment, requests: str, target: str, count: int, due_ms: int) -> None:
     def wanted() -> Iterator[Request]:
         for number in range(count):
             yield request(number, target, due_ms)
 
-    bed.say(f"sending {count:,} requests to {requests}")
-    bed.fill(requests, wanted())
+    environment.say(f"sending {count:,} requests to {requests}")
+    environment.fill(requests, wanted())
 
 
 def _now_ms() -> int:
@@ -292,15 +292,15 @@ CASES: Mapping[str, Case] = {
     "cancel": cancel,
     "drain": drain,
     "burst": burst,
-    "scale": lambda bed, size: scale(bed, size.messages),
+    "scale": lambda environment, size: scale(environment, size.messages),
     "held": held,
     "rebuild": rebuild,
-    "hand-over": lambda bed, size: hand_over(bed),
-    "steady 100/s": lambda bed, size: steady(bed, 100, size.seconds),
-    "steady 1000/s": lambda bed, size: steady(bed, 1_000, size.seconds),
-    "steady 3000/s": lambda bed, size: steady(bed, 3_000, size.seconds),
-    "steady 10000/s": lambda bed, size: steady(bed, 10_000, size.seconds),
-    "many": lambda bed, size: many(bed, 5_000, size.seconds),
-    "bad target": lambda bed, size: bad_target(bed, 1_000, size.seconds),
+    "hand-over": lambda environment, size: hand_over(environment),
+    "steady 100/s": lambda environment, size: steady(environment, 100, size.seconds),
+    "steady 1000/s": lambda environment, size: steady(environment, 1_000, size.seconds),
+    "steady 3000/s": lambda environment, size: steady(environment, 3_000, size.seconds),
+    "steady 10000/s": lambda environment, size: steady(environment, 10_000, size.seconds),
+    "many": lambda environment, size: many(environment, 5_000, size.seconds),
+    "bad target": lambda environment, size: bad_target(environment, 1_000, size.seconds),
 }
 """Name -> case, in the order in which they run."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from postdate.tools.bench.bed import Bed, Sidecar, request
+from postdate.tools.bench.environment import BenchEnvironment, Sidecar, request
 from postdate.tools.bench.figures import Figures
 from postdate.tools.bench.journal import Journal
 from postdate.tools.bench.limits import PARTITIONS, WARM_UP_S
@@ -23,53 +23,58 @@ _CRASH_S = 30.0
 _MEMBERS = ("one", "two")
 
 
-def hand_over(bed: Bed) -> Figures:
+def hand_over(environment: BenchEnvironment) -> Figures:
     """One of two members ends in good order, and one is killed: the other serves its partitions from the disk that
     both share. A static member is killed and started again."""
     return {
-        "planned_late_most_ms": _one_of_two(bed, Sidecar.stop, _PLANNED_S),
-        "crash_late_most_ms": _one_of_two(bed, Sidecar.kill, _CRASH_S),
-        "static_restart_late_most_ms": _restarted(bed),
+        "planned_late_most_ms": _one_of_two(environment, Sidecar.stop, _PLANNED_S),
+        "crash_late_most_ms": _one_of_two(environment, Sidecar.kill, _CRASH_S),
+        "static_restart_late_most_ms": _restarted(environment),
     }
 
 
-def _one_of_two(bed: Bed, end: Callable[[Sidecar], None], seconds: float) -> float:
-    requests, (target,) = bed.new_topics()
-    going, staying = (bed.sidecar(requests, PARTITIONS // len(_MEMBERS), member=name) for name in _MEMBERS)
+def _one_of_two(environment: BenchEnvironment, end: Callable[[Sidecar], None], seconds: float) -> float:
+    requests, (target,) = environment.new_topics()
+    going, staying = (environment.sidecar(requests, PARTITIONS // len(_MEMBERS), member=name) for name in _MEMBERS)
     going.start()
     staying.start()
     for each in (going, staying):
         each.wait_for_shards()
-    late_ms = _lateness(bed, requests, target, seconds, staying, lambda: end(going))
+    late_ms = _lateness(environment, requests, target, seconds, staying, lambda: end(going))
     staying.stop()
     return late_ms
 
 
-def _restarted(bed: Bed) -> float:
-    requests, (target,) = bed.new_topics()
-    sidecar = bed.sidecar(requests)
+def _restarted(environment: BenchEnvironment) -> float:
+    requests, (target,) = environment.new_topics()
+    sidecar = environment.sidecar(requests)
     sidecar.start_and_wait()
 
     def again() -> None:
         sidecar.kill()
         sidecar.start()
 
-    late_ms = _lateness(bed, requests, target, _PLANNED_S, sidecar, again)
+    late_ms = _lateness(environment, requests, target, _PLANNED_S, sidecar, again)
     sidecar.stop()
     return late_ms
 
 
 def _lateness(
-    bed: Bed, requests: str, target: str, seconds: float, serving: Sidecar, disturb: Callable[[], None]
+    environment: BenchEnvironment,
+    requests: str,
+    target: str,
+    seconds: float,
+    serving: Sidecar,
+    disturb: Callable[[], None],
 ) -> float:
     """Of the latest of the messages that were due since `disturb` was called, ms."""
     count = round((WARM_UP_S + seconds) * 1000 / _APART_MS)
     first_ms = time.time_ns() // 1_000_000 + _LEAD_MS
-    bed.fill(requests, (request(number, target, first_ms + _APART_MS * number) for number in range(count)))
+    environment.fill(requests, (request(number, target, first_ms + _APART_MS * number) for number in range(count)))
     time.sleep(max(0.0, first_ms / 1000 + WARM_UP_S - time.time()))
     since_ms = time.time_ns() // 1_000_000
     disturb()
-    journal = Journal(bed.kafka, requests)
+    journal = Journal(environment.kafka, requests)
     try:
         journal.follow(count, serving.check)
         return float(journal.lateness(lambda due_ms: due_ms >= since_ms).max())

@@ -11,7 +11,7 @@ import time
 
 from postdate.sidecar.cluster.cluster import admin_of
 from postdate.sidecar.errors import TransientError
-from postdate.tools.bench.bed import Bed, Sidecar, request
+from postdate.tools.bench.environment import BenchEnvironment, Sidecar, request
 from postdate.tools.bench.figures import Figures
 from postdate.tools.bench.journal import Journal
 from postdate.tools.bench.limits import LOOK_S, PARTITIONS, START_TIMEOUT_S
@@ -25,54 +25,56 @@ _LEAD_MS_PER_RECORD = 0.06
 _BURSTS_MAX = 7
 
 
-def scale(bed: Bed, messages: int) -> Figures:
+def scale(environment: BenchEnvironment, messages: int) -> Figures:
     """Messages a second with each number of processes, and the ratio to one process.
 
     The raw copy comes first: a broker that has just started would otherwise be slow for one process alone.
     """
-    figures = {"copy_per_s": _copy(bed, messages)}
+    figures = {"copy_per_s": _copy(environment, messages)}
     for processes in _PROCESSES:
         if processes > (os.cpu_count() or 1) and processes > 1:
-            bed.say(f"no core for {processes} processes: left out")
+            environment.say(f"no core for {processes} processes: left out")
             continue
-        figures[f"with_{processes}_per_s"] = rate = _burst(bed, messages, processes)
+        figures[f"with_{processes}_per_s"] = rate = _burst(environment, messages, processes)
         if processes > 1:
             figures[f"with_{processes}_of_one_share"] = rate / figures["with_1_per_s"]
     return figures
 
 
-def _copy(bed: Bed, messages: int) -> float:
-    requests, (target, copied) = bed.new_topics(2)
-    bed.fill(requests, (request(number, target, 0) for number in range(messages)))
-    return bed.raw_copy(requests, copied, messages)
+def _copy(environment: BenchEnvironment, messages: int) -> float:
+    requests, (target, copied) = environment.new_topics(2)
+    environment.fill(requests, (request(number, target, 0) for number in range(messages)))
+    return environment.raw_copy(requests, copied, messages)
 
 
-def _burst(bed: Bed, messages: int, processes: int) -> float:
+def _burst(environment: BenchEnvironment, messages: int, processes: int) -> float:
     """Messages a second of a burst that was accepted as a whole before it was due; one that was not is sent again, to
     another topic and due later. Raises TransientError: none of them was."""
     lead_ms = _LEAD_MS + round(messages * _LEAD_MS_PER_RECORD)
     for _ in range(_BURSTS_MAX):
-        rate = _burst_after(bed, messages, processes, lead_ms)
+        rate = _burst_after(environment, messages, processes, lead_ms)
         if rate is not None:
             return rate
-        bed.say(f"the burst was due before all of it was accepted, after {lead_ms / 1000:.0f} s: it is sent again")
+        environment.say(
+            f"the burst was due before all of it was accepted, after {lead_ms / 1000:.0f} s: it is sent again"
+        )
         lead_ms *= 2
     raise TransientError(f"{messages:,} requests were not accepted before they were due: try fewer (--messages)")
 
 
-def _burst_after(bed: Bed, messages: int, processes: int, lead_ms: int) -> float | None:
+def _burst_after(environment: BenchEnvironment, messages: int, processes: int, lead_ms: int) -> float | None:
     """Messages a second, or None: some were accepted after the due time, so a part of the burst came later."""
-    requests, (target,) = bed.new_topics()
-    sidecar = bed.sidecar(requests, PARTITIONS, processes)
+    requests, (target,) = environment.new_topics()
+    sidecar = environment.sidecar(requests, PARTITIONS, processes)
     sidecar.start()
-    _wait_until_shared(bed, requests, sidecar, processes)
+    _wait_until_shared(environment, requests, sidecar, processes)
     due_ms = time.time_ns() // 1_000_000 + lead_ms
-    bed.say(f"sending {messages:,} requests to {requests}, for {processes} processes")
-    bed.fill(requests, (request(number, target, due_ms) for number in range(messages)))
+    environment.say(f"sending {messages:,} requests to {requests}, for {processes} processes")
+    environment.fill(requests, (request(number, target, due_ms) for number in range(messages)))
     if not sidecar.holds_before(messages, due_ms):
         sidecar.kill()
         return None
-    journal = Journal(bed.kafka, requests)
+    journal = Journal(environment.kafka, requests)
     try:
         journal.follow(messages, sidecar.check)
         late, senders = journal.lateness(), journal.senders()
@@ -84,13 +86,13 @@ def _burst_after(bed: Bed, messages: int, processes: int, lead_ms: int) -> float
     return messages / (float(late.max()) / 1000)
 
 
-def _wait_until_shared(bed: Bed, requests: str, sidecar: Sidecar, processes: int) -> None:
+def _wait_until_shared(environment: BenchEnvironment, requests: str, sidecar: Sidecar, processes: int) -> None:
     """Wait until each process has shards, by the group's word, and all of these deliver, by theirs.
 
     Raises TransientError where that does not come.
     """
     deadline = time.monotonic() + START_TIMEOUT_S
-    with admin_of(bed.kafka) as admin:
+    with admin_of(environment.kafka) as admin:
         while sum(bool(member.partitions) for member in admin.group_members(requests)) < processes:
             sidecar.check()
             if time.monotonic() > deadline:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from postdate.kafka.errors import KafkaFault
 from postdate.kafka.interface import PlainProducer
 from postdate.sidecar.errors import PostdateError, TransientError
-from postdate.tools.bench.bed import Bed, Sidecar, request, result_of, value_of
+from postdate.tools.bench.environment import BenchEnvironment, Sidecar, request, result_of, value_of
 from postdate.tools.bench.figures import Figures, Lateness, percentiles
 from postdate.tools.bench.journal import Arrivals, Journal
 from postdate.tools.bench.limits import (
@@ -38,15 +38,15 @@ _READ_PAUSE_S = 0.001
 _SEED = 20
 
 
-def steady(bed: Bed, rate: int, seconds: float) -> Figures:
+def steady(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
     """Lateness at the commit (by the dispatch log) and at a read_committed consumer, both minus due."""
-    requests, (target,) = bed.new_topics()
-    sidecar = bed.sidecar(requests)
+    requests, (target,) = environment.new_topics()
+    sidecar = environment.sidecar(requests)
     sidecar.start_and_wait()
     count, warm_up = int(rate * (seconds + WARM_UP_S)), int(rate * WARM_UP_S)
-    sender = _Sender(bed, requests, [target], rate, count, PARTITIONS)
-    arrivals = Arrivals(bed.kafka, target, TARGET_PARTITIONS)
-    bed.say(f"sending {rate:,} requests a second {_times(seconds)}")
+    sender = _Sender(environment, requests, [target], rate, count, PARTITIONS)
+    arrivals = Arrivals(environment.kafka, target, TARGET_PARTITIONS)
+    environment.say(f"sending {rate:,} requests a second {_times(seconds)}")
     cpu_s, began = sidecar.cpu_s(), time.monotonic()
     sender.start()
     try:
@@ -56,7 +56,7 @@ def steady(bed: Bed, rate: int, seconds: float) -> Figures:
     finally:
         sender.end()
         arrivals.close()
-    journal = Journal(bed.kafka, requests)
+    journal = Journal(environment.kafka, requests)
     try:
         journal.follow(count, sidecar.check)
         committed = journal.lateness()
@@ -71,7 +71,7 @@ def steady(bed: Bed, rate: int, seconds: float) -> Figures:
         "early": float((committed < 0).sum()),
         "core_share": used,
         "long_transactions_share": long_share,
-        **beside_raw(bed, RawLoad(PARTITIONS, rate, seconds, RAW_PAUSES_MS), late),
+        **beside_raw(environment, RawLoad(PARTITIONS, rate, seconds, RAW_PAUSES_MS), late),
     }
 
 
@@ -85,12 +85,12 @@ class RawLoad:
     pauses_ms: Sequence[int]
 
 
-def beside_raw(bed: Bed, load: RawLoad, late: Figures) -> Figures:
+def beside_raw(environment: BenchEnvironment, load: RawLoad, late: Figures) -> Figures:
     """Returns the lateness of the raw counterpart with its best pause, by p99, and the ratios of `late` to it. The same
     requests are sent beside it, which nobody reads."""
     best: Figures = {}
     for pause_ms in load.pauses_ms:
-        found = {**_raw(bed, load, pause_ms), "raw_pause_ms": float(pause_ms)}
+        found = {**_raw(environment, load, pause_ms), "raw_pause_ms": float(pause_ms)}
         if not best or found["raw_arrival_p99_ms"] < best["raw_arrival_p99_ms"]:
             best = found
     for name in ("p50", "p99"):
@@ -98,17 +98,17 @@ def beside_raw(bed: Bed, load: RawLoad, late: Figures) -> Figures:
     return best
 
 
-def _raw(bed: Bed, load: RawLoad, pause_ms: int) -> Figures:
-    requests, (target,) = bed.new_topics(partitions=load.producers)
+def _raw(environment: BenchEnvironment, load: RawLoad, pause_ms: int) -> Figures:
+    requests, (target,) = environment.new_topics(partitions=load.producers)
     log = OwnTopics.of(requests).dispatch_log
     seconds = load.seconds + WARM_UP_S
     count, warm_up = int(load.rate * seconds), int(load.rate * WARM_UP_S)
-    sender = _Sender(bed, requests, [target], load.rate, count, load.producers)
-    arrivals = Arrivals(bed.kafka, target, TARGET_PARTITIONS)
-    bed.say(f"the same with {load.producers} raw producers, which pause for {pause_ms} ms")
+    sender = _Sender(environment, requests, [target], load.rate, count, load.producers)
+    arrivals = Arrivals(environment.kafka, target, TARGET_PARTITIONS)
+    environment.say(f"the same with {load.producers} raw producers, which pause for {pause_ms} ms")
     arguments = [target, log, str(load.producers), str(load.rate), str(seconds), str(pause_ms)]
     try:
-        with bed.raw_program("raw_steady", *arguments) as program:
+        with environment.raw_program("raw_steady", *arguments) as program:
             sender.start()
 
             def check() -> None:
@@ -140,19 +140,19 @@ def _read(arrivals: Arrivals, count: int, check: Callable[[], None]) -> None:
                 raise PostdateError(f"{arrivals.count} of {count} messages arrived in {CASE_TIMEOUT_S:.0f} s")
 
 
-def many(bed: Bed, rate: int, seconds: float) -> Figures:
+def many(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
     """The same with 64 shards in the one process, and what these cost while nothing is due."""
-    requests, (target,) = bed.new_topics(partitions=MANY_PARTITIONS)
-    sidecar = bed.sidecar(requests, MANY_PARTITIONS)
+    requests, (target,) = environment.new_topics(partitions=MANY_PARTITIONS)
+    sidecar = environment.sidecar(requests, MANY_PARTITIONS)
     started_s = sidecar.start_and_wait()
     time.sleep(WARM_UP_S)
     cpu_s, began = sidecar.cpu_s(), time.monotonic()
     time.sleep(IDLE_S)
     idle = (sidecar.cpu_s() - cpu_s) / (time.monotonic() - began)
     count, warm_up = int(rate * (seconds + WARM_UP_S)), int(rate * WARM_UP_S)
-    sender = _Sender(bed, requests, [target], rate, count, MANY_PARTITIONS)
-    arrivals = Arrivals(bed.kafka, target, TARGET_PARTITIONS)
-    bed.say(f"sending {rate:,} requests a second {_times(seconds)}, to {MANY_PARTITIONS} partitions")
+    sender = _Sender(environment, requests, [target], rate, count, MANY_PARTITIONS)
+    arrivals = Arrivals(environment.kafka, target, TARGET_PARTITIONS)
+    environment.say(f"sending {rate:,} requests a second {_times(seconds)}, to {MANY_PARTITIONS} partitions")
     sender.start()
     try:
         _read(arrivals, count, _checks(sidecar, sender))
@@ -162,7 +162,7 @@ def many(bed: Bed, rate: int, seconds: float) -> Figures:
         arrivals.close()
     sidecar.stop()
     late = percentiles("arrival", arrived)
-    raw = beside_raw(bed, RawLoad(MANY_PARTITIONS, rate, seconds, RAW_MANY_PAUSES_MS), late)
+    raw = beside_raw(environment, RawLoad(MANY_PARTITIONS, rate, seconds, RAW_MANY_PAUSES_MS), late)
     return {"start_s": started_s, "idle_core_share": idle, **late, **raw}
 
 
@@ -174,24 +174,24 @@ def _checks(sidecar: Sidecar, sender: _Sender) -> Callable[[], None]:
     return check
 
 
-def bad_target(bed: Bed, rate: int, seconds: float) -> Figures:
+def bad_target(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
     """Ten targets, once all well and once with one of them missing: how late the other nine are."""
-    well, ill = (_others_late(bed, rate, seconds, missing) for missing in (False, True))
+    well, ill = (_others_late(environment, rate, seconds, missing) for missing in (False, True))
     named = percentiles("undisturbed", well) | percentiles("disturbed", ill)
     return named | {"disturbed_of_undisturbed_p99_share": named["disturbed_p99_ms"] / named["undisturbed_p99_ms"]}
 
 
-def _others_late(bed: Bed, rate: int, seconds: float, missing: bool) -> Lateness:
+def _others_late(environment: BenchEnvironment, rate: int, seconds: float, missing: bool) -> Lateness:
     """Lateness at the commit of the messages for nine targets; a tenth exists or not, and is not counted."""
-    requests, targets = bed.new_topics(10, target_partitions=1)
+    requests, targets = environment.new_topics(10, target_partitions=1)
     ninth = f"{targets[-1]}-missing" if missing else targets[-1]
-    sidecar = bed.sidecar(requests)
+    sidecar = environment.sidecar(requests)
     sidecar.start_and_wait()
     count, warm_up = int(rate * (seconds + WARM_UP_S)) // 10 * 10, rate * WARM_UP_S
-    sender = _Sender(bed, requests, [*targets[:-1], ninth], rate, count, PARTITIONS)
+    sender = _Sender(environment, requests, [*targets[:-1], ninth], rate, count, PARTITIONS)
     tenth = "is missing" if missing else "is well"
-    bed.say(f"sending {rate:,} requests a second {_times(seconds)}; the tenth target {tenth}")
-    journal = Journal(bed.kafka, requests)
+    environment.say(f"sending {rate:,} requests a second {_times(seconds)}; the tenth target {tenth}")
+    journal = Journal(environment.kafka, requests)
     began_ms = time.time_ns() // 1_000_000
     sender.start()
     try:
@@ -207,8 +207,10 @@ def _others_late(bed: Bed, rate: int, seconds: float, missing: bool) -> Lateness
 class _Sender:
     """A thread that sends `count` requests, `rate` a second, in turn for each target."""
 
-    def __init__(self, bed: Bed, requests: str, targets: list[str], rate: int, count: int, partitions: int) -> None:
-        self._producer: PlainProducer = bed.kafka.plain_producer()
+    def __init__(
+        self, environment: BenchEnvironment, requests: str, targets: list[str], rate: int, count: int, partitions: int
+    ) -> None:
+        self._producer: PlainProducer = environment.kafka.plain_producer()
         self._requests, self._targets, self._rate, self._count = requests, targets, rate, count
         self._partitions = partitions
         self._ending = threading.Event()

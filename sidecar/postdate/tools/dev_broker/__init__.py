@@ -4,6 +4,6 @@
 runs the image instead, `readiness` tells when a transaction succeeds.
 """
 
-from postdate.tools.dev_broker.local import LocalBroker
+from postdate.tools.dev_broker.local_broker import LocalBroker
 
 __all__ = ["LocalBroker"]

@@ -19,7 +19,7 @@ from typing import Self
 
 from postdate.kafka.errors import DevBrokerFailed
 from postdate.tools.dev_broker.jars import KAFKA_VERSION, Progress, quiet
-from postdate.tools.dev_broker.local import (
+from postdate.tools.dev_broker.local_broker import (
     HEAP_MB,
     LOG_LINES_SHOWN,
     START_TIMEOUT_S,

@@ -53,7 +53,7 @@ class Waiting:
     timeout_ms: int
 
 
-def answer_options(command: Command) -> Command:
+def verdict_options(command: Command) -> Command:
     """Add --wait-verdict and --timeout, from which `waiting` makes one value."""
     for option in (
         click.option("--timeout", type=duration_ms, metavar="DURATION", help="Longest wait. [30s]"),
@@ -74,7 +74,7 @@ def waiting(wait_verdict: bool, timeout: int | None) -> Waiting:
     return Waiting(True, timeout)
 
 
-def refuse_waiting(waiting: Waiting, config: Config, requests: str, existing: frozenset[str]) -> None:
+def require_verdicts(waiting: Waiting, config: Config, requests: str, existing: frozenset[str]) -> None:
     """Raise ConfigError where nothing can answer: before anything is produced."""
     if not waiting.wanted:
         return
@@ -89,7 +89,7 @@ def refuse_waiting(waiting: Waiting, config: Config, requests: str, existing: fr
         )
 
 
-def send_and_tell(
+def send_and_report(
     kafka: Kafka,
     admin: Admin,
     part: Partition,
@@ -114,7 +114,7 @@ def send_and_tell(
     try:
         if waiting.wanted:
             told |= {"verdict": None, "of": None, "verdict_ms": None}
-            answer = answer_to(kafka, verdicts, behind, origin, waiting.timeout_ms)
+            answer = first_verdict(kafka, verdicts, behind, origin, waiting.timeout_ms)
         if answer is not None:
             told |= {"verdict": answer.verdict, "of": answer.of, "verdict_ms": answer.at_ms}
     finally:  # the request is there, whatever becomes of the waiting
@@ -126,12 +126,12 @@ def send_and_tell(
         return receipt
     if answer is None:
         fail(_silence(part.topic, waiting, draft))
-    elif not is_yes(answer):
+    elif not is_positive(answer):
         fail(f"{answer.verdict}: {_WHY_NOT[answer.verdict]}")
     return receipt
 
 
-def answer_to(kafka: Kafka, part: Partition, behind: int, origin: str, timeout_ms: int) -> Answer | None:
+def first_verdict(kafka: Kafka, part: Partition, behind: int, origin: str, timeout_ms: int) -> Answer | None:
     """The first verdict on the request `origin` at or after the offset `behind`; None: none came in time."""
     deadline = time.monotonic() + timeout_ms / 1000
     reader = kafka.log_reader(part, behind, Isolation.READ_COMMITTED)
@@ -146,7 +146,7 @@ def answer_to(kafka: Kafka, part: Partition, behind: int, origin: str, timeout_m
     return None
 
 
-def is_yes(answer: Answer) -> bool:
+def is_positive(answer: Answer) -> bool:
     """True where what was asked has happened: to a control, and to a message that was to be scheduled.
 
     `replaced` with the entry acted on says that this request replaced it; without, that this one was replaced. The

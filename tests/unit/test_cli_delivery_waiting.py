@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from postdate.cli.ends import End, EndWatch
+from postdate.cli.delivery_waiting import FateWatch, FinalFate
 from postdate.kafka.interface import Isolation, LogReader, Partition
 from postdate.sidecar.errors import Exit
 from postdate.wire.dispatch_log import (
@@ -28,8 +28,8 @@ from postdate.wire.dispatch_log import (
     PlainFate,
     encode_record,
 )
-from support.command_bed import AnsweredKafka, SimBed
 from support.kafka_simulator import SimBroker, SimTime
+from support.simulated_cluster import AnsweredKafka, SimulatedCluster
 
 SEND = ("send", "--requests", "requests", "--topic", "orders", "--value", "v", "--delay", "1ms", "--wait-delivery")
 SOON = ("--timeout", "300ms")
@@ -63,8 +63,8 @@ class DispatchedKafka(AnsweredKafka):
         return super().log_reader(part, offset, isolation)
 
 
-def bed_with(*fates: list[Fate], late_ms: int = 0) -> SimBed:
-    bed = SimBed(partitions=1)
+def bed_with(*fates: list[Fate], late_ms: int = 0) -> SimulatedCluster:
+    bed = SimulatedCluster(partitions=1)
     bed.kafka = DispatchedKafka(bed.broker, bed.time, list(fates), late_ms)
     return bed
 
@@ -138,11 +138,11 @@ def test_a_record_that_cannot_be_read_is_passed_over_with_a_warning() -> None:
 def test_patience_exceeds_the_retry_budget(budget: str, patience_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[int] = []
 
-    def wait(_watch: EndWatch, _offset: int, timeout_ms: int) -> End:
+    def wait(_watch: FateWatch, _offset: int, timeout_ms: int) -> FinalFate:
         waited.append(timeout_ms)
-        return End(DEAD, 0)
+        return FinalFate(DEAD, 0)
 
-    monkeypatch.setattr(EndWatch, "wait", wait)
+    monkeypatch.setattr(FateWatch, "wait", wait)
     bed_with().call(*SEND, environ={"POSTDATE_DISPATCH_RETRY_BUDGET_MS": budget})
     assert waited == [patience_ms + 1], "counted from the due time, 1 ms after the request"
 

@@ -1,7 +1,7 @@
 """Commands of the command line over a simulated Kafka, in this process: no broker, no waiting, the same code paths.
 
-`SimBed` makes the topics of a request topic as `postdate topics create` does, runs commands through click's runner, and
-plays the sidecar where one is needed: it writes verdicts and dead letters with the codecs that the real one uses.
+`SimulatedCluster` creates the topics of a request topic as `postdate topics create` does, and runs commands through
+click's runner. If a test needs a sidecar, it writes verdicts and dead letters with the codecs of the real one.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class AnsweredKafka(SimKafka):
 
 
 @dataclass
-class SimBed:
+class SimulatedCluster:
     """One simulated cluster with one request topic and one target."""
 
     partitions: int = 4

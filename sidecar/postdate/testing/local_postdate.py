@@ -22,7 +22,7 @@ from postdate.client import RequestTopic
 from postdate.sidecar.process.children import Child
 from postdate.testing.observing import NotDelivered, Observed
 from postdate.tools.dev_broker.jars import Progress, quiet
-from postdate.tools.dev_broker.local import LocalBroker
+from postdate.tools.dev_broker.local_broker import LocalBroker
 
 START_TIMEOUT_S: Final = 120.0
 """A cold start on a slow machine, a broker not included; it takes some seconds on a quick one."""

@@ -12,7 +12,7 @@ from postdate.kafka.classification import classify, error_of
 from postdate.kafka.errors import Unreachable
 
 
-def answer_of(future: Future[Any], doing: str, timeout_s: float, absent: int | None = None) -> Any:
+def result_of(future: Future[Any], doing: str, timeout_s: float, absent: int | None = None) -> Any:
     """The answer, None where the error is `absent`; else the error as a fault, Unreachable where nothing comes in
     time. `Any`: the library types none."""
     try:

@@ -37,7 +37,7 @@ _NO_TOKEN: Final = "OAUTHBEARER token"  # noqa: S105
 away."""
 
 
-def complaint(settings: KafkaSettings, over: Callable[[], bool]) -> KafkaFault | None:
+def connection_fault(settings: KafkaSettings, over: Callable[[], bool]) -> KafkaFault | None:
     """Why not one of the brokers can be talked to: NotAuthorized if a broker refused the credentials or the TLS
     handshake, or speaks the other protocol, which only a person can change; Unreachable otherwise. None if the library
     reports nothing of the kind in some seconds, or once `over` is true."""

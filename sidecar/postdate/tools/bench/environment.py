@@ -41,7 +41,7 @@ from postdate.tools.bench.limits import (
     WARM_COPIES_MAX,
     WARM_SPREAD_MAX,
 )
-from postdate.tools.dev_broker.local import free_port
+from postdate.tools.dev_broker.local_broker import free_port
 from postdate.wheel.errors import WheelError
 from postdate.wheel.wheel_view import WHEEL_NAME, WheelView
 from postdate.wire import headers as names
@@ -62,7 +62,7 @@ Request = tuple[bytes, Headers]
 
 
 @dataclass
-class Bed:
+class BenchEnvironment:
     """A cluster to measure on. `directory` holds the timer indexes and everybody's words."""
 
     kafka: Kafka
@@ -186,8 +186,16 @@ class Bed:
 class Sidecar:
     """The process under test, with a shard for each partition; or a parent of several that share the shards."""
 
-    def __init__(self, bed: Bed, requests: str, data: Path, shards: int, workers: int, member: str) -> None:
-        self._bed, self._requests, self._data, self._shards, self._workers = bed, requests, data, shards, workers
+    def __init__(
+        self, environment: BenchEnvironment, requests: str, data: Path, shards: int, workers: int, member: str
+    ) -> None:
+        self._environment, self._requests, self._data, self._shards, self._workers = (
+            environment,
+            requests,
+            data,
+            shards,
+            workers,
+        )
         self._member = member
         self._http_port = 0 if workers > 1 or member else free_port()
         self._child: Child | None = None
@@ -196,15 +204,15 @@ class Sidecar:
     def start(self) -> None:
         """Start the process; does not wait for anything that it does."""
         self._starts += 1
-        arguments = ["run", "-b", self._bed.bootstrap, "--requests", self._requests, "--data", str(self._data)]
+        arguments = ["run", "-b", self._environment.bootstrap, "--requests", self._requests, "--data", str(self._data)]
         arguments += ["--group-id", self._requests, "--http-port", str(self._http_port)]
         arguments += ["--workers", str(self._workers)]
         if self._member:
             arguments += ["--instance", self._member]
         elif self._workers == 1:  # several have a name each
             arguments += ["--group-instance-id", "bench", "--instance", "bench"]
-        child = Child(f"sidecar-{self._requests}-{self._member}{self._starts}", self._bed.directory, arguments)
-        self._bed.stack.callback(child.stop)
+        child = Child(f"sidecar-{self._requests}-{self._member}{self._starts}", self._environment.directory, arguments)
+        self._environment.stack.callback(child.stop)
         child.start()
         self._child = child
 

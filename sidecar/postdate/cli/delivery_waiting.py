@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import click
 
-from postdate.cli.answers import READ_RECORDS_MAX, READ_TIMEOUT_S
 from postdate.cli.commands import fail, warn
+from postdate.cli.verdict_waiting import READ_RECORDS_MAX, READ_TIMEOUT_S
 from postdate.kafka.interface import Admin, Isolation, Kafka, Partition
 from postdate.sidecar.cluster.producing import Receipt
 from postdate.wire.dispatch_log import DELIVERED, FINAL, decode_record
@@ -24,14 +24,14 @@ from postdate.wire.topics import OwnTopics
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class FinalFate:
     """The final fate of a request, and when the broker appended the record that says so."""
 
     fate: str
     ended_ms: int
 
 
-class EndWatch:
+class FateWatch:
     """The dispatch log of one partition from now on; make it before the request is produced."""
 
     def __init__(self, kafka: Kafka, admin: Admin, requests: Partition) -> None:
@@ -40,7 +40,7 @@ class EndWatch:
         self._log = Partition(OwnTopics.of(requests.topic).dispatch_log, requests.index)
         self._behind = admin.end_offsets([self._log], Isolation.READ_UNCOMMITTED)[self._log]
 
-    def tell(self, receipt: Receipt, due_ms: int | None, timeout_ms: int, output: str) -> None:
+    def report(self, receipt: Receipt, due_ms: int | None, timeout_ms: int, output: str) -> None:
         """Wait until the request has ended, at most `timeout_ms` after its due time, and print how; ends the process
         with 1 where it was not delivered, or not in time. `due_ms` None: it is refused, so it ends at once.
 
@@ -65,7 +65,7 @@ class EndWatch:
         if end.fate != DELIVERED:
             fail(f"{end.fate}: the message was not delivered; a dead letter tells why")
 
-    def wait(self, offset: int, timeout_ms: int) -> End | None:
+    def wait(self, offset: int, timeout_ms: int) -> FinalFate | None:
         """The final fate of the request at `offset`; None: none came in time."""
         deadline = time.monotonic() + timeout_ms / 1000
         reader = self._kafka.log_reader(self._log, self._behind, Isolation.READ_COMMITTED)
@@ -74,7 +74,7 @@ class EndWatch:
                 for record in reader.read(READ_RECORDS_MAX, min(left_s, READ_TIMEOUT_S)):
                     fate = self._fate(record.value, record.offset, offset)
                     if fate:
-                        return End(fate, record.timestamp_ms)
+                        return FinalFate(fate, record.timestamp_ms)
         finally:
             reader.close()
         return None
