@@ -1,10 +1,9 @@
-"""The command line: `postdate NOUN VERB`, one module a noun.
+"""The command line: `postdate NOUN VERB`, one module for each noun.
 
-Promised to scripts: results on stdout (with `--output json` one JSON object a line), everything else on stderr; exit
-codes 0 ok, 1 failed, 2 usage or configuration, 3 fenced, 4 violation found,
-5 not all was verified, 6 client failed. A command raises the
-errors of `postdate.sidecar.errors`; `Commands` turns them into a sentence and an exit code. Commands import what is
-slow to import inside, so that `--help` is quick and Spark stays optional.
+Scripts may rely on this: results go to stdout (with `--output json`, one JSON object on each line), everything else to
+stderr. Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 fenced, 4 violation found, 5 not everything verified,
+6 client failed. A command raises the errors of `postdate.sidecar.errors`; `Commands` prints them and maps them to exit
+codes. Commands import slow modules inside their functions, so that `--help` is fast and Spark stays optional.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from postdate.cli.commands import Commands
 
 
 def main() -> None:
-    """The program `postdate`."""
+    """Run the program `postdate`."""
     postdate(prog_name="postdate")
 
 

@@ -1,4 +1,4 @@
-"""`postdate audit`: Spark's verdict on what was delivered. The job itself is `postdate.spark.audit.job`."""
+"""`postdate audit`: verifies all deliveries with Spark. The job is `postdate.spark.audit.job`."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _user() -> str:
 
 
 def common_to(config: Config, setting: str) -> Any:
-    """What all request topics to judge have for a setting. Raises ConfigError: they differ."""
+    """The common value of a setting of all audited request topics. Raises ConfigError if they differ."""
     values = {getattr(topic, setting) for topic in config.request_topics}
     if len(values) != 1:
         raise ConfigError(f"these request topics differ in {setting}: audit them one at a time with --requests")

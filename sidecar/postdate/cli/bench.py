@@ -1,4 +1,4 @@
-"""`postdate bench`: how fast it is, as a ratio to a raw copy in the same run, and how late."""
+"""`postdate bench`: measures throughput, as a ratio to a raw copy in the same run, and lateness."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _Bench(click.Command):
-    """Lists the cases in its help."""
+    """The command, with the list of cases in its help."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from postdate.tools.bench.cases import CASES
@@ -135,7 +135,7 @@ def _environment(directory: Path, stack: ExitStack, bootstrap: str | None) -> Be
     if bootstrap is None:
         screen = Screen()
         broker = LocalBroker(0, directory / "broker", jvm=PRODUCTION_JVM, progress=screen)
-        stack.callback(broker.kill)  # nobody reads its data again
+        stack.callback(broker.kill)  # its data is not needed again
         stack.callback(screen.done)
         broker.start()
         screen.done()
@@ -144,8 +144,8 @@ def _environment(directory: Path, stack: ExitStack, bootstrap: str | None) -> Be
 
 
 def _measure(environment: BenchEnvironment, chosen: list[str], size: Size, runs: range, figures: list[Figure]) -> bool:
-    """Adds the figures of each case, which runs as often as `runs` allows until it is precise. Returns False if a run
-    failed or was stopped; the figures of the other cases are kept."""
+    """Adds the figures of each case. A case runs until its median is precise, within the bounds of `runs`. Returns
+    False if a run failed or was stopped; the figures of the other cases are kept."""
     from postdate.kafka.errors import KafkaFault
     from postdate.tools.bench.cases import CASES
     from postdate.tools.bench.figures import gather, is_precise

@@ -1,4 +1,4 @@
-"""`postdate bulk`: every row of a table becomes a request. The job itself is `postdate.spark.bulk.job`."""
+"""`postdate bulk`: schedules every row of a table. The job is `postdate.spark.bulk.job`."""
 
 from __future__ import annotations
 

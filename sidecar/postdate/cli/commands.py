@@ -1,4 +1,4 @@
-"""The click group that keeps the promises of the command line: order of commands, sentences for errors, exit codes."""
+"""The click group of the command line: order of commands, error messages, exit codes."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from postdate.sidecar.errors import Exit, PostdateError, consequence_of
 
 
 class Commands(click.Group):
-    """A group that lists commands in the order they were added and ends every expected error with a sentence on stderr.
+    """A group that lists commands in the order in which they were added, and prints each expected error on stderr.
 
-    Our own mistakes are not caught: they end with a traceback and exit code 1.
+    A bug is not caught: it ends with a traceback and exit code 1.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names in the order a newcomer needs them."""
+        """The names in the order in which a newcomer needs them."""
         return list(self.commands)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click's, with errors in our style."""
+        """Parse the arguments as click does, with errors in our style."""
         with _one_style():
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. An error of the sidecar's or the connectors' trees becomes its text and its exit code."""
+        """Run the command. An error of the sidecar or of Kafka is printed, and determines the exit code."""
         try:
             with _one_style():
                 return super().invoke(ctx)
@@ -45,7 +45,7 @@ class Commands(click.Group):
 
 @contextmanager
 def _one_style() -> Iterator[None]:
-    """Ends click's own errors like all others; click begins them with `Error:`."""
+    """Prints click's own errors like all others; click begins them with `Error:`."""
     try:
         yield
     except click.exceptions.NoArgsIsHelpError:
@@ -57,22 +57,22 @@ def _one_style() -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """Tell the person on stderr; stdout belongs to results."""
+    """Print a line on stderr; stdout is for results."""
     click.echo(text, err=True)
 
 
 def warn(text: str) -> None:
-    """Tell the person of something that may be a mistake, on stderr."""
+    """Print a warning on stderr, for a possible mistake."""
     click.echo(click.style("warning: ", fg="yellow") + text, err=True)
 
 
 def fail(text: str, code: Exit = Exit.FAILED) -> None:
-    """End the process with `code`; each line of `text` is a problem."""
+    """Print each line of `text` as an error, and end the process with `code`."""
     for line in text.splitlines() or [""]:
         click.echo(click.style("error: ", fg="red") + line, err=True)
     sys.exit(code)
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names for a sentence."""
+    """The names, separated by commas."""
     return ", ".join(names)

@@ -1,4 +1,4 @@
-"""`postdate config show|docs`: the configuration in force, and the reference of every option."""
+"""`postdate config show|docs`: the effective configuration, and the reference of every option."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`postdate cancel`, `postdate reschedule` and `postdate deliver`: change a message while it is pending.
 
-A control must lie behind its request in the same partition. By origin that is the origin's partition; by id the one
-that murmur2 chooses for the id, with as many partitions as the live topic has.
+A control must follow its request in the same partition. With --origin, this is the partition of the origin. With --id,
+murmur2 chooses it from the id and the partition count of the live topic.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def named_options(command: Command) -> Command:
-    """Add --requests, --id and --origin, from which `Named.of` makes one value."""
+    """Add --requests, --id and --origin; `Named.of` combines their values."""
     for option in (
         click.option("--origin", metavar="ORIGIN", help="Origin of the message, as `postdate send` prints it."),
         click.option("--id", "request_id", metavar="ID", help="Id of the message."),
@@ -45,17 +45,17 @@ def named_options(command: Command) -> Command:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The request that a control means: by id, or by the origin and what that says."""
+    """The request that a control acts on, by its id or its origin."""
 
     id: bytes | None
     origin: bytes | None
     requests: str
-    """The request topic; empty: the one that is configured."""
+    """The request topic; empty: the configured one."""
     partition: int
 
     @classmethod
     def of(cls, requests: str | None, request_id: str | None, origin: str | None) -> Named:
-        """The values of the options. Raises UsageError: not one of id and origin, or no origin."""
+        """Combine the options. Raises UsageError: not exactly one of id and origin, or a malformed origin."""
         if (request_id is None) == (origin is None):
             raise click.UsageError("give one of --id and --origin")
         if origin is None:
@@ -70,11 +70,11 @@ class Named:
         return cls(None, text, topic, partition)
 
     def header(self) -> tuple[str, bytes | None]:
-        """What the control says of the request it means."""
+        """The header that names the request."""
         return (names.ID, self.id) if self.origin is None else (names.ORIGIN, self.origin)
 
     def partition_among(self, count: int) -> int:
-        """Where the control must go. Raises ConfigError: the origin names a partition that does not exist."""
+        """The partition of the control, if the topic has `count`. Raises ConfigError if the origin's does not exist."""
         if self.origin is None:
             return partition_of(self.id, count)
         if self.partition >= count:

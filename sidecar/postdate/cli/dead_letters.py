@@ -1,4 +1,4 @@
-"""`postdate dead-letters list|requeue`: what could not be delivered, and putting it back once the cause is mended."""
+"""`postdate dead-letters list|requeue`: list undeliverable messages, and schedule them again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MORE = "--max takes more"
 
 
 def origin_bytes(text: str) -> bytes:
-    """The bytes of an origin. Raises BadParameter: it is none."""
+    """The bytes of an origin. Raises BadParameter if it is malformed."""
     origin = text.encode("utf-8", "surrogateescape")
     try:
         parse_origin(origin)
@@ -176,7 +176,7 @@ def _filters(asked: dict[str, Any]) -> Filters:
 
 
 def _look_up(admin: Admin, config: Config, requests: str) -> LiveTopic:
-    """The request topic. Raises ConfigError: it, or its topic for dead letters, does not exist."""
+    """The metadata of the request topic. Raises ConfigError if it or its dead-letter topic does not exist."""
     topic = OwnTopics.of(requests).dead_letters
     live = look_up(admin, requests, config.kafka.bootstrap_servers, (topic,))
     if topic not in live.existing:
@@ -195,8 +195,8 @@ def _warn_of_missing_targets(admin: Admin, letters: list[Letter]) -> None:
 
 
 def _first(letters: Generator[Letter], letters_max: int, hint: str, kept: Callable[[Letter], Letter]) -> list[Letter]:
-    """What is `kept` of the first letters; says so where there are more, and what to do about it."""
-    with closing(letters):  # nothing may be said while progress is shown
+    """The first letters, each reduced by `kept`. If there are more, prints `hint` on stderr."""
+    with closing(letters):  # nothing may be printed while the progress bar is drawn
         found = [kept(letter) for letter in itertools.islice(letters, letters_max)]
         more = next(letters, None) is not None
     if more:
@@ -205,7 +205,7 @@ def _first(letters: Generator[Letter], letters_max: int, hint: str, kept: Callab
 
 
 def _without_value(letter: Letter) -> Letter:
-    """What a list has to remember of a letter."""
+    """The letter as a list shows it."""
     return dataclasses.replace(letter, value=None)
 
 
@@ -214,7 +214,7 @@ def _without_content(letter: Letter) -> Letter:
 
 
 def _spans_around(requests: str, letters: list[Letter]) -> Spans:
-    """From the first to the last of these letters in each partition."""
+    """The offsets from the first to the last of these letters, for each partition."""
     topic = OwnTopics.of(requests).dead_letters
     spans: Spans = {}
     for letter in letters:
@@ -227,7 +227,7 @@ def _spans_around(requests: str, letters: list[Letter]) -> Spans:
 def _carried_out(
     kafka: Kafka, requests: str, judged: Iterator[tuple[Outcome, RequestRecord | None]]
 ) -> Iterator[Outcome]:
-    """What became of each letter; those to be put back are, meanwhile."""
+    """Requeue the letters that can be; yields the outcome of each letter."""
     aside: list[Outcome] = []
 
     def drafts() -> Iterator[tuple[Letter, RequestRecord]]:
@@ -245,7 +245,7 @@ def _carried_out(
 
 
 def _tell(outcomes: Iterable[Outcome], output: str, execute: bool) -> None:
-    """Print the outcomes and, on stderr, their numbers. Ends the process with 1 where a letter cannot be put back."""
+    """Print the outcomes and, on stderr, their counts. Ends the process with 1 if a letter cannot be requeued."""
     counts: Counter[Status] = Counter()
     with_id = 0
     for outcome in outcomes:

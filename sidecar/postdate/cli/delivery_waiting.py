@@ -1,7 +1,8 @@
-"""Waiting for the end of a message that a command has sent: what the dispatch log says of it.
+"""Waits until a message that a command has sent has ended, by reading the dispatch log.
 
-The log is the authority on every end, whatever `verdicts` a request topic has. Its end is taken *before* the request is
-produced, so the fate cannot be missed; it is read with read_committed from there, so it is true.
+The dispatch log records the fate of every request, whatever the setting `verdicts`. The command reads its end offset
+*before* it produces the request, so it cannot miss the fate. From there it reads with read_committed, so the fate is
+final.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from postdate.wire.topics import OwnTopics
 
 @dataclass(frozen=True, slots=True)
 class FinalFate:
-    """The final fate of a request, and when the broker appended the record that says so."""
+    """The final fate of a request, and the broker's timestamp of the record with this fate."""
 
     fate: str
     ended_ms: int
 
 
 class FateWatch:
-    """The dispatch log of one partition from now on; make it before the request is produced."""
+    """Watches the dispatch log of one partition from its present end. Create it before the request is produced."""
 
     def __init__(self, kafka: Kafka, admin: Admin, requests: Partition) -> None:
         self._kafka = kafka

@@ -1,4 +1,4 @@
-"""`postdate demo`: a broker, two sidecars, a few thousand messages, a kill in mid-dispatch, and the audit's verdict."""
+"""`postdate demo`: a broker, two sidecars, a few thousand messages, a kill during delivery, and the audit."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def demo(messages: int, seconds: float, keep: bool) -> None:
                     shutil.copy(words, kept)
                 say(f"what the processes said is kept in {kept}")
     except Interrupted:
-        console.show_cursor(True)  # the audit may have ended while it was drawing
+        console.show_cursor(True)  # the audit may have ended while it drew
         say("stopped; nothing is left running")
         sys.exit(Exit.FAILED)
     sys.exit(Exit.OK if ok else Exit.VIOLATION)
@@ -62,7 +62,7 @@ def _perform(console: Console, directory: Path, stack: ExitStack, messages: int,
     began = time.monotonic()
     screen = StartScreen()
     broker = LocalBroker(0, directory / "broker", progress=screen)
-    stack.callback(broker.kill)  # nobody reads its data again
+    stack.callback(broker.kill)  # its data is not needed again
     stack.callback(screen.done)
     broker.start()
     screen.done()
@@ -88,6 +88,6 @@ def _look_around(console: Console, broker: DevBroker) -> None:
 
 @contextmanager
 def _directory() -> Iterator[Path]:
-    """A directory that goes at the end, with whatever the killed processes left in it."""
+    """A temporary directory, removed at the end with all files of the killed processes."""
     with tempfile.TemporaryDirectory(prefix="postdate-demo-", ignore_cleanup_errors=True) as made:
         yield Path(made)

@@ -1,4 +1,4 @@
-"""`postdate dev`: a real single-node Kafka in the foreground, for trying things out."""
+"""`postdate dev`: a real single-node Kafka in the foreground, for development."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POLL_S = 0.2
 
 
 class DevBroker(Protocol):
-    """What the command needs of a broker, local or in a container."""
+    """The interface of a development broker, local or in a container."""
 
     @property
     def bootstrap_servers(self) -> str: ...
@@ -82,14 +82,14 @@ def _docker_broker(port: int, image: str | None, screen: Screen) -> DevBroker:
 
 
 class Screen:
-    """Shows on stderr what the broker's start is doing: one moving line on a terminal, a line a step elsewhere."""
+    """Shows the progress of the broker's start on stderr: a spinner on a terminal, otherwise one line for each step."""
 
     def __init__(self) -> None:
         self._status: Status | None = None
         self._last = ""
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        """Show the present step; `total` 0: not known yet."""
+        """Show the current step; `total` 0: not known yet."""
         text = f"{what} ({done} of {total})" if total else what
         if sys.stderr.isatty():
             if self._status is None:
@@ -101,7 +101,7 @@ class Screen:
         self._last = text
 
     def done(self) -> None:
-        """Take the moving line away."""
+        """Remove the spinner."""
         if self._status is not None:
             self._status.stop()
             self._status = None

@@ -1,8 +1,8 @@
-"""`postdate hold delivery|intake|target|list`, `postdate release delivery|intake|target`, `postdate drain`: keep shards
-from doing something for a while, and hand a process's shards over.
+"""`postdate hold delivery|intake|target|list`, `postdate release delivery|intake|target`, `postdate drain`: pause
+shards, and hand over the shards of a process.
 
-Asks the processes that run, with the token; what is held is kept by Kafka, beside the group's offsets. Not to be mixed
-up with `postdate shard resume`, which is for a shard that has stopped by itself.
+The commands call the HTTP API of the running processes, with the token. Kafka stores the holds, as metadata of the
+group's offsets. `postdate shard resume` is different: it restarts a shard that has halted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def release() -> None:
 
 
 def _add(group: click.Group, action: str, texts: dict[str, str]) -> None:
-    """The three commands of a group."""
+    """Add the three commands of a group."""
 
     @group.command("delivery", help=texts["delivery"])
     @asks_processes
@@ -119,7 +119,8 @@ def drain(deployment: Deployment, output: str) -> None:
 
 
 def _change(deployment: Deployment, action: str, body: dict[str, Any], shards: tuple[str, ...], output: str) -> None:
-    """Ask for each shard or topic named, and fail where one of them was not reached: it goes on as before."""
+    """Apply the change to each named shard or topic. Raises TransientError if a shard was not reached; it is
+    unchanged."""
     missed = 0
     for place in map(_place, shards or ("",)):
         meant = [(name, str(value)) for name, value in place.items()]

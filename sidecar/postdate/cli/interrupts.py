@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM for commands that must tidy up: the first one unwinds the program, the rest change nothing."""
+"""SIGINT and SIGTERM for commands that must clean up: the first signal unwinds the program, later ones are ignored."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from types import FrameType
 
 
 class Interrupted(BaseException):
-    """SIGINT or SIGTERM arrived: stop what was started and end well."""
+    """SIGINT or SIGTERM arrived: stop all started processes and exit."""
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """The first SIGINT or SIGTERM raises Interrupted where the program stands; later ones change nothing, since
-    everything is being stopped already. Requires the main thread."""
+    """The first SIGINT or SIGTERM raises Interrupted in the running code. Later ones are ignored, since the program is
+    already stopping. Requires the main thread."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         for each in (signal.SIGINT, signal.SIGTERM):

@@ -1,4 +1,4 @@
-"""Dead letters, and what became of them, as lines of text and as JSON objects."""
+"""Formats dead letters, and the outcomes of requeueing them, as text and as JSON objects."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _COLUMNS = ("died", "reason", "origin", "target", "id", "key", "detail")
 
 
 def letter_as_json(requests: str, letter: Letter) -> dict[str, object]:
-    """The object of a letter; `dead_letter` says where it lies, a key that is no text has its bytes escaped.
+    """The JSON object of a dead letter. `dead_letter` is its own position; a key that is not UTF-8 has its bytes
+    escaped.
 
-    `key` is that of the message, `request_key` that of the request: with an id the two mostly differ.
+    `key` is the key of the message, `request_key` that of the request. They usually differ if the request has an id.
     """
     topic = OwnTopics.of(requests).dead_letters
     return {
@@ -34,7 +35,7 @@ def letter_as_json(requests: str, letter: Letter) -> dict[str, object]:
 
 
 def letters_as_table(letters: Sequence[Letter]) -> list[str]:
-    """A line for each letter under a heading, in columns; no line where there is no letter."""
+    """A table with one line for each letter; empty if there are no letters."""
     if not letters:
         return []
     rows = [_COLUMNS, *(_row(letter) for letter in letters)]
@@ -45,7 +46,7 @@ def letters_as_table(letters: Sequence[Letter]) -> list[str]:
 
 
 def outcome_as_json(outcome: Outcome) -> dict[str, object]:
-    """The object of an outcome; `now` is the origin of the request that stands for the letter."""
+    """The JSON object of an outcome; `now` is the origin of the new request."""
     letter = outcome.letter
     told = {"origin": letter.origin.decode(), "status": outcome.status, "now": outcome.now}
     return {
@@ -58,7 +59,7 @@ def outcome_as_json(outcome: Outcome) -> dict[str, object]:
 
 
 def outcome_as_line(outcome: Outcome) -> str:
-    """The line of an outcome."""
+    """One line for an outcome."""
     origin = outcome.letter.origin.decode()
     match outcome.status:
         case Status.DONE:
@@ -72,7 +73,7 @@ def outcome_as_line(outcome: Outcome) -> str:
 
 
 def summary(counts: Mapping[Status, int], with_id: int, execute: bool) -> str:
-    """One sentence about all outcomes; `with_id`: how many of those put back have an id."""
+    """One sentence about all outcomes; `with_id`: the number of requeued letters with an id."""
     parts = [
         f"{counts.get(Status.DONE if execute else Status.WOULD, 0)} {'' if execute else 'would be '}put back",
         f"{counts.get(Status.BEFORE, 0)} put back before",

@@ -1,7 +1,7 @@
-"""Dead letters as they lie on their topic: read up to the end that it had at the start, told apart, and chosen.
+"""Reads, parses and filters the dead letters of a request topic.
 
-A dead letter is its request, key, value and all headers, with three headers behind: reason, detail, origin. Reading is
-bounded by the offsets at the start, so that it ends though new letters come.
+A dead letter has the key, value and headers of its request, followed by three headers: reason, detail, origin. The end
+offsets are read once at the start, so that reading ends even if new letters arrive.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from postdate.wire.requests import RequestRules, parse_request
 from postdate.wire.topics import OwnTopics
 
 Spans: TypeAlias = dict[Partition, tuple[int, int]]
-"""First offset and end of what is to be read of each partition."""
+"""The offsets [first, end) to read of each partition."""
 
 READ_RECORDS_MAX = 2_000
 READ_TIMEOUT_S = 1.0
@@ -39,28 +39,28 @@ class Letter:
     """One dead letter."""
 
     offset: int
-    """Its own, on the dead-letter partition; the partition is that of `origin`."""
+    """The offset of the dead letter; its partition is that of `origin`."""
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
     headers: Headers
-    """Those of the request as it was sent."""
+    """The headers of the request as it was sent."""
     reason: str
     detail: str
     origin: bytes
     target: str
-    """The target topic that the request names; empty: none."""
+    """The target topic that the request names; empty if there is none."""
     id: str | None
-    """The id that the request gives, if it gives one."""
+    """The id of the request; None if it has none."""
     value_size_bytes: int | None
 
     def last(self, name: str) -> bytes | None:
-        """What the request said last under a header name; None: nothing."""
+        """The last value of a header of the request; None if it is absent or null."""
         return _last(self.headers, name)
 
     @property
     def message_key(self) -> bytes | None:
-        """The key of the message: `postdate-key` where the request has it, else the request's own, which may be an
+        """The key of the message: `postdate-key` if the request has it, otherwise the record key, which may be an
         id."""
         return next((value for name, value in reversed(self.headers) if name == KEY), self.key)
 
@@ -73,7 +73,8 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which letters are meant; an empty set means all. Times are of the letter, epoch ms, the second exclusive."""
+    """Selects dead letters; an empty set selects all. Times are timestamps of letters, epoch ms, `until_ms`
+    exclusive."""
 
     reasons: frozenset[str] = frozenset()
     targets: frozenset[str] = frozenset()
@@ -82,7 +83,7 @@ class Filters:
     until_ms: int | None = None
 
     def match(self, letter: Letter) -> bool:
-        """True if the letter is one of those meant."""
+        """True if the filters select the letter."""
         return (
             (not self.reasons or letter.reason in self.reasons)
             and (not self.targets or letter.target in self.targets)
@@ -93,7 +94,7 @@ class Filters:
 
 
 def letter_of(rules: RequestRules, partition: int, record: Record) -> Letter:
-    """The dead letter that a record is. Raises ValueError: it is none, another hand wrote it."""
+    """Parse a record as a dead letter. Raises ValueError if it is not one: another program wrote it."""
     headers = record.headers or []
     added = headers[-len(_ADDED) :]
     if tuple(name for name, _ in added) != _ADDED:
@@ -119,7 +120,7 @@ def letter_of(rules: RequestRules, partition: int, record: Record) -> Letter:
 
 
 def _target(rules: RequestRules, partition: int, record: Record, sent: Headers) -> str:
-    """What the request names as its target, also where it says so in a dialect; empty: nothing that can be read."""
+    """The target of the request, also if a dialect names it; empty if it cannot be parsed."""
     named = _text(_last(sent, TOPIC))
     if named is not None or not rules.dialects:
         return named or ""
@@ -139,7 +140,7 @@ def _text(value: bytes | None) -> str | None:
 
 
 def spans_of(admin: Admin, requests: str, partitions: int, filters: Filters) -> Spans:
-    """Where to read: first offset and end of each dead-letter partition that may hold what is meant."""
+    """The offsets to read of each dead-letter partition that may have matching letters."""
     topic = OwnTopics.of(requests).dead_letters
     indexes = {parse_origin(origin)[1] for origin in filters.origins} or set(range(partitions))
     parts = [Partition(topic, index) for index in sorted(indexes) if index < partitions]
@@ -154,7 +155,8 @@ def spans_of(admin: Admin, requests: str, partitions: int, filters: Filters) -> 
 def letters_of(
     kafka: Kafka, rules: RequestRules, spans: Spans, filters: Filters, shown: bool = True
 ) -> Generator[Letter]:
-    """The letters meant, partition by partition in their order; what is no letter is told on stderr and left out."""
+    """The matching letters in order of partition and offset. Records that are not dead letters are skipped with a
+    warning."""
     for part, (start, end) in spans.items():
         with closing(records_of(kafka, part, start, end, shown)) as records:
             for record in records:
@@ -168,9 +170,10 @@ def letters_of(
 
 
 def records_of(kafka: Kafka, part: Partition, start: int, end: int, shown: bool = True) -> Generator[Record]:
-    """The committed records of a partition from `start` to before `end`. Raises TransientError: they do not come.
+    """The committed records of a partition in [start, end). Raises TransientError if none arrives for
+    COMMAND_TIMEOUT_S.
 
-    `shown`: tell how far it is, where stderr is a terminal; nothing may be printed meanwhile.
+    `shown`: draw a progress bar if stderr is a terminal; the caller must print nothing meanwhile.
     """
     if start >= end:
         return

@@ -7,11 +7,11 @@ from typing import Final
 # A control is carried out as soon as it is ingested: without a verdict after this time, no sidecar is running.
 VERDICT_TIMEOUT_MS: Final = 30_000
 
-# Dead letters that one command shows or puts back: more than a person looks through, and their summaries fit memory.
+# Dead letters that one command lists or requeues: more than a person reads, and few enough to fit into memory.
 LETTERS_MAX_DEFAULT: Final = 1_000
 LETTERS_MAX: Final = 100_000
 
-# Dead letters that are put back between two waits for the broker.
+# Dead letters that are requeued between two flushes.
 REQUEUED_AT_ONCE_MAX: Final = 100
 REQUEUED_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
 
@@ -21,8 +21,8 @@ CLOCKS_APART_MS_MAX: Final = 3_600_000
 # A shard without a new status for this long counts as not served: three times the longest interval of a live shard.
 STATUS_SILENT_MS_MAX: Final = 30_000
 
-# A disk with less free space counts as full: a timer log allocates more at a time, and a status may not fit any more.
+# A disk with less free space counts as full: a timer log allocates more at a time, and a status file may not fit.
 DISK_FULL_SIZE_BYTES: Final = 1 << 20
 
-# How long a command waits until a shard takes its instruction; a shard in a takeover takes it later.
+# How long a command waits until a shard reads its instruction; a shard in a takeover reads it later.
 PICK_UP_S_MAX: Final = 5.0

@@ -1,4 +1,4 @@
-"""Options that many commands share, and how they become the configuration of a command.
+"""Options that many commands share, and the configuration that a command loads from them.
 
 Short options are those of kcat and of Kafka's own tools: -b, -X, -F. A command decorated with `@configured` gets a
 `Loader` as its first argument and calls it with the values of its own options by path.
@@ -26,7 +26,7 @@ Loader = Callable[[Mapping[str, object]], Loaded]
 
 
 def name_value(text: str) -> tuple[str, str]:
-    """The pair of `name=value`; the value may hold further equal signs. Raises BadParameter: no sign, or no name."""
+    """The pair of `name=value`; the value may contain equal signs. Raises BadParameter: no equal sign, or no name."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise click.BadParameter(f"{text!r} is not name=value")
@@ -42,17 +42,17 @@ def header_pair(text: str) -> tuple[str, bytes | None]:
 
 
 def as_bytes(text: str | None) -> bytes | None:
-    """The bytes that the shell passed for an argument, also where they are not UTF-8."""
+    """The bytes that the shell passed for an argument, also if they are not UTF-8."""
     return None if text is None else text.encode("utf-8", "surrogateescape")
 
 
 def now_ms() -> int:
-    """Epoch milliseconds of this machine."""
+    """The time of this machine's clock, epoch ms."""
     return time.time_ns() // 1_000_000
 
 
 def time_ms(text: str) -> int:
-    """Epoch milliseconds of a time, absolute or relative to now. Raises BadParameter: it is none."""
+    """Parse a time, absolute or relative to now, as epoch ms. Raises BadParameter if it is malformed."""
     try:
         return parse_time_ms(text, now_ms())
     except ValueError as error:
@@ -60,7 +60,8 @@ def time_ms(text: str) -> int:
 
 
 def past_ms(text: str) -> int:
-    """As `time_ms`, for a search of what has happened: a duration ahead is refused, since it is meant as one ago."""
+    """As `time_ms`, for a search in the past: a duration without a minus is refused, since the user means a time
+    ago."""
     try:
         is_ahead = not text.isdigit() and parse_duration_ms(text) > 0
     except ValueError:
@@ -71,7 +72,7 @@ def past_ms(text: str) -> int:
 
 
 def duration_ms(text: str) -> int:
-    """Milliseconds of a duration. Raises BadParameter: it is none."""
+    """Parse a duration as milliseconds. Raises BadParameter if it is malformed."""
     try:
         return parse_duration_ms(text)
     except ValueError as error:
@@ -79,7 +80,7 @@ def duration_ms(text: str) -> int:
 
 
 class _Renamed(click.Option):
-    """An option whose help shows its first name only; the others are former names, which stay valid."""
+    """An option whose help shows only its first name; the others are former names, which stay valid."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         names, self.opts = self.opts, self.opts[:1]
@@ -90,13 +91,13 @@ class _Renamed(click.Option):
 
 
 def from_option(text: str, *names: str, kind: Callable[[str], int] = past_ms) -> Callable[[Command], Command]:
-    """The option --from of a range of time. `names`: its former names, then that of the parameter."""
+    """The option --from of a time range. `names`: its former names, then the parameter's name."""
     text = f"{text} TIME: RFC 3339, epoch milliseconds, now, 10s (from now) or -2h (ago)."
     return click.option("--from", *names, cls=_Renamed, type=kind, metavar="TIME", help=text)
 
 
 def until_option(text: str, *names: str, kind: Callable[[str], int] = past_ms) -> Callable[[Command], Command]:
-    """The option --until of a range of time, which ends before it; as `from_option`."""
+    """The option --until of a time range, exclusive. `names` as in `from_option`."""
     return click.option("--until", *names, cls=_Renamed, type=kind, metavar="TIME", help=text)
 
 
@@ -154,7 +155,7 @@ def configured(command: Command) -> Callable[..., Any]:
 
 
 def output_option(command: Command) -> Command:
-    """Add `--output json|text`, given to the command as `output`."""
+    """Add `--output json|text`; the command gets it as `output`."""
     return click.option(
         "--output",
         type=click.Choice(["text", "json"]),

@@ -1,6 +1,7 @@
-"""`postdate pending list|count|get`: what is pending, from the running processes themselves.
+"""`postdate pending list|count|get`: queries pending messages over HTTP.
 
-Each process answers for its shards; all of them are found through the consumer group, and their answers become one.
+Each running process answers for its shards. The commands find all processes through the consumer group, and merge their
+answers.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _ALL = 10**9
 _COLUMNS = ("due", "state", "target", "id", "origin")
 _STATES = ("waiting", "parked")
-_LOOK_AHEAD = 200  # rows that decide how wide the columns are
+_LOOK_AHEAD = 200  # rows that determine the column widths
 _NOTHING = "nothing that matches is pending"
 _ENDED = (
     "; what became of a request that has ended: `postdate pending get ORIGIN`; what could not be delivered: "
@@ -174,7 +175,7 @@ def _query(filters: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _table(entries: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """Aligned columns; how wide they are is decided by the first rows."""
+    """Aligned columns; the first rows determine the widths."""
     rows = map(_row, entries)
     first = [_COLUMNS, *islice(rows, _LOOK_AHEAD)]
     widths = [max(len(row[column]) for row in first) for column in range(len(_COLUMNS))]
@@ -213,5 +214,5 @@ def _life(life: dict[str, Any]) -> Iterator[str]:
 
 
 def _late(due_ms: int, asked: dict[str, Any], at_ms: int) -> str:
-    """The lateness at a time: it counts from the due time, or from the request's own if that is later."""
+    """The lateness at a time, from the due time or the request's timestamp, whichever is later."""
     return f"{format_duration(max(at_ms - max(due_ms, asked.get('accepted_ms', 0)), 0))} late"

@@ -1,7 +1,7 @@
-"""Which running processes a command asks: options, and how they become a `Deployment`.
+"""The options that select the running processes to query, and the `Deployment` of these processes.
 
-A person names one process, or several, or only the cluster; then the processes are found as they find each other,
-through the consumer group.
+A user names one or more processes, or only the cluster. In the second case the processes are found through the consumer
+group, as they find each other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HERE = "http://127.0.0.1:8080"
 
 
 def asks_processes(command: Command) -> Callable[..., Any]:
-    """Add the options that say which processes are asked, and give the command them as its first argument."""
+    """Add the options that select processes; the command gets a `Deployment` as its first argument."""
 
     @configured
     @click.option("--group-id", metavar="ID", help="Consumer group of the sidecars.")
@@ -58,7 +58,7 @@ def asks_processes(command: Command) -> Callable[..., Any]:
 
 
 def remark(deployment: Deployment) -> None:
-    """Name the shards that have not answered, on stderr."""
+    """Print the shards that did not answer, on stderr."""
     for shard in deployment.not_asked:
         why = f": {shard['why']}" if shard["why"] else ""
         warn(f"{shard['topic']}/{shard['partition']} is {shard['state']} and was not asked{why}")
@@ -76,7 +76,7 @@ def _deployment(config: Config, urls: tuple[str, ...], token: str) -> Deployment
 
 
 def _found(config: Config, token: str) -> Deployment:
-    """The processes behind the members of the group. Raises TransientError: there is none; KafkaFault."""
+    """The processes of the members of the group. Raises TransientError if there is none, and KafkaFault."""
     from postdate.sidecar.http.deployment import Deployment, peers_of
     from postdate.sidecar.http.peers import look
 

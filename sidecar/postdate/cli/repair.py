@@ -1,4 +1,4 @@
-"""`postdate repair`: requests again what an audit reports as missing. The job is `postdate.spark.repair.job`."""
+"""`postdate repair`: requests the missing messages of an audit again. The job is `postdate.spark.repair.job`."""
 
 from __future__ import annotations
 

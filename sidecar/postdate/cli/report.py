@@ -1,4 +1,4 @@
-"""`postdate report`: what falls due when, and how late it was. The job is `postdate.spark.report.job`."""
+"""`postdate report`: the upcoming load, and the lateness of deliveries. The job is `postdate.spark.report.job`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the options of a command say of a request, as headers.
+"""Converts the options of a command into the headers of a request.
 
-Texts of the shell become header values as they are: what they mean is said by the parser alone.
+The text of an option becomes the header value unchanged; only the request parser interprets it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TIMES = {"at": names.AT, "delay": names.DELAY, "level": names.LEVEL}
 
 
 def time_options(command: Command) -> Command:
-    """Add --at, --delay and --level, of which `time_headers` takes one."""
+    """Add --at, --delay and --level; `time_headers` accepts one of them."""
     for option in (
         click.option("--level", metavar="N", help="Delay level; 0: immediately."),
         click.option("--delay", metavar="DURATION", help="Delay: 1500ms, 90s, 2h30m, 1d12h, PT5M."),
@@ -40,7 +40,7 @@ def time_options(command: Command) -> Command:
 
 
 def time_headers(options: Mapping[str, Any]) -> Headers:
-    """The header of the one time among these options, none where there is none. Raises UsageError: several."""
+    """The header for the given time, or no header. Raises UsageError if several times are given."""
     given = [(header, as_bytes(str(options[name]))) for name, header in TIMES.items() if options[name] is not None]
     if len(given) > 1:
         raise click.UsageError("give only one of --at, --delay, --level")
@@ -48,22 +48,22 @@ def time_headers(options: Mapping[str, Any]) -> Headers:
 
 
 def the_time(options: Mapping[str, Any]) -> Headers:
-    """The header that says when. Raises UsageError: not exactly one of --at, --delay, --level."""
+    """The header with the due time. Raises UsageError: not exactly one of --at, --delay, --level."""
     if sum(options[name] is not None for name in TIMES) != 1:
         raise click.UsageError("give exactly one of --at, --delay, --level")
     return time_headers(options)
 
 
 def the_request_topic(config: Config) -> str:
-    """The one request topic of this configuration. Raises ConfigError: there are several to choose from."""
+    """The only request topic of this configuration. Raises ConfigError if it has several."""
     if len(config.request_topics) > 1:
         raise ConfigError(f"--requests is needed: {', '.join(config.request_topic_names)} are configured")
     return config.request_topic_names[0]
 
 
 def due_ms(rules: RequestRules, draft: RequestRecord, partition: int, timestamp_ms: int) -> int | None:
-    """When a request with the broker's timestamp is due, epoch ms; None: it will be refused after all, since the
-    broker's clock is another than this machine's."""
+    """The due time of a request with the broker's timestamp, epoch ms; None: the sidecar will refuse it, because the
+    broker's clock differs from this machine's."""
     try:
         return parse_request(rules, partition, timestamp_ms, draft.key, draft.headers, draft.value is None).due_ms
     except RequestRefused:

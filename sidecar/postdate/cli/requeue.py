@@ -1,9 +1,9 @@
-"""Putting dead letters back: each becomes a new request of the same partition, so that its id keeps its place.
+"""Requeues dead letters: each becomes a new request in the same partition, so that its id stays in its partition.
 
-The new request says in `postdate-origin` which one it stands for. A schedule request may carry that header without
-meaning, and it is what makes a second run harmless: whoever puts letters back first reads the requests behind them, and
-leaves out each letter whose origin is named there. So the memory of what was put back lies on the request topic itself,
-as long as that keeps its requests, and a run that was killed halfway can simply be repeated.
+The header `postdate-origin` of the new request names the old one; the sidecar ignores this header of a schedule
+request. It makes a second run harmless. Before a run requeues letters, it reads the later requests of the topic, and
+skips each letter whose origin one of them names. So the request topic itself records which letters were requeued, for
+as long as it retains these requests, and a run that was killed can be repeated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CONTROL = "it is a control, and what it meant may be another message by now"
 
 
 class Status(StrEnum):
-    """What becomes of a letter."""
+    """The status of one letter in a run of `requeue`."""
 
     WOULD = "would-be-put-back"
     DONE = "put-back"
@@ -42,8 +42,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one letter: `now` is the origin of the request that stands for it, `why` the sentence where it
-    cannot be put back."""
+    """The outcome for one letter: `now` is the origin of the new request, `why` the reason if it cannot be requeued."""
 
     letter: Letter
     status: Status
@@ -52,8 +51,9 @@ class Outcome:
 
 
 def request_again(letter: Letter, rules: RequestRules, when: Headers) -> RequestRecord | str:
-    """The request that stands for a letter: key, value and headers as sent, at the time of `when` where that is given.
-    A sentence where it would only die again, or mean something else.
+    """The new request for a letter, with key, value and headers as sent, and the time of `when` if given.
+
+    Returns the reason as text if the request would become a dead letter again, or act on another message.
     """
     if letter.reason == Reason.BAD_HEADERS:
         return "its headers could not be read, so the dead letter has none of them"
@@ -75,7 +75,7 @@ def request_again(letter: Letter, rules: RequestRules, when: Headers) -> Request
 
 
 def whole(kafka: Kafka, requests: str, letter: Letter) -> Letter | None:
-    """The letter with what was left out of it for its size, from the request itself; None: that is no longer kept."""
+    """The letter with the value that was omitted for its size, read from the request; None if that was deleted."""
     if letter.value is not None or VALUE_LEFT_OUT not in letter.detail:
         return letter
     partition, offset = letter.request
@@ -89,7 +89,7 @@ def whole(kafka: Kafka, requests: str, letter: Letter) -> Letter | None:
 
 
 class Earlier:
-    """What the requests of a topic say of letters that were put back before, as far as requests are still kept."""
+    """Finds letters that were requeued before, by reading the requests that the topic still retains."""
 
     def __init__(self, kafka: Kafka, admin: Admin, requests: str, letters: Iterable[Letter]) -> None:
         self._kafka = kafka
@@ -97,14 +97,14 @@ class Earlier:
         for letter in letters:
             self._letters.setdefault(Partition(requests, letter.request[0]), []).append(letter)
         self._starts = admin.start_offsets(self._letters)
-        # The high watermark: behind a transaction that is still open, requests may stand already.
+        # The high watermark: requests may already follow a transaction that is still open.
         self._ends = admin.end_offsets(self._letters, Isolation.READ_UNCOMMITTED)
         self._admin = admin
 
     def find(self) -> dict[bytes, str]:
-        """The origin of the request that stands for a letter, by the origin of the letter; absent: there is none.
+        """The origin of the new request by the origin of the letter, for each letter that was requeued before.
 
-        Reads each partition once, from the first request that could stand for one of its letters.
+        Reads each partition once, from the first request that could be a requeued letter.
         """
         found: dict[bytes, str] = {}
         for part, letters in self._letters.items():
@@ -116,7 +116,7 @@ class Earlier:
         return found
 
     def unknowable(self) -> set[bytes]:
-        """Origins of which it cannot be told: requests that may have stood for them are no longer kept."""
+        """Origins of letters that may have been requeued before by requests that the topic no longer retains."""
         unknown: set[bytes] = set()
         for part, letters in self._letters.items():
             old = [letter for letter in letters if letter.request[1] + 1 < self._starts[part]]
@@ -125,33 +125,35 @@ class Earlier:
         return unknown
 
     def _kept_since_ms(self, part: Partition) -> int:
-        """The time of the oldest request that is kept; where none is, now."""
+        """The timestamp of the oldest retained request; now if there is none."""
         with closing(records_of(self._kafka, part, self._starts[part], self._ends[part], shown=False)) as records:
             oldest = next(records, None)
         return now_ms() if oldest is None else oldest.timestamp_ms
 
     def _first(self, part: Partition, letters: list[Letter]) -> int:
-        """The first request that could stand for one of the letters: behind its own, and not before it died."""
+        """The first offset that a requeued letter could have: after its own request, and not before the letter was
+        written."""
         behind = min(letter.request[1] for letter in letters) + 1
         by_time = self._admin.offset_for_time(part, max(0, min(map(_died_about, letters))))
         return max(self._starts[part], behind, self._ends[part] if by_time is None else by_time)
 
 
 def _died_about(letter: Letter) -> int:
-    """A time that no clock of the cluster had passed when the letter was written, epoch ms."""
+    """A time before the letter was written by any clock of the cluster, epoch ms."""
     return letter.timestamp_ms - limits.CLOCKS_APART_MS_MAX
 
 
 def _stands_for(headers: Headers) -> bytes | None:
-    """The origin that a schedule request carries; that of a control means something else."""
+    """The origin in a schedule request; in a control this header has another meaning."""
     values = dict(headers)
     return values.get(ORIGIN) if values.get(ACTION) in (None, b"schedule") else None
 
 
 def put_back(kafka: Kafka, requests: str, drafts: Iterable[tuple[Letter, RequestRecord]]) -> Iterator[Outcome]:
-    """Produce each to the partition of its request, in order; yields what became of it once the broker has said so.
+    """Produce each record to the partition of its request, in order; yields each outcome once the broker has reported
+    it.
 
-    Raises the broker's fault at the first letter that it does not take: those before it are put back, and yielded.
+    Raises the broker's fault at the first letter that fails; the letters before it are requeued and yielded.
     """
     producer = kafka.plain_producer()
     try:
@@ -195,7 +197,7 @@ def judge(
     when: Headers,
     unknown: set[bytes],
 ) -> Iterator[tuple[Outcome, RequestRecord | None]]:
-    """What is to become of each letter; with the request that stands for it where it is to be put back."""
+    """Decide for each letter whether it can be requeued; yields the new request with the outcome if so."""
     for letter in letters:
         if letter.origin in unknown:
             why = "requests behind it are no longer kept, so nobody knows whether it was put back; --again does it"

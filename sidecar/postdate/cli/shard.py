@@ -1,7 +1,7 @@
-"""`postdate shard status|resume|rebuild`: look at the shards of a data directory, and act on one that has halted.
+"""`postdate shard status|resume|rebuild`: show the shards of a data directory, and act on one that has halted.
 
-Needs no broker and no open port: it reads and writes small files in the shards' directories, on the machine where
-they lie.
+The commands need no broker and no open port: they read and write small files in the directories of the shards, on the
+same machine.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def rebuild(loader: Loader, name: str, yes: bool, data_dir: str | None, cluster:
 
 
 def as_json(found: FoundShard, now_ms: int) -> dict[str, object]:
-    """One shard as an object: what it told, with what the wheel says at present."""
+    """The JSON object of one shard: its last status, with the present counts of its wheel."""
     told: dict[str, object] = {} if found.status is None else msgspec.to_builtins(found.status)
     reason = None if found.status is None else found.status.reason
     told |= {
@@ -135,7 +135,7 @@ def as_json(found: FoundShard, now_ms: int) -> dict[str, object]:
 
 
 def as_lines(found: FoundShard, now_ms: int) -> list[str]:
-    """One shard for a person."""
+    """One shard as text."""
     told, age_ms = found.status, found.age_ms(now_ms)
     state = click.style(found.state.value, fg="red", bold=True) if found.state in _STOPPED else found.state.value
     numbers = {
@@ -172,7 +172,7 @@ def _data_path(loader: Loader, data_dir: str | None) -> Path:
 
 
 def _find(data: Path, name: str, cluster: str | None) -> FoundShard:
-    """The shard that is meant. Raises ConfigError: there is none, or several."""
+    """The shard with this name. Raises ConfigError if there is none, or several."""
     from postdate.sidecar.operation.shard_directories import find_shards
 
     found = [each for each in find_shards(data) if each.name == name and cluster in (None, each.cluster_id)]
@@ -186,7 +186,7 @@ def _find(data: Path, name: str, cluster: str | None) -> FoundShard:
 
 
 def _accepted(found: FoundShard, loss: Loss | None, text: str | None) -> Loss | None:
-    """The loss that is accepted; None where none is asked for. Raises ConfigError where it is not the one named."""
+    """The accepted loss; None if the halt names none. Raises ConfigError if `text` is not the range of the halt."""
     if text is None:
         if loss is not None:
             raise ConfigError(
@@ -202,7 +202,7 @@ def _accepted(found: FoundShard, loss: Loss | None, text: str | None) -> Loss | 
 
 
 def _ask(found: FoundShard, instruction: Instruction) -> None:
-    """Leave the instruction, and wait until a process takes it where one is there."""
+    """Write the instruction, and wait until the serving process, if any, has read it."""
     path = instruct(found.directory, instruction)
     if _is_silent(found):
         say(f"no process serves {found.name} now: the next one begins with this")

@@ -1,6 +1,6 @@
-"""What the commands that run a Spark job have in common: where Spark runs, and how the job is started.
+"""Shared parts of the commands that run a Spark job: the options of Spark, and the start of the job.
 
-Nothing of Spark is imported before a command asks for it.
+Spark is imported only when a command starts a job.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from postdate.sidecar.errors import ConfigError
 
 
 def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --master and --spark-conf to a command; `asked_of` understands them."""
+    """Adds --master and --spark-conf to a command; `asked_of` reads them."""
     conf = click.option(
         "--spark-conf", type=name_value, multiple=True, metavar="NAME=VALUE", help="Spark setting; repeatable."
     )
@@ -28,15 +28,15 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def asked_of(given: dict[str, Any]) -> dict[str, Any]:
-    """The options of a job that were given; those that are none keep the job's own default."""
+    """The given options of a job; an option that is None keeps the default of the job."""
     said = given | {"spark_conf": dict(given["spark_conf"])}
     return {name: value for name, value in said.items() if value is not None}
 
 
 def reached(config: Config, client: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a job that say whom it reaches, with the settings of a `client` of the configuration.
+    """The options of a job for its connection to Kafka, with the settings of a `client` of the configuration.
 
-    Raises JobUsageError: they have no counterpart among those of Kafka's Java clients.
+    Raises JobUsageError if a setting has no counterpart in Kafka's Java clients.
     """
     from postdate.spark.job.kafka_properties import java_properties
 
@@ -45,21 +45,21 @@ def reached(config: Config, client: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def only_topic(config: Config, otherwise: str) -> RequestTopicConfig:
-    """The one request topic of a job. Raises ConfigError, with what it says `otherwise`."""
+    """The only request topic of a job. Raises ConfigError with the text `otherwise` if there are several."""
     if len(config.request_topics) != 1:
         raise ConfigError(otherwise)
     return config.request_topics[0]
 
 
 def sent_to(topic: RequestTopicConfig) -> dict[str, Any]:
-    """The options of a job that say what may be sent to a request topic."""
+    """The options of a job that limit which requests it may send to a request topic."""
     from postdate.wire.topics import OwnTopics
 
     return {"horizon_ms": topic.horizon_ms, "allow": topic.allow, "forbidden": OwnTopics.of(topic.name).names()}
 
 
 def require_spark(what: str) -> None:
-    """Raises ConfigError if pyspark or Java is missing; `what` begins the sentence about pyspark."""
+    """Raises ConfigError if pyspark or Java is missing; the message begins with `what`."""
     if importlib.util.find_spec("pyspark") is None:
         raise ConfigError(f"{what} needs pyspark: pip install 'postdate[spark]'")
     from postdate.tools.dev_broker.java import find_java
@@ -71,8 +71,8 @@ def require_spark(what: str) -> None:
 
 
 def run_planned(config: Config, planned: Callable[[], Callable[[], int]]) -> None:
-    """Ends the process with the exit code of the job that is `planned`. Raises ConfigError: it makes no sense, or there
-    is no such request topic; KafkaFault: the cluster does not answer."""
+    """Ends the process with the exit code of the job from `planned`. Raises ConfigError: invalid options, or no such
+    request topic; KafkaFault: the cluster does not answer."""
     from postdate.spark.errors import JobUsageError
 
     try:
@@ -84,8 +84,8 @@ def run_planned(config: Config, planned: Callable[[], Callable[[], int]]) -> Non
 
 
 def _require_request_topics(config: Config) -> None:
-    """A mistyped name or address is told before Spark is started, which takes its time. Where the properties are such
-    that only Spark's own clients know them, these find out."""
+    """Raises ConfigError for a missing topic before Spark starts, which takes seconds. Skipped if only Spark's own
+    clients know the properties."""
     from postdate.sidecar.cluster.cluster import admin_of, kafka_of
 
     names = config.request_topic_names

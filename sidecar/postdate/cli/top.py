@@ -1,7 +1,7 @@
 """`postdate top`: the shards of a data directory on one screen, live.
 
-Read from the mapped wheels and the status files of the shards on this machine: no port, no broker, no lock, and nothing
-that a shard would notice. What it knows is what is there; who is late, and why, is what metrics are for.
+It reads the mapped wheels and the status files of the shards on this machine. It needs no port, no broker and no lock,
+and does not disturb the shards. It shows the pending entries; use the metrics to find late deliveries and their cause.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Row:
     lag: int | None
     horizons: dict[str, int] = field(default_factory=dict)
     held: list[str] = field(default_factory=list)
-    """What a person holds of it, as it was told last: delivery, intake, target NAME."""
+    """The holds of its last status: delivery, intake, target NAME."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """All shards at one moment, `at_s` on a steady clock."""
+    """All shards at one moment; `at_s` is monotonic."""
 
     at_s: float
     rows: dict[str, Row]
@@ -99,8 +99,8 @@ def top(loader: Loader, data_dir: str | None, interval: float, once: bool, outpu
 
 
 def screen(now: Look, before: Look | None) -> Group:
-    """What is shown: a line a shard, and below it the load ahead of all of them together."""
-    table = Table(box=None, padding=(0, 1, 0, 0))  # eighty columns hold all of it
+    """The screen: one line for each shard, and the upcoming load of all shards."""
+    table = Table(box=None, padding=(0, 1, 0, 0))  # fits eighty columns
     for title in ("shard", "state"):
         table.add_column(title, no_wrap=True)
     for title in ("pending", "late", "parked", "next in", "read/s", "ended/s", "lag"):
@@ -113,7 +113,7 @@ def screen(now: Look, before: Look | None) -> Group:
 
 
 def _holds(rows: Iterable[Row]) -> list[Text]:
-    """A line for each thing that a person holds, with the shards of which it is held."""
+    """One line for each hold, with its shards."""
     shards: dict[str, list[str]] = {}
     for row in rows:
         for what in row.held:
@@ -131,7 +131,7 @@ def _cells(row: Row, now: Look, before: Look | None) -> tuple[str, ...]:
 
 
 def _rates(row: Row, now: Look, before: Look | None) -> tuple[str, str]:
-    """Requests read a second, and entries that ended a second; a dash where they cannot be known yet."""
+    """Requests read and entries ended per second; a dash until both samples exist."""
     old = before.rows.get(row.shard) if before is not None else None
     if before is None or old is None or row.next_request is None or old.next_request is None:
         return "-", "-"
@@ -144,7 +144,7 @@ def _rates(row: Row, now: Look, before: Look | None) -> tuple[str, str]:
 
 
 def _ahead(rows: Iterable[Row]) -> Table:
-    """How much is due within each horizon, as bars."""
+    """The entries due within each horizon, as bars."""
     total: Counter[str] = Counter()
     for row in rows:
         total.update(row.horizons)
@@ -179,7 +179,7 @@ def _row(found: FoundShard, now_ms: int) -> Row:
 
 
 def _snapshot(found: FoundShard) -> WheelSnapshot | None:
-    """The wheel at this moment; None: there is none, it counts only a part, or its owner is busy with it."""
+    """The present wheel; None if it is missing, still being built, or changing too fast to be read."""
     try:
         with WheelView.open(found.directory) as view:
             snapshot = view.snapshot()
@@ -194,7 +194,7 @@ def _due_in_ms(snapshot: WheelSnapshot, now_ms: int) -> int | None:
 
 
 def _span(ms: int | None) -> str:
-    """A time ahead in the unit that a person would choose."""
+    """A duration in its largest unit, with one decimal."""
     if ms is None:
         return "-"
     for unit, unit_ms in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):

@@ -1,4 +1,4 @@
-"""`postdate topics create|check|acls`: the topics a request topic needs, made and judged, and who may use them."""
+"""`postdate topics create|check|acls`: creates and checks the topics of a request topic, and prints its ACLs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from postdate.sidecar.errors import Exit, PostdateError
 from postdate.wire.texts import counted
 from postdate.wire.topics import OwnTopics
 
-# How soon a broker that does not know a new topic is asked again: what it lacks arrives within a fraction of a second.
+# The pause before a broker without metadata of a new topic is asked again; the metadata arrives within a second.
 _LOOK_AGAIN_S: Final = 0.1
 
 REPLICATION_OPTION = "topics.replication_factor"
@@ -163,7 +163,7 @@ def _refuse_existing(admin: Admin, requests: tuple[str, ...], allow_existing: bo
 
 
 def _add_partitions(admin: Admin, requests: str) -> None:
-    """The own topics that have fewer partitions than the request topic get the rest."""
+    """Add partitions to Postdate's own topics that have fewer than the request topic."""
     live = _seen(admin, OwnTopics.of(requests).names())
     wanted = len(live[requests].partitions)
     short = {name: wanted for name, info in live.items() if len(info.partitions) < wanted}
@@ -173,8 +173,8 @@ def _add_partitions(admin: Admin, requests: str) -> None:
 
 
 def _seen(admin: Admin, names: Iterable[str]) -> dict[str, TopicInfo]:
-    """`Admin.describe` with SETTINGS_READ of topics that exist. Any broker answers, and one that has not heard of a new
-    topic yet is asked again. Raises Retriable after COMMAND_TIMEOUT_S."""
+    """`Admin.describe` with SETTINGS_READ, of topics that exist. It repeats the request if a broker does not know a new
+    topic yet. Raises Retriable after COMMAND_TIMEOUT_S."""
     wanted, deadline = set(names), time.monotonic() + COMMAND_TIMEOUT_S
     while True:
         live = admin.describe(wanted, rules.SETTINGS_READ)
@@ -187,7 +187,8 @@ def _seen(admin: Admin, names: Iterable[str]) -> dict[str, TopicInfo]:
 
 
 def _violations(own: OwnTopics, admin: Admin, bootstrap_servers: str) -> list[rules.Violation]:
-    """The rules that topics break which exist all: as in `_seen`, an answer in which one is missing is not taken."""
+    """The violated rules of topics that all exist. As in `_seen`, an answer in which a topic is missing is not
+    accepted."""
     deadline = time.monotonic() + COMMAND_TIMEOUT_S
     while True:
         found = rules.violations(own, admin, bootstrap_servers)
@@ -197,7 +198,8 @@ def _violations(own: OwnTopics, admin: Admin, bootstrap_servers: str) -> list[ru
 
 
 class _Maker:
-    """Creates topics; where nobody chose a replication factor and there are too few brokers, with fewer replicas."""
+    """Creates topics, with fewer replicas if there are too few brokers and the user did not set a replication
+    factor."""
 
     def __init__(self, *, may_fall_back: bool) -> None:
         self._may_fall_back = may_fall_back
@@ -205,7 +207,7 @@ class _Maker:
         self._told = True
 
     def create(self, admin: Admin, wanted: list[NewTopic]) -> list[str]:
-        """Create what does not exist; the names created. Raises SettingRefused: the cluster does not take a setting."""
+        """Create the missing topics; returns their names. Raises SettingRefused if the cluster refuses a setting."""
         while True:
             try:
                 made = admin.create_topics([self._bounded(topic) for topic in wanted])

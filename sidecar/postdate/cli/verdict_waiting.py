@@ -1,8 +1,8 @@
 """Waiting for the verdict on a request that a command has sent.
 
-The end of the verdicts partition is taken *before* the request is produced, so its verdict cannot be missed; it is read
-with read_committed from there, so it is true. `too-late`, `not-found` and `rejected` are true answers, too: they are
-printed like the others, and the exit code is 1, since what was asked did not happen.
+The command reads the end offset of the verdicts partition *before* it produces the request, so it cannot miss the
+verdict. From there it reads with read_committed, so it sees only verdicts that are final. It prints `too-late`,
+`not-found` and `rejected` like the others, and exits with code 1, since the request had no effect.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Waiting:
 
 
 def verdict_options(command: Command) -> Command:
-    """Add --wait-verdict and --timeout, from which `waiting` makes one value."""
+    """Add --wait-verdict and --timeout; `waiting` combines their values."""
     for option in (
         click.option("--timeout", type=duration_ms, metavar="DURATION", help="Longest wait. [30s]"),
         click.option(
@@ -66,7 +66,7 @@ def verdict_options(command: Command) -> Command:
 
 
 def waiting(wait_verdict: bool, timeout: int | None) -> Waiting:
-    """The values of --wait-verdict and --timeout, in ms. Raises UsageError: there is nothing to wait for."""
+    """Combine --wait-verdict and --timeout (ms). Raises UsageError if there is a time-out but nothing to wait for."""
     if timeout is None:
         return Waiting(wait_verdict, limits.VERDICT_TIMEOUT_MS)
     if not wait_verdict:
@@ -75,7 +75,7 @@ def waiting(wait_verdict: bool, timeout: int | None) -> Waiting:
 
 
 def require_verdicts(waiting: Waiting, config: Config, requests: str, existing: frozenset[str]) -> None:
-    """Raise ConfigError where nothing can answer: before anything is produced."""
+    """Raise ConfigError if no verdict can arrive; called before the request is produced."""
     if not waiting.wanted:
         return
     if config.request_topic(requests).verdicts == "none":
@@ -98,10 +98,10 @@ def send_and_report(
     output: str,
     facts: Callable[[Receipt], Mapping[str, object]],
 ) -> Receipt:
-    """Produce one request and print its origin, and its verdict where it is waited for; ends the process with 1 where
-    the answer is no, or does not come. Returns what the broker said of the request.
+    """Produce one request, and print its origin and, if requested, its verdict. Returns the broker's acknowledgement.
 
-    `facts`: what the JSON object says of the request besides.
+    Ends the process with code 1 if the verdict is negative or does not arrive. `facts` returns further fields of the
+    JSON object.
     """
     verdicts = Partition(OwnTopics.of(part.topic).verdicts, part.index)
     behind = admin.end_offsets([verdicts], Isolation.READ_UNCOMMITTED)[verdicts] if waiting.wanted else -1
@@ -117,7 +117,7 @@ def send_and_report(
             answer = first_verdict(kafka, verdicts, behind, origin, waiting.timeout_ms)
         if answer is not None:
             told |= {"verdict": answer.verdict, "of": answer.of, "verdict_ms": answer.at_ms}
-    finally:  # the request is there, whatever becomes of the waiting
+    finally:  # the request exists even if the wait fails
         if output == "json":
             click.echo(json.dumps(told))
     if answer is not None and output == "text":
@@ -132,7 +132,7 @@ def send_and_report(
 
 
 def first_verdict(kafka: Kafka, part: Partition, behind: int, origin: str, timeout_ms: int) -> Answer | None:
-    """The first verdict on the request `origin` at or after the offset `behind`; None: none came in time."""
+    """The first verdict on the request `origin` at or after the offset `behind`; None after the time-out."""
     deadline = time.monotonic() + timeout_ms / 1000
     reader = kafka.log_reader(part, behind, Isolation.READ_COMMITTED)
     try:
@@ -147,10 +147,10 @@ def first_verdict(kafka: Kafka, part: Partition, behind: int, origin: str, timeo
 
 
 def is_positive(answer: Answer) -> bool:
-    """True where what was asked has happened: to a control, and to a message that was to be scheduled.
+    """True if the request had its effect, whether it is a control or schedules a message.
 
-    `replaced` with the entry acted on says that this request replaced it; without, that this one was replaced. The
-    same holds for `cancelled`.
+    `replaced` with the origin of another entry means that this request replaced that entry; without one, that this
+    request was replaced. The same holds for `cancelled`.
     """
     match answer.verdict:
         case Verdict.ACCEPTED | Verdict.DELIVERED | Verdict.RESCHEDULED:

@@ -1,4 +1,4 @@
-"""`postdate version`: what runs here, for a bug report; and `postdate --version`, its first line."""
+"""`postdate version`: the versions for a bug report; `postdate --version` prints its first line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _version_of(package: str) -> str:
 
 
 def _postdate_version() -> str:
-    """The installed version; from a source tree that is not installed, a word that says so."""
+    """The installed version; a note if the source tree is not installed."""
     text = _version_of("postdate")
     return "from source, not installed" if text == "not installed" else text
 
@@ -33,7 +33,7 @@ def _tell(context: click.Context, _option: click.Parameter, is_asked: bool) -> N
         context.exit()
 
 
-#: What is tried before anybody reads of the command.
+#: The global option `--version`.
 OPTION = click.Option(
     ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_tell, help="Print the version."
 )
