@@ -47,6 +47,7 @@ class Bench:
         self.admin.create_topics([NewTopic(R, 1, 1, stamped), NewTopic("orders", 1, 1, {}), *own])
         self.shards = 0
         self.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS)
+        self.format_version = 1
 
     def shard(self, topic: RequestTopicConfig | None = None, instance: str = "") -> Shard:
         """A shard that has taken over. A former one on the same disk must have been closed."""
@@ -64,7 +65,12 @@ class Bench:
     ) -> Shard:
         """A shard that has not begun. `place`: its directory below that of the bench."""
         self.shards += 1
-        config = Config(request_topics=(topic or RequestTopicConfig(R),), dispatch=self.dispatch, group_id=group_id)
+        config = Config(
+            format_version=self.format_version,
+            request_topics=(topic or RequestTopicConfig(R),),
+            dispatch=self.dispatch,
+            group_id=group_id,
+        )
         ctx = ShardContext(
             config=config,
             topic=config.request_topic(R),

@@ -16,12 +16,14 @@ from postdate.wire.requests import Headers, RequestRules, parse_request
 
 CLOSED_SET = """missing-target bad-target forbidden-target unknown-target missing-time conflicting-time bad-time
 beyond-horizon bad-level bad-key bad-partition bad-id missing-id bad-action bad-headers duplicate-header unknown-header
-too-large record-refused unauthorized expired limit-exceeded target-unavailable"""
+too-large record-refused unauthorized expired limit-exceeded target-unavailable
+bad-retry attempts-exhausted"""
 
 # Given by the sidecar: they need the live topic, its limits, or the time of dispatch. No key is bad by its bytes alone.
 SEEN_LATER = {
     *(Reason.UNKNOWN_TARGET, Reason.BAD_KEY, Reason.TOO_LARGE, Reason.RECORD_REFUSED, Reason.UNAUTHORIZED),
     *(Reason.EXPIRED, Reason.LIMIT_EXCEEDED, Reason.TARGET_UNAVAILABLE),
+    *(Reason.BAD_RETRY, Reason.ATTEMPTS_EXHAUSTED),  # of format 2: test_wire_returns
 }
 
 RULES = RequestRules(topic="R", forbidden=frozenset({"S", "S.dispatch-log"}), allow=("*",), horizon_ms=1_000_000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from postdate.wire.headers import DEAD_DETAIL, DEAD_REASON, DUE, ID, ORIGIN, Headers
+from postdate.wire.headers import DEAD_DETAIL, DEAD_REASON, DUE, ID, ORIGIN, REDELIVERED, Headers, split_redelivery
 from postdate.wire.limits import DETAIL_BYTES_MAX
 
 # How the detail of a dead letter says that it goes without its value; who puts it back looks for the request itself.
@@ -20,8 +20,12 @@ _HEADER_BYTES = 5 + 5
 def delivered_headers(headers: Headers, origin: bytes, due_ms: int, id: bytes) -> Headers:
     """Return the headers of the delivered record: the untouched ones in their order, then Postdate's.
 
-    `due_ms`: the present due time. `id`: b"" if the request has none. Cost: O(headers). Hot path.
+    `due_ms`: the present due time. `id`: b"" if the request has none. Those of a return end with the headers of its
+    redelivery, which come last. Cost: O(headers). Hot path.
     """
+    if headers and headers[-1][0] in REDELIVERED:
+        untouched, redelivery = split_redelivery(headers)
+        return [*untouched, (ORIGIN, origin), (DUE, b"%d" % due_ms), *redelivery]
     if id:
         return [*headers, (ORIGIN, origin), (DUE, b"%d" % due_ms), (ID, id)]
     return [*headers, (ORIGIN, origin), (DUE, b"%d" % due_ms)]

@@ -43,6 +43,15 @@ STORED: Final = "postdate-stored"
 REQUEST: Final = frozenset({TOPIC, AT, DELAY, LEVEL, KEY, PARTITION, ID, ACTION, GRACE})
 """What a request may say of itself; `postdate-origin` joins them on a cancel and a reschedule."""
 
+REQUEST_2: Final = REQUEST | {RETRY}
+"""The same from `format_version` 2 on."""
+
+REDELIVERED: Final = frozenset({ID, ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})
+"""What a redelivery has behind its origin and due time."""
+
+DROPPED_2: Final = frozenset({ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})
+"""What `is_dropped` names from `format_version` 2 on, besides; on a return these mean something."""
+
 FORMAT_2: Final = frozenset({RETRY, WINDOW, SPREAD, ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})
 """What a request may say of itself from `format_version` 2 on."""
 
@@ -61,3 +70,11 @@ def is_dropped(name: str) -> bool:
     A consumer that copies the headers of a delivered record to retry it must work.
     """
     return name in (ORIGIN, DUE, MOVED) or name.startswith(f"{PREFIX}dead-")
+
+
+def split_redelivery(headers: Headers) -> tuple[Headers, Headers]:
+    """Return the headers of an accepted request as the message's, and those that `schedule_return` has added."""
+    end = len(headers)
+    while end and headers[end - 1][0] in REDELIVERED:
+        end -= 1
+    return headers[:end], headers[end:]

@@ -46,6 +46,13 @@ FATES_MAX: Final = 10_000
 POLICY_ROWS_MAX: Final = 256
 POLICY_NAME_LENGTH_MAX: Final = 64
 POLICY_TEXT_LENGTH_MAX: Final = 256
+# Attempts of one message; the backoff of the last one costs as many multiplications.
+ATTEMPTS_MAX: Final = 1_000
+FACTOR_MAX: Final = 100
+
+# Parsed policies, and backoffs, that are remembered: real streams use few.
+POLICIES_REMEMBERED_MAX: Final = 1_024
+
 POLICIES_BYTES_MAX: Final = 96 * 1024
 
 # 10,000 fates of the widest kind with 19-digit numbers; what is larger was not written by Postdate.

@@ -17,6 +17,8 @@ class Reason(StrEnum):
     FORBIDDEN_TARGET = "forbidden-target"
     MISSING_TIME = "missing-time"
     CONFLICTING_TIME = "conflicting-time"
+    BAD_RETRY = "bad-retry"
+    ATTEMPTS_EXHAUSTED = "attempts-exhausted"
     BAD_TIME = "bad-time"
     BEYOND_HORIZON = "beyond-horizon"
     BAD_LEVEL = "bad-level"

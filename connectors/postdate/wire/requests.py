@@ -10,7 +10,6 @@ common request (a target and one time). Rules remember texts they know, so no te
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import NoReturn
 
 import msgspec
@@ -22,6 +21,7 @@ from postdate.wire.headers import (
     ACTION,
     AT,
     DELAY,
+    DROPPED_2,
     FORMAT_2,
     GRACE,
     ID,
@@ -29,19 +29,22 @@ from postdate.wire.headers import (
     LEVEL,
     ORIGIN,
     PARTITION,
-    REQUEST,
+    RETRY,
     TIMES,
     TOPIC,
     Control,
     Headers,
     is_dropped,
     is_ours,
+    split_redelivery,
 )
 from postdate.wire.instants import parse_instant_ms
 from postdate.wire.limits import DUE_MS_MIN, FORMAT_VERSION_MAX, ID_BYTES_MAX, INTEGER_END, PARTITION_END
 from postdate.wire.naturals import parse_natural
 from postdate.wire.origins import parse_origin
 from postdate.wire.reasons import Reason
+from postdate.wire.request import Action, Request
+from postdate.wire.returns import read_return
 from postdate.wire.rules import DEFAULT_LEVELS_MS, RequestRules
 from postdate.wire.texts import plain_ms, quote, time_text
 
@@ -55,38 +58,6 @@ __all__ = [
     "parse_request",
     "restore_headers",
 ]
-
-
-class Action(IntEnum):
-    """What a request asks for."""
-
-    SCHEDULE = 0
-    CANCEL = 1
-    RESCHEDULE = 2
-
-
-class Request(msgspec.Struct, frozen=True, gc=False):
-    """One well-formed request. Absent: -1 for numbers, b"" for the id."""
-
-    action: int
-    target: str
-    """The target topic; "" unless the action is to schedule."""
-    due_ms: int
-    """Epoch milliseconds, 1 to 2**63 - 1; -1 for a cancel."""
-    key: bytes | None
-    """The target key: `postdate-key` where given, else the record's own key."""
-    partition: int
-    """The target partition asked for; -1: as a Java producer would choose by the key."""
-    id: bytes
-    """1 to 256 bytes of UTF-8; b"" none."""
-    acts_on: int
-    """Cancel and reschedule by origin: the offset of the request meant, in this same partition; -1: by id."""
-    grace_ms: int
-    """How late a delivery may be before the message is dead-lettered as expired; -1: without end."""
-    headers: Headers
-    """The untouched headers in their order: what will be delivered."""
-    control: Control
-    """The headers of Postdate that were taken out, with their places in the record."""
 
 
 _ACTIONS: dict[bytes | None, Action] = {
@@ -123,20 +94,21 @@ def parse_request(
     control: Control = []
     said: dict[str, bytes | None] = {}
     left_over: list[tuple[str, bytes | None]] = []
+    known = rules.names
     for index, header in enumerate(headers):
         name, value = header
-        if name in REQUEST:
+        if name in known:
             control.append((index, name, value))
             said[name] = value
         elif name[:1] in "pP" and is_ours(name):
-            if not is_dropped(name):
+            if not is_dropped(name) and not (name in DROPPED_2 and rules.format_version >= FORMAT_VERSION_MAX):
                 _refuse_unknown(rules, name)
             control.append((index, name, value))
             left_over.append(header)
         else:
             untouched.append(header)
     if len(said) + len(left_over) != len(control):
-        _refuse_duplicate([name for _, name, _ in control if name in REQUEST])
+        _refuse_duplicate([name for _, name, _ in control if name in known])
     if ACTION in said:
         action = _ACTIONS.get(said[ACTION])
         if action is None:
@@ -148,7 +120,7 @@ def parse_request(
         raise RequestRefused(Reason.MISSING_TARGET, "a request to schedule needs postdate-topic")
     target = rules.parse_target(said[TOPIC])
     due_ms = _due_ms(rules, timestamp_ms, said)
-    if len(said) == 2:
+    if len(said) == 2 and due_ms >= 0:
         return Request(0, target, due_ms, key, -1, b"", -1, -1, untouched, control)
     return Request(
         Action.SCHEDULE,
@@ -161,11 +133,24 @@ def parse_request(
         _grace_ms(rules, said[GRACE]) if GRACE in said else -1,
         untouched,
         control,
+        read_return(rules, said[RETRY], left_over) if due_ms < 0 else None,
     )
 
 
+def sent_headers(headers: Headers, control: Control) -> Headers:
+    """Return the headers of the record as it was sent, of an entry: without those that the redelivery of a return has.
+
+    Cost: O(headers).
+    """
+    # A refused request keeps its headers as sent, and takes none out. The headers of a message are never Postdate's.
+    return restore_headers(split_redelivery(headers)[0], control) if control else headers
+
+
 def restore_headers(headers: Headers, control: Control) -> Headers:
-    """Return the headers of the record as it was sent: the inverse of what parsing took apart. Cost: O(headers)."""
+    """Return headers with those that were taken out in their places: the inverse of what parsing took apart.
+
+    Cost: O(headers).
+    """
     restored: Headers = []
     taken = 0
     for index, name, value in control:
@@ -189,11 +174,12 @@ def _parse_translation(
 
 
 def _due_ms(rules: RequestRules, timestamp_ms: int, said: dict[str, bytes | None]) -> int:
-    """Return when the message is due, from the one time that `said` holds."""
+    """Return when the message is due, from the one time that `said` holds; -1 for a return."""
     # With a target and one more header there cannot be two times.
-    if len(said) > 2 and (DELAY in said) + (AT in said) + (LEVEL in said) > 1:
+    if len(said) > 2 and (DELAY in said) + (AT in said) + (LEVEL in said) + (RETRY in said) > 1:
         raise RequestRefused(
-            Reason.CONFLICTING_TIME, "only one of postdate-at, postdate-delay and postdate-level may be given"
+            Reason.CONFLICTING_TIME,
+            "only one of postdate-at, postdate-delay, postdate-level and postdate-retry may be given",
         )
     if timestamp_ms < 0:
         raise RequestRefused(Reason.BAD_TIME, "the record has no timestamp from which delay and horizon could count")
@@ -211,6 +197,8 @@ def _due_ms(rules: RequestRules, timestamp_ms: int, said: dict[str, bytes | None
             raise RequestRefused(Reason.BAD_TIME, f"postdate-at {quote(said[AT])} {error}") from None
     elif LEVEL in said:
         due_ms = timestamp_ms + rules.level_ms(said[LEVEL])
+    elif RETRY in said:
+        return -1
     else:
         raise RequestRefused(Reason.MISSING_TIME, "needs one of postdate-at, postdate-delay and postdate-level")
     if due_ms - timestamp_ms > rules.horizon_ms or due_ms >= INTEGER_END:

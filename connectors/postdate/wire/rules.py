@@ -15,7 +15,9 @@ from typing import Final, TypeVar
 from postdate.wire.dialect_requests import Vocabulary
 from postdate.wire.durations import parse_duration_ms
 from postdate.wire.errors import RequestRefused
+from postdate.wire.headers import REQUEST, REQUEST_2
 from postdate.wire.limits import (
+    FORMAT_VERSION_MAX,
     HORIZON_MS_DEFAULT,
     REMEMBERED_TEXTS_MAX,
     TOPIC_NAME_LENGTH_MAX,
@@ -62,6 +64,9 @@ class RequestRules:
     default_target: str = ""
     format_version: int = 1
 
+    # The names of the headers that say something in a request.
+    names: frozenset[str] = field(init=False, repr=False, compare=False, default=REQUEST)
+
     # What the dialects say; None where none is spoken.
     vocabulary: Vocabulary | None = field(init=False, repr=False, compare=False, default=None)
 
@@ -80,6 +85,8 @@ class RequestRules:
         patterns = "|".join(translate(pattern) for pattern in self.allow)
         object.__setattr__(self, "_own", self.forbidden | OwnTopics.of(self.topic).names())
         object.__setattr__(self, "_allowed", re.compile(patterns) if self.allow else None)
+        if self.format_version >= FORMAT_VERSION_MAX:
+            object.__setattr__(self, "names", REQUEST_2)
         if self.dialects:
             object.__setattr__(self, "vocabulary", Vocabulary.of(self.dialects, self.default_target))
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from postdate.wheel.entry import Mark
 from postdate.wheel.limits import SPAN_KEYS_MIN
+from postdate.wheel.policy_rows import PolicyRows
 
 
 class Span(NamedTuple):
@@ -42,6 +43,7 @@ class Changes:
         "parked",
         "parked_drops",
         "places",
+        "policies",
         "seq",
         "spans",
         "stored_drops",
@@ -66,6 +68,7 @@ class Changes:
         self.next_dispatch: int | None = None
         self.seq: int | None = None
         self.takeover: int | None = None
+        self.policies: PolicyRows | None = None
 
     def insert(self, key: bytes, value: bytes, stored: bool = False) -> None:
         """Puts an entry under a key that is not present. O(1)."""

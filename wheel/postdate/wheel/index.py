@@ -28,6 +28,7 @@ from postdate.wheel.identity import Identity
 from postdate.wheel.keys import DUE_MS_MAX, FIRST_KEY, entry_key, split_key
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.platform import LocalPlatform, Platform
+from postdate.wheel.policy_rows import PolicyRows
 from postdate.wheel.scan_cursor import ScanCursor
 from postdate.wheel.timer_log import TimerLog
 from postdate.wheel.wheel_maintenance import WheelMaintenance, open_wheel
@@ -101,6 +102,11 @@ class TimerIndex:
     def takeover(self) -> int:
         """The highest takeover number seen; 0 in a new index."""
         return self._log.checkpoint.takeover
+
+    @property
+    def policies(self) -> PolicyRows:
+        """The named retry policies of the shard, by the first request to which each applies."""
+        return self._log.policies
 
     @property
     def checkpoint(self) -> Checkpoint:

@@ -10,7 +10,7 @@
 | `ahead` | request offset | mark: fates read before the request |
 | `ended` | see `recent_outcomes` | how requests ended, for a while |
 | `blocks` | block number | see `blocks` |
-| `meta` | name | identity; R, D, seq, takeover and exact counters |
+| `meta` | name | identity; R, D, seq, takeover and exact counters; named retry policies |
 
 Invariants: one `write` is one WriteBatch, so all families agree in every state that a crash can leave. Counters and
 positions lie in the same batch as what they count.
@@ -45,6 +45,7 @@ from postdate.wheel.keys import (
     parked_prefix,
 )
 from postdate.wheel.options import IndexOptions
+from postdate.wheel.policy_rows import POLICIES_NAME, PolicyRows, decode_policies, encode_policies
 from postdate.wheel.recent_outcomes import OutcomeWindow, control_end_key, generation_key
 from postdate.wheel.write_delta import WriteDelta, delta_of
 
@@ -90,6 +91,8 @@ class TimerLog:
         self.log_id = check_identity_row(row, identity)
         stored = self._db.get("meta", CHECKPOINT_NAME)
         self.checkpoint = Checkpoint() if stored is None else decode_checkpoint(stored)
+        policies = self._db.get("meta", POLICIES_NAME)
+        self.policies: PolicyRows = () if policies is None else decode_policies(policies)
         last_mark = self._db.last_row("ahead")
         self.marks_end = 0 if last_mark is None else key_number(last_mark[0]) + 1
         self._blocks = Blocks(lambda number: self._db.get("blocks", number_key(number)))
@@ -257,8 +260,12 @@ class TimerLog:
                 delete(number_key(number), family)
         if checkpoint != self.checkpoint:
             put(CHECKPOINT_NAME, encode_checkpoint(checkpoint), self._db.handle("meta"))
+        if changes.policies is not None:
+            batch.put(POLICIES_NAME, encode_policies(changes.policies), self._db.handle("meta"))
         self._db.write(batch)
         self.checkpoint = checkpoint
+        if changes.policies is not None:
+            self.policies = changes.policies
         self._after_write(changes, counted, blocks)
         return counted
 

@@ -40,7 +40,9 @@ from postdate.sidecar.config.values import convert, is_secret, property_text, wi
 from postdate.sidecar.errors import ConfigError
 from postdate.wire.dialects import DIALECTS
 from postdate.wire.headers import TOPIC
+from postdate.wire.limits import FORMAT_VERSION_MAX
 from postdate.wire.requests import RequestRules
+from postdate.wire.retry_policies import parse_named
 from postdate.wire.topics import OwnTopics, is_topic_name
 
 DEFAULT_SOURCE = "default"
@@ -248,7 +250,27 @@ def _request_topic_problems(config: Config) -> list[str]:
             RateRules.of(topic.messages_per_second_max)
         except ValueError as error:
             problems.append(f"request topic {topic.name}: messages_per_second_max: {error}")
+        problems += _policy_problems(topic, config.format_version)
         problems += _dialect_problems(topic, frozenset([*names, *owner]))
+    return problems
+
+
+def _policy_problems(topic: RequestTopicConfig, format_version: int) -> list[str]:
+    """Problems with the named retry policies of a request topic."""
+    place = f"request topic {topic.name}: retry_policies"
+    try:
+        policies = parse_named(topic.retry_policies)
+    except ValueError as error:
+        return [f"{place}: {error}"]
+    problems = [
+        f"{place}: {name} has a max above horizon_ms, so its returns would be refused"
+        for name, policy in policies.items()
+        if policy.max_ms > topic.horizon_ms
+    ]
+    if len(policies) > limits.RETRY_POLICIES_MAX:
+        problems.append(f"{place} must hold at most {limits.RETRY_POLICIES_MAX} policies")
+    if policies and format_version < FORMAT_VERSION_MAX:
+        problems.append(f"{place} needs format_version = {FORMAT_VERSION_MAX}: set it after all members are upgraded")
     return problems
 
 

@@ -127,6 +127,13 @@ class RequestTopicConfig:
             "applies. Further due messages wait, in order, and delay no other target. Empty: no limit."
         ),
     ] = ()
+    retry_policies: Annotated[
+        tuple[str, ...],
+        Option(
+            "Named policies for postdate-retry, each as NAME: base=1s, factor=2, max=1h, attempts=12, jitter=20%. "
+            "Needs format_version = 2. A changed policy applies to returns that are sent after the change."
+        ),
+    ] = ()
     dialects: Annotated[
         tuple[str, ...],
         Option(f"Other schedulers whose request headers are accepted beside Postdate's: {', '.join(DIALECTS)}."),

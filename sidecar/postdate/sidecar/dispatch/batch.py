@@ -43,7 +43,7 @@ from postdate.wire.dispatch_log import (
     PlainFate,
 )
 from postdate.wire.reasons import Reason
-from postdate.wire.requests import restore_headers
+from postdate.wire.requests import sent_headers
 from postdate.wire.topics import OwnTopics
 from postdate.wire.verdicts import Verdict
 
@@ -206,7 +206,7 @@ class BatchBuilder:
         if reason is Reason.EXPIRED:  # the broker's clock has to say so, too
             batch.due_max_ms = max(batch.due_max_ms, entry.due + entry.grace_ms + 1)
         origin = self._origin_prefix + b"%d" % offset
-        original = restore_headers(entry.headers, control_of(entry))
+        original = sent_headers(entry.headers, control_of(entry))
         key = entry.own_key[0] if entry.own_key else entry.key
         value, headers = entry.value, dead_letter_headers(original, reason, detail, origin)
         size_max = self._size_max(batch, self._own.dead_letters)

@@ -21,6 +21,8 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, ENTRY_KEY_SIZE_BYTES, FIRST_KEY, entry_key, parked_key, split_key
 from postdate.wheel.limits import FIRSTS_GAP_OFFSETS_MAX
 from postdate.wheel.recent_outcomes import RecentOutcome, control_end_key, decode_outcome, encode_outcome
+from postdate.wire.dispatch_log import PolicyRow
+from postdate.wire.retry_policies import NamedPolicies
 
 log = logging.getLogger(__name__)
 
@@ -173,6 +175,28 @@ class IndexOverlay:
         changes.next_dispatch = changes.next_dispatch if next_dispatch is None else next_dispatch
         changes.seq = changes.seq if seq is None else seq
         changes.takeover = changes.takeover if takeover is None else takeover
+
+    def set_policies(self, policies: NamedPolicies) -> None:
+        """Replace the named retry policies of the shard."""
+        self._changes.policies = policies.rows
+
+    def learn_policies(self, rows: list[PolicyRow]) -> None:
+        """Take over the named retry policies of a committed record.
+
+        Raises Contradicted if a policy applied to requests that were ingested here without it. A row that a known one
+        replaces for all pending requests is an old one, and is passed over.
+        """
+        known = self._index.policies if self._changes.policies is None else self._changes.policies
+        fresh = [row for row in rows if row not in known]
+        if not fresh:
+            return
+        policies, low_water = NamedPolicies(known), self._index.low_water()
+        fresh = [row for row in fresh if not policies.replaces(row, low_water)]
+        for first, name, _ in fresh:
+            if first < read_up_to(self._index):
+                self.contradicted(f"retry policy {name} changed at request {first}, which was ingested before")
+        if fresh:
+            self.set_policies(policies.with_rows(fresh))
 
     def set_mark(self, offset: int, mark: Mark | None) -> None:
         """Set or remove the mark of a request that is not ingested yet."""

@@ -19,6 +19,8 @@ from postdate.sidecar.ingest.quota import Quota
 from postdate.wheel.index import TimerIndex
 from postdate.wire.errors import RequestRefused
 from postdate.wire.requests import Action, Request, RequestRules, parse_request
+from postdate.wire.retry_policies import NamedPolicies
+from postdate.wire.returns import schedule_return
 
 _CONTROLS: dict[int, str] = {Action.CANCEL: CANCEL, Action.RESCHEDULE: RESCHEDULE}
 
@@ -54,6 +56,7 @@ def ingest(
         quota.begin(index)
     expected = read_up_to(index)
     used = passed_over = 0
+    policies: NamedPolicies | None = None
     others: list[str] = []  # what was read that is no request to schedule
     for record in records:
         offset = record.offset
@@ -65,6 +68,9 @@ def ingest(
                 request = parse_request(
                     rules, partition, record.timestamp_ms, record.key, record.headers, record.value is None
                 )
+                if request.retry is not None:
+                    policies = policies or NamedPolicies(index.policies)
+                    request = schedule_return(rules, request, partition, offset, record.timestamp_ms, policies)
                 if quota is not None and request.action == Action.SCHEDULE:
                     request = quota.refusal(record) or request
             except RequestRefused as refusal:

@@ -77,4 +77,5 @@ def start_behind(ctx: ShardContext, acceptance: AcceptedLosses, broken: SeqBroke
             f"stranger, and to deliver what it ended would repeat messages. To go on means to give up the requests "
             f"[{low}, {until}) that are pending and not in {ctx.own.store}; run postdate audit first",
         ).end
-    return Start(first, at, found.decoded.takeover, SEQ_UNKNOWN, found.last.seq, found.last.next_request)
+    last = found.last
+    return Start(first, at, found.decoded.takeover, SEQ_UNKNOWN, last.seq, last.next_request, (*(last.policies or ()),))

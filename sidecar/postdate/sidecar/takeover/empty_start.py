@@ -21,7 +21,8 @@ from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover.dispatch_tail import decode, first_record, last_committed
 from postdate.sidecar.takeover.store_reading import rebuild
 from postdate.wheel.index import TimerIndex
-from postdate.wire.dispatch_log import DispatchRecord
+from postdate.wire.dispatch_log import DispatchRecord, PolicyRow
+from postdate.wire.retry_policies import NamedPolicies
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,8 @@ class Start:
     """The start of an empty index: request `low`, and the dispatch log from `position` on.
 
     `seq`: SEQ_UNKNOWN, if the first record read sets it; or `last_seq`, that of the last record of the log, if none is
-    left to read. `ingested`: earlier owners have ingested the requests below this offset.
+    left to read. `ingested`: earlier owners have ingested the requests below this offset. `policies`: the named retry
+    policies of the last record.
     """
 
     low: int
@@ -51,6 +53,7 @@ class Start:
     seq: int
     last_seq: int
     ingested: int
+    policies: tuple[PolicyRow, ...] = ()
 
 
 def find_start(ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses) -> Start:
@@ -65,7 +68,7 @@ def find_start(ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses) ->
         return Start(low, bounds.start, takeover=0, seq=0, last_seq=0, ingested=0)
     low = _first_request(ctx, last, acceptance, req_start)
     low, position = _first_dispatch(ctx, bounds, acceptance, low, last.seq)
-    return Start(low, position, last.takeover, SEQ_UNKNOWN, last.seq, last.next_request)
+    return Start(low, position, last.takeover, SEQ_UNKNOWN, last.seq, last.next_request, (*(last.policies or ()),))
 
 
 def start_empty(ctx: ShardContext, index: TimerIndex, start: Start, acceptance: AcceptedLosses) -> None:
@@ -73,6 +76,8 @@ def start_empty(ctx: ShardContext, index: TimerIndex, start: Start, acceptance: 
     stored = rebuild(ctx, index, start.low, acceptance=acceptance) if start.low else 0
     overlay = IndexOverlay(index)
     overlay.advance(next_request=start.low, next_dispatch=start.position, seq=start.seq, takeover=start.takeover)
+    if start.policies:
+        overlay.set_policies(NamedPolicies(start.policies))
     overlay.write()
     if start.takeover:
         where = f"{stored} stored requests, request {start.low} and dispatch-log offset {start.position}"

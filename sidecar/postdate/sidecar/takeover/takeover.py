@@ -40,7 +40,9 @@ from postdate.sidecar.transaction.bound_check import BoundCheck, UnverifiedBound
 from postdate.sidecar.transaction.transaction import Content, ShardOwnership
 from postdate.wheel.entry import Mark
 from postdate.wheel.index import TimerIndex
-from postdate.wire.dispatch_log import OWNER, DispatchRecord
+from postdate.wire.dispatch_log import OWNER, DispatchRecord, PolicyRow
+from postdate.wire.limits import FORMAT_VERSION_MAX, POLICY_ROWS_MAX
+from postdate.wire.retry_policies import NamedPolicies, parse_named
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +76,8 @@ class Recovered:
     acceptance: AcceptedLosses
     low_water: int
     """The highest L that is committed: what is said from here on is never less, however old this index is."""
+    policies_from: int
+    """Earlier owners have ingested requests below this offset: changed retry policies do not apply to them."""
 
 
 def fence(ctx: ShardContext, checked: Checked) -> FencedOff:
@@ -139,8 +143,11 @@ def recover(ctx: ShardContext, bounded: Bounded) -> Recovered:
         _give_up(ctx, bounded, checked.index, give_up_to)
     last = last_committed(ctx, bounded.start, bounded.end, checked.acceptance)
     failpoints.reached("takeover.recovered")
-    low_water = last.low_water if last is not None else 0
-    return Recovered(checked.index, bounded.fenced.producer, checked.ingested, checked.acceptance, low_water)
+    low_water, ingested = (last.low_water, last.next_request) if last is not None else (0, 0)
+    policies_from = max(read_up_to(checked.index), checked.ingested, ingested)
+    return Recovered(
+        checked.index, bounded.fenced.producer, checked.ingested, checked.acceptance, low_water, policies_from
+    )
 
 
 def _has_missed(ctx: ShardContext, bounded: Bounded, checked: Checked) -> bool:
@@ -284,6 +291,8 @@ def _apply_piece(ctx: ShardContext, checked: Checked, piece: list[tuple[Record, 
         if seq != SEQ_UNKNOWN and decoded.seq != seq + 1:
             raise SeqBroken(record.offset, seq + 1)
         seq, takeover = decoded.seq, max(takeover, decoded.takeover)
+        if decoded.policies:
+            overlay.learn_policies(decoded.policies)
         for fate in decoded.fates:
             apply_fate(overlay, fate, read_up_to(index))
         _pass_over(ctx, index, decoded)
@@ -321,18 +330,41 @@ def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owne
     """
     index = recovered.index
     accepted = recovered.acceptance.accepted
-    stands = index.seq == owned_seq and broker_clock.known() and not accepted
+    policies = NamedPolicies(index.policies)
+    changed = changed_policies(ctx, policies, recovered.policies_from)
+    stands = index.seq == owned_seq and broker_clock.known() and not accepted and not changed
     ownership = _ownership(ctx, recovered.producer, index, broker_clock, index.takeover + (0 if stands else 1))
     ownership.low_water_floor = recovered.low_water
+    ownership.policies = policies.with_rows(changed)
     if stands:
         return ownership
     ownership.accepted = [(loss.reason.value, loss.topic, loss.first, loss.end) for loss in accepted]
     offset = ownership.run(Content(OWNER), read_up_to(index), ownership.low_water_of(index))
     overlay = IndexOverlay(index)
     overlay.advance(next_dispatch=offset + 1, seq=ownership.seq, takeover=ownership.takeover)
+    if ownership.policies.rows != index.policies:
+        overlay.set_policies(ownership.policies)
     overlay.write()
     failpoints.reached("takeover.owned")
     return ownership
+
+
+def changed_policies(ctx: ShardContext, policies: NamedPolicies, policies_from: int) -> list[PolicyRow]:
+    """The rows by which the settings of this process change the named retry policies; none if there is no room.
+
+    A process that does not use format 2 leaves the policies of the others as they are.
+    """
+    if ctx.config.format_version < FORMAT_VERSION_MAX:
+        return []
+    changed = policies.changed(parse_named(ctx.topic.retry_policies), policies_from)
+    if changed and len(policies.rows) + len(changed) > POLICY_ROWS_MAX:
+        log.warning(
+            "shard %s: retry_policies changed too often while requests are pending; the change takes effect when the "
+            "oldest of them have ended and the shard is taken over again",
+            ctx.name,
+        )
+        return []
+    return changed
 
 
 def leave_mark(ctx: ShardContext, index: TimerIndex, standing: bool) -> None:
@@ -350,6 +382,7 @@ def leave_mark(ctx: ShardContext, index: TimerIndex, standing: bool) -> None:
     try:
         ownership = _ownership(ctx, fenced.producer, index, BrokerClock(ctx.clock), takeover=index.takeover + 1)
         ownership.verify, ownership.before_commit = None if standing else partial(_verify_truncated, index), None
+        ownership.policies = NamedPolicies(index.policies)
         ownership.run(Content(OWNER), read_up_to(index), index.low_water())
     finally:
         fenced.producer.destroy()

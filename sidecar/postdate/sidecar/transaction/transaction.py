@@ -31,6 +31,8 @@ from postdate.sidecar.transaction.limits import (
 from postdate.wheel.index import TimerIndex
 from postdate.wire.dispatch_log import Accepted, DispatchRecord, Fate, encode_record
 from postdate.wire.requests import Headers
+from postdate.wire.retry_policies import NamedPolicies
+from postdate.wire.returns import NO_POLICIES
 
 #: Instead of a request offset: a record of Postdate's own, for whose failure no entry is to blame.
 NOBODY = -1
@@ -90,6 +92,8 @@ class ShardOwnership:
     """Called with the offset of the dispatch-log record before each commit."""
     accepted: list[Accepted] = field(default_factory=list)
     """Losses that the takeover went on in spite of: the owner record, the first of the ownership, lists them."""
+    policies: NamedPolicies = NO_POLICIES
+    """The named retry policies of the shard, as each record repeats them."""
     outcomes: dict[str, TopicOutcome] = field(default_factory=dict)
     """Of the last transaction, by topic; only of records that reported, and of one that the client refused at once."""
     low_water: int = -1
@@ -146,6 +150,7 @@ class ShardOwnership:
         failpoints.reached("dispatch.begun")
         began = self.began_at = self.clock.steady_ms()
         self.first_wait_ms = self.log_waited_ms = 0.0
+        self.policies = self.policies.needed_from(low_water)
         try:
             self._produce(content.messages, report_all)
             record = DispatchRecord(
@@ -159,6 +164,7 @@ class ShardOwnership:
                 kind=content.kind,
                 fates=content.fates,
                 accepted=self.accepted or UNSET,
+                policies=[*self.policies.rows] or UNSET,
             )
             self.producer.produce(self.log.topic, encode_record(record), None, [], self.log.index, self._log_delivered)
             failpoints.reached("dispatch.produced")

@@ -1,0 +1,58 @@
+"""One request, as parsing returns it. Immutable."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import msgspec
+
+from postdate.wire.headers import Control, Headers
+from postdate.wire.retry_policies import RetryPolicy
+
+
+class Return(msgspec.Struct, frozen=True, gc=False):
+    """What a return says of its retry. Absent: None, and -1 for numbers."""
+
+    policy: RetryPolicy | str
+    """The policy, or the name of one."""
+    attempt: int
+    """The number of this attempt, from 1."""
+    root: bytes | None
+    """The origin of the first request; None: the return itself is the first."""
+    first_due_ms: int
+    error: tuple[str, bytes | None] | None
+    """The header by which the consumer says why."""
+
+
+class Action(IntEnum):
+    """What a request asks for."""
+
+    SCHEDULE = 0
+    CANCEL = 1
+    RESCHEDULE = 2
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """One well-formed request. Absent: -1 for numbers, b"" for the id."""
+
+    action: int
+    target: str
+    """The target topic; "" unless the action is to schedule."""
+    due_ms: int
+    """Epoch milliseconds, 1 to 2**63 - 1; -1 for a cancel."""
+    key: bytes | None
+    """The target key: `postdate-key` where given, else the record's own key."""
+    partition: int
+    """The target partition asked for; -1: as a Java producer would choose by the key."""
+    id: bytes
+    """1 to 256 bytes of UTF-8; b"" none."""
+    acts_on: int
+    """Cancel and reschedule by origin: the offset of the request meant, in this same partition; -1: by id."""
+    grace_ms: int
+    """How late a delivery may be before the message is dead-lettered as expired; -1: without end."""
+    headers: Headers
+    """The untouched headers in their order: what will be delivered."""
+    control: Control
+    """The headers of Postdate that were taken out, with their places in the record."""
+    retry: Return | None = None
+    """Of a return alone, whose `due_ms` is -1 until `schedule_return` knows its offset."""

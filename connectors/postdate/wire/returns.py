@@ -1,0 +1,129 @@
+"""Returns: requests with `postdate-retry`, by which a consumer gives a message back to be delivered again later.
+
+Parsing reads a return from its headers alone; `schedule_return` adds what depends on its offset: the policy of that
+name, the jitter, the root of its attempts. The state of a retry is in its headers, so no store holds any.
+
+Pure and deterministic, like the parser.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from postdate.wire.durations import format_duration
+from postdate.wire.errors import RequestRefused
+from postdate.wire.headers import ATTEMPT, DUE, ERROR, FIRST_DUE, FIRST_ORIGIN, ID, ORIGIN, RETRY, Headers
+from postdate.wire.limits import INTEGER_END, POLICY_TEXT_LENGTH_MAX
+from postdate.wire.naturals import parse_natural
+from postdate.wire.origins import format_origin, parse_origin
+from postdate.wire.reasons import Reason
+from postdate.wire.request import Request, Return
+from postdate.wire.retry_policies import NamedPolicies, RetryPolicy, delay_ms, is_policy_name, jitter_ms, parse_policy
+from postdate.wire.rules import RequestRules
+from postdate.wire.texts import quote, time_text
+
+NO_POLICIES: Final = NamedPolicies()
+
+_ONCE: Final = (ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ORIGIN)
+
+
+def read_return(rules: RequestRules, value: bytes | None, left_over: Headers) -> Return:
+    """Return what `postdate-retry` with this value, and the headers that a delivery left, ask.
+
+    Raises RequestRefused (bad-retry, duplicate-header). Cost: O(headers).
+    """
+    found: dict[str, bytes | None] = {}
+    for name, content in left_over:
+        if name in found and name in _ONCE:
+            raise RequestRefused(Reason.DUPLICATE_HEADER, f"{name} is given more than once")
+        found[name] = content
+    policy = _policy(rules, value)
+    attempt = _natural(ATTEMPT, found[ATTEMPT]) + 1 if ATTEMPT in found else 1
+    root_header = FIRST_ORIGIN if FIRST_ORIGIN in found else ORIGIN
+    root = _origin(root_header, found[root_header]) if root_header in found else None
+    due_header = FIRST_DUE if FIRST_DUE in found else DUE
+    first_due_ms = _natural(due_header, found[due_header]) if due_header in found else -1
+    return Return(policy, attempt, root, first_due_ms, (ERROR, found[ERROR]) if ERROR in found else None)
+
+
+def schedule_return(
+    rules: RequestRules, request: Request, partition: int, offset: int, timestamp_ms: int, policies: NamedPolicies
+) -> Request:
+    """Return the request that a return at `offset` makes: due after its backoff, with the headers of a redelivery.
+
+    `request`: from `parse_request`, with `retry`. `policies`: the named ones of the shard. Raises RequestRefused
+    (bad-retry, attempts-exhausted, beyond-horizon). Cost: about 2 us.
+    """
+    retry = request.retry
+    assert retry is not None, "only a return is scheduled by its policy"
+    policy = retry.policy
+    if isinstance(policy, str):
+        named = policies.find(policy, offset)
+        if named is None:
+            raise RequestRefused(Reason.BAD_RETRY, f"{rules.topic} has no retry policy {quote(policy)}")
+        policy = named
+    attempt = retry.attempt
+    if attempt > policy.attempts:
+        raise RequestRefused(
+            Reason.ATTEMPTS_EXHAUSTED, f"this would be attempt {attempt}, and the policy permits {policy.attempts}"
+        )
+    origin = format_origin(rules.topic, partition, offset)
+    delay = delay_ms(policy, attempt)
+    if policy.jitter_percent:
+        delay += jitter_ms(policy, delay, origin)
+    due_ms = timestamp_ms + delay
+    if delay > rules.horizon_ms or due_ms >= INTEGER_END:
+        raise RequestRefused(
+            Reason.BEYOND_HORIZON,
+            f"due {format_duration(delay)} after the request; the horizon is {format_duration(rules.horizon_ms)}",
+        )
+    first_due_ms = retry.first_due_ms if retry.first_due_ms >= 0 else due_ms
+    headers = [*request.headers]
+    if request.id:
+        headers.append((ID, request.id))
+    headers.append((ATTEMPT, b"%d" % attempt))
+    headers.append((FIRST_ORIGIN, origin if retry.root is None else retry.root))
+    headers.append((FIRST_DUE, b"%d" % first_due_ms))
+    if retry.error is not None:
+        headers.append(retry.error)
+    return msgspec.structs.replace(request, due_ms=due_ms, id=b"", headers=headers, retry=None)
+
+
+def _policy(rules: RequestRules, value: bytes | None) -> RetryPolicy | str:
+    if value is None or len(value) > POLICY_TEXT_LENGTH_MAX or not value.isascii():
+        raise RequestRefused(Reason.BAD_RETRY, f"{RETRY} {quote(value)} is not a policy")
+    text = value.decode("ascii")
+    if b"=" not in value:
+        name = text.strip(" ")
+        if not is_policy_name(name):
+            raise RequestRefused(Reason.BAD_RETRY, f"{RETRY} {quote(value)} is neither a policy nor the name of one")
+        return name
+    try:
+        policy = parse_policy(text)
+    except ValueError as error:
+        raise RequestRefused(Reason.BAD_RETRY, f"{RETRY} {quote(value)} {error}") from None
+    if policy.max_ms > rules.horizon_ms:
+        raise RequestRefused(
+            Reason.BAD_RETRY,
+            f"{RETRY} {quote(value)} has a max of {format_duration(policy.max_ms)}, above the horizon of "
+            f"{format_duration(rules.horizon_ms)}",
+        )
+    return policy
+
+
+def _natural(name: str, value: bytes | None) -> int:
+    try:
+        return parse_natural(time_text(value))
+    except ValueError as error:
+        raise RequestRefused(Reason.BAD_RETRY, f"{name} {quote(value)} {error}") from None
+
+
+def _origin(name: str, value: bytes | None) -> bytes:
+    try:
+        parse_origin(value or b"")
+    except ValueError as error:
+        raise RequestRefused(Reason.BAD_RETRY, f"{name} {quote(value)} {error}") from None
+    assert value is not None, "an origin that parses is a text"
+    return value

@@ -1,0 +1,232 @@
+"""Goal: a return waits as its policy says, its redelivery has the documented headers, and the policy of an accepted
+return never changes, whoever owns the shard and whatever its disk holds.
+
+Method: real shards over the simulated broker, with different settings and disks, take turns. A consumer is played by
+the test: it copies the headers of a delivered record into a return.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from postdate.sidecar.config.settings import RequestTopicConfig
+from postdate.sidecar.dispatch.dispatcher import Dispatcher
+from postdate.sidecar.takeover import takeover
+from postdate.wire.headers import Headers
+from support.shard_bench import OWN, Bench, R
+
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    made = Bench(tmp_path)
+    made.format_version = 2
+    return made
+
+
+def give_back(bench: Bench, retry: bytes, *more: tuple[str, bytes | None]) -> int:
+    """A return of the last delivered record; its offset."""
+    delivered = bench.read("orders")
+    copied: Headers = delivered[-1].headers or [] if delivered else []
+    headers = [*copied, *more, ("postdate-topic", b"orders"), ("postdate-retry", retry)]
+    return bench.ask(*headers)  # type: ignore[arg-type]  # the bench passes null values on
+
+
+def due_after_ms(bench: Bench, offset: int) -> int:
+    """How long after its request the return at this offset was due."""
+    delivered = [dict(record.headers or []) for record in bench.read("orders")]
+    (headers,) = [each for each in delivered if each["postdate-origin"] == b"requests/0/%d" % offset]
+    request = next(each for each in bench.read(R) if each.offset == offset)
+    return int(headers["postdate-due"] or b"") - request.timestamp_ms
+
+
+def named(*texts: str) -> RequestTopicConfig:
+    return RequestTopicConfig(R, retry_policies=texts)
+
+
+def test_returns_wait_longer_and_end_as_a_dead_letter_with_everything(bench: Bench) -> None:
+    shard = bench.shard()
+    first_due_ms = int(bench.time.now_ms) + 5
+    bench.schedule(first_due_ms, ("trace", b"7"))
+    bench.until(shard, lambda: len(bench.read("orders")) == 1)
+    for attempt, wait_ms in enumerate((1_000, 3_000, 5_000), 1):
+        offset = give_back(bench, b"base=1s,factor=3,max=5s,attempts=3", ("postdate-error", b"boom %d" % attempt))
+        bench.until(shard, lambda: len(bench.read("orders")) == attempt + 1)  # noqa: B023  # used at once
+        assert due_after_ms(bench, offset) == wait_ms
+        headers = bench.read("orders")[-1].headers
+        assert headers is not None
+        assert headers[0] == ("trace", b"7")
+        assert headers[1] == ("postdate-origin", b"requests/0/%d" % offset)
+        assert headers[2][0] == "postdate-due"
+        assert headers[3:] == [
+            *(("postdate-attempt", b"%d" % attempt), ("postdate-first-origin", b"requests/0/0")),
+            *(("postdate-first-due", b"%d" % first_due_ms), ("postdate-error", b"boom %d" % attempt)),
+        ]
+    offset = give_back(bench, b"base=1s,factor=3,max=5s,attempts=3")
+    bench.until(shard, lambda: len(bench.letters()) == 1)
+    (letter,) = bench.read(OWN.dead_letters)
+    sent = next(each for each in bench.read(R) if each.offset == offset)
+    assert (letter.headers or [])[:-3] == sent.headers
+    assert bench.letters() == [(b"attempts-exhausted", b"v")]
+    shard.close()
+
+
+def test_a_dead_letter_of_an_accepted_return_has_its_headers_as_sent(bench: Bench) -> None:
+    shard = bench.shard()
+    headers: list[tuple[str, bytes]] = [
+        ("a", b"1"),
+        ("postdate-error", b"x"),
+        ("postdate-topic", b"missing"),
+        ("b", b"2"),
+    ]
+    bench.ask(*headers, ("postdate-retry", b"base=1ms"))
+    bench.until(shard, lambda: len(bench.letters()) == 1)
+    assert bench.letters()[0][0] == b"unknown-target"
+    assert (bench.read(OWN.dead_letters)[0].headers or [])[:-3] == [*headers, ("postdate-retry", b"base=1ms")]
+    shard.close()
+
+
+def test_a_stored_return_keeps_its_headers_without_its_disk(bench: Bench) -> None:
+    topic = RequestTopicConfig(R, store_after_ms=MINUTE_MS)
+    shard = bench.shard(topic)
+    offset = give_back(bench, b"base=30m", ("postdate-attempt", b"0"), ("a", b"1"))
+    bench.until(shard, lambda: bench.ended() == 1)
+    assert bench.fates() == [[(offset, "stored")]]
+    shard.close()
+    shutil.rmtree(bench.directory / "0")
+    shard = bench.shard(topic)
+    bench.until(shard, lambda: len(bench.read("orders")) == 1, 40 * MINUTE_MS)
+    names = [name for name, _ in bench.read("orders")[0].headers or []]
+    added = ["origin", "due", "attempt", "first-origin", "first-due"]
+    assert names == ["a", *(f"postdate-{name}" for name in added)]
+    shard.close()
+
+
+def test_an_id_of_a_return_is_delivered_and_not_registered(bench: Bench) -> None:
+    shard = bench.shard()
+    give_back(bench, b"base=5s", ("postdate-id", b"order-9"))
+    bench.ask(("postdate-action", b"cancel"), ("postdate-id", b"order-9"))
+    bench.until(shard, lambda: len(bench.read("orders")) == 1)
+    headers = bench.read("orders")[0].headers or []
+    assert [name for name, _ in headers][:3] == ["postdate-origin", "postdate-due", "postdate-id"]
+    assert b'"not-found"' in (bench.read(OWN.verdicts)[0].value or b"")
+    shard.close()
+
+
+def test_with_format_version_1_a_return_is_refused_and_the_log_stays_at_version_1(bench: Bench) -> None:
+    bench.format_version = 1
+    shard = bench.shard()
+    give_back(bench, b"base=1s")
+    bench.until(shard, lambda: len(bench.letters()) == 1)
+    assert bench.letters()[0][0] == b"unknown-header"
+    assert {record.v for record in bench.log()} == {1}
+    shard.close()
+
+
+def test_an_accepted_return_keeps_its_policy_when_the_settings_change(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = bench.shard(named("slow: base=10s", "gone: base=20s"))
+    slow, gone = give_back(bench, b"slow"), give_back(bench, b"gone")
+    bench.until(first, lambda: first.next_request == 2)
+    first.close()
+    second = bench.shard(named("slow: base=1s"))
+    again, refused = give_back(bench, b"slow"), give_back(bench, b"gone")
+    bench.until(second, lambda: len(bench.read("orders")) == 3)
+    assert [due_after_ms(bench, offset) for offset in (slow, gone, again)] == [10_000, 20_000, 1_000]
+    assert bench.letters() == [(b"bad-retry", b"v")]
+    assert refused == 3
+    bench.schedule(0)
+    bench.until(second, lambda: len(bench.read("orders")) == 4)
+    second.close()
+    owners = [record.policies for record in bench.log() if record.kind == "owner"]
+    full = ", factor=2, max=1h, attempts=12, jitter=0%"
+    before = [(0, "gone", f"base=20s{full}"), (0, "slow", f"base=10s{full}")]
+    after = [(2, "gone", ""), (2, "slow", f"base=1s{full}")]
+    assert owners == [before, before + after]
+    assert bench.log()[-1].policies == after, "no request needs the others"
+    bench.schedule(bench.time.now_ms + MINUTE_MS)
+    shutil.rmtree(bench.directory / "0")
+    third = bench.shard(named("slow: base=1s"))
+    third.close()
+    assert bench.log()[-1].policies == after, "older records do not bring them back"
+    assert "rebuil" not in caplog.text.replace("rebuilding from", ""), "nor do they contradict the index"
+
+
+def test_the_last_record_alone_shows_the_policies(bench: Bench) -> None:
+    bench.shard(named("slow: base=10s")).close()
+    shutil.rmtree(bench.directory / "0")
+    bench.format_version = 1
+    bench.shard().close()
+    assert len(bench.log()) == 2
+    assert bench.log()[1].policies == bench.log()[0].policies
+
+
+def test_an_accepted_return_keeps_its_policy_without_its_disk(bench: Bench) -> None:
+    first = bench.shard(named("slow: base=10s"))
+    offset = give_back(bench, b"slow")
+    bench.until(first, lambda: first.next_request == 1)
+    first.close()
+    bench.format_version = 1  # this process refuses returns, but leaves the policies of the others as they are
+    second = bench.shard()
+    second.close()
+    assert bench.log()[-1].policies == bench.log()[0].policies
+    bench.format_version = 2
+    shutil.rmtree(bench.directory / "0")
+    third = bench.shard(named("slow: base=1s"))
+    bench.until(third, lambda: len(bench.read("orders")) == 1)
+    assert due_after_ms(bench, offset) == 10_000
+    third.close()
+
+
+def test_a_changed_policy_does_not_apply_to_what_an_earlier_owner_has_ingested(bench: Bench) -> None:
+    """The second owner has an old disk, so its R lies below the return that the first one has accepted."""
+    old = bench.shard(named("slow: base=10s"), instance="old")
+    old.close()
+    shutil.copytree(bench.directory / "0", bench.directory / "copy")
+    first = bench.shard(named("slow: base=10s"))
+    offset = give_back(bench, b"slow")
+    bench.schedule(0, value=b"now")
+    bench.until(first, lambda: len(bench.read("orders")) == 1)
+    first.close()
+    second = bench.new_shard(named("slow: base=1s"), place="copy")
+    bench.until(second, lambda: len(bench.read("orders")) == 2)
+    assert due_after_ms(bench, offset) == 10_000
+    assert [row[:2] for row in bench.log()[-1].policies or []] == [(0, "slow"), (2, "slow")]
+    second.close()
+
+
+def test_an_index_that_ingested_under_another_policy_is_rebuilt(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second owner does not know of the return that the first one has ingested without any record of it."""
+    first = bench.shard(named("slow: base=10s"))
+    monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
+    monkeypatch.setattr(Dispatcher, "beat", lambda *_: False)
+    offset = give_back(bench, b"slow")
+    bench.until(first, lambda: first.next_request == 1)
+    first.close()
+    monkeypatch.undo()
+    second = bench.new_shard(named("slow: base=1m"), place="other")
+    bench.until(second, lambda: second.next_request == 1)
+    second.close()
+    third = bench.shard(named("slow: base=1m"))
+    assert [path.name for path in bench.directory.glob("0.*")] == ["0.old-1"]
+    bench.until(third, lambda: len(bench.read("orders")) == 1, 2 * MINUTE_MS)
+    assert due_after_ms(bench, offset) == MINUTE_MS
+    third.close()
+
+
+def test_policies_that_change_too_often_wait(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(takeover, "POLICY_ROWS_MAX", 2)
+    for number in range(1, 4):
+        shard = bench.shard(named(f"slow: base={number}h, max=5h"))
+        give_back(bench, b"slow")
+        bench.until(shard, lambda: shard.next_request == number)  # noqa: B023  # used at once
+        shard.close()
+    assert "retry_policies changed too often" in caplog.text
+    assert [row[0] for row in bench.log()[-1].policies or []] == [0, 1]
