@@ -115,10 +115,11 @@ def test_new_messages_do_not_overtake_parked_ones(bench: Bench, monkeypatch: pyt
 
     def schedule_more() -> bool:
         nonlocal asked
-        if bench.time.now_ms < until_ms:
-            bench.schedule(bench.time.now_ms, target=target.encode())
-            asked += 1
-        return bench.ended() == asked
+        if bench.time.now_ms >= until_ms:
+            return bench.ended() == asked
+        bench.schedule(bench.time.now_ms, target=target.encode())
+        asked += 1
+        return False
 
     bench.until(shard, schedule_more)
     check_order(bench, (target,))
