@@ -332,6 +332,17 @@ def test_a_target_that_takes_its_time_for_each_message_gets_one_at_a_time(faults
     assert windows == [2, 1, 1, 1]
 
 
+def test_a_trial_without_a_message_for_its_target_says_nothing_of_the_target(
+    faults: FaultAttribution, clock: Clock
+) -> None:
+    """All of its entries have expired, and are dead letters."""
+    isolated = _isolate(faults, 8)
+    clock.now += 1_000
+    faults.committed(_trial(isolated, 0, _outcome(0), took_ms=60.0), 3.0, 0.0)
+    assert (isolated.window, isolated.acknowledged_at) == (4, clock.now - 1_000)
+    assert faults.turns(clock.now + 179) == []
+
+
 @pytest.mark.parametrize(("late_ms", "rest_ms"), [(19.0, 99.0), (30.0, 4_950.0)])
 def test_trials_that_others_wait_for_get_less_than_a_hundredth_of_the_time(
     faults: FaultAttribution, clock: Clock, late_ms: float, rest_ms: float

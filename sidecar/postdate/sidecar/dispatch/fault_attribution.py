@@ -304,6 +304,9 @@ class FaultAttribution:
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _accepted(self, trial: Isolated, count: int, took_ms: float, now: float) -> None:
+        self._rest(trial, took_ms, now)
+        if not count:  # its entries ended without a message for the target, for example as expired
+            return
         trial.acknowledged_at = trial.accepted_at = now
         trial.delay_ms = BACKOFF_MS_MIN
         aim_ms, pace_ms = self._aim_ms(), took_ms / count
@@ -317,7 +320,6 @@ class FaultAttribution:
         trial.pace_ms = pace_ms
         if not is_fast:
             trial.faulted_at = now
-        self._rest(trial, took_ms, now)
         if is_fast and trial.window >= LARGE_TRANSACTION_FATES and not trial.refused:
             self._return(trial)
 
