@@ -26,6 +26,7 @@ _WRITE: dict[str, Callable[[int], str]] = {
     "x-scheduler-deliver-at": lambda due_ms: f"{_iso(due_ms)}Z",
     "X-Timebridge-When": lambda due_ms: f"{_iso(due_ms)}Z",
     "chronosDeadline": _iso,
+    "retry_topic-backoff-timestamp": lambda due_ms: due_ms.to_bytes(6, "big").decode("latin-1"),
     "Nats-Schedule": lambda due_ms: f"@at {_iso(due_ms)}Z",
 }
 """How each dialect with absolute times writes one, here a whole second."""
@@ -70,7 +71,7 @@ class Example:
             return self
         due_ms = due_s * 1000
         headers: Headers = [
-            (name, _WRITE[name](due_ms).encode() if name in _WRITE else value) for name, value in self.headers
+            (name, _WRITE[name](due_ms).encode("latin-1") if name in _WRITE else value) for name, value in self.headers
         ]
         return replace(self, headers=headers, due_ms=due_ms)
 
@@ -212,5 +213,25 @@ EXAMPLES = (
         delivered=[],
         delay_ms=10_000,
         cancel=Cancel(b"order-4", [("TIMER_DEL_UNIQKEY", b"TestTopic+" + _UNIQ_KEY), ("TIMER_DELIVER_MS", b"1")]),
+    ),
+    Example(
+        "spring",
+        b"order-7",
+        b"{}",
+        [
+            ("retry_topic-attempts", b"\0\0\0\2"),
+            ("retry_topic-original-timestamp", b"\x01\xa1\xff\xbb\x3b\xe0"),
+            ("retry_topic-backoff-timestamp", b"\x01\xa1\xff\xbb\x4f\x68"),
+            ("kafka_exception-message", b"boom"),
+        ],
+        target=DEFAULT_TARGET,
+        target_key=b"order-7",
+        id=b"",
+        delivered=[
+            ("retry_topic-attempts", b"\0\0\0\2"),
+            ("retry_topic-original-timestamp", b"\x01\xa1\xff\xbb\x3b\xe0"),
+            ("kafka_exception-message", b"boom"),
+        ],
+        due_ms=int.from_bytes(b"\x01\xa1\xff\xbb\x4f\x68", "big"),
     ),
 )

@@ -28,6 +28,7 @@ from postdate.wire.murmur2 import partition_for
 from postdate.wire.reasons import Reason
 
 NOTHING: dict[str, object] = {
+    "retry": None,
     "topic": "orders",
     "key": None,
     "value": None,
@@ -233,6 +234,13 @@ def test_an_id_becomes_the_record_key_so_that_a_cancel_finds_the_partition(key: 
     assert draft.key == b"order-9"
     assert (request.id, request.key) == (b"order-9", None if key is None else b"k")
     assert partition_of(draft.key, 7) == partition_for(b"order-9", 7)
+
+
+def test_a_return_has_a_policy_instead_of_a_time() -> None:
+    draft = draft_of({**NOTHING, "retry": "base=1s"})
+    assert ("postdate-retry", b"base=1s") in draft.headers
+    with pytest.raises(click.UsageError, match="--retry"):
+        draft_of({**NOTHING, "retry": "base=1s", "delay": "5s"})
 
 
 def test_a_null_key_may_land_on_any_partition() -> None:

@@ -63,7 +63,7 @@ def test_a_list_tells_what_died_and_why(bed: SimulatedCluster) -> None:
     assert told == {
         **{"origin": "requests/2/0", "dead_letter": "requests.dead-letters/2/0", "died_ms": died_ms},
         **{"reason": "unknown-target", "detail": "why it was unknown-target", "target": "orders", "id": "order-9"},
-        **{"key": "k", "request_key": "k", "value_size_bytes": 5},
+        **{"key": "k", "request_key": "k", "value_size_bytes": 5, "attempt": None},
     }
 
 
@@ -338,6 +338,33 @@ def test_a_letter_younger_than_the_requests_that_are_kept_can_be_put_back(bed: S
     bed.kafka.admin().delete_records({part: 2})
     assert requeue(bed, "--execute") == {late: ("put-back", "requests/0/3")}
     assert requeue(bed, "--execute") == {late: ("put-back-before", "requests/0/3")}
+
+
+def test_exhausted_attempts_begin_again_and_keep_their_root(bed: SimulatedCluster, tmp_path: Path) -> None:
+    config = tmp_path / "postdate.toml"
+    config.write_text('format_version = 2\n[[request_topics]]\nname = "requests"\n')
+    retry = ("postdate-retry", b"base=1s,attempts=3")
+    state: Headers = [
+        ("postdate-first-origin", b"requests/0/77"),
+        ("postdate-first-due", b"5"),
+        ("postdate-error", b"x"),
+    ]
+    last: Headers = [("postdate-origin", b"requests/0/99"), ("postdate-due", b"7"), ("postdate-attempt", b"3")]
+    exhausted = bed.bury(0, b"k", b"v", [*ORDERS[:1], retry, *last, *state], "attempts-exhausted")
+    first = bed.bury(0, b"k", b"v", [*ORDERS[:1], retry, *last[:2]], "unknown-target")
+    second = bed.bury(0, b"k", b"v", [*ORDERS[:1], retry, *last, *state], "unknown-target")
+    plain = bed.bury(0, b"k", b"v", [*ORDERS, *last, *state], "expired")
+    told = requeue(bed, code=Exit.FAILED)
+    assert [told[each][0] for each in (exhausted, plain)] == ["cannot", "would-be-put-back"], "format_version is 1"
+    outcomes = requeue(bed, "--execute", "--config", str(config))
+    assert {status for status, _ in outcomes.values()} == {"put-back"}
+    again = {dict(each.headers or [])["postdate-origin"]: each.headers for each in bed.records("requests", 0)[4:]}
+    counted = [retry, *state]
+    assert again[exhausted.encode()] == [*ORDERS[:1], *counted, (ORIGIN, exhausted.encode())]
+    roots = [("postdate-first-origin", b"requests/0/99"), ("postdate-first-due", b"7")]
+    assert again[first.encode()] == [*ORDERS[:1], retry, *roots, (ORIGIN, first.encode())]
+    assert again[second.encode()] == [*ORDERS[:1], retry, last[2], *state, (ORIGIN, second.encode())]
+    assert again[plain.encode()] == [*ORDERS, (ORIGIN, plain.encode())]
 
 
 def test_a_letter_in_a_dialect(bed: SimulatedCluster, tmp_path: Path) -> None:

@@ -56,6 +56,33 @@ def test_every_option_reaches_the_request() -> None:
     assert read(TOPIC.schedule("t", b"", delay=timedelta(microseconds=1))).due_ms == NOW_MS + 1, "never early"
 
 
+def test_a_consumed_message_becomes_its_return() -> None:
+    consumed: list[tuple[str, bytes | None]] = [
+        *(("a", b"1"), ("postdate-origin", b"R/3/9"), ("postdate-due", b"77"), ("postdate-id", b"i")),
+        *(("postdate-attempt", b"2"), ("postdate-first-origin", b"R/3/1"), ("postdate-first-due", b"5")),
+        *(("postdate-error", b"before"), ("postdate-dead-reason", b"expired")),
+    ]
+    record = TOPIC.retry("orders", b"v", "base=1s, attempts=3", key="k", headers=consumed, error="boom")
+    assert record.headers == (
+        *consumed[:7],
+        *(("postdate-topic", b"orders"), ("postdate-retry", b"base=1s, attempts=3"), ("postdate-error", b"boom")),
+    )
+    assert (record.key, record.value, record.partition) == (b"k", b"v", partition_for(b"k", 4))
+    assert [name for name, _ in TOPIC.retry("t", None, "slow", headers={"b": "2"}).headers] == [
+        "b",
+        "postdate-topic",
+        "postdate-retry",
+    ]
+    scheduled = TOPIC.schedule("orders", b"v", level=1, headers=consumed)
+    assert scheduled.headers[:2] == (("a", b"1"), ("postdate-topic", b"orders")), "a new message has no attempts"
+    for policy in ("", "factor=2", "a b"):
+        with pytest.raises(RequestInvalid) as refused:
+            TOPIC.retry("orders", b"v", policy)
+        assert refused.value.reason == Reason.BAD_RETRY
+    with pytest.raises(RequestInvalid, match="Postdate's"):
+        TOPIC.retry("orders", b"v", "slow", headers={"postdate-delay": b"5s"})
+
+
 def test_all_that_names_an_id_meets_in_one_partition_whatever_the_keys() -> None:
     topic = RequestTopic("R", partitions=31)
     scheduled = topic.schedule("t", b"", key=b"customer-7", level=1, id="order-9")

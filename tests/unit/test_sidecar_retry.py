@@ -14,7 +14,9 @@ import pytest
 
 from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
+from postdate.sidecar.http.pending import as_json
 from postdate.sidecar.takeover import takeover
+from postdate.wheel.entry import decode_entry
 from postdate.wire.headers import Headers
 from support.shard_bench import OWN, Bench, R
 
@@ -103,6 +105,22 @@ def test_a_stored_return_keeps_its_headers_without_its_disk(bench: Bench) -> Non
     names = [name for name, _ in bench.read("orders")[0].headers or []]
     added = ["origin", "due", "attempt", "first-origin", "first-due"]
     assert names == ["a", *(f"postdate-{name}" for name in added)]
+    shard.close()
+
+
+def test_a_pending_return_shows_its_attempt(bench: Bench) -> None:
+    shard = bench.shard()
+    attempt = give_back(bench, b"base=5s", ("postdate-attempt", b"6"))
+    plain = bench.schedule(bench.time.now_ms + MINUTE_MS, ("a", b"1"))
+    bench.until(shard, lambda: shard.next_request == 2)
+    index = shard._index
+    assert index is not None
+    shown = []
+    for offset in (attempt, plain):
+        key = index.find(offset)
+        assert key is not None
+        shown.append(as_json(shard.ctx.requests, key, decode_entry(index.entry(key) or b""), payload=False)["attempt"])
+    assert shown == [7, None]
     shard.close()
 
 

@@ -68,6 +68,10 @@ REFUSED: list[tuple[Headers, Reason, str]] = [
     ([("scheduler-epoch", b"1795258290000"), ETF1[1]], Reason.BEYOND_HORIZON, "the horizon is"),
     ([*ETF1, ETF1[0]], Reason.DUPLICATE_HEADER, "scheduler-epoch is given more than once"),
     ([("x-delay", b"5s")], Reason.BAD_TIME, "x-delay '5s' is not a number"),
+    *(
+        ([("retry_topic-backoff-timestamp", value)], Reason.BAD_TIME, "is not a binary number of 1 to 8 bytes")
+        for value in (None, b"", b"1795258284000")
+    ),
     ([("x-delay", b"--5")], Reason.BAD_TIME, "x-delay"),
     ([("x-delay", b"9" * 18)], Reason.BEYOND_HORIZON, "the horizon is"),
     ([("DELAY", b"three")], Reason.BAD_LEVEL, "DELAY 'three' is not a number"),

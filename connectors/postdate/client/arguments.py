@@ -18,6 +18,7 @@ HeaderValue: TypeAlias = bytes | str | None
 MessageHeaders: TypeAlias = Mapping[str, HeaderValue] | Iterable[tuple[str, HeaderValue]]
 """Headers of a message, as Kafka clients accept them: a mapping of names, or pairs if a name occurs twice."""
 
+_COUNTED: Final = frozenset({names.ORIGIN, names.DUE, names.ID, names.ATTEMPT, names.FIRST_ORIGIN, names.FIRST_DUE})
 _HEADERS_REMEDY: Final = 'must be a mapping {"name": b"value"} or pairs [("name", b"value")]'
 
 
@@ -49,7 +50,7 @@ def message_headers(headers: MessageHeaders | None) -> Headers:
     for name, value in pairs:
         if is_ours(name):
             # Each delivered record has an origin. Without one, the caller means this id, and it must not get lost.
-            if not is_dropped(name) and not (name == names.ID and is_delivered):
+            if not is_dropped(name) and name not in names.DROPPED_2 and not (name == names.ID and is_delivered):
                 raise RequestInvalid(
                     Reason.UNKNOWN_HEADER, f"header {name[:80]!a} is Postdate's: say it with an argument"
                 )
@@ -57,6 +58,20 @@ def message_headers(headers: MessageHeaders | None) -> Headers:
         if b"\0" in utf8("header name", name):
             raise RequestInvalid(Reason.BAD_HEADERS, f"clients cut the header name {name[:80]!a} at its NUL")
         kept.append((name, value))
+    return kept
+
+
+def returned_headers(headers: MessageHeaders | None) -> Headers:
+    """Return the headers of a consumed message for its return: its own, and those from which its attempts count.
+
+    Left out: what an earlier return or a dead letter says. Raises as `message_headers`.
+    """
+    kept: Headers = []
+    for name, value in _pairs(headers):
+        if name in _COUNTED:
+            kept.append((name, value))
+        else:
+            kept += message_headers([(name, value)])
     return kept
 
 

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from postdate.client.arguments import MessageHeaders, message_headers, utf8, whole_number
+from postdate.client.arguments import MessageHeaders, message_headers, returned_headers, utf8, whole_number
 from postdate.client.errors import RequestInvalid
 from postdate.client.record import RequestRecord
 from postdate.client.times import grace_header, length_ms, time_header
 from postdate.wire import headers as names
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import Headers
-from postdate.wire.limits import HORIZON_MS_DEFAULT, INTEGER_END, PARTITION_END
+from postdate.wire.limits import FORMAT_VERSION_MAX, HORIZON_MS_DEFAULT, INTEGER_END, PARTITION_END
 from postdate.wire.murmur2 import partition_for
 from postdate.wire.origins import format_origin, parse_origin
 from postdate.wire.reasons import Reason
@@ -50,7 +50,8 @@ class RequestTopic:
             raise TypeError(f"the name of a topic must be a str, not {type(self.name).__name__}")
         if not 0 < whole_number("partitions", self.partitions) < PARTITION_END:
             raise ValueError(f"{self.name} cannot have {self.partitions} partitions")
-        rules = RequestRules(topic=self.name, horizon_ms=length_ms("horizon", self.horizon))
+        horizon_ms = length_ms("horizon", self.horizon)
+        rules = RequestRules(topic=self.name, horizon_ms=horizon_ms, format_version=FORMAT_VERSION_MAX)
         object.__setattr__(self, "_rules", rules)
 
     def schedule(
@@ -87,6 +88,31 @@ class RequestTopic:
             own += [(names.ID, record_key), (names.KEY, target_key)]
         content = None if value is None else utf8("value", value)
         return self._checked(record_key, content, [*message_headers(headers), *own], partition)
+
+    def retry(
+        self,
+        target: str,
+        value: bytes | str | None,
+        policy: str,
+        *,
+        key: bytes | str | None = None,
+        headers: MessageHeaders | None = None,
+        error: bytes | str | None = None,
+    ) -> RequestRecord:
+        """Return the record that gives a consumed message back, to be delivered to `target` again later.
+
+        `value`, `key`, `headers`: those of the consumed message, all of them, since its headers count the attempts.
+        `policy`: such as `base=1s, factor=2, max=1h, attempts=12, jitter=20%`, or the name of a policy of the request
+        topic. `error`: why, for `postdate-error`. After the last attempt the message becomes a dead letter. Raises
+        RequestInvalid, TypeError, UnicodeEncodeError. Cost: O(headers).
+        """
+        own: Headers = [(names.TOPIC, utf8("target", target)), (names.RETRY, utf8("policy", policy))]
+        if error is not None:
+            own.append((names.ERROR, utf8("error", error)))
+        record_key = None if key is None else utf8("key", key)
+        partition = None if record_key is None else partition_for(record_key, self.partitions)
+        content = None if value is None else utf8("value", value)
+        return self._checked(record_key, content, [*returned_headers(headers), *own], partition)
 
     def cancel(self, *, id: bytes | str | None = None, origin: bytes | str | None = None) -> RequestRecord:
         """Return the record that ends the pending message of this id, or of the request with this origin.

@@ -17,6 +17,7 @@ from postdate.wire.headers import (
     ACTION,
     AT,
     DELAY,
+    DROPPED_2,
     ID,
     KEY,
     LEVEL,
@@ -121,7 +122,7 @@ def translate(vocabulary: Vocabulary, key: bytes | None, headers: Headers, is_to
 
 def _is_asking(name: str) -> bool:
     """True for a header of Postdate by which a record is, or tries to be, a request in Postdate's own words."""
-    return is_ours(name) and not is_dropped(name)
+    return is_ours(name) and not is_dropped(name) and name not in DROPPED_2
 
 
 def _take_apart(dialect: Dialect, headers: Headers) -> tuple[dict[str, bytes | None], Headers, Control]:

@@ -16,6 +16,7 @@ from postdate.wire.naturals import parse_natural
 from postdate.wire.texts import time_text
 
 _SECOND_MS: Final = 1_000
+_BINARY_BYTES_MAX: Final = 8
 _SECONDS_END: Final = INTEGER_END // _SECOND_MS
 _OFFSET: Final = re.compile(r"(?:[Zz]|[+-][0-9]{2}:[0-9]{2})\Z")
 _AT: Final = "@at "
@@ -35,6 +36,13 @@ def epoch_s(value: bytes | None) -> bytes:
 def epoch_ms(value: bytes | None) -> bytes:
     """Whole milliseconds since 1970; a negative number has passed."""
     return b"%d" % max(_whole(value, INTEGER_END), 0)
+
+
+def binary_ms(value: bytes | None) -> bytes:
+    """Milliseconds since 1970 as Java's BigInteger writes them: big-endian, two's complement; negative: passed."""
+    if not value or len(value) > _BINARY_BYTES_MAX:
+        raise ValueError(f"is not a binary number of 1 to {_BINARY_BYTES_MAX} bytes")
+    return b"%d" % max(int.from_bytes(value, "big", signed=True), 0)
 
 
 def delay_ms(value: bytes | None) -> bytes:

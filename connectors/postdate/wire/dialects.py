@@ -17,6 +17,8 @@ rabbitmq    github.com/rabbitmq/rabbitmq-delayed-message-exchange: README.md, sr
 nats        github.com/nats-io/nats-architecture-and-design: adr/ADR-51.md
 rocketmq    github.com/apache/rocketmq: common/.../message/MessageConst.java, broker/.../util/HookUtils.java,
             store/.../timer/TimerMessageStore.java, and rocketmq.apache.org/docs/4.x/producer/04message3
+spring      github.com/spring-projects/spring-kafka: spring-kafka/.../retrytopic/RetryTopicHeaders.java,
+            .../retrytopic/DeadLetterPublishingRecovererFactory.java, and docs.spring.io/spring-kafka (retrytopic)
 """
 
 from __future__ import annotations
@@ -236,7 +238,14 @@ ROCKETMQ: Final = Dialect(
     needs_target=False,
 )
 
+SPRING: Final = Dialect(
+    name="spring",
+    marks=frozenset({"retry_topic-backoff-timestamp"}),
+    schedule={"retry_topic-backoff-timestamp": Part(AT, values.binary_ms)},
+    needs_target=False,
+)
+
 DIALECTS: Final[Mapping[str, Dialect]] = {
-    dialect.name: dialect for dialect in (ETF1, KARAFKA, KASPR, TIMEBRIDGE, CHRONOS, RABBITMQ, NATS, ROCKETMQ)
+    dialect.name: dialect for dialect in (ETF1, KARAFKA, KASPR, TIMEBRIDGE, CHRONOS, RABBITMQ, NATS, ROCKETMQ, SPRING)
 }
 """Every dialect by the name that a configuration gives it."""

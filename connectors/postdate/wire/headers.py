@@ -72,6 +72,14 @@ def is_dropped(name: str) -> bool:
     return name in (ORIGIN, DUE, MOVED) or name.startswith(f"{PREFIX}dead-")
 
 
+def attempt_of(headers: Headers) -> int | None:
+    """The number of the attempt that the headers of an accepted return name; None: it is no return."""
+    for name, value in reversed(split_redelivery(headers)[1]):
+        if name == ATTEMPT:
+            return int(value or b"0")
+    return None
+
+
 def split_redelivery(headers: Headers) -> tuple[Headers, Headers]:
     """Return the headers of an accepted request as the message's, and those that `schedule_return` has added."""
     end = len(headers)

@@ -188,7 +188,7 @@ def _control(loader: Loader, action: bytes, named: Named, headers: Headers, wait
         def facts(receipt: Receipt) -> Mapping[str, object]:
             told: dict[str, object] = {"action": action.decode(), "sent_ms": receipt.timestamp_ms}
             if headers:
-                told["due_ms"] = due_ms(rules, draft, part.index, receipt.timestamp_ms)
+                told["due_ms"] = due_ms(rules, draft, part.index, receipt)
             return told
 
         send_and_report(kafka, admin, part, draft, waiting, output, facts)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from postdate.cli.letters import Letter
 from postdate.cli.requeue import Outcome, Status
+from postdate.wire.headers import ATTEMPT
 from postdate.wire.instants import format_instant
 from postdate.wire.topics import OwnTopics
 
@@ -31,6 +32,7 @@ def letter_as_json(requests: str, letter: Letter) -> dict[str, object]:
         "key": _spelled(letter.message_key),
         "request_key": _spelled(letter.key),
         "value_size_bytes": letter.value_size_bytes,
+        "attempt": _spelled(letter.last(ATTEMPT)),
     }
 
 

@@ -186,7 +186,14 @@ def _table(entries: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def _row(entry: dict[str, Any]) -> tuple[str, ...]:
-    return format_instant(entry["due_ms"]), entry["state"], entry["target"], entry["id"] or "-", entry["origin"]
+    attempt = f", attempt {entry['attempt']}" if entry.get("attempt") else ""
+    return (
+        format_instant(entry["due_ms"]),
+        f"{entry['state']}{attempt}",
+        entry["target"],
+        entry["id"] or "-",
+        entry["origin"],
+    )
 
 
 def _life(life: dict[str, Any]) -> Iterator[str]:
@@ -196,7 +203,9 @@ def _life(life: dict[str, Any]) -> Iterator[str]:
     if asked:
         to = f" to {asked['target']}" if "target" in asked else ""
         due = f", due {format_instant(due_ms)}" if due_ms is not None else ""
-        yield f"  {format_instant(asked['accepted_ms'])}  asked: {asked.get('refused') or asked['action']}{to}{due}"
+        attempt = f", attempt {asked['attempt']}" if asked.get("attempt") else ""
+        action = asked.get("refused") or asked["action"]
+        yield f"  {format_instant(asked['accepted_ms'])}  asked: {action}{to}{due}{attempt}"
     for event in life["events"]:
         moved = late = ""
         if "by" in event:

@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 import click
 
 from postdate.cli.options import as_bytes, time_ms
-from postdate.sidecar.cluster.producing import RequestRecord
+from postdate.sidecar.cluster.producing import Receipt, RequestRecord
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
 from postdate.wire import headers as names
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import Headers
 from postdate.wire.requests import RequestRules, parse_request
+from postdate.wire.returns import NO_POLICIES, schedule_return
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 TIMES = {"at": names.AT, "delay": names.DELAY, "level": names.LEVEL}
@@ -61,10 +62,17 @@ def the_request_topic(config: Config) -> str:
     return config.request_topic_names[0]
 
 
-def due_ms(rules: RequestRules, draft: RequestRecord, partition: int, timestamp_ms: int) -> int | None:
-    """The due time of a request with the broker's timestamp, epoch ms; None: the sidecar will refuse it, because the
-    broker's clock differs from this machine's."""
+def due_ms(rules: RequestRules, draft: RequestRecord, partition: int, receipt: Receipt) -> int | None:
+    """The due time of a request that was sent, epoch ms.
+
+    None: the sidecar will refuse it, because the broker's clock differs from this machine's; or it names a retry
+    policy, which only the sidecars know.
+    """
+    at_ms = receipt.timestamp_ms
     try:
-        return parse_request(rules, partition, timestamp_ms, draft.key, draft.headers, draft.value is None).due_ms
+        request = parse_request(rules, partition, at_ms, draft.key, draft.headers, draft.value is None)
+        if request.retry is not None:
+            request = schedule_return(rules, request, partition, receipt.offset, at_ms, NO_POLICIES)
     except RequestRefused:
         return None
+    return request.due_ms

@@ -22,7 +22,19 @@ from postdate.sidecar.cluster.limits import COMMAND_TIMEOUT_S
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord
 from postdate.wire.delivered import VALUE_LEFT_OUT
 from postdate.wire.errors import RequestRefused
-from postdate.wire.headers import ACTION, ORIGIN, TIMES, Headers, is_dropped
+from postdate.wire.headers import (
+    ACTION,
+    ATTEMPT,
+    DROPPED_2,
+    DUE,
+    FIRST_DUE,
+    FIRST_ORIGIN,
+    ORIGIN,
+    RETRY,
+    TIMES,
+    Headers,
+    is_dropped,
+)
 from postdate.wire.origins import format_origin
 from postdate.wire.reasons import Reason
 from postdate.wire.requests import Action, RequestRules, parse_request
@@ -59,8 +71,10 @@ def request_again(letter: Letter, rules: RequestRules, when: Headers) -> Request
         return "its headers could not be read, so the dead letter has none of them"
     if letter.last(ACTION) not in (None, b"schedule"):
         return _CONTROL
-    replaced = TIMES if when else ()
+    replaced = (*TIMES, RETRY) if when else ()
     kept = [(name, value) for name, value in letter.headers if name not in replaced and not is_dropped(name)]
+    is_return = any(name == RETRY for name, _ in kept)
+    kept = _attempts_again(letter, kept) if is_return else [each for each in kept if each[0] not in DROPPED_2]
     headers: Headers = [*kept, *when, (ORIGIN, letter.origin)]
     sent_ms = now_ms()
     try:
@@ -69,9 +83,18 @@ def request_again(letter: Letter, rules: RequestRules, when: Headers) -> Request
         return f"it would be refused again: {refusal}"
     if request.action != Action.SCHEDULE:  # in a dialect, a cancel need not have an action
         return _CONTROL
-    if request.grace_ms >= 0 and request.due_ms + request.grace_ms < sent_ms:
+    if request.retry is None and request.grace_ms >= 0 and request.due_ms + request.grace_ms < sent_ms:
         return "it would expire again: give it a new time with --delay, --at or --level"
     return RequestRecord(letter.key, letter.value, headers)
+
+
+def _attempts_again(letter: Letter, kept: Headers) -> Headers:
+    """The headers of a return that is requeued: its root stays, and exhausted attempts begin again at 1."""
+    names = {name for name, _ in letter.headers}
+    if letter.reason == Reason.ATTEMPTS_EXHAUSTED:
+        kept = [header for header in kept if header[0] != ATTEMPT]
+    roots = ((FIRST_ORIGIN, ORIGIN), (FIRST_DUE, DUE))
+    return [*kept, *((first, letter.last(own)) for first, own in roots if first not in names and own in names)]
 
 
 def whole(kafka: Kafka, requests: str, letter: Letter) -> Letter | None:

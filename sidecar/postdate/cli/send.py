@@ -14,7 +14,7 @@ import click
 
 from postdate.cli.commands import warn
 from postdate.cli.options import Loader, as_bytes, configured, header_pair, now_ms, output_option
-from postdate.cli.request_options import due_ms, the_request_topic, the_time, time_options
+from postdate.cli.request_options import due_ms, the_request_topic, the_time, time_headers, time_options
 from postdate.cli.verdict_waiting import Waiting, require_verdicts, send_and_report, verdict_options, waiting
 from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord, accepted, look_up, partition_of
@@ -41,6 +41,11 @@ STDIN = "-"
     help="Header of the message; repeatable; NAME alone: a null value.",
 )
 @time_options
+@click.option(
+    "--retry",
+    metavar="POLICY",
+    help="Retry policy instead of a time, such as base=1s,factor=2,attempts=12, or its name. Needs format_version = 2.",
+)
 @click.option(
     "--id", "request_id", metavar="ID", help="Id of the message; it replaces a pending message with the same id."
 )
@@ -108,18 +113,25 @@ def send(
         accepted(rules, draft, part.index, now_ms())
 
         def facts(receipt: Receipt) -> Mapping[str, object]:
-            sent_ms = receipt.timestamp_ms
-            return {"topic": target, "due_ms": due_ms(rules, draft, part.index, sent_ms), "sent_ms": sent_ms}
+            due = due_ms(rules, draft, part.index, receipt)
+            return {"topic": target, "due_ms": due, "sent_ms": receipt.timestamp_ms}
 
         watch = FateWatch(kafka, admin, part) if wait_delivery else None
         receipt = send_and_report(kafka, admin, part, draft, wait, output, facts)
         if watch is not None:
-            watch.report(receipt, due_ms(rules, draft, part.index, receipt.timestamp_ms), patience_ms, output)
+            watch.report(receipt, due_ms(rules, draft, part.index, receipt), patience_ms, output)
 
 
 def draft_of(message: Mapping[str, Any]) -> RequestRecord:
-    """The record that the options of `send` describe. Raises UsageError: not exactly one of --at, --delay, --level."""
-    headers: Headers = [*message["headers"], *the_time(message)]
+    """The record that the options of `send` describe.
+
+    Raises UsageError: not exactly one of --at, --delay, --level and --retry.
+    """
+    retry = message["retry"]
+    if retry is not None and time_headers(message):
+        raise click.UsageError("give only one of --at, --delay, --level, --retry")
+    when = the_time(message) if retry is None else [(names.RETRY, as_bytes(retry))]
+    headers: Headers = [*message["headers"], *when]
     own = {
         names.TOPIC: message["topic"],
         names.ID: message["request_id"],

@@ -139,7 +139,7 @@ class RequestTopicConfig:
         Option(f"Other schedulers whose request headers are accepted beside Postdate's: {', '.join(DIALECTS)}."),
     ] = ()
     default_target: Annotated[
-        str, Option("Target of requests in a dialect that names no target: chronos, rabbitmq, rocketmq.")
+        str, Option("Target of requests in a dialect that names no target: chronos, rabbitmq, rocketmq, spring.")
     ] = ""
 
 

@@ -32,6 +32,7 @@ _ENTRY = {
         "partition": {**_maybe(_NUMBER), "description": "partition of the target, if the request names one"},
         "grace_ms": _maybe(_NUMBER),
         "stored": {"type": "boolean", "description": "the store topic has a copy"},
+        "attempt": {**_maybe(_NUMBER), "description": "the number of the retry, if the request is a return"},
         "payload": {
             "type": "object",
             "description": "key, value and headers as base64; only if http.payloads is `allowed`",

@@ -23,6 +23,7 @@ from postdate.sidecar.http import limits
 from postdate.wheel.entry import PENDING, Entry, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import DUE_MS_MAX, ENTRY_KEY_SIZE_BYTES, entry_key, split_key
+from postdate.wire.headers import attempt_of
 from postdate.wire.origins import format_origin
 
 Answer = TypeVar("Answer")
@@ -166,6 +167,7 @@ def as_json(part: Partition, key: bytes, entry: Entry, payload: bool) -> dict[st
         "partition": entry.partition if entry.partition >= 0 else None,
         "grace_ms": entry.grace_ms if entry.grace_ms >= 0 else None,
         "stored": entry.stored,
+        "attempt": attempt_of(entry.headers),
     }
     if payload:
         shown["payload"] = {

@@ -21,6 +21,8 @@ from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.wire.dispatch_log import FINAL, Moved, decode_record
 from postdate.wire.errors import FormatError, RequestRefused
 from postdate.wire.requests import Action, Request, parse_request
+from postdate.wire.retry_policies import NamedPolicies
+from postdate.wire.returns import schedule_return
 from postdate.wire.topics import OwnTopics
 
 _EARLIER_MS = 1_000  # clocks of two brokers, and the time from an append to the next
@@ -36,13 +38,13 @@ class Sought(NamedTuple):
 def request_history(process: Process, shard: AskedShard, offset: int, payload: bool) -> dict[str, Any] | None:
     """The life of the request at `offset` of a shard, or None: there is no such request, or retention has taken it and
     nothing is known of it. Raises Unanswered, KafkaFault."""
-    next_request = shard.ask(lambda index: index.next_request or 0)
+    next_request, rows = shard.ask(lambda index: (index.next_request or 0, index.policies))
     found = find_offset(shard, offset)
     record = _request_record(process, shard.part, offset)
     life: dict[str, Any] = {"origin": f"{shard.part.topic}/{shard.part.index}/{offset}", "request": None, "entry": None}
     request = None
     if record is not None:
-        request, life["request"] = _asked(process, shard.part, record, payload)
+        request, life["request"] = _asked(process, shard.part, record, NamedPolicies(rows), payload)
     if found is not None:
         key, entry = found
         life["entry"] = as_json(shard.part, key, entry, payload)
@@ -75,7 +77,9 @@ def _request_record(process: Process, part: Partition, offset: int) -> Record | 
         reader.close()
 
 
-def _asked(process: Process, part: Partition, record: Record, payload: bool) -> tuple[Request | None, dict[str, Any]]:
+def _asked(
+    process: Process, part: Partition, record: Record, policies: NamedPolicies, payload: bool
+) -> tuple[Request | None, dict[str, Any]]:
     """The request of a record and how it is shown; None if it is refused. Only with `payload` the details of a refusal
     are shown, since they quote headers."""
     shown: dict[str, Any] = {"accepted_ms": record.timestamp_ms}
@@ -83,6 +87,9 @@ def _asked(process: Process, part: Partition, record: Record, payload: bool) -> 
     headers = (record.timestamp_ms, record.key, record.headers, record.value is None)
     try:
         request = parse_request(rules, part.index, *headers)
+        if request.retry is not None:
+            shown["attempt"] = request.retry.attempt
+            request = schedule_return(rules, request, part.index, record.offset, record.timestamp_ms, policies)
     except RequestRefused as refusal:
         why = f"{refusal.reason}: {refusal.detail}" if payload else str(refusal.reason)
         return None, shown | {"action": None, "refused": why}

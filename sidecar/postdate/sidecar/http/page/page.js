@@ -264,7 +264,7 @@ function describe(entry) {
   }
   box.append(
     make("div", entry.id || entry.origin, "word state"),
-    make("div", `${entry.state}, due ${at(entry.due_ms)} for ${entry.target}`, "word"),
+    make("div", `${entry.state}, due ${at(entry.due_ms)} for ${entry.target}${entry.attempt ? `, attempt ${entry.attempt}` : ""}`, "word"),
     make("div", entry.origin, "word soft"),
     buttons,
   );
