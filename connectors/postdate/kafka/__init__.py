@@ -1,5 +1,5 @@
 """Kafka as Postdate sees it: the only package that imports confluent_kafka.
 
-`interface` says what may be asked of a cluster and `errors` what can go wrong; `client` answers over confluent_kafka.
-Imports nothing of Postdate but its own modules. Threads: as `interface` says for each class.
+`interface` defines the requests to a cluster, `errors` the failures, and `client` implements them over confluent_kafka.
+The package imports nothing else of Postdate. Thread rule: see each class of `interface`.
 """

@@ -1,8 +1,8 @@
-"""Questions to the cluster and changes of it. Thread-safe, as the library's admin client is.
+"""Queries and changes of the cluster. Thread-safe, as the library's admin client is.
 
-Each method is one request and its answers; the library's futures are waited for here. What is asked of the coordinator
-of a group is not asked by the client here: see groups.py. A client that meets a fatal error is dropped, and the next
-request makes a new one; the caller sees an error that passes.
+Each method sends one request and waits for the library's futures. Requests to the coordinator of a group use other
+clients: see groups.py. A client with a fatal error is dropped, and the next request creates a new one; the caller gets
+a transient error.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ from postdate.kafka.interface import GroupMember, Isolation, LookedUp, NewTopic,
 from postdate.kafka.secrets import Renewal
 from postdate.kafka.settings import KafkaSettings, log
 
-#: s. How often a created topic is looked for, and a passing error is tried again.
+#: s. The interval of checks for a created topic, and of retries after a transient error.
 _RETRY_INTERVAL_S = 0.05
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-#: What a search by time answers where nothing is found; librdkafka's OFFSET_END.
+#: The result of a search by time that finds nothing; librdkafka's OFFSET_END.
 _NOT_FOUND = -1
-#: Deletes everything that is there; librdkafka's OFFSET_END.
+#: Deletes all records; librdkafka's OFFSET_END.
 _EVERYTHING = -1
 
 
 class ConfluentAdmin:
-    """Admin over confluent_kafka. See the interface for what its methods promise."""
+    """Admin over confluent_kafka. The interface documents its methods."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -104,7 +104,7 @@ class ConfluentAdmin:
         found: dict[str, frozenset[Operation]] = {}
         described = self._described(topics)
         hidden = [name for name, each in described.items() if each is None]
-        readable = self._topic_configs(hidden, frozenset())  # an ACL of its own, which does not show the topic
+        readable = self._topic_configs(hidden, frozenset())  # this ACL does not allow describing the topic
         for name, each in described.items():
             if each is not None:
                 found[name] = operations_of(each.authorized_operations)
@@ -198,15 +198,15 @@ class ConfluentAdmin:
             self._is_closed, self._made = True, None
 
     def _described(self, topics: Iterable[str]) -> dict[str, Any]:
-        """What the library says of each topic that exists, None where ACLs hide it. `Any`: the library types none."""
+        """The library's description of each existing topic, None if ACLs hide it. `Any`: the library has no types."""
         return described_topics(ask_topics(self._open(), topics, self._timeout_s), self._timeout_s)
 
     def _list_offsets(
         self, parts: Iterable[Partition], spec: OffsetSpec, isolation: Isolation, patience_s: float | None = None
     ) -> dict[Partition, int]:
-        """Asks the leaders; again while leadership is only moving. The library repeats nothing here, and goes on asking
-        with the leader epoch that it remembers: so its memory is refreshed first (*measured*: FENCED_LEADER_EPOCH stays
-        for good otherwise, after a broker was paused)."""
+        """Queries the leaders, and repeats the query while leadership moves. The library does not retry here, and keeps
+        using the leader epoch that it cached, so its metadata is refreshed first (*measured*: otherwise, after a broker
+        was paused, FENCED_LEADER_EPOCH never ends)."""
         wanted = {Tp(part.topic, part.index): spec for part in parts}
         level = IsolationLevel[isolation.name]
         offsets: dict[Partition, int] = {}
@@ -229,15 +229,16 @@ class ConfluentAdmin:
         return offsets
 
     def _listed(self, future: Future[Any], doing: str) -> int:
-        """One answer. *Measured*: where a leader does not answer in time, the library reports success and the offset
-        -1001; believed, it would make an end of recovery of it. (-1 is an answer: nothing at or after that time.)"""
+        """One result. *Measured*: if a leader does not answer in time, the library reports success and the offset
+        -1001, which must not become the end offset of a recovery. (-1 is a valid result: no record at or after that
+        time.)"""
         offset = int(self._answer(future, doing).offset)
         if offset < _NOT_FOUND:
             raise Retriable(f"Could not {doing}: no answer in time", KafkaError._TIMED_OUT)
         return offset
 
     def _refresh(self, topics: Iterable[str]) -> None:
-        """Makes the library forget what it knew of these topics' leaders."""
+        """Makes the library refresh its metadata of these topics' leaders."""
         for topic in topics:
             try:
                 self._open().list_topics(topic, timeout=self._timeout_s)
@@ -248,8 +249,8 @@ class ConfluentAdmin:
         return topic_configs(ask_configs(self._open(), topics, self._timeout_s), wanted, self._timeout_s)
 
     def _wait_for(self, partitions: Mapping[str, int]) -> None:
-        """Waits until each topic shows that many partitions, all with a leader: an answer of the controller is not
-        yet one of the brokers."""
+        """Waits until each topic has that many partitions with leaders. After the controller has answered, the brokers
+        still need a moment."""
         deadline = time.monotonic() + self._timeout_s
         missing = dict(partitions)
         while missing:
@@ -262,15 +263,15 @@ class ConfluentAdmin:
                 time.sleep(_RETRY_INTERVAL_S)
 
     def _answer(self, future: Future[Any], doing: str, absent: int | None = None) -> Any:
-        """As `result_of`; the library gives up first, and its error names the cause."""
+        """As `result_of`; the library times out first, so that its error names the cause."""
         with self._replacing():
             return result_of(future, doing, self._timeout_s + 1, absent)
 
     @contextmanager
     def _replacing(self) -> Iterator[None]:
-        """Within it, a fatal error, or a request without an answer, makes the next request use a new client: the
-        library sends requests to the broker that it takes for the controller, and as long as that one hangs or is away
-        it looks for no other (librdkafka 2.16, `rd_kafka_broker_controller_async`)."""
+        """A context in which a fatal error or an unanswered request makes the next request use a new client. The
+        library sends requests to the broker that it considers the controller; while that one hangs or is down, it does
+        not look for another (librdkafka 2.16, `rd_kafka_broker_controller_async`)."""
         try:
             yield
         except FatalClient as fault:

@@ -1,7 +1,7 @@
-"""Maps what confluent_kafka raises and reports into the tree of `errors`: by what the caller does next.
+"""Maps the errors of confluent_kafka into the tree of `errors`, by what the caller does next.
 
-The order is that of the design: fatal, then "the transaction must be aborted", then retriable; what carries none of
-these flags is judged by its code. Pure functions, callable from any thread.
+The flags are checked in this order: fatal, "the transaction must be aborted", retriable. An error without a flag is
+classified by its code. Pure functions, callable from any thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from postdate.kafka.errors import (
     Unreachable,
 )
 
-#: Somebody newer has our transactional id, or our static member's name.
+#: A newer client has our transactional id, or the name of our static member.
 FENCED_CODES = frozenset(
     {
         KafkaError._FENCED,
@@ -37,7 +37,7 @@ FENCED_CODES = frozenset(
 #: text alone names the reason.
 _REPLACED = KafkaError(KafkaError.FENCED_INSTANCE_ID).str()
 
-#: Only a person can correct these.
+#: Only an operator can correct these.
 AUTHORIZATION_CODES = frozenset(
     {
         KafkaError._AUTHENTICATION,
@@ -50,12 +50,12 @@ AUTHORIZATION_CODES = frozenset(
     }
 )
 
-#: A position that the log does not have.
+#: The log does not contain this position.
 OUT_OF_RANGE_CODES = frozenset(
     {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}
 )
 
-#: The record, or where it should go, is at fault; sent again it fails again.
+#: The record or its target is at fault; another attempt would fail, too.
 RECORD_CODES = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -73,17 +73,17 @@ RECORD_CODES = frozenset(
     }
 )
 
-#: The client has given a record up before the broker decided about it: something else has failed the transaction.
+#: The client has dropped a record before the broker's decision, because another error failed the transaction.
 PURGED_CODES = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 #: What a commit is answered where records failed in the client; *measured*: the reason is in their reports alone.
 #: Where the broker refused them, a commit is answered with its reason.
 LOST_RECORD_CODES = frozenset({KafkaError._INCONSISTENT})
 
-#: Nobody answers; these are also what makes a producer suspicious of its last transaction.
+#: No broker answers. After these, a producer also distrusts its last transaction.
 TRANSPORT_CODES = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN})
 
-#: What else is only a matter of time.
+#: Other transient errors.
 PASSING_CODES = frozenset(
     {
         KafkaError._RESOLVE,
@@ -115,7 +115,7 @@ PASSING_CODES = frozenset(
     }
 )
 
-#: The cluster refuses a change that was asked of it.
+#: The cluster refuses a requested change.
 REFUSED_CODES = frozenset(
     {
         KafkaError.INVALID_CONFIG,
@@ -128,7 +128,7 @@ REFUSED_CODES = frozenset(
 )
 
 
-#: What a person has to grant: the library's own texts name neither the right nor who gives it.
+#: The right that an operator must grant; the texts of the library name neither the right nor the operator.
 _MISSING = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ": no ACL allows Write on this transactional id",
     KafkaError.GROUP_AUTHORIZATION_FAILED: ": no ACL allows Read on the consumer group",
@@ -138,7 +138,7 @@ _MISSING = {
 
 
 class Blame(Enum):
-    """Whose fault a refused record is: its target topic's (the first three), or its own."""
+    """The cause of a refused record: its target topic (the first three), or the record itself."""
 
     UNKNOWN_TARGET = "unknown-target"
     UNAUTHORIZED = "unauthorized"
@@ -159,7 +159,7 @@ _BLAME = {
 
 
 def blame(fault: KafkaFault) -> Blame:
-    """Whose fault it is that a record was rejected; REFUSED for whatever only the record can explain."""
+    """The cause of a rejected record; REFUSED if only the record can be at fault."""
     if fault.code in AUTHORIZATION_CODES:
         return Blame.UNAUTHORIZED
     return _BLAME.get(fault.code, Blame.REFUSED)
@@ -187,7 +187,7 @@ def error_of(raised: KafkaException | KafkaError) -> KafkaError:
 
 
 def classify(raised: KafkaException | KafkaError, doing: str, otherwise: type[KafkaFault] = FatalClient) -> KafkaFault:
-    """The fault for this error, met while `doing` something ("commit the transaction").
+    """The fault for this error, which occurred while `doing` something ("commit the transaction").
 
     `otherwise` is the class for an error that carries no flag and has no known code: fatal, unless the caller knows
     that the client itself is unharmed.
@@ -198,8 +198,8 @@ def classify(raised: KafkaException | KafkaError, doing: str, otherwise: type[Ka
 
 
 def classify_delivery(error: KafkaError, topic: str | None) -> KafkaFault:
-    """The fault for a delivery report: RecordRejected where this record is at fault, AbortRequired where it failed
-    together with its transaction, Fenced or FatalClient where the producer is done for."""
+    """The fault for a delivery report: RecordRejected if this record is at fault, AbortRequired if it failed together
+    with its transaction, Fenced or FatalClient if the producer is unusable."""
     code = error.code()
     missing = f": no ACL allows to write to topic {topic}" if code == KafkaError.TOPIC_AUTHORIZATION_FAILED else ""
     message = f"A record for {topic} was not delivered: {error.str()} ({error.name()}){missing}"

@@ -26,7 +26,7 @@ from postdate.kafka.settings import KafkaSettings
 class ConfluentKafka:
     """Kafka over confluent_kafka. May be shared by threads; each client that it makes belongs to one.
 
-    Making a client raises SettingRefused where librdkafka does not know a property or refuses its value.
+    Making a client raises SettingRefused if librdkafka does not know a property or refuses its value.
     """
 
     def __init__(self, settings: KafkaSettings) -> None:

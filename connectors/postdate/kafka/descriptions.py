@@ -1,9 +1,9 @@
-"""Descriptions of topics: the two requests of the admin client, and a look-up that can be polled for their answers.
+"""Descriptions of topics: two requests of the admin client, and a look-up that is polled for their results.
 
-The library answers by futures that its own thread completes, so a look-up needs no thread: each poll waits for the
-futures of its present request for at most the time given.
+A thread of the library completes the futures, so a look-up needs no thread: each poll waits for the futures of its
+current request, for at most the given time.
 
-Thread rule: a look-up belongs to one thread; the functions are free to use from any.
+Thread rule: a look-up belongs to one thread; the functions may be called from any.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from postdate.kafka.errors import NotAuthorized, RecordRejected, Unreachable
 from postdate.kafka.futures import result_of
 from postdate.kafka.interface import LookedUp, Operation, TopicInfo
 
-#: s. The library gives up first, and its error names the cause: only then does a wait of ours end.
+#: s. Added to our waits, so that the library times out first, since its error names the cause.
 _GRACE_S = 1.0
 
 _OPERATIONS = {
@@ -68,7 +68,7 @@ class ConfluentLookUp:
 
 
 def ask_topics(client: AdminClient, topics: Iterable[str], timeout_s: float) -> dict[str, Future[Any]]:
-    """Asks for these topics; the answers by their names. `Any`: the library types none."""
+    """Requests these topics; returns the futures by name. `Any`: the library has no types."""
     names = sorted(set(topics))
     if not names:
         return {}
@@ -79,7 +79,7 @@ def ask_topics(client: AdminClient, topics: Iterable[str], timeout_s: float) -> 
 
 
 def described_topics(pending: Mapping[str, Future[Any]], timeout_s: float) -> dict[str, Any]:
-    """What the library knows of each topic that exists, None for one that ACLs hide. Waits for the answers."""
+    """The library's description of each existing topic, None if ACLs hide it. Waits for the results."""
     found: dict[str, Any] = {}
     for name, future in pending.items():
         try:
@@ -97,7 +97,7 @@ def described_topics(pending: Mapping[str, Future[Any]], timeout_s: float) -> di
 
 
 def ask_configs(client: AdminClient, topics: Sequence[str], timeout_s: float) -> dict[str, Future[Any]]:
-    """Asks for the settings of these topics; the answers by their names."""
+    """Requests the settings of these topics; returns the futures by name."""
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
     if not resources:
         return {}
@@ -122,7 +122,7 @@ def topic_configs(
 
 
 def operations_of(allowed: Sequence[AclOperation] | None) -> frozenset[Operation]:
-    """What a broker allows; one that names nothing forbids nothing that is known here."""
+    """The operations that the broker allows; all of them if it lists none."""
     if allowed is None:
         return frozenset(Operation)
     return frozenset(_OPERATIONS[each] for each in allowed if each in _OPERATIONS)

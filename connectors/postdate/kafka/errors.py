@@ -1,19 +1,19 @@
-"""What can go wrong with Kafka, named by what the caller does next.
+"""The failures of Kafka, classified by what the caller does next.
 
-No exception of the client library leaves this package; whatever it raises or reports becomes one of these::
+No exception of the client library leaves this package. Every error that it raises or reports becomes one of these::
 
     KafkaFault                 .code (librdkafka's number), .retriable
       SettingRefused           a client property that would break the protocol, or does not exist: correct it, restart
-      NotAuthorized            credentials, TLS or ACLs: a person must change something; nothing else will help
+      NotAuthorized            credentials, TLS or ACLs: an operator must change something
       Fenced                   another producer holds the transactional id: stop acting, read the log before a new init
-      FatalClient              this client instance is beyond use: destroy it, begin with a new one
+      FatalClient              this client instance is unusable: destroy it and create a new one
       UnknownOutcome           a commit or abort may or may not have happened: destroy the producer, let the log decide
       AbortRequired            the transaction cannot commit: abort(), then isolate the entry or retry
         RecordRejected         ... because of one record (unknown topic, too large, not authorized for its topic)
       OffsetOutOfRange         the offset is not in the log: nothing was read; compare with the log's bounds
       Unreachable              no broker or coordinator answers: try again later
-        Retriable              the same call may succeed when repeated at once
-      DevBrokerFailed          the development broker cannot be had: the message says what to do on this machine
+        Retriable              the same call may succeed if repeated at once
+      DevBrokerFailed          the development broker cannot start: the message names the remedy on this machine
 
 `classification.classify` maps the library's errors into this tree. Thread rule: plain values, free to pass between
 threads.
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 
 class KafkaFault(Exception):
-    """Any failure of Kafka or of its client; `str()` is a sentence for a person, `code` librdkafka's error number."""
+    """Any failure of Kafka or of its client; `str()` is a message for the user, `code` librdkafka's error number."""
 
     #: Whether repeating the same call, unchanged, may succeed.
     retriable = False
@@ -34,7 +34,7 @@ class KafkaFault(Exception):
 
 
 class SettingRefused(KafkaFault):
-    """A client property is unknown, malformed, or would break the protocol: the message says which and why."""
+    """A client property is unknown, malformed, or would break the protocol; the message names it and the reason."""
 
 
 class NotAuthorized(KafkaFault):
@@ -42,7 +42,7 @@ class NotAuthorized(KafkaFault):
 
 
 class Fenced(KafkaFault):
-    """A newer producer has taken this transactional id: nothing this one does can be committed any more."""
+    """A newer producer has taken this transactional id: this one cannot commit any more."""
 
 
 class FatalClient(KafkaFault):
@@ -50,7 +50,7 @@ class FatalClient(KafkaFault):
 
 
 class UnknownOutcome(KafkaFault):
-    """A commit or an abort may have happened or not; the caller must not guess, but fence anew and read the log."""
+    """A commit or an abort may have happened or not; the caller must fence again and read the log."""
 
 
 class AbortRequired(KafkaFault):
@@ -58,10 +58,9 @@ class AbortRequired(KafkaFault):
 
 
 class RecordRejected(AbortRequired):
-    """One record cannot be produced where it should go: topic or partition unknown, too large, invalid, or forbidden.
+    """One record cannot be produced to its target: topic or partition unknown, record too large, invalid, or forbidden.
 
-    Comes from a delivery report, or at once from `produce`. When it comes from a delivery report, the transaction it
-    belongs to must be aborted.
+    Raised by `produce`, or found in a delivery report. In the second case, the transaction must be aborted.
     """
 
 
@@ -76,8 +75,8 @@ class Unreachable(KafkaFault):
 
 
 class Retriable(Unreachable):
-    """A passing condition (leader moving, coordinator loading, transaction still settling): repeat the same call."""
+    """A transient condition (leader moving, coordinator loading, transaction still ending): repeat the same call."""
 
 
 class DevBrokerFailed(KafkaFault):
-    """The local development broker could not be started or prepared; the message tells a person what to do."""
+    """The local development broker could not be prepared or started; the message names the remedy."""

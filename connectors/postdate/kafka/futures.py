@@ -1,4 +1,4 @@
-"""An answer of the client library that comes by a future, waited for and turned into a value or a fault."""
+"""Converts a future of the client library into a value or a fault."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from postdate.kafka.errors import Unreachable
 
 
 def result_of(future: Future[Any], doing: str, timeout_s: float, absent: int | None = None) -> Any:
-    """The answer, None where the error is `absent`; else the error as a fault, Unreachable where nothing comes in
-    time. `Any`: the library types none."""
+    """Wait for the result; None if it fails with the code `absent`. Raises any other error as a fault, and Unreachable
+    after `timeout_s`. `Any`: the library has no types."""
     try:
         return future.result(timeout_s)
     except FutureTimeout as error:

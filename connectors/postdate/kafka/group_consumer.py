@@ -1,19 +1,21 @@
-"""A member of the consumer group on the request topics: assigned paused, started at an offset of our own choosing.
+"""A member of the consumer group on the request topics; partitions are assigned paused, and started at a given offset.
 
-The client library's ways shape this module (librdkafka 2.16, read in `rdkafka_partition.c` and `rdkafka_assignment.c`):
+The behaviour of the client library shapes this module (librdkafka 2.16, read in `rdkafka_partition.c` and
+`rdkafka_assignment.c`):
 
-- A partition needs an offset when it is assigned, or it cannot be sought later. Any would do, but a fetch may slip out
-  before the pause takes hold, and one outside of the log would stop the partition; so it is the log's beginning. What
-  such a fetch brings is dropped.
-- A seek that overtakes the look-up of that beginning may be undone by its answer (librdkafka issue 2256; five starts of
-  eight on a busy machine): the partition is read from its beginning. The first batch shows it, and it is sought again.
-- Assigning is done by a thread of the library. A seek that comes too early, or after the partition stopped on an error,
-  fails with _STATE: it is repeated during later polls, and the partition is assigned anew when that does not help
-  (librdkafka issues 2961, 5591).
-- `consume(n, timeout)` waits for all n; so one record is polled for, and what came with it is taken without waiting,
-  but for the rest of `GATHER_INTERVAL_S` since the batch before it.
+- A partition needs an offset when it is assigned, otherwise no later seek works. Any offset would do, but a fetch may
+  start before the pause takes effect, and a fetch outside the log would stop the partition. So the offset is the
+  beginning of the log, and the records of such a fetch are dropped.
+- A seek that overtakes the look-up of that beginning may be undone by its answer (librdkafka issue 2256; five of eight
+  starts on a busy machine): the partition is then read from its beginning. The first batch reveals this, and the seek
+  is repeated.
+- A thread of the library assigns partitions. A seek that comes too early, or after the partition stopped on an error,
+  fails with _STATE. Later polls repeat it, and if that does not help, assign the partition again (librdkafka issues
+  2961, 5591).
+- `consume(n, timeout)` waits for all n. So `poll` waits for one record, and takes the records that came with it without
+  waiting, except for the rest of `GATHER_INTERVAL_S` since the previous batch.
 - A fatal error may arrive in any call and any callback: as an event of a poll, in the error callback, as the answer to
-  a commit, or as the refusal of an assignment. Wherever it arrives, `_fault` keeps it and the next `poll` raises it.
+  a commit, or as the refusal of an assignment. In every case, `_fault` keeps it, and the next `poll` raises it.
 
 All of it runs on the poll thread, except `confirm`.
 """
@@ -45,11 +47,11 @@ class _Start:
         self.offset = offset
         self.since = time.monotonic()
         self.reassigned_at = self.since
-        self.report_at: float | None = None  # None: nothing but what is to be expected for a while
+        self.report_at: float | None = None  # None: no unexpected error yet
 
 
 class ConfluentGroupConsumer:
-    """GroupConsumer over confluent_kafka. See the interface for what its methods promise."""
+    """GroupConsumer over confluent_kafka. The interface documents its methods."""
 
     def __init__(self, settings: KafkaSettings, group_id: str, instance_id: str | None, address: str = "") -> None:
         self._settings = settings
@@ -57,7 +59,7 @@ class ConfluentGroupConsumer:
         self._assigned: set[Partition] = set()
         self._paused: set[Partition] = set()
         self._starting: dict[Partition, _Start] = {}
-        self._next: dict[Partition, int] = {}  # the first offset that is wanted of each started partition
+        self._next: dict[Partition, int] = {}  # the first wanted offset of each started partition
         self._errors: deque[tuple[Partition | None, KafkaFault]] = deque(maxlen=limits.ERRORS_MAX)
         self._fatal: KafkaFault | None = None
         self._listener: GroupListener | None = None
@@ -102,7 +104,7 @@ class ConfluentGroupConsumer:
     def _polled(
         self, consumer: Consumer, records_max: int, timeout_s: float
     ) -> tuple[dict[Partition, list[Record]], list[MessageError]]:
-        """What a poll brings, grouped. Callbacks run in it; an exception that one of them leaves comes out of it."""
+        """The records of one poll, grouped. Runs callbacks, and raises their exceptions."""
         try:
             first = consumer.poll(0.0 if self._fatal is not None else timeout_s)
             if first is None:
@@ -111,7 +113,7 @@ class ConfluentGroupConsumer:
             messages = consumer.consume(records_max - 1, gather_s)
             self._taken_at = time.monotonic()
             return group_records([first, *messages])
-        except KafkaException as error:  # it broke a callback off: what the client knows may be half of it
+        except KafkaException as error:  # it interrupted a callback, so the client's state may be incomplete
             fault = classify(error, "poll")
             self._fatal = fault if isinstance(fault, FatalClient | Fenced) else FatalClient(str(fault), fault.code)
             return {}, []
@@ -225,7 +227,7 @@ class ConfluentGroupConsumer:
         if self._fatal is not None:
             self._listener = None
         try:
-            consumer.close()  # calls on_revoke for what is still held
+            consumer.close()  # calls on_revoke for the partitions still held
         except KafkaException as error:
             raise classify(error, "leave the group") from error
         finally:
@@ -263,7 +265,7 @@ class ConfluentGroupConsumer:
             self._next.pop(part, None)
 
     def _is_wanted(self, part: Partition, offset: int) -> bool:
-        """True if a batch that begins at `offset` is of the start that was asked for; if not, it is sought again."""
+        """True if a batch that begins at `offset` belongs to the requested start; otherwise the seek is repeated."""
         wanted = self._next.get(part)
         if wanted is None:
             return False
@@ -274,15 +276,15 @@ class ConfluentGroupConsumer:
         return True
 
     def _start(self, part: Partition, offset: int) -> None:
-        """Queues a start: until it succeeds, no record of the partition is passed on."""
+        """Queues a start; until it succeeds, `poll` returns no record of the partition."""
         self._next.pop(part, None)
         self._starting[part] = _Start(offset)
 
     def _try_starting(self) -> None:
         """Resumes and seeks each queued partition that is not paused; a refused seek is repeated by the next poll.
 
-        In this order: only the seek wakes the thread that fetches, and it skips a partition that is paused then. The
-        other way round, or without a seek, the first record arrives up to a second later.
+        The order matters: only the seek wakes the fetching thread, which then skips paused partitions. In the other
+        order, or without a seek, the first record arrives up to a second later.
         """
         for part, start in [each for each in self._starting.items() if each[0] not in self._paused]:
             try:
@@ -295,7 +297,7 @@ class ConfluentGroupConsumer:
             self._next[part] = start.offset
 
     def _seek_failed(self, part: Partition, start: _Start, error: KafkaException) -> None:
-        """Reports, now and then, and assigns the partition anew: nobody else would ever start it."""
+        """Logs the failure from time to time, and assigns the partition again, since nothing else would start it."""
         now = time.monotonic()
         fault = self._fault(error, f"start {part.topic}/{part.index} at {start.offset}")
         if error_of(error).code() != KafkaError._STATE and start.report_at is None:
@@ -327,8 +329,8 @@ class ConfluentGroupConsumer:
             log.info("%s", self._fault(error, "commit group offsets"))
 
     def _fault(self, raised: KafkaException | KafkaError, doing: str) -> KafkaFault:
-        """The fault for an error that was met while `doing` something; the next poll raises it if it is fatal. The
-        first fatal error is kept: the later ones only follow from it."""
+        """The fault for an error that occurred while `doing` something; the next poll raises it if it is fatal. Only
+        the first fatal error is kept, since the later ones are its consequences."""
         fault = classify(raised, doing, otherwise=Unreachable)
         if isinstance(fault, FatalClient | Fenced):
             self._fatal = self._fatal or fault

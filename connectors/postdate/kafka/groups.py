@@ -1,16 +1,16 @@
-"""Questions to the coordinator of a consumer group, each asked by a client of its own that ends with the question.
+"""Requests to the coordinator of a consumer group; each request uses a separate client.
 
-The client library's ways shape this module (librdkafka 2.16, read in `rdkafka_admin.c` and `rdkafka_coord.c`; its issue
-4605, its open pull requests 5397 and 5457). An admin client looks for a coordinator without a time-out, while the
-question that it is for has one. When that runs out, the question is freed; when a broker comes back, the search finds
-the freed one, and an assertion ends the process. And a client whose broker has been away may get no answer of a
-coordinator any more for as long as it lives (*measured*). So:
+The behaviour of the client library shapes this module (librdkafka 2.16, read in `rdkafka_admin.c` and
+`rdkafka_coord.c`; its issue 4605, its open pull requests 5397 and 5457). An admin client searches for a coordinator
+without a time-out, but the request that needs it has one. When the request times out, it is freed; when a broker comes
+back, the search uses the freed request, and an assertion ends the process. Also, a client whose broker was down may
+never get an answer from a coordinator again (*measured*). So:
 
-- The library's own time-out is one that nobody reaches. Whoever asks waits for a time of his own, and then ends the
-  client with the question still whole in it, which fails it in order.
-- No client lives longer than its question, so none has a broker that was away.
+- The library's time-out is so long that it never expires. The caller has a shorter one, and then destroys the client,
+  which fails the pending request cleanly.
+- No client outlives its request, so no client has a broker that was down.
 
-Thread rule: nothing is shared; any thread may ask.
+Thread rule: nothing is shared; callable from any thread.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from postdate.kafka.interface import GroupMember, Isolation, Partition
 from postdate.kafka.settings import KafkaSettings, log
 
 _NEVER_S: Final = 3_600.0
-"""s. The longest time-out of a question that the library takes; every caller gives up long before."""
+"""s. The longest time-out that the library accepts; every caller times out long before."""
 
 
 def describe_group(settings: KafkaSettings, group_id: str, *, with_rights: bool = False) -> Any:
-    """What the library says of a group, None where the coordinator knows none. Waits for `admin_timeout_s`. Raises
-    KafkaFault. `Any`: the library types none."""
+    """The library's description of a group, None if the coordinator does not know it. Waits for `admin_timeout_s`.
+    Raises KafkaFault. `Any`: the library has no types."""
     try:
         client = AdminClient(settings.admin_conf())
     except KafkaException as error:
@@ -45,12 +45,12 @@ def describe_group(settings: KafkaSettings, group_id: str, *, with_rights: bool 
         doing = f"describe the group {group_id}"
         return result_of(future, doing, settings.admin_timeout_s, absent=KafkaError.GROUP_ID_NOT_FOUND)
     finally:
-        # The last reference, and with it the client; it must be gone before anything of a fault is kept.
+        # The last reference to the client, which must be gone before a fault is stored.
         del client
 
 
 def group_members(settings: KafkaSettings, group_id: str) -> list[GroupMember]:
-    """The present members of a group; empty where it is empty or unknown. As `describe_group`."""
+    """The present members of a group; empty if it is empty or unknown. Raises as `describe_group`."""
     group = describe_group(settings, group_id)
     if group is None or group.state is ConsumerGroupState.DEAD:
         return []
@@ -67,8 +67,8 @@ def group_members(settings: KafkaSettings, group_id: str) -> list[GroupMember]:
 
 
 def committed_offset(settings: KafkaSettings, group_id: str, part: Partition) -> Tp | None:
-    """What a group has committed for a partition, None where that is nothing. Asked by a consumer that joins nothing:
-    it looks for its coordinator in another way than admin clients do. Raises KafkaFault."""
+    """The committed offset of a group for a partition, None if there is none. Uses a consumer that joins no group,
+    since a consumer searches for its coordinator in another way than an admin client. Raises KafkaFault."""
     doing = f"read the committed offset of group {group_id}"
     conf = settings.reader_conf(Isolation.READ_COMMITTED.value) | {"group.id": group_id}
     try:
@@ -76,7 +76,7 @@ def committed_offset(settings: KafkaSettings, group_id: str, part: Partition) ->
         try:
             (found,) = consumer.committed([Tp(part.topic, part.index)], settings.admin_timeout_s)
         except KafkaException:
-            said = consumer.poll(0)  # where an ACL is missing, the call only times out, and the reason comes here
+            said = consumer.poll(0)  # if an ACL is missing, the call only times out, and this callback gets the reason
             if said is not None and (why := said.error()) is not None:
                 raise classify(why, doing, otherwise=Unreachable) from None
             raise
