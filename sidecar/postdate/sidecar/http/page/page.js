@@ -57,6 +57,10 @@ function span(ms) {
 
 const sum = (name) => deployment.shards.reduce((total, shard) => total + (shard[name] ?? 0), 0);
 
+function counted(count, noun, plural = `${noun}s`) {
+  return `${number(count)} ${count === 1 ? noun : plural}`;
+}
+
 function showFigures() {
   $("pending").textContent = number(sum("pending"));
   $("overdue").textContent = number(sum("overdue"));
@@ -145,7 +149,7 @@ async function refresh() {
     deployment = await ask("/api/v1/shards");
     trouble(deployment.not_asked.map((shard) => `${shard.topic}/${shard.partition}: ${shard.why}`).join("\n"));
     const processes = new Set(deployment.shards.map((shard) => shard.process)).size;
-    $("freshness").textContent = `${deployment.shards.length} shards, ${processes} processes`;
+    $("freshness").textContent = `${counted(deployment.shards.length, "shard")}, ${counted(processes, "process", "processes")}`;
     showFigures();
     showLoad();
     showLateness();
