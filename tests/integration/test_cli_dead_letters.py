@@ -1,4 +1,4 @@
-"""Goal: what died for a cause that was mended is put back once by `postdate dead-letters requeue`, and then delivered,
+"""Goal: messages that became dead letters are requeued once by `postdate dead-letters requeue`, and then delivered,
 with its id still in its place; a second run, also beside other people's transactions, repeats nothing.
 
 Method: one real broker and one real sidecar with a short budget for missing targets. The commands run as processes, or
@@ -128,7 +128,7 @@ def test_an_open_transaction_behind_hides_nothing(bed: Bed, requests: str, monke
         monkeypatch.setattr(letters, "COMMAND_TIMEOUT_S", 4.0 * slower)
         refused = CliRunner().invoke(program, command)
         assert (refused.exit_code, refused.stdout) == (Exit.FAILED, "")
-        expect("gives nothing behind offset" in refused.stderr, refused.stderr)
+        expect("returns no records from offset" in refused.stderr, refused.stderr)
 
     first_kept(play, LONGER)
     monkeypatch.undo()

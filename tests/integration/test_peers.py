@@ -137,8 +137,8 @@ def test_every_process_answers_for_all_and_one_that_is_down_is_named(bed: Bed, s
     assert all(f"127.0.0.1:{doomed.port} holds it" in shard["why"] for shard in told.json["not_asked"])
     counted = command(bed, "count")
     assert counted.stdout == f"{MESSAGES - parts[3]['count']} or more\n"
-    assert "pending on the shards that were asked" in command(bed, "list", "--until", "now").stderr
-    assert counted.stderr.count("is UNKNOWN and was not asked") == len(missing)
+    assert "on the queried shards" in command(bed, "list", "--until", "now").stderr
+    assert counted.stderr.count("is UNKNOWN and was not queried") == len(missing)
 
 
 def test_processes_and_commands_ask_by_tls(bed: Bed) -> None:

@@ -99,10 +99,10 @@ def test_what_is_held_is_listed_counted_followed_moved_and_stopped(bed: Bed, cli
     assert counted(clients, "--target", "another") == 0
     assert (counted(clients, "--until", "now"), counted(clients, "--from", "now")) == (0, len(sent))
     nothing = command("list", *urls(clients), "--id", "order-4711")
-    assert (nothing.stdout, "nothing that matches is pending; what became of" in nothing.stderr) == ("", True)
+    assert (nothing.stdout, "no pending message matches; for a request that has ended" in nothing.stderr) == ("", True)
     assert [entry["origin"] for entry in listed(clients, "--id", "order-7")] == [sent[7].origin.decode()]
     assert listed(clients, "--origin", sent[8].origin.decode())[0]["id"] == "order-8"
-    assert "there is more than these 3" in command("list", *urls(clients), "--max", "3").stderr
+    assert "only the first 3 are listed" in command("list", *urls(clients), "--max", "3").stderr
 
     moved, stopped = sent[3].origin.decode(), sent[4].origin.decode()
     by_origin = clients[0].post("/api/v1/deliver", {"origin": moved})
@@ -118,7 +118,7 @@ def test_what_is_held_is_listed_counted_followed_moved_and_stopped(bed: Bed, cli
     assert life(clients, by_id.json["origin"])["state"] == "applied"
     assert life(clients, sent[5].origin.decode())["state"] == "waiting"
     wait_until(lambda: counted(clients) == len(sent) - 2, "two are gone")
-    assert "nothing is known" in command("get", *urls(clients), f"{requests}/0/99999", exit_code=1).stderr
+    assert "no record of a request" in command("get", *urls(clients), f"{requests}/0/99999", exit_code=1).stderr
     _assert_no_payload(bed, clients, every)
 
 

@@ -104,7 +104,7 @@ def test_a_command_at_an_address_that_refuses_ends_before_the_time_out() -> None
 def test_a_topic_that_is_not_there_is_told_before_spark_is_started(command: list[str]) -> None:
     result = SimulatedCluster().call(*command, "--requests", "nope")
     assert result.exit_code == Exit.USAGE, result.output
-    assert "there is no request topic nope at" in result.stderr
+    assert "request topic nope does not exist at" in result.stderr
     assert "starting Spark" not in result.stderr
 
 

@@ -30,7 +30,7 @@ def test_a_delivery_has_its_due_time_and_lateness(monkeypatch: pytest.MonkeyPatc
     event = {"fate": "delivered", "at_ms": 9_023, "dispatch_log": LOG}
     assert lines(monkeypatch, state="delivered", events=[event]) == [
         f"{ORIGIN}  delivered",
-        "  1970-01-01T00:00:01.000Z  asked: schedule to orders, due 1970-01-01T00:00:06.000Z",
+        "  1970-01-01T00:00:01.000Z  requested: schedule to orders, due 1970-01-01T00:00:06.000Z",
         f"  1970-01-01T00:00:09.023Z  delivered, 3.023s late  ({LOG})",
     ]
 

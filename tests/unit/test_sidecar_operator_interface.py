@@ -146,7 +146,7 @@ def test_an_instruction_waits_for_the_process_that_starts_later(bench: Bench) ->
     shard = _lose_requests(bench)
     shard.close()
     code, _, err = _run(bench, "resume", f"{R}/0", "--accept-loss", "2-4")
-    assert (code, "the next one begins with this" in err) == (0, True)
+    assert (code, "the next process that does will carry it out" in err) == (0, True)
     shard = bench.shard()
     assert shard._index is not None
     assert (shard._index.count, shard.next_request) == (2, 4)

@@ -166,7 +166,7 @@ def _measure(environment: BenchEnvironment, chosen: list[str], size: Size, runs:
             say(f"{name}: failed: {error}")
             failed += 1
         except Interrupted:
-            say("stopped; these figures were there")
+            say("stopped; the figures measured so far follow")
             return False
         finally:
             figures += gather(name, taken) if taken else []

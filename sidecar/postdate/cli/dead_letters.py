@@ -35,7 +35,7 @@ from postdate.wire.reasons import Reason
 from postdate.wire.topics import OwnTopics, is_topic_name
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-_MORE = "--max takes more"
+_MORE = "use --max for more"
 
 
 def origin_bytes(text: str) -> bytes:
@@ -108,7 +108,7 @@ def list_(loader: Loader, requests: str | None, output: str, letters_max: int, *
     found = letters_of(kafka, rules_of(config, name), spans, filters)
     letters = _first(found, letters_max, _MORE, _without_value)
     if not letters:
-        say(f"no dead letter of {name}" + (" that matches" if filters != Filters() else ""))
+        say(f"no dead letter of {name}" + (" matches" if filters != Filters() else ""))
     if output == "json":
         lines: Iterable[str] = (json.dumps(letter_as_json(name, letter)) for letter in letters)
     else:
@@ -150,7 +150,7 @@ def requeue(
         rules = rules_of(config, name, live.retention_ms)
         spans = spans_of(admin, name, live.partitions, filters)
         found = letters_of(kafka, rules, spans, filters)
-        meant = _first(found, limits.LETTERS_MAX, "the others are not looked at: use --from", _without_content)
+        meant = _first(found, limits.LETTERS_MAX, "use --from for the others", _without_content)
         if meant and not again:
             earlier = Earlier(kafka, admin, name, meant)
             before, unknown = earlier.find(), earlier.unknowable()
@@ -191,7 +191,10 @@ def _warn_of_missing_targets(admin: Admin, letters: list[Letter]) -> None:
     targets = {letter.target for letter in letters if is_topic_name(letter.target)}
     missing = sorted(targets - admin.describe(targets).keys())
     if missing:
-        warn(f"target topics that do not exist now: {listed(missing)}; without them these messages die again")
+        warn(
+            f"target topics that do not exist: {listed(missing)}; create them, or these messages become dead letters"
+            " again"
+        )
 
 
 def _first(letters: Generator[Letter], letters_max: int, hint: str, kept: Callable[[Letter], Letter]) -> list[Letter]:
@@ -200,7 +203,7 @@ def _first(letters: Generator[Letter], letters_max: int, hint: str, kept: Callab
         found = [kept(letter) for letter in itertools.islice(letters, letters_max)]
         more = next(letters, None) is not None
     if more:
-        say(f"only the first {letters_max} are taken; {hint}")
+        say(f"only the first {letters_max} are used; {hint}")
     return found
 
 

@@ -52,8 +52,8 @@ class FateWatch:
         end = self.wait(receipt.offset, since_ms - receipt.timestamp_ms + timeout_ms)
         if end is None:
             fail(
-                f"{origin} has not ended within {format_duration(timeout_ms)} of its time. It is in place: look whether"
-                f" a sidecar serves {self._requests.topic}, and whether its shard is halted"
+                f"{origin} has not ended within {format_duration(timeout_ms)} of its time. The request exists; check"
+                f" that a sidecar serves {self._requests.topic}, and that its shard is not halted"
             )
             return
         late_ms = end.ended_ms - since_ms
@@ -64,7 +64,7 @@ class FateWatch:
             side = "after" if late_ms >= 0 else "before"
             click.echo(f"{end.fate} {format_duration(abs(late_ms))} {side} its time")
         if end.fate != DELIVERED:
-            fail(f"{end.fate}: the message was not delivered; a dead letter tells why")
+            fail(f"{end.fate}: the message was not delivered; its dead letter has the reason")
 
     def wait(self, offset: int, timeout_ms: int) -> FinalFate | None:
         """The final fate of the request at `offset`; None: none came in time."""

@@ -45,7 +45,7 @@ def demo(messages: int, seconds: float, keep: bool) -> None:
                 kept = Path(tempfile.mkdtemp(prefix="postdate-demo-failed-"))
                 for words in (*directory.glob("*.log"), *directory.glob("*.out")):
                     shutil.copy(words, kept)
-                say(f"what the processes said is kept in {kept}")
+                say(f"the output of the processes is kept in {kept}")
     except Interrupted:
         console.show_cursor(True)  # the audit may have ended while it drew
         say("stopped; nothing is left running")

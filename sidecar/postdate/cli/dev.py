@@ -61,7 +61,7 @@ def dev(port: int, data: Path | None, docker: bool, image: str | None) -> None:
             say("Ctrl-C stops it" + (f"; data stays in {directory}" if data else ""))
             while broker.is_running():
                 time.sleep(POLL_S)
-            raise PostdateError(f"the broker ended by itself; its last words:\n{broker.last_words()}")
+            raise PostdateError(f"the broker ended unexpectedly; the end of its log:\n{broker.last_words()}")
         except Interrupted:
             say("stopping")
         finally:

@@ -127,14 +127,14 @@ def _change(deployment: Deployment, action: str, body: dict[str, Any], shards: t
         shards_told = deployment.change(f"/api/v1/{action}", body | place, meant)["shards"]
         if "partition" in place and not shards_told and not deployment.not_asked:
             name = f"{place['topic']}/{place['partition']}"
-            raise ConfigError(f"{name} is no shard of this deployment: postdate hold list names them all")
+            raise ConfigError(f"{name} is not a shard of this deployment; postdate hold list prints all shards")
         for shard in shards_told:
             text = f"{shard['topic']}/{shard['partition']}  held: {_words(shard)}"
             click.echo(json.dumps(shard) if output == "json" else text)
         remark(deployment)
         missed += len(deployment.not_asked)
     if missed:
-        raise TransientError(f"not reached, and as before: {counted(missed, 'shard')}; ask again")
+        raise TransientError(f"{counted(missed, 'shard')} not reached, and unchanged; repeat the command")
 
 
 def _place(text: str) -> dict[str, Any]:

@@ -67,23 +67,23 @@ def outcome_as_line(outcome: Outcome) -> str:
         case Status.DONE:
             return f"{origin} -> {outcome.now}"
         case Status.BEFORE:
-            return f"{origin} was put back before as {outcome.now}"
+            return f"{origin} was already requeued as {outcome.now}"
         case Status.CANNOT:
-            return f"{origin} cannot be put back: {outcome.why}"
+            return f"{origin} cannot be requeued: {outcome.why}"
         case Status.WOULD:
-            return f"{origin} would be put back ({outcome.letter.reason}, {outcome.letter.target})"
+            return f"{origin} would be requeued ({outcome.letter.reason}, {outcome.letter.target})"
 
 
 def summary(counts: Mapping[Status, int], with_id: int, execute: bool) -> str:
     """One sentence about all outcomes; `with_id`: the number of requeued letters with an id."""
     parts = [
-        f"{counts.get(Status.DONE if execute else Status.WOULD, 0)} {'' if execute else 'would be '}put back",
-        f"{counts.get(Status.BEFORE, 0)} put back before",
-        f"{counts.get(Status.CANNOT, 0)} cannot be",
+        f"{counts.get(Status.DONE if execute else Status.WOULD, 0)} {'' if execute else 'would be '}requeued",
+        f"{counts.get(Status.BEFORE, 0)} already requeued",
+        f"{counts.get(Status.CANNOT, 0)} not possible",
     ]
     said = ", ".join(parts)
     if with_id:
-        said += f"; {with_id} with an id, which replace{'d' if execute else ''} what is pending under it"
+        said += f"; {with_id} with an id, which replace{'d' if execute else ''} pending messages with the same id"
     return said if execute else f"dry run: {said}; --execute does it"
 
 

@@ -163,7 +163,7 @@ def letters_of(
                 try:
                     letter = letter_of(rules, part.index, record)
                 except ValueError as error:
-                    warn(f"{part.topic}/{part.index}/{record.offset} is no dead letter of Postdate's: it {error}")
+                    warn(f"{part.topic}/{part.index}/{record.offset} is not a dead letter of Postdate: it {error}")
                     continue
                 if filters.match(letter):
                     yield letter
@@ -191,7 +191,8 @@ def records_of(kafka: Kafka, part: Partition, start: int, end: int, shown: bool 
                     progress.update(task, completed=min(reader.position(), end) - start)
                 elif time.monotonic() >= deadline:
                     raise TransientError(
-                        f"{part.topic}/{part.index} gives nothing behind offset {at}; is it reachable?"
+                        f"{part.topic}/{part.index} returns no records from offset {at} on; check that its leader is"
+                        " reachable"
                     )
     finally:
         reader.close()

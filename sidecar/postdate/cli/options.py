@@ -67,7 +67,7 @@ def past_ms(text: str) -> int:
     except ValueError:
         is_ahead = False
     if is_ahead:
-        raise click.BadParameter(f"{text!r} lies ahead; -{text} is that long ago")
+        raise click.BadParameter(f"{text!r} is in the future; write -{text} for {text} ago")
     return time_ms(text)
 
 

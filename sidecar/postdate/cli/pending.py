@@ -30,9 +30,9 @@ _ALL = 10**9
 _COLUMNS = ("due", "state", "target", "id", "origin")
 _STATES = ("waiting", "parked")
 _LOOK_AHEAD = 200  # rows that determine the column widths
-_NOTHING = "nothing that matches is pending"
+_NOTHING = "no pending message matches"
 _ENDED = (
-    "; what became of a request that has ended: `postdate pending get ORIGIN`; what could not be delivered: "
+    "; for a request that has ended, use `postdate pending get ORIGIN`; for undeliverable messages, "
     "`postdate dead-letters list`"
 )
 
@@ -114,7 +114,7 @@ def list_(
     entries = deployment.entries(query, most + 1)
     first = next(entries, None)
     if first is None:
-        where = " on the shards that were asked" if deployment.not_asked else ""
+        where = " on the queried shards" if deployment.not_asked else ""
         click.echo(_NOTHING + where + ("" if request_id is origin is None else _ENDED), err=True)
     else:
         entries = chain([first], entries)
@@ -122,7 +122,7 @@ def list_(
     for line in map(json.dumps, shown) if output == "json" else _table(shown):
         click.echo(line)
     if next(entries, None) is not None:
-        warn(f"there is more than these {most}; --max or --all shows it")
+        warn(f"only the first {most} are listed; use --max or --all for more")
     remark(deployment)
 
 
@@ -205,7 +205,7 @@ def _life(life: dict[str, Any]) -> Iterator[str]:
         due = f", due {format_instant(due_ms)}" if due_ms is not None else ""
         attempt = f", attempt {asked['attempt']}" if asked.get("attempt") else ""
         action = asked.get("refused") or asked["action"]
-        yield f"  {format_instant(asked['accepted_ms'])}  asked: {action}{to}{due}{attempt}"
+        yield f"  {format_instant(asked['accepted_ms'])}  requested: {action}{to}{due}{attempt}"
     for event in life["events"]:
         moved = late = ""
         if "by" in event:
@@ -219,7 +219,7 @@ def _life(life: dict[str, Any]) -> Iterator[str]:
         late = f", {_late(entry['due_ms'], asked, now_ms())} so far" if is_overdue else ""
         yield f"  {format_instant(entry['due_ms'])}  due, for {entry['target']}{late}"
     if not life["complete"]:
-        yield "  the dispatch log was not read to its end: there may be more"
+        yield "  the search of the dispatch log reached its limit: there may be more"
 
 
 def _late(due_ms: int, asked: dict[str, Any], at_ms: int) -> str:

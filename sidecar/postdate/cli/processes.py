@@ -61,7 +61,7 @@ def remark(deployment: Deployment) -> None:
     """Print the shards that did not answer, on stderr."""
     for shard in deployment.not_asked:
         why = f": {shard['why']}" if shard["why"] else ""
-        warn(f"{shard['topic']}/{shard['partition']} is {shard['state']} and was not asked{why}")
+        warn(f"{shard['topic']}/{shard['partition']} is {shard['state']} and was not queried{why}")
 
 
 def _deployment(config: Config, urls: tuple[str, ...], token: str) -> Deployment:

@@ -39,8 +39,8 @@ from postdate.wire.origins import format_origin
 from postdate.wire.reasons import Reason
 from postdate.wire.requests import Action, RequestRules, parse_request
 
-_TOO_LARGE = "its value was too large for the dead letters, and the request itself is no longer kept"
-_CONTROL = "it is a control, and what it meant may be another message by now"
+_TOO_LARGE = "its value was too large for the dead letters, and the topic no longer has the request"
+_CONTROL = "it is a control, and its id may now belong to another message"
 
 
 class Status(StrEnum):
@@ -223,7 +223,7 @@ def judge(
     """Decide for each letter whether it can be requeued; yields the new request with the outcome if so."""
     for letter in letters:
         if letter.origin in unknown:
-            why = "requests behind it are no longer kept, so nobody knows whether it was put back; --again does it"
+            why = "it may have been requeued before, by a request that the topic no longer has; --again requeues it"
             yield Outcome(letter, Status.CANNOT, why=why), None
         else:
             complete = whole(kafka, rules.topic, letter)

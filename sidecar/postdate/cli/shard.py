@@ -55,8 +55,8 @@ def status(loader: Loader, data_dir: str | None, output: str) -> None:
     """List the shards of a data directory: state, positions, pending entries; for a halted shard the reason and the
     remedy.
 
-    Works whether or not the sidecar runs. The skew is the clock of this machine minus that of the broker. Exit code 0,
-    also if a shard has halted.
+    Works whether or not the sidecar runs. `takeover` counts the takeovers so far; `lag` counts the requests not yet
+    read; `skew` is the clock of this machine minus that of the broker. Exit code 0, also if a shard has halted.
     """
     from postdate.sidecar.operation.shard_directories import find_shards, no_shard_in, require_directory
 
@@ -109,7 +109,7 @@ def rebuild(loader: Loader, name: str, yes: bool, data_dir: str | None, cluster:
             f"deliver it again. {ADVICE[reason].action}"
         )
     if not yes:
-        pending = "what it holds" if found.pending is None else f"its {found.pending} pending requests"
+        pending = "its entries" if found.pending is None else f"its {found.pending} pending requests"
         click.confirm(f"Move the index of {found.name} aside and rebuild {pending} from Kafka?", abort=True, err=True)
     _ask(found, Instruction(do=REBUILD))
 
@@ -147,12 +147,14 @@ def as_lines(found: FoundShard, now_ms: int) -> list[str]:
         "skew": f"{round(told.skew_ms)} ms" if told and told.skew_ms is not None else None,
     }
     shown = "  ".join(f"{name} {'-' if value is None else value}" for name, value in numbers.items())
-    said = "never told" if age_ms is None or told is None else f"told {age_ms / 1000:.0f} s ago by {told.instance}"
+    said = (
+        "no status yet" if age_ms is None or told is None else f"reported {age_ms / 1000:.0f} s ago by {told.instance}"
+    )
     lines = [f"{found.name}  {state}  {shown}  ({said})"]
     if told is not None and told.why and found.state is not State.UNASSIGNED:
         lines.append(f"  why: {told.why}")
     if told is not None and told.held:
-        lines.append(f"  held by a person: {listed(told.held)}")
+        lines.append(f"  held: {listed(told.held)}")
     if told is not None and found.state is State.HALTED and told.reason is not None:
         lines.append(f"  do: {ADVICE[told.reason].action}")
         if told.loss is not None:
@@ -162,7 +164,7 @@ def as_lines(found: FoundShard, now_ms: int) -> list[str]:
     if is_full and not (told is not None and told.why.startswith(DISK_FULL)):
         lines.append(f"  disk: {free:,} bytes free where {found.directory} lies. {DISK_FULL[0].upper()}{DISK_FULL[1:]}")
     if _is_silent(found, now_ms) and found.state is not State.UNASSIGNED and not is_full:
-        busy = " (or it is in a long takeover, which says nothing)" if found.state in _TAKING_OVER else ""
+        busy = " (or it is in a long takeover, which writes no status)" if found.state in _TAKING_OVER else ""
         lines.append(f"  no process of this machine serves it now{busy}")
     return lines
 
@@ -180,7 +182,8 @@ def _find(data: Path, name: str, cluster: str | None) -> FoundShard:
         raise ConfigError(f"no shard {name} in {data}: postdate shard status lists them")
     if len(found) > 1:
         raise ConfigError(
-            f"{name} is there for several clusters, say which: {listed([each.cluster_id for each in found])}"
+            f"{name} exists for several clusters; choose one with --cluster:"
+            f" {listed([each.cluster_id for each in found])}"
         )
     return found[0]
 
@@ -190,14 +193,14 @@ def _accepted(found: FoundShard, loss: Loss | None, text: str | None) -> Loss | 
     if text is None:
         if loss is not None:
             raise ConfigError(
-                f"{found.name} would give up offsets [{loss.first}, {loss.end}) of {loss.topic}: read what postdate "
-                f"shard status says, and add --accept-loss {loss.range} if you agree"
+                f"{found.name} would give up offsets [{loss.first}, {loss.end}) of {loss.topic}: read the output of "
+                f"postdate shard status, and add --accept-loss {loss.range} if you agree"
             )
         return None
     if loss is None:
-        raise ConfigError(f"{found.name} names no loss that could be accepted")
+        raise ConfigError(f"{found.name} has reported no loss to accept")
     if text != loss.range:
-        raise ConfigError(f"{found.name} names the range {loss.range}, not {text}")
+        raise ConfigError(f"{found.name} reported the range {loss.range}, not {text}")
     return loss
 
 
@@ -205,15 +208,15 @@ def _ask(found: FoundShard, instruction: Instruction) -> None:
     """Write the instruction, and wait until the serving process, if any, has read it."""
     path = instruct(found.directory, instruction)
     if _is_silent(found):
-        say(f"no process serves {found.name} now: the next one begins with this")
+        say(f"no process serves {found.name} now; the next process that does will carry it out")
         return
     deadline = time.monotonic() + PICK_UP_S_MAX
     while path.exists():
         if time.monotonic() > deadline:
-            say(f"{found.name} is busy and has not looked yet: it will")
+            say(f"{found.name} is busy and will carry it out later")
             return
         time.sleep(0.1)
-    say(f"{found.name} was told to {instruction.do}; postdate shard status shows what comes of it")
+    say(f"{found.name} accepted {instruction.do}; postdate shard status shows the result")
 
 
 def _is_silent(found: FoundShard, now_ms: int | None = None) -> bool:

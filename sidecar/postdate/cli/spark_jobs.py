@@ -97,6 +97,6 @@ def _require_request_topics(config: Config) -> None:
     missing = [name for name in names if name not in found]
     if missing:
         raise ConfigError(
-            f"there is no request topic {listed(missing)} at {config.kafka.bootstrap_servers}: is that its name "
-            "(--requests), and this the cluster (-b)? `postdate topics create` would make it"
+            f"request topic {listed(missing)} does not exist at {config.kafka.bootstrap_servers}; check --requests "
+            "and -b, or create it with `postdate topics create`"
         )

@@ -29,7 +29,13 @@ from postdate.wheel.forecast import CONTROL, HORIZONS_MS, LATER, OVERDUE, PARKED
 from postdate.wheel.wheel_view import WheelSnapshot, WheelView
 
 _BAR_CELLS = 40
-_AHEAD = (OVERDUE, *(name for name, _ in HORIZONS_MS), LATER)
+_HORIZONS = tuple(name for name, _ in HORIZONS_MS)
+_AHEAD = {
+    OVERDUE: OVERDUE,
+    **{name: f"{start} to {name}" for start, name in zip(("now", *_HORIZONS), _HORIZONS, strict=False)},
+    LATER: f"after {_HORIZONS[-1]}",
+}
+"""The label of each bucket of due times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,10 @@ class Look:
 @output_option
 def top(loader: Loader, data_dir: str | None, interval: float, once: bool, output: str) -> None:
     """Show the shards of this machine, live: states, pending entries, upcoming load, intake and delivery rates, holds.
+
+    Columns: late: due, but not delivered yet; parked: the target fails, is held or is over its rate; next in: time
+    until the next due time; ended/s: entries delivered, cancelled or dead; lag: requests not read yet. The bars count
+    entries by due time; `ending` counts those that end without a delivery.
 
     Reads only the files of the data directory, so it needs no running process. Ctrl-C ends it. With --output json it
     prints one object per shard and exits.
@@ -118,7 +128,7 @@ def _holds(rows: Iterable[Row]) -> list[Text]:
     for row in rows:
         for what in row.held:
             shards.setdefault(what, []).append(row.shard)
-    return [Text(f"held by a person: {what}, of {listed(names)}", style="yellow") for what, names in shards.items()]
+    return [Text(f"held: {what} ({listed(names)})", style="yellow") for what, names in shards.items()]
 
 
 def _cells(row: Row, now: Look, before: Look | None) -> tuple[str, ...]:
@@ -153,8 +163,7 @@ def _ahead(rows: Iterable[Row]) -> Table:
     table.add_column(justify="right")
     table.add_column(justify="right")
     table.add_column()
-    for name in _AHEAD:
-        label = name if name in (OVERDUE, LATER) else f"within {name}"
+    for name, label in _AHEAD.items():
         bar = ProgressBar(total=max(most, 1), completed=total[name], width=_BAR_CELLS)
         table.add_row(label, f"{total[name]:,}", bar)
     table.add_row("ending", f"{total[CONTROL]:,}")
@@ -199,5 +208,5 @@ def _span(ms: int | None) -> str:
         return "-"
     for unit, unit_ms in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
         if ms >= unit_ms:
-            return f"{ms / unit_ms:.1f} {unit}"
+            return f"{ms * 10 // unit_ms / 10:.1f} {unit}"
     return "now" if ms == 0 else f"{ms} ms"

@@ -70,7 +70,7 @@ def create(
             made = maker.create(admin, [rules.request_topic(name, config.topics)])
             live = _seen(admin, [name])[name]
             if partitions is not None and len(live.partitions) != partitions:
-                warn(f"{name} was there already and keeps its {counted(len(live.partitions), 'partition')}")
+                warn(f"{name} already exists and keeps its {counted(len(live.partitions), 'partition')}")
             made += maker.create(admin, rules.own_topics(live, config.topics))
             _add_partitions(admin, name)
             for topic in made:
@@ -159,7 +159,10 @@ def _refuse_existing(admin: Admin, requests: tuple[str, ...], allow_existing: bo
     names = [own for name in requests for own in OwnTopics.of(name).names()]
     existing = sorted(admin.describe(names))
     if existing and not allow_existing:
-        raise PostdateError(f"already there: {listed(existing)}; --allow-existing keeps them and adds what is missing")
+        raise PostdateError(
+            f"topics that already exist: {listed(existing)}; use --allow-existing to keep them and create"
+            " the missing ones"
+        )
 
 
 def _add_partitions(admin: Admin, requests: str) -> None:
@@ -224,9 +227,8 @@ class _Maker:
         if not self._told:
             self._told = True
             warn(
-                f"only {counted(self._replicas_max, 'broker')} there: topics get"
-                f" {counted(self._replicas_max, 'replica')} each; a cluster that must survive the loss of a broker"
-                " needs 3"
+                f"the cluster has {counted(self._replicas_max, 'broker')}, so topics get"
+                f" {counted(self._replicas_max, 'replica')} each; to survive the loss of a broker, it needs 3 brokers"
             )
 
     def _bounded(self, topic: NewTopic) -> NewTopic:

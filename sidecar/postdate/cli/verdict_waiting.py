@@ -34,14 +34,13 @@ READ_RECORDS_MAX = 1_000
 READ_TIMEOUT_S = 1.0
 
 _WHY_NOT: Mapping[Verdict, str] = {
-    Verdict.TOO_LATE: "the message had been delivered, or had become a dead letter, before this was carried out",
-    Verdict.NOT_FOUND: "nothing of this name was pending in its partition: there never was, or a cancel had ended it"
-    " before; ids are found only where the request was produced to the partition that murmur2 chooses for the id,"
-    " origins always",
-    Verdict.REJECTED: "the request was refused; its dead letter tells why",
+    Verdict.TOO_LATE: "the message had already been delivered, or had become a dead letter",
+    Verdict.NOT_FOUND: "no such message was pending in this partition: it never existed, or was cancelled before. An id"
+    " is found only if its request is in the partition that murmur2 chooses for the id; an origin is always found",
+    Verdict.REJECTED: "the request was refused; its dead letter has the reason",
     Verdict.CANCELLED: "the message was cancelled and will not be delivered",
     Verdict.REPLACED: "the message was replaced by a later one of the same id and will not be delivered",
-    Verdict.DEAD: "the message could not be delivered; its dead letter tells why",
+    Verdict.DEAD: "the message could not be delivered; its dead letter has the reason",
 }
 
 
@@ -70,7 +69,7 @@ def waiting(wait_verdict: bool, timeout: int | None) -> Waiting:
     if timeout is None:
         return Waiting(wait_verdict, limits.VERDICT_TIMEOUT_MS)
     if not wait_verdict:
-        raise click.UsageError("--timeout is the time for --wait-verdict, or another way to wait")
+        raise click.UsageError("--timeout needs --wait-verdict or --wait-delivery")
     return Waiting(True, timeout)
 
 
@@ -79,12 +78,12 @@ def require_verdicts(waiting: Waiting, config: Config, requests: str, existing: 
     if not waiting.wanted:
         return
     if config.request_topic(requests).verdicts == "none":
-        raise ConfigError(f"nothing would answer: {requests} is configured with verdicts = none")
+        raise ConfigError(f"no verdict would arrive: {requests} is configured with verdicts = none")
     topic = OwnTopics.of(requests).verdicts
     if topic not in existing:
         servers = config.kafka.bootstrap_servers
         raise ConfigError(
-            f"nothing would answer, topic {topic} does not exist: postdate topics create -b {servers}"
+            f"no verdict would arrive, since topic {topic} does not exist: postdate topics create -b {servers}"
             f" --requests {requests} --allow-existing"
         )
 
@@ -172,11 +171,12 @@ def _decoded(part: Partition, offset: int, value: bytes | None) -> Answer | None
 def _silence(requests: str, waiting: Waiting, draft: RequestRecord) -> str:
     said = (
         f"no verdict within {format_duration(waiting.timeout_ms)}; the request is in {requests} and will be carried"
-        f" out. Look whether a sidecar serves {requests} (postdate run), and whether its setting `verdicts` is not none"
+        f" out. Check that a sidecar serves {requests} (postdate run), and that its setting `verdicts` is not none"
     )
     schedules = not any(name == "postdate-action" for name, _ in draft.headers)
     return said + (
-        "; a message that replaces no other is answered only where it is all, and only when it has ended"
+        ". With `control`, a message that replaces no other gets no verdict; with `all`, it gets one when it is stored"
+        " and one when it has ended"
         if schedules
         else ""
     )

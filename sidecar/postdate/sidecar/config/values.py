@@ -97,8 +97,13 @@ def _number(leaf: Leaf, raw: object) -> int:
 
 
 def duration_text(name: str, value: object) -> str:
-    """Milliseconds of a second or more as the duration that an option also takes; empty for other values."""
-    return format_duration(value) if name.endswith("_ms") and isinstance(value, int) and value >= 1_000 else ""
+    """Milliseconds, or a list of them, as the durations that an option also takes; empty below a second, and for other
+    values."""
+    if not name.endswith("_ms"):
+        return ""
+    if isinstance(value, (list, tuple)):
+        return " ".join(map(format_duration, value))
+    return format_duration(value) if isinstance(value, int) and value >= 1_000 else ""
 
 
 def _note(name: str, number: int) -> str:

@@ -84,7 +84,7 @@ def _named(process: Process, asked: dict[str, Any]) -> tuple[str, int, Headers]:
             raise BadQuery(f"topic is needed: {', '.join(served)} are served")
         named = [(names.ID, _text(asked, "id"))]
     if topic not in served:
-        raise BadQuery(f"{topic} is not served here: {', '.join(served)}")
+        raise BadQuery(f"this process does not serve {topic}; it serves {', '.join(served)}")
     return topic, partition, named
 
 

@@ -172,7 +172,7 @@ class Deployment:
             if self._strict:
                 raise fault
             raise TransientError(f"{origin} was not found, and not everybody has answered: {fault}")
-        raise NotKnown(f"nothing is known of a request {origin}")
+        raise NotKnown(f"no record of a request {origin}")
 
     def entries(self, query: Query, entries_max: int) -> Iterator[Answer]:
         """What is pending in order, page after page, at most `entries_max`. Raises as `page`."""

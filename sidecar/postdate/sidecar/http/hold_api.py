@@ -70,7 +70,9 @@ def _read(process: Process, asked: object) -> tuple[str, str, str | None, int | 
     if target is not None and not (isinstance(target, str) and is_topic_name(target)):
         raise BadQuery("target is not a topic name")
     if topic is not None and topic not in process.config.request_topic_names:
-        raise BadQuery(f"{topic} is not served here: {', '.join(process.config.request_topic_names)}")
+        raise BadQuery(
+            f"this process does not serve {topic}; it serves {', '.join(process.config.request_topic_names)}"
+        )
     if index is not None and (isinstance(index, bool) or not isinstance(index, int) or index < 0 or topic is None):
         raise BadQuery("partition takes a number, and goes with a topic")
     return what, target or "", topic, index

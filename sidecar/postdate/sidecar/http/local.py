@@ -75,7 +75,7 @@ def life(process: Process, query: QueryParams, origin: str) -> Answer:
         raise Refused(503, f"{part.topic}/{part.index} is {thread.shard.state}: it answers nothing now")
     found = request_history(process, queries.HeldShard(part, thread), offset, payload)
     if found is None:
-        raise Refused(404, f"nothing is known of a request {origin}")
+        raise Refused(404, f"no record of a request {origin}")
     return found
 
 

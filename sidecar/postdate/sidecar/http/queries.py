@@ -124,7 +124,9 @@ def shards_of(process: Process, query: QueryParams) -> tuple[list[HeldShard], li
     """The shards that a query goes to, and those of them that cannot answer now, with why. Raises BadQuery."""
     topic, index = query.get("topic"), query.get("partition")
     if topic is not None and topic not in process.config.request_topic_names:
-        raise BadQuery(f"topic {topic!r} is not served here: {', '.join(process.config.request_topic_names)}")
+        raise BadQuery(
+            f"this process does not serve topic {topic!r}; it serves {', '.join(process.config.request_topic_names)}"
+        )
     if index is not None and not (index.isascii() and index.isdigit() and len(index) <= _DIGITS_MAX):
         raise BadQuery("partition takes a number")
     able, unable = [], []

@@ -237,7 +237,9 @@ class Sidecar:
             if pending and not began:
                 began = time.monotonic()
             if time.monotonic() > deadline:
-                raise PostdateError(f"the sidecar holds {pending} of {count} entries; it said:\n{self.last_words()}")
+                raise PostdateError(
+                    f"the sidecar holds {pending} of {count} entries; the end of its log:\n{self.last_words()}"
+                )
             self.check()
             time.sleep(LOOK_S)
         return time.monotonic() - (began or time.monotonic())
@@ -258,7 +260,7 @@ class Sidecar:
     def check(self) -> None:
         """Raises PostdateError where the process has ended."""
         if not self.child.is_running():
-            raise PostdateError(f"the sidecar ended by itself; its last words:\n{self.last_words()}")
+            raise PostdateError(f"the sidecar ended unexpectedly; the end of its log:\n{self.last_words()}")
 
     def last_words(self) -> str:
         """The end of its log."""

@@ -152,7 +152,9 @@ class Show:
     def _check_sidecars(self) -> None:
         for sidecar in self.sidecars:
             if not sidecar.is_running() and not sidecar.was_killed:
-                raise PostdateError(f"{sidecar.name} ended by itself; its last words:\n{sidecar.last_words()}")
+                raise PostdateError(
+                    f"{sidecar.name} ended unexpectedly; the end of its output:\n{sidecar.last_words()}"
+                )
 
     def _sidecars_line(self) -> str:
         states = (f"{one.shards()} shards" if one.is_running() else "killed" for one in self.sidecars)
