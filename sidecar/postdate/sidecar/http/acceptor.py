@@ -4,8 +4,8 @@ Starting a connection (a transport, a parser) costs ten times as much as taking 
 socket until its client has sent something, and HTTP_STARTS_MAX of the waiting ones start every HTTP_TURN_S: one of each
 address in turn, the oldest first. HTTP_PROBE_STARTS_MAX places are reserved for connections whose first bytes ask for a
 probe. If more than HTTP_WAITING_MAX wait, the oldest of the address with most of them is closed; a probe only if the
-address has nothing else. So a client that opens thousands of connections a second displaces its own, and costs the
-event loop little.
+address has no other. So a client that opens thousands of connections a second displaces its own, and costs the event
+loop little. With TLS, the first bytes of a probe look like those of any request, so probes have no reserved places.
 
 Thread rule: the event loop of the server.
 """
@@ -54,8 +54,8 @@ class Acceptor:
         self._listener = listener
         self._new_protocol = new_protocol
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[int, _Waiting] = {}  # by descriptor, the oldest first
-        self._counts: Counter[str] = Counter()  # of those that wait, by address
+        self._waiting: dict[int, _Waiting] = {}  # by descriptor, oldest first
+        self._counts: Counter[str] = Counter()  # waiting connections by address
         self._starting: set[asyncio.Task[object]] = set()
         self._pause: asyncio.TimerHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None
@@ -64,7 +64,7 @@ class Acceptor:
         self._listen()
 
     def close(self) -> None:
-        """Takes no more connections, and closes those that wait. The listening socket stays open."""
+        """Stops accepting, and closes the waiting connections. The listening socket stays open."""
         self._loop.remove_reader(self._listener)
         for handle in (self._pause, self._expiry, self._retry):
             if handle is not None:
@@ -82,7 +82,7 @@ class Acceptor:
                 connection, (address, *_port) = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 break
-            except OSError as error:  # no descriptor or no memory is left
+            except OSError as error:  # out of descriptors or memory
                 log.warning("the HTTP port takes no connection for %g s: %s", HTTP_ACCEPT_RETRY_S, error.strerror)
                 self._loop.remove_reader(self._listener)
                 self._retry = self._loop.call_later(HTTP_ACCEPT_RETRY_S, self._listen)
@@ -102,7 +102,7 @@ class Acceptor:
         self._look(descriptor)
 
     def _look(self, descriptor: int) -> None:
-        """Notes what the client has sent first, without taking it. Closes the connection if the client has."""
+        """Peeks at the first bytes from the client. Closes the connection if the client has closed it."""
         waiting = self._waiting[descriptor]
         try:
             first = waiting.connection.recv(_FIRST_BYTES, socket.MSG_PEEK)
@@ -124,7 +124,7 @@ class Acceptor:
         self._turn()
 
     def _turn(self) -> None:
-        """Starts some of those that have sent something, and pauses."""
+        """Starts some of the connections that have sent something, and schedules the next turn."""
         if self._pause is not None:
             return
         found = [descriptor for descriptor, each in self._waiting.items() if each.has_sent]
@@ -141,7 +141,7 @@ class Acceptor:
         self._turn()
 
     def _fair(self, descriptors: list[int], most: int) -> list[int]:
-        """At most so many of these: the oldest of each address, then the second of each, and so on."""
+        """At most `most` of these: the oldest of each address, then the second oldest of each, and so on."""
         seen: Counter[str] = Counter()
         places = dict[int, int]()
         for descriptor in descriptors:
@@ -164,7 +164,7 @@ class Acceptor:
         self._remove(oldest).close()
 
     def _expire(self) -> None:
-        """Closes those whose clients have sent nothing for too long."""
+        """Closes the connections whose clients have sent nothing for too long."""
         self._expiry = None
         until_s = self._loop.time() - HTTP_REQUEST_S_MAX
         for descriptor, each in list(self._waiting.items()):

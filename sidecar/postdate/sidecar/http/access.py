@@ -1,17 +1,17 @@
-"""Who may ask the API, and who may change what is pending.
+"""The access rules of the API.
 
-- Metrics and probes: whoever reaches the port. They hold no payloads, ids or keys.
-- Reading what is pending: whoever reaches a port of a loopback address; else only with the token.
-- Changes: only with the token, wherever they come from.
+- Metrics and probes: every client that reaches the port. They contain no payloads, ids or keys.
+- Reading pending messages: every client of a loopback port; on other ports only with the token.
+- Changes: only with the token, on every port.
 
-A person or a program sends the token itself; another process signs its request with it (`signing`).
+A user or a program sends the token; another process signs its request with it (`signing`).
 
-The token is read from its file for each question, so that it can be replaced while the process runs.
+The token is read from its file for each request, so that it can be replaced while the process runs.
 
-The port answers only to its own names (`Hosts`), on every path: by a name of their own, which they let resolve to an
-address of this network (DNS rebinding), the owners of a web page could read through the browser of somebody here. They
-cannot do so by an address, since the browser then sends the page's requests to the page's own server; so an address is
-allowed, as the probes of Kubernetes and the scrapes of Prometheus send it.
+The port answers only to its own host names (`Hosts`), on every path. Otherwise the owner of a web page could let its
+host name resolve to an address of this network (DNS rebinding), and read the port through the browser of a user here.
+An address as host name does not allow this attack, since the browser then sends the requests of the page to the page's
+own server. So addresses are allowed, which the probes of Kubernetes and the scrapes of Prometheus use.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from postdate.sidecar.http.signing import BadSignature, NoncesFull, Signatures, 
 
 
 class Refused(Exception):
-    """The request is answered with `status` and this sentence."""
+    """Refuses the request with `status` and this message."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -38,7 +38,7 @@ class Refused(Exception):
 
 
 def is_loopback(host: str) -> bool:
-    """True where an address, or `localhost`, is reached from this machine alone."""
+    """True if an address, or `localhost`, can be reached only from this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -46,7 +46,7 @@ def is_loopback(host: str) -> bool:
 
 
 def require_token(http: HttpConfig) -> None:
-    """Raises ConfigError if a token file is configured that holds no usable token now."""
+    """Raises ConfigError if the configured token file has no usable token."""
     if http.token_file is None:
         return
     try:
@@ -85,7 +85,7 @@ class Access:
         self._local = is_loopback(config.host)
 
     def may_read(self, request: Request, body: bytes) -> None:
-        """Raises Refused if the question needs the token and has none."""
+        """Raises Refused if the request needs the token and has none."""
         if not self._local:
             self.may_change(request, body)
 

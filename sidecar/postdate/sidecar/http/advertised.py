@@ -36,13 +36,13 @@ def _is_wildcard(host: str) -> bool:
 
 
 def _way_to(servers: str) -> str:
-    """The address of this machine on its way to the first server of a list that has one; empty where none has."""
+    """The local address of the route to the first server of a list that has a route; empty if none has."""
     for server in servers.split(","):
         host, _, port = server.strip().rpartition(":")
         with suppress(OSError, ValueError):
             found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
             with closing(socket.socket(found[0], socket.SOCK_DGRAM)) as probe:
-                probe.connect(found[4])  # asks the routing table; a datagram socket sends nothing by this
+                probe.connect(found[4])  # queries the routing table; a datagram socket sends nothing here
                 address: str = probe.getsockname()[0]
                 return address
     return ""

@@ -1,6 +1,6 @@
-"""Asking the API of one process.
+"""A client of the HTTP API of one process.
 
-Thread rule: an `Api` may be shared; each question has a connection of its own.
+Thread rule: an `Api` may be shared; each request opens a connection.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Query = Sequence[tuple[str, str]]
 
 
 class NotKnown(TransientError):
-    """The process knows nothing of what was asked for."""
+    """The process has no record of the requested item."""
 
 
 class Api:
-    """The API of one process. `timeout_s`: how long an answer may take. `signs`: the token signs each question and is
-    not sent, since it is the group alone that knows the address. `ca_file`: the CAs that verify an https URL, None for
-    those of the system; it is read for each question, so that it can be replaced."""
+    """The API of one process. `timeout_s`: the longest wait for an answer. `signs`: sign each request with the token
+    instead of sending it, since only the group vouches for the address. `ca_file`: the CAs that verify an https URL,
+    None for those of the system; it is read for each request, so that it can be replaced."""
 
     def __init__(
         self,
@@ -57,11 +57,11 @@ class Api:
         self._timeout_s = timeout_s
 
     def get(self, path: str, query: Query = ()) -> dict[str, Any]:
-        """The answer. Raises NotKnown, ConfigError (the question is wrong, or the token), TransientError."""
+        """Returns the answer. Raises NotKnown, ConfigError (invalid request or token), TransientError."""
         return self._ask("GET", path + (f"?{urlencode(query)}" if query else ""), None)
 
     def post(self, path: str, query: Query, body: bytes) -> dict[str, Any]:
-        """The answer to a change. Raises as `get`."""
+        """Sends a change and returns the answer. Raises as `get`."""
         return self._ask("POST", path + (f"?{urlencode(query)}" if query else ""), body)
 
     def _ask(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Api:
             connection.request(method, target, body, self._headers(method, target, body or b""))
             answer = connection.getresponse()
             told = answer.read(ANSWER_BYTES_MAX)
-        except (OSError, HTTPException, ValueError) as error:  # ValueError: a name that no resolver takes
+        except (OSError, HTTPException, ValueError) as error:  # ValueError: a name that no resolver accepts
             raise TransientError(f"no answer from {self.url}; does postdate run serve it? ({error})") from error
         finally:
             if cut is not None:
@@ -107,7 +107,7 @@ class Api:
 
 
 def _cut_after(seconds: float, connection: socket.socket) -> threading.Timer:
-    """Ends a connection after this time, however slowly it sends; returns what cancels that."""
+    """Ends a connection after this time, even if it still sends; returns a function that cancels this."""
 
     def cut() -> None:
         with suppress(OSError):

@@ -1,7 +1,7 @@
-"""The HTTP application: metrics, probes, the API to what is pending, and the page for people.
+"""The HTTP application: metrics, probes, the API of pending messages, and the page.
 
-Probes answer on the event loop and wait for nothing, so that they answer while everything else is busy; the rest runs
-on the server's threads. Every answer of the API is JSON; an error is `{"error": "a sentence"}`.
+Probes run on the event loop and wait for nothing, so they answer while all other parts are busy. All other requests
+run on the server's threads. Every answer of the API is JSON; an error is `{"error": "a sentence"}`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _Pages:
     # ---- for people --------------------------------------------------------------------------------------------------
 
     async def file(self, request: Request) -> Response:
-        """The page, which asks the API like anybody else."""
+        """The page, which uses the API like any client."""
 
         async def answer() -> Response:
             return page_file(request)
@@ -90,29 +90,29 @@ class _Pages:
     # ---- for machines ------------------------------------------------------------------------------------------------
 
     async def metrics(self, _: Request) -> Response:
-        """Everything that is measured, in Prometheus' text format."""
+        """All metrics, in the text format of Prometheus."""
         text = await run_in_threadpool(generate_latest, self._registry)
         return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     async def healthz(self, _: Request) -> Response:
-        """200 while the poll loop turns."""
+        """200 while the poll loop runs."""
         why = not_alive(self._process)
         return PlainTextResponse(f"{why or 'alive'}\n", 503 if why else 200)
 
     async def readyz(self, _: Request) -> Response:
-        """200 where the process takes its part; else why not, a sentence a line."""
+        """200 if the process is ready; otherwise the reasons, one on each line."""
         reasons = not_ready(self._process)
         lines = [*(reasons or ["ready"]), *(f"note: {remark}" for remark in remarks(self._process))]
         return PlainTextResponse("".join(f"{line}\n" for line in lines), 503 if reasons else 200)
 
     async def openapi(self, _: Request) -> Response:
-        """What the API is, for programs."""
+        """The OpenAPI description."""
         return JSONResponse(describe())
 
     # ---- what is pending ---------------------------------------------------------------------------------------------
 
     def list_pending(self, request: Request) -> Response:
-        """A page of what is pending."""
+        """A page of pending messages."""
         query = self._at_fixed_times(request)
         told = self._own(query, local.page)
         if queries.asks_all(query):
@@ -120,7 +120,7 @@ class _Pages:
         return JSONResponse(told)
 
     def count_pending(self, request: Request) -> Response:
-        """How much is pending."""
+        """The number of pending messages."""
         query = self._at_fixed_times(request)
         told = self._own(query, local.count)
         if queries.asks_all(query):
@@ -131,8 +131,8 @@ class _Pages:
         return queries.at_fixed_times(request.query_params, self._process.clock.wall_ms())
 
     def _own(self, query: QueryParams, answer: Callable[[Process, QueryParams], dict[str, Any]]) -> dict[str, Any]:
-        """What this process says for its part; where all are asked, a shard of its own that does not answer is named,
-        like one of another's."""
+        """The answer of this process. If the whole deployment is queried, an own shard that does not answer is listed
+        like one of another process."""
         try:
             return answer(self._process, query)
         except (Unanswered, WheelError) as error:
@@ -141,14 +141,14 @@ class _Pages:
             return local.silent(self._process, query, str(error))
 
     def life(self, request: Request) -> Response:
-        """What became of one request."""
+        """The history of one request."""
         query, origin = request.query_params, request.path_params["origin"]
         if not queries.asks_all(query) or local.holds(self._process, origin):
             return JSONResponse(local.life(self._process, query, origin))
         return JSONResponse(self._peers.merged(request, query, lambda others, asked: others.life(origin, asked)))
 
     def shards(self, request: Request) -> Response:
-        """How every shard stands."""
+        """The state of every shard."""
         query = request.query_params
         queries.known(query)
         told = overview(self._process, self._peers.own_name)
@@ -194,7 +194,7 @@ class _Pages:
         return self._peers.merged(request, query, lambda others, _: others.change(path, asked, meant, [told]))
 
     async def draining(self, request: Request) -> Response:
-        """Give everything to the others."""
+        """Hand all shards over to the other processes."""
 
         async def drain() -> Response:
             return JSONResponse(await run_in_threadpool(hold_api.drain, self._process), 202)
@@ -204,7 +204,7 @@ class _Pages:
     # ---- rules and errors --------------------------------------------------------------------------------------------
 
     def api(self, page: Callable[[Request], Response]) -> Endpoint:
-        """An endpoint that reads."""
+        """A read endpoint."""
 
         async def reading(request: Request) -> Response:
             return await self._answer(request, self._access.may_read, lambda: run_in_threadpool(page, request))
@@ -236,7 +236,7 @@ class _Pages:
 
 
 async def _bytes(request: Request) -> bytes:
-    """The body, which is read once. Raises Refused: it is too long."""
+    """The body, which is read once. Raises Refused if it is too long."""
     body: bytes | None = getattr(request.state, "body", None)
     if body is None:
         body = b""
@@ -249,7 +249,7 @@ async def _bytes(request: Request) -> bytes:
 
 
 async def _body(request: Request) -> object:
-    """The JSON that was sent. Raises Refused: it is too long; BadQuery: it is none."""
+    """The JSON body. Raises Refused if it is too long, BadQuery if it is not JSON."""
     body = await _bytes(request)
     try:
         asked: object = json.loads(body)

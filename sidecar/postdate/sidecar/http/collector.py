@@ -1,6 +1,6 @@
-"""Makes Prometheus' metrics of plain counts, when somebody asks for them and at no other time.
+"""Creates the Prometheus metrics from plain counts, only while a scrape runs.
 
-Thread rule: `collect` runs on a thread of the HTTP server; it reads what shards count, and their mapped wheels.
+Thread rule: `collect` runs on a thread of the HTTP server; it reads the counts of shards, and their mapped wheels.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class ProcessCollector(Collector):
         self._process = process
 
     def describe(self) -> Iterable[Family]:
-        """Nothing: asking for the names must not ask the shards."""
+        """Empty, since a query for the names must not query the shards."""
         return []
 
     def collect(self) -> Iterator[Family]:
-        """The state of this moment. O(shards); about 2 ms each, for a copy of its wheel."""
+        """The present values. O(shards), about 2 ms each for a copy of the wheel."""
         yield from self._counted()
         yield from self._states()
         yield from self._held()
@@ -216,7 +216,7 @@ def _histogram(metric: Metric, by_topic: dict[str, list[Histogram]]) -> Family:
 
 
 def _wheel(directory: Path) -> WheelSnapshot | None:
-    """The wheel as it is now; None where it cannot be read at this moment: it is being replaced, or is always busy."""
+    """The present wheel; None if it cannot be read now: it is being replaced, or changes too fast."""
     try:
         with WheelView.open(directory) as view:
             return view.snapshot()
@@ -225,7 +225,7 @@ def _wheel(directory: Path) -> WheelSnapshot | None:
 
 
 def _size_bytes(path: Path) -> int:
-    """The size of a file, or of the files of a directory; what vanishes meanwhile counts nothing."""
+    """The size of a file, or of the files of a directory; files that disappear meanwhile are not counted."""
     try:
         if path.is_dir():
             return sum(_size_bytes(Path(entry)) for entry in os.scandir(path))

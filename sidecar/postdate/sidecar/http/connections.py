@@ -39,7 +39,7 @@ class BoundedConnection(H11Protocol):
         super().__init__(*args, **kwargs)
         self._certificate = certificate
         self._handshake: asyncio.Task[None] | None = None
-        self._early: bytes | None = None  # what came behind the handshake before its task went on; None: it is over
+        self._early: bytes | None = None  # received before the handshake task continued; None: it is over
         self._opened_s = self.loop.time()
         self._deadline: asyncio.TimerHandle | None = None
         self._has_request = False
@@ -78,7 +78,7 @@ class BoundedConnection(H11Protocol):
         except OSError:  # no TLS, or another version of it, or the client has gone
             secured = None
         early, self._early = self._early, None
-        if secured is None:  # also if this side has ended the connection, of which asyncio then says nothing
+        if secured is None:  # also if this side has ended the connection, which asyncio then does not report
             self.connection_lost(None)
             return
         super().connection_made(secured)
@@ -86,7 +86,7 @@ class BoundedConnection(H11Protocol):
             self.data_received(early)
 
     def data_received(self, data: bytes) -> None:
-        """Parses what has come, once the handshake is over."""
+        """Parses the data, once the handshake is over."""
         if self._early is not None:
             self._early += data
             return
@@ -112,7 +112,8 @@ class BoundedConnection(H11Protocol):
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuses what is not HTTP; if an answer is under way already, the connection ends without another one."""
+        """Refuses data that is not HTTP; if an answer is already being sent, the connection ends without another
+        one."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE) and self.is_idle:
             super().send_400_response(msg)
         else:
@@ -127,5 +128,5 @@ class BoundedConnection(H11Protocol):
         idle = [each for each in self.connections if isinstance(each, BoundedConnection) and each.is_idle]
         counts = Counter(each.address for each in idle)
         closed = max(idle, key=lambda each: (counts[each.address], -each._opened_s), default=self)
-        self.connections.discard(closed)  # now: its transport reports the loss only in the next turn of the loop
+        self.connections.discard(closed)  # its transport reports the loss only in the next iteration
         closed.transport.abort()

@@ -1,8 +1,8 @@
-"""Cancel, reschedule and deliver now over HTTP: an ordinary control request is produced, as any client would, and its
-origin told.
+"""Cancel, reschedule and deliver now over HTTP: produces an ordinary control request, as any client would, and returns
+its origin.
 
-What came of it is the verdict on the verdicts topic, and the life of the control (`GET /api/v1/requests/ORIGIN`). So
-nothing here acts on a shard: any process of the deployment may be asked, whoever holds the shard.
+The result is the verdict on the verdicts topic, and the history of the control (`GET /api/v1/requests/ORIGIN`). This
+module acts on no shard, so every process of the deployment accepts controls for all shards.
 
 Thread rule: a thread of the HTTP server.
 """

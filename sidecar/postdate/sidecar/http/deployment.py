@@ -1,11 +1,11 @@
-"""The processes of a deployment as one: asked at the same time, and answered as one.
+"""Queries all processes of a deployment concurrently, and merges their answers.
 
-Each process answers for the shards that it holds. The asker signs each question with the person's own token and sends
-the token to nobody, since only the group vouches for the addresses. It asks with `scope=process`, so that a question
-goes one step far and never round in a circle. A process that does not answer, or not in a form that can be merged, is
-no error as long as another one does: its shards are named in `not_asked`, as are those that nobody holds.
+Each process answers for the shards that it holds. The requests are signed with the user's token, and the token itself
+is sent to no process, since only the group vouches for the addresses. The requests have `scope=process`, so a process
+does not forward them. If a process does not answer, or in a form that cannot be merged, this is no error as long as
+another one answers: its shards are listed in `not_asked`, as are shards without a process.
 
-Thread rule: a `Deployment` belongs to one thread; each process is asked on a thread of its own, so many at once.
+Thread rule: a `Deployment` belongs to one thread; it queries each process on a separate thread, up to a bound.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _SHARED_ADDRESS = "it has only just got it, or another member of the group tells
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One process: how it is called, its API (None: it serves none, or is the asker), and what the group says that it
-    holds. `is_asker`: its address is that of whoever asks, which two members may have told."""
+    """One process: its name, its API (None: it serves none, or is the querying process), and its shards according to
+    the group. `is_asker`: its address is that of the querying process, which two members may advertise."""
 
     name: str
     api: Api | None
@@ -63,8 +63,8 @@ class Peer:
 
 
 def peers_of(members: Sequence[GroupMember], token: str, http: HttpConfig, own_address: str = "") -> list[Peer]:
-    """The processes behind the members of a group, by address, PEERS_MAX at most; the one at `own_address` has no API,
-    and members that serve no port are one each. `http`: whether they are asked by TLS."""
+    """The processes of the members of a group, by address, at most PEERS_MAX. The one at `own_address` has no API; each
+    member without a port is a separate process. `http`: whether to use TLS."""
     by_address: dict[str, set[Partition]] = {}
     peers = []
     for member in members:
@@ -80,7 +80,7 @@ def peers_of(members: Sequence[GroupMember], token: str, http: HttpConfig, own_a
 
 
 def _api(address: str, token: str, http: HttpConfig) -> Api | None:
-    """The API at the address that a member advertises; None if that is no address."""
+    """The API at the address that a member advertises; None if it is not an address."""
     try:
         return Api(f"{http.scheme}://{address}", token, PEER_TIMEOUT_S, signs=True, ca_file=http.tls_ca_file)
     except ConfigError:
@@ -88,8 +88,8 @@ def _api(address: str, token: str, http: HttpConfig) -> Api | None:
 
 
 class Deployment:
-    """Several processes. `expected`: the shards that somebody should answer for. `strict`: each process was named by a
-    person, so that none may be missing. `alone`: each is asked for its own part."""
+    """Several processes. `expected`: the shards for which a process should answer. `strict`: the user named each
+    process, so that none may be missing. `alone`: each process answers only for its own shards."""
 
     def __init__(
         self, peers: Sequence[Peer], expected: frozenset[Partition], *, strict: bool = False, alone: bool = True
@@ -99,12 +99,12 @@ class Deployment:
         self._strict = strict
         self._scope = (_ALONE,) if alone else ()
         self.not_asked: list[Answer] = []
-        """The shards that could not answer, as the last answer has them."""
+        """The shards that could not answer, from the last answer."""
 
     def page(self, query: Query, own: Sequence[Answer] = ()) -> Answer:
-        """A page of what is pending, in order over all processes. `own`: the answer of the asking process itself.
+        """A page of pending messages, in order over all processes. `own`: the answer of the querying process.
 
-        Raises TransientError, ConfigError: nobody has answered, or one of those named by a person has not.
+        Raises TransientError, ConfigError: no process has answered, or one that the user named has not.
         """
         asked = dict(query)
         limit = int(asked.get("limit", PAGE_ENTRIES_DEFAULT))
@@ -122,7 +122,7 @@ class Deployment:
         return self._whole(merged_count(answers), answers, faults, query)
 
     def overview(self, own: Sequence[Answer] = ()) -> Answer:
-        """How every shard stands. As `page`."""
+        """The state of every shard. As `page`."""
 
         def merge(answers: list[Answer]) -> Answer:
             return {"at_ms": max(int(answer["at_ms"]) for answer in answers), "shards": shards_of(answers)}
@@ -131,8 +131,8 @@ class Deployment:
         return self._whole(merge(answers), answers, faults, [])
 
     def change(self, path: str, body: object, meant: Query, own: Sequence[Answer] = ()) -> Answer:
-        """What a change of shards came to, at every process. `meant`: the shards, as `topic` and `partition`. As
-        `page`."""
+        """Sends a change of shards to every process, and merges the results. `meant`: the shards, as `topic` and
+        `partition`. As `page`."""
 
         def merge(answers: list[Answer]) -> Answer:
             return {"shards": shards_of(answers)}
@@ -141,16 +141,16 @@ class Deployment:
         return self._whole(merge(answers), answers, faults, meant)
 
     def drain(self) -> Answer:
-        """Let the one process that was named hand its shards over. Raises ConfigError: none was, or several."""
+        """Make the named process hand over its shards. Raises ConfigError if not exactly one is named."""
         apis = [peer.api for peer in self._peers if peer.api is not None]
         if not self._strict or len(apis) != 1:
             raise ConfigError("name the process to drain: one --url")
         return apis[0].post("/api/v1/drain", (), b"{}")
 
     def life(self, origin: str, query: Query) -> Answer:
-        """The life of a request, from the process that holds its shard: that one is asked first, then all others.
+        """The history of a request. Queries the process that holds its shard first, then all others.
 
-        Raises NotKnown: none of them knows it; else as `page`, and TransientError: who holds it cannot be asked.
+        Raises NotKnown if none has a record of it, TransientError if the holder does not answer; otherwise as `page`.
         """
         topic, index, _ = parse_origin(origin.encode())
         part = Partition(topic, index)
@@ -175,13 +175,13 @@ class Deployment:
         raise NotKnown(f"no record of a request {origin}")
 
     def entries(self, query: Query, entries_max: int) -> Iterator[Answer]:
-        """What is pending in order, page after page, at most `entries_max`. Raises as `page`."""
+        """The pending messages in order, page after page, at most `entries_max`. Raises as `page`."""
         limit = min(entries_max, PAGE_ENTRIES_MAX)
         named = any(name in ("id", "origin") for name, _ in query)
         asked = [*query] if named else [*query, ("limit", str(limit))]
         cursor: list[tuple[str, str]] = []
         left = entries_max
-        unasked: dict[Partition, Answer] = {}  # on any page: what it has may belong before what the others have shown
+        unasked: dict[Partition, Answer] = {}  # on any page, since its entries may belong before those already returned
         while True:
             told = self.page([*asked, *cursor])
             unasked |= {part_of(shard): shard for shard in self.not_asked}
@@ -204,7 +204,7 @@ class Deployment:
         return answers, faults
 
     def _whole(self, merged: Answer, answers: list[Answer], faults: dict[str, PostdateError], query: Query) -> Answer:
-        """The answer with those shards named that nobody has answered for."""
+        """The answer, with the shards listed for which no process has answered."""
         unasked = unasked_of(answers)
         silent = {(shard["topic"], shard["partition"]) for shard in shards_of(answers)} | set(unasked)
         holders = {part: peer for peer in self._peers for part in peer.parts}
@@ -217,7 +217,7 @@ class Deployment:
 
 
 def _checked(name: str, result: Any, merge: Merge) -> Any:
-    """The answer of a process if it can be merged, or the error; an answer of another form counts as none."""
+    """The answer of a process if it can be merged, or the error; a malformed answer counts as none."""
     try:
         if isinstance(result, dict):
             merge([result])
@@ -228,7 +228,7 @@ def _checked(name: str, result: Any, merge: Merge) -> Any:
 
 
 def _missing(part: Partition, holder: Peer | None, faults: dict[str, PostdateError]) -> Answer:
-    """A shard that nobody has answered for, and why not."""
+    """A shard for which no process has answered, and the reason."""
     item: Answer = {"topic": part.topic, "partition": part.index, "state": "UNKNOWN"}
     if holder is None:
         return {**item, "state": "UNASSIGNED", "why": "no other member of the group holds it now"}
@@ -242,10 +242,10 @@ Question = tuple[Peer, str, Query, bytes | None]
 
 
 def _at_once(questions: Sequence[Question]) -> dict[str, Any]:
-    """The answer or the error of each process that serves a port, by its name, in the order given.
+    """The answer or the error of each process with a port, by name, in the given order.
 
-    PEERS_AT_ONCE_MAX are asked at a time, and all of them for MERGED_TIMEOUT_S at most. The threads are daemons: one
-    that waits for a process that is gone keeps nobody from ending.
+    At most PEERS_AT_ONCE_MAX are queried at a time, and all of them within MERGED_TIMEOUT_S. The threads are daemons,
+    so a thread that waits for a dead process does not keep this process from exiting.
     """
     waiting: queue.SimpleQueue[Question] = queue.SimpleQueue()
     asked = [question for question in questions if question[0].api is not None]

@@ -1,7 +1,7 @@
-"""What every request passes on its way to the application: the names of the port, then the bounds of its load.
+"""Checks every request before the application: first the host name, then the bounds of load.
 
-A request under a name of somebody else is answered 421, on every path. A request beyond the bound of its address is
-answered 429, one beyond the bound of the port 503; probes pass in front of the bounds, so no load keeps them out.
+A request with a foreign host name gets 421, on every path. A request beyond the bound of its address gets 429, and one
+beyond the bound of the port 503. The bounds do not apply to probes, so no load keeps them out.
 
 Thread rule: the event loop of the server.
 """
@@ -19,7 +19,7 @@ from postdate.sidecar.http.access import Hosts
 from postdate.sidecar.http.limits import HTTP_REQUESTS_MAX, HTTP_REQUESTS_PER_ADDRESS_MAX
 
 PROBES: Final = frozenset({"/healthz", "/readyz"})
-"""The paths that are served in front of the bounds. Their answers take microseconds and wait for nothing."""
+"""The paths to which the bounds do not apply. Their answers take microseconds and wait for nothing."""
 
 _STRANGE: Final = JSONResponse(
     {"error": "this port answers to its own names and addresses only; http.names lists further ones"}, 421

@@ -1,4 +1,4 @@
-"""Hold, release and drain over HTTP: what a person asks of shards and of a process, as its poll thread carries it out.
+"""Hold, release and drain over HTTP; the poll thread of the process carries them out.
 
 Thread rule: a thread of the HTTP server.
 """
@@ -22,9 +22,9 @@ _WHAT = (DELIVERY, INTAKE, TARGET)
 
 
 def hold(process: Process, action: str, asked: object) -> dict[str, Any]:
-    """Hold or release what a body says, for those of the shards meant that this process holds.
+    """Hold or release as the body requests, for the named shards that this process owns.
 
-    Returns what is held of each now. Raises BadQuery: the body says nothing that could be done.
+    Returns the holds of each shard. Raises BadQuery if the body is invalid.
     """
     what, target, topic, index = _read(process, asked)
     held = [part for part, _ in process.shards() if part.topic == (topic or part.topic)]
@@ -42,13 +42,13 @@ def hold(process: Process, action: str, asked: object) -> dict[str, Any]:
 
 
 def where(asked: object) -> list[tuple[str, str]]:
-    """Which shards a body means, as the parameters of a query. REQUIRES: `hold` has taken it."""
+    """The shards that a body names, as the parameters of a query. REQUIRES: `hold` has accepted it."""
     assert isinstance(asked, dict), "it was read before"
     return [(name, str(asked[name])) for name in ("topic", "partition") if name in asked]
 
 
 def drain(process: Process) -> dict[str, Any]:
-    """Let the process give everything to the others. Raises Refused where there are none; KafkaFault."""
+    """Make the process hand over all shards. Raises Refused if there is no other process, and KafkaFault."""
     members = process.admin.group_members(process.config.group_id)
     if len(members) < 2 and not process.poller.is_drained:
         raise Refused(409, "no other process is a member of the group: nobody would deliver. Stop this one instead")

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-# A round of the poll loop waits for a hand-over (5 s) and for the coordinator to take a note: far longer is a hang.
+# A round of the poll loop waits for a hand-over (5 s) and for the coordinator to store a note: far longer is a hang.
 POLL_SILENCE_S_MAX: Final = 60.0
 
-# A failed client of the group is replaced after 16 s at most: without a new one after this, the process does not heal.
+# A failed client of the group is replaced after 16 s at most: without a new one after this, the process does not
+# recover.
 CLIENT_DEAD_S_MAX: Final = 60.0
 
 # A takeover reads what changed since the last one, in seconds; one that is longer is stuck, or rebuilds a lost disk.
 TAKEOVER_MS_MAX: Final = 300_000
 
-# A port that is taken is tried again this often: on a restart the process before may still hold it.
+# The interval of attempts to bind a port that is in use: on a restart, the previous process may still hold it.
 HTTP_BIND_RETRY_S: Final = 5.0
 
 # How long a request over HTTP waits for one slice of a shard: it answers between two steps, and a step is a
@@ -25,41 +26,41 @@ SLICE_ENTRIES_MAX: Final = 1_000
 SLICE_SIZE_BYTES_MAX: Final = 1024 * 1024
 SLICE_KEYS_MAX: Final = 4_000
 
-# Entries that one page shows, and that are looked at for it in each shard: about 0.1 s of the shard's time in slices.
+# Entries on one page, and entries examined for it in each shard: about 0.1 s of the shard's time in slices.
 PAGE_ENTRIES_DEFAULT: Final = 100
 PAGE_ENTRIES_MAX: Final = 1_000
 PAGE_LOOKS_MAX: Final = 50_000
 
-# Keys that one count walks over in each shard before it says "at least".
+# Keys that one count visits in each shard before its result is only a lower bound.
 COUNTED_KEYS_MAX: Final = 1_000_000
 COUNTED_ENTRIES_MAX: Final = 200_000
 
-# Dispatch-log records that are searched for the end of one request, and for how long.
+# Dispatch-log records that are searched for the fate of one request, and the time of the search.
 FATE_RECORDS_MAX: Final = 50_000
 FATE_SEARCH_S_MAX: Final = 5.0
 
 # The body of a change: a handful of short fields.
 HTTP_BODY_BYTES_MAX: Final = 16 * 1024
 
-# Processes that one question is passed on to at the same time, and such questions at once: 32 threads at most.
+# Processes to which one query is forwarded at the same time, and such queries at once: 32 threads at most.
 PEERS_AT_ONCE_MAX: Final = 8
 MERGED_AT_ONCE_MAX: Final = 4
 MERGE_WAIT_S: Final = 5.0
 
-# Members of the group that are asked for their part: more processes than that serve no deployment.
+# Members of the group that are queried: no deployment has more processes.
 PEERS_MAX: Final = 256
 
-# Who the others are is asked of Kafka this often at most; a hand-over takes longer.
+# The shortest interval of queries to Kafka for the members of the group; a hand-over takes longer.
 PEERS_AGE_S: Final = 2.0
 
-# A process that is there takes a connection at once, and then waits for its shards as long as ANSWER_TIMEOUT_S.
+# A running process accepts a connection at once, and then waits for its shards for up to ANSWER_TIMEOUT_S.
 PEER_CONNECT_S: Final = 3.0
 PEER_TIMEOUT_S: Final = 15.0
 
-# All of them together: what has not answered by then is named as not asked.
+# All of them together: shards that have not answered by then are listed in `not_asked`.
 MERGED_TIMEOUT_S: Final = 25.0
 
-# A change of what is held waits for the poll loop, which a hand-over may keep, and for the group's coordinator.
+# A change of holds waits for the poll loop, which a hand-over may delay, and for the group's coordinator.
 HOLD_TIMEOUT_S: Final = 10.0
 
 # The load ahead: the next hour by minutes and the next two days by hours, which fit a screen as columns.
@@ -68,7 +69,7 @@ LOADS: Final = ((60_000, 60), (3_600_000, 48))
 # Connections at one time: each takes a descriptor that RocksDB and Kafka's clients need, too.
 HTTP_CONNECTIONS_MAX: Final = 128
 
-# Connections taken in one turn of the event loop: 1 to 3 ms.
+# Connections accepted in one iteration of the event loop: 1 to 3 ms.
 HTTP_ACCEPTS_MAX: Final = 64
 
 # Connections that have not started yet, each with a descriptor. A client that opens 4,000 a second displaces them in
@@ -80,14 +81,14 @@ HTTP_TURN_S: Final = 0.01
 HTTP_STARTS_MAX: Final = 4
 HTTP_PROBE_STARTS_MAX: Final = 4
 
-# How long the port takes no connection after one could not be taken, for lack of descriptors or memory.
+# The pause after a failed accept, for lack of descriptors or memory.
 HTTP_ACCEPT_RETRY_S: Final = 1.0
 
-# Connections that the kernel keeps until they are taken: one that finds no place is tried again after a second only.
+# Connections that the kernel queues until they are accepted: beyond this, a client retries only after a second.
 HTTP_QUEUE_MAX: Final = 2_048
 
 # Requests answered at one time, besides probes: more than the 40 threads that answer them, and half of the connections.
-# An address has half of that; the workers of one machine share one, and pass on four questions at a time each.
+# An address has half of that; the workers of one machine share one, and each forwards four queries at a time.
 HTTP_REQUESTS_MAX: Final = 64
 HTTP_REQUESTS_PER_ADDRESS_MAX: Final = 32
 
@@ -103,24 +104,24 @@ HTTP_TLS_CLOSE_S: Final = 0.5
 # A connection without a request after an answer is closed sooner: scrapers and probes connect again at no cost.
 HTTP_KEEP_ALIVE_S: Final = 5
 
-# Request line and headers together: a cursor and a token are far shorter.
+# Request line and headers together; a cursor and a token are far shorter.
 HTTP_HEAD_BYTES_MAX: Final = 16 * 1024
 
 # A token shorter than this could be guessed.
 TOKEN_CHARS_MIN: Final = 16
 TOKEN_FILE_BYTES_MAX: Final = 4_096
 
-# How long a signed question of another process is valid, before and after its time: the clocks of machines that share a
-# Kafka cluster agree far better. Changes within twice that time are remembered; a person makes a few a minute.
+# How long a signed request of another process is valid, before and after its time: the clocks of machines that share a
+# Kafka cluster agree far better. Changes within twice that time are remembered; a user makes a few a minute.
 SIGNATURE_MS_MAX: Final = 30_000
 NONCES_MAX: Final = 10_000
 
-# How long the server may take to end what it is answering when the process stops.
+# How long the server may take to finish its answers when the process stops.
 HTTP_STOP_S: Final = 3.0
 
-# Bytes of keys, headers and values on one page, where they are shown at all.
+# Bytes of keys, headers and values on one page, if they are shown.
 PAGE_PAYLOAD_BYTES_MAX: Final = 8 * 1024 * 1024
 
-# What the command line takes of one answer, and how long it waits: longer than the process waits for its shards.
+# The largest answer that the command line accepts, and its longest wait: longer than the process waits for its shards.
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 CLIENT_TIMEOUT_S: Final = 60.0

@@ -1,4 +1,4 @@
-"""What this process alone answers: for the shards that it holds.
+"""Answers the queries for the shards of this process.
 
 Thread rule: a thread of the HTTP server.
 """
@@ -22,7 +22,7 @@ Answer = dict[str, Any]
 
 
 def page(process: Process, query: QueryParams) -> Answer:
-    """A page of what is pending. Raises BadQuery, Unanswered."""
+    """A page of pending messages. Raises BadQuery, Unanswered."""
     queries.known(query, *_FILTERS, "id", "origin", "limit", "cursor", "payload")
     payload = queries.wants_payload(process, query)
     able, unable = queries.shards_of(process, query)
@@ -40,7 +40,7 @@ def page(process: Process, query: QueryParams) -> Answer:
 
 
 def count(process: Process, query: QueryParams) -> Answer:
-    """How much is pending, in all and of each shard. Raises BadQuery, Unanswered."""
+    """The number of pending messages, in total and of each shard. Raises BadQuery, Unanswered."""
     queries.known(query, *_FILTERS)
     able, unable = queries.shards_of(process, query)
     filters = queries.filters_of(query)
@@ -52,7 +52,7 @@ def count(process: Process, query: QueryParams) -> Answer:
 
 
 def silent(process: Process, query: QueryParams, why: str) -> Answer:
-    """The answer, to either question, of a process whose shards give none now. Raises BadQuery."""
+    """The answer to both queries if no shard of the process can answer now. Raises BadQuery."""
     able, unable = queries.shards_of(process, query)
     unable += [{**_shard(shard), "state": shard.thread.shard.state, "why": why} for shard in able]
     return {"entries": [], "cursor": None, "count": 0, "exact": True, "shards": [], "not_asked": unable}
@@ -64,7 +64,7 @@ def holds(process: Process, origin: str) -> bool:
 
 
 def life(process: Process, query: QueryParams, origin: str) -> Answer:
-    """What became of one request. Raises BadQuery, Refused, Unanswered, KafkaFault."""
+    """The history of one request. Raises BadQuery, Refused, Unanswered, KafkaFault."""
     queries.known(query, "payload")
     payload = queries.wants_payload(process, query)
     part, offset = queries.origin_of(origin)
@@ -92,7 +92,7 @@ def _count(shard: queries.HeldShard, filters: Filters) -> Answer:
 
 
 def _named(shards: Iterable[queries.HeldShard], caller_id: str | None, origin: str | None) -> list[pending.Found]:
-    """What is pending under an id, in any of the shards, or as the request of an origin."""
+    """The pending message with an id, in any of the shards, or with an origin."""
     if caller_id is not None and origin is not None:
         raise BadQuery("give one of id and origin")
     if caller_id is not None:

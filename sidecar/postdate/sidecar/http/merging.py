@@ -1,8 +1,8 @@
-"""One answer out of those of several processes, each for the shards that it holds.
+"""Merges the answers of several processes, each for the shards that it holds.
 
-While a partition is handed over, two processes may answer for one shard, or none: an entry is shown once, a shard is
-counted once, and who was not asked is named. The order of a page is that of every process, due time, then request
-offset, then partition; so the cursor of a merged page is one that each process understands.
+While a partition is handed over, two processes may answer for one shard, or none: each entry appears once, each shard
+is counted once, and the shards without an answer are listed. All pages have the same order: due time, then request
+offset, then partition. So every process understands the cursor of a merged page.
 
 Thread rule: pure.
 """
@@ -21,10 +21,10 @@ Answer = dict[str, Any]
 
 
 def merged_page(answers: Sequence[Answer], limit: int) -> Answer:
-    """The first `limit` entries of the pages of several processes that were asked for what is behind one cursor."""
+    """The first `limit` entries of the pages of several processes, all from one cursor on."""
     places = {_place(entry): entry for answer in answers for entry in answer["entries"]}
     cursors = [Place.decode(answer["cursor"]) for answer in answers if answer["cursor"] is not None]
-    bound = min(cursors, default=None)  # complete up to here: some process was not looked at beyond
+    bound = min(cursors, default=None)  # complete up to here: the page of some process ends here
     shown = sorted(place for place in places if bound is None or place <= bound)
     if len(shown) > limit:
         shown = shown[:limit]
@@ -34,7 +34,7 @@ def merged_page(answers: Sequence[Answer], limit: int) -> Answer:
 
 
 def merged_named(answers: Sequence[Answer]) -> Answer:
-    """What is pending under one name: few entries, and all of them."""
+    """All pending entries with one id or origin; they are few."""
     places = {_place(entry): entry for answer in answers for entry in answer["entries"]}
     return {"entries": [places[place] for place in sorted(places)], "cursor": None, "shards": shards_of(answers)}
 
@@ -49,7 +49,7 @@ def merged_count(answers: Sequence[Answer]) -> Answer:
 
 
 def shards_of(answers: Iterable[Answer]) -> list[Answer]:
-    """What was told of each shard, by whoever told it first; in the order of their names."""
+    """The first reported state of each shard, in the order of their names."""
     found: dict[Partition, Answer] = {}
     for answer in answers:
         for shard in answer["shards"]:
@@ -58,13 +58,13 @@ def shards_of(answers: Iterable[Answer]) -> list[Answer]:
 
 
 def unasked_of(answers: Sequence[Answer]) -> dict[Partition, Answer]:
-    """The shards that their process could not ask, but for those for which another one has answered."""
+    """The shards that did not answer, except those for which another process has answered."""
     answered = {part_of(shard) for shard in shards_of(answers)}
     return {part: item for part, item in _unasked(answers) if part not in answered}
 
 
 def part_of(shard: Answer) -> Partition:
-    """The shard that an item of an answer names. Raises TypeError, KeyError: it names none."""
+    """The shard that an item of an answer names. Raises TypeError, KeyError if there is none."""
     topic, index = shard["topic"], shard["partition"]
     if not isinstance(topic, str) or not isinstance(index, int):
         raise TypeError("a shard is named by a text and a number")

@@ -1,4 +1,4 @@
-"""The description of the API, OpenAPI 3.1, as the application serves it. A test holds it equal to the routes.
+"""The description of the API, OpenAPI 3.1, as the application serves it. A test compares it with the routes.
 
 Thread rule: pure.
 """

@@ -1,7 +1,7 @@
-"""How the shards of this process stand, in numbers for a page and for people: states, what is held by whom, the load
-ahead as the mapped wheels have it, and how late deliveries were.
+"""The state of the shards of this process: states, holds, the upcoming load from the mapped wheels, and the lateness of
+deliveries.
 
-Asks no shard anything, so it answers whatever they do.
+It queries no shard, so it answers even if the shards are busy.
 
 Thread rule: a thread of the HTTP server.
 """
@@ -22,7 +22,8 @@ from postdate.wheel.wheel_view import WheelSnapshot, WheelView
 
 
 def overview(process: Process, name: str) -> dict[str, Any]:
-    """Every shard of the process, in the order of their names; `name`: how others reach it. O(shards), some ms each."""
+    """Every shard of the process, in the order of their names; `name`: the address of the process. O(shards), some ms
+    each."""
     shards = [_shard(process, name, part, thread) for part, thread in process.shards()]
     return {"at_ms": process.clock.wall_ms(), "shards": shards, "not_asked": []}
 
@@ -60,13 +61,13 @@ def _shard(process: Process, name: str, part: Partition, thread: ShardThread) ->
 
 
 def _load(snapshot: WheelSnapshot, now_ms: int, step_ms: int, steps: int) -> dict[str, Any]:
-    """What is due in each span ahead, the present one first: whole minutes or hours, the same for every shard."""
+    """The entries due in each coming minute or hour, the present one first. The spans are the same for every shard."""
     from_ms = now_ms // step_ms * step_ms
     return {"from_ms": from_ms, "step_ms": step_ms, "counts": snapshot.load_ahead(from_ms, step_ms, steps)}
 
 
 def _snapshot(directory: Path) -> WheelSnapshot | None:
-    """The wheel at this moment; None: there is none, it counts only a part, or its owner is busy with it."""
+    """The present wheel; None if it is missing, still being built, or changing too fast to be read."""
     try:
         with WheelView.open(directory) as view:
             snapshot = view.snapshot()

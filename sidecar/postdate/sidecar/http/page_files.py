@@ -1,8 +1,8 @@
-"""The page at `/`: three files of this package, served as they are.
+"""The page at `/`: three static files of this package.
 
-They ask nothing of any other host, and a browser is told to see to it: scripts, styles and questions are this port's
-own, no markup may bring any along, and no page may frame this one. The files hold nothing of a deployment, so whoever
-reaches the port may load them; what they then ask needs what every question needs.
+They use no other host, and a Content-Security-Policy makes the browser enforce it: scripts, styles and requests come
+from this port, inline scripts are forbidden, and no page may frame this one. The files contain no data of a deployment,
+so every client may load them; the requests of the page need the same rights as those of any client.
 
 Thread rule: immutable after import.
 """
@@ -26,7 +26,7 @@ _HEADERS: Final = {
     "Cache-Control": "no-cache",
 }
 PATHS: Final = {"/": "index.html", "/page/page.css": "page.css", "/page/page.js": "page.js"}
-"""What is served where."""
+"""The files by path."""
 
 _contents: Final = {name: (files(__package__) / "page" / name).read_bytes() for name in PATHS.values()}
 

@@ -1,9 +1,9 @@
-"""The other processes of the deployment, as the consumer group knows them, for questions that are meant for all.
+"""The other processes of the deployment, from the consumer group, for queries to all of them.
 
-Each member names its HTTP port in its client id; Kafka tells who the members are, and so nothing has to be configured.
-What is known is some seconds old at most.
+Each member advertises its HTTP port in its client id, and Kafka lists the members, so no configuration is needed. The
+list is at most some seconds old.
 
-Thread rule: any thread of the HTTP server; a lock guards what is known.
+Thread rule: any thread of the HTTP server; a lock guards the list.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Ask = Callable[[Deployment, Query], dict[str, Any]]
 
 
 class PeerBook:
-    """Who the others are, and how many of their answers are put together at one time."""
+    """The list of the other processes, and a bound on concurrent merged queries."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
         self._own_address = advertised_address(process.config)
         self.own_name = self._own_address or process.config.instance_name
-        """How answers call this process."""
+        """The name of this process in answers."""
         self._lock = threading.Lock()
         self._members: list[GroupMember] = []
         self._expected: frozenset[Partition] = frozenset()
@@ -43,8 +43,8 @@ class PeerBook:
         self._places = threading.BoundedSemaphore(MERGED_AT_ONCE_MAX)
 
     def merged(self, request: Request, params: QueryParams, ask: Ask) -> dict[str, Any]:
-        """What `ask` makes of the others and of the query `params`. Raises Refused where too many ask at once; else
-        as `ask`."""
+        """The result of `ask` for the others and the query `params`. Raises Refused if too many such queries run;
+        otherwise as `ask`."""
         if not self._places.acquire(timeout=MERGE_WAIT_S):
             raise Refused(503, f"{MERGED_AT_ONCE_MAX} questions to the whole deployment are under way; try again")
         try:
@@ -54,7 +54,7 @@ class PeerBook:
             self._places.release()
 
     def others(self, token: str) -> Deployment:
-        """The others, to be asked with the token of whoever asks. Raises KafkaFault where they were never known."""
+        """The others, for queries with the token of the client. Raises KafkaFault if they were never listed."""
         self._learn()
         http = self._process.config.http
         return Deployment(peers_of(self._members, token, http, self._own_address), self._expected)
@@ -75,7 +75,7 @@ class PeerBook:
 
 
 def look(admin: Admin, group_id: str, topics: tuple[str, ...] = ()) -> tuple[list[GroupMember], frozenset[Partition]]:
-    """The members of a group, and all partitions of these topics and of those that the members hold. Two questions to
+    """The members of a group, and all partitions of these topics and of those that the members hold. Two requests to
     Kafka. Raises KafkaFault."""
     members = admin.group_members(group_id)
     named = {*topics, *(part.topic for member in members for part in member.partitions)}

@@ -1,10 +1,10 @@
-"""What is pending, in pages and numbers, from the timer indexes of the shards that this process holds.
+"""Pages and counts of pending messages, from the timer indexes of the shards of this process.
 
-The indexes belong to their shards' threads, which are asked in slices (`index_queries`): a slice is one bounded scan,
-everything else happens here. Between two slices the shard dispatches what is due.
+An index belongs to the thread of its shard, which answers in slices (`index_queries`): a slice is one bounded scan,
+and all other work happens here. Between two slices the shard dispatches due entries.
 
-A page is in order of due time, then of request offset, over all shards. Its cursor is the last key shown, so that a
-page follows on the one before whatever has left or come meanwhile; a message that moves may be seen twice or not.
+A page is ordered by due time, then request offset, over all shards. Its cursor is the last key on it, so the next page
+continues there even if entries have left or arrived meanwhile. A message that moves may appear twice or not at all.
 
 Thread rule: any thread but a shard's.
 """
@@ -29,27 +29,27 @@ from postdate.wire.origins import format_origin
 Answer = TypeVar("Answer")
 
 WAITING, PARKED, ENDING = "waiting", "parked", "ending"
-"""Where an entry is: waits for its due time; its target fails; it ends with the next transaction."""
+"""The state of an entry: waits for its due time; its target fails; ends with the next transaction."""
 
 
 class AskedShard(Protocol):
-    """A shard that answers questions about its index."""
+    """A shard that answers queries about its index."""
 
     @property
     def part(self) -> Partition:
-        """Which it is."""
+        """The shard's partition."""
 
     def ask(self, question: Callable[[TimerIndex], Answer]) -> Answer:
-        """What the question returns. Raises Unanswered: not now."""
+        """Run the query on the shard's thread. Raises Unanswered if the shard cannot answer now."""
 
 
 class BadQuery(ValueError):
-    """What was asked cannot be answered: the text says why."""
+    """The query is invalid; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which entries are wanted: due in [from_ms, until_ms), for one of these targets (none: any), waiting or parked."""
+    """Selects entries: due in [from_ms, until_ms), for one of these targets (none: any), waiting or parked."""
 
     from_ms: int = 1
     until_ms: int = DUE_MS_MAX
@@ -57,7 +57,7 @@ class Filters:
     state: str = WAITING
 
     def take(self, key: bytes, entry: Entry) -> bool:
-        """True where an entry is wanted."""
+        """True if the filters select an entry."""
         due_ms = split_key(key)[0]
         if not self.from_ms <= due_ms < self.until_ms or (self.targets and entry.target not in self.targets):
             return False
@@ -65,19 +65,19 @@ class Filters:
 
 
 class Place(NamedTuple):
-    """Between two entries of the order: behind this key of this shard."""
+    """A position between two entries: directly after this key of this shard."""
 
     key: bytes
     part: Partition
 
     def encode(self) -> str:
-        """The cursor of a page that ended here."""
+        """The cursor of a page that ends here."""
         text = json.dumps([self.key.hex(), self.part.topic, self.part.index])
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
     @classmethod
     def decode(cls, cursor: str) -> Place:
-        """The place of a cursor. Raises BadQuery: it is none of ours."""
+        """Decode a cursor. Raises BadQuery if it is malformed."""
         try:
             text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
             key, topic, index = json.loads(text)
@@ -90,18 +90,18 @@ Found = tuple[bytes, Partition, Entry]
 
 
 class Page(NamedTuple):
-    """Entries in order, and the cursor of the page behind them; None: there is nothing more now."""
+    """Entries in order, and the cursor of the next page; None if there are no more."""
 
     entries: list[Found]
     cursor: str | None
 
 
 def page(shards: list[AskedShard], filters: Filters, after: Place | None, limit: int, keep_payload: bool) -> Page:
-    """Up to `limit` entries behind `after`. A page may be short, or empty, and still have a cursor: only so much is
-    looked at for each. Raises Unanswered. O(looked at), at most PAGE_LOOKS_MAX a shard."""
+    """Up to `limit` entries after `after`. A page may be short or empty and still have a cursor, since it examines a
+    bounded number of entries. Raises Unanswered. O(entries examined), at most PAGE_LOOKS_MAX for each shard."""
     found: list[Found] = []
     payload_max = limits.PAGE_PAYLOAD_BYTES_MAX // max(len(shards), 1)
-    bound: tuple[bytes, Partition] | None = None  # complete up to here: some shard was not looked at beyond
+    bound: tuple[bytes, Partition] | None = None  # complete up to here: some shard was examined only so far
     for shard in shards:
         start = _start(filters, after, shard.part)
         matches, reached = _matches(shard, filters, start, limit, payload_max if keep_payload else -1)
@@ -116,7 +116,7 @@ def page(shards: list[AskedShard], filters: Filters, after: Place | None, limit:
 
 
 def count(shards: list[AskedShard], filters: Filters) -> tuple[int, bool]:
-    """How many entries are wanted, and whether that is all: only so many are counted. Raises Unanswered."""
+    """The number of selected entries, and whether it is exact, since the count is bounded. Raises Unanswered."""
     total, exact = 0, True
     for shard in shards:
         if filters.targets or filters.state == PARKED:
@@ -135,7 +135,7 @@ def count(shards: list[AskedShard], filters: Filters) -> tuple[int, bool]:
 
 
 def find_id(shard: AskedShard, caller_id: bytes) -> tuple[bytes, Entry] | None:
-    """The entry that is pending under an id, with its key, or None. Raises Unanswered."""
+    """The pending entry with an id, and its key; None if there is none. Raises Unanswered."""
 
     def look(index: TimerIndex) -> tuple[bytes, bytes | None] | None:
         key = index.id_key(caller_id)
@@ -145,7 +145,7 @@ def find_id(shard: AskedShard, caller_id: bytes) -> tuple[bytes, Entry] | None:
 
 
 def find_offset(shard: AskedShard, offset: int) -> tuple[bytes, Entry] | None:
-    """The entry of the request at an offset, with its key; None where it is not pending. Raises Unanswered."""
+    """The entry of the request at an offset, and its key; None if it is not pending. Raises Unanswered."""
 
     def look(index: TimerIndex) -> tuple[bytes, bytes | None] | None:
         key = index.find(offset)
@@ -155,7 +155,7 @@ def find_offset(shard: AskedShard, offset: int) -> tuple[bytes, Entry] | None:
 
 
 def as_json(part: Partition, key: bytes, entry: Entry, payload: bool) -> dict[str, Any]:
-    """An entry for the answer. With `payload` also key, headers and value, as base64."""
+    """The JSON object of an entry. With `payload` also key, headers and value, in base64."""
     shown: dict[str, Any] = {
         "origin": format_origin(part.topic, part.index, split_key(key)[1]).decode(),
         "state": _state(key, entry),
@@ -192,12 +192,12 @@ def _state(key: bytes, entry: Entry) -> str:
 
 
 def _first(filters: Filters) -> bytes:
-    """Inclusive: where a scan of these begins."""
+    """The inclusive start of a scan with these filters."""
     return b"" if filters.state == PARKED else entry_key(max(filters.from_ms, 1), 0)
 
 
 def _start(filters: Filters, after: Place | None, part: Partition) -> bytes:
-    """Inclusive: where the scan of one shard goes on behind a place."""
+    """The inclusive start of the scan of one shard after a place."""
     first = _first(filters)
     if after is None:
         return first
@@ -207,7 +207,7 @@ def _start(filters: Filters, after: Place | None, part: Partition) -> bytes:
 def _slices(
     shard: AskedShard, filters: Filters, start: bytes, wanted: int = limits.SLICE_ENTRIES_MAX
 ) -> Iterator[tuple[list[bytes], list[Entry]]]:
-    """Keys and entries from `start` on, a slice at a time, until there are none; no larger than what is `wanted`."""
+    """Keys and entries from `start` on, in slices of at most `wanted`, until there are no more."""
     most = limits.SLICE_ENTRIES_MAX if filters.targets else min(wanted, limits.SLICE_ENTRIES_MAX)
     before = entry_key(min(filters.until_ms, DUE_MS_MAX), 0)
 
@@ -247,9 +247,9 @@ def _before(start: bytes) -> bytes:
 def _matches(
     shard: AskedShard, filters: Filters, start: bytes, limit: int, payload_max: int
 ) -> tuple[list[Found], bytes | None]:
-    """Up to `limit` wanted entries of one shard, and the last key looked at where there may be more behind it.
+    """Up to `limit` selected entries of one shard, and the last examined key if more may follow.
 
-    `payload_max`: bytes after which it is enough, too; -1: entries come without their payload.
+    `payload_max`: the scan also ends after this many bytes; -1: entries without payload.
     """
     matches: list[Found] = []
     looked = payload_bytes = 0
@@ -305,7 +305,7 @@ def _count_keys(shard: AskedShard, filters: Filters) -> tuple[int, bool]:
 
 
 def _read(index: TimerIndex, offset: int, key: bytes) -> tuple[bytes, bytes | None]:
-    """The present key and the encoded entry of a request; its key in `ids` may be that before it was parked."""
+    """The present key and the encoded entry of a request; `ids` may have its key from before it was parked."""
     place = index.find(offset) or key
     return place, index.entry(place) if len(place) == ENTRY_KEY_SIZE_BYTES else index.parked(place)
 

@@ -1,9 +1,10 @@
-"""The listening socket of a process, had before it joins its group: the group is told an address only where it is ours.
+"""Binds the HTTP socket before the process joins its group, so that it never advertises an address that it does not
+own.
 
-A port that somebody else has is not fit to be told: the others would ask whoever listens there, and pass on the token
-of the question. So a process that did not get its port joins without an address.
+If another program has the port, the other processes would send their queries to that program. So a process that could
+not bind its port joins without an address.
 
-Thread rule: pure but for the socket; called by the main thread, and by the server's own where the port was taken.
+Thread rule: no state but the socket; called by the main thread, and by the server's thread if the port was in use.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ log = logging.getLogger(__name__)
 
 
 def claim(http: HttpConfig) -> socket.socket | None:
-    """The listening socket; None, with a warning, where somebody else has the port, and without one where none is
-    configured. Raises ConfigError: no address of this machine is meant."""
+    """The listening socket; None if no port is configured, or, with a warning, if the port is in use. Raises
+    ConfigError if the address is not one of this machine."""
     if not http.port:
         return None
     bound = listen(http)
@@ -36,7 +37,7 @@ def claim(http: HttpConfig) -> socket.socket | None:
 
 
 def listen(http: HttpConfig) -> socket.socket | None:
-    """The listening socket, or None: somebody else has the port. Raises ConfigError as `claim`."""
+    """The listening socket, or None if the port is in use. Raises ConfigError as `claim`."""
     family = socket.AF_INET6 if ":" in http.host else socket.AF_INET
     try:
         return socket.create_server((http.host, http.port), family=family)

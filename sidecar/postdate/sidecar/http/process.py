@@ -1,6 +1,6 @@
-"""The running process as the HTTP side sees it, and the two questions that Kubernetes asks of it.
+"""The running process as the HTTP port sees it, and its liveness and readiness.
 
-Thread rule: everything here only reads, from any thread, what other threads write.
+Thread rule: only reads the data of other threads, from any thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from postdate.sidecar.states import DELIVERING, State
 
 @dataclass(frozen=True)
 class Process:
-    """What is served: the poll loop with its shards, and what has been counted of every shard ever held."""
+    """The poll loop with its shards, and the counts of every shard that the process has ever held."""
 
     config: Config
     poller: Poller
@@ -36,7 +36,7 @@ class Process:
 
     @cached_property
     def controls(self) -> KeptProducer:
-        """Produces the controls that are asked for over HTTP."""
+        """Produces the controls that are requested over HTTP."""
         return KeptProducer(self.kafka)
 
     def shards(self) -> list[tuple[Partition, ShardThread]]:
@@ -45,7 +45,7 @@ class Process:
 
 
 def not_alive(process: Process) -> str:
-    """Why the process should be restarted; empty while it lives."""
+    """The reason to restart the process; empty while it is alive."""
     now = time.monotonic()
     silent_s = now - process.poller.turned_at
     if silent_s > POLL_SILENCE_S_MAX:
@@ -57,10 +57,10 @@ def not_alive(process: Process) -> str:
 
 
 def not_ready(process: Process) -> list[str]:
-    """Why the process is not ready, a sentence each; empty where it is.
+    """The reasons why the process is not ready, one sentence each; empty if it is ready.
 
-    No shards is ready: the group may have given them all to others. A HALTED shard does not make it unready: another
-    process would halt as well, and it is a person who must look.
+    A process without shards is ready, since the group may have assigned all to others. A HALTED shard does not make it
+    unready: it would halt in another process too, and needs an operator.
     """
     reasons = []
     if process.poller.is_stopping:
@@ -93,7 +93,7 @@ def not_ready(process: Process) -> list[str]:
 
 
 def remarks(process: Process) -> list[str]:
-    """What a person should know although the process is ready: each shard that does not deliver all, and why."""
+    """Remarks for the operator of a ready process: each shard that does not deliver everything, and the reason."""
     found = []
     for part, thread in process.shards():
         shard = thread.shard

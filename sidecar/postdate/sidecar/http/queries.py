@@ -1,6 +1,6 @@
-"""What the parameters of a question mean, and which shards it goes to.
+"""Parses the parameters of a query, and selects its shards.
 
-Thread rule: pure, but for `asked_shards`, which looks at the process.
+Thread rule: pure, except for `shards_of`, which reads the process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Answer = TypeVar("Answer")
 
 DEPLOYMENT = "deployment"
 
-# Of a partition's number: Kafka has 32 bits for it.
+# The largest partition number: Kafka has 32 bits for it.
 _DIGITS_MAX = 10
 
 _TIMES = ("from", "until")
@@ -36,7 +36,7 @@ _TIMES = ("from", "until")
 
 @dataclass(frozen=True, slots=True)
 class HeldShard:
-    """A shard of this process, to be asked by its thread."""
+    """A shard of this process, which answers on its thread."""
 
     part: Partition
     thread: ShardThread
@@ -48,14 +48,14 @@ class HeldShard:
 
 
 def known(query: QueryParams, *names: str) -> None:
-    """Raises BadQuery where a parameter is none of these: a mistyped filter must not show everything."""
+    """Raises BadQuery for an unknown parameter: a mistyped filter must not select everything."""
     unknown = sorted(set(query) - {*names, SCOPE})
     if unknown:
         raise BadQuery(f"unknown parameter {unknown[0]}; known: {', '.join(names)}")
 
 
 def asks_all(query: QueryParams) -> bool:
-    """True where the whole deployment is meant, and not this process alone. Raises BadQuery."""
+    """True if the query is for the whole deployment, not only for this process. Raises BadQuery."""
     scope = query.get(SCOPE, DEPLOYMENT)
     if scope not in (DEPLOYMENT, PROCESS):
         raise BadQuery(f"{SCOPE} takes {DEPLOYMENT} or {PROCESS}")
@@ -63,7 +63,7 @@ def asks_all(query: QueryParams) -> bool:
 
 
 def at_fixed_times(query: QueryParams, now_ms: int) -> QueryParams:
-    """The query with its times in epoch milliseconds, so that all processes mean the same moment. Raises BadQuery."""
+    """The query with its times in epoch milliseconds, so that all processes use the same times. Raises BadQuery."""
     return QueryParams(
         [(name, str(time_of(name, value, now_ms)) if name in _TIMES else value) for name, value in query.multi_items()]
     )
@@ -78,7 +78,7 @@ def time_of(name: str, text: str, now_ms: int) -> int:
 
 
 def filters_of(query: QueryParams) -> Filters:
-    """The filters that a query with fixed times asks for. Raises BadQuery."""
+    """The filters of a query with fixed times. Raises BadQuery."""
     state = query.get("state", WAITING)
     if state not in (WAITING, PARKED):
         raise BadQuery(f"state takes {WAITING} or {PARKED}")
@@ -103,7 +103,7 @@ def number_of(query: QueryParams, name: str, default: int, most: int) -> int:
 
 
 def wants_payload(process: Process, query: QueryParams) -> bool:
-    """True where keys, headers and values are asked for. Raises BadQuery: the configuration forbids that."""
+    """True if the query requests keys, headers and values. Raises BadQuery if the configuration forbids them."""
     if query.get("payload", "false") != "true":
         return False
     if process.config.http.payloads != "allowed":
@@ -121,7 +121,7 @@ def origin_of(text: str) -> tuple[Partition, int]:
 
 
 def shards_of(process: Process, query: QueryParams) -> tuple[list[HeldShard], list[dict[str, object]]]:
-    """The shards that a query goes to, and those of them that cannot answer now, with why. Raises BadQuery."""
+    """The shards that a query selects, and those of them that cannot answer now, with the reason. Raises BadQuery."""
     topic, index = query.get("topic"), query.get("partition")
     if topic is not None and topic not in process.config.request_topic_names:
         raise BadQuery(

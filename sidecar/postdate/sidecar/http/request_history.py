@@ -1,9 +1,10 @@
-"""The life of one request: what was asked, where it is now, and what became of it, as the logs say.
+"""The history of one request: the request, its present state, and its fates, from the logs.
 
-The timer index knows what is pending; what has ended is in the dispatch log alone. A search there begins where the end
-is most likely, at the due time, and then from the acceptance on; it is bounded, and says where it gave up.
+The timer index has the pending entries; only the dispatch log has those that have ended. The search of the dispatch log
+begins at the due time, where the fate is most likely, and then at the acceptance. It is bounded, and reports whether it
+was complete.
 
-Thread rule: a thread of the HTTP server, with readers of its own.
+Thread rule: a thread of the HTTP server, with separate readers.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ _EARLIER_MS = 1_000  # clocks of two brokers, and the time from an append to the
 
 
 class Sought(NamedTuple):
-    """What a search of the dispatch log found, and whether it looked everywhere."""
+    """The result of a search of the dispatch log, and whether it was complete."""
 
     events: list[dict[str, Any]]
     complete: bool
 
 
 def request_history(process: Process, shard: AskedShard, offset: int, payload: bool) -> dict[str, Any] | None:
-    """The life of the request at `offset` of a shard, or None: there is no such request, or retention has taken it and
-    nothing is known of it. Raises Unanswered, KafkaFault."""
+    """The history of the request at `offset` of a shard; None if there is no such request, or if retention has deleted
+    it and no log has a record of it. Raises Unanswered, KafkaFault."""
     next_request, rows = shard.ask(lambda index: (index.next_request or 0, index.policies))
     found = find_offset(shard, offset)
     record = _request_record(process, shard.part, offset)
@@ -61,7 +62,7 @@ def request_history(process: Process, shard: AskedShard, offset: int, payload: b
 
 
 def _request_record(process: Process, part: Partition, offset: int) -> Record | None:
-    """The request as it lies in its topic, or None: retention has taken it, or it was never committed there."""
+    """The request record; None if retention has deleted it, or if it was never committed."""
     end = _end(process, part)
     reader = process.kafka.log_reader(part, offset, Isolation.READ_COMMITTED)
     deadline = time.monotonic() + limits.FATE_SEARCH_S_MAX
@@ -80,8 +81,8 @@ def _request_record(process: Process, part: Partition, offset: int) -> Record | 
 def _asked(
     process: Process, part: Partition, record: Record, policies: NamedPolicies, payload: bool
 ) -> tuple[Request | None, dict[str, Any]]:
-    """The request of a record and how it is shown; None if it is refused. Only with `payload` the details of a refusal
-    are shown, since they quote headers."""
+    """The parsed request, None if it is refused, and its JSON object. The detail of a refusal is included only with
+    `payload`, since it quotes headers."""
     shown: dict[str, Any] = {"accepted_ms": record.timestamp_ms}
     rules = rules_of(process.config, part.topic, process.retentions.get(part.topic, -1))
     headers = (record.timestamp_ms, record.key, record.headers, record.value is None)
@@ -103,7 +104,8 @@ def _asked(
 
 
 def _search(process: Process, part: Partition, offset: int, record: Record | None, request: Request | None) -> Sought:
-    """The fates of a request. `request`: where it has ended, so that its due time is a good place to begin."""
+    """The fates of a request. `request`: its parsed form if it has ended, since its due time is a good place to
+    begin."""
     log = Partition(OwnTopics.of(part.topic).dispatch_log, part.index)
     accepted = _log_offset(process, log, record.timestamp_ms - _EARLIER_MS if record is not None else 0)
     if request is not None and request.action == Action.SCHEDULE and record is not None:
@@ -128,7 +130,7 @@ def _end(process: Process, part: Partition) -> int:
 
 
 def _read(process: Process, part: Partition, log: Partition, start: int, offset: int, end: int | None = None) -> Sought:
-    """The fates of a request in [start, end) of the dispatch log; no further than its final one."""
+    """The fates of a request in [start, end) of the dispatch log, up to its final one."""
     bound = _end(process, log) if end is None else end
     deadline = time.monotonic() + limits.FATE_SEARCH_S_MAX
     events: list[dict[str, Any]] = []
@@ -150,7 +152,7 @@ def _read(process: Process, part: Partition, log: Partition, start: int, offset:
 
 
 def _events(part: Partition, record: Record, offset: int) -> Iterator[dict[str, Any]]:
-    """What one record of the dispatch log says of a request; a record of a stranger says nothing."""
+    """The fates of a request in one record of the dispatch log; empty for a record of another program."""
     try:
         decoded = decode_record(record.value)
     except FormatError:

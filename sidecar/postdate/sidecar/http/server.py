@@ -1,6 +1,6 @@
-"""The HTTP server of a process: a thread of its own beside the poll loop, which serves nothing that delivery waits for.
+"""The HTTP server of a process: a separate thread beside the poll loop. Delivery never waits for it.
 
-A port that is taken does not keep a process from delivering: it is tried again (`port` has said so, once).
+A port that is in use does not keep a process from delivering: the server tries again (`port` has logged it once).
 
 Thread rule: `start` and `stop` from the main thread.
 """
@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 
 
 class HttpServer:
-    """One port, and the thread behind it. `bound`: the socket, which it closes; None: the port is taken as yet. Raises
-    ConfigError: the files of its certificate cannot be used."""
+    """One port and its thread. `bound`: the socket, which the server closes; None if the port is still in use. Raises
+    ConfigError if the files of its certificate cannot be used."""
 
     def __init__(self, process: Process, bound: socket.socket | None) -> None:
         self._http = process.config.http
@@ -62,11 +62,11 @@ class HttpServer:
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
     def start(self) -> None:
-        """Begin to serve, or to try."""
+        """Begin to serve, or to retry the port."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End in good order, whatever is being answered."""
+        """Stop gracefully, even while requests are being answered."""
         self._stopping.set()
         self._server.should_exit = True
         self._thread.join(HTTP_STOP_S)

@@ -1,4 +1,4 @@
-"""Serving HTTP for as long as a process runs. A process that serves none does not even load the libraries for it.
+"""Serves HTTP while a process runs. A process without a port does not load the libraries.
 
 Thread rule: entered and left by the main thread.
 """
@@ -14,8 +14,7 @@ from postdate.sidecar.http.process import Process
 
 
 def check(http: HttpConfig) -> None:
-    """Raises ConfigError if this configuration can serve nobody as it is meant to: its token or its certificate cannot
-    be read."""
+    """Raises ConfigError if the token or the certificate of this configuration cannot be read."""
     if http.port:
         from postdate.sidecar.http.access import require_token
         from postdate.sidecar.http.tls import require_tls
@@ -26,7 +25,7 @@ def check(http: HttpConfig) -> None:
 
 @contextmanager
 def serving(process: Process, bound: socket.socket | None) -> Iterator[None]:
-    """Serve while the block runs, if a port is configured. `bound`: what `port.claim` gave."""
+    """Serve while the block runs, if a port is configured. `bound`: the result of `port.claim`."""
     if not process.config.http.port:
         yield
         return

@@ -1,10 +1,10 @@
-"""Questions between processes, signed with the token of the API instead of carrying it.
+"""Signs requests between processes with the token of the API, instead of sending it.
 
-A member of the consumer group advertises its own address, so whoever may join the group may advertise one. A process
-therefore sends no bearer token to such an address, but `Authorization: Postdate-HMAC-SHA256 TIME:NONCE:SIGNATURE`. The
-signature covers the method, the address of the process that is asked, the path with the query, the time, the nonce and
-the body. It reveals nothing of the token, holds for SIGNATURE_MS_MAX, and no other process takes it. Within that time
-the same question may be repeated; a change is taken once, by its nonce.
+A member of the consumer group advertises its address, so every client that may join the group may advertise one. A
+process therefore sends no bearer token to such an address, but `Authorization: Postdate-HMAC-SHA256
+TIME:NONCE:SIGNATURE`. The signature covers the method, the address of the process that is asked, the path with the
+query, the time, the nonce and the body. It does not contain the token, expires after SIGNATURE_MS_MAX, and no other
+process accepts it. Within that time the same query may be repeated; a change is accepted once, by its nonce.
 
 Thread rule: `signed` is pure; a `Signatures` belongs to the event loop of the server.
 Source of the idea: the request signatures of AWS (SigV4) and RFC 9421.
@@ -41,7 +41,7 @@ def wall_ms() -> int:
 
 
 def signed(token: str, method: str, address: str, target: str, body: bytes) -> str:
-    """The Authorization header of a request. `address`: HOST:PORT that is asked; `target`: the path and the query."""
+    """The Authorization header of a request. `address`: HOST:PORT of the receiver; `target`: the path and the query."""
     time_ms, nonce = str(wall_ms()), secrets.token_hex(16)
     return f"{SCHEME} {time_ms}:{nonce}:{_signature(token.encode(), body, method, address, target, time_ms, nonce)}"
 
@@ -52,7 +52,7 @@ def is_signed(header: str) -> bool:
 
 
 class Signatures:
-    """What one process checks signatures by. `own_address`: the address that it advertises."""
+    """Verifies signatures in one process. `own_address`: the address that it advertises."""
 
     def __init__(self, own_address: str, now_ms: Callable[[], int] = wall_ms) -> None:
         self._own_address = own_address
@@ -81,7 +81,7 @@ class Signatures:
             raise BadSignature("this change was already taken")
         if len(self._nonces) >= NONCES_MAX:
             raise NoncesFull(f"{NONCES_MAX} changes came within {format_duration(2 * SIGNATURE_MS_MAX)}; try again")
-        self._nonces[nonce] = now_ms + 2 * SIGNATURE_MS_MAX  # its time may lie as far ahead as behind
+        self._nonces[nonce] = now_ms + 2 * SIGNATURE_MS_MAX  # its time may be as far in the future as in the past
 
 
 def _signature(token: bytes, body: bytes, *fields: str) -> str:

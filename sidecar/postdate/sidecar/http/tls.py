@@ -1,6 +1,6 @@
 """TLS of the HTTP port: the certificate of the port, which is replaced in its files while the process runs.
 
-Each new connection looks at the files, which costs two system calls. If they have changed, a new context is made of
+Each new connection checks the files, which costs two system calls. If they have changed, a new context is made of
 them, and the connection and all later ones use it; open connections keep theirs. Files that cannot be used, such as a
 certificate beside the key of another one, change nothing: the former certificate stays, and one error is logged for
 each change of the files. A context is never changed, because a failed change would leave it half new.
@@ -25,10 +25,10 @@ _Stamp = tuple[tuple[int, int, int], ...] | None
 
 
 class PortCertificate:
-    """The certificate of the port, as its files hold it."""
+    """The certificate of the port, from its files."""
 
     def __init__(self, cert_file: Path, key_file: Path) -> None:
-        """Raises ConfigError: the files hold no certificate with its key."""
+        """Raises ConfigError if the files do not contain a certificate and its key."""
         self._files = (cert_file, key_file)
         self._seen = self._stamp()
         self._context = self._load()
@@ -41,7 +41,7 @@ class PortCertificate:
         return cls(http.tls_cert_file, http.tls_key_file)
 
     def context(self) -> ssl.SSLContext:
-        """The context for a new connection: that of the files now, or of the last ones that could be used."""
+        """The context for a new connection, from the present files, or from the last usable ones."""
         stamp = self._stamp()
         if stamp != self._seen:
             self._seen = stamp
@@ -57,7 +57,7 @@ class PortCertificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            context.load_cert_chain(cert_file, key_file, password="")  # nobody is asked for the password of a key
+            context.load_cert_chain(cert_file, key_file, password="")  # never prompt for the password of a key
         except (OSError, ValueError) as error:
             raise ConfigError(f"http.tls_cert_file {cert_file}, http.tls_key_file {key_file}: {error}") from error
         return context
@@ -71,12 +71,13 @@ class PortCertificate:
 
 
 def client_context(ca_file: Path | None) -> ssl.SSLContext:
-    """How the certificate of another process is verified: by these CAs, or by those of the system. Raises OSError."""
+    """The context that verifies the certificate of another process, with these CAs or those of the system. Raises
+    OSError."""
     return ssl.create_default_context(cafile=ca_file)
 
 
 def require_tls(http: HttpConfig) -> None:
-    """Raises ConfigError if the port cannot speak TLS as it is configured to, now."""
+    """Raises ConfigError if the configured TLS of the port does not work now."""
     if http.tls_ca_file is None:
         PortCertificate.of(http)
         return
