@@ -1,7 +1,7 @@
-"""The interface between Postdate and Kafka: everything the rest of the code may ask of a cluster.
+"""The interface between Postdate and Kafka: all requests that the rest of the code sends to a cluster.
 
-Two implementations: the one over confluent_kafka beside this module, and a simulated broker. `tests/contract` holds
-one suite that both must pass, so that what is proved over the simulation holds over Kafka.
+It has two implementations: one over confluent_kafka, in this package, and a simulated broker. Both pass the same suite
+in `tests/contract`, so that results of the simulation hold for Kafka.
 
 Rules for every method, unless its docstring says otherwise:
 
@@ -11,7 +11,7 @@ Rules for every method, unless its docstring says otherwise:
   a thread of its own: callbacks run inside `poll`, `settle`, `flush`, `commit` and `abort`, on the calling thread.
 - Waiting for the network releases the GIL.
 
-The idea of writing the contract on the interface and testing it against fake and real alike is that of
+Source of the idea, a documented contract that one suite tests against the fake and the real implementation:
 `arroyo/backends/abstract.py`.
 """
 
@@ -32,8 +32,8 @@ Headers = list[tuple[str, bytes | None]]
 
 _ADDRESS = re.compile(r"[A-Za-z0-9._-]{1,253}:[0-9]{1,5}|\[[0-9A-Fa-f:.]+\]:[0-9]{1,5}")
 
-#: Called once per produced record: the fault or None, then offset and timestamp (epoch ms) that the broker gave it,
-#: -1 where unknown. Under LogAppendTime the timestamp is the broker's clock; otherwise it is the producer's own.
+#: Called once per produced record: the fault or None, then the offset and timestamp (epoch ms) from the broker,
+#: -1 if unknown. Under LogAppendTime the timestamp is the broker's clock; otherwise it is the producer's own.
 OnDelivery = Callable[[KafkaFault | None, int, int], None]
 
 
@@ -45,10 +45,10 @@ class Partition(NamedTuple):
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One committed record as it lies in the log.
+    """One committed record of the log.
 
-    `timestamp_ms` is -1 where the record has none; `log_append` says that the broker's clock gave it. `headers` is an
-    empty list where the record has none, and None where the client cannot read them (a name that is not UTF-8).
+    `timestamp_ms` is -1 if the record has none; `log_append` is True if it is from the broker's clock. `headers` is an
+    empty list if the record has none, and None if the client cannot read them (a name that is not UTF-8).
     """
 
     offset: int
@@ -60,16 +60,16 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class Isolation(Enum):
-    """Which end of a log is meant: of everything appended (high watermark), or of what is decided (LSO)."""
+    """The end of a log: of all appended records (high watermark), or of the decided ones (last stable offset)."""
 
     READ_UNCOMMITTED = "read_uncommitted"
     READ_COMMITTED = "read_committed"
 
 
 class TopicInfo(NamedTuple):
-    """What the cluster says of a topic: `partitions` maps each index to whether it has a leader now; `config` holds
-    the settings that were asked for, all values as text, as far as ACLs show them; `writable` is False where ACLs keep
-    these credentials from writing to it. One that they hide altogether has no topic id either (see `Admin.describe`).
+    """The cluster's description of a topic: `partitions` maps each index to whether it has a leader now; `config` has
+    the requested settings that ACLs allow reading, all values as text; `writable` is False if ACLs forbid these
+    credentials to write to it. A topic that ACLs hide has no topic id either (see `Admin.describe`).
     """
 
     name: str
@@ -79,11 +79,11 @@ class TopicInfo(NamedTuple):
     writable: bool = True
 
 
-LookedUp = dict[str, TopicInfo] | None  # None: there is no answer yet
+LookedUp = dict[str, TopicInfo] | None  # None: no answer yet
 
 
 class Operation(Enum):
-    """What an ACL may allow, as far as Postdate asks for it; the value is Kafka's own name."""
+    """The operations of ACLs that Postdate needs; the values are Kafka's names."""
 
     READ = "Read"
     WRITE = "Write"
@@ -101,7 +101,7 @@ class NewTopic(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """One member of a consumer group; `instance_id` is the static one, empty where there is none."""
+    """One member of a consumer group; `instance_id` is empty for a dynamic member."""
 
     member_id: str
     instance_id: str
@@ -111,21 +111,21 @@ class GroupMember(NamedTuple):
 
     @property
     def address(self) -> str:
-        """The HOST:PORT that it gave itself, empty where it gave none: what follows the last `@` of its client id."""
+        """The HOST:PORT that it advertises after the last `@` of its client id; empty if there is none."""
         address = self.client_id.rpartition("@")[2]
         is_one = _ADDRESS.fullmatch(address) and 0 < int(address.rpartition(":")[2]) < 65_536
         return address if is_one else ""
 
 
 class GroupListener(Protocol):
-    """Told of rebalances. Called inside `GroupConsumer.poll` or `close`, on that thread; must return soon (well below
+    """Receives rebalances. Called inside `GroupConsumer.poll` or `close`, on that thread; must return soon (well below
     the poll interval, 5 min) and must not raise. Never called with no partition at all."""
 
     def assigned(self, parts: Sequence[Partition]) -> None:
         """These partitions are ours now, in addition; they are paused and silent until `start` is called for each."""
 
     def revoked(self, parts: Sequence[Partition]) -> None:
-        """These are ours until this returns: the last chance to commit and to let go in good order."""
+        """These are ours until this returns: the last chance to commit and to release them gracefully."""
 
     def lost(self, parts: Sequence[Partition]) -> None:
         """These are no longer ours, and may already be another's: stop at once; do not wait for anything."""
@@ -144,7 +144,7 @@ class GroupConsumer(Protocol):
         """Serves callbacks and returns up to `records_max` records, grouped by partition, each group in offset order
         with rising offsets (gaps are markers, aborted or compacted records).
 
-        Blocks until something is there or `timeout_s` has passed; an empty list is no error. Never returns a record of
+        Blocks until a record arrives or `timeout_s` has passed; an empty list is no error. Never returns a record of
         a paused partition, nor one before the offset given to the last `start`. Partition errors are not raised here:
         they wait in `errors`. Raises FatalClient, and Fenced if another client replaced this static member, whichever
         call or callback met that error. From then on the client holds nothing, every poll raises and the listener is
@@ -160,25 +160,26 @@ class GroupConsumer(Protocol):
         assigned."""
 
     def pause(self, parts: Iterable[Partition]) -> None:
-        """No record of these arrives until `resume`; nothing is skipped. Partitions not assigned are passed over."""
+        """No record of these arrives until `resume`; nothing is skipped. Partitions that are not assigned are
+        ignored."""
 
     def resume(self, parts: Iterable[Partition]) -> None:
-        """Goes on where `pause` stopped. Partitions not assigned are passed over."""
+        """Continues where `pause` stopped. Partitions that are not assigned are ignored."""
 
     def commit(self, offsets: Mapping[Partition, int], notes: Mapping[Partition, str] | None = None) -> None:
         """Publishes group offsets for lag tools; asynchronous; a failure is only logged: nothing resumes from them.
-        `notes`: what to keep beside them (`Admin.group_note`); a partition that is not in it has none from then on."""
+        `notes`: the metadata of the offsets (`Admin.group_note`); a partition without a note has none from then on."""
 
     def commit_note(self, part: Partition, offset: int, note: str) -> None:
-        """When it returns, the group keeps `note`, and this offset, for an assigned partition, and every later owner
-        reads it. Blocks, for as long as the client tries. Raises Fenced or another KafkaFault where it is not known to
-        be kept: this member has lost the partition, or the coordinator does not answer."""
+        """When it returns, the group has stored `note` and this offset for an assigned partition, and every later owner
+        reads it. Blocks while the client retries. Raises Fenced or another KafkaFault if it may not be stored: this
+        member has lost the partition, or the coordinator does not answer."""
 
     def leave(self) -> None:
         """Gives all partitions back during the next polls and leaves the group, as a static member too."""
 
     def committed(self, parts: Sequence[Partition], timeout_s: float) -> dict[Partition, int | None]:
-        """The group's committed offset of each, None where there is none. Blocks. Raises Unreachable, NotAuthorized."""
+        """The group's committed offset of each, None if there is none. Blocks. Raises Unreachable, NotAuthorized."""
 
     def positions(self, parts: Sequence[Partition]) -> dict[Partition, int]:
         """The offset of the next record that `poll` may return of each, past markers and aborted records; without those
@@ -191,19 +192,19 @@ class GroupConsumer(Protocol):
         thread beside the poll thread."""
 
     def assignment(self) -> frozenset[Partition]:
-        """What this member holds now, as the library sees it."""
+        """The present assignment of this member, according to the library."""
 
     def member_id(self) -> str:
         """The id the coordinator gave this member; empty before the first join."""
 
     def statistics(self) -> tuple[BrokerStatistics, ...]:
-        """What is measured about the connections to the brokers, at intervals of some seconds; empty before the first
-        one, and where nothing is measured. Does not wait."""
+        """Measurements of the connections to the brokers, updated every few seconds; empty before the first, and if
+        nothing is measured. Does not wait."""
 
     def close(self) -> None:
-        """Leaves the group (a static member does not), calling `revoked` for what is still held; blocks for at most
-        some seconds. Raises KafkaFault if the client fails while it leaves; it is closed all the same. Calling it again
-        does nothing."""
+        """Leaves the group (a static member does not), and calls `revoked` for the partitions still held. Blocks for
+        at most some seconds. Raises KafkaFault if the client fails while it leaves; it is closed all the same. Calling
+        it again does nothing."""
 
 
 class LogReader(Protocol):
@@ -214,8 +215,8 @@ class LogReader(Protocol):
         passed. Empty means only that nothing came in time: compare `position` with the end that is wanted. If the
         partition's leader freezes and another broker leads, reading continues within 30 s from then.
 
-        Raises OffsetOutOfRange where the position is not in the log (never resets by itself), Unreachable only where
-        the client itself gave up, NotAuthorized, FatalClient.
+        Raises OffsetOutOfRange if the position is not in the log (there is no automatic reset), Unreachable only if
+        the client has given up, NotAuthorized, FatalClient.
         """
 
     def position(self) -> int:
@@ -260,8 +261,8 @@ class TransactionalProducer(Protocol):
         key as Java does, any partition for a null key.
 
         Does not wait for the network, unless the client's queue is full: then it serves callbacks and waits, bounded
-        by the message time-out. Raises RecordRejected where the record can be refused at once (too large, no such
-        partition), Retriable where the queue stays full, Fenced, FatalClient. A later failure shows in `on_delivery`,
+        by the message time-out. Raises RecordRejected if the record can be refused at once (too large, no such
+        partition), Retriable if the queue stays full, Fenced, FatalClient. A later failure shows in `on_delivery`,
         if given, and in `commit`.
         """
 
@@ -272,10 +273,11 @@ class TransactionalProducer(Protocol):
         nothing more of it, and the other records would wait for the message time-out."""
 
     def commit(self) -> None:
-        """When it returns, the transaction is committed. Waits as long as that takes (a watchdog is the caller's
-        affair), repeating what is retriable until the transaction time-out is used up. Raises AbortRequired (nothing
-        of it is or will be visible: call `abort`), as RecordRejected where single records were refused (`on_delivery`
-        says which and why), UnknownOutcome, Fenced, FatalClient. After the last three it may be committed or not."""
+        """When it returns, the transaction is committed. Waits as long as that takes (the caller may have a
+        watchdog), and repeats retriable errors until the transaction time-out is used up. Raises AbortRequired (no
+        part of it will ever be visible: call `abort`), as RecordRejected if single records were refused (`on_delivery`
+        reports them and the reasons), UnknownOutcome, Fenced, FatalClient. After the last three it may be committed or
+        not."""
 
     def abort(self) -> None:
         """When it returns, the transaction is aborted. Waits and repeats as `commit` does. Raises UnknownOutcome, also
@@ -285,11 +287,11 @@ class TransactionalProducer(Protocol):
         and the log shows what became of one with a commit request."""
 
     def settle(self) -> bool:
-        """Serves callbacks until none is left; True where the next transaction may begin on this producer.
+        """Serves all callbacks; True if the next transaction may begin on this producer.
 
         False: the last transaction's end took so long that it may have been asked for twice, or a connection is known
         to have failed since it began. A delayed EndTxn might then still be under way and decide the *next* transaction
-        (KAFKA-17754): destroy this producer and fence anew.
+        (KAFKA-17754): destroy this producer and fence again.
         """
 
     def destroy(self) -> None:
@@ -319,17 +321,17 @@ class PlainProducer(Protocol):
 
 
 class Admin(Protocol):
-    """Questions to, and changes of, the cluster. May be shared by threads.
+    """Queries and changes of the cluster. May be shared by threads.
 
     Every method waits for the cluster, bounded by `request_timeout_s` of the settings, and may raise Retriable,
     Unreachable, NotAuthorized.
     """
 
     def cluster_id(self) -> str:
-        """The id the cluster was formatted with."""
+        """The cluster id."""
 
     def start_offsets(self, parts: Iterable[Partition]) -> dict[Partition, int]:
-        """The first offset each log still holds. Raises RecordRejected where a partition does not exist."""
+        """The first offset of each log. Raises RecordRejected if a partition does not exist."""
 
     def end_offsets(
         self, parts: Iterable[Partition], isolation: Isolation, patience_s: float | None = None
@@ -357,17 +359,19 @@ class Admin(Protocol):
         """
 
     def group_rights(self, group_id: str) -> frozenset[Operation]:
-        """What these credentials may do with a consumer group, whether it exists or not; empty where it is hidden."""
+        """The operations that these credentials may perform on a consumer group, existing or not; empty if it is
+        hidden."""
 
     def create_topics(self, topics: Sequence[NewTopic]) -> list[str]:
         """Creates those that do not exist, and returns the names that it created, when every broker asked has
         them. Raises SettingRefused where the cluster refuses a setting, a replication factor or a name."""
 
     def add_partitions(self, counts: Mapping[str, int]) -> None:
-        """Raises each topic's partition count to the given total. Raises SettingRefused where that is no increase."""
+        """Increases each topic's partition count to the given total. Raises SettingRefused if that is not an
+        increase."""
 
     def alter_topic_config(self, topic: str, config: Mapping[str, str]) -> None:
-        """Sets these settings of a topic and leaves the others. Raises SettingRefused."""
+        """Changes these settings of a topic and keeps the others. Raises SettingRefused."""
 
     def delete_topics(self, topics: Sequence[str]) -> None:
         """Deletes those that exist."""
@@ -380,10 +384,10 @@ class Admin(Protocol):
         """The committed offset of a group for a partition, None where there is none."""
 
     def group_note(self, group_id: str, part: Partition) -> str:
-        """What a member has noted beside the committed offset of a partition; empty where there is nothing."""
+        """The metadata of the committed offset of a partition; empty if there is none."""
 
     def group_members(self, group_id: str) -> list[GroupMember]:
-        """The present members of a consumer group; empty where the group is empty or unknown."""
+        """The present members of a consumer group; empty if the group is empty or unknown."""
 
     def close(self) -> None:
         """Frees the client. Calling it again does nothing."""
@@ -393,16 +397,17 @@ class Kafka(Protocol):
     """One cluster: makes the clients above. May be shared by threads; making a client does not wait for the network."""
 
     def connection_fault(self, over: Callable[[], bool]) -> KafkaFault | None:
-        """Why no broker can be talked to: NotAuthorized if a broker refused the credentials or the TLS handshake, or if
-        every bootstrap address answers with TLS although `security.protocol` is without it, or the reverse; Unreachable
-        otherwise. None if nothing is known in some seconds, or once `over` is true. From any thread."""
+        """The reason why no broker can be reached: NotAuthorized if a broker refused the credentials or the TLS
+        handshake, or if every bootstrap address answers with TLS although `security.protocol` is without it, or the
+        reverse; Unreachable otherwise. None if nothing is known in some seconds, or once `over` is true. From any
+        thread."""
 
     def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
         """A member that has not joined yet; `instance_id` makes it a static one. `address`, HOST:PORT, is told to
         whoever looks at the group, behind the `@` of its client id (`GroupMember.address`)."""
 
     def log_reader(self, part: Partition, offset: int, isolation: Isolation) -> LogReader:
-        """A reader whose first record is the one at `offset`, or the first behind it."""
+        """A reader whose first record is the one at `offset`, or the next one."""
 
     def producer(
         self, transactional_id: str, message_bytes_max: int = limits.MESSAGE_BYTES_MAX

@@ -24,17 +24,17 @@ SESSION_TIMEOUT_MS = 15_000
 #: of the second of two rebalances. The client's default of 3,000 would be seconds without service.
 HEARTBEAT_INTERVAL_MS = 300
 
-#: ms. How often a member measures its connections: as often as metrics are usually asked for.
+#: ms. How often a member measures its connections: the usual interval of scrapes.
 STATISTICS_INTERVAL_MS = 10_000
 
-#: kB. What a consumer keeps fetched ahead; some 100,000 small records, half of what the client would take.
+#: kB. The prefetch queue of a consumer: some 100,000 small records, half of the client's default.
 FETCHED_AHEAD_KB_MAX = 32_768
 
-#: kB. What a reader of one partition keeps fetched ahead, which also bounds one read: eight takeovers read at once.
+#: kB. The prefetch queue of a reader of one partition, which also bounds one read: eight takeovers read at once.
 READ_AHEAD_KB_MAX = 4_096
 
-#: ms. How long a consumer waits before it fetches again when that much is fetched; the default of 1 s idles a reader
-#: that is faster.
+#: ms. How long a consumer with a full prefetch queue waits before it fetches again; the default of 1 s makes a faster
+#: reader idle.
 FETCH_QUEUE_BACKOFF_MS = 20
 
 #: s. A member takes what has come this often: single records a thousand times a second would each cost a round of their
@@ -44,8 +44,8 @@ GATHER_INTERVAL_S = 0.01
 #: ms. The longest pause between attempts to reach a broker; the client's 10 s would be lateness after its restart.
 RECONNECT_BACKOFF_MS_MAX = 1_000
 
-#: ms. How often a consumer asks who leads what. The library's 5 minutes would be lateness after an election. A producer
-#: needs no such question: it is replaced after a transaction whose end was slow or unknown.
+#: ms. How often a consumer refreshes the leaders. The library's 5 minutes would be lateness after an election. A
+#: producer needs no such question: it is replaced after a transaction whose end was slow or unknown.
 METADATA_REFRESH_MS = 5_000
 
 #: ms. How long a consumer waits for the answer to a request, then the library closes the connection. The library sends
@@ -69,20 +69,20 @@ REPEAT_AFTER_MS = 500
 #: four fifths of REPEAT_AFTER_MS, so that no repeated one is quicker; above what an end takes on a busy machine.
 SUSPICIOUS_END_S = 0.35
 
-#: s. How long a started partition may refuse its seek before it is assigned anew.
+#: s. How long a started partition may refuse its seek before it is assigned again.
 SEEK_PATIENCE_S = 1.0
 
 #: s. How long a partition may refuse to start before that is reported as an error, and how often it is from then on.
 START_PATIENCE_S = 30.0
 
-#: errors. What a group consumer remembers between two calls of `errors`; a broker that is away repeats itself.
+#: errors. The errors that a group consumer keeps between two calls of `errors`; a broker that is down causes many.
 ERRORS_MAX = 1_000
 
-#: s. How often a client looks whether the file of its password has changed; less than it takes to revoke the old one.
+#: s. How often a client checks whether the file of its password has changed; less than it takes to revoke the old one.
 SECRET_LOOK_INTERVAL_S = 10.0
 
 #: characters. The longest secret that is read from a file while a process runs.
 SECRET_CHARS_MAX = 1024 * 1024
 
-#: s. How long a reader may get nothing before it asks whether it may look at the topic at all.
+#: s. How long a reader gets no records before it checks whether ACLs hide the topic.
 SILENCE_S = 3.0

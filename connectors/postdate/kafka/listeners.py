@@ -4,7 +4,7 @@ The error of librdkafka does not prove it: a listener of the other protocol clos
 whose broker is away. So each address is asked in the other protocol: a TLS ClientHello, or a Kafka ApiVersions request.
 Neither carries a credential.
 
-Thread rule: nothing is shared; callable from any thread. The first address that does not answer ends the question.
+Thread rule: nothing is shared; callable from any thread. The first address that does not answer ends the check.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _API_VERSIONS: Final = struct.pack(">ihh4sh", 10, 18, 0, _CORRELATION, -1)
 
 
 def protocol_mismatch(conf: ClientConf) -> str:
-    """A sentence for a person if every bootstrap address of `conf` answers in the other protocol; empty otherwise, also
+    """A message for the user if every bootstrap address of `conf` answers in the other protocol; empty otherwise, also
     if one of them does not answer."""
     protocol = str(conf.get("security.protocol", "PLAINTEXT")).upper()
     is_tls = protocol.endswith("SSL")
@@ -56,7 +56,7 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 
 def _answers_tls(host: str, port: int) -> bool:
-    """Whether a ClientHello is answered, be it by a refusal. The handshake goes no further."""
+    """True if a ClientHello gets an answer, even a refusal. The handshake goes no further."""
     hello = ssl.MemoryBIO()
     with contextlib.suppress(ssl.SSLWantReadError):
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).wrap_bio(ssl.MemoryBIO(), hello, server_hostname=host).do_handshake()

@@ -18,7 +18,7 @@ from postdate.kafka.settings import KafkaSettings, log
 
 
 class ConfluentLogReader:
-    """LogReader over confluent_kafka. See the interface for what its methods promise."""
+    """LogReader over confluent_kafka. The interface documents its methods."""
 
     def __init__(self, settings: KafkaSettings, part: Partition, offset: int, isolation: Isolation) -> None:
         self._part = part
@@ -60,20 +60,20 @@ class ConfluentLogReader:
             consumer.close()
 
     def _look(self, consumer: Consumer, timeout_s: float) -> None:
-        """Asks about a topic that has been silent for a while. *Measured*: of one that ACLs hide altogether the library
-        says nothing to who reads it by hand, and waits for ever."""
+        """Describes a topic that has returned no records for a while. *Measured*: if ACLs hide a topic, the library
+        reports nothing to a consumer with a manual assignment, and waits for ever."""
         if time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + limits.SILENCE_S
         try:
             error = consumer.list_topics(self._part.topic, max(timeout_s, 0.1)).topics[self._part.topic].error
-        except KafkaException:  # nobody answers now: the library goes on trying, and so does this
+        except KafkaException:  # no broker answers now: the library keeps trying, and so does this reader
             return
         if error is not None:
             self._judge(error)
 
     def _judge(self, error: KafkaError) -> None:
-        """Raises what the caller must know; the rest is the library's to repeat, and is logged."""
+        """Raises the errors that the caller must handle. The library retries the others, which are logged."""
         fault = classify(error, self._doing, otherwise=Unreachable)
         if isinstance(fault, OffsetOutOfRange | NotAuthorized | FatalClient):
             raise fault

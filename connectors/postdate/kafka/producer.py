@@ -1,6 +1,6 @@
 """Producers: the transactional one of a shard, and a plain idempotent one for the command line.
 
-What is particular here comes from librdkafka: a full queue is a BufferError to wait out; a commit that is `retriable`
+The behaviour of librdkafka shapes this module: a full queue is a BufferError to wait out; a commit that is `retriable`
 is called again and never answered by an abort; a transaction whose end was slow, or during which a connection broke,
 taints the producer (see `settle` in the interface, and KAFKA-17754). One thread at a time.
 """
@@ -45,7 +45,7 @@ _RETRY_PAUSE_S = 0.02
 
 
 class ConfluentPlainProducer:
-    """PlainProducer over confluent_kafka, and what it shares with the transactional one."""
+    """PlainProducer over confluent_kafka, and the base of the transactional one."""
 
     def __init__(
         self, settings: KafkaSettings, message_bytes_max: int = limits.MESSAGE_BYTES_MAX, created_ms: int = 0
@@ -95,7 +95,7 @@ class ConfluentPlainProducer:
                 code = error_of(error).code()
                 if code in RECORD_CODES:
                     raise RecordRejected(f"A record for {topic} is refused: {error_of(error).str()}", code) from error
-                # _STATE: the transaction has failed meanwhile; what exactly, abort() will tell.
+                # _STATE: the transaction has failed meanwhile; abort() reports the cause.
                 otherwise = AbortRequired if code == KafkaError._STATE else FatalClient
                 raise classify(error, f"produce to {topic}", otherwise) from error
 
@@ -105,9 +105,9 @@ class ConfluentPlainProducer:
 
     def destroy(self) -> None:
         producer, self._producer = self._producer, None
-        self._renewal = None  # or it would keep the client alive
+        self._renewal = None  # otherwise it would keep the client alive
         if producer is not None:
-            # In flight or not: without this the library would wait for what can no longer matter.
+            # Purges all records, in flight or not: otherwise the library would wait for reports that no longer matter.
             producer.purge(in_queue=True, in_flight=True, blocking=False)
 
     def _on_error(self, error: KafkaError) -> None:
@@ -122,7 +122,7 @@ class ConfluentPlainProducer:
 
 
 class ConfluentTransactionalProducer(ConfluentPlainProducer):
-    """TransactionalProducer over confluent_kafka. See the interface for what its methods promise."""
+    """TransactionalProducer over confluent_kafka. The interface documents its methods."""
 
     def __init__(
         self, settings: KafkaSettings, transactional_id: str, message_bytes_max: int = limits.MESSAGE_BYTES_MAX
@@ -148,7 +148,7 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
                 time.sleep(_RETRY_PAUSE_S)
 
     def _meet_brokers(self, topic: str, timeout_s: float) -> None:
-        """Waits until the client knows its brokers; if it cannot, `init_transactions` says why.
+        """Waits until the client knows its brokers; if that fails, `init_transactions` raises the cause.
 
         Measured: `init_transactions` of a new client took 500 ms instead of 60 in half of all cases, since the library
         (2.16, `rd_kafka_txn_coord_query`) waits that long if it asks for the coordinator before it knows the brokers. A
@@ -211,14 +211,14 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
         return not self._transport_failed and self._end_took_s <= limits.SUSPICIOUS_END_S
 
     def _serve_events(self) -> None:
-        """Runs the callbacks of everything that the library has reported."""
+        """Runs the callbacks of all reported events."""
         producer = self._open()
         with _serving("serve what is reported"):
             while producer.poll(0) > 0:
                 pass
 
     def _end(self, call: Callable[[float], None], what: str) -> None:
-        """Calls until the outcome is known, or the transaction's time is used up (then it is unknown).
+        """Repeats the call until the outcome is known, or the transaction time-out has passed (then it is unknown).
 
         -1 lets the library use what is left of the transaction time-out; a shorter wait of ours would tear the state
         of the client from that of the coordinator.
@@ -233,7 +233,7 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
                 except KafkaFault as fault:
                     if not fault.retriable:
                         raise
-                    self._transport_failed = True  # a request without an answer may still be under way
+                    self._transport_failed = True  # a request without an answer may still be in flight
                     if time.monotonic() - started >= self._budget_s:
                         raise UnknownOutcome(str(fault), fault.code) from fault
                     time.sleep(_RETRY_PAUSE_S)
@@ -243,7 +243,7 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
 
 @contextmanager
 def _serving(doing: str) -> Iterator[None]:
-    """Makes a fault of what the library raises while it serves its events, met while `doing` something.
+    """Converts errors that the library raises while it serves events, during `doing`, into faults.
 
     A client that became unusable raises from whatever call comes next, `poll` and `flush` included; where callbacks run
     after that in the same call, they find the exception set, and Python turns it into a SystemError with that cause.

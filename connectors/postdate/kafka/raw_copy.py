@@ -1,10 +1,10 @@
-"""The yardstick of the benchmark: what a plain program of the client library does with the same records.
+"""The baseline of the benchmark: a plain program of the client library with the same records.
 
     python -m postdate.kafka.raw_copy BOOTSTRAP SOURCE TARGET COUNT BATCH
 
 Consumes COUNT records of SOURCE with their headers, and produces them to TARGET in transactions of BATCH records; no
 delay, no storage, one thread. With an empty TARGET it only consumes. Prints {"records": …, "seconds": …}, the time
-from the first record on. Written as somebody without Postdate would write it, so it does not use the interface.
+from the first record on. Written as a user without Postdate would write it, so it does not use the interface.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import uuid
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-#: s. Without a record for so long there are fewer than COUNT.
+#: s. If no record arrives for this long, there are fewer than COUNT.
 _PATIENCE_S = 30.0
 
 
 def copy(bootstrap: str, source: str, target: str, count: int, batch: int) -> float:
-    """Seconds for `count` records. Raises RuntimeError where the topic has fewer."""
+    """Seconds for `count` records. Raises RuntimeError if the topic has fewer."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": f"raw-{uuid.uuid4()}", "enable.auto.commit": False}
     )
     partitions = consumer.list_topics(source, _PATIENCE_S).topics[source].partitions
     producer = _producer(bootstrap) if target else None
     consumer.assign([TopicPartition(source, partition, 0) for partition in partitions])
-    first = consumer.poll(_PATIENCE_S)  # `consume` would wait for a whole batch, and the library fetch on meanwhile
+    first = consumer.poll(_PATIENCE_S)  # `consume` would wait for a whole batch, while the library keeps fetching
     messages = [] if first is None else [first]
     taken, began = 0, time.perf_counter()
     while taken < count:

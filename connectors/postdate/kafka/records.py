@@ -1,4 +1,4 @@
-"""From the client's messages to the interface's records: the hot path of everything that is read.
+"""Converts the client's messages into the interface's records: the hot path of reading.
 
 Pure functions over one batch; O(messages). A message with three headers costs about 2 us without the garbage collector,
 of which the library's `headers()` is 1.2, so no accessor is called twice. `headers()` *must* not be called twice where
@@ -15,7 +15,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError
 
 from postdate.kafka.interface import Partition, Record
 
-#: A partition and what went wrong there; -1 and an empty topic where the error names none.
+#: A partition and its error; -1 and an empty topic if the error names none.
 MessageError = tuple[str, int, KafkaError]
 
 

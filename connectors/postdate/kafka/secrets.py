@@ -1,8 +1,8 @@
-"""Secrets among the properties of clients: never shown, and read anew where a file holds them.
+"""Secrets in client properties: never printed, and read again if their file changes.
 
-A password that was replaced in its file reaches every client: a new one reads the file, one that lives looks at it now
-and then and tells the library, which uses it the next time it authenticates. The library knows such a call for user and
-password of SASL (PLAIN, SCRAM) alone: keys, certificates and client secrets are read when a client is made.
+A new password in the file reaches every client: a new client reads the file, and a running one checks it periodically
+and passes it to the library, which uses it for the next authentication. The library has such a call only for user and
+password of SASL (PLAIN, SCRAM). Keys, certificates and client secrets are read when a client is created.
 
 Thread rule: a `Secret` is a plain value; a `Renewal` belongs to the thread of its client.
 """
@@ -22,7 +22,7 @@ MASK: Final = "***"
 
 
 class Secret(str):
-    """A text that goes to the client library and is never shown: its repr and its formatted form are `***`."""
+    """A text for the client library that is never printed: its repr and its formatted form are `***`."""
 
     __slots__ = ()
 
@@ -47,7 +47,8 @@ class SecretFile(Secret):
         return str.__str__(self), self.path
 
     def read(self) -> str:
-        """What the file holds now, without the line break at its end; what it held before where it cannot be read."""
+        """The present content of the file, without the line break at its end; the previous content if it cannot be
+        read."""
         try:
             with self.path.open(encoding="utf-8") as file:
                 return file.read(limits.SECRET_CHARS_MAX).rstrip("\r\n")
@@ -60,11 +61,11 @@ class SettableClient(Protocol):
     """Any client of the library."""
 
     def set_sasl_credentials(self, username: str, password: str) -> object:
-        """Use these from the next time on that the client authenticates; what is connected stays so."""
+        """Use these for the next authentication; open connections are kept."""
 
 
 class Renewal:
-    """Gives one client its password anew when the file has another one. `file` None: there is nothing to follow."""
+    """Passes a changed password from the file to one client. `file` None: there is none to watch."""
 
     def __init__(self, client: SettableClient, username: str, file: SecretFile | None) -> None:
         self._client = client
@@ -74,7 +75,7 @@ class Renewal:
         self._look_at = time.monotonic() + limits.SECRET_LOOK_INTERVAL_S
 
     def follow(self) -> None:
-        """Look, when it is time to; cheap in between."""
+        """Check the file, if the interval has passed; otherwise cheap."""
         if self._file is None or time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + limits.SECRET_LOOK_INTERVAL_S

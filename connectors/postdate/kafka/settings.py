@@ -1,5 +1,5 @@
-"""Settings of the Kafka clients: the defaults that the protocol needs, the user's own on top, and a refusal of those
-that would break it.
+"""Settings of the Kafka clients: the defaults that the protocol needs, then the user's properties; those that would
+break the protocol are refused.
 
 The user's properties are librdkafka's, by its names: `common` for every client, then `consumer`, `producer` and
 `admin`. Values may be text. Immutable; free to share between threads.
@@ -20,10 +20,10 @@ from postdate.kafka.secrets import Renewal, SecretFile, SettableClient
 Properties = Mapping[str, str | int | float | bool]
 ClientConf = dict[str, Any]
 
-#: Where the client library's own log goes.
+#: The logger of the client library.
 log = logging.getLogger("postdate.kafka.client")
 
-#: What Postdate decides itself, wherever it is given.
+#: Properties that only Postdate sets, in every table.
 _OURS: Mapping[str, str] = {
     "bootstrap.servers": "it is the setting bootstrap_servers",
     "metadata.broker.list": "it is another name for bootstrap.servers, which is the setting bootstrap_servers",
@@ -91,7 +91,8 @@ def _nothing() -> Properties:
 
 
 def _with_room(conf: ClientConf) -> ClientConf:
-    """The same; librdkafka refuses a consumer whose fetches are smaller than the largest message that it may get."""
+    """The properties with larger fetches if needed: librdkafka refuses a consumer whose fetches are smaller than its
+    largest message."""
     return conf | {
         "fetch.max.bytes": max(int(conf[name]) for name in ("fetch.max.bytes", "message.max.bytes") if name in conf)
     }
@@ -120,12 +121,12 @@ class KafkaSettings:
 
     @property
     def transaction_timeout_ms(self) -> int:
-        """ms. What the producers' transactions are given."""
+        """The transaction time-out of the producers, ms."""
         given = {**self.common, **self.producer}.get("transaction.timeout.ms", limits.TRANSACTION_TIMEOUT_MS)
         return int(given)
 
     def group_consumer_conf(self, group_id: str, instance_id: str | None, address: str = "") -> ClientConf:
-        """The properties of a member of the consumer group, which is told by its client id at which address it is."""
+        """The properties of a member of the consumer group; its client id advertises its address."""
         conf = _with_room(self._conf(_CONSUMER, _MEMBER, self.consumer))
         if address:
             conf["client.id"] = f"{conf['client.id']}@{address}"
@@ -162,7 +163,7 @@ class KafkaSettings:
         return self._conf({}, {}, self.admin) | {"log_level": 0}
 
     def renewal(self, client: SettableClient, given: Properties) -> Renewal:
-        """What keeps the password of `client` as its file has it; `given`: the properties of the client's kind."""
+        """The renewal of the password of `client`; `given`: the properties of the client's kind."""
         properties = {**self.common, **given}
         password = properties.get("sasl.password")
         username = str(properties.get("sasl.username", ""))
@@ -174,7 +175,7 @@ class KafkaSettings:
 
 
 def refuse(section: str, name: str, value: object) -> None:
-    """Raises SettingRefused where the property is Postdate's own, or its value is outside of what the protocol bears.
+    """Raises SettingRefused if only Postdate may set the property, or if the protocol does not allow its value.
 
     Pure; for use while a configuration is read. Whether librdkafka knows the property shows when a client is made.
     """

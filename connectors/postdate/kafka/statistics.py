@@ -1,7 +1,7 @@
-"""What the client library measures about its connections, as far as it tells an operator something.
+"""The measurements of the client library's connections that are useful to an operator.
 
-The library lays out some hundred figures as JSON at an interval (`statistics.interval.ms`); a few of them are decoded,
-the rest is passed over in C. Its meaning: librdkafka's STATISTICS.md. Pure functions.
+The library writes some hundred figures as JSON at an interval (`statistics.interval.ms`). A few are decoded, the rest
+is skipped in C. Its meaning: librdkafka's STATISTICS.md. Pure functions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 
 class BrokerStatistics(NamedTuple):
-    """One connection. `round_trip_ms`: of the 99th percentile of the last interval, -1 where nothing was asked."""
+    """One connection. `round_trip_ms`: of the 99th percentile of the last interval, -1 without requests."""
 
     name: str
     is_up: bool
@@ -20,7 +20,7 @@ class BrokerStatistics(NamedTuple):
     timeouts: int
     """Requests that were not answered in time, since the client was made."""
     disconnects: int
-    """Connections that ended, likewise; brokers close idle ones, too."""
+    """Connections that ended since the client was made; brokers close idle ones, too."""
 
 
 class _Window(msgspec.Struct):

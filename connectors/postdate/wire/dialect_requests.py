@@ -1,8 +1,8 @@
-"""Requests of other schedulers, said again in the headers of Postdate.
+"""Translates requests of other schedulers into the headers of Postdate.
 
-Pure and deterministic, like the parser behind it: what a record says depends on the dialects spoken and on the record.
-A record is a request of the one dialect whose marks it carries. What that dialect reads or leaves over is taken out of
-the record and kept with its place, as the headers of Postdate are; any other header is the message's.
+Pure and deterministic, like the parser: the result depends only on the configured dialects and the record. A record is
+a request of the one dialect whose marks it carries. The headers that this dialect reads or leaves over are removed from
+the message and kept with their positions, as the headers of Postdate are. All other headers belong to the message.
 """
 
 from __future__ import annotations
@@ -73,9 +73,8 @@ class Vocabulary:
 
 
 class Translation(NamedTuple):
-    """A record in Postdate's words: `own` is what it asks, `headers` and `control` its message and what was taken out.
-
-    `names`: by which header of the dialect each header in `own` was said.
+    """A translated record: `own` has the headers of Postdate, `headers` those of the message, and `control` the removed
+    ones. `names`: the header of the dialect for each header in `own`.
     """
 
     own: Headers
@@ -84,16 +83,17 @@ class Translation(NamedTuple):
     names: dict[str, str]
 
     def in_its_words(self, detail: str) -> str:
-        """Return a sentence about headers of Postdate as one about the headers that were sent."""
+        """Return a message about headers of Postdate as one about the headers that were sent."""
         for own, name in self.names.items():
             detail = detail.replace(own, name)
         return detail
 
 
 def translate(vocabulary: Vocabulary, key: bytes | None, headers: Headers, is_tombstone: bool) -> Translation | None:
-    """Return what a record says in a dialect; None if it speaks none, which includes Postdate's own requests.
+    """Translate a record; None if it has no dialect, as Postdate's own requests.
 
-    Raises RequestRefused: it speaks two, or speaks one badly. Cost: O(headers), about 0.3 us where it speaks none.
+    Raises RequestRefused if it has marks of two dialects, or an invalid header. Cost: O(headers), about 0.3 us without
+    a dialect.
     """
     dialect = None
     marks = vocabulary.marks
@@ -121,12 +121,12 @@ def translate(vocabulary: Vocabulary, key: bytes | None, headers: Headers, is_to
 
 
 def _is_asking(name: str) -> bool:
-    """True for a header of Postdate by which a record is, or tries to be, a request in Postdate's own words."""
+    """True for a header of Postdate that makes a record a request in Postdate's own headers."""
     return is_ours(name) and not is_dropped(name) and name not in DROPPED_2
 
 
 def _take_apart(dialect: Dialect, headers: Headers) -> tuple[dict[str, bytes | None], Headers, Control]:
-    """Return the headers that the dialect reads, the message's, and all that were taken out with their places."""
+    """Return the headers that the dialect reads, those of the message, and all removed ones with their positions."""
     found: dict[str, bytes | None] = {}
     untouched: Headers = []
     control: Control = []
@@ -151,7 +151,7 @@ def _take_apart(dialect: Dialect, headers: Headers) -> tuple[dict[str, bytes | N
 def _say(
     dialect: Dialect, parts: Mapping[str, Part], found: Found, key: bytes | None
 ) -> tuple[Headers, dict[str, str]]:
-    """Return what was found in Postdate's headers, and which of the dialect's headers said each."""
+    """Return the equivalent headers of Postdate, and the header of the dialect for each."""
     own: Headers = []
     names: dict[str, str] = {}
     earlier = ""

@@ -1,8 +1,8 @@
-"""What stands in the headers of other schedulers, said in the words of Postdate's own.
+"""Converts header values of other schedulers into those of Postdate.
 
-Each reader takes a header's value and returns the value that the header of Postdate would have: times in epoch
-milliseconds, delays in milliseconds, actions by name. It raises ValueError, with what is wrong, for what the other
-system would not take either, and for what Postdate does not do. A time that has passed is legal everywhere: at once.
+Each reader takes the value of a header and returns the value of Postdate's header: times in epoch milliseconds, delays
+in milliseconds, actions by name. It raises ValueError, with the reason, for values that the other system would refuse,
+too, and for features that Postdate does not have. A time in the past is always legal, and means immediately.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KARAFKA_SCHEMA: Final = re.compile(rb"1\.[0-9]+\.[0-9]+")
 
 
 def as_given(value: bytes | None) -> bytes | None:
-    """A name, a key, a partition, an id: the same in both systems; what it must be, Postdate's own rules say."""
+    """A name, a key, a partition or an id, unchanged: Postdate's rules check it."""
     return value
 
 

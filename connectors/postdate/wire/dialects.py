@@ -1,8 +1,8 @@
-"""The header dialects of other schedulers, as one table: which header says what, in which unit, and what cancels.
+"""The header dialects of other schedulers, as one table: the meaning and unit of each header, and the form of a cancel.
 
-A request topic that speaks a dialect takes the requests of that system unchanged; `dialect_requests` says them again
-in the headers of Postdate, and `requests` reads those. Nothing but the exact names of the table belongs to a dialect.
-No two dialects share a name, so a record's headers say which it speaks. Immutable; may be pickled.
+A request topic with a dialect accepts the requests of that system unchanged. `dialect_requests` translates them into
+the headers of Postdate, and `requests` parses these. Only the exact names in the table belong to a dialect. No two
+dialects share a name, so the headers of a record identify its dialect. Immutable; may be pickled.
 
 Facts, each from the system's own documentation or source:
 
@@ -35,18 +35,19 @@ Found = Mapping[str, bytes | None]
 """The headers of a dialect in one record."""
 
 CHECKED: Final = ""
-"""Stands where a header of a dialect says nothing to Postdate: its value is only read, so that a bad one is refused."""
+"""Marks a header of a dialect that has no meaning in Postdate: its value is only parsed, so that a bad one is
+refused."""
 
 
 class Part(NamedTuple):
-    """What a header of a dialect says: which header of Postdate says the same, and how the value is read."""
+    """The meaning of a header of a dialect: the equivalent header of Postdate, and the reader of the value."""
 
     header: str
     read: Callable[[bytes | None], bytes | None] = values.as_given
 
 
 def names_for(parts: Mapping[str, Part], header: str) -> list[str]:
-    """The names among `parts` that say what `header` of Postdate says."""
+    """The names among `parts` that are equivalent to `header` of Postdate."""
     return [name for name, part in parts.items() if part.header == header]
 
 
@@ -59,7 +60,7 @@ def _is_tombstone(found: Found, is_tombstone: bool) -> bool:
 
 
 def _karafka_cancels(found: Found, is_tombstone: bool) -> bool:
-    # A tombstone is what Karafka writes itself behind a dispatch: here too, nothing is left to be sent.
+    # Karafka writes a tombstone after a dispatch: here, too, nothing remains to be sent.
     return found.get("schedule_source_type") in (b"cancel", b"tombstone")
 
 
@@ -68,7 +69,7 @@ def _kaspr_cancels(found: Found, is_tombstone: bool) -> bool:
 
 
 def _nats_cancels(found: Found, is_tombstone: bool) -> bool:
-    # Every message that a schedule has produced carries these two as well: beside a new schedule they say nothing.
+    # Every message that a schedule has produced carries these two, too: beside a new schedule they have no meaning.
     return found.get("Nats-Schedule-Next") == b"purge" and "Nats-Schedule" not in found
 
 
@@ -78,7 +79,7 @@ def _rocketmq_cancels(found: Found, is_tombstone: bool) -> bool:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How one other system asks for a message at a later time.
+    """How another system requests a message at a later time.
 
     `marks`: the names by which a record is known to be a request of the system. `schedule`, `cancel`: what its headers
     say in a request of that kind; a name that is in the other kind only is passed over. `cancels`: True where a record
@@ -105,7 +106,7 @@ class Dialect:
 
     @cached_property
     def read(self) -> frozenset[str]:
-        """The names that are looked at: each at most once in a record."""
+        """The names that are read, each at most once in a record."""
         named = {*self.marks, *self.schedule, *self.cancel, *self.refused, self.partition_key_header}
         return frozenset(named - {""})
 
@@ -120,7 +121,7 @@ class Dialect:
         return any(part.header == ID for part in self.cancel.values())
 
     def names_of(self, header: str) -> list[str]:
-        """The names by which a request to schedule says what `header` of Postdate says."""
+        """The names in a request to schedule that are equivalent to `header` of Postdate."""
         return names_for(self.schedule, header)
 
 

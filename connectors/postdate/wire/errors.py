@@ -1,9 +1,9 @@
-"""What can be wrong with bytes from Kafka.
+"""Errors in bytes from Kafka.
 
     WireError
     |-- RequestRefused    a producer's request breaks a rule: end it as a dead letter with `.reason` and `.detail`
-    `-- FormatError       a record of Postdate's own is not one: halt the shard, a person must look
-        `-- NewerFormat   it says that a newer Postdate wrote it: run that one
+    `-- FormatError       a record on one of Postdate's own topics is malformed: halt the shard for an operator
+        `-- NewerFormat   a newer Postdate wrote it: run that version
 
 Texts that are no duration, instant or origin raise ValueError; request parsing turns it into a RequestRefused.
 """
@@ -20,7 +20,7 @@ class WireError(Exception):
 class RequestRefused(WireError):
     """A request cannot be carried out as it stands.
 
-    `.reason` is of the closed set, `.detail` a sentence for a person.
+    `.reason` is one of `Reason`, `.detail` a message for the user.
     """
 
     def __init__(self, reason: Reason, detail: str) -> None:
@@ -30,8 +30,8 @@ class RequestRefused(WireError):
 
 
 class FormatError(WireError):
-    """A record on a topic of Postdate's own does not have its format: written by another hand or a newer Postdate."""
+    """A record on a topic of Postdate's own is malformed: another program or a newer Postdate wrote it."""
 
 
 class NewerFormat(FormatError):
-    """A record of Postdate's own names a version that this program does not know."""
+    """A record on one of Postdate's own topics has an unknown version."""

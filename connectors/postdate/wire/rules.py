@@ -1,8 +1,8 @@
-"""The rules of one request topic: which targets, how far ahead, what a level means.
+"""The rules of one request topic: allowed targets, the horizon, the levels.
 
-Rules are values: two of equal fields judge alike, for ever. Inside they remember texts that they have already parsed or
-judged, in tables of bounded size; that never changes an answer, and dict operations are atomic, so that all shards of a
-process may share one object from their threads.
+Rules are values: two with equal fields always give the same result. Inside they remember texts that they have already
+parsed or judged, in tables of bounded size; that never changes an answer, and dict operations are atomic, so that all
+shards of a process may share one object from their threads.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, kw_only=True)
 class RequestRules:
-    """What requests on `topic` may ask.
+    """The rules for requests on `topic`.
 
     `levels_ms`: the delay of each level from level 1 on, at least one. `horizon_ms`: the longest delay, counted from
     the record's own timestamp. `forbidden`: exact names of Postdate's topics of the whole deployment; those of `topic`
@@ -52,7 +52,7 @@ class RequestRules:
     `dialects`: the names of the dialects that are spoken beside Postdate's own headers; `default_target`: where a
     message goes whose dialect names no target, "": it is refused. `format_version`: 1, or 2 to accept the headers of
     format 2.
-    Raises ValueError if these are no rules: fix the configuration.
+    Raises ValueError if the rules are invalid: fix the configuration.
     """
 
     topic: str
@@ -67,7 +67,7 @@ class RequestRules:
     # The names of the headers that say something in a request.
     names: frozenset[str] = field(init=False, repr=False, compare=False, default=REQUEST)
 
-    # What the dialects say; None where none is spoken.
+    # The headers of the dialects; None without a dialect.
     vocabulary: Vocabulary | None = field(init=False, repr=False, compare=False, default=None)
 
     # Remembered: texts of accepted targets and relative delays as they stand in headers; verdicts on targets.

@@ -1,4 +1,4 @@
-"""Records of the store topic: requests that are due so late that their request may be gone by then.
+"""Records of the store topic: requests whose due time is so late that retention may delete the request first.
 
 The topic is compacted, and the key of a record is the offset of its request: the last record of a key counts, and a
 null value says that the request has ended. So a message whose own value is null is written with an empty one, and a
@@ -14,8 +14,8 @@ header says so.
                                    "grace":-1,"headers":3,"control":[0,2],"key":-1,"null":false}
 
 `at`: the request record's timestamp. `headers`: how many were sent; `control`: which of them are not the message's.
-`key`: the header whose value is the target key, -1 for the request's own key. What the request was understood to mean
-stands here and is not parsed again: rules may have changed since, and a relative time has become a due time.
+`key`: the header whose value is the target key, -1 for the request's own key. The parsed request
+is stored here and not parsed again: rules may have changed since, and a relative time has become a due time.
 
 Pure functions over bytes. `decode_stored` is the inverse of `encode_stored`.
 """

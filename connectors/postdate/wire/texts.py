@@ -1,4 +1,4 @@
-"""Values of headers as texts: bounded before they are looked at, and escaped before they are quoted to a person."""
+"""Values of headers as text: bounded before they are parsed, and escaped before they are quoted in a message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def time_text(value: bytes | None) -> str:
 
 
 def quote(value: bytes | str | None) -> str:
-    """Return what a producer sent, cut and escaped so that it may stand in a sentence."""
+    """Return a value from a producer, cut and escaped, for use in a message."""
     if value is None:
         return "null"
     cut = value[:QUOTED_BYTES_MAX]

@@ -1,4 +1,4 @@
-"""Topic names: which exist at all, which are Postdate's own, and which may never be a target."""
+"""Topic names: the legal ones, Postdate's own, and those that may never be a target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts: answers to requests, on the topic `<requests>.verdicts`, in the transaction of the fate they tell of.
+"""Verdicts: answers to requests, on the topic `<requests>.verdicts`, in the transaction of the fate that they report.
 
 A verdict is true: `cancelled` means that the message will never be delivered, by any process, whatever crashes next.
 
@@ -26,7 +26,7 @@ VERSION: Final = 1
 
 
 class Verdict(StrEnum):
-    """What is answered."""
+    """The value of a verdict."""
 
     ACCEPTED = "accepted"
     REJECTED = "rejected"
@@ -43,14 +43,14 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """One verdict as its readers get it."""
 
     origin: str
-    """The request that is answered: `<request topic>/<partition>/<offset>`."""
+    """The answered request: `<request topic>/<partition>/<offset>`."""
     id: str | None
-    """The id that the request names, if it names one."""
+    """The id of the request, if it has one."""
     verdict: Verdict
     of: str | None
-    """The origin of the request that was acted on, where there is one."""
+    """The origin of the request that was acted on, if there is one."""
     at_ms: int
-    """The writer's word for the time, epoch milliseconds."""
+    """The time of the writer's clock, epoch milliseconds."""
 
 
 class _Written(msgspec.Struct):
@@ -63,7 +63,7 @@ class _Written(msgspec.Struct):
 
 
 class _Read(msgspec.Struct):
-    """What every verdict of version 1 holds. Types and bounds are checked in C, while decoding.
+    """The fields of every verdict of version 1. Types and bounds are checked in C, while decoding.
 
     No field has an enumeration as its type: the error for a value outside it would quote the value.
     """
