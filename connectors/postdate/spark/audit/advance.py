@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
+from postdate.spark.columns.expressions import where_computed
 from postdate.spark.judging.chunk_digests import CHUNK, ChunkDigests
 from postdate.spark.judging.folded import found_of, is_bare, judged_folded, placed
 from postdate.spark.judging.inputs import facts_schema, folded, joined
@@ -252,7 +253,7 @@ def _write_consistent(
     requests = digests.consistent_rows(new.understood, found.inconsistent, found.exceptional)
     if most["targets"] is not None:
         if most["targets"] > 1 or most["ids"]:
-            known = requests.where(F.col("due_ms") < digests.overdue_before_ms)
+            known = where_computed(requests, F.col("due_ms") < digests.overdue_before_ms)
             delivered = fates.join(known.select(*ORIGIN, "target", "id", "request_ms"), list(ORIGIN))
         else:
             delivered = fates.join(F.broadcast(of_chunk.select(*CHUNK, "target")), list(CHUNK)).select(
@@ -261,7 +262,7 @@ def _write_consistent(
             )
         store.add(ORIGINS, delivered_rows(delivered, run))
     if found.plain.counts["pending"]:
-        ahead = requests.where(F.col("due_ms") >= digests.overdue_before_ms).drop("chunk")
+        ahead = where_computed(requests, F.col("due_ms") >= digests.overdue_before_ms).drop("chunk")
         store.add(ORIGINS, pending_rows(digested_requests(ahead), facts, run))
     of_chunk.unpersist()
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -32,11 +32,14 @@ from postdate.spark.audit.page import audit_page
 from postdate.spark.audit.picture import audit_picture
 from postdate.spark.audit.ranges import fix_causes, log_ranges, partition_table, target_table
 from postdate.spark.audit.steps import AuditSteps, notes_of
+from postdate.spark.job.bounds import Range
+from postdate.spark.job.cluster import Partition
 from postdate.spark.job.lifecycle import run_job
 from postdate.spark.job.progress import Reporter
 from postdate.spark.judging.chunk_digests import ChunkDigests
-from postdate.spark.judging.stages import History, JudgingParameters, judged_each, judged_history
+from postdate.spark.judging.stages import History, JudgingParameters, judged_by_rules, judged_each, judged_history
 from postdate.spark.judging.summary import summarise
+from postdate.spark.limits import BY_RULES_ROWS_MAX
 from postdate.spark.records.fates import chain_breaks
 from postdate.spark.session.caching import released
 from postdate.spark.session.places import write_text
@@ -142,9 +145,9 @@ def _outcome(steps: AuditSteps) -> Outcome:
         reporter.say(line)
     understood = steps.understood(causes.requests.values())
     digests = ChunkDigests(snapshot_ms - options.slack_ms)
-    asked = steps.kept(digests.of_requests(understood))
+    asked, has_few = digests.of_requests(understood), _count(causes.requests) <= BY_RULES_ROWS_MAX
     with reporter.working(spark, "reading requests"):
-        targets = options.targets or steps.targets_of(asked)
+        targets = options.targets or steps.targets_of(understood if has_few else steps.kept(asked))
     effects = steps.effects(targets)
     for line in range_lines([*effects.targets.values(), *effects.letters.values(), *effects.answers.values()]):
         reporter.say(line)
@@ -169,7 +172,10 @@ def _outcome(steps: AuditSteps) -> Outcome:
     )
     needs_rows = how.owes_all or options.html is not None
     with reporter.working(spark, "comparing requests, fates and records"):
-        found = judged_each(history, how) if needs_rows else judged_history(history, how, digests, asked)
+        if has_few and _count(effects.targets) <= BY_RULES_ROWS_MAX:
+            found = judged_by_rules(history, how)
+        else:
+            found = judged_each(history, how) if needs_rows else judged_history(history, how, digests, asked)
         judged = found.rows
         unreadable = steps.unreadable(effects.letters.values(), messages if found.has_garbled else None)
         malformed = answers.where("malformed")
@@ -192,3 +198,8 @@ def _outcome(steps: AuditSteps) -> Outcome:
         lateness_bounds=options.lateness_bounds,
         openmetrics=options.openmetrics,
     )
+
+
+def _count(ranges: Mapping[Partition, Range]) -> int:
+    """The number of offsets there."""
+    return sum(span.end - span.start for span in ranges.values())

@@ -7,12 +7,13 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from pyspark import SparkContext
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 Made = TypeVar("Made")
 
 _REMEMBERED_MAX = 16
+_KEPT = "_is_kept"
 
 
 def remembered(make: Callable[..., Made]) -> Callable[..., Made]:
@@ -43,6 +44,17 @@ def let(value: Column, body: Callable[[Column], Column]) -> Column:
     conditions grow exponentially in code size and cost (measured: parsing an instant is 22 times slower without this).
     """
     return F.get(F.transform(F.array(value), body), 0)
+
+
+def where_computed(rows: DataFrame, condition: Column) -> DataFrame:
+    """The rows that satisfy `condition`, which names computed columns; like `where`, a null condition drops the row.
+
+    Spark moves a filter below the projections that compute its columns, and repeats in it everything that they compute,
+    step by step: of parsed records that is a million characters of code, too many for the JVM to compile. It leaves a
+    generator where it is.
+    """
+    kept = F.explode(F.when(condition, F.array(F.lit(True))))
+    return rows.select("*", kept.alias(_KEPT)).drop(_KEPT)
 
 
 def natural(text: Column) -> Column:

@@ -19,6 +19,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
+from postdate.spark.columns.expressions import where_computed
 from postdate.spark.judging.inputs import AuditInputs
 from postdate.spark.judging.judge import is_in_range
 from postdate.spark.rules.endings import is_past_grace
@@ -120,7 +121,9 @@ def related_origins(marks: DataFrame, asked: DataFrame, fates: DataFrame, answer
     ids = rest.where("id_hash is not null").select(*PARTITION, "id_hash").distinct()
     near = (
         rest.select(*ORIGIN)
-        .unionByName(asked.where("has_id").join(ids, [*PARTITION, "id_hash"], "left_semi").select(*ORIGIN))
+        .unionByName(
+            where_computed(asked, F.col("has_id")).join(ids, [*PARTITION, "id_hash"], "left_semi").select(*ORIGIN)
+        )
         .unionByName(rest.where("acts_on is not null").select(*PARTITION, F.col("acts_on").alias("offset")))
         .unionByName(answers.where("of is not null").select(*PARTITION, F.col("of").alias("offset")))
         .distinct()

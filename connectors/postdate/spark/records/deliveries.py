@@ -16,7 +16,7 @@ from postdate.spark.columns.digests import (
     present,
     untouched,
 )
-from postdate.spark.columns.expressions import natural, remembered
+from postdate.spark.columns.expressions import natural, remembered, where_computed
 from postdate.spark.records.refusals import unfounded_refusal
 from postdate.spark.records.requests import origin_steps, parsed_origin
 from postdate.wire import headers as names
@@ -86,7 +86,7 @@ def _message_steps(requests: Sequence[str]) -> list[list[Column]]:
 def digested_records(messages: DataFrame) -> DataFrame:
     """Rows as of `delivered_messages` that have an origin: the origin, and a struct `record` with digests instead of
     the message."""
-    found = messages.where(F.col("topic").isNotNull() & F.col("offset").isNotNull())
+    found = where_computed(messages, F.col("topic").isNotNull() & F.col("offset").isNotNull())
     return found.select("topic", "partition", "offset", _record())
 
 
@@ -107,14 +107,14 @@ def _record() -> Column:
 def unreadable_letters(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:
     """The dead letters whose origin is not one of their own request topic: `place`, and a sentence `problem`."""
     place = F.concat_ws("/", "topic", "partition", "offset")
-    strange = _letters(records).where(~_is_own_letter(requests_of))
+    strange = where_computed(_letters(records), ~_is_own_letter(requests_of))
     return strange.select(place.alias("place"), _problem("a dead letter"))
 
 
 def unreadable_records(messages: DataFrame) -> DataFrame:
     """The same for rows as of `delivered_messages` with an invalid `postdate-origin`."""
     place = F.concat_ws("/", "target", "place", "record_offset")
-    return messages.where("is_garbled").select(place.alias("place"), _problem("a record"))
+    return where_computed(messages, F.col("is_garbled")).select(place.alias("place"), _problem("a record"))
 
 
 def _problem(what: str) -> Column:
@@ -137,7 +137,7 @@ def dead_letter_rows(records: DataFrame, requests_of: Mapping[str, str], *, judg
     `requests_of` gives the request topic of each dead-letter topic. Without `judges_refusals` refusals are not checked:
     the parameters of a request in a dialect are not in the headers that the audit reads.
     """
-    return _by_origin(_letters(records).where(_is_own_letter(requests_of)), _letter(judges_refusals))
+    return _by_origin(_letters(records), _is_own_letter(requests_of), _letter(judges_refusals))
 
 
 @remembered
@@ -170,9 +170,9 @@ def _letter(judges_refusals: bool) -> Column:
     return letter.alias("letter")
 
 
-def _by_origin(found: DataFrame, row: Column) -> DataFrame:
+def _by_origin(found: DataFrame, is_own: Column, row: Column) -> DataFrame:
     is_origin = F.col("origin.topic").isNotNull() & F.col("origin.offset").isNotNull()
-    return found.where(is_origin).select(
+    return where_computed(found, is_own & is_origin).select(
         F.col("origin.topic").alias("topic"),
         F.col("origin.partition").alias("partition"),
         F.col("origin.offset").alias("offset"),

@@ -20,6 +20,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN
+from postdate.spark.columns.expressions import where_computed
 from postdate.spark.limits import ORDER_LATE_MS_MAX, ORDER_LOOKED_BACK_MAX
 from postdate.spark.session.caching import cached
 
@@ -38,7 +39,8 @@ def overtaken(messages: DataFrame, fates: DataFrame, requests: DataFrame, starts
     ones before. The rows are cached, and the caller releases them. Cost: one shuffle and sort of all records, of 32
     bytes each.
     """
-    placed = messages.where(F.col("topic").isNotNull() & F.col("key").isNotNull() & F.col("due_ms").isNotNull())
+    is_whole = F.col("topic").isNotNull() & F.col("key").isNotNull() & F.col("due_ms").isNotNull()
+    placed = where_computed(messages, is_whole)
     rows = placed.select(
         *ORIGIN, "target", "place", "record_offset", "due_ms", F.xxhash64(*_SEQUENCE).alias("sequence")
     )
