@@ -1,18 +1,20 @@
 """Broken promises forged on real topics, among sound neighbours. Goal: each is named, and nothing else.
 
-Method: requests, dispatch log, records and dead letters written by hand, then one audit over chunks and one over each
-origin.
+Method: requests, dispatch log, records and dead letters written by hand, then one audit by the rules alone, one over
+chunks and one over each origin.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from postdate.spark.audit import steps
+from postdate.spark.audit import incremental, job, steps
+from postdate.spark.audit.ranges import Causes, fix_causes
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.forged import Forged, named
@@ -25,7 +27,9 @@ def bed(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.mark.timeout(900)
-def test_each_forgery_is_named(bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_forgery_is_named(
+    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     forged = Forged.on(bed)
     for number in range(20):
         forged.sound(key=b"k%d" % (number % 3))
@@ -43,10 +47,39 @@ def test_each_forgery_is_named(bed: Bed, spark: SparkSession, capsys: pytest.Cap
     found = forged.audited(capsys, strict=True)
     assert named(found) == forged.expected
     assert found["counts"]["overtaken"] == 2
-    again = forged.audited(capsys, html=str(bed.directory / "page.html"))
-    assert named(again) == forged.expected
-    for name in ("counts", "outcomes", "samples"):
-        assert again[name] == found[name]
+    monkeypatch.setattr(job, "BY_RULES_ROWS_MAX", 0)
+    for html in (None, str(bed.directory / "page.html")):
+        again = forged.audited(capsys, strict=True, html=html)
+        assert named(again) == forged.expected
+        for name in ("counts", "outcomes", "samples"):
+            assert again[name] == found[name]
+
+
+@pytest.mark.timeout(900)
+def test_no_effect_may_be_of_a_request_that_is_still_to_come(
+    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fate and a record of offsets behind the end of the request topic, and a request that arrives and is delivered
+    after the audit has fixed that end."""
+    forged, state = Forged.on(bed), str(tmp_path / "state")
+    for _ in range(3):
+        forged.sound()
+    forged.commit(forged.expect(1_000, "orphan"))
+    forged.deliver(forged.expect(1_001, "orphan"))
+
+    def racing(*fixed: Any) -> Causes:
+        found = fix_causes(*fixed)
+        forged.sound()
+        return found
+
+    for module, more in ((job, {}), (job, {"html": str(tmp_path / "page.html")}), (incremental, {"state": state})):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, "fix_causes", racing)
+            found = forged.audited(capsys, **more)
+        assert named(found) == forged.expected
+        assert (found["counts"]["orphan"], found["counts"]["delivered"]) == (2, forged.next - 1)
+    found = forged.audited(capsys, state=state)
+    assert (found["counts"]["orphan"], found["counts"]["delivered"], found["state"]["standing"]) == (0, 1, 2)
 
 
 @pytest.mark.timeout(900)

@@ -179,7 +179,8 @@ def test_each_end_is_fixed_after_those_of_its_causes() -> None:
     cluster, given = Cluster([*OWN, "orders"]), options()
     causes = fix_causes(cluster, given.own_topics(), given)
     effects = fix_effects(cluster, given.own_topics(), ["orders"], given)
-    assert cluster.asked == [OWN[0], OWN[1], "orders", OWN[2], OWN[3], OWN[1]]
+    assert cluster.asked == [OWN[0], OWN[1], "orders", OWN[2], OWN[3], OWN[1], OWN[0]]
+    assert effects.present_ends == {Partition(OWN[0], 0): 10}
     partition = Partition(OWN[3], 0)
     assert effects.answers == {partition: Range("verdicts", partition, 0, 0, 10, 10, False, -1)}
     assert len(causes.requests) == len(causes.log) == 1

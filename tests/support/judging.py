@@ -53,6 +53,7 @@ class Bounds:
     letters_lost_before_ms: int = -1
     answers_capped: bool = False
     answers_lost_before_ms: int = -1
+    request_present_end: int = 10_000
 
     def table(self, spark: SparkSession) -> DataFrame:
         """The one partition of the history, as `judge` asks for it."""
@@ -60,7 +61,8 @@ class Bounds:
         log = (LOG, self.log_end, True, self.log_capped, self.fates_lost_before_ms)
         letters = (self.letters_capped, self.letters_lost_before_ms)
         answers = (self.answers_capped, self.answers_lost_before_ms)
-        row = (*requests, *log, *letters, *answers, -1 if self.letters_capped else NEVER_MS)
+        letters_capped_ms = -1 if self.letters_capped else NEVER_MS
+        row = (*requests, *log, *letters, *answers, letters_capped_ms, self.request_present_end)
         return small_table(spark, [row], PARTITIONS)
 
 

@@ -403,4 +403,5 @@ def _bounds(partition: int, log_records: int, chance: random.Random) -> tuple[An
     return (
         *(REQUESTS, partition, log_start, start, end, LOG, log_end, lost_ms < 0, capped, lost_ms),
         *(letters_capped, letters_lost_ms, answers_capped, answers_lost_ms, -1 if letters_capped else NEVER_MS),
+        max(end, 6),
     )

@@ -29,8 +29,10 @@ PARTITIONS = (
     "topic string, partition int, request_log_start bigint, request_start bigint, request_end bigint,"
     " log_topic string, log_end bigint, log_is_whole boolean, log_capped boolean, fates_lost_before_ms bigint,"
     " letters_capped boolean, letters_lost_before_ms bigint, answers_capped boolean, answers_lost_before_ms bigint,"
-    " letters_capped_from_ms bigint"
+    " letters_capped_from_ms bigint, request_present_end bigint"
 )
+"""`request_end` was fixed before anything else, `request_present_end` after everything else: no effect that an audit
+reads can be of a later request."""
 TARGETS = (
     "target string, target_partitions int, target_capped boolean, target_compacted boolean,"
     " target_lost_before_ms array<bigint>, target_capped_from_ms array<bigint>, target_known_ms array<bigint>,"
@@ -52,7 +54,8 @@ class Causes:
 
 @dataclass(frozen=True)
 class Effects:
-    """The ends that are fixed after the targets are known, and the dispatch logs once more."""
+    """The ends that are fixed after the targets are known, the dispatch logs once more, and at last the present ends of
+    the request topics, including open transactions."""
 
     targets: dict[Partition, Range]
     absent_targets: tuple[str, ...]
@@ -62,6 +65,7 @@ class Effects:
     answers: dict[Partition, Range]
     absent_answers: tuple[str, ...]
     log_again: dict[Partition, Range]
+    present_ends: dict[Partition, int]
     recreated: frozenset[str] = frozenset()
 
     def records(self) -> tuple[dict[Partition, Range], ...]:
@@ -93,7 +97,8 @@ def fix_effects(
     options: AuditOptions,
     compacted_targets: Iterable[str] = (),
 ) -> Effects:
-    """Fixes the ranges of targets, dead letters and verdicts, then how far the dispatch logs are read a second time.
+    """Fixes the ranges of targets, dead letters and verdicts, then how far the dispatch logs are read a second time,
+    and then asks for the present ends of the requests.
 
     Raises CannotRun if `options` require answers and their topic does not exist.
     """
@@ -109,7 +114,8 @@ def fix_effects(
     again = _fixed(cluster, DISPATCH_LOG, log_partitions, since_ms, options)
     absent = tuple(topic for topic in wanted if topic not in counts)
     chosen = frozenset(compacted_targets), bool(options.targets)
-    return Effects(found, absent, *chosen, letters, answers, absent_answers, again)
+    present = cluster.ends(existing(cluster, [one.requests for one in topics]), committed=False)
+    return Effects(found, absent, *chosen, letters, answers, absent_answers, again, present)
 
 
 def _fix_answers(
@@ -169,6 +175,7 @@ def partition_table(spark: SparkSession, own: Iterable[OwnTopics], causes: Cause
                 *(letters.capped, letters.lost_before_ms),
                 *((answers.capped, answers.lost_before_ms) if answers else (None, None)),
                 letters.capped_from_ms,
+                max(span.end, effects.present_ends[partition]),
             )
         )
     return small_table(spark, rows, PARTITIONS)

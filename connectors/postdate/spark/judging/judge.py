@@ -118,13 +118,15 @@ def is_in_range(is_request: Column) -> Column:
     """Whether this audit judges an origin: a request that was read, or one that should have been read.
 
     Below the start of the topic it has expired. Below the window, or at and above the fixed end, it is not part of the
-    audit. A partition that the topic does not have never contained a request.
+    audit. From the present end on, which was asked for after everything was read, and in a partition that the topic
+    does not have, there has never been a request.
     """
     offset, start = F.col("offset"), F.col("request_start")
     is_expired = (offset < start) & (start == F.col("request_log_start"))
     is_inside = (offset >= start) & (offset < F.col("request_end"))
+    is_beyond = offset >= F.col("request_present_end")
     known = F.col("request_end").isNotNull()
-    return is_request | F.when(known, is_expired | is_inside).otherwise(F.lit(True))
+    return is_request | F.when(known, is_expired | is_inside | is_beyond).otherwise(F.lit(True))
 
 
 def _facts(found: DataFrame, overdue_before_ms: int) -> DataFrame:
