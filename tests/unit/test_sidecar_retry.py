@@ -8,6 +8,7 @@ the test: it copies the headers of a delivered record into a return.
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -248,3 +249,29 @@ def test_policies_that_change_too_often_wait(
         shard.close()
     assert "retry_policies changed too often" in caplog.text
     assert [row[0] for row in bench.log()[-1].policies or []] == [0, 1]
+
+
+def test_members_of_both_format_versions_hand_a_shard_over_while_returns_are_pending(bench: Bench) -> None:
+    """The last step of an upgrade. A member of format 1 refuses new returns, and delivers those that were accepted."""
+    accepted: list[int] = []
+    plain = 0
+    for turn in range(6):
+        bench.format_version = 2 - turn % 2
+        shard = bench.shard(named("slow: base=20s, jitter=10%") if bench.format_version == 2 else None)
+        offset = give_back(bench, b"slow")
+        bench.schedule(0)
+        plain += 1
+        if bench.format_version == 2:
+            accepted.append(offset)
+        bench.until(shard, lambda: len(bench.read("orders")) == plain)  # noqa: B023  # used at once
+        shard.close()
+    bench.format_version = 1
+    shard = bench.shard()
+    bench.until(shard, lambda: len(bench.read("orders")) == plain + len(accepted))
+    shard.close()
+    assert all(20_000 <= due_after_ms(bench, offset) <= 22_000 for offset in accepted)
+    assert Counter(reason for reason, _ in bench.letters()) == {b"unknown-header": 3}
+    ends = Counter(offset for fates in bench.fates() for offset, _ in fates)
+    assert len(ends) == 12
+    assert max(ends.values()) == 1
+    assert {record.v for record in bench.log()} == {2}, "every owner repeats the policies"

@@ -19,6 +19,7 @@ from postdate.wire.dispatch_log import DispatchRecord, Fate, Moved, decode_recor
 from postdate.wire.errors import FormatError
 from support.expected import FINAL_FATES, dead_letter_complaints, delivery_headers, origin_of, partition_of
 from support.simulation.readings import Readings, accepted_headers
+from support.simulation.returning import policy_rows, settle
 from support.simulation.traffic import REQUESTS, TARGETS, Asked, Traffic
 from support.simulation.troubles import UNAUTHORIZED, UNAVAILABLE, UNKNOWN
 
@@ -118,6 +119,8 @@ def _read_log(outcome: Outcome, index: int, records: list[Record]) -> None:
             outcome.wrong.append(f"O6: partition {index} has seq {said.seq} after {seq} at offset {record.offset}")
         seq = said.seq
         outcome.reached[f"record {said.kind}"] += 1
+        names = [name for _, name, _ in said.policies or []]
+        outcome.reached["policy changed while it is needed"] += len(names) > len(set(names))
         for most in FATES:
             outcome.reached[f"a record of {most:,} fates or more"] += len(said.fates) >= most
         for fate in said.fates:
@@ -136,6 +139,17 @@ def _read_log(outcome: Outcome, index: int, records: list[Record]) -> None:
                     outcome.stored.add(origin)
 
 
+def settle_returns(broker: SimBroker, traffic: Traffic, archive: dict[Partition, list[Record]]) -> None:
+    """Learn from the dispatch logs when the returns are due that name a policy."""
+    rows: dict[int, list[tuple[int, str, str]]] = {}
+    for (index, _), asked in traffic.asked.items():
+        if asked.returned is not None and asked.returned.name:
+            if index not in rows:
+                log = Partition(f"{REQUESTS}.dispatch-log", index)
+                rows[index] = policy_rows([*archive.get(log, []), *committed(broker, log.topic, index)])
+            settle(asked, rows[index])
+
+
 def judge(outcome: Outcome, traffic: Traffic, readings: Readings, troubles: Troubles, halted: Set[int]) -> None:
     """Holds the outcome against what was asked; what is wrong is added to `outcome.wrong`. `halted`: the partitions
     whose requests need not have ended."""
@@ -144,6 +158,10 @@ def judge(outcome: Outcome, traffic: Traffic, readings: Readings, troubles: Trou
     for origin, asked in traffic.asked.items():
         if origin[0] in halted and not outcome.final(origin) and origin not in {*outcome.delivered, *outcome.dead}:
             continue
+        if asked.returned is not None:
+            kind = "of a named policy" if asked.returned.name else "of its own policy"
+            outcome.reached[f"return {kind} {outcome.final(origin)}"] += 1
+            outcome.reached["return after its last attempt"] += "attempts-exhausted" in asked.dead
         allowed = Allowed(outcome, traffic, readings, troubles, asked)
         for complaint in _complaints(outcome, allowed, origin, asked):
             outcome.wrong.append(f"{complaint} ({origin}, {asked.action}, due {asked.due_ms}, id {asked.id!r})")
@@ -269,7 +287,8 @@ def _differences(outcome: Outcome, allowed: Allowed, asked: Asked, arrival: Arri
         wrong.append(f"O5: due {due_ms}, delivered at {ended_ms}")
     origin = origin_of(REQUESTS, asked.part.index, asked.offset)
     headers = [
-        delivery_headers(data, origin, due_ms, asked.id) for data in accepted_headers(allowed.readings, arrival.target)
+        delivery_headers(data, origin, due_ms, asked.id) + tail
+        for data, tail in accepted_headers(allowed.readings, arrival.target)
     ]
     if record.headers not in headers or (record.key, record.value) != (asked.target_key, asked.value):
         expected = (asked.target_key, asked.value, headers)

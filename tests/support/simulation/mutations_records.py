@@ -18,10 +18,14 @@ from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.index import apply
 from postdate.sidecar.index.overlay import IndexOverlay
+from postdate.sidecar.ingest import ingest
 from postdate.wheel.entry import Entry
 from postdate.wheel.keys import entry_key, split_key
+from postdate.wheel.policy_rows import PolicyRows
+from postdate.wire import returns
 from postdate.wire.delivered import delivered_headers
 from postdate.wire.requests import Request
+from postdate.wire.retry_policies import NamedPolicies
 from support.simulation.world import World
 
 Mutation = Callable[[World], AbstractContextManager[object]]
@@ -85,6 +89,33 @@ def _acts_on_what_follows(_: World) -> AbstractContextManager[object]:
     return patch.object(apply, "_acts_on", acts_on)
 
 
+def _attempt_not_raised(_: World) -> AbstractContextManager[object]:
+    """A return is redelivered with the attempt that it carries."""
+    honest = returns.schedule_return
+
+    def schedule(rules: Any, request: Request, *more: Any) -> Request:
+        retry = request.retry
+        assert retry is not None
+        same = msgspec.structs.replace(retry, attempt=max(retry.attempt - 1, 1))
+        return honest(rules, msgspec.structs.replace(request, retry=same), *more)
+
+    return patch.object(ingest, "schedule_return", schedule)
+
+
+def _last_policy_counts(_: World) -> AbstractContextManager[object]:
+    """A return uses the newest policy of its name, whatever applied when it was accepted."""
+
+    def newest(rows: PolicyRows) -> NamedPolicies:
+        return NamedPolicies((0, name, text) for name, text in {name: text for _, name, text in rows}.items())
+
+    return patch.object(ingest, "NamedPolicies", newest)
+
+
+def _policies_not_replayed(_: World) -> AbstractContextManager[object]:
+    """Recovery does not take the policies of the log over."""
+    return patch.object(IndexOverlay, "learn_policies", lambda self, rows: None)
+
+
 #: By name: what is taken out, and the theme of the schedules that must catch it.
 RECORD_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "all headers of messages dropped": (_with_headers(lambda own: []), ""),
@@ -93,4 +124,7 @@ RECORD_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "a transaction in the opposite order": (_reversed, ""),
     "fates found under their writer's due time": (_fates_by_first_due, "settings"),
     "controls act on what follows": (_acts_on_what_follows, "controls"),
+    "the attempt is not raised": (_attempt_not_raised, ""),
+    "the newest policy of a name counts": (_last_policy_counts, ""),
+    "policies are not replayed": (_policies_not_replayed, ""),
 }

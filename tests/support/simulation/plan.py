@@ -24,6 +24,7 @@ from support.simulation.losses import Losses
 from support.simulation.patches import STORE_APPLIED
 from support.simulation.process import Machine, Process
 from support.simulation.readings import Readings
+from support.simulation.returning import CONFIGURED
 from support.simulation.settings import Operators, Settings
 from support.simulation.themes import BROKERS, CALM, Themes
 from support.simulation.traffic import REQUESTS, SMALL_BYTES_MAX, TARGETS, Traffic
@@ -96,6 +97,8 @@ class Plan:
         self._settings: list[Settings] = []
         self._readings = Readings([], RETENTION_MS // 2)
         self.traffic = Traffic(world.broker, Random(f"{seed}/traffic"), self.partitions, self.theme, self.differ)
+        self._policies = Random(f"{seed}/policies")
+        self.traffic.names_policies = self.theme != LOST
         self.entries_max = {BURST: [5, 20, 40], VOLUME: [10_000]}.get(self.theme, [1, 3, 1_000])
         self.stamps = _ANY_STAMP
         self.events = Events(world, choose, self.traffic, self.partitions, self.theme)
@@ -288,8 +291,10 @@ class Plan:
             messages_per_second_max=settings.messages_per_second_max,
             dialects=settings.dialects,
             default_target=settings.default_target,
+            retry_policies=self._policies.choice(CONFIGURED),
         )
         return Config(
+            format_version=2,
             group_id=GROUP,
             instance=instance,
             request_topics=(requests,),

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from support.expected import Headers, data_headers
+from support.expected import Headers, data_headers, origin_of
+from support.simulation.returning import longest_policy_ms
 from support.simulation.settings import Settings, allows
 from support.simulation.traffic import Asked
 
+_BAD_RETRY = "bad-retry"
 _FORBIDDEN, _TOO_FAR, _NO_TARGET, _TOO_MANY = (
     "forbidden-target",
     "beyond-horizon",
@@ -30,6 +32,8 @@ class Reading:
     due_ms: int
     headers: tuple[tuple[str, bytes | None], ...]
     refusals: frozenset[str]
+    tail: tuple[tuple[str, bytes | None], ...] = ()
+    """The headers of a redelivery, behind origin and due time."""
 
     @property
     def accepts(self) -> bool:
@@ -51,9 +55,14 @@ def reading(asked: Asked, settings: Settings, horizon_ms_max: int) -> Reading:
             refusals.add(_NO_TARGET)
         elif not allows(settings.allow, target):
             refusals.add(_FORBIDDEN)
+    if longest_policy_ms(asked) > horizon_ms:
+        refusals.add(_BAD_RETRY)
     if asked.action in ("schedule", "reschedule") and due_ms - asked.appended_ms > horizon_ms:
         refusals.add(_TOO_FAR)
-    return Reading(target, due_ms, tuple(headers), frozenset(refusals))
+    tail = []
+    if asked.returned is not None:
+        tail = asked.returned.tail(origin_of(asked.part.topic, asked.part.index, asked.offset), due_ms)
+    return Reading(target, due_ms, tuple(headers), frozenset(refusals), tuple(tail))
 
 
 class Readings:
@@ -72,7 +81,7 @@ class Readings:
     def of(self, asked: Asked) -> list[Reading]:
         """The different readings of one request; at least one."""
         at = (asked.part.index, asked.offset)
-        if at not in self._known:
+        if at not in self._known or asked.returned is not None:
             each = (reading(asked, settings, self.horizon_ms_max) for settings in self.settings)
             self._known[at] = list(dict.fromkeys(each))
         return self._known[at]
@@ -98,6 +107,6 @@ class Readings:
         return len(self.of(asked)) == 1 and not any(each.has_quota for each in self.settings)
 
 
-def accepted_headers(readings: Iterable[Reading], target: str) -> list[Headers]:
-    """The headers of the message by those who deliver it to this target."""
-    return [list(each.headers) for each in readings if each.accepts and each.target == target]
+def accepted_headers(readings: Iterable[Reading], target: str) -> list[tuple[Headers, Headers]]:
+    """The headers of the message by those who deliver it to this target, and those of its redelivery."""
+    return [(list(each.headers), list(each.tail)) for each in readings if each.accepts and each.target == target]

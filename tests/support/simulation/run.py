@@ -14,7 +14,15 @@ from pathlib import Path
 from postdate.sidecar.states import State
 from support.simulation.counting import counted
 from support.simulation.invariants import Invariants
-from support.simulation.judge import gather, gather_fates, judge, judge_halts, judge_indexes, judge_lateness
+from support.simulation.judge import (
+    gather,
+    gather_fates,
+    judge,
+    judge_halts,
+    judge_indexes,
+    judge_lateness,
+    settle_returns,
+)
 from support.simulation.judge_controls import judge_in_time, judge_verdicts
 from support.simulation.judge_order import judge_order
 from support.simulation.losses import LOSER
@@ -78,6 +86,7 @@ def run_seed(
             _play(world, plan)
             plan.themes.before_judgement()
             outcome = gather(world.broker, plan.partitions, world.archive)
+            settle_returns(world.broker, plan.traffic, world.archive)
             readings = plan.readings()
             judge(outcome, plan.traffic, readings, world.troubles, plan.losses.halted())
             judge_stores(outcome, world.broker, plan.partitions)

@@ -58,6 +58,10 @@ SITUATIONS: Final[dict[str, str]] = {
     "a backlog is passed by messages for other targets": "the second cursor takes a message",
     "a message that waited for the rate of its target leaves": "rate: leaves when its turn comes",
     "one waits for its rate where another owner left it": "rate: waits where another owner left it",
+    "a return with a policy is redelivered": "return of its own policy delivered",
+    "a return that names a policy is redelivered": "return of a named policy delivered",
+    "a return comes after its last attempt": "return after its last attempt",
+    "owners change a named policy while returns of it are pending": "policy changed while it is needed",
 }
 
 #: What the schedules of each theme must reach, in words -> the counter here.

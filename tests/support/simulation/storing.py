@@ -42,6 +42,8 @@ def judge_stores(outcome: Outcome, broker: SimBroker, partitions: int) -> None:
 def differences(asked: Asked, moved_ms: int, readings: Readings, record: Record) -> list[str]:
     """What a record that keeps a request has wrong: it is none of what the processes understood of the request.
     `moved_ms` is the due time that a control gave it, -1 if none did."""
+    if asked.returned is not None and asked.returned.name:
+        return []  # when it is due is known at the end
     headers: Headers = record.headers or []
     said = dict(headers)
     meaning = json.loads(said["postdate-stored"] or b"")
@@ -63,7 +65,7 @@ def differences(asked: Asked, moved_ms: int, readings: Readings, record: Record)
             each.target,
             asked.target_key,
             asked.value,
-            list(each.headers),
+            [*each.headers, *each.tail],
             asked.key,
             each.due_ms,
             moved_ms if moved_ms >= 0 else each.due_ms,

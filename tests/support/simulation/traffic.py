@@ -13,6 +13,7 @@ from random import Random
 
 from postdate.kafka.interface import Headers, Partition, Record
 from support.kafka_simulator import SimBroker
+from support.simulation.returning import Returned, make_return, settle
 from support.simulation.settings import LEVELS_MS
 
 REQUESTS = "requests"
@@ -47,6 +48,7 @@ class Asked:
     grace_ms: int = -1
     dead: frozenset[str] = frozenset()
     must_die: bool = False
+    returned: Returned | None = None
     offset: int = -1
     appended_ms: int = -1
 
@@ -79,6 +81,8 @@ class Traffic:
         self._by_id: defaultdict[tuple[int, bytes], list[Asked]] = defaultdict(list)
         self._by_name: defaultdict[tuple[int, int], list[Asked]] = defaultdict(list)
         self.unsent = 0
+        self.names_policies = True
+        self._returns = Random(f"{random.getstate()[1][:4]}")  # drawing here changes nothing else of a schedule
         self.is_last = False  # nobody waits any more for what is due late
         self._broker = broker
         self._random = random
@@ -132,6 +136,8 @@ class Traffic:
         if self.is_last and kind == self._long:
             kind = self._plain
         kind(asked)
+        if kind == self._plain and self._returns.random() < 0.3:
+            make_return(asked, self._returns, self.names_policies)
         if choose.random() < 0.04:
             self._send_aborted(asked)
         else:
@@ -145,6 +151,8 @@ class Traffic:
         """Send a request as it is, and remember it."""
         asked.offset, asked.appended_ms = self._broker.append(asked.part, asked.key, asked.value, asked.headers, 0)
         self.asked[asked.part.index, asked.offset] = asked
+        if asked.returned is not None and not asked.returned.name:
+            settle(asked, ())
         if asked.id:
             self._by_id[asked.part.index, asked.id].append(asked)
         if asked.names >= 0:
