@@ -1,8 +1,8 @@
-"""Postdate for the tests of your own service: a sidecar that really delivers, on a Kafka that is really there.
+"""Postdate for the tests of your service: a real sidecar on a real Kafka.
 
     from postdate.testing import LocalPostdate
 
-    with LocalPostdate() as postdate:                      # a broker of its own; or LocalPostdate("localhost:9092")
+    with LocalPostdate() as postdate:                      # starts a broker; or LocalPostdate("localhost:9092")
         producer.produce(**postdate.requests.schedule("reminders", b"pay!", delay=timedelta(seconds=1)))
         (message,) = postdate.delivered("reminders", 1)
 

@@ -25,19 +25,19 @@ from postdate.testing.local_postdate import START_TIMEOUT_S
 from postdate.testing.observing import NotDelivered, Observed
 
 IMAGE_VARIABLE: Final = "POSTDATE_TEST_IMAGE"
-"""Names the image where none is given; the program takes no variable of this prefix for a setting."""
+"""Names the default image; the program ignores variables with this prefix."""
 _POLL_S: Final = 0.2
 _LOG_CHARS_SHOWN: Final = 4_000
 
 
 class PostdateContainer(DockerContainer, Observed):
-    """A sidecar in a container, with a request topic of its own and the topics beside it.
+    """A sidecar in a container, with a new request topic and the topics beside it.
 
-    `kafka`: the address by which the container reaches Kafka. `bootstrap_servers`: the one by which the test does,
-    where it is another. `image`: else POSTDATE_TEST_IMAGE names it; raises ValueError where nothing does. `options`:
-    further ones of `postdate run`. Settings come by `with_env` (POSTDATE_…), the network by `with_network`.
+    `kafka`: the address of Kafka for the container. `bootstrap_servers`: the address for the test, if it differs.
+    `image`: the default is POSTDATE_TEST_IMAGE; raises ValueError if neither is given. `options`: further options of
+    `postdate run`. Pass settings with `with_env` (POSTDATE_…), and the network with `with_network`.
 
-    Starting returns when every shard is served, and raises NotDelivered where that does not come to be.
+    `start` returns when every shard is served, and raises NotDelivered after a time-out.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class PostdateContainer(DockerContainer, Observed):
         self._run = ["postdate", "run", *named, "--group-id", self.requests.name, "--http-port", "0", *options]
 
     def start(self) -> Self:
-        """Starts the container and waits until it serves; leaves none behind where it does not."""
+        """Starts the container and waits until it serves; removes it if it does not."""
         super().start()
         try:
             self._wait_until_it_serves()
@@ -72,12 +72,12 @@ class PostdateContainer(DockerContainer, Observed):
         return self
 
     def stop(self, force: bool = True, delete_volume: bool = True) -> None:
-        """Kills and removes the container; nothing happens where there is none. Its topics stay."""
+        """Kills and removes the container, if there is one. Its topics stay."""
         super().stop(force, delete_volume)
         self._container = None
 
     def log(self) -> str:
-        """The end of what the sidecar has logged and said."""
+        """The end of the output of the sidecar."""
         if self._container is None:
             return ""
         stdout, stderr = self.get_logs()

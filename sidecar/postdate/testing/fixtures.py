@@ -1,6 +1,6 @@
 """Fixtures for pytest: `pytest_plugins = ["postdate.testing.fixtures"]` in your top-level conftest.py.
 
-`POSTDATE_TEST_BOOTSTRAP` names a broker that runs; without it one is started for the session.
+`POSTDATE_TEST_BOOTSTRAP` names a running broker; without it, the fixture starts one for the session.
 """
 
 from __future__ import annotations
@@ -15,6 +15,6 @@ from postdate.testing.local_postdate import LocalPostdate
 
 @pytest.fixture(scope="session")
 def postdate() -> Iterator[LocalPostdate]:
-    """A request topic and a sidecar that serves it, once a session: tests keep apart by their targets and ids."""
+    """A request topic and a sidecar that serves it, once a session; tests use different targets and ids."""
     with LocalPostdate(os.environ.get("POSTDATE_TEST_BOOTSTRAP")) as running:
         yield running

@@ -1,9 +1,9 @@
-"""A sidecar as a child process, with topics of its own, on a given broker or on one that it starts.
+"""A sidecar as a child process, with new topics, on a given broker or on one that it starts.
 
-Everything that was started ends with the block; the timer indexes and the broker's data lie in a temporary directory
-that goes with it. Topics made on a given broker stay there; their names are new each time, and keep runs apart.
+All processes end with the block. The timer indexes and the broker's data are in a temporary directory, which is
+removed. Topics on a given broker stay; their names are unique, so runs do not affect each other.
 
-Thread rule: one thread; children are known by their process ids.
+Thread rule: one thread.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _POLL_S: Final = 0.05
 
 
 class LocalPostdate(Observed):
-    """A request topic and a sidecar that serves it, for the length of a `with` block.
+    """A request topic and a sidecar that serves it, for the duration of a `with` block.
 
-    `bootstrap_servers`: a broker that runs; None starts one, which needs Java 17 and fetches Kafka's jars once.
-    `allow`: the targets that requests may name. `options`: further ones of `postdate run`. `broker_settings`: of the
-    broker that is started. `requests` is the topic as `postdate.client` wants it.
+    `bootstrap_servers`: a running broker; None starts one, which needs Java 17 and downloads Kafka's jars once.
+    `allow`: the allowed targets. `options`: further options of `postdate run`. `broker_settings`: for a started broker.
+    `requests`: the request topic for `postdate.client`.
 
-    Entering raises what the broker raises, and NotDelivered where the sidecar does not start in time.
+    Entering raises the errors of the broker, and NotDelivered if the sidecar does not start in time.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class LocalPostdate(Observed):
         self._stack.close()
 
     def log(self) -> str:
-        """The end of what the sidecar has logged."""
+        """The end of the sidecar's log."""
         return "" if self._sidecar is None else self._sidecar.last_words()
 
     def _create_own_topics(self, directory: Path) -> None:

@@ -1,6 +1,6 @@
-"""What the test of a service does with a sidecar, wherever that one runs: make targets, and see what was delivered.
+"""The interface of a sidecar for the tests of a service: create targets, and read deliveries.
 
-One thread.
+Thread rule: one thread.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from postdate.testing.reading import Delivered, read_delivered
 
 
 class NotDelivered(AssertionError):
-    """What a test waited for did not come, or the sidecar did not start; the text ends with what the sidecar logged."""
+    """The expected messages did not arrive, or the sidecar did not start; the text ends with the sidecar's log."""
 
 
 class Observed:
     """A sidecar that serves one request topic, seen from a test.
 
-    `bootstrap_servers`: Kafka as the test reaches it. `requests`: the request topic, as `postdate.client` wants it.
+    `bootstrap_servers`: the address of Kafka for the test. `requests`: the request topic for `postdate.client`.
     """
 
     bootstrap_servers: str
@@ -30,25 +30,24 @@ class Observed:
 
     @abstractmethod
     def log(self) -> str:
-        """The end of what the sidecar has logged."""
+        """The end of the sidecar's log."""
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Makes a topic, such as a target; nothing happens where it exists. A target that does not exist makes a dead
-        letter of its request."""
+        """Creates a topic, such as a target, unless it exists. A request for a missing target becomes a dead letter."""
         admin = self._kafka().admin()
         admin.create_topics([NewTopic(name, partitions, -1, dict(config or {}))])
         admin.close()
 
     def delivered(self, topic: str, count: int, timeout_s: float = 60.0) -> list[Delivered]:
-        """All that requests of this sidecar brought to a topic, in order of time, once there are `count`; a delay
-        counts into `timeout_s`. Raises NotDelivered: there are fewer."""
+        """All messages that this sidecar has delivered to a topic, in order of time, once there are `count`.
+        `timeout_s` includes the delays. Raises NotDelivered if there are fewer."""
         found = read_delivered(self._kafka(), self.requests.name, topic, count, timeout_s)
         if len(found) < count:
             raise NotDelivered(f"{topic} has {len(found)} of {count} records after {timeout_s:.0f} s.\n{self.log()}")
         return found
 
     def dead_letters(self, count: int, timeout_s: float = 60.0) -> list[Delivered]:
-        """As `delivered`, of the requests that were refused or could not be delivered."""
+        """As `delivered`, for the dead letters."""
         return self.delivered(f"{self.requests.name}.dead-letters", count, timeout_s)
 
     def _kafka(self) -> ConfluentKafka:

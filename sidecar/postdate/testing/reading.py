@@ -1,6 +1,6 @@
-"""What was delivered to a topic, as a consumer of it would see it: committed records alone, from the beginning.
+"""Reads the deliveries to a topic as a consumer would: only committed records, from the beginning.
 
-Over the interface of `postdate.kafka`. One thread.
+Uses the interface of `postdate.kafka`. Thread rule: one thread.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from postdate.kafka.interface import Isolation, Kafka, Partition, Record
 from postdate.wire.headers import DUE, ID, ORIGIN, Headers, is_ours
 
 RECORDS_MAX: Final = 10_000
-"""Records that are read of a topic at most: a test that delivers more wants a consumer of its own."""
+"""The most records that are read from a topic: a test with more needs its own consumer."""
 _WAIT_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """A record of a target. `headers` are those of the message; what Postdate adds is apart: `origin` of the request,
-    due time in epoch ms (-1 on a dead letter), the caller's `id`, empty where there is none."""
+    """A record of a target. `headers` are those of the message. The headers of Postdate are separate: the `origin` of
+    the request, the due time in epoch ms (-1 on a dead letter), and the `id`, empty if there is none."""
 
     partition: int
     offset: int
@@ -34,10 +34,10 @@ class Delivered:
 
 
 def read_delivered(kafka: Kafka, requests: str, topic: str, count: int, timeout_s: float) -> list[Delivered]:
-    """What requests on the topic `requests` brought to a topic, in order of time, once there are `count` of them at
-    least, or when `timeout_s` have passed.
+    """The deliveries of requests on the topic `requests` to a topic, in order of time, once there are at least
+    `count`, or after `timeout_s`.
 
-    Raises Unreachable, NotAuthorized, and RecordRejected where the topic does not exist.
+    Raises Unreachable, NotAuthorized, and RecordRejected if the topic does not exist.
     """
     deadline = time.monotonic() + timeout_s
     admin = kafka.admin()

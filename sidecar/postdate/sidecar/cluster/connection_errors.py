@@ -4,7 +4,7 @@ The library retries until its time-out. That is right for a broker that is about
 password shows nothing meanwhile. So if the first request takes longer than a moment, another client listens for
 connection errors. If it reports one, the request gets a few seconds more.
 
-Thread rule: the request runs in a thread of its own, which ends with its client.
+Thread rule: the request runs in a separate thread, which ends with its client.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from postdate.kafka.errors import KafkaFault
 Answer = TypeVar("Answer")
 
 LISTEN_AFTER_S: Final = 1.0
-"""A cluster that runs has answered by then, and nobody is told of a broker that was only just not up."""
+"""A running cluster has answered by then, and a broker that is about to start causes no message."""
 
 PATIENCE_S: Final = 3.0
 """A broker that is being restarted often listens again by then. An address that refuses connections never answers."""

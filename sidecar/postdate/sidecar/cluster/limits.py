@@ -1,4 +1,4 @@
-"""Bounds of what is asked of Kafka besides, each with its unit in its name and the reason for its value."""
+"""Bounds of other requests to Kafka, each with its unit in its name and the reason for its value."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Building the `Config` of a process: defaults < TOML file < properties file < environment < flags.
+"""Builds the `Config` of a process: defaults < TOML file < properties file < environment < flags.
 
-All problems from all sources are reported in one `ConfigError`, so that they can be fixed together. Nothing here asks
-Kafka; `topics` checks the live topics.
+All problems from all sources are reported in one `ConfigError`, so that they can be fixed together. This module sends
+no request to Kafka; `topics` checks the live topics.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """The options of the command line. `values` by option path; `properties` are the -X arguments, as name and
+    """The values from the command line. `values` by option path; `properties` are the -X arguments, as name and
     value."""
 
     config_file: Path | None = None
@@ -75,7 +75,7 @@ class Flags:
 
 
 def load(flags: Flags, environ: Mapping[str, str]) -> Loaded:
-    """The configuration that file, environment and flags make together.
+    """The configuration from file, environment and flags.
 
     Raises ConfigError: a file cannot be read, a key is unknown, a value is out of its bounds, two values contradict
     each other, or a librdkafka property is refused; the text names every such problem with its place.
@@ -99,7 +99,7 @@ def load(flags: Flags, environ: Mapping[str, str]) -> Loaded:
 
 
 def require_bootstrap(config: Config) -> None:
-    """Returns if the configuration says where Kafka is. Raises ConfigError: it does not."""
+    """Raises ConfigError if the configuration has no bootstrap servers."""
     if not config.kafka.bootstrap_servers:
         raise ConfigError(
             "no broker given: use -b HOST:PORT, POSTDATE_KAFKA_BOOTSTRAP_SERVERS, or bootstrap_servers under [kafka] in"

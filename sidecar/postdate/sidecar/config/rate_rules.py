@@ -16,9 +16,9 @@ from fnmatch import translate
 from postdate.sidecar.config.limits import RATE_MAX, RATE_MIN, RATE_RULES_MAX
 
 _NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
-# What a topic name may hold, and what a pattern says beside it.
+# The characters of topic names, and the special ones of patterns.
 _PATTERN = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
-# One character of a pattern, or a set of them; and what stands before the first that is not itself.
+# One character of a pattern, or a set; and the text before the first special character.
 _PART = re.compile(r"\[!?\]?[^\]]*\]|.")
 _LITERAL = re.compile(r"[^*?\[]*")
 
@@ -37,7 +37,7 @@ class RateRules:
         return cls(tuple(_rule(text) for text in texts))
 
     def per_second(self, target: str) -> float | None:
-        """Messages a second for a target, None where no rule limits it. O(rules): remember it."""
+        """Messages per second for a target, None if no rule limits it. O(rules): cache it."""
         return next((rate for pattern, rate in self.rules if pattern.match(target)), None)
 
 
@@ -71,13 +71,13 @@ def shadowed(texts: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 def _takes_all(wide: str, narrow: str) -> bool:
-    """True only if `wide` matches every name that `narrow` matches."""
+    """True only if `wide` matches all names that `narrow` matches."""
     literal = _LITERAL.match(wide)
     assert literal is not None, "it may be empty"
     if not narrow.startswith(literal[0]):
         return False
     wides, narrows = _PART.findall(wide), _PART.findall(narrow)
-    # takes[j]: what is left of `wide` takes all that narrows[j:] may be. From the ends of both to their beginnings.
+    # takes[j]: the rest of `wide` matches everything that narrows[j:] matches. Computed from the ends backwards.
     takes = [*[False] * len(narrows), True]
     for part in reversed(wides):
         left, takes = takes, [False] * len(takes)

@@ -1,8 +1,9 @@
-"""The configuration of a Postdate process: one tree of frozen dataclasses, and what each option means.
+"""The configuration of a Postdate process: one tree of frozen dataclasses, with the documentation of each
+option.
 
-Invariants: a `Config` from `config_load.load` has passed every check; it never changes; it can be pickled, so a parent
-hands it to its workers as it is. The tree is also the documentation: `config_docs` prints it, and `config_load` derives
-from it the keys of the TOML file and the names of the environment variables, so an option is declared once, here.
+Invariants: a `Config` from `load.load` has passed every check; it never changes; it can be pickled, so a parent passes
+it to its workers. The tree is also the documentation: `config_docs` prints it, and `load` derives the keys of the TOML
+file and the names of the environment variables from it. So each option is declared once, here.
 
 Thread rule: immutable, so any thread may read it.
 Source of the idea: the frozen option classes of quix-streams' `kafka/configuration.py`.
@@ -36,7 +37,7 @@ DAY_MS: Final = 24 * HOUR_MS
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What a person must know of one option: a sentence, and for numbers the inclusive bounds."""
+    """The documentation of one option: a sentence, and the inclusive bounds of a number."""
 
     doc: str
     low: int | None = None
@@ -262,13 +263,13 @@ class HttpConfig:
 
     @property
     def scheme(self) -> str:
-        """The scheme by which the members of the group are asked, one for all of them."""
+        """The scheme of queries to the members of the group, the same for all of them."""
         return "http" if self.tls_cert_file is None and self.tls_ca_file is None else "https"
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything a process is told. Build it with `config_load.load`; a bare `Config()` holds the defaults."""
+    """The configuration of a process. Build it with `load.load`; a bare `Config()` has the defaults."""
 
     group_id: Annotated[str, Option("Consumer group; its members share the shards.")] = "postdate"
     group_instance_id: Annotated[
@@ -306,12 +307,12 @@ class Config:
 
     @property
     def instance_name(self) -> str:
-        """The configured instance, else `<host name>-<process id>` of the process that asks."""
+        """The configured instance, or `<host name>-<process id>` of this process."""
         return self.instance or f"{socket.gethostname()}-{os.getpid()}"
 
     @property
     def data_path(self) -> Path:
-        """The configured data directory, else `postdate` in the XDG state directory; not created here."""
+        """The configured data directory, or `postdate` in the XDG state directory; not created here."""
         if self.data_dir is not None:
             return self.data_dir
         state_home = os.environ.get("XDG_STATE_HOME", "")

@@ -21,13 +21,13 @@ _SIZE_UNIT = {"b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
 _SECRET = re.compile(r"(password|passphrase|secret|key\.pem|jaas\.config|oauthbearer\.config)$")
 _SECRET_WORDS = ("password", "passphrase", "passwd", "secret", "token", "jaas", "apikey")
 _NO_SECRETS = re.compile(r"sasl\.oauthbearer\.token\.endpoint\.url|.*\.(location|file|file\.name)")
-_LIKE = 0.75  # the likeness of two words, of 1, from which one may be the other misspelt: `passwrd`, `secert`
+_LIKE = 0.75  # the similarity (0 to 1) from which a word may be a misspelling of the other: `passwrd`, `secert`
 _USER_INFO = re.compile(r"(?<=://)[^/\s,]+@|[^/\s,:@]+:[^/\s,@]+@")
 
 
 def is_secret(name: str) -> bool:
-    """True if the librdkafka property `name` holds a secret, or may hold one: a misspelt name is known only to the
-    client library, which refuses it when a client is created."""
+    """True if the librdkafka property `name` holds a secret, or may hold one: only the client library
+    detects a misspelt name, when a client is created."""
     if _SECRET.search(name) is not None:
         return True
     if _NO_SECRETS.fullmatch(name):

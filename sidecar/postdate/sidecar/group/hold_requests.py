@@ -1,4 +1,4 @@
-"""Changes of holds that were asked for over HTTP, and are written to the group by the one thread that may.
+"""Changes of holds that were requested over HTTP. Only the poll thread writes them to the group.
 
 Thread rule: `ask` from any thread but the poll thread, `serve` from the poll thread.
 """

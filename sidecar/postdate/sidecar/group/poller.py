@@ -33,13 +33,13 @@ from postdate.sidecar.states import DELIVERING, State
 
 log = logging.getLogger(__name__)
 
-# How far partitions have been read, past markers and aborted records, is asked this often: R follows within it. Of a
-# shard at rest with the next item: what wakes it brings it back here.
+# The interval of queries for read positions, past markers and aborted records; R follows within it. The position of a
+# resting shard is queried with its next record, which wakes it.
 _POSITION_INTERVAL_S: Final = 0.2
 
 _MEMBER_INTERVAL_S: Final = 1.0
 
-# A round goes through all shards at most this often: it may come for one record, and they may be many.
+# The shortest interval of rounds over all shards: a round may start for a single record, and shards may be many.
 _ATTEND_INTERVAL_S: Final = 0.01
 
 
@@ -72,24 +72,24 @@ class Poller:
         self._reported = -1
         self._stopping = False
         self.turned_at = time.monotonic()
-        """When the last round began (monotonic, s): a poll loop that lives is never long about one."""
+        """When the last round began (monotonic, s); a round of a live poll loop is short."""
         self.is_member = False
-        """True where the group coordinator has taken this process in; looked at once a second."""
+        """True if this process has joined the group; checked once a second."""
         self.statistics: tuple[BrokerStatistics, ...] = ()
-        """What the consumer has last measured about its connections."""
+        """The consumer's last measurements of its connections."""
         self._ask_member_at = 0.0
         self.waits_for = ""
         """Why this process has not joined yet; empty once Kafka has answered."""
         self.failure: ClientFailure | None = None
         """Why this process has no client, until it has a new one."""
         self.holds = HoldRequests()
-        """What people ask to be held or released."""
+        """Requested changes of holds."""
         self.is_drained = False
-        """True once it was asked to hand everything over: it takes nothing more until the process is started anew."""
+        """True after a drain: this process takes no shards until it is restarted."""
         self._drain_asked = False
 
     def stop(self) -> None:
-        """Ask `run` to end in good order."""
+        """Ask `run` to end gracefully."""
         self._stopping = True
 
     def drain(self) -> None:
@@ -222,7 +222,7 @@ class Poller:
             self._ask_member_at = now + _MEMBER_INTERVAL_S
             for thread in self.shards.values():
                 thread.look()
-            self.is_member = bool(self.shards or self._consumer.member_id())  # asking waits for the library's thread
+            self.is_member = bool(self.shards or self._consumer.member_id())  # the query waits for the library's thread
             self.statistics = self._consumer.statistics()
         if now >= self._commit_at:
             self._commit_at = now + GROUP_COMMIT_INTERVAL_S

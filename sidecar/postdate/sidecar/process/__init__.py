@@ -1,4 +1,4 @@
-"""A running process: how it starts, the threads and children it has, how it ends.
+"""A running process: its start, its threads and children, and its end.
 
 Imports the flat modules of `postdate.sidecar`, and the packages `config`, `index`, `context`, `operation`,
 `transaction`, `ingest`, `takeover`, `dispatch`, `shard`, `group`, `cluster`, `http`.

@@ -1,6 +1,6 @@
 """The child processes of the demo and the benchmark, each with its process id and its output in files.
 
-Children run in a session of their own, so that Ctrl-C in the terminal reaches only the command, which then stops them
+Each child runs in a separate session, so that Ctrl-C in the terminal reaches only the command, which then stops them
 in order. With `setpriv`, the kernel also ends them if the command is killed. Thread rule: main thread.
 """
 
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-#: s. A sidecar lets go of its shards within this time; after it, it is killed.
+#: s. A sidecar that has not released its shards within this time is killed.
 _STOP_TIMEOUT_S = 15.0
 _LINES_SHOWN = 20
 _RUNNING = re.compile(r"^running: (\d+) shards$", re.MULTILINE)
@@ -40,7 +40,7 @@ class Child:
         return self._process.pid
 
     def start(self) -> None:
-        """Start the process; does not wait for anything that it does."""
+        """Start the process; returns immediately."""
         command = [sys.executable, "-m", "postdate.cli", *self._arguments]
         setpriv = shutil.which("setpriv")
         if setpriv is not None:
@@ -56,7 +56,7 @@ class Child:
             )
 
     def is_running(self) -> bool:
-        """Whether it was started and has not ended."""
+        """True if it was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     def exit_code(self, timeout_s: float | None = None) -> int:
@@ -70,7 +70,7 @@ class Child:
         return int(said[-1]) if said else 0
 
     def kill(self) -> None:
-        """SIGKILL, by the process id, and nothing is tidied up."""
+        """Send SIGKILL to the process, without any cleanup."""
         self.was_killed = True
         os.kill(self.pid, signal.SIGKILL)
         self.exit_code()
@@ -78,11 +78,11 @@ class Child:
     def kill_group(self) -> None:
         """Send SIGKILL to the process and its own children. Does nothing if it is not running."""
         if self.is_running():
-            os.killpg(self.pid, signal.SIGKILL)  # it leads a group of its own: its session began with it
+            os.killpg(self.pid, signal.SIGKILL)  # it leads a process group, since it started its session
             self.exit_code()
 
     def stop(self) -> None:
-        """Ask it to stop, and kill it if it does not. Does nothing if it has ended or was never started."""
+        """Stop it with SIGTERM, and kill it after a time-out. Does nothing if it has ended or was never started."""
         if self._process is None or not self.is_running():
             return
         self._process.terminate()

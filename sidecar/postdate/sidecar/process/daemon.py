@@ -104,7 +104,7 @@ def announce(shards: int) -> None:
 
 
 class Checked(NamedTuple):
-    """The request topics may be served: the retention of each in ms (-1: unlimited), and warnings about them."""
+    """The result of the check of request topics: the retention of each in ms (-1: unlimited), and warnings."""
 
     retentions: dict[str, int]
     warnings: list[str]
@@ -153,21 +153,21 @@ def _beat_interval_ms(retention_ms: int) -> int:
 
 
 class ShardFactory:
-    """Makes the shard of an assigned partition. Used by the poll thread alone."""
+    """Creates the shard of an assigned partition. Used only by the poll thread."""
 
     def __init__(self, config: Config, kafka: Kafka, admin: Admin) -> None:
         self._config = config
         self._kafka = kafka
         self._admin = admin
         self.retentions: dict[str, int] = {}
-        """Of each request topic, in ms; -1: without end. Empty until Kafka has answered."""
+        """The retention of each request topic, in ms; -1: unlimited. Empty until Kafka has answered."""
         self.cluster_id = ""
         """Empty until Kafka has answered."""
         self._clock = SystemClock()
         self._budget = TransactionBudget(config.dispatch.transactions_per_second)
         self._turns = LargeTransactionSemaphore()
         self.counts: dict[Partition, ShardCounts] = {}
-        """What each shard has done that this process ever held."""
+        """The counts of every shard that this process has ever held."""
 
     def start(self, part: Partition) -> ShardThread:
         """A running shard for `part`. Requires that Kafka has answered."""

@@ -8,7 +8,7 @@ from typing import Final
 # of the time of ingest, scanning waiting records without finding anything to free.
 GC_THRESHOLDS: Final = (50_000, 20, 50)
 
-# Live topic settings can be changed by anybody at any time; ten minutes is short against any sane retention.
+# Topic settings can change at any time; ten minutes are short compared with any reasonable retention.
 TOPIC_CHECK_INTERVAL_MS: Final = 600_000
 
 # Measured: 64 shards with a producer each use 518 file descriptors, plus some tens of open files of RocksDB.
@@ -24,6 +24,6 @@ WORKER_RESTART_S_MIN: Final = 0.5
 WORKER_RESTART_S_MAX: Final = 30.0
 WORKER_STABLE_S: Final = 60.0
 
-# How often the parent looks at its workers, and how long they may take to end before they are killed.
+# How often the parent checks its workers, and how long they may take to end before they are killed.
 WORKER_POLL_S: Final = 0.1
 WORKER_STOP_S: Final = 25.0

@@ -4,7 +4,7 @@ Only a refusal ends the wait: credentials or a TLS handshake that a broker does 
 topic rule. Each attempt uses a new client: a client that was connected to a broker when it froze keeps sending requests
 to it for a while, and a new client never gets a connection to it.
 
-Thread rule: `wait_for_kafka` is called by the main thread, which stays free for signals; each attempt is a thread.
+Thread rule: `wait_for_kafka` is called by the main thread, which stays free for signals; each attempt runs in a thread.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from postdate.sidecar.process.limits import (
 log = logging.getLogger(__name__)
 
 _RUNNING = "running: "
-_FINAL = (Exit.USAGE, Exit.FENCED)  # how a worker ends that would only end so again
+_FINAL = (Exit.USAGE, Exit.FENCED)  # exit codes that a restart would only repeat
 
 
 class Worker:
@@ -53,7 +53,7 @@ class Worker:
         command = [sys.executable, "-m", "postdate.cli", *sys.argv[1:], "--workers", "1"]
         if self._parent.http_port:
             command += ["--http-port", str(self._parent.http_port + self.number)]
-        if self._parent.instance_id:  # two members of one name would fence each other
+        if self._parent.instance_id:  # two members with one name would fence each other
             command += ["--group-instance-id", f"{self._parent.instance_id}-{self.number}"]
         self.started_at = time.monotonic()
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=False)  # noqa: S603 - our own command line
@@ -122,7 +122,7 @@ class Workers:
                 worker.process.send_signal(signal.SIGTERM)
 
     def wait(self) -> int:
-        """Watch the workers until all have ended; returns the exit code of the whole."""
+        """Watch the workers until all have ended; returns the exit code of the parent."""
         stop_by = 0.0
         while True:
             alive = [worker for worker in self.workers if worker.process.poll() is None]

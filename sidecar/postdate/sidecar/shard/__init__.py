@@ -2,5 +2,5 @@
 
 Imports the flat modules of `postdate.sidecar`, and the packages `config`, `index`, `context`, `operation`,
 `transaction`, `ingest`, `takeover`, `dispatch`.
-Thread rule: a shard belongs to its thread; `inbox` is how others reach it.
+Thread rule: a shard belongs to its thread; other threads use its `inbox`.
 """

@@ -23,7 +23,7 @@ class Gate:
         self._seen_ms = -1
 
     def close(self, end: int, anew: bool) -> None:
-        """After a takeover, requests below `end` must be read first. `anew`: what was read before does not count."""
+        """After a takeover, requests below `end` must be read first. `anew`: earlier reads do not count."""
         self._open, self._end = False, end
         if anew:
             self._seen_ms = -1

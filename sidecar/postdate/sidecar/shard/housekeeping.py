@@ -49,8 +49,8 @@ class Housekeeping:
         self._gate = gate
         self._dispatcher = dispatcher
         self._due_at: dict[str, float] = {}
-        self._delays_ms: dict[str, float] = {}  # of duties that fail
-        self._changes = -1  # made to the index, at the last look
+        self._delays_ms: dict[str, float] = {}  # retry delays of failing duties
+        self._changes = -1  # changes of the index at the last check
         self._quiet_looks = 0
         self._rests_until = 0.0  # steady ms
 

@@ -19,7 +19,7 @@ import msgspec
 from postdate.kafka.interface import Record
 from postdate.sidecar.shard.limits import INBOX_RECORDS_MAX, INBOX_SIZE_BYTES_MAX
 
-# What a header takes beside its name and value: a tuple and the heads of two objects.
+# The size of a header beside its name and value: a tuple and two object headers.
 _HEADER_SIZE_BYTES: Final = 100
 _encode: Final = msgspec.msgpack.Encoder().encode
 

@@ -9,8 +9,8 @@ States (docs/protocol.md, "Takeover")::
 `turn` does one bounded step and returns how long nothing needs to be done; it never sleeps. So one thread can own one
 shard (`shard_thread`), and a simulation can own many.
 
-Thread rule: `turn` and `close` from the shard's thread alone. The attributes `state`, `why`, `next_request` are read by
-others.
+Thread rule: `turn` and `close` from the shard's thread alone. Other threads read the
+attributes `state`, `why`, `next_request`.
 """
 
 from __future__ import annotations
@@ -319,7 +319,7 @@ class Shard(Stateful):
         held = self._ownership or self._index
         self._after_fence.begin(held.takeover if held is not None else None)
         self._drop_ownership()
-        self._owned_seq = -1  # whoever fenced must be told anew who owns the shard
+        self._owned_seq = -1  # the process that fenced must read again who owns the shard
         self.state, self.why = State.FENCED, str(fault)
         return float(FENCED_RECHECK_MS)
 

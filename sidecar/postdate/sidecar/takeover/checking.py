@@ -30,9 +30,10 @@ class Checked:
     rewind_to: int = -1
     last_seq: int = 0
     ingested: int = 0
-    """Requests below this were taken in before, by whoever: what limits their sender has been asked then."""
+    """Earlier owners have ingested the requests below this offset, and checked the quotas of their senders then."""
     replaceable: bool = True
-    """Nothing was accepted that only this index knows: the topics hold all that a rebuild needs."""
+    """True if the topics hold everything that a rebuild needs, since no loss was accepted that only this index
+    records."""
 
 
 def check(

@@ -66,7 +66,7 @@ class TopicOutcome:
 
 
 class GivenUp(AbortRequired):
-    """The transaction was aborted because it could not succeed any more, as its caller has found out."""
+    """The transaction was aborted because its caller found that it could no longer succeed."""
 
 
 class AppendedEarly(AbortRequired):
@@ -86,20 +86,21 @@ class ShardOwnership:
     clock: Clock
     broker_clock: BrokerClock
     verify: Callable[[int], None] | None = None
-    """What the first transaction asks, with the offset of its dispatch-log record, before its commit; None: verified.
+    """Called by the first transaction before its commit, with the offset of its dispatch-log record; None: verified.
     Raises UnverifiedBound."""
     before_commit: Callable[[int], None] | None = None
     """Called with the offset of the dispatch-log record before each commit."""
     accepted: list[Accepted] = field(default_factory=list)
-    """Losses that the takeover went on in spite of: the owner record, the first of the ownership, lists them."""
+    """The losses that the takeover accepted: the owner record, the first of the ownership, lists them."""
     policies: NamedPolicies = NO_POLICIES
     """The named retry policies of the shard, as each record repeats them."""
     outcomes: dict[str, TopicOutcome] = field(default_factory=dict)
-    """Of the last transaction, by topic; only of records that reported, and of one that the client refused at once."""
+    """The outcomes of the last transaction by topic: of records with a report, and of one that the client refused at
+    once."""
     low_water: int = -1
-    """That of the last record of this ownership."""
+    """The seq of the last record of this ownership."""
     low_water_floor: int = 0
-    """The highest that was committed before it: an index that comes from an older disk must not take it back."""
+    """The highest L committed before this ownership: an index from an older disk must not lower it."""
     acknowledged_ms: float = 0.0
     """How long the records of the last transaction took from the first produce to the last acknowledgement."""
     began_at: float = 0.0

@@ -1,1 +1,1 @@
-"""`postdate bench`: how fast and how late, held against a raw copy of the same records in the same run."""
+"""`postdate bench`: throughput and lateness, compared with a raw copy of the same records in the same run."""

@@ -1,6 +1,7 @@
-"""The cases of the benchmark. Each takes a environment and a size, makes its own topics, and gives its figures once.
+"""The cases of the benchmark. Each takes an environment and a size, creates new topics, and returns the figures of one
+run.
 
-Rates are held against a raw copy of the very records of the case, taken in the same repeat. Thread rule: main thread.
+Rates are compared with a raw copy of the same records in the same run. Thread rule: main thread.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from postdate.tools.bench.scale import scale
 from postdate.tools.bench.steady import bad_target, many, steady
 from postdate.wire.dispatch_log import CANCELLED, DELIVERED, STORED
 
-#: ms. From the end of filling, how long until an entry is due that is to be accepted before.
+#: ms. The time from the end of filling to the due time of an entry that must be accepted before.
 _ACCEPT_MS_PER_RECORD = 0.05
 _ACCEPT_MS_MIN = 8_000
 #: Messages of other targets in the burst, spread over its time.
@@ -40,7 +41,7 @@ _APART_MS = 20
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much a case does."""
+    """The size of a case."""
 
     messages: int
     seconds: float
@@ -50,7 +51,7 @@ Case = Callable[[BenchEnvironment, Size], Figures]
 
 
 def held(environment: BenchEnvironment, size: Size) -> Figures:
-    """Accept, hold, be idle, be restarted: nothing becomes due."""
+    """Accept, hold, idle and restart, while nothing becomes due."""
     requests, (target,) = environment.new_topics()
     _fill_due(environment, requests, target, size.messages, _now_ms() + FAR_MS)
     sidecar = environment.sidecar(requests)
@@ -98,7 +99,7 @@ def intake(environment: BenchEnvironment, size: Size) -> Figures:
 
 
 def long(environment: BenchEnvironment, size: Size) -> Figures:
-    """Accept requests that are due in thirty days: each goes into the STORE."""
+    """Accept requests that are due in thirty days: each is written to STORE."""
     requests, (target, copied) = environment.new_topics(2)
     _fill_due(environment, requests, target, size.messages, _now_ms() + LONG_MS)
     sidecar = environment.sidecar(requests)
@@ -113,7 +114,8 @@ def cancel(environment: BenchEnvironment, size: Size) -> Figures:
     ordinary requests: a cancel is a small record.
     """
     requests, (target, copied) = environment.new_topics(2)
-    scheduled = size.messages * 2 // 3 // (2 * PARTITIONS) * 2 * PARTITIONS  # a cancel lies where its request does
+    # A cancel is in the partition of its request.
+    scheduled = size.messages * 2 // 3 // (2 * PARTITIONS) * 2 * PARTITIONS
     due_ms = _now_ms() + 1_000 + size.messages * 1_000 // FILL_PER_S_MIN
     environment.say(f"sending {scheduled:,} requests and {scheduled // 2:,} cancels to {requests}")
     environment.fill(requests, (with_id(request(number, target, due_ms), number) for number in range(scheduled)))
@@ -138,9 +140,9 @@ def cancel(environment: BenchEnvironment, size: Size) -> Figures:
 
 
 def rebuild(environment: BenchEnvironment, size: Size) -> Figures:
-    """Everything is held, and the disk is lost: how long until it delivers, and until it holds everything, again.
+    """The disk is lost while all entries are pending: the time until deliveries resume, and until all entries are back.
 
-    Others become due before, during and after: each of them must come once.
+    Other messages become due before, during and after; each must arrive once.
     """
     requests, (target, other) = environment.new_topics(2)
     _fill_due(environment, requests, target, size.messages, _now_ms() + FAR_MS)
@@ -186,7 +188,7 @@ def through(environment: BenchEnvironment, size: Size) -> Figures:
 
 
 def drain(environment: BenchEnvironment, size: Size) -> Figures:
-    """Deliver what was accepted before an outage and has become due in it."""
+    """Deliver messages that were accepted before an outage and became due during it."""
     requests, (target, copied) = environment.new_topics(2)
     lead_ms = _ACCEPT_MS_MIN + round(size.messages * _ACCEPT_MS_PER_RECORD)
     due_ms = _now_ms() + lead_ms

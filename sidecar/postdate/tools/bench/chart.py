@@ -1,4 +1,4 @@
-"""Lateness against load, as a picture: one HTML file without anything from elsewhere, for light and dark screens.
+"""A chart of lateness against load: one self-contained HTML file, for light and dark screens.
 
 A line for each percentile with a point for each rate, both axes logarithmic; where a case ran more than once, a bar
 from the least to the most of its runs. The numbers stand below in a table too. Thread rule: none.

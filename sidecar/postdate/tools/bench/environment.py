@@ -1,4 +1,4 @@
-"""Where a case runs: a cluster, topics of its own, the sidecar under test, and the load.
+"""The environment of a case: a cluster, new topics, the sidecar under test, and the load.
 
 Everything that is started is registered with the caller's ExitStack before it starts. Thread rule: main thread.
 """
@@ -48,11 +48,11 @@ from postdate.wire import headers as names
 from postdate.wire.headers import Headers
 from postdate.wire.topics import OwnTopics
 
-#: Values are cut from it: no compression makes them smaller, on no disk.
+#: The source of values, which no compression can shrink.
 _VALUES = random.Random(20).randbytes(16_384 * VALUE_SIZE_BYTES)  # noqa: S311  # not a secret
-#: Between two flushes of a filling: what the client library may hold.
+#: Records between two flushes, which the client library may buffer.
 _FILL_RECORDS = 50_000
-#: s. What is not acknowledged by then never will be.
+#: s. A record without an acknowledgement by then will never get one.
 _ACKNOWLEDGE_TIMEOUT_S = 60.0
 _PAGE_SIZE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -63,7 +63,7 @@ Request = tuple[bytes, Headers]
 
 @dataclass
 class BenchEnvironment:
-    """A cluster to measure on. `directory` holds the timer indexes and everybody's words."""
+    """A cluster for measurements. `directory` has the timer indexes and the output of all processes."""
 
     kafka: Kafka
     bootstrap: str
@@ -76,7 +76,7 @@ class BenchEnvironment:
 
     @contextmanager
     def run(self) -> Iterator[None]:
-        """What is started and made inside ends with the block, however that ends: the next run has the machine."""
+        """Processes and topics of the block end with it, so that the next run has the machine to itself."""
         outer = self.stack
         try:
             with ExitStack() as self.stack:
@@ -87,7 +87,7 @@ class BenchEnvironment:
     def new_topics(
         self, targets: int = 1, partitions: int = PARTITIONS, target_partitions: int = TARGET_PARTITIONS
     ) -> tuple[str, list[str]]:
-        """A request topic with all that belongs to it, and targets. Raises PostdateError where they are refused."""
+        """Creates a request topic with the topics beside it, and targets. Raises PostdateError if that fails."""
         self._made += 1
         requests = f"bench.{os.getpid()}.{self._made}.requests"
         named = [f"bench.{os.getpid()}.{self._made}.target-{number}" for number in range(targets)]
@@ -103,7 +103,7 @@ class BenchEnvironment:
         return requests, named
 
     def _remove(self, names: list[str]) -> None:
-        """Delete topics, on a cluster that somebody uses for more than this; what cannot be deleted is named."""
+        """Delete the topics, since the cluster may have other uses; prints those that cannot be deleted."""
         try:
             with admin_of(self.kafka) as admin:
                 admin.delete_topics(sorted(admin.describe(names)))
@@ -148,7 +148,7 @@ class BenchEnvironment:
         return None if self.broker_pid is None else cpu_s(self.broker_pid)
 
     def broker_settings(self) -> dict[str, str]:
-        """What the figures depend on, of a target topic as the cluster makes it."""
+        """The settings of a target topic on which the figures depend."""
         name = f"bench.{os.getpid()}.settings"
         self.stack.callback(self._remove, [name])
         with admin_of(self.kafka) as admin:
@@ -202,7 +202,7 @@ class Sidecar:
         self._starts = 0
 
     def start(self) -> None:
-        """Start the process; does not wait for anything that it does."""
+        """Start the process; returns immediately."""
         self._starts += 1
         arguments = ["run", "-b", self._environment.bootstrap, "--requests", self._requests, "--data", str(self._data)]
         arguments += ["--group-id", self._requests, "--http-port", str(self._http_port)]
@@ -254,11 +254,11 @@ class Sidecar:
         return False
 
     def pending(self) -> int:
-        """Entries that it holds, by its mapped wheels; what cannot be read yet counts nothing."""
+        """Its pending entries, from the mapped wheels; wheels that cannot be read yet count nothing."""
         return sum(_pending_of(path) for path in self._data.rglob(WHEEL_NAME))
 
     def check(self) -> None:
-        """Raises PostdateError where the process has ended."""
+        """Raises PostdateError if the process has ended."""
         if not self.child.is_running():
             raise PostdateError(f"the sidecar ended unexpectedly; the end of its log:\n{self.last_words()}")
 
@@ -296,7 +296,7 @@ class Sidecar:
         return 1.0 - buckets[str(HELD_BACK_MS_MAX / 1_000)] / max(buckets["+Inf"], 1.0)
 
     def disk_bytes(self) -> int:
-        """What its data directory takes."""
+        """The size of its data directory."""
         return sum(path.stat().st_blocks * 512 for path in self._data.rglob("*") if path.is_file())
 
     def stop(self) -> None:
@@ -344,7 +344,7 @@ def result_of(program: subprocess.Popen[str]) -> dict[str, float]:
 
 
 def value_of(number: int) -> bytes:
-    """The value of a message: the same again after 16,384 others."""
+    """The value of a message; values repeat after 16,384 messages."""
     first = number * VALUE_SIZE_BYTES % len(_VALUES)
     return _VALUES[first : first + VALUE_SIZE_BYTES]
 

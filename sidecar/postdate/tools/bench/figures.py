@@ -1,4 +1,4 @@
-"""What a case measured: named figures with their unit, over its repeats, and the target each is held against.
+"""The figures of a case: names with units, values over all runs, and targets.
 
 Pure; thread rule: none.
 """
@@ -27,13 +27,13 @@ _PERCENTILES = (("p50", 50.0), ("p99", 99.0), ("p99_9", 99.9))
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a figure should be: at most or at least `bound`."""
+    """The target of a figure: at most or at least `bound`."""
 
     bound: float
     at_most: bool
 
     def is_met(self, value: float) -> bool:
-        """Whether a median keeps it."""
+        """True if a median meets it."""
         return value <= self.bound if self.at_most else value >= self.bound
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class Figure:
 
     @property
     def is_met(self) -> bool | None:
-        """None where nothing is asked of it."""
+        """None if the figure has no target."""
         return None if self.target is None else self.target.is_met(self.median)
 
 
@@ -97,7 +97,7 @@ TARGETS: Mapping[tuple[str, str], Target] = {
     ("held", "restart_after_stop_s"): Target(2.0, at_most=True),
     ("held", "restart_after_kill_s"): Target(2.0, at_most=True),
 }
-"""The targets on `REFERENCE`; other figures are reported only."""
+"""The targets on `REFERENCE`; figures without a target are only reported."""
 
 _MAIN = ("of_copy_share", "of_consumption_share", "arrival_p99_ms", "entries_per_s")
 """The figure of a case that decides about its repeats: the first of these that it has."""

@@ -1,7 +1,8 @@
-"""The case that asks how long a partition delivers nothing while it moves to another process, or to the same one anew.
+"""The case that measures how long a partition delivers nothing while it moves to another process, or to the restarted
+one.
 
-A message is due every few milliseconds, in each partition in turn. So the latest of those that were due since a member
-went tells for how long nothing left. Thread rule: main thread.
+A message is due every few milliseconds, in each partition in turn. So the highest lateness of those due since a member
+left is the time without deliveries. Thread rule: main thread.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _MEMBERS = ("one", "two")
 
 
 def hand_over(environment: BenchEnvironment) -> Figures:
-    """One of two members ends in good order, and one is killed: the other serves its partitions from the disk that
+    """One of two members stops gracefully, and one is killed; the other serves its partitions from the disk that
     both share. A static member is killed and started again."""
     return {
         "planned_late_most_ms": _one_of_two(environment, Sidecar.stop, _PLANNED_S),
@@ -67,7 +68,7 @@ def _lateness(
     serving: Sidecar,
     disturb: Callable[[], None],
 ) -> float:
-    """Of the latest of the messages that were due since `disturb` was called, ms."""
+    """The highest lateness of the messages that were due since `disturb` was called, ms."""
     count = round((WARM_UP_S + seconds) * 1000 / _APART_MS)
     first_ms = time.time_ns() // 1_000_000 + _LEAD_MS
     environment.fill(requests, (request(number, target, first_ms + _APART_MS * number) for number in range(count)))

@@ -1,6 +1,6 @@
-"""What the dispatch log and the targets say of a run: the truth that the figures are taken from.
+"""Reads the dispatch log and the targets of a run, from which the figures are computed.
 
-Reading keeps the raw records, since decoding would take time from what is measured; the numbers are made at the end.
+Raw records are kept and decoded at the end, since decoding would take time from the measured processes.
 Thread rule: an object belongs to one thread.
 """
 
@@ -24,7 +24,7 @@ class Journal:
     """Follows the dispatch log of one request topic from its beginning, committed records only."""
 
     def __init__(self, kafka: Kafka, requests: str, fate: str = DELIVERED) -> None:
-        """`fate`: what is counted and timed."""
+        """`fate`: the fate to count."""
         self._fate, self._mark = fate, b'"' + fate.encode() + b'"'
         log = OwnTopics.of(requests).dispatch_log
         self._readers = [
@@ -34,9 +34,9 @@ class Journal:
         self.counted = 0
 
     def follow(self, count: int, check: Callable[[], None]) -> None:
-        """Read on until `count` requests had the fate; `check` raises where that cannot come any more.
+        """Read on until `count` requests have the fate; `check` raises if that is no longer possible.
 
-        Raises TransientError where they are not after CASE_TIMEOUT_S.
+        Raises TransientError after CASE_TIMEOUT_S.
         """
         deadline = time.monotonic() + CASE_TIMEOUT_S
         while self.counted < count:
@@ -61,12 +61,12 @@ class Journal:
         return max(max(sent) - min(owned[-PARTITIONS:]), 1) / 1000
 
     def senders(self) -> int:
-        """How many processes have written these fates."""
+        """The number of processes that have written these fates."""
         said = [record.value for record in self._records if self._mark in (record.value or b"")]
         return len({decode_record(value).instance for value in said})
 
     def lateness(self, is_meant: Callable[[int], bool] = lambda due_ms: True) -> Lateness:
-        """Of the fates whose due time is meant: the broker's time of the transaction's record minus due."""
+        """The lateness of the fates: the broker's time of the transaction's record minus the due time."""
         late = [
             record.timestamp_ms - fate.first_due_ms
             for record in self._records
@@ -85,7 +85,7 @@ class Arrivals:
         self._late: list[float] = []
 
     def take(self) -> int:
-        """Note what is there now; returns how many."""
+        """Read the present records; returns their number."""
         noted = 0
         for reader in self._readers:
             records = reader.read(READ_RECORDS_MAX, 0.0)
@@ -95,9 +95,9 @@ class Arrivals:
         return noted
 
     def take_all(self, admin: Admin) -> int:
-        """Read on to the ends of the target as they are now; returns how many came, ever.
+        """Read on to the present end of the target; returns the total number of arrivals.
 
-        Raises TransientError where they are not reached in CASE_TIMEOUT_S.
+        Raises TransientError after CASE_TIMEOUT_S.
         """
         ends = admin.end_offsets(self._parts, Isolation.READ_COMMITTED)
         deadline = time.monotonic() + CASE_TIMEOUT_S
@@ -114,7 +114,7 @@ class Arrivals:
         return len(self._late)
 
     def lateness(self, first: int) -> Lateness:
-        """Of the messages from the `first` that came on."""
+        """The lateness of the arrivals from number `first` on."""
         return np.array(self._late[first:], dtype=np.float64)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The outcome for a person and for a program; the picture is in `chart`. Thread rule: none."""
+"""The results as a table and as JSON; the chart is in `chart`. Thread rule: none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from postdate.wire.texts import counted
 
 
 def tell(console: Console, figures: Sequence[Figure]) -> None:
-    """Print one row a figure: median, spread, target, and whether it is met."""
+    """Print one row for each figure: median, spread, target, and whether it is met."""
     table = Table("case", "figure", "median", "least to most", "target", "")
     case = ""
     for figure in figures:

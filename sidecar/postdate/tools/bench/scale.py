@@ -1,4 +1,4 @@
-"""The case that asks what more processes bring: the same burst for one, two and four, as far as there are cores.
+"""The case that measures scaling: the same burst for one, two and four processes, if there are enough cores.
 
 The processes are the workers of one `postdate run --workers N`, members of one consumer group, which has shared the
 shards out among them before anything is sent. Thread rule: main thread.
@@ -87,9 +87,9 @@ def _burst_after(environment: BenchEnvironment, messages: int, processes: int, l
 
 
 def _wait_until_shared(environment: BenchEnvironment, requests: str, sidecar: Sidecar, processes: int) -> None:
-    """Wait until each process has shards, by the group's word, and all of these deliver, by theirs.
+    """Wait until the group has assigned shards to each process, and all of them deliver.
 
-    Raises TransientError where that does not come.
+    Raises TransientError after a time-out.
     """
     deadline = time.monotonic() + START_TIMEOUT_S
     with admin_of(environment.kafka) as admin:

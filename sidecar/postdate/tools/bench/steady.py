@@ -1,7 +1,7 @@
-"""The steady cases: so many requests a second with delays from one to five seconds, and how late each message comes.
+"""The steady cases: a constant rate of requests with delays from one to five seconds, and the lateness of each message.
 
-Two threads: the caller's reads the target, another one sends. The load is made in the same process as the reading, so
-that both times are of one clock.
+Two threads: the caller's reads the target, another one sends. Both are in one process, so that both times are from one
+clock.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from postdate.wire.topics import OwnTopics
 _DELAY_MS = (1_000, 5_000)
 #: s. Requests are sent in groups of this time: the client library gathers for longer.
 _STEP_S = 0.005
-#: s. Between two looks of the reader; part of what it measures.
+#: s. The interval of the reader, which is part of its figures.
 _READ_PAUSE_S = 0.001
 _SEED = 20
 
@@ -175,7 +175,7 @@ def _checks(sidecar: Sidecar, sender: _Sender) -> Callable[[], None]:
 
 
 def bad_target(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
-    """Ten targets, once all well and once with one of them missing: how late the other nine are."""
+    """Ten targets, first all healthy, then one of them missing: the lateness of the other nine."""
     well, ill = (_others_late(environment, rate, seconds, missing) for missing in (False, True))
     named = percentiles("undisturbed", well) | percentiles("disturbed", ill)
     return named | {"disturbed_of_undisturbed_p99_share": named["disturbed_p99_ms"] / named["undisturbed_p99_ms"]}
@@ -222,12 +222,12 @@ class _Sender:
         self._thread.start()
 
     def check(self) -> None:
-        """Raises KafkaFault or TransientError where sending failed: what was to be sent never comes."""
+        """Raises KafkaFault or TransientError if sending failed."""
         if self._fault is not None:
             raise self._fault
 
     def end(self) -> None:
-        """Stop sending, if it goes on still, and drop the client."""
+        """Stop sending, and drop the client."""
         self._ending.set()
         self._thread.join()
         self._producer.destroy()

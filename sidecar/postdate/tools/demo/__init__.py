@@ -1,5 +1,5 @@
-"""`postdate demo`: the whole of Postdate on one machine in about a minute, one sidecar killed on the way.
+"""`postdate demo`: all of Postdate on one machine in about a minute, with a kill of one sidecar.
 
-`plan` decides what is sent, `traffic` sends and receives it as any client would, `ledger` counts by itself what came
-of it, `children` are the processes, `screen` shows it, `audit` asks Spark, `show` is the order of events.
+`plan` chooses the messages, `traffic` sends and receives them as any client would, `ledger` counts the results
+independently, `screen` shows them, `verdict` compares them with the audit, and `show` runs the steps.
 """

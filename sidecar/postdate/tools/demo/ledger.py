@@ -1,7 +1,7 @@
-"""The demo's own account: what was asked for, what arrived when, and whether anything is lost, repeated or early.
+"""The demo's ledger: the requests, the arrivals, and whether any message is lost, repeated or early.
 
-It trusts nobody: the due time is computed from the request and the timestamp that the broker gave it, the arrival is
-this machine's clock at a read_committed reader. Thread rule: one thread.
+It is independent of Postdate: the due time is computed from the request and the timestamp that the broker gave it, the
+arrival is this machine's clock at a read_committed reader. Thread rule: one thread.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 from postdate.tools.demo.plan import Message
 
-#: How many of the newest arrivals the live percentiles look at.
+#: The number of newest arrivals in the live percentiles.
 RECENT_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One record at a read_committed reader; `at_ms` is when it was handed to us."""
+    """One record at a read_committed reader; `at_ms` is when the reader returned it."""
 
     target: str
     key: bytes | None
@@ -29,7 +29,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What is wrong with the deliveries; each list holds sentences or numbers of messages. Empty lists: all is well."""
+    """The errors in the deliveries, as messages or as numbers of messages; all lists are empty if there are none."""
 
     lost: list[int]
     repeated: list[int]
@@ -100,7 +100,7 @@ class Ledger:
         return sorted(sent.arrivals[0].at_ms - sent.due_ms for sent in self._sent.values() if sent.arrivals)
 
     def account(self) -> Account:
-        """The verdict on what has arrived so far; requires that nothing more is on the way."""
+        """The errors so far. Requires that all deliveries have arrived."""
         account = Account([], [], [], [])
         for sent in self._sent.values():
             number = sent.message.number
@@ -122,7 +122,7 @@ def percentile(ascending: Sequence[int], share: float) -> int:
 
 
 def _difference(sent: Sent, arrival: Arrival) -> str:
-    """How the record differs from what was asked for; empty where it does not."""
+    """The differences of the record from its request; empty if there are none."""
     message = sent.message
     if (arrival.target, arrival.key, arrival.value) != (message.target, message.key, message.value):
         return f"message {message.number} arrived changed"

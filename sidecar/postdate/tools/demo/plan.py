@@ -1,4 +1,4 @@
-"""What the demo sends: messages with mixed delays, a part of them due at one instant, so that a kill hits a dispatch.
+"""The messages of the demo: mixed delays, and a part of them due at one instant, so that the kill hits a dispatch.
 
 Pure: the same numbers give the same plan. Thread rule: none, everything is immutable.
 """
@@ -16,7 +16,7 @@ PARTITIONS = 4
 TARGETS = ("demo.orders", "demo.reminders")
 TARGET_PARTITIONS = 2
 
-#: s. The shortest delay that is asked for.
+#: s. The shortest delay.
 DELAY_MIN_S = 0.5
 #: Requests are sent over this share of the longest delay, so that sending and delivering overlap.
 SENDING_SHARE = 0.25
@@ -30,7 +30,7 @@ _SEED = 20
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message to ask for. `delay_ms` -1: it is due at the burst; else it counts from the request's timestamp."""
+    """One message. `delay_ms` -1: due at the burst; otherwise counted from the request's timestamp."""
 
     number: int
     send_after_ms: int

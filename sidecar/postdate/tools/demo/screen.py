@@ -1,4 +1,4 @@
-"""What a person sees: a table that lives on a terminal with the events above it, plain lines elsewhere.
+"""The output of the demo: on a terminal a live table with the events above it, otherwise plain lines.
 
 Everything goes to stdout. Thread rule: main thread.
 """
@@ -17,7 +17,7 @@ from rich.table import Table
 from postdate.tools.demo.ledger import Ledger, percentile
 from postdate.tools.demo.traffic import now_ms
 
-#: s. A terminal is redrawn this often; elsewhere a line a second is enough.
+#: s. The intervals of updates: on a terminal, and of lines otherwise.
 _REDRAW_S = 0.2
 _LINE_S = 1.0
 
@@ -45,11 +45,11 @@ class Screen:
             self._live.stop()
 
     def event(self, text: str, style: str = "bold") -> None:
-        """Tell of something that happened; it stays."""
+        """Print an event above the table."""
         self._console.print(f"{self._elapsed_s():5.1f} s  {text}", style=style, markup=False, soft_wrap=True)
 
     def show(self, ledger: Ledger, sidecars: str) -> None:
-        """Show the present state, at most as often as is of use."""
+        """Show the present state, unless the last update was too recent."""
         now = time.monotonic()
         if now - self._shown < (_LINE_S if self._live is None else _REDRAW_S):
             return

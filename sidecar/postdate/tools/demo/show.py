@@ -1,4 +1,4 @@
-"""The order of events: topics, two sidecars, messages, a kill in mid-dispatch, a newcomer, the verdicts.
+"""The steps of the demo: topics, two sidecars, messages, a kill during a dispatch, a new sidecar, the verdicts.
 
 Everything that is started is registered with the caller's ExitStack before it starts, so that it ends whatever happens.
 Thread rule: main thread.
@@ -26,21 +26,21 @@ from postdate.tools.demo.verdict import audit_agrees, read_audit, tell_account, 
 
 #: s. A sidecar starts and takes its shards over in about 3 s; a slow machine gets longer.
 _START_TIMEOUT_S = 180.0
-#: s. How long after the last due time everything must have arrived, the takeover from the killed one included.
+#: s. The time after the last due time in which all messages must arrive, including the takeover.
 _CATCH_UP_S = 180.0
-#: ms. How long the readers go on after the last arrival: a repeat would come when somebody takes over.
+#: ms. How long the readers continue after the last arrival: a takeover could cause repeats.
 _LISTEN_ON_MS = 1_500
 #: ms. How long after the burst is due the kill comes: its messages are in open transactions then.
 _KILL_AFTER_MS = 12
-#: s. How long one look at the arrivals lasts, which is how exactly the kill is timed.
+#: s. The time of one poll for arrivals, which limits the precision of the kill.
 _LOOK_S = 0.005
-#: The shortest session that a broker accepts by default: the dead one is missed after 6 s instead of 15.
+#: The shortest session that a broker accepts by default: the group notices the kill after 6 s instead of 15.
 _SETTINGS = '[kafka.consumer]\n"session.timeout.ms" = "6000"\n'
 
 
 @dataclass
 class Show:
-    """One performance on a running broker. `directory` holds the timer indexes and everybody's words."""
+    """One run on a running broker. `directory` has the timer indexes and the output of all processes."""
 
     console: Console
     kafka: Kafka
@@ -53,9 +53,9 @@ class Show:
     sidecars: list[Child] = field(default_factory=list)
 
     def perform(self) -> bool:
-        """True where nothing was lost, repeated, early or altered, by our own count and by the audit.
+        """True if no message was lost, repeated, early or altered, by the ledger and by the audit.
 
-        Raises PostdateError where the show could not go on.
+        Raises PostdateError if the run could not continue.
         """
         with Screen(self.console, self.messages) as screen:
             self._create_topics(screen)
@@ -140,7 +140,7 @@ class Show:
         screen.event(f"{what}: {overdue:,} messages were due and on the way", "bold red")
 
     def _wait(self, screen: Screen, condition: Callable[[], bool], timeout_s: float, otherwise: str) -> None:
-        """Show the ledger until the condition holds. Raises _TooLate, and PostdateError where a sidecar ended."""
+        """Show the ledger until the condition holds. Raises _TooLate, and PostdateError if a sidecar ended."""
         deadline_ms = now_ms() + timeout_s * 1000
         while not condition():
             self._check_sidecars()
@@ -161,7 +161,7 @@ class Show:
         return "   ".join(f"{one.name}: {state}" for one, state in zip(self.sidecars, states, strict=True))
 
     def _audit(self) -> bool:
-        """Whether Spark agrees. The audit's progress goes to stderr while it works."""
+        """True if the audit finds no violation. Its progress goes to stderr."""
         self.console.print("audit: Spark reads the topics and compares every request with what became of it")
         arguments = ["audit", "-b", self.bootstrap, "--requests", REQUESTS, "--output", "json", "--slack", "1s"]
         arguments += ["--spark-conf", f"spark.local.dir={self.directory}"]
@@ -178,4 +178,4 @@ class Show:
 
 
 class _TooLate(PostdateError):
-    """What was waited for did not come in time."""
+    """The awaited condition did not hold in time."""

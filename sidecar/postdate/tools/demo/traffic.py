@@ -1,7 +1,7 @@
 """The demo's clients: a plain producer of requests, and read_committed readers of the targets.
 
-Neither knows anything of Postdate but the header names. Thread rule: a `Sender` belongs to one thread; each reader has
-a thread of its own and only puts into the queue of its `Readers`.
+They use only the header names of Postdate. Thread rule: a `Sender` belongs to one thread; each reader has a separate
+thread and only puts records into the queue of its `Readers`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from postdate.tools.demo.plan import PARTITIONS, REQUESTS, Message
 from postdate.wire import headers as names
 from postdate.wire.murmur2 import partition_for
 
-#: s. How long a reader waits for a record before it looks whether it is to end.
+#: s. How long a reader waits for a record before it checks whether it must end.
 _READ_TIMEOUT_S = 0.2
 _READ_RECORDS_MAX = 500
-#: s. The broker is on this machine; what is not acknowledged by then never will be.
+#: s. The broker is on this machine: a record without an acknowledgement by then will never get one.
 _ACKNOWLEDGE_TIMEOUT_S = 30.0
 
 
@@ -32,7 +32,7 @@ def now_ms() -> int:
 
 
 class Sender:
-    """Sends the planned requests at their moments."""
+    """Sends the planned requests at their times."""
 
     def __init__(self, kafka: Kafka, planned: Sequence[Message], ledger: Ledger, begin_ms: int, burst_ms: int) -> None:
         self._producer = kafka.plain_producer()
@@ -49,7 +49,7 @@ class Sender:
         return self._next == len(self._planned) == self._ledger.sent
 
     def send_until(self, at_ms: int) -> None:
-        """Send what is to be sent by `at_ms`, and take the acknowledgements that are there. Raises KafkaFault."""
+        """Send the requests that are planned until `at_ms`, and handle acknowledgements. Raises KafkaFault."""
         while self._next < len(self._planned) and self._planned[self._next].send_after_ms + self._begin_ms <= at_ms:
             self._send(self._planned[self._next])
             self._next += 1
@@ -93,7 +93,7 @@ class Readers:
             thread.start()
 
     def take(self, ledger: Ledger, timeout_s: float) -> None:
-        """Note what has arrived; waits up to `timeout_s` for the first. Raises KafkaFault where a reader gave up."""
+        """Note what has arrived; waits up to `timeout_s` for the first. Raises KafkaFault if a reader failed."""
         try:
             item = self._arrivals.get(timeout=timeout_s)
             while True:

@@ -1,6 +1,6 @@
-"""The verdicts at the end: the demo's own account, and the audit's, which reads the topics alone.
+"""The verdicts at the end: of the ledger, and of the audit, which reads only the topics.
 
-Pure but for printing. Thread rule: main thread.
+Pure, except for printing. Thread rule: main thread.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from rich.table import Table
 
 from postdate.tools.demo.ledger import Account, Ledger, percentile
 
-#: How many numbers of messages a sentence names.
+#: The most numbers of messages that a line lists.
 _NAMED_MAX = 10
 
 
 def tell_account(console: Console, ledger: Ledger, account: Account) -> None:
-    """Print what the demo has counted by itself."""
+    """Print the result of the ledger."""
     lateness = ledger.lateness_ms()
     table = Table("own count", "", title="what the readers of the targets saw", title_justify="left")
     table.add_row("sent", f"{ledger.sent:,}")
@@ -45,7 +45,7 @@ def _named(found: Sequence[object]) -> str:
 
 
 def read_audit(stdout: str) -> Mapping[str, Any]:
-    """The audit's outcome, which is the last line that it printed; empty where it printed none."""
+    """The audit's result, the last line of its output; empty if there is none."""
     lines = [line for line in stdout.splitlines() if line.startswith("{")]
     outcome: Mapping[str, Any] = json.loads(lines[-1]) if lines else {}
     return outcome
@@ -68,5 +68,5 @@ def tell_audit(console: Console, outcome: Mapping[str, Any]) -> None:
 
 
 def audit_agrees(outcome: Mapping[str, Any], exit_code: int, sent: int) -> bool:
-    """True where the audit judged every message as delivered and found nothing against it."""
+    """True if the audit found every message delivered, and no violation."""
     return exit_code == 0 and bool(outcome) and outcome["counts"]["delivered"] == sent

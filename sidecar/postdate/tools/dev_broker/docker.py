@@ -34,21 +34,21 @@ from postdate.tools.dev_broker.properties import container_environment, node_set
 from postdate.tools.dev_broker.readiness import wait_until_ready
 from postdate.tools.dev_broker.uninterrupted import uninterrupted
 
-#: The image that is started unless another is asked for, here or by POSTDATE_KAFKA_IMAGE.
+#: The default image; the caller or POSTDATE_KAFKA_IMAGE may name another.
 IMAGE = f"apache/kafka:{KAFKA_VERSION}"
-#: What scripts/container-image makes from Kafka's jars where that image cannot be fetched; configured the same way.
+#: The image that scripts/container-image builds from Kafka's jars if that one cannot be pulled; configured alike.
 LOCAL_IMAGE = f"postdate-kafka:{KAFKA_VERSION}"
-#: Inside of the container; nobody outside sees it. Two, since the broker's port may be one of them.
+#: Only inside the container. Two, since the broker's port may be one of them.
 _CONTROLLER_PORTS = (9093, 9094)
 _POLL_S = 0.1
-#: What `docker pull` says of a layer: its id and its state.
+#: The output of `docker pull` for a layer: its id and its state.
 _LAYER = re.compile(r"([0-9a-f]{12}): (.+)")
 _LAYER_IS_THERE = ("Pull complete", "Already exists")
 
 
 class DockerBroker:
-    """One broker in a container, reachable at 127.0.0.1:port (0: a free one). The surface of LocalBroker, as far as a
-    container has it."""
+    """One broker in a container, reachable at 127.0.0.1:port (0: a free one). It has the methods of LocalBroker that
+    apply to a container."""
 
     host = "127.0.0.1"
 
@@ -70,10 +70,10 @@ class DockerBroker:
         return self._process is not None and self._process.poll() is None
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Returns when a transaction has succeeded; fetches the image first where it is missing.
+        """Returns when a transaction has succeeded; pulls the image first if it is missing.
 
-        Raises DevBrokerFailed, and leaves no container behind, where docker, its engine, the image or the port is not
-        to be had.
+        Raises DevBrokerFailed, and leaves no container behind, if docker, its engine, the image or the port is
+        unavailable.
         """
         if self.is_running():
             return
@@ -81,7 +81,7 @@ class DockerBroker:
         require_free(self.host, self.port)
         if not has_image(docker, self.image):
             self._pull(docker)
-        # One that was left behind under this name cannot be running, for its port is free.
+        # A leftover container with this name cannot be running, since its port is free.
         _succeeds([docker, "rm", self.name])
         self._progress("starting the container", 0, 0)
         try:
@@ -93,7 +93,7 @@ class DockerBroker:
             raise
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Kills and removes the container: nobody can read its data again. Nothing happens where none runs.
+        """Kills and removes the container with its data. Does nothing if none runs.
 
         Waits for `timeout_s` at most for the docker command to notice, or to come as far as making the container.
         """
@@ -112,7 +112,7 @@ class DockerBroker:
             self._log_file.unlink(missing_ok=True)
 
     def last_words(self) -> str:
-        """The end of what the container said, for an error message; nothing after it was stopped from here."""
+        """The end of the container's output, for an error message; empty after `stop`."""
         if self._log_file is None or not self._log_file.exists():
             return ""
         return "\n".join(self._log_file.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
@@ -167,7 +167,7 @@ class DockerBroker:
 
 
 def find_docker() -> str:
-    """The path of the docker command; raises DevBrokerFailed where it is missing or its engine does not answer."""
+    """The path of the docker command; raises DevBrokerFailed if it is missing or its engine does not answer."""
     docker = shutil.which("docker")
     if docker is None:
         raise DevBrokerFailed("There is no docker on PATH. Install Docker, or run without --docker (needs Java 17).")
@@ -184,7 +184,7 @@ def has_image(docker: str, image: str) -> bool:
 def layers_done(layers: dict[str, str], line: str) -> tuple[int, int]:
     """How many layers of an image are there, and how many it has, after one more line of `docker pull`.
 
-    `layers` (id to state) is kept up to date. Lines that speak of no layer change nothing.
+    `layers` (id to state) is kept up to date. Other lines change nothing.
     """
     said = _LAYER.match(line)
     if said is not None:

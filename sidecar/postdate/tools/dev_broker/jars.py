@@ -1,8 +1,8 @@
 """Apache Kafka's own jars, fetched once with the Ivy that PySpark ships, and kept in a cache directory.
 
-The cache is `$XDG_CACHE_HOME/postdate/kafka-<version>` (by default below ~/.cache). It appears there whole, by one
-rename, so a fetch that was interrupted leaves nothing that looks finished; a file lock makes processes that start
-together fetch once. `POSTDATE_KAFKA_LIBS` names a directory of jars to use instead (the `libs` of an unpacked Kafka),
+The cache is `$XDG_CACHE_HOME/postdate/kafka-<version>` (by default below ~/.cache). One rename creates it, so an
+interrupted download leaves no incomplete cache; with a file lock, processes that start together download once.
+`POSTDATE_KAFKA_LIBS` names a directory of jars to use instead (the `libs` of an unpacked Kafka),
 `POSTDATE_IVY_SETTINGS` an Ivy settings file, where jars come from a mirror.
 """
 
@@ -28,7 +28,7 @@ KAFKA_VERSION = "4.2.1"
 #: Kafka logs through slf4j 1.7 and brings no backend for it; this one writes to stderr, which goes to the log file.
 SLF4J_VERSION = "1.7.36"
 
-#: Told what is being done, how many steps are done, and how many there are (0: not known yet).
+#: Called with the current step, the number of finished steps, and the total (0: not known yet).
 Progress = Callable[[str, int, int], None]
 
 _IVY_XML = f"""<ivy-module version="2.0">
@@ -43,19 +43,19 @@ _IVY_XML = f"""<ivy-module version="2.0">
 
 
 def quiet(what: str, done: int, total: int) -> None:
-    """The progress that tells nobody."""
+    """A progress callback that does nothing."""
 
 
 def cache_dir() -> Path:
-    """Where this user's fetched jars live; need not exist yet."""
+    """The cache directory of this user; it may not exist yet."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base, "postdate")
 
 
 def kafka_libs(progress: Progress = quiet) -> Path:
-    """The directory with Kafka's jars, fetched first where this machine has none (44 MB, about 30 s).
+    """The directory with Kafka's jars, downloaded first if this machine has none (44 MB, about 30 s).
 
-    Blocks meanwhile. Raises DevBrokerFailed, with what to install or to check, where they cannot be had.
+    Blocks meanwhile. Raises DevBrokerFailed if that fails; the message names the remedy.
     """
     given = os.environ.get("POSTDATE_KAFKA_LIBS")
     if given:
@@ -67,13 +67,13 @@ def kafka_libs(progress: Progress = quiet) -> Path:
         return libs
     ivy_jar, java = find_ivy(), find_java()
     with _locked(cache_dir() / "fetch.lock"):
-        if not libs.is_dir():  # another process may have fetched them while this one waited for the lock
+        if not libs.is_dir():  # another process may have downloaded them while this one waited for the lock
             _fetch(java, ivy_jar, libs, progress)
     return libs
 
 
 def find_ivy() -> Path:
-    """The Ivy jar inside the installed PySpark; raises DevBrokerFailed saying what to install where there is none."""
+    """The Ivy jar of the installed PySpark; raises DevBrokerFailed with the remedy if there is none."""
     spec = importlib.util.find_spec("pyspark")
     if spec is not None and spec.origin is not None:
         found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar"))
@@ -106,7 +106,7 @@ def _fetch(java: str, ivy_jar: Path, libs: Path, progress: Progress) -> None:
         )
     descriptor.unlink()
     partial.rename(libs)
-    shutil.rmtree(cache_dir() / "ivy", ignore_errors=True)  # a second copy of everything
+    shutil.rmtree(cache_dir() / "ivy", ignore_errors=True)  # a second copy of all jars
 
 
 def _run_ivy(command: list[str], progress: Progress) -> subprocess.CompletedProcess[str]:
@@ -131,7 +131,7 @@ def _run_ivy(command: list[str], progress: Progress) -> subprocess.CompletedProc
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Holds an exclusive file lock; waits for whoever holds it."""
+    """Holds an exclusive file lock; waits until it is free."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)

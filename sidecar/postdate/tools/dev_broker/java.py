@@ -35,7 +35,7 @@ def find_java(what: str = "Kafka") -> str:
 
 
 def major_version(text: str) -> int | None:
-    """The major number in the output of `java -version` (17 of "17.0.15", 8 of "1.8.0_292"); None where unreadable."""
+    """The major number in the output of `java -version` (17 of "17.0.15", 8 of "1.8.0_292"); None if unreadable."""
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match.group(1)) if match else None
 

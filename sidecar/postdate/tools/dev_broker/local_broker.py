@@ -1,8 +1,8 @@
 """A single-node Apache Kafka as a child process: started, stopped, killed, paused and restarted by its process id.
 
-Everything lives below one directory: `kafka/` the logs of the topics, `server.properties`, `broker.log` what the JVM
-says, `broker.pid` its process id while it runs. The same directory started again is the same cluster with the same
-data. Not bound to a thread, but for one caller at a time.
+All files are in one directory: `kafka/` with the logs of the topics, `server.properties`, `broker.log` with the output
+of the JVM, and `broker.pid` with its process id while it runs. A restart in the same directory is the same cluster with
+the same data. Thread rule: any thread, one caller at a time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ PRODUCTION_JVM = Jvm(1024, "-server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:Ini
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listened on a moment ago."""
+    """A TCP port of the loopback interface that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -104,7 +104,7 @@ class LocalBroker:
 
     @property
     def pid(self) -> int:
-        """The process id of the running broker; raises DevBrokerFailed where none was started here."""
+        """The process id of the running broker; raises DevBrokerFailed if none was started here."""
         if self._process is None:
             raise DevBrokerFailed("The broker has not been started.")
         return self._process.pid
@@ -114,10 +114,10 @@ class LocalBroker:
         return self._process is not None and self._process.poll() is None
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Returns when a transaction has succeeded; fetches the jars first where they are missing.
+        """Returns when a transaction has succeeded; downloads the jars first if they are missing.
 
-        Raises DevBrokerFailed, and leaves no process behind, where Java, PySpark or the port is not to be had or
-        the broker does not come up.
+        Raises DevBrokerFailed, and leaves no process behind, if Java, PySpark or the port is unavailable, or if the
+        broker does not start.
         """
         if self.is_running():
             return
@@ -129,8 +129,7 @@ class LocalBroker:
             raise
 
     def launch(self) -> None:
-        """Starts the process and returns at once, without waiting until it serves. Raises what `start` raises, except
-        for a broker that does not come up.
+        """Starts the process and returns immediately. Raises as `start`, except for a broker that does not start.
 
         Requires that the broker does not run.
         """
@@ -156,11 +155,11 @@ class LocalBroker:
         (self.data_dir / "broker.pid").write_text(f"{self._process.pid}\n")
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Asks the broker to stop and waits; kills it after `timeout_s`. Nothing happens where none runs."""
+        """Stops the broker and waits; kills it after `timeout_s`. Does nothing if none runs."""
         if self._process is None:
             return
         if self.is_running():
-            self.resume()  # a paused process would not hear it
+            self.resume()  # a paused process would not handle it
             self._process.terminate()
         try:
             self._process.wait(timeout_s)
@@ -170,7 +169,7 @@ class LocalBroker:
         self._forget()
 
     def kill(self) -> None:
-        """SIGKILL, as a crash; what it had written stays, since the page cache outlives the process."""
+        """SIGKILL, as in a crash; written data stays, since the page cache outlives the process."""
         if self._process is None:
             return
         self._process.kill()
@@ -186,7 +185,7 @@ class LocalBroker:
         self.start(timeout_s)
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open, nothing answers. Returns when every thread has stopped, which takes its time
+        """SIGSTOP: connections stay open, nothing answers. Returns when every thread has stopped, which takes a while
         on a busy machine."""
         os.kill(self.pid, signal.SIGSTOP)
         deadline = time.monotonic() + STOP_TIMEOUT_S
@@ -198,7 +197,7 @@ class LocalBroker:
         os.kill(self.pid, signal.SIGCONT)
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        """Waits for the broker to end by itself; its exit status, or None where it still runs after `timeout_s`."""
+        """Waits until the broker ends; returns its exit status, or None if it still runs after `timeout_s`."""
         if self._process is None:
             return None
         try:
@@ -260,7 +259,7 @@ class LocalBroker:
             )
 
     def _refuse_a_running_one(self) -> None:
-        """Two brokers on one directory would fight over its lock; the second is told whom to stop."""
+        """Raises DevBrokerFailed with the process id of the broker that already runs in this directory."""
         try:
             pid = int((self.data_dir / "broker.pid").read_text())
             command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
@@ -278,7 +277,7 @@ class LocalBroker:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether all threads of a process are stopped; True where the system does not tell (it has no /proc)."""
+    """Whether all threads of a process are stopped; True if the system has no /proc."""
     for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
         try:
             if stat.read_text().rpartition(")")[2].split()[0] not in "Tt":
@@ -313,7 +312,7 @@ def die_with_us(command: list[str]) -> list[str]:
 
 
 def require_free(host: str, port: int) -> None:
-    """Raises DevBrokerFailed where something listens on the port; waits a moment for one that is just closing."""
+    """Raises DevBrokerFailed if the port is in use; waits a moment for one that is closing."""
     deadline = time.monotonic() + 2
     while True:
         with socket.socket() as probe:

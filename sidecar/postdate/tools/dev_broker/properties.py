@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def node_settings(host: str, port: int, controller_port: int) -> dict[str, str]:
-    """What a lone node needs: broker and controller in one, and every internal topic with one replica.
+    """The settings of a single node: broker and controller in one, and every internal topic with one replica.
 
-    Data directory and listeners' bind addresses are the caller's to add.
+    The caller adds the data directory and the bind addresses of the listeners.
     """
     return {
         "node.id": "1",
@@ -29,7 +29,7 @@ def node_settings(host: str, port: int, controller_port: int) -> dict[str, str]:
         "transaction.state.log.num.partitions": "8",
         # Nobody waits for more members on one machine.
         "group.initial.rebalance.delay.ms": "0",
-        # A broker killed and started again is let in only when its former self has timed out (by default after 9 s).
+        # A broker that was killed is admitted again only when its old session has timed out (by default after 9 s).
         # With 2 s, a busy machine's pauses looked like the broker's death.
         "broker.session.timeout.ms": "5000",
         "broker.heartbeat.interval.ms": "500",
@@ -39,7 +39,7 @@ def node_settings(host: str, port: int, controller_port: int) -> dict[str, str]:
 
 
 def write_properties(path: Path, settings: Mapping[str, str]) -> None:
-    """Writes a Java properties file; values here hold no character that would need an escape but the backslash."""
+    """Writes a Java properties file; of the characters in these values, only the backslash needs an escape."""
     path.write_text("".join(f"{name}={value}\n".replace("\\", "\\\\") for name, value in settings.items()))
 
 

@@ -1,7 +1,7 @@
-"""When is a broker ready? When a transaction has succeeded on it, not when its port is open.
+"""Waits until a broker is ready: when a transaction has succeeded, not when its port is open.
 
 After a start the port answers first; the coordinators of groups and transactions follow, and their topics are created
-on first use. A client that comes in between waits or fails. So the probe goes the whole way once.
+on first use. A client that connects earlier waits or fails. So the probe commits a whole transaction.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from confluent_kafka.cimpl import NewTopic
 from postdate.kafka.errors import DevBrokerFailed
 
 _POLL_INTERVAL_S = 0.05
-#: s. What a broker that was just paused has not answered by then it may never answer: a new client asks again.
+#: s. A broker that was just paused may never answer a request that takes longer, so a new client repeats it.
 _ATTEMPT_S = 15.0
 
 
 def wait_until_ready(host: str, port: int, timeout_s: float, check_alive: Callable[[], None]) -> None:
     """Returns when a transaction has been committed on the broker at host:port, or through it on its cluster.
 
-    `check_alive` is called between attempts and raises where waiting is pointless. Raises DevBrokerFailed after
+    `check_alive` is called between attempts and raises if waiting is pointless. Raises DevBrokerFailed after
     `timeout_s`.
     """
     deadline = time.monotonic() + timeout_s
     _wait_for_port(host, port, deadline, check_alive)
-    # log_level 0: the client would print connection failures, which are what this waits out.
+    # log_level 0: otherwise the client prints connection failures, which are expected here.
     common: dict[str, str | int] = {"bootstrap.servers": f"{host}:{port}", "log_level": 0}
     while True:
         check_alive()
@@ -59,7 +59,7 @@ def _wait_for_port(host: str, port: int, deadline: float, check_alive: Callable[
 
 
 def _commit_one(common: dict[str, str | int], topic: str, timeout_s: float) -> None:
-    """One transaction on a topic of its own, with the broker's default replication; the topic is removed again. Also
+    """Commits one transaction on a new topic, with the broker's default replication; the topic is removed again. Also
     wakes the group coordinator."""
     admin = AdminClient(dict(common))
     for created in admin.create_topics([NewTopic(topic, 1)]).values():

@@ -1,4 +1,4 @@
-"""Holds SIGINT and SIGTERM back while a process is started, so that no process is ever without somebody to stop it.
+"""Defers SIGINT and SIGTERM while a process is started, so that every started process will be stopped.
 
 A handler that raises can do so between the start of a child and the assignment that remembers it. Blocking the signals
 instead would not do: the child inherits the mask, and any other thread of ours takes the signal for the main one.
@@ -17,9 +17,9 @@ _HELD = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """What is done inside is done to its end; a signal that came meanwhile is handled on leaving.
+    """Runs the block to its end; a signal that arrives meanwhile is handled afterwards.
 
-    For moments only. In other threads than the main one handlers never run, so nothing is held there.
+    Only for short blocks. Signal handlers run only in the main thread, so other threads defer nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
