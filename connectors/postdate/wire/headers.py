@@ -49,6 +49,9 @@ REQUEST_2: Final = REQUEST | {RETRY}
 REDELIVERED: Final = frozenset({ID, ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})
 """What a redelivery has behind its origin and due time."""
 
+DROPPED: Final = frozenset({ORIGIN, DUE, MOVED})
+"""The headers of a delivered record or a record of the store that a new request may carry without meaning."""
+
 DROPPED_2: Final = frozenset({ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})
 """What `is_dropped` names from `format_version` 2 on, besides; on a return these mean something."""
 
@@ -69,7 +72,7 @@ def is_dropped(name: str) -> bool:
 
     A consumer that copies the headers of a delivered record to retry it must work.
     """
-    return name in (ORIGIN, DUE, MOVED) or name.startswith(f"{PREFIX}dead-")
+    return name in DROPPED or name.startswith(f"{PREFIX}dead-")
 
 
 def attempt_of(headers: Headers) -> int | None:

@@ -21,7 +21,6 @@ from postdate.wire.headers import (
     ACTION,
     AT,
     DELAY,
-    DROPPED_2,
     FORMAT_2,
     GRACE,
     ID,
@@ -100,8 +99,8 @@ def parse_request(
         if name in known:
             control.append((index, name, value))
             said[name] = value
-        elif name[:1] in "pP" and is_ours(name):
-            if not is_dropped(name) and not (name in DROPPED_2 and rules.format_version >= FORMAT_VERSION_MAX):
+        elif name[:1] in "pP" and (name in rules.dropped or is_ours(name)):
+            if name not in rules.dropped and not is_dropped(name):
                 _refuse_unknown(rules, name)
             control.append((index, name, value))
             left_over.append(header)

@@ -8,6 +8,7 @@ Pure and deterministic, like the parser.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -15,14 +16,14 @@ import msgspec
 from postdate.wire.durations import format_duration
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import ATTEMPT, DUE, ERROR, FIRST_DUE, FIRST_ORIGIN, ID, ORIGIN, RETRY, Headers
-from postdate.wire.limits import INTEGER_END, POLICY_TEXT_LENGTH_MAX
+from postdate.wire.limits import INTEGER_END, POLICIES_REMEMBERED_MAX, POLICY_TEXT_LENGTH_MAX
 from postdate.wire.naturals import parse_natural
 from postdate.wire.origins import format_origin, parse_origin
 from postdate.wire.reasons import Reason
 from postdate.wire.request import Request, Return
 from postdate.wire.retry_policies import NamedPolicies, RetryPolicy, delay_ms, is_policy_name, jitter_ms, parse_policy
 from postdate.wire.rules import RequestRules
-from postdate.wire.texts import quote, time_text
+from postdate.wire.texts import plain_ms, quote, time_text
 
 NO_POLICIES: Final = NamedPolicies()
 
@@ -34,12 +35,19 @@ def read_return(rules: RequestRules, value: bytes | None, left_over: Headers) ->
 
     Raises RequestRefused (bad-retry, duplicate-header). Cost: O(headers).
     """
-    found: dict[str, bytes | None] = {}
-    for name, content in left_over:
-        if name in found and name in _ONCE:
-            raise RequestRefused(Reason.DUPLICATE_HEADER, f"{name} is given more than once")
-        found[name] = content
-    policy = _policy(rules, value)
+    found = dict(left_over)
+    if len(found) < len(left_over):
+        names = [name for name, _ in left_over]
+        repeated = next((name for name in _ONCE if names.count(name) > 1), None)
+        if repeated is not None:
+            raise RequestRefused(Reason.DUPLICATE_HEADER, f"{repeated} is given more than once")
+    policy = _policy(value)
+    if not isinstance(policy, str) and policy.max_ms > rules.horizon_ms:
+        raise RequestRefused(
+            Reason.BAD_RETRY,
+            f"{RETRY} {quote(value)} has a max of {format_duration(policy.max_ms)}, above the horizon of "
+            f"{format_duration(rules.horizon_ms)}",
+        )
     attempt = _natural(ATTEMPT, found[ATTEMPT]) + 1 if ATTEMPT in found else 1
     root_header = FIRST_ORIGIN if FIRST_ORIGIN in found else ORIGIN
     root = _origin(root_header, found[root_header]) if root_header in found else None
@@ -91,7 +99,8 @@ def schedule_return(
     return msgspec.structs.replace(request, due_ms=due_ms, id=b"", headers=headers, retry=None)
 
 
-def _policy(rules: RequestRules, value: bytes | None) -> RetryPolicy | str:
+@lru_cache(maxsize=POLICIES_REMEMBERED_MAX)
+def _policy(value: bytes | None) -> RetryPolicy | str:
     if value is None or len(value) > POLICY_TEXT_LENGTH_MAX or not value.isascii():
         raise RequestRefused(Reason.BAD_RETRY, f"{RETRY} {quote(value)} is not a policy")
     text = value.decode("ascii")
@@ -101,19 +110,15 @@ def _policy(rules: RequestRules, value: bytes | None) -> RetryPolicy | str:
             raise RequestRefused(Reason.BAD_RETRY, f"{RETRY} {quote(value)} is neither a policy nor the name of one")
         return name
     try:
-        policy = parse_policy(text)
+        return parse_policy(text)
     except ValueError as error:
         raise RequestRefused(Reason.BAD_RETRY, f"{RETRY} {quote(value)} {error}") from None
-    if policy.max_ms > rules.horizon_ms:
-        raise RequestRefused(
-            Reason.BAD_RETRY,
-            f"{RETRY} {quote(value)} has a max of {format_duration(policy.max_ms)}, above the horizon of "
-            f"{format_duration(rules.horizon_ms)}",
-        )
-    return policy
 
 
 def _natural(name: str, value: bytes | None) -> int:
+    number = plain_ms(value)
+    if number >= 0:
+        return number
     try:
         return parse_natural(time_text(value))
     except ValueError as error:

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from postdate.wire.dialect_requests import Vocabulary
 from postdate.wire.durations import parse_duration_ms
 from postdate.wire.errors import RequestRefused
-from postdate.wire.headers import REQUEST, REQUEST_2
+from postdate.wire.headers import DROPPED, DROPPED_2, REQUEST, REQUEST_2
 from postdate.wire.limits import (
     FORMAT_VERSION_MAX,
     HORIZON_MS_DEFAULT,
@@ -67,6 +67,9 @@ class RequestRules:
     # The names of the headers that say something in a request.
     names: frozenset[str] = field(init=False, repr=False, compare=False, default=REQUEST)
 
+    # Headers that a delivered record leaves, and that mean nothing in a request; `is_dropped` knows more of them.
+    dropped: frozenset[str] = field(init=False, repr=False, compare=False, default=DROPPED)
+
     # The headers of the dialects; None without a dialect.
     vocabulary: Vocabulary | None = field(init=False, repr=False, compare=False, default=None)
 
@@ -87,6 +90,7 @@ class RequestRules:
         object.__setattr__(self, "_allowed", re.compile(patterns) if self.allow else None)
         if self.format_version >= FORMAT_VERSION_MAX:
             object.__setattr__(self, "names", REQUEST_2)
+            object.__setattr__(self, "dropped", DROPPED | DROPPED_2)
         if self.dialects:
             object.__setattr__(self, "vocabulary", Vocabulary.of(self.dialects, self.default_target))
 
