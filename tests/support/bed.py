@@ -1,6 +1,6 @@
-"""A bed for integration tests: request topics and targets on a real broker, and sidecars that serve them.
+"""The environment of an integration test: request topics and targets on a real broker, and sidecars that serve them.
 
-Everything has names of its own, so one broker serves all tests; whatever was started ends with the bed.
+All names are unique, so one broker serves all tests; all processes end with the bed.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class Bed:
     others: list[Bed] = field(default_factory=list)
 
     def another(self) -> Bed:
-        """A bed beside this one, with which it ends: for a play that begins anew."""
+        """Another bed, which ends with this one: for a scenario that starts again."""
         self.others.append(Bed(self.bootstrap, self.directory / f"bed-{len(self.others)}", self.replicas))
         return self.others[-1]
 
     def new_requests(self, partitions: int = 1, *options: str) -> str:
-        """Creates a request topic with the topics beside it, as an operator would."""
+        """Creates a request topic and the topics beside it, as an operator would."""
         return self.new_request_topics(1, partitions, *options)[0]
 
     def new_request_topics(self, count: int, partitions: int = 1, *options: str) -> list[str]:
-        """Several of them, by one command."""
+        """Creates several request topics with one command."""
         names = [unique_name("requests") for _ in range(count)]
         named = [word for name in names for word in ("--requests", name)]
         size = ("--partitions", str(partitions), "--replication-factor", str(self.replicas))
@@ -94,7 +94,7 @@ class Bed:
         return Reader(self.bootstrap, topics or [*self.targets, *(f"{name}.dead-letters" for name in self.requests)])
 
     def wait_for_ends(self, count: int, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-        """Returns when `count` different requests have ended, by what the dispatch logs say."""
+        """Returns when `count` different requests have ended, according to the dispatch logs."""
         reader = self.reader(*(f"{name}.dispatch-log" for name in self.requests))
         ended: set[tuple[str, int, int]] = set()
 
@@ -110,7 +110,7 @@ class Bed:
             reader.close()
 
     def judge(self, expected: Sequence[Sent], dead: Sequence[Sent] = (), silent: Sequence[Sent] = ()) -> Outcome:
-        """Everything on Kafka against what was asked; fails with what is wrong."""
+        """Compares all topics with the requests; fails with the differences."""
         outcome = gather(self.bootstrap, self.requests, self.targets)
         judge(outcome, expected, dead, silent)
         return outcome

@@ -1,10 +1,10 @@
-"""The real broker that tests run against: one's own by POSTDATE_TEST_BOOTSTRAP, else a fresh one for the session.
+"""The real broker of the tests: that of POSTDATE_TEST_BOOTSTRAP, or a new one for the session.
 
-POSTDATE_TEST_BROKER says what a fresh one is: `local`, a JVM on this machine (the default: it is up soonest and can be
-killed and paused), or `docker`, a container.
+POSTDATE_TEST_BROKER selects the kind of a new one: `local`, a JVM on this machine (the default: it starts fastest and
+can be killed and paused), or `docker`, a container.
 
-A conftest turns `running_broker` into a session fixture; tests keep apart by topic and group names of their own
-(`unique_name`), so one broker serves a whole session. Tests that kill or pause a broker start a local one.
+A conftest turns `running_broker` into a session fixture. Tests use unique topic and group names (`unique_name`), so one
+broker serves a whole session. Tests that kill or pause a broker start a local one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from support.timeouts import WAIT_TIMEOUT_S
 
 @dataclass(frozen=True)
 class RunningBroker:
-    """A broker that answers; `local` is its process where it is ours to kill, else None."""
+    """A running broker; `local` is its process if the tests may kill it, otherwise None."""
 
     bootstrap_servers: str
     local: LocalBroker | None
@@ -49,7 +49,7 @@ def running_broker() -> Iterator[RunningBroker]:
 
 @contextmanager
 def local_broker(**properties: str) -> Iterator[LocalBroker]:
-    """A fresh local broker of one's own on a free port; underscores in setting names stand for dots."""
+    """A new local broker on a free port; underscores in setting names stand for dots."""
     with tempfile.TemporaryDirectory(prefix="postdate-broker-", ignore_cleanup_errors=True) as directory:
         settings = {name.replace("_", "."): value for name, value in properties.items()}
         broker = LocalBroker(0, Path(directory), properties=settings)
@@ -57,7 +57,7 @@ def local_broker(**properties: str) -> Iterator[LocalBroker]:
         try:
             yield broker
         finally:
-            broker.kill()  # nobody reads its data again
+            broker.kill()  # its data is not needed again
 
 
 def unique_name(prefix: str) -> str:

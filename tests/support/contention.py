@@ -1,4 +1,4 @@
-"""How long the programs of a test were kept from running by others: what a bound on time does not hold against them.
+"""Measures how long other programs kept those of a test from running; bounds on time exclude these waits.
 
 A process of its own samples the kernel's pressure figures (`/proc/pressure`: how long tasks were ready and waited for a
 core, or waited for a disk) and how much later than asked it woke up itself. Such a wait counts only while processes

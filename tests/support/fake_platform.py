@@ -1,4 +1,4 @@
-"""A machine that says which boot it is, and can refuse room on the disk."""
+"""A fake platform with a settable boot id, which can run out of disk space."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FakePlatform(LocalPlatform):
         return hashlib.sha256(self.boot.encode()).digest()[:16]
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """ENOSPC where the file is larger than the room."""
+        """Raises ENOSPC if the file is larger than the free space."""
         if self.room_bytes is not None and size_bytes > self.room_bytes:
             raise OSError(errno.ENOSPC, "No space left on device")
         super().allocate(descriptor, size_bytes)

@@ -1,4 +1,4 @@
-"""Floods of the HTTP port: many connections from one address, each of which holds on to the server as long as it may.
+"""Floods of the HTTP port: many connections from one address, each held for as long as the server allows.
 
 A flood runs in a process of its own, so it takes no time of the Python that it attacks or of the test that measures.
 
@@ -31,7 +31,7 @@ REOPENED = 50
 
 
 def kinds(token: str) -> dict[str, tuple[bytes, bytes]]:
-    """What a connection sends when it opens, and what it sends in each round; `token` is a valid one."""
+    """The bytes that a connection sends when it opens, and in each round; `token` is a valid one."""
     head = b"GET /api/v1/pending HTTP/1.1\r\nHost: localhost\r\n"
     post = (
         b"POST /api/v1/hold HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
@@ -82,7 +82,7 @@ class _Flood:
             self._open[number] = self._connect(self._sends[number % len(self._sends)][0])
 
     def round(self) -> None:
-        """Sends more on what is open, and opens some of what is closed."""
+        """Sends more on the open connections, and reopens some of the closed ones."""
         for number in range(FLOOD):
             more = self._sends[number % len(self._sends)][1]
             connection = self._open[number]

@@ -1,4 +1,4 @@
-"""Asking over HTTP in tests: one request, its status and what came back; and the samples of a page of metrics."""
+"""An HTTP client for tests: one request, its status and body; and the samples of a page of metrics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server said."""
+    """The response of a server."""
 
     status: int
     text: str
@@ -33,7 +33,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Client:
-    """A port of this machine, which speaks TLS where there is a `ca`."""
+    """A client of a port of this machine, with TLS if there is a `ca`."""
 
     port: int
     token: str = ""
@@ -46,7 +46,7 @@ class Client:
         return self.ask("POST", path, body if isinstance(body, bytes) else json.dumps(body).encode(), headers)
 
     def ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
-        """Raises OSError: nobody listens."""
+        """Raises OSError if no process listens."""
         connection = self.connection()
         given = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         try:
@@ -87,13 +87,13 @@ class Client:
 
 
 def value_of(samples: Samples, name: str, **labels: str) -> float:
-    """The sample of this name that has these labels, or the sum of those that have them; 0 where there is none."""
+    """The sum of the samples with this name and these labels; 0 if there are none."""
     wanted = set(labels.items())
     return sum(value for (sample, given), value in samples.items() if sample == name and wanted <= given)
 
 
 def free_port() -> int:
-    """A port that nobody has at this moment."""
+    """A port that is free at this moment."""
     with socket.create_server(("127.0.0.1", 0)) as bound:
         port: int = bound.getsockname()[1]
         return port

@@ -73,7 +73,7 @@ class Shard:
         assert used == len(records)
 
     def recover(self, *fates: Fate) -> None:
-        """Applies what the dispatch log says."""
+        """Applies the records of the dispatch log."""
         overlay = IndexOverlay(self.index, BASE_MS)
         for fate in fates:
             apply_fate(overlay, fate, read_up_to(self.index))

@@ -1,8 +1,8 @@
-"""The judge of exactly once: what was asked, against what a read_committed reader finds.
+"""The judge of exactly once: compares the requests with the records of a read_committed reader.
 
-It shares no state with the sidecar: requests are noted as the broker acknowledged them, and everything else is read
-from Kafka. Verdicts are the rules O1 to O6 of docs/testing.md: no origin twice, each request one end, an end and
-its record together, bytes equal, nothing before its time by the broker's clock, `seq` without a gap.
+It shares no state with the sidecar: it records the acknowledged requests, and reads everything else from Kafka.
+Verdicts are the rules O1 to O6 of docs/testing.md: no origin twice, each request one end, an end and its record
+together, bytes equal, nothing before its time by the broker's clock, `seq` without a gap.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from support.expected import (
 )
 from support.timeouts import WAIT_TIMEOUT_S
 
-#: How many violations a failed test shows of each kind.
+#: The number of violations of each kind that a failed test prints.
 _SHOWN = 10
 
 
 @dataclass(slots=True)
 class Sent:
-    """A request as it was acknowledged. `due_ms` and `target` are what the test expects of it."""
+    """An acknowledged request, with the expected `due_ms` and `target`."""
 
     target: str
     key: bytes | None
@@ -66,7 +66,7 @@ class Sent:
 
 @dataclass(slots=True)
 class Seen:
-    """A record that a reader was given, and when (epoch ms of this machine)."""
+    """A record that a reader has received, and the time (epoch ms of this machine)."""
 
     topic: str
     partition: int
@@ -87,7 +87,7 @@ class Seen:
 
 
 class Sender:
-    """Produces requests as any client would, and notes where they landed."""
+    """Produces requests as any client would, and records their offsets."""
 
     def __init__(self, bootstrap: str, **properties: str | int) -> None:
         conf = {"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "linger.ms": 2, **properties}
@@ -95,7 +95,7 @@ class Sender:
         self.failures: list[KafkaError] = []
 
     def send(self, requests: str, sent: Sent, partition: int = -1) -> Sent:
-        """Hands the request over; `flush` says when it was acknowledged."""
+        """Sends the request; `flush` waits for its acknowledgement."""
 
         def acknowledged(error: KafkaError | None, message: Message) -> None:
             if error is not None:
@@ -119,7 +119,7 @@ class Sender:
         return sent
 
     def serve(self) -> None:
-        """Takes the acknowledgements that have come."""
+        """Handles the acknowledgements that have arrived."""
         self._producer.poll(0)
 
     def flush(self) -> None:
@@ -150,7 +150,7 @@ class Reader:
         self._consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for topic, index in self._parts])
 
     def take(self, timeout_s: float = 0.1) -> list[Seen]:
-        """What has come since; waits for the first record only."""
+        """The records since the last call; waits only for the first one."""
         first = self._consumer.poll(timeout_s)
         if first is None:
             return []
@@ -162,12 +162,12 @@ class Reader:
         return taken
 
     def forgotten(self) -> list[Seen]:
-        """What has come since the last time that this was asked; it is not kept, so that many records may pass."""
+        """The records since the last call; they are not kept, so that the number of records is unbounded."""
         passed, self.records = self.records, []
         return passed
 
     def until(self, condition: Callable[[], bool], what: str, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-        """Reads until the condition holds; fails with `what` where it does not come to hold in time."""
+        """Reads until the condition holds; fails with `what` after a time-out."""
         deadline = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what} ({self.taken} seen)"
@@ -188,7 +188,7 @@ class Reader:
             yield from self.forgotten()
 
     def _end(self) -> Callable[[], bool]:
-        """Whether the ends that the partitions have now are reached."""
+        """True if the present ends of the partitions are reached."""
         ends = {
             part: self._consumer.get_watermark_offsets(TopicPartition(*part), WAIT_TIMEOUT_S)[1] for part in self._parts
         }
@@ -223,18 +223,18 @@ def _seen(message: Message, arrived_ms: float) -> Seen:
 
 @dataclass
 class Outcome:
-    """Everything that Kafka holds about some request topics, and what is wrong with it."""
+    """All records of some request topics, and the violations in them."""
 
     delivered: list[Seen]
     dead: list[Seen]
     log: list[tuple[Seen, DispatchRecord]]
     wrong: list[str] = field(default_factory=list)
     partitions: dict[str, int] = field(default_factory=dict)
-    """How many each topic that was read has."""
+    """The number of records of each topic."""
 
     @property
     def fates(self) -> dict[bytes, list[tuple[str, int]]]:
-        """Origin -> its final fates, each with the time at which the broker appended the record that says so."""
+        """Origin -> its final fates, each with the broker's timestamp of its record."""
         found: dict[bytes, list[tuple[str, int]]] = {}
         for seen, record in self.log:
             requests = seen.topic.removesuffix(".dispatch-log")
@@ -270,7 +270,7 @@ def gather(bootstrap: str, requests: Sequence[str], targets: Iterable[str]) -> O
 
 def judge(outcome: Outcome, expected: Sequence[Sent], dead: Sequence[Sent] = (), silent: Sequence[Sent] = ()) -> None:
     """Fails unless each of `expected` was delivered and each of `dead` dead-lettered exactly once, each of `silent`
-    (cancelled, replaced, controls) ended without a record, and everything else the log and the topics say agrees."""
+    (cancelled, replaced, controls) ended without a record, and the log and the topics agree otherwise."""
     wrong = outcome.wrong
     _judge_ends(outcome, expected, dead, silent)
     by_origin = {seen.origin: seen for seen in outcome.delivered}
@@ -289,7 +289,7 @@ def judge(outcome: Outcome, expected: Sequence[Sent], dead: Sequence[Sent] = (),
 
 
 def _judge_ends(outcome: Outcome, expected: Sequence[Sent], dead: Sequence[Sent], silent: Sequence[Sent]) -> None:
-    """O1 to O3: the origins on the topics, those that the log names, and those that were asked for, all once."""
+    """O1 to O3: the origins on the topics, those in the log, and those of the requests, each once."""
     fates = outcome.fates
     for name, found, wanted, fate in (
         ("delivered", outcome.delivered, expected, "delivered"),
@@ -308,7 +308,7 @@ def _judge_ends(outcome: Outcome, expected: Sequence[Sent], dead: Sequence[Sent]
 
 
 def _differences(sent: Sent, seen: Seen, partitions: dict[str, int]) -> list[str]:
-    """O4: where the delivered record is not the message that was sent, or lies in another partition."""
+    """O4: delivered records that differ from the message, or are in another partition."""
     headers = delivery_headers(sent.data_headers, sent.origin, sent.due_ms, sent.id)
     key = sent.key if sent.target_key is None else sent.target_key
     wanted = (sent.target, key, sent.value, headers)
@@ -321,7 +321,7 @@ def _differences(sent: Sent, seen: Seen, partitions: dict[str, int]) -> list[str
 
 
 def _letter_differences(sent: Sent, letter: Seen) -> list[str]:
-    """O4: where the dead letter is not the request that was sent. Too large a value may be left out, as it says."""
+    """O4: dead letters that differ from the request. A value that is too large may be omitted, with a note."""
     wrong = dead_letter_complaints(sent.headers, letter.headers, sent.origin)
     left_out = letter.value is None and letter.last("postdate-dead-detail").startswith(VALUE_LEFT_OUT)
     if letter.key != sent.key or (letter.value != sent.value and not left_out):

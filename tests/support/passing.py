@@ -1,4 +1,4 @@
-"""How late a message was in transactions instead of seconds: how many left without it though it was due.
+"""Measures lateness in transactions instead of seconds: how many committed without a due message.
 
 A shard builds a transaction before the dispatch log stamps it, so one stamped after a due time may rightly lack the
 message, and the next one may not. The count is the same however slow the machine is. A transaction knows the requests

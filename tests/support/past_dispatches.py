@@ -1,4 +1,4 @@
-"""The topics as sidecars leave them, written at once: requests, their deliveries and the dispatch log that names them.
+"""Writes topics as sidecars leave them: requests, their deliveries, and the dispatch log.
 
 For programs that need a long history and no sidecar. Each request partition is filled by a process of its own with the
 real codecs: first its requests, then transactions of the deliveries and one dispatch-log record each, in that order, as
@@ -52,7 +52,7 @@ class Filling:
 
 
 def fill(fillings: Sequence[Filling], rows: Sequence[int], processes: int = 2) -> list[Filling]:
-    """Adds so many requests to each partition, and what became of them; returns where it would go on."""
+    """Adds requests to each partition, and their deliveries; returns the positions to continue from."""
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         return list(pool.map(_filled, fillings, rows))
 

@@ -1,4 +1,4 @@
-"""Programs, and images of containers, that a test needs and a machine may lack.
+"""Programs and container images that a test needs and a machine may lack.
 
 The only place that skips: the reason names what is missing and how to get it, and CI forbids skips altogether.
 """

@@ -1,4 +1,4 @@
-"""Another version of Postdate, built from this repository's history and installed beside this tree."""
+"""Builds another version of Postdate from this repository's history, and installs it beside this tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plays that must be in time, as a cancel that is written before the due time: a slow machine gets a further round.
+"""Scenarios with a deadline, such as a cancel before the due time: a slow machine gets another round with more time.
 
 Each further round takes the machine to be slower, and the play gives its steps so much more time; what it expects stays
 what it was. The first round that is in time is the last one, so a machine that is quick plays only one. Claims about
@@ -20,7 +20,7 @@ _Played = TypeVar("_Played")
 
 
 class TooSlow(Exception):
-    """A round missed what it expected of the machine; another may keep it."""
+    """The machine was too slow for this round; another may succeed."""
 
 
 def expect(kept: bool, missed: str) -> None:

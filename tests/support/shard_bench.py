@@ -1,4 +1,4 @@
-"""One shard of a simulated cluster, turned by the test: no thread, no process, and time passes only where it waits."""
+"""One shard of a simulated cluster, driven by the test: no thread, no process, and time passes only while it waits."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Bench:
         return made
 
     def until(self, shard: Shard, reached: Callable[[], bool], within_ms: float = 60_000) -> None:
-        """Turns, and what the poll thread does, until the condition holds."""
+        """Runs turns, and the steps of the poll thread, until the condition holds."""
         deadline = self.time.now_ms + within_ms
         while not reached():
             assert self.time.now_ms < deadline, f"{shard.state} {shard.why}"

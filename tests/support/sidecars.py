@@ -1,8 +1,7 @@
-"""Real `postdate run` processes for tests: started, stopped, killed, paused and woken, and waited for.
+"""Real `postdate run` processes for tests, with methods to start, stop, kill, pause and resume them.
 
-A process writes its stdout and its log to files of its own, which is also where a failed test looks. Waiting means to
-look at those files until a condition holds, with a deadline. Settings of the machine never leak in: every POSTDATE_
-variable is taken out of the environment.
+A process writes its stdout and its log to separate files. The tests wait for conditions on these files, with a
+deadline. No setting of the machine applies: every POSTDATE_ variable is removed from the environment.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from support.timeouts import WAIT_TIMEOUT_S
 _ROOT = Path(__file__).resolve().parents[2]
 _RUNNING = re.compile(r"^running: (\d+) shards$", re.MULTILINE)
 
-#: The shortest session time-out that a broker accepts by default: a member that was killed is missed soon.
+#: The shortest session time-out that a broker accepts by default: the group soon notices a killed member.
 QUICK_SESSION: Mapping[str, str] = {"session.timeout.ms": "6000"}
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-    """Returns when the condition holds; fails with `what` where it does not come to hold in time."""
+    """Returns when the condition holds; fails with `what` after a time-out."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
@@ -36,7 +35,7 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = WAIT
 
 
 def postdate(*arguments: str, timeout_s: float = WAIT_TIMEOUT_S) -> str:
-    """What the program `postdate` prints; its failure is the test's, in its own words."""
+    """The output of the program `postdate`; fails with its error output if it fails."""
     done = subprocess.run(_command(*arguments), capture_output=True, timeout=timeout_s, check=False, env=environment())
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     return done.stdout.decode()
@@ -44,14 +43,14 @@ def postdate(*arguments: str, timeout_s: float = WAIT_TIMEOUT_S) -> str:
 
 @dataclass
 class Sidecar:
-    """One `postdate run`; the same object started again is the same place with the same disk, as a new process.
+    """One `postdate run`. If it is started again, a new process uses the same disk.
 
-    `static`: a member by name, which gets its partitions back at once when it is started again. `topic`: further
-    settings of each request topic; `topics`: those of one alone, by its name. `data`: where its timer indexes lie, if
-    not in a place of its own. `failpoints`: where its next process dies or stops (sidecar/failpoints.py). `http`: its
-    port and so on; it serves none by default. `options`: further ones of the command line. `workers`: more than one are
-    processes of their own, which only `stop` ends with it. `release`: where another version than this tree's is
-    installed, which the next process then is.
+    `static`: a static member, which gets its partitions back at once after a restart. `topic`: further settings of all
+    request topics; `topics`: those of single ones, by name. `data`: the directory of the timer indexes, if it is
+    shared. `failpoints`: where the next process dies or stops (sidecar/failpoints.py). `http`: the settings of its
+    port; without them it has none. `options`: further options of the command line. `workers`: if more than one,
+    separate processes, which only `stop` ends, too. `release`: the directory of another installed version, for the
+    next process.
     """
 
     name: str
@@ -78,12 +77,12 @@ class Sidecar:
 
     @property
     def data_dir(self) -> Path:
-        """Where its timer indexes lie."""
+        """The directory of its timer indexes."""
         return self.data or self.directory / self.name / "data"
 
     @property
     def instance(self) -> str:
-        """What its present process calls itself in the dispatch log."""
+        """The name of its present process in the dispatch log."""
         return f"{self.name}-{self.starts}"
 
     @property
@@ -92,7 +91,7 @@ class Sidecar:
         return self._process.pid
 
     def start(self) -> None:
-        """Returns at once; `wait_for_shards` says when it serves."""
+        """Starts a process and returns immediately; `wait_for_shards` waits until it serves."""
         assert not self.is_alive(), f"{self.name} runs already"
         self.starts += 1
         self.data_dir.mkdir(parents=True, exist_ok=True)
@@ -115,7 +114,7 @@ class Sidecar:
         return self._process is not None and self._process.poll() is None
 
     def shards(self) -> int:
-        """For how many shards it last said that it may deliver; 0 before it said anything."""
+        """The number of shards that it last reported as delivering; 0 before the first report."""
         said = _RUNNING.findall(self._stdout().read_text()) if self._stdout().exists() else []
         return int(said[-1]) if said else 0
 
@@ -127,7 +126,7 @@ class Sidecar:
         wait_until(reached, f"{self.name} delivers for {count} shards (see {self._log()})", timeout_s)
 
     def log_text(self) -> str:
-        """What this process has logged so far."""
+        """The log of this process so far."""
         return self._log().read_text(errors="replace") if self._log().exists() else ""
 
     def wait_for_log(self, pattern: str, timeout_s: float = WAIT_TIMEOUT_S) -> None:
@@ -147,12 +146,12 @@ class Sidecar:
         return self._process.wait(timeout_s)
 
     def wait(self, timeout_s: float = WAIT_TIMEOUT_S) -> int:
-        """Waits until it has ended by itself; returns the exit code."""
+        """Waits until it ends; returns the exit code."""
         assert self._process is not None, f"{self.name} was not started"
         return self._process.wait(timeout_s)
 
     def kill(self) -> None:
-        """SIGKILL: what it was doing stays half done. Nothing happens where it does not run."""
+        """SIGKILL, if it runs; its work stays incomplete."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(WAIT_TIMEOUT_S)
@@ -165,7 +164,7 @@ class Sidecar:
         os.kill(self.pid, signal.SIGCONT)
 
     def _handles_sigterm(self) -> bool:
-        """Whether its handler is installed, by the mask that the kernel shows."""
+        """True if its handler is installed, according to the kernel's mask."""
         try:
             status = Path(f"/proc/{self.pid}/status").read_text()
         except FileNotFoundError:
@@ -201,8 +200,8 @@ def _command(*arguments: str, release: Path | None = None) -> list[str]:
 
 
 def environment(release: Path | None = None) -> dict[str, str]:
-    """That of this process, without settings of Postdate and with the sources of this tree, or with what is installed
-    at `release` in their place."""
+    """The environment of this process, without settings of Postdate, and with the sources of this tree, or the version
+    installed at `release`."""
     given = {name: value for name, value in os.environ.items() if not name.startswith("POSTDATE_")}
     roots = [_ROOT / source for source in ("sidecar", "wheel", "connectors")] if release is None else [release]
     return {**given, "PYTHONPATH": os.pathsep.join(map(str, roots))}

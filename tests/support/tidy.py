@@ -218,7 +218,7 @@ def import_cycle(texts: Mapping[str, str]) -> list[str]:
 
 
 def judge_complaints(place: str, text: str) -> Iterator[str]:
-    """A judge shares no code with what it judges."""
+    """A judge shares no code with the product."""
     if place.startswith(JUDGES):
         for name, line, _ in _imports(ast.parse(text), "support"):
             if _inside(name, "postdate") and name not in JUDGES_MAY_IMPORT:
@@ -262,7 +262,7 @@ def _is_command(decorator: ast.expr) -> bool:
 
 
 def name_complaints(place: str, _text: str) -> Iterator[str]:
-    """A module's name says what it is about; a folder's is exempt where the map of the code fixes it."""
+    """The name of a module is its subject; folders that the map of the code fixes are exempt."""
     if PurePosixPath(place).stem in FORBIDDEN_NAMES:
         yield f"{place}: no module may be called {PurePosixPath(place).stem}"
 

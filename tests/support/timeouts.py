@@ -1,4 +1,4 @@
-"""How long tests wait for what must happen: a bound on hanging. Nothing else is judged by it."""
+"""The time-out of tests that wait for a condition. It only detects hanging."""
 
 from __future__ import annotations
 
