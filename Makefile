@@ -100,7 +100,8 @@ SERVICE ?= pypi
 vulnerabilities: venv ## check the locked packages for known vulnerabilities; SERVICE=osv asks another database
 	@$(BIN)/pip-audit --strict --vulnerability-service $(SERVICE) --require-hashes --disable-pip \
 	  --requirement requirements-dev.lock || \
-	  { echo "postdate: the check failed: a package is vulnerable, or the database $(SERVICE) did not answer; see above" >&2; exit 1; }
+	  { echo "postdate: the check failed: a package is vulnerable, or the database $(SERVICE) did not answer or does not know the" \
+	    "package, as behind a mirror without PyPI's JSON API; see above. SERVICE=pypi|osv selects the database" >&2; exit 1; }
 
 images: ## build the images of a release and report their sizes; TAG=..., BASE=IMAGE@sha256:...
 	@scripts/release-images $(or $(TAG),postdate:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)) $(BASE)
