@@ -68,6 +68,9 @@ def _bad_requests(target: bytes, small: bytes, requests: bytes) -> list[tuple[Re
         (Reason.BAD_TIME, [to, (AT, b"tomorrow")]),
         (Reason.BAD_TIME, [to, (DELAY, None)]),
         (Reason.BEYOND_HORIZON, [to, (DELAY, b"5000d")]),
+        (Reason.BAD_RETRY, [to, ("postdate-retry", b"nobody")]),
+        (Reason.BAD_RETRY, [to, ("postdate-retry", b"base=soon")]),
+        (Reason.ATTEMPTS_EXHAUSTED, [to, ("postdate-retry", b"base=1s, attempts=2"), ("postdate-attempt", b"2")]),
         (Reason.BAD_LEVEL, [to, (LEVEL, b"two")]),
         (Reason.BAD_PARTITION, [to, now, (PARTITION, b"-1")]),
         (Reason.BAD_PARTITION, [to, now, (PARTITION, b"7")]),
@@ -91,6 +94,7 @@ def test_every_reason_ends_as_one_dead_letter_and_stops_nobody(bed: Bed) -> None
     bad = _bad_requests(target.encode(), small.encode(), requests.encode())
     assert {reason for reason, _ in bad} == set(Reason) - _WITHOUT_A_CAUSE_HERE
     sidecar = bed.new_sidecar(dispatch={"retry_budget_ms": _RETRY_BUDGET_MS}, allow=("target-*", "allowed-*", "__*"))
+    sidecar.format_version = 2
     sidecar.start()
     sidecar.wait_for_shards(1)
     sender = bed.sender()

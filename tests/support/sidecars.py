@@ -68,6 +68,7 @@ class Sidecar:
     topics: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     data: Path | None = None
     failpoints: str = ""
+    format_version: int = 1
     options: Sequence[str] = ()
     http: Mapping[str, object] = field(default_factory=lambda: {"port": 0})
     workers: int = 1
@@ -175,7 +176,8 @@ class Sidecar:
     def _toml(self) -> str:
         lines = [f"{name} = {value}" for name, value in self.dispatch.items()]
         served = [f"{name} = {json.dumps(value)}" for name, value in self.http.items()]
-        text = "\n".join(["[dispatch]", *lines, "[http]", *served, "[kafka.consumer]"]) + "\n"
+        top = [f"format_version = {self.format_version}"] if self.format_version > 1 else []
+        text = "\n".join([*top, "[dispatch]", *lines, "[http]", *served, "[kafka.consumer]"]) + "\n"
         text += "".join(f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in self.consumer.items())
         text += "[kafka.common]\n"
         text += "".join(f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in self.common.items())

@@ -46,10 +46,15 @@ from postdate.wire.dispatch_log import BEAT, DispatchRecord, encode_record
 from postdate.wire.headers import (
     ACTION,
     AT,
+    ATTEMPT,
     DEAD_DETAIL,
     DEAD_REASON,
     DELAY,
+    DROPPED_2,
     DUE,
+    ERROR,
+    FIRST_DUE,
+    FIRST_ORIGIN,
     GRACE,
     ID,
     KEY,
@@ -59,6 +64,7 @@ from postdate.wire.headers import (
     PARTITION,
     RECORD_KEY,
     REQUEST,
+    RETRY,
     STORED,
     TOPIC,
     Headers,
@@ -104,6 +110,11 @@ REFUSED: Mapping[Reason, list[Asked]] = {
         *(Asked([TO, (name, value)]) for name in (DELAY, AT) for value in (MARK, MARK + b"9" * 400)),
         Asked([TO, NOW, (GRACE, MARK)]),
     ],
+    Reason.BAD_RETRY: [
+        *(Asked([TO, (RETRY, value)]) for value in (MARK, MARK + b"=1s", b"base=" + MARK, b"base=1s," + MARK)),
+        *(Asked([TO, (RETRY, b"base=1s"), (name, MARK)]) for name in (ATTEMPT, FIRST_ORIGIN, FIRST_DUE)),
+    ],
+    Reason.ATTEMPTS_EXHAUSTED: [Asked([TO, (RETRY, b"base=1s,attempts=1"), (ATTEMPT, b"1"), (ERROR, MARK)])],
     Reason.BEYOND_HORIZON: [Asked([TO, (DELAY, b"5000d")])],
     Reason.BAD_LEVEL: [Asked([TO, (LEVEL, MARK)])],
     Reason.BAD_KEY: [Asked([(TOPIC, b"target-compacted"), NOW, (KEY, None)])],
@@ -129,7 +140,7 @@ REFUSED: Mapping[Reason, list[Asked]] = {
 
 def in_own_words(due_ms: float) -> Iterator[Asked]:
     """For each header of Postdate a request that has the marker there; an id has the other marker."""
-    for name in sorted(REQUEST | {ORIGIN, DUE, MOVED, DEAD_REASON, DEAD_DETAIL, RECORD_KEY, STORED}):
+    for name in sorted(REQUEST | DROPPED_2 | {ORIGIN, DUE, MOVED, DEAD_REASON, DEAD_DETAIL, RECORD_KEY, STORED}):
         base: Headers = [header for header in (TO, (AT, b"%d" % int(due_ms))) if header[0] != name]
         yield Asked([*base, (name, CALLER_ID if name == ID else MARK)])
 
@@ -150,6 +161,7 @@ def new_bench(directory: Path) -> Bench:
     """A cluster with a target for each reason that needs one."""
     directory.mkdir()
     bench = Bench(directory)
+    bench.format_version = 2
     sizes = {"target-small": {"max.message.bytes": "1000"}, "target-compacted": {"cleanup.policy": "compact"}}
     named = {example.target for example in EXAMPLES} | {"target-picky", "target-denied", "target-away"}
     bench.admin.create_topics([NewTopic(name, 1, 1, sizes.get(name, {})) for name in sorted(named | sizes.keys())])

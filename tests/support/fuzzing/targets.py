@@ -42,9 +42,11 @@ from postdate.wire.dispatch_log import (
     encode_record,
 )
 from postdate.wire.errors import FormatError, RequestRefused
-from postdate.wire.headers import REQUEST, Headers
+from postdate.wire.headers import FORMAT_2, REQUEST, Headers
 from postdate.wire.limits import INTEGER_END
-from postdate.wire.requests import Action, RequestRules, parse_request, restore_headers
+from postdate.wire.requests import Action, RequestRules, parse_request, restore_headers, sent_headers
+from postdate.wire.retry_policies import NamedPolicies
+from postdate.wire.returns import schedule_return
 from postdate.wire.stored import StoredRequest, decode_stored, encode_stored
 from postdate.wire.topics import is_topic_name
 from postdate.wire.verdicts import Verdict, decode_verdict, encode_verdict
@@ -53,6 +55,7 @@ from support.fuzzing.mutations import mutated
 _RULES = (
     RequestRules(topic="R", forbidden=frozenset({"S"}), allow=("[a-z]*",)),
     RequestRules(topic="R", allow=("*",), dialects=tuple(DIALECTS), default_target="orders"),
+    RequestRules(topic="R", allow=("*",), format_version=2),
 )
 _NOW_MS = 1_795_258_284_000
 _FATE_NAMES: tuple[FateName, ...] = ("delivered", "dead", "stored")
@@ -72,9 +75,17 @@ _VALUES = [
         b"1795258284001",
     ),
     *(b"2026-11-21T10:51:24Z", b"2026-11-21T10:51:24.123456+01:00", b"cancel", b"schedule", b"reschedule", b"R/3/17"),
-    *(b"order-4711", b"", b"3"),
+    *(b"order-4711", b"", b"3", b"base=1s", b"base=250ms, factor=1.5, max=2h, attempts=7, jitter=20%", b"slow"),
 ]
-_NAMES = [*sorted(REQUEST), "postdate-due", "postdate-dead-reason", "Postdate-Delay", "postdate-", "traceparent", ""]
+_NAMES = [
+    *sorted(REQUEST | FORMAT_2),
+    "postdate-due",
+    "postdate-dead-reason",
+    "Postdate-Delay",
+    "postdate-",
+    "traceparent",
+    "",
+]
 _DIALECT_NAMES = sorted(
     {name for dialect in DIALECTS.values() for name in ("TIMER_DELAY_MS", "x-delay", dialect.name)} | {"PROPERTIES"}
 )
@@ -115,6 +126,10 @@ def _read_request(case: tuple[int, int, bytes | None, Headers, bool]) -> None:
     request = parse_request(rules, 3, timestamp_ms, key, headers, is_tombstone)
     assert headers == sent, "a parser leaves its input alone"
     assert restore_headers(request.headers, request.control) == sent
+    if request.retry is not None:
+        policies = NamedPolicies([(0, "slow", "base=1s")])
+        request = schedule_return(rules, request, 3, 17, timestamp_ms, policies)
+        assert sent_headers(request.headers, request.control) == sent
     if request.action != Action.CANCEL:
         assert 1 <= request.due_ms < INTEGER_END
         assert request.due_ms == 1 or request.due_ms <= max(timestamp_ms, 0) + rules.horizon_ms
