@@ -1,4 +1,4 @@
-"""Faults one after the other, each to its end and to recovery, and what each cost.
+"""Runs faults one after the other, each to its end and recovery, and measures their cost.
 
 A round has every fault once, in an order that follows from the seed, with kills in between: `kills_between` of them on
 average. What goes wrong is noted, and the course goes on.
@@ -53,7 +53,7 @@ def order(scene: Scene, names: Iterable[str], kills_between: float) -> Iterator[
 
 
 def run_step(scene: Scene, fault: Fault) -> Step:
-    """Does one fault, mends what it leaves and waits until the scene has recovered."""
+    """Injects one fault, repairs its effects, and waits until the scene has recovered."""
     scene.wrong.clear()
     scene.ended_ms = 0
     begun_ms, what = now_ms(), ""

@@ -1,4 +1,4 @@
-"""What may befall the files of a timer index between two runs: wheels cut, emptied, flipped, old; logs torn and rotten.
+"""Damages the files of a timer index between two runs: truncated, empty, corrupt or old wheels; torn and corrupt logs.
 
 Each damage takes a shard's directory and a source of chance, changes files of it in place, and returns a word about it.
 """
@@ -51,7 +51,7 @@ def flip_wheel(shard: Path, chance: random.Random) -> str:
 
 
 def cut_log(shard: Path, chance: random.Random) -> str:
-    """The newest write-ahead log ends anywhere: what a loss of power leaves."""
+    """Truncates the newest write-ahead log at a random offset, as after a power failure."""
     logs = sorted((path for path in shard.rglob("*.log") if path.stat().st_size), key=lambda path: path.name)
     if not logs:
         return "no write-ahead log"

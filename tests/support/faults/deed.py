@@ -1,4 +1,4 @@
-"""A fault: a name, and a deed done to a scene."""
+"""A fault: its name, and the function that injects it into a scene."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from support.faults.scene import Scene
 
 #: Does a fault to the scene and ends it; returns a few words about what exactly. Where the fault is over before it
-#: returns, it says so by `Scene.fault_ends`. Members that it leaves behind are mended by the caller.
+#: returns, it says so by `Scene.fault_ends`. The caller repairs the members that it leaves behind.
 Deed = Callable[[Scene], str]
 
 

@@ -11,7 +11,7 @@ from support.faults.scene import Scene
 from support.faults.small_disk import SmallDisk, small_disk
 from support.sidecars import Sidecar, wait_until
 
-#: What RocksDB and the sidecar say of a disk on which nothing more fits.
+#: The messages of RocksDB and the sidecar for a full disk.
 FULL = r"disk is full|No space left|File too large"
 
 
@@ -70,7 +70,7 @@ def fill_until_it_says(member: Sidecar, disk: SmallDisk) -> None:
 
 
 def damage_said(member: Sidecar) -> bool:
-    """Whether this process has said that its disk is full."""
+    """True if this process has reported a full disk."""
     text = member.log_text()
     return any(words in text for words in FULL.split("|"))
 

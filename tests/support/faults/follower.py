@@ -1,6 +1,6 @@
-"""Files what a read_committed reader finds on all topics into a book, as it comes, and through every fault of a broker.
+"""Records in a book all records that a read_committed reader gets from all topics, through every fault of a broker.
 
-Thread rule: `start`, `to_end` and `close` from one thread; a thread of its own reads.
+Thread rule: `start`, `to_end` and `close` from one thread; a separate thread reads.
 """
 
 from __future__ import annotations

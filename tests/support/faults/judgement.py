@@ -38,7 +38,7 @@ class Judgement:
 
 
 def judge(book: Book) -> Judgement:
-    """Everything that is wrong with what the book holds. Requires: it was filed to the ends of all topics."""
+    """All violations in the book. Requires that the book has all topics up to their ends."""
     found = Judgement(wrong=list(book.wrong))
     with book.lock:
         for part, columns in sorted(book.parts.items()):

@@ -4,7 +4,7 @@ The first letter of a value says what its request is to end as (`book.Kind`). Wh
 for the times. The producer is idempotent and never gives up: what a broker that was away did not take is sent when it
 is back.
 
-Thread rule: `start` and `stop` from one thread; a thread of its own sends.
+Thread rule: `start` and `stop` from one thread; a separate thread sends.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BAD_SHARE, _ID_SHARE, _CHANGED = 0.01, 0.02, ("cancel", "cancel", "reschedule",
 
 @dataclass(frozen=True)
 class Plan:
-    """What the load is made of."""
+    """The parameters of the load."""
 
     requests: str
     targets: tuple[str, ...]

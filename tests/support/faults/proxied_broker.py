@@ -31,7 +31,7 @@ class ProxiedBroker:
         return self.local.bootstrap_servers
 
     def way(self, number: int) -> str:
-        """What a client that comes by this proxy connects to."""
+        """The address for clients of this proxy."""
         return f"{self.local.host}:{self.proxies[number].port}"
 
     def heal(self) -> None:
@@ -72,4 +72,4 @@ def proxied_broker(count: int, chance: random.Random | None = None, **settings: 
         try:
             yield ProxiedBroker(broker, proxies)
         finally:
-            broker.kill()  # nobody reads its data again
+            broker.kill()  # its data is not needed again

@@ -8,7 +8,7 @@ A cut passes nothing on and reads nothing: the kernel's buffers fill, and what t
 retransmission would do. Lost packets cannot be made here: a stall of 200 ms, TCP's least time-out, is what a receiver
 sees of one.
 
-Thread rule: one thread of its own serves all connections; the methods may be called from any other.
+Thread rule: one separate thread serves all connections; the methods may be called from any other.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Link:
 
 
 class Proxy:
-    """Listens on a port of its own from the start; `serve` says where the broker is."""
+    """Listens on a new port from the start; `serve` sets the address of the broker."""
 
     def __init__(self, chance: random.Random | None = None) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)

@@ -1,4 +1,4 @@
-"""What came of a soak, as a page of Markdown."""
+"""The report of a soak, as a page of Markdown."""
 
 from __future__ import annotations
 

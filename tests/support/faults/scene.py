@@ -28,7 +28,7 @@ from support.timeouts import WAIT_TIMEOUT_S
 PARTITIONS = 4
 #: s. What the coordinator gives a transaction by default, and the group a member here.
 TRANSACTION_S, SESSION_S = 10.0, 6.0
-#: What no fault may make a sidecar say.
+#: Log lines that no fault may cause.
 _NEVER = re.compile(r"^.*(?:HALTED|Traceback|a mistake of Postdate's own).*$", re.MULTILINE)
 _LOOK_S = 0.2
 #: ms. Long delays begin early here, so that some of the load passes through the store.
@@ -37,7 +37,7 @@ STORE_AFTER_MS = 12_000
 
 @dataclass
 class Scene:
-    """What faults are done to."""
+    """The processes and topics of a fault test."""
 
     broker: ProxiedBroker
     bed: Bed
@@ -120,7 +120,7 @@ class Scene:
         return f"{self.book.overdue(now_ms())} are, by partition; {unsent} requests are not acknowledged"
 
     def look_through_logs(self) -> list[str]:
-        """What members have logged since the last look that they never should."""
+        """Forbidden log lines of the members since the last check."""
         found = []
         for member in [*self.base, *self.extras]:
             for path in sorted((member.directory / member.name).glob("log-*")):

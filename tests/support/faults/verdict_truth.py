@@ -1,4 +1,4 @@
-"""Are the answers true? Each control and each replacement has one, and what Kafka holds does not refute it.
+"""Checks the verdicts: each control and each replacement has one, and the records in Kafka do not contradict it.
 
 A process that took a shard over without its disk no longer knows what had ended, so `not-found` says only that nothing
 was pending: what the id was before ended no later than the control.

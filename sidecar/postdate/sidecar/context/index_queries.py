@@ -39,8 +39,8 @@ class IndexStats(NamedTuple):
     next_request: int
     low_water: int
     oldest_ms: int
-    """A time at or before the timestamp of the oldest request that is needed, epoch ms; -1 where none is, or where the
-    mark has not come to it yet."""
+    """A time at or before the timestamp of the oldest request that is needed, epoch ms; -1 if none is needed, or if the
+    mark has not reached it yet."""
     pending: int
     controls: int
     parked: int

@@ -20,5 +20,5 @@ LAG_PATIENCE_S: Final = 0.5
 # A shard checks this often for an instruction: one system call.
 INSTRUCTION_INTERVAL_MS: Final = 1_000
 
-# The status and the instruction of a shard are some hundred bytes; what is larger is some other file.
+# The status and the instruction of a shard are some hundred bytes; a larger file is not one of them.
 SHARD_FILE_SIZE_BYTES_MAX: Final = 64 * 1024

@@ -112,10 +112,10 @@ def _read(directory: Path) -> FoundShard:
     try:
         with WheelView.open(directory) as view:
             snapshot = view.snapshot()
-        if not snapshot.building:  # else it counts only a part
+        if not snapshot.building:  # otherwise its count is incomplete
             next_request, pending = snapshot.next_request, snapshot.count
     except WheelError:
-        pass  # no wheel, or one that is being written: what was told last is shown
+        pass  # no wheel, or one that is being written: use the last status
     return FoundShard(
         cluster_id=directory.parent.parent.name,
         requests=directory.parent.name,

@@ -36,18 +36,18 @@ class ShardStatus(msgspec.Struct, kw_only=True, frozen=True):
     instance: str
     process_id: int
     served: bool = True
-    """False where the process has let go of it in good order."""
+    """False if the process has released it gracefully."""
     written_ms: int
     """By the local clock, epoch ms; a shard that is served writes at least every STATUS_AGE_MS_MAX."""
     since_ms: int = 0
-    """Since when it is in this state, likewise."""
+    """When it entered this state, also by the local clock, epoch ms."""
     reason: HaltReason | None = None
-    """Why it halted; stays until it has taken over again, whatever state it is in."""
+    """Why it halted; kept until the next successful takeover."""
     why: str = ""
     loss: Loss | None = None
-    """What it would give up if it went on in spite of its halt."""
+    """The loss that an operator must accept to resume it."""
     accepted: list[Loss] = []
-    """What was accepted for the next takeover."""
+    """The losses accepted for the next takeover."""
     next_request: int | None = None
     next_dispatch: int | None = None
     low_water: int | None = None
@@ -55,9 +55,9 @@ class ShardStatus(msgspec.Struct, kw_only=True, frozen=True):
     takeover: int = 0
     pending: int = 0
     lag: int | None = None
-    """Offsets of the request topic behind R; None where Kafka did not say."""
+    """The number of offsets of the request topic from R on; None if Kafka did not answer."""
     held: list[str] = []
-    """What a person holds of it: delivery, intake, target NAME."""
+    """The holds of the shard: delivery, intake, target NAME."""
     skew_ms: float | None = None
     """Local clock minus the broker's; None before the first sample."""
 
