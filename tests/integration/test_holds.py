@@ -109,6 +109,7 @@ def test_what_is_held_stays_wherever_its_shard_goes_and_leaves_once(bed: Bed, si
     wait_until(
         lambda: client(two).get("/api/v1/pending/count").json["parked"] == parked, "what is held is parked again"
     )
+    wait_until(lambda: client(two).get("/api/v1/pending/count").json["exact"], "it has read all requests")
     counted = command(bed, "pending", "count", "--until", "now")
     assert int(counted.output) == pending(two), "what is late is told, for whatever reason it is"
     unparked = command(bed, "pending", "count", "--state", "waiting", "--until", str(int(time.time() * 1000)))

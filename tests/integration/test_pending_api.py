@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 from click.testing import CliRunner, Result
@@ -17,6 +18,7 @@ from click.testing import CliRunner, Result
 from postdate.cli import postdate as program
 from postdate.wire.headers import AT, DELAY, ID, TOPIC, Headers
 from support.bed import Bed
+from support.examples import keda_trigger
 from support.http_steps import Client, free_port
 from support.oracle import Sent
 from support.sidecars import wait_until
@@ -81,7 +83,9 @@ def life(clients: list[Client], origin: str) -> dict[str, Any]:
 
 
 def counted(clients: list[Client], *options: str) -> int:
-    return int(command("count", *urls(clients), *options).stdout)
+    """What `postdate pending count` prints; -1 while that is a lower bound."""
+    shown = command("count", *urls(clients), *options).stdout
+    return -1 if "or more" in shown else int(shown)
 
 
 def test_what_is_held_is_listed_counted_followed_moved_and_stopped(bed: Bed, clients: list[Client]) -> None:
@@ -130,6 +134,47 @@ def _assert_no_payload(bed: Bed, clients: list[Client], every: list[dict[str, An
     for secret in SECRETS:
         assert secret.decode() not in "".join(shown)
         assert _TOKEN not in "".join(shown)
+
+
+def test_an_autoscaler_reads_how_many_messages_of_all_processes_are_due_soon(bed: Bed, clients: list[Client]) -> None:
+    """It sends the query of the example for KEDA: what is due already counts; what is due later, or for others, not."""
+    trigger, other = keda_trigger(), bed.new_target()
+    asked = urlsplit(trigger["url"])
+    query = urlencode({**dict(parse_qsl(asked.query)), "target": bed.targets[0]})
+    assert clients[0].post("/api/v1/hold", {"what": "delivery"}).status == 200
+    now_ms, sender = int(time.time() * 1000), bed.sender()
+    groups = [
+        (bed.targets[0], -_HOUR_MS, 7),
+        (bed.targets[0], 60_000, 20),
+        (bed.targets[0], _HOUR_MS, 30),
+        (other, 60_000, 40),
+    ]
+    for target, ahead_ms, count in groups:
+        for number in range(count):
+            given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % (now_ms + ahead_ms))]
+            sender.send(bed.requests[0], Sent(target, b"%d" % number, b"x", given, now_ms + ahead_ms))
+    sender.flush()
+    wait_until(lambda: counted(clients) == 97, "everything is held")
+
+    def read(client: Client) -> dict[str, Any]:
+        answer = client.get(f"{asked.path}?{query}")
+        assert answer.status == 200, answer.text
+        found: dict[str, Any] = answer.json
+        return found
+
+    assert [read(client)[trigger["valueLocation"]] for client in clients] == [27, 27]
+    bed.sidecars[0].kill()
+    told = read(clients[1])
+    assert told["not_asked"], "the shards of a killed process are named until the other one has taken them over"
+    assert told[trigger["valueLocation"]] == sum(shard["count"] for shard in told["shards"]) < 27
+    answers = [told]
+
+    def is_whole() -> bool:
+        answers.append(read(clients[1]))
+        return answers[-1]["exact"] and not answers[-1]["not_asked"]
+
+    wait_until(is_whole, "the other process answers for all shards")
+    assert answers[-1][trigger["valueLocation"]] == 27
 
 
 def test_looking_through_a_backlog_holds_up_nobody(bed: Bed, clients: list[Client]) -> None:

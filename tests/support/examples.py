@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import yaml
+
 from postdate.tools.dev_broker.jars import kafka_libs
 from support.foreign_clients import fetch_kafkajs
 from support.programs import need_go, need_program
@@ -29,6 +31,14 @@ RECIPES = "airflow"
 """A folder whose programs need a scheduler around them; `tests/unit/test_recipes.py` runs them."""
 
 _SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def keda_trigger() -> dict[str, str]:
+    """The metadata of the trigger that asks Postdate, of the example for KEDA."""
+    text = (EXAMPLES / "kubernetes" / "keda-scaledobject.yaml").read_text(encoding="utf-8")
+    _, scaled = yaml.safe_load_all(text)
+    (found,) = (each["metadata"] for each in scaled["spec"]["triggers"] if each["type"] == "metrics-api")
+    return dict(found)
 
 
 def programs() -> list[str]:

@@ -9,13 +9,17 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from types import SimpleNamespace
+from typing import TypeVar, cast
 
 import pytest
+from starlette.datastructures import QueryParams
 
 from postdate.kafka.interface import Partition
-from postdate.sidecar.http import limits, pending
+from postdate.sidecar.http import limits, local, pending
 from postdate.sidecar.http.pending import PARKED, AskedShard, BadQuery, Filters, Place
+from postdate.sidecar.http.process import Process
+from postdate.sidecar.states import State
 from postdate.wheel.entry import Entry, Kind, encode_entry
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
@@ -194,3 +198,29 @@ def test_an_entry_is_found_by_id_and_by_offset_and_shown_without_its_payload(sha
 def test_a_cursor_that_is_none_is_refused(cursor: str) -> None:
     with pytest.raises(BadQuery, match="cursor"):
         Place.decode(cursor)
+
+
+def test_a_count_by_target_reads_a_bounded_number_of_entries_the_earliest_first(
+    shards: list[IndexShard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = [each for each in fill(shards) if each[2] == 0]
+    monkeypatch.setattr(limits, "SLICE_ENTRIES_MAX", 10)
+    monkeypatch.setattr(limits, "COUNTED_ENTRIES_MAX", 30)
+    wanted = Filters(targets=frozenset({"orders"}))
+    assert pending.count([shards[0]], wanted) == (sum(target == "orders" for *_, target in put[:30]), False)
+    assert shards[0].slices == 3
+
+
+@pytest.mark.parametrize(("state", "exact"), [(State.CATCHING_UP, False), (State.RUNNING, True)])
+@pytest.mark.parametrize("query", ["", "target=orders", "until=10020"])
+def test_a_count_is_a_lower_bound_until_its_shard_has_read_all_requests(
+    shards: list[IndexShard], state: State, exact: bool, query: str
+) -> None:
+    fill(shards)
+    queries = SimpleNamespace(ask=lambda question, *_: question(shards[0].index))
+    shard = SimpleNamespace(state=state, ctx=SimpleNamespace(index_queries=queries))
+    held = SimpleNamespace(shard=shard, inbox=SimpleNamespace(wake=None))
+    process = cast(Process, SimpleNamespace(shards=lambda: [(shards[0].part, held)]))
+    told = local.count(process, QueryParams(query))
+    assert (told["exact"], told["shards"][0]["exact"]) == (exact, exact)
+    assert told["count"] > 0

@@ -1,8 +1,10 @@
-"""Goal: the recipes for the nightly audit retry it only if it could not judge, and never after a violation.
+"""Goal: the recipes for the nightly audit retry it only if it could not judge, and never after a violation; the recipe
+for KEDA asks for a number that Postdate answers.
 
 Method: the Airflow DAG runs with a stand-in for Airflow, which only keeps the task, and a `postdate` that ends with a
 given exit code; of the Kubernetes Job the exit codes that end it are read; the arguments of the SparkApplication are
-parsed by the program that gets them.
+parsed by the program that gets them. The query of the ScaledObject is compared with the description of the API and with
+the chart; `test_pending_api.py` sends it to real processes.
 """
 
 from __future__ import annotations
@@ -13,14 +15,16 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 import yaml
 
+from postdate.sidecar.http.openapi import describe
 from postdate.spark.audit.options import AuditOptions
 from postdate.spark.audit_main import main
 from postdate.spark.session.start import image_packages
-from support.examples import EXAMPLES
+from support.examples import EXAMPLES, ROOT, keda_trigger
 
 #: What the audit found is for a person: 2 usage, 3 too late, 4 violation, 5 not verified; 1 is to be tried again.
 FINAL = (2, 3, 4, 5)
@@ -106,3 +110,21 @@ def test_the_spark_operator_restarts_nothing(monkeypatch: pytest.MonkeyPatch) ->
     assert main(spec["template"]["arguments"]) == 0
     (given,) = planned
     assert (given.state, given.output) == ("s3a://bucket/postdate-audit", "json")
+
+
+def test_keda_asks_the_services_own_name_for_a_number_of_the_api_with_its_token() -> None:
+    trigger = keda_trigger()
+    asked = urlsplit(trigger["url"])
+    values = yaml.safe_load((ROOT / "charts" / "postdate" / "values.yaml").read_text(encoding="utf-8"))
+    assert (asked.scheme, asked.netloc) == ("http", f"postdate.messaging.svc:{values['service']['port']}")
+    described = describe()
+    operation = described["paths"][asked.path]["get"]
+    names = {parameter["name"] for parameter in operation["parameters"]}
+    assert {name for name, _ in parse_qsl(asked.query, strict_parsing=True)} == {"target", "until"} <= names
+    schema = operation["responses"]["200"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+    number = described["components"]["schemas"][schema]["properties"][trigger["valueLocation"]]
+    assert number["type"] == "integer"
+    assert trigger["authMode"] == described["components"]["securitySchemes"]["token"]["scheme"]
+    token, _ = yaml.safe_load_all((EXAMPLES / "kubernetes" / "keda-scaledobject.yaml").read_text(encoding="utf-8"))
+    secret = {"parameter": "token", "name": "postdate-api-token", "key": values["api"]["tokenKey"]}
+    assert token["spec"]["secretTargetRef"] == [secret]

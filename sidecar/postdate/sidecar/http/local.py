@@ -15,7 +15,7 @@ from postdate.sidecar.http.access import Refused
 from postdate.sidecar.http.pending import BadQuery, Filters, Place
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.http.request_history import request_history
-from postdate.sidecar.states import DELIVERING
+from postdate.sidecar.states import DELIVERING, State
 
 _FILTERS = ("topic", "partition", "target", "from", "until", "state")
 Answer = dict[str, Any]
@@ -84,11 +84,13 @@ def _shard(shard: queries.HeldShard) -> Answer:
 
 
 def _count(shard: queries.HeldShard, filters: Filters) -> Answer:
+    """The count of one shard; a lower bound until the shard has read what was requested before its takeover."""
+    is_complete = shard.thread.shard.state is not State.CATCHING_UP
     if filters == Filters():
         number, parked = shard.ask(lambda index: (index.count, index.parked_count))
-        return {"count": number, "exact": True, "parked": parked}
+        return {"count": number, "exact": is_complete, "parked": parked}
     number, exact = pending.count([shard], filters)
-    return {"count": number, "exact": exact}
+    return {"count": number, "exact": exact and is_complete}
 
 
 def _named(shards: Iterable[queries.HeldShard], caller_id: str | None, origin: str | None) -> list[pending.Found]:

@@ -59,8 +59,12 @@ _PAGE = {
 _COUNT = {
     "type": "object",
     "properties": {
-        "count": _NUMBER,
-        "exact": {"type": "boolean", "description": "false: the real number may be higher"},
+        "count": {**_NUMBER, "description": "the sum over the shards that answered"},
+        "exact": {
+            "type": "boolean",
+            "description": "false: the real number may be higher, since a shard reached the limit of a count or has "
+            "not read all requests since its takeover",
+        },
         "parked": _NUMBER,
         "shards": {"type": "array", "items": {"type": "object"}, "description": "the count of each shard"},
         "not_asked": _UNASKED,
@@ -133,7 +137,7 @@ _FILTERS = [
     _query("partition", _NUMBER, "partition of the request topic"),
     _query("target", {"type": "array", "items": _TEXT}, "target topic; repeatable"),
     _query("from", _TEXT, f"due at or after: {_TIME}"),
-    _query("until", _TEXT, f"due before: {_TIME}"),
+    _query("until", _TEXT, f"due before, including entries that are due already: {_TIME}"),
     _query(
         "state",
         {**_TEXT, "enum": ["waiting", "parked"], "default": "waiting"},
