@@ -1,0 +1,106 @@
+"""Goal: a consumer returns messages again and again, and each is redelivered after its backoff, with the attempt and
+its root, until the dead letter: through a SIGKILL of the sidecar, and with a named policy that changes meanwhile.
+
+Method: a consumer copies all headers of a delivered message into a return, as a service would, in the client library's
+own types. Half of the messages use a policy in the header, half a named one. The sidecar is killed while returns are
+pending, and started again with another policy of that name, and the dispatch log says what it used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+
+from confluent_kafka import Producer
+
+from postdate.client import RequestTopic
+from postdate.wire.dispatch_log import decode_record
+from postdate.wire.headers import AT, TOPIC, Headers
+from support.bed import Bed
+from support.oracle import Seen, Sent
+from support.timeouts import WAIT_TIMEOUT_S
+
+_ADDED = ("origin", "due", "attempt", "first-origin", "first-due", "error")
+_MESSAGES = 40
+_ATTEMPTS = 3
+_INLINE = "base=300ms, factor=2, max=1s, attempts=3"
+_INLINE_MS = (300, 600, 1_000)
+_STEADY_MS = 500
+
+
+def _policies(base: str) -> dict[str, object]:
+    return {"retry_policies": [f"steady: base={base}, factor=1, attempts=3"]}
+
+
+def test_returns_are_redelivered_through_a_kill_until_the_dead_letter(bed: Bed) -> None:
+    requests, target = bed.new_requests(1), bed.new_target(1, message_timestamp_type="LogAppendTime")
+    sidecar = bed.new_sidecar(topic=_policies("500ms"))
+    sidecar.format_version = 2
+    sidecar.start()
+    sidecar.wait_for_shards(1)
+    sender, due_ms = bed.sender(), int(time.time() * 1000)
+    for number in range(_MESSAGES):
+        given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), ("n", b"%d" % number)]
+        sender.send(requests, Sent(target, b"%d" % number, b"v%d" % number, given, due_ms))
+    sender.flush()
+    topic = RequestTopic(requests, partitions=1)
+    producer = Producer({"bootstrap.servers": bed.bootstrap, "linger.ms": 0})
+    reader = bed.reader(target)
+    seen: list[Seen] = []
+    killed_at: list[int] = []
+
+    def consume() -> bool:
+        for message in reader.forgotten():
+            seen.append(message)
+            policy = "steady" if int(message.last("n")) % 2 else _INLINE
+            error = f"failed {len(seen)}"
+            record = topic.retry(target, message.value, policy, key=message.key, headers=message.headers, error=error)
+            producer.produce(**record)
+        producer.poll(0)
+        if len(seen) >= 2 * _MESSAGES and not killed_at:
+            producer.flush(10)
+            sidecar.kill()
+            killed_at.append(len(seen))
+            sidecar.topic = _policies("900ms")
+            sidecar.start()
+        return len(seen) >= _MESSAGES * (1 + _ATTEMPTS)
+
+    reader.until(consume, "every attempt of every message was delivered", WAIT_TIMEOUT_S)
+    producer.flush(10)
+    reader.close()
+    bed.wait_for_ends(_MESSAGES * (2 + _ATTEMPTS))
+    assert sidecar.stop() == 0
+    assert len(seen) == _MESSAGES * (1 + _ATTEMPTS)
+    _judge(seen)
+    letters, log = bed.reader(f"{requests}.dead-letters"), bed.reader(f"{requests}.dispatch-log")
+    dead, records = letters.to_end(), [decode_record(record.value) for record in log.to_end()]
+    letters.close()
+    log.close()
+    assert {letter.last("postdate-dead-reason") for letter in dead} == {b"attempts-exhausted"}
+    assert sorted(letter.value or b"" for letter in dead) == sorted(b"v%d" % number for number in range(_MESSAGES))
+    assert {letter.last("postdate-attempt") for letter in dead} == {b"%d" % _ATTEMPTS}
+    policies = {text.split(",")[0] for record in records for _, _, text in record.policies or []}
+    assert policies == {"base=500ms", "base=900ms"}
+    assert {record.v for record in records} == {2}
+    for word in ("HALTED", "Traceback"):
+        assert word not in sidecar.all_logs()
+
+
+def _judge(seen: list[Seen]) -> None:
+    """Every message has attempts 1 to 3 in order, one root, and waits as its policy says."""
+    by_number: defaultdict[bytes, list[Seen]] = defaultdict(list)
+    for message in seen:
+        by_number[message.last("n")].append(message)
+    for number, (first, *again) in by_number.items():
+        assert [message.last("postdate-attempt") for message in again] == [b"1", b"2", b"3"]
+        for at, message in enumerate(again):
+            names = [name for name, _ in message.headers]
+            assert names == ["n", *(f"postdate-{name}" for name in _ADDED)]
+            assert message.last("postdate-first-origin") == first.origin
+            assert message.last("postdate-first-due") == first.last("postdate-due")
+            before = again[at - 1] if at else first
+            due_ms = int(message.last("postdate-due"))
+            assert message.timestamp_ms >= due_ms, "the target's own clock says early"
+            least_ms = _STEADY_MS if int(number) % 2 else _INLINE_MS[at]
+            assert due_ms - before.timestamp_ms >= least_ms, f"{number!r}: attempt {at + 1}"
+    assert len(by_number) == _MESSAGES
