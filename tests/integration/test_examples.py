@@ -7,26 +7,34 @@ its target.
 
 from __future__ import annotations
 
+import random
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
-from postdate.wire.dispatch_log import APPLIED, CANCELLED, DELIVERED, REPLACED, decode_record
-from postdate.wire.headers import DUE, ID, ORIGIN
+from postdate.wire.dispatch_log import APPLIED, CANCELLED, DEAD, DELIVERED, REPLACED, decode_record
+from postdate.wire.headers import ATTEMPT, DEAD_REASON, DUE, ERROR, FIRST_DUE, FIRST_ORIGIN, ID, ORIGIN
 from postdate.wire.murmur2 import partition_for
 from postdate.wire.origins import parse_origin
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
-from support.examples import run_example
+from support.examples import run_example, running_example
 from support.oracle import Outcome, Seen, gather
+from support.sidecars import wait_until
 from support.timeouts import WAIT_TIMEOUT_S
 
 PARTITIONS = 4
+_PAYMENTS, _KILLS = 25, 8
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,11 @@ CASES = (
         {DELIVERED: 2, APPLIED: 1},
         "example.reminders",
         (b"call the bank", b"water the plants"),
+    ),
+    Case(
+        "java/RetryByPolicy.java",
+        *((*["a book: nobody is at home"] * 2, "a book: delivered after 2 retries"), {DELIVERED: 2}),
+        *("example.java.parcels", (b"a book", b"a book")),
     ),
     foreign("java/ScheduleAndCancel.java", "java"),
     foreign("javascript/schedule_and_cancel.js", "javascript"),
@@ -150,6 +163,7 @@ def served(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> I
     with new_bed(broker.bootstrap_servers, tmp_path_factory.mktemp("examples")) as bed:
         bed.new_requests(PARTITIONS)
         sidecar = bed.new_sidecar()
+        sidecar.format_version = 2
         sidecar.start()
         sidecar.wait_for_shards(PARTITIONS)
         made = Served(bed)
@@ -161,7 +175,7 @@ def arrived(served: Served, target: str) -> list[Seen]:
     """What the new requests brought to the target; none of them may have ended as a dead letter."""
     outcome = gather(served.bed.bootstrap, [served.requests], [target])
     assert [letter for letter in outcome.dead if served.is_new(letter.origin)] == []
-    return [seen for seen in outcome.delivered if served.is_new(seen.origin)]
+    return [seen for seen in outcome.delivered if ORIGIN in dict(seen.headers) and served.is_new(seen.origin)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.program)
@@ -202,6 +216,64 @@ def test_a_failed_record_is_retried_with_growing_delay_and_put_aside_in_the_end(
     (given_up,) = arrived(served, "example.charges.put-aside")
     assert (given_up.key, given_up.value) == (b"carol", b"9.90")
     assert [name for name, _ in given_up.headers] == ["traceparent", ORIGIN, DUE, "attempt", "error"]
+
+
+def test_a_failed_record_is_returned_with_a_policy_until_its_attempts_are_exhausted(served: Served) -> None:
+    served.mark()
+
+    lines = run_example("python/retry_policy.py", served.bed.bootstrap, served.requests)
+
+    assert [line for line in lines if line.startswith("alice")] == ["alice: paid after 0 retries"]
+    bob = [*(f"bob: failed after {attempt} retries" for attempt in (0, 1)), "bob: paid after 2 retries"]
+    assert [line for line in lines if line.startswith("bob")] == bob
+    failed = [f"carol: failed after {attempt} retries" for attempt in range(4)]
+    assert [line for line in lines if line.startswith("carol")] == [*failed[:3], f"{failed[3]}, which were all"]
+    served.wait_for_fates({DELIVERED: 5, DEAD: 1})
+    outcome = gather(served.bed.bootstrap, [served.requests], ["example.payments"])
+    retries = [seen for seen in outcome.delivered if ORIGIN in dict(seen.headers)]
+    waited = {(seen.key, seen.last(ATTEMPT)): served.delay_ms(seen) for seen in retries}
+    bobs = {(b"bob", b"1"): 200, (b"bob", b"2"): 400}
+    assert waited == bobs | {(b"carol", b"1"): 200, (b"carol", b"2"): 400, (b"carol", b"3"): 800}
+    (exhausted,) = [letter for letter in outcome.dead if served.is_new(letter.origin)]
+    assert (exhausted.key, exhausted.last(DEAD_REASON)) == (b"carol", b"attempts-exhausted")
+    names = [name for name, _ in retries[-1].headers]
+    assert names == ["traceparent", ORIGIN, DUE, ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR]
+
+
+def test_a_consumer_that_is_killed_returns_each_failure_once(served: Served, tmp_path: Path) -> None:
+    """It dies by SIGKILL wherever it is: in a transaction, before or after its commit, or while it joins its group."""
+    served.mark()
+    bed, chance, output = served.bed, random.Random(5), tmp_path / "printed"
+    payments, failures = bed.new_target(2), {b"customer-%d" % number: number % 5 for number in range(_PAYMENTS)}
+    admin, paid_topic = AdminClient({"bootstrap.servers": bed.bootstrap}), f"{payments}.paid"
+    admin.create_topics([NewTopic(paid_topic, 1, 1)])[paid_topic].result(WAIT_TIMEOUT_S)
+    producer = Producer({"bootstrap.servers": bed.bootstrap})
+    for customer, count in failures.items():
+        producer.produce(payments, key=customer, value=b"%d" % count)
+    assert producer.flush(WAIT_TIMEOUT_S) == 0
+    run = partial(running_example, "python/retry_policy.py", bed.bootstrap, served.requests, output, PAYMENTS=payments)
+    for _ in range(_KILLS):
+        handled = output.read_bytes().count(b"\n") if output.exists() else 0
+        with run():
+            wait_until(lambda: output.read_bytes().count(b"\n") > handled, f"a payment; see {output}")  # noqa: B023
+            time.sleep(chance.random() / 20)
+    returns = sum(min(count, 4) for count in failures.values())
+    exhausted = sum(count > 3 for count in failures.values())
+    with run():
+        served.wait_for_fates({DELIVERED: returns - exhausted, DEAD: exhausted})
+        paid = bed.reader(paid_topic)
+        paid.until(lambda: len(paid.records) >= len(failures) - exhausted, "all are paid")
+        paid.close()
+
+    asked = Counter((seen.key, dict(seen.headers).get(ATTEMPT)) for seen in served.asked().values())
+    attempts = [None, b"1", b"2", b"3"]
+    assert asked == {(customer, at): 1 for customer, count in failures.items() for at in attempts[:count]}
+    outcome = gather(bed.bootstrap, [served.requests], [payments, paid_topic])
+    attempted = [seen for seen in outcome.delivered if seen.topic == payments]
+    delivered = Counter((seen.key, dict(seen.headers).get(ATTEMPT)) for seen in attempted)
+    assert delivered == {(customer, at): 1 for customer, count in failures.items() for at in attempts[: count + 1]}
+    paid_once = Counter(seen.key for seen in outcome.delivered if seen.topic == paid_topic)
+    assert paid_once == {customer: 1 for customer, count in failures.items() if count < len(attempts)}
 
 
 def test_a_level_is_a_delay_of_the_table(served: Served) -> None:

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
@@ -67,10 +68,7 @@ def listing_complaints(text: str, present: list[str], tests: str) -> Iterator[st
 def run_example(program: str, bootstrap: str, requests: str) -> list[str]:
     """What the example prints, line by line; its failure is the test's, in its own words."""
     (command,) = commands(README.read_text(encoding="utf-8"), program)
-    given = {name: value for name, value in os.environ.items() if not name.startswith("POSTDATE_")}
-    given |= {"BOOTSTRAP": bootstrap, "REQUESTS": requests, "JAVA_TOOL_OPTIONS": "", **_needs(program)}
-    given["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), given["PATH"]])
-    given["PYTHONPATH"] = os.pathsep.join(str(ROOT / source) for source in ("sidecar", "wheel", "connectors"))
+    given = _environment(program, bootstrap, requests)
     with subprocess.Popen(
         ["bash", "-c", command],
         cwd=ROOT,
@@ -88,6 +86,33 @@ def run_example(program: str, bootstrap: str, requests: str) -> list[str]:
             raise AssertionError(f"{program} did not end; it printed:\n{said.decode(errors='replace')}") from late
     assert started.returncode == 0, (output + errors).decode(errors="replace")
     return output.decode().splitlines()
+
+
+@contextmanager
+def running_example(
+    program: str, bootstrap: str, requests: str, output: Path, **more: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A Python example as a process that appends what it prints to a file; killed at the end. `more` is added to its
+    environment."""
+    given = _environment(program, bootstrap, requests) | more
+    with (
+        output.open("ab") as file,
+        subprocess.Popen(
+            [sys.executable, str(EXAMPLES / program)], cwd=ROOT, env=given, stdout=file, stderr=subprocess.STDOUT
+        ) as started,
+    ):
+        try:
+            yield started
+        finally:
+            started.kill()
+
+
+def _environment(program: str, bootstrap: str, requests: str) -> dict[str, str]:
+    given = {name: value for name, value in os.environ.items() if not name.startswith("POSTDATE_")}
+    given |= {"BOOTSTRAP": bootstrap, "REQUESTS": requests, "JAVA_TOOL_OPTIONS": "", **_needs(program)}
+    given["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), given["PATH"]])
+    given["PYTHONPATH"] = os.pathsep.join(str(ROOT / source) for source in ("sidecar", "wheel", "connectors"))
+    return given
 
 
 def _needs(program: str) -> dict[str, str]:
