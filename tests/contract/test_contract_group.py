@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from postdate.kafka.errors import KafkaFault, OffsetOutOfRange
-from postdate.kafka.interface import Kafka, Partition
+from postdate.kafka.interface import Isolation, Kafka, Partition
 from support.broker import unique_name
 from support.kafka_clock import now_s
 from support.kafka_steps import (
@@ -204,6 +204,15 @@ class TestGroup:
         assert (named.member_id, named.instance_id) == (member.consumer.member_id(), "pod-0")
         assert set(named.partitions) == {Partition(topic, 0), Partition(topic, 1)}
         assert named.address == ""
+
+    def test_a_group_that_is_no_consumer_group_reads_at_kafkas_default_isolation(
+        self, kafka: Kafka, join: Join
+    ) -> None:
+        group, admin = unique_name("group"), kafka.admin()
+        assert admin.share_isolation(group) is Isolation.READ_UNCOMMITTED
+        member = join(group, new_topic(kafka))
+        poll_until([member], lambda: bool(member.consumer.assignment()), "an assignment")
+        assert admin.share_isolation(group) is None, "each member sets its own"
 
     def test_a_member_names_its_address_to_whoever_looks_at_the_group(self, kafka: Kafka) -> None:
         topic, group = new_topic(kafka), unique_name("group")

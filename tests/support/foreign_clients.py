@@ -1,7 +1,8 @@
-"""Producers that share nothing with ours: kcat, Kafka's own Java client, and KafkaJS.
+"""Clients that share nothing with ours: kcat, Kafka's own Java client, and KafkaJS.
 
-Each takes messages and produces them, in order, to one topic. The Java and JavaScript programs beside this module read
-lines: `key`, `value` and `header <name>`, each followed by `null` or by `x` and hexadecimal digits, then `send`.
+A producer takes messages and produces them, in order, to one topic. The Java and JavaScript programs beside this module
+read lines: `key`, `value` and `header <name>`, each followed by `null` or by `x` and hexadecimal digits, then `send`.
+Another Java program prints what a member of a share group reads.
 """
 
 from __future__ import annotations
@@ -64,11 +65,12 @@ def produce_with_java(bootstrap: str, topic: str, messages: Iterable[Message]) -
 
 def send_with_java(bootstrap: str, topic: str, messages: Iterable[Message]) -> list[tuple[int, int]]:
     """As `produce_with_java`; returns partition and offset of each message as the broker acknowledged them."""
-    java = need_program("java", "openjdk-17-jdk-headless")
-    need_program("javac", "openjdk-17-jdk-headless")  # running a source file takes the compiler of a JDK
-    command = [java, "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{kafka_libs()}/*"]
-    return _acknowledged(_run([*command, str(_CLIENTS / "Produce.java"), bootstrap, topic], _lines(messages)))
+    return _acknowledged(_run_source("Produce.java", bootstrap, topic, given=_lines(messages)))
+
+
+def share_consume_with_java(bootstrap: str, group_id: str, topic: str, last: str) -> list[str]:
+    """The values that a member of a share group reads, up to and including `last`; all of them are acknowledged."""
+    return _run_source("ShareConsume.java", bootstrap, group_id, topic, last).decode().splitlines()
 
 
 def produce_with_javascript(bootstrap: str, topic: str, messages: Iterable[Message]) -> None:
@@ -102,6 +104,25 @@ def _word(value: bytes | None) -> str:
 
 def _acknowledged(output: bytes) -> list[tuple[int, int]]:
     return [(int(partition), int(offset)) for partition, offset in (line.split() for line in output.splitlines())]
+
+
+def configure_with_java(tool: str, *arguments: str) -> None:
+    """Runs a command line of `kafka-configs.sh`, whose class is in the dev broker's own jars."""
+    assert tool == "kafka-configs.sh"
+    _run([*_java(), "kafka.admin.ConfigCommand", *arguments], b"")
+
+
+def _run_source(program: str, *arguments: str, given: bytes = b"") -> bytes:
+    """What a Java program beside this module prints, run from its source file."""
+    need_program("javac", "openjdk-17-jdk-headless")  # running a source file takes the compiler of a JDK
+    return _run([*_java(), str(_CLIENTS / program), *arguments], given)
+
+
+def _java() -> list[str]:
+    """The start of a command that runs Java with the dev broker's own jars."""
+    java = need_program("java", "openjdk-17-jdk-headless")
+    options = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    return [java, *options, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{kafka_libs()}/*"]
 
 
 def _run(command: list[str | bytes] | list[str], given: bytes) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from postdate.kafka.interface import NewTopic, TopicInfo
+from postdate.kafka.interface import Isolation, NewTopic, TopicInfo
 from postdate.sidecar.cluster import topics as rules
 from postdate.sidecar.cluster.topics import Rule, Violation
 from postdate.sidecar.config.settings import DAY_MS, HOUR_MS, TopicsConfig
@@ -121,3 +121,13 @@ def test_own_topics_need_a_partition_for_each_of_the_request_topic() -> None:
     assert {violation.topic for violation in found} == OWN.names() - {"r"}
     assert {violation.rule for violation in found} == {Rule.PARTITIONS}
     assert found[0].detail == "has 4 partitions, r has 5"
+
+
+def test_a_share_group_that_reads_aborted_records_is_a_warning() -> None:
+    assert rules.isolation_violation("g", Isolation.READ_COMMITTED, "broker:9092") is None
+    found = rules.isolation_violation("g", Isolation.READ_UNCOMMITTED, "broker:9092")
+    assert found is not None
+    assert (found.rule, found.topic, found.refuses) == (Rule.READS_ABORTED, "share group g", False)
+    assert found.remedy.endswith(
+        "--entity-type groups --entity-name g --add-config share.isolation.level=read_committed"
+    )

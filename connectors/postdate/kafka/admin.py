@@ -43,7 +43,7 @@ from postdate.kafka.descriptions import (
 )
 from postdate.kafka.errors import FatalClient, NotAuthorized, Retriable, Unreachable
 from postdate.kafka.futures import result_of
-from postdate.kafka.groups import committed_offset, describe_group, group_members
+from postdate.kafka.groups import committed_offset, describe_group, group_members, knows_consumer_group
 from postdate.kafka.interface import GroupMember, Isolation, LookedUp, NewTopic, Operation, Partition, TopicInfo
 from postdate.kafka.secrets import Renewal
 from postdate.kafka.settings import KafkaSettings, log
@@ -56,6 +56,7 @@ _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _NOT_FOUND = -1
 #: Deletes all records; librdkafka's OFFSET_END.
 _EVERYTHING = -1
+_SHARE_ISOLATION = "share.isolation.level"
 
 
 class ConfluentAdmin:
@@ -192,6 +193,15 @@ class ConfluentAdmin:
         self._open()
         found = committed_offset(self._settings, group_id, part)
         return "" if found is None else found.metadata or ""
+
+    def share_isolation(self, group_id: str) -> Isolation | None:
+        client = self._open()
+        if knows_consumer_group(self._settings, group_id):
+            return None
+        resource = ConfigResource(ResourceType.GROUP, group_id)
+        (future,) = client.describe_configs([resource], request_timeout=self._timeout_s).values()
+        setting = self._answer(future, f"read the settings of the group {group_id}").get(_SHARE_ISOLATION)
+        return None if setting is None else Isolation(setting.value)
 
     def close(self) -> None:
         with self._lock:

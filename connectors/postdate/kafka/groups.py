@@ -66,6 +66,13 @@ def group_members(settings: KafkaSettings, group_id: str) -> list[GroupMember]:
     ]
 
 
+def knows_consumer_group(settings: KafkaSettings, group_id: str) -> bool:
+    """True if the coordinator has a consumer group of this name, with members or without. A share group counts as
+    unknown here: the library describes none. As `describe_group`."""
+    group = describe_group(settings, group_id)
+    return group is not None and group.state is not ConsumerGroupState.DEAD
+
+
 def committed_offset(settings: KafkaSettings, group_id: str, part: Partition) -> Tp | None:
     """The committed offset of a group for a partition, None if there is none. Uses a consumer that joins no group,
     since a consumer searches for its coordinator in another way than an admin client. Raises KafkaFault."""

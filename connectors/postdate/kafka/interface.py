@@ -389,6 +389,11 @@ class Admin(Protocol):
     def group_members(self, group_id: str) -> list[GroupMember]:
         """The present members of a consumer group; empty if the group is empty or unknown."""
 
+    def share_isolation(self, group_id: str) -> Isolation | None:
+        """The isolation level at which a share group (KIP-932) reads, whether it has members or not. None if
+        `group_id` names a consumer group, whose members set theirs, or if the brokers know no isolation level of
+        groups. Two requests. Raises NotAuthorized without DescribeConfigs on the group."""
+
     def close(self) -> None:
         """Frees the client. Calling it again does nothing."""
 

@@ -85,13 +85,19 @@ def create(
 @topics.command(short_help="Compare the live topics with the rules.")
 @configured
 @click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic; repeatable. [postdate.requests]")
+@click.option(
+    "--consumers", multiple=True, metavar="GROUP", help="Warn if this share group reads aborted records; repeatable."
+)
 @output_option
-def check(loader: Loader, requests: tuple[str, ...], output: str) -> None:
+def check(loader: Loader, requests: tuple[str, ...], consumers: tuple[str, ...], output: str) -> None:
     """Check the live topics against the rules of the protocol, and the rights of these credentials against those that a
     sidecar needs. Print the command that corrects each violation.
 
     Run it with the sidecar's credentials and group. Exit code 4 if a violation would prevent a start; warnings do not
     change the exit code.
+
+    --consumers names a group that consumes targets. The isolation level of a share group is a setting of the group.
+    That of a consumer group is a setting of each member, which Kafka does not show.
     """
     from postdate.sidecar.cluster.cluster import admin_of, kafka_of
 
@@ -103,6 +109,8 @@ def check(loader: Loader, requests: tuple[str, ...], output: str) -> None:
             found += rights.violations(config, topic, admin)
             refused = refused or any(violation.refuses for violation in found)
             _report(topic.name, found, output)
+        for group_id in consumers:
+            _report_consumers(group_id, admin, config.kafka.bootstrap_servers, output)
     if refused:
         sys.exit(Exit.VIOLATION)
 
@@ -149,10 +157,30 @@ def _report(requests: str, found: list[rules.Violation], output: str) -> None:
         click.echo(json.dumps({"requests": requests, "ok": not found, "violations": violations}))
         return
     for violation in found:
-        severity = click.style("violation", fg="red") if violation.refuses else click.style("warning", fg="yellow")
-        click.echo(f"{severity} [{violation.rule}] {violation.topic} {violation.detail}\n  remedy: {violation.remedy}")
+        _print_violation(violation)
     if not any(violation.refuses for violation in found):
         click.echo(f"ok: {requests} and the topics beside it follow the rules")
+
+
+def _print_violation(violation: rules.Violation) -> None:
+    severity = click.style("violation", fg="red") if violation.refuses else click.style("warning", fg="yellow")
+    click.echo(f"{severity} [{violation.rule}] {violation.topic} {violation.detail}\n  remedy: {violation.remedy}")
+
+
+def _report_consumers(group_id: str, admin: Admin, bootstrap_servers: str, output: str) -> None:
+    """Report the isolation level of the group of some consumers; `"isolation": null` if Kafka does not show it."""
+    isolation = admin.share_isolation(group_id)
+    found = None if isolation is None else rules.isolation_violation(group_id, isolation, bootstrap_servers)
+    if output == "json":
+        shown = {"consumers": group_id, "isolation": isolation and isolation.value}
+        violations = [] if found is None else [dataclasses.asdict(found)]
+        click.echo(json.dumps({**shown, "ok": found is None and isolation is not None, "violations": violations}))
+    elif isolation is None:
+        click.echo(f"not checked: {group_id} is not a share group; set isolation.level=read_committed in each consumer")
+    elif found is None:
+        click.echo(f"ok: share group {group_id} reads only committed records")
+    else:
+        _print_violation(found)
 
 
 def _refuse_existing(admin: Admin, requests: tuple[str, ...], allow_existing: bool) -> None:

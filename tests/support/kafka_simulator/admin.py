@@ -176,6 +176,14 @@ class SimAdmin:
             f"describe the group {group_id}", lambda: self._broker.groups.described(group_id), server=Server.COORDINATOR
         )
 
+    def share_isolation(self, group_id: str) -> Isolation | None:
+        """Every group that is not a consumer group reads as Kafka's default has it."""
+
+        def read() -> Isolation | None:
+            return None if self._broker.groups.knows(group_id) else Isolation.READ_UNCOMMITTED
+
+        return self._ask(f"read the settings of the group {group_id}", read, server=Server.COORDINATOR)
+
     def close(self) -> None:
         self._closed = True
 

@@ -124,6 +124,10 @@ class GroupCoordinator:
         """The group's committed offset."""
         return self._groups.get(group_id, _Group()).offsets.get(part)
 
+    def knows(self, group_id: str) -> bool:
+        """True for a group that has ever had a member or an offset."""
+        return group_id in self._groups
+
     def described(self, group_id: str) -> list[GroupMember]:
         """The members and what they have."""
         group = self._groups.get(group_id, _Group())

@@ -7,12 +7,13 @@ The rules are those of docs/protocol.md, "Rules for the topics".
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from postdate.kafka.errors import NotAuthorized
-from postdate.kafka.interface import Admin, NewTopic, TopicInfo
+from postdate.kafka.interface import Admin, Isolation, NewTopic, TopicInfo
 from postdate.sidecar.cluster import limits
 from postdate.sidecar.config.limits import DISPATCH_LOG_RETENTION_MARGIN_MS
 from postdate.sidecar.config.settings import TopicsConfig
@@ -45,6 +46,7 @@ class Rule(StrEnum):
     RETENTION_BYTES = "retention-bytes"
     CREATE_TIME = "create-time"
     MESSAGE_SIZE = "message-size"
+    READS_ABORTED = "reads-aborted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,20 @@ def violations(own: OwnTopics, admin: Admin, bootstrap_servers: str = "HOST:PORT
         raise NotAuthorized(f"the settings of {', '.join(hidden)} cannot be read: allow Describe and DescribeConfigs")
     found = broken_rules(own, live, bootstrap_servers)
     return sorted(found, key=lambda violation: not violation.refuses)
+
+
+def isolation_violation(group_id: str, isolation: Isolation, bootstrap_servers: str) -> Violation | None:
+    """The warning about a share group that reads aborted records, judged from `Admin.share_isolation`; None: it does
+    not. No start depends on it."""
+    if isolation is Isolation.READ_COMMITTED:
+        return None
+    setting = "share.isolation.level"
+    why = (
+        f"{setting} is {isolation.value}: it also reads records of aborted transactions, which Postdate delivers again"
+    )
+    alter = f"kafka-configs.sh --bootstrap-server {bootstrap_servers} --alter --entity-type groups --entity-name"
+    remedy = f"{alter} {shlex.quote(group_id)} --add-config {setting}={Isolation.READ_COMMITTED.value}"
+    return Violation(Rule.READS_ABORTED, f"share group {group_id}", why, remedy, refuses=False)
 
 
 def broken_rules(own: OwnTopics, live: Mapping[str, TopicInfo], bootstrap_servers: str) -> list[Violation]:
