@@ -85,7 +85,7 @@ def test_what_is_held_stays_wherever_its_shard_goes_and_leaves_once(bed: Bed, si
     one, two = sidecars
     command(bed, "hold", "delivery", f"{requests}/0", f"{requests}/1", f"{requests}/2")
     command(bed, "hold", "target", other, f"{requests}/3")
-    assert "is no shard" in command(bed, "hold", "delivery", f"{requests}/99", exit_code=Exit.USAGE).output
+    assert "is not a shard" in command(bed, "hold", "delivery", f"{requests}/99", exit_code=Exit.USAGE).output
     assert held(one) == {0: ["delivery"], 1: ["delivery"], 2: ["delivery"], 3: [f"target {other}"]}
     asked = send(bed, target, 40, "a") + send(bed, other, 40, "b")
     free = [each for each in asked if each.target == target and _shard(each) == 3]
