@@ -1,4 +1,4 @@
-"""How the audit's time grows: held against counting the same topics, against twice the rows, and against one per cent.
+"""How the audit's time grows: held against counting the same topics, twice the rows, and other histories and steps.
 
 A program: it fills a fresh broker on this machine as sidecars would have left it (`past_dispatches`) and measures, in
 one Spark session of two threads and 4 GB:
@@ -7,10 +7,14 @@ one Spark session of two threads and 4 GB:
 2. a full audit of them;
 3. a full audit with a new `--state`, then one per cent more rows, then an audit of these with the same state, and one
    of nothing;
-4. with twice the rows, counting and the full audit again.
+4. an audit of a mixed history of as many rows, of which some were cancelled, moved, replaced, dead or stored, have ids
+   or no keys, and lie between the records of others;
+5. an audit of as many rows of which nine in ten lie in one partition, all for one target;
+6. an audit of 10,000 more with the state of a history of which half is still open;
+7. with twice the rows, counting and the full audit again.
 
-With `--bootstrap` and `--history` the topics lie on a broker that runs already and what was written is noted in a file,
-so that a second run audits it without writing it again.
+With `--bootstrap` and `--history` the topics of the even history lie on a broker that runs already and what was written
+is noted in a file, so that a second run audits it without writing it again.
 
 Each audit must find what was written, and nothing wrong. Bounds are those that benchmarks/audit.md names. What runs
 beside it on the machine shows in the seconds, and hardly in the processor time of Spark's JVM, which is told too.
@@ -23,9 +27,10 @@ import json
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,18 +45,22 @@ from postdate.spark.job.sources import read_records
 from postdate.spark.session.start import spark_session
 from support.bed import Bed
 from support.broker import local_broker
-from support.past_dispatches import PENDING_EVERY, Filling, fill
+from support.past_dispatches import Filling, fill
 
 Found = TypeVar("Found")
 
 _PARTITIONS, _TARGETS, _TARGET_PARTITIONS = 4, 3, 4
-#: Of a skewed history this share lies in one request partition, and all of it goes to one target.
+#: Of a skewed history this share lies in one request partition, and all of it goes to one target. Of an open one, each
+#: second request is pending.
 _SKEW = 0.9
 _MEMORY = "4g"
-_PARTS = ("state", "twice")
+_OPEN_EVERY, _STEP_ROWS = 2, 10_000
+_ROUND = 20 * _PARTITIONS
+_PARTS = ("state", "mixed", "skew", "open", "twice")
 
 #: The aims of benchmarks/audit.md.
 COUNT_TIMES_MAX, TWICE_TIMES_MAX, FIRST_TIMES_MAX, STEP_SHARE_MAX = 2.5, 2.2, 1.6, 0.15
+MIXED_TIMES_MAX, SKEW_TIMES_MAX, EMPTY_CPU_S_MAX = 1.5, 1.5, 3.0
 
 
 @dataclass(frozen=True)
@@ -69,18 +78,19 @@ class Scale:
     spark: SparkSession
     fillings: list[Filling]
     noted: Path | None = None
+    is_skewed: bool = False
 
     @property
     def rows(self) -> int:
         """Requests that were written."""
         return sum(one.next_request for one in self.fillings)
 
-    def grow(self, rows: int, skew: bool) -> None:
+    def grow(self, rows: int) -> None:
         """Adds so many requests and their deliveries, and notes where the next ones would come."""
         if rows <= 0:
             return
         began_s = time.monotonic()
-        large = int(rows * _SKEW) if skew else rows // _PARTITIONS
+        large = int(rows * _SKEW) if self.is_skewed else rows // _PARTITIONS
         small = (rows - large) // (_PARTITIONS - 1)
         shares = [rows - small * (_PARTITIONS - 1), *[small] * (_PARTITIONS - 1)]
         self.fillings = fill(self.fillings, shares)
@@ -122,9 +132,9 @@ class Scale:
 
     def expect(self, outcome: Outcome) -> None:
         """An audit has seen everything that was written."""
-        pending = sum(-(-one.next_request // PENDING_EVERY) for one in self.fillings)
+        written = Counter(one.verdict(offset) for one in self.fillings for offset in range(one.next_request))
         counts = {name: count for name, count in outcome.summary.counts.items() if count}
-        assert counts == {"delivered": self.rows - pending, "pending": pending}, counts
+        assert counts == written, counts
 
     def _timed(self, what: str, job: Callable[[], Found]) -> tuple[Took, Found]:
         began_s, began_cpu_s = time.monotonic(), self._cpu_s()
@@ -138,9 +148,9 @@ class Scale:
         return float(jvm.java.lang.ProcessHandle.current().info().totalCpuDuration().get().toMillis()) / 1_000
 
 
-def measure(scale: Scale, rows: int, skew: bool, directory: Path, parts: Sequence[str] = _PARTS) -> None:
+def measure(scale: Scale, rows: int, directory: Path, parts: Sequence[str] = _PARTS) -> None:
     """What `parts` name; writes each figure to standard output as soon as it is known. More rows may lie there."""
-    scale.grow(rows - scale.rows, skew)
+    scale.grow(rows - scale.rows)
     rows = scale.rows
     _, outcome = scale.audited("an audit, the first of the session")
     scale.expect(outcome)
@@ -153,9 +163,16 @@ def measure(scale: Scale, rows: int, skew: bool, directory: Path, parts: Sequenc
     _ratio("audit ÷ counting with Spark's default reader", audited, plainly, COUNT_TIMES_MAX)
 
     if "state" in parts:
-        _measure_state(scale, rows, skew, str(directory / "state"), audited)
+        _measure_state(scale, rows, str(directory / "state"), audited)
+        audited, _ = scale.audited("audit, once more")
+    if "mixed" in parts:
+        _measure_beside(_beside(scale, is_mixed=True), rows, "mixed", audited, MIXED_TIMES_MAX)
+    if "skew" in parts:
+        _measure_beside(_beside(scale, is_skewed=True), rows, "skewed", audited, SKEW_TIMES_MAX)
+    if "open" in parts:
+        _measure_open(_beside(scale, pending_every=_OPEN_EVERY), rows, str(directory / "open"), audited)
     if "twice" in parts:
-        scale.grow(2 * rows - scale.rows, skew)
+        scale.grow(2 * rows - scale.rows)
         twice, outcome = scale.audited("audit of twice the rows")
         scale.expect(outcome)
         _ratio("twice the rows ÷ once", twice, audited, TWICE_TIMES_MAX)
@@ -163,24 +180,55 @@ def measure(scale: Scale, rows: int, skew: bool, directory: Path, parts: Sequenc
         _ratio("audit ÷ counting, twice the rows", twice, counted, COUNT_TIMES_MAX)
 
 
-def _measure_state(scale: Scale, rows: int, skew: bool, state: str, full: Took) -> None:
+def _measure_state(scale: Scale, rows: int, state: str, full: Took) -> None:
     first, outcome = scale.audited("audit with a new state", state)
     scale.expect(outcome)
     _ratio("audit with a new state ÷ audit", first, full, FIRST_TIMES_MAX)
-    scale.grow(rows // 100, skew)
+    scale.grow(rows // 100)
     step, _ = scale.audited("audit of one per cent more", state)
     _ratio("one per cent more ÷ audit", step, full, STEP_SHARE_MAX)
     scale.audited("audit of nothing more", state)
-    scale.audited("audit of nothing more, again", state)
+    empty, _ = scale.audited("audit of nothing more, again", state)
+    verdict = "" if empty.cpu_s < EMPTY_CPU_S_MAX else ": MISSED"
+    sys.stdout.write(f"  nothing more: {empty.cpu_s:.1f} s of processor time; less than {EMPTY_CPU_S_MAX} s{verdict}\n")
+
+
+def _measure_beside(other: Scale, rows: int, name: str, full: Took, most: float) -> None:
+    """Compares the audit of another history of as many rows with that of the even one. Its first audit compiles plans
+    that the even one does not need."""
+    other.grow(rows // _ROUND * _ROUND)
+    _, outcome = other.audited(f"audit of a {name} history, the first")
+    other.expect(outcome)
+    took, _ = other.audited(f"audit of a {name} history")
+    _ratio(f"a {name} history ÷ an even one", took, full, most)
+
+
+def _measure_open(other: Scale, rows: int, state: str, full: Took) -> None:
+    other.grow(rows)
+    _, outcome = other.audited("audit with a new state of an open history", state)
+    other.expect(outcome)
+    for what in ("10,000 more, the first", "10,000 more"):
+        other.grow(_STEP_ROWS)
+        step, _ = other.audited(f"audit of {what}", state)
+    sys.stdout.write(
+        f"  10,000 more ÷ audit: {step.clock_s / full.clock_s:.2f}, {step.cpu_s / full.cpu_s:.2f} by cpu\n"
+    )
+
+
+def _beside(scale: Scale, *, is_skewed: bool = False, **how: Any) -> Scale:
+    """An empty history beside this one; `how` are fields of its fillings."""
+    fillings = [replace(one, **how) for one in _new_fillings(scale.fillings[0].bootstrap, is_skewed)]
+    return Scale(scale.spark, fillings, is_skewed=is_skewed)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="audit_scale", description="How the audit's time grows with the rows.")
     parser.add_argument("--rows", type=int, default=200_000, metavar="N", help="requests; twice as many at the end")
-    parser.add_argument("--skew", action="store_true", help="nine rows in ten in one partition, all to one target")
     parser.add_argument("--bootstrap", metavar="SERVERS", help="a broker that runs, instead of one of its own")
     parser.add_argument("--history", type=Path, metavar="FILE", help="where what was written there is noted")
-    parser.add_argument("--parts", nargs="*", choices=_PARTS, default=_PARTS, help="beside counting and a full audit")
+    parser.add_argument(
+        "--parts", nargs="*", choices=_PARTS, default=_PARTS, help="measured beside counting and a full audit"
+    )
     parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark's")
     given = parser.parse_args(arguments)
     settings = {"spark.driver.memory": _MEMORY, **dict(pair.split("=", 1) for pair in given.conf)}
@@ -189,8 +237,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _broker(given.bootstrap) as bootstrap,
         spark_session("local[2]", settings, Reporter().say, with_delta=True) as spark,
     ):
-        scale = Scale(spark, _fillings(bootstrap, given.history, given.skew), given.history)
-        measure(scale, given.rows, given.skew, Path(made), given.parts)
+        scale = Scale(spark, _fillings(bootstrap, given.history), given.history)
+        measure(scale, given.rows, Path(made), given.parts)
 
 
 @contextmanager
@@ -202,14 +250,18 @@ def _broker(bootstrap: str | None) -> Iterator[str]:
         yield broker.bootstrap_servers
 
 
-def _fillings(bootstrap: str, noted: Path | None, skew: bool) -> list[Filling]:
+def _fillings(bootstrap: str, noted: Path | None) -> list[Filling]:
     """What was written before, or topics that are empty."""
     if noted is not None and noted.exists():
         said = json.loads(noted.read_text())
         return [Filling(**{**one, "targets": tuple(one["targets"])}) for one in said]
+    return _new_fillings(bootstrap, is_skewed=False)
+
+
+def _new_fillings(bootstrap: str, is_skewed: bool) -> list[Filling]:
     bed = Bed(bootstrap, Path())
     requests = bed.new_requests(_PARTITIONS)
-    targets = tuple(bed.new_target(_TARGET_PARTITIONS) for _ in range(1 if skew else _TARGETS))
+    targets = tuple(bed.new_target(_TARGET_PARTITIONS) for _ in range(1 if is_skewed else _TARGETS))
     return [Filling(bootstrap, requests, number, targets) for number in range(_PARTITIONS)]
 
 

@@ -2,8 +2,11 @@
 
 For programs that need a long history and no sidecar. Each request partition is filled by a process of its own with the
 real codecs: first its requests, then transactions of the deliveries and one dispatch-log record each, in that order, as
-the protocol has them. One request in a hundred is due in a year and stays pending. A partition that was filled before
-is filled on: what `fill` returns is where the next filling begins.
+the protocol has them. One request in a hundred, or more, is due in a year and stays pending. A partition that was
+filled before is filled on: what `fill` returns is where the next filling begins.
+
+Of a mixed filling, one request in twenty is cancelled, moved, replaced or dead, one in twenty has no key, one in twenty
+an id, one in a hundred was stored before it was delivered, and each twentieth record of a target is somebody else's.
 """
 
 from __future__ import annotations
@@ -16,9 +19,9 @@ from multiprocessing import get_context
 
 from confluent_kafka import Producer
 
-from postdate.wire.delivered import delivered_headers
-from postdate.wire.dispatch_log import OWNER, DispatchRecord, Fate, PlainFate, encode_record
-from postdate.wire.headers import AT, TOPIC, Headers
+from postdate.wire.delivered import dead_letter_headers, delivered_headers
+from postdate.wire.dispatch_log import OWNER, DispatchRecord, Fate, Moved, PlainFate, encode_record
+from postdate.wire.headers import ACTION, AT, ID, TOPIC, Headers
 from postdate.wire.origins import format_origin
 from postdate.wire.topics import OwnTopics
 
@@ -27,6 +30,14 @@ _FATES_A_TRANSACTION = 2_000
 _YEAR_MS = 365 * 86_400_000
 _VALUE = b"v" * 100
 _DATA: Headers = [("kind", b"reminder")]
+_CYCLE, _ENDED, _CONTROL = 20, 17, 18
+_ENDS = ("cancelled", "moved", "replaced", "dead")
+"""What becomes of the request at place `_ENDED` of each cycle, in turn. The next one acts on it, unless it is dead."""
+_CONTROLS = ("cancel", "reschedule", "replacement", "plain")
+_OTHERS = {3: "without key", 4: "with id", 5: "stored"}
+_STORED_EVERY = 5
+_LATER_MS = 500
+"""By how much a message is moved."""
 _SETTINGS: Mapping[str, str | int] = {
     "enable.idempotence": True,
     "linger.ms": 20,
@@ -34,6 +45,9 @@ _SETTINGS: Mapping[str, str | int] = {
     "partitioner": "murmur2_random",
     "queue.buffering.max.messages": 200_000,
 }
+
+
+_VERDICTS = ("cancelled", "replaced", "dead")
 
 
 @dataclass(frozen=True)
@@ -49,6 +63,25 @@ class Filling:
     targets: tuple[str, ...]
     next_request: int = 0
     next_seq: int = 1
+    is_mixed: bool = False
+    pending_every: int = PENDING_EVERY
+
+    def kind(self, offset: int) -> str:
+        """What a request is, and what becomes of it, unless it stays pending."""
+        place, cycle = offset % _CYCLE, offset // _CYCLE
+        if not self.is_mixed:
+            return "plain"
+        if place in (_ENDED, _CONTROL):
+            return (_ENDS if place == _ENDED else _CONTROLS)[cycle % len(_ENDS)]
+        found = _OTHERS.get(place, "plain")
+        return "plain" if found == "stored" and cycle % _STORED_EVERY else found
+
+    def verdict(self, offset: int) -> str:
+        """What an audit must find of the request."""
+        if offset % self.pending_every == 0:
+            return "pending"
+        kind = self.kind(offset)
+        return {"cancel": "applied", "reschedule": "applied"}.get(kind, kind if kind in _VERDICTS else "delivered")
 
 
 def fill(fillings: Sequence[Filling], rows: Sequence[int], processes: int = 2) -> list[Filling]:
@@ -58,9 +91,10 @@ def fill(fillings: Sequence[Filling], rows: Sequence[int], processes: int = 2) -
 
 
 def _filled(filling: Filling, rows: int) -> Filling:
+    assert not filling.is_mixed or rows % _CYCLE == 0, "a control follows what it acts on"
     now_ms = int(time.time() * 1_000)
     first, end = filling.next_request, filling.next_request + rows
-    dues = [now_ms + (_YEAR_MS if offset % PENDING_EVERY == 0 else -1_000) for offset in range(first, end)]
+    dues = [now_ms + (_YEAR_MS if filling.verdict(offset) == "pending" else -1_000) for offset in range(first, end)]
     _ask(filling, dues)
     ended = [(first + place, due_ms) for place, due_ms in enumerate(dues) if due_ms < now_ms]
     return replace(filling, next_request=end, next_seq=_dispatch(filling, ended, end))
@@ -70,24 +104,32 @@ def _ask(filling: Filling, dues: Sequence[int]) -> None:
     """Produces the requests, which get the offsets that are expected: nobody else writes, and there are no markers."""
     producer, last = Producer({"bootstrap.servers": filling.bootstrap, **_SETTINGS}), list[int]()
     for offset, due_ms in enumerate(dues, filling.next_request):
-        headers = [*_DATA, (TOPIC, _target(filling, offset).encode()), (AT, b"%d" % due_ms)]
-        _put(producer, filling.requests, filling.partition, _key(offset), headers, last)
+        headers = _request_headers(filling, offset, due_ms)
+        _put(producer, filling.requests, filling.partition, _key(filling, offset), headers, last)
     assert producer.flush(120) == 0, "all requests are written"
     assert not dues or last[0] == filling.next_request + len(dues) - 1, "somebody else writes to the request topic"
 
 
+def _request_headers(filling: Filling, offset: int, due_ms: int) -> Headers:
+    kind, id_ = filling.kind(offset), (ID, _id(filling, offset))
+    if kind == "cancel":
+        return [(ACTION, b"cancel"), id_]
+    if kind == "reschedule":
+        return [(ACTION, b"reschedule"), id_, (AT, b"%d" % (due_ms + _LATER_MS))]
+    headers = [*_DATA, (TOPIC, _target(filling, offset).encode()), (AT, b"%d" % due_ms)]
+    return [*headers, id_] if id_[1] else headers
+
+
 def _dispatch(filling: Filling, ended: Sequence[tuple[int, int]], next_request: int) -> int:
-    """Commits the deliveries, each transaction with its dispatch-log record last; returns the next `seq`."""
+    """Commits what became of the requests, each transaction with its dispatch-log record last; returns the next
+    `seq`."""
     name = f"postdate/{filling.requests}/{filling.partition}"
     producer = Producer({"bootstrap.servers": filling.bootstrap, "transactional.id": name, **_SETTINGS})
     producer.init_transactions(60)
     log, seq = OwnTopics.of(filling.requests).dispatch_log, filling.next_seq
     for some in _transactions(ended, is_new=seq == 1):
         producer.begin_transaction()
-        for offset, due_ms in some:
-            origin = format_origin(filling.requests, filling.partition, offset)
-            _put(producer, _target(filling, offset), -1, _key(offset), delivered_headers(_DATA, origin, due_ms, b""))
-        fates: list[Fate] = [PlainFate(offset, due_ms, "delivered") for offset, due_ms in some]
+        fates: list[Fate] = [fate for offset, due_ms in some for fate in _end(producer, filling, offset, due_ms)]
         record = DispatchRecord(
             seq=seq,
             takeover=1,
@@ -106,6 +148,39 @@ def _dispatch(filling: Filling, ended: Sequence[tuple[int, int]], next_request: 
     return seq
 
 
+def _end(producer: Producer, filling: Filling, offset: int, due_ms: int) -> list[Fate]:
+    """Produces the records of a request, and of the control that follows it; returns their fates."""
+    kind, control = filling.kind(offset), offset + 1
+    if filling.is_mixed and offset % _CYCLE == 0:
+        _put(producer, _target(filling, offset), -1, b"foreign", [("kind", b"foreign")])
+    if kind in ("cancel", "reschedule", "replacement"):
+        return []
+    if kind == "cancelled":
+        return [PlainFate(offset, due_ms, "cancelled"), PlainFate(control, 0, "applied")]
+    if kind == "dead":
+        sent = _request_headers(filling, offset, due_ms)
+        letter = dead_letter_headers(sent, "unknown-target", "", _origin(filling, offset))
+        letters = OwnTopics.of(filling.requests).dead_letters
+        _put(producer, letters, filling.partition, _key(filling, offset), letter)
+        return [PlainFate(offset, due_ms, "dead")]
+    if kind == "moved":
+        _deliver(producer, filling, offset, due_ms + _LATER_MS)
+        moved = Moved(offset, due_ms, "moved", due_ms + _LATER_MS, control)
+        return [moved, PlainFate(control, 0, "applied"), PlainFate(offset, due_ms, "delivered")]
+    _deliver(producer, filling, control if kind == "replaced" else offset, due_ms)
+    before: dict[str, list[Fate]] = {
+        "replaced": [PlainFate(offset, due_ms, "replaced")],
+        "stored": [PlainFate(offset, due_ms, "stored")],
+    }
+    delivered = PlainFate(control if kind == "replaced" else offset, due_ms, "delivered")
+    return [*before.get(kind, ()), delivered]
+
+
+def _deliver(producer: Producer, filling: Filling, offset: int, due_ms: int) -> None:
+    headers = delivered_headers(_DATA, _origin(filling, offset), due_ms, _id(filling, offset))
+    _put(producer, _target(filling, offset), -1, _key(filling, offset), headers)
+
+
 def _transactions(ended: Sequence[tuple[int, int]], is_new: bool) -> Iterator[Sequence[tuple[int, int]]]:
     """What each transaction delivers; the first one of a partition delivers nothing and says who its owner is."""
     if is_new:
@@ -118,12 +193,24 @@ def _target(filling: Filling, offset: int) -> str:
     return filling.targets[offset % len(filling.targets)]
 
 
-def _key(offset: int) -> bytes:
-    return b"customer-%d" % offset
+def _key(filling: Filling, offset: int) -> bytes | None:
+    return None if filling.kind(offset) == "without key" else b"customer-%d" % offset
+
+
+def _id(filling: Filling, offset: int) -> bytes:
+    """The id of a request; a control has that of the request before it."""
+    kind = filling.kind(offset)
+    if kind in ("cancel", "reschedule", "replacement"):
+        return b"id-%d" % (offset - 1)
+    return b"id-%d" % offset if kind in ("with id", "cancelled", "moved", "replaced") else b""
+
+
+def _origin(filling: Filling, offset: int) -> bytes:
+    return format_origin(filling.requests, filling.partition, offset)
 
 
 def _put(
-    producer: Producer, topic: str, partition: int, key: bytes, headers: Headers, last: list[int] | None = None
+    producer: Producer, topic: str, partition: int, key: bytes | None, headers: Headers, last: list[int] | None = None
 ) -> None:
     """Produces one record, waiting for room; the offset of the last record that was written is kept in `last`."""
 
