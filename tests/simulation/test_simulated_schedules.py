@@ -28,7 +28,7 @@ from support.simulation.key_zero import key_zero_in_pieces
 from support.simulation.losses import LOSSES
 from support.simulation.many import first_caught, replay, run_many, workers
 from support.simulation.mutations import MUTATIONS
-from support.simulation.plan import BURST, DIFFERING, HELD, LOST
+from support.simulation.plan import BURST, DIFFERING, HELD, LOST, WINDOWS
 from support.simulation.run import Result, run_seed
 from support.simulation.situations import HOLDS, MUST_BE_REACHED, SITUATIONS, THEME_SITUATIONS
 
@@ -54,6 +54,9 @@ HELD_SEEDS = range(1, 25)
 
 #: Schedules of bursts for few targets.
 BURST_SEEDS = range(1, 17)
+
+#: Schedules in which most messages have windows.
+WINDOWS_SEEDS = range(1, 41)
 
 #: Schedules in which the work under key 0 leaves in pieces.
 PIECES_SEEDS = range(1, 13)
@@ -136,6 +139,16 @@ def test_bursts_keep_their_order_through_kills_and_takeovers(pool: ProcessPoolEx
         assert not result.wrong, f"seed {result.seed} of the theme {BURST}: {result.wrong[:5]}"
         reached.update(result.reached)
     wanted = {"order judged", "kill", "record owner", "the second cursor takes a message"}
+    assert {name for name in wanted if not reached[name]} == set(), reached
+
+
+@pytest.mark.timeout(1_800)
+def test_a_message_with_a_window_leaves_at_its_chosen_time(pool: ProcessPoolExecutor) -> None:
+    reached: Counter[str] = Counter()
+    for result in pool.map(functools.partial(run_seed, theme=WINDOWS), WINDOWS_SEEDS, chunksize=4):
+        assert not result.wrong, f"seed {result.seed} of the theme {WINDOWS}: {result.wrong[:5]}"
+        reached.update(result.reached)
+    wanted = {"chosen after the due time", "chosen after a move", "record owner", "kill"}
     assert {name for name in wanted if not reached[name]} == set(), reached
 
 

@@ -18,7 +18,7 @@ from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
 from postdate.wheel.options import IndexOptions
-from postdate.wire.dispatch_log import DispatchRecord, Moved, PlainFate, encode_record
+from postdate.wire.dispatch_log import ChosenFate, DispatchRecord, Moved, PlainFate, encode_record
 from postdate.wire.headers import Headers
 from postdate.wire.stored import StoredRequest, encode_stored
 from postdate.wire.verdicts import Answer, Verdict, encode_verdict
@@ -28,6 +28,7 @@ DISPATCH_LOG = SAMPLES / "dispatch-log-1.jsonl"
 DISPATCH_LOG_2 = SAMPLES / "dispatch-log-2.jsonl"
 VERDICTS = SAMPLES / "verdicts-1.jsonl"
 STORE = SAMPLES / "store-1.jsonl"
+STORE_2 = SAMPLES / "store-2.jsonl"
 TIMER_LOG = SAMPLES / "timer-log-2.tar.gz"
 
 NOW_MS = 1_795_258_284_000
@@ -59,6 +60,13 @@ RECORDS_2 = [
         kind="owner",
         policies=[(0, "orders", "base=1s, factor=2, max=1h, attempts=12, jitter=20%"), (2_040, "orders", "")],
     ),
+    DispatchRecord(
+        seq=5, takeover=2, instance="postdate-0", group="postdate", at=NOW_MS, next_request=2_040, low_water=990,
+        fates=[
+            ChosenFate(1_031, NOW_MS, "delivered", NOW_MS + 7), ChosenFate(1_032, NOW_MS, "dead", NOW_MS),
+            PlainFate(1_033, NOW_MS, "delivered"),
+        ],
+    ),
 ]  # fmt: skip
 
 ANSWERS = [
@@ -73,6 +81,8 @@ STORED = [
         partition=-1, id=b"order-9", grace_ms=-1,
     )
 ]  # fmt: skip
+
+STORED_2 = [msgspec.structs.replace(STORED[0], window_ms=900_000, chosen_ms=NOW_MS + 700_009)]
 
 ENTRIES = {
     entry_key(NOW_MS, 7): Entry(
@@ -141,6 +151,7 @@ def main() -> None:
     DISPATCH_LOG_2.write_bytes(b"".join(encode_record(record) + b"\n" for record in RECORDS_2))
     VERDICTS.write_bytes(b"".join(verdict_line(answer) + b"\n" for answer in ANSWERS))
     STORE.write_bytes(b"".join(stored_line(request) + b"\n" for request in STORED))
+    STORE_2.write_bytes(b"".join(stored_line(request) + b"\n" for request in STORED_2))
     with tempfile.TemporaryDirectory() as made:
         write_timer_log(Path(made))
         with tarfile.open(TIMER_LOG, "w:gz") as packed:

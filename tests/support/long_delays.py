@@ -48,7 +48,7 @@ class Shard:
     def __init__(self, directory: Path, mode: Verdicts = "none") -> None:
         options = IndexOptions(ended_window_ms=60_000)
         self.index = TimerIndex.open(directory, Identity("cluster", "r", "l", 0), options, BASE_MS)
-        self.rules = RequestRules(topic="requests", horizon_ms=86_400_000)
+        self.rules = RequestRules(topic="requests", horizon_ms=86_400_000, format_version=2)
         self.targets = {
             "orders": Target("orders", partitions=3),
             OWN.dead_letters: Target(OWN.dead_letters, 1),
@@ -74,7 +74,7 @@ class Shard:
 
     def recover(self, *fates: Fate) -> None:
         """Applies the records of the dispatch log."""
-        overlay = IndexOverlay(self.index, BASE_MS)
+        overlay = IndexOverlay(self.index, BASE_MS, origin_prefix=b"requests/0/")
         for fate in fates:
             apply_fate(overlay, fate, read_up_to(self.index))
         overlay.write()

@@ -49,8 +49,8 @@ class Sidecar:
     request topics; `topics`: those of single ones, by name. `data`: the directory of the timer indexes, if it is
     shared. `failpoints`: where the next process dies or stops (sidecar/failpoints.py). `http`: the settings of its
     port; without them it has none. `options`: further options of the command line. `workers`: if more than one,
-    separate processes, which only `stop` ends, too. `release`: the directory of another installed version, for the
-    next process.
+    separate processes, which only `stop` ends, too. `format_version`: 2 accepts the headers of format 2. `release`: the
+    directory of another installed version, for the next process.
     """
 
     name: str

@@ -39,6 +39,7 @@ NOTHING: dict[str, object] = {
     "request_id": None,
     "partition": None,
     "grace": None,
+    "window": None,
 }
 
 

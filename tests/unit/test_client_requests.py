@@ -33,7 +33,7 @@ SECOND = timedelta(seconds=1)
 
 def read(record: RequestRecord) -> Request:
     """The request as the sidecar reads it."""
-    rules = RequestRules(topic=record.topic)
+    rules = RequestRules(topic=record.topic, format_version=2)
     return parse_request(rules, record.partition or 0, NOW_MS, record.key, list(record.headers))
 
 
@@ -116,6 +116,15 @@ def test_deliver_is_a_reschedule_to_the_time_of_the_record() -> None:
     assert (by_origin.partition, read(by_origin).acts_on) == (3, 1017)
     for record in (by_id, by_origin):
         assert (read(record).action, read(record).due_ms) == (Action.RESCHEDULE, NOW_MS)
+
+
+def test_a_message_carries_its_window() -> None:
+    request = read(TOPIC.schedule("t", b"", delay=SECOND, window=timedelta(minutes=15)))
+    assert (request.due_ms, request.window_ms) == (NOW_MS + 1_000, 900_000)
+    for window, reason in ((timedelta(0), Reason.BAD_WINDOW), (timedelta(days=400), Reason.BEYOND_HORIZON)):
+        with pytest.raises(RequestInvalid) as refused:
+            TOPIC.schedule("t", b"", delay=SECOND, window=window)
+        assert refused.value.reason == reason
 
 
 def test_a_reschedule_carries_a_time_and_a_grace() -> None:

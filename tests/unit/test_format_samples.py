@@ -55,13 +55,15 @@ def test_verdicts_of_every_version_are_read_and_still_written() -> None:
 def test_store_records_of_every_version_are_read_and_still_written() -> None:
     assert [decode_stored(*samples.stored_record(line)) for line in samples.lines(samples.STORE)] == samples.STORED
     assert [samples.stored_line(request) for request in samples.STORED] == samples.lines(samples.STORE)
+    assert [decode_stored(*samples.stored_record(line)) for line in samples.lines(samples.STORE_2)] == samples.STORED_2
+    assert [samples.stored_line(request) for request in samples.STORED_2] == samples.lines(samples.STORE_2)
 
 
 def test_a_store_record_of_a_newer_version_stops_the_reader() -> None:
     key, value, headers = samples.stored_record(samples.lines(samples.STORE)[0])
     name, meaning = headers[-1]
-    headers[-1] = name, (meaning or b"").replace(b'"v":1', b'"v":2')
-    with pytest.raises(NewerFormat, match="request 17 has version 2: written by a newer Postdate"):
+    headers[-1] = name, (meaning or b"").replace(b'"v":1', b'"v":3')
+    with pytest.raises(NewerFormat, match="request 17 has version 3: written by a newer Postdate"):
         decode_stored(key, value, headers)
 
 

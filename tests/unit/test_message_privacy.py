@@ -67,6 +67,7 @@ from postdate.wire.headers import (
     RETRY,
     STORED,
     TOPIC,
+    WINDOW,
     Headers,
 )
 from postdate.wire.reasons import Reason
@@ -117,6 +118,7 @@ REFUSED: Mapping[Reason, list[Asked]] = {
     Reason.ATTEMPTS_EXHAUSTED: [Asked([TO, (RETRY, b"base=1s,attempts=1"), (ATTEMPT, b"1"), (ERROR, MARK)])],
     Reason.BEYOND_HORIZON: [Asked([TO, (DELAY, b"5000d")])],
     Reason.BAD_LEVEL: [Asked([TO, (LEVEL, MARK)])],
+    Reason.BAD_WINDOW: [Asked([TO, NOW, (WINDOW, MARK)])],
     Reason.BAD_KEY: [Asked([(TOPIC, b"target-compacted"), NOW, (KEY, None)])],
     Reason.BAD_PARTITION: [Asked([TO, NOW, (PARTITION, MARK)]), Asked([TO, NOW, (PARTITION, b"7")])],
     Reason.BAD_ID: [

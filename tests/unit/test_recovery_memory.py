@@ -99,7 +99,7 @@ def _index(directory: Path, number: int) -> TimerIndex:
 
 
 def _replay(index: TimerIndex, records: int = _RECORDS, fates: int = FATES_MAX) -> None:
-    ctx: Any = SimpleNamespace(own=SimpleNamespace(requests="r"), log=Partition("d", 0))
+    ctx: Any = SimpleNamespace(own=SimpleNamespace(requests="r"), log=Partition("d", 0), origin_prefix=b"r/0/")
     checked = Checked(index, AcceptedLosses(), empty=False, behind=False)
     takeover._replay(ctx, checked, 0, 2 * records)
     assert index.marks_end == _FIRST + records * fates

@@ -35,7 +35,7 @@ from support.timer_indexes import open_index
 
 _AT_MS = 1_795_258_284_000
 _WINDOW_MS = 60_000
-_CTX: Any = SimpleNamespace(own=SimpleNamespace(requests="r"), log=Partition("d", 0))
+_CTX: Any = SimpleNamespace(own=SimpleNamespace(requests="r"), log=Partition("d", 0), origin_prefix=b"r/0/")
 
 
 def _record(number: int, kind: str = BEAT, fates: int = 0, at_ms: int = _AT_MS) -> Record:

@@ -15,9 +15,9 @@ from postdate.wire.reasons import Reason
 from postdate.wire.requests import Headers, RequestRules, parse_request
 
 CLOSED_SET = """missing-target bad-target forbidden-target unknown-target missing-time conflicting-time bad-time
-beyond-horizon bad-level bad-key bad-partition bad-id missing-id bad-action bad-headers duplicate-header unknown-header
-too-large record-refused unauthorized expired limit-exceeded target-unavailable
-bad-retry attempts-exhausted"""
+beyond-horizon bad-level bad-window bad-key bad-partition bad-id missing-id bad-action bad-headers
+duplicate-header unknown-header too-large record-refused unauthorized expired limit-exceeded
+target-unavailable bad-retry attempts-exhausted"""
 
 # Given by the sidecar: they need the live topic, its limits, or the time of dispatch. No key is bad by its bytes alone.
 SEEN_LATER = {
@@ -26,7 +26,9 @@ SEEN_LATER = {
     *(Reason.BAD_RETRY, Reason.ATTEMPTS_EXHAUSTED),  # of format 2: test_wire_returns
 }
 
-RULES = RequestRules(topic="R", forbidden=frozenset({"S", "S.dispatch-log"}), allow=("*",), horizon_ms=1_000_000)
+RULES = RequestRules(
+    topic="R", forbidden=frozenset({"S", "S.dispatch-log"}), allow=("*",), horizon_ms=1_000_000, format_version=2
+)
 NOW_MS = 1_795_258_284_000
 
 TOPIC = ("postdate-topic", b"orders")
@@ -100,6 +102,14 @@ REFUSED: list[tuple[Reason, Headers | None]] = [
     (Reason.BEYOND_HORIZON, with_time("postdate-level", b"18")),
     (Reason.BEYOND_HORIZON, [RESCHEDULE, ID, ("postdate-delay", b"1001s")]),
     *((Reason.BAD_LEVEL, with_time("postdate-level", value)) for value in [*NO_TIMES, b"1s"]),
+    *((Reason.BAD_WINDOW, with_more("postdate-window", value)) for value in [*NO_TIMES, *NO_DURATIONS, b"0", b"0s"]),
+    (Reason.BAD_WINDOW, with_more("postdate-window", b"%d" % 2**39)),
+    (Reason.BAD_WINDOW, [TOPIC, ("postdate-retry", b"base=1s, max=1s"), ("postdate-window", b"1s")]),
+    (Reason.BEYOND_HORIZON, with_more("postdate-window", b"1000001")),
+    (Reason.BAD_ACTION, [CANCEL, ID, ("postdate-window", b"1s")]),
+    (Reason.BAD_ACTION, [RESCHEDULE, ID, DELAY, ("postdate-window", b"1s")]),
+    (Reason.DUPLICATE_HEADER, [*with_more("postdate-window", b"1s"), ("postdate-window", b"1s")]),
+    (Reason.UNKNOWN_HEADER, with_more("Postdate-Window", b"1s")),
     *((Reason.BAD_PARTITION, with_more("postdate-partition", value)) for value in [*NO_TIMES, b"2147483648"]),
     *((Reason.BAD_ID, with_more("postdate-id", value)) for value in (None, b"", b"x" * 257, b"\xff")),
     *((Reason.BAD_ID, [CANCEL, ("postdate-id", value)]) for value in (None, b"", b"x" * 257, b"\xc3")),
@@ -167,6 +177,16 @@ def test_a_due_time_never_leaves_64_bits_whatever_the_timestamp() -> None:
         parse_request(RULES, 3, INTEGER_END - 5, None, [TOPIC, ("postdate-delay", b"5")])
     assert refused.value.reason is Reason.BEYOND_HORIZON
     assert parse_request(RULES, 3, INTEGER_END - 5, None, [TOPIC, ("postdate-delay", b"4")]).due_ms == INTEGER_END - 1
+
+
+def test_a_window_lasts_up_to_the_horizon() -> None:
+    headers = record(TOPIC, ("postdate-delay", b"999s"), ("postdate-window", b"1s"))
+    request = parse_request(RULES, 3, NOW_MS, None, headers)
+    assert (request.due_ms, request.window_ms) == (NOW_MS + 999_000, 1_000)
+    assert request.headers == []
+    assert parse_request(RULES, 3, NOW_MS, None, headers[:2]).window_ms == 0
+    with pytest.raises(RequestRefused, match="with a window of 1s; the horizon is 16m40s"):
+        parse_request(RULES, 3, NOW_MS + 1, None, [TOPIC, ("postdate-delay", b"999001"), headers[2]])
 
 
 def test_an_origin_of_elsewhere_is_told_where_to_go() -> None:

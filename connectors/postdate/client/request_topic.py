@@ -19,7 +19,7 @@ from typing import Final
 from postdate.client.arguments import MessageHeaders, message_headers, returned_headers, utf8, whole_number
 from postdate.client.errors import RequestInvalid
 from postdate.client.record import RequestRecord
-from postdate.client.times import grace_header, length_ms, time_header
+from postdate.client.times import grace_header, length_ms, time_header, window_header
 from postdate.wire import headers as names
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import Headers
@@ -67,17 +67,22 @@ class RequestTopic:
         id: bytes | str | None = None,
         grace: timedelta | None = None,
         target_partition: int | None = None,
+        window: timedelta | None = None,
     ) -> RequestRecord:
         """Return the record that asks for this message on `target` at a time: one of `at`, `delay` and `level`.
 
         Texts become UTF-8. `delay` counts from the record's own timestamp. `id`: your name for the message while it is
         pending; scheduling it again replaces it. `grace`: later than due plus this it becomes a dead letter instead.
+        `window`: it leaves within this time after its due time, at a moment that follows from the request's origin; the
+        deployment needs the setting `format_version = 2`.
         `headers`: a mapping, or pairs of name and value. They may be those of a delivered record: what Postdate added
         to them is left out, its id too. Raises RequestInvalid, TypeError, UnicodeEncodeError. Cost: O(headers).
         """
         own: Headers = [(names.TOPIC, utf8("target", target)), time_header(at, delay, level)]
         if grace is not None:
             own.append(grace_header(grace))
+        if window is not None:
+            own.append(window_header(window))
         if target_partition is not None:
             own.append((names.PARTITION, b"%d" % whole_number("target_partition", target_partition)))
         target_key = None if key is None else utf8("key", key)

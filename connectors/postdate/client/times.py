@@ -10,7 +10,7 @@ from typing import Final
 
 from postdate.client.arguments import whole_number
 from postdate.client.errors import RequestInvalid
-from postdate.wire.headers import AT, DELAY, GRACE, LEVEL
+from postdate.wire.headers import AT, DELAY, GRACE, LEVEL, WINDOW
 from postdate.wire.reasons import Reason
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -35,6 +35,11 @@ def time_header(at: datetime | None, delay: timedelta | None, level: int | None)
 def grace_header(grace: timedelta) -> tuple[str, bytes]:
     """Return the header of a grace. Raises RequestInvalid: it is negative."""
     return GRACE, b"%d" % length_ms("grace", grace)
+
+
+def window_header(window: timedelta) -> tuple[str, bytes]:
+    """Return the header of a window. Raises RequestInvalid: it is negative."""
+    return WINDOW, b"%d" % length_ms("window", window)
 
 
 def epoch_ms(at: datetime) -> int:

@@ -7,9 +7,10 @@ JSON, so that kcat and Spark read it without this code. One record a transaction
      [990,1795258400000,"moved",1795262000000,1018],[1018,0,"applied"]]}
 
 A fate is an array: [request offset, first due_ms, name], and a `moved` adds the new due_ms and the offset of the
-control that moved it. A record of a shard with named retry policies has `policies`, and is of version 2; all others
-are of version 1. `owner` (after a takeover) and `beat` (of an idle shard) have no fates. Unknown extra fields are
-ignored, an unknown `v` never: decoding is strict, since a shard that misreads its own history would deliver twice.
+control that moved it. The end of a message with a window adds the chosen time. A record that has such a fate, or the
+`policies` of a shard with named retry policies, is of version 2; all others are of version 1. `owner` (after a
+takeover) and `beat` (of an idle shard) have no fates. Unknown extra fields are ignored, an unknown `v` never: decoding
+is strict, since a shard that misreads its own history would deliver twice.
 An error names what is wrong and never quotes it: a foreign record may hold the data of somebody's message.
 """
 
@@ -74,7 +75,16 @@ class Moved(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=
     control: _Natural
 
 
-Fate: TypeAlias = PlainFate | Moved
+class ChosenFate(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
+    """The end of a message with a window: `chosen_ms` is the time within it at which it was to leave. Version 2."""
+
+    offset: _Natural
+    first_due_ms: _Natural
+    name: Literal["delivered", "dead"]
+    chosen_ms: _Natural
+
+
+Fate: TypeAlias = PlainFate | Moved | ChosenFate
 
 Accepted: TypeAlias = tuple[str, str, int, int]
 """A loss that a person accepted: the reason of the halt, topic, first offset, end."""
@@ -84,6 +94,7 @@ PolicyRow: TypeAlias = tuple[int, str, str]
 
 _KINDS: Final = frozenset({FATES, OWNER, BEAT})
 _PLAIN_FIELDS: Final = 3
+_CHOSEN_FIELDS: Final = 4
 
 
 class DispatchRecord(msgspec.Struct, kw_only=True):
@@ -111,7 +122,8 @@ class DispatchRecord(msgspec.Struct, kw_only=True):
     """Only where there are any: the named retry policies that requests from the low-water mark on need."""
 
     def __post_init__(self) -> None:
-        self.v = VERSION if self.policies is msgspec.UNSET else VERSION_MAX
+        is_newer = self.policies is not msgspec.UNSET or any(type(fate) is ChosenFate for fate in self.fates)
+        self.v = VERSION_MAX if is_newer else VERSION
 
 
 _PolicyRow: TypeAlias = tuple[
@@ -192,9 +204,8 @@ def decode_record(value: bytes | None) -> DispatchRecord:
         raise FormatError(f"a dispatch-log record of kind {read.kind} names {len(read.fates)} fates")
     if len(read.fates) > FATES_MAX:
         raise FormatError(f"a dispatch-log record names {len(read.fates)} fates, more than Postdate writes")
-    if read.policies is not msgspec.UNSET and read.v == VERSION:
-        raise FormatError("a dispatch-log record of version 1 has policies")
-    return DispatchRecord(
+    fates: list[Fate] = [*read.fates] if isinstance(read, _ReadPlain) else [_checked_fate(fate) for fate in read.fates]
+    record = DispatchRecord(
         seq=read.seq,
         takeover=read.takeover,
         instance=read.instance,
@@ -203,10 +214,13 @@ def decode_record(value: bytes | None) -> DispatchRecord:
         next_request=read.next_request,
         low_water=read.low_water,
         kind=read.kind,
-        fates=[*read.fates] if isinstance(read, _ReadPlain) else [_checked_fate(fate) for fate in read.fates],
+        fates=fates,
         accepted=read.accepted,
         policies=read.policies,
     )
+    if read.v < record.v:
+        raise FormatError("a dispatch-log record of version 1 has content of version 2")
+    return record
 
 
 def _read(value: bytes) -> _ReadPlain | _ReadMixed:
@@ -223,6 +237,8 @@ def _checked_fate(fate: tuple[int | str, ...]) -> Fate:
     with suppress(msgspec.ValidationError):
         if len(fate) == _PLAIN_FIELDS:
             return msgspec.convert(fate, PlainFate)
+        if len(fate) == _CHOSEN_FIELDS:
+            return msgspec.convert(fate, ChosenFate)
         moved = msgspec.convert(fate, Moved)
         if moved.offset < moved.control:
             return moved

@@ -43,7 +43,7 @@ STORED: Final = "postdate-stored"
 REQUEST: Final = frozenset({TOPIC, AT, DELAY, LEVEL, KEY, PARTITION, ID, ACTION, GRACE})
 """What a request may say of itself; `postdate-origin` joins them on a cancel and a reschedule."""
 
-REQUEST_2: Final = REQUEST | {RETRY}
+REQUEST_2: Final = REQUEST | {RETRY, WINDOW}
 """The same from `format_version` 2 on."""
 
 REDELIVERED: Final = frozenset({ID, ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})

@@ -55,6 +55,9 @@ POLICIES_REMEMBERED_MAX: Final = 1_024
 
 POLICIES_BYTES_MAX: Final = 96 * 1024
 
+# 17 years: the arithmetic of a draw stays below 2**63, so that SQL computes the same.
+WINDOW_MS_MAX: Final = 2**39 - 1
+
 # 10,000 fates of the widest kind with 19-digit numbers; what is larger was not written by Postdate.
 DISPATCH_RECORD_BYTES_MAX: Final = 1024 * 1024
 

@@ -22,6 +22,7 @@ class Reason(StrEnum):
     BAD_TIME = "bad-time"
     BEYOND_HORIZON = "beyond-horizon"
     BAD_LEVEL = "bad-level"
+    BAD_WINDOW = "bad-window"
     BAD_KEY = "bad-key"
     BAD_PARTITION = "bad-partition"
     BAD_ID = "bad-id"

@@ -56,3 +56,5 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     """The headers of Postdate that were taken out, with their places in the record."""
     retry: Return | None = None
     """Of a return alone, whose `due_ms` is -1 until `schedule_return` knows its offset."""
+    window_ms: int = 0
+    """The message may leave so long after its due time; 0: it has no window."""

@@ -31,6 +31,7 @@ from postdate.wire.headers import (
     RETRY,
     TIMES,
     TOPIC,
+    WINDOW,
     Control,
     Headers,
     is_dropped,
@@ -38,7 +39,7 @@ from postdate.wire.headers import (
     split_redelivery,
 )
 from postdate.wire.instants import parse_instant_ms
-from postdate.wire.limits import DUE_MS_MIN, FORMAT_VERSION_MAX, ID_BYTES_MAX, INTEGER_END, PARTITION_END
+from postdate.wire.limits import DUE_MS_MIN, FORMAT_VERSION_MAX, ID_BYTES_MAX, INTEGER_END, PARTITION_END, WINDOW_MS_MAX
 from postdate.wire.naturals import parse_natural
 from postdate.wire.origins import parse_origin
 from postdate.wire.reasons import Reason
@@ -133,6 +134,7 @@ def parse_request(
         untouched,
         control,
         read_return(rules, said[RETRY], left_over) if due_ms < 0 else None,
+        _window_ms(rules, timestamp_ms, due_ms, said[WINDOW]) if WINDOW in said else 0,
     )
 
 
@@ -201,12 +203,30 @@ def _due_ms(rules: RequestRules, timestamp_ms: int, said: dict[str, bytes | None
     else:
         raise RequestRefused(Reason.MISSING_TIME, "needs one of postdate-at, postdate-delay and postdate-level")
     if due_ms - timestamp_ms > rules.horizon_ms or due_ms >= INTEGER_END:
-        raise RequestRefused(
-            Reason.BEYOND_HORIZON,
-            f"due {format_duration(due_ms - timestamp_ms)} after the request; "
-            f"the horizon is {format_duration(rules.horizon_ms)}",
-        )
+        _refuse_horizon(rules, due_ms - timestamp_ms, "")
     return due_ms if due_ms >= DUE_MS_MIN else DUE_MS_MIN
+
+
+def _refuse_horizon(rules: RequestRules, delay_ms: int, why: str) -> NoReturn:
+    delay, horizon = format_duration(delay_ms), format_duration(rules.horizon_ms)
+    raise RequestRefused(Reason.BEYOND_HORIZON, f"due {delay} after the request{why}; the horizon is {horizon}")
+
+
+def _window_ms(rules: RequestRules, timestamp_ms: int, due_ms: int, value: bytes | None) -> int:
+    """Return the length of the window, whose end must lie within the horizon, too."""
+    if due_ms < 0:
+        raise RequestRefused(Reason.BAD_WINDOW, "a request with postdate-retry takes no postdate-window")
+    try:
+        window_ms = rules.parse_delay_ms(value)
+    except ValueError as error:
+        raise RequestRefused(Reason.BAD_WINDOW, f"postdate-window {quote(value)} {error}") from None
+    if not 0 < window_ms <= WINDOW_MS_MAX:
+        longest = format_duration(WINDOW_MS_MAX)
+        raise RequestRefused(Reason.BAD_WINDOW, f"postdate-window {quote(value)} is 0, or longer than {longest}")
+    latest_ms = due_ms + window_ms
+    if latest_ms - timestamp_ms > rules.horizon_ms or latest_ms >= INTEGER_END:
+        _refuse_horizon(rules, latest_ms - timestamp_ms, f" with a window of {format_duration(window_ms)}")
+    return window_ms
 
 
 def _parse_control(

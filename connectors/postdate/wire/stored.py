@@ -14,8 +14,9 @@ header says so.
                                    "grace":-1,"headers":3,"control":[0,2],"key":-1,"null":false}
 
 `at`: the request record's timestamp. `headers`: how many were sent; `control`: which of them are not the message's.
-`key`: the header whose value is the target key, -1 for the request's own key. The parsed request
-is stored here and not parsed again: rules may have changed since, and a relative time has become a due time.
+`key`: the header whose value is the target key, -1 for the request's own key. A request with a window also has
+`window`, its length and the chosen time, and then `v` is 2. The parsed request is stored here and not parsed again:
+rules may have changed since, and a relative time has become a due time.
 
 Pure functions over bytes. `decode_stored` is the inverse of `encode_stored`.
 """
@@ -35,6 +36,7 @@ from postdate.wire.requests import restore_headers
 from postdate.wire.texts import time_text
 
 _OWN_KEY: Final = -1
+_WITH_WINDOW: Final = 2
 
 
 class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +61,10 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
     id: bytes
     grace_ms: int
+    window_ms: int = 0
+    """The length of its window; 0: none."""
+    chosen_ms: int = -1
+    """The chosen time in [`due_ms`, `due_ms` + `window_ms`], if it has a window."""
 
 
 _Integer = Annotated[int, msgspec.Meta(ge=-1, le=INTEGER_END - 1)]
@@ -67,7 +73,7 @@ _Integer = Annotated[int, msgspec.Meta(ge=-1, le=INTEGER_END - 1)]
 class _Meaning(msgspec.Struct):
     """The value of `postdate-stored`."""
 
-    v: Literal[1]
+    v: Literal[1, 2]
     at: _Integer
     target: str
     partition: _Integer
@@ -77,6 +83,7 @@ class _Meaning(msgspec.Struct):
     control: list[Annotated[int, msgspec.Meta(ge=0)]]
     key: _Integer
     null: bool
+    window: tuple[_Integer, _Integer] | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Version(msgspec.Struct):
@@ -123,7 +130,7 @@ def encode_stored(request: StoredRequest) -> tuple[bytes, bytes, Headers]:
     if request.due_ms != request.first_due_ms:
         headers.append((MOVED, b"%d" % request.due_ms))
     meaning = _Meaning(
-        1,
+        _WITH_WINDOW if request.window_ms else 1,
         request.accepted_ms,
         request.target,
         request.partition,
@@ -133,6 +140,7 @@ def encode_stored(request: StoredRequest) -> tuple[bytes, bytes, Headers]:
         [index for index, _, _ in request.control],
         key_at,
         request.value is None,
+        (request.window_ms, request.chosen_ms) if request.window_ms else msgspec.UNSET,
     )
     headers.append((STORED, _encoder.encode(meaning)))
     return stored_key(request.offset), request.value or b"", headers
@@ -161,6 +169,10 @@ def decode_stored(key: bytes | None, value: bytes, headers: Headers | None) -> S
     except ValueError as error:
         raise FormatError(f"the record of the store for request {offset} has a due time that {error}") from None
     own_key = added[RECORD_KEY]
+    window_ms, chosen_ms = meaning.window if meaning.window is not msgspec.UNSET else (0, -1)
+    has_window = meaning.window is not msgspec.UNSET
+    if has_window != (meaning.v == _WITH_WINDOW) or (has_window and not 0 <= chosen_ms - due_ms <= window_ms):
+        raise FormatError(f"the record of the store for request {offset} has a chosen time outside its window")
     return StoredRequest(
         offset=offset,
         accepted_ms=meaning.at,
@@ -175,14 +187,16 @@ def decode_stored(key: bytes | None, value: bytes, headers: Headers | None) -> S
         partition=meaning.partition,
         id=meaning.id.encode(),
         grace_ms=meaning.grace,
+        window_ms=window_ms,
+        chosen_ms=chosen_ms,
     )
 
 
 def _check_version(offset: int, meaning: bytes) -> None:
-    """Raise NewerFormat if `meaning`, which has not the shape of version 1, says that it is of a later one."""
+    """Raise NewerFormat if `meaning`, which has not the shape of a known version, says that it is of a later one."""
     with suppress(ValueError, RecursionError):
         version = _version_decoder.decode(meaning).v
-        if version > 1:
+        if version > _WITH_WINDOW:
             raise NewerFormat(
                 f"the record of the store for request {offset} has version {version}: written by a newer Postdate"
             )

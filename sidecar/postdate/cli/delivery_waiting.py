@@ -17,19 +17,22 @@ from postdate.cli.commands import fail, warn
 from postdate.cli.verdict_waiting import READ_RECORDS_MAX, READ_TIMEOUT_S
 from postdate.kafka.interface import Admin, Isolation, Kafka, Partition
 from postdate.sidecar.cluster.producing import Receipt
-from postdate.wire.dispatch_log import DELIVERED, FINAL, decode_record
+from postdate.wire.dispatch_log import DELIVERED, FINAL, ChosenFate, Fate, decode_record
 from postdate.wire.durations import format_duration
 from postdate.wire.errors import FormatError
 from postdate.wire.origins import format_origin
+from postdate.wire.requests import Request
 from postdate.wire.topics import OwnTopics
 
 
 @dataclass(frozen=True, slots=True)
 class FinalFate:
-    """The final fate of a request, and the broker's timestamp of the record with this fate."""
+    """The final fate of a request, the broker's timestamp of the record with this fate, and the chosen time; -1: it has
+    no window."""
 
     fate: str
     ended_ms: int
+    chosen_ms: int = -1
 
 
 class FateWatch:
@@ -41,22 +44,25 @@ class FateWatch:
         self._log = Partition(OwnTopics.of(requests.topic).dispatch_log, requests.index)
         self._behind = admin.end_offsets([self._log], Isolation.READ_UNCOMMITTED)[self._log]
 
-    def report(self, receipt: Receipt, due_ms: int | None, timeout_ms: int, output: str) -> None:
-        """Wait until the request has ended, at most `timeout_ms` after its due time, and print how; ends the process
-        with 1 where it was not delivered, or not in time. `due_ms` None: it is refused, so it ends at once.
+    def report(self, receipt: Receipt, request: Request | None, timeout_ms: int, output: str) -> None:
+        """Wait until the request has ended, at most `timeout_ms` after its due time or window, and print how; ends the
+        process with 1 where it was not delivered, or not in time. `request` None: it is refused, so it ends at once.
 
-        Late counts from the due time, or from the request's own where that is later, as `postdate_lateness_seconds`.
+        Late counts from the due time or the chosen time, or from the request's own where that is later, as
+        `postdate_lateness_seconds`.
         """
+        due_ms, window_ms = (request.due_ms, request.window_ms) if request is not None else (0, 0)
         origin = format_origin(self._requests.topic, self._requests.index, receipt.offset).decode()
-        since_ms = max(due_ms or 0, receipt.timestamp_ms)
-        end = self.wait(receipt.offset, since_ms - receipt.timestamp_ms + timeout_ms)
+        since_ms = max(due_ms, receipt.timestamp_ms)
+        latest_ms = max(due_ms + window_ms, receipt.timestamp_ms)
+        end = self.wait(receipt.offset, latest_ms - receipt.timestamp_ms + timeout_ms)
         if end is None:
             fail(
                 f"{origin} has not ended within {format_duration(timeout_ms)} of its time. The request exists; check"
                 f" that a sidecar serves {self._requests.topic}, and that its shard is not halted"
             )
             return
-        late_ms = end.ended_ms - since_ms
+        late_ms = end.ended_ms - max(since_ms, end.chosen_ms)
         if output == "json":
             told = {"origin": origin, "fate": end.fate, "ended_ms": end.ended_ms, "late_ms": late_ms}
             click.echo(json.dumps(told))
@@ -74,16 +80,17 @@ class FateWatch:
             while (left_s := deadline - time.monotonic()) > 0:
                 for record in reader.read(READ_RECORDS_MAX, min(left_s, READ_TIMEOUT_S)):
                     fate = self._fate(record.value, record.offset, offset)
-                    if fate:
-                        return FinalFate(fate, record.timestamp_ms)
+                    if fate is not None:
+                        chosen_ms = fate.chosen_ms if isinstance(fate, ChosenFate) else -1
+                        return FinalFate(fate.name, record.timestamp_ms, chosen_ms)
         finally:
             reader.close()
         return None
 
-    def _fate(self, value: bytes | None, at: int, offset: int) -> str:
+    def _fate(self, value: bytes | None, at: int, offset: int) -> Fate | None:
         try:
             fates = decode_record(value).fates
         except FormatError as error:
             warn(f"{self._log.topic}/{self._log.index}/{at}: {error}")
-            return ""
-        return next((fate.name for fate in fates if fate.offset == offset and fate.name in FINAL), "")
+            return None
+        return next((fate for fate in fates if fate.offset == offset and fate.name in FINAL), None)

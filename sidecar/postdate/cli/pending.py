@@ -212,12 +212,13 @@ def _life(life: dict[str, Any]) -> Iterator[str]:
             due_ms = int(event["due_ms"])
             moved = f" to {format_instant(due_ms)} by {event['by']}"
         elif event["fate"] == DELIVERED and due_ms is not None:
-            late = f", {_late(due_ms, asked, event['at_ms'])}"
+            late = f", {_late(event.get('chosen_ms', due_ms), asked, event['at_ms'])}"
         yield f"  {format_instant(event['at_ms'])}  {event['fate']}{moved}{late}  ({event['dispatch_log']})"
     if entry is not None:
-        is_overdue = now_ms() >= entry["due_ms"]
-        late = f", {_late(entry['due_ms'], asked, now_ms())} so far" if is_overdue else ""
-        yield f"  {format_instant(entry['due_ms'])}  due, for {entry['target']}{late}"
+        leaves_ms = entry.get("chosen_ms", entry["due_ms"])
+        late = f", {_late(leaves_ms, asked, now_ms())} so far" if now_ms() >= leaves_ms else ""
+        window = f" within {format_duration(entry['window_ms'])}" if "window_ms" in entry else ""
+        yield f"  {format_instant(entry['due_ms'])}  due{window}, for {entry['target']}{late}"
     if not life["complete"]:
         yield "  the search of the dispatch log reached its limit: there may be more"
 

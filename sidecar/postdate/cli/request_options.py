@@ -17,7 +17,7 @@ from postdate.sidecar.errors import ConfigError
 from postdate.wire import headers as names
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import Headers
-from postdate.wire.requests import RequestRules, parse_request
+from postdate.wire.requests import Request, RequestRules, parse_request
 from postdate.wire.returns import NO_POLICIES, schedule_return
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -62,8 +62,8 @@ def the_request_topic(config: Config) -> str:
     return config.request_topic_names[0]
 
 
-def due_ms(rules: RequestRules, draft: RequestRecord, partition: int, receipt: Receipt) -> int | None:
-    """The due time of a request that was sent, epoch ms.
+def parsed(rules: RequestRules, draft: RequestRecord, partition: int, receipt: Receipt) -> Request | None:
+    """A request that was sent, with the broker's timestamp.
 
     None: the sidecar will refuse it, because the broker's clock differs from this machine's; or it names a retry
     policy, which only the sidecars know.
@@ -75,4 +75,10 @@ def due_ms(rules: RequestRules, draft: RequestRecord, partition: int, receipt: R
             request = schedule_return(rules, request, partition, receipt.offset, at_ms, NO_POLICIES)
     except RequestRefused:
         return None
-    return request.due_ms
+    return request
+
+
+def due_ms(rules: RequestRules, draft: RequestRecord, partition: int, receipt: Receipt) -> int | None:
+    """The due time of a request that was sent, epoch ms; None as for `parsed`."""
+    request = parsed(rules, draft, partition, receipt)
+    return None if request is None else request.due_ms

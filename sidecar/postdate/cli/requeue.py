@@ -83,7 +83,8 @@ def request_again(letter: Letter, rules: RequestRules, when: Headers) -> Request
         return f"it would be refused again: {refusal}"
     if request.action != Action.SCHEDULE:  # in a dialect, a cancel need not have an action
         return _CONTROL
-    if request.retry is None and request.grace_ms >= 0 and request.due_ms + request.grace_ms < sent_ms:
+    latest_ms = request.due_ms + request.window_ms
+    if request.retry is None and request.grace_ms >= 0 and latest_ms + request.grace_ms < sent_ms:
         return "it would expire again: give it a new time with --delay, --at or --level"
     return RequestRecord(letter.key, letter.value, headers)
 

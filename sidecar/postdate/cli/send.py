@@ -14,7 +14,7 @@ import click
 
 from postdate.cli.commands import warn
 from postdate.cli.options import Loader, as_bytes, configured, header_pair, now_ms, output_option
-from postdate.cli.request_options import due_ms, the_request_topic, the_time, time_headers, time_options
+from postdate.cli.request_options import due_ms, parsed, the_request_topic, the_time, time_headers, time_options
 from postdate.cli.verdict_waiting import Waiting, require_verdicts, send_and_report, verdict_options, waiting
 from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord, accepted, look_up, partition_of
@@ -58,6 +58,11 @@ STDIN = "-"
 )
 @click.option(
     "--grace", metavar="DURATION", help="If the message would be later than this, write a dead letter instead."
+)
+@click.option(
+    "--window",
+    metavar="DURATION",
+    help="Deliver within this time after the due time, at a moment that follows from the origin.",
 )
 @click.option(
     "--wait-delivery",
@@ -119,7 +124,7 @@ def send(
         watch = FateWatch(kafka, admin, part) if wait_delivery else None
         receipt = send_and_report(kafka, admin, part, draft, wait, output, facts)
         if watch is not None:
-            watch.report(receipt, due_ms(rules, draft, part.index, receipt), patience_ms, output)
+            watch.report(receipt, parsed(rules, draft, part.index, receipt), patience_ms, output)
 
 
 def draft_of(message: Mapping[str, Any]) -> RequestRecord:
@@ -137,6 +142,7 @@ def draft_of(message: Mapping[str, Any]) -> RequestRecord:
         names.ID: message["request_id"],
         names.PARTITION: message["partition"],
         names.GRACE: message["grace"],
+        names.WINDOW: message["window"],
     }
     headers += [(name, as_bytes(value)) for name, value in own.items() if value is not None]
     key = as_bytes(message["key"])

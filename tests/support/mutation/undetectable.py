@@ -79,7 +79,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "_schedule",
         "the short path of a common request is not taken",
         "the general path gives the same",
-        ("first_due - record.timestamp_ms", "first_due + record.timestamp_ms"),
+        ("first_key_due - record.timestamp_ms", "first_key_due + record.timestamp_ms"),
     ),
     _of(
         _APPLY,

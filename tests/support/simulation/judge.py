@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from postdate.kafka.interface import Isolation, Partition, Record
 from postdate.sidecar.states import State
-from postdate.wire.dispatch_log import DispatchRecord, Fate, Moved, decode_record
+from postdate.wire.dispatch_log import ChosenFate, DispatchRecord, Fate, Moved, decode_record
 from postdate.wire.errors import FormatError
 from support.expected import FINAL_FATES, dead_letter_complaints, delivery_headers, origin_of, partition_of
 from support.simulation.readings import Readings, accepted_headers
@@ -62,6 +62,11 @@ class Outcome:
         """The name of the final fate; empty where there is none yet."""
         return self.fates[origin][0][0].name if self.fates.get(origin) else ""
 
+    def leaves_ms(self, asked: Asked) -> int:
+        """The time at which it leaves: its chosen time, if it has a window and has ended; otherwise its due time."""
+        chosen_ms = chosen_of(self.fates.get((asked.part.index, asked.offset), []))
+        return self.due_ms(asked) if chosen_ms is None else chosen_ms
+
     def due_ms(self, asked: Asked) -> int:
         """The due time as it is now: that of the last control that moved it, or the first. Where the levels differ, the
         first is that of whoever ended it."""
@@ -72,6 +77,11 @@ class Outcome:
         if asked.level and self.delivered.get(origin):
             return int(last_header(self.delivered[origin][0].record, "postdate-due"))
         return asked.due_ms
+
+
+def chosen_of(fates: list[tuple[Fate, int]]) -> int | None:
+    """The chosen time that a final fate records; None if it records none."""
+    return next((fate.chosen_ms for fate, _ in fates if isinstance(fate, ChosenFate)), None)
 
 
 def committed(broker: SimBroker, topic: str, index: int) -> list[Record]:
@@ -207,7 +217,27 @@ class Allowed:
         """True if it expired within its grace, by the time that the broker gave its fate (I6)."""
         if last_header(letter, "postdate-dead-reason") != b"expired":
             return False
-        return ended_ms <= min(self.dues_ms(), default=0) + self.grace_ms()
+        return ended_ms <= self.chosen_ms(min(self.dues_ms(), default=0)) + self.grace_ms()
+
+    def chosen_ms(self, due_ms: int) -> int:
+        """The time from which its grace counts: the chosen time, or `due_ms` if none is recorded."""
+        chosen_ms = chosen_of(self._outcome.fates.get((self._asked.part.index, self._asked.offset), []))
+        return due_ms if chosen_ms is None else chosen_ms
+
+    def window_complaints(self, fate: Fate, ended_ms: int) -> list[str]:
+        """What is wrong with the chosen time of its final fate: it has one if and only if it has a window, within the
+        window after one of its due times; and it was not delivered before."""
+        chosen_ms, window_ms = chosen_of([(fate, ended_ms)]), self._asked.window_ms
+        if chosen_ms is None:
+            was_pending = fate.name == "delivered" or (fate.name == "dead" and fate.first_due_ms > 0)
+            return ["O4: its fate has no chosen time"] if window_ms and was_pending else []
+        if not any(due_ms <= chosen_ms <= due_ms + window_ms for due_ms in self.dues_ms()):
+            return [f"O5: chosen {chosen_ms}, due {sorted(self.dues_ms())} with a window of {window_ms} ms"]
+        reached = self._outcome.reached
+        reached["chosen after the due time"] += chosen_ms > min(self.dues_ms())
+        reached["chosen after a move"] += bool(self._outcome.moved.get((self._asked.part.index, self._asked.offset)))
+        is_early = fate.name == "delivered" and ended_ms < chosen_ms
+        return [f"O5: chosen {chosen_ms}, delivered at {ended_ms}"] if is_early else []
 
     def grace_ms(self) -> int:
         """The shortest grace that it may have: its own, or that of a control that moved it."""
@@ -245,8 +275,9 @@ def _may_be_too_far(traffic: Traffic, readings: Readings, asked: Asked) -> bool:
     ]
     latest_ms = max(each.due_ms for each in readings.of(asked))
     return bool(horizons_ms) and any(
-        other.part == asked.part and other.offset < asked.offset and latest_ms - other.appended_ms > min(horizons_ms)
+        latest_ms + other.window_ms - other.appended_ms > min(horizons_ms)
         for other in traffic.asked.values()
+        if other.part == asked.part and other.offset < asked.offset
     )
 
 
@@ -264,6 +295,7 @@ def _complaints(outcome: Outcome, allowed: Allowed, origin: Origin, asked: Asked
         wrong.append(f"O3: fate {fate.name} with {len(delivered)} records and {len(dead)} dead letters")
     if fate.name not in allowed.fates():
         wrong.append(f"O2: it ended as {fate.name}")
+    wrong += allowed.window_complaints(fate, ended_ms)
     for arrival in delivered:
         wrong += _differences(outcome, allowed, asked, arrival, ended_ms)
     for record in dead:

@@ -32,7 +32,7 @@ def judge_in_time(outcome: Outcome, traffic: Traffic, readings: Readings, world:
             continue
         if not _is_plain(traffic, readings, asked):
             continue
-        due_ms = outcome.due_ms(asked)
+        due_ms = outcome.leaves_ms(asked)
         if fate != "delivered":
             outcome.reached["control won"] += 1
             outcome.reached["control won though overdue"] += outcome.fates[origin][0][1] >= due_ms

@@ -40,7 +40,7 @@ def judge_order(outcome: Outcome, traffic: Traffic, readings: Readings, world: W
         if origin not in traffic.asked or _is_excepted(outcome, traffic, readings, origin) or origin in world.refused:
             continue
         arrival, said = copies[0], outcome.ended_by[origin]
-        key = (outcome.due_ms(traffic.asked[origin]), origin[1])
+        key = (outcome.leaves_ms(traffic.asked[origin]), origin[1])
         where = (arrival.partition, arrival.record.offset)
         by_target[origin[0], arrival.target].append(_Left(key, said.seq, *where, said.next_request))
     for (part, target), left in by_target.items():

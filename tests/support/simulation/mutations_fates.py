@@ -17,13 +17,14 @@ from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.context.holds import Held
 from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
+from postdate.sidecar.dispatch.decisions import MessageRules
 from postdate.sidecar.index import apply
 from postdate.sidecar.index.overlay import NO_FIRST_DUE, IndexOverlay
 from postdate.sidecar.ingest import ingest
 from postdate.sidecar.shard.gate import Gate
 from postdate.sidecar.takeover import store_reading, takeover
 from postdate.sidecar.transaction.transaction import ShardOwnership
-from postdate.wheel.entry import Mark
+from postdate.wheel.entry import Entry, Mark
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, entry_key
 from postdate.wire.dispatch_log import Fate, Moved
@@ -204,6 +205,43 @@ def _holds_not_recalled(_: World) -> AbstractContextManager[object]:
     return patch.object(Held, "recall", lambda self, *_: None)
 
 
+def _early_draw(_: World) -> AbstractContextManager[object]:
+    """The draw of a window may come before the due time."""
+    honest = IndexOverlay.draw_ms
+
+    def draw(self: IndexOverlay, offset: int, window_ms: int) -> int:
+        return honest(self, offset, window_ms) - window_ms // 2
+
+    return patch.object(IndexOverlay, "draw_ms", draw)
+
+
+def _late_draw(_: World) -> AbstractContextManager[object]:
+    """The draw of a window exceeds it."""
+    honest = IndexOverlay.draw_ms
+    return patch.object(IndexOverlay, "draw_ms", lambda self, offset, window_ms: honest(self, offset, 2 * window_ms))
+
+
+def _grace_from_due(_: World) -> AbstractContextManager[object]:
+    """Grace counts from the due time also within a window."""
+    honest = MessageRules.decide
+
+    def decide(self: MessageRules, entry: Entry, *arguments: Any) -> Any:
+        return honest(self, msgspec.structs.replace(entry, due=entry.requested_due), *arguments)
+
+    honest_letter = BatchBuilder._dead_letter
+
+    def dead_letter(self: BatchBuilder, batch: Batch, entry: Entry, offset: int, refusal: Any) -> None:
+        before_ms = batch.due_max_ms
+        honest_letter(self, batch, entry, offset, refusal)
+        if entry.window is not None and entry.grace_ms >= 0:  # otherwise the append time refuses such an end
+            batch.due_max_ms = max(before_ms, entry.requested_due + entry.grace_ms + 1)
+
+    stack = ExitStack()
+    stack.enter_context(patch.object(MessageRules, "decide", decide))
+    stack.enter_context(patch.object(BatchBuilder, "_dead_letter", dead_letter))
+    return stack
+
+
 def _every_end_sent(_: World) -> AbstractContextManager[object]:
     """What recovery knows of an end by a control is forgotten: it is remembered as a delivery."""
     honest = apply._catch_up
@@ -232,4 +270,7 @@ FATE_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "own clock believed": (_own_clock, "clocks"),
     "a mark does not say who ended its request": (_every_end_sent, "controls"),
     "holds not recalled": (_holds_not_recalled, "held"),
+    "a draw before the due time": (_early_draw, "windows"),
+    "a draw beyond the window": (_late_draw, "windows"),
+    "grace counts from the due time": (_grace_from_due, "windows"),
 }

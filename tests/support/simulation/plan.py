@@ -43,6 +43,8 @@ HELD = "held"
 STORE_AFTER_MS = (0, 1, 300, 2_000, 6_000, HOUR_MS)
 #: Another: bursts for two targets, small transactions, and a rate for each of them.
 BURST = "burst"
+#: Another: all schedules have messages with windows, as some of the other themes do.
+WINDOWS = "windows"
 #: More of them: every start of a process has other settings, and the schedule has otherwise this theme.
 DIFFERING = {"settings": "", "settings, moves": "moves", "settings, controls": "controls", "settings, store": "store"}
 #: What differs in a theme: so that one carries out a move that another refuses. In the others that is drawn, too.
@@ -99,6 +101,9 @@ class Plan:
         self.traffic = Traffic(world.broker, Random(f"{seed}/traffic"), self.partitions, self.theme, self.differ)
         self._policies = Random(f"{seed}/policies")
         self.traffic.names_policies = self.theme != LOST
+        windows = Random(f"{seed}/windows")  # of its own: without windows a schedule is what it was
+        if theme == WINDOWS or (not is_plain and windows.random() < 0.25):
+            self.traffic.windows = windows
         self.entries_max = {BURST: [5, 20, 40], VOLUME: [10_000]}.get(self.theme, [1, 3, 1_000])
         self.stamps = _ANY_STAMP
         self.events = Events(world, choose, self.traffic, self.partitions, self.theme)

@@ -57,7 +57,7 @@ def reading(asked: Asked, settings: Settings, horizon_ms_max: int) -> Reading:
             refusals.add(_FORBIDDEN)
     if longest_policy_ms(asked) > horizon_ms:
         refusals.add(_BAD_RETRY)
-    if asked.action in ("schedule", "reschedule") and due_ms - asked.appended_ms > horizon_ms:
+    if asked.action in ("schedule", "reschedule") and due_ms + asked.window_ms - asked.appended_ms > horizon_ms:
         refusals.add(_TOO_FAR)
     tail = []
     if asked.returned is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from postdate.kafka.interface import Headers, Record
 from support.simulation.traffic import REQUESTS, Asked
@@ -58,6 +58,7 @@ def differences(asked: Asked, moved_ms: int, readings: Readings, record: Record)
         first_due_ms,
         int(said.get("postdate-moved") or first_due_ms),
         meaning["id"].encode(),
+        _window_kept(meaning, int(said.get("postdate-moved") or first_due_ms)),
     )
     expected = [
         (
@@ -70,8 +71,16 @@ def differences(asked: Asked, moved_ms: int, readings: Readings, record: Record)
             each.due_ms,
             moved_ms if moved_ms >= 0 else each.due_ms,
             asked.id,
+            asked.window_ms,
         )
         for each in readings.of(asked)
         if each.accepts
     ]
     return [] if found in expected else [f"STORE: asked {expected}, kept {found}"]
+
+
+def _window_kept(meaning: dict[str, Any], due_ms: int) -> int:
+    """The length of the window that a record keeps, 0 for none; -1 if its chosen time lies outside the window."""
+    window_ms, chosen_ms = meaning.get("window", (0, due_ms))
+    is_right = due_ms <= chosen_ms <= due_ms + window_ms and (meaning["v"] == 2) == ("window" in meaning)
+    return int(window_ms) if is_right else -1

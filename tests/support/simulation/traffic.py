@@ -22,6 +22,7 @@ REQUESTS = "requests"
 TARGETS = {"orders": 1, "mails": 3, "small": 1, "secret": 1, "later": 2, "compacted": 1}
 NOWHERE = "nowhere"
 SMALL_BYTES_MAX = 400
+WINDOWS_MS = (1, 300, 2_000, 6_000)
 #: The producer ids from here on are those of strangers.
 STRANGERS_FROM = 900_000
 
@@ -46,6 +47,7 @@ class Asked:
     foreign: bool = False
     target_partition: int = -1
     grace_ms: int = -1
+    window_ms: int = 0
     dead: frozenset[str] = frozenset()
     must_die: bool = False
     returned: Returned | None = None
@@ -77,6 +79,7 @@ class Traffic:
     ) -> None:
         """`theme`: of which kinds there are many. `differ`: some are in the headers of another scheduler, which not
         every process need understand."""
+        self.windows: Random | None = None  # draws the windows of messages; None: none has one
         self.asked: dict[tuple[int, int], Asked] = {}
         self._by_id: defaultdict[tuple[int, bytes], list[Asked]] = defaultdict(list)
         self._by_name: defaultdict[tuple[int, int], list[Asked]] = defaultdict(list)
@@ -97,7 +100,7 @@ class Traffic:
             (14 * controls, self._control_by_id),
             (9 * controls, self._control_by_origin),
             (30 if theme == "store" else 0, self._long),
-            (5, self._with_grace),
+            (25 if theme == "windows" else 5, self._with_grace),
             (10 if differ else 0, self._foreign),
             (8, self._malformed),
             (4, self._troubled),
@@ -105,7 +108,7 @@ class Traffic:
 
     def last_due_ms(self) -> int:
         """The latest time at which anything may be due."""
-        return max((asked.due_ms for asked in self.asked.values()), default=0)
+        return max((asked.due_ms + asked.window_ms for asked in self.asked.values()), default=0)
 
     def send_plain(self, index: int) -> None:
         """One plain request to a partition, due within half a second."""
@@ -136,7 +139,7 @@ class Traffic:
         if self.is_last and kind == self._long:
             kind = self._plain
         kind(asked)
-        if kind == self._plain and self._returns.random() < 0.3:
+        if kind == self._plain and self._returns.random() < 0.3 and not asked.window_ms:
             make_return(asked, self._returns, self.names_policies)
         if choose.random() < 0.04:
             self._send_aborted(asked)
@@ -231,6 +234,9 @@ class Traffic:
         asked.target = target or choose.choice(["orders", "mails"])
         headers.append(("postdate-topic", asked.target.encode()))
         self._timed(asked)
+        if self.windows is not None and self.windows.random() < 0.6:
+            asked.window_ms = self.windows.choice(WINDOWS_MS)
+            headers.append(("postdate-window", b"%dms" % asked.window_ms))
         if choose.random() < 0.15:
             asked.target_key = b"other key"
             headers.append(("postdate-key", b"other key"))

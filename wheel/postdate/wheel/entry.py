@@ -36,10 +36,23 @@ NO_CONTROL: Final = msgspec.Raw(b"\x90")
 """No removed header."""
 
 
+class Window(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The window of a message: it leaves within [`due`, `due` + `length_ms`].
+
+    `due` is the present due time as requested. The field `due` of the entry is the chosen time within the window.
+    `first` is the time that was chosen first: under this key the entry needs no place.
+    """
+
+    due: int
+    length_ms: int
+    first: int
+
+
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A pending request: all the data of its transaction, so dispatch reads nothing but this.
 
-    `due` is the present due time, even if the key's is 0; an absent number is -1, an absent id b"".
+    `due` is the time at which it leaves, even if the key's is 0: the present due time, or the chosen time in `window`.
+    An absent number is -1, an absent id b"".
     `own_key` holds the request's own key in a 1-tuple if it differs from the target key; `control` the removed
     `postdate-` headers with their positions, encoded, since a delivery does without them (`pack_control`,
     `control_of`). `acts_on`, `new_due`: the request a control acts on, and its new time.
@@ -63,6 +76,17 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     acts_on: int = -1
     new_due: int = -1
     accepted_ms: int = -1
+    window: Window | None = None
+
+    @property
+    def first_key_due(self) -> int:
+        """The due time of the key under which the entry needs no place."""
+        return self.first_due if self.window is None else self.window.first
+
+    @property
+    def requested_due(self) -> int:
+        """The present due time as requested."""
+        return self.due if self.window is None else self.window.due
 
 
 class Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -78,14 +102,15 @@ class Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Mark(msgspec.Struct, array_like=True):
     """The fates read so far of a request that is not ingested yet. They accumulate, and a final fate is never replaced.
 
-    `due` is the new due time of a `moved`, -1 if it has not moved. `sent`: the final fate was a delivery or a dead
-    letter.
+    `due` is the new due time of a `moved`, -1 if it has not moved, and `control` the request that moved it. `sent`: the
+    final fate was a delivery or a dead letter.
     """
 
     final: bool
     stored: bool
     due: int
     sent: bool = False
+    control: int = -1
 
 
 #: Size of the array header, which contains the number of fields.
@@ -116,15 +141,17 @@ def encode_accepted(
     own_key: tuple[bytes | None, ...],
     control: Control,
     accepted_ms: int,
+    window: Window | None = None,
 ) -> bytes:
     """Returns the bytes of the entry of a newly accepted message without an id, the most frequent kind of entry.
+    `due_ms` is the time at which it leaves.
     The same as `encode_entry` of the Entry with these fields, which is never made: a third of the cost.
     """
     return _encode(
         (
             _DELIVER,
             False,
-            due_ms,
+            due_ms if window is None else window.due,
             due_ms,
             target,
             key,
@@ -140,6 +167,7 @@ def encode_accepted(
             -1,
             -1,
             accepted_ms,
+            window,
         )
     )
 

@@ -15,6 +15,7 @@ from postdate.sidecar.context.index_queries import IndexQueries
 from postdate.sidecar.context.limits import BEAT_INTERVAL_MS_MAX
 from postdate.sidecar.context.pacing import LargeTransactionSemaphore
 from postdate.sidecar.counts import ShardCounts
+from postdate.wire.origins import format_origin
 from postdate.wire.requests import RequestRules
 from postdate.wire.topics import OwnTopics
 
@@ -79,6 +80,11 @@ class ShardContext:
     def store(self) -> Partition:
         """The shard's partition of the store topic (STORE)."""
         return Partition(self.own.store, self.partition)
+
+    @property
+    def origin_prefix(self) -> bytes:
+        """The origin of each request of the shard, without the offset."""
+        return format_origin(self.own.requests, self.partition, 0)[:-1]
 
     @property
     def transactional_id(self) -> str:

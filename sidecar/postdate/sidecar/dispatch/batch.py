@@ -38,6 +38,7 @@ from postdate.wire.dispatch_log import (
     REPLACED,
     SENT,
     STORED,
+    ChosenFate,
     FateName,
     Moved,
     PlainFate,
@@ -136,7 +137,7 @@ class BatchBuilder:
             else:
                 batch.runs[-1].append(key)
                 batch.sizes[-1].append(len(raw))
-            if was_parked or entry.id or entry.stored or entry.first_due != (entry.due if deliver else 0):
+            if was_parked or entry.id or entry.stored or entry.first_key_due != (entry.due if deliver else 0):
                 self._unlink(batch, key, entry, offset)
         batch.passed_own = choice is not None and choice.passed
         return batch
@@ -189,9 +190,14 @@ class BatchBuilder:
 
     def _deliver(self, batch: Batch, entry: Entry, offset: int) -> None:
         origin = self._origin_prefix + b"%d" % offset
-        headers = delivered_headers(entry.headers, origin, entry.due, entry.id)
+        window = entry.window
+        headers = delivered_headers(entry.headers, origin, entry.due if window is None else window.due, entry.id)
         batch.messages.append((offset, entry.target, entry.partition, entry.key, entry.value, headers))
-        batch.fates.append(PlainFate(offset, entry.first_due, DELIVERED))
+        batch.fates.append(
+            PlainFate(offset, entry.first_due, DELIVERED)
+            if window is None
+            else ChosenFate(offset, entry.first_due, DELIVERED, entry.due)
+        )
         if self._rates is not None and self._rates.limits(entry.target):
             batch.rated[entry.target] = batch.rated.get(entry.target, 0) + 1
         due_ms, accepted_ms = entry.due, entry.accepted_ms
@@ -216,7 +222,11 @@ class BatchBuilder:
             if record_size_bytes(key, value, headers) > size_max:
                 headers = dead_letter_headers([], reason, f"headers and {without}", origin)
         batch.messages.append((offset, self._own.dead_letters, self._partition, key, value, headers))
-        batch.fates.append(PlainFate(offset, entry.first_due, DEAD))
+        batch.fates.append(
+            PlainFate(offset, entry.first_due, DEAD)
+            if entry.window is None
+            else ChosenFate(offset, entry.first_due, DEAD, entry.due)
+        )
         batch.dead.append(reason)
         if entry.kind == Kind.DEAD:
             batch.messages += self._answers.to_refused(entry, offset)

@@ -98,7 +98,7 @@ class MessageRules:
 
     def delivered_size_bytes(self, entry: Entry) -> int:
         """The size of the delivered record, with the longest origin. O(headers)."""
-        headers = delivered_headers(entry.headers, self._longest_origin, entry.due, entry.id)
+        headers = delivered_headers(entry.headers, self._longest_origin, entry.requested_due, entry.id)
         return record_size_bytes(entry.key, entry.value, headers)
 
 

@@ -53,8 +53,7 @@ class Dispatcher:
         self._rates = TargetRates(rules, ctx.clock.steady_ms()) if rules.rules else None
         self._faults = FaultAttribution(ctx.clock, budget_ms, ctx.own.names())
         self._parking = Parking(ctx, targets, self._faults, self._rates)
-        origin_prefix = f"{ctx.own.requests}/{ctx.partition}/".encode()
-        message_rules = MessageRules(targets.get, ctx.rules, self._faults, budget_ms, ctx.held, origin_prefix)
+        message_rules = MessageRules(targets.get, ctx.rules, self._faults, budget_ms, ctx.held, ctx.origin_prefix)
         self._builder = BatchBuilder(ctx.own, ctx.partition, message_rules, answers, self._parking, self._rates)
         self._limit = BatchLimit(ctx.config.dispatch.entries_max, ctx.config.dispatch.size_bytes_max)
         self._reader = DueReader(ctx, targets, self._faults, self._limit, self._rates)

@@ -79,7 +79,7 @@ def _unasked(answers: Iterable[Answer]) -> Iterator[tuple[Partition, Answer]]:
 
 def _place(entry: Answer) -> Place:
     topic, index, offset = parse_origin(entry["origin"].encode())
-    due_ms = entry["due_ms"]
+    due_ms = entry["chosen_ms"] if "chosen_ms" in entry else entry["due_ms"]
     parked = entry["state"] == PARKED
     key = parked_key(entry["target"], due_ms, offset) if parked else entry_key(due_ms, offset)
     return Place(key, Partition(topic, index))

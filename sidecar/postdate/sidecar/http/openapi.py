@@ -32,6 +32,8 @@ _ENTRY = {
         "partition": {**_maybe(_NUMBER), "description": "partition of the target, if the request names one"},
         "grace_ms": _maybe(_NUMBER),
         "stored": {"type": "boolean", "description": "the store topic has a copy"},
+        "window_ms": {**_NUMBER, "description": "length of its window; only if it has one"},
+        "chosen_ms": {**_MS, "description": "when it leaves within its window; only if it has one"},
         "attempt": {**_maybe(_NUMBER), "description": "the number of the retry, if the request is a return"},
         "payload": {
             "type": "object",

@@ -160,7 +160,7 @@ def as_json(part: Partition, key: bytes, entry: Entry, payload: bool) -> dict[st
         "origin": format_origin(part.topic, part.index, split_key(key)[1]).decode(),
         "state": _state(key, entry),
         "target": entry.target,
-        "due_ms": entry.due,
+        "due_ms": entry.requested_due,
         "first_due_ms": entry.first_due,
         "accepted_ms": entry.accepted_ms if entry.accepted_ms >= 0 else None,
         "id": entry.id.decode("utf-8", "backslashreplace") if entry.id else None,
@@ -169,6 +169,8 @@ def as_json(part: Partition, key: bytes, entry: Entry, payload: bool) -> dict[st
         "stored": entry.stored,
         "attempt": attempt_of(entry.headers),
     }
+    if entry.window is not None:
+        shown |= {"window_ms": entry.window.length_ms, "chosen_ms": entry.due}
     if payload:
         shown["payload"] = {
             "key": _base64(entry.key),
@@ -285,6 +287,7 @@ def _without_payload(entry: Entry) -> Entry:
         id=entry.id,
         grace_ms=entry.grace_ms,
         accepted_ms=entry.accepted_ms,
+        window=entry.window,
     )
 
 

@@ -19,12 +19,14 @@ from postdate.sidecar.http import limits
 from postdate.sidecar.http.pending import AskedShard, as_json, find_offset
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.ingest.request_rules import rules_of
-from postdate.wire.dispatch_log import FINAL, Moved, decode_record
+from postdate.wire.dispatch_log import FINAL, ChosenFate, Moved, decode_record
 from postdate.wire.errors import FormatError, RequestRefused
+from postdate.wire.origins import format_origin
 from postdate.wire.requests import Action, Request, parse_request
 from postdate.wire.retry_policies import NamedPolicies
 from postdate.wire.returns import schedule_return
 from postdate.wire.topics import OwnTopics
+from postdate.wire.windows import draw_ms
 
 _EARLIER_MS = 1_000  # clocks of two brokers, and the time from an append to the next
 
@@ -49,7 +51,7 @@ def request_history(process: Process, shard: AskedShard, offset: int, payload: b
     if found is not None:
         key, entry = found
         life["entry"] = as_json(shard.part, key, entry, payload)
-        moved = entry.due != entry.first_due or entry.stored
+        moved = entry.requested_due != entry.first_due or entry.stored
         sought = _search(process, shard.part, offset, record, None) if moved else Sought([], True)
         return life | {"state": life["entry"]["state"], "events": sought.events, "complete": sought.complete}
     if offset >= next_request:
@@ -98,6 +100,8 @@ def _asked(
     shown["id"] = request.id.decode("utf-8", "backslashreplace") or None
     if request.action == Action.SCHEDULE:
         shown |= {"target": request.target, "due_ms": request.due_ms}
+        if request.window_ms:
+            shown["window_ms"] = request.window_ms
     elif request.acts_on >= 0:
         shown["acts_on"] = f"{part.topic}/{part.index}/{request.acts_on}"
     return request, shown
@@ -109,7 +113,8 @@ def _search(process: Process, part: Partition, offset: int, record: Record | Non
     log = Partition(OwnTopics.of(part.topic).dispatch_log, part.index)
     accepted = _log_offset(process, log, record.timestamp_ms - _EARLIER_MS if record is not None else 0)
     if request is not None and request.action == Action.SCHEDULE and record is not None:
-        due = _log_offset(process, log, max(request.due_ms, record.timestamp_ms) - _EARLIER_MS)
+        leaves_ms = request.due_ms + draw_ms(format_origin(part.topic, part.index, offset), request.window_ms)
+        due = _log_offset(process, log, max(leaves_ms, record.timestamp_ms) - _EARLIER_MS)
         sought = _read(process, part, log, due, offset)
         if any(event["fate"] in FINAL for event in sought.events):
             before = Sought([], True) if due == accepted else _read(process, part, log, accepted, offset, due)
@@ -163,4 +168,6 @@ def _events(part: Partition, record: Record, offset: int) -> Iterator[dict[str, 
             event["dispatch_log"] = f"{part.topic}.dispatch-log/{part.index}/{record.offset}"
             if isinstance(fate, Moved):
                 event |= {"due_ms": fate.due_ms, "by": f"{part.topic}/{part.index}/{fate.control}"}
+            if isinstance(fate, ChosenFate):
+                event["chosen_ms"] = fate.chosen_ms
             yield event

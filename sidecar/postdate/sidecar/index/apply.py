@@ -21,6 +21,7 @@ from postdate.wheel.entry import (
     Entry,
     Kind,
     Mark,
+    Window,
     decode_entry,
     decode_head,
     encode_accepted,
@@ -103,11 +104,15 @@ def _put_control(overlay: IndexOverlay, offset: int, entry: Entry) -> int:
 
 
 def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mark | None) -> int:
-    offset, first_due = record.offset, request.due_ms
-    if mark is None and not request.id and not overlay.is_long(first_due - record.timestamp_ms):
+    offset, first_due, window = record.offset, request.due_ms, None
+    first_key_due = first_due
+    if request.window_ms:
+        first_key_due += overlay.draw_ms(offset, request.window_ms)
+        window = Window(first_due, request.window_ms, first_key_due)
+    if mark is None and not request.id and not overlay.is_long(first_key_due - record.timestamp_ms):
         key, record_key = request.key, record.key
         raw = encode_accepted(
-            first_due,
+            first_key_due,
             request.target,
             key,
             record.value,
@@ -117,13 +122,16 @@ def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mar
             () if key == record_key else (record_key,),
             request.control,
             record.timestamp_ms,
+            window,
         )
-        overlay.put_accepted(offset, first_due, raw)
-        return first_due
+        overlay.put_accepted(offset, first_key_due, raw)
+        return first_key_due
     kind, ended_by = Kind.DELIVER, -1
-    due, stored = first_due, False
+    due, stored = first_key_due, False
     if mark is not None:  # rule 5: what is not final is carried over
-        due, stored = (mark.due if mark.due >= 0 else due), mark.stored
+        stored = mark.stored
+        if mark.due >= 0:
+            due, window = _moved_to(overlay, window, mark.due, mark.control)
     if not stored and overlay.is_long(due - record.timestamp_ms):
         kind = Kind.STORE
     if request.id:
@@ -152,11 +160,12 @@ def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mar
         control=pack_control(request.control),
         acts_on=ended_by,
         accepted_ms=record.timestamp_ms,
+        window=window,
     )
     overlay.put(offset, due if kind == Kind.DELIVER else CONTROL_DUE, entry)
     if kind in PENDING:
         overlay.claim_id(entry, offset)
-    return first_due
+    return first_key_due
 
 
 def _control(overlay: IndexOverlay, record: Record, request: Request) -> int:
@@ -170,7 +179,7 @@ def _control(overlay: IndexOverlay, record: Record, request: Request) -> int:
         if request.action == Action.CANCEL:
             _end(overlay, key, old, Kind.CANCELLED, by=offset)
         else:
-            _reschedule(overlay, key, old, request, overlay.is_long(request.due_ms - record.timestamp_ms))
+            _reschedule(overlay, key, old, record, request)
     entry = Entry(
         kind=Kind.APPLIED,
         stored=False,
@@ -193,7 +202,7 @@ def _beyond_horizon(overlay: IndexOverlay, old: Entry, request: Request) -> Requ
     that is moved, since the entry would be rebuilt from that request (invariant I5)."""
     if request.action != Action.RESCHEDULE or overlay.store_after_ms:
         return None
-    delay_ms = request.due_ms - old.accepted_ms
+    delay_ms = request.due_ms + (old.window.length_ms if old.window is not None else 0) - old.accepted_ms
     if delay_ms <= overlay.horizon_ms:
         return None
     delay, horizon = format_duration(delay_ms), format_duration(overlay.horizon_ms)
@@ -221,20 +230,28 @@ def _end(overlay: IndexOverlay, key: bytes, old: Entry, kind: Kind, by: int) -> 
     overlay.drop_id(old.id, offset)
 
 
-def _reschedule(overlay: IndexOverlay, key: bytes, old: Entry, request: Request, long: bool) -> None:
+def _reschedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, request: Request) -> None:
     """Give a pending entry another due time. An entry that is stored, or becomes stored, is written to STORE again, in
     the transaction of its control."""
-    _move(
-        overlay,
-        key,
-        old,
-        msgspec.structs.replace(
-            old,
-            kind=Kind.STORE if old.stored or long else Kind.DELIVER,
-            due=request.due_ms,
-            grace_ms=request.grace_ms if request.grace_ms >= 0 else old.grace_ms,
-        ),
-    )
+    new = _due_at(overlay, old, request.due_ms, record.offset)
+    is_long = overlay.is_long(new.due - record.timestamp_ms)
+    kind = Kind.STORE if old.stored or is_long else Kind.DELIVER
+    grace_ms = request.grace_ms if request.grace_ms >= 0 else old.grace_ms
+    _move(overlay, key, old, msgspec.structs.replace(new, kind=kind, grace_ms=grace_ms))
+
+
+def _due_at(overlay: IndexOverlay, old: Entry, due_ms: int, control: int) -> Entry:
+    """The entry with the due time that a control gives it; within a window the time is drawn again."""
+    due_ms, window = _moved_to(overlay, old.window, due_ms, control)
+    return msgspec.structs.replace(old, due=due_ms, window=window)
+
+
+def _moved_to(overlay: IndexOverlay, window: Window | None, due_ms: int, control: int) -> tuple[int, Window | None]:
+    """The time at which a message leaves, and its window, after a control has given it this due time."""
+    if window is None:
+        return due_ms, None
+    chosen_ms = due_ms + overlay.draw_ms(control, window.length_ms)
+    return chosen_ms, Window(due_ms, window.length_ms, window.first)
 
 
 def _move(overlay: IndexOverlay, key: bytes, old: Entry, new: Entry) -> None:
@@ -270,7 +287,7 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
     offset, old = fate.offset, overlay.entry(key)
     if isinstance(fate, Moved):
         if fate.control >= next_request or not _has_moved(overlay, fate):
-            _move(overlay, key, old, msgspec.structs.replace(old, due=fate.due_ms))
+            _move(overlay, key, old, _due_at(overlay, old, fate.due_ms, fate.control))
     elif fate.name in FINAL:
         if old.kind == Kind.APPLIED:
             _check_moved(overlay, offset, old)
@@ -332,10 +349,10 @@ def _mark(overlay: IndexOverlay, fate: Fate) -> None:
     if was.final:
         return
     if isinstance(fate, Moved):
-        new = Mark(final=False, stored=was.stored, due=fate.due_ms)
+        new = Mark(final=False, stored=was.stored, due=fate.due_ms, control=fate.control)
     elif fate.name in FINAL:
         sent = fate.name in SENT and fate.first_due_ms != CONTROL_DUE
         new = Mark(final=True, stored=False, due=-1, sent=sent)
     else:
-        new = Mark(final=False, stored=True, due=was.due)
+        new = Mark(final=False, stored=True, due=was.due, control=was.control)
     overlay.set_mark(fate.offset, new)

@@ -23,6 +23,7 @@ from postdate.wheel.limits import FIRSTS_GAP_OFFSETS_MAX
 from postdate.wheel.recent_outcomes import RecentOutcome, control_end_key, decode_outcome, encode_outcome
 from postdate.wire.dispatch_log import PolicyRow
 from postdate.wire.retry_policies import NamedPolicies
+from postdate.wire.windows import draw_ms
 
 log = logging.getLogger(__name__)
 
@@ -47,14 +48,17 @@ class IndexOverlay:
         horizon_ms: int = NO_HORIZON_MS,
         store_after_ms: int = 0,
         replaceable: bool = True,
+        origin_prefix: bytes = b"",
     ) -> None:
         """`at_ms`: the time of these changes, epoch ms. It only decides how long the ends of ids are remembered.
 
         `horizon_ms`: the longest delay of an entry after its request, if nothing is stored. `store_after_ms`: longer
         delays are stored; 0: none is. `control_count` and `control_bytes` describe key 0 after these changes.
-        `replaceable`: the topics hold everything that a rebuild of the index needs.
+        `replaceable`: the topics hold everything that a rebuild of the index needs. `origin_prefix`: what the origins
+        of the shard's requests begin with; changes that give a request a due time need it.
         """
         self._index = index
+        self._origin_prefix = origin_prefix
         self._replaceable = replaceable
         self.at_ms = at_ms
         self.horizon_ms = horizon_ms
@@ -207,11 +211,11 @@ class IndexOverlay:
         self._changes.entries[entry_key(due_ms, offset)] = raw
 
     def put(self, offset: int, key_due_ms: int, entry: Entry) -> bytes:
-        """Add an entry under (key_due_ms, offset). Its place is recorded if that is not its first due time, or if it is
+        """Add an entry under (key_due_ms, offset). Its place is recorded if that is not its first key, or if it is
         stored."""
         key, raw = entry_key(key_due_ms, offset), encode_entry(entry)
         self._changes.insert(key, raw, stored=entry.stored)
-        if key_due_ms != entry.first_due or entry.stored:  # first due times are not kept below the low-water mark
+        if key_due_ms != entry.first_key_due or entry.stored:  # first due times are not kept below the low-water mark
             self._changes.places[offset] = key
         if key_due_ms == CONTROL_DUE:
             self.control_count += 1
@@ -255,6 +259,12 @@ class IndexOverlay:
     def is_long(self, delay_ms: int) -> bool:
         """True if an entry with this delay is stored."""
         return 0 < self.store_after_ms < delay_ms
+
+    def draw_ms(self, offset: int, window_ms: int) -> int:
+        """How long after its due time a message leaves, if request `offset` gave it that time. REQUIRES:
+        `origin_prefix`."""
+        assert self._origin_prefix, "a time is drawn from an origin"
+        return draw_ms(self._origin_prefix + b"%d" % offset, window_ms)
 
     def claim_id(self, entry: Entry, offset: int) -> None:
         """Let the id of a pending entry, if any, refer to it. REQUIRES: no later request has taken the id over."""

@@ -51,7 +51,8 @@ def ingest(
     skipped. `at_ms`: the present, epoch ms.
     """
     rules, partition, quota, counts = intake.rules, intake.partition, intake.quota, intake.counts
-    overlay = IndexOverlay(index, at_ms, rules.horizon_ms, intake.store_after_ms)
+    origin_prefix = f"{rules.topic}/{partition}/".encode()
+    overlay = IndexOverlay(index, at_ms, rules.horizon_ms, intake.store_after_ms, origin_prefix=origin_prefix)
     if quota is not None:
         quota.begin(index)
     expected = read_up_to(index)

@@ -284,7 +284,8 @@ def _pieces(ctx: ShardContext, records: list[Record]) -> Iterator[list[tuple[Rec
 def _apply_piece(ctx: ShardContext, checked: Checked, piece: list[tuple[Record, DispatchRecord]]) -> None:
     """One local write for these records."""
     index = checked.index
-    overlay = IndexOverlay(index, max(piece[-1][0].timestamp_ms, 0), replaceable=checked.replaceable)
+    at_ms = max(piece[-1][0].timestamp_ms, 0)
+    overlay = IndexOverlay(index, at_ms, replaceable=checked.replaceable, origin_prefix=ctx.origin_prefix)
     seq, takeover = index.seq if checked.rewind_to < 0 else SEQ_UNKNOWN, index.takeover
     checked.rewind_to = -1  # from here on `seq` is that of the log as it is now
     for record, decoded in piece:

@@ -8,7 +8,7 @@ Thread rule: `StoreRecords` belongs to the shard's thread; the others are functi
 from __future__ import annotations
 
 from postdate.sidecar.transaction.transaction import NOBODY, Message
-from postdate.wheel.entry import Entry, Kind, control_of, pack_control
+from postdate.wheel.entry import Entry, Kind, Window, control_of, pack_control
 from postdate.wire.stored import StoredRequest, encode_stored, stored_key
 from postdate.wire.topics import OwnTopics
 
@@ -41,7 +41,7 @@ def stored_of(entry: Entry, offset: int) -> StoredRequest:
         offset=offset,
         accepted_ms=entry.accepted_ms,
         first_due_ms=entry.first_due,
-        due_ms=entry.due,
+        due_ms=entry.requested_due,
         target=entry.target,
         key=entry.key,
         own_key=entry.own_key[0] if entry.own_key else entry.key,
@@ -51,16 +51,19 @@ def stored_of(entry: Entry, offset: int) -> StoredRequest:
         partition=entry.partition,
         id=entry.id,
         grace_ms=entry.grace_ms,
+        window_ms=entry.window.length_ms if entry.window is not None else 0,
+        chosen_ms=entry.due if entry.window is not None else -1,
     )
 
 
 def entry_of(request: StoredRequest) -> Entry:
     """The entry from a STORE record: the one that was passed to `stored_of`, marked as stored."""
+    has_window = request.window_ms > 0
     return Entry(
         kind=Kind.DELIVER,
         stored=True,
         first_due=request.first_due_ms,
-        due=request.due_ms,
+        due=request.chosen_ms if has_window else request.due_ms,
         target=request.target,
         key=request.key,
         value=request.value,
@@ -71,4 +74,5 @@ def entry_of(request: StoredRequest) -> Entry:
         own_key=() if request.key == request.own_key else (request.own_key,),
         control=pack_control(request.control),
         accepted_ms=request.accepted_ms,
+        window=Window(request.due_ms, request.window_ms, request.chosen_ms) if has_window else None,
     )

@@ -1,0 +1,179 @@
+"""Goal: a message with a window leaves once, at its chosen time, whatever moves it, stores it or rebuilds its index;
+its due time stays the requested one.
+
+Method: traces over a real timer index and the STORE that its transactions leave (`support.long_delays`). The expected
+draw is computed here from the formula of docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+from postdate.wheel.entry import Kind, Window
+from postdate.wheel.keys import entry_key
+from postdate.wire.dispatch_log import (
+    APPLIED,
+    DEAD,
+    DELIVERED,
+    MOVED,
+    STORED,
+    ChosenFate,
+    DispatchRecord,
+    Moved,
+    PlainFate,
+    decode_record,
+    encode_record,
+)
+from support.long_delays import BASE_MS, FAR_MS, OWN, SOON_MS, STORE_AFTER_MS, Shard, request, schedule
+
+Make = Callable[..., Shard]
+WINDOW_MS = 4_000
+LATER_MS = BASE_MS + 3_000
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    """Makes shards, each on a disk of its own; they are closed at the end."""
+    made: list[Shard] = []
+
+    def one(begins: bool = True) -> Shard:
+        made.append(Shard(tmp_path / str(len(made))))
+        if begins:
+            made[-1].begin()
+        return made[-1]
+
+    yield one
+    for shard in made:
+        shard.index.close()
+
+
+def drawn_ms(offset: int, window_ms: int = WINDOW_MS) -> int:
+    """The draw of request `offset` of partition 0 of `requests`."""
+    return ((window_ms + 1) * (crc32(b"requests/0/%d" % offset) >> 8)) >> 24
+
+
+def dues(shard: Shard) -> dict[int, tuple[int, int, Window | None]]:
+    """Request offset -> (due time of its key, due time of the entry, window)."""
+    return {offset: (due_ms, entry.due, entry.window) for offset, (due_ms, entry) in shard.entries().items()}
+
+
+def test_the_key_is_the_chosen_time_and_the_due_time_stays(make: Make) -> None:
+    shard = make()
+    shard.feed(*(schedule(offset, SOON_MS, window=f"{WINDOW_MS}ms") for offset in range(50)))
+    chosen = {offset: SOON_MS + drawn_ms(offset) for offset in range(50)}
+    assert len(set(chosen.values())) > 45
+    assert dues(shard) == {offset: (at, at, Window(SOON_MS, WINDOW_MS, at)) for offset, at in chosen.items()}
+    assert shard.families()["places"] == []
+    assert [shard.index.find(offset) for offset in range(50)] == [entry_key(chosen[o], o) for o in range(50)]
+    assert shard.commit(min(chosen.values())).fates == []
+    batch = shard.commit(SOON_MS + WINDOW_MS + 1)
+    order = sorted(chosen, key=lambda offset: (chosen[offset], offset))
+    assert batch.fates == [ChosenFate(offset, SOON_MS, DELIVERED, chosen[offset]) for offset in order]
+    assert batch.due_max_ms == max(chosen.values())
+    assert {dict(message[5])["postdate-due"] for message in batch.messages} == {b"%d" % SOON_MS}
+    names = {name for message in batch.messages for name, _ in message[5]}
+    assert names == {"trace", "postdate-origin", "postdate-due"}
+    assert shard.entries() == {}
+    assert shard.families()["places"] == []
+
+
+def test_a_request_without_a_window_has_the_entry_and_the_fate_of_version_1(make: Make) -> None:
+    shard = make()
+    shard.feed(schedule(0, SOON_MS))
+    (fate,) = shard.commit(SOON_MS + 1).fates
+    assert fate == PlainFate(0, SOON_MS, DELIVERED)
+
+
+@pytest.mark.parametrize(("grace_ms", "late_ms", "name"), [(100, 100, DELIVERED), (100, 101, DEAD)])
+def test_grace_counts_from_the_chosen_time(make: Make, grace_ms: int, late_ms: int, name: str) -> None:
+    shard = make()
+    shard.feed(schedule(7, SOON_MS, window=WINDOW_MS, grace=grace_ms))
+    chosen_ms = SOON_MS + drawn_ms(7)
+    assert drawn_ms(7) > grace_ms, "the test proves nothing: the draw lies within the grace"
+    batch = shard.commit(chosen_ms + late_ms)
+    assert batch.fates == [ChosenFate(7, SOON_MS, name, chosen_ms)]  # type: ignore[arg-type]  # of two names
+    assert batch.due_max_ms == chosen_ms + (grace_ms + 1 if name == DEAD else 0)
+
+
+@pytest.mark.parametrize("by_log", [False, True])
+def test_a_reschedule_draws_again_from_its_own_origin(make: Make, by_log: bool) -> None:
+    """Whether this owner ingests the control, or reads its fate before or after the request."""
+    shard = make()
+    chosen_ms = LATER_MS + drawn_ms(1)
+    assert drawn_ms(1) != drawn_ms(0)
+    shard.feed(schedule(0, SOON_MS, window=WINDOW_MS))
+    if by_log:
+        shard.recover(Moved(0, SOON_MS, MOVED, LATER_MS, 1), PlainFate(1, 0, APPLIED))
+        assert dues(shard)[0] == (chosen_ms, chosen_ms, Window(LATER_MS, WINDOW_MS, SOON_MS + drawn_ms(0)))
+    shard.feed(request(1, action="reschedule", origin="requests/0/0", at=LATER_MS))
+    assert dues(shard)[0] == (chosen_ms, chosen_ms, Window(LATER_MS, WINDOW_MS, SOON_MS + drawn_ms(0)))
+    if not by_log:
+        assert shard.commit().fates == [Moved(0, SOON_MS, MOVED, LATER_MS, 1), PlainFate(1, 0, APPLIED)]
+    batch = shard.commit(chosen_ms + 1)
+    assert batch.fates == [ChosenFate(0, SOON_MS, DELIVERED, chosen_ms)]
+    assert dict(batch.messages[0][5])["postdate-due"] == b"%d" % LATER_MS
+
+
+def test_a_mark_keeps_the_control_that_moved_its_request(make: Make) -> None:
+    """Recovery reads the `moved`, and then a `stored`, before the request itself."""
+    shard = make()
+    shard.recover(Moved(0, SOON_MS, MOVED, LATER_MS, 1), PlainFate(1, 0, APPLIED), PlainFate(0, SOON_MS, STORED))
+    shard.feed(schedule(0, SOON_MS, window=WINDOW_MS))
+    chosen_ms = LATER_MS + drawn_ms(1)
+    assert dues(shard) == {0: (chosen_ms, chosen_ms, Window(LATER_MS, WINDOW_MS, SOON_MS + drawn_ms(0)))}
+
+
+def test_a_stored_entry_keeps_due_time_window_and_chosen_time(make: Make) -> None:
+    shard, rebuilt = make(), make(begins=False)
+    shard.feed(schedule(0, FAR_MS, window=WINDOW_MS, id="a"), schedule(2, FAR_MS, window=WINDOW_MS))
+    assert {fate.name for fate in shard.commit().fates} == {STORED}
+    shard.feed(request(3, action="reschedule", id="a", at=FAR_MS + 1))
+    shard.commit()
+    chosen_ms = FAR_MS + 1 + drawn_ms(3)
+    assert dues(shard)[0] == (chosen_ms, chosen_ms, Window(FAR_MS + 1, WINDOW_MS, FAR_MS + drawn_ms(0)))
+    rebuilt.rebuild(shard, low=4)
+    assert dues(rebuilt).keys() == dues(shard).keys()
+    assert {o: (at, e.window and (e.window.due, e.window.length_ms)) for o, (at, e) in rebuilt.entries().items()} == {
+        o: (at, e.window and (e.window.due, e.window.length_ms)) for o, (at, e) in shard.entries().items()
+    }
+    assert rebuilt.index.id_key(b"a") == entry_key(chosen_ms, 0)
+    assert rebuilt.commit(FAR_MS + 2 * WINDOW_MS).fates == shard.commit(FAR_MS + 2 * WINDOW_MS).fates
+
+
+def test_the_chosen_time_decides_whether_an_entry_is_stored(make: Make) -> None:
+    shard = make()
+    due_ms = BASE_MS + STORE_AFTER_MS - WINDOW_MS // 2
+    shard.feed(*(schedule(offset, due_ms, window=WINDOW_MS) for offset in range(20)))
+    kinds = {offset: entry.kind for offset, (_, entry) in shard.entries().items()}
+    assert kinds == {o: Kind.STORE if due_ms + drawn_ms(o) > BASE_MS + STORE_AFTER_MS else Kind.DELIVER for o in kinds}
+    assert len(set(kinds.values())) == 2
+
+
+def test_an_accepted_request_has_the_same_entry_from_every_owner(make: Make) -> None:
+    """The final fate of another owner finds the entry, also if that owner has chosen another time."""
+    shard = make()
+    shard.feed(schedule(0, SOON_MS, window=WINDOW_MS))
+    shard.recover(ChosenFate(0, SOON_MS, DELIVERED, SOON_MS + drawn_ms(0) // 2))
+    assert shard.entries() == {}
+    assert shard.families()["places"] == []
+
+
+def test_only_a_record_with_a_chosen_time_has_version_2() -> None:
+    common = {"seq": 1, "takeover": 1, "instance": "i", "group": "g", "at": 1, "next_request": 2, "low_water": 0}
+    plain = DispatchRecord(**common, fates=[PlainFate(0, 5, DELIVERED)])  # type: ignore[arg-type]
+    chosen = DispatchRecord(**common, fates=[ChosenFate(0, 5, DELIVERED, 9), PlainFate(1, 5, DEAD)])  # type: ignore[arg-type]
+    assert (plain.v, chosen.v) == (1, 2)
+    assert encode_record(chosen).endswith(b'"fates":[[0,5,"delivered",9],[1,5,"dead"]]}')
+    assert [decode_record(encode_record(each)) for each in (plain, chosen)] == [plain, chosen]
+
+
+def test_dead_letters_keep_the_headers_of_the_window(make: Make) -> None:
+    shard = make()
+    shard.feed(schedule(0, SOON_MS, window=WINDOW_MS, grace=0))
+    batch = shard.commit(SOON_MS + 2 * WINDOW_MS)
+    (letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]
+    assert ("postdate-window", b"%d" % WINDOW_MS) in letter[5]
