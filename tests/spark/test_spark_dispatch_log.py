@@ -33,7 +33,7 @@ BAD: dict[str, bytes | None] = {
     "empty": b"",
     "not JSON": b"{",
     "an array": b"[]",
-    "another version": log_value(1, [[7, 0, "dead"]], v=2),
+    "another version": log_value(1, [[7, 0, "dead"]], v=3),
     "no seq": log_value(1, [[7, 0, "dead"]], seq=None),
     "seq 0": log_value(0, [[7, 0, "dead"]]),
     "seq a text": log_value(1, [[7, 0, "dead"]], seq="one"),

@@ -63,6 +63,7 @@ class _Request:
     value: bytes | None
     data: Headers
     control: Headers
+    window_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -159,9 +160,9 @@ class Histories:
         while fates:
             together = [fate for fate in fates if fate.at_ms == fates[0].at_ms]
             fates = fates[len(together) :]
-            value = log_value(
-                len(log) + 1, [fate.spelled() for fate in together], next_request=chance.choice((4, 10_000, 99, 99))
-            )
+            spelled, known = [fate.spelled() for fate in together], chance.choice((4, 10_000, 99, 99))
+            version = 2 if any(len(fate) == 4 for fate in spelled) else 1
+            value = log_value(len(log) + 1, spelled, next_request=known, v=version)
             log.append(kafka_row(LOG, len(log), together[0].at_ms, None, value, [], partition=partition))
         self.log += log
         for one in draft.records:
@@ -249,7 +250,9 @@ def _request(partition: int, offset: int, chance: random.Random, *, is_plain: bo
     control += [("postdate-id", id_)] if id_ is not None else []
     control += [("postdate-grace", b"%dms" % grace_ms)] if grace_ms is not None else []
     control += [("postdate-partition", b"%d" % place)] if place is not None else []
-    return _Request(offset, action, target, due_ms, id_, grace_ms, place, key, value, data, control)
+    window_ms = chance.choice((1, 500, 2_000)) if action == "schedule" and chance.random() < 0.08 else None
+    control += [("postdate-window", b"%d" % window_ms)] if window_ms is not None else []
+    return _Request(offset, action, target, due_ms, id_, grace_ms, place, key, value, data, control, window_ms)
 
 
 def _acted(request: _Request, draft: _Draft, pending: dict[int, _Request], chance: random.Random) -> bool:
@@ -271,7 +274,8 @@ def _acted(request: _Request, draft: _Draft, pending: dict[int, _Request], chanc
         draft.fates.append(_Fate(at_ms, of.offset, due_ms, "moved", (request.due_ms, request.offset)))
         if request.due_ms < OVERDUE_MS:
             del pending[of.offset]
-            draft.fates.append(_Fate(max(at_ms, request.due_ms), of.offset, due_ms, "delivered"))
+            more = _chosen(of, request.due_ms, chance)
+            draft.fates.append(_Fate(max(at_ms, request.due_ms), of.offset, due_ms, "delivered", more))
             draft.records.append(_record_of(of, request.due_ms))
     else:
         return False
@@ -301,10 +305,16 @@ def _end(request: _Request, draft: _Draft, chance: random.Random) -> None:
             draft.fates.append(_Fate(T + 10, request.offset, request.due_ms, "stored"))
         return
     at_ms = request.due_ms + chance.choice((0, 1, 500, 1_000, 3_000))
-    draft.fates.append(_Fate(at_ms, request.offset, request.due_ms, "delivered"))
+    more = _chosen(request, request.due_ms, chance)
+    draft.fates.append(_Fate(max([at_ms, *more]), request.offset, request.due_ms, "delivered", more))
     draft.records.append(_record_of(request, request.due_ms))
     if chance.random() < 0.05:
         draft.answers.append(_Answer(request.offset, "delivered", None, request.id))
+
+
+def _chosen(request: _Request, due_ms: int, chance: random.Random) -> tuple[int, ...]:
+    """The chosen time of a request with a window."""
+    return () if request.window_ms is None else (due_ms + chance.choice((0, request.window_ms)),)
 
 
 def _record_of(request: _Request, due_ms: int) -> _Record:
@@ -368,6 +378,7 @@ def _altered(one: Any, chance: random.Random) -> Any:
             *({"offset": one.offset + chance.choice((1, 4, 20))}, {"due_ms": one.due_ms + 1}, {"due_ms": 0}),
             *({"at_ms": max(at_ms, 1)}, {"at_ms": max(at_ms, 1)}, {"name": chance.choice(_FATES), "more": ()}),
             {"due_ms": chance.choice((OVERDUE_MS, OVERDUE_MS + UNDECIDED_MS))},
+            *([{"more": (one.due_ms + chance.choice((-1, 0, 1)),)}] if one.name == "delivered" else []),
         ]
     elif isinstance(one, _Record):
         changes = [

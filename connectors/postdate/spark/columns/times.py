@@ -64,6 +64,16 @@ def delay_of_level_ms(level: Column, levels_ms: Sequence[int]) -> Column:
     return F.get(table, F.when(number > last, last).otherwise(number).cast("int"))
 
 
+def draw_ms(window_ms: Column, topic: Column, partition: Column, offset: Column) -> Column:
+    """How long after its due time a message leaves, by the formula of docs/protocol.md; 0 without a window.
+
+    The origin is that of the request that gave the due time.
+    """
+    origin = F.concat_ws("/", topic, partition, offset).cast("binary")
+    drawn = F.shiftright((window_ms + 1) * F.shiftright(F.crc32(origin), 8), 24)
+    return F.when(window_ms > 0, drawn).otherwise(F.lit(0).cast("bigint"))
+
+
 def due_ms(at: Column, delay: Column, level: Column, request_ms: Column, levels_ms: Sequence[int]) -> Column:
     """The due time of a request from the one of three texts that it has; null if that is invalid.
 

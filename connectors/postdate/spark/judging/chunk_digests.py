@@ -74,8 +74,9 @@ class ChunkDigests:
         is_plain = (
             (F.col("action") == "schedule") & F.col("due_ms").isNotNull() & F.col("partition_asked").isNull()
         ) & F.col("target").isNotNull()
-        is_known = F.coalesce(is_plain & self._is_decided(F.col("due_ms")), F.lit(False))
         is_ahead = F.col("due_ms") >= self.overdue_before_ms
+        has_rules = F.col("window_ms").isNotNull() & ~is_ahead  # its fate has a chosen time, which the rules judge
+        is_known = F.coalesce(is_plain & ~has_rules & self._is_decided(F.col("due_ms")), F.lit(False))
         kinds = {"asked": is_known & ~is_ahead, "ahead": is_known & is_ahead, "others": ~is_known}
         kinds["ids"] = F.col("id").isNotNull()
         rows = understood.select(*PARTITION, "offset", *_PARTS, *_flags(kinds), "grace_ms")
@@ -243,7 +244,7 @@ def subtracted(asked: DataFrame, exceptional: DataFrame) -> DataFrame:
 
 
 def _is_plain(fate: Column) -> Column:
-    return (fate.fate_name == "delivered") & ~fate.late
+    return (fate.fate_name == "delivered") & ~fate.late & fate.chosen_ms.isNull()
 
 
 def _marked(rows: DataFrame, some: DataFrame, by: Sequence[str], mark: str) -> DataFrame:

@@ -146,6 +146,8 @@ def _plain(overdue_before_ms: int, owes_all: bool) -> Column:
     is_ended = (
         (fate.fate_name == "delivered")
         & ~fate.late
+        & fate.chosen_ms.isNull()
+        & request.window_ms.isNull()
         & (fate.first_due_ms == request.due_ms)
         & (fate.at_ms >= request.due_ms)
         & F.coalesce(fate.at_ms - request.due_ms - COMMIT_MS_MAX <= request.grace_ms, F.lit(True))

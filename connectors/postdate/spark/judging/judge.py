@@ -132,7 +132,8 @@ def is_in_range(is_request: Column) -> Column:
 def _facts(found: DataFrame, overdue_before_ms: int) -> DataFrame:
     """The input of the rules, by name."""
     first, second, third = _fact_columns()
-    is_overdue = F.coalesce(F.col("last_due_ms"), F.col("request.request_ms")) < overdue_before_ms
+    latest_ms = F.col("last_due_ms") + F.coalesce(F.col("request.window_ms"), F.lit(0))
+    is_overdue = F.coalesce(latest_ms, F.col("request.request_ms")) < overdue_before_ms
     return found.withColumns(first).withColumns(second).withColumns({**third, "is_overdue": is_overdue})
 
 
@@ -164,6 +165,7 @@ def _fact_columns() -> tuple[dict[str, Column], dict[str, Column], dict[str, Col
             "is_dead": F.exists("finals", lambda row: row.fate_name == "dead"),
             "places": expected_partitions(),
             "known_due_ms": _known_due_ms(),
+            "leaves_ms": F.coalesce(F.col("final.chosen_ms"), F.col("last_due_ms")),
             "has_lost_fates": F.coalesce(request_ms < F.col("fates_lost_before_ms"), F.lit(True)),
             "is_fate_hidden": F.coalesce(F.col("log_capped"), F.lit(False)),
         },
@@ -194,7 +196,7 @@ def _judgement() -> tuple[Column, list[Column]]:
     is_lost = F.col("is_request") & (F.col("request.request_ms") < F.col("fates_lost_before_ms")) & ~F.col("is_ended")
     verdicts = F.array_distinct(F.transform("problems", lambda problem: problem.verdict))
     is_sound = F.size("problems") == 0
-    lateness_ms = F.col("final.at_ms") - F.col("last_due_ms")
+    lateness_ms = F.col("final.at_ms") - F.col("leaves_ms")
     columns = [
         *map(F.col, (*ORIGIN, "target", "first_due_ms", "last_due_ms")),
         F.col("request.action").alias("action"),

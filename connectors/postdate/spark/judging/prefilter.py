@@ -34,7 +34,8 @@ def asked_rows(requests: DataFrame) -> DataFrame:
     """The columns of each request that the prefilter needs, rows as of `request_rows`: small, so that they can be
     cached."""
     return requests.select(
-        *(*ORIGIN, "request_ms", "target", "due_ms", "grace_ms", "acts_on", "partition_asked", "key_hash"),
+        *(*ORIGIN, "request_ms", "target", "due_ms", "grace_ms", "window_ms", "acts_on", "partition_asked"),
+        "key_hash",
         (F.col("action") != "schedule").alias("is_control"),
         F.xxhash64("id").alias("id_hash"),
         F.col("id").isNotNull().alias("has_id"),
@@ -158,8 +159,9 @@ def _plain(overdue_before_ms: int, owes_all: bool) -> Column:
 
 def _requests(asked: DataFrame, targets: DataFrame) -> DataFrame:
     numbered = asked.join(F.broadcast(_numbered(targets)), "target", "left")
-    # The rules say what becomes of a control, and of a request that names no time or no target that exists.
+    # The rules say what becomes of a control, a window, and a request that names no time or no target that exists.
     is_other = F.col("is_control") | F.col("due_ms").isNull() | F.col("target_partitions").isNull()
+    is_other |= F.col("window_ms").isNotNull()
     by_key = F.col("key_hash") % F.col("target_partitions")
     return numbered.select(
         *(*ORIGIN, "request_ms", "due_ms", "grace_ms", "acts_on", "target_number", *_HALVES),
@@ -172,7 +174,7 @@ def _requests(asked: DataFrame, targets: DataFrame) -> DataFrame:
 
 def _fates(fates: DataFrame) -> DataFrame:
     fate = F.col("fate")
-    is_plain = (fate.fate_name == "delivered") & ~fate.late
+    is_plain = (fate.fate_name == "delivered") & ~fate.late & fate.chosen_ms.isNull()
     return fates.select(
         *ORIGIN,
         F.lit(1).alias("fates"),

@@ -166,6 +166,7 @@ def _letter(judges_refusals: bool) -> Column:
         (F.size(headers) == _DEAD_LETTER_HEADERS).alias("is_without_headers"),
         unfounded.alias("unfounded"),
         has(F.coalesce(as_sent, headers), names.GRACE).alias("has_grace"),
+        has(F.coalesce(as_sent, headers), names.RETRY).alias("has_retry"),
     )
     return letter.alias("letter")
 

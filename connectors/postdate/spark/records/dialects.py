@@ -19,11 +19,12 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.digests import EMPTY_HEADERS, present
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import ACTION, ID, Headers
+from postdate.wire.limits import FORMAT_VERSION_MAX
 from postdate.wire.requests import Action, Request, RequestRules, parse_request
 
 _READ = (
-    "struct<action:string,target:string,id:binary,due_ms:bigint,grace_ms:bigint,acts_on:bigint,partition_asked:bigint,"
-    f"key:binary,data:{EMPTY_HEADERS}>"
+    "struct<action:string,target:string,id:binary,due_ms:bigint,grace_ms:bigint,window_ms:bigint,"
+    f"acts_on:bigint,partition_asked:bigint,key:binary,data:{EMPTY_HEADERS}>"
 )
 _WITHOUT_END_MS = 2**63 - 1
 
@@ -55,6 +56,7 @@ def rules_of(topic: str, levels_ms: Sequence[int], dialects: DialectOptions) -> 
         horizon_ms=_WITHOUT_END_MS,
         dialects=dialects.names,
         default_target=dialects.default_target,
+        format_version=FORMAT_VERSION_MAX,
     )
 
 
@@ -73,8 +75,8 @@ def read_by_the_parser(records: DataFrame, levels_ms: Sequence[int], dialects: D
     )
     return asked.select(
         *("topic", "partition", "offset", "request_ms", "value", "own_key", "headers"),
-        *("asked.action", "asked.target", "asked.id", "asked.due_ms", "asked.grace_ms", "asked.acts_on"),
-        *("asked.partition_asked", "asked.key", "asked.data"),
+        *("asked.action", "asked.target", "asked.id", "asked.due_ms", "asked.grace_ms"),
+        *("asked.window_ms", "asked.acts_on", "asked.partition_asked", "asked.key", "asked.data"),
     )
 
 
@@ -112,7 +114,7 @@ def read_request(
         action = next((value for name, value in reversed(sent) if name == ACTION), None)
         said = "schedule" if action is None else action.decode("utf-8", "replace")
         identifier = next((value for name, value in sent if name == ID), None)
-        return said, None, identifier, None, None, None, None, own_key, sent
+        return said, None, identifier, None, None, None, None, None, own_key, sent
     return _row(request)
 
 
@@ -124,6 +126,7 @@ def _row(request: Request) -> tuple[Any, ...]:
         request.id or None,
         request.due_ms if request.due_ms >= 0 else None,
         request.grace_ms if request.grace_ms >= 0 else None,
+        request.window_ms or None,
         request.acts_on if request.acts_on >= 0 else None,
         request.partition if request.partition >= 0 else None,
         request.key,

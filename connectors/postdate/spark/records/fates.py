@@ -7,7 +7,7 @@ structs, Spark would silently turn a wrong fate, or malformed JSON, into nulls. 
 counts as one that does not parse.
 
 A fate is kept as a text: `offset,due_ms` for one that is delivered, otherwise `offset,name,due_ms`, where the name of a
-moved one is `moved/new_due_ms/control_offset`.
+moved one is `moved/new_due_ms/control_offset`, and that of one with a window `delivered/chosen_ms` or `dead/chosen_ms`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.expressions import natural, one_of, remembered
 
 FINAL = ("delivered", "dead", "cancelled", "replaced", "applied")
+_CHOSEN = ("delivered", "dead")
 _KINDS = ("fates", "owner", "beat")
+_VERSIONS = (1, 2)
+_WITH_WINDOWS = 2
 # An array, the record and then a mark: behind what it takes for the end of a record Spark would read no further.
 _MARKED = ("[", ',{"v":0}]')
 _JSON = (
@@ -85,7 +88,8 @@ def _log_columns() -> list[Column]:
     fates = F.when(record.kind == "fates", record.fates).otherwise(
         F.coalesce(record.fates, F.array().cast("array<array<string>>"))
     )
-    holds_fates = ((record.kind == "fates") == (F.size(fates) > 0)) & F.forall(fates, _is_fate)
+    is_version_1 = ~F.exists(fates, _is_chosen) | (record.v == _WITH_WINDOWS)
+    holds_fates = ((record.kind == "fates") == (F.size(fates) > 0)) & F.forall(fates, _is_fate) & is_version_1
     parses = (
         (F.size("records") == 2)
         & (F.get("records", 1).v == 0)
@@ -136,13 +140,15 @@ def _fate_steps() -> list[list[Column]]:
         F.substring_index(text, ",", -1).try_cast("bigint").alias("first_due_ms"),
         F.when(~F.col("all_delivered"), F.split(_middle(text), "/")).alias("middle"),
     ]
+    is_moved = F.get(middle, 0) == "moved"
     fate = F.struct(
         F.col("log_offset"),
         F.col("place"),
         F.coalesce(F.get(middle, 0), F.lit("delivered")).alias("fate_name"),
         F.col("first_due_ms"),
-        F.get(middle, 1).try_cast("bigint").alias("new_due_ms"),
+        F.when(is_moved, F.get(middle, 1).try_cast("bigint")).alias("new_due_ms"),
         F.get(middle, 2).try_cast("bigint").alias("control_offset"),
+        F.when(~is_moved, F.get(middle, 1).try_cast("bigint")).alias("chosen_ms"),
         F.col("at_ms"),
         F.col("next_request"),
         F.col("late"),
@@ -192,14 +198,14 @@ def _middle(fate: Column) -> Column:
 
 def _spelled(values: Column) -> Column:
     """A fate as a text, from its JSON values."""
-    name = F.when(F.size(values) == 5, F.array_join(F.slice(values, 3, 3), "/")).otherwise(F.get(values, 2))
+    name = F.array_join(F.slice(values, 3, F.size(values) - 2), "/")
     return F.concat_ws(",", F.get(values, 0), name, F.get(values, 1))
 
 
 def _is_whole(record: Column) -> Column:
-    """Whether all parts of a record except its fates are valid in version 1; null counts as no."""
+    """Whether all parts of a record except its fates are valid; null counts as no."""
     names_writer = record.instance.isNotNull() & record.group.isNotNull() & (record.takeover >= 0) & (record["at"] >= 0)
-    has_numbers = (record.v == 1) & (record.seq >= 1) & (record.low_water >= 0)
+    has_numbers = record.v.isin(*_VERSIONS) & (record.seq >= 1) & (record.low_water >= 0)
     return names_writer & has_numbers & (record.low_water <= record.next_request) & record.kind.isin(*_KINDS)
 
 
@@ -209,5 +215,12 @@ def _is_fate(values: Column) -> Column:
 
     name = F.get(values, 2)
     is_moved = (F.size(values) == 5) & (name == "moved") & number(3).isNotNull() & (number(0) < number(4))
+    is_chosen = _is_chosen(values) & one_of(name, _CHOSEN) & number(3).isNotNull()
     is_other = (F.size(values) == 3) & one_of(name, (*FINAL, "stored"))
-    return F.coalesce(number(0).isNotNull() & number(1).isNotNull() & (is_moved | is_other), F.lit(False))
+    is_known = is_moved | is_chosen | is_other
+    return F.coalesce(number(0).isNotNull() & number(1).isNotNull() & is_known, F.lit(False))
+
+
+def _is_chosen(values: Column) -> Column:
+    """Whether a fate has as many values as one with a chosen time, from version 2 on."""
+    return F.size(values) == 4

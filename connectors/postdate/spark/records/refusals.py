@@ -1,8 +1,9 @@
 """Refusals: does the request justify the reason of its dead letter?
 
 Checked are the reasons that follow from the headers alone: `missing-target`, `missing-time`, `conflicting-time`,
-`bad-time`, `bad-id`, `unknown-header` and `duplicate-header`. The headers are those of the dead letter, which must
-equal those of the request; the times are the audit's own interpretation of the request. Columns over a dead letter.
+`bad-time`, `bad-window`, `bad-id`, `unknown-header` and `duplicate-header`. The headers are those of the dead letter,
+which must equal those of the request; the times are the audit's own interpretation of the request. Columns over a dead
+letter.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from postdate.spark.columns.digests import first_value, has, is_ours
 from postdate.spark.columns.expressions import one_of
 from postdate.spark.records.requests import parsed_origin
 from postdate.wire import headers as names
-from postdate.wire.limits import ID_BYTES_MAX
+from postdate.wire.limits import ID_BYTES_MAX, WINDOW_MS_MAX
 from postdate.wire.reasons import Reason
 
 _DROPPED = (names.ORIGIN, names.DUE, names.MOVED)
@@ -26,7 +27,8 @@ _DEAD = f"{names.PREFIX}dead-"
 def unfounded_refusal(reason: Column, headers: Column, topic: Column, partition: Column) -> Column:
     """The reason of a dead letter if the `headers` of its request do not justify it; otherwise null.
 
-    `topic` and `partition` are those of the request. For `bad-time`, see `is_time_readable`.
+    `topic` and `partition` are those of the request. For `bad-time` and `bad-window`, see
+    `is_time_readable`.
     """
     ours = F.filter(headers, is_ours)
     our_names = F.transform(ours, lambda header: header.key)
@@ -35,6 +37,7 @@ def unfounded_refusal(reason: Column, headers: Column, topic: Column, partition:
         Reason.MISSING_TARGET: ~has(headers, names.TOPIC),
         Reason.MISSING_TIME: times == 0,
         Reason.CONFLICTING_TIME: times > 1,
+        Reason.BAD_WINDOW: has(headers, names.WINDOW),
         Reason.BAD_ID: _is_bad_id(headers, topic, partition),
         Reason.UNKNOWN_HEADER: F.exists(our_names, lambda name: ~_is_known(name)),
         Reason.DUPLICATE_HEADER: F.size(F.array_distinct(our_names)) < F.size(our_names),
@@ -48,11 +51,15 @@ def unfounded_refusal(reason: Column, headers: Column, topic: Column, partition:
 
 
 def is_time_readable(letter: Column, request: Column) -> Column:
-    """Whether a request refused as `bad-time` has a valid due time and grace."""
+    """Whether a request refused as `bad-time` has a valid due time and grace, or one refused as `bad-window` a valid
+    window."""
     grace = ~letter.has_grace | request.grace_ms.isNotNull()
     # A record without a timestamp is refused so whatever its headers.
     due = request.due_ms.isNotNull() & (request.request_ms >= 0)
-    return (letter.reason == Reason.BAD_TIME.value) & due & grace
+    is_length = (request.window_ms > 0) & (request.window_ms <= WINDOW_MS_MAX)
+    window = F.coalesce(is_length & ~letter.has_retry, F.lit(False))  # a return takes no window
+    is_readable = F.when(letter.reason == Reason.BAD_TIME.value, due & grace)
+    return is_readable.when(letter.reason == Reason.BAD_WINDOW.value, window).otherwise(F.lit(False))
 
 
 def _is_known(name: Column) -> Column:

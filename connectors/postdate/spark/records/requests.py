@@ -6,6 +6,7 @@ action target            as in the request; `schedule` unless another action is 
 due_ms                   first due time; null if the request names none, several, or an unreadable one
 id acts_on               the caller's id, and the offset that a control names by origin in its own partition
 grace_ms                 how late it may be delivered; null: unlimited
+window_ms                how long after its due time it may leave; null: it has no window, or an unreadable one
 partition_asked          of `postdate-partition`, null if absent
 key_hash                 positive murmur2 of the target key, null for a null key
 key_digest …             of the message: target key, value, untouched headers
@@ -166,6 +167,7 @@ def _text_columns() -> list[Column]:
         rare(names.PARTITION).alias("partition_text"),
         rare(names.ORIGIN).alias("origin_text"),
         rare(names.GRACE).alias("grace_text"),
+        rare(names.WINDOW).alias("window_text"),
         placed(names.ID).alias("id"),
     ]
 
@@ -190,6 +192,7 @@ def _understood_columns(levels_ms: Sequence[int]) -> list[Column]:
         *map(F.col, ("topic", "partition", "offset", "request_ms", "action", "target", "id")),
         due_ms(at, delay, level, request_ms, levels_ms).alias("due_ms"),
         duration_ms(F.col("grace_text")).alias("grace_ms"),
+        duration_ms(F.col("window_text")).alias("window_ms"),
         F.when(is_control & is_here, acts_on.offset).alias("acts_on"),
         natural(F.col("partition_text")).alias("partition_asked"),
         *map(F.col, ("key", "value", "data", "own_key", "headers")),
@@ -205,7 +208,7 @@ def digested_requests(understood: DataFrame) -> DataFrame:
 def _digested_columns() -> list[Column]:
     return [
         *map(F.col, ("topic", "partition", "offset", "request_ms", "action", "target", "id")),
-        *map(F.col, ("due_ms", "grace_ms", "acts_on", "partition_asked")),
+        *map(F.col, ("due_ms", "grace_ms", "window_ms", "acts_on", "partition_asked")),
         positive_murmur2(F.col("key")).alias("key_hash"),
         digest(F.col("key")).alias("key_digest"),
         digest(F.col("value")).alias("value_digest"),

@@ -2,7 +2,9 @@
 
 A message is ahead if its request is on its topic or on the store topic, and has no final fate. This includes requests
 that no sidecar has read yet, even if they will be refused; a control takes effect once a sidecar has carried it out.
-Lateness is LogAppendTime of the dispatch-log record minus due time, as in the audit. DataFrame to DataFrame.
+Lateness is LogAppendTime of the dispatch-log record minus due time, as in the audit. A message with a window counts by
+its chosen time: that of its final fate, of its record in STORE, or the one that follows from its origin. DataFrame to
+DataFrame.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.columns.digests import last_value, present
 from postdate.spark.columns.expressions import natural
+from postdate.spark.columns.times import draw_ms
 from postdate.spark.output.lateness import PERCENTILES
 from postdate.spark.records.fates import FINAL
 from postdate.wire.headers import DUE, MOVED, STORED
@@ -33,7 +36,8 @@ def ended_rows(fates: DataFrame) -> DataFrame:
     fates.
     """
     row = F.struct(
-        *(f"fate.{name}" for name in ("log_offset", "place", "fate_name", "first_due_ms", "new_due_ms", "at_ms"))
+        *(f"fate.{name}" for name in ("log_offset", "place", "fate_name", "first_due_ms", "new_due_ms", "at_ms")),
+        *("fate.chosen_ms", "fate.control_offset"),
     )
     together = (
         fates.select(*ORIGIN, row.alias("row")).groupBy(*ORIGIN).agg(F.sort_array(F.collect_list("row")).alias("rows"))
@@ -46,12 +50,13 @@ def ended_rows(fates: DataFrame) -> DataFrame:
         end.fate_name.alias("end"),
         end.at_ms.alias("ended_ms"),
         moved.new_due_ms.alias("moved_ms"),
-        F.coalesce(moved.new_due_ms, first_ms).alias("due_ms"),
+        moved.control_offset.alias("moved_by"),
+        F.coalesce(end.chosen_ms, moved.new_due_ms, first_ms).alias("due_ms"),
     )
 
 
 def stored_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:
-    """The requests in the store topics: origin, `target`, `due_ms`, `size_bytes`.
+    """The requests in the store topics: origin, `target`, `due_ms`, `size_bytes`, `chosen_ms`.
 
     `requests_of` gives the request topic of each store topic.
     """
@@ -69,19 +74,20 @@ def stored_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame
             F.get_json_object(meaning, "$.target").alias("target"),
             F.coalesce(natural(moved), natural(due)).alias("due_ms"),
             _size_bytes(F.col("key"), F.col("value"), headers).alias("size_bytes"),
+            natural(F.get_json_object(meaning, "$.window[1]")).alias("chosen_ms"),
         ).alias("record"),
     )
     last = read.groupBy("topic", "partition", F.col("request").alias("offset")).agg(F.max("record").alias("record"))
     kept = last.where("record.is_there")
-    return kept.select(*ORIGIN, *(f"record.{name}" for name in ("target", "due_ms", "size_bytes")))
+    return kept.select(*ORIGIN, *(f"record.{name}" for name in ("target", "due_ms", "size_bytes", "chosen_ms")))
 
 
 def sized_requests(asked: DataFrame) -> DataFrame:
-    """The schedule requests: origin, `target`, `due_ms`, `size_bytes` of the record. `asked` as in
+    """The schedule requests: origin, `target`, `due_ms`, `size_bytes` of the record, `window_ms`. `asked` as in
     `understood_rows`."""
     schedules = asked.where("action = 'schedule' AND target IS NOT NULL AND due_ms IS NOT NULL")
     size = _size_bytes(F.col("own_key"), F.col("value"), F.col("headers"))
-    return schedules.select(*ORIGIN, "target", "due_ms", size.alias("size_bytes"))
+    return schedules.select(*ORIGIN, "target", "due_ms", size.alias("size_bytes"), "window_ms")
 
 
 def ahead_rows(requests: DataFrame, stored: DataFrame, ended: DataFrame) -> DataFrame:
@@ -89,17 +95,20 @@ def ahead_rows(requests: DataFrame, stored: DataFrame, ended: DataFrame) -> Data
 
     `requests` as `sized_requests`, `stored` as `stored_rows`, `ended` as `ended_rows`.
     """
-    both = requests.withColumn("is_stored", F.lit(False)).unionByName(stored.withColumn("is_stored", F.lit(True)))
+    kept = stored.withColumn("is_stored", F.lit(True))
+    both = requests.withColumn("is_stored", F.lit(False)).unionByName(kept, allowMissingColumns=True)
     once = both.groupBy(*ORIGIN).agg(
         F.max_by("target", "is_stored").alias("target"),
         F.max_by("due_ms", "is_stored").alias("asked_ms"),
         F.max("size_bytes").alias("size_bytes"),
         F.max("is_stored").alias("is_stored"),
+        *(F.max(name).alias(name) for name in ("window_ms", "chosen_ms")),
     )
-    fates = ended.select(*ORIGIN, "end", "moved_ms")
+    fates = ended.select(*ORIGIN, "end", "moved_ms", "moved_by")
     open_still = once.join(fates, list(ORIGIN), "left").where("end IS NULL")
-    due_ms = F.coalesce("moved_ms", "asked_ms").alias("due_ms")
-    return open_still.select(*ORIGIN, "target", due_ms, "size_bytes", "is_stored")
+    drawn_ms = draw_ms(F.col("window_ms"), F.col("topic"), F.col("partition"), F.coalesce("moved_by", "offset"))
+    due_ms = F.coalesce(F.col("chosen_ms"), F.coalesce("moved_ms", "asked_ms") + drawn_ms)
+    return open_still.select(*ORIGIN, "target", due_ms.alias("due_ms"), "size_bytes", "is_stored")
 
 
 def behind_rows(requests: DataFrame, ended: DataFrame, since_ms: int | None) -> DataFrame:

@@ -63,17 +63,17 @@ def ended_problems() -> list[Problem]:
         Problem(
             "past-grace",
             F.col("is_request")
-            & F.coalesce(is_past_grace(F.col("final.at_ms"), F.col("last_due_ms")), F.lit(False))
+            & F.coalesce(is_past_grace(F.col("final.at_ms"), F.col("leaves_ms")), F.lit(False))
             & F.col("is_delivered"),
             F.concat(
-                *(F.lit("committed at "), F.col("final.at_ms"), F.lit(", due "), F.col("last_due_ms")),
+                *(F.lit("committed at "), F.col("final.at_ms"), F.lit(", due "), F.col("leaves_ms")),
                 *(F.lit(" with a grace of "), F.col("grace_ms"), F.lit(" ms")),
             ),
         ),
         Problem(
             "early",
             _is_early(),
-            F.concat(F.lit("committed at "), F.col("final.at_ms"), F.lit(", due "), F.col("known_due_ms")),
+            F.concat(F.lit("committed at "), F.col("final.at_ms"), F.lit(", due "), _leaves_ms(F.col("final"))),
         ),
     ]
 
@@ -132,9 +132,13 @@ def places() -> Column:
 
 
 def _is_early() -> Column:
-    due_ms = F.col("known_due_ms")
-    is_early = F.exists("finals", lambda row: (row.fate_name == "delivered") & (row.at_ms < due_ms))
+    is_early = F.exists("finals", lambda row: (row.fate_name == "delivered") & (row.at_ms < _leaves_ms(row)))
     return is_early & (F.col("is_request") | F.col("is_expired"))
+
+
+def _leaves_ms(row: Column) -> Column:
+    """The due time, or the chosen time of a fate if that is later."""
+    return F.greatest(F.col("known_due_ms"), row.chosen_ms)
 
 
 def _is_repeated() -> Column:
@@ -147,7 +151,7 @@ def _is_repeated() -> Column:
 def _expired_problem() -> Problem:
     """A dead letter `expired` needs a grace that was over by the broker's clock when its fate was committed."""
     is_expired = F.exists("letters", lambda letter: letter.reason == Reason.EXPIRED.value)
-    over_ms = F.col("last_due_ms") + F.col("grace_ms")
+    over_ms = F.col("leaves_ms") + F.col("grace_ms")
     in_time = F.coalesce(F.col("final.at_ms") <= over_ms, F.lit(True)) | (F.col("final.first_due_ms") == 0)
     grace = F.coalesce(F.concat(F.lit("its grace ends at "), over_ms), F.lit("it has no grace"))
     return Problem(

@@ -41,6 +41,7 @@ def mismatch_problems() -> list[Problem]:
         record_differs("Postdate's own headers", _own_headers_differ),
         *_letter_problems(),
         *_fate_problems(),
+        _chosen_problem(),
         *_claim_problems(),
     ]
 
@@ -130,6 +131,18 @@ def _fate_problems() -> list[Problem]:
         ),
         Problem("mismatch", is_request & F.exists("fates", action_differs), does_not_fit),
     ]
+
+
+def _chosen_problem() -> Problem:
+    """A message with a window, and no other, has a chosen time, which lies within the window after its due time."""
+    final, window_ms, due_ms = F.col("final"), F.col("request.window_ms"), F.col("last_due_ms")
+    was_pending = (final.fate_name == "delivered") | ((final.fate_name == "dead") & (final.first_due_ms != 0))
+    is_within = (final.chosen_ms >= due_ms) & (final.chosen_ms <= due_ms + window_ms)
+    is_right = F.when(final.chosen_ms.isNull() & window_ms.isNull(), F.lit(True)).otherwise(is_within)
+    chosen = F.coalesce(final.chosen_ms.cast("string"), F.lit("no time"))
+    window = F.coalesce(F.concat(window_ms, F.lit(" ms")), F.lit("none"))
+    said = F.concat(F.lit("chosen "), chosen, F.lit(", due "), due_ms, F.lit(" with the window "), window)
+    return Problem("mismatch", F.col("is_request") & was_pending & ~F.coalesce(is_right, F.lit(False)), said)
 
 
 def _claim_problems() -> list[Problem]:

@@ -2,9 +2,9 @@
 
 A message was overtaken if it lies after another one in its target although it was due before, and its request had been
 ingested when the other left. The dispatch-log record of the other one tells how far its owner had read
-(`next_request`), so a request that arrived too late for its place is not out of order. Rescheduled messages are not
-checked, since their place changed while they waited; nor is a record without a fate `delivered`, which is another
-violation. Null keys have no order. A message that left more than
+(`next_request`), so a request that arrived too late for its place is not out of order. A message with a window counts
+by its chosen time. Rescheduled messages are not checked, since their place changed while they waited; nor is a record
+without a fate `delivered`, which is another violation. Null keys have no order. A message that left more than
 ORDER_LATE_MS_MAX after it was due is not a violation: its target may have failed, and then order is not promised.
 
 Only the first record of a request in a partition of its own target is its message. Others are duplicates, or copies
@@ -82,7 +82,8 @@ def _compared(own: DataFrame, fates: DataFrame) -> DataFrame:
     """Those of `own` that were overtaken, with `disorder`."""
     sequence = Window.partitionBy("topic", "partition", "target", "place", "sequence").orderBy("record_offset")
     before = sequence.rowsBetween(-ORDER_LOOKED_BACK_MAX, -1)
-    known = own.join(_left(fates.join(own.select(*ORIGIN), list(ORIGIN), "left_semi")), list(ORIGIN), "left")
+    left = _left(fates.join(own.select(*ORIGIN), list(ORIGIN), "left_semi"))
+    known = own.join(left, list(ORIGIN), "left").withColumn("due_ms", F.coalesce("chosen_ms", "due_ms"))
     compared = F.struct("due_ms", "offset", "next_request", "record_offset")
     looked_at = known.select("*", F.collect_list(compared).over(before).alias("before"))
     found = F.filter("before", _overtakes)
@@ -108,5 +109,6 @@ def _left(fates: DataFrame) -> DataFrame:
     return fates.groupBy(*ORIGIN).agg(
         F.min(F.when(fate.fate_name == "delivered", fate.next_request)).alias("next_request"),
         F.min(F.when(fate.fate_name == "delivered", fate.at_ms)).alias("left_ms"),
+        F.min(fate.chosen_ms).alias("chosen_ms"),
         F.bool_or(fate.fate_name == "moved").alias("was_moved"),
     )
