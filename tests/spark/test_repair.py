@@ -85,6 +85,9 @@ def test_each_reason(spark: SparkSession) -> None:
     case(12, "unreadable", (AT, b"1"))
     case(13, "expired", to, (AT, b"1"), ("postdate-grace", b"999s"))
     case(14, None, to, (AT, b"1"), ("postdate-grace", b"1001s"))
+    case(19, "return", to, ("postdate-retry", b"base=1s"), ("postdate-origin", f"{REQUESTS}/0/2".encode()), (ID, b"r"))
+    case(20, None, to, (AT, b"1"), (ID, b"returned"))
+    history.ask(21, to, ("postdate-retry", b"base=1s"), (ID, b"returned"))
     case(50, "held")
     history.commit([16, 1, "delivered"], low_water=50, at_ms=_START + 1_999)
     fates = [[offset, 1, "delivered"] for offset in (2, 3, 15, 17, 18)]
@@ -119,7 +122,7 @@ def test_each_reason(spark: SparkSession) -> None:
     reasons = {(row["partition"], row["offset"]): row["reason"] for row in found.collect()}
     assert reasons == {**{(0, offset): reason for offset, reason in expected.items()}, (1, 1): "unknown"}
     asked = {row["id"]: row.asDict(recursive=True) for row in requests_of(found).collect()}
-    assert asked.keys() == {"repair/0/1", "repair/0/2", "repair/0/14"}
+    assert asked.keys() == {"repair/0/1", "repair/0/2", "repair/0/14", "repair/0/20"}
     first = asked["repair/0/1"]
     message = (first["target"], first["key"], bytes(first["value"]), first["at"], first["partition"], first["grace"])
     assert message == (TARGET, None, b"v", _START, 3, None)

@@ -17,6 +17,11 @@ from postdate.wire.dispatch_log import DispatchRecord, PlainFate, decode_record,
 from postdate.wire.errors import FormatError
 from support.history import LOG, REQUESTS, kafka_row, log_value
 
+
+def _policies(rows: Any, **changes: Any) -> bytes:
+    return log_value(1, [[7, 1_000, "delivered"]], **({"v": 2, "policies": rows} | changes))
+
+
 GOOD: dict[str, bytes | None] = {
     "plain": log_value(1, [[7, 1_000, "delivered"]]),
     "every name": log_value(
@@ -26,6 +31,11 @@ GOOD: dict[str, bytes | None] = {
     "beat": log_value(1, []),
     "owner": log_value(1, [], kind="owner"),
     "largest numbers": log_value(1, [[2**63 - 1, 2**63 - 1, "dead"]], next_request=2**63 - 1),
+    "version 2": log_value(1, [[7, 0, "dead"]], v=2),
+    "policies behind fates": _policies([[0, "slow", "base=1s"], [9, "slow", ""]]),
+    "policies of a beat": log_value(1, [], v=2, policies=[[0, "a", "base=1s"]]),
+    "the longest policies": _policies([[n, "n" * 64, "t" * 256] for n in range(256)]),
+    "policies before fates": b'{"policies":[[0,"a","b"]],' + log_value(1, [[7, 0, "delivered"]], v=2)[1:],
     "unknown extra field": log_value(1, [[7, 0, "dead"]], more={"x": [1]}),
 }
 BAD: dict[str, bytes | None] = {
@@ -34,6 +44,18 @@ BAD: dict[str, bytes | None] = {
     "not JSON": b"{",
     "an array": b"[]",
     "another version": log_value(1, [[7, 0, "dead"]], v=3),
+    "policies of version 1": _policies([[0, "slow", "base=1s"]], v=1),
+    "no policy": _policies([]),
+    "policies an object": _policies({"slow": "base=1s"}),
+    "policies a text": _policies("slow"),
+    "a policy too short": _policies([[0, "slow"]]),
+    "a policy too long": _policies([[0, "slow", "base=1s", ""]]),
+    "a policy without a name": _policies([[0, "", "base=1s"]]),
+    "a policy without a text": _policies([[0, "slow", None]]),
+    "a policy from before the first request": _policies([[-1, "slow", "base=1s"]]),
+    "a long name": _policies([[0, "n" * 65, "base=1s"]]),
+    "a long policy": _policies([[0, "slow", "t" * 257]]),
+    "too many policies": _policies([[n, "slow", "base=1s"] for n in range(257)]),
     "no seq": log_value(1, [[7, 0, "dead"]], seq=None),
     "seq 0": log_value(0, [[7, 0, "dead"]]),
     "seq a text": log_value(1, [[7, 0, "dead"]], seq="one"),

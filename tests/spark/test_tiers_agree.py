@@ -38,6 +38,7 @@ from postdate.spark.judging.prefilter import asked_rows, plain_rows, prefiltered
 from postdate.spark.judging.stages import History, JudgingParameters, caused, judged_each, judged_inputs, split
 from postdate.spark.records.deliveries import dead_letter_rows, delivered_messages
 from postdate.spark.records.fates import fate_rows, log_rows
+from postdate.spark.records.policies import policy_rows, policy_table, read_rows
 from postdate.spark.records.requests import understood_rows
 from postdate.spark.records.verdict_records import answer_rows
 from postdate.spark.rules.ordering import overtaken
@@ -104,12 +105,16 @@ def by_the_rules(spark: SparkSession, directory: Path, count: int, seed: int, ve
         _read(spark, directory, name, getattr(drawn, name), RECORDS)
         for name in ("requests", "log", "delivered", "letters", "answers")
     )
+    log_read = log_rows(log, partitions).localCheckpoint()
+    policies = policy_table(spark, read_rows(policy_rows(log_read).collect()))
+    understood = understood_rows(requests, LEVELS_MS_DEFAULT, policies=policies).localCheckpoint()
     history = History(
-        understood_rows(requests, LEVELS_MS_DEFAULT).localCheckpoint(),
+        understood,
         delivered_messages(delivered, [REQUESTS]).localCheckpoint(),
-        log_rows(log, partitions).localCheckpoint(),
+        log_read,
         dead_letter_rows(letters, {LETTERS: REQUESTS}).localCheckpoint(),
         answer_rows(answers, {VERDICTS: REQUESTS}).localCheckpoint(),
+        returns=understood.where(F.col("retry").isNotNull()).select(*ORIGIN, "acts_on").localCheckpoint(),
     )
     disorder = overtaken(history.messages, fate_rows(history.log), history.understood)
     history = replace(history, overtaken=(disorder.localCheckpoint(),))

@@ -26,6 +26,7 @@ from postdate.spark.records.deliveries import (
     unreadable_records,
 )
 from postdate.spark.records.fates import fate_rows, log_rows
+from postdate.spark.records.policies import policy_rows, policy_table, read_rows
 from postdate.spark.records.requests import request_rows, understood_rows
 from postdate.spark.records.verdict_records import answer_rows
 from postdate.spark.rules.ordering import overtaken
@@ -95,15 +96,18 @@ class Runs:
         partitions = Bounds(request_end=ends.requests, log_end=ends.log, **bounds).table(self.spark)
         asked = [record for record in history.requests if last.requests <= record[2] < ends.requests]
         there = [record for record in history.requests if bounds.get("log_start", 0) <= record[2] < ends.requests]
-        understood = understood_rows(self._records(asked), LEVELS_MS_DEFAULT)
+        log = log_rows(self._records(history.log[last.log : ends.again]), partitions).persist()
+        known = read_rows([*state.policies, *policy_rows(log).collect()])
+        policies = policy_table(self.spark, known)
+        understood = understood_rows(self._records(asked), LEVELS_MS_DEFAULT, policies=policies)
         letters = self._records(history.letters[last.letters : ends.letters])
         new = Read(
             understood,
             delivered_messages(self._records(history.delivered[last.delivered : ends.delivered]), [REQUESTS]),
-            log_rows(self._records(history.log[last.log : ends.again]), partitions).persist(),
+            log,
             dead_letter_rows(letters, {LETTERS: REQUESTS}),
             answer_rows(self._records(history.answers[last.answers : ends.answers]), {VERDICTS: REQUESTS}),
-            requests_of=lambda _: request_rows(self._records(there), LEVELS_MS_DEFAULT),
+            requests_of=lambda _: request_rows(self._records(there), LEVELS_MS_DEFAULT, policies=policies),
         )
         if in_order:
             new = replace(new, overtaken=(overtaken(new.messages, fate_rows(new.log), understood),))

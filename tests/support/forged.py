@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from msgspec import UNSET
 
 from postdate.spark.audit.job import run_audit
 from postdate.spark.audit.options import AuditOptions
-from postdate.wire.dispatch_log import DispatchRecord, Fate, Moved, PlainFate, encode_record
+from postdate.wire.dispatch_log import DispatchRecord, Fate, Moved, PlainFate, PolicyRow, encode_record
 from postdate.wire.headers import AT, DUE, ID, ORIGIN, TOPIC
 from postdate.wire.murmur2 import partition_for
 from support.bed import Bed
@@ -86,8 +87,9 @@ class Forged:
     def _fate(*fields: Any) -> Fate:
         return PlainFate(*fields) if len(fields) == 3 else Moved(*fields)
 
-    def commit(self, *fates: Any, next_request: int | None = None) -> int:
-        """The next record of the dispatch log; a fate is an offset, delivered at the usual time, or a whole fate."""
+    def commit(self, *fates: Any, next_request: int | None = None, policies: list[PolicyRow] | None = None) -> int:
+        """The next record of the dispatch log; a fate is an offset, delivered at the usual time, or a whole fate.
+        `policies`: named ones, if there are any."""
         self.seq += 1
         spelled = [self._fate(*((fate, self.due_ms, "delivered") if isinstance(fate, int) else fate)) for fate in fates]
         record = DispatchRecord(
@@ -99,6 +101,7 @@ class Forged:
             next_request=self.next if next_request is None else next_request,
             low_water=0,
             fates=spelled,
+            policies=UNSET if policies is None else policies,
         )
         return self.write(f"{self.requests}.dispatch-log", 0, None, encode_record(record), [])
 

@@ -87,13 +87,16 @@ class History:
         headers: Headers | None = None,
         due_ms: int | None = None,
         id: bytes | None = None,
+        behind: Headers | None = None,
     ) -> None:
-        """A record on a target as Postdate writes it."""
+        """A record on a target as Postdate writes it; `behind` are the further headers of a redelivery."""
         due = str(self.start_ms + 1_000 if due_ms is None else due_ms).encode()
         own: Headers = [("postdate-origin", f"{REQUESTS}/0/{origin}".encode()), ("postdate-due", due)]
         own += [("postdate-id", id)] if id is not None else []
         place = len(self.delivered)
-        row = kafka_row(topic, place, self.start_ms, key, value, [*(headers or []), *own], partition=partition)
+        row = kafka_row(
+            topic, place, self.start_ms, key, value, [*(headers or []), *own, *(behind or [])], partition=partition
+        )
         self.delivered.append(row)
 
     def bury(
@@ -103,13 +106,14 @@ class History:
         key: bytes | None = b"k",
         value: bytes | None = b"v",
         reason: bytes = b"unknown-target",
+        detail: bytes = b"why",
         partition: int = 0,
     ) -> None:
         """A dead letter of a request whose headers were `original`, by default those of `ask`."""
         asked = list(original) or [("postdate-topic", TARGET.encode()), ("postdate-delay", b"1s")]
         own: Headers = [
             ("postdate-dead-reason", reason),
-            ("postdate-dead-detail", b"why"),
+            ("postdate-dead-detail", detail),
             ("postdate-origin", f"{REQUESTS}/0/{origin}".encode()),
         ]
         place = len(self.letters)

@@ -28,6 +28,7 @@ from postdate.spark.records.deliveries import (
 )
 from postdate.spark.records.dialects import NO_DIALECTS, DialectOptions
 from postdate.spark.records.fates import chain_breaks, exceptional_fate_rows, fate_rows, log_rows
+from postdate.spark.records.policies import policy_rows, policy_table, read_rows
 from postdate.spark.records.requests import request_rows, understood_rows
 from postdate.spark.records.verdict_records import answer_rows
 from postdate.spark.rules.ordering import overtaken
@@ -97,7 +98,8 @@ def tables(spark: SparkSession, history: History, bounds: Bounds, dialects: Dial
     partitions = bounds.table(spark)
     log = log_rows(small_table(spark, history.log, RECORDS), partitions).persist()
     asked = small_table(spark, history.requests, RECORDS)
-    requests, fates = request_rows(asked, LEVELS_MS_DEFAULT, dialects).persist(), fate_rows(log)
+    requests = request_rows(asked, LEVELS_MS_DEFAULT, dialects, _policies(spark, log)).persist()
+    fates = fate_rows(log)
     answers = answer_rows(small_table(spark, history.answers, RECORDS), {VERDICTS: REQUESTS})
     return Tables(requests, log, fates, history_rows(requests, fates, answers, partitions).persist(), partitions)
 
@@ -185,6 +187,10 @@ def prefilter_of(spark: SparkSession, history: History) -> DataFrame:
     )
 
 
+def _policies(spark: SparkSession, log: DataFrame) -> DataFrame | None:
+    return policy_table(spark, read_rows(policy_rows(log).collect()))
+
+
 def _targets(spark: SparkSession) -> DataFrame:
     return small_table(spark, [target_row()], TARGETS)
 
@@ -192,7 +198,9 @@ def _targets(spark: SparkSession) -> DataFrame:
 def _history(spark: SparkSession, history: History, found: Tables) -> Read:
     inputs = _inputs(spark, history, found)
     return Read(
-        understood_rows(small_table(spark, history.requests, RECORDS), LEVELS_MS_DEFAULT).localCheckpoint(),
+        understood_rows(
+            small_table(spark, history.requests, RECORDS), LEVELS_MS_DEFAULT, policies=_policies(spark, found.log)
+        ).localCheckpoint(),
         delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS]).localCheckpoint(),
         *(found.log, inputs.letters, inputs.answers),
     )

@@ -35,6 +35,12 @@ _WORDS: Final = (
     *("accepted", "rejected", "cancelled", "rescheduled", "replaced"),
     *("delivered", "dead", "not-found", "too-late", "unknown"),
 )
+_SLOWER_FROM: Final = 4
+_WITH_POLICIES: Final = 500  # histories: the rows of all of them are one small table
+_POLICIES: Final = [
+    *([0, "slow", "base=1500ms, factor=1"], [_SLOWER_FROM, "slow", "base=2500ms, factor=1"]),
+    *([0, "gone", "base=1s"], [1, "gone", ""]),
+]
 _REASONS: Final = (*(reason.value.encode() for reason in Reason), b"because", None)
 TARGETS: Final = [
     target_row(TARGET),
@@ -64,6 +70,7 @@ class _Request:
     data: Headers
     control: Headers
     window_ms: int | None = None
+    behind: Headers = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -160,9 +167,13 @@ class Histories:
         while fates:
             together = [fate for fate in fates if fate.at_ms == fates[0].at_ms]
             fates = fates[len(together) :]
-            spelled, known = [fate.spelled() for fate in together], chance.choice((4, 10_000, 99, 99))
-            version = 2 if any(len(fate) == 4 for fate in spelled) else 1
-            value = log_value(len(log) + 1, spelled, next_request=known, v=version)
+            spelled = [fate.spelled() for fate in together]
+            changes: dict[str, Any] = {"next_request": chance.choice((4, 10_000, 99, 99))}
+            if any(len(fate) == 4 for fate in spelled):
+                changes["v"] = 2
+            if partition < _WITH_POLICIES and chance.random() < 0.5:
+                changes |= {"v": 2, "policies": _POLICIES}
+            value = log_value(len(log) + 1, spelled, **changes)
             log.append(kafka_row(LOG, len(log), together[0].at_ms, None, value, [], partition=partition))
         self.log += log
         for one in draft.records:
@@ -247,12 +258,36 @@ def _request(partition: int, offset: int, chance: random.Random, *, is_plain: bo
         if offset and chance.random() < 0.4:
             control.append(("postdate-origin", f"{REQUESTS}/{partition}/{chance.randrange(offset)}".encode()))
             id_ = None
+    behind: Headers = []
+    if not is_plain and action == "schedule" and due_ms is not None and due_ms > T and chance.random() < 0.25:
+        due_ms, behind, control = _return(partition, offset, due_ms, control[:-1], chance)
     control += [("postdate-id", id_)] if id_ is not None else []
     control += [("postdate-grace", b"%dms" % grace_ms)] if grace_ms is not None else []
     control += [("postdate-partition", b"%d" % place)] if place is not None else []
-    window_ms = chance.choice((1, 500, 2_000)) if action == "schedule" and chance.random() < 0.08 else None
+    has_window = action == "schedule" and not behind and chance.random() < 0.08  # a return takes none
+    window_ms = chance.choice((1, 500, 2_000)) if has_window else None
     control += [("postdate-window", b"%d" % window_ms)] if window_ms is not None else []
-    return _Request(offset, action, target, due_ms, id_, grace_ms, place, key, value, data, control, window_ms)
+    return _Request(offset, action, target, due_ms, id_, grace_ms, place, key, value, data, control, window_ms, behind)
+
+
+def _return(
+    partition: int, offset: int, due_ms: int, target: Headers, chance: random.Random
+) -> tuple[int | None, Headers, Headers]:
+    """A return due at `due_ms`, or by a named policy: its due time, the headers of its redelivery, its own headers."""
+    policy = chance.choice((b"base=%dms,factor=1,max=90d" % (due_ms - T), b"slow", b"slow", b"gone", b"unknown"))
+    due = {b"slow": T + (1_500 if offset < _SLOWER_FROM else 2_500), b"gone": None}.get(policy, due_ms)
+    control: Headers = [*target, ("postdate-retry", policy)]
+    said = chance.choice((None, None, 0, 1, 2, 12))
+    root = f"{REQUESTS}/{partition}/{offset}"
+    if offset and chance.random() < 0.7:
+        root = f"{REQUESTS}/{partition}/{chance.randrange(offset)}"
+        control.append(("postdate-origin", root.encode()))
+    control += [("postdate-attempt", b"%d" % said)] if said is not None else []
+    error: Headers = [("postdate-error", b"boom")] if chance.random() < 0.3 else []
+    attempt, first_due = (said or 0) + 1, b"%d" % (due or due_ms)
+    first = [("postdate-first-origin", root.encode()), ("postdate-first-due", first_due)]
+    behind: Headers = [("postdate-attempt", b"%d" % attempt), *first, *error]
+    return (due if attempt <= 12 else None), behind, [*control, *error]
 
 
 def _acted(request: _Request, draft: _Draft, pending: dict[int, _Request], chance: random.Random) -> bool:
@@ -322,7 +357,17 @@ def _record_of(request: _Request, due_ms: int) -> _Record:
     if place is None:
         place = request.offset % 4 if request.key is None else partition_for(request.key, 4)
     topic = request.target or TARGET
-    return _Record(request.offset, topic, place, request.key, request.value, request.data, due_ms, request.id)
+    return _Record(
+        request.offset,
+        topic,
+        place,
+        request.key,
+        request.value,
+        request.data,
+        due_ms,
+        request.id,
+        tuple(request.behind),
+    )
 
 
 def _spoil(draft: _Draft, chance: random.Random) -> None:
@@ -387,6 +432,9 @@ def _altered(one: Any, chance: random.Random) -> Any:
             *({"topic": chance.choice(_NAMES)}, {"place": chance.randrange(4)}, {"behind": (("a", b"1"),)}),
             *({"behind": (("postdate-due", b"7"),)}, {"origin": one.origin + chance.choice((1, 4, 20))}),
             {"data": [], "behind": tuple(one.data)},
+            {"behind": one.behind[1:]},
+            {"behind": (*one.behind, ("postdate-retry", b"base=1s"))},
+            {"behind": (("postdate-attempt", b"3"), *one.behind[1:])},
         ]
     elif isinstance(one, _Letter):
         changes = [{"key": b"another"}, {"value": None}, {"headers": []}, {"reason": chance.choice(_REASONS)}]

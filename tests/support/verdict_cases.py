@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from postdate.spark.limits import COMMIT_MS_MAX
-from support.history import REQUESTS, History
+from support.history import REQUESTS, Headers, History
 
 T = 1_795_258_284_000
 DUE = T + 1_000
@@ -48,8 +48,25 @@ class Cases(History):
     def cancel(self, offset: int, id: bytes) -> None:
         self.ask(offset, ("postdate-action", b"cancel"), ("postdate-id", id))
 
+    def give_back(
+        self,
+        offset: int,
+        *more: tuple[str, bytes | None],
+        policy: bytes = b"base=1s",
+        headers: Headers | None = None,
+    ) -> None:
+        """A return to `orders`; by default its first attempt is due a second later."""
+        self.ask(offset, TO_ORDERS, ("postdate-retry", policy), *more, headers=headers)
+
     def reschedule(self, offset: int, id: bytes, delay: bytes, *more: tuple[str, bytes | None]) -> None:
         self.ask(offset, ("postdate-action", b"reschedule"), ("postdate-id", id), ("postdate-delay", delay), *more)
+
+
+def redelivered(root: int, attempt: int = 1, *, first_due: int = DUE) -> Headers:
+    """The headers of a redelivery behind its id."""
+    origin = f"{REQUESTS}/0/{root}".encode()
+    times = ("postdate-first-due", b"%d" % first_due)
+    return [("postdate-attempt", b"%d" % attempt), ("postdate-first-origin", origin), times]
 
 
 def _plain_cases(cases: Cases) -> None:
@@ -380,9 +397,199 @@ def _refusal_cases(cases: Cases) -> None:
             cases.bury(o, *asked, reason=reason.encode())
 
 
+def _return_cases(cases: Cases) -> None:
+    for error in ([], [b"boom"], [b"first", b"last"], [None]):
+        o = cases.case(f"returned with {error}", "delivered")
+        errors = [("postdate-error", one) for one in error]
+        cases.give_back(o, *errors)
+        cases.commit([o, DUE, "delivered"])
+        cases.deliver(o, behind=[*redelivered(o), *errors[-1:]])
+    o = cases.case("returned with its id", "delivered")
+    cases.give_back(o, ("postdate-id", b"ret"), headers=[("a", b"1")])
+    cases.commit([o, DUE, "delivered"])
+    cases.deliver(o, id=b"ret", behind=redelivered(o), headers=[("a", b"1")])
+    forged: dict[str, tuple[str, Headers]] = {
+        "attempt": ("the retry headers", redelivered(10, attempt=2)),
+        "root": ("the retry headers", redelivered(11)),
+        "first due time": ("the retry headers", redelivered(10, first_due=DUE + 1)),
+        "error": ("the retry headers", [*redelivered(10), ("postdate-error", b"other")]),
+        "error twice": ("own headers", [*redelivered(10), *[("postdate-error", b"boom")] * 2]),
+        "policy": ("own headers", [*redelivered(10), ("postdate-error", b"boom"), ("postdate-retry", b"base=1s")]),
+        "nothing": ("own headers", []),
+    }
+    for what, (word, behind) in forged.items():
+        o = cases.case(f"returned, redelivered with a forged {what}", "mismatch", word)
+        own = [
+            (name, b"%s/0/%d" % (REQUESTS.encode(), o + 10 * (what == "root")) if "origin" in name else value)
+            for name, value in behind
+        ]
+        cases.give_back(o, ("postdate-error", b"boom"))
+        cases.commit([o, DUE, "delivered"])
+        cases.deliver(o, behind=own + [("postdate-error", b"boom")] * (len(own) == 3))
+    o = cases.case("a return redelivered early", "early", f"due {DUE}")
+    cases.give_back(o)
+    cases.commit([o, DUE, "delivered"], at_ms=DUE - 1)
+    cases.deliver(o, behind=redelivered(o))
+    o = cases.case("a return redelivered twice", "duplicate", "2 committed records")
+    cases.give_back(o)
+    cases.commit([o, DUE, "delivered"])
+    cases.deliver(o, behind=redelivered(o))
+    cases.deliver(o, behind=redelivered(o))
+    o = cases.case("a return without its redelivery", "missing contradiction", "no record on orders")
+    cases.give_back(o)
+    cases.commit([o, DUE, "delivered"])
+    o = cases.case("a return without a fate", "missing", "no fate")
+    cases.give_back(o)
+    o = cases.case("a return that waits", "pending")
+    cases.give_back(o, policy=b"base=2h,max=2h")
+    o = cases.case("retry headers without a policy", "delivered")
+    cases.ask(o, TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-attempt", b"?"), ("postdate-error", b"old"))
+    cases.commit([o, DUE, "delivered"])
+    cases.deliver(o)
+    o = cases.case("cancelled by the id of a return", "contradiction", "no later request")
+    cases.give_back(o, ("postdate-id", b"ret-2"))
+    cases.cancel(o + 1, b"ret-2")
+    cases.commit([o, DUE, "cancelled"], [o + 1, 0, "applied"])
+    o = cases.case("replaced by a return", "contradiction", "no later request")
+    cases.schedule(o, b"ret-3")
+    cases.give_back(o + 1, ("postdate-id", b"ret-3"))
+    cases.commit([o, DUE, "replaced"], [o + 1, DUE, "delivered"])
+    cases.deliver(o + 1, id=b"ret-3", behind=redelivered(o + 1))
+
+
+def _chain_cases(cases: Cases) -> None:
+    """Each case has a parent at its offset, and a return behind it."""
+    parent_attempts = {"a message": 0, "a return": 1}
+    for what, attempt in parent_attempts.items():
+        for said, verdict in ((attempt, "delivered"), (attempt + 1, "contradiction"), (None, "delivered")):
+            word = f"which was delivered as attempt {attempt}" if verdict == "contradiction" else ""
+            o = cases.case(f"a return of {what} that says {said}", verdict, word, at=1)
+            _parent(cases, o, attempt)
+            headers = [("postdate-attempt", b"%d" % said)] if said else []
+            if said == 0:
+                headers = [("postdate-attempt", b"0")]
+            cases.give_back(o + 1, *_left(o, o), *headers, policy=b"base=1s,factor=1")
+            cases.commit([o + 1, DUE, "delivered"])
+            cases.deliver(o + 1, behind=redelivered(o, (said or 0) + 1))
+    o = cases.case("a message returned twice", "delivered", at=2)
+    _parent(cases, o, 0)
+    for offset in (o + 1, o + 2):
+        cases.give_back(offset, *_left(o, o))
+        cases.commit([offset, DUE, "delivered"])
+        cases.deliver(offset, behind=redelivered(o))
+    o = cases.case("a return of what nobody read", "delivered")
+    cases.give_back(o, *_left(9_999_999, o), ("postdate-attempt", b"7"), policy=b"base=1s,factor=1")
+    cases.commit([o, DUE, "delivered"])
+    cases.deliver(o, behind=redelivered(o, 8))
+    o = cases.case("the third attempt before its backoff", "early", f"due {T + 4_000}")
+    cases.give_back(o, *_left(o + 100_000, o), ("postdate-attempt", b"2"))
+    cases.commit([o, T + 4_000, "delivered"], at_ms=T + 3_999)
+    cases.deliver(o, due_ms=T + 4_000, behind=redelivered(o, 3))
+
+
+def _left(parent: int, root: int) -> Headers:
+    """What the delivery of `parent` leaves on a return."""
+    named = b"%s/0/%d" % (REQUESTS.encode(), parent)
+    first = ("postdate-first-origin", b"%s/0/%d" % (REQUESTS.encode(), root))
+    return [("postdate-origin", named), ("postdate-due", b"5"), first, ("postdate-first-due", b"%d" % DUE)]
+
+
+def _parent(cases: Cases, offset: int, attempt: int) -> None:
+    if attempt:
+        cases.give_back(offset)
+        cases.deliver(offset, behind=redelivered(offset))
+    else:
+        cases.ask(offset)
+        cases.deliver(offset)
+    cases.commit([offset, DUE, "delivered"])
+
+
+def _refused_return_cases(cases: Cases) -> None:
+    retry = ("postdate-retry", b"base=1s")
+    sound = (TO_ORDERS, retry)
+    policies = (
+        b"",
+        b"factor=2",
+        b"base=0s",
+        b"base=1s,factor=0.5",
+        b"base=2h",
+        b"base=1s,attempts=0",
+        b"base=1s,base=1s",
+    )
+    refused: dict[str, list[tuple[tuple[str, bytes | None], ...]]] = {
+        "bad-retry": [
+            *((TO_ORDERS, ("postdate-retry", policy)) for policy in (*policies, None, b"base=1s,jitter=20", b"a b")),
+            (*sound, ("postdate-attempt", b"one")),
+            (*sound, ("postdate-first-origin", b"R/0")),
+            (*sound, ("postdate-first-due", b"soon")),
+            (*sound, ("postdate-origin", b"R")),
+        ],
+        "attempts-exhausted": [
+            (*sound, ("postdate-attempt", b"12")),
+            (TO_ORDERS, ("postdate-retry", b"base=1s,attempts=1"), ("postdate-attempt", b"9223372036854775807")),
+        ],
+        "conflicting-time": [(*sound, ("postdate-delay", b"1s"))],
+        "duplicate-header": [
+            (*sound, retry),
+            *((*sound, one, one) for one in (("postdate-attempt", b"1"), ("postdate-origin", b"R/0/1"))),
+        ],
+        "unknown-header": [sound],
+    }
+    good = (*sound, ("postdate-attempt", b"11"), ("postdate-error", b"a"), ("postdate-error", b"b"))
+    for reason, requests in refused.items():
+        for number, asked in enumerate((*requests, good)):
+            is_good = number == len(requests) and reason != "unknown-header"
+            o = cases.case(f"return {reason} {number}", "false-refusal" if is_good else "dead", reason * is_good)
+            cases.ask(o, *asked)
+            cases.commit([o, 0, "dead"])
+            cases.bury(o, *asked, reason=reason.encode())
+    o = cases.case("a max above the horizon", "dead")
+    cases.ask(o, *sound)
+    cases.commit([o, 0, "dead"])
+    cases.bury(o, *sound, reason=b"bad-retry", detail=b"has a max of 1h, above the horizon of 30m")
+    o = cases.case("delivered though exhausted", "mismatch", "without a due time")
+    asked = (*sound, ("postdate-attempt", b"12"))
+    cases.ask(o, *asked)
+    cases.commit([o, T + HOUR_MS, "delivered"], at_ms=T + HOUR_MS)
+    cases.deliver(o, due_ms=T + HOUR_MS, behind=redelivered(o, 13, first_due=T + HOUR_MS))
+
+
+def _policy_cases(cases: Cases) -> None:
+    """The rows of the policy `slow` begin at the offset `o` of the first case; those of `gone` end there."""
+    o = cases.case("a named policy", "delivered")
+    rows = [[0, "slow", "base=9s"], [o, "slow", "base=1s"], [0, "gone", "base=1s"], [o, "gone", ""]]
+    named = {"slow": (DUE, b" slow "), "gone": (DUE, b"gone"), "never": (T + 7_000, b"never")}
+    cases.give_back(o, policy=b" slow ")
+    cases.commit([o, DUE, "delivered"], v=2, policies=rows)
+    cases.deliver(o, behind=redelivered(o))
+    o = cases.case("a named policy of an earlier request", "mismatch", f"the request is {DUE}")
+    cases.give_back(o, policy=b"slow")
+    cases.commit([o, T + 9_000, "delivered"], at_ms=T + 9_000)
+    cases.deliver(o, due_ms=T + 9_000, behind=redelivered(o, first_due=T + 9_000))
+    for name, verdict in (("slow", "false-refusal"), ("gone", "dead"), ("never", "dead")):
+        o = cases.case(f"refused with the policy {name}", verdict)
+        asked = (TO_ORDERS, ("postdate-retry", name.encode()))
+        cases.ask(o, *asked)
+        cases.commit([o, 0, "dead"])
+        cases.bury(o, *asked, reason=b"bad-retry")
+    for name, verdict in (("gone", "mismatch"), ("never", "policy-unknown")):
+        o = cases.case(f"delivered with the policy {name}", verdict, name if name == "never" else "without a due time")
+        due_ms, policy = named[name]
+        cases.give_back(o, policy=policy)
+        cases.commit([o, due_ms, "delivered"], at_ms=due_ms)
+        cases.deliver(o, due_ms=due_ms, behind=redelivered(o, first_due=due_ms))
+    o = cases.case("early with an unknown policy", "policy-unknown early", f"due {T + 7_000}")
+    cases.give_back(o, policy=b"never")
+    cases.commit([o, T + 7_000, "delivered"], at_ms=T + 6_999)
+    cases.deliver(o, due_ms=T + 7_000, behind=redelivered(o, first_due=T + 7_000))
+    o = cases.case("no fate with an unknown policy", "policy-unknown")
+    cases.give_back(o, policy=b"never")
+
+
 def all_cases() -> Cases:
     cases = Cases()
     parts = (_plain_cases, _repeated_cases, _timed_cases, _changed_cases, _ended_cases, _dead_cases)
-    for part in (*parts, _control_cases, _grace_cases, _late_cases, _refusal_cases):
+    returns = (_return_cases, _chain_cases, _refused_return_cases, _policy_cases)
+    for part in (*parts, _control_cases, _grace_cases, _late_cases, _refusal_cases, *returns):
         part(cases)
     return cases

@@ -65,6 +65,13 @@ ADMIN_TIMEOUT_MS: Final = 30_000
 # The longest text of a time that the wire format admits; a longer one is refused unread.
 TIME_TEXT_LENGTH_MAX: Final = 64
 
+# The longest backoff of a policy: the longest horizon that a request topic can have. Products of it fit a bigint.
+BACKOFF_MS_MAX: Final = 3_660 * 86_400_000
+
+# Rows of named policies that an audit keeps: each change of a policy adds one to each partition. They are part of the
+# plans.
+POLICIES_MAX: Final = 10_000
+
 # Digits of a fraction that are multiplied exactly: 25 digits times the 9 of a week in milliseconds fit a decimal(38).
 FRACTION_DIGITS_MAX: Final = 25
 

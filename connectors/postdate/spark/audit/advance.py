@@ -29,6 +29,7 @@ from postdate.spark.judging.inputs import facts_schema, folded, joined
 from postdate.spark.judging.stages import History, JudgingParameters, Split, split
 from postdate.spark.judging.summary import Plain
 from postdate.spark.records.fates import fate_rows
+from postdate.spark.records.policies import read_rows
 from postdate.spark.records.requests import digested_requests
 from postdate.spark.session.caching import cached
 from postdate.spark.state.chain import Chain
@@ -140,7 +141,14 @@ def advance(
         plain=plain,
         by_verdicts=[(row["verdicts"], row["rows"]) for row in unreported],
         late=sum(row["late"] for row in unreported),
-        state=replace(state, run=run, tails=chain.tails, counts=dict(rows_by_verdict), open=state.open + opened),
+        state=replace(
+            state,
+            run=run,
+            tails=chain.tails,
+            policies=read_rows([*state.policies, *chain.policies]),
+            counts=dict(rows_by_verdict),
+            open=state.open + opened,
+        ),
         closed=closed + sum(row["rows"] for row in groups if row["state"] == CLOSED),
         has_garbled=found is None or found.has_garbled,
         kept=kept,

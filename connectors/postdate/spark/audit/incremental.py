@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial, reduce
@@ -28,7 +28,7 @@ from postdate.spark.audit.options import AuditOptions
 from postdate.spark.audit.output import Outcome, StateOutcome, VerdictRecords, range_lines
 from postdate.spark.audit.picture import audit_picture
 from postdate.spark.audit.ranges import Causes, Effects, fix_causes, log_ranges, partition_table, target_table
-from postdate.spark.audit.steps import AuditSteps, notes_of
+from postdate.spark.audit.steps import AuditSteps, Returns, notes_of
 from postdate.spark.columns.by_origin import PARTITION
 from postdate.spark.job.bounds import Range
 from postdate.spark.job.cluster import Partition
@@ -37,6 +37,7 @@ from postdate.spark.judging.chunk_digests import ChunkDigests
 from postdate.spark.judging.stages import History, JudgingParameters
 from postdate.spark.judging.summary import Counted, Summary, summarise
 from postdate.spark.limits import CHUNKS_ROWS_MIN
+from postdate.spark.records.policies import PolicyRow, needed
 from postdate.spark.records.requests import digested_requests
 from postdate.spark.rules.verdicts import FINDINGS, VERDICTS
 from postdate.spark.state.lateness_trend import TrendDay, lateness_trend
@@ -127,6 +128,7 @@ def _judged(
         holes=holes,
         picture=picture,
         order_checked=bool(read.history.overtaken),
+        returned_again=_returned_again(read, store),
         state=StateOutcome(options.state, grown.run, grown.open, found.closed, standing, _counts(grown)),
     )
     return found, grown, outcome
@@ -145,6 +147,18 @@ def _left_unread(read: _Reading, store: StateStore) -> int:
         ),
     )
     return sum(last + 1 - first for _, first, last in read.gaps) - store.origins().where(named).count()
+
+
+def _returned_again(read: _Reading, store: StateStore) -> int:
+    """The number of new returns whose parent another one before them has returned, in this run or an earlier one.
+    Cost: three jobs if there are new returns; one reads the parents in all rows."""
+    if read.returns is None:
+        return 0
+    if not read.state.run:
+        return read.returns.again()
+    request = F.col("facts.request")
+    rows = store.origins_of(read.state).where(request.retry.isNotNull())
+    return read.returns.again(rows.select(*PARTITION, request.acts_on.alias("acts_on")))
 
 
 def _needs_look(store: StateStore, overdue_before_ms: int) -> bool:
@@ -202,6 +216,7 @@ class _Reading:
     history: History
     partitions: DataFrame
     verdict_records: VerdictRecords
+    returns: Returns | None
 
     @property
     def has_new(self) -> bool:
@@ -239,6 +254,11 @@ class _Reading:
         partitions = partition_table(steps.spark, own, causes, effects)
         log_spans = since(by_partition(log_ranges(causes, effects)), state)[1]
         log = steps.log(log_spans.values(), partitions)
+        returns = None
+        if _any(new_requests):
+            returns = steps.returns([*new_requests.values()], asked, log, state.policies)
+        if returns is not None:
+            understood = returns.understood
         messages, letters = steps.messages(fresh[0].values()), steps.letters(fresh[1].values())
         answers, verdict_records = steps.answers(fresh[2].values()), VerdictRecords(options.verdicts, 0, 0)
         if _any(fresh[2]):
@@ -253,9 +273,14 @@ class _Reading:
             sum(span.end - span.start for span in new_requests.values()),
             digests,
             asked,
-            History(understood, messages, log, letters, answers, requests_of=partial(_requests_of, steps, causes)),
+            History(
+                *(understood, messages, log, letters, answers),
+                returns=returns.rows if returns is not None else None,
+                requests_of=partial(_requests_of, steps, causes, log, state.policies),
+            ),
             partitions,
             verdict_records,
+            returns,
         )
 
     def how(self, spark: SparkSession, options: AuditOptions) -> JudgingParameters:
@@ -273,9 +298,11 @@ class _Reading:
             for some in (self.causes.requests, self.causes.log, *self.effects.records())
             for part, span in some.items()
         }
+        next_offsets = {(part.topic, part.number): span.end for part, span in self.causes.requests.items()}
         return replace(
             found.state,
             snapshot_ms=self.snapshot_ms,
+            policies=needed(found.state.policies, next_offsets),
             topic_ids={**self.state.topic_ids, **self.ids},
             next={**self.state.next, **{place: span.end for place, span in read.items()}},
             lost_before_ms={**self.state.lost_before_ms, **{place: s.lost_before_ms for place, s in read.items()}},
@@ -287,12 +314,16 @@ class _Reading:
 
     def forget(self) -> None:
         """Releases cached rows."""
-        for one in (self.asked, self.history.log, self.history.answers, *self.history.overtaken):
+        returns = [] if self.returns is None else [self.returns.rows]
+        for one in (self.asked, self.history.log, self.history.answers, *self.history.overtaken, *returns):
             one.unpersist()
 
 
-def _requests_of(steps: AuditSteps, causes: Causes, origins: DataFrame) -> DataFrame:
-    """The requests from the first to the last of `origins` in each partition, as far as they are in their topics."""
+def _requests_of(
+    steps: AuditSteps, causes: Causes, log: DataFrame, known: Iterable[PolicyRow], origins: DataFrame
+) -> DataFrame:
+    """The requests from the first to the last of `origins` in each partition, as far as they are in their topics, with
+    the named policies that are `known` or in `log`."""
     first, last = F.min("offset").alias("first"), F.max("offset").alias("last")
     bounds = origins.groupBy(*PARTITION).agg(first, last).collect()
     spans = [(causes.requests[Partition(row["topic"], row["partition"])], row) for row in bounds]
@@ -300,7 +331,7 @@ def _requests_of(steps: AuditSteps, causes: Causes, origins: DataFrame) -> DataF
         replace(span, start=max(span.log_start, row["first"]), end=min(span.end, row["last"] + 1))
         for span, row in spans
     ]
-    return digested_requests(steps.understood(ranges))
+    return digested_requests(steps.understood(ranges, steps.policies(log, known)))
 
 
 def settings_of(options: AuditOptions) -> dict[str, Any]:

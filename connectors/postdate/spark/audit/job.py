@@ -159,12 +159,16 @@ def _outcome(steps: AuditSteps) -> Outcome:
     with reporter.working(spark, "reading verdict records"):
         verdict_records = steps.count(answers)
     messages, letters = steps.messages(effects.targets.values()), steps.letters(effects.letters.values())
+    returns = steps.returns([*causes.requests.values()], asked, log)
+    if returns is not None:
+        understood = returns.understood
     history, breaks = History(understood, messages, log, letters, answers), chain_breaks(log)
+    history = replace(history, returns=returns.rows if returns is not None else None)
     overtaken = steps.overtaken(effects.targets.values(), history, understood)
     history = replace(history, overtaken=overtaken)
     how = JudgingParameters(
         *(partitions, target_table(spark, effects)),
-        has_claims=has_claims,
+        has_claims=has_claims or returns is not None,
         has_answers=verdict_records.read > verdict_records.malformed,
         verdicts=options.verdicts,
         snapshot_ms=snapshot_ms,
@@ -184,7 +188,8 @@ def _outcome(steps: AuditSteps) -> Outcome:
         aborted = steps.aborted_copies(effects.targets.values()) if options.count_aborted else None
         picture = audit_picture(judged) if options.html is not None and judged is not None else None
     found.forget()
-    for cached in (answers, log, asked, *overtaken):
+    returned_again = returns.again() if returns is not None else 0
+    for cached in (answers, log, asked, *overtaken, *([returns.rows] if returns is not None else [])):
         cached.unpersist()
     return Outcome(
         *(options.requests, snapshot_ms, options.from_ms, options.to_ms, summary),
@@ -197,6 +202,7 @@ def _outcome(steps: AuditSteps) -> Outcome:
         strict=options.strict,
         lateness_bounds=options.lateness_bounds,
         openmetrics=options.openmetrics,
+        returned_again=returned_again,
     )
 
 

@@ -50,6 +50,7 @@ MEANINGS = {
     "capped": "an open transaction may hide what would decide",
     "not-selected": "its target was not read",
     "overtaken": "as order, but late: its target may have failed",
+    "policy-unknown": "a return whose named policy is not in the dispatch log",
 }
 
 TREND_HEADING: Final = "Lateness by day of the due time (UTC), ms"
@@ -97,7 +98,8 @@ class Outcome:
     """The result of an audit. Times are epoch milliseconds; `aborted_copies` None: not counted. `picture` is the chart
     data of the page at `html`; None without a page. `openmetrics` is where the figures are. `order_checked`: whether
     the order of messages was compared. `left_unread`: the number of requests that left their topic between two
-    runs with a state. `trend`: the lateness by day; None if nobody wants it."""
+    runs with a state. `trend`: the lateness by day; None if nobody wants it. `returned_again`: the number of returns
+    whose message an earlier return had returned already."""
 
     requests: tuple[str, ...]
     snapshot_ms: int
@@ -119,6 +121,7 @@ class Outcome:
     left_unread: int = 0
     lateness_bounds: tuple[LatenessBound, ...] = ()
     trend: tuple[TrendDay, ...] | None = None
+    returned_again: int = 0
 
     @property
     def exceeded(self) -> tuple[Exceeded, ...]:
@@ -205,6 +208,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "verdict_records": vars(outcome.verdict_records),
         "holes": [vars(hole) for hole in outcome.holes],
         "aborted_copies": outcome.aborted_copies,
+        "returned_again": outcome.returned_again,
         "ranges": [_range(span) for span in outcome.ranges],
         "notes": list(outcome.notes),
         "written": None,
@@ -316,6 +320,8 @@ def closing_lines(outcome: Outcome) -> list[str]:
         lines.append(f"verdict records: {records.read:,}{spoilt}")
     if outcome.aborted_copies is not None:
         lines.append(f"copies that aborted, which no read_committed consumer sees: {outcome.aborted_copies:,}")
+    if outcome.returned_again:
+        lines.append(f"returned more than once by their consumers: {counted(outcome.returned_again, 'message')}")
     if outcome.html is not None:
         lines.append(f"the page is {outcome.html}")
     if outcome.openmetrics is not None:

@@ -6,7 +6,7 @@ Functions named `…_rows` and `judge` take only DataFrames; the steps here supp
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from postdate.spark.audit.options import AuditOptions
 from postdate.spark.audit.output import Hole, VerdictRecords
 from postdate.spark.audit.ranges import Causes, Effects, fix_effects
+from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.columns.expressions import one_of
 from postdate.spark.errors import CannotRun, first_cause
 from postdate.spark.job.bounds import Range
@@ -22,7 +23,7 @@ from postdate.spark.job.cluster import Partition
 from postdate.spark.job.lifecycle import Job
 from postdate.spark.job.sources import read_records
 from postdate.spark.judging.stages import History
-from postdate.spark.limits import ORDER_RECORDS_MAX, TARGETS_MAX
+from postdate.spark.limits import ORDER_RECORDS_MAX, POLICIES_MAX, TARGETS_MAX
 from postdate.spark.records.deliveries import (
     dead_letter_rows,
     delivered_messages,
@@ -31,6 +32,7 @@ from postdate.spark.records.deliveries import (
     unreadable_records,
 )
 from postdate.spark.records.fates import fate_name, fate_rows, log_rows
+from postdate.spark.records.policies import PolicyRow, policy_rows, policy_table, read_rows
 from postdate.spark.records.requests import understood_rows
 from postdate.spark.records.verdict_records import answer_rows
 from postdate.spark.rules.claims import CLAIMING
@@ -39,6 +41,24 @@ from postdate.spark.session.caching import cached
 from postdate.spark.state.chain import not_stamped
 from postdate.spark.state.store import AuditState, place_of
 from postdate.wire.topics import is_topic_name
+
+
+@dataclass(frozen=True)
+class Returns:
+    """All requests, `understood` with the named policies of the dispatch log; and the returns among them, `rows` with
+    their origins and `acts_on`, the offsets of their parents; cached."""
+
+    understood: DataFrame
+    rows: DataFrame
+
+    def again(self, earlier: DataFrame | None = None) -> int:
+        """The number of returns whose parent another one before them has returned; `earlier` as `rows`, of earlier
+        runs."""
+        named = self.rows.where(F.col("acts_on").isNotNull())
+        parents = named.select(*PARTITION, "acts_on").distinct()
+        if earlier is not None:
+            parents = parents.join(earlier, [*PARTITION, "acts_on"], "left_anti")
+        return named.count() - parents.count()
 
 
 @dataclass(frozen=True)
@@ -56,9 +76,28 @@ class AuditSteps(Job[AuditOptions]):
             )
         return super().failure(text)
 
-    def understood(self, ranges: Iterable[Range]) -> DataFrame:
-        """The parsed requests there, with the messages themselves."""
-        return understood_rows(self.read(ranges), self.options.levels_ms, self.options.dialect_options())
+    def understood(self, ranges: Iterable[Range], policies: DataFrame | None = None) -> DataFrame:
+        """The parsed requests there, with the messages themselves; `policies` as for `understood_rows`."""
+        options = self.options
+        return understood_rows(self.read(ranges), options.levels_ms, options.dialect_options(), policies)
+
+    def returns(
+        self, ranges: Sequence[Range], asked: DataFrame, log: DataFrame, known: Iterable[PolicyRow] = ()
+    ) -> Returns | None:
+        """The returns among the requests there, whose cached chunks are `asked`; None if there are none.
+
+        `known`: named policies that `log` may lack. Cost: one job, and more if there are returns.
+        """
+        if not asked.agg(F.sum("returns").alias("returns")).collect()[0]["returns"]:
+            return None
+        understood = self.understood(ranges, self.policies(log, known))
+        rows = self.kept(understood.where(F.col("retry").isNotNull()).select(*ORIGIN, "acts_on"))
+        return Returns(understood, rows)
+
+    def policies(self, log: DataFrame, known: Iterable[PolicyRow]) -> DataFrame | None:
+        """The named policies that are `known` or in `log`, as `understood` needs them. Cost: one job."""
+        found = policy_rows(log).distinct().limit(POLICIES_MAX + 1).collect()
+        return policy_table(self.spark, read_rows([*known, *found]))
 
     def kept(self, rows: DataFrame) -> DataFrame:
         """The same rows, cached."""

@@ -18,9 +18,9 @@ A message that falls due during the audit may be delivered or not. So a chunk in
 inconsistent.
 
 An origin is exceptional if it has another fate than delivered, a dead letter, or an answer: a cancelled, moved or dead
-message, and the control that caused it. Exceptional origins are known before the comparison, and are excluded from all
-three sets, since one of them in a thousand would leave no chunk consistent. They go to the prefilter too. Times are
-epoch milliseconds.
+message, and the control that caused it; or if it is a return. Exceptional origins are known before the comparison, and
+are excluded from all three sets, since one of them in a thousand would leave no chunk consistent. They go to the
+prefilter too. Times are epoch milliseconds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from postdate.spark.limits import CHUNK_BITS, COMMIT_MS_MAX, UNDECIDED_MS
 from postdate.spark.rules.mismatches import expected_headers
 
 CHUNK: Final = (*PARTITION, "chunk")
-_ASKED: Final = ("requests", "asked", "ahead", "others", "ids")
+_ASKED: Final = ("requests", "asked", "ahead", "others", "ids", "returns")
 _COUNTS: Final = (*_ASKED, "fates", "records", "garbled")
 _PARTS: Final = ("target", "due_ms", "id", "key", "value", "data")
 _MESSAGE: Final = ("message_one", "message_other")
@@ -73,12 +73,13 @@ class ChunkDigests:
         """The aggregates of requests, rows as of `understood_rows`; grouped by target as well, to learn the targets."""
         is_plain = (
             (F.col("action") == "schedule") & F.col("due_ms").isNotNull() & F.col("partition_asked").isNull()
-        ) & F.col("target").isNotNull()
+        ) & (F.col("target").isNotNull() & F.col("retry").isNull())
         is_ahead = F.col("due_ms") >= self.overdue_before_ms
         has_rules = F.col("window_ms").isNotNull() & ~is_ahead  # its fate has a chosen time, which the rules judge
         is_known = F.coalesce(is_plain & ~has_rules & self._is_decided(F.col("due_ms")), F.lit(False))
         kinds = {"asked": is_known & ~is_ahead, "ahead": is_known & is_ahead, "others": ~is_known}
         kinds["ids"] = F.col("id").isNotNull()
+        kinds["returns"] = F.col("retry").isNotNull()
         rows = understood.select(*PARTITION, "offset", *_PARTS, *_flags(kinds), "grace_ms")
         hashed = [*self._message(), *self._fate(F.col("offset"), F.col("due_ms")), F.col("grace_ms")]
         folded = self._folded(rows, hashed, list(kinds), "asked", "target", measured=F.min("grace_ms").alias(_GRACE))

@@ -41,8 +41,8 @@ JUDGEMENT = {
 class Found:
     """The result of `found_of`: `rows` in total, `left` of them for the rules.
 
-    `has_related`: whether any has an id or names another; `has_claims`: a fate that names a cause; `has_answers`: an
-    answer; `has_bare`: a request without digests that something must be compared with.
+    `has_related`: whether any has an id or names another; `has_claims`: a fate that names a cause, or a return that
+    names an attempt; `has_answers`: an answer; `has_bare`: a request that must be read again.
     """
 
     rows: int
@@ -54,10 +54,14 @@ class Found:
 
 
 def is_bare() -> Column:
-    """Whether the facts of a row contain a second record, or a dead letter, but no digests of the request: a state does
-    not store those of a plain, delivered message."""
+    """Whether the request of a row must be read again.
+
+    Either the facts contain a second record, or a dead letter, but no digests of the request: a state does not store
+    those of a plain, delivered message. Or it is a return whose policy was unknown when it was read.
+    """
     is_without = F.col("facts.request").isNotNull() & F.col("facts.request.value_digest").isNull()
-    return is_without & ((F.size("facts.records") > 1) | (F.size("facts.letters") > 0))
+    has_others = (F.size("facts.records") > 1) | (F.size("facts.letters") > 0)
+    return (is_without & has_others) | F.coalesce(F.col("facts.request.retry.is_unknown"), F.lit(False))
 
 
 def placed(rows: DataFrame, how: JudgingParameters) -> DataFrame:
@@ -77,7 +81,10 @@ def found_of(beside: DataFrame) -> Found:
         F.count("*").alias("rows"),
         F.count_if(F.col("is_judged") & F.col("plain").isNull()).alias("left"),
         F.bool_or(F.col("id").isNotNull() | (F.size("links") > 0)).alias("has_related"),
-        F.bool_or(F.exists("facts.fates", lambda fate: one_of(fate.fate_name, CLAIMING))).alias("has_claims"),
+        F.bool_or(
+            F.exists("facts.fates", lambda fate: one_of(fate.fate_name, CLAIMING))
+            | F.col("facts.request.retry.said").isNotNull()
+        ).alias("has_claims"),
         F.bool_or(F.size("facts.answers") > 0).alias("has_answers"),
         F.bool_or(is_bare()).alias("has_bare"),
     ).collect()[0]
@@ -129,6 +136,7 @@ def _plain(overdue_before_ms: int, owes_all: bool) -> Column:
         & (others == 0)
         & is_in_order
         & (request.action == "schedule")
+        & request.retry.isNull()
         & request.due_ms.isNotNull()
         & F.col("target_partitions").isNotNull()
     )

@@ -26,7 +26,7 @@ from postdate.spark.rules.endings import (
     named_fate,
     unended_problems,
 )
-from postdate.spark.rules.mismatches import expected_partitions, mismatch_problems
+from postdate.spark.rules.mismatches import expected_partitions, expected_return_headers, mismatch_problems
 from postdate.spark.rules.ordering import DISORDER
 from postdate.spark.rules.verdicts import Problem
 
@@ -148,12 +148,21 @@ def _fact_columns() -> tuple[dict[str, Column], dict[str, Column], dict[str, Col
     request_ms = F.col("request.request_ms")
     # The time in a reschedule is that of another request: a control itself is due at once.
     first_due_ms = F.when(~F.col("request.action").isin("cancel", "reschedule"), F.col("request.due_ms"))
+    # Nobody can compute the due time of a return whose policy is unknown: the dispatch log is believed.
+    is_unknown = F.coalesce(F.col("request.retry.is_unknown"), F.lit(False))
+    first_due_ms = F.coalesce(first_due_ms, F.when(is_unknown, F.nullif(F.get("fates", 0).first_due_ms, F.lit(0))))
     return (
-        {"finals": finals, "moved": F.try_element_at(moves, F.lit(-1)), "on_target": on_target},
+        {
+            "finals": finals,
+            "moved": F.try_element_at(moves, F.lit(-1)),
+            "on_target": on_target,
+            "first_due_ms": first_due_ms,
+            "is_policy_unknown": is_unknown,
+        },
         {
             "final": F.get("finals", 0),
-            "first_due_ms": first_due_ms,
-            "last_due_ms": F.coalesce(F.col("moved.new_due_ms"), first_due_ms),
+            "last_due_ms": F.coalesce(F.col("moved.new_due_ms"), F.col("first_due_ms")),
+            "return_headers": expected_return_headers(F.col("request"), F.col("first_due_ms")),
             "topics": F.array_distinct(F.transform("on_target", lambda record: record.target)),
             "grace_ms": F.coalesce(F.try_element_at("graces", F.lit(-1)).grace_ms, F.col("request.grace_ms")),
         },

@@ -36,7 +36,7 @@ def asked_rows(requests: DataFrame) -> DataFrame:
     return requests.select(
         *(*ORIGIN, "request_ms", "target", "due_ms", "grace_ms", "window_ms", "acts_on", "partition_asked"),
         "key_hash",
-        (F.col("action") != "schedule").alias("is_control"),
+        ((F.col("action") != "schedule") | F.col("retry").isNotNull() | F.col("window_ms").isNotNull()).alias("is_odd"),
         F.xxhash64("id").alias("id_hash"),
         F.col("id").isNotNull().alias("has_id"),
         *_message(F.col, expected_headers(F.col("id")), F.col("target")),
@@ -159,9 +159,9 @@ def _plain(overdue_before_ms: int, owes_all: bool) -> Column:
 
 def _requests(asked: DataFrame, targets: DataFrame) -> DataFrame:
     numbered = asked.join(F.broadcast(_numbered(targets)), "target", "left")
-    # The rules say what becomes of a control, a window, and a request that names no time or no target that exists.
-    is_other = F.col("is_control") | F.col("due_ms").isNull() | F.col("target_partitions").isNull()
-    is_other |= F.col("window_ms").isNotNull()
+    # The rules say what becomes of a control, a return, a window, and a request that names no time or no target that
+    # exists.
+    is_other = F.col("is_odd") | F.col("due_ms").isNull() | F.col("target_partitions").isNull()
     by_key = F.col("key_hash") % F.col("target_partitions")
     return numbered.select(
         *(*ORIGIN, "request_ms", "due_ms", "grace_ms", "acts_on", "target_number", *_HALVES),

@@ -22,7 +22,7 @@ from postdate.spark.limits import LEFT_SHARE_MAX, SEPARATE_ROWS_MAX
 from postdate.spark.records.deliveries import digested_records
 from postdate.spark.records.fates import exceptional_fate_rows, fate_rows
 from postdate.spark.records.requests import digested_requests
-from postdate.spark.rules.claims import judged_moves, unfounded_ends
+from postdate.spark.rules.claims import judged_moves, judged_returns, unfounded_ends
 from postdate.spark.rules.request_histories import history_rows
 from postdate.spark.rules.unanswered import Mode, unanswered_ends
 from postdate.spark.rules.verdict_checks import judged_answers
@@ -78,6 +78,7 @@ class History:
     """The input of one audit as rows: requests and deliveries with their messages, dispatch logs as of `log_rows`, all
     others as in `AuditInputs`.
 
+    `returns`: the origins of requests with `postdate-retry`; None if there are none, or if nobody looked for them.
     `requests_of`, in an audit with a state, reads the requests of some origins once more, as far as their topics still
     have them; its rows are those of `digested_requests`.
     """
@@ -88,6 +89,7 @@ class History:
     letters: DataFrame
     answers: DataFrame
     overtaken: tuple[DataFrame, ...] = ()
+    returns: DataFrame | None = None
     requests_of: Callable[[DataFrame], DataFrame] | None = None
 
     def inputs(self) -> AuditInputs:
@@ -140,7 +142,8 @@ def split(
     `doubtful`: further exceptional origins, about which something is known that the history does not contain.
     """
     sound = history.answers.where(~F.col("malformed"))
-    others = [history.letters, sound, *history.overtaken, *([] if doubtful is None else [doubtful])]
+    some = (rows for rows in (history.returns, doubtful) if rows is not None)
+    others = [history.letters, sound, *history.overtaken, *some]
     exceptional = _in_range(
         exceptional_origins(exceptional_fate_rows(history.log), others), how.partitions
     ).localCheckpoint()
@@ -271,7 +274,7 @@ class Caused:
 def caused(around: AuditInputs, how: JudgingParameters) -> Caused:
     """The causes in the origins `around`."""
     known = cached(history_rows(around.requests, around.fates, around.answers, how.partitions))
-    causes = [unfounded_ends(known), judged_moves(known)] if how.has_claims else []
+    causes = [unfounded_ends(known), judged_moves(known), judged_returns(known)] if how.has_claims else []
     causes += [judged_answers(known)] if how.has_answers else []
     causes += [unanswered_ends(known, how.verdicts)] if how.verdicts != "none" else []
     return Caused(causes, [known])

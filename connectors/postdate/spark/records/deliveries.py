@@ -24,6 +24,9 @@ from postdate.wire import headers as names
 # What the sidecar adds behind the headers of a dead letter: reason, detail, origin.
 _DEAD_LETTER_HEADERS = 3
 
+# What it adds behind the headers of a message that is no return: origin, due, id.
+_OWN_HEADERS_MAX = 3
+
 
 def delivered_rows(records: DataFrame, requests: Sequence[str]) -> DataFrame:
     """One row for each record whose `postdate-origin` names one of the topics `requests`: the origin, and `record`."""
@@ -36,7 +39,8 @@ def delivered_messages(records: DataFrame, requests: Sequence[str]) -> DataFrame
     headers that Postdate adds, `due_ms`, `id` and `own_headers`; `is_garbled`, whether its origin cannot be read.
 
     `own_headers` are the names of the last headers, as many as the record has of Postdate's. If other headers are among
-    or after Postdate's, it differs from that of a normal delivery.
+    or after Postdate's, it differs from that of a normal delivery. If they are more than a message gets that is no
+    return, `retry` are these headers from the third on, otherwise null.
     """
     for columns in _message_steps(tuple(requests)):
         records = records.select(*columns)
@@ -63,14 +67,17 @@ def _message_steps(requests: Sequence[str]) -> list[list[Column]]:
         last_value(headers, names.DUE).cast("string").alias("due_text"),
         last_value(headers, names.ID).alias("id"),
     ]
-    own_names = F.slice(headers, F.size("data") + 1, F.size(headers) - F.size("data"))
+    own_count = F.size(headers) - F.size("data")
+    own_names = F.slice(headers, F.size("data") + 1, own_count)
+    behind = F.slice(headers, F.size("data") + 3, F.greatest(own_count - 2, F.lit(0)))
     carried += ["data", "id"]
     named = [
         *map(F.col, (*carried, "origin_text", "has_origin")),
         natural(F.col("due_text")).alias("due_ms"),
         joined_names(own_names).alias("own_headers"),
+        F.when(own_count > _OWN_HEADERS_MAX, behind).alias("retry"),
     ]
-    carried += ["due_ms", "own_headers"]
+    carried += ["due_ms", "own_headers", "retry"]
     is_garbled = F.col("has_origin") & F.col(places[-1]).isNull()
     steps = origin_steps([*carried, "has_origin"], "origin_text", places)
     ours = [
@@ -99,7 +106,7 @@ def _record() -> Column:
         digest(F.col("key")).alias("key_digest"),
         digest(F.col("value")).alias("value_digest"),
         headers_digest(F.col("data")).alias("headers_digest"),
-        *("due_ms", "id", "own_headers"),
+        *("due_ms", "id", "own_headers", "retry"),
     )
     return record.alias("record")
 
@@ -152,7 +159,7 @@ def _letter(judges_refusals: bool) -> Column:
         F.size(headers) >= _DEAD_LETTER_HEADERS, F.slice(headers, 1, F.size(headers) - _DEAD_LETTER_HEADERS)
     )
     reason = last_value(headers, names.DEAD_REASON).cast("string")
-    origin = F.col("origin")
+    detail, origin = last_value(headers, names.DEAD_DETAIL).cast("string"), F.col("origin")
     unfounded = unfounded_refusal(reason, F.coalesce(as_sent, headers), origin.topic, origin.partition)
     unfounded = unfounded if judges_refusals else F.lit(None).cast("string")
     letter = F.struct(
@@ -167,6 +174,7 @@ def _letter(judges_refusals: bool) -> Column:
         unfounded.alias("unfounded"),
         has(F.coalesce(as_sent, headers), names.GRACE).alias("has_grace"),
         has(F.coalesce(as_sent, headers), names.RETRY).alias("has_retry"),
+        F.coalesce(F.contains(detail, F.lit("horizon")), F.lit(False)).alias("names_horizon"),
     )
     return letter.alias("letter")
 

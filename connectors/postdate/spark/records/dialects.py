@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.digests import EMPTY_HEADERS, present
+from postdate.spark.records.returns import RETRY
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import ACTION, ID, Headers
 from postdate.wire.limits import FORMAT_VERSION_MAX
@@ -77,6 +78,7 @@ def read_by_the_parser(records: DataFrame, levels_ms: Sequence[int], dialects: D
         *("topic", "partition", "offset", "request_ms", "value", "own_key", "headers"),
         *("asked.action", "asked.target", "asked.id", "asked.due_ms", "asked.grace_ms"),
         *("asked.window_ms", "asked.acts_on", "asked.partition_asked", "asked.key", "asked.data"),
+        F.lit(None).cast(RETRY).alias("retry"),
     )
 
 

@@ -8,6 +8,7 @@ counts as one that does not parse.
 
 A fate is kept as a text: `offset,due_ms` for one that is delivered, otherwise `offset,name,due_ms`, where the name of a
 moved one is `moved/new_due_ms/control_offset`, and that of one with a window `delivered/chosen_ms` or `dead/chosen_ms`.
+A named policy is a row of texts: first request, name, text.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.expressions import natural, one_of, remembered
+from postdate.wire.limits import POLICY_NAME_LENGTH_MAX, POLICY_ROWS_MAX, POLICY_TEXT_LENGTH_MAX
 
 FINAL = ("delivered", "dead", "cancelled", "replaced", "applied")
 _CHOSEN = ("delivered", "dead")
@@ -26,8 +28,10 @@ _WITH_WINDOWS = 2
 _MARKED = ("[", ',{"v":0}]')
 _JSON = (
     "ARRAY<STRUCT<v BIGINT, seq BIGINT, takeover BIGINT, instance STRING, `group` STRING, at BIGINT,"
-    " next_request BIGINT, low_water BIGINT, kind STRING, fates ARRAY<ARRAY<STRING>>>>"
+    " next_request BIGINT, low_water BIGINT, kind STRING, fates ARRAY<ARRAY<STRING>>, policies STRING>>"
 )
+_VERSIONS = (1, 2)
+_POLICIES = "array<array<string>>"
 
 # How the fates begin and end where they are the last field, what stands between two that are delivered, and a pattern
 # for one of them behind another. A quote behind a comma is not escaped, and one brace behind the fates ends the record:
@@ -90,10 +94,14 @@ def _log_columns() -> list[Column]:
     )
     is_version_1 = ~F.exists(fates, _is_chosen) | (record.v == _WITH_WINDOWS)
     holds_fates = ((record.kind == "fates") == (F.size(fates) > 0)) & F.forall(fates, _is_fate) & is_version_1
+    rows = F.from_json(record.policies, _POLICIES)
+    policies = F.coalesce(rows, F.array().cast(_POLICIES))
+    is_of_policies = (record.v > 1) & F.size(rows).between(1, POLICY_ROWS_MAX) & F.forall(rows, _is_policy)
     parses = (
         (F.size("records") == 2)
         & (F.get("records", 1).v == 0)
         & _is_whole(record)
+        & (record.policies.isNull() | F.coalesce(is_of_policies, F.lit(False)))
         & F.when(is_plain, record.kind == "fates").otherwise(holds_fates)
     )
     return [
@@ -105,6 +113,7 @@ def _log_columns() -> list[Column]:
         F.concat_ws(" of ", record.instance, record.group).alias("writer"),
         (record.kind == "owner").alias("is_owner"),
         (F.col("log_offset") >= F.col("log_end")).alias("late"),
+        policies.alias("policies"),
         is_plain,
         F.when(is_plain, F.col("delivered")).otherwise(F.transform(fates, _spelled)).alias("fates"),
         F.coalesce(parses, F.lit(False)).alias("parses"),
@@ -203,10 +212,18 @@ def _spelled(values: Column) -> Column:
 
 
 def _is_whole(record: Column) -> Column:
-    """Whether all parts of a record except its fates are valid; null counts as no."""
+    """Whether all parts of a record except its fates and policies are valid; null counts as no."""
     names_writer = record.instance.isNotNull() & record.group.isNotNull() & (record.takeover >= 0) & (record["at"] >= 0)
     has_numbers = record.v.isin(*_VERSIONS) & (record.seq >= 1) & (record.low_water >= 0)
     return names_writer & has_numbers & (record.low_water <= record.next_request) & record.kind.isin(*_KINDS)
+
+
+def _is_policy(values: Column) -> Column:
+    """Whether these JSON values are a row of a named policy: first request, name, text."""
+    name, text = F.get(values, 1), F.get(values, 2)
+    is_bounded = F.length(name).between(1, POLICY_NAME_LENGTH_MAX) & (F.length(text) <= POLICY_TEXT_LENGTH_MAX)
+    is_row = (F.size(values) == 3) & natural(F.get(values, 0)).isNotNull() & is_bounded
+    return F.coalesce(is_row, F.lit(False))
 
 
 def _is_fate(values: Column) -> Column:

@@ -1,9 +1,9 @@
 """Refusals: does the request justify the reason of its dead letter?
 
 Checked are the reasons that follow from the headers alone: `missing-target`, `missing-time`, `conflicting-time`,
-`bad-time`, `bad-window`, `bad-id`, `unknown-header` and `duplicate-header`. The headers are those of the dead letter,
-which must equal those of the request; the times are the audit's own interpretation of the request. Columns over a dead
-letter.
+`bad-time`, `bad-window`, `bad-id`, `unknown-header`, `duplicate-header`, `bad-retry` and `attempts-exhausted`. The
+headers are those of the dead letter, which must equal those of the request; the times and returns are the audit's own
+interpretation of the request. Columns over a dead letter.
 """
 
 from __future__ import annotations
@@ -27,20 +27,22 @@ _DEAD = f"{names.PREFIX}dead-"
 def unfounded_refusal(reason: Column, headers: Column, topic: Column, partition: Column) -> Column:
     """The reason of a dead letter if the `headers` of its request do not justify it; otherwise null.
 
-    `topic` and `partition` are those of the request. For `bad-time` and `bad-window`, see
-    `is_time_readable`.
+    `topic` and `partition` are those of the request. For `bad-time` and `bad-window`, see `is_time_readable`; for
+    `bad-retry` and `attempts-exhausted`, `is_return_sound`. The audit does not know the setting `format_version`: a
+    header of format 2 may be unknown.
     """
     ours = F.filter(headers, is_ours)
     our_names = F.transform(ours, lambda header: header.key)
+    single = F.array_remove(our_names, names.ERROR)
     times = reduce(Column.__add__, (has(headers, name).cast("int") for name in names.TIMES))
     holds = {
         Reason.MISSING_TARGET: ~has(headers, names.TOPIC),
-        Reason.MISSING_TIME: times == 0,
-        Reason.CONFLICTING_TIME: times > 1,
+        Reason.MISSING_TIME: (times == 0) & ~has(headers, names.RETRY),
+        Reason.CONFLICTING_TIME: times + has(headers, names.RETRY).cast("int") > 1,
         Reason.BAD_WINDOW: has(headers, names.WINDOW),
         Reason.BAD_ID: _is_bad_id(headers, topic, partition),
         Reason.UNKNOWN_HEADER: F.exists(our_names, lambda name: ~_is_known(name)),
-        Reason.DUPLICATE_HEADER: F.size(F.array_distinct(our_names)) < F.size(our_names),
+        Reason.DUPLICATE_HEADER: F.size(F.array_distinct(single)) < F.size(single),
     }
     judged = reduce(
         lambda found, one: found.when(reason == one[0].value, ~one[1]),
@@ -62,8 +64,21 @@ def is_time_readable(letter: Column, request: Column) -> Column:
     return is_readable.when(letter.reason == Reason.BAD_WINDOW.value, window).otherwise(F.lit(False))
 
 
+def is_return_sound(letter: Column, request: Column) -> Column:
+    """Whether a return refused as `bad-retry` has the format, or one refused as `attempts-exhausted` attempts left.
+
+    The audit does not know the horizon: it does not judge a `bad-retry` whose detail names it.
+    """
+    retry = request.retry
+    is_malformed = retry.isNull() | ~retry.is_readable | retry.is_unknown | letter.names_horizon
+    is_exhausted = F.coalesce(retry.attempt > retry.attempts, retry.is_unknown)
+    return ((letter.reason == Reason.BAD_RETRY.value) & ~is_malformed) | (
+        (letter.reason == Reason.ATTEMPTS_EXHAUSTED.value) & ~F.coalesce(is_exhausted, F.lit(False))
+    )
+
+
 def _is_known(name: Column) -> Column:
-    return one_of(name, sorted(names.REQUEST | {*_DROPPED})) | F.startswith(name, F.lit(_DEAD))
+    return one_of(name, sorted((names.REQUEST | {*_DROPPED}) - names.FORMAT_2)) | F.startswith(name, F.lit(_DEAD))
 
 
 def _is_bad_id(headers: Column, topic: Column, partition: Column) -> Column:

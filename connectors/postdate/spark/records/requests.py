@@ -4,10 +4,11 @@ topic partition offset   the origin
 request_ms               the record's timestamp, epoch ms
 action target            as in the request; `schedule` unless another action is named
 due_ms                   first due time; null if the request names none, several, or an unreadable one
-id acts_on               the caller's id, and the offset that a control names by origin in its own partition
+id acts_on               the caller's id, and the offset that a control, or a return, names by origin in its partition
 grace_ms                 how late it may be delivered; null: unlimited
 window_ms                how long after its due time it may leave; null: it has no window, or an unreadable one
 partition_asked          of `postdate-partition`, null if absent
+retry                    of a return, as in `returns`; null for other requests
 key_hash                 positive murmur2 of the target key, null for a null key
 key_digest …             of the message: target key, value, untouched headers
 own_key_digest …         of the record as sent: its own key, all headers; a dead letter repeats these
@@ -37,6 +38,8 @@ from postdate.spark.columns.expressions import natural, remembered
 from postdate.spark.columns.murmur2 import positive_murmur2
 from postdate.spark.columns.times import due_ms, duration_ms
 from postdate.spark.records.dialects import NO_DIALECTS, DialectOptions, read_by_the_parser
+from postdate.spark.records.policies import with_policy_texts
+from postdate.spark.records.returns import RETRY, read_return, return_texts
 from postdate.wire import headers as names
 
 _ORIGIN = r"\A([^/]+)/(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})\z"
@@ -45,31 +48,51 @@ _ORIGIN = r"\A([^/]+)/(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})\z"
 _USUAL = (names.TOPIC, *names.TIMES, names.ID)
 
 
-def request_rows(records: DataFrame, levels_ms: Sequence[int], dialects: DialectOptions = NO_DIALECTS) -> DataFrame:
-    """The rows described above, one for each record of request topics; `levels_ms` is their level table.
+def request_rows(
+    records: DataFrame,
+    levels_ms: Sequence[int],
+    dialects: DialectOptions = NO_DIALECTS,
+    policies: DataFrame | None = None,
+) -> DataFrame:
+    """The rows described above, one for each record of request topics; `levels_ms` is their level table, `policies` are
+    the named policies of returns (`policy_table`), None if there are none.
 
     If the request topics have dialects, Python reads the requests with other headers than Postdate's own
     (`dialect_rows`); the records are then read twice.
     """
-    return digested_requests(understood_rows(records, levels_ms, dialects))
+    return digested_requests(understood_rows(records, levels_ms, dialects, policies))
 
 
-def understood_rows(records: DataFrame, levels_ms: Sequence[int], dialects: DialectOptions = NO_DIALECTS) -> DataFrame:
+def understood_rows(
+    records: DataFrame,
+    levels_ms: Sequence[int],
+    dialects: DialectOptions = NO_DIALECTS,
+    policies: DataFrame | None = None,
+) -> DataFrame:
     """The same with the message itself instead of its digests: `key`, `value` and `data`, the untouched headers; and
     `own_key` and `headers` of the record as sent."""
     if dialects.are_on:
         others = records.where(~_is_in_own_headers())
         read = read_by_the_parser(others, levels_ms, dialects)
-        return understood_rows(records.where(_is_in_own_headers()), levels_ms).unionByName(read)
+        own = understood_rows(records.where(_is_in_own_headers()), levels_ms, NO_DIALECTS, policies)
+        return own.unionByName(read)
     for columns in (_split_columns(), _place_columns(), _text_columns(), _understood_columns(tuple(levels_ms))):
+        records = records.select(*columns)
+    if policies is None:
+        records = records.withColumn("policy_text", F.lit(None).cast("string"))
+    else:
+        records = with_policy_texts(records, policies)
+    for columns in _return_columns():
         records = records.select(*columns)
     return records
 
 
 def _is_in_own_headers() -> Column:
-    """Whether a record has headers, all of them Postdate's own, and a value: then it uses no dialect."""
+    """Whether a record has headers, all of them Postdate's own, and a value: then it uses no dialect. Nor does a
+    return, which may have any headers."""
     headers = present(F.col("headers"))
-    return (F.size(headers) > 0) & F.forall(headers, is_ours) & F.col("value").isNotNull()
+    is_plain = (F.size(headers) > 0) & F.forall(headers, is_ours) & F.col("value").isNotNull()
+    return is_plain | has(headers, names.RETRY)
 
 
 def parsed_origin(text: Column) -> Column:
@@ -169,6 +192,7 @@ def _text_columns() -> list[Column]:
         rare(names.GRACE).alias("grace_text"),
         rare(names.WINDOW).alias("window_text"),
         placed(names.ID).alias("id"),
+        F.when(~is_usual, return_texts(headers)).alias("return_texts"),
     ]
 
 
@@ -196,7 +220,33 @@ def _understood_columns(levels_ms: Sequence[int]) -> list[Column]:
         F.when(is_control & is_here, acts_on.offset).alias("acts_on"),
         natural(F.col("partition_text")).alias("partition_asked"),
         *map(F.col, ("key", "value", "data", "own_key", "headers")),
+        F.when(F.col("action") == "schedule", F.col("return_texts")).alias("return_texts"),
     ]
+
+
+@remembered
+def _return_columns() -> tuple[list[Column], list[Column]]:
+    """The columns of two steps: returns are read, and then have the due time and the parent that follow."""
+    texts, own_origin = F.col("return_texts"), F.concat_ws("/", "topic", "partition", "offset")
+    retry = read_return(texts, F.col("policy_text"), own_origin, F.col("request_ms"))
+    kept = ("topic", "partition", "offset", "request_ms", "action", "target", "id")
+    beside = ("grace_ms", "partition_asked", "key", "value", "data", "own_key", "headers")
+    parent = parsed_origin(texts.origin)
+    is_here = (parent.topic == F.col("topic")) & (parent.partition == F.col("partition"))
+    acts_on = F.when(is_here, parent.offset).otherwise(F.col("acts_on"))
+    due_ms = F.when(texts.isNull(), F.col("due_ms")).otherwise(F.col("retry.due_ms"))
+    return (
+        [*map(F.col, (*kept, "due_ms", "acts_on", *beside, "return_texts")), retry.alias("retry")],
+        [
+            *map(F.col, kept),
+            *(
+                due_ms.alias("due_ms"),
+                acts_on.alias("acts_on"),
+                F.col("retry").dropFields("due_ms").cast(RETRY).alias("retry"),
+            ),
+            *map(F.col, beside),
+        ],
+    )
 
 
 def digested_requests(understood: DataFrame) -> DataFrame:
@@ -215,4 +265,6 @@ def _digested_columns() -> list[Column]:
         headers_digest(F.col("data")).alias("headers_digest"),
         digest(F.col("own_key")).alias("own_key_digest"),
         headers_digest(F.col("headers")).alias("own_headers_digest"),
+        # New columns go to the end, where the tables of an older state get them.
+        F.col("retry"),
     ]

@@ -17,6 +17,7 @@ request-gone  its record has left the request topic
 held          its shard still holds it: is a sidecar running, is the shard halted?
 acted-on      a later request of its id, or a control that names it: a person must decide whether it is still wanted
 unreadable    it names no target or no time
+return        it is a return: a repaired message begins without attempts
 expired       its grace is over: it would become a dead letter
 """
 
@@ -79,9 +80,11 @@ def acted_on(missing: DataFrame, asked: DataFrame) -> DataFrame:
     `asked` as in `understood_rows`: the requests from the first missing one on. Cost: two joins with few rows.
     """
     ids = missing.join(asked.select(*ORIGIN, "id"), list(ORIGIN)).where("id is not null")
-    others = asked.select(*PARTITION, "id", F.col("offset").alias("by"))
+    # A return has an id, but is not found by it; and it acts on nothing.
+    is_return = F.col("retry").isNotNull()
+    others = asked.where(~is_return).select(*PARTITION, "id", F.col("offset").alias("by"))
     by_id = ids.select(*ORIGIN, "id").join(others, [*PARTITION, "id"]).where(F.col("by") > F.col("offset"))
-    naming = asked.where(F.col("acts_on").isNotNull()).select(
+    naming = asked.where(F.col("acts_on").isNotNull() & ~is_return).select(
         *PARTITION, F.col("acts_on").alias("offset"), F.col("offset").alias("by")
     )
     by_origin = missing.select(*ORIGIN).join(naming, list(ORIGIN))
@@ -108,6 +111,7 @@ def repair_rows(
         *(*ORIGIN, "target", "key", "value", "data", "partition_asked", "grace_ms"),
         F.struct("partition_asked", positive_murmur2(F.col("key")).alias("key_hash")).alias("request"),
         F.lit(True).alias("is_there"),
+        F.col("retry").isNotNull().alias("is_return"),
     )
     of_missing = fates.join(missing.select(*ORIGIN), list(ORIGIN), "left_semi")
     ends = of_missing.groupBy(*ORIGIN).agg(
@@ -208,6 +212,11 @@ def _reasons(now_ms: int) -> list[tuple[str, Column, Column]]:
             "unreadable",
             F.col("target").isNull() | F.col("last_due_ms").isNull(),
             F.lit("it names no target or no time that can be read"),
+        ),
+        (
+            "return",
+            F.coalesce("is_return", F.lit(False)),
+            F.lit("it is a return, and a repaired message begins without attempts: return its parent again"),
         ),
         ("expired", over < now_ms, F.concat(F.lit("its grace ended at "), over)),
     ]

@@ -5,6 +5,9 @@ time. Both controls must be `applied` in the same dispatch-log record, since the
 it share a transaction. A `replaced` needs a later request to schedule with the same id that was not refused. Checked
 only if the audit has read every request that the owner had ingested. The condition is necessary, not sufficient, so no
 valid fate is rejected.
+
+A return that names its parent, an earlier delivery of the same partition, and an attempt must name the attempt of that
+delivery: 0 for the delivery of a request that is no return.
 """
 
 from __future__ import annotations
@@ -77,6 +80,22 @@ def judged_moves(known: DataFrame) -> DataFrame:
         .join(controls, [*PARTITION, "control"], "left")
         .select(*ORIGIN, claim.alias("claim"), grace.alias("grace"))
     )
+
+
+def judged_returns(known: DataFrame) -> DataFrame:
+    """One row for each return that names another attempt than that of its parent: the origin, and a sentence `claim`.
+
+    `known` as in `history_rows`; a parent that is not among them is not judged, nor a return that names no attempt, as
+    a dead letter that was requested again does. Cost: a join of the returns with their parents.
+    """
+    parents = known.where(F.col("action") == "schedule").select(
+        *PARTITION, F.col("offset").alias("acts_on"), F.coalesce("attempt", F.lit(0)).alias("of_parent")
+    )
+    returns = known.where(F.col("said").isNotNull() & F.col("acts_on").isNotNull()).select(*ORIGIN, "acts_on", "said")
+    said = F.concat(F.lit("a return of attempt "), F.col("said"), F.lit(" of offset "), F.col("acts_on"))
+    claim = F.concat(said, F.lit(", which was delivered as attempt "), F.col("of_parent"))
+    joined = returns.join(parents, [*PARTITION, "acts_on"]).where("said != of_parent")
+    return joined.select(*ORIGIN, claim.alias("claim"))
 
 
 def _is_known(next_request: Column) -> Column:

@@ -20,7 +20,8 @@ def unended_problems() -> list[Problem]:
     """Requests without a final fate."""
     is_open = F.col("is_request") & ~F.col("is_ended")
     has_records, has_letters = F.size("on_target") > 0, F.size("letters") > 0
-    is_silent = is_open & ~has_records & ~has_letters & F.col("is_overdue")
+    is_known = ~F.col("is_policy_unknown")
+    is_silent = is_open & ~has_records & ~has_letters & F.col("is_overdue") & is_known
     is_lost, is_hidden = F.col("has_lost_fates"), F.col("has_lost_fates") | F.col("is_fate_hidden")
     due = F.coalesce(F.col("last_due_ms").cast("string"), F.lit("at once"))
     is_odd = is_silent | (is_open & (has_records | has_letters))
@@ -32,7 +33,19 @@ def unended_problems() -> list[Problem]:
         Problem("contradiction", is_open & has_letters & ~is_hidden, F.lit("dead letter without fate")),
         Problem("unsettled", is_odd & is_lost, F.lit("its fate may have left the dispatch log")),
         Problem("capped", is_odd & ~is_lost & is_hidden, F.lit("an open transaction may hide its fate")),
+        _unknown_policy_problem(),
     ]
+
+
+def _unknown_policy_problem() -> Problem:
+    """A return whose due time nobody can compute. If it was refused, its policy may not exist."""
+    is_refused = F.coalesce((F.col("final.fate_name") == "dead") & (F.col("final.first_due_ms") == 0), F.lit(False))
+    is_pending = ~F.col("is_ended") & ~F.col("is_overdue")
+    return Problem(
+        "policy-unknown",
+        F.col("is_request") & F.col("is_policy_unknown") & ~is_refused & ~is_pending,
+        F.concat(F.lit("the dispatch log does not contain the policy "), F.col("request.retry.name")),
+    )
 
 
 def ended_problems() -> list[Problem]:

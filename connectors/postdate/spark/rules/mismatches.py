@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from postdate.spark.columns.digests import EMPTY_HEADERS, joined_names
 from postdate.spark.columns.expressions import one_of
-from postdate.spark.records.refusals import is_time_readable
+from postdate.spark.records.refusals import is_return_sound, is_time_readable
 from postdate.spark.rules.verdicts import Problem
 from postdate.wire import headers as names
 from postdate.wire.reasons import Reason
@@ -39,6 +40,7 @@ def mismatch_problems() -> list[Problem]:
         record_differs("headers", lambda r: r.headers_digest != request.headers_digest),
         record_differs("partition", _is_misplaced),
         record_differs("Postdate's own headers", _own_headers_differ),
+        record_differs("the retry headers", _retry_headers_differ),
         *_letter_problems(),
         *_fate_problems(),
         _chosen_problem(),
@@ -47,8 +49,29 @@ def mismatch_problems() -> list[Problem]:
 
 
 def expected_headers(request_id: Column) -> Column:
-    """The names of the headers that a delivery adds to a message with this id; the id may be null."""
+    """The names of the headers that a delivery adds to a message with this id; the id may be null. A return gets
+    more: `expected_return_headers`."""
     return F.when(request_id.isNull(), F.lit(_OWN_HEADERS)).otherwise(F.lit(f"{_OWN_HEADERS},{names.ID}"))
+
+
+def expected_return_headers(request: Column, first_due_ms: Column) -> Column:
+    """The headers that a redelivery has behind origin and due time; null if the request is no return. Its own first
+    due time is `first_due_ms`."""
+    retry = request.retry
+
+    def header(name: str, value: Column) -> Column:
+        return F.array(F.struct(F.lit(name).alias("key"), value.cast("binary").alias("value")))
+
+    root_due_ms = F.coalesce(retry.first_due_ms, first_due_ms)
+    none = F.array().cast(EMPTY_HEADERS)
+    headers = F.concat(
+        F.when(request.id.isNotNull(), header(names.ID, request.id)).otherwise(none),
+        header(names.ATTEMPT, retry.attempt.cast("string")),
+        header(names.FIRST_ORIGIN, retry.first_origin),
+        header(names.FIRST_DUE, root_due_ms.cast("string")),
+        F.when(retry.has_error, header(names.ERROR, retry.error)).otherwise(none),
+    )
+    return F.when(retry.isNotNull(), headers)
 
 
 def expected_partitions() -> Column:
@@ -74,8 +97,17 @@ def _is_misplaced(record: Column) -> Column:
 
 def _own_headers_differ(record: Column) -> Column:
     request_id = F.col("request.id")
-    same = record.own_headers.eqNullSafe(expected_headers(request_id)) & record.due_ms.eqNullSafe(F.col("last_due_ms"))
+    behind = F.concat(F.lit(f"{_OWN_HEADERS},"), joined_names(F.col("return_headers")))
+    own_headers = F.coalesce(behind, expected_headers(request_id))
+    same = record.own_headers.eqNullSafe(own_headers) & record.due_ms.eqNullSafe(F.col("last_due_ms"))
     return ~(same & record.id.eqNullSafe(request_id))
+
+
+def _retry_headers_differ(record: Column) -> Column:
+    """Attempt, root or error of a redelivery. Headers of other names are a matter of `_own_headers_differ`."""
+    wanted = F.col("return_headers")
+    has_same_names = joined_names(record.retry).eqNullSafe(joined_names(wanted))
+    return has_same_names & wanted.isNotNull() & ~record.retry.eqNullSafe(wanted)
 
 
 def _letter_problems() -> list[Problem]:
@@ -95,7 +127,8 @@ def _letter_problems() -> list[Problem]:
         return ~F.coalesce(letter.reason.isin(*(reason.value for reason in Reason)), F.lit(False))
 
     def refused_wrongly(letter: Column) -> Column:
-        return F.when(is_time_readable(letter, request), letter.reason).otherwise(letter.unfounded)
+        is_wrong = is_time_readable(letter, request) | is_return_sound(letter, request)
+        return F.when(is_wrong, letter.reason).otherwise(letter.unfounded)
 
     is_request, wrong = F.col("is_request"), F.array_compact(F.transform("letters", refused_wrongly))
     return [

@@ -4,7 +4,8 @@ Related are the requests of a partition with the same id. Only they act on each 
 origin. One shuffle by origin, one by id, and no join: an id that is used very often costs as much as its requests.
 
 topic partition offset   the origin
-action id acts_on …      of the request; all null if it was not read
+action id acts_on …      of the request; all null if it was not read. The id is null for a return
+said attempt             of a return, as in `records.returns`
 end                      its first final fate; `position` orders ends of a partition as `_position` defines
 moves                    fates that moved it
 moved                    offsets of the requests that it moved, if it is a control
@@ -78,7 +79,10 @@ def _folded(requests: DataFrame, fates: DataFrame, answers: DataFrame) -> DataFr
 def _folding() -> tuple[list[Column], ...]:
     """The columns of requests, fates, moves, answers, and answers that name another request; their aggregates; and the
     result columns."""
-    request = F.struct("action", "id", "acts_on", "due_ms", "grace_ms", "request_ms")
+    # A return has an id, but is not found by it.
+    id_ = F.when(F.col("retry").isNull(), F.col("id")).alias("id")
+    attempts = (F.col("retry.said").alias("said"), F.col("retry.attempt").alias("attempt"))
+    request = F.struct("action", id_, "acts_on", "due_ms", "grace_ms", "request_ms", *attempts)
     parts = ("log_offset", "place", "fate_name", "first_due_ms", "new_due_ms", "control_offset", "at_ms")
     fate = F.struct(*(F.col(f"fate.{name}") for name in (*parts, "next_request", "late")))
     control, offset, answer = F.col("fate.control_offset"), F.col("offset"), F.struct("answer", "id", "of", "place")
@@ -90,7 +94,7 @@ def _folding() -> tuple[list[Column], ...]:
         F.sort_array(F.collect_list("answer")).alias("answers"),
         F.collect_list("answers_of_others").alias("answers_of_others"),
     ]
-    asked = ("action", "id", "acts_on", "due_ms", "grace_ms", "request_ms")
+    asked = ("action", "id", "acts_on", "due_ms", "grace_ms", "request_ms", "said", "attempt")
     found = [
         *origin,
         *(F.col(f"request.{name}") for name in asked),

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.by_origin import PARTITION
 from postdate.spark.errors import CannotRun
 from postdate.spark.records.fates import chain_breaks
+from postdate.spark.records.policies import PolicyRow, policy_rows, read_rows
 from postdate.spark.session.small_tables import small_table
 
 TAIL: Final = (
@@ -25,12 +26,13 @@ _TAIL = tuple(column.split()[0] for column in TAIL.split(","))
 
 @dataclass(frozen=True)
 class Chain:
-    """`breaks` at new records that will not be read again, `broken` of them; and `tails`, the last record of each
-    dispatch log that parses and will not be read again."""
+    """`breaks` at new records that will not be read again, `broken` of them; `tails`, the last record of each dispatch
+    log that parses and will not be read again; and the named `policies` of the new records."""
 
     breaks: DataFrame
     broken: int
     tails: list[list[Any]]
+    policies: tuple[PolicyRow, ...]
 
     @classmethod
     def of(cls, log: DataFrame, tails: Sequence[Sequence[Any]]) -> Self:
@@ -51,11 +53,17 @@ class Chain:
             breaks.select(*PARTITION, F.lit(1).alias("broken")),
             settled.where("parses").select(*PARTITION, F.struct("log_offset", *rest).alias("tail")),
             log.where(~F.col("is_broker_time")).select(*PARTITION, unstamped.alias("unstamped")),
+            policy_rows(log).select(*PARTITION, F.struct(*PolicyRow._fields).alias("policy")),
         )
         union = reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), parts)
         found = (
             union.groupBy(*PARTITION)
-            .agg(F.sum("broken").alias("broken"), F.max("tail").alias("tail"), F.min("unstamped").alias("unstamped"))
+            .agg(
+                F.sum("broken").alias("broken"),
+                F.max("tail").alias("tail"),
+                F.min("unstamped").alias("unstamped"),
+                F.collect_set("policy").alias("policies"),
+            )
             .orderBy(*PARTITION)
             .collect()
         )
@@ -63,7 +71,9 @@ class Chain:
             if row["unstamped"] is not None:
                 raise not_stamped(row["unstamped"])
         last = [{**row.asDict(), **row["tail"].asDict()} for row in found if row["tail"] is not None]
-        return cls(breaks, sum(row["broken"] or 0 for row in found), [[one[name] for name in _TAIL] for one in last])
+        policies = read_rows(policy for row in found for policy in row["policies"])
+        ends = [[one[name] for name in _TAIL] for one in last]
+        return cls(breaks, sum(row["broken"] or 0 for row in found), ends, policies)
 
 
 def not_stamped(place: str) -> CannotRun:

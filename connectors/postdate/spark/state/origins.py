@@ -38,7 +38,7 @@ STATE_COLUMNS: Final = (
 """What `judged_rows` asks of rows besides how they were judged."""
 _DAY_MS, _LAST_MS, _EPOCH = 86_400_000, 253_402_300_799_999, date(1970, 1, 1)
 _GONE: Final = ("request-expired", "target-expired", "target-recreated", "target-younger")
-_FOR_GOOD: Final = (*(name for name in ENDINGS if name != "pending"), *FINDINGS, *_GONE, "overtaken")
+_FOR_GOOD: Final = (*(name for name in ENDINGS if name != "pending"), *FINDINGS, *_GONE, "overtaken", "policy-unknown")
 _JUDGED: Final = tuple(name for name in JUDGEMENT if name != "is_fate_lost")
 
 
@@ -257,8 +257,10 @@ def _state() -> Column:
     was_read = F.forall(fates, lambda fate: F.coalesce(fate.next_request <= F.col("request_end"), F.lit(True)))
     is_for_good = F.forall("verdicts", lambda verdict: verdict.isin(*_FOR_GOOD))
     is_pending = F.array_contains("verdicts", "pending")
+    # The dispatch-log record of a fate contains the policy; without a fate, a later record may.
+    may_be_known = F.array_contains("verdicts", "policy-unknown") & F.col("fate").isNull()
     return (
-        F.when(F.col("verdicts").isNull() | has_late | ~was_read, DOUBTFUL)
+        F.when(F.col("verdicts").isNull() | has_late | ~was_read | may_be_known, DOUBTFUL)
         .when(is_pending, PENDING)
         .when(is_for_good & ~is_hidden, CLOSED)
         .otherwise(DOUBTFUL)

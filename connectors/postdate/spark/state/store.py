@@ -35,6 +35,7 @@ from pyspark.sql.types import StructType
 from postdate.spark.errors import CannotRun, JobUsageError
 from postdate.spark.job.cluster import Partition
 from postdate.spark.limits import RUNS_BETWEEN_TIDYING
+from postdate.spark.records.policies import PolicyRow, read_rows
 from postdate.spark.session.places import located
 from postdate.spark.session.small_tables import small_table
 from postdate.spark.state.chain import TAIL
@@ -61,7 +62,8 @@ _OFFSET_COLUMNS: Final = (
 _RUN_COLUMNS: Final = (
     "run bigint, snapshot_ms bigint, committed_ms bigint, versions map<string,bigint>, targets array<string>,"
     f" tails array<struct<{TAIL.replace(' ', ':').replace(',:', ',')}>>, counts map<string,bigint>, open bigint,"
-    " violations bigint, judged bigint, lateness_ms map<string,bigint>, settings string"
+    " violations bigint, judged bigint, lateness_ms map<string,bigint>, settings string, policies array<struct<"
+    "topic:string,partition:int,name:string,first:bigint,text:string>>"
 )
 _ACKNOWLEDGED: Final = "run bigint, acknowledged_by string, acknowledged_ms bigint, note string"
 
@@ -78,7 +80,7 @@ class AuditState:
 
     `topic_ids` detect a topic that was deleted and created again; `recreated` are the targets to which that happened.
     `known_ms`: since when each partition of a target is known to exist, under its present topic id. `tails` are the
-    last record of each dispatch log.
+    last record of each dispatch log, `policies` the named policies that unread requests may need.
     `counts` of all rows by verdict, including expired rows. `open`: the number of rows that a later run may judge
     again. `violations`: the number of rows of that table. `versions`: the versions of the tables that belong to this
     state.
@@ -93,6 +95,7 @@ class AuditState:
     recreated: frozenset[str] = frozenset()
     targets: list[str] = field(default_factory=list)
     tails: list[list[Any]] = field(default_factory=list)
+    policies: tuple[PolicyRow, ...] = ()
     counts: dict[str, int] = field(default_factory=dict)
     open: int = 0
     violations: int = 0
@@ -139,6 +142,7 @@ class StateStore:
             recreated=frozenset(one["topic"] for one in offsets if one.get("was_recreated")),
             targets=list(row["targets"]),
             tails=[list(tail) for tail in row["tails"]],
+            policies=read_rows(row.asDict().get("policies") or ()),
             counts=dict(row["counts"]),
             open=row["open"],
             violations=row["violations"],
@@ -248,7 +252,7 @@ class StateStore:
         row = (
             *(kept.run, kept.snapshot_ms, time.time_ns() // 1_000_000, versions, kept.targets, kept.tails),
             *(kept.counts, kept.open, kept.violations, figures["judged"], figures["lateness_ms"]),
-            json.dumps(figures["settings"]),
+            *(json.dumps(figures["settings"]), kept.policies),
         )
         rows = _run_row(self._spark, row)
         if not self._tables.merge(RUNS, rows, "old.run >= new.run", updates=False):

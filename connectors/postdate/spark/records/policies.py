@@ -1,0 +1,97 @@
+"""Named policies: their texts, from the dispatch log.
+
+A row `[first request, name, text]` says what the name means from that request of the partition on, until the next row
+of the name; an empty text removes the name. Each dispatch-log record repeats the rows that requests at or above its
+low-water mark need. So the last row at or below a request is the one that its owner used, wherever it was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from postdate.spark.columns.expressions import natural
+from postdate.spark.errors import CannotRun
+from postdate.spark.limits import POLICIES_MAX
+from postdate.spark.records.returns import policy_name
+from postdate.spark.session.small_tables import small_table
+
+_TABLE: Final = "policy_topic string, policy_partition int, first bigint, next bigint, policy_name string, text string"
+
+
+class PolicyRow(NamedTuple):
+    """What a name means for the requests of a partition from `first` on."""
+
+    topic: str
+    partition: int
+    name: str
+    first: int
+    text: str
+
+
+def policy_rows(log: DataFrame) -> DataFrame:
+    """The rows in dispatch-log records, as of `log_rows`, with the columns of PolicyRow; each as often as it occurs."""
+    row = F.col("row")
+    rows = log.where("parses").select("topic", "partition", F.explode("policies").alias("row"))
+    return rows.select(
+        *("topic", "partition", F.get(row, 1).alias("name"), natural(F.get(row, 0)).alias("first")),
+        F.get(row, 2).alias("text"),
+    )
+
+
+def read_rows(rows: Iterable[Row | Sequence[Any]]) -> tuple[PolicyRow, ...]:
+    """Collected rows, each once, in order. Raises CannotRun: too many."""
+    found = sorted({PolicyRow(*row) for row in rows})
+    if len(found) > POLICIES_MAX:
+        raise CannotRun(
+            f"The dispatch log names policies more than {POLICIES_MAX} times: audit a window, or one topic."
+        )
+    return tuple(found)
+
+
+def needed(rows: Iterable[PolicyRow], next_offsets: Mapping[tuple[str, int], int]) -> tuple[PolicyRow, ...]:
+    """The rows that requests from the given offset of each partition on need."""
+    kept: list[PolicyRow] = []
+    for (topic, partition, _), some in groupby(sorted(rows), key=lambda row: row[:3]):
+        of_name, start = [*some], next_offsets.get((topic, partition), 0)
+        kept += [
+            row
+            for row, later in zip(of_name, [*of_name[1:], None], strict=True)
+            if later is None or later.first > start
+        ]
+    return tuple(kept)
+
+
+def policy_table(spark: SparkSession, rows: Iterable[PolicyRow]) -> DataFrame | None:
+    """The rows as `with_policy_texts` needs them; None if there are none.
+
+    A row that the dispatch log contradicts, because another one of the same name begins at the same request, has no
+    text: nobody knows which one its owner used.
+    """
+    table: list[tuple[Any, ...]] = []
+    for (topic, partition, name), some in groupby(sorted(rows), key=lambda row: row[:3]):
+        texts: dict[int, str | None] = {}
+        for row in some:
+            texts[row.first] = None if row.first in texts else row.text
+        firsts = [*texts, None]
+        table += [(topic, partition, first, firsts[at + 1], name, texts[first]) for at, first in enumerate(texts)]
+    return small_table(spark, table, _TABLE) if table else None
+
+
+def with_policy_texts(rows: DataFrame, policies: DataFrame) -> DataFrame:
+    """`rows` with `policy_text`: the text of the policy that the return of the row names; null if it is unknown, or the
+    row is no return that names one. `policies` are broadcast."""
+    is_named = F.col("asked_name") == F.col("policy_name")
+    is_here = (F.col("topic") == F.col("policy_topic")) & (F.col("partition") == F.col("policy_partition"))
+    is_in_force = (F.col("offset") >= F.col("first")) & _is_before(F.col("next"))
+    marked = rows.withColumn("asked_name", policy_name(F.col("return_texts")))
+    joined = marked.join(F.broadcast(policies), is_named & is_here & is_in_force, "left")
+    return joined.select(*rows.columns, F.col("text").alias("policy_text"))
+
+
+def _is_before(end: Column) -> Column:
+    return F.coalesce(F.col("offset") < end, F.lit(True))

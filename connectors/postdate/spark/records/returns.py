@@ -1,0 +1,199 @@
+"""Returns: requests with `postdate-retry`, which ask for their message again after a backoff.
+
+Implemented from the format's description and not shared with the sidecar's parser, so that a defect of that parser
+shows as a mismatch; a test compares the two. A return is rare, so these columns are interpreted only for returns.
+
+`postdate-retry` holds a policy, or the name of one, which contains no `=`. The dispatch log has the text of a
+named policy (`policies`). The column `retry` of a request is null unless it is a return:
+
+    name               of the policy; null if the policy is in the header
+    is_unknown         whether the rows of this name have left the dispatch log, or never were in it
+    is_readable        whether the policy and all headers of the return have the format
+    attempts           the most attempts of the policy; null if it is unknown or not readable
+    said               the attempt that the return names; null if it names none
+    attempt            the attempt of the redelivery
+    first_origin       the root
+    first_due_ms       the first due time of the root; null: that of the return
+    has_error error    `postdate-error`, the last if there are several
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from postdate.spark.columns.digests import count_of, first_value, has, last_value
+from postdate.spark.columns.expressions import let, natural
+from postdate.spark.columns.times import duration_ms
+from postdate.spark.limits import BACKOFF_MS_MAX
+from postdate.wire import headers as names
+from postdate.wire.limits import POLICY_TEXT_LENGTH_MAX
+
+RETRY: Final = (
+    "struct<name:string,is_unknown:boolean,is_readable:boolean,attempts:bigint,said:bigint,attempt:bigint,"
+    "first_origin:string,first_due_ms:bigint,has_error:boolean,error:binary>"
+)
+_ONCE: Final = (
+    *(names.RETRY, names.ATTEMPT, names.FIRST_ORIGIN, names.FIRST_DUE, names.ORIGIN),
+    *(names.TOPIC, names.KEY, names.PARTITION, names.ID, names.GRACE, names.ACTION),
+)
+_KEYS: Final = ("base", "factor", "max", "attempts", "jitter")
+_KEY: Final = f"({'|'.join(_KEYS)}) *="
+_PART: Final = f" *{_KEY} *[^ ,=]+ *"
+_POLICY: Final = rf"\A{_PART}(?:,{_PART})*\z"
+_NAME: Final = r"\A[A-Za-z0-9._-]{1,64}\z"
+_ORIGIN: Final = r"\A[A-Za-z0-9._-]{1,249}/(?:0|[1-9][0-9]{0,9})/(?:0|[1-9][0-9]{0,18})\z"
+_ATTEMPTS_DIGITS_MAX: Final = 4
+_INTEGER_MAX: Final = 2**63 - 1
+_DEFAULTS: Final = {"factor": "2", "max": "1h", "attempts": "12", "jitter": "0%"}
+
+
+def return_texts(headers: Column) -> Column:
+    """The texts of a return, from its headers; null for other requests. A header without a value gives an empty text.
+
+    `is_single`: whether no header is repeated that may not be, and no other header names a time.
+    """
+
+    def text(name: str, value: Callable[[Column, str], Column] = first_value) -> Column:
+        return F.when(has(headers, name), F.coalesce(value(headers, name).cast("string"), F.lit("")))
+
+    found = reduce(Column.__add__, (has(headers, name).cast("int") for name in _ONCE))
+    texts = F.struct(
+        text(names.RETRY).alias("policy"),
+        text(names.ORIGIN).alias("origin"),
+        text(names.ATTEMPT).alias("attempt"),
+        text(names.FIRST_ORIGIN).alias("first_origin"),
+        text(names.FIRST_DUE).alias("first_due"),
+        text(names.DUE, last_value).alias("due"),
+        has(headers, names.ERROR).alias("has_error"),
+        last_value(headers, names.ERROR).alias("error"),
+        ((count_of(headers, _ONCE) == found) & (count_of(headers, names.TIMES) == 0)).alias("is_single"),
+    )
+    return F.when(has(headers, names.RETRY), texts)
+
+
+def policy_name(texts: Column) -> Column:
+    """The name of the policy of a return; null if the policy is in the header, or the name is no name."""
+    name = F.trim(texts.policy, F.lit(" "))
+    return F.when(name.rlike(_NAME) & (F.octet_length(texts.policy) <= POLICY_TEXT_LENGTH_MAX), name)
+
+
+def read_return(texts: Column, named_policy: Column, own_origin: Column, request_ms: Column) -> Column:
+    """`retry` as described above, with one more field `due_ms`, null if the return must be refused; null for `texts`
+    that are null.
+
+    `named_policy`: the text of the policy that the return names; empty if that was removed, null if it is unknown.
+    """
+    policy = _policy(F.coalesce(named_policy, texts.policy))
+    return F.when(
+        texts.isNotNull(), let(policy, lambda policy: _read(texts, named_policy, policy, own_origin, request_ms))
+    )
+
+
+def _read(texts: Column, named_policy: Column, policy: Column, own_origin: Column, request_ms: Column) -> Column:
+    said, first_due = natural(texts.attempt), F.coalesce(texts.first_due, texts.due)
+    first_due_ms, root = natural(first_due), F.coalesce(texts.first_origin, texts.origin)
+    are_headers_readable = (
+        (texts.attempt.isNull() | said.isNotNull())
+        & (root.isNull() | _is_origin(root))
+        & (first_due.isNull() | first_due_ms.isNotNull())
+    )
+    name = policy_name(texts)
+    # The number after the last one is none; whatever is so large is more than any policy permits.
+    after = F.when(said.isNotNull(), F.least(said, F.lit(_INTEGER_MAX - 1)) + 1)
+    attempt = F.coalesce(after, F.when(texts.attempt.isNull(), F.lit(1).cast("bigint")))
+    is_readable = policy.isNotNull() & are_headers_readable
+    is_sound = is_readable & texts.is_single & (attempt <= policy.attempts) & (request_ms >= 0)
+    return F.struct(
+        name.alias("name"),
+        (name.isNotNull() & named_policy.isNull()).alias("is_unknown"),
+        is_readable.alias("is_readable"),
+        policy.attempts.alias("attempts"),
+        said.alias("said"),
+        attempt.alias("attempt"),
+        F.coalesce(root, own_origin).alias("first_origin"),
+        first_due_ms.alias("first_due_ms"),
+        texts.has_error.alias("has_error"),
+        texts.error.alias("error"),
+        F.when(is_sound, request_ms + _backoff_ms(policy, attempt, own_origin)).alias("due_ms"),
+    )
+
+
+def _is_origin(text: Column) -> Column:
+    is_spelled = F.coalesce(text.rlike(_ORIGIN), F.lit(False))
+    partition, offset = F.split_part(text, F.lit("/"), F.lit(2)), F.split_part(text, F.lit("/"), F.lit(3))
+    exists = partition.try_cast("int").isNotNull() & offset.try_cast("bigint").isNotNull()
+    return is_spelled & exists & ~F.coalesce(text.rlike(r"\A\.\.?/"), F.lit(False))
+
+
+def _policy(text: Column) -> Column:
+    """The policy that a text spells, as a struct; null if it does not have the format."""
+    keys = F.regexp_extract_all(text, F.lit(_KEY), F.lit(1))
+    is_spelled = (
+        text.rlike(_POLICY)
+        & (F.octet_length(text) <= POLICY_TEXT_LENGTH_MAX)
+        & (F.size(F.array_distinct(keys)) == F.size(keys))
+    )
+    return F.when(F.coalesce(is_spelled, F.lit(False)), let(_policy_texts(text), _policy_numbers))
+
+
+def _policy_texts(text: Column) -> Column:
+    def value(key: str) -> Column:
+        found = F.regexp_extract(text, rf"(?:\A|,) *{key} *= *([^ ,=]+)", 1)
+        return F.when(found != "", found).otherwise(F.lit(_DEFAULTS.get(key)).cast("string")).alias(key)
+
+    return F.struct(*map(value, _KEYS))
+
+
+def _policy_numbers(texts: Column) -> Column:
+    """Factor in hundredths, jitter in percent."""
+    factor = F.when(texts.factor.rlike(r"\A[0-9]{1,3}(?:\.[0-9]{1,2})?\z"), texts.factor.try_cast("decimal(20,2)"))
+    jitter = F.when(texts.jitter.rlike(r"\A[0-9]{1,3}%\z"), natural(F.rtrim(texts.jitter, F.lit("%"))))
+    numbers = F.struct(
+        duration_ms(texts.base).alias("base_ms"),
+        (factor * 100).try_cast("bigint").alias("factor"),
+        duration_ms(texts.max).alias("max_ms"),
+        F.when(F.length(texts.attempts) <= _ATTEMPTS_DIGITS_MAX, natural(texts.attempts)).alias("attempts"),
+        jitter.alias("jitter"),
+    )
+
+    def checked(policy: Column) -> Column:
+        is_sound = (
+            (policy.base_ms >= 1)
+            & (policy.base_ms <= policy.max_ms)
+            & (policy.max_ms <= BACKOFF_MS_MAX)
+            & policy.factor.between(100, 10_000)
+            & policy.attempts.between(1, 1_000)
+            & policy.jitter.between(0, 100)
+        )
+        return F.when(is_sound, policy)
+
+    return let(numbers, checked)
+
+
+def _backoff_ms(policy: Column, attempt: Column, own_origin: Column) -> Column:
+    """The time from a return to its redelivery; all products stay below 2**63."""
+
+    def longer(delay_ms: Column, _: Column) -> Column:
+        grown = delay_ms * policy.factor
+        up = F.pmod(F.negate(grown), F.lit(100))
+        return F.least(policy.max_ms, _whole(grown + up, 100))
+
+    steps = F.when(attempt >= 2, F.sequence(F.lit(2).cast("bigint"), attempt)).otherwise(
+        F.array().cast("array<bigint>")
+    )
+    chance = F.shiftright(F.crc32(own_origin.cast("binary")), 16)
+
+    def with_jitter(delay_ms: Column) -> Column:
+        return delay_ms + _whole(delay_ms * policy.jitter * chance, 100 * 65_536)
+
+    return let(F.aggregate(steps, policy.base_ms, longer), with_jitter)
+
+
+def _whole(number: Column, by: int) -> Column:
+    """A natural number divided by another, without the rest."""
+    return F.call_function("div", number, F.lit(by).cast("bigint"))
