@@ -230,7 +230,7 @@ def _return_columns() -> tuple[list[Column], list[Column]]:
     texts, own_origin = F.col("return_texts"), F.concat_ws("/", "topic", "partition", "offset")
     retry = read_return(texts, F.col("policy_text"), own_origin, F.col("request_ms"))
     kept = ("topic", "partition", "offset", "request_ms", "action", "target", "id")
-    beside = ("grace_ms", "partition_asked", "key", "value", "data", "own_key", "headers")
+    beside = ("grace_ms", "window_ms", "partition_asked", "key", "value", "data", "own_key", "headers")
     parent = parsed_origin(texts.origin)
     is_here = (parent.topic == F.col("topic")) & (parent.partition == F.col("partition"))
     acts_on = F.when(is_here, parent.offset).otherwise(F.col("acts_on"))
@@ -258,7 +258,7 @@ def digested_requests(understood: DataFrame) -> DataFrame:
 def _digested_columns() -> list[Column]:
     return [
         *map(F.col, ("topic", "partition", "offset", "request_ms", "action", "target", "id")),
-        *map(F.col, ("due_ms", "grace_ms", "window_ms", "acts_on", "partition_asked")),
+        *map(F.col, ("due_ms", "grace_ms", "acts_on", "partition_asked")),
         positive_murmur2(F.col("key")).alias("key_hash"),
         digest(F.col("key")).alias("key_digest"),
         digest(F.col("value")).alias("value_digest"),
@@ -266,5 +266,5 @@ def _digested_columns() -> list[Column]:
         digest(F.col("own_key")).alias("own_key_digest"),
         headers_digest(F.col("headers")).alias("own_headers_digest"),
         # New columns go to the end, where the tables of an older state get them.
-        F.col("retry"),
+        *map(F.col, ("window_ms", "retry")),
     ]
