@@ -22,7 +22,8 @@ from postdate.wire.reasons import Reason
 from support import tidy_docs
 
 ROOT = Path(__file__).resolve().parents[2]
-OWN = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY", "examples/README")]
+ROOTS = ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY", "examples/README", "clients/README")
+OWN = [ROOT / f"{name}.md" for name in ROOTS]
 DOCS = [*OWN, *sorted(ROOT.glob("docs/**/*.md"))]
 OTHERS = [ROOT / "charts/postdate/README.md", *sorted(ROOT.glob("benchmarks/*.md"))]
 SOURCES = [

@@ -15,6 +15,7 @@ produces it. Everything may be called from any thread. `docs/client.md` has the 
 
 from __future__ import annotations
 
+from postdate.client.delivered import Delivered, read_delivered
 from postdate.client.errors import RequestInvalid
 from postdate.client.record import RequestRecord
 from postdate.client.request_topic import RequestTopic
@@ -24,6 +25,7 @@ from postdate.wire.verdicts import Answer, Verdict, decode_verdict
 
 __all__ = [
     "Answer",
+    "Delivered",
     "FormatError",
     "Reason",
     "RequestInvalid",
@@ -31,4 +33,5 @@ __all__ = [
     "RequestTopic",
     "Verdict",
     "decode_verdict",
+    "read_delivered",
 ]

@@ -1,0 +1,72 @@
+"""What Postdate adds to a delivered record, taken apart from the headers of the message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from postdate.wire.errors import FormatError
+from postdate.wire.headers import ATTEMPT, DUE, ERROR, FIRST_DUE, FIRST_ORIGIN, ID, ORIGIN, REDELIVERED, is_dropped
+from postdate.wire.naturals import parse_natural
+from postdate.wire.origins import parse_origin
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """A delivery as its consumer gets it."""
+
+    origin: str
+    """The request: `<request topic>/<partition>/<offset>`."""
+    due: datetime
+    """The time that was asked for, in UTC."""
+    id: str | None
+    attempt: int | None
+    """The number of the retry. None, as the next two: the message was not given back before."""
+    first_origin: str | None
+    first_due: datetime | None
+    error: str | None
+    """Why the message was given back, if that was told."""
+    headers: tuple[tuple[str, bytes | None], ...]
+    """The headers of the message."""
+
+
+def read_delivered(headers: Iterable[tuple[str, bytes | None]] | None) -> Delivered:
+    """Return what the headers of a delivered record tell.
+
+    Raises FormatError: Postdate did not deliver the record, or it is damaged. Cost: O(headers).
+    """
+    message: list[tuple[str, bytes | None]] = []
+    added: dict[str, bytes] = {}
+    for name, value in headers or ():
+        if name in REDELIVERED or is_dropped(name):
+            added[name] = value or b""
+        else:
+            message.append((name, value))
+    if ORIGIN not in added or DUE not in added:
+        raise FormatError(f"the record has no {ORIGIN} and {DUE}: Postdate did not deliver it")
+    try:
+        return Delivered(
+            origin=_origin(added[ORIGIN]),
+            due=_instant(added[DUE]),
+            id=added[ID].decode() if ID in added else None,
+            attempt=parse_natural(added[ATTEMPT]) if ATTEMPT in added else None,
+            first_origin=_origin(added[FIRST_ORIGIN]) if FIRST_ORIGIN in added else None,
+            first_due=_instant(added[FIRST_DUE]) if FIRST_DUE in added else None,
+            error=added[ERROR].decode("utf-8", "replace") if ERROR in added else None,
+            headers=tuple(message),
+        )
+    except (ValueError, OverflowError) as error:
+        raise FormatError(f"a header of the delivered record is malformed: it {error}") from None
+
+
+def _origin(value: bytes) -> str:
+    parse_origin(value)
+    return value.decode()
+
+
+def _instant(value: bytes) -> datetime:
+    return _EPOCH + timedelta(milliseconds=parse_natural(value))

@@ -1,0 +1,72 @@
+"""Goal: the helpers of `clients/` for Java, Go and JavaScript build the requests that the Python client builds, read
+what it reads, and refuse what it refuses; and these requests do on a real broker what they say.
+
+Method: one file has each case with the result of the Python client. A small program of each language prints its
+results, which must be those of the file. The same program then schedules three messages with a real sidecar, cancels
+one by its id and one by its origin, and prints the one delivery and the two verdicts that it reads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.bed import Bed, new_bed
+from support.broker import RunningBroker
+from support.client_cases import FILE, document
+from support.client_programs import LANGUAGES, ClientPrograms
+
+PARTITIONS = 4
+CASES: list[dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))["cases"]
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> ClientPrograms:
+    return ClientPrograms(tmp_path_factory.mktemp("clients"))
+
+
+@pytest.fixture(scope="module")
+def served(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    with new_bed(broker.bootstrap_servers, tmp_path_factory.mktemp("served")) as bed:
+        for _ in LANGUAGES:
+            bed.new_requests(PARTITIONS)
+        sidecar = bed.new_sidecar()
+        sidecar.start()
+        sidecar.wait_for_shards(PARTITIONS * len(LANGUAGES))
+        yield bed
+
+
+def test_the_file_is_what_the_python_client_makes() -> None:
+    remedy = "run PYTHONPATH=tests python -m support.client_cases"
+    assert FILE.read_text(encoding="utf-8") == document(), remedy
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_helper_makes_of_each_case_what_the_python_client_makes(programs: ClientPrograms, language: str) -> None:
+    stated = [case for case in CASES if language in case.get("only", LANGUAGES)]
+    made = [json.loads(line) for line in programs.conform(language)]
+    assert len(made) == len(stated) > 100
+    for case, result in zip(stated, made, strict=True):
+        expected = {name: value for name, value in case.items() if name not in ("name", "call", "only", "input")}
+        assert (case["name"], result) == (case["name"], expected)
+
+
+@pytest.mark.parametrize(("language", "place"), [(language, place) for place, language in enumerate(LANGUAGES)])
+def test_a_helper_schedules_cancels_and_reads(programs: ClientPrograms, served: Bed, language: str, place: int) -> None:
+    target = served.new_target()
+
+    lines = programs.live(language, served.bootstrap, served.requests[place], PARTITIONS, target)
+    (by_origin,) = [line for line in lines if line.split()[1] in ("null", "<nil>")]
+    lines.remove(by_origin)
+    assert by_origin.split()[0] == "cancelled"
+    assert sorted(lines) == [f"cancelled {language}-1", f"kept {language}-2 {language}"]
+
+
+def test_the_folder_of_the_helpers_has_no_file_that_is_not_described() -> None:
+    text = (FILE.parent / "README.md").read_text(encoding="utf-8")
+    present = [path for path in FILE.parent.rglob("*") if path.is_file() and path.name != "README.md"]
+    assert [Path(path).name for path in present if path.name not in text] == []

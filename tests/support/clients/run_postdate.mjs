@@ -1,0 +1,116 @@
+// Runs clients/js/postdate.mjs: `conformance FILE` prints what it makes of each case, one JSON a line; `live BROKER
+// REQUESTS PARTITIONS TARGET KAFKAJS` schedules three messages, cancels two, and prints what it reads.
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import * as postdate from "../../../clients/js/postdate.mjs";
+
+const bytes = (text) => (text === null ? null : Buffer.from(text, "base64"));
+const base64 = (value) => (value === null ? null : value.toString("base64"));
+const milliseconds = (us) => (us === undefined ? undefined : us / 1000);
+const origin = (each) => each && `${each.topic}/${each.partition}/${each.offset}`;
+
+// KafkaJS takes headers as an object, and repeats of a name as an array.
+function headers(pairs = []) {
+  const found = {};
+  for (const [name, value] of pairs) {
+    found[name] = name in found ? [].concat(found[name], [bytes(value)]) : bytes(value);
+  }
+  return found;
+}
+
+const pairs = (found) =>
+  Object.entries(found).flatMap(([name, value]) => [value].flat().map((each) => [name, base64(each)]));
+
+function request(requests, call, given) {
+  const { id, origin, level } = given;
+  const when = { at: milliseconds(given.at_us), delayMs: milliseconds(given.delay_us), level };
+  const graceMs = milliseconds(given.grace_us);
+  switch (call) {
+    case "cancel":
+    case "deliver":
+      return requests[call]({ id, origin });
+    case "reschedule":
+      return requests.reschedule({ id, origin, graceMs, ...when });
+    case "retry": {
+      const message = { key: bytes(given.key), value: bytes(given.value), headers: headers(given.headers) };
+      return requests.retry(given.topic, message, given.policy, given.error);
+    }
+    default: {
+      const options = { key: bytes(given.key), headers: headers(given.headers), targetPartition: given.target_partition };
+      return requests.schedule(given.target, bytes(given.value), { ...options, ...when, id, graceMs });
+    }
+  }
+}
+
+function result(name, { call, input }) {
+  try {
+    if (call === "partition") return { partition: postdate.partitionFor(bytes(input.key), input.partitions) };
+    if (call === "delivered") {
+      const read = postdate.readDelivered(headers(input.headers));
+      const first = { first_origin: origin(read.firstOrigin), first_due_ms: read.firstDueMs, error: read.error };
+      const { id, attempt, dueMs: due_ms } = read;
+      return { delivered: { origin: origin(read.origin), due_ms, id, attempt, ...first, headers: pairs(read.headers) } };
+    }
+    if (call === "verdict") {
+      const { id, verdict, atMs, ...read } = postdate.readVerdict(bytes(input.value));
+      return { answer: { origin: origin(read.origin), id, verdict, of: origin(read.of), at_ms: atMs } };
+    }
+    const { topic, messages } = request(new postdate.RequestTopic(name, input.partitions), call, input);
+    const [{ partition = null, key, value, headers: made }] = messages;
+    if (topic !== name || messages.length !== 1) throw new Error("one message to the request topic is wanted");
+    return { record: { partition, key: base64(key), value: base64(value), headers: pairs(made) } };
+  } catch (error) {
+    if (error instanceof postdate.RequestInvalid) return { error: error.reason };
+    if (error instanceof postdate.FormatError) return { error: "format" };
+    throw error;
+  }
+}
+
+async function live(broker, name, partitions, target, library) {
+  const { Kafka, Partitioners, logLevel } = createRequire(import.meta.url)(library);
+  const kafka = new Kafka({ brokers: [broker], logLevel: logLevel.ERROR });
+  const requests = new postdate.RequestTopic(name, Number(partitions));
+  const producer = kafka.producer({ createPartitioner: Partitioners.DefaultPartitioner });
+  await producer.connect();
+  const later = { delayMs: 3_600_000 };
+  await producer.send(requests.schedule(target, "by id", { id: "javascript-1", key: "k", ...later }));
+  const [sent] = await producer.send(requests.schedule(target, "by origin", later));
+  await producer.send(requests.schedule(target, "kept", { id: "javascript-2", key: "javascript", delayMs: 500 }));
+  await producer.send(requests.cancel({ id: "javascript-1" }));
+  await producer.send(requests.cancel({ origin: `${name}/${sent.partition}/${sent.baseOffset}` }));
+  await producer.disconnect();
+
+  const consumer = kafka.consumer({ groupId: target });
+  await consumer.connect();
+  await consumer.subscribe({ topics: [target, `${name}.verdicts`], fromBeginning: true });
+  let read = 0;
+  await new Promise((resolve, reject) =>
+    consumer
+      .run({
+        eachMessage: async ({ topic, message }) => {
+          try {
+            if (topic === target) {
+              console.log(`${message.value} ${postdate.readDelivered(message.headers).id} ${message.key}`);
+            } else {
+              const answer = postdate.readVerdict(message.value);
+              console.log(`${answer.verdict} ${answer.id}`);
+            }
+          } catch (error) {
+            reject(error);
+          }
+          if (++read === 3) resolve();
+        },
+      })
+      .catch(reject),
+  );
+  await consumer.disconnect();
+}
+
+const [, , mode, ...rest] = process.argv;
+if (mode === "live") await live(...rest);
+else {
+  const { requests, cases } = JSON.parse(readFileSync(rest[0], "utf8"));
+  for (const each of cases) {
+    if (each.only === undefined || each.only.includes("javascript")) console.log(JSON.stringify(result(requests, each)));
+  }
+}
