@@ -125,9 +125,11 @@ def test_scheduling_an_id_again_replaces_it(bed: Bed) -> None:
     reader.close()
 
 
-def blocks(document: str, language: str) -> list[str]:
-    """The examples of a document in a language."""
-    text = (ROOT / document).read_text(encoding="utf-8")
+def blocks(section: str, language: str) -> list[str]:
+    """The examples of a section of the client guide in a language."""
+    _, _, text = (ROOT / "docs/client.md").read_text(encoding="utf-8").partition(f"\n## {section}\n")
+    text = text.partition("\n## ")[0]
+    assert text, f"docs/client.md has no section {section}"
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
@@ -156,7 +158,8 @@ def served(bed: Bed) -> Bed:
 
 
 def test_the_examples_of_the_documents_in_python(served: Bed) -> None:
-    first, second, reading, *_ = blocks("docs/client.md", "python")
+    first, second, *_ = blocks("Python client", "python")
+    reading, *_ = blocks("Verdicts", "python")
     names: dict[str, object] = {}
     run(here(served, first), names)
     moved = answers(served, served.requests[0], 1)
@@ -175,7 +178,7 @@ def test_the_examples_of_the_documents_in_python(served: Bed) -> None:
 
 def test_the_examples_of_the_document_on_the_command_line(served: Bed) -> None:
     origins: list[str] = []
-    for block in blocks("docs/client.md", "sh"):
+    for block in blocks("Cancel, reschedule, replace", "sh"):
         if not block.startswith("postdate "):
             continue
         for line in here(served, block).splitlines():
