@@ -336,15 +336,17 @@ def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owne
     stands = index.seq == owned_seq and broker_clock.known() and not accepted and not changed
     ownership = _ownership(ctx, recovered.producer, index, broker_clock, index.takeover + (0 if stands else 1))
     ownership.low_water_floor = recovered.low_water
-    ownership.policies = policies.with_rows(changed)
+    known = ownership.policies = policies.with_rows(changed)
     if stands:
         return ownership
     ownership.accepted = [(loss.reason.value, loss.topic, loss.first, loss.end) for loss in accepted]
     offset = ownership.run(Content(OWNER), read_up_to(index), ownership.low_water_of(index))
     overlay = IndexOverlay(index)
     overlay.advance(next_dispatch=offset + 1, seq=ownership.seq, takeover=ownership.takeover)
-    if ownership.policies.rows != index.policies:
-        overlay.set_policies(ownership.policies)
+    # Its next request may be below the low-water mark of others: a stored one, which it reads again with its policy.
+    needed = known.needed_from(min(ownership.low_water, read_up_to(index)))
+    if needed.rows != index.policies:
+        overlay.set_policies(needed)
     overlay.write()
     failpoints.reached("takeover.owned")
     return ownership
