@@ -120,7 +120,8 @@ def policy_rows(records: Iterable[Record]) -> list[tuple[int, str, str]]:
         except ValueError:
             continue  # a stranger's
         if isinstance(said, dict):
-            assert ("policies" in said) == (said.get("v") == 2), "version 2 and policies go together"
+            is_newer = "policies" in said or any(len(fate) == 4 for fate in said["fates"])  # with a chosen time
+            assert is_newer == (said.get("v") == 2), "only policies and chosen times need version 2"
             rows += [(first, name, text) for first, name, text in said.get("policies", [])]
     return rows
 
