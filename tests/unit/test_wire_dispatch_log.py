@@ -229,6 +229,15 @@ def test_the_widest_record_is_within_the_bounds_of_its_parts() -> None:
     assert len(encode_record(widest)) - size_bytes(moved, 1) <= POLICIES_BYTES_MAX
 
 
+@pytest.mark.parametrize(("ingested", "ingested_to"), [(UNSET, 7), (9, 9), (5, 7)])
+def test_a_record_says_what_any_owner_has_ingested(ingested: int | UnsetType, ingested_to: int) -> None:
+    record = written(BEAT, [])
+    record.next_request, record.low_water, record.ingested = 7, 0, ingested
+    value = encode_record(record)
+    assert decode_record(value).ingested_to == ingested_to
+    assert (json.loads(value)["v"], "ingested" in json.loads(value)) == (1, ingested is not UNSET)
+
+
 def test_only_a_record_with_policies_is_of_version_2() -> None:
     policies: list[PolicyRow] = [(7, "orders", "base=1s"), (9, "orders", "")]
     record = written(BEAT, [], policies)

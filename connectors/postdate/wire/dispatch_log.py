@@ -120,6 +120,14 @@ class DispatchRecord(msgspec.Struct, kw_only=True):
     """In an owner record alone, and only where there is one: what was given up so that the shard could go on."""
     policies: list[PolicyRow] | msgspec.UnsetType = msgspec.UNSET
     """Only where there are any: the named retry policies that requests from the low-water mark on need."""
+    ingested: int | msgspec.UnsetType = msgspec.UNSET
+    """Only if it is above `next_request`: the highest one of all records so far. An owner with an older disk reads
+    requests again that an earlier one has ingested."""
+
+    @property
+    def ingested_to(self) -> int:
+        """Owners have ingested the requests below this offset, as far as records say."""
+        return self.next_request if self.ingested is msgspec.UNSET else max(self.ingested, self.next_request)
 
     def __post_init__(self) -> None:
         is_newer = self.policies is not msgspec.UNSET or any(type(fate) is ChosenFate for fate in self.fates)
@@ -149,6 +157,7 @@ class _Read(msgspec.Struct):
     policies: (
         Annotated[list[_PolicyRow], msgspec.Meta(min_length=1, max_length=POLICY_ROWS_MAX)] | msgspec.UnsetType
     ) = msgspec.UNSET
+    ingested: _Natural | msgspec.UnsetType = msgspec.UNSET
 
 
 class _ReadPlain(_Read):
@@ -217,6 +226,7 @@ def decode_record(value: bytes | None) -> DispatchRecord:
         fates=fates,
         accepted=read.accepted,
         policies=read.policies,
+        ingested=read.ingested,
     )
     if read.v < record.v:
         raise FormatError("a dispatch-log record of version 1 has content of version 2")

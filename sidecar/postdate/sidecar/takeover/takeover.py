@@ -76,7 +76,7 @@ class Recovered:
     acceptance: AcceptedLosses
     low_water: int
     """The highest L that is committed: what is said from here on is never less, however old this index is."""
-    policies_from: int
+    ingested_to: int
     """Earlier owners have ingested requests below this offset: changed retry policies do not apply to them."""
 
 
@@ -143,10 +143,10 @@ def recover(ctx: ShardContext, bounded: Bounded) -> Recovered:
         _give_up(ctx, bounded, checked.index, give_up_to)
     last = last_committed(ctx, bounded.start, bounded.end, checked.acceptance)
     failpoints.reached("takeover.recovered")
-    low_water, ingested = (last.low_water, last.next_request) if last is not None else (0, 0)
-    policies_from = max(read_up_to(checked.index), checked.ingested, ingested)
+    low_water, ingested_to = (last.low_water, last.ingested_to) if last is not None else (0, 0)
+    ingested_to = max(read_up_to(checked.index), checked.ingested, ingested_to)
     return Recovered(
-        checked.index, bounded.fenced.producer, checked.ingested, checked.acceptance, low_water, policies_from
+        checked.index, bounded.fenced.producer, checked.ingested, checked.acceptance, low_water, ingested_to
     )
 
 
@@ -332,10 +332,10 @@ def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owne
     index = recovered.index
     accepted = recovered.acceptance.accepted
     policies = NamedPolicies(index.policies)
-    changed = changed_policies(ctx, policies, recovered.policies_from)
+    changed = changed_policies(ctx, policies, recovered.ingested_to)
     stands = index.seq == owned_seq and broker_clock.known() and not accepted and not changed
     ownership = _ownership(ctx, recovered.producer, index, broker_clock, index.takeover + (0 if stands else 1))
-    ownership.low_water_floor = recovered.low_water
+    ownership.low_water_floor, ownership.ingested_to = recovered.low_water, recovered.ingested_to
     known = ownership.policies = policies.with_rows(changed)
     if stands:
         return ownership
@@ -352,14 +352,14 @@ def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owne
     return ownership
 
 
-def changed_policies(ctx: ShardContext, policies: NamedPolicies, policies_from: int) -> list[PolicyRow]:
+def changed_policies(ctx: ShardContext, policies: NamedPolicies, ingested_to: int) -> list[PolicyRow]:
     """The rows by which the settings of this process change the named retry policies; none if there is no room.
 
     A process that does not use format 2 leaves the policies of the others as they are.
     """
     if ctx.config.format_version < FORMAT_VERSION_MAX:
         return []
-    changed = policies.changed(parse_named(ctx.topic.retry_policies), policies_from)
+    changed = policies.changed(parse_named(ctx.topic.retry_policies), ingested_to)
     if changed and len(policies.rows) + len(changed) > POLICY_ROWS_MAX:
         log.warning(
             "shard %s: retry_policies changed too often while requests are pending; the change takes effect when the "

@@ -99,6 +99,8 @@ class ShardOwnership:
     once."""
     low_water: int = -1
     """The seq of the last record of this ownership."""
+    ingested_to: int = 0
+    """Earlier owners have ingested the requests below this offset; this one may read some of them again."""
     low_water_floor: int = 0
     """The highest L committed before this ownership: an index from an older disk must not lower it."""
     acknowledged_ms: float = 0.0
@@ -154,18 +156,20 @@ class ShardOwnership:
         self.policies = self.policies.needed_from(low_water)
         try:
             self._produce(content.messages, report_all)
+            reads_from = max(next_request, low_water)  # an older disk is still catching up with L
             record = DispatchRecord(
                 seq=self.seq + 1,
                 takeover=self.takeover,
                 instance=self.instance,
                 group=self.group,
                 at=self.clock.wall_ms(),
-                next_request=max(next_request, low_water),  # an older disk is still catching up with L
+                next_request=reads_from,
                 low_water=low_water,
                 kind=content.kind,
                 fates=content.fates,
                 accepted=self.accepted or UNSET,
                 policies=[*self.policies.rows] or UNSET,
+                ingested=self.ingested_to if self.ingested_to > reads_from else UNSET,
             )
             self.producer.produce(self.log.topic, encode_record(record), None, [], self.log.index, self._log_delivered)
             failpoints.reached("dispatch.produced")
