@@ -140,7 +140,7 @@ def test_a_target_that_was_created_again_or_has_grown_raises_no_alarm(
         forged.deliver(offset, key=key, partition=place_of(key, 2))
         forged.commit(offset)
     admin.create_partitions([NewPartitions(forged.target, 4)])[forged.target].result(WAIT_TIMEOUT_S)
-    until(lambda: len(admin.list_topics(timeout=10).topics[forged.target].partitions) == 4, "it has grown")
+    until(lambda: len(forged.producer.list_topics(timeout=10).topics[forged.target].partitions) == 4, "it has grown")
     time.sleep(0.05)  # the new partitions get their first records in a later millisecond
     for partition in range(4):
         forged.sound(key=_key_of(partition))

@@ -26,6 +26,7 @@ from postdate.wire import returns
 from postdate.wire.delivered import delivered_headers
 from postdate.wire.requests import Request
 from postdate.wire.retry_policies import NamedPolicies
+from support.simulation.themes import BROKERS
 from support.simulation.world import World
 
 Mutation = Callable[[World], AbstractContextManager[object]]
@@ -122,9 +123,9 @@ RECORD_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "two headers swapped": (_with_headers(lambda own: [*own[1::-1], *own[2:]]), ""),
     "partitions by no key": (_partition_ignored, ""),
     "a transaction in the opposite order": (_reversed, ""),
-    "fates found under their writer's due time": (_fates_by_first_due, "settings"),
+    "fates found under their writer's due time": (_fates_by_first_due, "settings, controls"),
     "controls act on what follows": (_acts_on_what_follows, "controls"),
     "the attempt is not raised": (_attempt_not_raised, ""),
-    "the newest policy of a name counts": (_last_policy_counts, ""),
+    "the newest policy of a name counts": (_last_policy_counts, BROKERS),
     "policies are not replayed": (_policies_not_replayed, ""),
 }
