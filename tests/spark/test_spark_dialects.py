@@ -6,6 +6,8 @@ one request of each family of dialects, delivered and judged.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
@@ -32,10 +34,15 @@ def test_both_ways_of_reading_say_the_same(spark: SparkSession) -> None:
         )
     )
     assert by_spark.keys() == by_python.keys()
+    by_spark = {origin: row for origin, row in by_spark.items() if row["retry"] is None}  # a return has no dialect
     # Of one that the parser refuses nothing is taken apart.
-    read = {origin for origin, row in by_python.items() if row["headers_digest"] != row["own_headers_digest"]}
+    read = {origin for origin in by_spark if _is_taken_apart(by_python[origin])}
     assert len(read) > len(by_spark) * 3 // 4, "nearly all of these requests are well-formed"
     assert {origin: by_spark[origin] for origin in read} == {origin: by_python[origin] for origin in read}
+
+
+def _is_taken_apart(row: dict[str, Any]) -> bool:
+    return bool(row["headers_digest"] != row["own_headers_digest"])
 
 
 def test_a_request_in_postdates_own_headers_does_not_pass_through_the_parser(spark: SparkSession) -> None:
