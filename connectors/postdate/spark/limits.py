@@ -117,8 +117,8 @@ LOAD_STEPS_MAX: Final = 20_160
 # Runs of a state between two that merge small files and remove old ones.
 RUNS_BETWEEN_TIDYING: Final = 50
 
-# Requests and records of targets up to which a full audit judges all by the rules: the plans of the stages before take
-# ten seconds to compile, and save less.
+# Requests and records of targets up to which a full audit judges all by the rules, which needs fewer plans than the
+# stages do.
 BY_RULES_ROWS_MAX: Final = 10_000
 
 # New requests from which on a run with a state looks at chunks: below, looking takes longer than judging each.

@@ -101,7 +101,7 @@ class Plan:
         self.traffic = Traffic(world.broker, Random(f"{seed}/traffic"), self.partitions, self.theme, self.differ)
         self._policies = Random(f"{seed}/policies")
         self.traffic.names_policies = self.theme != LOST
-        windows = Random(f"{seed}/windows")  # of its own: without windows a schedule is what it was
+        windows = Random(f"{seed}/windows")  # a separate one: schedules without windows stay the same
         if theme == WINDOWS or (not is_plain and windows.random() < 0.25):
             self.traffic.windows = windows
         self.entries_max = {BURST: [5, 20, 40], VOLUME: [10_000]}.get(self.theme, [1, 3, 1_000])

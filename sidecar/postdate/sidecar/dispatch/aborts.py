@@ -116,5 +116,4 @@ def attempt_of(ownership: ShardOwnership, batch: Batch, due: Due) -> Attempt:
     if trial is not None:
         size = len(batch.fates) if trial.name == OWN else counts[trial.name]
         return Attempt(trial, size, counts, outcomes, took_ms, due_ms=due.due_ms())
-    late_ms = due.now_ms - min(batch.dues_ms, default=due.now_ms)
-    return Attempt(trial, len(batch.fates), counts, outcomes, took_ms, late_ms=late_ms)
+    return Attempt(trial, len(batch.fates), counts, outcomes, took_ms)

@@ -185,7 +185,10 @@ class Dispatcher:
         finish(overlay, batch)
         self._write(ownership, overlay, offset)
         self._aborts.committed()
-        self._faults.committed(attempt_of(ownership, batch, due), ownership.first_wait_ms, ownership.log_waited_ms)
+        attempt = attempt_of(ownership, batch, due)
+        if self._faults.any:  # only then may a trial have made messages late
+            attempt.late_ms = due.now_ms - min(batch.dues_ms, default=due.now_ms)
+        self._faults.committed(attempt, ownership.first_wait_ms, ownership.log_waited_ms)
         self._faults.ended([fate.offset for fate in batch.fates] if self._faults.condemned else ())
         return True
 
