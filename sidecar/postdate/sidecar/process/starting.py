@@ -17,7 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final, TypeVar
 
-from postdate.kafka.errors import NotAuthorized, Unreachable
+from postdate.kafka.errors import KafkaFault, NotAuthorized, Unreachable
 from postdate.kafka.interface import Admin, Kafka
 from postdate.sidecar.cluster.connection_errors import LISTEN_AFTER_S
 from postdate.sidecar.errors import ConfigError
@@ -77,20 +77,23 @@ def _attempt(kafka: Kafka, look: Callable[[Admin], T], poller: Poller) -> tuple[
             answer.set_exception(error)
 
     threading.Thread(target=ask, name="start", daemon=True).start()
-    cause: Unreachable | None = None
     concurrent.futures.wait([answer], LISTEN_AFTER_S)
-    if not answer.done():
-        refusal = kafka.connection_fault(lambda: answer.done() or poller.is_stopping)
-        if isinstance(refusal, NotAuthorized) and not answer.done():
+
+    def is_over() -> bool:
+        poller.turned_at = time.monotonic()
+        return answer.done() or poller.is_stopping
+
+    fault: KafkaFault | None = None
+    while not is_over():
+        # Each call listens for some seconds. On a busy machine an error may arrive later than that.
+        fault = fault or kafka.connection_fault(is_over)
+        if isinstance(fault, NotAuthorized) and not answer.done():
             raise ConfigError(
-                f"Kafka refuses this process: {refusal}. Check kafka.bootstrap_servers and the properties security.*, "
+                f"Kafka refuses this process: {fault}. Check kafka.bootstrap_servers and the properties security.*, "
                 "sasl.* and ssl.* in kafka.common"
             )
-        cause = refusal if isinstance(refusal, Unreachable) else None
-    while not answer.done() and not poller.is_stopping:
-        poller.turned_at = time.monotonic()
         concurrent.futures.wait([answer], _TICK_S)
-    return answer, cause
+    return answer, fault if isinstance(fault, Unreachable) else None
 
 
 def _wait(poller: Poller, seconds: float) -> None:
