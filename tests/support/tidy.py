@@ -98,6 +98,7 @@ LAZY_ARROWS: dict[str, tuple[str, ...]] = {"postdate.cli": ("postdate.spark",)}
 """What may be imported inside a function only: the command that needs Spark loads it, no other command pays for it."""
 
 OWNERS: dict[str, tuple[str, ...]] = {
+    "cronsim": ("postdate.wire.schedules",),
     "confluent_kafka": ("postdate.kafka", "postdate.tools.dev_broker.readiness"),
     "pyspark": ("postdate.spark",),
     "rocksdict": ("postdate.wheel",),

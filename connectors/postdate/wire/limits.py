@@ -73,3 +73,30 @@ VERDICT_BYTES_MAX: Final = 8 * 1024
 
 # A text of the producer's that is quoted in a detail is cut here.
 QUOTED_BYTES_MAX: Final = 80
+
+# A list of all sixty seconds, one of all sixty minutes, and four more fields.
+CRON_LENGTH_MAX: Final = 512
+
+# One second, as in cron expressions with seconds: more frequent messages need no scheduler. Above: 100 years.
+EVERY_MS_MIN: Final = 1_000
+EVERY_MS_MAX: Final = 36_525 * 86_400_000
+
+# The end of the year 9997. Clock changes are looked up for up to 388 days more, and the calendar ends with 9999.
+NOMINAL_MS_MAX: Final = 253_339_228_800_000 - 1
+
+# 50 years: the fifth Monday of a February comes after 28 years, and after 40 around 2100.
+SEARCH_S_MAX: Final = 50 * 366 * 86_400
+
+# Occurrences of one schedule that one transaction decides.
+OCCURRENCES_MAX: Final = 1_000
+
+# Later occurrences are missed if `postdate-missed` is none. A takeover ends well before.
+LATE_MS_MAX: Final = 60_000
+
+# Parsed expressions that are remembered, of about 2 KB each, and the months of one of them whose days are known.
+EXPRESSIONS_REMEMBERED_MAX: Final = 4_096
+MONTHS_REMEMBERED_MAX: Final = 64
+
+# All zones of tzdata, which has about 600. A zone remembers blocks of 388 days: a search of 50 years needs 48.
+ZONES_REMEMBERED_MAX: Final = 1_024
+ZONE_BLOCKS_MAX: Final = 64

@@ -1,0 +1,160 @@
+"""The occurrences of a schedule in order, each with its number and nominal time.
+
+The next nominal time follows from the one before, never from the present. Nominal times ascend strictly, so the number
+of an occurrence determines its nominal time and vice versa, whatever the policies for gaps and missed occurrences.
+
+Clock changes, for a schedule whose minute and hour begin with a number:
+
+    gap    wall-clock times that match and do not exist are one occurrence, at the first instant after the gap. It
+           coincides with the occurrence that this instant may be anyway. `postdate-gap: skip` skips it otherwise.
+    fold   a wall-clock time that exists twice is an occurrence at its first instant, its last one, or at both
+
+A schedule whose minute or hour begins with `*` follows elapsed time: each instant whose wall-clock time matches is an
+occurrence. All other wall-clock times exist once. Seconds of minutes and hours do not matter for this rule.
+
+Pure functions. No search goes further than 50 years: `0 0 29 2 MON#5` needs 40, and an expression that no day matches
+ends.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from postdate.wire.limits import DUE_MS_MIN, SEARCH_S_MAX
+from postdate.wire.schedules.expressions import Expression, parse_expression
+from postdate.wire.schedules.schedule import Fold, Gap, Schedule
+from postdate.wire.schedules.zones import Change, Zone, load_zone
+
+_SECOND_MS: Final = 1_000
+
+# No offset differs from another of its zone by more: from -12 to +14 hours.
+_FOLD_S_MAX: Final = 26 * 3_600
+
+
+class SkipReason(StrEnum):
+    """Why an occurrence is not delivered."""
+
+    GAP = "gap"
+    MISSED = "missed"
+    GRACE = "grace"
+    PAUSED = "paused"
+
+
+class Occurrence(NamedTuple):
+    """One occurrence. It is also the position of a schedule: those after it follow from it."""
+
+    number: int
+    """From 1. Skipped occurrences have numbers, too."""
+    nominal_ms: int
+    is_in_gap: bool = False
+    """True if it stands for wall-clock times in a gap, and the schedule skips those."""
+
+
+def first_occurrence(schedule: Schedule, timestamp_ms: int) -> Occurrence | None:
+    """Return occurrence 1 of a request with this timestamp; None: there is none before the end, or within 50 years."""
+    after_ms = timestamp_ms if schedule.start_ms < 0 else schedule.start_ms - 1
+    return _occurrence(schedule, 1, after_ms)
+
+
+def next_occurrence(schedule: Schedule, position: Occurrence) -> Occurrence | None:
+    """Return the occurrence after another; None: that was the last one. Cost: 3 us; more if days are far apart."""
+    return _occurrence(schedule, position.number + 1, position.nominal_ms)
+
+
+def following(schedule: Schedule, position: Occurrence | None, limit: int) -> list[Occurrence]:
+    """Return an occurrence and those after it, at most `limit` in all; [] if `position` is None."""
+    found: list[Occurrence] = []
+    while position is not None and len(found) < limit:
+        found.append(position)
+        position = next_occurrence(schedule, position)
+    return found
+
+
+def next_after(schedule: Schedule, after_ms: int) -> tuple[int, bool] | None:
+    """Return the first nominal time after an instant, and whether the schedule skips it as lying in a gap.
+
+    Ignores start and count. None: there is none before the end of the schedule, or within 50 years.
+    """
+    after_ms = max(after_ms, DUE_MS_MIN - 1)
+    if schedule.every_ms > 0:
+        every_ms, phase_ms = schedule.every_ms, schedule.phase_ms
+        return ((after_ms - phase_ms) // every_ms + 1) * every_ms + phase_ms, False
+    after_s = after_ms // _SECOND_MS
+    until_s = min(after_s + SEARCH_S_MAX, schedule.last_ms // _SECOND_MS)
+    expression, zone = parse_expression(schedule.cron), load_zone(schedule.zone)
+    if expression.is_elapsed:
+        found_s = _next_elapsed(expression, zone, after_s, until_s)
+        return None if found_s is None else (found_s * _SECOND_MS, False)
+    while True:
+        found = _next_fixed(expression, zone, after_s, until_s)
+        if found is None:
+            return None
+        found_s, is_in_gap = found
+        passed_s = None if is_in_gap else _passed_by_fold(zone, schedule.fold, found_s)
+        if passed_s is None:
+            return found_s * _SECOND_MS, is_in_gap and schedule.gap is Gap.SKIP
+        after_s = passed_s
+
+
+def _occurrence(schedule: Schedule, number: int, after_ms: int) -> Occurrence | None:
+    if 0 <= schedule.count < number or after_ms >= schedule.last_ms:
+        return None
+    found = next_after(schedule, after_ms)
+    if found is None or found[0] > schedule.last_ms:
+        return None
+    return Occurrence(number, *found)
+
+
+def _next_elapsed(expression: Expression, zone: Zone, after_s: int, until_s: int) -> int | None:
+    """Return the first instant in (`after_s`, `until_s`] whose wall-clock time matches."""
+    while after_s < until_s:
+        offset_s = zone.offset_s(after_s + 1)
+        wall_s = expression.next_wall_s(after_s + 1 + offset_s, until_s + offset_s)
+        found_s = until_s if wall_s is None else wall_s - offset_s
+        change = zone.next_change(after_s + 1, found_s)
+        if change is None:
+            return None if wall_s is None else found_s
+        after_s = change.at_s - 1
+    return None
+
+
+def _next_fixed(expression: Expression, zone: Zone, after_s: int, until_s: int) -> tuple[int, bool] | None:
+    """Return the first instant in (`after_s`, `until_s`] whose wall-clock time matches, or that ends a gap in which
+    times match; and whether only the gap makes it an occurrence. Every instant of a fold counts."""
+    while after_s < until_s:
+        offset_s = zone.offset_s(after_s)
+        wall_s = expression.next_wall_s(after_s + 1 + offset_s, until_s + offset_s)
+        found_s = until_s if wall_s is None else wall_s - offset_s
+        change = zone.next_change(after_s, found_s)
+        if change is None:
+            return None if wall_s is None else (found_s, False)
+        at_s, before_s, new_s = change
+        if expression.next_wall_s(at_s + new_s, at_s + new_s) is not None:
+            return at_s, False
+        if before_s < new_s and expression.next_wall_s(at_s + before_s, at_s + new_s - 1) is not None:
+            return at_s, True
+        after_s = at_s
+    return None
+
+
+def _passed_by_fold(zone: Zone, fold: Fold, instant_s: int) -> int | None:
+    """Return None if an instant is an occurrence under this policy, and otherwise the last instant of its part of the
+    fold: no occurrence lies before it."""
+    if fold is Fold.BOTH:
+        return None
+    change = _fold_around(zone, instant_s)
+    if change is None or (instant_s < change.at_s) == (fold is Fold.FIRST):
+        return None
+    return change.at_s - 1 if instant_s < change.at_s else change.at_s + change.before_s - change.after_s - 1
+
+
+def _fold_around(zone: Zone, instant_s: int) -> Change | None:
+    """Return the clock change because of which the wall-clock time of an instant exists twice; None: it exists once."""
+    change = zone.next_change(instant_s - _FOLD_S_MAX, instant_s + _FOLD_S_MAX)
+    while change is not None:
+        fold_s = change.before_s - change.after_s
+        if change.at_s - fold_s <= instant_s < change.at_s + fold_s:
+            return change
+        change = zone.next_change(change.at_s, instant_s + _FOLD_S_MAX)
+    return None

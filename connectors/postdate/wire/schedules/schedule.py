@@ -1,0 +1,223 @@
+"""One schedule, as its headers describe it.
+
+`read_schedule` checks everything that the headers alone show, so a schedule that it returns has a known zone and a
+readable expression. Pure and deterministic, apart from the names of zones, which are those of the installed `tzdata`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Final, TypeVar
+
+import msgspec
+
+from postdate.wire.durations import format_duration, parse_duration_ms
+from postdate.wire.headers import GRACE, ID, WINDOW
+from postdate.wire.instants import parse_instant_ms
+from postdate.wire.limits import (
+    CRON_LENGTH_MAX,
+    DUE_MS_MIN,
+    EVERY_MS_MAX,
+    EVERY_MS_MIN,
+    NOMINAL_MS_MAX,
+    TIME_TEXT_BYTES_MAX,
+    WINDOW_MS_MAX,
+)
+from postdate.wire.naturals import parse_natural
+from postdate.wire.schedules.expressions import parse_expression
+from postdate.wire.schedules.zones import UTC, load_zone
+from postdate.wire.texts import quote, time_text
+
+CRON: Final = "postdate-cron"
+EVERY: Final = "postdate-every"
+ZONE: Final = "postdate-zone"
+START: Final = "postdate-start"
+END: Final = "postdate-end"
+COUNT: Final = "postdate-count"
+GAP: Final = "postdate-gap"
+FOLD: Final = "postdate-fold"
+MISSED: Final = "postdate-missed"
+CATCH_UP: Final = "postdate-catch-up"
+
+SCHEDULE: Final = frozenset({CRON, EVERY, ZONE, START, END, COUNT, GAP, FOLD, MISSED, CATCH_UP})
+"""The headers that only a schedule has; it may also have an id (required), a window and a grace."""
+
+
+class Gap(StrEnum):
+    """What happens to wall-clock times that do not exist, because clocks are set forward over them."""
+
+    NEXT = "next"
+    """They are one occurrence, at the first instant after the gap."""
+    SKIP = "skip"
+    """That occurrence is skipped."""
+
+
+class Fold(StrEnum):
+    """Which instants of wall-clock times that exist twice, because clocks are set back over them, are occurrences."""
+
+    FIRST = "first"
+    LAST = "last"
+    BOTH = "both"
+
+
+class Missed(StrEnum):
+    """Which occurrences that are due at the same time are delivered."""
+
+    ALL = "all"
+    LAST = "last"
+    """The newest."""
+    NONE = "none"
+    """Those at most 60 s late."""
+
+
+class Schedule(msgspec.Struct, frozen=True, gc=False):
+    """One schedule. Absent: "" for texts, -1 for numbers. It has either `cron` or `every_ms`."""
+
+    cron: str = ""
+    every_ms: int = -1
+    """Occurrences are at multiples of it since the epoch, plus `phase_ms`."""
+    phase_ms: int = 0
+    zone: str = UTC
+    start_ms: int = -1
+    """Inclusive; -1: strictly after the timestamp of the request."""
+    end_ms: int = -1
+    """Inclusive."""
+    count: int = -1
+    """The number of the last occurrence. Skipped ones count."""
+    window_ms: int = 0
+    grace_ms: int = -1
+    gap: Gap = Gap.NEXT
+    fold: Fold = Fold.FIRST
+    missed: Missed = Missed.ALL
+    catch_up_ms: int = -1
+    """Due occurrences that are later than this are skipped."""
+
+    @property
+    def last_ms(self) -> int:
+        """No nominal time is later."""
+        return NOMINAL_MS_MAX if self.end_ms < 0 else min(self.end_ms, NOMINAL_MS_MAX)
+
+
+def read_schedule(found: Mapping[str, bytes | None]) -> Schedule:
+    """Return the schedule that the headers of a request describe. Requires CRON or EVERY among them.
+
+    `found`: the headers of Postdate by name; those that describe no schedule are ignored.
+    Raises ValueError with the header and the remedy. Cost: 5 us if the expression was seen lately.
+    """
+    if CRON in found and EVERY in found:
+        raise ValueError(f"only one of {CRON} and {EVERY} may be given")
+    if ID not in found:
+        raise ValueError(f"a schedule needs {ID}, by which it is replaced, paused and cancelled")
+    if EVERY in found:
+        for name in (ZONE, GAP, FOLD):
+            if name in found:
+                raise ValueError(
+                    f"{EVERY} takes no {name}: its times count from the epoch; for times of a zone use {CRON}"
+                )
+        every_ms, phase_ms = _read(EVERY, found, _interval)
+        schedule = Schedule(every_ms=every_ms, phase_ms=phase_ms)
+    else:
+        schedule = Schedule(
+            cron=_read(CRON, found, _cron),
+            zone=_read(ZONE, found, _zone) if ZONE in found else UTC,
+            gap=_read(GAP, found, _gap) if GAP in found else Gap.NEXT,
+            fold=_read(FOLD, found, _fold) if FOLD in found else Fold.FIRST,
+        )
+    schedule = msgspec.structs.replace(
+        schedule,
+        start_ms=_read(START, found, _instant) if START in found else -1,
+        end_ms=_read(END, found, _instant) if END in found else -1,
+        count=_read(COUNT, found, _count) if COUNT in found else -1,
+        window_ms=_read(WINDOW, found, _window) if WINDOW in found else 0,
+        grace_ms=_read(GRACE, found, _duration) if GRACE in found else -1,
+        missed=_read(MISSED, found, _missed) if MISSED in found else Missed.ALL,
+        catch_up_ms=_read(CATCH_UP, found, _duration) if CATCH_UP in found else -1,
+    )
+    if 0 <= schedule.end_ms < schedule.start_ms:
+        raise ValueError(f"{END} {quote(found[END])} lies before {START} {quote(found[START])}")
+    return schedule
+
+
+_Value = TypeVar("_Value")
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+def _read(name: str, found: Mapping[str, bytes | None], parse: Callable[[bytes | None], _Value]) -> _Value:
+    try:
+        return parse(found[name])
+    except ValueError as error:
+        raise ValueError(f"{name} {quote(found[name])} {error}") from None
+
+
+def _text(value: bytes | None, length_max: int) -> str:
+    if not value or len(value) > length_max or not value.isascii():
+        raise ValueError(f"is empty, not ASCII, or longer than {length_max} bytes")
+    return value.decode("ascii")
+
+
+def _cron(value: bytes | None) -> str:
+    text = _text(value, CRON_LENGTH_MAX)
+    parse_expression(text)
+    return text
+
+
+def _zone(value: bytes | None) -> str:
+    name = _text(value, TIME_TEXT_BYTES_MAX)
+    load_zone(name)
+    return name
+
+
+def _interval(value: bytes | None) -> tuple[int, int]:
+    interval, slash, phase = time_text(value).partition("/")
+    every_ms = parse_duration_ms(interval)
+    phase_ms = parse_duration_ms(phase) if slash else 0
+    if not EVERY_MS_MIN <= every_ms <= EVERY_MS_MAX:
+        raise ValueError(f"is not from {format_duration(EVERY_MS_MIN)} to {format_duration(EVERY_MS_MAX)}")
+    if phase_ms >= every_ms:
+        raise ValueError("has a phase that is not shorter than the interval")
+    return every_ms, phase_ms
+
+
+def _instant(value: bytes | None) -> int:
+    instant_ms = parse_instant_ms(time_text(value))
+    if instant_ms > NOMINAL_MS_MAX:
+        raise ValueError("lies after the year 9997")
+    return max(instant_ms, DUE_MS_MIN)
+
+
+def _count(value: bytes | None) -> int:
+    count = parse_natural(time_text(value))
+    if count < 1:
+        raise ValueError("is 0; a schedule has at least one occurrence")
+    return count
+
+
+def _window(value: bytes | None) -> int:
+    window_ms = parse_duration_ms(time_text(value))
+    if not 0 < window_ms <= WINDOW_MS_MAX:
+        raise ValueError(f"is 0, or longer than {format_duration(WINDOW_MS_MAX)}")
+    return window_ms
+
+
+def _duration(value: bytes | None) -> int:
+    return parse_duration_ms(time_text(value))
+
+
+def _gap(value: bytes | None) -> Gap:
+    return _choice(Gap, value)
+
+
+def _fold(value: bytes | None) -> Fold:
+    return _choice(Fold, value)
+
+
+def _missed(value: bytes | None) -> Missed:
+    return _choice(Missed, value)
+
+
+def _choice(choices: type[_Choice], value: bytes | None) -> _Choice:
+    for choice in choices:
+        if value == choice.value.encode():
+            return choice
+    raise ValueError(f"is not one of {', '.join(choices)}")
