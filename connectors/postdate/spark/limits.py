@@ -164,3 +164,6 @@ SEPARATE_ROWS_MAX: Final = 1_000_000
 # Rows of an audit since the last one up to which causes are looked for among all of them; beyond, related ones are
 # first looked up, which takes as long as going through so many.
 AROUND_ROWS_MAX: Final = 100_000
+
+# Wall-clock times of a schedule that are looked up in one step: 4 MB for each of about eight arrays.
+WALL_TIMES_MAX: Final = 500_000

@@ -1,0 +1,159 @@
+"""Cron expressions as the audit reads them: sets of values, and the days and times of day that match.
+
+The sidecar reads the same language with CronSim; this module shares no code with it. Days are matched by numpy for a
+range of days at once. Pure functions.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.int64]
+
+_MACROS: Final = {
+    "hourly": "0 0 * * * *",
+    "daily": "0 0 0 * * *",
+    "midnight": "0 0 0 * * *",
+    "weekly": "0 0 0 * * SUN",
+    "monthly": "0 0 0 1 * *",
+    "yearly": "0 0 0 1 JAN *",
+    "annually": "0 0 0 1 JAN *",
+}
+_MONTHS: Final = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+_WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+_EXPRESSIONS_MAX: Final = 4_096
+
+# The epoch was a Thursday, day 4 of a week that begins with Sunday.
+_EPOCH_WEEKDAY: Final = 4
+
+
+class _Field(NamedTuple):
+    first: int
+    last: int
+    names: tuple[str, ...] = ()
+    """The names of `first` and the values after it."""
+
+
+_FIELDS: Final = (
+    *(_Field(0, 59), _Field(0, 59), _Field(0, 23), _Field(1, 31), _Field(1, 12, _MONTHS), _Field(0, 7, _WEEKDAYS)),
+)
+
+
+class CronFields(NamedTuple):
+    """The values of an expression. Weekdays count from 0, Sunday."""
+
+    seconds: frozenset[int]
+    minutes: frozenset[int]
+    hours: frozenset[int]
+    days: frozenset[int]
+    has_last_day: bool
+    has_last_workday: bool
+    months: frozenset[int]
+    weekdays: frozenset[int]
+    nth_weekdays: frozenset[tuple[int, int]]
+    """A weekday and its number in the month; number 0: the last one."""
+    needs_both_days: bool
+    """True if a day must match both day fields; otherwise one is enough."""
+    is_elapsed: bool
+    """True if the minute or the hour begins with a star."""
+
+
+@lru_cache(maxsize=_EXPRESSIONS_MAX)
+def read_cron(text: str) -> CronFields:
+    """Return the values of an expression. Raises ValueError on a text that is none."""
+    if text.startswith("@"):
+        if text[1:].lower() not in _MACROS:
+            raise ValueError(f"{text!r} is no macro")
+        text = _MACROS[text[1:].lower()]
+    parts = text.upper().split(" ")
+    if len(parts) == 5:
+        parts = ["0", *parts]
+    if len(parts) != 6:
+        raise ValueError(f"{text!r} has neither 5 nor 6 fields")
+    days = parts[3].split(",")
+    weekdays = parts[5].split(",")
+    plain_weekdays = [term for term in weekdays if not _is_nth(term)]
+    return CronFields(
+        seconds=_values(parts[0], _FIELDS[0]),
+        minutes=_values(parts[1], _FIELDS[1]),
+        hours=_values(parts[2], _FIELDS[2]),
+        days=_values(",".join(term for term in days if term not in ("L", "LW")), _FIELDS[3]),
+        has_last_day="L" in days,
+        has_last_workday="LW" in days,
+        months=_values(parts[4], _FIELDS[4]),
+        weekdays=frozenset(value % 7 for value in _values(",".join(plain_weekdays), _FIELDS[5])),
+        nth_weekdays=frozenset(_nth(term) for term in weekdays if _is_nth(term)),
+        needs_both_days=parts[3][:1] == "*" or parts[5][:1] == "*",
+        is_elapsed=parts[1][:1] == "*" or parts[2][:1] == "*",
+    )
+
+
+def matching_days(fields: CronFields, from_day: int, until_day: int) -> Numbers:
+    """Return the matching days in [`from_day`, `until_day`), as days since 1970-01-01. O(days)."""
+    days = np.arange(from_day, until_day, dtype=np.int64)
+    dates = days.astype("datetime64[D]")
+    months = dates.astype("datetime64[M]")
+    number = (dates - months).astype(np.int64) + 1
+    length = ((months + 1).astype("datetime64[D]") - months.astype("datetime64[D]")).astype(np.int64)
+    weekday = (days + _EPOCH_WEEKDAY) % 7
+    by_number = np.isin(number, list(fields.days))
+    if fields.has_last_day:
+        by_number |= number == length
+    if fields.has_last_workday:
+        last = (weekday + length - number) % 7
+        back = np.where(last == 6, 1, np.where(last == 0, 2, 0))
+        by_number |= number == length - back
+    by_weekday = np.isin(weekday, list(fields.weekdays))
+    for wanted, nth in fields.nth_weekdays:
+        of_month = (number > length - 7) if nth == 0 else ((number - 1) // 7 + 1 == nth)
+        by_weekday |= (weekday == wanted) & of_month
+    matches = by_number & by_weekday if fields.needs_both_days else by_number | by_weekday
+    in_month = np.isin(months.astype(np.int64) % 12 + 1, list(fields.months))
+    return days[matches & in_month]
+
+
+def times_of_day(fields: CronFields) -> Numbers:
+    """Return the matching times of day in seconds, ascending."""
+    seconds, minutes, hours = (
+        np.array(sorted(values), dtype=np.int64) for values in (fields.seconds, fields.minutes, fields.hours)
+    )
+    in_hour = (minutes[:, None] * 60 + seconds[None, :]).ravel()
+    return (hours[:, None] * 3_600 + in_hour[None, :]).ravel()
+
+
+def _values(text: str, field: _Field) -> frozenset[int]:
+    """Return the values of a list of terms; empty for an empty list."""
+    found: set[int] = set()
+    for term in text.split(",") if text else ():
+        span, slash, step = term.partition("/")
+        low, dash, high = span.partition("-")
+        if span == "*":
+            first, last = field.first, field.last
+        else:
+            first = _value(low, field)
+            last = _value(high, field) if dash else field.last if slash else first
+        if first > last or (slash and not step.isdigit()) or (slash and int(step) == 0):
+            raise ValueError(f"{term!r} is no term of a field")
+        found.update(range(first, last + 1, int(step) if slash else 1))
+    return frozenset(found)
+
+
+def _value(text: str, field: _Field) -> int:
+    value = field.first + field.names.index(text) if text in field.names else int(text) if text.isdigit() else -1
+    if not field.first <= value <= field.last:
+        raise ValueError(f"{text!r} is no value of a field")
+    return value
+
+
+def _is_nth(term: str) -> bool:
+    return "#" in term or (term[-1:] == "L" and term != "L")
+
+
+def _nth(term: str) -> tuple[int, int]:
+    weekday, separator, number = term.partition("#")
+    nth = int(number) if separator else 0
+    return _value(weekday if separator else term[:-1], _FIELDS[5]) % 7, nth
