@@ -1,0 +1,82 @@
+"""Goal: the rules of docs/protocol.md, "Schedules", deliver each occurrence once, and each of them is needed.
+
+Method: every state of a small model is explored: two members, two occurrences, controls, restarts from each earlier
+disk and from an empty one. With all rules nothing breaks, and each situation is reached. Without one rule the
+exploration finds a trace that breaks a promise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from support.models.schedules import CANCEL, PAUSE, RESUME, SCHEDULE, Model, Request, Rules
+
+_SCHEDULE: Final = Request(0, SCHEDULE)
+_SAME: Final = ((1, 2), (1, 2))
+
+#: What is explored, and what it must reach.
+CHECKS: Final = {
+    "killed twice": (
+        Model((_SCHEDULE,), _SAME, end=2, crashes_max=2),
+        {"occurred", "a fate before its request", "an empty start behind its schedule", "came to its end"},
+    ),
+    "two versions of the time zones": (
+        Model((_SCHEDULE,), ((1, 2), (2, 3)), end=3, crashes_max=1),
+        {"occurred", "a fate before its request", "an empty start behind its schedule", "came to its end"},
+    ),
+    "only the newest of the missed ones": (
+        Model((_SCHEDULE,), _SAME, end=2, late="last", crashes_max=1),
+        {"occurred", "skipped missed", "came to its end"},
+    ),
+    "a cancel races an occurrence": (
+        Model((_SCHEDULE, Request(1, CANCEL)), _SAME, end=2, crashes_max=1),
+        {"occurred", "an empty start behind its schedule", "came to its end"},
+    ),
+    "a pause races an occurrence": (
+        Model((_SCHEDULE, Request(1, PAUSE), Request(2, RESUME)), _SAME, end=2, crashes_max=0),
+        {"occurred", "skipped paused", "an empty start behind its schedule", "came to its end"},
+    ),
+    "killed while it is paused": (
+        Model((_SCHEDULE, Request(0, PAUSE), Request(2, RESUME)), ((1,), (1,)), end=2, crashes_max=1),
+        {"skipped paused", "a fate before its request", "an empty start behind its schedule", "came to its end"},
+    ),
+}
+
+#: The rule that is taken out, the check, and how the counter-example begins.
+MUTATIONS: Final = {
+    "next_from_fate": ("two versions of the time zones", "OTHER TIME"),
+    "first_from_stored": ("two versions of the time zones", "OTHER TIME"),
+    "marks_number": ("killed twice", "REPEATED"),
+    "store_in_transaction": ("killed twice", "REPEATED"),
+    "tombstone": ("killed twice", "AFTER ITS END"),
+    "advance_after_commit": ("killed twice", "MISSING"),
+    "next_from_nominal": ("killed twice", "PASSED OVER"),
+    "skips_in_log": ("only the newest of the missed ones", "MISSING"),
+    "paused_until_resume": ("a pause races an occurrence", "WRONGLY SKIPPED"),
+    "cancel_in_log": ("a cancel races an occurrence", "LOST"),
+}
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_every_state_keeps_every_promise(name: str) -> None:
+    model, wanted = CHECKS[name]
+    model = replace(model, reached={})
+    wrong, trace, worlds = model.run()
+    assert not wrong, f"{wrong}: {' > '.join(trace)}"
+    assert wanted <= model.reached.keys(), f"{worlds} worlds reached only {model.reached}"
+
+
+@pytest.mark.parametrize("rule", MUTATIONS)
+def test_each_rule_is_needed(rule: str) -> None:
+    name, expected = MUTATIONS[rule]
+    model = replace(CHECKS[name][0], rules=replace(Rules(), **{rule: False}), reached={})
+    wrong, trace, worlds = model.run()
+    assert wrong, f"{worlds} worlds without {rule}, and nothing is broken"
+    assert wrong.startswith(expected), f"{wrong}: {' > '.join(trace)}"
+
+
+def test_every_rule_has_a_mutation() -> None:
+    assert MUTATIONS.keys() == vars(Rules()).keys()

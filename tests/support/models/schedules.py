@@ -1,0 +1,514 @@
+"""Explicit-state model of recurring schedules: docs/protocol.md, "Schedules".
+
+Takes the core of the protocol as given: a takeover is one atomic step, since after the fence nobody else can append to
+the dispatch log, and a transaction is atomic. Explores what is built on it: the state of a schedule in the index, in
+marks, in STORE and in the log; crashes with a restart from any earlier disk or from none; controls that race an
+occurrence; and two members whose time zone rules differ.
+
+Abstractions: one shard; request 0 is a schedule, the others are controls of it. The clock is a small integer. The
+nominal times of a schedule are a tuple for each version of the time zone rules; the next time follows from the last
+nominal time. An instance remembers its memory and the disk to which a crash rewinds it; the disk may be of any earlier
+moment, or empty.
+
+Each rule is a flag. With all of them every check passes; without one of them a check finds a counter-example.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+INFINITE = 99
+NONE = -1
+
+SCHEDULE, CANCEL, PAUSE, RESUME = "schedule", "cancel", "pause", "resume"
+STORE, DELIVER, CANCELLED = "store", "deliver", "cancelled"
+
+#: The control's offset, its timestamp, and whether it pauses.
+Switch = tuple[int, int, bool]
+
+
+class Request(NamedTuple):
+    """One record of the request topic, and when it was appended."""
+
+    at: int
+    action: str
+
+
+class State(NamedTuple):
+    """Where a schedule is: the number and the nominal time of its next occurrence, and what has paused it."""
+
+    number: int
+    due: int
+    switches: tuple[Switch, ...] = ()
+
+
+class Entry(NamedTuple):
+    """The entry of the schedule."""
+
+    kind: str
+    state: State
+    stored: bool = False
+
+
+class Mark(NamedTuple):
+    """Fates of the schedule that were read before its request."""
+
+    final: bool = False
+    state: State | None = None
+    switches: tuple[Switch, ...] = ()
+
+
+class Fate(NamedTuple):
+    """One fate. `number`: of the occurrence, or the first of a range that ends at `last`, or the control's offset."""
+
+    name: str
+    number: int = NONE
+    last: int = NONE
+    due: int = NONE
+    next_due: int = NONE
+    reason: str = ""
+
+
+class Memory(NamedTuple):
+    """The timer index: R, D, the schedule, the pending controls (offset, whether it acts), and the marks."""
+
+    next_request: int = 0
+    next_dispatch: int = 0
+    entry: Entry | None = None
+    controls: tuple[tuple[int, bool], ...] = ()
+    mark: Mark | None = None
+    ended: frozenset[int] = frozenset()
+
+
+class Log(NamedTuple):
+    """One record of the dispatch log. `readable`: the number of requests when it was written."""
+
+    readable: int
+    fates: tuple[Fate, ...]
+
+
+class Instance(NamedTuple):
+    """A member: memory is None while it is down; `gate`: the requests that were there when it took over."""
+
+    memory: Memory | None = None
+    disk: Memory | None = None
+    owns: bool = False
+    gate: int = 0
+
+
+class World(NamedTuple):
+    """Everything that there is."""
+
+    now: int
+    log: tuple[Log, ...]
+    store: State | None
+    low_water: int
+    members: tuple[Instance, Instance]
+    crashes: int
+
+
+Late = Literal["all", "last"]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules under test; the values are those of the protocol."""
+
+    next_from_fate: bool = True  # a fate carries the next due time; False: each reader computes it
+    first_from_stored: bool = True  # `stored` publishes the first due time
+    marks_number: bool = True  # marks keep the number and the next due time
+    store_in_transaction: bool = True  # False: STORE is rewritten after the commit, or not at all
+    tombstone: bool = True  # `completed` removes the record of STORE
+    advance_after_commit: bool = True  # False: the entry moves on before its transaction is committed
+    next_from_nominal: bool = True  # False: the next due time follows from the present
+    skips_in_log: bool = True  # False: what was missed is passed over without a fate
+    paused_until_resume: bool = True  # False: an occurrence is skipped as soon as its time comes
+    cancel_in_log: bool = True  # False: a cancel ends the schedule in the index alone
+
+
+@dataclass
+class Model:
+    """One check: requests, the nominal times by each member's rules, and the policy for missed occurrences."""
+
+    requests: tuple[Request, ...]
+    times: tuple[tuple[int, ...], tuple[int, ...]] = ((1, 2, 3), (1, 2, 3))
+    end: int = 4
+    late: Late = "all"
+    crashes_max: int = 2
+    rules: Rules = field(default_factory=Rules)
+    reached: dict[str, int] = field(default_factory=dict)
+
+    # ---- the calendar ----------------------------------------------------------------------------------------------
+
+    def next_after(self, member: int, due: int) -> int:
+        """The nominal time behind `due` by the rules of a member; NONE: there is none."""
+        return next((time for time in self.times[member] if time > due), NONE)
+
+    def readable(self, now: int) -> int:
+        """The number of requests at a time."""
+        return sum(request.at <= now for request in self.requests)
+
+    def pauses(self, switches: tuple[Switch, ...]) -> list[tuple[int, int]]:
+        """The intervals [pause, resume) that switches make."""
+        found: list[tuple[int, int]] = []
+        since = NONE
+        for _, at, pauses in switches:
+            if pauses and since == NONE:
+                since = at
+            elif not pauses and since != NONE:
+                found.append((since, at))
+                since = NONE
+        return [*found, (since, INFINITE)] if since != NONE else found
+
+    def switched(self, state: State, switch: Switch) -> State:
+        """A state after a pause or a resume; the same control twice is the same as once."""
+        return state._replace(switches=tuple(sorted({*state.switches, switch})))
+
+    def went_on(self, state: State, number: int, due: int) -> State:
+        """A state whose next occurrence is another one; pauses that are over are forgotten."""
+        over = [end for _, end in self.pauses(state.switches) if end <= due]
+        kept = tuple(each for each in state.switches if each[1] > max(over, default=NONE))
+        return State(number, due, kept)
+
+    # ---- the two pure functions ------------------------------------------------------------------------------------
+
+    def ingest(self, member: int, memory: Memory) -> Memory:
+        """The effect of request R."""
+        offset, request = memory.next_request, self.requests[memory.next_request]
+        memory = memory._replace(next_request=offset + 1)
+        if request.action == SCHEDULE:
+            mark = memory.mark or Mark()
+            if mark.final:
+                return memory._replace(mark=None)
+            first = State(1, self.next_after(member, request.at))
+            state = (mark.state if self.rules.marks_number else None) or first
+            for switch in mark.switches:
+                state = self.switched(state, switch)
+            put = Entry(DELIVER if mark.state else STORE, state, mark.state is not None)
+            return memory._replace(entry=put, mark=None)
+        if offset in memory.ended:
+            return memory._replace(ended=memory.ended - {offset})
+        entry = memory.entry
+        acts = entry is not None and entry.kind != CANCELLED
+        if entry is not None and acts:
+            if request.action == CANCEL:
+                entry = entry._replace(kind=CANCELLED)
+                if not self.rules.cancel_in_log:
+                    return memory._replace(entry=None)
+            else:
+                switch = (offset, request.at, request.action == PAUSE)
+                entry = entry._replace(kind=STORE, state=self.switched(entry.state, switch))
+        return memory._replace(entry=entry, controls=(*memory.controls, (offset, acts)))
+
+    def apply(self, member: int, memory: Memory, fate: Fate) -> Memory:
+        """The effect of one committed fate."""
+        if fate.name == "applied":
+            if fate.number < memory.next_request:
+                left = tuple(each for each in memory.controls if each[0] != fate.number)
+                return memory._replace(controls=left)
+            return memory._replace(ended=memory.ended | {fate.number})
+        entry = memory.entry
+        if entry is None:
+            return self._marked(member, memory, fate) if memory.next_request == 0 else memory
+        if fate.name in ("cancelled", "completed"):
+            return memory._replace(entry=None)
+        state = entry.state
+        if fate.name == "stored":
+            adopts = self.rules.first_from_stored and state.number == 1
+            state = state._replace(due=fate.due) if adopts else state
+            return memory._replace(entry=Entry(DELIVER if entry.kind == STORE else entry.kind, state, True))
+        if fate.name in ("paused", "resumed"):
+            state = self.switched(state, (fate.number, fate.due, fate.name == "paused"))
+        elif fate.last >= state.number:
+            state = self.went_on(state, fate.last + 1, self._next_due(member, fate))
+        return memory._replace(entry=entry._replace(state=state))
+
+    def _next_due(self, member: int, fate: Fate) -> int:
+        return fate.next_due if self.rules.next_from_fate else self.next_after(member, fate.due)
+
+    def _marked(self, member: int, memory: Memory, fate: Fate) -> Memory:
+        mark = memory.mark or Mark()
+        self._hit("a fate before its request")
+        if mark.final or fate.name in ("cancelled", "completed"):
+            return memory._replace(mark=Mark(final=True))
+        if fate.name in ("paused", "resumed"):
+            switch = (fate.number, fate.due, fate.name == "paused")
+            return memory._replace(mark=mark._replace(switches=(*mark.switches, switch)))
+        state = mark.state or State(1, fate.due)
+        if fate.name != "stored" and fate.last >= state.number:
+            state = State(fate.last + 1, self._next_due(member, fate))
+        return memory._replace(mark=mark._replace(state=state))
+
+    # ---- transactions ----------------------------------------------------------------------------------------------
+
+    def transactions(self, world: World, member: int) -> Iterator[tuple[tuple[Fate, ...], State | None, bool]]:
+        """The transactions that a member may run: fates, what STORE holds behind it, and whether it changes STORE."""
+        instance = world.members[member]
+        memory, entry = instance.memory, instance.memory.entry if instance.memory else None
+        assert memory is not None
+        waits = bool(memory.controls) or (entry is not None and entry.kind != DELIVER)
+        if waits:
+            yield self._key_zero(memory)
+        if entry is None or waits:
+            return
+        is_early = memory.next_request < instance.gate and (
+            memory.next_request == 0 or entry.state.due > self.requests[memory.next_request - 1].at
+        )
+        if not is_early:
+            found = self._occurrence(world.now, member, entry)
+            if found is not None:
+                yield found
+
+    def _key_zero(self, memory: Memory) -> tuple[tuple[Fate, ...], State | None, bool]:
+        entry = memory.entry
+        fates: list[Fate] = []
+        store: State | None = None
+        writes = False
+        if entry is not None and entry.kind == CANCELLED:
+            fates.append(Fate("cancelled"))
+            writes = True
+        elif entry is not None and entry.kind == STORE:
+            fates.append(Fate("stored", due=entry.state.due if entry.state.number == 1 else NONE))
+            store, writes = entry.state, True
+        for offset, acts in memory.controls:
+            request = self.requests[offset]
+            if acts and request.action in (PAUSE, RESUME) and entry is not None and entry.kind in (STORE, DELIVER):
+                fates.append(Fate("paused" if request.action == PAUSE else "resumed", offset, due=request.at))
+                store, writes = entry.state, True
+            fates.append(Fate("applied", offset))
+        return tuple(fates), store, writes
+
+    def _occurrence(self, now: int, member: int, entry: Entry) -> tuple[tuple[Fate, ...], State | None, bool] | None:
+        """Delivers or skips what is due, and completes the schedule behind its last occurrence."""
+        number, due, _ = state = entry.state
+        fates: list[Fate] = []
+        skip = self._skipped(now, member, state)
+        if skip is not None:
+            last, reason = skip
+            following = self._after(now, member, state.due, last - number + 1)
+            if reason == "paused" or self.rules.skips_in_log:
+                fates.append(Fate("skipped", number, last, due, following, reason))
+            number, due = last + 1, following
+            self._hit(f"skipped {reason}")
+        elif due <= now and not any(start <= due < end for start, end in self.pauses(state.switches)):
+            following = self._after(now, member, due, 1)
+            fates.append(Fate("occurred", number, number, due, following))
+            number, due = number + 1, following
+            self._hit("occurred")
+        else:
+            return None
+        if due == NONE:
+            fates.append(Fate("completed"))
+            return tuple(fates), None, self.rules.tombstone
+        return (tuple(fates), self.went_on(state, number, due), True)
+
+    def _after(self, now: int, member: int, due: int, steps: int) -> int:
+        for _ in range(steps):
+            due = self.next_after(member, due if self.rules.next_from_nominal else max(due, now))
+        return due
+
+    def _skipped(self, now: int, member: int, state: State) -> tuple[int, str] | None:
+        """The last number of a range that is skipped from the next occurrence on, and why."""
+        for start, end in self.pauses(state.switches):
+            if start <= state.due < end:
+                stop = end if self.rules.paused_until_resume else min(end, now + 1)
+                if stop == INFINITE or state.due >= stop:
+                    return None
+                last, due = state.number, self.next_after(member, state.due)
+                while due != NONE and due < stop:
+                    last, due = last + 1, self.next_after(member, due)
+                return last, "paused"
+        if self.late != "last" or state.due > now:
+            return None
+        last, due = state.number - 1, self.next_after(member, state.due)
+        while due != NONE and due <= now and not any(start <= due < end for start, end in self.pauses(state.switches)):
+            last, due = last + 1, self.next_after(member, due)
+        return (last, "missed") if last >= state.number else None
+
+    # ---- the steps -------------------------------------------------------------------------------------------------
+
+    def steps(self, world: World) -> Iterator[tuple[str, World, str]]:
+        """Every next step: its name, the world behind it, and what it has broken."""
+        if world.now < self.end:
+            yield "tick", world._replace(now=world.now + 1), ""
+        for member in (0, 1):
+            name, instance = "AB"[member], world.members[member]
+            memory = instance.memory
+            if memory is None:
+                if member == 0 or world.log or world.crashes or self.times[0] != self.times[1]:
+                    yield f"{name} takes over", self._taken_over(world, member), ""
+                if instance.disk is not None and world.crashes < self.crashes_max:
+                    empty = _with(world, member, instance._replace(disk=None))
+                    yield f"{name} loses its disk", empty._replace(crashes=world.crashes + 1), ""
+                continue
+            if memory.next_request < self.readable(world.now):
+                after = self.ingest(member, memory)
+                gate = instance.gate if after.next_request < instance.gate else 0
+                read = instance._replace(memory=after, gate=gate)
+                yield f"{name} reads {memory.next_request}", _with(world, member, read), ""
+            if memory != instance.disk:
+                yield f"{name} syncs", _with(world, member, instance._replace(disk=memory)), ""
+            if world.crashes < self.crashes_max:
+                down = _with(world, member, Instance(disk=instance.disk))
+                yield f"{name} dies", down._replace(crashes=world.crashes + 1), ""
+            if instance.owns:
+                for fates, store, writes in self.transactions(world, member):
+                    yield from self._committed(world, member, fates, store, writes)
+
+    def _committed(
+        self, world: World, member: int, fates: tuple[Fate, ...], store: State | None, writes: bool
+    ) -> Iterator[tuple[str, World, str]]:
+        instance = world.members[member]
+        before = instance.memory
+        assert before is not None
+        wrong = self.judge(world, member, fates)
+        memory = before
+        for fate in fates:
+            memory = self.apply(member, memory, fate)
+        if not self.rules.skips_in_log and memory.entry is not None and store is not None:
+            memory = memory._replace(entry=memory.entry._replace(state=store))
+        low_water = self._low_water(before)
+        log = (*world.log, Log(self.readable(world.now), fates)) if fates else world.log
+        memory = memory._replace(next_dispatch=len(log))
+        done = world._replace(log=log, low_water=max(low_water, world.low_water))
+        text = f"{'AB'[member]} commits {' '.join(f'{each.name} {each.number}' for each in fates)}"
+        if not self.rules.advance_after_commit and any(fate.name == "occurred" for fate in fates):
+            early = before._replace(entry=memory.entry, controls=memory.controls)
+            yield f"{text}, not committed", _with(world, member, instance._replace(memory=early)), ""
+        if writes and not self.rules.store_in_transaction:
+            late = _with(done, member, instance._replace(memory=memory))
+            yield f"{text}, not STORE", late, wrong
+        if writes:
+            done = done._replace(store=store)
+        yield text, _with(done, member, instance._replace(memory=memory)), wrong
+
+    def _low_water(self, memory: Memory) -> int:
+        """The smallest offset of an entry that is not in STORE, or R."""
+        unstored = [offset for offset, _ in memory.controls]
+        if memory.entry is not None and not memory.entry.stored:
+            unstored.append(0)
+        return min(unstored, default=memory.next_request)
+
+    def _taken_over(self, world: World, member: int) -> World:
+        """Fence, rebuild if the disk is empty, and replay."""
+        instance = world.members[member]
+        memory = instance.disk
+        if memory is None:
+            low = world.low_water
+            self._hit("an empty start below its schedule" if low == 0 else "an empty start behind its schedule")
+            entry = Entry(DELIVER, world.store, True) if low > 0 and world.store is not None else None
+            start = next((at for at, record in enumerate(world.log) if record.readable > low), len(world.log))
+            memory = Memory(low, start, entry)
+        for record in world.log[memory.next_dispatch :]:
+            for fate in record.fates:
+                memory = self.apply(member, memory, fate)
+        memory = memory._replace(next_dispatch=len(world.log))
+        others = _with(world, 1 - member, world.members[1 - member]._replace(owns=False))
+        gate = self.readable(world.now)
+        return _with(others, member, Instance(memory, instance.disk, True, gate if memory.next_request < gate else 0))
+
+    # ---- what must hold --------------------------------------------------------------------------------------------
+
+    def judge(self, world: World, member: int, fates: tuple[Fate, ...]) -> str:
+        """What a transaction breaks; empty: nothing. Reads the log and the requests alone."""
+        instance = world.members[member]
+        assert instance.memory is not None
+        known = max(instance.memory.next_request, instance.gate)
+        number, due, ended = 0, NONE, False
+        for record in (*world.log, Log(known, fates)):
+            for fate in record.fates:
+                if fate.name == "applied":
+                    continue
+                if ended:
+                    return f"AFTER ITS END: {fate.name}"
+                ended = fate.name in ("cancelled", "completed")
+                if fate.name == "stored" and number == 0:
+                    due = fate.due
+                elif fate.name in ("occurred", "skipped"):
+                    if fate.number <= number:
+                        return f"REPEATED: {fate.number}"
+                    if fate.number > number + 1:
+                        return f"MISSING: {number + 1}"
+                    if fate.due != due:
+                        return f"OTHER TIME: {fate.number} at {fate.due}, published {due}"
+                    number, due = fate.last, fate.next_due
+        return next((bad for fate in fates if (bad := self._bad(world.now, member, fate, known))), "")
+
+    def _bad(self, now: int, member: int, fate: Fate, known: int) -> str:
+        """What one new fate breaks, given the requests below `known`."""
+        if fate.name not in ("occurred", "skipped"):
+            return ""
+        switches = tuple(
+            (o, r.at, r.action == PAUSE) for o, r in enumerate(self.requests) if r.action in (PAUSE, RESUME)
+        )
+        intervals = Model(self.requests).pauses(switches)
+        times = [
+            time for time in self.times[member] if fate.due <= time and (fate.next_due == NONE or time < fate.next_due)
+        ]
+        is_paused = all(any(start <= time < end for start, end in intervals) for time in times)
+        if fate.reason == "paused" and not is_paused:
+            return f"WRONGLY SKIPPED: {fate.number} to {fate.last}"
+        if fate.name == "occurred":
+            if now < fate.due:
+                return f"EARLY: {fate.number}"
+            if fate.next_due not in {self.next_after(other, fate.due) for other in (0, 1)}:
+                return f"PASSED OVER: the time after {fate.due}"
+            for offset, request in enumerate(self.requests[:known]):
+                if request.action == CANCEL and request.at < fate.due:
+                    return f"CANCEL LOST: {fate.number}"
+                paused = any(start == request.at and start <= fate.due < end for start, end in intervals)
+                if request.action == PAUSE and paused and offset < known:
+                    return f"PAUSE LOST: {fate.number}"
+        return ""
+
+    def is_over(self, world: World) -> bool:
+        """True if the log ends the schedule."""
+        return any(fate.name in ("cancelled", "completed") for record in world.log for fate in record.fates)
+
+    def must_end(self) -> bool:
+        """True if the requests let the schedule end."""
+        switches = tuple(
+            (o, r.at, r.action == PAUSE) for o, r in enumerate(self.requests) if r.action in (PAUSE, RESUME)
+        )
+        return all(end < INFINITE for _, end in Model(self.requests).pauses(switches))
+
+    def run(self) -> tuple[str, list[str], int]:
+        """Explore everything: what is broken first, the steps that lead there, and the number of worlds."""
+        start = World(0, (), None, 0, (Instance(), Instance()), 0)
+        seen: dict[World, tuple[str, World] | None] = {start: None}
+        queue = deque([start])
+        while queue:
+            world = queue.popleft()
+            acts = False
+            for name, after, wrong in self.steps(world):
+                acts = acts or not name.endswith(("syncs", "dies", "loses its disk", "takes over"))
+                if wrong:
+                    return wrong, [*_trace(seen, world), name], len(seen)
+                if after not in seen:
+                    seen[after] = (name, world)
+                    queue.append(after)
+            is_owned = any(each.owns for each in world.members)
+            if not acts and is_owned and world.now == self.end and self.must_end():
+                if not self.is_over(world):
+                    return "LOST: the schedule rests and has not ended", _trace(seen, world), len(seen)
+                self._hit("came to its end")
+        return "", [], len(seen)
+
+    def _hit(self, what: str) -> None:
+        self.reached[what] = self.reached.get(what, 0) + 1
+
+
+def _with(world: World, member: int, instance: Instance) -> World:
+    first, second = world.members
+    return world._replace(members=(instance, second) if member == 0 else (first, instance))
+
+
+def _trace(seen: dict[World, tuple[str, World] | None], world: World) -> list[str]:
+    names: list[str] = []
+    while (step := seen[world]) is not None:
+        names.append(step[0])
+        world = step[1]
+    return names[::-1]
