@@ -92,7 +92,7 @@ def test_times_have_one_vocabulary_and_ranges_one_pair_of_names(command: list[st
         found = found.commands[name]
     for option in found.params:
         if isinstance(option, click.Option) and option.metavar == "TIME":
-            assert option.opts[0] in ("--from", "--until", "--at")
+            assert option.opts[0] in ("--from", "--until", "--at", "--start", "--end", "--after")
             read = [option.type.convert(text, None, None) for text in ("now", "-2h", "0s", "1970-01-01T00:00:01Z", "7")]
             assert read[3:] == [1_000, 7]
             assert read[0] - 7_200_000 <= read[1] < read[2]

@@ -1,0 +1,116 @@
+"""Goal: `schedule create --dry-run` prints the times that the sidecar would deliver at, without a broker.
+
+Method: the command in this process, at literal times around clock changes.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from postdate.wire.instants import parse_instant_ms
+from support.command import call_postdate, said_by
+
+BERLIN = ("--cron", "30 2 * * *", "--zone", "Europe/Berlin")
+
+
+def create(*arguments: str) -> str:
+    return said_by("schedule", "create", "--dry-run", *arguments)
+
+
+def next_times(*arguments: str) -> list[int]:
+    printed = json.loads(create(*arguments, "--output", "json"))
+    assert list(printed) == ["next"]
+    times: list[int] = printed["next"]
+    return times
+
+
+def test_the_next_ten_nominal_times_are_one_object() -> None:
+    first_ms = parse_instant_ms("2026-10-24T00:30:00Z")
+    times = next_times(*BERLIN, "--after", "2026-10-24T00:00:00Z")
+    assert len(times) == 10
+    # The second one lies before the clock change of that night, the third one after it.
+    assert [time_ms - first_ms for time_ms in times[:3]] == [0, 86_400_000, 2 * 86_400_000 + 3_600_000]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--every", "15m/5m", "--count", "2"), ["2026-03-28T00:05:00Z", "2026-03-28T00:20:00Z"]),
+        (("--cron", "0 9 * * *", "--end", "2026-03-28T09:00:00Z"), ["2026-03-28T09:00:00Z"]),
+        (("--cron", "0 9 * * *", "--start", "2026-03-30T09:00:00Z", "--count", "1"), ["2026-03-30T09:00:00Z"]),
+        # The start lies before --after: of five occurrences, three have passed.
+        (
+            ("--cron", "0 9 * * *", "--start", "2026-03-25T00:00:00Z", "--count", "5"),
+            ["2026-03-28T09:00:00Z", "2026-03-29T09:00:00Z"],
+        ),
+        ((*BERLIN, "--count", "2", "--gap", "next"), ["2026-03-28T01:30:00Z", "2026-03-29T01:00:00Z"]),
+        # A skipped occurrence counts and is not printed.
+        ((*BERLIN, "--count", "2", "--gap", "skip"), ["2026-03-28T01:30:00Z"]),
+        (
+            (*BERLIN, "--start", "2026-10-25T00:00:00Z", "--count", "2", "--fold", "both"),
+            ["2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z"],
+        ),
+        (("--cron", "0 0 */30 * 5#3"), []),
+    ],
+)
+def test_each_option_changes_the_times(options: tuple[str, ...], expected: list[str]) -> None:
+    assert next_times(*options, "--after", "2026-03-28T00:00:00Z") == [parse_instant_ms(text) for text in expected]
+
+
+def test_the_text_has_words_local_times_and_clock_changes() -> None:
+    lines = create(*BERLIN, "--after", "2026-10-24T00:00:00Z").splitlines()
+    assert lines[0].startswith("At 02:30 every day, in Europe/Berlin (tzdata 20")
+    assert lines[1].split() == ["1", "2026-10-24T02:30:00+02:00", "2026-10-24T00:30:00Z"]
+    assert lines[3].split() == ["3", "2026-10-26T02:30:00+01:00", "2026-10-26T01:30:00Z"]
+    assert lines[11:] == [
+        "clocks are set back by 1h at 2026-10-25T01:00:00Z: 02:00 to 03:00 exists twice; matching times are delivered "
+        "the first time only",
+        "clocks are set forward by 1h at 2027-03-28T01:00:00Z: 02:00 to 03:00 does not exist; matching times are "
+        "delivered once, at 03:00",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "effect"),
+    [
+        (("--cron", "*/20 2 * * *"), "the schedule follows elapsed time"),
+        (("--cron", "30 4 * * *"), "the schedule has no time in it"),
+        (("--cron", "30 2 * * *", "--gap", "skip"), "matching times are skipped"),
+        (("--cron", "0 2,3 * * *", "--gap", "skip"), "matching times are delivered once, at 03:00"),
+        (("--cron", "30 2 * * *", "--fold", "last"), "matching times are delivered the second time only"),
+        (("--cron", "30 2 * * *", "--fold", "both"), "matching times are delivered both times"),
+    ],
+)
+def test_the_text_says_what_a_clock_change_does(options: tuple[str, ...], effect: str) -> None:
+    changes = [line for line in create(*options, "--zone", "Europe/Berlin").splitlines() if line.startswith("clocks")]
+    assert len(changes) == 2
+    assert any(line.endswith(effect) for line in changes)
+
+
+def test_the_text_of_an_interval_and_of_two_days() -> None:
+    assert create("--every", "15m/5m").startswith("Every 15m: at its multiples since 1970-01-01T00:00:00Z, 5m after")
+    assert "one of the two days is enough" in create("--cron", "0 9 1,15 * FRI")
+    assert "no occurrence follows" in create("--every", "1h", "--end", "-2h")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "give one of --cron and --every"),
+        (("--cron", "0 9 * * *", "--every", "1h"), "only one of postdate-cron and postdate-every"),
+        (("--cron", "0 9 * *"), "has 4 fields"),
+        (("--cron", "0 9 * * *", "--zone", "Berlin"), "is not the name of a zone"),
+        (("--cron", "0 9 * * *", "--after", "yesterday"), "--after"),
+        (("--every", "1s", "--start", "1970-01-01T00:00:01Z"), "give a later --start"),
+    ],
+)
+def test_a_defect_is_a_usage_error(options: tuple[str, ...], message: str) -> None:
+    done = call_postdate("schedule", "create", "--dry-run", *options)
+    assert (done.exit_code, message in done.stderr, done.stdout) == (2, True, "")
+
+
+def test_nothing_is_sent_without_a_preview() -> None:
+    done = call_postdate("schedule", "create", "--every", "1h")
+    assert (done.exit_code, "give --dry-run" in done.stderr) == (2, True)
