@@ -30,7 +30,7 @@ from support.simulation.many import first_caught, replay, run_many, workers
 from support.simulation.mutations import MUTATIONS
 from support.simulation.plan import BURST, DIFFERING, HELD, LOST, WINDOWS
 from support.simulation.run import Result, run_seed
-from support.simulation.situations import HOLDS, MUST_BE_REACHED, SITUATIONS, THEME_SITUATIONS
+from support.simulation.situations import HOLDS, MUST_BE_REACHED
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -161,21 +161,6 @@ def test_processes_with_other_settings_end_each_request_once(pool: ProcessPoolEx
         reached.update(result.reached)
     wanted = {"fate delivered", "fate dead", "record owner", "kill", "settings differ"}
     assert {name for name in wanted if not reached[name]} == set(), reached
-
-
-def test_the_documentation_names_every_situation() -> None:
-    page = (TESTS.parent / "docs" / "testing.md").read_text()
-    rows = [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in page.splitlines() if line.count("|") == 3]
-    documented = {situation: counter.strip("`") for situation, counter in rows if situation in SITUATIONS}
-    assert documented == SITUATIONS
-    of_themes = {(row[1], row[0]): row[2].strip("`") for row in rows_of_three(page)}
-    expected = {(text, theme): name for theme, named in THEME_SITUATIONS.items() for text, name in named.items()}
-    assert {key: counter for key, counter in of_themes.items() if key[1] in THEME_SITUATIONS} == expected
-
-
-def rows_of_three(page: str) -> list[tuple[str, ...]]:
-    """The rows of every table of three columns."""
-    return [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in page.splitlines() if line.count("|") == 4]
 
 
 @pytest.mark.parametrize("name", MUTATIONS)

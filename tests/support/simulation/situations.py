@@ -1,7 +1,6 @@
 """The situations that a passing run must have met: those that the protocol's models reach, and what leads to them.
 
-Each is a counter of the runs. Zero of any means that the run proves nothing, and fails. docs/testing.md has the same
-table; a test holds the two against each other.
+Each is a counter of the runs. If one is zero, the run proves nothing about that situation, and fails.
 """
 
 from __future__ import annotations
