@@ -49,7 +49,7 @@ _WEEKDAYS: Final = "SUN|MON|TUE|WED|THU|FRI|SAT"
 
 
 def _term(value: str, special: str) -> re.Pattern[str]:
-    return re.compile(rf"(?:\*|{value}(?:-{value})?)(?:/(?P<step>[0-9]{{1,2}}))?{special}")
+    return re.compile(rf"(?:\*|(?P<low>{value})(?:-(?P<high>{value}))?)(?:/(?P<step>[0-9]{{1,2}}))?{special}")
 
 
 _PLAIN: Final = _term("[0-9]{1,2}", "")
@@ -152,10 +152,8 @@ def parse_expression(text: str) -> Expression:
         )
     if len(fields) == 5:
         fields.insert(0, "0")
-    for name, end, term, field in zip(_NAMES, _ENDS, _TERMS, fields, strict=True):
-        _check(name, end, term, field)
     try:
-        return Expression(tuple(fields))
+        return Expression(tuple(map(_checked, _NAMES, _ENDS, _TERMS, fields)))
     except CronSimError as error:
         raise ValueError(
             f"is refused ({error}); give ascending ranges, values of the field, and days that exist"
@@ -173,11 +171,12 @@ def _macro(text: str) -> str:
     return _MACROS[name]
 
 
-def _check(name: str, end: int, term: re.Pattern[str], field: str) -> None:
-    """Raises ValueError if a field has a term that is none, or a step that its field never reaches."""
+def _checked(name: str, end: int, term: re.Pattern[str], field: str) -> str:
+    """Return a field as CronSim reads it. Raises ValueError: a term is none, or a step is longer than the field."""
     if "?" in field:
         raise ValueError(f"has ? as {name}, which is Quartz's; write * instead")
-    for part in field.split(","):
+    parts = field.split(",")
+    for index, part in enumerate(parts):
         match = term.fullmatch(part)
         if match is None:
             raise ValueError(f"has {part[:20]!r} as {name}; give *, a number, a name, a range or a step, such as */15")
@@ -186,6 +185,18 @@ def _check(name: str, end: int, term: re.Pattern[str], field: str) -> None:
             raise ValueError(
                 f"has a step of {step} as {name}, which has {end} values; for intervals use postdate-every"
             )
+        if step is not None and match["high"] is not None and _number(match["low"]) == _number(match["high"]):
+            # CronSim takes `5-5/2` for `5/2`, which goes on to the end of the field.
+            parts[index] = match["low"]
+    return ",".join(parts)
+
+
+def _number(value: str) -> int:
+    """Return the value of a number or a name."""
+    for names, first in ((_MONTHS, 1), (_WEEKDAYS, 0)):
+        if value in names.split("|"):
+            return names.split("|").index(value) + first
+    return int(value)
 
 
 def _mask(values: Iterable[int]) -> int:
