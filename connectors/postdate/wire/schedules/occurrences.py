@@ -58,7 +58,7 @@ def first_occurrence(schedule: Schedule, timestamp_ms: int) -> Occurrence | None
 
 
 def next_occurrence(schedule: Schedule, position: Occurrence) -> Occurrence | None:
-    """Return the occurrence after another; None: that was the last one. Cost: 3 us; more if days are far apart."""
+    """Return the occurrence after another; None: that was the last one. Cost: 4 us; 50 us for each new month."""
     return _occurrence(schedule, position.number + 1, position.nominal_ms)
 
 
@@ -109,10 +109,10 @@ def _occurrence(schedule: Schedule, number: int, after_ms: int) -> Occurrence | 
 def _next_elapsed(expression: Expression, zone: Zone, after_s: int, until_s: int) -> int | None:
     """Return the first instant in (`after_s`, `until_s`] whose wall-clock time matches."""
     while after_s < until_s:
-        offset_s = zone.offset_s(after_s + 1)
+        _, end_s, offset_s = zone.span(after_s + 1)
         wall_s = expression.next_wall_s(after_s + 1 + offset_s, until_s + offset_s)
         found_s = until_s if wall_s is None else wall_s - offset_s
-        change = zone.next_change(after_s + 1, found_s)
+        change = zone.next_change(after_s + 1, found_s) if found_s >= end_s else None
         if change is None:
             return None if wall_s is None else found_s
         after_s = change.at_s - 1
@@ -123,10 +123,10 @@ def _next_fixed(expression: Expression, zone: Zone, after_s: int, until_s: int) 
     """Return the first instant in (`after_s`, `until_s`] whose wall-clock time matches, or that ends a gap in which
     times match; and whether only the gap makes it an occurrence. Every instant of a fold counts."""
     while after_s < until_s:
-        offset_s = zone.offset_s(after_s)
+        _, end_s, offset_s = zone.span(after_s)
         wall_s = expression.next_wall_s(after_s + 1 + offset_s, until_s + offset_s)
         found_s = until_s if wall_s is None else wall_s - offset_s
-        change = zone.next_change(after_s, found_s)
+        change = zone.next_change(after_s, found_s) if found_s >= end_s else None
         if change is None:
             return None if wall_s is None else (found_s, False)
         at_s, before_s, new_s = change
@@ -151,6 +151,9 @@ def _passed_by_fold(zone: Zone, fold: Fold, instant_s: int) -> int | None:
 
 def _fold_around(zone: Zone, instant_s: int) -> Change | None:
     """Return the clock change because of which the wall-clock time of an instant exists twice; None: it exists once."""
+    span = zone.span(instant_s)
+    if span.start_s + _FOLD_S_MAX <= instant_s < span.end_s - _FOLD_S_MAX:
+        return None
     change = zone.next_change(instant_s - _FOLD_S_MAX, instant_s + _FOLD_S_MAX)
     while change is not None:
         fold_s = change.before_s - change.after_s
