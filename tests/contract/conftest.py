@@ -8,7 +8,7 @@ import pytest
 
 from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.interface import Kafka
-from postdate.kafka.settings import KafkaSettings
+from postdate.kafka.settings import GroupProtocol, KafkaSettings
 from support.broker import RunningBroker
 from support.kafka_clock import now_s
 from support.kafka_simulator import SimBroker, SimKafka
@@ -17,11 +17,13 @@ from support.kafka_steps import Join, Member
 
 @pytest.fixture(scope="session", params=["simulated", "confluent"])
 def kafka(request: pytest.FixtureRequest) -> Kafka:
-    """Each implementation in turn; a test that takes this says what holds for all of them."""
+    """Each implementation in turn; a test that takes this says what holds for all of them. Tests of groups also take
+    `consumer`: the real one, with the group protocol of that name."""
     if request.param == "simulated":
         return SimKafka(SimBroker())
     running: RunningBroker = request.getfixturevalue("broker")
-    return ConfluentKafka(KafkaSettings(running.bootstrap_servers))
+    protocol: GroupProtocol = "consumer" if request.param == "consumer" else "classic"
+    return ConfluentKafka(KafkaSettings(running.bootstrap_servers, group_protocol=protocol))
 
 
 @pytest.fixture

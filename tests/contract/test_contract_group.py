@@ -1,6 +1,7 @@
 """Contract of the group consumer: assigned paused, started where we say, handed over without a gap.
 
-Method: members that note every event and record; a member that must see nothing is polled for a while.
+Method: members that note every event and record; a member that must see nothing is polled for a while. What the group
+protocols do differently is in test_contract_group_static.py.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from support.kafka_steps import (
     poll_for,
     poll_until,
 )
+
+pytestmark = pytest.mark.parametrize("kafka", ["simulated", "confluent", "consumer"], indirect=True)
 
 
 def _fill(kafka: Kafka, topic: str, partitions: int, count: int) -> None:
@@ -214,6 +217,15 @@ class TestGroup:
         poll_until([member], lambda: bool(member.consumer.assignment()), "an assignment")
         assert admin.share_isolation(group) is None, "each member sets its own"
 
+    def test_a_member_without_a_share_has_joined_too(self, kafka: Kafka, join: Join) -> None:
+        topic, group = new_topic(kafka), unique_name("group")
+        first = join(group, topic)
+        assert first.consumer.member_id() == ""
+        poll_until([first], lambda: bool(first.consumer.assignment()), "an assignment")
+        second = join(group, topic)
+        poll_until([first, second], lambda: second.consumer.member_id() != "", "a member id")
+        assert len(first.consumer.assignment()) + len(second.consumer.assignment()) == 1
+
     def test_a_member_names_its_address_to_whoever_looks_at_the_group(self, kafka: Kafka) -> None:
         topic, group = new_topic(kafka), unique_name("group")
         member = Member(kafka.group_consumer(group, address="[::1]:8081"), now_s=lambda: now_s(kafka))
@@ -273,17 +285,6 @@ class TestOwnership:
         poll_until(both, settled, "a group that has settled")
         assert said == held
 
-    def test_a_static_member_that_was_replaced_is_not_confirmed(self, kafka: Kafka, join: Join) -> None:
-        topic = new_topic(kafka)
-        part = Partition(topic, 0)
-        group = unique_name("group")
-        old = join(group, topic, instance_id="pod-0")
-        poll_until([old], lambda: confirms(old, part), "a group that has settled")
-        new = join(group, topic, instance_id="pod-0")
-        poll_until([new], lambda: confirms(new, part), "the successor")
-        assert part in old.consumer.assignment()
-        assert not old.consumer.confirm([part], 10)
-
     def test_the_group_offset_can_be_asked_from_outside(self, kafka: Kafka, join: Join) -> None:
         topic = new_topic(kafka, partitions=2)
         part = Partition(topic, 0)
@@ -315,25 +316,10 @@ class TestOwnership:
         poll_until([member], lambda: admin.group_offset(group, part) == 5, "the commit")
         assert admin.group_note(group, part) == ""
 
-    def test_a_member_that_was_replaced_can_note_nothing(self, kafka: Kafka, join: Join) -> None:
-        topic = new_topic(kafka)
-        part = Partition(topic, 0)
-        group = unique_name("group")
-        old = join(group, topic, instance_id="pod-0")
-        poll_until([old], lambda: confirms(old, part), "a group that has settled")
-        new = join(group, topic, instance_id="pod-0")
-        poll_until([new], lambda: confirms(new, part), "the successor")
-        with pytest.raises(KafkaFault):
-            old.consumer.commit_note(part, 0, "mine")
-        assert kafka.admin().group_note(group, part) == ""
-
-    @pytest.mark.parametrize("instance_id", [None, "pod-0"])
-    def test_who_leaves_gives_all_to_the_others_at_once(
-        self, kafka: Kafka, join: Join, instance_id: str | None
-    ) -> None:
+    def test_who_leaves_gives_all_to_the_others_at_once(self, kafka: Kafka, join: Join) -> None:
         topic = new_topic(kafka, partitions=2)
         group = unique_name("group")
-        leaver, stays = join(group, topic, instance_id=instance_id), join(group, topic)
+        leaver, stays = join(group, topic), join(group, topic)
         both = [leaver, stays]
         poll_until(both, lambda: [len(m.consumer.assignment()) for m in both] == [1, 1], "one partition each")
         leaver.consumer.leave()

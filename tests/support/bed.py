@@ -68,6 +68,7 @@ class Bed:
         allow: Sequence[str] = ("*",),
         static: bool = False,
         topic: Mapping[str, object] | None = None,
+        group_protocol: str = "classic",
     ) -> Sidecar:
         """A process that serves all request topics of this bed; not started yet."""
         name = name or f"sidecar-{len(self.sidecars)}"
@@ -82,6 +83,7 @@ class Bed:
             allow=allow,
             static=static,
             topic=topic or {},
+            group_protocol=group_protocol,
         )
         self.sidecars.append(made)
         return made

@@ -49,8 +49,10 @@ class Sidecar:
     request topics; `topics`: those of single ones, by name. `data`: the directory of the timer indexes, if it is
     shared. `failpoints`: where the next process dies or stops (sidecar/failpoints.py). `http`: the settings of its
     port; without them it has none. `options`: further options of the command line. `workers`: if more than one,
-    separate processes, which only `stop` ends, too. `format_version`: 2 accepts the headers of format 2. `release`: the
-    directory of another installed version, for the next process.
+    separate processes, which only `stop` ends, too. `group_protocol`: with consumer, the session time-out is that of
+    the broker (`tools/dev_broker/properties.py`), and `consumer` does not set it. `traces`: as in the configuration.
+    `environment`: further variables. `format_version`: 2 accepts the headers of format 2. `release`: the directory of
+    another installed version, for the next process.
     """
 
     name: str
@@ -68,6 +70,9 @@ class Sidecar:
     topics: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     data: Path | None = None
     failpoints: str = ""
+    group_protocol: str = "classic"
+    traces: str = "off"
+    environment: Mapping[str, str] = field(default_factory=dict)
     format_version: int = 1
     options: Sequence[str] = ()
     http: Mapping[str, object] = field(default_factory=lambda: {"port": 0})
@@ -108,7 +113,9 @@ class Sidecar:
             command += ["--group-instance-id", self.name]
         command += self.options
         with self._stdout().open("wb") as stdout, self._log().open("wb") as log:
-            given = environment(self.release) | ({"POSTDATE_FAILPOINTS": self.failpoints} if self.failpoints else {})
+            given = environment(self.release) | dict(self.environment)
+            if self.failpoints:
+                given["POSTDATE_FAILPOINTS"] = self.failpoints
             self._process = subprocess.Popen(command, stdout=stdout, stderr=log, env=given)
 
     def is_alive(self) -> bool:
@@ -177,8 +184,14 @@ class Sidecar:
         lines = [f"{name} = {value}" for name, value in self.dispatch.items()]
         served = [f"{name} = {json.dumps(value)}" for name, value in self.http.items()]
         top = [f"format_version = {self.format_version}"] if self.format_version > 1 else []
+        if self.traces != "off":
+            top.append(f"traces = {json.dumps(self.traces)}")
+        consumer = dict(self.consumer)
+        if self.group_protocol != "classic":
+            top.append(f"group_protocol = {json.dumps(self.group_protocol)}")
+            consumer.pop("session.timeout.ms", None)
         text = "\n".join([*top, "[dispatch]", *lines, "[http]", *served, "[kafka.consumer]"]) + "\n"
-        text += "".join(f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in self.consumer.items())
+        text += "".join(f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in consumer.items())
         text += "[kafka.common]\n"
         text += "".join(f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in self.common.items())
         text += "[kafka.producer]\n"

@@ -15,13 +15,35 @@ from confluent_kafka.admin import AdminClient
 
 from postdate.kafka.admin import ConfluentAdmin
 from postdate.kafka.classification import classify
-from postdate.kafka.errors import FatalClient, Fenced, KafkaFault, Unreachable
+from postdate.kafka.errors import (
+    FatalClient,
+    Fenced,
+    KafkaFault,
+    NameInUse,
+    NotAuthorized,
+    OtherProtocol,
+    Unreachable,
+    UnsupportedByBroker,
+)
 from postdate.kafka.group_consumer import ConfluentGroupConsumer
 from postdate.kafka.settings import KafkaSettings
 
 REPLACED = KafkaError(KafkaError.FENCED_INSTANCE_ID, fatal=True)
 #: As an event of a poll has it: the code of the reason is gone, and its text is there.
 REPLACED_EVENT = KafkaError(KafkaError._FATAL, f"Fatal error: {KafkaError(KafkaError.FENCED_INSTANCE_ID).str()}: why")
+NAME_IN_USE = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID, fatal=True)
+NAME_IN_USE_EVENT = KafkaError(
+    KafkaError._FATAL, f"ConsumerGroupHeartbeat fatal error: {KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()}"
+)
+CLASSIC_MEMBERS_EVENT = KafkaError(
+    KafkaError._FATAL, f"ConsumerGroupHeartbeat fatal error: {KafkaError(KafkaError.GROUP_ID_NOT_FOUND).str()}"
+)
+OLD_BROKER_EVENT = KafkaError(
+    KafkaError._FATAL, f"ConsumerGroupHeartbeat fatal error: {KafkaError(KafkaError._UNSUPPORTED_FEATURE).str()}"
+)
+NO_RIGHT_EVENT = KafkaError(
+    KafkaError._FATAL, f"ConsumerGroupHeartbeat fatal error: {KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED).str()}"
+)
 OTHER_EVENT = KafkaError(KafkaError._FATAL, "Fatal error: something that nobody has seen")
 PASSING = KafkaError(KafkaError._TRANSPORT)
 
@@ -43,7 +65,17 @@ def consumer() -> Iterator[ConfluentGroupConsumer]:
 
 @pytest.mark.parametrize("meet", CALLBACKS)
 @pytest.mark.parametrize(
-    ("error", "expected"), [(REPLACED, Fenced), (REPLACED_EVENT, Fenced), (OTHER_EVENT, FatalClient)]
+    ("error", "expected"),
+    [
+        (REPLACED, Fenced),
+        (REPLACED_EVENT, Fenced),
+        (NAME_IN_USE, NameInUse),
+        (NAME_IN_USE_EVENT, NameInUse),
+        (CLASSIC_MEMBERS_EVENT, OtherProtocol),
+        (OLD_BROKER_EVENT, UnsupportedByBroker),
+        (NO_RIGHT_EVENT, NotAuthorized),
+        (OTHER_EVENT, FatalClient),
+    ],
 )
 def test_a_fatal_error_of_any_callback_is_raised_by_every_poll_from_then_on(
     consumer: ConfluentGroupConsumer, meet: Meet, error: KafkaError, expected: type[KafkaFault]
@@ -76,6 +108,22 @@ def test_an_exception_that_breaks_a_callback_off_is_fatal(
     monkeypatch.setattr(consumer, "_consumer", whole)
     with pytest.raises(FatalClient):
         consumer.poll(10, 0.0)
+
+
+def test_brokers_without_the_group_protocol_are_named_with_the_remedy(consumer: ConfluentGroupConsumer) -> None:
+    consumer._note(("", -1, OLD_BROKER_EVENT))
+    with pytest.raises(
+        UnsupportedByBroker, match=r"needs Kafka 4\.0 on all brokers: upgrade them, or set it to classic"
+    ):
+        consumer.poll(10, 0.0)
+
+
+def test_a_member_that_nobody_answered_has_no_id() -> None:
+    """With the group protocol consumer the library chooses an id before it joins."""
+    made = ConfluentGroupConsumer(KafkaSettings("127.0.0.1:1", group_protocol="consumer"), "group", None)
+    assert made._open().memberid()
+    assert made.member_id() == ""
+    made.close()
 
 
 def test_a_fatal_event_is_never_taken_for_an_outage() -> None:

@@ -77,6 +77,18 @@ def test_each_client_has_what_the_protocol_says() -> None:
     assert settings.reader_conf("read_uncommitted")["isolation.level"] == "read_uncommitted"
 
 
+def test_a_member_whose_broker_assigns_has_no_settings_of_the_classic_protocol() -> None:
+    """librdkafka refuses them."""
+    settings = KafkaSettings(NOWHERE, group_protocol="consumer")
+    member = settings.group_consumer_conf("g", "pod-0")
+    assert member["group.protocol"] == "consumer"
+    assert not {"partition.assignment.strategy", "session.timeout.ms", "heartbeat.interval.ms"} & member.keys()
+    ConfluentKafka(settings).group_consumer("g", "pod-0").close()
+    for name in ("session.timeout.ms", "heartbeat.interval.ms"):
+        with pytest.raises(SettingRefused, match=rf"set group\.consumer\.{name} on the brokers"):
+            KafkaSettings(NOWHERE, consumer={name: "9000"}, group_protocol="consumer")
+
+
 def test_librdkafka_knows_every_property_of_every_client() -> None:
     kafka = ConfluentKafka(KafkaSettings(NOWHERE))
     kafka.group_consumer("g", "pod-0").close()

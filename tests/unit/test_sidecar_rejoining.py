@@ -12,12 +12,18 @@ from typing import cast
 
 import pytest
 
-from postdate.kafka.errors import FatalClient, Fenced, SettingRefused
+from postdate.kafka.errors import FatalClient, Fenced, NameInUse, OtherProtocol, SettingRefused
 from postdate.kafka.interface import GroupConsumer, Partition
 from postdate.sidecar.context.holds import Held
 from postdate.sidecar.errors import ClientFailed, Exit
 from postdate.sidecar.group import poller as poller_module
-from postdate.sidecar.group.limits import CLIENT_FAILURES_MAX, CLIENT_PAUSE_S_MAX, CLIENT_STABLE_S
+from postdate.sidecar.group.limits import (
+    CLIENT_FAILURES_MAX,
+    CLIENT_PAUSE_S_MAX,
+    CLIENT_STABLE_S,
+    NAME_IN_USE_S_MAX,
+    REFUSED_PAUSE_S,
+)
 from postdate.sidecar.group.poller import Poller
 from postdate.sidecar.group.rejoining import Rejoining
 from postdate.sidecar.shard.inbox import Inbox
@@ -171,3 +177,46 @@ def test_pauses_double_to_their_bound_and_a_client_that_served_well_begins_a_new
     now += CLIENT_STABLE_S
     rejoining.failed(Fenced("x"), now)
     assert rejoining.joins_in_s(now) == 1
+
+
+def test_a_name_in_use_counts_as_a_failure_only_after_any_session_has_timed_out() -> None:
+    rejoining, now = Rejoining(), 0.0
+    while now < NAME_IN_USE_S_MAX:
+        rejoining.joined(now)
+        rejoining.failed(NameInUse("taken"), now)
+        assert rejoining.joins_in_s(now) == REFUSED_PAUSE_S
+        now += REFUSED_PAUSE_S
+    for _ in range(CLIENT_FAILURES_MAX - 1):
+        rejoining.failed(NameInUse("taken"), now)
+    with pytest.raises(ClientFailed, match="give each process of the group its own"):
+        rejoining.failed(NameInUse("taken"), now)
+
+
+def test_a_name_that_was_free_in_between_is_waited_for_again() -> None:
+    rejoining = Rejoining()
+    rejoining.failed(NameInUse("taken"), 0.0)
+    rejoining.joined(NAME_IN_USE_S_MAX)
+    now = NAME_IN_USE_S_MAX + CLIENT_STABLE_S
+    rejoining.failed(NameInUse("taken"), now)
+    assert rejoining.joins_in_s(now) == REFUSED_PAUSE_S
+    rejoining.failed(Fenced("taken away"), now)
+    rejoining.failed(NameInUse("taken"), now + NAME_IN_USE_S_MAX)
+    assert rejoining.joins_in_s(now + NAME_IN_USE_S_MAX) == REFUSED_PAUSE_S, "another fault ends the row"
+
+
+def test_members_of_the_classic_protocol_are_waited_for_as_long_as_they_are_there(bench: _Bench) -> None:
+    """The process stands by, and tries again every few seconds."""
+    seen: set[tuple[bool, bool]] = set()
+
+    def each_round() -> None:
+        seen.add((bool(bench.poller.stands_by), bench.poller.is_member))
+        if len(bench.clients) <= 10 * CLIENT_FAILURES_MAX:
+            raise OtherProtocol("classic members")
+        if bench.poller.is_member:
+            assert not bench.poller.stands_by
+            bench.poller.stop()
+
+    bench.each_round = each_round
+    assert bench.run()
+    assert len(bench.clients) == 10 * CLIENT_FAILURES_MAX + 1
+    assert (True, False) in seen

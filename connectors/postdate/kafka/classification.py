@@ -15,8 +15,10 @@ from postdate.kafka.errors import (
     FatalClient,
     Fenced,
     KafkaFault,
+    NameInUse,
     NotAuthorized,
     OffsetOutOfRange,
+    OtherProtocol,
     RecordRejected,
     Retriable,
     SettingRefused,
@@ -33,9 +35,8 @@ FENCED_CODES = frozenset(
     }
 )
 
-#: How the library words the reason of a fatal error: a consumer gets that error as an event with the code _FATAL, whose
-#: text alone names the reason.
-_REPLACED = KafkaError(KafkaError.FENCED_INSTANCE_ID).str()
+#: The brokers do not know the request: they are too old for it, or a feature is switched off.
+UNSUPPORTED_CODES = frozenset({KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION})
 
 #: Only an operator can correct these.
 AUTHORIZATION_CODES = frozenset(
@@ -186,6 +187,21 @@ def error_of(raised: KafkaException | KafkaError) -> KafkaError:
     return inner if isinstance(inner, KafkaError) else KafkaError(KafkaError._FAIL, str(raised))
 
 
+def is_fatal(raised: KafkaException | KafkaError) -> bool:
+    """True if the client that raised this is unusable from now on."""
+    error = error_of(raised)
+    return error.fatal() or error.code() == KafkaError._FATAL
+
+
+def has_reason(raised: KafkaException | KafkaError, codes: frozenset[int]) -> bool:
+    """True if the error has one of these codes. A consumer gets a fatal error as an event with the code _FATAL, whose
+    text alone names the reason."""
+    error = error_of(raised)
+    if error.code() != KafkaError._FATAL:
+        return error.code() in codes
+    return any(KafkaError(code).str() in error.str() for code in codes)
+
+
 def classify(raised: KafkaException | KafkaError, doing: str, otherwise: type[KafkaFault] = FatalClient) -> KafkaFault:
     """The fault for this error, which occurred while `doing` something ("commit the transaction").
 
@@ -212,10 +228,10 @@ def classify_delivery(error: KafkaError, topic: str | None) -> KafkaFault:
 
 def _kind(error: KafkaError, otherwise: type[KafkaFault]) -> type[KafkaFault]:
     code = error.code()
-    if code in FENCED_CODES or (code == KafkaError._FATAL and _REPLACED in error.str()):
+    if code in FENCED_CODES:
         return Fenced
-    if error.fatal() or code == KafkaError._FATAL:
-        return NotAuthorized if code in AUTHORIZATION_CODES else FatalClient
+    if is_fatal(error):
+        return next((kind for codes, kind in _FATAL_REASONS if has_reason(error, codes)), FatalClient)
     if error.txn_requires_abort():
         return RecordRejected if code in RECORD_CODES or code in LOST_RECORD_CODES else AbortRequired
     if error.retriable():
@@ -225,6 +241,13 @@ def _kind(error: KafkaError, otherwise: type[KafkaFault]) -> type[KafkaFault]:
             return kind
     return otherwise
 
+
+_FATAL_REASONS: tuple[tuple[frozenset[int], type[KafkaFault]], ...] = (
+    (frozenset({KafkaError.FENCED_INSTANCE_ID}), Fenced),
+    (frozenset({KafkaError.UNRELEASED_INSTANCE_ID}), NameInUse),
+    (frozenset({KafkaError.GROUP_ID_NOT_FOUND}), OtherProtocol),
+    (AUTHORIZATION_CODES, NotAuthorized),
+)
 
 _BY_CODE: tuple[tuple[frozenset[int], type[KafkaFault]], ...] = (
     (AUTHORIZATION_CODES, NotAuthorized),

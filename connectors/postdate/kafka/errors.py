@@ -4,9 +4,12 @@ No exception of the client library leaves this package. Every error that it rais
 
     KafkaFault                 .code (librdkafka's number), .retriable
       SettingRefused           a client property that would break the protocol, or does not exist: correct it, restart
+        UnsupportedByBroker    ... because the brokers are too old for it
       NotAuthorized            credentials, TLS or ACLs: an operator must change something
       Fenced                   another producer holds the transactional id: stop acting, read the log before a new init
       FatalClient              this client instance is unusable: destroy it and create a new one
+        NameInUse              ... because another member has its static name: a new one may join once that has ended
+        OtherProtocol          ... because members use the classic protocol: a new one may join once they have ended
       UnknownOutcome           a commit or abort may or may not have happened: destroy the producer, let the log decide
       AbortRequired            the transaction cannot commit: abort(), then isolate the entry or retry
         RecordRejected         ... because of one record (unknown topic, too large, not authorized for its topic)
@@ -37,6 +40,10 @@ class SettingRefused(KafkaFault):
     """A client property is unknown, malformed, or would break the protocol; the message names it and the reason."""
 
 
+class UnsupportedByBroker(SettingRefused):
+    """The brokers do not know what a setting requires; the message names it."""
+
+
 class NotAuthorized(KafkaFault):
     """The cluster refuses these credentials or the TLS handshake, or an ACL for this resource is missing."""
 
@@ -47,6 +54,14 @@ class Fenced(KafkaFault):
 
 class FatalClient(KafkaFault):
     """The client instance cannot go on; only a new instance can."""
+
+
+class NameInUse(FatalClient):
+    """Another member of the group has this static name, or had it and its session has not timed out yet."""
+
+
+class OtherProtocol(FatalClient):
+    """The group has members of the group protocol classic, and the broker cannot convert it while they are there."""
 
 
 class UnknownOutcome(KafkaFault):

@@ -14,6 +14,15 @@ The behaviour of the client library shapes this module (librdkafka 2.16, read in
   2961, 5591).
 - `consume(n, timeout)` waits for all n. So `poll` waits for one record, and takes the records that came with it without
   waiting, except for the rest of `GATHER_INTERVAL_S` since the previous batch.
+- With the group protocol consumer (KIP-848) the broker assigns partitions, and members learn of it by their heartbeats.
+  Assignments arrive through the same callbacks, also incremental. A second member with a static name is refused with
+  UNRELEASED_INSTANCE_ID, which is fatal to its client, until the first has left or its session has timed out; with the
+  classic protocol the first is fenced. A static member leaves only for the length of a session, even if it
+  unsubscribes (`rdkafka_cgrp.c`).
+- A broker converts a group of classic members only if their assignments have no user data (KAFKA-18134), but the
+  library copies that of its sticky assignor into them (`rd_kafka_group_MemberState_consumer_write`). So the first
+  member of the protocol consumer is refused with GROUP_ID_NOT_FOUND, fatal as well, until the last classic one has
+  left. The other way is open: classic members may join a group of the protocol consumer.
 - A fatal error may arrive in any call and any callback: as an event of a poll, in the error callback, as the answer to
   a commit, or as the refusal of an assignment. In every case, `_fault` keeps it, and the next `poll` raises it.
 
@@ -22,6 +31,7 @@ All of it runs on the poll thread, except `confirm`.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,13 +41,18 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from msgspec import MsgspecError
 
 from postdate.kafka import limits
-from postdate.kafka.classification import classify, error_of
-from postdate.kafka.errors import FatalClient, Fenced, KafkaFault, Unreachable
+from postdate.kafka.classification import UNSUPPORTED_CODES, classify, error_of, has_reason, is_fatal
+from postdate.kafka.errors import FatalClient, Fenced, KafkaFault, Unreachable, UnsupportedByBroker
 from postdate.kafka.groups import group_members
 from postdate.kafka.interface import GroupListener, Partition, Record
 from postdate.kafka.records import MessageError, group_records
 from postdate.kafka.settings import KafkaSettings, log
 from postdate.kafka.statistics import BrokerStatistics, decode_statistics
+
+_NEEDS_BROKERS = "group_protocol = consumer needs Kafka 4.0 on all brokers: upgrade them, or set it to classic"
+
+#: How the library begins the description of a membership, which the generation follows.
+_GENERATION_AT = b"CGMDv2:"
 
 
 class _Start:
@@ -114,8 +129,8 @@ class ConfluentGroupConsumer:
             self._taken_at = time.monotonic()
             return group_records([first, *messages])
         except KafkaException as error:  # it interrupted a callback, so the client's state may be incomplete
-            fault = classify(error, "poll")
-            self._fatal = fault if isinstance(fault, FatalClient | Fenced) else FatalClient(str(fault), fault.code)
+            fault = self._fault(error, "poll")
+            self._fatal = self._fatal or FatalClient(str(fault), fault.code)
             return {}, []
 
     def errors(self) -> list[tuple[Partition | None, KafkaFault]]:
@@ -215,7 +230,8 @@ class ConfluentGroupConsumer:
         return frozenset(self._assigned)
 
     def member_id(self) -> str:
-        return self._open().memberid() or ""
+        member_id = self._open().memberid() or ""
+        return member_id if self._has_joined() else ""
 
     def statistics(self) -> tuple[BrokerStatistics, ...]:
         return self._statistics
@@ -263,6 +279,14 @@ class ConfluentGroupConsumer:
             self._paused.discard(part)
             self._starting.pop(part, None)
             self._next.pop(part, None)
+
+    def _has_joined(self) -> bool:
+        """True if the coordinator knows this member. With the group protocol consumer the client chooses its member id
+        before it joins; only the generation reveals the answer of the coordinator."""
+        membership = self._open().consumer_group_metadata()
+        start = len(_GENERATION_AT)
+        generation = int.from_bytes(membership[start : start + 4], sys.byteorder, signed=True)
+        return membership.startswith(_GENERATION_AT) and generation > 0
 
     def _is_wanted(self, part: Partition, offset: int) -> bool:
         """True if a batch that begins at `offset` belongs to the requested start; otherwise the seek is repeated."""
@@ -332,7 +356,9 @@ class ConfluentGroupConsumer:
         """The fault for an error that occurred while `doing` something; the next poll raises it if it is fatal. Only
         the first fatal error is kept, since the later ones are its consequences."""
         fault = classify(raised, doing, otherwise=Unreachable)
-        if isinstance(fault, FatalClient | Fenced):
+        if is_fatal(raised) and has_reason(raised, UNSUPPORTED_CODES):
+            fault = UnsupportedByBroker(f"{fault}. {_NEEDS_BROKERS}", fault.code)
+        if isinstance(fault, FatalClient | Fenced) or is_fatal(raised):
             self._fatal = self._fatal or fault
         return fault
 

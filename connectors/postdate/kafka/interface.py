@@ -146,9 +146,10 @@ class GroupConsumer(Protocol):
 
         Blocks until a record arrives or `timeout_s` has passed; an empty list is no error. Never returns a record of
         a paused partition, nor one before the offset given to the last `start`. Partition errors are not raised here:
-        they wait in `errors`. Raises FatalClient, and Fenced if another client replaced this static member, whichever
-        call or callback met that error. From then on the client holds nothing, every poll raises and the listener is
-        not called: the caller closes it and makes a new one.
+        they wait in `errors`. Raises FatalClient, Fenced if another client replaced this static member, NameInUse if
+        another one has its static name, OtherProtocol, NotAuthorized, and UnsupportedByBroker, whichever call or
+        callback met that error. From then on the client holds nothing, every poll raises and the listener is not
+        called: the caller closes it and makes a new one.
         """
 
     def errors(self) -> list[tuple[Partition | None, KafkaFault]]:
@@ -176,7 +177,8 @@ class GroupConsumer(Protocol):
         member has lost the partition, or the coordinator does not answer."""
 
     def leave(self) -> None:
-        """Gives all partitions back during the next polls and leaves the group, as a static member too."""
+        """Gives all partitions back during the next polls and leaves the group. A static member leaves for good with
+        the group protocol classic; with consumer, others get its partitions when its session has timed out."""
 
     def committed(self, parts: Sequence[Partition], timeout_s: float) -> dict[Partition, int | None]:
         """The group's committed offset of each, None if there is none. Blocks. Raises Unreachable, NotAuthorized."""

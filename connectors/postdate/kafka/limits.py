@@ -17,7 +17,7 @@ METADATA_PROPAGATION_MS_MAX = 1_000
 #: records that came through a request topic.
 MESSAGE_BYTES_MAX = 1_048_588
 
-#: ms. Time without heartbeats after which a member loses its partitions.
+#: ms. Time without heartbeats after which a member loses its partitions; with the group protocol classic only.
 SESSION_TIMEOUT_MS = 15_000
 
 #: ms. A member learns of a rebalance by its heartbeat, and nobody serves a moving shard until the members have learned

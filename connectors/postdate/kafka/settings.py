@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from postdate.kafka import limits
 from postdate.kafka.errors import SettingRefused
@@ -19,6 +19,9 @@ from postdate.kafka.secrets import Renewal, SecretFile, SettableClient
 
 Properties = Mapping[str, str | int | float | bool]
 ClientConf = dict[str, Any]
+
+#: How the members of a consumer group share partitions: by their own agreement, or as the broker decides (KIP-848).
+GroupProtocol = Literal["classic", "consumer"]
 
 #: The logger of the client library.
 log = logging.getLogger("postdate.kafka.client")
@@ -35,7 +38,7 @@ _OURS: Mapping[str, str] = {
     "enable.auto.offset.store": "the group offset follows what was ingested",
     "auto.offset.reset": "a position outside of the log must be seen, not reset",
     "auto.commit.interval.ms": "the group offset follows what was ingested",
-    "group.protocol": "the hand-over of shards is built on the classic protocol",
+    "group.protocol": "it is the setting group_protocol",
     "partition.assignment.strategy": "the hand-over of shards is built on cooperative-sticky",
     "enable.partition.eof": "recovery ends at a position, never at an end-of-file event",
     "enable.idempotence": "without it a retry may write a message twice",
@@ -73,10 +76,10 @@ _CONSUMER: Properties = {
     "socket.timeout.ms": limits.CONSUMER_ANSWER_MS_MAX,
     "fetch.max.bytes": limits.FETCH_SIZE_BYTES_MAX,
 }
-_MEMBER: Properties = {
+_MEMBER: Properties = {"statistics.interval.ms": limits.STATISTICS_INTERVAL_MS}
+_CLASSIC_MEMBER: Properties = {
     "session.timeout.ms": limits.SESSION_TIMEOUT_MS,
     "heartbeat.interval.ms": limits.HEARTBEAT_INTERVAL_MS,
-    "statistics.interval.ms": limits.STATISTICS_INTERVAL_MS,
 }
 _PRODUCER: Properties = {
     "enable.idempotence": True,
@@ -104,6 +107,7 @@ class KafkaSettings:
     to set, with the reason.
 
     `reader_group_id` is only named to the broker by readers, which never join a group (an ACL may ask for it).
+    `group_protocol` applies to members of a group.
     """
 
     bootstrap_servers: str
@@ -112,12 +116,13 @@ class KafkaSettings:
     producer: Properties = field(default_factory=_nothing)
     admin: Properties = field(default_factory=_nothing)
     reader_group_id: str = "postdate"
+    group_protocol: GroupProtocol = "classic"
     admin_timeout_s: float = limits.ADMIN_TIMEOUT_S
 
     def __post_init__(self) -> None:
         for section in ("common", "consumer", "producer", "admin"):
             for name, value in getattr(self, section).items():
-                refuse(f"kafka.{section}", name, value)
+                refuse(f"kafka.{section}", name, value, self.group_protocol)
 
     @property
     def transaction_timeout_ms(self) -> int:
@@ -127,11 +132,14 @@ class KafkaSettings:
 
     def group_consumer_conf(self, group_id: str, instance_id: str | None, address: str = "") -> ClientConf:
         """The properties of a member of the consumer group; its client id advertises its address."""
-        conf = _with_room(self._conf(_CONSUMER, _MEMBER, self.consumer))
+        is_classic = self.group_protocol == "classic"
+        sized = {**_MEMBER, **_CLASSIC_MEMBER} if is_classic else _MEMBER
+        conf = _with_room(self._conf(_CONSUMER, sized, self.consumer))
         if address:
             conf["client.id"] = f"{conf['client.id']}@{address}"
-        conf |= {"group.id": group_id, "group.protocol": "classic", "isolation.level": "read_committed"}
-        conf |= {"partition.assignment.strategy": "cooperative-sticky"}
+        conf |= {"group.id": group_id, "group.protocol": self.group_protocol, "isolation.level": "read_committed"}
+        if is_classic:
+            conf["partition.assignment.strategy"] = "cooperative-sticky"
         if instance_id:
             conf["group.instance.id"] = instance_id
         return conf
@@ -174,14 +182,20 @@ class KafkaSettings:
         return {name: value.read() if isinstance(value, SecretFile) else value for name, value in conf.items()}
 
 
-def refuse(section: str, name: str, value: object) -> None:
-    """Raises SettingRefused if only Postdate may set the property, or if the protocol does not allow its value.
+def refuse(section: str, name: str, value: object, group_protocol: GroupProtocol = "classic") -> None:
+    """Raises SettingRefused if only Postdate may set the property, if the protocol does not allow its value, or if the
+    property does not exist in the group protocol.
 
     Pure; for use while a configuration is read. Whether librdkafka knows the property shows when a client is made.
     """
     reason = _OURS.get(name)
     if reason is not None:
         raise SettingRefused(f"{section}: {name} is not yours to set: {reason}.")
+    if group_protocol == "consumer" and name in _CLASSIC_MEMBER:
+        raise SettingRefused(
+            f"{section}: {name} does not exist with group_protocol = consumer: remove it here, and set "
+            f"group.consumer.{name} on the brokers."
+        )
     if name in _RANGES:
         least, most = _RANGES[name]
         try:

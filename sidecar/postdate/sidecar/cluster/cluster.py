@@ -30,6 +30,7 @@ def kafka_of(config: Config) -> Kafka:
                 producer=dict(kafka.producer),
                 admin=dict(kafka.admin),
                 reader_group_id=config.group_id,
+                group_protocol=config.group_protocol,
             )
         )
     except SettingRefused as error:

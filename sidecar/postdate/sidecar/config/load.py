@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from postdate.kafka.errors import SettingRefused
-from postdate.kafka.settings import refuse
+from postdate.kafka.settings import GroupProtocol, refuse
 from postdate.sidecar.config import limits
 from postdate.sidecar.config.rate_rules import RateRules
 from postdate.sidecar.config.schema import REQUEST_TOPICS, leaves, sections, topic_leaves
@@ -208,17 +208,17 @@ def _contradictions(config: Config) -> list[str]:
         problems.append(f"http.port is {config.http.port}: {config.workers} workers need as many ports from there on")
     if HOUR_MS % config.index.tick_ms:
         problems.append(f"index.tick_ms is {config.index.tick_ms}, and must divide an hour, as 50, 100 and 200 do")
-    return problems + _refused_properties(config.kafka)
+    return problems + _refused_properties(config.kafka, config.group_protocol)
 
 
-def _refused_properties(kafka: KafkaConfig) -> list[str]:
+def _refused_properties(kafka: KafkaConfig, group_protocol: GroupProtocol) -> list[str]:
     """The librdkafka properties that would break the protocol, each with the reason."""
     problems: list[str] = []
     tables = {"common": kafka.common, "consumer": kafka.consumer, "producer": kafka.producer, "admin": kafka.admin}
     for table, properties in tables.items():
         for name, value in properties.items():
             try:
-                refuse(f"kafka.{table}", name, value)
+                refuse(f"kafka.{table}", name, value, group_protocol)
             except SettingRefused as error:
                 problems.append(str(error))
     return problems

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
+from postdate.kafka.settings import GroupProtocol
 from postdate.sidecar.config import limits
 from postdate.wire.dialects import DIALECTS
 from postdate.wire.limits import FORMAT_VERSION_MAX, HORIZON_MS_DEFAULT
@@ -27,6 +28,7 @@ from postdate.wire.topics import DEFAULT_REQUESTS
 CancelGate = Literal["takeover", "always", "off"]
 Verdicts = Literal["none", "control", "all"]
 Payloads = Literal["never", "allowed"]
+TraceMode = Literal["off", "opentelemetry"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 SECOND_MS: Final = 1_000
@@ -279,6 +281,13 @@ class Config:
             "name. Several workers add -0, -1 and so on."
         ),
     ] = ""
+    group_protocol: Annotated[
+        GroupProtocol,
+        Option(
+            "How the members of the group share the shards: classic, by agreement of the members; consumer, as the "
+            "broker decides (KIP-848, Kafka 4.0 or later)."
+        ),
+    ] = "classic"
     instance: Annotated[
         str, Option("Name of this process in dispatch log and logs; empty: <host name>-<process id>.")
     ] = ""
@@ -295,6 +304,13 @@ class Config:
             high=FORMAT_VERSION_MAX,
         ),
     ] = 1
+    traces: Annotated[
+        TraceMode,
+        Option(
+            "opentelemetry: export a span when a message with a sampled traceparent is accepted, and when it is "
+            "delivered. Needs the packages of postdate[otel]."
+        ),
+    ] = "off"
     log_level: Annotated[LogLevel, Option("Lowest severity that is logged.")] = "info"
     kafka: KafkaConfig = field(default_factory=KafkaConfig)
     request_topics: Annotated[

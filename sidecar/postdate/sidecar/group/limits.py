@@ -33,3 +33,10 @@ CLIENT_PAUSE_S_MAX: Final = 16.0
 # the process include half a minute of pauses, more than the move of a coordinator takes.
 CLIENT_STABLE_S: Final = 60.0
 CLIENT_FAILURES_MAX: Final = 6
+
+# With the group protocol consumer a killed static member keeps its name until its session has timed out: after 45 s by
+# default, and after 60 s at most unless the brokers allow more (group.consumer.max.session.timeout.ms).
+NAME_IN_USE_S_MAX: Final = 90.0
+# The pause before a process that waits for other members tries again. An attempt costs a client and some requests, and
+# nobody serves the shards of a free name.
+REFUSED_PAUSE_S: Final = 2.0

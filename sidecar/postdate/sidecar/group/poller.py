@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from postdate.kafka.errors import KafkaFault, SettingRefused
+from postdate.kafka.errors import KafkaFault, OtherProtocol, SettingRefused
 from postdate.kafka.interface import GroupConsumer, Partition
 from postdate.kafka.statistics import BrokerStatistics
 from postdate.sidecar.group.hold_requests import HoldRequests
@@ -82,6 +82,8 @@ class Poller:
         """Why this process has not joined yet; empty once Kafka has answered."""
         self.failure: ClientFailure | None = None
         """Why this process has no client, until it has a new one."""
+        self.stands_by = ""
+        """Why this process waits for members of another group protocol to end; empty if it does not."""
         self.holds = HoldRequests()
         """Requested changes of holds."""
         self.is_drained = False
@@ -114,6 +116,7 @@ class Poller:
                     raise
                 except KafkaFault as fault:
                     self.failure = ClientFailure(time.monotonic(), str(fault))
+                    self.stands_by = str(fault) if isinstance(fault, OtherProtocol) else ""
                     self._leave()
                     rejoining.failed(fault, time.monotonic())
                 if self.shards and all(thread.shard.foreign for thread in self.shards.values()):
@@ -223,6 +226,8 @@ class Poller:
             for thread in self.shards.values():
                 thread.look()
             self.is_member = bool(self.shards or self._consumer.member_id())  # the query waits for the library's thread
+            if self.is_member:
+                self.stands_by = ""
             self.statistics = self._consumer.statistics()
         if now >= self._commit_at:
             self._commit_at = now + GROUP_COMMIT_INTERVAL_S

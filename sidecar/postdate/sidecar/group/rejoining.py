@@ -4,6 +4,14 @@ A failed client is replaced after a pause, which doubles with each consecutive f
 `group.instance.id` fence each other, and this must not go on for ever. After `CLIENT_FAILURES_MAX` consecutive failures
 the process ends. The count starts again if the client had served for `CLIENT_STABLE_S`.
 
+Two refusals of the group protocol consumer are no failures, since they end when other members do. The process tries
+again every `REFUSED_PAUSE_S`:
+
+- Another member has its static name. A killed member keeps it until its session has timed out. After
+  `NAME_IN_USE_S_MAX` the refusals count as failures.
+- The group has members of the protocol classic. While the members of a deployment change one after the other, this
+  lasts until the last one has stopped.
+
 Thread rule: the poll thread alone.
 """
 
@@ -11,9 +19,16 @@ from __future__ import annotations
 
 import logging
 
-from postdate.kafka.errors import Fenced, KafkaFault
+from postdate.kafka.errors import Fenced, KafkaFault, NameInUse, OtherProtocol
 from postdate.sidecar.errors import ClientFailed
-from postdate.sidecar.group.limits import CLIENT_FAILURES_MAX, CLIENT_PAUSE_S_MAX, CLIENT_PAUSE_S_MIN, CLIENT_STABLE_S
+from postdate.sidecar.group.limits import (
+    CLIENT_FAILURES_MAX,
+    CLIENT_PAUSE_S_MAX,
+    CLIENT_PAUSE_S_MIN,
+    CLIENT_STABLE_S,
+    NAME_IN_USE_S_MAX,
+    REFUSED_PAUSE_S,
+)
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +40,7 @@ class Rejoining:
         self._failures = 0
         self._joined_at: float | None = None
         self._join_at = 0.0
+        self._name_refused_at: float | None = None  # the first refusal of the static name in a row
 
     def joined(self, now: float) -> None:
         """A client joins the group."""
@@ -34,6 +50,10 @@ class Rejoining:
         """The client failed, or none could be made. Raises ClientFailed if that was the last attempt."""
         served_s = 0.0 if self._joined_at is None else now - self._joined_at
         self._joined_at = None
+        if self._is_refusal_that_ends(fault, served_s, now):
+            self._join_at = now + REFUSED_PAUSE_S
+            log.warning("%s. %s; the next attempt is in %.0f s", fault, _ends_when(fault), REFUSED_PAUSE_S)
+            return
         self._failures = 1 if served_s >= CLIENT_STABLE_S else self._failures + 1
         if self._failures >= CLIENT_FAILURES_MAX:
             raise ClientFailed(f"the group consumer failed {self._failures} times in a row: {fault}. {_remedy(fault)}")
@@ -48,13 +68,28 @@ class Rejoining:
             pause_s,
         )
 
+    def _is_refusal_that_ends(self, fault: KafkaFault, served_s: float, now: float) -> bool:
+        """True if the process waits for other members to end."""
+        if not isinstance(fault, NameInUse):
+            self._name_refused_at = None
+            return isinstance(fault, OtherProtocol)
+        if self._name_refused_at is None or served_s >= CLIENT_STABLE_S:
+            self._name_refused_at = now
+        return now - self._name_refused_at < NAME_IN_USE_S_MAX
+
     def joins_in_s(self, now: float) -> float:
         """The rest of the pause in seconds; 0 or less: join now."""
         return self._join_at - now
 
 
+def _ends_when(fault: KafkaFault) -> str:
+    if isinstance(fault, NameInUse):
+        return "If the process of that name died, the name is free when its session has timed out"
+    return "This process joins when the last member with group_protocol = classic has stopped"
+
+
 def _remedy(fault: KafkaFault) -> str:
-    if isinstance(fault, Fenced):
+    if isinstance(fault, Fenced | NameInUse):
         return (
             "Another process uses the same group.instance.id: give each process of the group its own "
             "(--group-instance-id), or none, then start this one again"

@@ -14,6 +14,7 @@ from postdate.kafka.interface import Admin, Kafka, Partition
 from postdate.sidecar.clock import Clock
 from postdate.sidecar.cluster.producing import KeptProducer
 from postdate.sidecar.config.settings import Config
+from postdate.sidecar.context.traces import Traces
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.group.poller import Poller
 from postdate.sidecar.http.limits import CLIENT_DEAD_S_MAX, POLL_SILENCE_S_MAX, TAKEOVER_MS_MAX
@@ -32,6 +33,7 @@ class Process:
     kafka: Kafka
     admin: Admin
     clock: Clock
+    traces: Traces | None = None
     started_s: float = field(default_factory=time.time)
 
     @cached_property
@@ -59,8 +61,9 @@ def not_alive(process: Process) -> str:
 def not_ready(process: Process) -> list[str]:
     """The reasons why the process is not ready, one sentence each; empty if it is ready.
 
-    A process without shards is ready, since the group may have assigned all to others. A HALTED shard does not make it
-    unready: it would halt in another process too, and needs an operator.
+    A process without shards is ready, since the group may have assigned all to others, and so is one that waits until
+    the members of another group protocol have stopped: a rolling restart stops the next one when this one is ready. A
+    HALTED shard does not make it unready: it would halt in another process too, and needs an operator.
     """
     reasons = []
     if process.poller.is_stopping:
@@ -71,11 +74,11 @@ def not_ready(process: Process) -> list[str]:
     dead, failure = not_alive(process), process.poller.failure
     if dead:
         reasons.append(dead)
-    elif failure is not None:
+    elif failure is not None and not process.poller.stands_by:
         reasons.append(f"the group consumer failed, a new one joins soon: {failure.why}")
     if process.poller.waits_for:
         reasons.append(f"waiting for Kafka: {process.poller.waits_for}")
-    if not process.poller.is_member:
+    if not process.poller.is_member and not process.poller.stands_by:
         reasons.append(f"not a member of the group {process.config.group_id}")
     now_ms = process.clock.steady_ms()
     for part, thread in process.shards():
@@ -94,7 +97,7 @@ def not_ready(process: Process) -> list[str]:
 
 def remarks(process: Process) -> list[str]:
     """Remarks for the operator of a ready process: each shard that does not deliver everything, and the reason."""
-    found = []
+    found = [f"this process stands by: {process.poller.stands_by}"] if process.poller.stands_by else []
     for part, thread in process.shards():
         shard = thread.shard
         if shard.state not in DELIVERING:

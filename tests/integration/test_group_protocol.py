@@ -1,0 +1,100 @@
+"""Goal: the members of a running group change between the group protocols classic and consumer, one after the other and
+back, and meanwhile every message is delivered once and none early.
+
+Method: a dynamic and a static member share four partitions. Each is stopped and started again with the other protocol;
+requests are due all through it. The first one with `consumer` stands by, ready, until the last one with `classic` has
+stopped; on the way back the group is mixed. Each time the test waits until all shards are served, and prints how long
+that took. POSTDATE_TEST_PROTOCOL_CHANGES makes more changes.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from http.client import HTTPConnection
+
+import pytest
+
+from postdate.tools.dev_broker.local_broker import free_port
+from postdate.wire.headers import AT, TOPIC, Headers
+from support.bed import Bed
+from support.oracle import Sent, overtaken
+from support.sidecars import Sidecar, wait_until
+from support.timeouts import WAIT_TIMEOUT_S
+
+_CHANGES = int(os.environ.get("POSTDATE_TEST_PROTOCOL_CHANGES", "1"))
+_PER_SECOND = 100
+_DELAY_MS = 1_000
+_PARTITIONS = 4
+#: The protocol of the next member that is restarted, and the shards that both serve from then on.
+_STEPS = [("consumer", [0, 4]), ("consumer", [2, 2]), ("classic", [2, 2]), ("classic", [2, 2])]
+
+
+def _send(bed: Bed, requests: str, target: str, asked: list[Sent], ended: threading.Event) -> None:
+    """Requests with a due time one second ahead, at a steady rate, until `ended`."""
+    sender = bed.sender()
+    while not ended.wait(1 / _PER_SECOND):
+        due_ms = int(time.time() * 1000) + _DELAY_MS
+        number = b"%d" % len(asked)
+        headers: Headers = [(TOPIC, target.encode()), ("n", number), (AT, b"%d" % due_ms)]
+        asked.append(sender.send(requests, Sent(target, b"%d" % (len(asked) % 97), number, headers, due_ms)))
+    sender.flush()
+
+
+def _served_s(processes: list[Sidecar], shards: list[int]) -> float:
+    """How long it takes until the processes serve these numbers of shards, s."""
+    began = time.monotonic()
+    wait_until(lambda: [process.shards() for process in processes] == shards, f"they serve {shards} shards")
+    return time.monotonic() - began
+
+
+def _ready(port: int) -> int:
+    """The status of the readiness probe."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=WAIT_TIMEOUT_S)
+    connection.request("GET", "/readyz")
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+@pytest.mark.timeout(600 * _CHANGES)
+def test_members_change_their_group_protocol_one_after_the_other(bed: Bed) -> None:
+    requests, target = bed.new_requests(_PARTITIONS), bed.new_target(4, message_timestamp_type="LogAppendTime")
+    processes, port = [bed.new_sidecar("dynamic"), bed.new_sidecar("static", static=True)], free_port()
+    processes[0].http = {"port": port}
+    for process in processes:
+        process.start()
+    _served_s(processes, [2, 2])
+    asked, ended = list[Sent](), threading.Event()
+    load = threading.Thread(target=_send, args=(bed, requests, target, asked, ended))
+    load.start()
+    try:
+        for protocol, shards in _STEPS * _CHANGES:
+            process = next(process for process in processes if process.group_protocol != protocol)
+            assert process.stop() == 0
+            if not all(shards):  # the broker could convert a group whose members have joined only once
+                processes[1].wait_for_shards(_PARTITIONS)
+            process.group_protocol = protocol
+            process.start()
+            served_s = _served_s(processes, shards)
+            print(
+                f"{process.name} restarted with {protocol}: {shards} shards served after {served_s:.1f} s", flush=True
+            )
+            if not all(shards):
+                process.wait_for_log("joins when the last member with group_protocol = classic has stopped")
+                assert _ready(port) == 200
+    finally:
+        ended.set()
+        load.join()
+    bed.wait_for_ends(len(asked))
+    assert [process.stop() for process in processes] == [0, 0]
+    outcome = bed.judge(asked)
+    assert overtaken(outcome) == []
+    due_ms = {sent.origin: sent.due_ms for sent in asked}
+    late_ms = sorted(seen.timestamp_ms - due_ms[seen.origin] for seen in outcome.delivered)
+    print(f"{len(asked)} messages, lateness ms p50 {late_ms[len(late_ms) // 2]}, most {late_ms[-1]}")
+    assert late_ms[0] >= 0
+    for process in processes:
+        assert "Traceback" not in process.all_logs()
+        assert "HALTED" not in process.all_logs()
