@@ -100,6 +100,7 @@ LAZY_ARROWS: dict[str, tuple[str, ...]] = {"postdate.cli": ("postdate.spark",)}
 OWNERS: dict[str, tuple[str, ...]] = {
     "cronsim": ("postdate.wire.schedules",),
     "confluent_kafka": ("postdate.kafka", "postdate.tools.dev_broker.readiness"),
+    "opentelemetry": ("postdate.sidecar.process.tracing",),
     "pyspark": ("postdate.spark",),
     "rocksdict": ("postdate.wheel",),
 }

@@ -39,5 +39,8 @@ WINDOW_PROBE_MS: Final = 60_000.0
 # the next ones. So the minimum window lets 80 begin in a second.
 WINDOW_TOOK_MS_MAX: Final = 100.0
 
+# Spans that wait for the thread that makes them: some MB, and a second of a traced stream of 10,000 messages a second.
+SPANS_QUEUED_MAX: Final = 20_000
+
 # How often a shard publishes figures about its index: scrapes of metrics are less frequent.
 FIGURES_INTERVAL_MS: Final = 1_000

@@ -14,6 +14,7 @@ from postdate.sidecar.context.holds import Held
 from postdate.sidecar.context.index_queries import IndexQueries
 from postdate.sidecar.context.limits import BEAT_INTERVAL_MS_MAX
 from postdate.sidecar.context.pacing import LargeTransactionSemaphore
+from postdate.sidecar.context.traces import Traces
 from postdate.sidecar.counts import ShardCounts
 from postdate.wire.origins import format_origin
 from postdate.wire.requests import RequestRules
@@ -60,6 +61,7 @@ class ShardContext:
     turns: LargeTransactionSemaphore = field(
         default_factory=LargeTransactionSemaphore
     )  # one for all shards of a process
+    traces: Traces | None = None  # None: no spans
 
     @property
     def long_delays(self) -> LongDelays:

@@ -182,6 +182,10 @@ class Dispatcher:
                 self._rates.spend(batch.rated)
             raise
         self._ctx.counts.committed(batch.fates, batch.dues_ms, batch.dead, ownership.broker_clock)
+        if self._ctx.traces is not None:
+            sent = ((message[0], message[1], message[5]) for message in batch.messages)
+            now_ms = ownership.broker_clock.now_ms()
+            self._ctx.traces.delivered(self._ctx.requests, sent, batch.fates, batch.dues_ms, now_ms)
         finish(overlay, batch)
         self._write(ownership, overlay, offset)
         self._aborts.committed()

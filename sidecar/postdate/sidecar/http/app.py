@@ -13,7 +13,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client import ProcessCollector as SystemCollector
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, choose_encoder, generate_latest
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import QueryParams
@@ -89,10 +89,15 @@ class _Pages:
 
     # ---- for machines ------------------------------------------------------------------------------------------------
 
-    async def metrics(self, _: Request) -> Response:
-        """All metrics, in the text format of Prometheus."""
-        text = await run_in_threadpool(generate_latest, self._registry)
-        return Response(text, media_type=CONTENT_TYPE_LATEST)
+    async def metrics(self, request: Request) -> Response:
+        """All metrics, in the text format of Prometheus; with spans, in that of OpenMetrics for clients that accept it,
+        since only it has exemplars."""
+        encode: Callable[[CollectorRegistry], bytes] = generate_latest
+        media_type = CONTENT_TYPE_LATEST
+        if self._process.traces is not None:
+            encode, media_type = choose_encoder(request.headers.get("accept", ""))
+        text = await run_in_threadpool(encode, self._registry)
+        return Response(text, media_type=media_type)
 
     async def healthz(self, _: Request) -> Response:
         """200 while the poll loop runs."""

@@ -8,18 +8,20 @@ from __future__ import annotations
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar as PrometheusExemplar
 
 from postdate.kafka.interface import Partition
 from postdate.kafka.statistics import BrokerStatistics
 from postdate.sidecar.context.holds import DELIVERY, INTAKE, TARGET
 from postdate.sidecar.context.index_queries import IndexStats
+from postdate.sidecar.context.traces import Exemplar
 from postdate.sidecar.counts import Histogram, ShardCounts
 from postdate.sidecar.http import metrics
 from postdate.sidecar.http.metrics import Metric, Shape
@@ -31,6 +33,8 @@ from postdate.wheel.errors import WheelError
 from postdate.wheel.forecast import OVERDUE
 from postdate.wheel.index import LOG_NAME
 from postdate.wheel.wheel_view import WHEEL_NAME, WheelSnapshot, WheelView
+
+_NO_SPANS: Mapping[tuple[str, int], Exemplar] = {}
 
 Labelled = tuple[Sequence[str], float]
 
@@ -54,6 +58,7 @@ class ProcessCollector(Collector):
         yield _family(metrics.READY, [((), float(not not_ready(process)))])
         yield _family(metrics.MEMBER, [((), float(process.poller.is_member))])
         yield from _brokers(process.poller.statistics)
+        yield _family(metrics.SPANS_DROPPED, [((), process.traces.dropped if process.traces is not None else 0)])
         build = (_version("postdate"), platform.python_version(), _version("confluent-kafka"), _version("rocksdict"))
         yield _family(metrics.BUILD, [(build, 1.0)])
 
@@ -63,7 +68,9 @@ class ProcessCollector(Collector):
         topics: dict[str, list[ShardCounts]] = {name: [] for name in self._process.config.request_topic_names}
         for part, counts in sorted(self._process.counts.items()):
             topics.setdefault(part.topic, []).append(counts)
-        yield _histogram(metrics.LATENESS, {topic: [each.lateness for each in all_] for topic, all_ in topics.items()})
+        lateness = {topic: [each.lateness for each in all_] for topic, all_ in topics.items()}
+        traces = self._process.traces
+        yield _histogram(metrics.LATENESS, lateness, {} if traces is None else dict(traces.exemplars))
         yield _summed(metrics.REQUESTS, {topic: [each.requests for each in all_] for topic, all_ in topics.items()})
         yield _summed(metrics.FATES, {topic: [each.fates for each in all_] for topic, all_ in topics.items()})
         yield _summed(metrics.DEAD_LETTERS, {topic: [each.dead for each in all_] for topic, all_ in topics.items()})
@@ -200,19 +207,28 @@ def _summed(metric: Metric, by_topic: dict[str, list[dict[str, int]] | list[Coun
     return _family(metric, rows)
 
 
-def _histogram(metric: Metric, by_topic: dict[str, list[Histogram]]) -> Family:
-    """Histograms in seconds by topic, added up over shards."""
+def _histogram(
+    metric: Metric, by_topic: dict[str, list[Histogram]], spans: Mapping[tuple[str, int], Exemplar] = _NO_SPANS
+) -> Family:
+    """Histograms in seconds by topic, added up over shards. `spans`: one span for a topic and class."""
     family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
     for topic, histograms in by_topic.items():
         if not histograms:
             continue
-        below, buckets = 0, []
+        below = 0
+        buckets: list[tuple[str, int] | tuple[str, int, PrometheusExemplar]] = []
         counted = [sum(column) for column in zip(*(each.buckets for each in histograms), strict=True)]
-        for bound, count in zip([*histograms[0].bounds, None], counted, strict=True):
+        for index, (bound, count) in enumerate(zip([*histograms[0].bounds, None], counted, strict=True)):
             below += count
-            buckets.append(("+Inf" if bound is None else str(bound / 1000), below))
+            name, span = "+Inf" if bound is None else str(bound / 1000), spans.get((topic, index))
+            buckets.append((name, below) if span is None else (name, below, _exemplar(span)))
         family.add_metric([topic], buckets, sum(each.total for each in histograms) / 1000)
     return family
+
+
+def _exemplar(span: Exemplar) -> PrometheusExemplar:
+    labels = {"trace_id": span.trace_id, "span_id": span.span_id}
+    return PrometheusExemplar(labels, span.lateness_ms / 1000, span.at_ms / 1000)
 
 
 def _wheel(directory: Path) -> WheelSnapshot | None:

@@ -312,6 +312,14 @@ HELD: Final = Metric(
     "Holds of the shard: 1 if delivery is held, 1 if intake is held, and the number of held targets.",
     "Unexpectedly above 0: `postdate hold list` shows the holds, `postdate release` ends them.",
 )
+SPANS_DROPPED: Final = Metric(
+    "postdate_spans_dropped_total",
+    Shape.COUNTER,
+    "",
+    (),
+    "Spans that were not made because too many waited (`traces`).",
+    "Rises: sample fewer traces at the producers. Deliveries do not depend on spans.",
+)
 BUILD: Final = Metric(
     "postdate_build_info",
     Shape.GAUGE,

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from postdate.kafka.interface import Isolation, Record
+from postdate.kafka.interface import Isolation, Partition, Record
 from postdate.sidecar import failpoints
 from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.context.traces import Traces
 from postdate.sidecar.counts import CANCEL, REFUSED, RESCHEDULE, ShardCounts
 from postdate.sidecar.index.apply import apply_request
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
@@ -28,13 +29,14 @@ _CONTROLS: dict[int, str] = {Action.CANCEL: CANCEL, Action.RESCHEDULE: RESCHEDUL
 @dataclass(frozen=True, slots=True)
 class Intake:
     """What decides about the requests of one shard. `store_after_ms`: a request that is due later than this after its
-    record's timestamp is stored; 0: none is. `counts`: the counters to update."""
+    record's timestamp is stored; 0: none is. `counts`: the counters to update. `traces`: the queue for spans."""
 
     rules: RequestRules
     partition: int
     quota: Quota | None = None
     store_after_ms: int = 0
     counts: ShardCounts | None = None
+    traces: Traces | None = None
 
 
 def ingest(
@@ -59,6 +61,7 @@ def ingest(
     used = passed_over = 0
     policies: NamedPolicies | None = None
     others: list[str] = []  # what was read that is no request to schedule
+    accepted: list[tuple[Record, Request]] | None = None if intake.traces is None else []
     for record in records:
         offset = record.offset
         if offset >= expected:
@@ -80,6 +83,8 @@ def ingest(
                 others.append(REFUSED)
             elif request.action:
                 others.append(_CONTROLS[request.action])
+            elif accepted is not None:
+                accepted.append((record, request))
             overlay.saw_first_due(offset, apply_request(overlay, record, request))
             expected = offset + 1
         else:
@@ -91,6 +96,8 @@ def ingest(
     overlay.write()
     if counts is not None:
         counts.read(used - passed_over, others)
+    if intake.traces is not None and accepted:
+        intake.traces.accepted(Partition(rules.topic, partition), accepted, at_ms)
     failpoints.reached("ingest.written")
     return used
 

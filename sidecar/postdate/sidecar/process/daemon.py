@@ -10,6 +10,7 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from postdate.sidecar.config.settings import Config
 from postdate.sidecar.context.limits import BEAT_INTERVAL_MS_MAX
 from postdate.sidecar.context.pacing import LargeTransactionSemaphore, TransactionBudget, TransactionThrottle
 from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.context.traces import Traces
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.errors import ConfigError, Exit
 from postdate.sidecar.group.poller import Poller
@@ -39,6 +41,7 @@ from postdate.sidecar.logs import configure_logging
 from postdate.sidecar.privacy import forbid_core_dumps, prepare_data_directory
 from postdate.sidecar.process.limits import GC_THRESHOLDS, OPEN_FILES_PER_SHARD, TOPIC_CHECK_INTERVAL_MS
 from postdate.sidecar.process.starting import wait_for_kafka
+from postdate.sidecar.process.tracing import tracing
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.wire.topics import OwnTopics
 
@@ -55,7 +58,13 @@ def run(config: Config) -> int:
     configure_logging(config.log_level)
     serving.check(config.http)
     bound = claim(config.http)
-    factory = ShardFactory(config, kafka, admin)
+    with tracing(config) as traces:
+        return _serve(config, kafka, admin, bound, traces)
+
+
+def _serve(config: Config, kafka: Kafka, admin: Admin, bound: socket.socket | None, traces: Traces | None) -> int:
+    """Serve from the first look at Kafka to the signal that ends the process."""
+    factory = ShardFactory(config, kafka, admin, traces)
     poller = Poller(None, factory.start, announce, _in_background)
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
@@ -64,7 +73,8 @@ def run(config: Config) -> int:
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     clock = SystemClock()
-    with serving.serving(Process(config, poller, factory.counts, factory.retentions, kafka, admin, clock), bound):
+    process = Process(config, poller, factory.counts, factory.retentions, kafka, admin, clock, traces)
+    with serving.serving(process, bound):
         found = wait_for_kafka(kafka, lambda admin: (check_topics(config, admin), admin.cluster_id()), poller)
         if found is None:
             return Exit.OK
@@ -155,10 +165,11 @@ def _beat_interval_ms(retention_ms: int) -> int:
 class ShardFactory:
     """Creates the shard of an assigned partition. Used only by the poll thread."""
 
-    def __init__(self, config: Config, kafka: Kafka, admin: Admin) -> None:
+    def __init__(self, config: Config, kafka: Kafka, admin: Admin, traces: Traces | None) -> None:
         self._config = config
         self._kafka = kafka
         self._admin = admin
+        self._traces = traces
         self.retentions: dict[str, int] = {}
         """The retention of each request topic, in ms; -1: unlimited. Empty until Kafka has answered."""
         self.cluster_id = ""
@@ -189,6 +200,7 @@ class ShardFactory:
             retention_ms=self.retentions[part.topic],
             counts=self.counts.setdefault(part, ShardCounts()),
             turns=self._turns,
+            traces=self._traces,
         )
         return ShardThread(ctx, TransactionThrottle(self._budget, self._config.dispatch.pace_ms), released)
 

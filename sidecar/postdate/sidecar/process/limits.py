@@ -27,3 +27,10 @@ WORKER_STABLE_S: Final = 60.0
 # How often the parent checks its workers, and how long they may take to end before they are killed.
 WORKER_POLL_S: Final = 0.1
 WORKER_STOP_S: Final = 25.0
+
+# Spans that are made at a time, and how often their thread checks whether the process ends.
+SPANS_TAKEN_MAX: Final = 500
+SPANS_WAIT_S: Final = 0.5
+
+# At the end of a process, the rest of the spans may take this long to be made, and this long again to be exported.
+SPANS_CLOSE_S_MAX: Final = 3.0

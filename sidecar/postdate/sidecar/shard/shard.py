@@ -71,7 +71,9 @@ class Shard(Stateful):
         self._dispatcher = Dispatcher(ctx, Targets(ctx.admin, ctx.clock))
         quota = Quota(ctx.topic)
         self._quota = quota if quota.limits else None
-        self._intake = Intake(ctx.rules, ctx.partition, self._quota, ctx.long_delays.store_after_ms, ctx.counts)
+        self._intake = Intake(
+            ctx.rules, ctx.partition, self._quota, ctx.long_delays.store_after_ms, ctx.counts, ctx.traces
+        )
         self._gate = Gate(ctx.topic.cancel_gate)
         self._housekeeping = Housekeeping(ctx, inbox, self._gate, self._dispatcher)
         self._backoff_ms: float = BACKOFF_MS_MIN

@@ -1,0 +1,210 @@
+"""Goal: a message with a sampled `traceparent` gets one span when it is accepted and one when it is delivered, each
+linked to its producer; other messages get none, and a full queue delays nobody.
+
+Method: the queue, real requests ingested into a timer index, and the SDK's own exporter in memory.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
+from opentelemetry.trace import SpanKind
+
+from postdate.kafka.interface import Partition, Record
+from postdate.sidecar.config.settings import Config
+from postdate.sidecar.context.traces import Traces, trace_context
+from postdate.sidecar.counts import LATENESS_BOUNDS_MS
+from postdate.sidecar.errors import ConfigError
+from postdate.sidecar.index.overlay import IndexOverlay
+from postdate.sidecar.ingest.ingest import Intake, ingest
+from postdate.sidecar.process.tracing import SpanThread, exporting_provider, tracing
+from postdate.wheel.identity import Identity
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.options import IndexOptions
+from postdate.wire.dispatch_log import CANCELLED, DELIVERED, PlainFate
+from postdate.wire.requests import Headers, RequestRules
+
+PART = Partition("requests", 3)
+TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+PARENT = f"00-{TRACE}-{SPAN}-01".encode()
+TRACED: Headers = [("traceparent", PARENT)]
+UNSAMPLED = PARENT[:-2] + b"00"
+NOW_MS = 1_700_000_000_000
+
+
+def _spans(traces: Traces, sampler: Sampler = ALWAYS_ON) -> tuple[ReadableSpan, ...]:
+    """What the thread makes of the queue until it is closed."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(sampler=sampler)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    thread = SpanThread(traces, provider)
+    thread.start()
+    thread.close()
+    return exporter.get_finished_spans()
+
+
+def _delivered(traces: Traces, *headers: Headers, late_ms: int = 7) -> None:
+    """One transaction of messages with these headers, from offset 0 on."""
+    messages = [(offset, "orders", each) for offset, each in enumerate(headers)]
+    fates = [PlainFate(offset, NOW_MS, DELIVERED) for offset in range(len(headers))]
+    traces.delivered(PART, messages, fates, [NOW_MS] * len(headers), NOW_MS + late_ms)
+
+
+def _record(offset: int, *headers: tuple[str, bytes | None], topic: bytes = b"orders") -> Record:
+    given = [("postdate-topic", topic), ("postdate-delay", b"1s"), *headers]
+    return Record(offset, NOW_MS - 40, False, b"k", b"v", given)
+
+
+class TestContext:
+    @pytest.mark.parametrize(
+        ("headers", "expected"),
+        [
+            ([("traceparent", PARENT)], (PARENT, b"")),
+            ([("a", b"1"), ("tracestate", b"x=y"), ("traceparent", PARENT)], (PARENT, b"x=y")),
+            ([("traceparent", PARENT[:-1] + b"3")], (PARENT[:-1] + b"3", b"")),
+            ([("traceparent", UNSAMPLED)], None),
+            ([("traceparent", b"00-4bf9-01")], None),
+            ([("traceparent", None)], None),
+            ([("Traceparent", PARENT)], None),
+            ([], None),
+        ],
+    )
+    def test_only_a_sampled_context_counts(self, headers: Headers, expected: tuple[bytes, bytes] | None) -> None:
+        assert trace_context(headers) == expected
+
+
+class TestSpans:
+    def test_a_delivery_is_the_root_of_a_trace_with_a_link_to_the_producer(self) -> None:
+        traces = Traces()
+        _delivered(traces, [("traceparent", PARENT), ("tracestate", b"vendor=1"), ("postdate-origin", b"requests/3/0")])
+        (span,) = _spans(traces)
+        assert span.parent is None
+        assert (span.name, span.kind) == ("deliver orders", SpanKind.PRODUCER)
+        (link,) = span.links
+        assert (f"{link.context.trace_id:032x}", f"{link.context.span_id:016x}") == (TRACE, SPAN)
+        assert link.context.is_remote
+        assert link.context.trace_state.get("vendor") == "1"
+        assert span.context is not None
+        assert f"{span.context.trace_id:032x}" != TRACE
+        assert (span.start_time, span.end_time) == (NOW_MS * 1_000_000, (NOW_MS + 7) * 1_000_000)
+        assert span.attributes is not None
+        assert span.attributes["postdate.origin"] == "requests/3/0"
+        assert span.attributes["postdate.lateness_ms"] == 7
+        assert span.attributes["messaging.destination.name"] == "orders"
+
+    def test_the_records_beside_a_delivery_get_no_span(self) -> None:
+        """A verdict of the same request, a dead letter, a cancelled message."""
+        traces = Traces()
+        traced: Headers = [("traceparent", PARENT)]
+        messages = [(0, "orders", traced), (0, "requests.verdicts", traced), (1, "requests.dead-letters", traced)]
+        fates = [PlainFate(0, NOW_MS, DELIVERED), PlainFate(2, NOW_MS, CANCELLED)]
+        traces.delivered(PART, messages, fates, [NOW_MS], NOW_MS)
+        assert [span.name for span in _spans(traces)] == ["deliver orders"]
+
+    def test_a_request_is_accepted_once_and_a_refused_one_is_not(self, tmp_path: Path) -> None:
+        index = TimerIndex.open(tmp_path, Identity("cluster", "r", "l", 3), IndexOptions(), NOW_MS)
+        overlay = IndexOverlay(index)
+        overlay.advance(next_request=0, next_dispatch=0, seq=0)
+        overlay.write()
+        traces = Traces()
+        intake = Intake(RequestRules(topic="requests", horizon_ms=86_400_000), 3, traces=traces)
+        sent = _record(0, ("traceparent", PARENT)).headers
+        records = [
+            _record(0, ("traceparent", PARENT)),
+            _record(1, ("traceparent", PARENT), topic=b"not a topic"),
+            _record(2),
+            _record(3, ("traceparent", UNSAMPLED)),
+            _record(4, ("traceparent", PARENT), ("postdate-action", b"cancel"), ("postdate-id", b"x")),
+        ]
+        assert ingest(index, intake, records, NOW_MS) == 5
+        assert ingest(index, intake, records, NOW_MS) == 5, "read again after a takeover"
+        (span,) = _spans(traces)
+        assert (span.name, span.kind) == ("accept requests", SpanKind.CONSUMER)
+        assert [f"{link.context.span_id:016x}" for link in span.links] == [SPAN]
+        assert (span.start_time, span.end_time) == ((NOW_MS - 40) * 1_000_000, NOW_MS * 1_000_000)
+        assert span.attributes is not None
+        assert span.attributes["postdate.origin"] == "requests/3/0"
+        assert span.attributes["postdate.target"] == "orders"
+        assert records[0].headers == sent
+        index.close()
+
+    def test_the_last_delivery_of_a_class_is_its_exemplar(self) -> None:
+        traces = Traces()
+        _delivered(traces, [("traceparent", PARENT)], late_ms=5)
+        _delivered(traces, [("traceparent", PARENT)], late_ms=6)
+        _delivered(traces, [("traceparent", PARENT)], late_ms=9_000_000)
+        spans = _spans(traces)
+        found = traces.exemplars
+        assert found.keys() == {("requests", 0), ("requests", 1), ("requests", len(LATENESS_BOUNDS_MS))}
+        assert [found[key].lateness_ms for key in sorted(found)] == [5, 6, 9_000_000]
+        assert spans[1].context is not None
+        assert found["requests", 1].trace_id == f"{spans[1].context.trace_id:032x}"
+        assert found["requests", 1].span_id == f"{spans[1].context.span_id:016x}"
+
+    def test_the_sampler_of_the_sdk_decides(self) -> None:
+        traces = Traces()
+        _delivered(traces, [("traceparent", PARENT)])
+        assert _spans(traces, ALWAYS_OFF) == ()
+        assert traces.exemplars == {}
+
+    def test_a_context_of_zeros_makes_no_span(self) -> None:
+        traces = Traces()
+        _delivered(traces, [("traceparent", b"00-" + b"0" * 32 + b"-" + b"0" * 16 + b"-01")], [("traceparent", PARENT)])
+        assert len(_spans(traces)) == 1
+
+
+class TestQueue:
+    def test_what_does_not_fit_is_dropped_and_counted(self) -> None:
+        traces = Traces(queued_max=3)
+        _delivered(traces, *[TRACED] * 2)
+        _delivered(traces, *[TRACED] * 4)
+        assert traces.dropped == 3
+        assert [step.offset for step in traces.take(10, 0.0)] == [0, 1, 0]
+        _delivered(traces, [("traceparent", PARENT)])
+        assert traces.dropped == 3
+
+    def test_it_is_taken_in_pieces_until_it_is_empty(self) -> None:
+        traces = Traces()
+        assert traces.take(10, 0.0) == []
+        _delivered(traces, *[TRACED] * 3)
+        assert [len(traces.take(2, 0.0)) for _ in range(3)] == [2, 1, 0]
+
+
+class TestSetting:
+    def test_it_is_off_by_default_and_loads_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(builtins, "__import__", _refuse(builtins.__import__))
+        with tracing(Config()) as traces:
+            assert traces is None
+
+    def test_missing_packages_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(builtins, "__import__", _refuse(builtins.__import__))
+        with pytest.raises(ConfigError, match=r"pip install 'postdate\[otel\]', or set traces = off"):
+            exporting_provider(Config(traces="opentelemetry"))
+
+    def test_the_names_of_the_environment_win(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OTEL_SERVICE_NAME", "reminders")
+        monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
+        provider = exporting_provider(Config(traces="opentelemetry", instance="pod-0"))
+        found = provider.resource.attributes
+        provider.shutdown()
+        assert found["service.name"] == "reminders"
+        assert found["service.instance.id"] == "pod-0"
+        assert found["deployment.environment.name"] == "test"
+
+
+def _refuse(load: Callable[..., object]) -> Callable[..., object]:
+    """An import without the packages of OpenTelemetry."""
+
+    def imported(name: str, *rest: object, **named: object) -> object:
+        if name.startswith("opentelemetry"):
+            raise ImportError(f"No module named {name!r}", name=name)
+        return load(name, *rest, **named)
+
+    return imported
