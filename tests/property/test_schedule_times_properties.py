@@ -11,6 +11,7 @@ draws others.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from itertools import cycle, islice, pairwise
 from random import Random
 
@@ -19,8 +20,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from postdate.spark.rules.cron_fields import read_cron
 from postdate.spark.rules.nominal_times import CronTimes, IntervalTimes, nominal_times
 from postdate.spark.rules.zone_files import read_zone, tz_version
+from postdate.wire.schedules.expressions import parse_expression
 from postdate.wire.schedules.occurrences import next_after
 from postdate.wire.schedules.schedule import Fold, Gap, Schedule
 from postdate.wire.schedules.zones import TZ_VERSION, load_zone, zone_names
@@ -128,6 +131,39 @@ def test_both_read_the_same_clock_changes_of_all_zones() -> None:
         is_change = changes.offsets_s[1:] != changes.offsets_s[:-1]
         rows = np.stack([changes.at_s, changes.offsets_s[:-1], changes.offsets_s[1:]], axis=1)[is_change]
         assert found == [tuple(row) for row in rows.tolist()], name
+
+
+MACROS = ("@hourly", "@DAILY", "@midnight", "@weekly", "@monthly", "@yearly", "@annually", "@reboot", "@every 5m")
+
+
+def is_read(read: Callable[[str], object], text: str) -> bool:
+    try:
+        read(text)
+    except ValueError:
+        return False
+    return True
+
+
+def test_both_accept_the_same_texts() -> None:
+    random = Random(SEED)
+    accepted = refused = 0
+    for number in range(40 * COUNT):
+        text = random.choice(MACROS) if number % 100 == 0 else random_expression(random)
+        for _ in range(random.choice((0, 1, 1, 2, 3))):
+            at = random.randint(0, len(text))
+            text = text[:at] + random.choice("0123456789*/,-#LW?@ SUNMOFIJA") + text[at + random.randint(0, 1) :]
+        is_accepted = is_read(parse_expression, text)
+        assert is_accepted is is_read(read_cron, text), text
+        accepted += is_accepted
+        refused += not is_accepted
+    print(f"{accepted} expressions accepted by both, {refused} refused")
+    assert min(accepted, refused) > 5 * COUNT
+
+
+@pytest.mark.parametrize("text", ["", "@", "² 9 * * *", "٣ 9 * * *", "0 9 * * *\n", "0 9 * * " + "1," * 300 + "1"])
+def test_both_refuse_other_characters(text: str) -> None:
+    assert not is_read(parse_expression, text)
+    assert not is_read(read_cron, text)
 
 
 @settings(max_examples=60, deadline=None)

@@ -167,3 +167,6 @@ AROUND_ROWS_MAX: Final = 100_000
 
 # Wall-clock times of a schedule that are looked up in one step: 4 MB for each of about eight arrays.
 WALL_TIMES_MAX: Final = 500_000
+
+# The longest cron expression that the sidecar accepts.
+CRON_LENGTH_MAX: Final = 512

@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from postdate.spark.limits import CRON_LENGTH_MAX
+
 Numbers = NDArray[np.int64]
 
 _MACROS: Final = {
@@ -36,10 +38,18 @@ class _Field(NamedTuple):
     last: int
     names: tuple[str, ...] = ()
     """The names of `first` and the values after it."""
+    digits_max: int = 2
 
 
 _FIELDS: Final = (
-    *(_Field(0, 59), _Field(0, 59), _Field(0, 23), _Field(1, 31), _Field(1, 12, _MONTHS), _Field(0, 7, _WEEKDAYS)),
+    *(
+        _Field(0, 59),
+        _Field(0, 59),
+        _Field(0, 23),
+        _Field(1, 31),
+        _Field(1, 12, _MONTHS),
+        _Field(0, 7, _WEEKDAYS, digits_max=1),
+    ),
 )
 
 
@@ -64,7 +74,9 @@ class CronFields(NamedTuple):
 
 @lru_cache(maxsize=_EXPRESSIONS_MAX)
 def read_cron(text: str) -> CronFields:
-    """Return the values of an expression. Raises ValueError on a text that is none."""
+    """Return the values of an expression. Raises ValueError on a text that the sidecar refuses."""
+    if len(text) > CRON_LENGTH_MAX or not text.isascii():
+        raise ValueError("a cron expression is too long or not ASCII")
     if text.startswith("@"):
         if text[1:].lower() not in _MACROS:
             raise ValueError(f"{text!r} is no macro")
@@ -74,22 +86,25 @@ def read_cron(text: str) -> CronFields:
         parts = ["0", *parts]
     if len(parts) != 6:
         raise ValueError(f"{text!r} has neither 5 nor 6 fields")
-    days = parts[3].split(",")
-    weekdays = parts[5].split(",")
-    plain_weekdays = [term for term in weekdays if not _is_nth(term)]
-    return CronFields(
-        seconds=_values(parts[0], _FIELDS[0]),
-        minutes=_values(parts[1], _FIELDS[1]),
-        hours=_values(parts[2], _FIELDS[2]),
-        days=_values(",".join(term for term in days if term not in ("L", "LW")), _FIELDS[3]),
+    seconds, minutes, hours, days, months, weekdays = (part.split(",") for part in parts)
+    fields = CronFields(
+        seconds=_values(seconds, _FIELDS[0]),
+        minutes=_values(minutes, _FIELDS[1]),
+        hours=_values(hours, _FIELDS[2]),
+        days=_values([term for term in days if term not in ("L", "LW")], _FIELDS[3]),
         has_last_day="L" in days,
         has_last_workday="LW" in days,
-        months=_values(parts[4], _FIELDS[4]),
-        weekdays=frozenset(value % 7 for value in _values(",".join(plain_weekdays), _FIELDS[5])),
+        months=_values(months, _FIELDS[4]),
+        weekdays=frozenset(
+            value % 7 for value in _values([each for each in weekdays if not _is_nth(each)], _FIELDS[5])
+        ),
         nth_weekdays=frozenset(_nth(term) for term in weekdays if _is_nth(term)),
         needs_both_days=parts[3][:1] == "*" or parts[5][:1] == "*",
         is_elapsed=parts[1][:1] == "*" or parts[2][:1] == "*",
     )
+    if fields.needs_both_days and not _has_a_day(fields):
+        raise ValueError(f"{text!r} names a day that its months do not have")
+    return fields
 
 
 def matching_days(fields: CronFields, from_day: int, until_day: int) -> Numbers:
@@ -125,35 +140,51 @@ def times_of_day(fields: CronFields) -> Numbers:
     return (hours[:, None] * 3_600 + in_hour[None, :]).ravel()
 
 
-def _values(text: str, field: _Field) -> frozenset[int]:
+def _has_a_day(fields: CronFields) -> bool:
+    """True if one of the months may have one of the days of the month."""
+    longest = max(29 if month == 2 else 30 if month in (4, 6, 9, 11) else 31 for month in fields.months)
+    return fields.has_last_day or fields.has_last_workday or min(fields.days) <= longest
+
+
+def _values(terms: list[str], field: _Field) -> frozenset[int]:
     """Return the values of a list of terms; empty for an empty list."""
     found: set[int] = set()
-    for term in text.split(",") if text else ():
-        span, slash, step = term.partition("/")
+    for term in terms:
+        span, slash, step_text = term.partition("/")
         low, dash, high = span.partition("-")
+        step = _number(step_text, 2) if slash else 1
         if span == "*":
             first, last = field.first, field.last
         else:
             first = _value(low, field)
             last = _value(high, field) if dash else field.last if slash else first
-        if first > last or (slash and not step.isdigit()) or (slash and int(step) == 0):
+        if first > last or not 0 < step <= field.last:
             raise ValueError(f"{term!r} is no term of a field")
-        found.update(range(first, last + 1, int(step) if slash else 1))
+        found.update(range(first, last + 1, step))
     return frozenset(found)
 
 
 def _value(text: str, field: _Field) -> int:
-    value = field.first + field.names.index(text) if text in field.names else int(text) if text.isdigit() else -1
+    value = field.first + field.names.index(text) if text in field.names else _number(text, field.digits_max)
     if not field.first <= value <= field.last:
         raise ValueError(f"{text!r} is no value of a field")
     return value
 
 
+def _number(text: str, digits_max: int) -> int:
+    if not text.isdigit() or len(text) > digits_max:
+        raise ValueError(f"{text!r} is no number of a field")
+    return int(text)
+
+
 def _is_nth(term: str) -> bool:
-    return "#" in term or (term[-1:] == "L" and term != "L")
+    return "#" in term or (term[-1:] == "L" and len(term) == 2)
 
 
 def _nth(term: str) -> tuple[int, int]:
-    weekday, separator, number = term.partition("#")
-    nth = int(number) if separator else 0
-    return _value(weekday if separator else term[:-1], _FIELDS[5]) % 7, nth
+    if "#" not in term:
+        return _value(term[0], _FIELDS[5]) % 7, 0
+    weekday, _, number = term.partition("#")
+    if number not in ("1", "2", "3", "4", "5"):
+        raise ValueError(f"{term!r} is no weekday of a month")
+    return _value(weekday, _FIELDS[5]) % 7, int(number)
