@@ -6,6 +6,9 @@ Method: the command in this process, at literal times around clock changes.
 from __future__ import annotations
 
 import json
+import re
+import shlex
+from pathlib import Path
 
 import pytest
 
@@ -114,3 +117,12 @@ def test_a_defect_is_a_usage_error(options: tuple[str, ...], message: str) -> No
 def test_nothing_is_sent_without_a_preview() -> None:
     done = call_postdate("schedule", "create", "--every", "1h")
     assert (done.exit_code, "give --dry-run" in done.stderr) == (2, True)
+
+
+def test_the_page_shows_what_the_preview_prints() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "calendar.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^postdate (schedule create --dry-run .*)$", page, re.MULTILINE)
+    printed = said_by(*shlex.split(command)).splitlines()
+    shown = page.partition(f"{command}\n```\n\n```\n")[2].partition("\n```")[0].splitlines()
+    assert shown[0].partition("(")[0] == printed[0].partition("(")[0]
+    assert [line for line in shown[1:] if line != "…"] == [*printed[1:4], *printed[-2:]]
