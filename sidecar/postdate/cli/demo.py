@@ -9,15 +9,18 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 
 from postdate.cli.commands import say
-from postdate.cli.dev import DevBroker
 from postdate.cli.dev import Screen as StartScreen
 from postdate.cli.interrupts import Interrupted, interruptible
 from postdate.sidecar.errors import Exit
+
+if TYPE_CHECKING:
+    from postdate.tools.dev_broker.local_broker import DevBroker
 
 POLL_S = 0.2
 

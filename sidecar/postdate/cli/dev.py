@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -18,18 +18,10 @@ from postdate.cli.commands import say
 from postdate.cli.interrupts import Interrupted, interruptible
 from postdate.sidecar.errors import PostdateError
 
+if TYPE_CHECKING:
+    from postdate.tools.dev_broker.local_broker import DevBroker
+
 POLL_S = 0.2
-
-
-class DevBroker(Protocol):
-    """The interface of a development broker, local or in a container."""
-
-    @property
-    def bootstrap_servers(self) -> str: ...
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
-    def is_running(self) -> bool: ...
-    def last_words(self) -> str: ...
 
 
 @click.command(short_help="Start a Kafka broker on this machine.")

@@ -7,12 +7,13 @@ Rates are compared with a raw copy of the same records in the same run. Thread r
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 
 from postdate.sidecar.cluster.cluster import admin_of
 from postdate.sidecar.errors import TransientError
-from postdate.tools.bench.environment import BenchEnvironment, Request, Sidecar, cancel_of, request, with_id
+from postdate.tools.bench.environment import BenchEnvironment, Sidecar, cancel_of, request, with_id
 from postdate.tools.bench.figures import Figures, percentiles
 from postdate.tools.bench.hand_over import hand_over
 from postdate.tools.bench.journal import Arrivals, Journal
@@ -126,11 +127,8 @@ def cancel(environment: BenchEnvironment, size: Size) -> Figures:
     sidecar = environment.sidecar(requests)
     sidecar.start()
     figures = _rates(environment, requests, "", sidecar, scheduled // 2)
-    cancelled = Journal(environment.kafka, requests, CANCELLED)
-    try:
+    with closing(Journal(environment.kafka, requests, CANCELLED)) as cancelled:
         cancelled.follow(scheduled // 2, lambda: None)
-    finally:
-        cancelled.close()
     rate = figures["records_per_s"] * 3  # of the requests: each third record is a delivery
     plain, _ = environment.new_topics()
     environment.fill(plain, (request(number, target, due_ms) for number in range(scheduled)))
@@ -157,16 +155,15 @@ def rebuild(environment: BenchEnvironment, size: Size) -> Figures:
     delivering_s = sidecar.start_and_wait()
     sidecar.wait_for_pending(size.messages)
     whole_s = time.monotonic() - began
-    journal, arrivals = Journal(environment.kafka, requests), Arrivals(environment.kafka, other, TARGET_PARTITIONS)
-    try:
+    with (
+        closing(Journal(environment.kafka, requests)) as journal,
+        closing(Arrivals(environment.kafka, other, TARGET_PARTITIONS)) as arrivals,
+    ):
         journal.follow(_MEANWHILE, sidecar.check)
         late = journal.lateness()
         sidecar.stop()
         with admin_of(environment.kafka) as admin:
             came = arrivals.take_all(admin)
-    finally:
-        journal.close()
-        arrivals.close()
     return {
         "delivering_s": delivering_s,
         "whole_s": whole_s,
@@ -212,12 +209,9 @@ def burst(environment: BenchEnvironment, size: Size) -> Figures:
     environment.fill(requests, (request(number, other, due_ms - 500 + 2 * number + 1) for number in range(_OTHERS)))
     sidecar = environment.sidecar(requests)
     sidecar.start()
-    journal = Journal(environment.kafka, requests)
-    try:
+    with closing(Journal(environment.kafka, requests)) as journal:
         journal.follow(count + _OTHERS, sidecar.check)
         late, others = journal.lateness(lambda due: due == due_ms), journal.lateness(lambda due: due != due_ms)
-    finally:
-        journal.close()
     long_share = sidecar.long_transactions_share()
     sidecar.stop()
     copy = environment.raw_copy(requests, copied, count)
@@ -240,12 +234,9 @@ def _rates(
     to `copied`, if that is given."""
     sidecar.wait_for_takeover()
     cost = Cost(environment, sidecar)
-    journal = Journal(environment.kafka, requests, fate)
-    try:
+    with closing(Journal(environment.kafka, requests, fate)) as journal:
         journal.follow(count, sidecar.check)
         seconds = journal.seconds()
-    finally:
-        journal.close()
     costs = cost.per_message(count)
     memory_mb, long_share = sidecar.memory_mb(), sidecar.long_transactions_share()
     sidecar.stop()
@@ -275,12 +266,8 @@ class Cost:
 
 
 def _fill_due(environment: BenchEnvironment, requests: str, target: str, count: int, due_ms: int) -> None:
-    def wanted() -> Iterator[Request]:
-        for number in range(count):
-            yield request(number, target, due_ms)
-
     environment.say(f"sending {count:,} requests to {requests}")
-    environment.fill(requests, wanted())
+    environment.fill(requests, (request(number, target, due_ms) for number in range(count)))
 
 
 def _now_ms() -> int:

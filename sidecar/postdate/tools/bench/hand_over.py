@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 
 from postdate.tools.bench.environment import BenchEnvironment, Sidecar, request
 from postdate.tools.bench.figures import Figures
@@ -75,9 +76,6 @@ def _lateness(
     time.sleep(max(0.0, first_ms / 1000 + WARM_UP_S - time.time()))
     since_ms = time.time_ns() // 1_000_000
     disturb()
-    journal = Journal(environment.kafka, requests)
-    try:
+    with closing(Journal(environment.kafka, requests)) as journal:
         journal.follow(count, serving.check)
         return float(journal.lateness(lambda due_ms: due_ms >= since_ms).max())
-    finally:
-        journal.close()

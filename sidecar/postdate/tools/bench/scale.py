@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import closing
 
 from postdate.sidecar.cluster.cluster import admin_of
 from postdate.sidecar.errors import TransientError
@@ -74,12 +75,9 @@ def _burst_after(environment: BenchEnvironment, messages: int, processes: int, l
     if not sidecar.holds_before(messages, due_ms):
         sidecar.kill()
         return None
-    journal = Journal(environment.kafka, requests)
-    try:
+    with closing(Journal(environment.kafka, requests)) as journal:
         journal.follow(messages, sidecar.check)
         late, senders = journal.lateness(), journal.senders()
-    finally:
-        journal.close()
     sidecar.stop()
     if senders != processes:
         raise TransientError(f"{senders} of {processes} processes delivered: the group had not shared the shards out")

@@ -1,7 +1,6 @@
 """The steady cases: a constant rate of requests with delays from one to five seconds, and the lateness of each message.
 
-Two threads: the caller's reads the target, another one sends. Both are in one process, so that both times are from one
-clock.
+The caller's thread reads the target and another one sends, so both times are from one clock.
 """
 
 from __future__ import annotations
@@ -10,7 +9,10 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
 
 from postdate.kafka.errors import KafkaFault
 from postdate.kafka.interface import PlainProducer
@@ -44,24 +46,18 @@ def steady(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
     sidecar = environment.sidecar(requests)
     sidecar.start_and_wait()
     count, warm_up = int(rate * (seconds + WARM_UP_S)), int(rate * WARM_UP_S)
-    sender = _Sender(environment, requests, [target], rate, count, PARTITIONS)
-    arrivals = Arrivals(environment.kafka, target, TARGET_PARTITIONS)
     environment.say(f"sending {rate:,} requests a second {_times(seconds)}")
     cpu_s, began = sidecar.cpu_s(), time.monotonic()
-    sender.start()
-    try:
+    with (
+        closing(Arrivals(environment.kafka, target, TARGET_PARTITIONS)) as arrivals,
+        _Sender(environment, requests, [target], rate, count, PARTITIONS) as sender,
+    ):
         _read(arrivals, count, _checks(sidecar, sender))
         used = (sidecar.cpu_s() - cpu_s) / (time.monotonic() - began)
         arrived = arrivals.lateness(warm_up)
-    finally:
-        sender.end()
-        arrivals.close()
-    journal = Journal(environment.kafka, requests)
-    try:
+    with closing(Journal(environment.kafka, requests)) as journal:
         journal.follow(count, sidecar.check)
         committed = journal.lateness()
-    finally:
-        journal.close()
     long_share = sidecar.long_transactions_share()
     sidecar.stop()
     late = percentiles("arrival", arrived)
@@ -103,25 +99,22 @@ def _raw(environment: BenchEnvironment, load: RawLoad, pause_ms: int) -> Figures
     log = OwnTopics.of(requests).dispatch_log
     seconds = load.seconds + WARM_UP_S
     count, warm_up = int(load.rate * seconds), int(load.rate * WARM_UP_S)
-    sender = _Sender(environment, requests, [target], load.rate, count, load.producers)
-    arrivals = Arrivals(environment.kafka, target, TARGET_PARTITIONS)
     environment.say(f"the same with {load.producers} raw producers, which pause for {pause_ms} ms")
     arguments = [target, log, str(load.producers), str(load.rate), str(seconds), str(pause_ms)]
-    try:
-        with environment.raw_program("raw_steady", *arguments) as program:
-            sender.start()
+    with (
+        closing(Arrivals(environment.kafka, target, TARGET_PARTITIONS)) as arrivals,
+        environment.raw_program("raw_steady", *arguments) as program,
+        _Sender(environment, requests, [target], load.rate, count, load.producers) as sender,
+    ):
 
-            def check() -> None:
-                sender.check()
-                if program.poll():
-                    result_of(program)
+        def check() -> None:
+            sender.check()
+            if program.poll():
+                result_of(program)
 
-            _read(arrivals, count, check)
-            done = result_of(program)
+        _read(arrivals, count, check)
+        done = result_of(program)
         late = percentiles("raw_arrival", arrivals.lateness(warm_up))
-    finally:
-        sender.end()
-        arrivals.close()
     return {**late, "raw_transactions_per_s": done["transactions_per_s"], "raw_core_share": done["cpu_s"] / seconds}
 
 
@@ -150,16 +143,13 @@ def many(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
     time.sleep(IDLE_S)
     idle = (sidecar.cpu_s() - cpu_s) / (time.monotonic() - began)
     count, warm_up = int(rate * (seconds + WARM_UP_S)), int(rate * WARM_UP_S)
-    sender = _Sender(environment, requests, [target], rate, count, MANY_PARTITIONS)
-    arrivals = Arrivals(environment.kafka, target, TARGET_PARTITIONS)
     environment.say(f"sending {rate:,} requests a second {_times(seconds)}, to {MANY_PARTITIONS} partitions")
-    sender.start()
-    try:
+    with (
+        closing(Arrivals(environment.kafka, target, TARGET_PARTITIONS)) as arrivals,
+        _Sender(environment, requests, [target], rate, count, MANY_PARTITIONS) as sender,
+    ):
         _read(arrivals, count, _checks(sidecar, sender))
         arrived = arrivals.lateness(warm_up)
-    finally:
-        sender.end()
-        arrivals.close()
     sidecar.stop()
     late = percentiles("arrival", arrived)
     raw = beside_raw(environment, RawLoad(MANY_PARTITIONS, rate, seconds, RAW_MANY_PAUSES_MS), late)
@@ -176,36 +166,33 @@ def _checks(sidecar: Sidecar, sender: _Sender) -> Callable[[], None]:
 
 def bad_target(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
     """Ten targets, first all healthy, then one of them missing: the lateness of the other nine."""
-    well, ill = (_others_late(environment, rate, seconds, missing) for missing in (False, True))
-    named = percentiles("undisturbed", well) | percentiles("disturbed", ill)
+    undisturbed, disturbed = (_others_late(environment, rate, seconds, missing) for missing in (False, True))
+    named = percentiles("undisturbed", undisturbed) | percentiles("disturbed", disturbed)
     return named | {"disturbed_of_undisturbed_p99_share": named["disturbed_p99_ms"] / named["undisturbed_p99_ms"]}
 
 
 def _others_late(environment: BenchEnvironment, rate: int, seconds: float, missing: bool) -> Lateness:
-    """Lateness at the commit of the messages for nine targets; a tenth exists or not, and is not counted."""
+    """Lateness at the commit of the messages for nine targets; those for the tenth are not counted."""
     requests, targets = environment.new_topics(10, target_partitions=1)
-    ninth = f"{targets[-1]}-missing" if missing else targets[-1]
+    tenth = f"{targets[-1]}-missing" if missing else targets[-1]
     sidecar = environment.sidecar(requests)
     sidecar.start_and_wait()
     count, warm_up = int(rate * (seconds + WARM_UP_S)) // 10 * 10, rate * WARM_UP_S
-    sender = _Sender(environment, requests, [*targets[:-1], ninth], rate, count, PARTITIONS)
-    tenth = "is missing" if missing else "is well"
-    environment.say(f"sending {rate:,} requests a second {_times(seconds)}; the tenth target {tenth}")
-    journal = Journal(environment.kafka, requests)
+    state = "is missing" if missing else "exists"
+    environment.say(f"sending {rate:,} requests a second {_times(seconds)}; the tenth target {state}")
     began_ms = time.time_ns() // 1_000_000
-    sender.start()
-    try:
+    with (
+        closing(Journal(environment.kafka, requests)) as journal,
+        _Sender(environment, requests, [*targets[:-1], tenth], rate, count, PARTITIONS) as sender,
+    ):
         journal.follow(count - count // 10 if missing else count, _checks(sidecar, sender))
         late = journal.lateness(lambda due_ms: due_ms > began_ms + 1_000 * warm_up / rate + _DELAY_MS[1])
-    finally:
-        sender.end()
-        journal.close()
     sidecar.stop()
     return late
 
 
 class _Sender:
-    """A thread that sends `count` requests, `rate` a second, in turn for each target."""
+    """A thread that sends `count` requests, `rate` a second, for each target in turn, while its context is open."""
 
     def __init__(
         self, environment: BenchEnvironment, requests: str, targets: list[str], rate: int, count: int, partitions: int
@@ -217,20 +204,21 @@ class _Sender:
         self._fault: KafkaFault | TransientError | None = None
         self._thread = threading.Thread(target=self._send, name="load", daemon=True)
 
-    def start(self) -> None:
-        """Begin to send."""
+    def __enter__(self) -> Self:
         self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending.set()
+        self._thread.join()
+        self._producer.destroy()
 
     def check(self) -> None:
         """Raises KafkaFault or TransientError if sending failed."""
         if self._fault is not None:
             raise self._fault
-
-    def end(self) -> None:
-        """Stop sending, and drop the client."""
-        self._ending.set()
-        self._thread.join()
-        self._producer.destroy()
 
     def _delivered(self, fault: KafkaFault | None, _offset: int, _timestamp_ms: int) -> None:
         if fault is not None and self._fault is None:

@@ -14,8 +14,6 @@ import tempfile
 import time
 from collections import deque
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from postdate.kafka.errors import DevBrokerFailed
 from postdate.tools.dev_broker.jars import KAFKA_VERSION, Progress, quiet
@@ -24,8 +22,7 @@ from postdate.tools.dev_broker.local_broker import (
     LOG_LINES_SHOWN,
     START_TIMEOUT_S,
     STOP_TIMEOUT_S,
-    die_with_us,
-    free_port,
+    DevBroker,
     jvm_options,
     new_cluster_id,
     require_free,
@@ -46,28 +43,13 @@ _LAYER = re.compile(r"([0-9a-f]{12}): (.+)")
 _LAYER_IS_THERE = ("Pull complete", "Already exists")
 
 
-class DockerBroker:
-    """One broker in a container, reachable at 127.0.0.1:port (0: a free one). It has the methods of LocalBroker that
-    apply to a container."""
-
-    host = "127.0.0.1"
+class DockerBroker(DevBroker):
+    """One broker in a container, reachable at 127.0.0.1:port."""
 
     def __init__(self, port: int, image: str | None = None, *, progress: Progress = quiet) -> None:
-        self.port = port or free_port()
+        super().__init__(port, progress)
         self.image = image or os.environ.get("POSTDATE_KAFKA_IMAGE") or IMAGE
         self.name = f"postdate-dev-{self.port}"
-        self._progress = progress
-        self._process: subprocess.Popen[bytes] | None = None
-        self._log_file: Path | None = None
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """What clients connect to."""
-        return f"{self.host}:{self.port}"
-
-    def is_running(self) -> bool:
-        """Whether the container started here still runs."""
-        return self._process is not None and self._process.poll() is None
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Returns when a transaction has succeeded; pulls the image first if it is missing.
@@ -108,23 +90,8 @@ class DockerBroker:
         self._process.kill()
         self._process.wait()
         self._process = None
-        if self._log_file is not None:
-            self._log_file.unlink(missing_ok=True)
-
-    def last_words(self) -> str:
-        """The end of the container's output, for an error message; empty after `stop`."""
-        if self._log_file is None or not self._log_file.exists():
-            return ""
-        return "\n".join(self._log_file.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+        if self.log_file is not None:
+            self.log_file.unlink(missing_ok=True)
 
     def _pull(self, docker: str) -> None:
         what = f"fetching the image {self.image}"
@@ -149,15 +116,9 @@ class DockerBroker:
 
     def _spawn(self, docker: str) -> None:
         descriptor, path = tempfile.mkstemp(prefix=f"{self.name}-", suffix=".log")
-        self._log_file = Path(path)
+        self.log_file = Path(path)
         with open(descriptor, "wb") as log:
-            self._process = subprocess.Popen(  # noqa: S603
-                die_with_us(run_command(docker, self.name, self.image, self.host, self.port)),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C in the terminal is for us; we stop the container
-            )
+            self._spawn_process(run_command(docker, self.name, self.image, self.host, self.port), log)
 
     def _check_alive(self) -> None:
         if not self.is_running():

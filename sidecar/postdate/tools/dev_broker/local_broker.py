@@ -15,11 +15,12 @@ import socket
 import subprocess
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 from uuid import uuid4
 
 from postdate.kafka.errors import DevBrokerFailed
@@ -64,8 +65,62 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-class LocalBroker:
-    """One broker on 127.0.0.1. Port 0 picks a free one, kept for the life of this object.
+class DevBroker(ABC):
+    """A development broker, as a process or in a container. As a context it starts, and stops at the end."""
+
+    host = "127.0.0.1"
+    log_file: Path | None = None
+
+    def __init__(self, port: int, progress: Progress) -> None:
+        """`port` 0: a free one, kept for the life of this object."""
+        self.port = port or free_port()
+        self._progress = progress
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @abstractmethod
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Returns when a transaction has succeeded. Raises DevBrokerFailed, and leaves nothing running."""
+
+    @abstractmethod
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Stops the broker and waits. Does nothing if none runs."""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The address for clients."""
+        return f"{self.host}:{self.port}"
+
+    def is_running(self) -> bool:
+        """Whether the broker started here still lives (also while paused)."""
+        return self._process is not None and self._process.poll() is None
+
+    def last_words(self) -> str:
+        """The end of the broker's log, for an error message."""
+        if self.log_file is None or not self.log_file.exists():
+            return ""
+        return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _spawn_process(self, command: list[str], log: IO[bytes]) -> None:
+        self._process = subprocess.Popen(  # noqa: S603
+            die_with_us(command),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C in the terminal is for us; we stop the broker
+        )
+
+
+class LocalBroker(DevBroker):
+    """One broker on 127.0.0.1.
 
     `properties` are further settings of server.properties, which win. Example::
 
@@ -76,7 +131,7 @@ class LocalBroker:
     the voters of the quorum among them. Such a node is not ready alone: launch every node, then wait for the cluster.
     """
 
-    host = "127.0.0.1"
+    log_file: Path
 
     def __init__(
         self,
@@ -88,19 +143,12 @@ class LocalBroker:
         jvm: Jvm = QUICK_JVM,
         progress: Progress = quiet,
     ) -> None:
-        self.port = port or free_port()
+        super().__init__(port, progress)
         self.data_dir = data_dir.absolute()
         self.log_file = self.data_dir / "broker.log"
         self._properties = dict(properties or {})
         self._cluster_id = cluster_id
         self._jvm = jvm
-        self._progress = progress
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """What clients connect to."""
-        return f"{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -108,10 +156,6 @@ class LocalBroker:
         if self._process is None:
             raise DevBrokerFailed("The broker has not been started.")
         return self._process.pid
-
-    def is_running(self) -> bool:
-        """Whether the process started here still lives (also while paused)."""
-        return self._process is not None and self._process.poll() is None
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Returns when a transaction has succeeded; downloads the jars first if they are missing.
@@ -151,8 +195,8 @@ class LocalBroker:
             self._format(java, libs, properties)
         self._progress("starting the broker", 0, 0)
         with uninterrupted():
-            self._process = self._spawn(java, libs, properties)
-        (self.data_dir / "broker.pid").write_text(f"{self._process.pid}\n")
+            self._spawn(java, libs, properties)
+        (self.data_dir / "broker.pid").write_text(f"{self.pid}\n")
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Stops the broker and waits; kills it after `timeout_s`. Does nothing if none runs."""
@@ -205,21 +249,6 @@ class LocalBroker:
         except subprocess.TimeoutExpired:
             return None
 
-    def last_words(self) -> str:
-        """The end of the broker's log, for an error message."""
-        if not self.log_file.exists():
-            return ""
-        return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
     def _settings(self) -> dict[str, str]:
         if self._cluster_id:
             return {"log.dirs": str(self.data_dir / "kafka"), **self._properties}
@@ -237,20 +266,14 @@ class LocalBroker:
         if done.returncode != 0:
             raise DevBrokerFailed(f"{self.data_dir} could not be formatted for Kafka:\n{done.stdout}{done.stderr}")
 
-    def _spawn(self, java: str, libs: Path, properties: Path) -> subprocess.Popen[bytes]:
+    def _spawn(self, java: str, libs: Path, properties: Path) -> None:
         command = [java, f"-Xmx{self._jvm.heap_mb}m", f"-Xms{self._jvm.heap_mb // 2}m", "-Djava.awt.headless=true"]
         command += jvm_options(self._jvm.options).split()
         command += ["-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         command += ["-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX"]
         command += ["-cp", f"{libs}/*", "kafka.Kafka", str(properties)]
         with self.log_file.open("ab") as log:
-            return subprocess.Popen(  # noqa: S603
-                die_with_us(command),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C in the terminal is for us; we stop the broker
-            )
+            self._spawn_process(command, log)
 
     def _check_alive(self) -> None:
         if not self.is_running():
