@@ -194,6 +194,19 @@ def test_an_entry_is_found_by_id_and_by_offset_and_shown_without_its_payload(sha
     assert pending.find_offset(shard, 2) is None
 
 
+def test_a_page_without_payload_shows_the_attempt_of_a_return(shards: list[IndexShard]) -> None:
+    returned = [("h", b"x"), ("postdate-attempt", b"2"), ("postdate-first-origin", b"requests/1/0")]
+    changes = shards[1].index.changes()
+    again = Entry(Kind.DELIVER, False, 500, 500, "orders", b"k", b"v", returned)
+    changes.insert(entry_key(500, 3), encode_entry(again))
+    changes.next_request = 4
+    shards[1].index.write(changes)
+    (found,) = pending.page(list(shards), Filters(), None, 10, keep_payload=False).entries
+    key, part, shown = found
+    assert pending.as_json(part, key, shown, payload=False)["attempt"] == 2
+    assert (shown.key, shown.value, shown.headers) == (None, None, [("postdate-attempt", b"2")])
+
+
 @pytest.mark.parametrize("cursor", ["", "x", "bm90IGpzb24", "WzEsMl0", "W251bGwsIDEsIDJd", "ü"])
 def test_a_cursor_that_is_none_is_refused(cursor: str) -> None:
     with pytest.raises(BadQuery, match="cursor"):

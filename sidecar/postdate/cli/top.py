@@ -24,9 +24,8 @@ from postdate.cli.limits import STATUS_SILENT_MS_MAX
 from postdate.cli.options import Loader, configured, output_option
 from postdate.sidecar.operation.shard_directories import FoundShard, find_shards, no_shard_in, require_directory
 from postdate.sidecar.states import DELIVERING, State
-from postdate.wheel.errors import WheelError
 from postdate.wheel.forecast import CONTROL, HORIZONS_MS, LATER, OVERDUE, PARKED
-from postdate.wheel.wheel_view import WheelSnapshot, WheelView
+from postdate.wheel.wheel_view import WheelSnapshot, present_snapshot
 
 _BAR_CELLS = 40
 _HORIZONS = tuple(name for name, _ in HORIZONS_MS)
@@ -173,7 +172,7 @@ def _ahead(rows: Iterable[Row]) -> Table:
 def _row(found: FoundShard, now_ms: int) -> Row:
     status, age_ms = found.status, found.age_ms(now_ms)
     silent = age_ms is None or age_ms > STATUS_SILENT_MS_MAX
-    snapshot = _snapshot(found)
+    snapshot = present_snapshot(found.directory)
     return Row(
         shard=found.name,
         state="not served" if silent else found.state.value,
@@ -185,16 +184,6 @@ def _row(found: FoundShard, now_ms: int) -> Row:
         horizons={} if snapshot is None else snapshot.pending_by_horizon(now_ms),
         held=[] if status is None else status.held,
     )
-
-
-def _snapshot(found: FoundShard) -> WheelSnapshot | None:
-    """The present wheel; None if it is missing, still being built, or changing too fast to be read."""
-    try:
-        with WheelView.open(found.directory) as view:
-            snapshot = view.snapshot()
-    except WheelError:
-        return None
-    return None if snapshot.building else snapshot
 
 
 def _due_in_ms(snapshot: WheelSnapshot, now_ms: int) -> int | None:

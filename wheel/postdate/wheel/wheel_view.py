@@ -14,7 +14,7 @@ import os
 import time
 from pathlib import Path
 
-from postdate.wheel.errors import Corrupt, TornRead, from_os_error
+from postdate.wheel.errors import Corrupt, TornRead, WheelError, from_os_error
 from postdate.wheel.forecast import Load, due_load, load_ahead, next_due_ms, pending_by_horizon
 from postdate.wheel.layout import COUNTERS_OFFSET, SEQUENCE, Geometry, read_fixed, read_stamp
 from postdate.wheel.limits import TORN_READS_MAX
@@ -152,3 +152,14 @@ class WheelView:
         if (status.st_dev, status.st_ino) != self._inode:
             self._mapped.close()
             self._map()
+
+
+def present_snapshot(directory: Path, *, complete: bool = True) -> WheelSnapshot | None:
+    """The present wheel of a timer index; None if it is missing, or changing too fast to be read. With `complete`, None
+    also while it is being built, since it then counts only a part."""
+    try:
+        with WheelView.open(directory) as view:
+            snapshot = view.snapshot()
+    except WheelError:
+        return None
+    return None if complete and snapshot.building else snapshot

@@ -29,10 +29,9 @@ from postdate.sidecar.http.process import Process, not_ready
 from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import DELIVERING, State
-from postdate.wheel.errors import WheelError
 from postdate.wheel.forecast import OVERDUE
 from postdate.wheel.index import LOG_NAME
-from postdate.wheel.wheel_view import WHEEL_NAME, WheelSnapshot, WheelView
+from postdate.wheel.wheel_view import WHEEL_NAME, present_snapshot
 
 _NO_SPANS: Mapping[tuple[str, int], Exemplar] = {}
 
@@ -114,7 +113,7 @@ class ProcessCollector(Collector):
                 continue
             for metric, value in self._figures(part, thread, figures):
                 rows[metric].append((_shard(part), value))
-            snapshot = _wheel(figures.directory)
+            snapshot = present_snapshot(figures.directory, complete=False)
             if snapshot is None:
                 continue
             now_ms = self._broker_ms(part)
@@ -229,15 +228,6 @@ def _histogram(
 def _exemplar(span: Exemplar) -> PrometheusExemplar:
     labels = {"trace_id": span.trace_id, "span_id": span.span_id}
     return PrometheusExemplar(labels, span.lateness_ms / 1000, span.at_ms / 1000)
-
-
-def _wheel(directory: Path) -> WheelSnapshot | None:
-    """The present wheel; None if it cannot be read now: it is being replaced, or changes too fast."""
-    try:
-        with WheelView.open(directory) as view:
-            return view.snapshot()
-    except WheelError:
-        return None
 
 
 def _size_bytes(path: Path) -> int:

@@ -8,7 +8,6 @@ Thread rule: a thread of the HTTP server.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from postdate.kafka.interface import Partition
@@ -16,9 +15,8 @@ from postdate.sidecar.http import limits
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.shard.shard_thread import ShardThread
-from postdate.wheel.errors import WheelError
 from postdate.wheel.forecast import CONTROL, OVERDUE, PARKED
-from postdate.wheel.wheel_view import WheelSnapshot, WheelView
+from postdate.wheel.wheel_view import WheelSnapshot, present_snapshot
 
 
 def overview(process: Process, name: str) -> dict[str, Any]:
@@ -43,7 +41,7 @@ def _shard(process: Process, name: str, part: Partition, thread: ShardThread) ->
     }
     if figures is None:
         return told
-    status, snapshot = read_status(figures.directory), _snapshot(figures.directory)
+    status, snapshot = read_status(figures.directory), present_snapshot(figures.directory)
     told |= {"pending": figures.pending, "lag": None if status is None else status.lag}
     if snapshot is not None:
         now_ms = int(process.clock.wall_ms() - (counts.skew_ms or 0.0))
@@ -64,13 +62,3 @@ def _load(snapshot: WheelSnapshot, now_ms: int, step_ms: int, steps: int) -> dic
     """The entries due in each coming minute or hour, the present one first. The spans are the same for every shard."""
     from_ms = now_ms // step_ms * step_ms
     return {"from_ms": from_ms, "step_ms": step_ms, "counts": snapshot.load_ahead(from_ms, step_ms, steps)}
-
-
-def _snapshot(directory: Path) -> WheelSnapshot | None:
-    """The present wheel; None if it is missing, still being built, or changing too fast to be read."""
-    try:
-        with WheelView.open(directory) as view:
-            snapshot = view.snapshot()
-    except WheelError:
-        return None
-    return None if snapshot.building else snapshot

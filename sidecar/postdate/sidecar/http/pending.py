@@ -18,12 +18,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+import msgspec
+
 from postdate.kafka.interface import Partition
 from postdate.sidecar.http import limits
-from postdate.wheel.entry import PENDING, Entry, decode_entry
+from postdate.wheel.entry import NO_CONTROL, PENDING, Entry, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import DUE_MS_MAX, ENTRY_KEY_SIZE_BYTES, entry_key, split_key
-from postdate.wire.headers import attempt_of
+from postdate.wire.headers import ATTEMPT, attempt_of, split_redelivery
 from postdate.wire.origins import format_origin
 
 Answer = TypeVar("Answer")
@@ -274,21 +276,9 @@ def _payload_size_bytes(entry: Entry) -> int:
 
 
 def _without_payload(entry: Entry) -> Entry:
-    return Entry(
-        kind=entry.kind,
-        stored=entry.stored,
-        first_due=entry.first_due,
-        due=entry.due,
-        target=entry.target,
-        key=None,
-        value=None,
-        headers=[],
-        partition=entry.partition,
-        id=entry.id,
-        grace_ms=entry.grace_ms,
-        accepted_ms=entry.accepted_ms,
-        window=entry.window,
-    )
+    """The entry without key, value and headers, except for the number of the attempt."""
+    attempt = [header for header in split_redelivery(entry.headers)[1] if header[0] == ATTEMPT]
+    return msgspec.structs.replace(entry, key=None, value=None, headers=attempt, own_key=(), control=NO_CONTROL)
 
 
 def _count_keys(shard: AskedShard, filters: Filters) -> tuple[int, bool]:

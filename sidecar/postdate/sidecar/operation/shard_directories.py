@@ -15,8 +15,7 @@ from pathlib import Path
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.operation.shard_status import BESIDE, ShardStatus, read_status
 from postdate.sidecar.states import State
-from postdate.wheel.errors import WheelError
-from postdate.wheel.wheel_view import WheelView
+from postdate.wheel.wheel_view import present_snapshot
 
 _SHARD_NAME = re.compile(rf"(\d+)(?:{re.escape(BESIDE)}[0-9a-f]+)?")
 
@@ -109,13 +108,8 @@ def _read(directory: Path) -> FoundShard:
     status = read_status(directory)
     next_request = None if status is None else status.next_request
     pending = None if status is None else status.pending
-    try:
-        with WheelView.open(directory) as view:
-            snapshot = view.snapshot()
-        if not snapshot.building:  # otherwise its count is incomplete
-            next_request, pending = snapshot.next_request, snapshot.count
-    except WheelError:
-        pass  # no wheel, or one that is being written: use the last status
+    if (snapshot := present_snapshot(directory)) is not None:  # otherwise use the last status
+        next_request, pending = snapshot.next_request, snapshot.count
     return FoundShard(
         cluster_id=directory.parent.parent.name,
         requests=directory.parent.name,

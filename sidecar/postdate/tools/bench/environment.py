@@ -42,8 +42,7 @@ from postdate.tools.bench.limits import (
     WARM_SPREAD_MAX,
 )
 from postdate.tools.dev_broker.local_broker import free_port
-from postdate.wheel.errors import WheelError
-from postdate.wheel.wheel_view import WHEEL_NAME, WheelView
+from postdate.wheel.wheel_view import WHEEL_NAME, present_snapshot
 from postdate.wire import headers as names
 from postdate.wire.headers import Headers
 from postdate.wire.topics import OwnTopics
@@ -255,7 +254,8 @@ class Sidecar:
 
     def pending(self) -> int:
         """Its pending entries, from the mapped wheels; wheels that cannot be read yet count nothing."""
-        return sum(_pending_of(path) for path in self._data.rglob(WHEEL_NAME))
+        wheels = (present_snapshot(path.parent, complete=False) for path in self._data.rglob(WHEEL_NAME))
+        return sum(wheel.count for wheel in wheels if wheel is not None)
 
     def check(self) -> None:
         """Raises PostdateError if the process has ended."""
@@ -367,11 +367,3 @@ def cancel_of(number: int) -> Request:
     """The cancel of the request with this id."""
     id = b"id-%d" % number
     return id, [(names.ACTION, b"cancel"), (names.ID, id)]
-
-
-def _pending_of(wheel: Path) -> int:
-    try:
-        with WheelView(wheel) as view:
-            return view.snapshot().count
-    except (WheelError, OSError):
-        return 0
