@@ -1,12 +1,15 @@
 """Maps the errors of confluent_kafka into the tree of `errors`, by what the caller does next.
 
 The flags are checked in this order: fatal, "the transaction must be aborted", retriable. An error without a flag is
-classified by its code. Pure functions, callable from any thread.
+classified by its code. Callable from any thread; only `result_of` waits.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from enum import Enum
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -257,3 +260,16 @@ _BY_CODE: tuple[tuple[frozenset[int], type[KafkaFault]], ...] = (
     (RECORD_CODES, RecordRejected),
     (REFUSED_CODES, SettingRefused),
 )
+
+
+def result_of(future: Future[Any], doing: str, timeout_s: float, absent: int | None = None) -> Any:
+    """Wait for the result of a future of the library; None if it fails with the code `absent`. Raises any other error
+    as a fault, and Unreachable after `timeout_s`. `Any`: the library has no types."""
+    try:
+        return future.result(timeout_s)
+    except FutureTimeout as error:
+        raise Unreachable(f"Could not {doing}: no answer in time") from error
+    except KafkaException as error:
+        if absent is not None and error_of(error).code() == absent:
+            return None
+        raise classify(error, doing, otherwise=Unreachable) from error

@@ -21,8 +21,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
     ResourceType,
 )
 
+from postdate.kafka.classification import result_of
 from postdate.kafka.errors import NotAuthorized, RecordRejected, Unreachable
-from postdate.kafka.futures import result_of
 from postdate.kafka.interface import LookedUp, Operation, TopicInfo
 
 #: s. Added to our waits, so that the library times out first, since its error names the cause.

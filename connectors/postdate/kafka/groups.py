@@ -21,9 +21,8 @@ from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaExcep
 from confluent_kafka import TopicPartition as Tp
 from confluent_kafka.admin import AdminClient
 
-from postdate.kafka.classification import classify
+from postdate.kafka.classification import classify, result_of
 from postdate.kafka.errors import Unreachable
-from postdate.kafka.futures import result_of
 from postdate.kafka.interface import GroupMember, Isolation, Partition
 from postdate.kafka.settings import KafkaSettings, log
 

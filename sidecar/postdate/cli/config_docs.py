@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from postdate.cli import limits as cli_limits
-from postdate.kafka import limits as kafka_limits
 from postdate.kafka.secrets import MASK
-from postdate.sidecar import limits as sidecar_limits
-from postdate.sidecar.cluster import limits as cluster_limits
-from postdate.sidecar.config import limits as config_limits
 from postdate.sidecar.config.load import Loaded
 from postdate.sidecar.config.schema import (
     REQUEST_TOPICS,
@@ -29,37 +25,28 @@ from postdate.sidecar.config.schema import (
 )
 from postdate.sidecar.config.settings import Config, RequestTopicConfig
 from postdate.sidecar.config.values import duration_text, is_secret, without_user_info
-from postdate.sidecar.context import limits as context_limits
-from postdate.sidecar.dispatch import limits as dispatch_limits
-from postdate.sidecar.group import limits as group_limits
-from postdate.sidecar.http import limits as http_limits
-from postdate.sidecar.ingest import limits as ingest_limits
-from postdate.sidecar.operation import limits as operation_limits
-from postdate.sidecar.process import limits as process_limits
-from postdate.sidecar.shard import limits as shard_limits
-from postdate.sidecar.takeover import limits as takeover_limits
-from postdate.sidecar.transaction import limits as transaction_limits
-from postdate.wheel import limits as wheel_limits
-from postdate.wire import limits as wire_limits
 
 BOUNDED: dict[str, ModuleType] = {
-    "sidecar": sidecar_limits,
-    "sidecar.config": config_limits,
-    "sidecar.context": context_limits,
-    "sidecar.operation": operation_limits,
-    "sidecar.transaction": transaction_limits,
-    "sidecar.ingest": ingest_limits,
-    "sidecar.takeover": takeover_limits,
-    "sidecar.dispatch": dispatch_limits,
-    "sidecar.shard": shard_limits,
-    "sidecar.group": group_limits,
-    "sidecar.cluster": cluster_limits,
-    "sidecar.http": http_limits,
-    "sidecar.process": process_limits,
-    "cli": cli_limits,
-    "wheel": wheel_limits,
-    "wire": wire_limits,
-    "kafka": kafka_limits,
+    package: import_module(f"postdate.{package}.limits")
+    for package in (
+        "sidecar",
+        "sidecar.config",
+        "sidecar.context",
+        "sidecar.operation",
+        "sidecar.transaction",
+        "sidecar.ingest",
+        "sidecar.takeover",
+        "sidecar.dispatch",
+        "sidecar.shard",
+        "sidecar.group",
+        "sidecar.cluster",
+        "sidecar.http",
+        "sidecar.process",
+        "cli",
+        "wheel",
+        "wire",
+        "kafka",
+    )
 }
 """The module of bounds of each package."""
 

@@ -14,7 +14,7 @@ import click
 
 from postdate.cli.options import Loader, as_bytes, configured, now_ms, output_option
 from postdate.cli.request_options import due_ms, the_request_topic, the_time, time_options
-from postdate.cli.verdict_waiting import Waiting, require_verdicts, send_and_report, verdict_options, waiting
+from postdate.cli.verdict_waiting import require_verdicts, send_and_report, verdict_options, waiting
 from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord, accepted, look_up, partition_of
 from postdate.sidecar.errors import ConfigError
@@ -87,15 +87,7 @@ class Named:
 @named_options
 @verdict_options
 @output_option
-def cancel(
-    loader: Loader,
-    requests: str | None,
-    request_id: str | None,
-    origin: str | None,
-    wait_verdict: bool,
-    timeout: int | None,
-    output: str,
-) -> None:
+def cancel(loader: Loader, **asked: Any) -> None:
     """Cancel a pending message, and print the origin of the cancel request.
 
     --wait-verdict also prints the verdict and the origin of the message. `cancelled` promises that the message will
@@ -104,8 +96,7 @@ def cancel(
     \b
       postdate cancel -b localhost:9092 --id order-9 --wait-verdict
     """
-    named = Named.of(requests, request_id, origin)
-    _control(loader, b"cancel", named, [], waiting(wait_verdict, timeout), output)
+    _control(loader, b"cancel", [], **asked)
 
 
 @click.command(short_help="Move a pending message to another time.")
@@ -118,15 +109,7 @@ def cancel(
 @verdict_options
 @output_option
 def reschedule(
-    loader: Loader,
-    requests: str | None,
-    request_id: str | None,
-    origin: str | None,
-    grace: str | None,
-    wait_verdict: bool,
-    timeout: int | None,
-    output: str,
-    **when: Any,
+    loader: Loader, grace: str | None, at: int | None, delay: str | None, level: str | None, **asked: Any
 ) -> None:
     """Move a pending message to another time, and print the origin of the reschedule request.
 
@@ -136,11 +119,10 @@ def reschedule(
     \b
       postdate reschedule -b localhost:9092 --id order-9 --delay 2h --wait-verdict
     """
-    named = Named.of(requests, request_id, origin)
-    headers = the_time(when)
+    headers = the_time({"at": at, "delay": delay, "level": level})
     if grace is not None:
         headers.append((names.GRACE, as_bytes(grace)))
-    _control(loader, b"reschedule", named, headers, waiting(wait_verdict, timeout), output)
+    _control(loader, b"reschedule", headers, **asked)
 
 
 @click.command(short_help="Deliver a pending message now.")
@@ -148,15 +130,7 @@ def reschedule(
 @named_options
 @verdict_options
 @output_option
-def deliver(
-    loader: Loader,
-    requests: str | None,
-    request_id: str | None,
-    origin: str | None,
-    wait_verdict: bool,
-    timeout: int | None,
-    output: str,
-) -> None:
+def deliver(loader: Loader, **asked: Any) -> None:
     """Move a pending message to the present time, and print the origin of the reschedule request.
 
     The new due time is the timestamp of that request. --wait-verdict also prints the verdict, `rescheduled`, and the
@@ -165,30 +139,42 @@ def deliver(
     \b
       postdate deliver -b localhost:9092 --id order-9 --wait-verdict
     """
-    named = Named.of(requests, request_id, origin)
-    _control(loader, b"reschedule", named, [(names.DELAY, b"0s")], waiting(wait_verdict, timeout), output)
+    _control(loader, b"reschedule", [(names.DELAY, b"0s")], **asked)
 
 
-def _control(loader: Loader, action: bytes, named: Named, headers: Headers, waiting: Waiting, output: str) -> None:
+def _control(
+    loader: Loader,
+    action: bytes,
+    headers: Headers,
+    *,
+    requests: str | None,
+    request_id: str | None,
+    origin: str | None,
+    wait_verdict: bool,
+    timeout: int | None,
+    output: str,
+) -> None:
+    """Send a control with these headers, and report it as the options ask."""
     from postdate.sidecar.cluster.cluster import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 
+    named, wait = Named.of(requests, request_id, origin), waiting(wait_verdict, timeout)
     config = loader({"request_topics": (named.requests,) if named.requests else ()}).config
-    requests = the_request_topic(config)
+    topic = the_request_topic(config)
     draft = RequestRecord(named.id, None, [(names.ACTION, action), named.header(), *headers])
-    accepted(rules_of(config, requests), draft, max(named.partition, 0), now_ms())
+    accepted(rules_of(config, topic), draft, max(named.partition, 0), now_ms())
     kafka = kafka_of(config)
     with admin_of(kafka) as admin:
-        live = look_up(admin, requests, config.kafka.bootstrap_servers, (OwnTopics.of(requests).verdicts,))
-        require_verdicts(waiting, config, requests, live.existing)
-        rules = rules_of(config, requests, live.retention_ms)
-        part = Partition(requests, named.partition_among(live.partitions))
+        live = look_up(admin, topic, config.kafka.bootstrap_servers, (OwnTopics.of(topic).verdicts,))
+        require_verdicts(wait, config, topic, live.existing)
+        rules = rules_of(config, topic, live.retention_ms)
+        part = Partition(topic, named.partition_among(live.partitions))
         accepted(rules, draft, part.index, now_ms())
 
         def facts(receipt: Receipt) -> Mapping[str, object]:
-            told: dict[str, object] = {"action": action.decode(), "sent_ms": receipt.timestamp_ms}
+            fields: dict[str, object] = {"action": action.decode(), "sent_ms": receipt.timestamp_ms}
             if headers:
-                told["due_ms"] = due_ms(rules, draft, part.index, receipt)
-            return told
+                fields["due_ms"] = due_ms(rules, draft, part.index, receipt)
+            return fields
 
-        send_and_report(kafka, admin, part, draft, waiting, output, facts)
+        send_and_report(kafka, admin, part, draft, wait, output, facts)

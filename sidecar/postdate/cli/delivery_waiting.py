@@ -8,13 +8,13 @@ final.
 from __future__ import annotations
 
 import json
-import time
+from contextlib import closing
 from dataclasses import dataclass
 
 import click
 
 from postdate.cli.commands import fail, warn
-from postdate.cli.verdict_waiting import READ_RECORDS_MAX, READ_TIMEOUT_S
+from postdate.cli.verdict_waiting import committed_records
 from postdate.kafka.interface import Admin, Isolation, Kafka, Partition
 from postdate.sidecar.cluster.producing import Receipt
 from postdate.wire.dispatch_log import DELIVERED, FINAL, ChosenFate, Fate, decode_record
@@ -45,11 +45,11 @@ class FateWatch:
         self._behind = admin.end_offsets([self._log], Isolation.READ_UNCOMMITTED)[self._log]
 
     def report(self, receipt: Receipt, request: Request | None, timeout_ms: int, output: str) -> None:
-        """Wait until the request has ended, at most `timeout_ms` after its due time or window, and print how; ends the
-        process with 1 where it was not delivered, or not in time. `request` None: it is refused, so it ends at once.
+        """Wait until the request has ended, at most `timeout_ms` after its due time or window, and print its fate. Ends
+        the process with 1 if it was not delivered in time. `request` None: it is refused, so it ends at once.
 
-        Late counts from the due time or the chosen time, or from the request's own where that is later, as
-        `postdate_lateness_seconds`.
+        Lateness counts as in `postdate_lateness_seconds`: from the due time or the chosen time, or from the timestamp
+        of the request if that is later.
         """
         due_ms, window_ms = (request.due_ms, request.window_ms) if request is not None else (0, 0)
         origin = format_origin(self._requests.topic, self._requests.index, receipt.offset).decode()
@@ -64,8 +64,8 @@ class FateWatch:
             return
         late_ms = end.ended_ms - max(since_ms, end.chosen_ms)
         if output == "json":
-            told = {"origin": origin, "fate": end.fate, "ended_ms": end.ended_ms, "late_ms": late_ms}
-            click.echo(json.dumps(told))
+            fields = {"origin": origin, "fate": end.fate, "ended_ms": end.ended_ms, "late_ms": late_ms}
+            click.echo(json.dumps(fields))
         else:
             side = "after" if late_ms >= 0 else "before"
             click.echo(f"{end.fate} {format_duration(abs(late_ms))} {side} its time")
@@ -73,18 +73,13 @@ class FateWatch:
             fail(f"{end.fate}: the message was not delivered; its dead letter has the reason")
 
     def wait(self, offset: int, timeout_ms: int) -> FinalFate | None:
-        """The final fate of the request at `offset`; None: none came in time."""
-        deadline = time.monotonic() + timeout_ms / 1000
-        reader = self._kafka.log_reader(self._log, self._behind, Isolation.READ_COMMITTED)
-        try:
-            while (left_s := deadline - time.monotonic()) > 0:
-                for record in reader.read(READ_RECORDS_MAX, min(left_s, READ_TIMEOUT_S)):
-                    fate = self._fate(record.value, record.offset, offset)
-                    if fate is not None:
-                        chosen_ms = fate.chosen_ms if isinstance(fate, ChosenFate) else -1
-                        return FinalFate(fate.name, record.timestamp_ms, chosen_ms)
-        finally:
-            reader.close()
+        """The final fate of the request at `offset`; None after the time-out."""
+        with closing(committed_records(self._kafka, self._log, self._behind, timeout_ms)) as records:
+            for record in records:
+                fate = self._fate(record.value, record.offset, offset)
+                if fate is not None:
+                    chosen_ms = fate.chosen_ms if isinstance(fate, ChosenFate) else -1
+                    return FinalFate(fate.name, record.timestamp_ms, chosen_ms)
         return None
 
     def _fate(self, value: bytes | None, at: int, offset: int) -> Fate | None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ import click
 from postdate.cli import limits
 from postdate.cli.commands import fail, warn
 from postdate.cli.options import duration_ms
-from postdate.kafka.interface import Admin, Isolation, Kafka, Partition
+from postdate.kafka.interface import Admin, Isolation, Kafka, Partition, Record
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord, produce
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
@@ -30,8 +31,8 @@ from postdate.wire.verdicts import Answer, Verdict, decode_verdict
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-READ_RECORDS_MAX = 1_000
-READ_TIMEOUT_S = 1.0
+_READ_RECORDS_MAX = 1_000
+_READ_TIMEOUT_S = 1.0
 
 _WHY_NOT: Mapping[Verdict, str] = {
     Verdict.TOO_LATE: "the message had already been delivered, or had become a dead letter",
@@ -108,17 +109,17 @@ def send_and_report(
     origin = format_origin(part.topic, part.index, receipt.offset).decode()
     if output == "text":
         click.echo(origin)
-    told: dict[str, object] = {"origin": origin, **facts(receipt)}
+    fields: dict[str, object] = {"origin": origin, **facts(receipt)}
     answer: Answer | None = None
     try:
         if waiting.wanted:
-            told |= {"verdict": None, "of": None, "verdict_ms": None}
+            fields |= {"verdict": None, "of": None, "verdict_ms": None}
             answer = first_verdict(kafka, verdicts, behind, origin, waiting.timeout_ms)
         if answer is not None:
-            told |= {"verdict": answer.verdict, "of": answer.of, "verdict_ms": answer.at_ms}
+            fields |= {"verdict": answer.verdict, "of": answer.of, "verdict_ms": answer.at_ms}
     finally:  # the request exists even if the wait fails
         if output == "json":
-            click.echo(json.dumps(told))
+            click.echo(json.dumps(fields))
     if answer is not None and output == "text":
         click.echo(f"{answer.verdict} {answer.of or '-'}")
     if not waiting.wanted:
@@ -132,17 +133,20 @@ def send_and_report(
 
 def first_verdict(kafka: Kafka, part: Partition, behind: int, origin: str, timeout_ms: int) -> Answer | None:
     """The first verdict on the request `origin` at or after the offset `behind`; None after the time-out."""
-    deadline = time.monotonic() + timeout_ms / 1000
-    reader = kafka.log_reader(part, behind, Isolation.READ_COMMITTED)
-    try:
-        while (left_s := deadline - time.monotonic()) > 0:
-            for record in reader.read(READ_RECORDS_MAX, min(left_s, READ_TIMEOUT_S)):
-                answer = _decoded(part, record.offset, record.value)
-                if answer is not None and answer.origin == origin:
-                    return answer
-    finally:
-        reader.close()
+    with closing(committed_records(kafka, part, behind, timeout_ms)) as records:
+        for record in records:
+            answer = _decoded(part, record.offset, record.value)
+            if answer is not None and answer.origin == origin:
+                return answer
     return None
+
+
+def committed_records(kafka: Kafka, part: Partition, start: int, timeout_ms: int) -> Generator[Record]:
+    """Yields the committed records of a partition from an offset on, until the time-out."""
+    deadline = time.monotonic() + timeout_ms / 1000
+    with closing(kafka.log_reader(part, start, Isolation.READ_COMMITTED)) as reader:
+        while (left_s := deadline - time.monotonic()) > 0:
+            yield from reader.read(_READ_RECORDS_MAX, min(left_s, _READ_TIMEOUT_S))
 
 
 def is_positive(answer: Answer) -> bool:
@@ -169,12 +173,12 @@ def _decoded(part: Partition, offset: int, value: bytes | None) -> Answer | None
 
 
 def _silence(requests: str, waiting: Waiting, draft: RequestRecord) -> str:
-    said = (
+    text = (
         f"no verdict within {format_duration(waiting.timeout_ms)}; the request is in {requests} and will be carried"
         f" out. Check that a sidecar serves {requests} (postdate run), and that its setting `verdicts` is not none"
     )
     schedules = not any(name == "postdate-action" for name, _ in draft.headers)
-    return said + (
+    return text + (
         ". With `control`, a message that replaces no other gets no verdict; with `all`, it gets one when it is stored"
         " and one when it has ended"
         if schedules
