@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from postdate.cli.verdict_waiting import is_positive
+from postdate.cli.waiting import is_positive
 from postdate.kafka.errors import NotAuthorized
 from postdate.kafka.interface import Isolation, LogReader, Partition, Record
 from postdate.sidecar.errors import Exit

@@ -195,7 +195,11 @@ def test_an_entry_is_found_by_id_and_by_offset_and_shown_without_its_payload(sha
 
 
 def test_a_page_without_payload_shows_the_attempt_of_a_return(shards: list[IndexShard]) -> None:
-    returned = [("h", b"x"), ("postdate-attempt", b"2"), ("postdate-first-origin", b"requests/1/0")]
+    returned: list[tuple[str, bytes | None]] = [
+        ("h", b"x"),
+        ("postdate-attempt", b"2"),
+        ("postdate-first-origin", b"requests/1/0"),
+    ]
     changes = shards[1].index.changes()
     again = Entry(Kind.DELIVER, False, 500, 500, "orders", b"k", b"v", returned)
     changes.insert(entry_key(500, 3), encode_entry(again))

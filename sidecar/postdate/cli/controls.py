@@ -14,7 +14,7 @@ import click
 
 from postdate.cli.options import Loader, as_bytes, configured, now_ms, output_option
 from postdate.cli.request_options import due_ms, the_request_topic, the_time, time_options
-from postdate.cli.verdict_waiting import require_verdicts, send_and_report, verdict_options, waiting
+from postdate.cli.waiting import require_verdicts, send_and_report, verdict_options, waiting
 from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord, accepted, look_up, partition_of
 from postdate.sidecar.errors import ConfigError

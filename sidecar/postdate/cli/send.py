@@ -15,7 +15,7 @@ import click
 from postdate.cli.commands import warn
 from postdate.cli.options import Loader, as_bytes, configured, header_pair, now_ms, output_option
 from postdate.cli.request_options import due_ms, parsed, the_request_topic, the_time, time_headers, time_options
-from postdate.cli.verdict_waiting import Waiting, require_verdicts, send_and_report, verdict_options, waiting
+from postdate.cli.waiting import Waiting, require_verdicts, send_and_report, verdict_options, waiting
 from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord, accepted, look_up, partition_of
 from postdate.wire import headers as names
@@ -90,7 +90,7 @@ def send(
     \b
       postdate send -b localhost:9092 --topic orders --key 42 --value hello --delay 5s
     """
-    from postdate.cli.delivery_waiting import FateWatch
+    from postdate.cli.waiting import FateWatch
     from postdate.sidecar.cluster.cluster import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 

@@ -14,7 +14,6 @@ docs/client.md describes the rest.
 from __future__ import annotations
 
 from postdate.testing.local_postdate import LocalPostdate
-from postdate.testing.observing import NotDelivered
-from postdate.testing.reading import Delivered
+from postdate.testing.observing import Delivered, NotDelivered
 
 __all__ = ["Delivered", "LocalPostdate", "NotDelivered"]

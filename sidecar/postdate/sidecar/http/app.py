@@ -26,7 +26,6 @@ from postdate.sidecar.context.index_queries import Unanswered
 from postdate.sidecar.errors import PostdateError
 from postdate.sidecar.http import controls, hold_api, limits, local, queries
 from postdate.sidecar.http.access import Access, Refused
-from postdate.sidecar.http.advertised import advertised_address
 from postdate.sidecar.http.api_client import NotKnown
 from postdate.sidecar.http.collector import ProcessCollector
 from postdate.sidecar.http.openapi import describe
@@ -34,6 +33,7 @@ from postdate.sidecar.http.overview import overview
 from postdate.sidecar.http.page_files import PATHS, page_file
 from postdate.sidecar.http.peers import PeerBook
 from postdate.sidecar.http.pending import BadQuery
+from postdate.sidecar.http.port import advertised_address
 from postdate.sidecar.http.process import Process, not_alive, not_ready, remarks
 from postdate.sidecar.http.signing import is_signed
 from postdate.wheel.errors import WheelError

@@ -1,19 +1,21 @@
-"""Binds the HTTP socket before the process joins its group, so that it never advertises an address that it does not
-own.
+"""The HTTP port of a process: binds its socket, and determines the address under which other processes reach it.
 
-If another program has the port, the other processes would send their queries to that program. So a process that could
-not bind its port joins without an address.
+The socket is bound before the process joins its group. The process appends its address to the client id of its group
+consumer only if it owns the port; otherwise the others would query the program that uses it.
 
-Thread rule: no state but the socket; called by the main thread, and by the server's thread if the port was in use.
+Thread rule: no state but the socket. The main thread calls `claim`, the server's thread `listen` if the port was in
+use; `advertised_address` is pure, except for one query to the system's routing table.
 """
 
 from __future__ import annotations
 
 import errno
+import ipaddress
 import logging
 import socket
+from contextlib import closing, suppress
 
-from postdate.sidecar.config.settings import HttpConfig
+from postdate.sidecar.config.settings import Config, HttpConfig
 from postdate.sidecar.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -45,3 +47,38 @@ def listen(http: HttpConfig) -> socket.socket | None:
         if error.errno == errno.EADDRINUSE:
             return None
         raise ConfigError(f"http: cannot listen on {http.host}:{http.port} ({error.strerror})") from error
+
+
+def advertised_address(config: Config) -> str:
+    """HOST:PORT of this process for others; empty if it serves no port.
+
+    The host is `http.advertise` if set, otherwise `http.host`. If that means every address of the machine, it is the
+    local address of the route to Kafka, since every group member can reach Kafka.
+    """
+    http = config.http
+    if not http.port:
+        return ""
+    host = http.advertise or http.host
+    if _is_wildcard(host):
+        host = _way_to(config.kafka.bootstrap_servers) or socket.gethostname()
+    return f"[{host}]:{http.port}" if ":" in host else f"{host}:{http.port}"
+
+
+def _is_wildcard(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _way_to(servers: str) -> str:
+    """The local address of the route to the first server of a list that has a route; empty if none has."""
+    for server in servers.split(","):
+        host, _, port = server.strip().rpartition(":")
+        with suppress(OSError, ValueError):
+            found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+            with closing(socket.socket(found[0], socket.SOCK_DGRAM)) as probe:
+                probe.connect(found[4])  # queries the routing table; a datagram socket sends nothing here
+                address: str = probe.getsockname()[0]
+                return address
+    return ""

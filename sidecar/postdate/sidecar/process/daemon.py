@@ -33,8 +33,7 @@ from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.errors import ConfigError, Exit
 from postdate.sidecar.group.poller import Poller
 from postdate.sidecar.http import serving
-from postdate.sidecar.http.advertised import advertised_address
-from postdate.sidecar.http.port import claim
+from postdate.sidecar.http.port import advertised_address, claim
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.sidecar.logs import configure_logging

@@ -20,9 +20,8 @@ from postdate.sidecar.errors import PostdateError
 from postdate.sidecar.process.children import Child
 from postdate.tools.demo.ledger import Ledger
 from postdate.tools.demo.plan import BURST_SHARE, PARTITIONS, REQUESTS, TARGET_PARTITIONS, TARGETS, plan
-from postdate.tools.demo.screen import Screen
+from postdate.tools.demo.screen import Screen, audit_agrees, read_audit, tell_account, tell_audit
 from postdate.tools.demo.traffic import Readers, Sender, now_ms
-from postdate.tools.demo.verdict import audit_agrees, read_audit, tell_account, tell_audit
 
 #: s. A sidecar starts and takes its shards over in about 3 s; a slow machine gets longer.
 _START_TIMEOUT_S = 180.0

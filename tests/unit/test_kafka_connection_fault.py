@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
-from postdate.kafka import listeners
-from postdate.kafka.listeners import protocol_mismatch
+from postdate.kafka import connection_fault
+from postdate.kafka.connection_fault import protocol_mismatch
 
 
 def _plain(connection: socket.socket) -> None:
@@ -79,7 +79,7 @@ def _server(kind: str) -> Iterator[str]:
 def test_only_an_answer_of_every_address_counts(
     protocol: str, kinds: list[str], fits: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listeners, "_ANSWER_S", 0.5)
+    monkeypatch.setattr(connection_fault, "_ANSWER_S", 0.5)
     with ExitStack() as stack:
         servers = ",".join(stack.enter_context(_server(kind)) for kind in kinds)
         found = protocol_mismatch({"bootstrap.servers": servers, "security.protocol": protocol})
@@ -103,4 +103,4 @@ def test_a_malformed_or_unknown_address_is_no_mismatch(servers: str, protocol: s
     ],
 )
 def test_addresses_are_read_as_librdkafka_reads_them(address: str, host: str, port: int) -> None:
-    assert listeners._host_and_port(address) == (host, port)
+    assert connection_fault._host_and_port(address) == (host, port)

@@ -15,7 +15,7 @@ from postdate.kafka.interface import GroupMember
 from postdate.sidecar.config.load import Flags, load
 from postdate.sidecar.config.settings import Config, HttpConfig, KafkaConfig
 from postdate.sidecar.errors import ConfigError
-from postdate.sidecar.http.advertised import advertised_address
+from postdate.sidecar.http.port import advertised_address
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104
 
