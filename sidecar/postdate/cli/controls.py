@@ -96,7 +96,7 @@ def cancel(loader: Loader, **asked: Any) -> None:
     \b
       postdate cancel -b localhost:9092 --id order-9 --wait-verdict
     """
-    _control(loader, b"cancel", [], **asked)
+    _control(loader, b"cancel", [], asked)
 
 
 @click.command(short_help="Move a pending message to another time.")
@@ -122,7 +122,7 @@ def reschedule(
     headers = the_time({"at": at, "delay": delay, "level": level})
     if grace is not None:
         headers.append((names.GRACE, as_bytes(grace)))
-    _control(loader, b"reschedule", headers, **asked)
+    _control(loader, b"reschedule", headers, asked)
 
 
 @click.command(short_help="Deliver a pending message now.")
@@ -139,26 +139,16 @@ def deliver(loader: Loader, **asked: Any) -> None:
     \b
       postdate deliver -b localhost:9092 --id order-9 --wait-verdict
     """
-    _control(loader, b"reschedule", [(names.DELAY, b"0s")], **asked)
+    _control(loader, b"reschedule", [(names.DELAY, b"0s")], asked)
 
 
-def _control(
-    loader: Loader,
-    action: bytes,
-    headers: Headers,
-    *,
-    requests: str | None,
-    request_id: str | None,
-    origin: str | None,
-    wait_verdict: bool,
-    timeout: int | None,
-    output: str,
-) -> None:
-    """Send a control with these headers, and report it as the options ask."""
+def _control(loader: Loader, action: bytes, headers: Headers, asked: Mapping[str, Any]) -> None:
+    """Send a control with these headers, and report it. `asked`: the options that all controls share."""
     from postdate.sidecar.cluster.cluster import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 
-    named, wait = Named.of(requests, request_id, origin), waiting(wait_verdict, timeout)
+    named = Named.of(asked["requests"], asked["request_id"], asked["origin"])
+    wait = waiting(asked["wait_verdict"], asked["timeout"])
     config = loader({"request_topics": (named.requests,) if named.requests else ()}).config
     topic = the_request_topic(config)
     draft = RequestRecord(named.id, None, [(names.ACTION, action), named.header(), *headers])
@@ -177,4 +167,4 @@ def _control(
                 fields["due_ms"] = due_ms(rules, draft, part.index, receipt)
             return fields
 
-        send_and_report(kafka, admin, part, draft, wait, output, facts)
+        send_and_report(kafka, admin, part, draft, wait, asked["output"], facts)
