@@ -395,6 +395,12 @@ def test_topics_that_are_all_slow_at_times_are_not_isolated(faults: FaultAttribu
     assert _on_a_busy_machine(faults, clock, 5_000) == 5_000
 
 
+def test_a_long_wait_on_a_busy_machine_keeps_transactions_large(faults: FaultAttribution, clock: Clock) -> None:
+    _on_a_busy_machine(faults, clock, 100)
+    _waited(faults, 400.0)
+    assert not faults.is_attributing
+
+
 def test_a_topic_that_is_always_slow_is_isolated_on_a_busy_machine_too(faults: FaultAttribution, clock: Clock) -> None:
     assert _on_a_busy_machine(faults, clock, 5_000, slow="topic-3") < 1_000
     assert faults.get("topic-3") is not None

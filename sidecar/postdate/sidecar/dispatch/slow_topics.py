@@ -41,7 +41,8 @@ _PRIOR = 20.0
 
 class SlowTopic(NamedTuple):
     """The topic that a transaction waited longest for, by slow records: how long (ms), whether the waits of the last
-    transactions for it add up to SLOW_WAIT_MS, and whether it has been slow often enough to be to blame."""
+    transactions for it add up to SLOW_WAIT_MS while other topics are rarely slow, and whether it has been slow often
+    enough to be to blame."""
 
     topic: str
     waited_ms: float
@@ -182,9 +183,10 @@ class SlowTopics:
         suspicion = self._suspected.setdefault(topic, Suspicion(now))
         suspicion.records += len(waits_ms)
         suspicion.waited_ms += sum(waits_ms)
-        is_long, others = suspicion.waited_ms >= SLOW_WAIT_MS, self._share.without(topic)
+        others = self._share.without(topic)
+        is_long = suspicion.waited_ms >= SLOW_WAIT_MS and others <= SLOW_SHARE_MIN
         is_found = suspicion.records >= SLOW_IN_A_ROW * ln(SLOW_SHARE_MIN) / ln(others)
-        is_found = is_found or (is_long and suspicion.records >= 2 and others <= SLOW_SHARE_MIN)
+        is_found = is_found or (is_long and suspicion.records >= 2)
         if is_found:
             del self._suspected[topic]
         return SlowTopic(topic, sum(waits_ms), is_long, is_found)
