@@ -31,6 +31,9 @@ LANGUAGES = {".py": "python", ".java": "java", ".js": "javascript", ".go": "go"}
 RECIPES = "airflow"
 """A folder whose programs need a scheduler around them; `tests/unit/test_recipes.py` runs them."""
 
+COMPOSED = "compose"
+"""A folder whose program runs as a service of its compose file; `tests/integration/test_compose.py` runs it."""
+
 _SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -45,7 +48,7 @@ def keda_trigger() -> dict[str, str]:
 def programs() -> list[str]:
     """Every example, as `<folder>/<file>` below `examples/`."""
     found = (path.relative_to(EXAMPLES) for suffix in LANGUAGES for path in EXAMPLES.rglob(f"*{suffix}"))
-    return sorted(path.as_posix() for path in found if not {"node_modules", RECIPES} & {*path.parts})
+    return sorted(path.as_posix() for path in found if not {"node_modules", RECIPES, COMPOSED} & {*path.parts})
 
 
 def commands(text: str, program: str) -> list[str]:

@@ -1,0 +1,164 @@
+"""Goal: examples/compose/compose.yaml starts a broker, Postdate with its page and a producer, and its Prometheus and
+Grafana find what they look for.
+
+Method: Docker starts each service whose image can be had here as the file says: image, command, variables, mounts and
+port. The containers share the network of the broker's, in which the names of the services are this machine. Then the
+test reads the page, and the metrics under the name that Prometheus uses. Images of Prometheus and Grafana cannot be
+made here: the test compares the files that they mount with the metrics and the dashboard.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from postdate.sidecar.http.metrics import METRICS
+from postdate.tools.dev_broker.local_broker import free_port
+from support.broker import unique_name
+from support.pods import docker
+from support.programs import need_kafka_image, need_python_image
+from support.sidecars import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "examples/compose"
+FILE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text(encoding="utf-8"))
+SERVICES: dict[str, dict[str, Any]] = FILE["services"]
+IMAGE = "postdate:test"
+_DELIVERED = re.compile(r'^postdate_fates_total\{fate="delivered".*\} (\S+)$', re.MULTILINE)
+
+
+def _mounts(service: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Host path (empty for a named volume) and the rest of each mount, as the file has them."""
+    found = []
+    for mount in service.get("volumes", ()):
+        source, _, rest = mount.partition(":")
+        found.append((str((FOLDER / source).resolve()) if source.startswith(".") else "", rest))
+    return found
+
+
+def _default(image: str) -> str:
+    """The image that the file names if no variable does."""
+    return re.sub(r"^\$\{\w+:-(.*)\}$", r"\1", image)
+
+
+class Composed:
+    """The containers of the services that run here; the first one is the broker, whose network all share."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+        self.port = free_port()
+
+    def start(self, service: str, image: str) -> None:
+        name, config = unique_name(service), SERVICES[service]
+        options = ["run", "--detach", "--name", name]
+        if self.names:
+            options += ["--network", f"container:{self.names['kafka']}"]
+        else:
+            hosts = [f"--add-host={each}:127.0.0.1" for each in SERVICES]
+            published = SERVICES["postdate"]["ports"][0].rpartition(":")[2]
+            options += [*hosts, "--publish", f"127.0.0.1:{self.port}:{published}"]
+        for variable, value in config.get("environment", {}).items():
+            options += ["--env", f"{variable}={value}"]
+        for source, rest in _mounts(config):
+            options += ["--volume", f"{source}:{rest}" if source else rest]
+        entrypoint = config.get("entrypoint", [])
+        options += ["--entrypoint", entrypoint[0]] if entrypoint else []
+        docker(*options, image, *entrypoint[1:], *config.get("command", ()))
+        self.names[service] = name
+
+    def state(self, service: str) -> tuple[str, int]:
+        """Status and exit code of a container."""
+        state = json.loads(docker("inspect", "--format", "{{json .State}}", self.names[service]))
+        return state["Status"], state["ExitCode"]
+
+    def asked(self, path: str, token: str = "") -> str:
+        """A response of Postdate's port, requested inside of its container by the name of its service."""
+        program = (
+            "import urllib.request as u; print(u.urlopen(u.Request("
+            f"'http://postdate:8080{path}', headers={{'Authorization': 'Bearer {token}'}})).read().decode())"
+        )
+        return docker("exec", self.names["postdate"], "python", "-c", program, check=False)
+
+    def close(self) -> None:
+        for name in reversed(self.names.values()):
+            docker("rm", "--force", "--volumes", name, check=False)
+
+
+@pytest.fixture
+def composed() -> Iterator[Composed]:
+    made = Composed()
+    yield made
+    made.close()
+
+
+@pytest.mark.timeout(900)
+def test_the_services_whose_images_can_be_had_here_deliver(composed: Composed) -> None:
+    kafka, (base, has_wheels) = need_kafka_image(), need_python_image()
+    offline = ["--build-arg", "PIP_OPTIONS=--no-index"] if has_wheels else []
+    docker("build", "--quiet", *offline, "--build-arg", f"BASE={base}", "--tag", IMAGE, str(ROOT), timeout_s=900)
+    composed.start("kafka", kafka)
+
+    def created() -> bool:
+        """`restart: on-failure` until the broker answers; restarted here, since its network is another container's."""
+        if "topics" not in composed.names:
+            composed.start("topics", IMAGE)
+        status, code = composed.state("topics")
+        if status == "exited" and code:
+            docker("rm", "--force", composed.names.pop("topics"))
+        return status == "exited" and not code
+
+    wait_until(created, "the topics are created")
+    composed.start("postdate", IMAGE)
+    composed.start("producer", IMAGE)
+    token = (FOLDER / "token").read_text(encoding="utf-8")
+
+    def delivered() -> bool:
+        for service in ("kafka", "postdate", "producer"):
+            assert composed.state(service)[0] == "running", docker("logs", composed.names[service])
+        found = re.search(
+            r'^postdate_fates_total\{fate="delivered".*\} (\S+)$', composed.asked("/metrics"), re.MULTILINE
+        )
+        return found is not None and float(found[1]) >= 20
+
+    wait_until(delivered, "messages are delivered, and Prometheus' name reaches the metrics")
+    assert "<title>Postdate" in composed.asked("/")
+    shards = json.loads(composed.asked("/api/v1/shards", token))
+    assert len(shards["shards"]) == int(SERVICES["postdate"]["environment"]["POSTDATE_TOPICS_PARTITIONS"])
+
+
+def test_every_mounted_file_is_there_and_every_name_of_a_service_is_one() -> None:
+    for name, service in SERVICES.items():
+        for source, _ in _mounts(service):
+            assert not source or Path(source).exists(), f"{name}: {source}"
+        assert set(service.get("depends_on", ())) <= SERVICES.keys(), name
+        assert "build" in service or ":" in _default(service["image"]), f"{name}: a version"
+    version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert version is not None
+    assert {_default(SERVICES[name]["image"]) for name in ("topics", "postdate", "producer")} == {
+        f"postdate:{version[1]}"
+    }
+    assert len((FOLDER / "token").read_text(encoding="utf-8")) >= 16
+
+
+def test_prometheus_scrapes_postdate_and_grafana_shows_the_dashboard_of_the_chart() -> None:
+    scrape = yaml.safe_load((FOLDER / "prometheus.yml").read_text(encoding="utf-8"))["scrape_configs"][0]
+    (static,) = scrape["static_configs"]
+    (target,) = static["targets"]
+    host, _, port = target.partition(":")
+    assert host in SERVICES
+    assert SERVICES[host]["environment"]["POSTDATE_HTTP_NAMES"] == host
+    assert SERVICES[host]["ports"][0].endswith(f":{port}")
+    dashboard = (ROOT / "charts/postdate/dashboards/postdate.json").read_text(encoding="utf-8")
+    assert set(re.findall(r"\b(namespace|pod)=~?\\\"\$\w+", dashboard)) <= static["labels"].keys()
+    assert {metric.name for metric in METRICS} & set(re.findall(r"postdate_\w+", dashboard))
+    source = yaml.safe_load((FOLDER / "grafana/datasource.yml").read_text(encoding="utf-8"))["datasources"][0]
+    assert (source["type"], source["url"]) == ("prometheus", "http://prometheus:9090")
+    provider = yaml.safe_load((FOLDER / "grafana/dashboards.yml").read_text(encoding="utf-8"))["providers"][0]
+    mounts = dict(_mounts(SERVICES["grafana"]))
+    assert mounts[str(ROOT / "charts/postdate/dashboards")] == f"{provider['options']['path']}:ro"
