@@ -349,7 +349,7 @@ public final class Postdate {
     }
 
     private static RequestInvalid reserved(String name) {
-        return new RequestInvalid("unknown-header", "header " + name + " is Postdate's: say it with an argument");
+        return new RequestInvalid("unknown-header", "header " + name + " is Postdate's: set it with an argument");
     }
 
     private static boolean isOurs(String name) {

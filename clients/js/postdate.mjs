@@ -290,7 +290,7 @@ function text(value) {
 }
 
 function reserved(name) {
-  return new RequestInvalid("unknown-header", `header ${name} is Postdate's: say it with an argument`);
+  return new RequestInvalid("unknown-header", `header ${name} is Postdate's: set it with an argument`);
 }
 
 function isOurs(name) {

@@ -169,7 +169,7 @@ def test_an_address_without_a_broker_does_not_taint_a_new_producer(own: LocalBro
     assert [first_kept(play, LONGER) for _ in range(8)] == [True] * 8
 
 
-def test_readers_and_members_go_on_after_a_restart(own: LocalBroker, kafka: ConfluentKafka) -> None:
+def test_readers_and_members_continue_after_a_restart(own: LocalBroker, kafka: ConfluentKafka) -> None:
     topic = new_topic(kafka)
     part = Partition(topic, 0)
     append(kafka, topic, b"before")
@@ -192,7 +192,7 @@ def test_readers_and_members_go_on_after_a_restart(own: LocalBroker, kafka: Conf
     reader.close()
 
 
-def test_an_admin_that_gets_no_answer_says_so_in_time_and_invents_none(own: LocalBroker, kafka: ConfluentKafka) -> None:
+def test_an_admin_client_without_an_answer_raises_in_time(own: LocalBroker, kafka: ConfluentKafka) -> None:
     topic = new_topic(kafka)
     part = Partition(topic, 0)
     admin = ConfluentKafka(KafkaSettings(own.bootstrap_servers, admin_timeout_s=1)).admin()
@@ -234,9 +234,7 @@ def _answers(questions: Mapping[str, Callable[[], object]]) -> dict[str, object]
     return answers
 
 
-def test_a_question_about_a_group_that_got_no_answer_does_not_end_the_process_later(
-    own: LocalBroker, kafka: ConfluentKafka
-) -> None:
+def test_an_unanswered_group_request_does_not_crash_the_process_later(own: LocalBroker, kafka: ConfluentKafka) -> None:
     with (
         paused(own),
         subprocess.Popen(

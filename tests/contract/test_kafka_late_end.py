@@ -18,7 +18,7 @@ from support.timeouts import WAIT_TIMEOUT_S
 _TIMES = 4
 
 
-def test_an_end_asked_for_twice_taints_the_producer_every_time() -> None:
+def test_a_repeated_end_request_taints_the_producer() -> None:
     with proxied_broker(1) as broker:
         kafka = ConfluentKafka(KafkaSettings(broker.way(0)))
         topic = new_topic(kafka)

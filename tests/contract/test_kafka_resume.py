@@ -26,7 +26,7 @@ _PAUSE_S = 0.3
 _DIFFERENCE_S = 1.5
 
 
-def test_a_resumed_partition_goes_on_at_once(broker: RunningBroker) -> None:
+def test_a_resumed_partition_continues_at_once(broker: RunningBroker) -> None:
     kafka = ConfluentKafka(KafkaSettings(broker.bootstrap_servers))
     part = Partition(new_topic(kafka), 0)
     producer = open_producer(kafka)

@@ -17,7 +17,7 @@ from support.sidecars import wait_until
 _LEAD_MS = 5_000
 
 
-def test_a_cancel_written_while_nobody_ran_wins_at_the_restart(bed: Bed) -> None:
+def test_a_cancel_written_during_an_outage_wins_at_the_restart(bed: Bed) -> None:
     first_kept(lambda slower: _cancel_while_nobody_runs(bed.another(), _LEAD_MS * slower), LONGER)
 
 

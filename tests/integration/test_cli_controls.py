@@ -79,7 +79,7 @@ def test_a_message_is_moved_and_then_cancelled(bed: Bed, requests: str, target: 
     assert bed.judge([]).delivered == []
 
 
-def test_what_was_delivered_can_no_longer_be_changed(bed: Bed, requests: str, target: str) -> None:
+def test_a_delivered_message_can_no_longer_be_changed(bed: Bed, requests: str, target: str) -> None:
     start(bed)
     (origin,) = command(bed, "send", "--requests", requests, "--topic", target, "--delay", "1ms", "--id", "order-9")
     (seen,) = arrived(bed, target, 1)
@@ -116,7 +116,7 @@ def test_a_message_is_delivered_now_and_never_early(bed: Bed, requests: str, tar
     assert refused(bed, "deliver", *named, *WAIT)[0] == f"too-late {origin}"
 
 
-def test_a_schedule_that_replaces_says_what(bed: Bed, requests: str, target: str) -> None:
+def test_a_schedule_that_replaces_prints_the_replaced_origin(bed: Bed, requests: str, target: str) -> None:
     start(bed)
     given = ["--requests", requests, "--topic", target, "--id", "order-9"]
     (first,) = command(bed, "send", *given, "--delay", "1h", "--value", "old")
@@ -127,7 +127,7 @@ def test_a_schedule_that_replaces_says_what(bed: Bed, requests: str, target: str
     assert len(gather(bed.bootstrap, bed.requests, bed.targets).delivered) == 1
 
 
-def test_what_the_sidecar_refuses_is_rejected_and_changes_nothing(bed: Bed, requests: str, target: str) -> None:
+def test_a_refused_control_is_rejected_and_changes_nothing(bed: Bed, requests: str, target: str) -> None:
     """Its horizon is shorter than that of the command, which knows no better."""
     start(bed, levels_ms=[1_000], horizon_ms=3_600_000)
     (origin,) = command(bed, "send", "--requests", requests, "--topic", target, "--delay", "1h")
@@ -138,7 +138,7 @@ def test_what_the_sidecar_refuses_is_rejected_and_changes_nothing(bed: Bed, requ
     assert command(bed, "cancel", "--origin", origin, *WAIT)[1] == f"cancelled {origin}"
 
 
-def test_where_all_is_answered_a_message_is_waited_for(bed: Bed, requests: str, target: str) -> None:
+def test_with_verdicts_all_a_command_waits_for_a_message(bed: Bed, requests: str, target: str) -> None:
     start(bed, verdicts="all")
     given = ["send", "--requests", requests, "--topic", target, "--delay", "500ms", *WAIT]
     said = command(bed, *given)
@@ -146,7 +146,7 @@ def test_where_all_is_answered_a_message_is_waited_for(bed: Bed, requests: str, 
     assert [seen.origin.decode() for seen in arrived(bed, target, 1)] == [said[0]]
 
 
-def test_a_cancel_written_while_nobody_runs_is_answered_later(bed: Bed, requests: str, target: str) -> None:
+def test_a_cancel_written_during_an_outage_gets_its_verdict_later(bed: Bed, requests: str, target: str) -> None:
     (origin,) = command(bed, "send", "--requests", requests, "--topic", target, "--delay", "1h", "--key", "k")
     cancel = ["cancel", "--origin", origin]
     done = run_postdate(*cancel, "--wait-verdict", "--timeout", "1s", "-b", bed.bootstrap)

@@ -67,7 +67,7 @@ def create(bed: Bed, topic: str) -> None:
     bed.targets.append(topic)
 
 
-def test_letters_for_a_target_that_was_missing_are_delivered_after_all(bed: Bed, requests: str) -> None:
+def test_dead_letters_of_a_missing_target_are_delivered_after_requeue(bed: Bed, requests: str) -> None:
     target, other = unique_name("missing"), unique_name("missing")
     given = ["--delay", "10ms", "-H", "a=1", "-H", "a", "--value", "pay!"]
     plain = send(bed, requests, target, *given, "--key", "k")
@@ -99,7 +99,7 @@ def test_letters_for_a_target_that_was_missing_are_delivered_after_all(bed: Bed,
     assert set(listed(bed, requests)) == {plain, named, elsewhere}, "the letters themselves stay"
 
 
-def test_a_letter_that_was_put_back_can_be_cancelled_by_its_id(bed: Bed, requests: str) -> None:
+def test_a_requeued_message_can_be_cancelled_by_its_id(bed: Bed, requests: str) -> None:
     target = unique_name("missing")
     origin = send(bed, requests, target, "--delay", "10ms", "--id", "order-9")
     wait_until(lambda: origin in listed(bed, requests), "it has died")

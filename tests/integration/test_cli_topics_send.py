@@ -132,7 +132,7 @@ def test_topics_are_created_with_the_wire_formats_settings_and_pass_the_check(bo
     assert (checked.exit_code, checked.stdout) == (0, f"ok: {name} and the topics beside it follow the rules\n")
 
 
-def test_a_replication_factor_that_was_asked_for_is_not_lowered(bootstrap: str, admin: Admin) -> None:
+def test_a_requested_replication_factor_is_not_lowered(bootstrap: str, admin: Admin) -> None:
     name = unique_name("requests")
     result = call(bootstrap, "topics", "create", "--requests", name, "--replication-factor", "2")
     assert result.exit_code == Exit.USAGE
@@ -140,7 +140,7 @@ def test_a_replication_factor_that_was_asked_for_is_not_lowered(bootstrap: str, 
     assert admin.describe([name]) == {}
 
 
-def test_existing_topics_are_kept_only_when_told_so(bootstrap: str, requests: str) -> None:
+def test_existing_topics_are_kept_only_with_allow_existing(bootstrap: str, requests: str) -> None:
     again = call(bootstrap, "topics", "create", "--requests", requests)
     assert again.exit_code == Exit.FAILED
     assert "--allow-existing" in again.stderr
@@ -200,7 +200,7 @@ def test_send_takes_a_binary_value_from_standard_input(bootstrap: str, requests:
     assert (record.key, record.value) == (None, value)
 
 
-def test_send_as_json_says_when_the_message_is_due_by_the_brokers_clock(bootstrap: str, requests: str) -> None:
+def test_send_as_json_has_the_due_time_by_the_brokers_clock(bootstrap: str, requests: str) -> None:
     arguments = ["send", "--requests", requests, "--topic", "t", "--delay", "90s", "--output", "json", "--id", "i"]
     result = json.loads(call(bootstrap, *arguments).stdout)
     assert result["due_ms"] == result["sent_ms"] + 90_000
@@ -221,7 +221,7 @@ def test_send_beyond_the_horizon_is_refused(bootstrap: str, requests: str, tmp_p
         assert "beyond-horizon" in result.stderr
 
 
-def test_send_to_a_request_topic_that_does_not_exist_says_how_to_make_it(bootstrap: str) -> None:
+def test_send_to_a_missing_request_topic_names_the_remedy(bootstrap: str) -> None:
     name = unique_name("absent")
     result = call(bootstrap, "send", "--requests", name, "--topic", "t", "--delay", "1s")
     assert result.exit_code == Exit.USAGE
@@ -240,7 +240,7 @@ def test_a_broker_that_is_not_there_is_a_failure_and_not_a_hang(monkeypatch: pyt
     assert time.monotonic() - started < 50, "less than the minute after which the client library gives up"
 
 
-def test_a_port_in_use_is_told_with_what_to_do(bootstrap: str, tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_with_the_remedy(bootstrap: str, tmp_path: Path) -> None:
     process = start_dev("--port", bootstrap.rpartition(":")[2], "--data", str(tmp_path))
     stdout, stderr = process.communicate(timeout=WAIT_TIMEOUT_S)
     assert (process.returncode, stdout) == (Exit.FAILED, "")

@@ -35,7 +35,7 @@ def bootstrap() -> Iterator[str]:
         yield broker.bootstrap
 
 
-def test_what_was_committed_is_read_back_and_what_was_aborted_is_not(bootstrap: str) -> None:
+def test_committed_records_are_read_back_and_aborted_ones_are_not(bootstrap: str) -> None:
     kafka = ConfluentKafka(KafkaSettings(bootstrap))
     part = Partition(new_topic(kafka), 0)
     producer = open_producer(kafka)

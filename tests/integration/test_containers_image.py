@@ -131,7 +131,7 @@ def test_the_image_is_not_root_and_has_nothing_to_write_to(image: str) -> None:
     assert "pip" not in installed.split()
 
 
-def test_two_pods_deliver_exactly_once_although_one_is_killed(image: str, broker: ContainerBroker, bed: Bed) -> None:
+def test_two_pods_deliver_exactly_once_even_if_one_is_killed(image: str, broker: ContainerBroker, bed: Bed) -> None:
     target = bed.new_target(3)
     requests = unique_name("requests")
     with running_helm() as helm:
@@ -161,7 +161,7 @@ def test_the_container_of_other_peoples_tests_delivers(image: str, broker: Conta
     assert docker("ps", "--all", "--quiet", "--filter", f"id={container}") == ""
 
 
-def test_a_container_that_cannot_serve_says_why(
+def test_a_container_that_cannot_serve_gives_the_reason(
     image: str, broker: ContainerBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     postdate = PostdateContainer(broker.bootstrap, image=image, options=["--unknown-option"])

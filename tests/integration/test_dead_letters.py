@@ -122,7 +122,7 @@ def test_every_reason_ends_as_one_dead_letter_and_stops_nobody(bed: Bed) -> None
 
 
 @pytest.mark.parametrize("value_bytes", [_SMALL_TARGET_BYTES, 900_000])
-def test_a_request_that_no_target_takes_comes_back_whole(bed: Bed, value_bytes: int) -> None:
+def test_a_request_that_no_target_accepts_becomes_a_complete_dead_letter(bed: Bed, value_bytes: int) -> None:
     """Its dead letter is larger than itself, and still fits."""
     requests, small = bed.new_requests(), bed.new_target(max_message_bytes="20000")
     sidecar = bed.new_sidecar(dispatch={"retry_budget_ms": 200})

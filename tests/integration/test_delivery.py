@@ -89,7 +89,7 @@ def test_a_null_target_key_replaces_the_key_of_the_request(bed: Bed) -> None:
     reader.close()
 
 
-def test_every_way_to_say_when_is_kept(bed: Bed) -> None:
+def test_every_notation_of_a_due_time_is_kept(bed: Bed) -> None:
     requests, target = bed.new_requests(), bed.new_target()
     _serve(bed, 1)
     base_ms = _now_ms()
@@ -142,7 +142,7 @@ def test_messages_of_one_key_leave_in_order_of_due_time_then_of_request(bed: Bed
     first_kept(play, LONGER)
 
 
-def test_replace_cancel_and_reschedule_do_what_they_say(bed: Bed) -> None:
+def test_replace_cancel_and_reschedule_take_effect(bed: Bed) -> None:
     first_kept(lambda slower: _replace_cancel_and_reschedule(bed.another(), 2_500 * slower), LONGER)
 
 
@@ -224,7 +224,7 @@ def _reason_of(outcome: Outcome) -> dict[str, int]:
     return dict(outcome.reasons())
 
 
-def test_an_unknown_target_ends_as_dead_letter_and_holds_nobody_up(bed: Bed) -> None:
+def test_an_unknown_target_ends_as_a_dead_letter_and_delays_no_other(bed: Bed) -> None:
     requests, target = bed.new_requests(), bed.new_target()
     _serve(bed, 1, retry_budget_ms=_BUDGET_MS)
     with watch_contention() as watch:

@@ -179,7 +179,7 @@ def arrived(served: Served, target: str) -> list[Seen]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.program)
-def test_an_example_does_what_it_says(served: Served, case: Case) -> None:
+def test_an_example_works_as_documented(served: Served, case: Case) -> None:
     served.mark()
 
     lines = run_example(case.program, served.bed.bootstrap, served.requests)

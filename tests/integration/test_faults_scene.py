@@ -51,7 +51,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 @pytest.mark.parametrize("name", ["held EndTxn", "short cut", "long cut", "id taken", "broker killed", "disk full"])
-def test_it_goes_on_by_itself_after(scene: Scene, name: str) -> None:
+def test_delivery_resumes_without_an_operator_after(scene: Scene, name: str) -> None:
     step = run_step(scene, FAULTS[name])
     print(f"{name}: {step.what}; recovery {step.recovery_ms} ms, outage {step.outage_ms} ms")
     assert step.wrong == []
@@ -118,7 +118,7 @@ def test_no_partition_is_left_paused_by_a_storm_of_rebalances(scene: Scene, watc
     _recover(scene, watch, since_ms, "a storm of rebalances", 4 * _SESSION_MS)
 
 
-def test_all_that_was_asked_for_has_ended_once(scene: Scene) -> None:
+def test_every_request_ended_exactly_once(scene: Scene) -> None:
     """The last of this module: it judges the scene of the tests before it, and ends it."""
     exits = scene.finish()
     found = judge(scene.book)

@@ -80,7 +80,7 @@ def held(sidecar: Sidecar) -> dict[int, Any]:
     return {shard["partition"]: shard["held"] for shard in shards if shard["state"] == "RUNNING"}
 
 
-def test_what_is_held_stays_wherever_its_shard_goes_and_leaves_once(bed: Bed, sidecars: list[Sidecar]) -> None:
+def test_a_hold_follows_its_shard_and_each_message_leaves_once(bed: Bed, sidecars: list[Sidecar]) -> None:
     (requests,), (target, other) = bed.requests, bed.targets
     one, two = sidecars
     command(bed, "hold", "delivery", f"{requests}/0", f"{requests}/1", f"{requests}/2")

@@ -153,7 +153,7 @@ def test_a_message_arrives_as_it_was_sent_and_where_java_would_put_it(
     assert len(set(by_key.values())) > 1, "keys that all fall on one partition prove nothing"
 
 
-def test_the_headers_that_postdate_adds_stand_last_and_tell_origin_and_due_time(
+def test_the_added_headers_are_last_and_hold_origin_and_due_time(
     broker: RunningBroker, requests: str, new_topic: Callable[[str], str]
 ) -> None:
     bootstrap = broker.bootstrap_servers

@@ -141,7 +141,7 @@ def test_every_process_answers_for_all_and_one_that_is_down_is_named(bed: Bed, s
     assert counted.stderr.count("is UNKNOWN and was not queried") == len(missing)
 
 
-def test_processes_and_commands_ask_by_tls(bed: Bed) -> None:
+def test_processes_and_commands_query_by_tls(bed: Bed) -> None:
     bed.new_requests(SHARDS)
     bed.new_target()
     authority, token_file = Authority(bed.directory / "authority"), bed.directory / "token"
@@ -172,7 +172,7 @@ def _are_without_port(asked: Client) -> bool:
     return len(shards) == SHARDS // 2 and all(shard["why"].endswith("holds it and serves no port") for shard in shards)
 
 
-def test_a_worker_without_its_port_delivers_and_whoever_has_the_port_is_asked_nothing(bed: Bed) -> None:
+def test_a_worker_without_its_port_delivers_and_the_program_on_the_port_gets_no_queries(bed: Bed) -> None:
     bed.new_requests(SHARDS)
     bed.new_target()
     parent = bed.new_sidecar()

@@ -88,7 +88,7 @@ def counted(clients: list[Client], *options: str) -> int:
     return -1 if "or more" in shown else int(shown)
 
 
-def test_what_is_held_is_listed_counted_followed_moved_and_stopped(bed: Bed, clients: list[Client]) -> None:
+def test_pending_messages_are_listed_counted_moved_and_cancelled(bed: Bed, clients: list[Client]) -> None:
     (requests,), (target,) = bed.requests, bed.targets
     due_ms = int(time.time() * 1000) + _HOUR_MS // 2
     sent = send(bed, 30, due_ms)
@@ -177,7 +177,7 @@ def test_an_autoscaler_reads_how_many_messages_of_all_processes_are_due_soon(bed
     assert answers[-1][trigger["valueLocation"]] == 27
 
 
-def test_looking_through_a_backlog_holds_up_nobody(bed: Bed, clients: list[Client]) -> None:
+def test_listing_a_backlog_delays_no_delivery(bed: Bed, clients: list[Client]) -> None:
     """While the whole backlog is listed and counted over and over, what falls due leaves."""
     (requests,), (target,) = bed.requests, bed.targets
     sender = bed.sender()

@@ -214,7 +214,7 @@ def _last(play: Play) -> tuple[int, int]:
     return end - 1, end
 
 
-def test_each_halt_names_its_loss_and_ends_when_a_person_says_so_while_others_deliver(bed: Bed) -> None:
+def test_each_halt_names_its_loss_and_ends_when_it_is_accepted_while_others_deliver(bed: Bed) -> None:
     sender = bed.sender()
     admin = ConfluentKafka(KafkaSettings(bed.bootstrap)).admin()
     topics = bed.new_request_topics(len(_CASES))

@@ -157,7 +157,7 @@ _QUICK: Mapping[str, object] = {"allow": ["*"], "levels_ms": [500]}
     [(_NARROW, _WIDE, DELIVERED), (_WIDE, _NARROW, DEAD), (_WIDE, _QUICK, DELIVERED)],
     ids=["allow list wider", "allow list narrower", "levels shorter"],
 )
-def test_an_owner_with_an_old_disk_finds_what_another_one_ended(
+def test_an_owner_with_an_old_disk_applies_the_fates_of_others(
     bed: Bed, first: Mapping[str, object], second: Mapping[str, object], end: str
 ) -> None:
     requests, target = bed.new_requests(1), bed.new_target(1)

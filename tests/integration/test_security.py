@@ -152,7 +152,7 @@ def test_each_way_in_finds_nothing_missing(quiet: Place, way: str) -> None:
     assert not [secret for secret in _SECRETS if secret in shown]
 
 
-def test_who_gets_no_token_and_whose_token_is_for_others_stays_outside(
+def test_clients_without_a_token_or_with_a_foreign_audience_are_rejected(
     quiet: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(secret: str, words: str) -> None:
@@ -308,7 +308,7 @@ def test_under_load_nothing_shows_a_payload_or_a_secret(served: tuple[Place, Sid
         assert _ID not in said[where], f"{where} shows an id"
 
 
-def test_what_is_taken_away_while_it_runs_is_named_and_given_back_is_used(
+def test_a_right_revoked_at_run_time_is_named_and_used_when_granted_again(
     served: tuple[Place, Sidecar, Client],
 ) -> None:
     place, sidecar, _ = served

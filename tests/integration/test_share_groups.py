@@ -45,7 +45,7 @@ def check(bed: Bed, group_id: str, *options: str) -> Result:
     return result
 
 
-def test_a_share_group_reads_aborted_records_until_it_is_told_not_to(bed: Bed) -> None:
+def test_a_share_group_reads_aborted_records_by_default(bed: Bed) -> None:
     bed.new_requests()
     target, group_id = bed.new_target(), unique_name("share")
     read_from_the_start(bed.bootstrap, group_id)

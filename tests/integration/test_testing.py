@@ -34,7 +34,7 @@ def test_mine(postdate):
 """
 
 
-def test_a_message_comes_when_it_is_due_and_what_does_not_is_told(broker: RunningBroker) -> None:
+def test_delivered_returns_due_messages_and_fails_if_some_are_missing(broker: RunningBroker) -> None:
     target, forbidden = unique_name("target"), unique_name("forbidden")
     with LocalPostdate(broker.bootstrap_servers, partitions=2, allow=[target]) as postdate:
         postdate.create_topic(target, partitions=3)
@@ -57,7 +57,7 @@ def test_a_message_comes_when_it_is_due_and_what_does_not_is_told(broker: Runnin
     assert letter.value == b"never"
 
 
-def test_a_sidecar_that_cannot_start_says_why(broker: RunningBroker) -> None:
+def test_a_sidecar_that_cannot_start_gives_the_reason(broker: RunningBroker) -> None:
     with (
         pytest.raises(NotDelivered, match="unknown-option"),
         LocalPostdate(broker.bootstrap_servers, options=["--unknown-option"]),

@@ -36,7 +36,7 @@ def _send(bed: Bed, requests: str, target: str, asked: list[Sent], over: threadi
 
 
 @pytest.mark.parametrize("first", ["older", "newer"])
-def test_of_two_deployments_one_goes_on_and_the_other_says_why_it_stops(bed: Bed, first: str) -> None:
+def test_of_two_deployments_one_continues_and_the_other_stops_with_the_reason(bed: Bed, first: str) -> None:
     requests, target = bed.new_requests(2), bed.new_target(2)
     older, newer = bed.new_sidecar("older"), bed.new_sidecar("newer")
     newer.group_id = f"{older.group_id}-other" if first == "older" else f"a-{older.group_id}"

@@ -69,7 +69,7 @@ def test_all_figures_are_there_also_when_there_are_violations() -> None:
     assert found == expected
 
 
-def test_without_a_state_and_without_deliveries_what_there_is_not_is_absent() -> None:
+def test_without_state_or_deliveries_the_metrics_are_absent() -> None:
     none = replace(FOUND, state=None, summary=replace(_SUMMARY, lateness_ms={}))
     assert set(values(audit_metrics(FOUND, 0))) - set(values(audit_metrics(none, 0))) == {
         "run",
@@ -77,7 +77,7 @@ def test_without_a_state_and_without_deliveries_what_there_is_not_is_absent() ->
     }
 
 
-def test_both_formats_of_prometheus_say_the_same() -> None:
+def test_both_formats_of_prometheus_are_equal() -> None:
     """A textfile collector reads the older format, and refuses timestamps and types that only OpenMetrics has."""
     text = audit_metrics(FOUND, _ENDED_MS)
 

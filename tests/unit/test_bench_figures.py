@@ -52,7 +52,7 @@ def test_every_target_is_that_of_a_case() -> None:
     assert {case for case, _ in TARGETS} <= set(CASES)
 
 
-def test_the_table_says_which_target_is_missed() -> None:
+def test_the_table_shows_missed_targets() -> None:
     written = io.StringIO()
     tell(
         Console(file=written, width=120),
@@ -92,7 +92,7 @@ def test_the_picture_has_a_point_for_each_load_and_percentile() -> None:
     assert most[0] < least[0]
 
 
-def test_the_picture_of_one_load_names_each_line_and_says_how_far_its_runs_were_apart() -> None:
+def test_the_chart_of_one_load_names_each_line_and_shows_the_spread() -> None:
     again = {name: value * 1.1 for name, value in _SLOW.items()}
     page = as_html(gather("steady 3000/s", [_SLOW, again, _SLOW]))
     drawing = ElementTree.fromstring(page[page.index("<svg") : page.index("</svg>") + 6])  # noqa: S314  # our own text

@@ -21,7 +21,7 @@ from support.kafka_simulator import SimBroker, SimKafka
 
 
 @pytest.mark.parametrize(("end", "later"), [(TransientError("too slow"), True), (Interrupted(), False)])
-def test_what_was_measured_before_and_after_a_failure_is_kept(
+def test_figures_before_and_after_a_failure_are_kept(
     end: BaseException, later: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ended: list[str] = []

@@ -37,7 +37,7 @@ def test_a_burst_that_was_due_too_early_is_sent_again_and_due_later(monkeypatch:
     assert leads == [4_060, 8_120, 16_240]
 
 
-def test_a_machine_that_never_accepts_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_burst_that_is_never_accepted_in_time_fails_the_case(monkeypatch: pytest.MonkeyPatch) -> None:
     leads = _leads(monkeypatch, float("inf"))
     with pytest.raises(TransientError, match="try fewer"):
         scale._burst(cast(BenchEnvironment, _QuietBed()), 1_000, 1)

@@ -74,7 +74,7 @@ def leaf_commands() -> list[list[str]]:
 
 
 @pytest.mark.parametrize("command", leaf_commands(), ids=" ".join)
-def test_every_option_says_what_it_is(command: list[str]) -> None:
+def test_every_option_has_a_description(command: list[str]) -> None:
     result = call(*command, "-h")
     assert result.exit_code == 0
     found: click.Command = postdate
@@ -140,7 +140,7 @@ def test_the_list_of_commands_cuts_no_sentence() -> None:
         (["dev", "--image", "x"], "--image is for --docker"),
     ],
 )
-def test_a_mistake_of_usage_is_told_on_stderr_with_exit_code_2(arguments: list[str], said: str) -> None:
+def test_a_usage_error_is_on_stderr_with_exit_code_2(arguments: list[str], said: str) -> None:
     result = call(*arguments)
     assert result.exit_code == Exit.USAGE
     assert said in result.stderr
@@ -178,7 +178,7 @@ def test_an_error_ends_as_a_sentence_and_its_exit_code(error: Exception, code: i
     assert "Traceback" not in result.output
 
 
-def test_a_mistake_of_ours_is_not_dressed_up() -> None:
+def test_a_bug_keeps_its_traceback() -> None:
     group = Commands("postdate")
 
     @group.command()
@@ -206,7 +206,7 @@ def test_flags_reach_the_configuration(tmp_path: Path) -> None:
     assert kafka["common"] == {"security.protocol": "SSL", "client.rack": "a"}
 
 
-def test_the_version_is_told_where_it_is_looked_for_first() -> None:
+def test_the_version_option_prints_the_version() -> None:
     assert call("--version").stdout == call("version").stdout.splitlines()[0] + "\n"
 
 
@@ -252,7 +252,7 @@ def test_arguments_that_are_not_utf8_pass_as_the_bytes_they_were() -> None:
     assert draft_of({**NOTHING, "value": "\udcff", "level": "1"}).value == b"\xff"
 
 
-def test_where_nothing_is_stored_the_horizon_is_at_most_half_of_what_the_request_topic_keeps() -> None:
+def test_without_a_store_the_horizon_is_at_most_half_of_the_retention() -> None:
     stores = Config(request_topics=(RequestTopicConfig("r", horizon_ms=10_000),))
     assert rules_of(stores, "r", 8_000).horizon_ms == 10_000
     config = Config(request_topics=(RequestTopicConfig("r", horizon_ms=10_000, store_after_ms=0),))

@@ -41,7 +41,7 @@ def test_the_reason_is_that_of_the_client_library() -> None:
     assert "Failed to resolve" in str(connection_fault(KafkaSettings("no-such-host.invalid:9092"), lambda: False))
 
 
-def test_who_has_been_answered_meanwhile_waits_for_no_reason() -> None:
+def test_an_answer_ends_the_search_for_a_reason() -> None:
     asked = list[bool]()
 
     def over() -> bool:
@@ -53,7 +53,7 @@ def test_who_has_been_answered_meanwhile_waits_for_no_reason() -> None:
     assert len(asked) == 2
 
 
-def test_who_waits_is_told_why_and_the_wait_ends() -> None:
+def test_a_waiting_command_prints_the_reason_and_ends() -> None:
     told, forever = list[str](), threading.Event()
     fault = Unreachable("Connection refused")
     try:
@@ -76,7 +76,7 @@ def test_a_broker_that_answers_after_all_is_enough() -> None:
     assert told == ["no answer from Kafka yet, still trying: x"]
 
 
-def test_nobody_is_told_who_was_answered_at_once() -> None:
+def test_an_immediate_answer_prints_no_reason() -> None:
     told = list[str]()
     assert answered(lambda: 7, lambda over: Unreachable("x"), told.append) == 7
     assert told == []
@@ -101,7 +101,7 @@ def test_a_command_at_an_address_that_refuses_ends_before_the_time_out() -> None
 
 
 @pytest.mark.parametrize("command", [["audit"], ["report"], ["repair", "audited"], ["bulk", "rows.csv"]])
-def test_a_topic_that_is_not_there_is_told_before_spark_is_started(command: list[str]) -> None:
+def test_a_missing_topic_is_reported_before_spark_starts(command: list[str]) -> None:
     result = SimulatedCluster().call(*command, "--requests", "nope")
     assert result.exit_code == Exit.USAGE, result.output
     assert "request topic nope does not exist at" in result.stderr

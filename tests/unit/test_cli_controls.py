@@ -43,7 +43,7 @@ def request_at(bed: SimulatedCluster, origin: str) -> Request:
 
 
 @pytest.mark.parametrize("id", ["order-9", "order-10", "ä", "x" * 256])
-def test_what_names_an_id_goes_where_the_id_was_sent(bed: SimulatedCluster, id: str) -> None:
+def test_a_control_by_id_goes_to_the_partition_of_the_id(bed: SimulatedCluster, id: str) -> None:
     sent = bed.call("send", "--requests", "requests", "--topic", "orders", "--delay", "1h", "--id", id, "--key", "k")
     moved = bed.call("reschedule", "--requests", "requests", "--id", id, "--delay", "2h", "--grace", "1m")
     cancelled = bed.call("cancel", "--requests", "requests", "--id", id)
@@ -57,7 +57,7 @@ def test_what_names_an_id_goes_where_the_id_was_sent(bed: SimulatedCluster, id: 
     assert (ended.action, ended.id) == (Action.CANCEL, id.encode())
 
 
-def test_what_names_an_origin_goes_to_its_partition_and_its_topic(bed: SimulatedCluster) -> None:
+def test_a_control_by_origin_goes_to_its_topic_and_partition(bed: SimulatedCluster) -> None:
     for partition in range(bed.partitions):
         origin = f"requests/{partition}/1017"
         for command in (["cancel"], ["reschedule", "--level", "3"]):
@@ -106,7 +106,7 @@ def test_a_true_no_is_printed_and_fails(bed: SimulatedCluster, command: list[str
     assert (as_json.exit_code, json.loads(as_json.stdout)["verdict"]) == (Exit.FAILED, verdict)
 
 
-def test_a_schedule_that_replaces_is_told_what(bed: SimulatedCluster) -> None:
+def test_a_schedule_that_replaces_gets_the_replaced_origin(bed: SimulatedCluster) -> None:
     bed.kafka.answering = says(Verdict.REPLACED, "requests/1/5")
     result = bed.call("send", "--requests", "requests", "--topic", "orders", "--level", "9", "--id", "i", *SOON)
     assert (result.exit_code, result.stdout.splitlines()[1]) == (0, "replaced requests/1/5")
@@ -132,7 +132,7 @@ def test_which_answers_are_a_yes(verdict: Verdict, of: str | None, yes: bool) ->
     assert is_positive(Answer(origin="R/0/2", id=None, verdict=verdict, of=of, at_ms=1)) is yes
 
 
-def test_silence_says_what_to_look_at(bed: SimulatedCluster) -> None:
+def test_a_missing_verdict_prints_what_to_check(bed: SimulatedCluster) -> None:
     result = bed.call("cancel", "--requests", "requests", "--id", "i", *SOON)
     assert result.exit_code == Exit.FAILED
     assert result.stdout.startswith("requests/"), "the request is there all the same"
@@ -143,7 +143,7 @@ def test_silence_says_what_to_look_at(bed: SimulatedCluster) -> None:
     assert (json.loads(as_json.stdout)["verdict"], as_json.exit_code) == (None, Exit.FAILED)
 
 
-def test_the_origin_is_told_also_where_the_answer_cannot_be_read(
+def test_the_origin_is_printed_even_if_the_verdict_cannot_be_read(
     bed: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forbidden(part: Partition, offset: int, isolation: Isolation) -> LogReader:
@@ -164,7 +164,7 @@ def test_an_acknowledgement_without_an_offset_names_no_origin(
     monkeypatch.setattr(bed.broker, "append", lambda *arguments: (-1001, -1))
     result = bed.call(*command, "--requests", "requests")
     assert (result.exit_code, result.stdout) == (Exit.FAILED, "")
-    assert "did not say at which offset" in result.stderr
+    assert "did not report its offset" in result.stderr
 
 
 def test_only_a_verdict_on_this_request_counts(bed: SimulatedCluster) -> None:
@@ -186,7 +186,7 @@ def test_only_a_verdict_on_this_request_counts(bed: SimulatedCluster) -> None:
     assert "does not parse" in result.stderr
 
 
-def test_nothing_is_sent_where_nothing_would_answer(bed: SimulatedCluster, tmp_path: Path) -> None:
+def test_nothing_is_sent_if_no_verdict_can_arrive(bed: SimulatedCluster, tmp_path: Path) -> None:
     bed.kafka.admin().delete_topics([bed.own.verdicts])
     result = bed.call("cancel", "--origin", "requests/0/0", "--wait-verdict")
     assert result.exit_code == Exit.USAGE
@@ -199,7 +199,7 @@ def test_nothing_is_sent_where_nothing_would_answer(bed: SimulatedCluster, tmp_p
     assert bed.call("cancel", "--origin", "requests/0/0", "--config", str(config)).exit_code == 0
 
 
-def test_the_origin_is_told_also_where_the_brokers_clock_is_far_off(bed: SimulatedCluster) -> None:
+def test_the_origin_is_printed_even_if_the_brokers_clock_is_wrong(bed: SimulatedCluster) -> None:
     """By its clock the message lies beyond the horizon; what was sent was good by ours."""
     bed.broker.skew_ms = -500 * 86_400_000
     at = str(int(bed.time.now_ms) + 3_600_000)

@@ -51,7 +51,7 @@ def requests_in(bed: SimulatedCluster, partition: int) -> list[Request]:
     ]
 
 
-def test_a_list_tells_what_died_and_why(bed: SimulatedCluster) -> None:
+def test_the_list_shows_each_dead_letter_and_its_reason(bed: SimulatedCluster) -> None:
     origin = bed.bury(2, b"k", b"value", [("a", b"1"), *ORDERS, (ID, b"order-9")], "unknown-target")
     text = bed.call("dead-letters", "list", "--requests", "requests")
     heading, line = text.stdout.splitlines()
@@ -68,7 +68,7 @@ def test_a_list_tells_what_died_and_why(bed: SimulatedCluster) -> None:
 
 
 @pytest.mark.parametrize(("given", "shown"), [(b"k\xff", "k\\xff"), (b"", ""), (None, None)])
-def test_the_key_is_that_of_the_message_also_where_the_request_has_its_id_as_key(
+def test_the_delivered_key_is_the_messages_even_if_the_request_key_is_its_id(
     bed: SimulatedCluster, given: bytes | None, shown: str | None
 ) -> None:
     bed.bury(0, b"order-9", None, [*ORDERS, (KEY, b"not the last"), (ID, b"order-9"), (KEY, given)], "expired")
@@ -103,7 +103,7 @@ def test_filters(bed: SimulatedCluster) -> None:
 
 
 @pytest.mark.parametrize("output", ["text", "json"])
-def test_an_empty_list_is_said_beside_the_output(bed: SimulatedCluster, output: str) -> None:
+def test_an_empty_list_is_reported_on_stderr(bed: SimulatedCluster, output: str) -> None:
     command = ("dead-letters", "list", "--requests", "requests", "--output", output)
     every, filtered = bed.call(*command), bed.call(*command, "--target", "orders")
     assert every.stdout == filtered.stdout == ""
@@ -120,7 +120,7 @@ def test_a_duration_is_a_time_ago(bed: SimulatedCluster) -> None:
     assert len(listed(bed, "--since", "-4h")) == 2
 
 
-def test_more_than_the_maximum_is_said(bed: SimulatedCluster) -> None:
+def test_a_list_beyond_the_maximum_is_reported(bed: SimulatedCluster) -> None:
     for _ in range(3):
         bed.bury(0, None, None, ORDERS, "expired")
     result = bed.call("dead-letters", "list", "--requests", "requests", "--max", "2", "--output", "json")
@@ -129,7 +129,7 @@ def test_more_than_the_maximum_is_said(bed: SimulatedCluster) -> None:
     assert (exactly.stderr, len(exactly.stdout.splitlines())) == ("", 4)
 
 
-def test_a_list_that_is_cut_leaves_no_reader_open_when_it_says_so(
+def test_a_truncated_list_closes_its_readers_before_the_notice(
     bed: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its progress would be drawn over the words."""
@@ -155,7 +155,7 @@ def test_a_list_that_is_cut_leaves_no_reader_open_when_it_says_so(
     assert words == ["only the first 2 are used; use --max for more"]
 
 
-def test_what_another_hand_wrote_is_left_out_and_told(bed: SimulatedCluster) -> None:
+def test_foreign_records_are_skipped_with_a_warning(bed: SimulatedCluster) -> None:
     part = Partition(bed.own.dead_letters, 0)
     foreign: list[Headers] = [[], ORDERS, dead_letter_headers(ORDERS, "expired", "", b"requests/1/5"), [(ORIGIN, None)]]
     for headers in foreign:
@@ -165,7 +165,7 @@ def test_what_another_hand_wrote_is_left_out_and_told(bed: SimulatedCluster) -> 
     assert result.stderr.count("is not a dead letter of Postdate") == 4
 
 
-def test_nothing_is_put_back_without_being_told_so(bed: SimulatedCluster) -> None:
+def test_nothing_is_requeued_without_execute(bed: SimulatedCluster) -> None:
     origin = bed.bury(1, b"k", b"v", [*ORDERS, (ID, b"i")], "unknown-target")
     result = bed.call("dead-letters", "requeue", "--requests", "requests")
     assert (result.exit_code, result.stdout) == (0, f"{origin} would be requeued (unknown-target, orders)\n")
@@ -176,7 +176,7 @@ def test_nothing_is_put_back_without_being_told_so(bed: SimulatedCluster) -> Non
     assert len(bed.records("requests", 1)) == 1
 
 
-def test_a_letter_comes_back_whole_and_to_its_place(bed: SimulatedCluster) -> None:
+def test_a_requeued_dead_letter_is_complete_and_in_its_partition(bed: SimulatedCluster) -> None:
     headers: Headers = [("a", b"1"), ("a", None), *ORDERS, ("b", b""), (ID, b"order-9"), (GRACE, b"1h")]
     origin = bed.bury(3, b"order-9", b"\x00\xff", headers, "unknown-target")
     bed.time.wait(60_000)
@@ -191,7 +191,7 @@ def test_a_letter_comes_back_whole_and_to_its_place(bed: SimulatedCluster) -> No
 
 
 @pytest.mark.parametrize("time", [["--delay", "1m"], ["--level", "5"], ["--at", "+1m"]], ids=str)
-def test_another_time_takes_the_place_of_the_old(bed: SimulatedCluster, time: list[str]) -> None:
+def test_a_new_time_replaces_the_old_one(bed: SimulatedCluster, time: list[str]) -> None:
     name, text = time
     time = [name, str(bed.broker.now_ms() + 60_000) if text.startswith("+") else text]
     bed.bury(0, None, b"", [(TOPIC, b"orders"), (AT, b"1000"), (GRACE, b"5s")], "expired")
@@ -202,7 +202,7 @@ def test_another_time_takes_the_place_of_the_old(bed: SimulatedCluster, time: li
     assert again.grace_ms == 5_000
 
 
-def test_a_target_that_is_still_missing_is_told(bed: SimulatedCluster) -> None:
+def test_a_target_that_is_still_missing_causes_a_warning(bed: SimulatedCluster) -> None:
     for target in (b"orders", b"gone", b"not a name"):
         bed.bury(0, None, b"", [(TOPIC, target), (DELAY, b"5s")], "unknown-target")
     result = bed.call("dead-letters", "requeue", "--requests", "requests")
@@ -223,7 +223,7 @@ def test_a_second_run_puts_nothing_back_again(bed: SimulatedCluster) -> None:
     assert third == {origins[2]: ("put-back", "requests/1/2")}
 
 
-def test_what_was_put_back_does_not_count_against_the_maximum(bed: SimulatedCluster) -> None:
+def test_requeued_dead_letters_do_not_count_towards_the_maximum(bed: SimulatedCluster) -> None:
     origins = [bed.bury(0, None, b"", [*ORDERS, (ID, b"i")], "expired") for _ in range(5)]
     for done in (0, 2, 4):
         outcomes = requeue(bed, "--execute", "--max", "2")
@@ -233,7 +233,7 @@ def test_what_was_put_back_does_not_count_against_the_maximum(bed: SimulatedClus
     assert len(bed.records("requests", 0)) == 10
 
 
-def test_a_letter_that_died_again_is_a_letter_of_its_own(bed: SimulatedCluster) -> None:
+def test_a_dead_letter_of_a_requeued_message_can_be_requeued(bed: SimulatedCluster) -> None:
     origin = bed.bury(0, None, b"", ORDERS, "expired")
     requeue(bed, "--execute")
     again = bed.records("requests", 0)[1]
@@ -252,7 +252,7 @@ def test_a_cancel_of_the_dead_request_is_not_taken_for_its_return(bed: Simulated
     assert requeue(bed) == {origin: ("would-be-put-back", None)}
 
 
-def test_what_would_only_die_again_is_not_put_back(bed: SimulatedCluster) -> None:
+def test_a_dead_letter_that_would_be_refused_again_is_not_requeued(bed: SimulatedCluster) -> None:
     long_ago = str(bed.broker.now_ms() - 60_000).encode()
     cases: list[tuple[Headers, str, str]] = [
         ([(TOPIC, b"orders")], "missing-time", "missing-time"),
@@ -271,7 +271,7 @@ def test_what_would_only_die_again_is_not_put_back(bed: SimulatedCluster) -> Non
     assert len(bed.records("requests", 0)) == len(cases)
 
 
-def test_what_cannot_be_put_back_does_not_stop_the_others(bed: SimulatedCluster) -> None:
+def test_a_dead_letter_that_cannot_be_requeued_does_not_stop_the_others(bed: SimulatedCluster) -> None:
     bed.bury(0, None, b"", [(DELAY, b"1")], "missing-target")
     good = [bed.bury(0, None, b"", ORDERS, "expired") for _ in range(2 * limits.REQUEUED_AT_ONCE_MAX + 1)]
     outcomes = requeue(bed, "--execute", code=Exit.FAILED)
@@ -280,7 +280,7 @@ def test_what_cannot_be_put_back_does_not_stop_the_others(bed: SimulatedCluster)
     assert numbers == [*range(numbers[0], numbers[0] + len(good))], "in their order"
 
 
-def test_a_request_too_large_for_the_client_is_told_and_the_rest_goes_on(bed: SimulatedCluster) -> None:
+def test_a_request_too_large_for_the_client_is_reported_and_the_others_are_sent(bed: SimulatedCluster) -> None:
     admin = bed.kafka.admin()
     for topic in (bed.requests, bed.own.dead_letters):
         admin.alter_topic_config(topic, {"max.message.bytes": "3000000"})
@@ -291,7 +291,7 @@ def test_a_request_too_large_for_the_client_is_told_and_the_rest_goes_on(bed: Si
 
 
 @pytest.mark.parametrize("left", [ORDERS, []], ids=["without-value", "without-headers"])
-def test_what_was_left_out_for_its_size_comes_from_the_request(bed: SimulatedCluster, left: Headers) -> None:
+def test_parts_dropped_for_size_come_from_the_request(bed: SimulatedCluster, left: Headers) -> None:
     part, letters = Partition("requests", 0), Partition(bed.own.dead_letters, 0)
     bed.broker.append(part, b"k", b"x" * 1000, ORDERS, 0)
     headers = dead_letter_headers(left, "too-large", f"{VALUE_LEFT_OUT}, it is elsewhere", b"requests/0/0")
@@ -310,7 +310,7 @@ def test_a_null_value_is_a_value(bed: SimulatedCluster) -> None:
     assert requeue(bed, "--again", "--execute")[origin][0] == "put-back"
 
 
-def test_where_requests_are_gone_nobody_knows(bed: SimulatedCluster) -> None:
+def test_if_requests_were_deleted_an_earlier_requeue_is_unknown(bed: SimulatedCluster) -> None:
     """The requests behind the letter may have held the one that stands for it."""
     bed.time.now_ms -= 5 * 3_600_000
     old = bed.bury(0, None, b"", ORDERS, "expired")
@@ -325,7 +325,7 @@ def test_where_requests_are_gone_nobody_knows(bed: SimulatedCluster) -> None:
     assert requeue(bed, "--again")[old][0] == "would-be-put-back"
 
 
-def test_a_letter_younger_than_the_requests_that_are_kept_can_be_put_back(bed: SimulatedCluster) -> None:
+def test_a_dead_letter_newer_than_the_retained_requests_can_be_requeued(bed: SimulatedCluster) -> None:
     """Its own request is gone, which is common after a long delay."""
     part = Partition("requests", 0)
 

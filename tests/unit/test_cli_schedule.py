@@ -86,7 +86,7 @@ def test_the_text_has_words_local_times_and_clock_changes() -> None:
         (("--cron", "30 2 * * *", "--fold", "both"), "matching times are delivered both times"),
     ],
 )
-def test_the_text_says_what_a_clock_change_does(options: tuple[str, ...], effect: str) -> None:
+def test_the_preview_describes_clock_changes(options: tuple[str, ...], effect: str) -> None:
     changes = [line for line in create(*options, "--zone", "Europe/Berlin").splitlines() if line.startswith("clocks")]
     assert len(changes) == 2
     assert any(line.endswith(effect) for line in changes)

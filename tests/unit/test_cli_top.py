@@ -83,7 +83,7 @@ def test_one_look_shows_every_shard_and_the_load_ahead(tmp_path: Path, make: Mak
     assert ["requests/1:", "seq-broken:", "[look]"] in lines
 
 
-def test_what_a_person_holds_is_told_once_with_its_shards(tmp_path: Path, make: Make) -> None:
+def test_each_hold_is_shown_once_with_its_shards(tmp_path: Path, make: Make) -> None:
     for partition in (0, 1, 2):
         make(partition, State.RUNNING, "", 0)
     held = [line.strip() for line in shown(tmp_path).splitlines() if "held" in line]
@@ -112,14 +112,14 @@ def test_the_same_as_json(tmp_path: Path, make: Make) -> None:
 
 
 @pytest.mark.parametrize("command", [["top"], ["shard", "status"]])
-def test_a_directory_that_is_not_there_is_a_mistake(tmp_path: Path, command: list[str]) -> None:
+def test_a_missing_directory_is_an_error(tmp_path: Path, command: list[str]) -> None:
     result = CliRunner().invoke(postdate, [*command, "--data", str(tmp_path / "mistyped")])
     assert (result.exit_code, result.stdout) == (2, "")
     assert "there is no directory" in result.stderr
     assert "mistyped" in result.stderr
 
 
-def test_between_two_looks_it_says_how_fast_requests_come_and_go() -> None:
+def test_top_shows_intake_and_delivery_rates_between_two_samples() -> None:
     def row(next_request: int, pending: int) -> Row:
         return Row("requests/0", State.RUNNING, "", pending, 1_500, next_request, 0, {"overdue": 0, "parked": 0})
 

@@ -47,7 +47,7 @@ def with_setting(topic: str, name: str, value: str) -> dict[str, TopicInfo]:
     return live
 
 
-def test_what_is_created_breaks_no_rule() -> None:
+def test_created_topics_break_no_rule() -> None:
     assert judged(created()) == []
 
 

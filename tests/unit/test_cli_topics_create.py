@@ -17,7 +17,7 @@ from support.kafka_simulator.admin import SimAdmin
 from support.simulated_cluster import SimulatedCluster
 
 
-def test_a_broker_that_lags_behind_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outdated_answer_of_a_broker_is_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
     bed, asked = SimulatedCluster(), Counter[str]()
     describe = SimAdmin.describe
 

@@ -69,7 +69,7 @@ def bed_with(*fates: list[Fate], late_ms: int = 0) -> SimulatedCluster:
     return bed
 
 
-def test_a_delivery_is_told_with_its_lateness() -> None:
+def test_wait_delivery_prints_the_lateness() -> None:
     bed = bed_with(
         [PlainFate(7, 5, DELIVERED)],
         [PlainFate(0, 5, STORED)],
@@ -106,13 +106,13 @@ def test_another_end_is_a_failure(fate: FateName) -> None:
     assert f"{fate}: the message was not delivered" in result.stderr
 
 
-def test_silence_is_a_failure_that_says_where_to_look() -> None:
+def test_a_missing_verdict_fails_with_a_hint() -> None:
     result = bed_with([PlainFate(1, 5, DELIVERED)]).call(*SEND, *SOON)
     assert result.exit_code == Exit.FAILED
     assert "requests/0/0 has not ended within 300ms of its time" in result.stderr
 
 
-def test_what_was_written_before_the_request_is_not_its_end() -> None:
+def test_records_before_the_request_are_not_its_fate() -> None:
     bed = bed_with()
     DispatchedKafka(bed.broker, bed.time, [[PlainFate(0, 5, DELIVERED)]], 0).log_reader(
         Partition(bed.own.dispatch_log, 0), 0, Isolation.READ_COMMITTED

@@ -37,7 +37,7 @@ def read(record: RequestRecord) -> Request:
     return parse_request(rules, record.partition or 0, NOW_MS, record.key, list(record.headers))
 
 
-def test_a_schedule_says_where_and_when() -> None:
+def test_a_schedule_needs_a_target_and_a_time() -> None:
     record = TOPIC.schedule("reminders", "pay!", key="order-9", headers=[("a", "1"), ("a", None)], delay=5 * SECOND)
     assert (record.topic, record.key, record.value) == ("postdate.requests", b"order-9", b"pay!")
     assert record.headers == (("a", b"1"), ("a", None), ("postdate-topic", b"reminders"), ("postdate-delay", b"5000"))
@@ -222,7 +222,9 @@ MISTAKES: list[tuple[Reason, str, Callable[[], object]]] = [
 
 
 @pytest.mark.parametrize(("reason", "said", "call"), MISTAKES)
-def test_a_mistake_is_told_before_anything_is_sent(reason: Reason, said: str, call: Callable[[], object]) -> None:
+def test_an_invalid_option_is_reported_before_anything_is_sent(
+    reason: Reason, said: str, call: Callable[[], object]
+) -> None:
     with pytest.raises(RequestInvalid) as caught:
         call()
     assert (caught.value.reason, isinstance(caught.value, ValueError)) == (reason, True)

@@ -21,7 +21,7 @@ def loaded(tmp_path: Path, lines: str) -> Loaded:
     return load(Flags(config_file=file), {})
 
 
-def test_no_dialect_is_spoken_unless_told(tmp_path: Path) -> None:
+def test_dialects_are_off_by_default(tmp_path: Path) -> None:
     rules = rules_of(loaded(tmp_path, "").config, "a")
     assert (rules.dialects, rules.default_target, rules.vocabulary) == ((), "", None)
 

@@ -37,7 +37,7 @@ def test_the_printed_toml_read_back_is_the_same_configuration(tmp_path: Path) ->
     assert load(Flags(config_file=file), {}).config == shown.config
 
 
-def test_each_line_says_where_its_value_came_from() -> None:
+def test_each_line_shows_the_source_of_its_value() -> None:
     text = as_toml(load(Flags(), ENVIRON))
     assert "pace_ms = 9  # POSTDATE_DISPATCH_PACE_MS" in text
     assert 'host = "127.0.0.1"  # default' in text
@@ -59,7 +59,7 @@ def test_every_bound_is_shown() -> None:
         assert all(f"# {name} = " in shown for name in bounds_of(module))
 
 
-def test_bounds_which_nobody_can_set_are_shown_only_on_demand() -> None:
+def test_bounds_are_shown_only_on_demand() -> None:
     loaded = load(Flags(), {})
     assert "limits" not in as_json_tree(loaded.config)
     assert "Bounds" not in as_toml(loaded)

@@ -32,7 +32,7 @@ def problems(tmp_path: Path, toml: str = "", environ: dict[str, str] | None = No
     return str(caught.value)
 
 
-def test_nothing_said_gives_the_defaults() -> None:
+def test_an_empty_configuration_gives_the_defaults() -> None:
     assert load(Flags(), {}).config == Config()
 
 
@@ -47,7 +47,7 @@ def test_flag_wins_over_environment_over_file_over_default(tmp_path: Path) -> No
     assert result.source("http.port") == "default"
 
 
-def test_a_flag_that_was_not_given_says_nothing(tmp_path: Path) -> None:
+def test_an_absent_flag_sets_nothing(tmp_path: Path) -> None:
     assert loaded(tmp_path, "workers = 2", workers=None, request_topics=()).config.workers == 2
 
 
@@ -69,18 +69,18 @@ def test_a_flag_that_was_not_given_says_nothing(tmp_path: Path) -> None:
         ("[http]\nxyzzy = 1", "unknown key http.xyzzy; known: host, port, advertise, names, token_file, tls_"),
     ],
 )
-def test_an_unknown_key_is_told_with_the_nearest_known(tmp_path: Path, toml: str, clause: str) -> None:
+def test_an_unknown_key_is_refused_with_the_nearest_known(tmp_path: Path, toml: str, clause: str) -> None:
     assert clause in problems(tmp_path, toml)
 
 
-def test_an_unknown_variable_is_told_with_the_nearest_known() -> None:
+def test_an_unknown_variable_is_refused_with_the_nearest_known() -> None:
     with pytest.raises(
         ConfigError, match=r"unknown environment variable POSTDATE_WORKER; did you mean POSTDATE_WORKERS"
     ):
         load(Flags(), {"POSTDATE_WORKER": "2"})
 
 
-def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+def test_all_configuration_errors_are_reported_at_once(tmp_path: Path) -> None:
     text = problems(tmp_path, "wokers = 2\n[http]\nport = 70000\n", {"POSTDATE_LOG_LEVEL": "loud"})
     assert len(text.splitlines()) == 3
 
@@ -96,7 +96,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         "POSTDATE_HEADLESS_SERVICE_HOST",
     ],
 )
-def test_what_kubernetes_adds_for_services_is_passed_over(name: str) -> None:
+def test_service_variables_of_kubernetes_are_ignored(name: str) -> None:
     assert load(Flags(), {name: "10.0.0.1"}).config == Config()
 
 
@@ -201,7 +201,7 @@ def test_properties_come_quoted_dotted_from_the_environment_and_from_flags(tmp_p
     assert config.kafka.bootstrap_servers == "broker:1"
 
 
-def test_a_properties_line_without_an_equal_sign_is_told(tmp_path: Path) -> None:
+def test_a_properties_line_without_an_equal_sign_is_refused(tmp_path: Path) -> None:
     client = tmp_path / "client.properties"
     client.write_text("sasl.mechanism PLAIN\n")
     with pytest.raises(ConfigError, match="line 1: not name=value"):
@@ -269,7 +269,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load(Flags(), {"POSTDATE_CONFIG": str(tmp_path / "absent.toml")})
 
 
-def test_without_a_broker_the_three_places_to_name_one_are_told() -> None:
+def test_without_a_broker_the_three_ways_to_name_one_are_listed() -> None:
     with pytest.raises(ConfigError, match="-b HOST:PORT, POSTDATE_KAFKA_BOOTSTRAP_SERVERS, or bootstrap_servers"):
         require_bootstrap(Config())
 

@@ -43,7 +43,7 @@ def test_only_waits_beside_others_count_and_never_more_than_passed() -> None:
     assert Waits.average(without_pressure).undisturbed([1_000], [1_200]).tolist() == [140]
 
 
-def test_the_load_of_others_is_told_apart_from_that_of_the_test() -> None:
+def test_the_load_of_other_programs_is_separated_from_that_of_the_test() -> None:
     """Each burns half a second of the processor: a child, which is the test's own, and a child of init."""
     own, busy = used_s(os.getpid()), busy_s()
     subprocess.run([sys.executable, "-c", _BURN], check=True)

@@ -185,7 +185,7 @@ def test_an_end_of_another_kind_is_seen(value: bytes, fate: str) -> None:
     assert any("ended otherwise" in line for line in judge(story.book()).wrong)
 
 
-def test_what_is_overdue_is_counted_until_it_has_ended() -> None:
+def test_overdue_entries_are_counted_until_they_end() -> None:
     story = _story()
     last = story.fates.pop()
     book = story.book()

@@ -149,7 +149,7 @@ def test_a_delay_takes_its_time_each_way(proxy: Proxy, client: socket.socket) ->
     assert time.monotonic() - began >= 0.2
 
 
-def test_a_held_request_holds_what_is_behind_it(proxy: Proxy, server: Server, client: socket.socket) -> None:
+def test_a_held_request_holds_the_requests_behind_it(proxy: Proxy, server: Server, client: socket.socket) -> None:
     hold = proxy.hold(PRODUCE, lose_client=False, skip=1)
     frames = [_frame(key, b"x") for key in (PRODUCE, END_TXN, PRODUCE, END_TXN)]
     client.sendall(b"".join(frames))

@@ -27,7 +27,7 @@ def _run() -> Run:
     return Run(5, 30.0, 2, 1_000, 1_800.0, steps, Book("requests"), judgement, {"p50": 6}, "v", "2026-01-31", "clean")
 
 
-def test_a_clean_run_says_what_can_be_concluded_from_it() -> None:
+def test_a_clean_run_prints_a_bound_on_the_failure_rate() -> None:
     page = markdown(_run())
     assert "With 3 clean steps the rate of failure per step is below 3/3 = 100.00% at 95 %." in page
     assert "| sidecars killed in these steps (SIGKILL at random moments) | 7 |" in page

@@ -120,7 +120,7 @@ def test_fates_dead_letters_and_lateness_of_a_commit() -> None:
     assert counts.skew_ms == 250
 
 
-def test_requests_that_do_not_schedule_are_told_apart() -> None:
+def test_requests_that_do_not_schedule_are_recognized() -> None:
     counts = ShardCounts()
     counts.read(10, [REFUSED, CANCEL, REFUSED])
     assert {name: count for name, count in counts.requests.items() if count} == {SCHEDULE: 7, REFUSED: 2, CANCEL: 1}

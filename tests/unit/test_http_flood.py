@@ -87,9 +87,7 @@ def test_probes_are_answered_while_whole_requests_flood_the_port(client: Client)
     wait_until(lambda: client.get("/api/v1/pending").status == 200, "the flood is over")
 
 
-def test_a_client_with_many_connections_displaces_its_own_and_nobody_elses(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_with_many_connections_displaces_only_its_own(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HTTP_CONNECTIONS_MAX", 20)
     monkeypatch.setattr(acceptor, "HTTP_WAITING_MAX", 20)
     with ExitStack() as stack:
@@ -142,7 +140,7 @@ def test_probes_keep_their_places_in_a_queue_that_is_full(client: Client, monkey
         assert probing.recv(100).startswith(b"HTTP/1.1 200")
 
 
-def test_a_port_without_descriptors_takes_connections_again_when_there_are_some(
+def test_a_port_without_descriptors_accepts_again_when_some_are_free(
     client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(acceptor, "HTTP_ACCEPT_RETRY_S", 0.1)

@@ -67,7 +67,7 @@ def test_an_answer_is_given_by_the_owners_thread(index: TimerIndex, elsewhere: T
     assert threads == [threading.current_thread()]
 
 
-def test_a_mistake_in_a_question_is_the_askers_alone(index: TimerIndex, elsewhere: ThreadPoolExecutor) -> None:
+def test_an_error_in_a_query_is_raised_only_to_its_caller(index: TimerIndex, elsewhere: ThreadPoolExecutor) -> None:
     index_queries = IndexQueries()
     future = ask(elsewhere, index_queries, lambda _: 1 // 0)
     index_queries.serve(index, 0.0)
@@ -75,9 +75,7 @@ def test_a_mistake_in_a_question_is_the_askers_alone(index: TimerIndex, elsewher
         future.result(WAIT_TIMEOUT_S)
 
 
-def test_damage_that_a_question_meets_is_the_shards_affair_too(
-    index: TimerIndex, elsewhere: ThreadPoolExecutor
-) -> None:
+def test_damage_found_by_a_query_is_also_raised_in_the_shard(index: TimerIndex, elsewhere: ThreadPoolExecutor) -> None:
     index_queries = IndexQueries()
 
     def question(_: TimerIndex) -> int:
@@ -100,7 +98,7 @@ def noting(notes: list[int], number: int) -> Callable[[TimerIndex], int]:
     return question
 
 
-def test_who_has_given_up_is_not_answered_any_more(index: TimerIndex, elsewhere: ThreadPoolExecutor) -> None:
+def test_an_abandoned_query_is_not_answered(index: TimerIndex, elsewhere: ThreadPoolExecutor) -> None:
     index_queries, answered = IndexQueries(), list[int]()
     with pytest.raises(Unanswered, match=r"within 0\.01 s"):
         ask(elsewhere, index_queries, noting(answered, 1), 0.01).result(WAIT_TIMEOUT_S)
@@ -110,7 +108,7 @@ def test_who_has_given_up_is_not_answered_any_more(index: TimerIndex, elsewhere:
     assert answered == [2]
 
 
-def test_one_question_a_turn(index: TimerIndex) -> None:
+def test_one_query_per_turn(index: TimerIndex) -> None:
     index_queries, answered = IndexQueries(), list[int]()
     with ThreadPoolExecutor(3) as pool:
         futures = [ask(pool, index_queries, noting(answered, number)) for number in range(3)]

@@ -91,7 +91,7 @@ def test_a_shard_that_two_answer_for_is_shown_and_counted_once() -> None:
     assert (told["count"], told["exact"], told["parked"]) == (7, False, 1)
 
 
-def test_a_shard_that_was_not_asked_for_one_page_is_named_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_that_missed_one_page_is_named_for_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     away = {"topic": TOPIC, "partition": 1, "state": "UNKNOWN", "why": "away"}
     cursor = place(entry(5, 0, 1)).encode()
     pages: Iterator[Entry] = iter(
@@ -160,7 +160,7 @@ def counted(*partitions: int) -> Entry:
 EXPECTED = frozenset(Partition(TOPIC, index) for index in range(5))
 
 
-def test_each_is_asked_for_its_own_part_signed_with_the_token_and_the_missing_are_named() -> None:
+def test_each_process_gets_a_signed_query_and_missing_shards_are_named() -> None:
     well, ill, own = Peer(200, counted(0)), Peer(503, {"error": "a shard gave no answer"}), Peer(200, counted(4))
     members = [member(well.address, 0), member(ill.address, 1), member("", 2), member("127.0.0.1:1", 3)]
     with serving(well, ill, own):
@@ -182,7 +182,7 @@ def test_each_is_asked_for_its_own_part_signed_with_the_token_and_the_missing_ar
     assert "no answer from http://127.0.0.1:1" in reasons[3]
 
 
-def test_two_members_that_tell_one_address_are_not_taken_for_one_that_answers() -> None:
+def test_of_two_members_with_one_address_only_one_counts_as_queried() -> None:
     twins = [member("127.0.0.1:8080", 0), member("127.0.0.1:8080", 1)]
     told = Deployment(peers_of(twins, "", PLAIN, "127.0.0.1:8080"), frozenset()).count([], [counted(0)])
     (missing,) = told["not_asked"]
@@ -190,20 +190,20 @@ def test_two_members_that_tell_one_address_are_not_taken_for_one_that_answers() 
     assert "another member of the group tells the same address (http.advertise)" in missing["why"]
 
 
-def test_a_shard_that_nobody_holds_is_named_unless_another_was_asked_for() -> None:
+def test_an_unassigned_shard_is_named_unless_the_query_excludes_it() -> None:
     others = Deployment([], EXPECTED)
     assert [item["partition"] for item in others.count([], [counted(0, 1, 2)])["not_asked"]] == [3, 4]
     assert others.count([("partition", "3")], [counted()])["not_asked"][0]["state"] == "UNASSIGNED"
     assert others.count([("topic", "another")], [counted()])["not_asked"] == []
 
 
-def test_where_nobody_answers_that_is_the_answer() -> None:
+def test_if_no_process_answers_the_query_fails() -> None:
     ill = Peer(401, {"error": "a bearer token is needed"})
     with serving(ill), pytest.raises(ConfigError, match="bearer token"):
         Deployment(peers_of([member(ill.address, 0)], "", PLAIN), EXPECTED).page([])
 
 
-def test_the_life_of_a_request_is_told_by_whoever_knows_it() -> None:
+def test_the_history_of_a_request_comes_from_the_process_that_knows_it() -> None:
     knows, ignorant = Peer(200, {"state": "waiting"}), Peer(404, {"error": "not held by this process"})
     with serving(knows, ignorant):
         moved = Deployment(peers_of([member(ignorant.address, 0), member(knows.address, 1)], "", PLAIN), EXPECTED)
@@ -221,7 +221,7 @@ def test_the_life_of_a_request_is_told_by_whoever_knows_it() -> None:
                 mute.life(f"{TOPIC}/{part}/7", [])
 
 
-def test_a_member_of_an_earlier_version_is_named_as_not_asked() -> None:
+def test_a_member_of_an_earlier_version_appears_in_not_asked() -> None:
     earlier = Peer(401, {"error": "a bearer token is needed"})
     with serving(earlier):
         told = Deployment(peers_of([member(earlier.address, 1)], "secret", PLAIN), frozenset()).count([], [counted(0)])
@@ -233,7 +233,7 @@ def test_a_member_of_an_earlier_version_is_named_as_not_asked() -> None:
 @pytest.mark.parametrize(
     "address", ["h:99999", "h:0", "[:::]:80", "[1.2.3.4]:80", "a" * 64 + ":80", "a" * 300 + ":80", "..:80", "-:1"]
 )
-def test_a_member_with_an_address_that_is_none_costs_no_time(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_with_an_invalid_address_costs_no_time(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deployment, "MERGED_TIMEOUT_S", WAIT_TIMEOUT_S)  # whoever waits for it fails by the clock below
     well = Peer(200, counted(0))
     began = time.monotonic()
@@ -267,7 +267,7 @@ _SHARD = {"topic": TOPIC, "partition": 1, "count": 1, "exact": True, "parked": 0
         {"entries": [], "cursor": "zzz", "shards": [], "not_asked": [], "at_ms": "5x"},
     ],
 )
-def test_an_answer_of_another_form_counts_as_none(answer: object) -> None:
+def test_an_answer_in_another_format_counts_as_missing(answer: object) -> None:
     ill = Peer(200, answer)
     own = counted(0) | {"entries": [entry(5, 0, 1)], "cursor": None, "at_ms": 5}
     with serving(ill):

@@ -104,7 +104,7 @@ def test_the_pages_hold_everything_once_and_in_order(shards: list[IndexShard], l
 
 
 @pytest.mark.parametrize("looks_max", [10, 64, 100_000])
-def test_filters_find_what_matches_however_little_is_looked_at_for_a_page(
+def test_filters_find_all_matches_even_if_a_page_examines_few_entries(
     shards: list[IndexShard], monkeypatch: pytest.MonkeyPatch, looks_max: int
 ) -> None:
     monkeypatch.setattr(limits, "PAGE_LOOKS_MAX", looks_max)
@@ -132,7 +132,7 @@ def test_a_cursor_holds_while_entries_end(shards: list[IndexShard]) -> None:
     assert list(map(as_put, rest.entries)) == expected
 
 
-def test_counting_keys_stops_at_its_bound_and_says_so(
+def test_counting_keys_stops_at_its_bound_and_is_marked_inexact(
     shards: list[IndexShard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put = fill(shards)
@@ -212,7 +212,7 @@ def test_a_page_without_payload_shows_the_attempt_of_a_return(shards: list[Index
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "bm90IGpzb24", "WzEsMl0", "W251bGwsIDEsIDJd", "ü"])
-def test_a_cursor_that_is_none_is_refused(cursor: str) -> None:
+def test_a_malformed_cursor_is_refused(cursor: str) -> None:
     with pytest.raises(BadQuery, match="cursor"):
         Place.decode(cursor)
 

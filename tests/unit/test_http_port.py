@@ -24,7 +24,7 @@ def address(servers: str = "127.0.0.1:9092", **http: Any) -> str:
     return advertised_address(Config(kafka=KafkaConfig(servers), http=replace(HttpConfig(port=8081), **http)))
 
 
-def test_the_address_is_what_was_said_or_where_it_listens() -> None:
+def test_the_advertised_address_is_the_configured_or_the_listening_one() -> None:
     assert address() == "127.0.0.1:8081"
     assert address(host="10.1.2.3") == "10.1.2.3:8081"
     assert address(host="::1") == "[::1]:8081"
@@ -32,7 +32,7 @@ def test_the_address_is_what_was_said_or_where_it_listens() -> None:
     assert address(port=0) == ""
 
 
-def test_a_process_that_listens_everywhere_is_where_it_reaches_kafka_from() -> None:
+def test_a_process_that_listens_everywhere_advertises_its_address_towards_kafka() -> None:
     assert address(host=EVERYWHERE) == "127.0.0.1:8081"
     assert address("no port, 127.0.0.1:9092", host=EVERYWHERE) == "127.0.0.1:8081"
     assert address("nowhere", host="::") == f"{socket.gethostname()}:8081"
@@ -52,7 +52,7 @@ def test_a_process_that_listens_everywhere_is_where_it_reaches_kafka_from() -> N
         ("postdate@user:pass@host", ""),
     ],
 )
-def test_an_address_is_read_from_the_client_id_or_none_is(client_id: str, found: str) -> None:
+def test_an_address_is_read_from_a_valid_client_id_only(client_id: str, found: str) -> None:
     assert GroupMember("", "", client_id, "", ()).address == found
 
 

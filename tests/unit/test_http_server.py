@@ -146,7 +146,7 @@ def test_a_poll_loop_that_hangs_is_neither(scene: Scene) -> None:
         assert "poll loop has not turned for 6" in answer.text
 
 
-def test_a_process_that_waits_for_kafka_is_alive_and_says_what_it_waits_for(scene: Scene) -> None:
+def test_a_process_that_waits_for_kafka_is_alive_and_gives_the_reason(scene: Scene) -> None:
     scene.poller.is_member, scene.poller.waits_for = False, "connection refused"
     client = scene.serve()
     assert client.get("/healthz").status == 200
@@ -167,7 +167,7 @@ def test_a_process_whose_client_failed_is_not_ready_and_after_a_minute_not_alive
     assert "somebody replaced it" in answer.text
 
 
-def test_readiness_says_what_is_missing(scene: Scene) -> None:
+def test_readiness_gives_the_reasons(scene: Scene) -> None:
     scene.poller.is_member, scene.poller.is_stopping = False, True
     answer = scene.serve().get("/readyz")
     assert (answer.status, answer.text) == (503, "the process is stopping\nnot a member of the group postdate\n")
@@ -224,9 +224,7 @@ def test_without_a_token_file_nothing_can_be_changed(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(("text", "why"), [(None, "cannot be read"), ("short", "fewer than 16 characters")])
-def test_a_process_with_an_unusable_token_does_not_start_and_says_how_to_make_one(
-    tmp_path: Path, text: str | None, why: str
-) -> None:
+def test_an_unusable_token_prevents_the_start_and_names_the_remedy(tmp_path: Path, text: str | None, why: str) -> None:
     path = tmp_path / "token"
     if text is not None:
         path.write_text(text)
@@ -247,7 +245,7 @@ def test_the_token_may_be_replaced_and_a_short_one_opens_nothing(scene: Scene, t
     assert client.post("/api/v1/cancel", {}).status == 503
 
 
-def test_a_page_of_somebody_else_cannot_read_through_a_browser_here(scene: Scene) -> None:
+def test_a_foreign_web_page_cannot_read_the_api_through_a_browser(scene: Scene) -> None:
     client = scene.serve()
     for host in ("[::1]:8080", "localhost.", "LOCALHOST:1", "127.0.0.9"):
         assert client.get("/api/v1/pending", Host=host).status == 200
@@ -255,7 +253,7 @@ def test_a_page_of_somebody_else_cannot_read_through_a_browser_here(scene: Scene
 
 
 @pytest.mark.parametrize("listens", ["127.0.0.1", "0.0.0.0"])  # noqa: S104
-def test_no_path_answers_under_a_name_of_somebody_else(scene: Scene, token_file: Path, listens: str) -> None:
+def test_every_path_refuses_foreign_host_names(scene: Scene, token_file: Path, listens: str) -> None:
     client = Client(scene.serve(token_file, host=listens).port, TOKEN)
     app = make_app(scene.process(HttpConfig()))
     for path in [*(route.path for route in app.routes), "/nothing", "/healthz/"]:  # type: ignore[attr-defined]
@@ -304,7 +302,7 @@ def test_no_body_forges_a_log_line(scene: Scene, token_file: Path, caplog: pytes
         ("payload=true", "http.payloads is never"),
     ],
 )
-def test_a_wrong_question_is_told_why(allowed: Client, query: str, clause: str) -> None:
+def test_an_invalid_query_is_refused_with_the_reason(allowed: Client, query: str, clause: str) -> None:
     answer = allowed.get(f"/api/v1/pending?{query}")
     assert answer.status == 400
     assert clause in answer.json["error"]
@@ -324,7 +322,7 @@ def test_a_wrong_question_is_told_why(allowed: Client, query: str, clause: str) 
         (b'{"id":["a"]}', 400, "takes a text"),
     ],
 )
-def test_a_wrong_change_is_told_why(allowed: Client, body: bytes, status: int, clause: str) -> None:
+def test_an_invalid_change_is_refused_with_the_reason(allowed: Client, body: bytes, status: int, clause: str) -> None:
     answer = allowed.post("/api/v1/cancel", body)
     assert (answer.status, clause in answer.json["error"]) == (status, True), answer.text
 
@@ -335,7 +333,7 @@ def test_a_range_may_be_relative_to_now(allowed: Client) -> None:
     assert "from must be before until" in allowed.get("/api/v1/pending?from=10s&until=now").json["error"]
 
 
-def test_a_relative_time_is_the_same_for_every_process_that_is_asked() -> None:
+def test_a_relative_time_is_the_same_for_every_queried_process() -> None:
     query = QueryParams("from=-2h&until=now&target=a&target=b")
     assert at_fixed_times(query, 10_000_000).multi_items() == [
         ("from", "2800000"),
@@ -426,7 +424,7 @@ def test_only_metrics_of_the_list_are_served(scene: Scene) -> None:
         assert f"# HELP {metric.name} {metric.help}\n" in text
 
 
-def test_the_metrics_of_a_topic_are_the_sums_of_what_its_shards_counted(scene: Scene) -> None:
+def test_the_metrics_of_a_topic_are_sums_over_its_shards(scene: Scene) -> None:
     other = Partition(PART.topic, 1)
     for part, times in ((PART, 1), (other, 2)):
         scene.hold(part, State.RUNNING)
@@ -448,7 +446,7 @@ def test_the_metrics_of_a_topic_are_the_sums_of_what_its_shards_counted(scene: S
     assert {key: value_of(found, key[0], **{key[1]: key[2], "topic": PART.topic}) for key in expected} == expected
 
 
-def test_the_page_may_load_its_own_files_only_and_nobody_may_frame_it(scene: Scene) -> None:
+def test_the_page_loads_only_its_own_files_and_cannot_be_framed(scene: Scene) -> None:
     client = scene.serve()
     for path in PATHS:
         headers = client.get(path).headers
@@ -473,7 +471,7 @@ def test_a_taken_port_is_waited_for_and_does_not_stop_the_process(
     wait_until(Client(config.port).listens, "the server has the port")
 
 
-def test_an_address_that_is_not_this_machines_is_a_mistake() -> None:
+def test_a_foreign_address_is_a_configuration_error() -> None:
     with pytest.raises(ConfigError, match=r"cannot listen on 192\.0\.2\.1"):
         claim(HttpConfig(host="192.0.2.1", port=8080))
 

@@ -73,7 +73,7 @@ def test_no_part_of_a_signature_can_be_changed(part: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1", "1:2:3", "a" * 100_000, "1" * 20 + ":" + "0" * 32 + ":" + "0" * 64, "é:ü:ö"])
-def test_what_is_no_signature_is_refused(text: str) -> None:
+def test_a_malformed_signature_is_refused(text: str) -> None:
     with pytest.raises(BadSignature, match="has not the form"):
         Signatures(ADDRESS).check(TOKEN.encode(), f"{SCHEME} {text}", "POST", TARGET, BODY)
 
@@ -134,7 +134,7 @@ def ask(client: Client, method: str, target: str, body: bytes | None, authorizat
     return client.ask(method, target, body, {"Authorization": authorization})
 
 
-def test_a_process_takes_signed_questions_and_bearer_tokens(client: Client) -> None:
+def test_a_process_accepts_signed_requests_and_bearer_tokens(client: Client) -> None:
     url = f"http://127.0.0.1:{client.port}"
     for api in (Api(url, TOKEN), Api(url, TOKEN, signs=True)):
         assert api.get("/api/v1/pending", [("scope", "process"), ("id", "a b%/?&é")])["entries"] == []
@@ -143,7 +143,7 @@ def test_a_process_takes_signed_questions_and_bearer_tokens(client: Client) -> N
             api.get("/api/v1/pending/count")
 
 
-def test_a_captured_change_is_taken_neither_twice_nor_changed_nor_elsewhere(client: Client) -> None:
+def test_a_captured_signed_change_cannot_be_replayed_altered_or_redirected(client: Client) -> None:
     own = f"127.0.0.1:{client.port}"
     target = "/api/v1/cancel?scope=process"
     header = signed(TOKEN, "POST", own, target, b"[]")

@@ -134,7 +134,7 @@ def test_a_renewed_certificate_is_used_from_the_next_connection_on(client: Clien
     kept.close()
 
 
-def test_broken_files_keep_the_former_certificate_and_are_told_once(
+def test_broken_files_keep_the_former_certificate_and_are_logged_once(
     client: Client, secret: Secret, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = serial(client)
@@ -159,7 +159,7 @@ def test_files_that_are_missing_for_a_moment_keep_the_former_certificate(client:
     assert serial(client) == before
 
 
-def test_a_member_is_asked_by_tls_and_its_certificate_is_verified(
+def test_a_member_is_queried_by_tls_and_its_certificate_is_verified(
     client: Client, tmp_path: Path, secret: Secret
 ) -> None:
     member = GroupMember("", "", f"x@127.0.0.1:{client.port}", "", (Partition("requests", 0),))
@@ -176,7 +176,7 @@ def test_a_member_is_asked_by_tls_and_its_certificate_is_verified(
 # ---- bounds ----------------------------------------------------------------------------------------------------------
 
 
-def test_connections_that_never_begin_tls_displace_their_own_and_nobody_elses(
+def test_connections_that_never_begin_tls_displace_only_their_own(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "HTTP_CONNECTIONS_MAX", 20)
@@ -218,7 +218,7 @@ def test_a_request_by_tls_that_is_not_complete_in_time_ends_its_connection(
     connection.close()
 
 
-def test_a_server_stops_in_time_whoever_is_in_a_handshake(
+def test_a_server_stops_in_time_during_handshakes(
     authority: Authority, secret: Secret, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ExitStack() as stack:
@@ -235,12 +235,12 @@ def test_a_server_stops_in_time_whoever_is_in_a_handshake(
 
 
 @pytest.mark.parametrize("name", ["TLS_CERT_FILE", "TLS_KEY_FILE"])
-def test_a_certificate_without_its_key_is_a_mistake_of_the_configuration(name: str) -> None:
+def test_a_certificate_without_its_key_is_a_configuration_error(name: str) -> None:
     with pytest.raises(ConfigError, match=r"http\.tls_cert_file and http\.tls_key_file go together"):
         load(Flags(), {f"POSTDATE_HTTP_{name}": "/etc/x.pem"})
 
 
-def test_files_that_cannot_be_used_are_told_before_anything_is_served(
+def test_unusable_files_are_reported_before_the_port_serves(
     tmp_path: Path, authority: Authority, secret: Secret
 ) -> None:
     serving.check(HttpConfig(tls_cert_file=secret.cert, tls_key_file=secret.key, tls_ca_file=authority.ca))

@@ -48,7 +48,7 @@ def test_a_request_without_a_key_counts_its_value_and_one_without_a_value_its_ke
     assert _is_accepted(quota, *records) == [True, True, False]
 
 
-def test_what_was_accepted_before_is_accepted_again_and_not_counted() -> None:
+def test_requests_that_an_earlier_owner_accepted_are_accepted_and_not_counted() -> None:
     quota = Quota(RequestTopicConfig(pending_max=1, requests_per_second_max=1))
     quota.resume(3)
     assert _is_accepted(quota, *map(_record, range(5))) == [True] * 4 + [False]

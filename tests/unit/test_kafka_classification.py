@@ -58,7 +58,7 @@ def test_the_class_follows_flags_then_code(error: KafkaError, kind: type[KafkaFa
         assert "try it" in str(fault)
 
 
-def test_the_caller_chooses_for_what_is_unknown() -> None:
+def test_the_caller_chooses_the_class_of_unknown_errors() -> None:
     assert type(classify(E(E._STATE), "x", otherwise=AbortRequired)) is AbortRequired
     assert type(classify(E(E._STATE, fatal=True), "x", otherwise=AbortRequired)) is FatalClient
 
@@ -80,5 +80,7 @@ def test_an_exception_without_an_error_is_still_classified() -> None:
         (E(E._INCONSISTENT, fatal=True), FatalClient),
     ],
 )
-def test_a_delivery_report_tells_the_record_from_its_transaction(error: KafkaError, kind: type[KafkaFault]) -> None:
+def test_a_delivery_report_distinguishes_the_record_from_its_transaction(
+    error: KafkaError, kind: type[KafkaFault]
+) -> None:
     assert type(classify_delivery(error, "target")) is kind

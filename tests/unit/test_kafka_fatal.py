@@ -132,7 +132,7 @@ def test_a_fatal_event_is_never_taken_for_an_outage() -> None:
 
 
 @pytest.mark.parametrize("error", [OTHER_EVENT, KafkaError(KafkaError._TIMED_OUT, "waiting for controller")])
-def test_an_admin_client_that_failed_or_got_no_answer_is_replaced_and_its_caller_may_ask_again(
+def test_an_admin_client_that_failed_or_timed_out_is_replaced(
     monkeypatch: pytest.MonkeyPatch, error: KafkaError
 ) -> None:
     admin = ConfluentAdmin(KafkaSettings("127.0.0.1:1", admin_timeout_s=0.2))

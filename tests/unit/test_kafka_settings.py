@@ -32,7 +32,7 @@ NOWHERE = "127.0.0.1:1"
         ("message.timeout.ms", "soon"),
     ],
 )
-def test_what_breaks_the_protocol_is_refused_with_a_reason(section: str, name: str, value: str) -> None:
+def test_settings_that_break_the_protocol_are_refused_with_the_reason(section: str, name: str, value: str) -> None:
     with pytest.raises(SettingRefused, match=rf"kafka\.{section}: {name} "):
         KafkaSettings(NOWHERE, **{section: {name: value}})  # type: ignore[arg-type]  # one section by its name
 
@@ -61,7 +61,7 @@ def test_a_fetch_has_room_for_the_largest_message() -> None:
     assert KafkaSettings(NOWHERE).reader_conf("read_committed")["fetch.max.bytes"] == FETCH_SIZE_BYTES_MAX
 
 
-def test_each_client_has_what_the_protocol_says() -> None:
+def test_each_client_has_the_settings_of_the_protocol() -> None:
     settings = KafkaSettings(NOWHERE)
     producer = settings.producer_conf("tid", 1_048_588)
     assert producer["transactional.id"] == "tid"
@@ -98,7 +98,7 @@ def test_librdkafka_knows_every_property_of_every_client() -> None:
     kafka.admin().close()
 
 
-def test_a_property_that_nobody_knows_is_refused_when_a_client_is_made() -> None:
+def test_an_unknown_property_is_refused_when_a_client_is_created() -> None:
     with pytest.raises(SettingRefused, match=r"no\.such\.thing"):
         ConfluentKafka(KafkaSettings(NOWHERE, producer={"no.such.thing": "1"})).producer("tid")
     with pytest.raises(SettingRefused, match="sasl"):

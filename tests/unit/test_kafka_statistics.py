@@ -31,7 +31,7 @@ def test_brokers_of_the_cluster_are_read_and_doubles_left_out() -> None:
     )
 
 
-def test_a_client_that_knows_no_broker_yet_says_nothing() -> None:
+def test_a_client_without_a_broker_logs_nothing() -> None:
     assert decode_statistics('{"name": "x"}') == ()
 
 

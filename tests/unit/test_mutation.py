@@ -140,11 +140,11 @@ def test_a_change_that_its_test_does_not_detect_is_named(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("declared", UNDETECTABLE, ids=lambda each: f"{each.function}: {each.what}")
-def test_what_is_declared_undetectable_is_a_change_that_is_made(declared: Undetectable) -> None:
+def test_every_undetectable_change_is_generated(declared: Undetectable) -> None:
     assert len(names(ROOT, (declared,))) == len(declared.changes)
 
 
-def test_what_is_no_change_cannot_be_declared_undetectable(tmp_path: Path) -> None:
+def test_only_generated_changes_can_be_declared_undetectable(tmp_path: Path) -> None:
     _changes(tmp_path)
     made, other = ("* 2", "* 3"), ("self.size", "self.length")
     with pytest.raises(AssertionError, match="does not make"):
@@ -155,7 +155,7 @@ def test_what_is_no_change_cannot_be_declared_undetectable(tmp_path: Path) -> No
     assert name.endswith(": Box.twice: 2 → 3")
 
 
-def test_the_documents_show_what_is_declared_undetectable() -> None:
+def test_the_documents_show_the_undetectable_changes() -> None:
     assert table() in (ROOT / "docs/testing.md").read_text(encoding="utf-8")
 
 

@@ -63,7 +63,7 @@ def audit(monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
     ("code", "raised"),
     [(0, None), (1, AirflowException), *((code, AirflowFailException) for code in FINAL)],
 )
-def test_airflow_retries_only_what_could_not_judge(
+def test_airflow_retries_only_audits_without_a_verdict(
     audit: Callable[[], str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -82,7 +82,7 @@ def test_airflow_retries_only_what_could_not_judge(
     assert caught.type is raised
 
 
-def test_kubernetes_retries_only_what_could_not_judge() -> None:
+def test_kubernetes_retries_only_audits_without_a_verdict() -> None:
     job = yaml.safe_load((EXAMPLES / "kubernetes" / "audit-job.yaml").read_text(encoding="utf-8"))
     (rule,) = job["spec"]["podFailurePolicy"]["rules"]
     assert (rule["action"], rule["onExitCodes"]["operator"]) == ("FailJob", "In")
@@ -112,7 +112,7 @@ def test_the_spark_operator_restarts_nothing(monkeypatch: pytest.MonkeyPatch) ->
     assert (given.state, given.output) == ("s3a://bucket/postdate-audit", "json")
 
 
-def test_keda_asks_the_services_own_name_for_a_number_of_the_api_with_its_token() -> None:
+def test_the_keda_example_queries_the_service_with_the_api_token() -> None:
     trigger = keda_trigger()
     asked = urlsplit(trigger["url"])
     values = yaml.safe_load((ROOT / "charts" / "postdate" / "values.yaml").read_text(encoding="utf-8"))

@@ -112,7 +112,7 @@ def _aborts_are_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterat
         yield made
 
 
-def test_a_refuted_bound_is_asked_of_a_new_client_if_the_abort_is_refused_too(
+def test_a_refuted_bound_is_requested_by_a_new_client_if_the_abort_is_refused(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = _read_here_and_delivered_elsewhere(bench, 1)
@@ -123,7 +123,7 @@ def test_a_refuted_bound_is_asked_of_a_new_client_if_the_abort_is_refused_too(
 
 
 @pytest.mark.parametrize("aborts_fail", [False, True])
-def test_the_first_transaction_verifies_the_bound_where_the_owner_record_stands(
+def test_without_a_new_owner_record_the_first_transaction_verifies_the_bound(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, aborts_fail: bool
 ) -> None:
     """After an unknown outcome the log may end with a transaction of this very process, which the bound misses."""
@@ -194,7 +194,7 @@ def test_a_gap_that_a_foreign_transaction_hides_is_waited_for(bench: Bench, monk
 @pytest.mark.parametrize(
     ("part", "reason"), [(_REQUESTS, "requests-truncated"), (_LOG, "dispatch-log-truncated")], ids=["requests", "log"]
 )
-def test_an_end_below_what_was_read_halts_only_if_it_stands(
+def test_an_end_below_r_halts_only_if_it_is_confirmed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, part: Partition, reason: str
 ) -> None:
     shard = bench.shard()
@@ -270,7 +270,7 @@ def test_the_bound_of_the_store_names_no_request() -> None:
     assert stored_offset(BOUND_KEY) == 2**63 - 1
 
 
-def test_a_record_below_what_was_replayed_is_refused(bench: Bench) -> None:
+def test_a_record_below_the_replayed_end_is_refused(bench: Bench) -> None:
     check = BoundCheck(bench.kafka, _LOG, 7, bench.kafka.clock)
     check.verify(7)
     with pytest.raises(UnverifiedBound, match="has lost its end"):

@@ -70,7 +70,7 @@ def _end(bench: Bench) -> int:
     return bench.admin.end_offsets([_LOG], Isolation.READ_UNCOMMITTED)[_LOG]
 
 
-def test_a_loss_that_grew_while_a_person_thought_is_named_anew(bench: Bench) -> None:
+def test_a_loss_that_grew_before_its_acceptance_is_named_again(bench: Bench) -> None:
     topic, starts = RequestTopicConfig(R, store_after_ms=0), list[int]()
     shard = bench.shard(topic)
     bench.schedule(int(bench.time.now_ms + 20 * _HOUR_MS))
@@ -112,7 +112,7 @@ def test_an_index_that_has_seen_everything_outlives_the_whole_dispatch_log(bench
     shard.close()
 
 
-def test_a_rebuild_that_is_broken_off_again_and_again_leaves_the_copy_of_a_person(
+def test_repeatedly_interrupted_rebuilds_keep_the_copy_of_an_operator(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = bench.shard()
@@ -146,7 +146,7 @@ def test_requests_on_offsets_that_were_given_out_before_are_not_swallowed(bench:
     shard.close()
 
 
-def test_a_store_that_was_created_anew_halts_the_index_that_relies_on_it(bench: Bench) -> None:
+def test_a_recreated_store_halts_the_index_that_relies_on_it(bench: Bench) -> None:
     shard = bench.shard()
     bench.schedule(int(bench.time.now_ms + 3 * _HOUR_MS))
     bench.until(shard, lambda: bench.log()[-1].low_water == 1, 200_000)
@@ -159,7 +159,7 @@ def test_a_store_that_was_created_anew_halts_the_index_that_relies_on_it(bench: 
     shard.close()
 
 
-def test_an_accepted_loss_is_in_the_log_though_the_first_attempt_failed(
+def test_an_accepted_loss_is_in_the_log_even_if_the_first_attempt_failed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = bench.shard()
@@ -242,9 +242,7 @@ def test_an_old_disk_does_not_take_the_low_water_mark_back(bench: Bench) -> None
     shard.close()
 
 
-def test_damage_that_shows_again_when_the_index_is_closed_does_not_stop_the_rebuild(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damage_found_on_close_does_not_stop_the_rebuild(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = bench.shard()
     bench.schedule(int(bench.time.now_ms + 60_000))
     bench.until(shard, lambda: shard.next_request == 1)
@@ -288,7 +286,7 @@ def _full(*_given: Any) -> None:
     raise DiskFull("no space left")
 
 
-def test_a_sweep_begins_anew_with_an_index_that_was_rebuilt(bench: Bench) -> None:
+def test_a_sweep_starts_again_after_a_rebuild(bench: Bench) -> None:
     shard = bench.shard()
     bench.schedule(int(bench.time.now_ms + 50 * 60_000))
     bench.until(shard, lambda: shard.next_request == 1)

@@ -84,9 +84,7 @@ def _dies(bench: Bench, shard: Shard, monkeypatch: pytest.MonkeyPatch, step: str
     successor.destroy()
 
 
-def test_a_trailing_aborted_transaction_makes_no_index_look_as_if_it_had_missed_something(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trailing_aborted_transaction_does_not_count_as_missed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = bench.shard()
     _deliver(bench, shard, 1)
     bench.schedule(bench.time.now_ms + _LATER_MS)
@@ -126,7 +124,7 @@ def test_an_index_that_may_have_missed_fates_halts_and_stays_where_it_is(
     assert len(bench.read("orders")) == delivered
 
 
-def test_an_index_whose_next_record_is_the_oldest_that_is_left_goes_on(bench: Bench) -> None:
+def test_an_index_whose_next_record_is_the_oldest_continues(bench: Bench) -> None:
     shard = bench.shard()
     bench.schedule(bench.time.now_ms + _LATER_MS)
     _deliver(bench, shard, 1)

@@ -133,7 +133,7 @@ def test_an_index_that_goes_back_to_the_first_record_has_missed_none() -> None:
 
 
 @pytest.mark.parametrize(("offset", "is_refused"), [(4, False), (5, True)])
-def test_a_mark_is_committed_only_below_what_the_index_has_seen(offset: int, is_refused: bool) -> None:
+def test_a_mark_is_committed_only_below_the_known_end(offset: int, is_refused: bool) -> None:
     index: Any = SimpleNamespace(next_dispatch=5)
     if is_refused:
         with pytest.raises(UnverifiedBound):

@@ -32,7 +32,7 @@ def _accept(bench: Bench) -> Instruction:
     return Instruction(do="resume", accept=told.loss)
 
 
-def test_a_halt_stands_until_somebody_resumes_it_although_the_log_has_grown_again(bench: Bench) -> None:
+def test_a_halt_remains_until_resumed_even_if_the_log_has_grown(bench: Bench) -> None:
     """Requests that come to lie where others were read would be taken for those."""
     shard = bench.shard()
     for _ in range(3):
@@ -55,7 +55,7 @@ def test_a_halt_stands_until_somebody_resumes_it_although_the_log_has_grown_agai
     shard.close()
 
 
-def test_nobody_delivers_again_what_a_truncated_log_has_forgotten(bench: Bench) -> None:
+def test_no_owner_delivers_again_after_a_truncated_dispatch_log(bench: Bench) -> None:
     """The index that knows may be on another machine than the one that takes the shard over next."""
     shard = bench.shard()
     for count in range(1, 4):
@@ -127,7 +127,7 @@ def test_offsets_that_were_used_twice_are_passed_over_in_bounded_writes(
     shard.close()
 
 
-def test_requests_on_offsets_that_were_used_twice_are_not_read_by_another_disk_either(bench: Bench) -> None:
+def test_offsets_that_were_assigned_twice_are_not_read_with_another_disk(bench: Bench) -> None:
     _use_offsets_twice(bench, 3)
     shard = bench.new_shard(place="1")
     bench.until(shard, lambda: bench.ended() == 3, 200_000)

@@ -30,7 +30,7 @@ def test_a_round_that_is_kept_is_the_last() -> None:
     assert played == [1, 1, 4]
 
 
-def test_where_no_round_is_kept_each_says_why() -> None:
+def test_if_no_round_is_valid_each_gives_its_reason() -> None:
     played: list[int] = []
     with pytest.raises(AssertionError) as failed:
         first_kept(_keeping(100, played), LONGER)

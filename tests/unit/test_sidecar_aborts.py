@@ -148,7 +148,7 @@ def test_an_own_topic_that_is_isolated_is_retried_soon(parts: Parts) -> None:
     assert parts.aborts.retry_at() == _NOW_MS + OWN_RETRY_MS
 
 
-def test_after_an_abort_that_nobody_caused_less_is_sent_and_the_targets_are_looked_up(parts: Parts) -> None:
+def test_after_an_abort_without_a_cause_transactions_shrink_and_targets_are_looked_up(parts: Parts) -> None:
     parts.abort()
     assert (parts.failures, sorted(parts.looked_at)) == (1, ["mails", "orders"])
     parts.abort()
@@ -165,7 +165,7 @@ def test_a_failed_trial_does_not_make_the_other_transactions_smaller(parts: Part
     assert parts.aborts.is_pausing
 
 
-def test_after_an_abort_with_a_cause_the_shard_goes_on(parts: Parts) -> None:
+def test_after_an_abort_with_a_cause_the_shard_continues(parts: Parts) -> None:
     parts.finding = Finding.GO_ON
     for _ in range(2):
         parts.abort(RecordRejected("too large"))
@@ -173,7 +173,7 @@ def test_after_an_abort_with_a_cause_the_shard_goes_on(parts: Parts) -> None:
     assert (parts.failures, parts.looked_at, parts.aborts.is_pausing) == (0, [], False)
 
 
-def test_a_transaction_that_was_given_up_blames_nobody(parts: Parts) -> None:
+def test_an_abandoned_transaction_blames_no_target(parts: Parts) -> None:
     for _ in range(2):
         parts.abort(GivenUp("its target is gone"))
     assert (parts.attempts, parts.failures, parts.looked_at, parts.aborts.is_pausing) == ([], 0, [], False)
@@ -201,7 +201,7 @@ def test_the_only_record_of_an_own_topic_that_is_too_large_limits_the_topic(part
     assert parts.limited == [(OWN_TOPICS.dead_letters, size_bytes - 1)]
 
 
-def test_one_of_two_records_of_an_own_topic_says_nothing_about_their_sizes(parts: Parts) -> None:
+def test_one_of_two_records_of_an_own_topic_proves_no_size_limit(parts: Parts) -> None:
     parts.abort(topics=(OWN_TOPICS.dead_letters,) * 2, outcomes=_too_large(OWN_TOPICS.dead_letters))
     assert parts.limited == []
 
@@ -216,7 +216,7 @@ def test_one_of_two_records_of_an_own_topic_says_nothing_about_their_sizes(parts
         (OWN, {}, 2, {"orders": 1, "mails": 2}),
     ],
 )
-def test_an_attempt_counts_messages_where_its_transaction_can_show_who_is_to_blame(
+def test_a_transaction_that_can_be_attributed_is_bounded_by_messages(
     trial: str | None, outcomes: dict[str, TopicOutcome], size: int, counts: dict[str, int]
 ) -> None:
     due = Due(

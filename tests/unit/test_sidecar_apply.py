@@ -97,7 +97,7 @@ def test_a_final_fate_ends_the_entry_and_frees_its_id(index: TimerIndex) -> None
     assert index.id_key(b"a") is None
 
 
-def test_an_older_local_state_does_not_deliver_again_what_the_log_says_has_ended(index: TimerIndex) -> None:
+def test_an_older_local_state_does_not_deliver_ended_messages_again(index: TimerIndex) -> None:
     """Without the mark, the request would be ingested after recovery and delivered a second time."""
     recover(index, PlainFate(0, BASE_MS + 500, DELIVERED))
     feed(index, schedule(0, BASE_MS + 500), schedule(1, BASE_MS + 600))
@@ -156,7 +156,7 @@ def test_a_reschedule_moves_the_entry_and_keeps_its_first_due_time(index: TimerI
     assert index.id_key(b"a") == entry_key(BASE_MS + 100, 0)
 
 
-def test_a_woken_owner_that_moved_an_entry_finds_it_when_the_successor_has_delivered_it(index: TimerIndex) -> None:
+def test_a_woken_owner_finds_an_entry_that_it_moved_and_a_successor_delivered(index: TimerIndex) -> None:
     """The trace behind `places`: the fate names the first due time, the key has changed since."""
     feed(index, schedule(0, BASE_MS + 500, id="a"), request(1, action="reschedule", id="a", at=BASE_MS + 9_000))
     recover(index, PlainFate(0, BASE_MS + 500, DELIVERED))
@@ -221,7 +221,7 @@ def test_a_fate_of_a_request_that_is_long_gone_changes_nothing(index: TimerIndex
     assert index.marks_end == 0
 
 
-def test_requests_far_apart_cost_no_memory_for_what_lies_between(index: TimerIndex) -> None:
+def test_distant_offsets_cost_no_memory_in_between(index: TimerIndex) -> None:
     far = 5_000_000
     records = [schedule(3, BASE_MS + 5), schedule(5, BASE_MS + 6), schedule(far, BASE_MS + 7), request(far + 2)]
     tracemalloc.start()

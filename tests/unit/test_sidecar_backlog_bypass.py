@@ -53,9 +53,7 @@ def test_a_backlog_of_one_target_does_not_hold_up_another(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("targets", [_TARGETS[:1], _TARGETS[:-1]], ids=["of one target", "of many"])
-def test_a_backlog_begins_with_a_short_transaction_and_goes_on_with_full_ones(
-    bench: Bench, targets: tuple[str, ...]
-) -> None:
+def test_the_first_transaction_of_a_backlog_is_small(bench: Bench, targets: tuple[str, ...]) -> None:
     """What is due behind it is looked for after the first one, and found where a few targets make the backlog."""
     bench.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS, entries_max=200)
     shard = bench.shard()
@@ -135,7 +133,7 @@ def test_a_slow_transaction_makes_the_next_ones_smaller_and_a_quick_one_larger()
     assert limit.entries == 10_000 * SLOW_BATCH_SHARE_MIN
 
 
-def test_what_must_leave_together_gathers_no_more_than_a_transaction_should_have() -> None:
+def test_entries_that_leave_together_stay_within_a_transaction() -> None:
     limit = BatchLimit(10_000, 16_000_000)
     assert limit.controls == limit.entries == 10_000 * FIRST_SHARE
     for _ in range(20):
@@ -146,7 +144,7 @@ def test_what_must_leave_together_gathers_no_more_than_a_transaction_should_have
     assert limit.controls == LARGE_TRANSACTION_FATES
 
 
-def test_controls_beyond_what_a_transaction_should_have_wait_for_the_next(
+def test_controls_beyond_the_size_of_a_transaction_wait_for_the_next(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(BatchLimit, "controls", 3)
@@ -158,7 +156,7 @@ def test_controls_beyond_what_a_transaction_should_have_wait_for_the_next(
     shard.close()
 
 
-def test_what_cannot_be_finished_is_tried_in_ever_smaller_pieces() -> None:
+def test_unfinished_transactions_are_retried_in_smaller_pieces() -> None:
     limit = BatchLimit(10_000, 16_000_000)
     sizes = []
     for _ in range(20):

@@ -137,7 +137,7 @@ def test_a_cancel_in_time_is_answered_cancelled_and_a_second_one_not_found(place
     assert place.verdicts(SOON_MS) == [("not-found", 4, None), ("not-found", 5, None)]
 
 
-def test_a_control_on_what_was_delivered_is_too_late_by_id_and_by_origin(place: Place) -> None:
+def test_a_control_on_a_delivered_message_is_too_late_by_id_and_by_origin(place: Place) -> None:
     place.feed(schedule(0, SOON_MS, id="a"), schedule(1, SOON_MS))
     assert place.verdicts(SOON_MS + 1) == []
     place.feed(
@@ -183,14 +183,14 @@ def test_a_reschedule_is_answered_and_one_that_a_cancel_overtook_is_not_found(pl
     assert place.verdicts(SOON_MS + 1) == [("not-found", 2, None), ("cancelled", 3, 0)]
 
 
-def test_a_replacing_request_is_told_what_it_replaced(place: Place) -> None:
+def test_a_replacing_request_gets_the_origin_that_it_replaced(place: Place) -> None:
     place.feed(schedule(0, FAR_MS, id="a"), schedule(1, FAR_MS, id="a"), schedule(2, FAR_MS, id="a"))
     assert place.verdicts(SOON_MS) == [("replaced", 1, 0), ("replaced", 2, 1)]
     place.feed(request(3, action="cancel", id="a"))
     assert place.verdicts(SOON_MS) == [("cancelled", 3, 2)]
 
 
-def test_what_a_successor_delivered_meanwhile_is_too_late(place: Place) -> None:
+def test_a_control_on_a_message_that_a_successor_delivered_is_too_late(place: Place) -> None:
     """Rule 2: a woken owner ingested the cancels before it read that the messages were gone."""
     place.feed(schedule(0, SOON_MS, id="a"), schedule(1, SOON_MS))
     place.feed(request(2, action="cancel", id="a"), request(3, action="cancel", origin="requests/0/1"))
@@ -204,12 +204,12 @@ def test_a_fate_read_before_its_request_still_makes_a_cancel_too_late(place: Pla
     assert place.verdicts(SOON_MS + 1) == [("too-late", 1, 0)]
 
 
-def test_a_refused_control_is_rejected_and_a_refused_schedule_is_answered_only_where_all_are(place: Place) -> None:
+def test_a_refused_control_is_rejected_and_a_refused_schedule_only_with_verdicts_all(place: Place) -> None:
     place.feed(request(0, action="cancel"), request(1, action="cansel", id="a"), request(2, topic="orders"))
     assert place.verdicts(SOON_MS) == [("rejected", 0, None), ("rejected", 1, None)]
 
 
-def test_where_all_are_answered_each_request_has_its_final_fate(talkative: Place) -> None:
+def test_with_verdicts_all_each_request_gets_its_final_fate(talkative: Place) -> None:
     talkative.feed(
         schedule(0, SOON_MS),
         schedule(1, FAR_MS, id="a"),
@@ -230,7 +230,7 @@ def test_where_all_are_answered_each_request_has_its_final_fate(talkative: Place
     ]
 
 
-def test_a_dead_letter_that_does_not_fit_goes_without_its_value_and_then_without_headers(place: Place) -> None:
+def test_a_dead_letter_that_does_not_fit_drops_its_value_then_its_headers(place: Place) -> None:
     place.targets[OWN.dead_letters].size_bytes_max = 2_000
     headers: Headers = [("postdate-topic", b"orders"), ("big", b"x" * 3_000)]
     place.feed(
@@ -256,7 +256,7 @@ def _letter(place: Place, offset: int, size_bytes_max: int) -> Message:
     return message
 
 
-def test_a_dead_letter_that_just_fits_goes_as_it_is(place: Place) -> None:
+def test_a_dead_letter_that_just_fits_is_complete(place: Place) -> None:
     whole = _letter(place, 0, 10_000)
     size_bytes = record_size_bytes(*whole[3:])
     assert _letter(place, 1, size_bytes)[4] == b"v" * 1_000
@@ -310,7 +310,7 @@ def test_a_compacted_target_takes_no_message_without_a_key(place: Place) -> None
     assert reasons == [b"bad-key", None]
 
 
-def test_a_message_is_judged_by_itself_also_behind_others_of_its_target(place: Place) -> None:
+def test_each_message_of_a_target_is_judged_separately(place: Place) -> None:
     """Of a target that took a message before it in the same transaction, no more than that is taken for granted."""
     place.targets["orders"] = Target("orders", partitions=3, size_bytes_max=2_000_000, compacted=True)
     large = schedule(5, SOON_MS)
@@ -348,7 +348,7 @@ def test_a_message_has_the_whole_retry_budget_from_its_due_time_and_its_target_t
 
 
 @pytest.mark.parametrize(("before_request_ms", "dead"), [(0, True), (1, False)])
-def test_a_message_is_given_up_only_after_a_look_at_its_target_that_is_not_older(
+def test_a_message_expires_only_after_a_newer_look_up_of_its_target(
     place: Place, before_request_ms: int, dead: bool
 ) -> None:
     now_ms, steady_ms = SOON_MS + BUDGET_MS, 4.0 * BUDGET_MS
@@ -425,7 +425,7 @@ def test_an_expiry_counts_only_if_the_broker_stamps_it_after_the_grace(place: Pl
     assert batch.due_max_ms == SOON_MS + 1_001
 
 
-def test_a_message_that_waits_for_a_topic_of_ours_is_not_overtaken_by_one_with_its_key(place: Place) -> None:
+def test_a_message_that_waits_for_an_own_topic_keeps_the_order_of_its_key(place: Place) -> None:
     place.targets["mails"] = Target("mails", partitions=1)
     first, second, elsewhere = (schedule(offset, SOON_MS - 9 + offset) for offset in range(3))
     elsewhere = msgspec.structs.replace(elsewhere, key=b"other")
@@ -439,7 +439,7 @@ def test_a_message_that_waits_for_a_topic_of_ours_is_not_overtaken_by_one_with_i
     assert [fate.offset for fate in place.commit(SOON_MS).fates] == [0, 1, 3]
 
 
-def test_a_message_that_waits_for_a_topic_of_ours_is_noted(talkative: Place) -> None:
+def test_a_message_that_waits_for_an_own_topic_is_recorded(talkative: Place) -> None:
     talkative.feed(schedule(0, SOON_MS))
     waiting = talkative.commit(SOON_MS + 1, Choice((OWN.verdicts,), of_own=False, left=0))
     assert (waiting.passed_own, waiting.fates) == (True, [])
@@ -472,7 +472,7 @@ def test_beyond_a_limit_requests_to_schedule_are_refused_and_controls_are_not(
     assert ended == dict.fromkeys(refused, b"limit-exceeded")
 
 
-def test_the_limit_of_bytes_counts_what_is_pending_at_the_begin_of_a_batch(place: Place) -> None:
+def test_the_byte_limit_counts_pending_entries_at_the_start_of_a_batch(place: Place) -> None:
     quota = Quota(RequestTopicConfig(pending_size_bytes_max=1_500))
     given: Headers = [("postdate-topic", b"orders"), ("postdate-at", b"%d" % SOON_MS)]
     place.feed(Record(0, BASE_MS, True, b"key", bytes(1_000), given), quota=quota)

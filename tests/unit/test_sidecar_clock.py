@@ -61,7 +61,7 @@ def test_a_step_of_the_local_clock_moves_no_delivery(tmp_path: Path, by_ms: floa
 
 
 @pytest.mark.parametrize("by_ms", [_HOUR_MS, 10_000.0])
-def test_what_is_due_by_a_broker_that_went_forward_leaves(tmp_path: Path, by_ms: float) -> None:
+def test_messages_due_by_a_clock_that_went_forward_leave(tmp_path: Path, by_ms: float) -> None:
     """By its clock the time has passed. Nothing of ours tells the time anew; the request does, by its own stamp."""
     bench = Bench(tmp_path)
     shard = bench.shard()
@@ -140,7 +140,7 @@ def test_a_sample_counts_for_an_hour() -> None:
     assert not broker.known()
 
 
-def test_a_clock_that_was_seen_to_go_back_is_learned_anew() -> None:
+def test_a_clock_that_went_back_is_sampled_again() -> None:
     clock = _Steady()
     broker = BrokerClock(clock)
     broker.sample(100_000, reported_at=1_000.0)
@@ -150,7 +150,7 @@ def test_a_clock_that_was_seen_to_go_back_is_learned_anew() -> None:
     assert broker.now_ms() == 90_000
 
 
-def test_a_request_from_the_future_is_reason_to_ask_for_the_time_but_not_again_and_again() -> None:
+def test_requests_from_the_future_sample_the_broker_clock_at_a_bounded_rate() -> None:
     clock = _Steady()
     broker = BrokerClock(clock)
     broker.sample(100_000, reported_at=1_000.0)

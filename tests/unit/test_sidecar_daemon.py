@@ -22,7 +22,7 @@ from support.http_steps import free_port
 from support.simulated_cluster import SimulatedCluster
 
 
-def test_what_repeats_is_logged_once_in_a_while_with_how_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_log_lines_are_counted_and_logged_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("postdate.sidecar.logs.time.monotonic", lambda: now)
     seldom = logs.RateLimitedFilter()
@@ -39,20 +39,18 @@ def test_what_repeats_is_logged_once_in_a_while_with_how_often(monkeypatch: pyte
     assert said(logging.ERROR, "broker 1 is away after 9 ms") == "broker 1 is away after 9 ms (and 5 times like it)"
 
 
-def test_a_rate_that_counts_for_no_target_is_told_at_the_start() -> None:
+def test_a_rate_that_matches_no_target_is_logged_at_the_start() -> None:
     bed = SimulatedCluster()
     topic = RequestTopicConfig(bed.requests, messages_per_second_max=("mails=20", "*=1000", "sms-*=0.5"))
     said = [
         text for text in check_topics(Config(request_topics=(topic,)), bed.kafka.admin()).warnings if "rate" in text
     ]
     assert len(said) == 1
-    assert "'sms-*=0.5' counts for no target, since '*=1000' stands before it" in said[0]
+    assert "'sms-*=0.5' applies to no target, since '*=1000' precedes it" in said[0]
 
 
 @pytest.mark.parametrize(("content", "words"), [(None, "cannot be read"), ("short", "fewer than 16 characters")])
-def test_a_process_does_not_start_with_a_token_that_nobody_can_use(
-    tmp_path: Path, content: str | None, words: str
-) -> None:
+def test_a_process_does_not_start_with_an_unusable_token(tmp_path: Path, content: str | None, words: str) -> None:
     token, config = tmp_path / "token", tmp_path / "postdate.toml"
     if content is not None:
         token.write_text(content)

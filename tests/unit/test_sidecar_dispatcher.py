@@ -137,7 +137,7 @@ def test_a_turn_in_which_nothing_may_leave_is_repeated_only_for_a_trial(
     ("passed_own", "is_trial", "notes"),
     [(True, False, [(OWN_NAME,)]), (False, False, []), (True, True, []), (False, True, [])],
 )
-def test_a_message_that_waits_for_an_own_topic_is_noted_outside_of_trials(
+def test_a_message_that_waits_for_an_own_topic_is_recorded_outside_of_trials(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, passed_own: bool, is_trial: bool, notes: list[tuple[str, ...]]
 ) -> None:
     shard = bench.shard()
@@ -232,7 +232,7 @@ def test_a_missing_target_and_a_parked_message_must_be_tended(bench: Bench) -> N
     shard.close()
 
 
-def test_what_is_parked_moves_back_once_its_target_works(bench: Bench) -> None:
+def test_parked_entries_return_when_their_target_works(bench: Bench) -> None:
     shard = bench.shard()
     index, _ = _parts(shard)
     bench.schedule(bench.broker.now_ms(), target=b"late")

@@ -74,7 +74,7 @@ def _isolate(faults: FaultAttribution, count: int, why: RecordRejected = TIMED_O
     return _isolated(faults)
 
 
-def test_a_refusal_that_names_nobody_makes_the_next_transaction_report_each_message(faults: FaultAttribution) -> None:
+def test_after_a_refusal_without_a_record_the_next_transaction_reports_each_message(faults: FaultAttribution) -> None:
     assert faults.must_report(None, 3)
     assert not faults.must_report(None, LARGE_TRANSACTION_FATES)
     assert faults.aborted(_common({"good": 3}), 0) is Finding.GO_ON
@@ -112,13 +112,13 @@ def test_they_stay_small_while_a_topic_is_suspected(faults: FaultAttribution) ->
     assert faults.entries_max(5_000) == 2 * AFTER_FAULT_ENTRIES_MAX
 
 
-def test_an_abort_that_names_nobody_makes_them_no_larger(faults: FaultAttribution) -> None:
+def test_an_abort_without_a_cause_makes_transactions_no_larger(faults: FaultAttribution) -> None:
     _isolate(faults, 1)
     assert faults.aborted(Attempt(None, 20, {}, {}, 5.0), 0) is Finding.BACK_OFF
     assert faults.entries_max(5_000) == AFTER_FAULT_ENTRIES_MAX
 
 
-def test_nobody_is_to_blame_if_the_log_record_failed_too(faults: FaultAttribution) -> None:
+def test_no_target_is_blamed_if_the_log_record_failed_too(faults: FaultAttribution) -> None:
     attempt = _common({"bad": 1}, bad=_outcome(0, 1, why=TIMED_OUT))
     attempt.log_failed = True
     assert faults.aborted(attempt, 0) is Finding.BACK_OFF
@@ -145,7 +145,7 @@ def test_a_slow_trial_makes_the_next_ones_smaller(faults: FaultAttribution) -> N
     assert isolated.window == 1
 
 
-def test_what_a_target_has_acknowledged_in_time_is_its_next_window(faults: FaultAttribution) -> None:
+def test_the_acknowledged_messages_of_a_trial_are_its_next_window(faults: FaultAttribution) -> None:
     isolated = _isolate(faults, 200)
     faults.aborted(_trial(isolated, 100, _outcome(7, *range(93), why=TIMED_OUT)), 0)
     assert isolated.window == 7
@@ -254,7 +254,7 @@ def test_a_target_without_faults_returns_after_its_probation(faults: FaultAttrib
     assert faults.get("bad") is None
 
 
-def test_work_of_our_own_topics_is_split_and_no_entry_is_blamed(faults: FaultAttribution, clock: Clock) -> None:
+def test_work_for_own_topics_is_split_and_no_entry_is_blamed(faults: FaultAttribution, clock: Clock) -> None:
     attempt = Attempt(None, 40, {STORE: 40}, {STORE: _outcome(0, *range(40), why=TIMED_OUT)}, 2_000.0)
     assert faults.aborted(attempt, 0) is Finding.BACK_OFF
     own = _isolated(faults, OWN)
@@ -332,9 +332,7 @@ def test_a_target_that_takes_its_time_for_each_message_gets_one_at_a_time(faults
     assert windows == [2, 1, 1, 1]
 
 
-def test_a_trial_without_a_message_for_its_target_says_nothing_of_the_target(
-    faults: FaultAttribution, clock: Clock
-) -> None:
+def test_a_trial_without_a_message_for_its_target_does_not_count(faults: FaultAttribution, clock: Clock) -> None:
     """All of its entries have expired, and are dead letters."""
     isolated = _isolate(faults, 8)
     clock.now += 1_000
@@ -415,7 +413,7 @@ def test_a_transaction_for_the_slow_topic_alone_does_not_count(faults: FaultAttr
     assert faults.get("bad") is not None
 
 
-def test_a_target_is_slow_however_large_the_transactions_become_that_wait_for_it(faults: FaultAttribution) -> None:
+def test_a_target_counts_as_slow_regardless_of_the_transaction_size(faults: FaultAttribution) -> None:
     """3,000 messages a second and a target that takes 0.4 s: from the second transaction on each has 1,200 entries."""
     sizes = [30, *([1_200] * 4)]
     for size in sizes:
@@ -436,7 +434,7 @@ def test_slow_large_transactions_report_by_turns(faults: FaultAttribution) -> No
     assert not faults.must_report(None, size)
 
 
-def test_after_an_abort_that_names_nobody_each_message_reports(faults: FaultAttribution) -> None:
+def test_after_an_abort_without_a_cause_each_message_reports(faults: FaultAttribution) -> None:
     assert faults.aborted(Attempt(None, 5_000, {}, {}, 2_000.0), 0) is Finding.BACK_OFF
     assert faults.must_report(None, 5_000)
     assert faults.entries_max(5_000) == REPORTED_ENTRIES_MAX
@@ -458,7 +456,7 @@ def test_the_transaction_after_a_long_wait_is_small(faults: FaultAttribution) ->
     assert faults.entries_max(5_000) == AFTER_FAULT_ENTRIES_MAX
 
 
-def test_a_long_wait_for_the_first_acknowledgement_says_nothing_of_any_topic(faults: FaultAttribution) -> None:
+def test_a_long_wait_for_the_first_acknowledgement_blames_no_topic(faults: FaultAttribution) -> None:
     """The records of the slow topic were acknowledged first: that clears it of nothing, and the other ones neither."""
     _quick(faults)
     for _ in range(3):

@@ -26,7 +26,7 @@ def status_of(data: Path) -> str:
 
 
 @pytest.mark.parametrize("left_bytes", [0, 300_000])
-def test_a_shard_says_why_it_waits_and_goes_on_once_there_is_room(tmp_path: Path, left_bytes: int) -> None:
+def test_a_shard_on_a_full_disk_reports_it_and_resumes_when_there_is_space(tmp_path: Path, left_bytes: int) -> None:
     with small_disk(tmp_path / "disk") as disk:
         bench = Bench(disk.directory / "simulated" / R)
         bench.directory.mkdir(parents=True)

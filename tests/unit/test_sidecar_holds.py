@@ -42,7 +42,7 @@ def pass_ms(bench: Bench, shard: Shard, time_ms: float) -> None:
     bench.until(shard, lambda: bench.time.now_ms >= until_ms)
 
 
-def test_what_is_due_stays_while_delivery_is_held_and_a_cancel_still_works(bench: Bench) -> None:
+def test_held_messages_stay_and_a_cancel_still_works(bench: Bench) -> None:
     shard = bench.shard()
     shard.ctx.held.now = Holds(delivery=True)
     kept = bench.schedule(1)
@@ -59,9 +59,7 @@ def test_what_is_due_stays_while_delivery_is_held_and_a_cancel_still_works(bench
     shard.close()
 
 
-def test_what_is_held_while_a_transaction_waits_for_its_turn_does_not_leave(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hold_during_the_wait_for_a_turn_takes_effect(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = bench.shard()
 
     @contextmanager
@@ -80,7 +78,7 @@ def test_what_is_held_while_a_transaction_waits_for_its_turn_does_not_leave(
     shard.close()
 
 
-def test_a_held_target_is_parked_beyond_its_budget_and_holds_up_nobody(
+def test_a_held_target_is_parked_beyond_its_budget_and_delays_no_other(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.admin.create_topics([NewTopic("mails", 1, 1, {})])
@@ -109,7 +107,7 @@ def test_a_held_target_is_parked_beyond_its_budget_and_holds_up_nobody(
     shard.close()
 
 
-def test_with_the_intake_held_nothing_is_read_and_what_is_there_leaves(bench: Bench) -> None:
+def test_with_the_intake_held_nothing_is_read_and_present_messages_leave(bench: Bench) -> None:
     shard = bench.shard()
     bench.schedule(bench.time.now_ms + 2_000)
     bench.until(shard, lambda: shard.next_request == 1)
@@ -124,7 +122,7 @@ def test_with_the_intake_held_nothing_is_read_and_what_is_there_leaves(bench: Be
     shard.close()
 
 
-def test_the_next_owner_knows_what_is_held_before_it_delivers(bench: Bench) -> None:
+def test_the_next_owner_reads_the_holds_before_it_delivers(bench: Bench) -> None:
     note = Holds(delivery=True, targets=frozenset({"mails"})).encode()
     bench.shard().close()
     bench.broker.groups.commit("postdate", PART, 0, note)
@@ -137,9 +135,7 @@ def test_the_next_owner_knows_what_is_held_before_it_delivers(bench: Bench) -> N
     shard.close()
 
 
-def test_a_shard_does_not_take_over_where_it_cannot_know_what_is_held(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shard_does_not_take_over_without_its_holds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def silent(*_: object) -> str:
         raise Unreachable("no answer")
 
@@ -155,7 +151,7 @@ def test_a_shard_does_not_take_over_where_it_cannot_know_what_is_held(
 
 
 @pytest.mark.parametrize("note", ["somebody else's", '{"v":2,"holds":{}}', "[]"])
-def test_a_note_that_is_none_of_ours_holds_nothing(bench: Bench, note: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_foreign_offset_metadata_holds_nothing(bench: Bench, note: str, caplog: pytest.LogCaptureFixture) -> None:
     bench.broker.groups.commit("postdate", PART, 0, note)
     held = Held()
     held.recall(bench.admin, "postdate", PART)
@@ -163,7 +159,7 @@ def test_a_note_that_is_none_of_ours_holds_nothing(bench: Bench, note: str, capl
     assert "is not Postdate's" in caplog.text
 
 
-def test_what_is_held_is_written_as_documented() -> None:
+def test_holds_are_encoded_as_documented() -> None:
     assert NOTHING.encode() == ""
     assert Holds(delivery=True).encode() == '{"v":1,"holds":{"delivery":true}}'
     some = (

@@ -24,7 +24,7 @@ def pass_ms(bench: Bench, shard: Shard, for_ms: float) -> None:
     bench.until(shard, lambda: bench.time.now_ms >= until_ms)
 
 
-def test_what_was_written_is_synced_at_the_interval(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_are_synced_at_the_interval(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[tuple[float, int]] = []
     honest = Database.sync
 

@@ -65,7 +65,7 @@ def test_a_start_that_was_overtaken_by_another_does_not_open_the_inbox() -> None
     assert inbox.take() == [record(5)]
 
 
-def test_a_position_is_only_told_together_with_an_empty_inbox() -> None:
+def test_a_position_is_returned_only_with_an_empty_inbox() -> None:
     inbox = Inbox()
     assert inbox.position_if_empty() == -1
     inbox.restart(3)
@@ -100,7 +100,7 @@ def test_a_shard_that_waits_to_try_again_is_not_woken_by_requests(news: str) -> 
 
 
 @pytest.mark.parametrize("for_records", [True, False])
-def test_a_shard_is_woken_when_it_is_told_to_wake(for_records: bool) -> None:
+def test_a_wake_up_ends_the_sleep_of_a_shard(for_records: bool) -> None:
     inbox = open_inbox()
     inbox.wake()
     inbox.wait(3600.0, for_records=for_records)

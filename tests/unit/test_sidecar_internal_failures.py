@@ -65,9 +65,7 @@ def test_a_failure_that_passes_halts_nothing(bench: Bench, monkeypatch: pytest.M
     shard.close()
 
 
-def test_a_failure_that_stays_halts_the_shard_until_a_person_resumes_it(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_permanent_failure_halts_the_shard_until_it_is_resumed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = bench.shard()
     guarded = _Guarded(bench, shard, monkeypatch)
     failing = [True]

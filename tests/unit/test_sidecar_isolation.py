@@ -161,9 +161,7 @@ def test_a_target_that_refuses_everything_stops_no_other(bench: Bench, monkeypat
     shard.close()
 
 
-def test_a_record_that_is_refused_for_good_is_a_dead_letter_at_once(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_permanently_refused_record_is_a_dead_letter_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse(monkeypatch, lambda topic, value: topic == "orders" and value == b"bad", KafkaError.INVALID_RECORD)
     shard = bench.shard()
     for number in range(100):
@@ -224,7 +222,7 @@ def test_refused_messages_are_tried_although_controls_keep_coming(
     shard.close()
 
 
-def test_a_slow_store_takes_its_time_and_messages_go_on(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_store_does_not_delay_messages(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     slow_down(monkeypatch, OWN.store, 100)
     shard = bench.shard(RequestTopicConfig(R, store_after_ms=1_000))
     for _ in range(300):
@@ -239,9 +237,7 @@ def test_a_slow_store_takes_its_time_and_messages_go_on(bench: Bench, monkeypatc
     shard.close()
 
 
-def test_a_control_and_what_it_ends_stay_together_in_a_slow_store(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_control_and_its_entry_stay_together_in_a_slow_store(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 1, cut: each pair of an entry and its cancel is in one transaction, also if a piece may hold one entry."""
     slow_down(monkeypatch, OWN.store, 4)
     shard = bench.shard(RequestTopicConfig(R, store_after_ms=1_000))
@@ -337,7 +333,7 @@ def test_a_message_for_a_target_that_was_created_does_not_wait_for_the_next_prob
     shard.close()
 
 
-def test_a_message_that_is_late_by_its_budget_waits_for_a_look_at_its_target(bench: Bench) -> None:
+def test_a_message_at_the_end_of_its_budget_waits_for_a_look_up_of_its_target(bench: Bench) -> None:
     """As after `dead-letters requeue` of a message with an absolute due time."""
     shard = bench.shard()
     bench.schedule(1, target=b"late")

@@ -75,7 +75,7 @@ def _lose_requests(bench: Bench) -> Shard:
     return shard
 
 
-def test_the_status_tells_where_a_shard_stands(bench: Bench) -> None:
+def test_the_status_shows_the_state_of_a_shard(bench: Bench) -> None:
     shard = bench.shard()
     bench.schedule(bench.time.now_ms + 60_000)
     bench.schedule(1)
@@ -104,7 +104,7 @@ def test_an_idle_shard_seldom_writes_its_status(bench: Bench) -> None:
     shard.close()
 
 
-def test_what_is_held_survives_a_hole_that_a_person_accepts(bench: Bench) -> None:
+def test_holds_survive_an_accepted_loss(bench: Bench) -> None:
     shard = _lose_requests(bench)
     code, out, _ = _run(bench, "status")
     assert code == 0
@@ -133,7 +133,7 @@ def _accept(bench: Bench) -> Instruction:
     return Instruction(do="resume", accept=told.loss)
 
 
-def test_what_was_accepted_must_be_what_the_shard_halted_for(bench: Bench) -> None:
+def test_an_acceptance_must_name_the_loss_of_the_halt(bench: Bench) -> None:
     shard = _lose_requests(bench)
     wide = Loss(HaltReason.REQUESTS_LOST, R, 0, 1_000, 0)
     instruct(bench.directory / "0", Instruction(do="resume", accept=wide))
@@ -153,7 +153,7 @@ def test_an_instruction_waits_for_the_process_that_starts_later(bench: Bench) ->
     shard.close()
 
 
-def test_a_rebuild_reads_everything_anew_and_keeps_the_old_index(bench: Bench) -> None:
+def test_a_rebuild_reads_everything_and_keeps_the_old_index(bench: Bench) -> None:
     shard = bench.shard()
     bench.schedule(bench.time.now_ms + 20_000)
     bench.schedule(1)
@@ -167,7 +167,7 @@ def test_a_rebuild_reads_everything_anew_and_keeps_the_old_index(bench: Bench) -
     shard.close()
 
 
-def test_a_topic_created_anew_beside_its_old_dispatch_log_is_not_taken_for_the_old_one(bench: Bench) -> None:
+def test_a_topic_recreated_beside_its_old_dispatch_log_is_recognized(bench: Bench) -> None:
     shard = bench.shard()
     for _ in range(3):
         bench.schedule(1)
@@ -186,7 +186,7 @@ def test_a_topic_created_anew_beside_its_old_dispatch_log_is_not_taken_for_the_o
     shard.close()
 
 
-def test_a_fenced_shard_says_by_whom_and_takes_over_when_it_is_told_to(bench: Bench) -> None:
+def test_a_fenced_shard_names_the_owner_and_takes_over_when_resumed(bench: Bench) -> None:
     shard = bench.shard()
     other = bench.new_shard(group_id="other", place="1")
     bench.until(other, lambda: other.state is State.RUNNING)
@@ -209,7 +209,7 @@ def test_a_shard_gets_the_partition_that_the_topics_beside_it_lack(bench: Bench)
     shard.close()
 
 
-def test_where_the_topics_beside_it_may_not_be_altered_only_the_new_shard_halts(
+def test_if_own_topics_cannot_be_altered_only_the_new_shard_halts(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forbidden(*_: object) -> None:
@@ -280,7 +280,7 @@ def test_every_halt_has_its_advice_and_its_place_in_the_runbook() -> None:
     assert [reason for reason in HaltReason if f"`{reason.value}`" not in told] == []
 
 
-def test_a_file_that_is_no_status_is_none(tmp_path: Path, bench: Bench) -> None:
+def test_a_malformed_status_file_counts_as_missing(tmp_path: Path, bench: Bench) -> None:
     shard = bench.shard()
     told = read_status(bench.directory / "0")
     assert told is not None
@@ -311,7 +311,7 @@ def test_a_loss_is_on_disk_before_the_status_that_names_it_is_there(
     shard.close()
 
 
-def test_no_message_is_repeated_where_fates_were_lost_and_that_was_accepted(bench: Bench) -> None:
+def test_no_message_is_repeated_after_an_accepted_loss_of_fates(bench: Bench) -> None:
     shard = bench.shard()
     for _ in range(3):
         bench.schedule(1)
@@ -334,7 +334,7 @@ def test_no_message_is_repeated_where_fates_were_lost_and_that_was_accepted(benc
     shard.close()
 
 
-def test_a_mistake_of_our_own_delays_its_shard_which_goes_on_without_a_person(
+def test_an_unexpected_exception_delays_its_shard_which_then_continues(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest, struck = Shard._run, threading.Event()

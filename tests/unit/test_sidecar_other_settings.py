@@ -156,7 +156,7 @@ def test_a_replacement_that_was_refused_elsewhere_contradicts_the_index(index: T
         recover(index, PlainFate(1, 0, DEAD))
 
 
-def test_what_ended_together_contradicts_nothing(index: TimerIndex) -> None:
+def test_entries_that_ended_together_contradict_nothing(index: TimerIndex) -> None:
     feed(index, *(request(offset, topic="orders", at=BASE_MS + 500, id="a") for offset in range(2)))
     recover(index, PlainFate(0, BASE_MS + 500, REPLACED))
     feed(index, request(2, action="cancel", id="a"))

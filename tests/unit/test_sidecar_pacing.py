@@ -35,7 +35,7 @@ def test_a_small_transaction_is_followed_by_a_pause_and_a_large_one_is_not() -> 
     assert pace.wait_ms(2_000.0) < 0.2
 
 
-def test_the_pause_settles_where_about_one_transaction_in_a_hundred_is_made_to_wait() -> None:
+def test_the_pause_keeps_about_one_transaction_in_a_hundred_waiting() -> None:
     """A broker that needs 3 ms between two transactions, and makes who comes sooner wait."""
     pace = TransactionThrottle(TransactionBudget(10_000), 1.0)
     waited = 0
@@ -104,7 +104,7 @@ def _run(shards: int, took_ms: Callable[[int], float], fates: int = 1, seconds: 
     return _Run(count / (seconds - 5), total_ms / count, total_ms / (seconds - 5) / 1000, apart_ms_max)
 
 
-def test_many_shards_on_a_machine_that_bears_fewer_transactions_run_a_few_at_a_time() -> None:
+def test_many_shards_on_a_slow_machine_run_few_transactions_at_a_time() -> None:
     """One takes 5 ms alone, and the machine ends 180 a second: more at a time would only wait for each other."""
     run = _run(64, lambda running: max(5.0, running / 0.18))
     assert 150 < run.per_second <= 181
@@ -112,13 +112,13 @@ def test_many_shards_on_a_machine_that_bears_fewer_transactions_run_a_few_at_a_t
     assert run.took_ms < 60
 
 
-def test_many_shards_on_brokers_that_are_far_but_not_busy_use_the_whole_budget() -> None:
+def test_many_shards_on_distant_idle_brokers_use_the_whole_budget() -> None:
     run = _run(64, lambda _: 40.0)
     assert run.per_second > 360
     assert run.took_ms == pytest.approx(40.0)
 
 
-def test_a_few_shards_are_not_slowed_however_busy_the_machine_is() -> None:
+def test_a_few_shards_are_not_slowed_on_a_busy_machine() -> None:
     run = _run(4, lambda running: max(5.0, running / 0.18))
     alone = _run(4, lambda running: 5.0)
     assert run.apart_ms_max <= 4 * 5.6
@@ -126,7 +126,7 @@ def test_a_few_shards_are_not_slowed_however_busy_the_machine_is() -> None:
     assert run.at_a_time > 2
 
 
-def test_large_transactions_have_the_whole_budget_and_tell_nothing_about_small_ones() -> None:
+def test_large_transactions_have_the_whole_budget_and_do_not_affect_small_ones() -> None:
     budget = TransactionBudget(400)
     pace = TransactionThrottle(budget, 3.0)
     for number in range(100):
@@ -145,7 +145,7 @@ def test_a_large_transaction_does_not_queue_behind_the_small_ones_that_wait() ->
     assert large.wait_ms(1_000.0) <= 64 * 2.5
 
 
-def test_how_quick_one_can_be_is_measured_anew() -> None:
+def test_the_fastest_transaction_is_measured_again() -> None:
     """Brokers that have become slower for good are not taken for busy ones for ever."""
     budget = TransactionBudget(400)
     for number in range(10_000):
@@ -159,7 +159,7 @@ def test_how_quick_one_can_be_is_measured_anew() -> None:
     assert budget.window > WINDOW_MAX / 2
 
 
-def test_a_transaction_that_waited_for_a_broker_that_was_away_holds_nobody_up() -> None:
+def test_a_transaction_that_waited_for_a_broker_does_not_slow_down_others() -> None:
     budget = TransactionBudget(400)
     pace = TransactionThrottle(budget, 3.0)
     pace.note(1_000.0, 1, 8_000.0)
@@ -178,7 +178,7 @@ def test_large_transactions_take_turns_and_small_ones_do_not() -> None:
         assert again
 
 
-def test_a_turn_ends_with_its_transaction_however_that_ends() -> None:
+def test_a_turn_ends_with_its_transaction_even_if_it_fails() -> None:
     turns = LargeTransactionSemaphore(at_once=1)
     with pytest.raises(ValueError, match="aborted"), turns.turn(LARGE_TRANSACTION_FATES):
         raise ValueError("aborted")
@@ -186,7 +186,7 @@ def test_a_turn_ends_with_its_transaction_however_that_ends() -> None:
         assert again
 
 
-def test_whose_turn_does_not_come_goes_all_the_same_and_takes_nobody_elses() -> None:
+def test_a_turn_that_times_out_proceeds_without_a_turn() -> None:
     turns = LargeTransactionSemaphore(at_once=1)
     with turns.turn(LARGE_TRANSACTION_FATES):
         with turns.turn(LARGE_TRANSACTION_FATES, timeout_s=0.01):

@@ -73,9 +73,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> _Bench:
 
 
 @pytest.mark.parametrize("state", [State.CATCHING_UP, State.RUNNING])
-def test_a_delivering_shard_learns_of_markers_and_aborted_records_behind_its_last_request(
-    bench: _Bench, state: State
-) -> None:
+def test_a_shard_passes_markers_and_aborted_records_at_the_end_of_its_requests(bench: _Bench, state: State) -> None:
     bench.shard.state = state
     producer = open_producer(bench.kafka)
     commit_values(producer, bench.part.topic, [b"a", b"b"])
@@ -85,7 +83,7 @@ def test_a_delivering_shard_learns_of_markers_and_aborted_records_behind_its_las
     bench.rounds_until(lambda: bench.inbox.position_if_empty() == 7)
 
 
-def test_a_position_is_asked_for_now_and_then_only(bench: _Bench) -> None:
+def test_positions_are_requested_at_an_interval(bench: _Bench) -> None:
     bench.rounds_until(lambda: bench.looks > 0)
     looks, since = bench.looks, bench.monotonic()
     for _ in range(100):
@@ -96,7 +94,7 @@ def test_a_position_is_asked_for_now_and_then_only(bench: _Bench) -> None:
     assert bench.looks - looks <= passed_s / 0.2 + 1 < 50
 
 
-def test_a_shard_that_does_not_deliver_is_told_nothing(bench: _Bench) -> None:
+def test_a_shard_that_does_not_deliver_gets_no_positions(bench: _Bench) -> None:
     bench.shard.state = State.RECOVERING
     producer = open_producer(bench.kafka)
     commit_values(producer, bench.part.topic, [b"a"])
@@ -105,7 +103,7 @@ def test_a_shard_that_does_not_deliver_is_told_nothing(bench: _Bench) -> None:
     assert bench.looks == 0
 
 
-def test_who_holds_shards_is_a_member_and_who_holds_none_asks(bench: _Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_with_shards_is_a_member_and_one_without_asks(bench: _Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def member_id() -> str:
@@ -124,7 +122,7 @@ def test_who_holds_shards_is_a_member_and_who_holds_none_asks(bench: _Bench, mon
     bench.rounds_until(lambda: bench.poller.is_member)
 
 
-def test_a_shard_at_rest_is_asked_for_once_a_second(bench: _Bench) -> None:
+def test_a_resting_shard_is_checked_once_a_second(bench: _Bench) -> None:
     bench.rounds_until(lambda: bench.looks > 0)
     bench.thread.is_resting = True
     looks, thread_looks, since = bench.looks, bench.thread_looks, bench.monotonic()
@@ -176,7 +174,7 @@ def fenced(monkeypatch: pytest.MonkeyPatch) -> _Fenced:
     return _Fenced(monkeypatch)
 
 
-def test_all_fenced_shards_are_confirmed_by_one_question_that_no_round_waits_for(fenced: _Fenced) -> None:
+def test_all_fenced_shards_are_confirmed_by_one_background_request(fenced: _Fenced) -> None:
     fenced.serve_for(20)
     assert len(fenced.waiting) == 1, "one question at a time, and the rounds go on without its answer"
     assert fenced.reassured == []
@@ -186,7 +184,7 @@ def test_all_fenced_shards_are_confirmed_by_one_question_that_no_round_waits_for
     assert sorted(fenced.reassured) == fenced.parts[:2]
 
 
-def test_an_answer_counts_for_the_fence_that_it_was_asked_about(fenced: _Fenced) -> None:
+def test_a_confirmation_counts_only_for_the_fence_that_it_was_requested_for(fenced: _Fenced) -> None:
     fenced.serve_for(6)
     fenced.poller.shards[fenced.parts[0]].shard.ctx.counts.states.entered[State.FENCED] += 1
     fenced.waiting.pop()()

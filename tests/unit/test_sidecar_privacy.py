@@ -31,7 +31,7 @@ def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_a_data_directory_that_cannot_be_used_is_a_mistake_of_the_configuration(tmp_path: Path) -> None:
+def test_an_unusable_data_directory_is_a_configuration_error(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
     for path in (file, file / "below"):
@@ -42,7 +42,7 @@ def test_a_data_directory_that_cannot_be_used_is_a_mistake_of_the_configuration(
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o770, 0o701, 0o2775])
-def test_the_rights_of_others_are_taken_away_and_that_is_said(
+def test_rights_of_others_are_removed_with_a_warning(
     tmp_path: Path, mode: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     directory = tmp_path / "data"

@@ -109,7 +109,7 @@ def test_a_member_that_was_fenced_releases_its_shards_and_gets_them_back(bench: 
     assert bench.poller.failure is None
 
 
-def test_while_there_is_no_client_the_process_says_why_and_its_loop_turns(
+def test_without_a_client_the_process_gives_the_reason_and_its_loop_runs(
     bench: _Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> None:

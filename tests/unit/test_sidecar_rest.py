@@ -55,7 +55,7 @@ def test_a_shard_in_which_nothing_changes_comes_to_rest(bench: Bench, delay_ms: 
     shard.close()
 
 
-def test_what_becomes_due_ends_the_rest_in_time(bench: Bench) -> None:
+def test_a_due_entry_ends_the_rest_in_time(bench: Bench) -> None:
     shard = bench.shard()
     _waits(bench, shard, 20_000)
     due_ms = bench.time.now_ms + 25_300
@@ -70,7 +70,7 @@ def test_what_becomes_due_ends_the_rest_in_time(bench: Bench) -> None:
     shard.close()
 
 
-def test_who_is_woken_looks_every_second_until_nothing_changes_again(bench: Bench) -> None:
+def test_a_woken_shard_checks_every_second_until_nothing_changes(bench: Bench) -> None:
     shard = bench.shard()
     _waits(bench, shard, 30_000)
     assert shard.turn() > CONFIRM_INTERVAL_MS
@@ -98,9 +98,7 @@ def test_the_beat_of_a_topic_of_short_retention_comes_in_time(bench: Bench) -> N
     shard.close()
 
 
-def test_a_shard_at_rest_says_so_and_asks_rarely_for_a_lag_that_it_has_not(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resting_shard_requests_its_lag_rarely(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     shard, asked = bench.shard(), 0
     _waits(bench, shard, 60_000)
     ends = bench.admin.end_offsets

@@ -202,7 +202,7 @@ def test_an_accepted_return_keeps_its_policy_without_its_disk(bench: Bench) -> N
     third.close()
 
 
-def test_a_changed_policy_does_not_apply_to_what_an_earlier_owner_has_ingested(bench: Bench) -> None:
+def test_a_changed_policy_does_not_apply_to_requests_of_an_earlier_owner(bench: Bench) -> None:
     """The second owner has an old disk, so its R lies below the return that the first one has accepted."""
     old = bench.shard(named("slow: base=10s"), instance="old")
     old.close()

@@ -27,7 +27,7 @@ def _targets(*allow: str) -> list[tuple[str, bool]]:
     return [(r.name, r.prefixed) for r in rights.needed("g", RequestTopicConfig("r", allow=allow)) if r.of_target]
 
 
-def test_an_allow_list_amounts_to_acls_where_it_names_targets_or_their_beginning() -> None:
+def test_names_and_prefixes_of_an_allow_list_become_acls() -> None:
     assert _targets("orders", "mail.*") == [("orders", False), ("mail.", True)]
     assert _targets("*", "a?c*", "*-late", "x[12]") == []
 
@@ -54,7 +54,7 @@ def kafka() -> SimKafka:
     return kafka
 
 
-def test_what_is_missing_forbids_to_start_unless_it_is_a_target(kafka: SimKafka) -> None:
+def test_a_missing_right_prevents_the_start_unless_it_is_for_a_target(kafka: SimKafka) -> None:
     topic = RequestTopicConfig("r", allow=("orders",))
     config = Config(kafka=KafkaConfig("broker:1", {"sasl.username": "sidecar"}), request_topics=(topic,))
     assert rights.violations(config, topic, kafka.admin()) == []

@@ -115,7 +115,7 @@ def test_a_target_of_small_batches_gets_them_and_loses_nothing(bench: Bench) -> 
     shard.close()
 
 
-def test_a_narrowed_allow_list_holds_for_what_was_parked(bench: Bench) -> None:
+def test_a_narrowed_allow_list_applies_to_parked_messages(bench: Bench) -> None:
     shard = bench.shard()
     bench.schedule(1, target=b"later")
     bench.until(shard, lambda: shard.next_request == 1)
@@ -173,7 +173,7 @@ def test_a_limit_refuses_nothing_on_an_old_disk_that_another_owner_accepted(benc
     shard.close()
 
 
-def test_where_nothing_is_stored_a_reschedule_beyond_the_horizon_of_its_request_is_refused(bench: Bench) -> None:
+def test_without_a_store_a_reschedule_beyond_the_requests_horizon_is_refused(bench: Bench) -> None:
     topic = RequestTopicConfig(R, horizon_ms=10_000, store_after_ms=0)
     shard = bench.shard(topic)
     first = bench.time.now_ms
@@ -187,9 +187,7 @@ def test_where_nothing_is_stored_a_reschedule_beyond_the_horizon_of_its_request_
     shard.close()
 
 
-def test_a_rebuild_from_the_store_that_was_interrupted_begins_anew(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_rebuild_from_the_store_starts_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = RequestTopicConfig(R, store_after_ms=1_000)
     shard = bench.shard(topic)
     for number in range(3):
@@ -221,7 +219,7 @@ def test_a_rebuild_from_the_store_that_was_interrupted_begins_anew(
     shard.close()
 
 
-def test_one_owner_record_is_enough_while_nobody_else_has_written(bench: Bench) -> None:
+def test_one_owner_record_is_enough_without_another_writer(bench: Bench) -> None:
     shard = bench.shard()
     shard._drop_ownership()
     bench.until(shard, lambda: shard.state is State.RUNNING)
@@ -232,7 +230,7 @@ def test_one_owner_record_is_enough_while_nobody_else_has_written(bench: Bench) 
     shard.close()
 
 
-def test_at_rest_a_shard_passes_markers_and_says_how_far_it_has_come(bench: Bench) -> None:
+def test_a_resting_shard_passes_markers_and_reports_its_position(bench: Bench) -> None:
     """Else retention, once it has deleted them, would look like a loss."""
     shard = bench.shard()
     producer = bench.kafka.producer("somebody")
@@ -248,7 +246,7 @@ def test_at_rest_a_shard_passes_markers_and_says_how_far_it_has_come(bench: Benc
     shard.close()
 
 
-def test_a_gate_that_is_always_closed_lets_through_what_nothing_can_change_any_more(bench: Bench) -> None:
+def test_a_gate_that_is_always_closed_passes_messages_that_nothing_can_change(bench: Bench) -> None:
     shard = bench.shard(RequestTopicConfig(R, cancel_gate="always"))
     bench.schedule(bench.time.now_ms + 2_000)
     bench.until(shard, lambda: bench.ended() == 1, 4_000)
@@ -267,7 +265,7 @@ def test_a_dispatch_log_that_retention_has_emptied_halts_a_shard_without_its_dis
         bench.shard()
 
 
-def test_after_a_fence_the_owner_says_anew_who_it_is(bench: Bench) -> None:
+def test_after_a_fence_the_owner_writes_a_new_owner_record(bench: Bench) -> None:
     shard = bench.shard()
     stranger = bench.kafka.producer(shard.ctx.transactional_id)
     stranger.init(10)

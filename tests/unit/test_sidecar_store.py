@@ -105,7 +105,7 @@ def test_a_cancel_of_a_stored_entry_leaves_a_tombstone_in_its_transaction(make: 
     assert shard.held() == {}
 
 
-def test_a_cancel_by_origin_finds_a_stored_entry_though_its_first_due_time_is_forgotten(
+def test_a_cancel_by_origin_finds_a_stored_entry_without_its_first_due_time(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "FIRSTS_TRIM_OFFSETS", 1)
@@ -151,7 +151,7 @@ def test_a_stored_entry_replaced_by_a_stored_one_hands_over_in_one_transaction(m
 
 
 @pytest.mark.parametrize("due_ms", [BASE_MS + 100, BASE_MS + 30_000, FARTHER_MS])
-def test_a_stored_entry_that_moves_is_stored_anew_with_its_control(make: Make, due_ms: int) -> None:
+def test_a_rescheduled_stored_entry_is_stored_again_with_its_control(make: Make, due_ms: int) -> None:
     shard, rebuilt = make(mode="all"), make(begins=False)
     shard.feed(schedule(0, FAR_MS, id="a"))
     assert verdicts(shard.commit()) == [("accepted", 0)]
@@ -190,7 +190,7 @@ def test_a_stored_entry_that_cannot_be_delivered_leaves_a_tombstone_too(make: Ma
     assert shard.kept() == set()
 
 
-def test_what_the_store_does_not_take_is_a_dead_letter(make: Make) -> None:
+def test_a_request_that_the_store_refuses_is_a_dead_letter(make: Make) -> None:
     shard = make()
     shard.targets[OWN.store].size_bytes_max = 800
     shard.feed(schedule(0, FAR_MS), request(1, b"v" * 800, topic="orders", at=FAR_MS))
@@ -216,7 +216,7 @@ _TRACES: dict[str, tuple[list[list[Record]], int]] = {
 
 
 @pytest.mark.parametrize("name", _TRACES)
-def test_an_own_commit_leaves_what_its_fates_leave(make: Make, name: str) -> None:
+def test_a_commit_and_a_replay_of_its_fates_leave_the_same_state(make: Make, name: str) -> None:
     """The crash between commit and local write: the dispatch log does to the index what `finish` would have done."""
     batches, now_ms = _TRACES[name]
     lived, crashed = make(), make()
@@ -277,7 +277,7 @@ def test_a_move_that_was_committed_is_not_stored_again(make: Make) -> None:
     assert shard.commit().fates == []
 
 
-def test_a_control_rewrites_what_a_successor_stored_without_it(make: Make) -> None:
+def test_a_control_rewrites_an_entry_that_a_successor_stored_without_it(make: Make) -> None:
     """A paused owner has read the control; its successor has stored the entry under its first due time, and died."""
     woken, successor, rebuilt = make(), make(), make(begins=False)
     woken.feed(schedule(0, FAR_MS, id="a"), request(1, **MOVE, at=FARTHER_MS), request(2, **MOVE, at=FARTHER_MS + 1))
@@ -333,7 +333,7 @@ def test_a_record_of_a_stranger_in_the_store_halts(make: Make) -> None:
         assert halted.value.reason == HaltReason.FOREIGN_RECORD
 
 
-def test_ingest_stops_while_what_is_to_be_stored_fills_a_transaction(make: Make) -> None:
+def test_ingest_stops_while_entries_to_store_fill_a_transaction(make: Make) -> None:
     """Rule 1: entries under key 0 must all fit one transaction, and those to be stored are as large as messages."""
     shard = make()
     value = bytes(1024 * 1024)

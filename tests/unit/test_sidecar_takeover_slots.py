@@ -88,9 +88,7 @@ def _thread(directory: Path, partition: int) -> ShardThread:
     return ShardThread(ctx, TransactionThrottle(TransactionBudget(100), 1.0), released)
 
 
-def test_as_many_stuck_takeovers_as_there_are_slots_do_not_keep_the_next_one_waiting(
-    stuck: None, tmp_path: Path
-) -> None:
+def test_stuck_takeovers_in_all_slots_do_not_block_the_next_one(stuck: None, tmp_path: Path) -> None:
     threads = [_thread(tmp_path, number) for number in range(TAKEOVERS_AT_ONCE_MAX)]
     for thread in threads:
         assert cast(_Stub, thread.shard).began.wait(WAIT_TIMEOUT_S)
@@ -140,7 +138,7 @@ class _Readers:
         ]
 
 
-def test_a_reader_that_is_idle_loses_its_slot_only_to_one_that_waits_and_goes_on_where_it_was(
+def test_an_idle_reader_gives_its_slot_to_a_waiting_one_and_resumes_at_its_position(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = _Readers(monkeypatch)
@@ -159,7 +157,7 @@ def test_a_reader_that_is_idle_loses_its_slot_only_to_one_that_waits_and_goes_on
     assert first.position() == 2
 
 
-def test_a_takeover_that_handles_records_keeps_its_slot_however_long_that_takes(
+def test_a_takeover_that_makes_progress_keeps_its_slot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = _Readers(monkeypatch)

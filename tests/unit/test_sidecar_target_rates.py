@@ -117,7 +117,7 @@ def test_below_its_rate_a_message_is_not_made_to_wait(bench: Bench) -> None:
     shard.close()
 
 
-def test_what_waits_is_moved_once_and_not_read_again_in_each_turn(
+def test_a_waiting_message_is_moved_once_and_not_read_in_each_turn(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cost of a turn does not depend on how much waits; nor does memory: nothing but a heap of targets is kept."""
@@ -186,7 +186,7 @@ def test_a_commit_without_an_answer_is_counted(bench: Bench, monkeypatch: pytest
     shard.close()
 
 
-def test_a_target_that_fails_or_is_held_while_it_waits_goes_on_at_its_rate(bench: Bench) -> None:
+def test_a_target_that_failed_or_was_held_continues_at_its_rate(bench: Bench) -> None:
     shard = bench.shard(rated("orders=20", "later=20"))
     now = bench.time.now_ms
     for _ in range(40):
@@ -205,7 +205,7 @@ def test_a_target_that_fails_or_is_held_while_it_waits_goes_on_at_its_rate(bench
     shard.close()
 
 
-def test_a_late_comer_that_was_due_before_what_waits_leaves_before_it(bench: Bench) -> None:
+def test_a_late_request_with_an_earlier_due_time_leaves_first(bench: Bench) -> None:
     shard = bench.shard(rated("orders=20"))
     due = bench.time.now_ms + 500
     for _ in range(10):
@@ -236,7 +236,7 @@ def test_one_that_kafka_refuses_is_found_among_those_that_wait(bench: Bench) -> 
     shard.close()
 
 
-def test_what_waits_too_long_expires_and_what_is_cancelled_does_not_leave(bench: Bench) -> None:
+def test_a_message_that_waits_beyond_its_grace_expires_and_a_cancelled_one_does_not_leave(bench: Bench) -> None:
     shard = bench.shard(rated("orders=2"))
     due = bench.time.now_ms + 500
     kept = [bench.schedule(due, ("postdate-id", b"%d" % n)) for n in range(6)]
@@ -293,7 +293,7 @@ def test_each_message_leaves_once_and_in_order(bench: Bench, seed: int, monkeypa
     ("entries_max", "size_bytes_max", "count"),
     [(100, 1_000, 5), (100, 15, 2), (2, 1_000, 2), (100, 0, 0), (0, 1_000, 0)],
 )
-def test_a_message_overtakes_none_that_waits_unread(
+def test_a_message_does_not_overtake_an_unread_one(
     tmp_path: Path, entries_max: int, size_bytes_max: int, count: int
 ) -> None:
     """A transaction takes what waits up to a number and a size. What it leaves comes before all that is due later."""
@@ -329,7 +329,7 @@ def test_nothing_that_waits_is_taken_before_its_due_time(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("last", "count"), [(entry_key(NOW_MS, 3), 1), (entry_key(NOW_MS, 2), 0)])
-def test_what_waits_is_taken_up_to_a_key_and_with_it(tmp_path: Path, last: bytes, count: int) -> None:
+def test_waiting_entries_are_taken_up_to_and_including_a_key(tmp_path: Path, last: bytes, count: int) -> None:
     index = open_index(tmp_path)
     put = index.changes()
     put.insert_parked(parked_key("orders", NOW_MS, 3), b"a")
@@ -377,7 +377,7 @@ def test_a_target_whose_tokens_were_spent_meanwhile_waits_for_the_next(tmp_path:
     index.close()
 
 
-def test_after_a_rebuild_what_waits_has_its_turn_and_no_more_tokens(tmp_path: Path) -> None:
+def test_after_a_rebuild_waiting_messages_leave_first_with_an_empty_bucket(tmp_path: Path) -> None:
     rates = TargetRates(RateRules.of(("orders=4",)), 0.0)
     indexes = [open_index(tmp_path / name) for name in ("old", "new")]
     rates.begin(indexes[0], 250.0)
@@ -412,7 +412,7 @@ def test_a_target_that_was_forgotten_starts_with_an_empty_bucket(
     index.close()
 
 
-def test_what_waits_has_its_turn_when_its_bucket_holds_a_message(tmp_path: Path) -> None:
+def test_a_waiting_message_leaves_when_its_bucket_has_a_token(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     rates = TargetRates(RateRules.of(("orders=4",)), 0.0)
     rates.begin(index, 0.0)
@@ -426,7 +426,7 @@ def test_what_waits_has_its_turn_when_its_bucket_holds_a_message(tmp_path: Path)
     index.close()
 
 
-def test_the_first_rule_that_matches_counts_for_each_target_by_itself() -> None:
+def test_the_first_matching_rule_applies_to_each_target_separately() -> None:
     rules = RateRules.of(("mails=20", "sms-*=0.5", " * = 1000 "))
     assert [rules.per_second(name) for name in ("mails", "sms-de", "mails2")] == [20, 0.5, 1000]
     assert RateRules.of(("mails=20",)).per_second("orders") is None
@@ -445,7 +445,7 @@ def test_the_first_rule_that_matches_counts_for_each_target_by_itself() -> None:
         ("mails=2000000", "no number of messages a second"),
     ],
 )
-def test_what_is_no_rule_is_refused_with_what_one_looks_like(text: str, said: str) -> None:
+def test_a_malformed_rule_is_refused_with_an_example(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=r"no rule|no number") as refused:
         RateRules.of(("orders=5", text))
     assert said in str(refused.value)
@@ -496,6 +496,6 @@ def test_a_rule_behind_a_wider_one_is_found(pair: str) -> None:
         "[*] *",
     ],
 )
-def test_a_rule_that_some_target_reaches_is_not_told_of(pair: str) -> None:
+def test_a_rule_that_a_target_can_match_causes_no_warning(pair: str) -> None:
     before, rule = pair.split()
     assert shadowed((f"{before}=1", f"{rule}=2")) == []

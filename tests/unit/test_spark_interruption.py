@@ -11,7 +11,7 @@ from postdate.spark.session.interruption import interruptible, is_interrupted
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_error_that_takes_the_place_of_the_interruption_does_not_hide_it(number: signal.Signals) -> None:
+def test_an_error_during_an_interruption_does_not_hide_it(number: signal.Signals) -> None:
     def cut_off() -> None:
         try:
             signal.raise_signal(number)
@@ -27,7 +27,7 @@ def test_an_interruption_that_was_swallowed_is_raised_at_the_end() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-def test_an_error_of_its_own_stays_itself_and_the_next_context_begins_anew() -> None:
+def test_an_unrelated_error_is_unchanged_and_the_next_context_starts_fresh() -> None:
     with pytest.raises(KeyboardInterrupt), interruptible():
         signal.raise_signal(signal.SIGINT)
     before = signal.getsignal(signal.SIGTERM)

@@ -51,7 +51,7 @@ def test_the_certificates_of_mutual_tls_become_pem_stores(tmp_path: Path) -> Non
     }
 
 
-def test_what_only_librdkafka_knows_is_left_out() -> None:
+def test_properties_without_a_java_counterpart_are_left_out() -> None:
     assert java_properties({"linger.ms": "5", "statistics.interval.ms": "1", "client.rack": "a"}) == {
         "client.rack": "a"
     }
@@ -65,6 +65,6 @@ def test_what_only_librdkafka_knows_is_left_out() -> None:
         ({"sasl.username": "u", "sasl.mechanism": "GSSAPI"}, "does not go with the mechanism GSSAPI"),
     ],
 )
-def test_what_cannot_be_translated_is_refused(given: dict[str, str], said: str) -> None:
+def test_settings_without_a_java_counterpart_are_refused(given: dict[str, str], said: str) -> None:
     with pytest.raises(JobUsageError, match=said):
         java_properties(given)

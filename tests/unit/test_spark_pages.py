@@ -82,7 +82,7 @@ def audit_outcome() -> Outcome:
     return Outcome(("r",), 1_795_258_284_000, None, None, summary, (span,), notes=("a note & more",))
 
 
-def test_an_audit_says_all_of_it() -> None:
+def test_the_result_of_an_audit_is_complete() -> None:
     lateness = [0] * len(LATENESS_EDGES_MS)
     lateness[2], lateness[10] = 1_000, 234
     moments = tuple(Moment(1_795_258_284_000 + n * 60_000, 100, 90 if n else 0, 90, 10 * n) for n in range(12))
@@ -94,7 +94,7 @@ def test_an_audit_says_all_of_it() -> None:
     assert "1.0 s to 2.0 s: 234 messages, 18.96 %" in text
 
 
-def test_an_audit_that_did_not_look_at_the_order_says_so() -> None:
+def test_an_audit_without_the_order_check_reports_it() -> None:
     outcome = replace(audit_outcome(), summary=replace(audit_outcome().summary, counts=dict.fromkeys(VERDICTS, 0)))
     assert (outcome.is_clean, outcome.exit_code, as_json(outcome)["order_checked"]) == (True, 0, True)
     unchecked = replace(outcome, order_checked=False)
@@ -146,7 +146,7 @@ def test_the_lateness_by_day_is_a_table_of_the_text_and_a_list_of_the_json() -> 
     assert as_json(audit_outcome())["trend"] is None
 
 
-def test_a_report_says_all_of_it() -> None:
+def test_a_report_is_complete() -> None:
     steps = (Step(10 * _HOUR, 5, 500), Step(11 * _HOUR, 7, 900))
     spread = {"p50": 1, "p90": 2, "p99": 3, "p99_9": 4, "max": 5_000}
     outcome = ReportOutcome(

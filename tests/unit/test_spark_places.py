@@ -18,7 +18,7 @@ from postdate.spark.session.places import write_text
 NO_SPARK: Any = None
 
 
-def test_who_has_opened_the_old_file_reads_it_to_its_end(tmp_path: Path) -> None:
+def test_a_reader_of_the_old_file_reads_it_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "audit.prom"
     write_text(NO_SPARK, str(path), "old " * 10_000)
     with path.open() as reader:

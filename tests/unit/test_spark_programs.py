@@ -28,7 +28,7 @@ _BRIDGE = "An error occurred while calling o9.collect."
         (bulk_main.main, ["-b", "x:1", "-F", "/nowhere", "rows.csv"], "error: [Errno 2]"),
     ],
 )
-def test_what_makes_no_sense_ends_with_2(
+def test_contradictory_options_end_with_2(
     program: Callable[[Sequence[str]], int], arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert program(arguments) == 2
@@ -58,5 +58,5 @@ def test_no_module_has_the_name_of_one_of_python() -> None:
         ("", "nothing"),
     ],
 )
-def test_what_spark_says_is_told_by_the_line_that_names_the_error(said: str, told: str) -> None:
+def test_a_spark_error_is_reported_by_its_first_line(said: str, told: str) -> None:
     assert first_cause(said) == told

@@ -128,7 +128,7 @@ def test_the_rule_sees_a_breach(rule: Rule, place: str, text: str) -> None:
     assert len(list(rule(place, text))) == 1
 
 
-def test_what_is_allowed_is_not_reported() -> None:
+def test_granted_rights_are_not_reported() -> None:
     lazy = "def audit():\n    from postdate.spark import audit\n"
     assert list(tidy.import_complaints("sidecar/postdate/cli/x.py", lazy + "from postdate.wheel import index\n")) == []
     handled = "try:\n    f()\nexcept Exception as error:\n    report(error)\n"

@@ -82,7 +82,7 @@ def test_headers_that_were_taken_out_go_there_and_back(control: Control) -> None
 
 
 @given(ENTRIES, CONTROLS)
-def test_what_was_just_accepted_is_the_entry_that_says_so(entry: Entry, control: Control) -> None:
+def test_an_accepted_request_decodes_as_its_entry(entry: Entry, control: Control) -> None:
     new = Entry(
         kind=Kind.DELIVER,
         stored=False,
@@ -113,7 +113,7 @@ def test_what_was_just_accepted_is_the_entry_that_says_so(entry: Entry, control:
 
 
 @given(ENTRIES, ENTRIES)
-def test_what_begins_as_an_entry_does_has_its_head_and_nothing_else_begins_so(one: Entry, other: Entry) -> None:
+def test_only_the_head_of_an_entry_decodes_as_its_head(one: Entry, other: Entry) -> None:
     """`one` and another entry, which has its head, one field of it, or none."""
     head, raw = decode_head(encode_entry(one)), encode_entry(one)
     begins = head_bytes(raw, head)
@@ -168,7 +168,7 @@ def test_parked_keys_name_their_target(target: str, due_ms: int, offset: int) ->
     assert len(key) > ENTRY_KEY_SIZE_BYTES
 
 
-def test_changes_show_later_steps_what_earlier_ones_did() -> None:
+def test_changes_are_visible_to_later_steps() -> None:
     changes, key, other = Changes(), entry_key(5, 1), entry_key(6, 1)
     changes.insert(key, b"abc")
     assert changes.entries[key] == b"abc"

@@ -86,7 +86,7 @@ def mark_busy(data: bytearray) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_an_undamaged_file_is_believed(tmp_path: Path, clean: bool) -> None:
+def test_an_undamaged_file_is_trusted(tmp_path: Path, clean: bool) -> None:
     filled(tmp_path, clean)
     index = reopened(tmp_path)
     assert index.rebuilds == 0
@@ -138,7 +138,7 @@ def test_a_flipped_count_of_an_unclean_file_is_seen_in_the_sums(tmp_path: Path) 
     index.close()
 
 
-def test_an_unclean_file_of_another_boot_is_rebuilt_and_a_clean_one_believed(tmp_path: Path) -> None:
+def test_an_unclean_file_of_another_boot_is_rebuilt_and_a_clean_one_trusted(tmp_path: Path) -> None:
     filled(tmp_path, clean=False)
     index = reopened(tmp_path, FakePlatform("boot-2"))
     assert index.rebuilds == 1
@@ -150,7 +150,7 @@ def test_an_unclean_file_of_another_boot_is_rebuilt_and_a_clean_one_believed(tmp
     index.close()
 
 
-def test_a_new_file_is_believed_from_its_first_update_on(tmp_path: Path) -> None:
+def test_a_new_file_is_trusted_from_its_first_update_on(tmp_path: Path) -> None:
     path, geometry, digest, platform = tmp_path / "wheel", Geometry.of(TINY), bytes(32), FakePlatform()
     made = WheelFile.create(path, geometry, digest, platform)
     made.begin()
@@ -175,7 +175,7 @@ class SyncedPlatform(FakePlatform):
         self.synced = bytes(mapped)
 
 
-def test_a_clean_file_is_believed_after_a_loss_of_power(tmp_path: Path) -> None:
+def test_a_clean_file_is_trusted_after_a_power_failure(tmp_path: Path) -> None:
     platform = SyncedPlatform()
     index = reopened(tmp_path, platform)
     put_entries(index, ENTRIES)
@@ -188,7 +188,7 @@ def test_a_clean_file_is_believed_after_a_loss_of_power(tmp_path: Path) -> None:
     index.close()
 
 
-def test_a_clean_close_syncs_the_timer_log_before_the_wheel_says_so(
+def test_a_clean_close_syncs_the_timer_log_before_the_wheel_is_marked_clean(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
@@ -244,7 +244,7 @@ def test_the_machine_writes_a_mapped_file_back() -> None:
     assert flushed == [True]
 
 
-def test_an_unclean_file_is_not_believed_where_the_boot_is_unknown(tmp_path: Path) -> None:
+def test_an_unclean_file_is_not_trusted_if_the_boot_is_unknown(tmp_path: Path) -> None:
     class Nameless(FakePlatform):
         def boot_id(self) -> bytes:
             return bytes(16)
@@ -309,7 +309,7 @@ def test_another_geometry_is_rebuilt(tmp_path: Path) -> None:
     index.close()
 
 
-def test_a_wheel_half_built_is_built_anew_after_a_restart(tmp_path: Path) -> None:
+def test_a_half_built_wheel_is_rebuilt_after_a_restart(tmp_path: Path) -> None:
     edit(filled(tmp_path, clean=True), zero)
     index = reopened(tmp_path)
     index.load_step(NOW_MS, keys_max=5)
@@ -336,7 +336,7 @@ def test_a_wheel_that_is_wrong_while_open_is_found_and_rebuilt(tmp_path: Path) -
     index.close()
 
 
-def test_no_room_for_the_wheel_is_said_and_leaves_nothing_locked(tmp_path: Path) -> None:
+def test_a_full_disk_for_the_wheel_raises_and_releases_the_lock(tmp_path: Path) -> None:
     with pytest.raises(DiskFull):
         reopened(tmp_path, FakePlatform(room_bytes=100))
     assert sorted(os.listdir(tmp_path)) == ["log"]

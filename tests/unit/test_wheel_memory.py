@@ -53,7 +53,7 @@ def test_memory_is_flat_while_entries_pass_and_pile_up(tmp_path: Path) -> None:
     assert resident[-1] < 400 * 1024 * 1024
 
 
-def test_the_memtables_of_a_process_have_a_bound_whatever_its_number_of_shards(tmp_path: Path) -> None:
+def test_the_memtables_of_a_process_are_bounded_for_any_number_of_shards(tmp_path: Path) -> None:
     """Every shard writes less than one write buffer; together they write four times the bound."""
     resources = Resources.create(CACHE_BYTES, buffers_size_bytes=BUFFERS_BYTES)
     indexes = [open_index(tmp_path / str(shard), IndexOptions(resources=resources)) for shard in range(16)]

@@ -165,7 +165,7 @@ def test_another_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("anything else", StorageError),
     ],
 )
-def test_errors_are_told_apart_by_their_text(text: str, kind: type[WheelError]) -> None:
+def test_errors_are_distinguished_by_their_text(text: str, kind: type[WheelError]) -> None:
     assert type(from_rocksdict(Exception(text))) is kind
 
 

@@ -44,7 +44,7 @@ def test_the_cursor_stands_at_the_first_present_key(steps: list[tuple[str, set[i
         assert not cursor.is_exact or cursor.at == present[0]
 
 
-def test_what_a_caller_does_with_the_keys_that_it_was_given_moves_no_cursor() -> None:
+def test_changes_to_returned_keys_do_not_move_the_cursor() -> None:
     first, second, third = (entry_key(NOW_MS + number, number) for number in range(3))
     cursor = ScanCursor(FIRST_KEY)
     found = [first]

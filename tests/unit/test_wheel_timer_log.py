@@ -240,7 +240,7 @@ def test_overlay_and_log_agree_on_marks_places_ids_and_ended(tmp_path: Path) -> 
     index.close()
 
 
-def test_scans_are_bounded_and_begin_behind_what_has_ended(tmp_path: Path) -> None:
+def test_scans_are_bounded_and_begin_after_ended_entries(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     put_entries(index, [(NOW_MS + at, at) for at in range(100)], size_bytes=100)
     keys, _ = index.scan_due(NOW_MS + 50, 10)
@@ -257,7 +257,7 @@ def test_scans_are_bounded_and_begin_behind_what_has_ended(tmp_path: Path) -> No
     index.close()
 
 
-def test_space_of_what_has_ended_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_space_of_ended_entries_is_reclaimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "RECLAIM_SIZE_BYTES_MIN", 1_000_000)
     index = open_index(tmp_path)
     rng = random.Random(1)
@@ -334,7 +334,7 @@ def test_the_low_water_mark_of_a_topic_that_begins_late_is_not_below_its_beginni
     index.close()
 
 
-def test_the_low_water_mark_follows_the_oldest_entry_though_its_block_is_never_empty(tmp_path: Path) -> None:
+def test_the_low_water_mark_follows_the_oldest_entry_within_a_block(tmp_path: Path) -> None:
     body = encode_entry(Entry(Kind.DELIVER, False, first_due=0, due=0, target="", key=None, value=b"", headers=[]))
     index = open_index(tmp_path)
     for offset in range(4_000):  # one request is always pending
@@ -369,7 +369,7 @@ def test_the_low_water_mark_falls_to_an_entry_of_an_earlier_block(tmp_path: Path
     index.close()
 
 
-def test_a_block_that_counts_what_is_not_there_is_damage(tmp_path: Path) -> None:
+def test_a_block_with_a_wrong_count_is_corrupt(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     put_entries(index, [(NOW_MS, 5)])  # and nothing says how to find it
     with pytest.raises(Corrupt, match="block 0"):

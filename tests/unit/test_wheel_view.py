@@ -129,7 +129,7 @@ def test_a_view_answers_as_the_owner_does(tmp_path: Path) -> None:
     index.close()
 
 
-def test_what_is_no_wheel_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_wheel_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
         WheelView.open(tmp_path)
     for data in (b"", b"x", bytes(8192)):
@@ -139,7 +139,7 @@ def test_what_is_no_wheel_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step_ms", [60_000, 3_600_000])
-def test_the_load_ahead_is_what_is_due_in_each_span(tmp_path: Path, step_ms: int) -> None:
+def test_the_upcoming_load_counts_entries_by_span(tmp_path: Path, step_ms: int) -> None:
     """What is overdue, or further away, is in none."""
     index = open_index(tmp_path, IndexOptions())
     steps = 40

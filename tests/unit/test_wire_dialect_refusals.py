@@ -102,7 +102,7 @@ REFUSED: list[tuple[Headers, Reason, str]] = [
 
 
 @pytest.mark.parametrize(("headers", "reason", "clause"), REFUSED, ids=[clause for _, _, clause in REFUSED])
-def test_what_is_refused_says_so_in_the_dialects_words(headers: Headers, reason: Reason, clause: str) -> None:
+def test_a_refusal_uses_the_words_of_its_dialect(headers: Headers, reason: Reason, clause: str) -> None:
     told, detail = refusal(headers)
     assert told == reason
     assert clause in detail

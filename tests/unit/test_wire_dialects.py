@@ -82,7 +82,7 @@ def test_the_documented_cancel_names_what_the_example_scheduled(example: Example
 
 
 @examples
-def test_what_is_switched_off_is_the_messages_own(example: Example) -> None:
+def test_headers_of_a_disabled_dialect_belong_to_the_message(example: Example) -> None:
     own: Headers = [("postdate-topic", b"orders"), ("postdate-delay", b"5s")]
     others = tuple(name for name in DIALECTS if name != example.dialect)
     for rules in (OFF, RequestRules(topic="R", dialects=others, default_target=DEFAULT_TARGET)):
@@ -140,7 +140,7 @@ def test_keys_and_ids(headers: Headers, key: bytes | None, target_key: bytes | N
     assert (request.key, request.id) == (target_key, identifier)
 
 
-def test_the_partition_that_karafka_asks_for() -> None:
+def test_the_partition_of_karafka() -> None:
     assert parse([*KARAFKA, ("schedule_target_partition", b"7")]).partition == 7
     told: Headers = [("schedule_target_key", b"a"), ("schedule_target_partition_key", b"a")]
     assert parse([*KARAFKA, *told]).key == b"a"
@@ -160,7 +160,7 @@ LEFT_OVER: dict[str, Headers] = {
 
 
 @pytest.mark.parametrize("name", LEFT_OVER)
-def test_what_a_delivered_record_left_over_says_nothing(name: str) -> None:
+def test_headers_of_an_earlier_delivery_are_ignored(name: str) -> None:
     ours: Headers = [("postdate-origin", b"R/3/7"), ("postdate-due", b"1"), ("postdate-dead-reason", b"expired")]
     if DIALECTS[name].has_ids:
         ours.append(("postdate-id", b"other"))
@@ -181,7 +181,7 @@ def test_a_null_value_cancels_in_etf1_whatever_else_the_record_carries() -> None
         assert (parse(headers, is_tombstone=True).action, parse(headers, is_tombstone=True).id) == (Action.CANCEL, b"k")
 
 
-def test_a_null_value_is_a_message_in_every_other_way_to_ask() -> None:
+def test_a_null_value_is_a_message_in_every_other_dialect() -> None:
     own: Headers = [("postdate-topic", b"orders"), ("postdate-delay", b"5s")]
     short: list[Headers] = [[("x-delay", b"1")], [("DELAY", b"1")]]
     for headers in (own, KARAFKA, KASPR, TIMEBRIDGE, CHRONOS, NATS, *short):
@@ -208,7 +208,7 @@ def test_every_form_of_cancel(headers: Headers, is_tombstone: bool) -> None:
 
 
 @pytest.mark.parametrize("fields", [{"dialects": ("etf2",)}, {"dialects": ("etf1",), "default_target": "a b"}])
-def test_rules_that_are_none(fields: dict[str, object]) -> None:
+def test_malformed_rules(fields: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"etf2|a b"):
         RequestRules(topic="R", **fields)  # type: ignore[arg-type]
 

@@ -201,7 +201,7 @@ def test_fates_without_a_list_of_fates_are_refused() -> None:
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_what_is_no_record_at_all_is_refused(value: bytes | None) -> None:
+def test_arbitrary_bytes_are_refused_as_a_record(value: bytes | None) -> None:
     with pytest.raises(FormatError, match="a dispatch-log record "):
         decode_record(value)
 
@@ -230,7 +230,7 @@ def test_the_widest_record_is_within_the_bounds_of_its_parts() -> None:
 
 
 @pytest.mark.parametrize(("ingested", "ingested_to"), [(UNSET, 7), (9, 9), (5, 7)])
-def test_a_record_says_what_any_owner_has_ingested(ingested: int | UnsetType, ingested_to: int) -> None:
+def test_a_record_repeats_the_highest_ingested_offset(ingested: int | UnsetType, ingested_to: int) -> None:
     record = written(BEAT, [])
     record.next_request, record.low_water, record.ingested = 7, 0, ingested
     value = encode_record(record)
@@ -254,6 +254,6 @@ def test_only_a_record_with_policies_is_of_version_2() -> None:
     [(FATES, []), (OWNER, [(1, 2, DEAD)]), (BEAT, [(1, 2, DEAD)]), (FATES, [(1, 2, DEAD)] * (FATES_MAX + 1))],
     ids=["no-fates", "owner", "beat", "too-many"],
 )
-def test_our_own_mistakes_are_seen_before_they_are_written(kind: str, fates: list[Any]) -> None:
+def test_invalid_records_are_detected_before_they_are_written(kind: str, fates: list[Any]) -> None:
     with pytest.raises(AssertionError):
         encode_record(written(kind, fates))

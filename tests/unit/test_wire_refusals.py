@@ -189,7 +189,7 @@ def test_a_window_lasts_up_to_the_horizon() -> None:
         parse_request(RULES, 3, NOW_MS + 1, None, [TOPIC, ("postdate-delay", b"999001"), headers[2]])
 
 
-def test_an_origin_of_elsewhere_is_told_where_to_go() -> None:
+def test_an_origin_of_another_process_is_refused_with_its_topic() -> None:
     with pytest.raises(RequestRefused, match=r"produce this record there, not to R, partition 3") as refused:
         parse_request(RULES, 3, NOW_MS, None, by_origin(b"S/12/5"))
     assert "S, partition 12" in refused.value.detail

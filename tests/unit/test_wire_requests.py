@@ -108,7 +108,7 @@ def test_the_horizon_itself_is_allowed_and_counts_from_the_record() -> None:
     assert parse([*TARGET, ("postdate-at", b"%d" % (NOW_MS + 1_000))], rules=rules).due_ms == NOW_MS + 1_000
 
 
-def test_what_a_delivered_record_or_dead_letter_left_is_dropped_but_kept_aside() -> None:
+def test_headers_of_an_earlier_delivery_or_dead_letter_are_dropped() -> None:
     left: Headers = [
         ("postdate-origin", b"R/3/17"),
         ("postdate-due", b"5"),
@@ -181,7 +181,7 @@ def test_the_allow_list_is_of_patterns_and_case_matters() -> None:
     assert not RequestRules(topic="R", allow=()).permits("orders")
 
 
-def test_what_rules_remember_is_bounded_and_changes_no_answer() -> None:
+def test_the_cache_of_rules_is_bounded_and_transparent() -> None:
     rules = RequestRules(topic="R")
     for number in range(REMEMBERED_TEXTS_MAX + 10):
         headers: Headers = [("postdate-topic", b"t%d" % number), ("postdate-delay", b"%ds" % number)]
@@ -203,7 +203,7 @@ def test_what_rules_remember_is_bounded_and_changes_no_answer() -> None:
         {"topic": "R", "horizon_ms": -1},
     ],
 )
-def test_rules_that_are_none_are_refused(wrong: dict[str, object]) -> None:
+def test_malformed_rules_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"name|levels|horizon"):
         RequestRules(**wrong)  # type: ignore[arg-type]
 

@@ -57,14 +57,14 @@ def test_after_an_outage() -> None:
     assert outcome(every_minute(missed=Missed.NONE), now_ms - 1) == ([9, 10], [Skip(1, 8, SkipReason.MISSED)], 11)
 
 
-def test_what_is_later_than_the_catch_up_is_missed() -> None:
+def test_occurrences_beyond_the_catch_up_are_missed() -> None:
     now_ms = 10 * MINUTE_MS
     missed = [Skip(1, 6, SkipReason.MISSED)]
     assert outcome(every_minute(catch_up_ms=3 * MINUTE_MS), now_ms) == ([7, 8, 9, 10], missed, 11)
     assert outcome(every_minute(catch_up_ms=0, missed=Missed.LAST), now_ms + 1)[0] == []
 
 
-def test_what_is_later_than_the_grace_is_skipped_for_it() -> None:
+def test_occurrences_beyond_the_grace_are_skipped() -> None:
     now_ms = 10 * MINUTE_MS
     grace = Skip(1, 7, SkipReason.GRACE)
     assert outcome(every_minute(grace_ms=2 * MINUTE_MS), now_ms) == ([8, 9, 10], [grace], 11)

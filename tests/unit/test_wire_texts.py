@@ -66,7 +66,7 @@ def test_times_of_options_and_queries(text: str, time_ms: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-", "--2h", "-1500", "-3h", "yesterday", "now+1h", "2026-01-01", "9" * 18 + "d"])
-def test_what_is_no_time_of_an_option(text: str) -> None:
+def test_malformed_times_of_options(text: str) -> None:
     with pytest.raises(ValueError, match=r"RFC 3339|1970|long|digits"):
         parse_time_ms(text, 10_000_000)
 
@@ -157,7 +157,7 @@ def test_an_origin_reads_back() -> None:
         *(b"R/2147483648/1", b"R/1/9223372036854775808"),
     ],
 )
-def test_what_is_no_origin(text: bytes) -> None:
+def test_malformed_origins(text: bytes) -> None:
     with pytest.raises(ValueError, match="is not an origin"):
         parse_origin(text)
 

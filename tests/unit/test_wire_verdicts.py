@@ -60,7 +60,7 @@ def test_fields_of_a_later_postdate_are_ignored() -> None:
         pytest.param(value_of(at=1.5), id="time-fraction"),
     ],
 )
-def test_what_is_no_verdict_is_told_apart(value: bytes | None) -> None:
+def test_foreign_records_are_no_verdicts(value: bytes | None) -> None:
     with pytest.raises(FormatError):
         decode_verdict(value)
 
@@ -86,7 +86,7 @@ def test_the_error_quotes_nothing_of_the_record(value: bytes) -> None:
 
 
 @pytest.mark.parametrize("field", ["v", "origin", "verdict", "at"])
-def test_a_verdict_that_lacks_a_field_is_none(field: str) -> None:
+def test_a_verdict_without_a_field_is_malformed(field: str) -> None:
     with pytest.raises(FormatError, match=field):
         decode_verdict(json.dumps({name: value for name, value in GOOD.items() if name != field}).encode())
 

@@ -350,7 +350,7 @@ func messageHeaders(headers []kgo.RecordHeader) ([]kgo.RecordHeader, error) {
 }
 
 func reserved(name string) error {
-	return invalid("unknown-header", "header %s is Postdate's: say it with an argument", name)
+	return invalid("unknown-header", "header %s is Postdate's: set it with an argument", name)
 }
 
 func isOurs(name string) bool {

@@ -1,4 +1,4 @@
-"""Checks what a caller passes: text, whole numbers and headers of a message. Nothing is converted, except str to UTF-8.
+"""Checks arguments: text, whole numbers and headers of a message. Nothing is converted, except str to UTF-8.
 
 Python converts more than a caller means: `%d` cuts 1.5 to 1, True is an int, and a str of two letters unpacks like a
 pair. Each check therefore names the types that it accepts and raises TypeError for all others.
@@ -52,7 +52,7 @@ def message_headers(headers: MessageHeaders | None) -> Headers:
             # Each delivered record has an origin. Without one, the caller means this id, and it must not get lost.
             if not is_dropped(name) and name not in names.DROPPED_2 and not (name == names.ID and is_delivered):
                 raise RequestInvalid(
-                    Reason.UNKNOWN_HEADER, f"header {name[:80]!a} is Postdate's: say it with an argument"
+                    Reason.UNKNOWN_HEADER, f"header {name[:80]!a} is Postdate's: set it with an argument"
                 )
             continue
         if b"\0" in utf8("header name", name):
@@ -64,7 +64,7 @@ def message_headers(headers: MessageHeaders | None) -> Headers:
 def returned_headers(headers: MessageHeaders | None) -> Headers:
     """Return the headers of a consumed message for its return: its own, and those from which its attempts count.
 
-    Left out: what an earlier return or a dead letter says. Raises as `message_headers`.
+    Headers of an earlier return or dead letter are left out. Raises as `message_headers`.
     """
     kept: Headers = []
     for name, value in _pairs(headers):

@@ -1,4 +1,4 @@
-"""What Postdate adds to a delivered record, taken apart from the headers of the message."""
+"""Separates the headers that Postdate adds to a delivered record from those of the message."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """A delivery as its consumer gets it."""
+    """A delivered record as its consumer receives it."""
 
     origin: str
     """The request: `<request topic>/<partition>/<offset>`."""
     due: datetime
-    """The time that was asked for, in UTC."""
+    """The requested due time, in UTC."""
     id: str | None
     attempt: int | None
-    """The number of the retry. None, as the next two: the message was not given back before."""
+    """The number of the retry. None, like the next two, if the message was never returned."""
     first_origin: str | None
     first_due: datetime | None
     error: str | None
-    """Why the message was given back, if that was told."""
+    """The reason of the return, if its consumer gave one."""
     headers: tuple[tuple[str, bytes | None], ...]
     """The headers of the message."""
 
 
 def read_delivered(headers: Iterable[tuple[str, bytes | None]] | None) -> Delivered:
-    """Return what the headers of a delivered record tell.
+    """Parse the headers of a delivered record.
 
     Raises FormatError: Postdate did not deliver the record, or it is damaged. Cost: O(headers).
     """

@@ -1,4 +1,4 @@
-"""What is wrong with a request before it is sent.
+"""The errors of a request before it is sent.
 
     ValueError
     `-- RequestInvalid    Postdate would refuse the request: correct the call, nothing was built

@@ -4,8 +4,8 @@
     producer.send(**record)             kafka-python
     await producer.send(**record)       aiokafka
 
-All three call their arguments `topic`, `key`, `value`, `headers` and `partition`. `partition` is left out where any
-will do, since the clients differ in how they are told so.
+All three call their arguments `topic`, `key`, `value`, `headers` and `partition`. `partition` is left out if any
+partition will do, since the clients express that differently.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """One request as it is to be produced. Immutable; equal where all five fields are."""
+    """One request to be produced. Immutable; equal if all five fields are."""
 
     topic: str
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     partition: int | None
-    """Where a control of the same id will find it; None: any partition will do."""
+    """The partition in which a control of the same id finds it; None: any partition."""
 
     def keys(self) -> tuple[str, ...]:
         """Return the names of the arguments that `**record` gives."""

@@ -1,12 +1,11 @@
-"""Requests to one request topic: each is built, given its partition, and read once by the sidecar's own rules.
+"""Builds requests to one request topic, with their partitions, and checks each with the sidecar's own parser.
 
-The rule that is hard to keep by hand: ids belong to one *request partition*, so schedule, cancel and reschedule of an
-id must meet in the same one. Here the partition is always computed from the id itself (murmur2, as Java clients hash
-keys), the id is the record's key, and `postdate-key` carries the key of the message. A control that names an origin
-goes to the origin's partition. So a caller cannot send one to a place where it finds nothing.
+An id is known only in one *request partition*, so its schedule, cancel and reschedule must go to the same one. Here
+the partition is computed from the id (murmur2, as Java clients hash keys), the id is the record's key, and
+`postdate-key` carries the key of the message. A control that names an origin goes to the origin's partition.
 
-Invariant: what is returned, `parse_request` accepts. Only what the sidecar alone knows can still refuse it: its
-allow-list and levels, the horizon of a topic that keeps its requests for a shorter time, and the target itself.
+Invariant: `parse_request` accepts every returned record. The sidecar can refuse it only by its settings (allow-list,
+levels, the horizon of a topic with a shorter retention), or because of the target.
 """
 
 from __future__ import annotations
@@ -122,7 +121,7 @@ class RequestTopic:
     def cancel(self, *, id: bytes | str | None = None, origin: bytes | str | None = None) -> RequestRecord:
         """Return the record that ends the pending message of this id, or of the request with this origin.
 
-        Raises RequestInvalid, TypeError. Whether it came in time is told by its verdict.
+        Raises RequestInvalid, TypeError. The verdict shows whether it was in time.
         """
         return self._control(b"cancel", id, origin, [])
 
@@ -139,7 +138,7 @@ class RequestTopic:
         """Return the record that moves the pending message of this id, or of the request with this origin, to another
         time; the message itself stays. `delay` counts from this record, not from the first.
 
-        Raises RequestInvalid, TypeError. Whether it came in time is told by its verdict.
+        Raises RequestInvalid, TypeError. The verdict shows whether it was in time.
         """
         own: Headers = [time_header(at, delay, level)]
         if grace is not None:
@@ -159,8 +158,8 @@ class RequestTopic:
         return partition_for(utf8("id", id), self.partitions)
 
     def origin(self, partition: int, offset: int) -> str:
-        """Return the origin of the request that a producer was told to lie at `offset` of `partition`: what `cancel`
-        and `reschedule` take, and what a verdict on it names.
+        """Return the origin of the request whose acknowledgement has this partition and offset. `cancel` and
+        `reschedule` take it, and verdicts name it.
 
         Raises RequestInvalid: no request of this topic can lie there. Raises TypeError.
         """
@@ -194,8 +193,8 @@ class RequestTopic:
         if partition >= self.partitions:
             raise RequestInvalid(
                 Reason.BAD_ID,
-                f"the origin names partition {partition} of {self.name}, which was said to have {self.partitions}: "
-                "ask the cluster for their number again",
+                f"the origin names partition {partition} of {self.name}, which has {self.partitions} according to "
+                "this RequestTopic: ask the cluster for the number again",
             )
         return partition
 

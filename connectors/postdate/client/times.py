@@ -18,7 +18,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def time_header(at: datetime | None, delay: timedelta | None, level: int | None) -> tuple[str, bytes]:
-    """Return the one header that says when. Raises RequestInvalid: none or several are given, or it is no time."""
+    """Return the header with the time. Raises RequestInvalid: none or several are given, or it is no time."""
     given = [name for name, value in (("at", at), ("delay", delay), ("level", level)) if value is not None]
     if not given:
         raise RequestInvalid(Reason.MISSING_TIME, "give one of at, delay and level")

@@ -80,8 +80,8 @@ RECORD_CODES = frozenset(
 #: The client has dropped a record before the broker's decision, because another error failed the transaction.
 PURGED_CODES = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
-#: What a commit is answered where records failed in the client; *measured*: the reason is in their reports alone.
-#: Where the broker refused them, a commit is answered with its reason.
+#: The error of a commit whose records failed in the client; *measured*: only their delivery reports have the reason. If
+#: the broker refused them, the commit fails with its reason.
 LOST_RECORD_CODES = frozenset({KafkaError._INCONSISTENT})
 
 #: No broker answers. After these, a producer also distrusts its last transaction.

@@ -116,7 +116,7 @@ def topic_configs(
         except (NotAuthorized, RecordRejected) as fault:
             if fault.code not in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART):
                 raise
-            continue  # hidden by an ACL of its own, or deleted just now
+            continue  # hidden by an ACL of the topic, or just deleted
         configs[name] = {setting: str(entry.value) for setting, entry in entries.items() if setting in wanted}
     return configs
 

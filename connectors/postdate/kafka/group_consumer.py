@@ -331,13 +331,13 @@ class ConfluentGroupConsumer:
             self._errors.append((part, fault))
         if now - start.reassigned_at > limits.SEEK_PATIENCE_S:
             start.reassigned_at = now
-            log.warning("%s/%d refuses to be sought and is assigned anew", part.topic, part.index)
+            log.warning("%s/%d refuses a seek and is assigned again", part.topic, part.index)
             position = TopicPartition(part.topic, part.index, start.offset)
             for assign in (self._open().incremental_unassign, self._open().incremental_assign):
                 try:
                     assign([position])
                 except KafkaException as refusal:
-                    log.warning("%s/%d was not assigned anew: %s", part.topic, part.index, error_of(refusal).str())
+                    log.warning("%s/%d was not assigned again: %s", part.topic, part.index, error_of(refusal).str())
 
     def _note(self, message_error: MessageError) -> None:
         topic, index, error = message_error

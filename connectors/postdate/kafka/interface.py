@@ -3,12 +3,12 @@
 It has two implementations: one over confluent_kafka, in this package, and a simulated broker. Both pass the same suite
 in `tests/contract`, so that results of the simulation hold for Kafka.
 
-Rules for every method, unless its docstring says otherwise:
+Rules for every method, unless its docstring states another:
 
 - It raises only `errors.KafkaFault`, by consequence: the caller reacts to the class, never to a code.
 - A `timeout_s` is how long it may block; methods without one do not wait for the network.
-- An instance belongs to one thread at a time. Admin alone may be shared by threads. Nothing here starts a callback on
-  a thread of its own: callbacks run inside `poll`, `settle`, `flush`, `commit` and `abort`, on the calling thread.
+- An instance belongs to one thread at a time. Admin alone may be shared by threads.
+- Callbacks run on the calling thread, inside `poll`, `settle`, `flush`, `commit` and `abort`.
 - Waiting for the network releases the GIL.
 
 Source of the idea, a documented contract that one suite tests against the fake and the real implementation:
@@ -132,7 +132,7 @@ class GroupListener(Protocol):
 
 
 class GroupConsumer(Protocol):
-    """A member of a consumer group on the request topics: read_committed, cooperative, never commits by itself.
+    """A member of a consumer group on the request topics: read_committed, cooperative, without automatic commits.
 
     All methods belong to the poll thread.
     """
@@ -342,22 +342,22 @@ class Admin(Protocol):
         offset. Waits for at most `patience_s`, if it is given. Raises RecordRejected if a partition does not exist."""
 
     def offset_for_time(self, part: Partition, timestamp_ms: int) -> int | None:
-        """The first offset whose record's timestamp is at or after `timestamp_ms`; None where there is none."""
+        """The first offset whose record's timestamp is at or after `timestamp_ms`; None if there is none."""
 
     def describe(self, topics: Iterable[str], config: Iterable[str] = ()) -> dict[str, TopicInfo]:
-        """What exists of these topics; absent ones are missing from the answer. `config` names the settings wanted
-        (none: the extra request is saved, and `config` of the answer is empty). One or two requests in all.
+        """Those of these topics that exist. `config` names the wanted settings; without names, one request is saved
+        and `config` of the answer is empty. One or two requests in all.
 
-        A topic that these credentials may not even look at is `TopicInfo(name, "", {}, {}, writable=False)`, also where
-        it does not exist: the broker does not tell the two apart. One whose settings alone are hidden has an empty
-        `config`. Neither fails the others. Raises NotAuthorized for the credentials as a whole."""
+        A topic that these credentials may not describe is `TopicInfo(name, "", {}, {}, writable=False)`, even if it
+        does not exist: the broker does not distinguish the two. If only its settings are hidden, `config` is empty.
+        Neither fails the others. Raises NotAuthorized for the credentials as a whole."""
 
     def look_up(self, topics: Iterable[str], config: Iterable[str] = ()) -> Callable[[float], LookedUp]:
         """Asks as `describe`; the function returned waits so many seconds for the answer, and raises as `describe`."""
 
     def topic_rights(self, topics: Iterable[str]) -> dict[str, frozenset[Operation]]:
-        """What these credentials may do with each topic: at most DESCRIBE_CONFIGS with one that is hidden, everything
-        on a cluster without ACLs; absent ones are missing from the answer. One or two requests. Raises as `describe`.
+        """The operations that these credentials may perform on each existing topic: at most DESCRIBE_CONFIGS on a
+        hidden one, all on a cluster without ACLs. One or two requests. Raises as `describe`.
         """
 
     def group_rights(self, group_id: str) -> frozenset[Operation]:
@@ -366,7 +366,7 @@ class Admin(Protocol):
 
     def create_topics(self, topics: Sequence[NewTopic]) -> list[str]:
         """Creates those that do not exist, and returns the names that it created, when every broker asked has
-        them. Raises SettingRefused where the cluster refuses a setting, a replication factor or a name."""
+        them. Raises SettingRefused if the cluster refuses a setting, a replication factor or a name."""
 
     def add_partitions(self, counts: Mapping[str, int]) -> None:
         """Increases each topic's partition count to the given total. Raises SettingRefused if that is not an
@@ -383,7 +383,7 @@ class Admin(Protocol):
         OffsetOutOfRange where an offset lies above the end."""
 
     def group_offset(self, group_id: str, part: Partition) -> int | None:
-        """The committed offset of a group for a partition, None where there is none."""
+        """The committed offset of a group for a partition, None if there is none."""
 
     def group_note(self, group_id: str, part: Partition) -> str:
         """The metadata of the committed offset of a partition; empty if there is none."""
@@ -410,8 +410,8 @@ class Kafka(Protocol):
         thread."""
 
     def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
-        """A member that has not joined yet; `instance_id` makes it a static one. `address`, HOST:PORT, is told to
-        whoever looks at the group, behind the `@` of its client id (`GroupMember.address`)."""
+        """A member that has not joined yet; `instance_id` makes it a static one. `address`, HOST:PORT, follows
+        the `@` of its client id, which every client that may describe the group can read (`GroupMember.address`)."""
 
     def log_reader(self, part: Partition, offset: int, isolation: Isolation) -> LogReader:
         """A reader whose first record is the one at `offset`, or the next one."""

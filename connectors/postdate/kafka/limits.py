@@ -13,8 +13,8 @@ MESSAGE_TIMEOUT_MS = 2_000
 #: ms. How long the client waits for a topic it does not know to appear before it fails the record.
 METADATA_PROPAGATION_MS_MAX = 1_000
 
-#: bytes. What a broker accepts by default (message.max.bytes); the client's own default is smaller and would refuse
-#: records that came through a request topic.
+#: bytes. The broker's default of message.max.bytes. The client's default is smaller and would refuse records that came
+#: through a request topic.
 MESSAGE_BYTES_MAX = 1_048_588
 
 #: ms. Time without heartbeats after which a member loses its partitions; with the group protocol classic only.
@@ -37,8 +37,8 @@ READ_AHEAD_KB_MAX = 4_096
 #: reader idle.
 FETCH_QUEUE_BACKOFF_MS = 20
 
-#: s. A member takes what has come this often: single records a thousand times a second would each cost a round of their
-#: own. Whoever comes after a pause of that length is taken at once.
+#: s. The interval at which a member takes records: a thousand single records a second would each cost a round. A record
+#: that arrives after a pause of that length is taken at once.
 GATHER_INTERVAL_S = 0.01
 
 #: ms. The longest pause between attempts to reach a broker; the client's 10 s would be lateness after its restart.
@@ -62,7 +62,7 @@ FETCH_SIZE_BYTES_MAX = 8 * 1024 * 1024
 ADMIN_TIMEOUT_S = 15.0
 
 #: ms. How long a transactional client waits before it repeats a request whose connection broke, give or take a fifth:
-#: long enough to tell the end of a transaction that was asked for twice by the time it took.
+#: long enough that the duration of a transaction's end shows whether it was requested twice.
 REPEAT_AFTER_MS = 500
 
 #: s. A transaction whose end took longer may have left a delayed EndTxn in the network (protocol.md, recycle). Below

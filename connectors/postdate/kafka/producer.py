@@ -163,7 +163,7 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
         self._created_ms = created_ms
         if self._renewal is not None:
             self._renewal.follow()
-        # What was reported so far is of no transaction that could still be decided. A new producer often has the report
+        # Earlier reports belong to transactions that have been decided. A new producer often has the report
         # of an address among the bootstrap servers that does not answer; later, it would taint the first transaction.
         self._serve_events()
         self._transport_failed = False
@@ -186,8 +186,8 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
         """Raises the fault that has failed the open transaction, if one has.
 
         The library has no call for this. It refuses to begin a transaction inside another one, and changes nothing; the
-        error is _STATE while the open one is sound, else the error that failed it (`rd_kafka_txn_require_states0` in
-        rdkafka_txnmgr.c).
+        error is _STATE while the open one is sound, otherwise the error that failed it
+        (`rd_kafka_txn_require_states0` in rdkafka_txnmgr.c).
         """
         try:
             self._open().begin_transaction()

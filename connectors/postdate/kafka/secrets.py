@@ -43,7 +43,7 @@ class SecretFile(Secret):
         made.path = path
         return made
 
-    def __getnewargs__(self) -> tuple[str, Path]:  # type: ignore[override]  # how pickle makes it anew
+    def __getnewargs__(self) -> tuple[str, Path]:  # type: ignore[override]  # how pickle restores it
         return str.__str__(self), self.path
 
     def read(self) -> str:
@@ -83,4 +83,4 @@ class Renewal:
         if password != self._given:
             self._client.set_sasl_credentials(self._username, password)
             self._given = password
-            log.info("the SASL password was read anew from %s", self._file.path)
+            log.info("the SASL password was read again from %s", self._file.path)

@@ -43,8 +43,8 @@ _OURS: Mapping[str, str] = {
     "enable.partition.eof": "recovery ends at a position, never at an end-of-file event",
     "enable.idempotence": "without it a retry may write a message twice",
     "enable.gapless.guarantee": "a failed record must not end the producer",
-    "retry.backoff.ms": "the end of a transaction that was asked for twice is told by the time it took",
-    "retry.backoff.max.ms": "the end of a transaction that was asked for twice is told by the time it took",
+    "retry.backoff.ms": "the duration of a transaction's end must show whether it was requested twice",
+    "retry.backoff.max.ms": "the duration of a transaction's end must show whether it was requested twice",
     "acks": "a committed message must survive its leader",
     "request.required.acks": "a committed message must survive its leader",
     "partitioner": "messages must land where a Java producer would put them",
@@ -153,7 +153,7 @@ class KafkaSettings:
         }
 
     def producer_conf(self, transactional_id: str | None, message_bytes_max: int) -> ClientConf:
-        """The properties of a producer: transactional with an id, else merely idempotent."""
+        """The properties of a producer: transactional with an id, otherwise only idempotent."""
         conf = self._conf(_PRODUCER, {"message.max.bytes": message_bytes_max}, self.producer)
         if transactional_id is None:
             conf.pop("transaction.timeout.ms", None)

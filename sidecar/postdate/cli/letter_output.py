@@ -81,10 +81,10 @@ def summary(counts: Mapping[Status, int], with_id: int, execute: bool) -> str:
         f"{counts.get(Status.BEFORE, 0)} already requeued",
         f"{counts.get(Status.CANNOT, 0)} not possible",
     ]
-    said = ", ".join(parts)
+    text = ", ".join(parts)
     if with_id:
-        said += f"; {with_id} with an id, which replace{'d' if execute else ''} pending messages with the same id"
-    return said if execute else f"dry run: {said}; --execute does it"
+        text += f"; {with_id} with an id, which replace{'d' if execute else ''} pending messages with the same id"
+    return text if execute else f"dry run: {text}; --execute does it"
 
 
 def _row(letter: Letter) -> tuple[str, ...]:

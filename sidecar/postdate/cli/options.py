@@ -1,7 +1,7 @@
 """Options that many commands share, and the configuration that a command loads from them.
 
 Short options are those of kcat and of Kafka's own tools: -b, -X, -F. A command decorated with `@configured` gets a
-`Loader` as its first argument and calls it with the values of its own options by path.
+`Loader` as its first argument and calls it with the values of its options by path.
 """
 
 from __future__ import annotations

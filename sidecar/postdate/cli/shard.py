@@ -116,9 +116,9 @@ def rebuild(loader: Loader, name: str, yes: bool, data_dir: str | None, cluster:
 
 def as_json(found: FoundShard, now_ms: int) -> dict[str, object]:
     """The JSON object of one shard: its last status, with the present counts of its wheel."""
-    told: dict[str, object] = {} if found.status is None else msgspec.to_builtins(found.status)
+    fields: dict[str, object] = {} if found.status is None else msgspec.to_builtins(found.status)
     reason = None if found.status is None else found.status.reason
-    told |= {
+    fields |= {
         "cluster_id": found.cluster_id,
         "requests": found.requests,
         "partition": found.partition,
@@ -130,39 +130,43 @@ def as_json(found: FoundShard, now_ms: int) -> dict[str, object]:
         "disk_free_size_bytes": found.disk_free_size_bytes(),
     }
     if reason is not None and found.state is State.HALTED:
-        told |= {"meaning": ADVICE[reason].meaning, "action": ADVICE[reason].action}
-    return told
+        fields |= {"meaning": ADVICE[reason].meaning, "action": ADVICE[reason].action}
+    return fields
 
 
 def as_lines(found: FoundShard, now_ms: int) -> list[str]:
     """One shard as text."""
-    told, age_ms = found.status, found.age_ms(now_ms)
+    status, age_ms = found.status, found.age_ms(now_ms)
     state = click.style(found.state.value, fg="red", bold=True) if found.state in _STOPPED else found.state.value
     numbers = {
         "next request": found.next_request,
-        "next dispatch-log record": told.next_dispatch if told else None,
+        "next dispatch-log record": status.next_dispatch if status else None,
         "pending": found.pending,
-        "takeover": told.takeover if told else None,
-        "lag": told.lag if told else None,
-        "skew": f"{round(told.skew_ms)} ms" if told and told.skew_ms is not None else None,
+        "takeover": status.takeover if status else None,
+        "lag": status.lag if status else None,
+        "skew": f"{round(status.skew_ms)} ms" if status and status.skew_ms is not None else None,
     }
     shown = "  ".join(f"{name} {'-' if value is None else value}" for name, value in numbers.items())
-    said = (
-        "no status yet" if age_ms is None or told is None else f"reported {age_ms / 1000:.0f} s ago by {told.instance}"
+    reported = (
+        "no status yet"
+        if age_ms is None or status is None
+        else f"reported {age_ms / 1000:.0f} s ago by {status.instance}"
     )
-    lines = [f"{found.name}  {state}  {shown}  ({said})"]
-    if told is not None and told.why and found.state is not State.UNASSIGNED:
-        lines.append(f"  why: {told.why}")
-    if told is not None and told.held:
-        lines.append(f"  held: {listed(told.held)}")
-    if told is not None and found.state is State.HALTED and told.reason is not None:
-        lines.append(f"  do: {ADVICE[told.reason].action}")
-        if told.loss is not None:
-            lines.append(f"  accept: postdate shard resume {found.name} --accept-loss {told.loss.range}")
+    lines = [f"{found.name}  {state}  {shown}  ({reported})"]
+    if status is not None and status.why and found.state is not State.UNASSIGNED:
+        lines.append(f"  why: {status.why}")
+    if status is not None and status.held:
+        lines.append(f"  held: {listed(status.held)}")
+    if status is not None and found.state is State.HALTED and status.reason is not None:
+        lines.append(f"  do: {ADVICE[status.reason].action}")
+        if status.loss is not None:
+            lines.append(f"  accept: postdate shard resume {found.name} --accept-loss {status.loss.range}")
     free = found.disk_free_size_bytes()
     is_full = free is not None and free < DISK_FULL_SIZE_BYTES
-    if is_full and not (told is not None and told.why.startswith(DISK_FULL)):
-        lines.append(f"  disk: {free:,} bytes free where {found.directory} lies. {DISK_FULL[0].upper()}{DISK_FULL[1:]}")
+    if is_full and not (status is not None and status.why.startswith(DISK_FULL)):
+        lines.append(
+            f"  disk: {free:,} bytes free on the disk of {found.directory}. {DISK_FULL[0].upper()}{DISK_FULL[1:]}"
+        )
     if _is_silent(found, now_ms) and found.state is not State.UNASSIGNED and not is_full:
         busy = " (or it is in a long takeover, which writes no status)" if found.state in _TAKING_OVER else ""
         lines.append(f"  no process of this machine serves it now{busy}")

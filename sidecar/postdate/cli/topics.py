@@ -119,7 +119,7 @@ def check(loader: Loader, requests: tuple[str, ...], consumers: tuple[str, ...],
 @configured
 @click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic; repeatable. [postdate.requests]")
 @click.option("--group-id", metavar="ID", help="Consumer group of the sidecars. [postdate]")
-@click.option("--principal", required=True, metavar="USER", help="Who the sidecars are, such as User:postdate.")
+@click.option("--principal", required=True, metavar="USER", help="Principal of the sidecars, such as User:postdate.")
 @click.option("--target", "targets", multiple=True, metavar="TOPIC", help="Target to deliver to; repeatable.")
 @output_option
 def acls(

@@ -9,7 +9,7 @@ time. This estimate
 - ignores every step of the local wall clock: ``CLOCK_BOOTTIME`` only counts forward, also while the machine sleeps;
 - lags by the latency of the fastest delivery report of the hour, about a millisecond;
 - is discarded if a request has a timestamp well ahead of it: then the broker's clock may have been set forward, and
-  without a new record of our own, every message would be late by that step.
+  without a new record of this shard, every message would be late by that step.
 
 Thread rule: a `BrokerClock` belongs to one shard thread. A `Clock` is shared and has no state.
 """
@@ -51,7 +51,7 @@ class SystemClock:
 
 
 class BrokerClock:
-    """A lower bound of the broker's time, from the append times of our own records.
+    """A lower bound of the broker's time, from the append times of this shard's records.
 
     >>> class Stopped:
     ...     def steady_ms(self): return 500.0

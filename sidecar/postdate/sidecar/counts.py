@@ -37,7 +37,7 @@ COMMITTED, ABORTED, UNKNOWN, FENCED, FAILED = OUTCOMES = ("committed", "aborted"
 """How a transaction ended, as far as this process knows."""
 
 SCHEDULE, CANCEL, RESCHEDULE, REFUSED = REQUEST_OUTCOMES = ("schedule", "cancel", "reschedule", "refused")
-"""What a request that was read turned out to be."""
+"""The kind of a request that was read."""
 
 # Fewer values than this are sorted into their classes one by one: numpy's calls cost more than they do.
 _VECTOR_MIN: Final = 200

@@ -4,8 +4,8 @@
     ├── ConfigError                 exit 2   fix the configuration or the command and start again
     ├── TransientError              exit 1   retry, with a deadline; past the deadline it is a failure
     ├── Fenced                      exit 3   stop acting for the shard; the process ends with 3 when it was the last
-    ├── ClientFailed                exit 6   the group's client failed again and again; end the process
-    └── Halted                      exit 1   the shard stops; an operator must act, and the message says how
+    ├── ClientFailed                exit 6   the group's client failed repeatedly; end the process
+    └── Halted                      exit 1   the shard stops; an operator must act, as the message describes
     RequestRefused (wire)                    end the request as a dead letter with its reason; never stops a shard
 
 The errors of the other packages are mapped into this tree where they enter the sidecar:

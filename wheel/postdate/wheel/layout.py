@@ -73,7 +73,7 @@ class Geometry(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """What the rings agree with: the state of the timer log, the boot they were written under, and whether cleanly."""
+    """The state that the rings match: that of the timer log, the boot, and whether they were closed cleanly."""
 
     generation: int
     log_sequence: int

@@ -64,8 +64,8 @@ class Receipt:
                 f"no answer within {limits.COMMAND_TIMEOUT_S:.0f} s: the request may or may not be in {topic}"
             )
         if self.offset < 0:
-            # So a broker answers a repeated request that it has written at the first time.
-            raise TransientError(f"the request is in {topic}, but the broker did not say at which offset")
+            # The answer of a broker to a repeated request that it had already written.
+            raise TransientError(f"the request is in {topic}, but the broker did not report its offset")
 
 
 def look_up(admin: Admin, requests: str, bootstrap_servers: str, others: tuple[str, ...] = ()) -> LiveTopic:

@@ -56,7 +56,7 @@ def needed(group_id: str, topic: RequestTopicConfig) -> list[Right]:
         own.requests: {Operation.READ: "requests are read from it"},
         own.dispatch_log: {Operation.READ: "recovery reads what became of requests", Operation.WRITE: "fates go there"},
         own.store: {Operation.READ: "a rebuild reads long delays", Operation.WRITE: "long delays are kept there"},
-        own.dead_letters: {Operation.WRITE: "what cannot be delivered goes there"},
+        own.dead_letters: {Operation.WRITE: "undeliverable messages go there"},
         own.verdicts: {Operation.WRITE: "answers go there"},
     }
     found = [

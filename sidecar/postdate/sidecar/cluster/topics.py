@@ -1,7 +1,7 @@
 """Postdate's topics: which ones a request topic needs, their settings, and problems of the existing ones.
 
 The checks use `Admin.describe`, so `postdate topics`, the start of the daemon and its check every ten minutes agree. A
-violation names the rule and the command that corrects it; `refuses` tells whether it prevents the start of a process.
+violation names the rule and the command that corrects it; `refuses` means that it prevents the start of a process.
 The rules are those of docs/protocol.md, "Rules for the topics".
 """
 
@@ -29,7 +29,7 @@ CLEANUP = "cleanup.policy"
 TIMESTAMP_TYPE = "message.timestamp.type"
 MESSAGE_BYTES = "max.message.bytes"
 LOG_APPEND_TIME = "LogAppendTime"
-# What a check has to ask for.
+# The settings that a check requests.
 SETTINGS_READ = (RETENTION_MS, RETENTION_BYTES, SEGMENT_MS, CLEANUP, TIMESTAMP_TYPE, MESSAGE_BYTES)
 UNLIMITED = -1
 

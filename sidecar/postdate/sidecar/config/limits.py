@@ -19,7 +19,7 @@ LEVELS_MAX: Final = 64
 # Named retry policies of a request topic: every dispatch-log record repeats them.
 RETRY_POLICIES_MAX: Final = 64
 
-# Each worker is a process of some 100 MB with connections of its own.
+# Each worker is a process of some 100 MB with separate connections.
 WORKERS_MAX: Final = 64
 
 # More partitions than the brokers of a cluster should hold; a larger number is a typing error.

@@ -116,7 +116,7 @@ def _figures(index: TimerIndex, before: IndexStats | None) -> IndexStats:
     next_request, low_water = index.next_request or 0, index.low_water()
     oldest_ms = _accepted_ms(index, low_water) if low_water < next_request else -1
     if oldest_ms < 0 and low_water < next_request and before is not None:
-        oldest_ms = before.oldest_ms  # the mark follows what has ended by and by; what was the oldest is older still
+        oldest_ms = before.oldest_ms  # the mark follows ended entries slowly; the former oldest one is older
     return IndexStats(
         next_request=next_request,
         low_water=low_water,

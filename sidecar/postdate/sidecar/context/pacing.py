@@ -68,7 +68,7 @@ class TransactionBudget:
     def take(self, now_ms: float, took_ms: float = 0.0) -> float:
         """The earliest steady time in ms at which a transaction after this one may begin.
 
-        `took_ms`: the duration of this one if it was small; 0 for a large one, which says nothing about the others.
+        `took_ms`: the duration of this one if it was small; 0 for a large one, which does not count.
         """
         with self._lock:
             if took_ms > 0:
@@ -76,7 +76,7 @@ class TransactionBudget:
             self._next_ms = max(self._next_ms, now_ms) + self._interval_ms
             if took_ms <= 0:
                 return self._next_ms
-            # Places of their own: a large one does not queue behind all the small ones that wait.
+            # Separate slots: a large one does not queue behind the small ones.
             self._next_small_ms = max(self._next_small_ms, now_ms) + self._took_ms / self.window
             return max(self._next_ms, self._next_small_ms)
 
@@ -84,7 +84,7 @@ class TransactionBudget:
         took_ms = min(took_ms, WINDOW_TOOK_MS_MAX)
         self._seen = min(self._seen + 1, _REMEMBERED)
         self._took_ms += (took_ms - self._took_ms) / self._seen
-        if now_ms >= self._probe_at:  # with a few at a time: it tells how quick they can be now
+        if now_ms >= self._probe_at:  # measures how fast a few can be
             self._probe_at = now_ms + WINDOW_PROBE_MS
             self.window, self._quickest_ms = WINDOW_MIN, inf
         self._quickest_ms = min(self._quickest_ms, took_ms)

@@ -32,7 +32,7 @@ _FIELDS = {CANCEL: _NAMED, DELIVER: _NAMED, RESCHEDULE: _NAMED | {*_TIMES, "grac
 def control(process: Process, action: str, asked: object) -> dict[str, Any]:
     """Produce the control that a body asks for; returns its origin and the broker's time.
 
-    Raises BadQuery: the body says nothing that could be done; KafkaFault, TransientError: it may or may not be there.
+    Raises BadQuery: the body is invalid; KafkaFault, TransientError: the control may or may not exist.
     """
     if not isinstance(asked, dict):
         raise BadQuery("the body must be a JSON object")

@@ -48,7 +48,7 @@ SCOPE = "scope"
 PROCESS = "process"
 Merge = Callable[[list[Answer]], Answer]
 _ALONE = (SCOPE, PROCESS)
-_SHARED_ADDRESS = "it has only just got it, or another member of the group tells the same address (http.advertise)"
+_SHARED_ADDRESS = "it has just received it, or another member of the group advertises the same address (http.advertise)"
 
 
 @dataclass(frozen=True, slots=True)

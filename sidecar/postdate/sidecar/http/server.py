@@ -76,7 +76,7 @@ class HttpServer:
         while bound is None:
             if self._stopping.wait(HTTP_BIND_RETRY_S):
                 return
-            bound, note = listen(self._http), "; the others learn of it when this process is started again"
+            bound, note = listen(self._http), "; the other processes query it after a restart of this process"
         where = f"{self._http.scheme}://{self._http.host}:{bound.getsockname()[1]}"
         log.info("metrics, probes and the API: %s%s", where, note)
         with bound:

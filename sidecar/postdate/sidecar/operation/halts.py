@@ -11,9 +11,7 @@ from typing import Final, NamedTuple
 
 from postdate.sidecar.errors import HaltReason
 
-DISK_FULL: Final = (
-    "the disk is full: free space or make the volume larger, and the shard goes on by itself; requests wait in Kafka"
-)
+DISK_FULL: Final = "the disk is full: free space or enlarge the volume, and the shard continues; requests wait in Kafka"
 
 
 class Advice(NamedTuple):
@@ -25,10 +23,10 @@ class Advice(NamedTuple):
 
 ADVICE: Final[dict[HaltReason, Advice]] = {
     HaltReason.TOPIC_RECREATED: Advice(
-        "a topic of this shard was deleted and created anew, so offsets mean other records",
-        "If that was not meant, stop the deployment and find out what is gone: what the request or the store topic held"
-        " may be in this index alone. If it was, delete and create all topics of this request topic anew, then"
-        " rebuild the shard",
+        "a topic of this shard was deleted and created again, so offsets mean other records",
+        "If that was unintended, stop the deployment and find out what is gone: records of the request or the store"
+        " topic may exist only in this index. If it was intended, delete and create all topics of this request topic"
+        " again, then rebuild the shard",
     ),
     HaltReason.REQUESTS_TRUNCATED: Advice(
         "the request topic ends before requests that were read: its end was lost, and its offsets are given out again",
@@ -41,7 +39,7 @@ ADVICE: Final[dict[HaltReason, Advice]] = {
     ),
     HaltReason.LOW_WATER_OUTSIDE: Advice(
         "the local index is gone, and retention deleted requests that were still pending",
-        "Put the shard's directory back if there is a copy of it, and resume. Else resume and accept the loss",
+        "Put the shard's directory back if there is a copy of it, and resume. Otherwise resume and accept the loss",
     ),
     HaltReason.DISPATCH_LOG_TRUNCATED: Advice(
         "the dispatch log ends before records that were seen: its end was lost",
@@ -50,32 +48,32 @@ ADVICE: Final[dict[HaltReason, Advice]] = {
     ),
     HaltReason.DISPATCH_LOG_EMPTY: Advice(
         "the dispatch log holds no record of a shard that was served before",
-        "Put the shard's directory back if there is a copy of it, and resume. Else resume and accept the loss of the"
-        " requests that are there now",
+        "Put the shard's directory back if there is a copy of it, and resume. Otherwise resume and accept the loss of"
+        " the present requests",
     ),
     HaltReason.FATES_MISSING: Advice(
         "the local index is gone, and records of the dispatch log that a rebuild needs were deleted",
-        "Put the shard's directory back if there is a copy of it, and resume. Else resume and accept the loss",
+        "Put the shard's directory back if there is a copy of it, and resume. Otherwise resume and accept the loss",
     ),
     HaltReason.SEQ_BROKEN: Advice(
-        "a dispatch-log record is missing, or somebody else wrote one",
-        "Stop every sidecar of the request topic and run postdate audit, which names what is missing. Then resume and"
-        " accept the loss: what is pending and not in the store topic is given up, up to an hour behind the break",
+        "a dispatch-log record is missing, or a foreign client wrote one",
+        "Stop every sidecar of the request topic and run postdate audit, which names missing messages. Then resume and"
+        " accept the loss: pending requests that are not in the store topic are given up, up to an hour past the break",
     ),
     HaltReason.NEWER_FORMAT: Advice(
         "a newer Postdate has served this shard",
         "Run that version here; it takes the shard over when it starts",
     ),
     HaltReason.FOREIGN_RECORD: Advice(
-        "somebody else has written into a topic of Postdate's own",
-        "Find out who, and take the permission away. To pass over the record, resume and accept its range",
+        "a foreign client has written into one of Postdate's own topics",
+        "Find the client and revoke its write permission. To skip the record, resume and accept its range",
     ),
     HaltReason.TOPIC_RULES: Advice(
         "a topic or a partition that the shard needs does not exist",
         "Run postdate topics create --allow-existing, then resume",
     ),
     HaltReason.INTERNAL: Advice(
-        "a mistake of Postdate's own stopped the shard, again and again",
+        "a defect of Postdate stopped the shard repeatedly",
         "Report it with the log; resume tries again",
     ),
 }

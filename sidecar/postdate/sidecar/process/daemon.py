@@ -130,8 +130,8 @@ def check_topics(config: Config, admin: Admin) -> Checked:
             raise ConfigError("\n".join(str(violation) for violation in fatal))
         warnings += map(str, found)
         warnings += [
-            f"request topic {topic.name}: the rate {rule!r} counts for no target, since {wider!r} stands before it and "
-            "matches all that it does: put the narrower one first, or leave it out"
+            f"request topic {topic.name}: the rate {rule!r} applies to no target, since {wider!r} precedes it and "
+            "matches all of its targets: put the narrower rule first, or remove it"
             for rule, wider in shadowed(topic.messages_per_second_max)
         ]
         requests = admin.describe([topic.name], ("retention.ms",))[topic.name]

@@ -78,7 +78,7 @@ class Worker:
         )
         self.restart_at = time.monotonic() + self._delay_s
         log.error(
-            "worker %d ended with %s; starting it again in %.1f s", self.number, self.process.returncode, self._delay_s
+            "worker %d ended with %s; restarting it in %.1f s", self.number, self.process.returncode, self._delay_s
         )
 
     def give_up(self) -> None:
@@ -86,8 +86,8 @@ class Worker:
         if not self.is_given_up:
             self.is_given_up = True
             log.error(
-                "worker %d ended with %d, for the reason above, and is not started again: the others go on, and take "
-                "its shards; remove the cause, then restart the whole",
+                "worker %d ended with %d, for the reason above, and is not restarted: the others take over its shards; "
+                "remove the cause, then restart all",
                 self.number,
                 self.process.returncode,
             )

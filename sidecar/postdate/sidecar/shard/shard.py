@@ -99,7 +99,7 @@ class Shard(Stateful):
         except Fenced as fault:
             return self._fenced(fault)
         except (UnknownOutcome, FatalClient) as fault:
-            log.warning("shard %s: the outcome of a transaction is not known, fencing anew: %s", self.ctx.name, fault)
+            log.warning("shard %s: the outcome of a transaction is unknown, fencing again: %s", self.ctx.name, fault)
             self._drop_ownership()
             return self._later()
         except WheelError as fault:
@@ -228,7 +228,7 @@ class Shard(Stateful):
         if more:
             return 0.0
         retry_at = self._dispatcher.retry_at()
-        keys = index.scan_keys(FIRST_KEY, None, 1)  # the wheel's hint was a lower bound: one seek says when it is
+        keys = index.scan_keys(FIRST_KEY, None, 1)  # the wheel's hint was a lower bound: one seek finds the time
         exact = split_key(keys[0])[0] if keys else None
         if retry_at is not None:
             return max(retry_at - self.ctx.clock.steady_ms(), 1.0)
@@ -394,6 +394,6 @@ class Shard(Stateful):
             try:
                 self._operator.report(left, self.why, self._index, at_once=True, served=False)
             except WheelError as fault:
-                log.warning("shard %s: its status cannot be told: %s", self.ctx.name, fault)
+                log.warning("shard %s: its status cannot be written: %s", self.ctx.name, fault)
         self._drop_index()
         self.state = State.UNASSIGNED

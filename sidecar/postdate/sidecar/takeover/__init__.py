@@ -1,4 +1,4 @@
-"""What a process does before it may act for a shard: fence, bound, recover, catch up.
+"""The steps before a process may act for a shard: fence, bound, recover, catch up.
 
 Imports the flat modules of `postdate.sidecar`, and the packages `config`, `index`, `context`, `operation`,
 `transaction`, `ingest`.

@@ -52,4 +52,6 @@ class AfterFence:
             return False
         ours = last is not None and spoke and last.group == ctx.config.group_id
         patient = ctx.clock.steady_ms() - self._at < FENCED_PATIENCE_MS
-        return self._reassured and (ours or not patient)  # to fence back at once would hide who it is, and never end
+        return self._reassured and (
+            ours or not patient
+        )  # an immediate fence would hide the other owner, and would never end

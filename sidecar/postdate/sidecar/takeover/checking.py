@@ -62,7 +62,7 @@ def check(
         return Checked(index, acceptance, empty=False, behind=behind, replaceable=replaceable)
     detail = (
         f"{ctx.log.topic}/{ctx.partition} ended at offset {lost.first}, but records up to {lost.end} were seen: it "
-        f"{_TRUNCATED}. The index here knows those fates and can go on; nobody else can rebuild it without them"
+        f"{_TRUNCATED}. The index here knows those fates and can continue; no other process can rebuild it without them"
     )
     accepted = acceptance.take(ctx.name, lost, detail)
     rewind_to = max(min(accepted.first, ends[ctx.log]), starts[ctx.log])

@@ -54,7 +54,7 @@ def _batches(
         position, moved_at, wait_s = reader.position(), ctx.clock.steady_ms(), LOG_READ_S_MIN
         while position < end:
             if ctx.stopping():
-                raise Stopped("told to let go while reading the log")
+                raise Stopped("revoked while reading the log")
             records = [record for record in reader.read(records_max, wait_s) if record.offset < end]
             wait_s = min(wait_s * 2, LOG_READ_S_MAX)
             if records:
@@ -105,7 +105,7 @@ def decode(log: Partition, record: Record) -> DispatchRecord:
 
 
 def not_ours(log: Partition, record: Record, error: FormatError) -> Halted:
-    """The halt for a record of one of our own topics that this program cannot read."""
+    """The halt for a record of one of Postdate's topics that this program cannot read."""
     where = f"record {log.topic}/{log.index}/{record.offset}"
     if isinstance(error, NewerFormat):
         return Halted(HaltReason.NEWER_FORMAT, f"{where}: {error}; run that version here, then resume the shard")

@@ -107,7 +107,7 @@ def _first_request(ctx: ShardContext, last: DispatchRecord, acceptance: Accepted
         raise Halted(
             HaltReason.REQUESTS_TRUNCATED,
             f"{ctx.name} ends at offset {req_end}, but requests up to {read} were read: the topic was truncated, or "
-            "created anew while its dispatch log was kept",
+            "created again while its dispatch log was kept",
             Loss(HaltReason.REQUESTS_TRUNCATED, ctx.own.requests, req_end, read),
         )
     if low >= req_start:

@@ -126,9 +126,9 @@ def _open(ctx: ShardContext, identity: Identity) -> TimerIndex:
             if any("topic_id" in name for name in error.fields):
                 raise Halted(
                     HaltReason.TOPIC_RECREATED,
-                    f"{error}; a topic of this shard was deleted and created anew: what was pending is gone "
-                    "from Kafka. If that was meant, see that all topics of this request topic were created anew, and "
-                    "then rebuild the shard",
+                    f"{error}; a topic of this shard was deleted and created again: its pending messages are "
+                    "gone from Kafka. If that was intended, create all topics of this request topic again, and then "
+                    "rebuild the shard",
                 ) from error
             kept = keep(directory, "foreign")
             log.warning("shard %s: %s; kept as %s, rebuilding", ctx.name, error, kept)

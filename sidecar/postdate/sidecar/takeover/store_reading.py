@@ -118,4 +118,4 @@ def _put(overlay: IndexOverlay, offset: int, entry: Entry | None) -> None:
         overlay.drop_id(old.id, offset)
     if entry is not None:
         overlay.put(offset, entry.due, entry)
-        overlay.claim_id(entry, offset)  # whoever had the id before has ended in the transaction that stored this one
+        overlay.claim_id(entry, offset)  # the former holder of the id ended in the transaction that stored this one

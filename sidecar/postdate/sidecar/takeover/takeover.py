@@ -75,7 +75,7 @@ class Recovered:
     ingested: int
     acceptance: AcceptedLosses
     low_water: int
-    """The highest L that is committed: what is said from here on is never less, however old this index is."""
+    """The highest committed L; later records never have a lower one, even if this index is old."""
     ingested_to: int
     """Earlier owners have ingested requests below this offset: changed retry policies do not apply to them."""
 
@@ -86,7 +86,7 @@ def fence(ctx: ShardContext, checked: Checked) -> FencedOff:
     Raises Stopped if the shard was revoked meanwhile: a fence now would hit its rightful owner.
     """
     if ctx.stopping():
-        raise Stopped("told to let go before the fence")
+        raise Stopped("revoked before the fence")
     producer = ctx.kafka.producer(ctx.transactional_id, PRODUCER_MESSAGE_BYTES_MAX)
     try:
         producer.init(FENCE_TIMEOUT_S, ctx.log.topic)
@@ -107,7 +107,9 @@ def bound(ctx: ShardContext, fenced: FencedOff) -> Bounded:
     start = ctx.admin.start_offsets([ctx.log])[ctx.log]
     read = checked.index.next_dispatch if checked.rewind_to < 0 and not checked.empty else None
     if read is not None and end < read:
-        raise Retriable(f"{ctx.log.topic}/{ctx.partition} is said to end at offset {end}, but was read up to {read}")
+        raise Retriable(
+            f"{ctx.log.topic}/{ctx.partition} ends at offset {end} according to the broker, but was read up to {read}"
+        )
     failpoints.reached("takeover.bounded")
     return Bounded(start, end, fenced)
 
@@ -314,7 +316,7 @@ def _pass_over(ctx: ShardContext, index: TimerIndex, decoded: DispatchRecord) ->
             continue
         for start in range(max(first, read_up_to(index)), end, RECOVERY_FATES_MAX):
             if ctx.stopping():
-                raise Stopped("told to let go while passing over requests")
+                raise Stopped("revoked while passing over requests")
             overlay = IndexOverlay(index)
             for offset in range(start, min(start + RECOVERY_FATES_MAX, end)):
                 overlay.set_mark(offset, ended)
@@ -322,7 +324,7 @@ def _pass_over(ctx: ShardContext, index: TimerIndex, decoded: DispatchRecord) ->
 
 
 def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owned_seq: int) -> ShardOwnership:
-    """Step 7. Commit the owner record in a transaction of its own: it announces the takeover and samples the clock.
+    """Step 7. Commit the owner record in a separate transaction: it announces the takeover and samples the clock.
 
     `owned_seq`: the seq of the last owner record of this process. If that is still the last record of the log, no new
     one is written. After the new fence no older transaction can interfere, and with slow commits, a record per takeover

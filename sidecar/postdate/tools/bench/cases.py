@@ -35,7 +35,7 @@ _ACCEPT_MS_PER_RECORD = 0.05
 _ACCEPT_MS_MIN = 8_000
 #: Messages of other targets in the burst, spread over its time.
 _OTHERS = 1_000
-#: Messages that become due while a disk is lost, and how many ms they are apart.
+#: Messages that fall due while a disk is lost, and the interval of their due times.
 _MEANWHILE = 1_500
 _APART_MS = 20
 
@@ -109,10 +109,10 @@ def long(environment: BenchEnvironment, size: Size) -> Figures:
 
 
 def cancel(environment: BenchEnvironment, size: Size) -> Figures:
-    """Half of the messages are cancelled before they leave: a full request topic, with what is due and its cancels.
+    """Half of the messages are cancelled before they leave.
 
-    All of it is written before the due time, so each cancel comes in time, and read after it. The raw copy is that of
-    ordinary requests: a cancel is a small record.
+    Requests and cancels are written before the due time, so each cancel is in time, and read after it. The raw copy is
+    that of ordinary requests: a cancel is a small record.
     """
     requests, (target, copied) = environment.new_topics(2)
     # A cancel is in the partition of its request.
@@ -122,7 +122,7 @@ def cancel(environment: BenchEnvironment, size: Size) -> Figures:
     environment.fill(requests, (with_id(request(number, target, due_ms), number) for number in range(scheduled)))
     environment.fill(requests, (cancel_of(number) for number in range(scheduled // 2)))
     if _now_ms() >= due_ms:
-        raise TransientError(f"the broker takes fewer than {FILL_PER_S_MIN:,} requests a second: cancels came too late")
+        raise TransientError(f"the broker takes fewer than {FILL_PER_S_MIN:,} requests a second: cancels were too late")
     time.sleep((due_ms - _now_ms()) / 1_000)
     sidecar = environment.sidecar(requests)
     sidecar.start()

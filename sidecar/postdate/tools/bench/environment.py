@@ -322,7 +322,7 @@ class Sidecar:
         while not condition():
             self.check()
             if time.monotonic() > deadline:
-                raise PostdateError(f"{otherwise}; it said:\n{self.last_words()}")
+                raise PostdateError(f"{otherwise}; the end of its log:\n{self.last_words()}")
             time.sleep(LOOK_S)
 
 

@@ -19,7 +19,7 @@ from postdate.tools.bench.limits import PARTITIONS, WARM_UP_S
 _APART_MS = 10
 #: ms. From the beginning of filling to the first due time.
 _LEAD_MS = 4_000
-#: s. How long messages are due after a member went: a planned hand-over, and one for which a session must end first.
+#: s. How long messages fall due after a member left: after a planned hand-over, and after one that waits for a session.
 _PLANNED_S = 10.0
 _CRASH_S = 30.0
 _MEMBERS = ("one", "two")

@@ -62,8 +62,8 @@ class Journal:
 
     def senders(self) -> int:
         """The number of processes that have written these fates."""
-        said = [record.value for record in self._records if self._mark in (record.value or b"")]
-        return len({decode_record(value).instance for value in said})
+        values = [record.value for record in self._records if self._mark in (record.value or b"")]
+        return len({decode_record(value).instance for value in values})
 
     def lateness(self, is_meant: Callable[[int], bool] = lambda due_ms: True) -> Lateness:
         """The lateness of the fates: the broker's time of the transaction's record minus the due time."""
@@ -127,4 +127,4 @@ def _due_ms(record: Record) -> int:
     for name, value in record.headers or []:
         if name == names.DUE:
             return int(value or b"0")
-    raise TransientError(f"a record of the target has no {names.DUE}: did somebody else produce it?")
+    raise TransientError(f"a record of the target has no {names.DUE}: did another program produce it?")

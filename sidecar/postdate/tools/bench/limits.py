@@ -6,7 +6,7 @@ PARTITIONS = 4
 """Of the request topic: shards of the one sidecar process that is measured."""
 
 MANY_PARTITIONS = 64
-"""Shards of one process in the case that asks what many of them cost."""
+"""Shards of one process in the case `many`."""
 
 TARGET_PARTITIONS = 4
 """Of the target topic."""
@@ -18,23 +18,23 @@ COPY_BATCH_RECORDS = 2_000
 """Records of one transaction of the raw copy: beyond it, it gets no faster."""
 
 START_TIMEOUT_S = 180.0
-"""s. A sidecar starts and takes its shards over in about 3 s; a slow machine gets longer."""
+"""s. A sidecar starts and takes over its shards in about 3 s; a slow machine gets longer."""
 
 FILL_PER_S_MIN = 10_000
-"""Requests a second that a broker takes at least, a tenth of what fast ones do: for what must be written before it is
-due."""
+"""The least requests a second that a broker accepts, a tenth of a fast one's, for requests that must be written before
+they are due."""
 
 CASE_TIMEOUT_S = 900.0
 """s. Longer than the slowest case with a million messages takes on two slow cores."""
 
 HTTP_TIMEOUT_S = 10.0
-"""s. A busy process answers a question about its metrics in well under a second."""
+"""s. A busy process answers a scrape in well under a second."""
 
 LOOK_S = 0.05
-"""s. Between two looks at what is going on: how exactly a time without a timestamp of its own is taken."""
+"""s. The interval of checks, which is the precision of times without a timestamp."""
 
 IDLE_S = 10.0
-"""s. How long a process that has nothing to do is watched."""
+"""s. How long an idle process is measured."""
 
 WARM_UP_S = 5.0
 """s. Traffic before the one that counts: a JVM that has just started compiles its code first."""
@@ -43,8 +43,8 @@ WARM_UP_RECORDS_MAX = 300_000
 """Records of one copy of the warm-up."""
 
 WARM_COPIES_MAX = 8
-"""Copies of the warm-up of a broker that has just started. Measured: while the JVM compiles, it takes as much of two
-cores as the case that is measured."""
+"""Copies of the warm-up of a broker that has just started. Measured: while the JVM compiles, it uses as much of two
+cores as the measured case."""
 
 WARM_SPREAD_MAX = 0.05
 """The raw copy is stable when two copies in a row differ by at most this share."""
@@ -62,7 +62,7 @@ RAW_MANY_PAUSES_MS = (20, 60, 120)
 
 
 FAR_MS = 1_800_000
-"""ms. Due in half an hour: never while the benchmark looks."""
+"""ms. Due in half an hour: never during the benchmark."""
 
 LONG_MS = 30 * 86_400_000
 """ms. Due in thirty days: beyond what a request topic keeps, so that requests are stored."""

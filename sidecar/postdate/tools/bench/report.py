@@ -38,15 +38,15 @@ def as_json(figures: Sequence[Figure], settings: Mapping[str, Any]) -> str:
     """One object: machine, settings, and each case with its figures."""
     cases: dict[str, dict[str, Any]] = {}
     for figure in figures:
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "median": figure.median,
             "least": min(figure.values),
             "most": max(figure.values),
             "values": list(figure.values),
         }
         if figure.target is not None:
-            said |= {"target": str(figure.target), "met": figure.is_met}
-        cases.setdefault(figure.case, {})[figure.name] = said
+            fields |= {"target": str(figure.target), "met": figure.is_met}
+        cases.setdefault(figure.case, {})[figure.name] = fields
     machine = {"cores": os.cpu_count(), "system": platform.system(), "python": platform.python_version()}
     return json.dumps(
         {"machine": machine, "targets_for": REFERENCE, "settings": dict(settings), "cases": cases}, indent=2

@@ -1,7 +1,7 @@
 """The case that measures scaling: the same burst for one, two and four processes, if there are enough cores.
 
-The processes are the workers of one `postdate run --workers N`, members of one consumer group, which has shared the
-shards out among them before anything is sent. Thread rule: main thread.
+The processes are the workers of one `postdate run --workers N`, members of one consumer group, which has assigned the
+shards before anything is sent. Thread rule: main thread.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from postdate.tools.bench.figures import Figures
 from postdate.tools.bench.journal import Journal
 from postdate.tools.bench.limits import LOOK_S, PARTITIONS, START_TIMEOUT_S
 
-#: How many processes; each is a shard's at least.
+#: Numbers of processes; each has at least one shard.
 _PROCESSES = (1, 2, 4)
 #: ms. From the beginning of filling until the burst is due: it is sent and accepted.
 _LEAD_MS = 4_000
 _LEAD_MS_PER_RECORD = 0.06
-#: Each is twice the lead of the one before: a machine that does other things as well gets up to 64 times as long.
+#: Each lead is twice the previous one: a busy machine gets up to 64 times as long.
 _BURSTS_MAX = 7
 
 
@@ -34,7 +34,7 @@ def scale(environment: BenchEnvironment, messages: int) -> Figures:
     figures = {"copy_per_s": _copy(environment, messages)}
     for processes in _PROCESSES:
         if processes > (os.cpu_count() or 1) and processes > 1:
-            environment.say(f"no core for {processes} processes: left out")
+            environment.say(f"not enough cores for {processes} processes: skipped")
             continue
         figures[f"with_{processes}_per_s"] = rate = _burst(environment, messages, processes)
         if processes > 1:
@@ -49,22 +49,22 @@ def _copy(environment: BenchEnvironment, messages: int) -> float:
 
 
 def _burst(environment: BenchEnvironment, messages: int, processes: int) -> float:
-    """Messages a second of a burst that was accepted as a whole before it was due; one that was not is sent again, to
-    another topic and due later. Raises TransientError: none of them was."""
+    """Messages a second of a burst that was completely accepted before it was due. Otherwise another burst is sent, to
+    another topic and due later. Raises TransientError if none was accepted in time."""
     lead_ms = _LEAD_MS + round(messages * _LEAD_MS_PER_RECORD)
     for _ in range(_BURSTS_MAX):
         rate = _burst_after(environment, messages, processes, lead_ms)
         if rate is not None:
             return rate
         environment.say(
-            f"the burst was due before all of it was accepted, after {lead_ms / 1000:.0f} s: it is sent again"
+            f"the burst fell due before it was completely accepted, after {lead_ms / 1000:.0f} s: sending another one"
         )
         lead_ms *= 2
     raise TransientError(f"{messages:,} requests were not accepted before they were due: try fewer (--messages)")
 
 
 def _burst_after(environment: BenchEnvironment, messages: int, processes: int, lead_ms: int) -> float | None:
-    """Messages a second, or None: some were accepted after the due time, so a part of the burst came later."""
+    """Messages a second; None if some were accepted only after the due time."""
     requests, (target,) = environment.new_topics()
     sidecar = environment.sidecar(requests, PARTITIONS, processes)
     sidecar.start()
@@ -80,7 +80,7 @@ def _burst_after(environment: BenchEnvironment, messages: int, processes: int, l
         late, senders = journal.lateness(), journal.senders()
     sidecar.stop()
     if senders != processes:
-        raise TransientError(f"{senders} of {processes} processes delivered: the group had not shared the shards out")
+        raise TransientError(f"{senders} of {processes} processes delivered: the group had not assigned shards to all")
     return messages / (float(late.max()) / 1000)
 
 
@@ -94,6 +94,6 @@ def _wait_until_shared(environment: BenchEnvironment, requests: str, sidecar: Si
         while sum(bool(member.partitions) for member in admin.group_members(requests)) < processes:
             sidecar.check()
             if time.monotonic() > deadline:
-                raise TransientError(f"the shards are not shared out among {processes} processes")
+                raise TransientError(f"the group does not assign shards to all {processes} processes")
             time.sleep(LOOK_S)
     sidecar.wait_for_shards()

@@ -73,7 +73,7 @@ def steady(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
 
 @dataclass(frozen=True, slots=True)
 class RawLoad:
-    """What the raw counterpart does: as many producers as the case has shards, with each of these pauses, ms."""
+    """The load of the raw counterpart: as many producers as the case has shards, with each of these pauses, ms."""
 
     producers: int
     rate: int

@@ -52,7 +52,7 @@ class Sent:
 
 
 class Ledger:
-    """What was sent, by origin, and what arrived; an arrival may come before the acknowledgement of its request."""
+    """Requests by origin, and arrivals; an arrival may precede the acknowledgement of its request."""
 
     def __init__(self) -> None:
         self._sent: dict[str, Sent] = {}
@@ -68,7 +68,7 @@ class Ledger:
 
     @property
     def distinct(self) -> int:
-        """How many different requests something arrived for."""
+        """The number of different requests with an arrival."""
         return len(self._arrivals)
 
     def note_sent(self, message: Message, origin: str, due_ms: int) -> None:
@@ -96,7 +96,7 @@ class Ledger:
         return sorted(self._recent[-RECENT_MAX:])
 
     def lateness_ms(self) -> list[int]:
-        """Lateness of all arrivals, ascending, by the due time that was asked for."""
+        """Lateness of all arrivals, ascending, by the requested due time."""
         return sorted(sent.arrivals[0].at_ms - sent.due_ms for sent in self._sent.values() if sent.arrivals)
 
     def account(self) -> Account:

@@ -77,13 +77,13 @@ class DockerBroker(DevBroker):
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Kills and removes the container with its data. Does nothing if none runs.
 
-        Waits for `timeout_s` at most for the docker command to notice, or to come as far as making the container.
+        Waits for `timeout_s` at most for the docker command to notice, or to create the container.
         """
         if self._process is None:
             return
         docker = shutil.which("docker") or "docker"
         deadline = time.monotonic() + timeout_s
-        # Asked again until the command has ended: it may be about to make the container, or to start it.
+        # Repeated until the command has ended: it may be about to create or start the container.
         while self._process.poll() is None and time.monotonic() < deadline:
             _succeeds([docker, "rm", "--force", self.name])
             time.sleep(_POLL_S)
@@ -110,7 +110,7 @@ class DockerBroker(DevBroker):
         if pull.returncode != 0:
             raise DevBrokerFailed(
                 f"The image {self.image} could not be fetched. Name one that this machine has or can reach (--image, "
-                "POSTDATE_KAFKA_IMAGE), or run without --docker (needs Java 17). Docker's last words:\n"
+                "POSTDATE_KAFKA_IMAGE), or run without --docker (needs Java 17). The end of Docker's output:\n"
                 + "\n".join(last_lines)
             )
 
@@ -147,17 +147,17 @@ def layers_done(layers: dict[str, str], line: str) -> tuple[int, int]:
 
     `layers` (id to state) is kept up to date. Other lines change nothing.
     """
-    said = _LAYER.match(line)
-    if said is not None:
-        layers[said[1]] = said[2].strip()
+    layer = _LAYER.match(line)
+    if layer is not None:
+        layers[layer[1]] = layer[2].strip()
     return sum(state.startswith(_LAYER_IS_THERE) for state in layers.values()), len(layers)
 
 
 def node_environment(host: str, port: int) -> dict[str, str]:
-    """The environment that makes a container of the image a node of its own, which clients reach at host:port.
+    """The environment that makes a container of the image a single node, which clients reach at host:port.
 
-    The port is the same inside and outside, so what the broker advertises is true in both places. Every container is a
-    new cluster, by a random id: the image's own is the same for all.
+    The port is the same inside and outside, so the advertised address is valid in both places. Every container is a new
+    cluster with a random id, since the image's id is always the same.
     """
     controller_port = next(each for each in _CONTROLLER_PORTS if each != port)
     settings = node_settings(host, port, controller_port)

@@ -97,12 +97,12 @@ def _fetch(java: str, ivy_jar: Path, libs: Path, progress: Progress) -> None:
     settings = os.environ.get("POSTDATE_IVY_SETTINGS")
     if settings:
         command += ["-settings", settings]
-    said = _run_ivy(command, progress)
-    if not any(partial.glob("kafka_2.13-*.jar")) or said.returncode != 0:
+    ivy = _run_ivy(command, progress)
+    if not any(partial.glob("kafka_2.13-*.jar")) or ivy.returncode != 0:
         raise DevBrokerFailed(
             f"Kafka {KAFKA_VERSION} could not be fetched from Maven Central; is it reachable from here? (Behind a "
-            "mirror: POSTDATE_IVY_SETTINGS; without a network: POSTDATE_KAFKA_LIBS.) Ivy's last words:\n"
-            + "\n".join(said.stdout.splitlines())
+            "mirror: POSTDATE_IVY_SETTINGS; without a network: POSTDATE_KAFKA_LIBS.) The end of Ivy's output:\n"
+            + "\n".join(ivy.stdout.splitlines())
         )
     descriptor.unlink()
     partial.rename(libs)
@@ -111,7 +111,7 @@ def _fetch(java: str, ivy_jar: Path, libs: Path, progress: Progress) -> None:
 
 def _run_ivy(command: list[str], progress: Progress) -> subprocess.CompletedProcess[str]:
     """Runs Ivy to its end, turning its output into progress; the result's stdout is its last lines, without URLs."""
-    progress(f"finding out what Kafka {KAFKA_VERSION} consists of", 0, 0)
+    progress(f"resolving the jars of Kafka {KAFKA_VERSION}", 0, 0)
     last_lines: deque[str] = deque(maxlen=15)
     found = fetched = 0
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:  # noqa: S603
@@ -122,7 +122,7 @@ def _run_ivy(command: list[str], progress: Progress) -> subprocess.CompletedProc
             last_lines.append(shown)
             if shown.lstrip().startswith("found "):
                 found += 1
-                progress(f"finding out what Kafka {KAFKA_VERSION} consists of", 0, 0)
+                progress(f"resolving the jars of Kafka {KAFKA_VERSION}", 0, 0)
             elif shown.startswith("downloading "):
                 fetched += 1
                 progress(f"fetching {shown.split()[1]}", fetched, max(found, fetched))

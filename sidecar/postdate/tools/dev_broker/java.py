@@ -20,8 +20,8 @@ _ADVICE = (
 
 
 def find_java(what: str = "Kafka") -> str:
-    """The path of a java executable of version 17 or later. Raises DevBrokerFailed if there is none: `what` needs it,
-    and the message says how to get one."""
+    """The path of a java executable of version 17 or later. Raises DevBrokerFailed if `what` needs one and there is
+    none; the message names the remedy."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if java is None or not os.access(java, os.X_OK):

@@ -30,10 +30,10 @@ from postdate.tools.dev_broker.properties import node_settings, write_properties
 from postdate.tools.dev_broker.readiness import wait_until_ready
 from postdate.tools.dev_broker.uninterrupted import uninterrupted
 
-#: Enough for a few hundred partitions; what makes Kafka fast is the page cache, which is not the heap.
+#: Enough for a few hundred partitions; Kafka's speed depends on the page cache, which is not in the heap.
 HEAP_MB = 512
-#: How the JVM works where KAFKA_JVM_PERFORMANCE_OPTS, the variable of Kafka's own scripts, does not say it. Its quick
-#: compiler alone: the other takes a third of a core for the first minutes, and such a broker seldom lives longer.
+#: The options of the JVM unless KAFKA_JVM_PERFORMANCE_OPTS, the variable of Kafka's own scripts, is set. Only the quick
+#: compiler: the other uses a third of a core for the first minutes, and such a broker seldom lives longer.
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseG1GC -XX:MaxGCPauseMillis=20"
 #: A cold start on a slow machine; it takes about 3 s on a quick one.
 START_TIMEOUT_S = 90.0
@@ -324,7 +324,7 @@ def new_cluster_id() -> str:
 
 
 def die_with_us(command: list[str]) -> list[str]:
-    """The command, made to end when this process dies, however it dies, where the system has `setpriv`.
+    """The command, which ends when this process dies, if the system has `setpriv`.
 
     The kernel counts the death of the *thread* that started it, so only the main thread may ask for this.
     """
