@@ -1,4 +1,4 @@
-"""Contract of the group consumer: assigned paused, started where we say, handed over without a gap.
+"""Goal: the contract of the group consumer: assigned paused, started at the given offset, handed over without a gap.
 
 Method: members that note every event and record; a member that must see nothing is polled for a while. What the group
 protocols do differently is in test_contract_group_static.py.

@@ -1,4 +1,4 @@
-"""Contract of readers: what is visible, where a position stands, and that bytes come back as they were sent.
+"""Goal: the contract of readers: visibility, positions, and bytes as they were sent.
 
 Method: a log is built record by record with transactions that commit, abort and stay open; then read both ways.
 """

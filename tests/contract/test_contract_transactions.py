@@ -1,4 +1,4 @@
-"""Contract of the transactional producer: fencing, what a commit means, what an abort hides.
+"""Goal: the contract of the transactional producer: fencing, commits and aborts.
 
 Method: two producers and a reader against one partition; the log itself is asked what happened, never the producer.
 """

@@ -1,4 +1,5 @@
-"""Goal: what ACLs forbid is seen before anything is produced to it, and what it would do otherwise is known.
+"""Goal: a topic that ACLs forbid is recognized before anything is produced to it, and the effect of producing is
+known.
 
 Method: a local broker of this module's own with an authorizer, and one topic to which nobody may write. Only the real
 implementation shows that; the simulated one does as it was seen here.

@@ -1,4 +1,5 @@
-"""Goal: when the broker is paused, killed or restarted, clients say what the caller must do, and nothing hangs.
+"""Goal: if the broker is paused, killed or restarted, clients raise the fault that determines the caller's reaction,
+and no call hangs.
 
 Method: a local broker of this module's own, stopped by SIGSTOP or SIGKILL while clients are at work. Only the real
 implementation: a simulated broker has its own ways to be away. In this module tests share the broker, so each leaves it

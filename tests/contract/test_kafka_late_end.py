@@ -1,4 +1,4 @@
-"""Goal: an end of a transaction that was asked for twice always taints its producer, whatever became of the first copy.
+"""Goal: a repeated request to end a transaction always taints its producer, whatever became of the first copy.
 
 The first copy may still arrive, and would then decide the next transaction (KAFKA-17754). Method: a broker behind a
 proxy that takes the connection away under an EndTxn, again and again within the half minute in which the client library

@@ -1,4 +1,4 @@
-"""What integration tests share: a bed of each test's own on the real broker of the session."""
+"""The fixtures of integration tests: each test gets a bed on the real broker of the session."""
 
 from __future__ import annotations
 

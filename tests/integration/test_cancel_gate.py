@@ -1,4 +1,4 @@
-"""Goal: a cancel that was written before the due time wins, also where no process was there to read it in time.
+"""Goal: a cancel that was written before the due time wins, even if no process was running then.
 
 Method: messages are scheduled and taken in, the only process is stopped, some of them are cancelled or moved before
 they are due, and the process starts again when all are overdue.

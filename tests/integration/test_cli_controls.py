@@ -1,5 +1,5 @@
-"""Goal: `cancel`, `reschedule` and `send --wait-verdict` find their message whatever its partition, and what they print
-is what then happens.
+"""Goal: `cancel`, `reschedule` and `send --wait-verdict` find their message in every partition, and print its true
+outcome.
 
 Method: one real broker and one real sidecar; the commands run against four partitions, two of them as processes and the
 others in this one. What arrived, and what did not, is judged from the topics by the oracle at the end.

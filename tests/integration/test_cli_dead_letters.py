@@ -1,5 +1,5 @@
-"""Goal: messages that became dead letters are requeued once by `postdate dead-letters requeue`, and then delivered,
-with its id still in its place; a second run, also beside other people's transactions, repeats nothing.
+"""Goal: `postdate dead-letters requeue` requeues each dead letter once, with its id, and the message is delivered; a
+second run repeats nothing, even beside foreign transactions.
 
 Method: one real broker and one real sidecar with a short budget for missing targets. The commands run as processes, or
 in this one; what was delivered is read by a read_committed consumer of its own.

@@ -1,5 +1,5 @@
-"""Goal: records of `postdate.client` do on a real cluster what they say, through a producer that knows nothing of
-Postdate and whose own partitioner is another one. The documents' examples work as they stand.
+"""Goal: records of `postdate.client` have their documented effect on a real cluster, through a producer with another
+partitioner. The examples of the documents work.
 
 Method: confluent-kafka with its default partitioner, which hashes unlike Java's, and one real sidecar over seven
 partitions. Each id is scheduled, and then left, moved or cancelled; every verdict and every delivery is compared with

@@ -1,4 +1,4 @@
-"""Goal: a Kafka in a container does as well as one on this machine, and `postdate dev --docker` leaves nothing behind.
+"""Goal: a Kafka in a container works like a local one, and `postdate dev --docker` leaves nothing behind.
 
 Method: a broker started by testcontainers carries transactions and a sidecar's deliveries, judged from its topics; the
 command runs as a process that is interrupted when it is ready and before, and the engine is asked what is left.

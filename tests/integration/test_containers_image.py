@@ -1,5 +1,5 @@
-"""Goal: the image of the sidecar, started as the chart's pods are, needs nothing that these do not give it, answers its
-probes, and delivers exactly once although one of two is killed.
+"""Goal: the image of the sidecar, started as in the chart's pods, needs nothing else, answers its probes, and delivers
+exactly once even if one of two containers is killed.
 
 Method: the image is built from the Dockerfile, the chart rendered by Helm, and each container started by Docker with
 what the rendered pod says: user, read-only root, no capabilities, mounts, variables. Kafka is a container, too; what

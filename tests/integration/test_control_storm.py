@@ -1,4 +1,5 @@
-"""Goal: whatever is cancelled, replaced and rescheduled, and whenever, every verdict is true; also while processes die.
+"""Goal: every verdict is true, for cancels, replacements and reschedules at any moment, also while processes are
+killed.
 
 Method: ids are scheduled, and changed at random moments from long before to just after they are due, while two
 processes are killed with SIGKILL and started again. Then each verdict is held against what Kafka has: what was

@@ -1,4 +1,4 @@
-"""Goal: whatever is asked for arrives as asked: every byte, every header, at its time, in order, once.
+"""Goal: each message is delivered as requested: every byte, every header, at its time, in order, once.
 
 Method: one real sidecar process for the module's bed, requests by a plain producer, and the oracle over everything that
 Kafka holds afterwards.

@@ -1,4 +1,4 @@
-"""Each program of `examples/` does what it says, by the command that `examples/README.md` gives.
+"""Goal: each program of `examples/` works as documented, by the command in `examples/README.md`.
 
 Method: all run against one request topic on a real broker, served by one real sidecar. An example is judged by what it
 prints, and then, without it, by what Kafka holds: the fates of exactly the requests that it made, and the messages on

@@ -1,4 +1,5 @@
-"""Goal: faults of network, broker, disk, members and other clients lose, repeat and change nothing, and it goes on.
+"""Goal: faults of network, broker, disk, members and other clients lose, repeat and change nothing, and delivery
+resumes.
 
 Method: one scene for all: processes behind proxies, four partitions, a steady load with controls and bad requests in
 it. Each test does one fault to it, waits until nothing is overdue, and prints for how long nothing that was due was

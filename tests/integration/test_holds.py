@@ -1,5 +1,5 @@
-"""Goal: what a person holds is not delivered, whatever happens to the process that held it; nothing else waits for it;
-and on release all of it leaves, once.
+"""Goal: a held message is not delivered, whatever happens to its process; nothing else waits; and after the release
+each leaves once.
 
 Method: two real processes share the shards of a request topic. Delivery of all shards but one and one target, and then
 the intake, are held; messages fall due meanwhile, a process is killed, another drained, and the topics are compared

@@ -1,4 +1,5 @@
-"""A request from a client that knows nothing of Postdate arrives unchanged, where a Java producer would have put it.
+"""Goal: a request from a client without Postdate's library arrives unchanged, in the partition that a Java producer
+chooses.
 
 Method: kcat, Kafka's Java client and KafkaJS each produce the same messages as requests to a real broker; a sidecar
 runs as a process of its own; a read_committed consumer reads the target. The expected partitions are not computed: the

@@ -1,4 +1,4 @@
-"""Goal: a target that fails delays nobody else, and what was meant for it ends as a dead letter that says why.
+"""Goal: a failing target delays no other, and its messages end as dead letters with the reason.
 
 Method: ten targets on a broker with ACLs: one missing, one that refuses by ACL, one whose records are beyond its size
 limit. The other seven get the same traffic twice, without and then with the three beside it, and their lateness in

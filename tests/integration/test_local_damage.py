@@ -1,4 +1,4 @@
-"""Goal: the local disk is a cache: whatever happens to it between two runs, no delivery changes.
+"""Goal: the local disk is a cache: no damage between two runs changes a delivery.
 
 Method: a first process takes in requests and is stopped; its disk is copied. A second process goes on, delivers some,
 and ends cleanly or is killed. Then its directory is deleted, or the old copy is put back, or its wheel file is deleted,

@@ -1,5 +1,5 @@
-"""Goal: metrics say what the topics say, after deliveries, cancels, reschedules, long delays and dead letters; probes
-follow a start, a halt and a stop.
+"""Goal: metrics equal a recount from the topics, after deliveries, cancels, reschedules, long delays and dead letters;
+probes follow a start, a halt and a stop.
 
 Method: real sidecars and a real broker. What happened is counted anew from dispatch logs, dead letters and request
 topics by a reader that shares nothing with the sidecar, and must be what /metrics says.

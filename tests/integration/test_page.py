@@ -1,7 +1,6 @@
-"""Goal: a person sees on the page what is pending, when it comes and how late it was, finds a message, stops one, moves
-another and delivers a third now, with the token and not without; on a phone and on a desk, by day and by night; and
-nothing a producer wrote is ever markup. The page refreshes itself every three seconds, and loses no click and no typed
-text by that.
+"""Goal: the page shows pending messages, their due times and past lateness; with the token, and not without, a user
+finds a message, cancels one, moves another and delivers a third now. It works on phone and desktop, in light and dark
+mode; no text of a producer becomes markup; and its refresh every three seconds loses no click and no typed text.
 
 Method: a real browser without a window, over two real processes. What the page says is compared with what was sent, and
 what it did with the topics. The test moves the page's clock where a refresh must fall into the middle of an action.

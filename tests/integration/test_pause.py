@@ -1,4 +1,4 @@
-"""Goal: a process that slept while its shards moved to another delivers nothing more when it wakes, and says why.
+"""Goal: a process that slept while its shards moved to another delivers nothing when it wakes, and gives the reason.
 
 Method: two processes, one stopped with SIGSTOP in the midst of deliveries until the dispatch log shows that the other
 has taken over all shards, then continued. What the woken one had under way must be refused by Kafka.

@@ -1,6 +1,6 @@
-"""Goal: whoever asks one process, or only knows a broker, hears of everything that is held, whichever process holds it;
-a process that is down is named and spoils nothing. A worker whose port somebody else has delivers, and nobody asks
-there.
+"""Goal: a query to any process, or by a broker address, covers all pending messages of the deployment; a process that
+is down is named and spoils nothing. A worker whose port another program uses still delivers, and nobody queries that
+port.
 
 Method: a process, two workers of a parent, and a third process that is killed in the end share the shards of one
 request topic. What they list, count and tell together is compared with what was sent.

@@ -1,5 +1,5 @@
-"""Goal: an operator finds every message that is held, whoever holds it, follows one from acceptance to its end, and
-stops or moves it, over HTTP and from the command line.
+"""Goal: an operator finds every pending message in any process, follows one from acceptance to its end, and cancels or
+moves it, over HTTP and from the command line.
 
 Method: two real sidecars share the partitions of a request topic on a real broker; what they list is compared with what
 was sent, and what a control did with the topics.

@@ -1,5 +1,5 @@
-"""Goal: on a real broker a target with a rate gets no more than that, in order and each message once, though a process
-dies in the middle, and messages for other targets go past those that wait.
+"""Goal: on a real broker a target with a rate gets at most that rate, in order and each message once, even if a
+process dies, and messages for other targets pass those that wait.
 
 Method: many messages for a limited target fall due at once, others for two more targets go on beside them, and the
 process is killed with SIGKILL while most of the first ones wait. The dispatch log says what left with which

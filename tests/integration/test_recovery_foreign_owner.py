@@ -1,4 +1,4 @@
-"""Goal: where another deployment takes one shard, the others of the process go on, and a person can take it back.
+"""Goal: if another deployment takes one shard, the others of the process continue, and an operator can take it back.
 
 Method: a process serves two request topics. A second deployment, whose group comes first, serves one of them, too: that
 shard must stop and say who has taken over, while the other delivers. Then the second deployment is stopped, and the

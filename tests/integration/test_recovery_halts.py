@@ -1,5 +1,5 @@
-"""Goal: a shard that would lose or repeat halts, says why and what would be lost, and goes on when a person says so;
-all the others of its process deliver meanwhile.
+"""Goal: a shard that would lose or repeat a message halts, names the reason and the loss, and continues when an
+operator accepts it; the other shards of its process deliver meanwhile.
 
 Method: one process serves a request topic for each damage and one that nothing happens to. It delivers some messages,
 holds others, stores some, and is stopped. Then each topic, or the index of its shard, loses what only an administrator

@@ -1,4 +1,4 @@
-"""Goal: partitions that are added to a request topic are served, by the processes that run, with nobody's help.
+"""Goal: the running processes serve partitions that are added to a request topic, without help.
 
 Method: a process serves a request topic of one partition; an administrator raises it to three, and nothing else. The
 process must take the new shards over, give the topics beside the request topic the partitions that they lack, and

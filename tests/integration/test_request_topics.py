@@ -1,4 +1,4 @@
-"""Goal: each request topic has its own targets, horizon, levels and limits; who asks too much of one is refused there.
+"""Goal: each request topic has its own targets, horizon, levels and limits, and refuses requests beyond them.
 
 Method: one process serves two request topics with different settings; the same requests go to both, and each topic's
 dead letters name what its own rules refuse.

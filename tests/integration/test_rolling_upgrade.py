@@ -1,5 +1,5 @@
-"""Goal: an upgrade, process by process, and the way back, lose nothing, repeat nothing and deliver nothing early: two
-versions serve one deployment side by side, hand partitions to each other, and each goes on with the other's disk.
+"""Goal: a rolling upgrade and its rollback lose nothing, repeat nothing and deliver nothing early: two versions serve
+one deployment side by side, hand partitions to each other, and each continues with the other's disk.
 
 Method: two places with a data directory each, on one group. An earlier version, built from the history of this
 repository, begins in both; each place is upgraded and rolled back, in good order or after a SIGKILL, and once its

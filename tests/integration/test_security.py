@@ -1,5 +1,5 @@
-"""Goal: Postdate comes in by every mechanism that it documents, needs just the ACLs that it documents, names one that
-is missing, and shows neither payloads nor secrets anywhere.
+"""Goal: Postdate connects by every documented mechanism, needs exactly the documented ACLs, names a missing one, and
+shows neither payloads nor secrets.
 
 Method: a broker with TLS, SASL and an authorizer that allows nothing by itself. A sidecar with the documented ACLs and
 no others does everything that a sidecar does. Beside it, each ACL of another request topic is taken away, what the

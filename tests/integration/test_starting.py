@@ -1,4 +1,4 @@
-"""Goal: a process that starts while brokers are away waits for them, alive and not ready; a refusal ends it at once.
+"""Goal: a process that starts while brokers are unavailable waits, alive and not ready; a refusal ends it at once.
 
 Method: a local broker of this module's own that is paused or killed, and a secured one with wrong credentials; the
 probes are asked over HTTP as Kubernetes asks them.

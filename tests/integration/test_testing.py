@@ -1,5 +1,5 @@
-"""Goal: what `postdate.testing` promises to the tests of other people holds: a sidecar that delivers, on a given broker
-or on its own, and words that help where something did not come.
+"""Goal: `postdate.testing` keeps its promises to users' tests: a sidecar that delivers, on a given broker or its own,
+and helpful errors if a message is missing.
 
 Method: the context manager on the broker of the session; and pytest itself, as a user would run it, with the fixtures
 and no broker given. The example is in test_examples.py.

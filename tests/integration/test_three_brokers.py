@@ -1,4 +1,4 @@
-"""Goal: whatever one of three brokers does, each message is delivered once, none early, and none is kept back for long.
+"""Goal: during faults of one of three brokers, each message is delivered once, none early, and none late for long.
 
 Method: three broker processes with three replicas of everything, two of which must hold a write; two sidecars, one of
 them a static member, deliver a steady stream all the time. A broker is killed, frozen until others lead, or restarted,

@@ -1,4 +1,5 @@
-"""Goal: two deployments with different groups on one request topic do not deliver twice, nor fence each other for ever.
+"""Goal: two deployments with different groups on one request topic do not deliver twice, nor fence each other for
+ever.
 
 Method: one process of group A serves, and a process of group B is started beside it, with traffic all the while. The
 one whose group comes second in the order of names ends with exit code 3 and says which group has taken over, whoever

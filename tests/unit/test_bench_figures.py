@@ -1,4 +1,4 @@
-"""The outcome of a benchmark. Goal: its numbers are those that were measured, and a missed target is said to be missed.
+"""Goal: the results of a benchmark show the measured numbers, and mark a missed target as missed.
 
 Method: figures made by hand, and what the table, the JSON and the picture make of them.
 """

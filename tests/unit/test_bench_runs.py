@@ -1,4 +1,4 @@
-"""What becomes of the other cases of a benchmark when one fails or is stopped: their figures stay, its things end."""
+"""Goal: if a case of a benchmark fails or is stopped, the figures of the others are kept, and its processes end."""
 
 from __future__ import annotations
 

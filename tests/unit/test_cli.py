@@ -1,4 +1,4 @@
-"""Goal: the command line keeps its contract where no broker is needed: streams, exit codes, sentences, secrets.
+"""Goal: the command line keeps its contract without a broker: streams, exit codes, messages, secrets.
 
 Method: click's runner calls the real commands; `connect_nowhere` makes sure that none of these reaches for a network.
 """

@@ -1,4 +1,4 @@
-"""Goal: nobody waits in front of a silent terminal because an address or a name is mistyped.
+"""Goal: a command prints why Kafka does not answer, for example because of a mistyped address.
 
 Method: addresses that refuse, do not exist or say nothing; a block that waits until somebody was told; and the commands
 that start Spark, over a simulated cluster, which must refuse before they do.

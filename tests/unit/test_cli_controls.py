@@ -1,5 +1,5 @@
-"""Goal: `cancel`, `reschedule`, `deliver` and `send --wait-verdict` put their request where it works, and repeat the
-verdict truly in words and exit code.
+"""Goal: `cancel`, `reschedule`, `deliver` and `send --wait-verdict` put their request into the right partition, and
+report the verdict correctly in words and exit code.
 
 Method: the real commands over the simulated Kafka, with the sidecar's part played by verdicts in its own encoding. What
 lies on the request topic afterwards is read by the sidecar's parser.

@@ -1,5 +1,5 @@
-"""Goal: `dead-letters list` shows what is meant and nothing else; `requeue` puts each letter back once, whole, where
-its id keeps its place, and never by accident.
+"""Goal: `dead-letters list` shows exactly the selected dead letters; `requeue` sends each once, complete, to the
+partition of its id, and never by accident.
 
 Method: the real commands over the simulated Kafka, with dead letters written as the sidecar writes them. What lies on
 the request topic afterwards is read by the sidecar's parser.

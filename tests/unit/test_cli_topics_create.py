@@ -1,4 +1,4 @@
-"""Goal: `topics create` works on a cluster of which some brokers hear of new topics later than others.
+"""Goal: `topics create` works on a cluster whose brokers learn of new topics at different times.
 
 Method: the command over the simulated Kafka; an answer leaves out a topic the first times that it is asked for, as that
 of a broker does which lags behind the controller.

@@ -1,4 +1,4 @@
-"""Goal: `send --wait-delivery` tells truly how a message ended, and fails where it was not delivered.
+"""Goal: `send --wait-delivery` reports correctly how a message ended, and fails if it was not delivered.
 
 Method: the real command over the simulated Kafka; the sidecar's part is played by dispatch-log records in its own
 encoding, which are there by the time the command turns to reading them.

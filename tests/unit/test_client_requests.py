@@ -1,5 +1,5 @@
-"""Goal: a request built by `postdate.client` says what was asked, lies where its controls will find it, and is never
-one that the sidecar refuses.
+"""Goal: a request built by `postdate.client` contains what the caller passed, is in the partition of its controls, and
+is never one that the sidecar refuses.
 
 Method: literal expectations on the records, read a second time by the sidecar's parser; each mistake of a caller is a
 RequestInvalid with the reason of the dead letter that it saves. The arguments are bound to the signatures of real

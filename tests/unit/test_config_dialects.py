@@ -1,4 +1,4 @@
-"""Goal: the dialects of a request topic are switched on by its table, and a mistake in it is told, never passed over.
+"""Goal: the table of a request topic switches dialects on, and every error in it is reported.
 
 Method: literal TOML is loaded; the rules made of it are compared, or the problem told must contain a clause.
 """

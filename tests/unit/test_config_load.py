@@ -1,4 +1,4 @@
-"""Goal: a mistake in the configuration is told, with its place and its remedy, and never silently a default.
+"""Goal: every configuration error is reported with its place and its remedy, and no invalid value becomes a default.
 
 Method: real files in a temporary directory and literal environments go through `load`; the tests look at the resulting
 tree, at where each value came from, and at the sentences of ConfigError.

@@ -1,4 +1,4 @@
-"""Goal: the proxy passes everything on unchanged, and does to a connection exactly what it is told to.
+"""Goal: the proxy forwards all bytes unchanged, and applies exactly the faults that a test sets.
 
 Method: a server on this machine that answers each frame with its own bytes, and clients that come by the proxy. Frames
 are like Kafka's: a length, then an API key.

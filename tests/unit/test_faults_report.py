@@ -1,4 +1,4 @@
-"""Goal: the report of a soak says what was done and how often, and never calls a run clean in which anything was wrong.
+"""Goal: the report of a soak counts each fault, and never calls a run with an error clean.
 
 Method: runs written down by hand, one that is clean, and the same with something wrong in each place where it can be.
 """

@@ -1,4 +1,4 @@
-"""Goal: a disk that was filled takes nothing more, whichever means there is, and takes it again when it was freed.
+"""Goal: a filled disk accepts nothing, and accepts writes again when it is freed, with and without the right to mount.
 
 Method: a child process appends to a file, asked to by its stdin, and says whether it could. Once with the right to
 mount where the machine gives it, and once without `mount`.

@@ -1,5 +1,4 @@
-"""Goal: whoever asks a shard about its index gets the answer, the error, or is told in time that there is none; the
-shard loses nothing by it.
+"""Goal: a query of a shard's index gets its result, its error, or a timely refusal, and does not disturb the shard.
 
 Method: a real timer index, whose owner is this test's thread; the asker is another.
 """

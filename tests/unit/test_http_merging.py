@@ -1,5 +1,5 @@
-"""Goal: what several processes answer becomes one answer: every entry once and in order through all pages, counts added
-up, and each shard that nobody answered for named.
+"""Goal: the answers of several processes become one: every entry once and in order on all pages, counts added up, and
+each shard without an answer named.
 
 Method: processes are simulated as sorted lists that are cut into pages at random, short and empty ones too, as a real
 process may; the pages of all together are compared with the sorted whole. The group is one that a test writes down.

@@ -1,4 +1,4 @@
-"""Goal: pages of what is pending hold every wanted entry once and in order, however they are cut; counts agree.
+"""Goal: pages of pending messages contain each selected entry once and in order, for every page size; counts agree.
 
 Method: real timer indexes, several as the shards of one process, filled at random; each page is compared with the
 sorted list of what was put.

@@ -1,4 +1,4 @@
-"""Goal: a process tells others an address under which they reach it.
+"""Goal: a process advertises an address under which the other processes reach it.
 
 Method: the address of a configuration, without any network.
 """

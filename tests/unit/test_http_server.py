@@ -1,4 +1,4 @@
-"""Goal: probes say what is so, in words; the API answers who may ask, refuses who may not, and never by accident.
+"""Goal: probes report the true state with reasons; the API answers authorized clients and refuses all others.
 
 Method: the real server on a port of this machine, over a process whose poll loop and shards the test sets up; requests
 go over real connections.

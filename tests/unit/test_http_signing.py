@@ -1,4 +1,4 @@
-"""Goal: a signature allows the one request that it was made for, at one process, for a short time, and a change once.
+"""Goal: a signature permits one request, at one process, for a short time, and a change only once.
 
 Method: signatures are made and checked, whole and with one part changed; then a real server is asked with them.
 """

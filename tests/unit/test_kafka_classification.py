@@ -1,4 +1,4 @@
-"""Goal: an error of the client library becomes the class that tells the caller what to do, in the design's order.
+"""Goal: each error of the client library is mapped to the class that determines the caller's reaction.
 
 Method: errors made by hand, one for each rule, and pairs of rules that compete.
 """

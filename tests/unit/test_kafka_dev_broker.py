@@ -1,4 +1,4 @@
-"""Goal: whoever lacks something for the development broker is told what, and what to do about it.
+"""Goal: if a requirement of the development broker is missing, the error names it and the remedy.
 
 Method: an environment without the thing, made by PATH and variables; the messages and commands are pure or need no JVM.
 """

@@ -1,4 +1,4 @@
-"""Goal: a fatal error of the client library is raised, whichever callback met it; an error that passes is not. An admin
+"""Goal: a fatal error of the client library is raised, whichever callback reports it; a transient one is not. An admin
 client that cannot answer is replaced.
 
 Method: the real consumer, with an address at which nobody answers; the test calls its callbacks as the library does.

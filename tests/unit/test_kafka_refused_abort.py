@@ -1,4 +1,4 @@
-"""Goal: an abort that the coordinator refuses leaves the outcome unknown; nobody takes the transaction for aborted.
+"""Goal: if the coordinator refuses an abort, the outcome is unknown and does not count as aborted.
 
 Method: the real producer, whose library call answers as `rd_kafka_txn_handle_EndTxn` of librdkafka does for an error
 that it does not know: with the flag `txn_requires_abort`, for a commit and for an abort alike.

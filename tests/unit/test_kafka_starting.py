@@ -1,4 +1,4 @@
-"""Goal: a partition that refuses to be started is started as soon as it no longer refuses, however long that takes.
+"""Goal: a partition whose start is refused is started as soon as the refusal ends.
 
 Method: the real group consumer over a stand-in for the library's client, whose refusals no broker gives on demand.
 """

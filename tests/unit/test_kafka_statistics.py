@@ -1,4 +1,4 @@
-"""Goal: of the client library's statistics the connections that matter are read, whatever else is among them.
+"""Goal: the connections to brokers are read from the client library's statistics, and all else is ignored.
 
 Method: a cut of what the library writes, for one broker, its bootstrap double and the coordinator.
 """

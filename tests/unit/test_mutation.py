@@ -1,4 +1,4 @@
-"""Goal: `make mutants` changes what it says it changes, and names a change that no test detects.
+"""Goal: `make mutants` makes exactly the changes that it reports, and names each change that no test detects.
 
 Method: the changes of a small module, each carried out; and a small repository with one good and one blind test.
 """

@@ -1,4 +1,4 @@
-"""What is built installs beside PyPA's tools and can be imported from any of its three source roots.
+"""Goal: the built wheel installs, and its packages can be imported from each of the three source roots.
 
 Method: the wheel is built once from this tree, without a network; its list of files is the evidence. An installed or
 editable project is judged in a process of its own, from an empty directory, with the source roots on its path.

@@ -1,4 +1,4 @@
-"""Goal: single steps of a takeover are right where an index begins again at the first record of the dispatch log.
+"""Goal: single steps of a takeover are correct if an index starts again at the first record of the dispatch log.
 
 Method: the step is called with a timer index and with records that the test makes up; no cluster is needed.
 """

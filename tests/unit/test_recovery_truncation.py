@@ -1,4 +1,4 @@
-"""Goal: a log that has lost its end repeats nothing and hides nothing, on whatever machine the shard is next.
+"""Goal: after a log has lost its end, no message is repeated and no loss is hidden, on the same disk or another.
 
 Method: the real shard over the simulated broker; a log is truncated behind its back, and grows again. Then the shard
 starts on its own disk, or on another one.

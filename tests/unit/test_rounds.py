@@ -1,4 +1,4 @@
-"""Goal: a play that must be in time fails only if every round is late, and what does not hang on time fails at once.
+"""Goal: a test in rounds fails only if every round is late; a failure that does not depend on time counts at once.
 
 Method: plays that miss and keep as they are told.
 """

@@ -1,4 +1,4 @@
-"""Goal: after an abort that is attributed to nobody, a shard waits and sends less; after a commit it starts afresh.
+"""Goal: after an abort without a known cause, a shard waits and sends less; a commit resets this.
 
 Method: `Aborts` between parts that the test plays: a clock that stands still, an attribution that blames nobody, and
 targets that note what they are asked.

@@ -1,4 +1,4 @@
-"""Goal: what requests and fates do to a shard's state is what docs/protocol.md says, rule by rule and trace by trace.
+"""Goal: requests and fates change a shard's state as docs/protocol.md describes, rule by rule and trace by trace.
 
 Method: `apply_request` and `apply_fate` over a real timer index in a temporary directory; each test plays one trace.
 The lines of the crash table that need no broker are here: they are states of the index and the fates read after them.

@@ -1,4 +1,4 @@
-"""Goal: a backlog holds up nobody but its own targets, and costs neither order nor messages; transactions stay short.
+"""Goal: a backlog delays only its own targets, and costs neither order nor messages; transactions stay short.
 
 Method: a shard on a simulated cluster with transactions of a few entries, so that a backlog needs few messages. What
 was delivered, and in which order, is read from the topics; a schedule of random targets, times and controls is compared

@@ -1,4 +1,4 @@
-"""Goal: nothing leaves before its time by the broker's clock, whatever any clock does, and nothing is held for long.
+"""Goal: no message leaves before its time by the broker's clock, and none is held for long, whatever any clock does.
 
 Method: the real shard over the simulated broker; the machine's wall clock is stepped, its steady clock drifts, and the
 broker's clock is stepped, while messages wait. Never early is judged by what the broker stamped: the append time of the

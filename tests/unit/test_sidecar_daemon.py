@@ -1,4 +1,4 @@
-"""Goal: a process does not flood its log, and says at its start what is configured and can have no effect.
+"""Goal: a process does not flood its log, and warns at its start about settings without effect.
 
 Method: log records of the test's own, and a clock that the test moves; the real check at the start over a simulated
 cluster; and processes that must not start.

@@ -1,5 +1,5 @@
-"""Goal: a shard whose disk was full goes on as soon as there is room, and nothing is lost or repeated; meanwhile its
-status says why it waits and what to do, also where not even that can be written any more.
+"""Goal: a shard resumes as soon as its full disk has space, and loses or repeats nothing; its status gives the reason
+and the remedy meanwhile.
 
 Method: a shard on a simulated cluster, its timer log on a small disk of its own that is filled and freed. The cluster's
 time passes in no time, so whatever the storage would do by itself after some seconds does not help it here.

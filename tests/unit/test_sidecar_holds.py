@@ -1,5 +1,5 @@
-"""Goal: a shard does not do what a person holds, does all else, and does not spin; what is held is known before
-anything is delivered, and only its present owner can change it.
+"""Goal: a shard does nothing that is held and everything else, without spinning; it knows its holds before it
+delivers, and only its present owner changes them.
 
 Method: the real `Shard` over the simulated cluster, and the real poll thread's part over a simulated group. Time moves
 only where the test lets it.

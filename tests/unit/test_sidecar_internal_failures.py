@@ -1,4 +1,4 @@
-"""Goal: an exception that nobody expected delays a shard, and halts it only after a bounded number of attempts.
+"""Goal: an unexpected exception delays a shard, and halts it only after a bounded number of attempts.
 
 Method: the real shard over the simulated broker, turned as its thread turns it; what raises is patched in.
 """

@@ -1,4 +1,5 @@
-"""Goal: a target that refuses, is slow or is gone delays its own messages; so do Postdate's own topics, and metadata.
+"""Goal: a target that refuses, is slow or is missing delays only its own messages; so do Postdate's own topics, and
+metadata.
 
 Method: one shard on the simulated cluster, whose broker refuses records of a topic, takes few at a time, or whose
 admin requests get no answer. What was delivered, and when, is read from the topics.

@@ -1,4 +1,4 @@
-"""Goal: a person can see how a shard stands and have it act, by files alone; and what lies in its directory is bounded.
+"""Goal: an operator sees the state of a shard and commands it by files alone; the files in its directory are bounded.
 
 Method: the real shard over the simulated broker, on a real directory; the commands are run on that directory while it
 turns, and after it was closed.

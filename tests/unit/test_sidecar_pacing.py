@@ -1,4 +1,4 @@
-"""Goal: transactions keep the distance that their broker needs, and no more; a process keeps to its budget.
+"""Goal: transactions keep the distance that their broker needs, and no more; a process stays within its budget.
 
 Method: the pace of one shard, told what a broker answered; times are numbers of the test's own.
 """

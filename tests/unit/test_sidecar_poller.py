@@ -1,5 +1,5 @@
-"""Goal: the poll thread tells each delivering shard how far its partition has been read, also past what is no record.
-It asks the coordinator about all fenced shards at once, and never waits for the answer.
+"""Goal: the poll thread reports to each delivering shard how far its partition has been read, markers included. It
+confirms all fenced shards by one request, and never waits for the answer.
 
 Method: the real poller and the simulated cluster; where a shard's thread would be stands its inbox, and a state. The
 test makes the rounds and moves the time.

@@ -1,4 +1,4 @@
-"""Goal: what a process keeps on disk and in memory is its user's alone, and it says so before it takes a shard.
+"""Goal: the data of a process on disk and in memory is readable only by its user.
 
 Method: directories of the test's own with every mode; a process of its own that forbids core dumps and crashes, since
 that cannot be taken back.

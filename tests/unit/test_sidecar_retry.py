@@ -1,5 +1,5 @@
-"""Goal: a return waits as its policy says, its redelivery has the documented headers, and the policy of an accepted
-return never changes, whoever owns the shard and whatever its disk holds.
+"""Goal: a return waits as its policy requires, its redelivery has the documented headers, and the policy of an
+accepted return never changes, for any owner and any disk.
 
 Method: real shards over the simulated broker, with different settings and disks, take turns. A consumer is played by
 the test: it copies the headers of a delivered record into a return.

@@ -1,5 +1,5 @@
-"""Goal: the ACLs that a deployment is told to grant follow from its configuration, and a missing one is named with the
-command that grants it.
+"""Goal: the printed ACLs of a deployment follow from its configuration, and a missing one is named with the command
+that grants it.
 
 Method: the table and the command over configurations of the test's own; what is missing over a simulated cluster that
 denies topics. That the table is exactly enough shows a real broker alone: tests/integration/test_security.py.

@@ -1,4 +1,4 @@
-"""Goal: a stored entry ends once and at its time, whatever acts on it, whoever writes its fates, and from STORE alone.
+"""Goal: a stored entry ends once and at its time, after any control, with fates of any owner, and from STORE alone.
 
 Method: each test plays one trace over a real timer index and the STORE that its transactions leave
 (`support.long_delays`). The traces are those that `docs/protocol.md`, "Long delays", rests on: each of them breaks

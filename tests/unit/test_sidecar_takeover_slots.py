@@ -1,4 +1,4 @@
-"""Goal: takeovers that are stuck delay the others by seconds, and never do more of them handle records than the bound.
+"""Goal: stuck takeovers delay the others by seconds, and never more takeovers than the bound handle records.
 
 Method: real threads. Where a shard would be stands a stand-in whose takeover ends when the test lets it; the readers
 are those of the simulated cluster, one thread at a time.

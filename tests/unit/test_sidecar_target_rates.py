@@ -1,4 +1,5 @@
-"""Goal: a target with a rate gets no more than that, in order and once; nobody else waits, and waiting costs nothing.
+"""Goal: a target with a rate gets at most that rate, in order and once; other targets do not wait, and waiting costs
+nothing.
 
 Method: a shard on a simulated cluster, whose time passes only where the shard waits. What left when, and in which
 order, is read from the topics and the dispatch log; what was read of the timer log is counted where it is read.

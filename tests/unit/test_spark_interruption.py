@@ -1,4 +1,4 @@
-"""A signal in mid-audit. Goal: it ends the audit as itself, whatever PySpark's clean-up makes of it."""
+"""Goal: a signal during an audit ends it as an interruption, whatever PySpark's clean-up raises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: the audit reaches a cluster in the way that the sidecar does, though Spark's client has other names for it.
+"""Goal: the audit connects to a cluster as the sidecar does, although Spark's client has other property names.
 
 Method: settings of librdkafka, translated; what has no translation is refused rather than forgotten.
 """

@@ -1,4 +1,4 @@
-"""Goal: a file on this machine is replaced as a whole: whoever reads it sees the old one or the new one.
+"""Goal: a local file is replaced atomically: a reader sees the old one or the new one.
 
 Method: real files, read while they are replaced, in a directory that cannot take another one, and in place of which
 there is something else. No Spark runs: a path without a file system needs none.

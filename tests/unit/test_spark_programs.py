@@ -1,4 +1,4 @@
-"""The programs for `spark-submit`. Goal: they start alike, and understand what they are asked before Spark does.
+"""Goal: the programs for `spark-submit` start alike, and check their arguments before Spark starts.
 
 Method: each program with arguments that make no sense; no Spark runs.
 """

@@ -1,5 +1,6 @@
-"""The settings of a session that is made here, and the versions of Spark. Goal: what a person chose stands, and Java
-starts with it; a Spark with which the jobs do not work is refused in one sentence, before Java starts."""
+"""Goal: the user's Spark settings stay in force and reach Java; an unsupported Spark is refused in one sentence,
+before Java starts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: a wheel file is believed only when it is right; damaged, stale, half written or foreign it never shows.
+"""Goal: a wheel file is trusted only if it is correct; a damaged, stale, half-written or foreign one has no effect.
 
 Method: fill an index, damage the file in one way, open it again. Each case says whether the file may be believed; all
 must deliver the same entries, at once, and end with a wheel that agrees with the timer log.

@@ -1,4 +1,4 @@
-"""Goal: memory does not grow with what is held or with what has passed through.
+"""Goal: memory does not grow with the number of pending or delivered entries.
 
 Method: a child process writes 40,000 entries of 100 bytes a round, drains half of them and keeps the rest, and reports
 its resident memory after each round; once warm, it must stay where it is. What the memtables of several shards take is

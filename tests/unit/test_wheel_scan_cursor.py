@@ -1,4 +1,4 @@
-"""Goal: a scan cursor never points at, or remembers, a key that has ended, in whatever order entries end.
+"""Goal: a scan cursor never points at, or remembers, the key of an ended entry, in any order of ends.
 
 Method: the cursor alone against a sorted list of the keys that are present, over random writes; and through a timer
 index, whose wheel must not be declared wrong because of a key that is gone.

@@ -1,4 +1,4 @@
-"""Goal: the timer log keeps what was synced, in one consistent state, and says so where it cannot.
+"""Goal: the timer log keeps synced data in one consistent state, and raises if it cannot.
 
 Method: a real RocksDB in a temporary directory whose files are cut, flipped or removed between two opens; the two ways
 of deleting, and what finds entries, against brute force.

@@ -1,4 +1,4 @@
-"""Dispatch-log records: the example of the design reads back, and every malformation is told apart from a record.
+"""Goal: the documented dispatch-log record reads back, and every malformed one is refused.
 
 Malformed values are made from a good record by one change each; each must raise FormatError, never pass and never
 raise anything else, since what is read here decides what is delivered again.

@@ -1,4 +1,5 @@
-"""What a well-formed request means: every header, every form of time, controls by id and by origin.
+"""Goal: each well-formed request has its documented meaning: every header, every form of time, controls by id and by
+origin.
 
 Requests are parsed from literal headers and compared field by field with what messages of the design promise.
 """

@@ -1,5 +1,5 @@
-"""The parent of several workers. Goal: a worker that would end the same way again is named, once, and the others go on;
-when all have ended so, the parent ends as they did.
+"""Goal: the parent names, once, a worker that would end the same way again, and the others continue; if all have ended
+like this, the parent ends with their exit code.
 
 Method: real processes. Those from the port 65,536 on get none that exists, and end by that; one before waits for a
 broker.
