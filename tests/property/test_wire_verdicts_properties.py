@@ -13,14 +13,18 @@ from hypothesis import strategies as st
 from postdate.wire.errors import FormatError
 from postdate.wire.limits import ID_BYTES_MAX, INTEGER_END, PARTITION_END
 from postdate.wire.origins import format_origin
-from postdate.wire.verdicts import Answer, Verdict, decode_verdict, encode_verdict
+from postdate.wire.verdicts import Answer, Verdict, decode_verdict, encode_bulk_verdict, encode_verdict
 
 naturals = st.integers(0, INTEGER_END - 1)
 origins = st.builds(format_origin, st.just("postdate.requests"), st.integers(0, PARTITION_END - 1), naturals)
 ids = st.text(st.characters(codec="utf-8"), max_size=60).map(str.encode).filter(lambda id: len(id) <= ID_BYTES_MAX)
 
 
-@given(st.sampled_from(Verdict), origins, ids, st.one_of(st.just(b""), origins), naturals)
+#: The answers to requests other than bulk controls.
+words = st.sampled_from(sorted(set(Verdict) - {Verdict.APPLIED}))
+
+
+@given(words, origins, ids, st.one_of(st.just(b""), origins), naturals)
 def test_a_verdict_there_and_back(verdict: Verdict, origin: bytes, id: bytes, of: bytes, at_ms: int) -> None:
     key, value = encode_verdict(verdict, origin, id, of, at_ms)
     assert key == (id or None)
@@ -29,9 +33,14 @@ def test_a_verdict_there_and_back(verdict: Verdict, origin: bytes, id: bytes, of
     )
 
 
-@given(
-    st.sampled_from(Verdict), origins, ids, st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=3)
-)
+@given(origins, naturals, naturals)
+def test_the_answer_to_a_bulk_control_there_and_back(origin: bytes, count: int, at_ms: int) -> None:
+    assert decode_verdict(encode_bulk_verdict(origin, count, at_ms)) == Answer(
+        origin=origin.decode(), id=None, verdict=Verdict.APPLIED, of=None, at_ms=at_ms, count=count
+    )
+
+
+@given(words, origins, ids, st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=3))
 def test_damage_is_a_format_error_or_a_verdict(
     verdict: Verdict, origin: bytes, id: bytes, damage: list[tuple[int, int]]
 ) -> None:

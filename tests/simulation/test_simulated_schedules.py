@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 
 from postdate.sidecar.errors import HaltReason
+from support.simulation.bulk import BULK
 from support.simulation.expiry import EXPIRED
 from support.simulation.key_zero import key_zero_in_pieces
 from support.simulation.losses import LOSSES
@@ -57,6 +58,9 @@ BURST_SEEDS = range(1, 17)
 
 #: Schedules in which most messages have windows.
 WINDOWS_SEEDS = range(1, 41)
+
+#: Schedules with many bulk cancels.
+BULK_SEEDS = range(1, 41)
 
 #: Schedules in which the work under key 0 leaves in pieces.
 PIECES_SEEDS = range(1, 13)
@@ -149,6 +153,16 @@ def test_a_message_with_a_window_leaves_at_its_chosen_time(pool: ProcessPoolExec
         assert not result.wrong, f"seed {result.seed} of the theme {WINDOWS}: {result.wrong[:5]}"
         reached.update(result.reached)
     wanted = {"chosen after the due time", "chosen after a move", "record owner", "kill"}
+    assert {name for name in wanted if not reached[name]} == set(), reached
+
+
+@pytest.mark.timeout(1_800)
+def test_bulk_controls_end_exactly_what_they_select(pool: ProcessPoolExecutor) -> None:
+    reached: Counter[str] = Counter()
+    for result in pool.map(functools.partial(run_seed, theme=BULK), BULK_SEEDS, chunksize=4):
+        assert not result.wrong, f"seed {result.seed} of the theme {BULK}: {result.wrong[:5]}"
+        reached.update(result.reached)
+    wanted = {"bulk cancel ended several messages", "one that is not read yet has begun", "record owner", "kill"}
     assert {name for name in wanted if not reached[name]} == set(), reached
 
 

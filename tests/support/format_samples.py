@@ -18,15 +18,24 @@ from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
 from postdate.wheel.options import IndexOptions
-from postdate.wire.dispatch_log import ChosenFate, DispatchRecord, Moved, PlainFate, encode_record
+from postdate.wire.dispatch_log import (
+    BulkCancelled,
+    BulkProgress,
+    ChosenFate,
+    DispatchRecord,
+    Moved,
+    PlainFate,
+    encode_record,
+)
 from postdate.wire.headers import Headers
 from postdate.wire.stored import StoredRequest, encode_stored
-from postdate.wire.verdicts import Answer, Verdict, encode_verdict
+from postdate.wire.verdicts import Answer, Verdict, encode_bulk_verdict, encode_verdict
 
 SAMPLES = Path(__file__).resolve().parents[1] / "samples"
 DISPATCH_LOG = SAMPLES / "dispatch-log-1.jsonl"
 DISPATCH_LOG_2 = SAMPLES / "dispatch-log-2.jsonl"
 VERDICTS = SAMPLES / "verdicts-1.jsonl"
+VERDICTS_2 = SAMPLES / "verdicts-2.jsonl"
 STORE = SAMPLES / "store-1.jsonl"
 STORE_2 = SAMPLES / "store-2.jsonl"
 TIMER_LOG = SAMPLES / "timer-log-2.tar.gz"
@@ -67,12 +76,22 @@ RECORDS_2 = [
             PlainFate(1_033, NOW_MS, "delivered"),
         ],
     ),
+    DispatchRecord(
+        seq=6, takeover=2, instance="postdate-0", group="postdate", at=NOW_MS, next_request=2_040, low_water=990,
+        fates=[BulkCancelled(1_034, NOW_MS, "cancelled", 1_040), BulkProgress(1_040, 0, "swept", 1)],
+    ),
+    DispatchRecord(
+        seq=7, takeover=2, instance="postdate-0", group="postdate", at=NOW_MS, next_request=2_040, low_water=990,
+        fates=[BulkProgress(1_040, 0, "applied", 1)],
+    ),
 ]  # fmt: skip
 
 ANSWERS = [
     Answer(verdict=verdict, origin="R/3/1017", id="order-9", of="R/3/990", at_ms=NOW_MS)
     for verdict in (Verdict.CANCELLED, Verdict.TOO_LATE)
 ]
+
+ANSWER_2 = Answer(verdict=Verdict.APPLIED, origin="R/3/1040", id=None, of=None, at_ms=NOW_MS, count=17)
 
 STORED = [
     StoredRequest(
@@ -150,6 +169,7 @@ def main() -> None:
     DISPATCH_LOG.write_bytes(b"".join(encode_record(record) + b"\n" for record in RECORDS))
     DISPATCH_LOG_2.write_bytes(b"".join(encode_record(record) + b"\n" for record in RECORDS_2))
     VERDICTS.write_bytes(b"".join(verdict_line(answer) + b"\n" for answer in ANSWERS))
+    VERDICTS_2.write_bytes(encode_bulk_verdict(b"R/3/1040", 17, NOW_MS) + b"\n")
     STORE.write_bytes(b"".join(stored_line(request) + b"\n" for request in STORED))
     STORE_2.write_bytes(b"".join(stored_line(request) + b"\n" for request in STORED_2))
     with tempfile.TemporaryDirectory() as made:

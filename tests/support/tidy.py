@@ -132,6 +132,8 @@ JUDGES_MAY_IMPORT = frozenset(
         "support.kafka_simulator.log.PartitionLog",
         # Decoders of what Postdate writes, and the names that they use.
         "postdate.wire.dispatch_log.ChosenFate",
+        "postdate.wire.dispatch_log.BulkCancelled",
+        "postdate.wire.dispatch_log.BulkProgress",
         "postdate.wire.dispatch_log.DispatchRecord",
         "postdate.wire.dispatch_log.Fate",
         "postdate.wire.dispatch_log.Moved",

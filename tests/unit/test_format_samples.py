@@ -22,7 +22,7 @@ from postdate.wheel.options import IndexOptions
 from postdate.wire.dispatch_log import decode_record, encode_record
 from postdate.wire.errors import FormatError, NewerFormat
 from postdate.wire.stored import decode_stored
-from postdate.wire.verdicts import decode_verdict
+from postdate.wire.verdicts import decode_verdict, encode_bulk_verdict
 from support import format_samples as samples
 
 
@@ -50,6 +50,15 @@ def test_the_dispatch_log_of_every_version_is_read_and_still_written() -> None:
 def test_verdicts_of_every_version_are_read_and_still_written() -> None:
     assert [decode_verdict(line) for line in samples.lines(samples.VERDICTS)] == samples.ANSWERS
     assert [samples.verdict_line(answer) for answer in samples.ANSWERS] == samples.lines(samples.VERDICTS)
+
+
+def test_the_answer_to_a_bulk_control_is_read_and_still_written() -> None:
+    (line,) = samples.lines(samples.VERDICTS_2)
+    assert decode_verdict(line) == samples.ANSWER_2
+    assert encode_bulk_verdict(b"R/3/1040", 17, samples.NOW_MS) == line
+    for changed in (line.replace(b'"v":2', b'"v":1'), line.replace(b',"count":17', b""), line.replace(b"17", b"-1")):
+        with pytest.raises(FormatError):
+            decode_verdict(changed)
 
 
 def test_store_records_of_every_version_are_read_and_still_written() -> None:
@@ -85,8 +94,8 @@ def test_a_record_of_a_newer_version_stops_the_reader(number: int) -> None:
 
 
 def test_a_verdict_of_a_newer_version_stops_the_reader() -> None:
-    with pytest.raises(FormatError, match="version 2: written by a newer Postdate"):
-        decode_verdict(samples.lines(samples.VERDICTS)[0].replace(b'"v":1', b'"v":2'))
+    with pytest.raises(FormatError, match="version 3: written by a newer Postdate"):
+        decode_verdict(samples.lines(samples.VERDICTS)[0].replace(b'"v":1', b'"v":3'))
 
 
 def test_a_timer_log_of_a_newer_version_is_refused_and_nothing_of_it_is_lost(tmp_path: Path) -> None:

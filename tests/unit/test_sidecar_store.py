@@ -22,7 +22,7 @@ from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.ingest.limits import CONTROL_SIZE_BYTES_MAX
 from postdate.sidecar.takeover.store_reading import take_stored
 from postdate.wheel import limits
-from postdate.wheel.entry import Kind
+from postdate.wheel.entry import Entry, Kind
 from postdate.wire.dispatch_log import APPLIED, CANCELLED, DEAD, DELIVERED, MOVED, REPLACED, STORED, Moved, PlainFate
 from postdate.wire.requests import RequestRules
 from support.long_delays import (
@@ -59,6 +59,12 @@ def make(tmp_path: Path) -> Iterator[Make]:
         shard.index.close()
 
 
+def unmoved(shard: Shard) -> dict[int, tuple[int, Entry]]:
+    """The entries of a shard without the controls that moved them: STORE does not keep these, since the log has each
+    one that still matters."""
+    return {o: (due_ms, msgspec.structs.replace(entry, moved_by=-1)) for o, (due_ms, entry) in shard.entries().items()}
+
+
 def test_a_long_delay_is_stored_once_and_no_longer_holds_the_low_water_mark(make: Make) -> None:
     shard = make()
     shard.feed(schedule(0, FAR_MS), schedule(1, BASE_MS + STORE_AFTER_MS))
@@ -85,7 +91,7 @@ def test_a_rebuilt_entry_is_the_entry(make: Make) -> None:
     shard.feed(schedule(2, FAR_MS), null, own, twice)
     shard.commit()
     rebuilt.rebuild(shard, low=6)
-    assert rebuilt.entries() == shard.entries()
+    assert rebuilt.entries() == unmoved(shard)
     assert rebuilt.index.id_key(b"a") == shard.index.id_key(b"a")
     assert rebuilt.index.low_water() == 6
     assert rebuilt.entries()[0][1].grace_ms == 7_000
@@ -167,7 +173,7 @@ def test_a_rescheduled_stored_entry_is_stored_again_with_its_control(make: Make,
     assert verdicts(batch) == [("rescheduled", 1), ("rescheduled", 2)]
     assert shard.held() == {0: (Kind.DELIVER, due_ms, True)}
     rebuilt.rebuild(shard, low=3)
-    assert rebuilt.entries() == shard.entries()
+    assert rebuilt.entries() == unmoved(shard)
     assert shard.commit(due_ms + 1).fates == [PlainFate(0, FAR_MS, DELIVERED)]
     assert shard.kept() == set()
 
@@ -320,7 +326,7 @@ def test_the_last_record_of_a_key_counts_however_the_records_are_cut(make: Make)
         for first in range(0, len(written), size):
             take_stored(rebuilt.index, Partition(OWN.store, 0), written[first : first + size], 6)
         rebuilt.begin(6)
-        assert rebuilt.entries() == shard.entries()
+        assert rebuilt.entries() == unmoved(shard)
         assert rebuilt.families()["ids"] == shard.families()["ids"]
         assert rebuilt.index.count == 2
 

@@ -15,7 +15,7 @@ from postdate.wire.reasons import Reason
 from postdate.wire.requests import Headers, RequestRules, parse_request
 
 CLOSED_SET = """missing-target bad-target forbidden-target unknown-target missing-time conflicting-time bad-time
-beyond-horizon bad-level bad-window bad-key bad-partition bad-id missing-id bad-action bad-headers
+beyond-horizon bad-level bad-window bad-selection bad-key bad-partition bad-id missing-id bad-action bad-headers
 duplicate-header unknown-header too-large record-refused unauthorized expired limit-exceeded
 target-unavailable bad-retry attempts-exhausted"""
 
@@ -110,6 +110,19 @@ REFUSED: list[tuple[Reason, Headers | None]] = [
     (Reason.BAD_ACTION, [RESCHEDULE, ID, DELAY, ("postdate-window", b"1s")]),
     (Reason.DUPLICATE_HEADER, [*with_more("postdate-window", b"1s"), ("postdate-window", b"1s")]),
     (Reason.UNKNOWN_HEADER, with_more("Postdate-Window", b"1s")),
+    *((Reason.BAD_SELECTION, [CANCEL, ("postdate-select-topic", value)]) for value in (None, b"", b"a b", b"t" * 250)),
+    *((Reason.BAD_SELECTION, [CANCEL, ("postdate-select-id", value)]) for value in (None, b"", b"x" * 257, b"\xff")),
+    *((Reason.BAD_SELECTION, [CANCEL, ("postdate-select-key", value)]) for value in (None, b"k" * 4_097)),
+    *((Reason.BAD_SELECTION, [CANCEL, ("postdate-select-from", value)]) for value in NO_TIMES + NO_INSTANTS),
+    *((Reason.BAD_SELECTION, [CANCEL, ("postdate-select-until", value)]) for value in [*NO_TIMES, b"0"]),
+    (Reason.BAD_SELECTION, [CANCEL, ("postdate-select-from", b"5"), ("postdate-select-until", b"5")]),
+    *(
+        (Reason.BAD_ACTION, record(CANCEL, ("postdate-select-id", b"i"), header))
+        for header in (ID, ORIGIN, TOPIC, DELAY)
+    ),
+    (Reason.BAD_ACTION, [RESCHEDULE, ID, DELAY, ("postdate-select-id", b"i")]),
+    (Reason.BAD_ACTION, with_more("postdate-select-id", b"i")),
+    (Reason.DUPLICATE_HEADER, [CANCEL, ("postdate-select-id", b"i"), ("postdate-select-id", b"i")]),
     *((Reason.BAD_PARTITION, with_more("postdate-partition", value)) for value in [*NO_TIMES, b"2147483648"]),
     *((Reason.BAD_ID, with_more("postdate-id", value)) for value in (None, b"", b"x" * 257, b"\xff")),
     *((Reason.BAD_ID, [CANCEL, ("postdate-id", value)]) for value in (None, b"", b"x" * 257, b"\xc3")),

@@ -7,8 +7,10 @@ JSON, so that kcat and Spark read it without this code. One record a transaction
      [990,1795258400000,"moved",1795262000000,1018],[1018,0,"applied"]]}
 
 A fate is an array: [request offset, first due_ms, name], and a `moved` adds the new due_ms and the offset of the
-control that moved it. The end of a message with a window adds the chosen time. A record that has such a fate, or the
-`policies` of a shard with named retry policies, is of version 2; all others are of version 1. `owner` (after a
+control that moved it. The end of a message with a window adds the chosen time, and that of a message which a bulk
+control has cancelled the offset of that control. The fates of a bulk control, `swept` (not final) and `applied`, add
+the number of messages on which it has acted. A record that has such a fate, or the `policies` of a shard with named
+retry policies, is of version 2; all others are of version 1. `owner` (after a
 takeover) and `beat` (of an idle shard) have no fates. Unknown extra fields are ignored, an unknown `v` never: decoding
 is strict, since a shard that misreads its own history would deliver twice.
 An error names what is wrong and never quotes it: a foreign record may hold the data of somebody's message.
@@ -41,6 +43,7 @@ REPLACED: Final = "replaced"
 APPLIED: Final = "applied"
 MOVED: Final = "moved"
 STORED: Final = "stored"
+SWEPT: Final = "swept"
 
 FINAL: Final = frozenset({DELIVERED, DEAD, CANCELLED, REPLACED, APPLIED})
 """The fates after which a request is finished; every request gets exactly one of them."""
@@ -84,7 +87,25 @@ class ChosenFate(msgspec.Struct, array_like=True, forbid_unknown_fields=True, fr
     chosen_ms: _Natural
 
 
-Fate: TypeAlias = PlainFate | Moved | ChosenFate
+class BulkCancelled(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
+    """The request at `offset` was cancelled by the bulk control at the offset `control`. Version 2."""
+
+    offset: _Natural
+    first_due_ms: _Natural
+    name: Literal["cancelled"]
+    control: _Natural
+
+
+class BulkProgress(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
+    """The bulk control at `offset` has acted on `count` requests so far (`swept`), or in all (`applied`). Version 2."""
+
+    offset: _Natural
+    first_due_ms: _Natural
+    name: Literal["swept", "applied"]
+    count: _Natural
+
+
+Fate: TypeAlias = PlainFate | Moved | ChosenFate | BulkCancelled | BulkProgress
 
 Accepted: TypeAlias = tuple[str, str, int, int]
 """A loss that a person accepted: the reason of the halt, topic, first offset, end."""
@@ -94,7 +115,13 @@ PolicyRow: TypeAlias = tuple[int, str, str]
 
 _KINDS: Final = frozenset({FATES, OWNER, BEAT})
 _PLAIN_FIELDS: Final = 3
-_CHOSEN_FIELDS: Final = 4
+_OF_VERSION_2: Final = frozenset({ChosenFate, BulkCancelled, BulkProgress})
+_BY_NAME: Final[dict[int | str, type[ChosenFate | BulkCancelled | BulkProgress]]] = {
+    **dict.fromkeys((DELIVERED, DEAD), ChosenFate),
+    CANCELLED: BulkCancelled,
+    **dict.fromkeys((SWEPT, APPLIED), BulkProgress),
+}
+"""The fates with four fields."""
 
 
 class DispatchRecord(msgspec.Struct, kw_only=True):
@@ -130,7 +157,7 @@ class DispatchRecord(msgspec.Struct, kw_only=True):
         return self.next_request if self.ingested is msgspec.UNSET else max(self.ingested, self.next_request)
 
     def __post_init__(self) -> None:
-        is_newer = self.policies is not msgspec.UNSET or any(type(fate) is ChosenFate for fate in self.fates)
+        is_newer = self.policies is not msgspec.UNSET or any(type(fate) in _OF_VERSION_2 for fate in self.fates)
         self.v = VERSION_MAX if is_newer else VERSION
 
 
@@ -247,11 +274,14 @@ def _checked_fate(fate: tuple[int | str, ...]) -> Fate:
     with suppress(msgspec.ValidationError):
         if len(fate) == _PLAIN_FIELDS:
             return msgspec.convert(fate, PlainFate)
-        if len(fate) == _CHOSEN_FIELDS:
-            return msgspec.convert(fate, ChosenFate)
-        moved = msgspec.convert(fate, Moved)
-        if moved.offset < moved.control:
-            return moved
+        if len(fate) == _PLAIN_FIELDS + 1 and fate[2] in _BY_NAME:
+            four = msgspec.convert(fate, _BY_NAME[fate[2]])
+            if not isinstance(four, BulkCancelled) or four.offset < four.control:
+                return four
+        else:
+            moved = msgspec.convert(fate, Moved)
+            if moved.offset < moved.control:
+                return moved
     raise FormatError(f"a dispatch-log record holds a list of {len(fate)} values that is not a fate")
 
 

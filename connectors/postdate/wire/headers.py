@@ -29,6 +29,11 @@ GRACE: Final = "postdate-grace"
 RETRY: Final = "postdate-retry"
 WINDOW: Final = "postdate-window"
 SPREAD: Final = "postdate-spread"
+SELECT_TOPIC: Final = "postdate-select-topic"
+SELECT_ID: Final = "postdate-select-id"
+SELECT_KEY: Final = "postdate-select-key"
+SELECT_FROM: Final = "postdate-select-from"
+SELECT_UNTIL: Final = "postdate-select-until"
 DUE: Final = "postdate-due"
 MOVED: Final = "postdate-moved"
 ATTEMPT: Final = "postdate-attempt"
@@ -43,7 +48,10 @@ STORED: Final = "postdate-stored"
 REQUEST: Final = frozenset({TOPIC, AT, DELAY, LEVEL, KEY, PARTITION, ID, ACTION, GRACE})
 """What a request may say of itself; `postdate-origin` joins them on a cancel and a reschedule."""
 
-REQUEST_2: Final = REQUEST | {RETRY, WINDOW}
+SELECTORS: Final = frozenset({SELECT_TOPIC, SELECT_ID, SELECT_KEY, SELECT_FROM, SELECT_UNTIL})
+"""Which pending messages a bulk control selects."""
+
+REQUEST_2: Final = REQUEST | SELECTORS | {RETRY, WINDOW}
 """The same from `format_version` 2 on."""
 
 REDELIVERED: Final = frozenset({ID, ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})
@@ -55,7 +63,7 @@ DROPPED: Final = frozenset({ORIGIN, DUE, MOVED})
 DROPPED_2: Final = frozenset({ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})
 """What `is_dropped` names from `format_version` 2 on, besides; on a return these mean something."""
 
-FORMAT_2: Final = frozenset({RETRY, WINDOW, SPREAD, ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})
+FORMAT_2: Final = SELECTORS | {RETRY, WINDOW, SPREAD, ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR}
 """What a request may say of itself from `format_version` 2 on."""
 
 TIMES: Final = (AT, DELAY, LEVEL)

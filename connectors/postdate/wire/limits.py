@@ -31,6 +31,9 @@ ORIGIN_BYTES_MAX: Final = TOPIC_NAME_LENGTH_MAX + 1 + 10 + 1 + 19
 # An id is a key of the timer log and of verdicts; 256 bytes hold any UUID, URN or composed order number.
 ID_BYTES_MAX: Final = 256
 
+# A key by which a bulk control selects is part of each row of the timer log; real keys are names.
+SELECTED_KEY_BYTES_MAX: Final = 4_096
+
 # Parsed texts that are remembered, for each request topic. Real streams use few targets and few delays; beyond this
 # the table is emptied, which costs a stream of ever new texts no more than parsing them.
 REMEMBERED_TEXTS_MAX: Final = 4_096

@@ -23,6 +23,7 @@ class Reason(StrEnum):
     BEYOND_HORIZON = "beyond-horizon"
     BAD_LEVEL = "bad-level"
     BAD_WINDOW = "bad-window"
+    BAD_SELECTION = "bad-selection"
     BAD_KEY = "bad-key"
     BAD_PARTITION = "bad-partition"
     BAD_ID = "bad-id"

@@ -8,6 +8,7 @@ import msgspec
 
 from postdate.wire.headers import Control, Headers
 from postdate.wire.retry_policies import RetryPolicy
+from postdate.wire.selection import Selection
 
 
 class Return(msgspec.Struct, frozen=True, gc=False):
@@ -58,3 +59,5 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     """Of a return alone, whose `due_ms` is -1 until `schedule_return` knows its offset."""
     window_ms: int = 0
     """The message may leave so long after its due time; 0: it has no window."""
+    selection: Selection | None = None
+    """Of a bulk control alone: the messages on which it acts."""

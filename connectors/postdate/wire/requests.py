@@ -29,6 +29,7 @@ from postdate.wire.headers import (
     ORIGIN,
     PARTITION,
     RETRY,
+    SELECTORS,
     TIMES,
     TOPIC,
     WINDOW,
@@ -46,6 +47,7 @@ from postdate.wire.reasons import Reason
 from postdate.wire.request import Action, Request
 from postdate.wire.returns import read_return
 from postdate.wire.rules import DEFAULT_LEVELS_MS, RequestRules
+from postdate.wire.selection import read_selection
 from postdate.wire.texts import plain_ms, quote, time_text
 
 __all__ = [
@@ -66,6 +68,7 @@ _ACTIONS: dict[bytes | None, Action] = {
     b"reschedule": Action.RESCHEDULE,
 }
 _CANCEL_TAKES = frozenset({ACTION, ID})
+_BULK_TAKES = SELECTORS | {ACTION}
 _RESCHEDULE_TAKES = frozenset({ACTION, ID, GRACE, *TIMES})
 
 
@@ -122,6 +125,8 @@ def parse_request(
     due_ms = _due_ms(rules, timestamp_ms, said)
     if len(said) == 2 and due_ms >= 0:
         return Request(0, target, due_ms, key, -1, b"", -1, -1, untouched, control)
+    if not SELECTORS.isdisjoint(said):
+        raise RequestRefused(Reason.BAD_ACTION, "a request to schedule takes no selector")
     return Request(
         Action.SCHEDULE,
         target,
@@ -242,6 +247,8 @@ def _parse_control(
 ) -> Request:
     """Return the cancel or reschedule that names its request by id or by origin."""
     takes = _CANCEL_TAKES if action is Action.CANCEL else _RESCHEDULE_TAKES
+    if action is Action.CANCEL and not SELECTORS.isdisjoint(said):
+        return _bulk_cancel(key, said, left_over, untouched, control)
     for name in (*said, *(name for name, _ in left_over)):
         if name not in takes and name != ORIGIN:
             raise RequestRefused(Reason.BAD_ACTION, f"a {action.name.lower()} does not take {quote(name)}")
@@ -258,6 +265,21 @@ def _parse_control(
     due_ms = _due_ms(rules, timestamp_ms, said) if action is Action.RESCHEDULE else -1
     grace_ms = _grace_ms(rules, said[GRACE]) if GRACE in said else -1
     return Request(action, "", due_ms, key, -1, identifier, acts_on, grace_ms, untouched, control)
+
+
+def _bulk_cancel(
+    key: bytes | None,
+    said: dict[str, bytes | None],
+    left_over: list[tuple[str, bytes | None]],
+    untouched: Headers,
+    control: Control,
+) -> Request:
+    """Return the cancel that selects its messages."""
+    for name in (*said, *(name for name, _ in left_over)):
+        if name not in _BULK_TAKES:
+            raise RequestRefused(Reason.BAD_ACTION, f"a cancel with selectors does not take {quote(name)}")
+    selection = read_selection(said)
+    return Request(Action.CANCEL, "", -1, key, -1, b"", -1, -1, untouched, control, selection=selection)
 
 
 def _refuse_unknown(rules: RequestRules, name: str) -> NoReturn:

@@ -7,7 +7,8 @@ A verdict is true: `cancelled` means that the message will never be delivered, b
 
 One request may have several: a schedule that replaces a pending message is answered `replaced` with that message as
 `of`, and where every request is answered, once more when its own message has ended. Unknown extra fields are ignored,
-an unknown `v` never.
+an unknown `v` never. The answer to a bulk control has version 2, and `count`: the number of messages on which it has
+acted.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from postdate.wire.limits import INTEGER_END, VERDICT_BYTES_MAX
 from postdate.wire.origins import parse_origin
 
 VERSION: Final = 1
+VERSION_MAX: Final = 2
 
 
 class Verdict(StrEnum):
@@ -37,6 +39,7 @@ class Verdict(StrEnum):
     DEAD = "dead"
     NOT_FOUND = "not-found"
     TOO_LATE = "too-late"
+    APPLIED = "applied"
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +54,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The origin of the request that was acted on, if there is one."""
     at_ms: int
     """The time of the writer's clock, epoch milliseconds."""
+    count: int | None = None
+    """Of `applied` alone: the number of messages on which a bulk control has acted."""
 
 
 class _Written(msgspec.Struct):
@@ -60,6 +65,7 @@ class _Written(msgspec.Struct):
     verdict: str
     of: str | None
     at: int
+    count: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Read(msgspec.Struct):
@@ -68,12 +74,13 @@ class _Read(msgspec.Struct):
     No field has an enumeration as its type: the error for a value outside it would quote the value.
     """
 
-    v: Annotated[int, msgspec.Meta(ge=VERSION, le=VERSION)]
+    v: Annotated[int, msgspec.Meta(ge=VERSION, le=VERSION_MAX)]
     origin: str
     verdict: str
     at: Annotated[int, msgspec.Meta(ge=0, le=INTEGER_END - 1)]
     id: str | None = None
     of: str | None = None
+    count: Annotated[int, msgspec.Meta(ge=0, le=INTEGER_END - 1)] | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Version(msgspec.Struct):
@@ -96,6 +103,13 @@ def encode_verdict(verdict: Verdict, origin: bytes, id: bytes, of: bytes, at_ms:
     return id or None, _encoder.encode(written)
 
 
+def encode_bulk_verdict(origin: bytes, count: int, at_ms: int) -> bytes:
+    """Return the value of the record that answers the bulk control `origin`; its key is null. Other arguments as of
+    `encode_verdict`."""
+    written = _Written(VERSION_MAX, origin.decode(), None, Verdict.APPLIED.value, None, at_ms, count)
+    return _encoder.encode(written)
+
+
 def decode_verdict(value: bytes | None) -> Answer:
     """Return the verdict that the value of a record on the verdicts topic holds: the inverse of `encode_verdict`.
 
@@ -116,7 +130,11 @@ def decode_verdict(value: bytes | None) -> Answer:
         _check_origin("of", read.of)
     if read.verdict not in _WORDS:
         raise FormatError("a verdict has a word that Postdate does not write")
-    return Answer(origin=read.origin, id=read.id, verdict=Verdict(read.verdict), of=read.of, at_ms=read.at)
+    is_of_bulk = read.verdict == Verdict.APPLIED
+    if is_of_bulk != (read.v == VERSION_MAX) or is_of_bulk != (read.count is not msgspec.UNSET):
+        raise FormatError("a verdict has the version or the count of another one")
+    count = None if read.count is msgspec.UNSET else read.count
+    return Answer(origin=read.origin, id=read.id, verdict=Verdict(read.verdict), of=read.of, at_ms=read.at, count=count)
 
 
 def _check_origin(field: str, text: str) -> None:
@@ -127,8 +145,8 @@ def _check_origin(field: str, text: str) -> None:
 
 
 def _check_version(value: bytes) -> None:
-    """Raise FormatError if `value`, which has not the shape of version 1, says that it is of another."""
+    """Raise FormatError if `value`, which has not the shape of a known version, says that it is of another."""
     with suppress(ValueError, RecursionError):
         version = _version_decoder.decode(value).v
-        if version > VERSION:
+        if version > VERSION_MAX:
             raise FormatError(f"a verdict has version {version}: written by a newer Postdate")

@@ -23,7 +23,7 @@ import numpy as np
 from postdate.kafka.errors import AbortRequired, Fenced, UnknownOutcome
 from postdate.sidecar.clock import BrokerClock, Clock
 from postdate.sidecar.states import StateTimes
-from postdate.wire.dispatch_log import DELIVERED, FINAL, MOVED, STORED, Fate
+from postdate.wire.dispatch_log import DELIVERED, FINAL, MOVED, STORED, SWEPT, Fate
 
 #: Upper bounds of the classes of lateness, ms: fine where the promise lies, up to the hours of an outage.
 LATENESS_BOUNDS_MS: Final = (
@@ -81,7 +81,7 @@ class ShardCounts:
     def __init__(self) -> None:
         self.states = StateTimes()
         self.requests = dict.fromkeys(REQUEST_OUTCOMES, 0)
-        self.fates: Counter[str] = Counter(dict.fromkeys((*sorted(FINAL), MOVED, STORED), 0))
+        self.fates: Counter[str] = Counter(dict.fromkeys((*sorted(FINAL), MOVED, STORED, SWEPT), 0))
         self.dead: Counter[str] = Counter()
         self.rated = 0
         """Messages that were due and had to wait for the rate of their target."""

@@ -17,7 +17,7 @@ from postdate.kafka.interface import Partition, Record
 from postdate.wheel.entry import PENDING, Entry, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, split_key
-from postdate.wire.dispatch_log import Fate, decode_record
+from postdate.wire.dispatch_log import BulkProgress, Fate, decode_record
 from postdate.wire.errors import FormatError
 from support.expected import FINAL_FATES
 from support.simulation.storing import STORE, differences, held
@@ -39,6 +39,7 @@ class _Said:
     final: set[int] = field(default_factory=set)
     stored: set[int] = field(default_factory=set)
     moved: dict[int, int] = field(default_factory=dict)
+    swept: dict[int, int] = field(default_factory=dict)
 
     @property
     def touched(self) -> set[int]:
@@ -77,6 +78,13 @@ class Invariants:
         wrong: list[str] = []
         asked = {offset for index_, offset in self._traffic.asked if index_ == part}
         expected = {offset for offset in asked if offset < read} - said.final
+        bulks = {row.offset: row.count for row in index.bulks}
+        begun = {offset: count for offset, count in said.swept.items() if offset not in said.final}
+        if begun != {offset: count for offset, count in bulks.items() if count >= 0}:
+            wrong.append(f"I3: the bulk controls are {bulks}, the log shows {begun}")
+        expected -= bulks.keys()
+        self._world.reached["a bulk control has begun"] += bool(begun)
+        self._world.reached["one that is not read yet has begun"] += any(offset >= read for offset in begun)
         if entries.keys() != expected:
             wrong.append(f"I3: entries {sorted(entries)} are held below {read}, not {sorted(expected)}")
         for offset in sorted(asked):
@@ -92,7 +100,8 @@ class Invariants:
                 self._count_mark(offset, said)
         pending = [(entry.id, entry_key(entry.due, o)) for o, entry in entries.items() if entry.kind in PENDING]
         named = [(caller, key) for caller, key in pending if caller]
-        if len(dict(named)) != len(named) or any(index.id_key(caller) != key for caller, key in named):
+        is_ambiguous = len(dict(named)) != len(named) or any(index.id_key(caller) != key for caller, key in named)
+        if is_ambiguous and not bulks:  # what a bulk control selects has no id for later requests
             wrong.append(f"I3: ids lead to {[(c, index.id_key(c)) for c, _ in named]}, pending are {named}")
         return wrong
 
@@ -134,6 +143,8 @@ class Invariants:
                         said.final.add(fate.offset)
                     elif fate.name == "moved":
                         said.moved[fate.offset] = fate.due_ms
+                    elif isinstance(fate, BulkProgress):
+                        said.swept[fate.offset] = fate.count
                     else:
                         said.stored.add(fate.offset)
         return said

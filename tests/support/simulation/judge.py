@@ -18,6 +18,7 @@ from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import ChosenFate, DispatchRecord, Fate, Moved, decode_record
 from postdate.wire.errors import FormatError
 from support.expected import FINAL_FATES, dead_letter_complaints, delivery_headers, origin_of, partition_of
+from support.simulation.bulk import BULK
 from support.simulation.readings import Readings, accepted_headers
 from support.simulation.returning import policy_rows, settle
 from support.simulation.traffic import REQUESTS, TARGETS, Asked, Traffic
@@ -145,7 +146,7 @@ def _read_log(outcome: Outcome, index: int, records: list[Record]) -> None:
                     outcome.wrong.append(f"O2: {origin} is {fate.name} after it has ended")
                 if fate.name == "moved":
                     outcome.moved[origin].append(fate)
-                else:
+                elif fate.name == "stored":
                     outcome.stored.add(origin)
 
 
@@ -253,12 +254,15 @@ class Allowed:
     def fates(self) -> set[str]:
         """The final fates that the request may have; whether it may be dead is for its dead letter to show."""
         asked = self._asked
+        if asked.action == BULK:
+            return {"applied"}
         if asked.action in ("cancel", "reschedule"):
             return {"dead"} if not any(each.accepts for each in self.readings) else {"applied", "dead"}
         found = {"dead"} if self.must_die else {"delivered", "dead"}
         if asked.action == "schedule":
             followers = {other.action for other in self._traffic.followers(asked)}
-            found |= {"cancelled"} if "cancel" in followers else set()
+            may_be_cancelled = "cancel" in followers or self._traffic.has_bulk_after(asked)
+            found |= {"cancelled"} if may_be_cancelled else set()
             found |= {"replaced"} if "schedule" in followers else set()
         return found
 

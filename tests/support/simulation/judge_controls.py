@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Set
 from typing import TYPE_CHECKING
 
-from postdate.wire.dispatch_log import Moved
+from postdate.wire.dispatch_log import BulkCancelled, Moved
 from postdate.wire.verdicts import Verdict, decode_verdict
+from support.simulation.bulk import BULK
 from support.simulation.judge import Origin, Outcome, committed, named_origin
 from support.simulation.readings import Readings
 from support.simulation.traffic import REQUESTS, Asked, Traffic
@@ -87,7 +88,7 @@ def judge_verdicts(outcome: Outcome, traffic: Traffic, broker: SimBroker, partit
             answer = decode_verdict(record.value)
             outcome.reached[f"verdict {answer.verdict}"] += 1
             by = named_origin(answer.origin.encode())
-            if traffic.asked[by].action in ("cancel", "reschedule"):
+            if traffic.asked[by].action in ("cancel", "reschedule", BULK):
                 to_controls[by] += 1
             if answer.of is None:
                 of_itself[answer.verdict, by] += 1
@@ -99,13 +100,14 @@ def judge_verdicts(outcome: Outcome, traffic: Traffic, broker: SimBroker, partit
                     outcome.wrong.append(f"verdict {answer.verdict} of {answer.of} by {by}, which ended as {fate!r}")
     for origin, asked in traffic.asked.items():
         fate = outcome.final(origin)
-        if asked.action in ("cancel", "reschedule") and fate and to_controls[origin] != 1:
+        if asked.action in ("cancel", "reschedule", BULK) and fate and to_controls[origin] != 1:
             outcome.wrong.append(f"verdict: {to_controls[origin]} answers to the {asked.action} {origin}")
         if of_itself["accepted", origin] != (origin in outcome.stored):
             outcome.wrong.append(f"verdict: {of_itself['accepted', origin]} times accepted: {origin}, {fate}")
         if fate in ("delivered", "cancelled", "replaced") and of_itself[fate, origin] != 1:
             outcome.wrong.append(f"verdict: {of_itself[fate, origin]} times {fate} about {origin}")
-        if fate in ("cancelled", "replaced") and of_controls[fate, origin] != 1:
+        by_one = 0 if isinstance(outcome.fates.get(origin, [(None, 0)])[0][0], BulkCancelled) else 1
+        if fate in ("cancelled", "replaced") and of_controls[fate, origin] != by_one:
             outcome.wrong.append(f"verdict: {of_controls[fate, origin]} controls have {fate} {origin}")
 
 

@@ -37,6 +37,7 @@ from postdate.wire.requests import Action, Request
 from postdate.wire.verdicts import Verdict
 from support.kafka_simulator.producer import SimTransactionalProducer
 from support.simulation.key_zero import key_zero_in_pieces
+from support.simulation.mutations_bulk import BULK_MUTATIONS
 from support.simulation.mutations_cluster import CLUSTER_MUTATIONS
 from support.simulation.mutations_fates import FATE_MUTATIONS
 from support.simulation.mutations_isolation import ISOLATION_MUTATIONS
@@ -279,6 +280,7 @@ MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "rule 4: messages first": (_messages_first, "controls"),
     "rates: what waits is overtaken": (_rates_overtaken, "burst"),
     **FATE_MUTATIONS,
+    **BULK_MUTATIONS,
     **RECORD_MUTATIONS,
     **CLUSTER_MUTATIONS,
     **RECOVERY_MUTATIONS,

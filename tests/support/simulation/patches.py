@@ -17,6 +17,7 @@ from postdate.kafka.interface import Partition, Record
 from postdate.sidecar import failpoints
 from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.dispatch import bulk_sweep
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.errors import Halted
 from postdate.sidecar.group import poller
@@ -193,6 +194,7 @@ def simulated(world: World) -> Iterator[None]:
         patch.object(SimBroker, "append", _noting_letters(world)),
         patch.object(Shard, "_fenced", _counting_fences(world)),
         patch.object(Shard, "_halt", _noting_halts(world)),
+        patch.object(bulk_sweep, "SWEPT_ENTRIES_MAX", world.swept_max),
         patch.object(takeover, "RECOVERY_RECORDS_MAX", world.replayed_max),
         patch.object(store_reading, "STORE_RECORDS_MAX", world.store_records_max),
         patch.object(store_reading, "take_stored", _counting_stored(world)),

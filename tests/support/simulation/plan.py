@@ -17,6 +17,7 @@ from postdate.kafka.interface import NewTopic
 from postdate.sidecar.config.settings import Config, DispatchConfig, IndexConfig, RequestTopicConfig
 from postdate.sidecar.failpoints import NAMES
 from support.kafka_simulator import FAULTS
+from support.simulation.bulk import BULK
 from support.simulation.events import HOUR_MS, LOG_RETENTION_MS, RETENTION_MS, Events
 from support.simulation.expiry import EXPIRED, Expiry
 from support.simulation.holding import Holding
@@ -77,7 +78,9 @@ class Plan:
         self.partitions = choose.choice([1, 1, 2]) if self.theme != VOLUME else 1
         # Without a group everybody is assigned everything, and they fence each other all the time.
         self.by_hand = choose.random() < {"controls": 0.6, "stranger": 0.6, "moves": 1.0}.get(self.theme, 0.2)
-        self.duration_ms = choose.choice([30_000.0] if self.theme in ("moves", HELD) else [4_000.0, 12_000.0, 30_000.0])
+        self.duration_ms = choose.choice(
+            [30_000.0] if self.theme in ("moves", HELD, BULK) else [4_000.0, 12_000.0, 30_000.0]
+        )
         self.relay = self.theme == "moves"  # never two at a time: each goes on where the other died
         stores = self.theme in ("store", "moves", BROKERS)
         self.store_after_ms = choose.choice(STORE_AFTER_MS[1:5] if stores else STORE_AFTER_MS)
@@ -104,6 +107,10 @@ class Plan:
         windows = Random(f"{seed}/windows")  # a separate one: schedules without windows stay the same
         if theme == WINDOWS or (not is_plain and windows.random() < 0.25):
             self.traffic.windows = windows
+        bulks = Random(f"{seed}/bulks")  # likewise
+        if theme == BULK or (not is_plain and bulks.random() < 0.15):
+            self.traffic.bulks = bulks
+        world.swept_max = bulks.choice([1, 1, 2] if theme == BULK else [1, 2, 1_000])
         self.entries_max = {BURST: [5, 20, 40], VOLUME: [10_000]}.get(self.theme, [1, 3, 1_000])
         self.stamps = _ANY_STAMP
         self.events = Events(world, choose, self.traffic, self.partitions, self.theme)
@@ -220,6 +227,11 @@ class Plan:
         elif self.theme == "controls":
             for _ in range(6):
                 world.ambushes["dispatch.written", choose.randrange(2, 60)] = "kill"
+        elif self.theme == BULK:  # an owner dies in the middle, and the next one has another disk
+            for _ in range(8):
+                world.ambushes["dispatch.written", choose.randrange(2, 80)] = "kill"
+            for _ in range(2):
+                self._plan(self.events.empty_out)
         elif self.theme == "unknown":
             for _ in range(4):
                 step = choose.choice(["commit.sent", "commit.done"])
@@ -311,7 +323,7 @@ class Plan:
 
     def _plan_traffic(self) -> None:
         choose, time = self.random, self.world.time
-        counts = {"store": [60], "moves": [60], HELD: [60], BURST: [200], BROKERS: [60, 150]}.get(
+        counts = {"store": [60], "moves": [60], HELD: [60], BULK: [60], BURST: [200], BROKERS: [60, 150]}.get(
             self.theme, [5, 20, 60]
         )
         for _ in range(choose.choice(counts)):
@@ -320,6 +332,7 @@ class Plan:
                 "controls",
                 "moves",
                 BURST,
+                BULK,
             ):  # in bursts, so that one owner reads together what another reads apart
                 when -= when % 2_000.0
             time.at(max(when, time.now_ms), self.traffic.send)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from postdate.sidecar.states import State
+from support.simulation.bulk import judge_bulks
 from support.simulation.counting import counted
 from support.simulation.invariants import Invariants
 from support.simulation.judge import (
@@ -91,6 +92,7 @@ def run_seed(
             judge(outcome, plan.traffic, readings, world.troubles, plan.losses.halted())
             judge_stores(outcome, world.broker, plan.partitions)
             judge_lateness(outcome, plan.traffic, world)
+            judge_bulks(outcome, plan.traffic, readings, world.broker, plan.partitions, world.archive)
             judge_in_time(outcome, plan.traffic, readings, world)
             plan.holding.judge(outcome, plan.traffic)
             plan.themes.judge(outcome)

@@ -13,6 +13,7 @@ from random import Random
 
 from postdate.kafka.interface import Headers, Partition, Record
 from support.kafka_simulator import SimBroker
+from support.simulation.bulk import BULK, Selected, make_bulk
 from support.simulation.returning import Returned, make_return, settle
 from support.simulation.settings import LEVELS_MS
 
@@ -51,6 +52,7 @@ class Asked:
     dead: frozenset[str] = frozenset()
     must_die: bool = False
     returned: Returned | None = None
+    selected: Selected | None = None
     offset: int = -1
     appended_ms: int = -1
 
@@ -79,10 +81,12 @@ class Traffic:
     ) -> None:
         """`theme`: of which kinds there are many. `differ`: some are in the headers of another scheduler, which not
         every process need understand."""
+        self.bulks: Random | None = None  # draws what bulk cancels select; None: there are none
         self.windows: Random | None = None  # draws the windows of messages; None: none has one
         self.asked: dict[tuple[int, int], Asked] = {}
         self._by_id: defaultdict[tuple[int, bytes], list[Asked]] = defaultdict(list)
         self._by_name: defaultdict[tuple[int, int], list[Asked]] = defaultdict(list)
+        self._bulks: list[Asked] = []
         self.unsent = 0
         self.names_policies = True
         self._returns = Random(f"{random.getstate()[1][:4]}")  # drawing here changes nothing else of a schedule
@@ -100,6 +104,7 @@ class Traffic:
             (14 * controls, self._control_by_id),
             (9 * controls, self._control_by_origin),
             (30 if theme == "store" else 0, self._long),
+            (12 if theme == BULK else 0, self._bulk),
             (25 if theme == "windows" else 5, self._with_grace),
             (10 if differ else 0, self._foreign),
             (8, self._malformed),
@@ -141,6 +146,8 @@ class Traffic:
         kind(asked)
         if kind == self._plain and self._returns.random() < 0.3 and not asked.window_ms:
             make_return(asked, self._returns, self.names_policies)
+        if kind == self._control_by_origin and self.bulks is not None and self.bulks.random() < 0.3:
+            self._bulk(asked)
         if choose.random() < 0.04:
             self._send_aborted(asked)
         else:
@@ -156,6 +163,8 @@ class Traffic:
         self.asked[asked.part.index, asked.offset] = asked
         if asked.returned is not None and not asked.returned.name:
             settle(asked, ())
+        if asked.selected is not None:
+            self._bulks.append(asked)
         if asked.id:
             self._by_id[asked.part.index, asked.id].append(asked)
         if asked.names >= 0:
@@ -170,6 +179,10 @@ class Traffic:
         named = self._by_name.get((asked.part.index, asked.offset), [])
         found = {each.offset: each for each in (*self.of_id(asked), *named) if each.offset > asked.offset}
         return [found[offset] for offset in sorted(found)]
+
+    def has_bulk_after(self, asked: Asked) -> bool:
+        """True if a bulk cancel of its partition follows a request."""
+        return any(other.part == asked.part and other.offset > asked.offset for other in self._bulks)
 
     def _send_again(self) -> None:
         self.unsent -= 1
@@ -274,6 +287,10 @@ class Traffic:
         if self._random.random() < 0.15:  # itself, or one that follows: it finds nothing
             asked.names = self._broker.topics[REQUESTS].logs[asked.part.index].end + self._random.randrange(4)
         asked.headers.append(("postdate-origin", f"{REQUESTS}/{asked.part.index}/{asked.names}".encode()))
+
+    def _bulk(self, asked: Asked) -> None:
+        assert self.bulks is not None
+        make_bulk(asked, self.bulks, self._broker.now_ms(self._broker.topics[REQUESTS].logs[asked.part.index]))
 
     def _with_grace(self, asked: Asked) -> None:
         assert asked.headers is not None

@@ -73,6 +73,7 @@ class World:
         self.rest_ms = 0.0
         self.polled_min = 1  # who reads how many requests at once differs between processes
         self.polled_max, self.replayed_max, self.tail_offsets = 5_000, 200, 64
+        self.swept_max = 1_000
         self.store_records_max = 1_000
         self.clocks_drift = True
         self.readers_differ = False  # some machines read one request at a time

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from postdate.wheel.bulk_rows import BulkRows
 from postdate.wheel.entry import Mark
 from postdate.wheel.limits import SPAN_KEYS_MIN
 from postdate.wheel.policy_rows import PolicyRows
@@ -32,6 +33,7 @@ class Changes:
     """The changes of one step; `TimerIndex.write` makes all of them durable, or none."""
 
     __slots__ = (
+        "bulks",
         "drops",
         "ended",
         "entries",
@@ -69,6 +71,7 @@ class Changes:
         self.seq: int | None = None
         self.takeover: int | None = None
         self.policies: PolicyRows | None = None
+        self.bulks: BulkRows | None = None
 
     def insert(self, key: bytes, value: bytes, stored: bool = False) -> None:
         """Puts an entry under a key that is not present. O(1)."""

@@ -55,7 +55,8 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     An absent number is -1, an absent id b"".
     `own_key` holds the request's own key in a 1-tuple if it differs from the target key; `control` the removed
     `postdate-` headers with their positions, encoded, since a delivery does without them (`pack_control`,
-    `control_of`). `acts_on`, `new_due`: the request a control acts on, and its new time.
+    `control_of`). `acts_on`, `new_due`: the request a control acts on, and its new time. `moved_by`: the last
+    control that moved it.
     """
 
     kind: int
@@ -77,6 +78,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     new_due: int = -1
     accepted_ms: int = -1
     window: Window | None = None
+    moved_by: int = -1
 
     @property
     def first_key_due(self) -> int:
@@ -117,6 +119,7 @@ class Mark(msgspec.Struct, array_like=True):
 _ARRAY_HEAD_SIZE_BYTES_MAX: Final = 5
 
 _DELIVER: Final = int(Kind.DELIVER)
+_NONE: Final = -1
 _encoder = msgspec.msgpack.Encoder()
 _encode: Final = _encoder.encode
 _entries = msgspec.msgpack.Decoder(Entry)
@@ -168,6 +171,7 @@ def encode_accepted(
             -1,
             accepted_ms,
             window,
+            _NONE,
         )
     )
 

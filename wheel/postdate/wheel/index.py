@@ -18,6 +18,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from postdate.wheel import forecast, limits
+from postdate.wheel.bulk_rows import BulkRows
 from postdate.wheel.changes import Changes
 from postdate.wheel.checkpoint import Checkpoint
 from postdate.wheel.database import Range
@@ -107,6 +108,11 @@ class TimerIndex:
     def policies(self) -> PolicyRows:
         """The named retry policies of the shard, by the first request to which each applies."""
         return self._log.policies
+
+    @property
+    def bulks(self) -> BulkRows:
+        """The bulk controls that have not ended, ascending by offset."""
+        return self._log.bulks
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -209,6 +215,10 @@ class TimerIndex:
     ) -> tuple[list[bytes], list[bytes]]:
         """Keys and values of the parked entries of a target, in order of due time; none lies below the key `first`."""
         return self._log.scan_parked(target, limit, size_bytes_max, first)
+
+    def walk_parked(self, start: bytes) -> Range:
+        """Returns an iterator over the parked entries of all targets from `start` on, as `walk`."""
+        return self._log.walk_parked(start)
 
     def scan_parked_keys(self, start: bytes, limit: int) -> list[bytes]:
         """Returns parked keys of all targets from `start` on."""

@@ -10,7 +10,7 @@
 | `ahead` | request offset | mark: fates read before the request |
 | `ended` | see `recent_outcomes` | how requests ended, for a while |
 | `blocks` | block number | see `blocks` |
-| `meta` | name | identity; R, D, seq, takeover and exact counters; named retry policies |
+| `meta` | name | identity; R, D, seq, takeover and exact counters; named retry policies; bulk controls |
 
 Invariants: one `write` is one WriteBatch, so all families agree in every state that a crash can leave. Counters and
 positions lie in the same batch as what they count.
@@ -30,6 +30,7 @@ from rocksdict import WriteBatch
 
 from postdate.wheel import limits
 from postdate.wheel.blocks import Block, Blocks, decode_block, encode_block
+from postdate.wheel.bulk_rows import BULKS_NAME, BulkRows, decode_bulks, encode_bulks
 from postdate.wheel.changes import Changes
 from postdate.wheel.checkpoint import CHECKPOINT_NAME, Checkpoint, decode_checkpoint, encode_checkpoint
 from postdate.wheel.database import Database, Range, create_directory
@@ -93,6 +94,8 @@ class TimerLog:
         self.checkpoint = Checkpoint() if stored is None else decode_checkpoint(stored)
         policies = self._db.get("meta", POLICIES_NAME)
         self.policies: PolicyRows = () if policies is None else decode_policies(policies)
+        bulks = self._db.get("meta", BULKS_NAME)
+        self.bulks: BulkRows = () if bulks is None else decode_bulks(bulks)
         last_mark = self._db.last_row("ahead")
         self.marks_end = 0 if last_mark is None else key_number(last_mark[0]) + 1
         self._blocks = Blocks(lambda number: self._db.get("blocks", number_key(number)))
@@ -160,7 +163,12 @@ class TimerLog:
         return key if self.entry(key) is not None else None
 
     def low_water(self) -> int:
-        """L: no pending entry that is not in STORE has a smaller request offset. Amortised O(1)."""
+        """L: no bulk control, and no pending entry that is not in STORE, has a smaller offset. Amortised O(1)."""
+        low = self._lowest_entry()
+        return min(low, self.bulks[0].offset) if self.bulks else low
+
+    def _lowest_entry(self) -> int:
+        """The same without bulk controls."""
         if self._low is None:
             found = self._db.range("blocks", number_key(self._low_block), None)
             key, value = found.key(), found.value()
@@ -213,6 +221,10 @@ class TimerLog:
         prefix = parked_prefix(target)
         return self._scan("parked", prefix + first, prefix[:-1] + b"\1", limit, size_bytes_max)
 
+    def walk_parked(self, start: bytes) -> Range:
+        """The parked entries from `start` on, all targets, as `walk`."""
+        return self._db.range("parked", start, None)
+
     def scan_parked_keys(self, start: bytes, limit: int) -> list[bytes]:
         """Parked keys from `start` on, all targets."""
         return self._scan_keys("parked", start, None, limit)
@@ -262,10 +274,14 @@ class TimerLog:
             put(CHECKPOINT_NAME, encode_checkpoint(checkpoint), self._db.handle("meta"))
         if changes.policies is not None:
             batch.put(POLICIES_NAME, encode_policies(changes.policies), self._db.handle("meta"))
+        if changes.bulks is not None:
+            batch.put(BULKS_NAME, encode_bulks(changes.bulks), self._db.handle("meta"))
         self._db.write(batch)
         self.checkpoint = checkpoint
         if changes.policies is not None:
             self.policies = changes.policies
+        if changes.bulks is not None:
+            self.bulks = changes.bulks
         self._after_write(changes, counted, blocks)
         return counted
 
@@ -276,7 +292,7 @@ class TimerLog:
         Corrupt if the block counts entries but has none, DiskFull or StorageError as `write`. O(steps), two look-ups
         each; amortised O(1) a request, since the bound is kept.
         """
-        low = at = self.low_water()
+        low = at = self._lowest_entry()
         if self._low == _NONE_PENDING:
             return False
         block_end = (self._low_block + 1) * limits.BLOCK_OFFSETS

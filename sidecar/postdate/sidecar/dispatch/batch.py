@@ -23,9 +23,11 @@ from postdate.sidecar.dispatch.parking import Parking
 from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.dispatch.targets import SIZE_UNKNOWN_BYTES, Refusal
 from postdate.sidecar.index.apply import mark_stored
+from postdate.sidecar.index.bulk import Bulk, in_force
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.transaction.store import StoreRecords
 from postdate.sidecar.transaction.verdict_records import VerdictRecords
+from postdate.wheel.bulk_rows import BulkRow
 from postdate.wheel.entry import PENDING, Entry, Kind, control_of, decode_entry
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, split_key
 from postdate.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers, delivered_headers, record_size_bytes
@@ -38,11 +40,15 @@ from postdate.wire.dispatch_log import (
     REPLACED,
     SENT,
     STORED,
+    SWEPT,
+    BulkCancelled,
+    BulkProgress,
     ChosenFate,
     FateName,
     Moved,
     PlainFate,
 )
+from postdate.wire.limits import FATES_MAX
 from postdate.wire.reasons import Reason
 from postdate.wire.requests import sent_headers
 from postdate.wire.topics import OwnTopics
@@ -88,11 +94,20 @@ class BatchBuilder:
         parking = self._parking if trial is None else None
         precedes = parking.precedes if parking is not None and parking.any else None
         now_ms, apart, condemned = due.now_ms, due.apart, self._faults.condemned
+        bulk = in_force(overlay.bulks) if overlay.bulks else None
         for key, raw in _rows(due.keys, due.values, due.waiting):
             if apart and key in apart:
                 batch.cut()
             entry, offset = decode_entry(raw), split_key(key)[1]
-            if deliver := entry.kind == _DELIVER_KIND:
+            deliver = entry.kind == _DELIVER_KIND
+            if bulk is not None and deliver and len(batch.fates) >= FATES_MAX - 1:
+                break  # one is left for the progress of the bulk control
+            if bulk is not None and deliver and bulk.acts_on(entry, offset):
+                if choice is not None:  # it waits for the sweep, which waits for Postdate's own topics
+                    batch.skip()
+                    continue
+                self._cancel_in_bulk(batch, overlay, entry, offset, bulk)
+            elif deliver:
                 decision: Decision | Refusal = condemned.get(offset, _DELIVER) if condemned else _DELIVER
                 ready = batch.ready.get(entry.target)
                 if decision is _DELIVER:
@@ -117,20 +132,13 @@ class BatchBuilder:
                     self._deliver(batch, entry, offset)
                 else:
                     self._dead_letter(batch, entry, offset, decision)
-            elif entry.kind == Kind.DEAD:
-                self._dead_letter(batch, entry, offset, Refusal(Reason(entry.reason), entry.detail))
-            elif entry.kind == Kind.APPLIED:
-                self._apply(batch, overlay, entry, offset)
             elif entry.kind == Kind.STORE:
                 if self._keep(batch, entry, offset):
                     batch.stored.append((key, entry))
                     batch.cut()
                     continue
             else:
-                name: FateName = CANCELLED if entry.kind == Kind.CANCELLED else REPLACED
-                batch.fates.append(PlainFate(offset, entry.first_due, name))
-                batch.messages += self._answers.to_ended(entry, offset)
-                overlay.note_end(offset, entry.id, sent=False)  # now: a later control in this transaction asks for it
+                self._end_undelivered(batch, overlay, entry, offset)
             was_parked = len(key) > ENTRY_KEY_SIZE_BYTES
             if was_parked:
                 batch.unparked.append((key, len(raw)))
@@ -140,7 +148,39 @@ class BatchBuilder:
             if was_parked or entry.id or entry.stored or entry.first_key_due != (entry.due if deliver else 0):
                 self._unlink(batch, key, entry, offset)
         batch.passed_own = choice is not None and choice.passed
+        if bulk is not None and (batch.swept or due.ends_bulk):
+            self._report_bulk(batch, bulk, due.ends_bulk)
         return batch
+
+    def _end_undelivered(self, batch: Batch, overlay: IndexOverlay, entry: Entry, offset: int) -> None:
+        """End an entry that ingest has decided about: refused, a control, or ended by one."""
+        if entry.kind == Kind.DEAD:
+            self._dead_letter(batch, entry, offset, Refusal(Reason(entry.reason), entry.detail))
+        elif entry.kind == Kind.APPLIED:
+            self._apply(batch, overlay, entry, offset)
+        else:
+            name: FateName = CANCELLED if entry.kind == Kind.CANCELLED else REPLACED
+            batch.fates.append(PlainFate(offset, entry.first_due, name))
+            batch.messages += self._answers.to_ended(entry, offset)
+            overlay.note_end(offset, entry.id, sent=False)  # now: a later control in this transaction asks for it
+
+    def _cancel_in_bulk(self, batch: Batch, overlay: IndexOverlay, entry: Entry, offset: int, bulk: Bulk) -> None:
+        """End a message that the bulk control in force selects, wherever it comes up."""
+        batch.fates.append(BulkCancelled(offset, entry.first_due, CANCELLED, bulk.offset))
+        batch.swept += 1
+        if self._answers.all:
+            batch.messages.append(self._answers.message(Verdict.CANCELLED, offset, entry.id))
+        pending = overlay.pending_id(entry.id) if entry.id else None
+        is_last = pending is not None and split_key(pending)[1] == offset  # a later request may have its id
+        overlay.note_end(offset, entry.id if is_last else b"", sent=False)
+
+    def _report_bulk(self, batch: Batch, bulk: Bulk, ends: bool) -> None:
+        """Add the number of messages on which a bulk control has acted, and the answer to it if it ends."""
+        count = bulk.count + batch.swept
+        batch.bulk = BulkProgress(bulk.offset, 0, APPLIED if ends else SWEPT, count)
+        batch.fates.append(batch.bulk)
+        if ends:
+            batch.messages += self._answers.to_bulk(bulk.offset, count)
 
     def _unlink(self, batch: Batch, key: bytes, entry: Entry, offset: int) -> None:
         """Remove the other references to an entry that ends: its STORE record, its id, its place."""
@@ -294,12 +334,25 @@ def finish(overlay: IndexOverlay, batch: Batch) -> None:
         overlay.park(offset, due_ms, entry.target, raw, entry.stored)
     for key, entry in batch.stored:
         mark_stored(overlay, key, entry)
+    if batch.bulk is not None:
+        note_bulk(overlay, batch.bulk)
     for key, entry, fate in batch.linked:
         offset = split_key(key)[1]
         overlay.drop_place(offset)
-        if fate in SENT:  # what a control has ended has no id since, and its end was noted when the batch was built
+        if fate in SENT or entry.kind == Kind.DELIVER:  # what another control has ended has no id since
             overlay.drop_id(entry.id, offset)
+        if fate in SENT:  # the end of another was noted when the batch was built
             overlay.note_end(offset, entry.id, sent=True)
+
+
+def note_bulk(overlay: IndexOverlay, fate: BulkProgress) -> None:
+    """The local side of a committed fate of the bulk control in force."""
+    row = overlay.bulk(fate.offset)
+    assert row is not None, "only a bulk control in force has such fates"
+    if fate.name == APPLIED:
+        overlay.drop_bulk(fate.offset)
+    else:
+        overlay.set_bulk(BulkRow(fate.offset, row.asked, fate.count))
 
 
 def _rows(

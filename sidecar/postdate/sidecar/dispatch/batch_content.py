@@ -13,7 +13,7 @@ from postdate.sidecar.dispatch.targets import Target
 from postdate.sidecar.transaction.transaction import Message
 from postdate.wheel.entry import Entry
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES
-from postdate.wire.dispatch_log import Fate
+from postdate.wire.dispatch_log import BulkProgress, Fate
 
 
 @dataclass(slots=True)
@@ -73,6 +73,8 @@ class Batch:
     due_max_ms: int = 0
     dues_ms: list[int] = field(default_factory=list)  # since when each delivered message could have left
     dead: list[str] = field(default_factory=list)  # the reason of each dead letter
+    swept: int = 0  # entries on which the bulk control in force acts
+    bulk: BulkProgress | None = None  # what it has done with this transaction
     stayed: int = 0
     passed_own: bool = False  # a message stayed that writes to an isolated topic of Postdate's own
     targets: dict[str, int] = field(default_factory=dict)  # partitions of each target in this transaction

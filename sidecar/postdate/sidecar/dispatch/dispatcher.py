@@ -18,9 +18,10 @@ from postdate.sidecar.config.rate_rules import RateRules
 from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.aborts import Aborts, attempt_of
-from postdate.sidecar.dispatch.batch import BatchBuilder, finish
+from postdate.sidecar.dispatch.batch import BatchBuilder, finish, note_bulk
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.batch_limit import BatchLimit
+from postdate.sidecar.dispatch.bulk_sweep import BulkSweep
 from postdate.sidecar.dispatch.decisions import MessageRules
 from postdate.sidecar.dispatch.due_reader import Due, DueReader
 from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution
@@ -28,11 +29,12 @@ from postdate.sidecar.dispatch.parking import Parking
 from postdate.sidecar.dispatch.sweep import Sweep
 from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.dispatch.targets import Targets
+from postdate.sidecar.index.bulk import Bulk, are_ahead, in_force
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.transaction.transaction import Content, ShardOwnership
 from postdate.sidecar.transaction.verdict_records import VerdictRecords
 from postdate.wheel.index import TimerIndex
-from postdate.wire.dispatch_log import BEAT, FATES
+from postdate.wire.dispatch_log import BEAT, FATES, SWEPT, BulkProgress
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +48,8 @@ class Dispatcher:
     def __init__(self, ctx: ShardContext, targets: Targets) -> None:
         self._ctx = ctx
         self._targets = targets
+        self._bulk_sweep = BulkSweep()
+        self._is_bulk_next = True
         self._sweep = Sweep(ctx.long_delays.sweep_age_ms)
         budget_ms = ctx.config.dispatch.retry_budget_ms
         answers = VerdictRecords(ctx.own, ctx.partition, ctx.topic.verdicts, ctx.clock.wall_ms)
@@ -68,14 +72,21 @@ class Dispatcher:
         steady, held = self._ctx.clock.steady_ms(), self._ctx.held.now
         if self._aborts.is_pausing:
             return 0, False
+        bulk = in_force(index.bulks) if index.bulks else None
+        if bulk is not None and bulk.count < 0:
+            return self._begin_bulk(index, ownership, bulk)
         self._targets.poll()
         if self._rates is not None:
             self._rates.begin(index, steady)
         self._parking.begin(index)
+        if bulk is not None and self.wants_bulk(index):
+            self._is_bulk_next = not self._is_bulk_next  # in turn with what is due
+            if self._is_bulk_next and self._bulk_sweep.may_run(index, bulk):
+                return self._dispatch_bulk(index, ownership, bulk), True
         due = self._reader.read(index, steady, before_ms)
         due.now_ms = before_ms - 1
         if not due.keys and not due.waiting:
-            return 0, False
+            return 0, bulk is not None and self.wants_bulk(index)
         overlay, batch = self._build(index, due)
         for _ in range(_LOOKS):
             if batch.unknown:
@@ -103,6 +114,41 @@ class Dispatcher:
             self._note_rates(self._rates, index, batch)
         self._reader.ended(index, due, batch.gone(), before_ms)
         return len(batch.fates), due.goes_on or batch.stayed > 0 or not batch.fates or due.trial is not None
+
+    def before_ms(self, index: TimerIndex, before_ms: int) -> int:
+        """Messages due before this time may leave; `before_ms` is the limit without bulk controls."""
+        return min(before_ms, 1) if index.bulks and are_ahead(index.bulks, read_up_to(index)) else before_ms
+
+    def wants_bulk(self, index: TimerIndex) -> bool:
+        """True if a bulk control is in force and can go on now. O(1)."""
+        return bool(index.bulks) and in_force(index.bulks) is not None and self._faults.get(OWN) is None
+
+    def _begin_bulk(self, index: TimerIndex, ownership: ShardOwnership, bulk: Bulk) -> tuple[int, bool]:
+        """Run a transaction that does nothing but show a bulk control in force, before any other: from now on no
+        owner delivers what it selects."""
+        fate = BulkProgress(bulk.offset, 0, SWEPT, 0)
+        try:
+            with self._ctx.counts.transaction(self._ctx.clock):
+                content = Content(FATES, [], [fate])
+                offset = ownership.run(content, read_up_to(index), ownership.low_water_of(index))
+        except AbortRequired as fault:
+            self._aborts.back_off(fault)
+            return 0, False
+        overlay = IndexOverlay(index)
+        note_bulk(overlay, fate)
+        self._write(ownership, overlay, offset)
+        self._aborts.committed()
+        return 1, True
+
+    def _dispatch_bulk(self, index: TimerIndex, ownership: ShardOwnership, bulk: Bulk) -> int:
+        """Run a transaction with the next entries on which a bulk control acts; returns the number of its fates, 0 if
+        there was none. Raises as `dispatch`."""
+        due = self._bulk_sweep.read(index, bulk)
+        overlay, batch = self._build(index, due)
+        if batch.fates and not self._commit(index, ownership, overlay, batch, due, self._ctx.held.now):
+            return 0
+        self._bulk_sweep.committed()
+        return len(batch.fates)
 
     def _note_rates(self, rates: TargetRates, index: TimerIndex, batch: Batch) -> None:
         """Update the rates after a write: messages that were sent, and messages that were parked."""

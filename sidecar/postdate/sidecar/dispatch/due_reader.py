@@ -41,7 +41,7 @@ class Due:
     everything due up to this key was read. `full`: the scan of the first cursor reached its limit; `short`: that limit
     was reduced. `goes_on`: more may be due. `ordered`: an ordinary scan that contains only messages. `waiting`: parked
     keys and values. `trial`: the isolated target of a trial. `choice`: selects the messages that may leave; None: all.
-    `now_ms`: the broker's time."""
+    `now_ms`: the broker's time. `ends_bulk`: the bulk control in force has nothing left after this transaction."""
 
     keys: list[bytes]
     values: list[bytes]
@@ -55,6 +55,7 @@ class Due:
     now_ms: int = 0
     trial: Isolated | None = None
     choice: Choice | None = None
+    ends_bulk: bool = False
 
     def due_ms(self) -> dict[int, int]:
         """The due times of what was read, by request offset. O(entries)."""

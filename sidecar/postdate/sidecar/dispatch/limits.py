@@ -113,6 +113,11 @@ DELIVERED_HEADERS_SIZE_BYTES_MAX: Final = 1_024
 # Failing targets and parked entries are checked this often; each check is a few point reads.
 TEND_INTERVAL_MS: Final = 500
 
+# Entries on which a bulk control acts in one transaction, and that it looks at for them. Other messages wait meanwhile:
+# 10 to 20 ms. Each look costs 1 to 3 us.
+SWEPT_ENTRIES_MAX: Final = 2_000
+SWEPT_LOOKS_MAX: Final = 5_000
+
 # Requests whose age is checked in one sweep, by some point reads each: some 20 ms twice a second, and only while old
 # requests are pending and not stored.
 SWEEP_OFFSETS_MAX: Final = 2_000

@@ -35,7 +35,7 @@ class Sweep:
 
         They are put under key 0, where the bounds of rule 1 apply.
         """
-        if not self._age_ms:
+        if not self._age_ms or index.bulks:  # what a bulk control selects must stay where it is (bulk_sweep)
             return 0
         if index is not self._of:  # one that was rebuilt holds again what was about to be stored
             self._of, self._next, self._rests_until_ms = index, 0, 0

@@ -64,7 +64,7 @@ REQUESTS: Final = Metric(
 FATES: Final = Metric(
     "postdate_fates_total",
     ("topic", "fate"),
-    "Fates that this process committed: delivered, dead, cancelled, replaced, applied, moved, stored.",
+    "Fates that this process committed: delivered, dead, cancelled, replaced, applied, moved, stored, swept.",
     "`delivered` does not rise while entries are due: see lateness.",
 )
 DEAD_LETTERS: Final = Metric(

@@ -14,7 +14,9 @@ from typing import Final
 import msgspec
 
 from postdate.kafka.interface import Record
+from postdate.sidecar.index.bulk import in_force
 from postdate.sidecar.index.overlay import NO_FIRST_DUE, IndexOverlay
+from postdate.wheel.bulk_rows import BulkRow
 from postdate.wheel.entry import (
     NO_CONTROL,
     PENDING,
@@ -28,11 +30,12 @@ from postdate.wheel.entry import (
     pack_control,
 )
 from postdate.wheel.keys import CONTROL_DUE, split_key
-from postdate.wire.dispatch_log import APPLIED, FINAL, SENT, Fate, Moved
+from postdate.wire.dispatch_log import APPLIED, FINAL, SENT, SWEPT, BulkProgress, Fate, Moved
 from postdate.wire.durations import format_duration
 from postdate.wire.errors import RequestRefused
 from postdate.wire.reasons import Reason
 from postdate.wire.requests import Action, Request
+from postdate.wire.selection import Selection, encode_selection
 
 _ENDED_BY_ANOTHER: Final = frozenset({Kind.CANCELLED, Kind.REPLACED})
 
@@ -47,6 +50,7 @@ def apply_request(overlay: IndexOverlay, record: Record, request: Request | Requ
     if mark is not None:
         overlay.set_mark(offset, None)
         if mark.final:
+            overlay.drop_bulk(offset)
             if isinstance(request, Request):
                 _catch_up(overlay, offset, request, mark)
             return NO_FIRST_DUE
@@ -55,7 +59,16 @@ def apply_request(overlay: IndexOverlay, record: Record, request: Request | Requ
         return _put_control(overlay, offset, refused_entry(record, request, stored))
     if request.action == Action.SCHEDULE:
         return _schedule(overlay, record, request, mark)
+    if request.selection is not None:
+        return _bulk_control(overlay, offset, request.selection)
     return _control(overlay, record, request)
+
+
+def _bulk_control(overlay: IndexOverlay, offset: int, selection: Selection) -> int:
+    """A bulk control has no entry. It is in force once all bulk controls before it have ended."""
+    begun = overlay.bulk(offset)
+    overlay.set_bulk(BulkRow(offset, encode_selection(selection), -1 if begun is None else begun.count))
+    return NO_FIRST_DUE
 
 
 def _catch_up(overlay: IndexOverlay, offset: int, request: Request, mark: Mark) -> None:
@@ -141,7 +154,9 @@ def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mar
             if other < offset:
                 key = overlay.find(other, at=pending)
                 assert key is not None, "an id points at an entry that is not there"
-                _end(overlay, key, overlay.entry(key), Kind.REPLACED, by=offset)
+                old = overlay.entry(key)
+                if not _is_swept(overlay, old, other):
+                    _end(overlay, key, old, Kind.REPLACED, by=offset)
             else:
                 kind, ended_by = Kind.REPLACED, other
     entry = Entry(
@@ -161,6 +176,7 @@ def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mar
         acts_on=ended_by,
         accepted_ms=record.timestamp_ms,
         window=window,
+        moved_by=mark.control if mark is not None else -1,
     )
     overlay.put(offset, due if kind == Kind.DELIVER else CONTROL_DUE, entry)
     if kind in PENDING:
@@ -172,7 +188,8 @@ def _control(overlay: IndexOverlay, record: Record, request: Request) -> int:
     offset = record.offset
     acts_on, at = _acts_on(overlay, offset, request)
     pending = _pending(overlay, acts_on, at)
-    if pending is not None:
+    is_swept = pending is not None and _is_swept(overlay, pending[1], acts_on)
+    if pending is not None and not is_swept:
         key, old = pending
         if refusal := _beyond_horizon(overlay, old, request):
             return _put_control(overlay, offset, refused_entry(record, refusal))
@@ -192,7 +209,7 @@ def _control(overlay: IndexOverlay, record: Record, request: Request) -> int:
         id=request.id,
         reason="cancel" if request.action == Action.CANCEL else "reschedule",
         acts_on=acts_on,
-        new_due=request.due_ms if request.action == Action.RESCHEDULE else -1,
+        new_due=request.due_ms if request.action == Action.RESCHEDULE and not is_swept else -1,
     )
     return _put_control(overlay, offset, entry)
 
@@ -220,6 +237,12 @@ def _pending(overlay: IndexOverlay, offset: int, at: bytes | None) -> tuple[byte
     return (key, entry) if entry.kind in PENDING else None
 
 
+def _is_swept(overlay: IndexOverlay, entry: Entry, offset: int) -> bool:
+    """True if the bulk control in force ends this pending entry: for later requests it is pending no more."""
+    bulk = in_force(overlay.bulks) if overlay.bulks else None
+    return bulk is not None and bulk.acts_on(entry, offset)
+
+
 def _end(overlay: IndexOverlay, key: bytes, old: Entry, kind: Kind, by: int) -> None:
     """Rewrite a pending entry so that its transaction ends it without a delivery; its message is no longer needed."""
     offset = split_key(key)[1]
@@ -243,7 +266,7 @@ def _reschedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, r
 def _due_at(overlay: IndexOverlay, old: Entry, due_ms: int, control: int) -> Entry:
     """The entry with the due time that a control gives it; within a window the time is drawn again."""
     due_ms, window = _moved_to(overlay, old.window, due_ms, control)
-    return msgspec.structs.replace(old, due=due_ms, window=window)
+    return msgspec.structs.replace(old, due=due_ms, window=window, moved_by=control)
 
 
 def _moved_to(overlay: IndexOverlay, window: Window | None, due_ms: int, control: int) -> tuple[int, Window | None]:
@@ -275,12 +298,33 @@ def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
     A pending entry is changed or ended. A request at or above R gets a mark (rule 5). Any other request has already
     ended. Raises Contradicted if the log decided a control differently than ingest did here: the index must be rebuilt.
     """
+    if isinstance(fate, BulkProgress) or (overlay.bulks and overlay.bulk(fate.offset) is not None):
+        _bulk_progress(overlay, fate, next_request)
+    if fate.name == SWEPT:
+        return
     if fate.offset < next_request:
         key = overlay.find(fate.offset, fate.first_due_ms)
         if key is not None:
             _change_entry(overlay, key, fate, next_request)
     else:
         _mark(overlay, fate)
+
+
+def _bulk_progress(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
+    """Apply a fate of a bulk control to its row. A refused control has no such fates, and the index has decided later
+    controls by its judgement, so a difference contradicts the log."""
+    row, offset = overlay.bulk(fate.offset), fate.offset
+    if not isinstance(fate, BulkProgress):
+        if offset < next_request:
+            overlay.contradicted(f"bulk control {offset} ended as {fate.name}, but was accepted here")
+        overlay.drop_bulk(offset)
+    elif row is None and offset < next_request:
+        if overlay.find(offset, CONTROL_DUE) is not None:
+            overlay.contradicted(f"bulk control {offset} was carried out, but was judged otherwise here")
+    elif fate.name == SWEPT:
+        overlay.set_bulk(BulkRow(offset, b"" if row is None else row.asked, fate.count))
+    else:
+        overlay.drop_bulk(offset)
 
 
 def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: int) -> None:

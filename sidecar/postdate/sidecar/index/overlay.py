@@ -15,6 +15,8 @@ from collections.abc import Collection, Iterator
 from operator import itemgetter
 
 from postdate.sidecar.errors import Contradicted
+from postdate.sidecar.index.bulk import with_row, without_row
+from postdate.wheel.bulk_rows import BulkRow, BulkRows
 from postdate.wheel.changes import Changes
 from postdate.wheel.entry import Entry, Kind, Mark, decode_entry, encode_entry
 from postdate.wheel.index import TimerIndex
@@ -201,6 +203,24 @@ class IndexOverlay:
                 self.contradicted(f"retry policy {name} changed at request {first}, which was ingested before")
         if fresh:
             self.set_policies(policies.with_rows(fresh))
+
+    @property
+    def bulks(self) -> BulkRows:
+        """The bulk controls that have not ended, ascending by offset."""
+        return self._index.bulks if self._changes.bulks is None else self._changes.bulks
+
+    def bulk(self, offset: int) -> BulkRow | None:
+        """The bulk control at an offset, if it has not ended."""
+        return next((row for row in self.bulks if row.offset == offset), None)
+
+    def set_bulk(self, row: BulkRow) -> None:
+        """Add a bulk control, or replace what is known of it."""
+        self._changes.bulks = with_row(self.bulks, row)
+
+    def drop_bulk(self, offset: int) -> None:
+        """Remove a bulk control, if there is one at this offset."""
+        if self.bulk(offset) is not None:
+            self._changes.bulks = without_row(self.bulks, offset)
 
     def set_mark(self, offset: int, mark: Mark | None) -> None:
         """Set or remove the mark of a request that is not ingested yet."""

@@ -6,7 +6,7 @@ put.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from postdate.kafka.interface import Isolation, Partition, Record
 from postdate.sidecar import failpoints
@@ -15,10 +15,16 @@ from postdate.sidecar.context.traces import Traces
 from postdate.sidecar.counts import CANCEL, REFUSED, RESCHEDULE, ShardCounts
 from postdate.sidecar.index.apply import apply_request
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
-from postdate.sidecar.ingest.limits import CONTROL_ENTRIES_MAX, CONTROL_SIZE_BYTES_MAX, MARKERS_READ_S
+from postdate.sidecar.ingest.limits import (
+    BULK_CONTROLS_MAX,
+    CONTROL_ENTRIES_MAX,
+    CONTROL_SIZE_BYTES_MAX,
+    MARKERS_READ_S,
+)
 from postdate.sidecar.ingest.quota import Quota
 from postdate.wheel.index import TimerIndex
 from postdate.wire.errors import RequestRefused
+from postdate.wire.limits import FORMAT_VERSION_MAX
 from postdate.wire.requests import Action, Request, RequestRules, parse_request
 from postdate.wire.retry_policies import NamedPolicies
 from postdate.wire.returns import schedule_return
@@ -60,17 +66,25 @@ def ingest(
     expected = read_up_to(index)
     used = passed_over = 0
     policies: NamedPolicies | None = None
+    has_bulks = bool(overlay.bulks)  # asked for once: there are hardly ever any
     others: list[str] = []  # what was read that is no request to schedule
     accepted: list[tuple[Record, Request]] | None = None if intake.traces is None else []
     for record in records:
         offset = record.offset
         if offset >= expected:
+            if has_bulks and sum(1 for row in overlay.bulks if row.asked) >= BULK_CONTROLS_MAX:
+                break
             if overlay.control_count >= controls_max or overlay.control_bytes >= CONTROL_SIZE_BYTES_MAX:
                 break
             request: Request | RequestRefused
             try:
                 request = parse_request(
-                    rules, partition, record.timestamp_ms, record.key, record.headers, record.value is None
+                    _newest(rules) if has_bulks and overlay.bulk(offset) is not None else rules,
+                    partition,
+                    record.timestamp_ms,
+                    record.key,
+                    record.headers,
+                    record.value is None,
                 )
                 if request.retry is not None:
                     policies = policies or NamedPolicies(index.policies)
@@ -83,6 +97,7 @@ def ingest(
                 others.append(REFUSED)
             elif request.action:
                 others.append(_CONTROLS[request.action])
+                has_bulks = has_bulks or request.selection is not None
             elif accepted is not None:
                 accepted.append((record, request))
             overlay.saw_first_due(offset, apply_request(overlay, record, request))
@@ -100,6 +115,11 @@ def ingest(
         intake.traces.accepted(Partition(rules.topic, partition), accepted, at_ms)
     failpoints.reached("ingest.written")
     return used
+
+
+def _newest(rules: RequestRules) -> RequestRules:
+    """The rules with which a bulk control is read that another owner has begun: it must end, whatever is set here."""
+    return replace(rules, format_version=FORMAT_VERSION_MAX)
 
 
 def pass_markers(ctx: ShardContext, index: TimerIndex) -> int:

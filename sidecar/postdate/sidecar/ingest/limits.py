@@ -9,6 +9,9 @@ from typing import Final
 CONTROL_ENTRIES_MAX: Final = 4_999
 CONTROL_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
 
+# Bulk controls of a shard that have not ended. They run one after the other; ingest waits while there are more.
+BULK_CONTROLS_MAX: Final = 16
+
 # The interval at which a shard without messages publishes a new low-water mark, and passes markers at its read
 # position.
 SETTLE_MS: Final = 60_000

@@ -213,9 +213,10 @@ class Shard(Stateful):
         return not ctx.held.now.intake
 
     def _dispatch(self, index: TimerIndex, ownership: ShardOwnership, now_ms: int, steady: float) -> float:
-        before_ms = self.ctx.held.now.before_ms(self._gate.before_ms(now_ms))
+        before_ms = self._before_ms(index, now_ms)
         next_due = index.next_due_ms()
-        if (next_due is None or next_due >= max(before_ms, 1)) and self._dispatcher.parked_in_ms() > 0:
+        is_idle = (next_due is None or next_due >= max(before_ms, 1)) and not self._dispatcher.wants_bulk(index)
+        if is_idle and self._dispatcher.parked_in_ms() > 0:
             return min(self._idle(index, now_ms, next_due), self._dispatcher.parked_in_ms())
         wait_ms = self._pace.wait_ms(steady)
         if wait_ms > 0:
@@ -234,10 +235,15 @@ class Shard(Stateful):
             return max(retry_at - self.ctx.clock.steady_ms(), 1.0)
         return min(self._idle(index, now_ms, exact), max(self._dispatcher.parked_in_ms(), 1.0))
 
+    def _before_ms(self, index: TimerIndex, now_ms: int) -> int:
+        """Messages due before this time may leave."""
+        before_ms = self._dispatcher.before_ms(index, self._gate.before_ms(now_ms))
+        return self.ctx.held.now.before_ms(before_ms)
+
     def _idle(self, index: TimerIndex, now_ms: int, next_due: int | None) -> float:
         """Nothing may leave now: returns how long until something may, bounded by the housekeeping."""
         look_ms = self._housekeeping.look_in_ms(index, self.state is State.RUNNING, self._last_committed_at)
-        if next_due is None or self.ctx.held.now.delivery or self._gate.before_ms(now_ms) < now_ms:
+        if next_due is None or self.ctx.held.now.delivery or self._before_ms(index, now_ms) < now_ms:
             return look_ms if next_due is None or self.ctx.held.now.delivery else 50.0
         return min(look_ms, max(next_due + 1 - now_ms, 0.2))
 

@@ -229,6 +229,9 @@ def _give_up(ctx: ShardContext, bounded: Bounded, index: TimerIndex, start: int)
     for offset in range(read, min(start, index.marks_end)):
         if index.mark(offset) is not None:
             overlay.set_mark(offset, None)
+    for row in overlay.bulks:
+        if not row.asked and row.offset < start:
+            overlay.drop_bulk(row.offset)
     overlay.advance(next_request=start)
     overlay.write()
 

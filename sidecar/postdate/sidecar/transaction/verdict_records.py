@@ -23,7 +23,7 @@ from postdate.wheel.entry import PENDING, Entry, Kind
 from postdate.wire.headers import ACTION, ID, Headers
 from postdate.wire.limits import ID_BYTES_MAX
 from postdate.wire.topics import OwnTopics
-from postdate.wire.verdicts import Verdict, encode_verdict
+from postdate.wire.verdicts import Verdict, encode_bulk_verdict, encode_verdict
 
 _CANCEL = "cancel"
 
@@ -62,6 +62,13 @@ class VerdictRecords:
             return [self.message(Verdict.REJECTED, offset, caller_id)]
         return []
 
+    def to_bulk(self, offset: int, count: int) -> list[Message]:
+        """The answer to a bulk control that has acted on `count` messages."""
+        if not self.controls:
+            return []
+        value = encode_bulk_verdict(self._origin_prefix + b"%d" % offset, count, self._wall_ms())
+        return [(NOBODY, self._topic, self._partition, None, value, [])]
+
     def to_control(self, overlay: IndexOverlay, entry: Entry, offset: int) -> list[Message]:
         """The answer to a cancel or reschedule, from the present state of the entry that it acts on."""
         if not self.controls:
@@ -78,7 +85,7 @@ def _outcome(overlay: IndexOverlay, entry: Entry, offset: int) -> tuple[Verdict,
         if entry.reason == _CANCEL:
             if other.kind == Kind.CANCELLED and other.acts_on == offset:
                 return Verdict.CANCELLED, acts_on
-        elif other.kind in PENDING:
+        elif other.kind in PENDING and entry.new_due >= 0:  # else a bulk control ends it
             return Verdict.RESCHEDULED, acts_on
         return Verdict.NOT_FOUND, -1
     outcome = overlay.outcome(entry.id) if entry.id else None

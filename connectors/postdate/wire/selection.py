@@ -1,0 +1,103 @@
+"""Which pending messages a bulk control selects: by target, prefix of the id, key or due time.
+
+A bulk control is a cancel with at least one selector header. It selects pending messages of its partition that were
+requested before it. If it has several selectors, a message must match all of them.
+
+Pure functions; a `Selection` is immutable.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from postdate.wire.errors import RequestRefused
+from postdate.wire.headers import SELECT_FROM, SELECT_ID, SELECT_KEY, SELECT_TOPIC, SELECT_UNTIL
+from postdate.wire.instants import parse_instant_ms
+from postdate.wire.limits import ID_BYTES_MAX, INTEGER_END, SELECTED_KEY_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
+from postdate.wire.reasons import Reason
+from postdate.wire.texts import plain_ms, quote, time_text
+from postdate.wire.topics import is_topic_name
+
+_DUE_END: Final = INTEGER_END - 1
+
+
+class Selection(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Messages for `target` ("": any), whose id begins with `id_prefix` (b"": any, also none), with the target key
+    `key` (None: any), requested for a time in [`from_ms`, `until_ms`)."""
+
+    target: str = ""
+    id_prefix: bytes = b""
+    key: bytes | None = None
+    from_ms: int = 0
+    until_ms: int = _DUE_END
+
+    def selects(self, target: str, caller_id: bytes, key: bytes | None, due_ms: int) -> bool:
+        """True if a message with these properties is selected. `due_ms`: the present due time, as requested. O(1)."""
+        return (
+            (not self.target or target == self.target)
+            and (not self.id_prefix or caller_id.startswith(self.id_prefix))
+            and (self.key is None or key == self.key)
+            and self.from_ms <= due_ms < self.until_ms
+        )
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Selection)
+
+
+def encode_selection(selection: Selection) -> bytes:
+    """Return the bytes of a selection, for the timer log."""
+    return _encoder.encode(selection)
+
+
+def decode_selection(data: bytes) -> Selection:
+    """Return the selection in bytes from `encode_selection`; raises ValueError for other bytes."""
+    return _decoder.decode(data)
+
+
+def read_selection(said: dict[str, bytes | None]) -> Selection:
+    """Return the selection that the selector headers in `said` describe; other names in it are ignored.
+
+    Raises RequestRefused (bad-selection).
+    """
+    fields: dict[str, str | bytes | int] = {}
+    if SELECT_TOPIC in said:
+        value = said[SELECT_TOPIC] or b""
+        target = value[: TOPIC_NAME_LENGTH_MAX + 1].decode("ascii", "replace")
+        if not is_topic_name(target):
+            raise _refused(SELECT_TOPIC, value, "is not a topic name")
+        fields["target"] = target
+    if SELECT_ID in said:
+        fields["id_prefix"] = prefix = said[SELECT_ID] or b""
+        if not 0 < len(prefix) <= ID_BYTES_MAX:
+            raise _refused(SELECT_ID, prefix, f"must have 1 to {ID_BYTES_MAX} bytes")
+        try:
+            prefix.decode()
+        except UnicodeDecodeError:
+            raise _refused(SELECT_ID, prefix, "is not UTF-8") from None
+    if SELECT_KEY in said:
+        key = said[SELECT_KEY]
+        if key is None or len(key) > SELECTED_KEY_BYTES_MAX:
+            raise _refused(SELECT_KEY, key, f"must have at most {SELECTED_KEY_BYTES_MAX} bytes, and not be null")
+        fields["key"] = key
+    for name, field in ((SELECT_FROM, "from_ms"), (SELECT_UNTIL, "until_ms")):
+        if name in said:
+            fields[field] = _instant(name, said[name])
+    selection = Selection(**fields)  # type: ignore[arg-type]
+    if selection.from_ms >= selection.until_ms:
+        raise RequestRefused(Reason.BAD_SELECTION, f"{SELECT_FROM} must be before {SELECT_UNTIL}")
+    return selection
+
+
+def _instant(name: str, value: bytes | None) -> int:
+    due_ms = plain_ms(value)
+    try:
+        return due_ms if due_ms >= 0 else parse_instant_ms(time_text(value))
+    except ValueError as error:
+        raise _refused(name, value, str(error)) from None
+
+
+def _refused(name: str, value: bytes | None, why: str) -> RequestRefused:
+    return RequestRefused(Reason.BAD_SELECTION, f"{name} {quote(value)} {why}")

@@ -1,0 +1,86 @@
+"""Finds the entries on which the bulk control in force acts, piece by piece.
+
+A sweep visits the parked entries first and then the others, in order of their keys. While a bulk control is in force,
+no entry that it selects moves from the second part to the first: dispatch acts on such an entry before it would park
+it, and nothing is stored that waited for long. An entry that is moved back from the parked ones is visited later. So
+one pass visits each of them. The position is in memory only: another owner begins again, and finds what is left.
+
+Thread rule: belongs to the shard's thread.
+"""
+
+from __future__ import annotations
+
+from postdate.sidecar.dispatch.due_reader import Due
+from postdate.sidecar.dispatch.limits import SWEPT_ENTRIES_MAX, SWEPT_LOOKS_MAX
+from postdate.sidecar.index.bulk import Bulk
+from postdate.wheel.database import Range
+from postdate.wheel.entry import decode_entry, decode_head
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import CONTROL_DUE, FIRST_KEY, LAST_KEY, entry_key, split_key
+
+
+class BulkSweep:
+    """The sweep of one shard."""
+
+    def __init__(self) -> None:
+        self._index: TimerIndex | None = None
+        self._offset = -1
+        self._at = self._next = b""
+        self._is_parked = self._next_is_parked = True
+
+    def may_run(self, index: TimerIndex, bulk: Bulk) -> bool:
+        """True if no earlier entry lies under key 0: a control among them may act on what the bulk control selects
+        (rule 4). One seek while key 0 is not empty."""
+        return not (index.control_count and index.scan_keys(FIRST_KEY, entry_key(CONTROL_DUE, bulk.offset), 1))
+
+    def read(self, index: TimerIndex, bulk: Bulk) -> Due:
+        """The next selected entries; `ends_bulk` is set if no more follow. Visits at most SWEPT_LOOKS_MAX entries, 1 to
+        3 us each. `committed` must follow, or the same entries are read again."""
+        if (index, bulk.offset) != (self._index, self._offset):
+            self._index, self._offset, self._at, self._is_parked = index, bulk.offset, b"", True
+        due = Due([], [])
+        if self._is_parked:
+            rows = index.walk_parked(self._at)
+            self._next = self._take(rows, bulk, due) or b""
+            self._next_is_parked = bool(self._next)
+        else:
+            start = max(self._at, entry_key(CONTROL_DUE + 1, 0), index.messages_from)
+            rows = index.walk(start, LAST_KEY)
+            self._next = self._take(rows, bulk, due) or b""
+            self._next_is_parked = False
+            due.ends_bulk = not self._next
+        rows.finish()
+        return due
+
+    def committed(self) -> None:
+        """What `read` returned last has ended, or was nothing."""
+        self._at, self._is_parked = self._next, self._next_is_parked
+
+    def _take(self, rows: Range, bulk: Bulk, due: Due) -> bytes | None:
+        """Add the selected entries to `due`; returns the first key that was not visited, None if all were."""
+        target, is_passed = bulk.selection.target, False
+        apart: set[bytes] = set()
+        taken = due.waiting if self._is_parked else None
+        keys, values = due.keys, due.values
+        for _ in range(SWEPT_LOOKS_MAX):
+            key, raw = rows.key(), rows.value()
+            if key is None or raw is None:
+                due.apart = apart
+                return None
+            if len(keys) + len(due.waiting) >= SWEPT_ENTRIES_MAX:
+                break
+            is_taken = (not target or decode_head(raw).target == target) and bulk.acts_on(
+                decode_entry(raw), split_key(key)[1]
+            )
+            if is_taken and taken is not None:
+                taken.append((key, raw))
+            elif is_taken:
+                keys.append(key)
+                values.append(raw)
+                if is_passed:
+                    apart.add(key)
+            is_passed = not is_taken
+            rows.next()
+        due.apart = apart
+        following: bytes | None = rows.key()
+        return following

@@ -1,0 +1,196 @@
+"""Bulk cancels: what their senders select, and what must come of them by docs/protocol.md.
+
+The judge follows the dispatch logs record by record. A fate that names a bulk control is of a message that it selects.
+Its counts are the numbers of such fates. From its first record on, nothing that it selects is delivered, nor moved by a
+later control. Selection is computed here from the headers as sent and the due times that the log shows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+from postdate.kafka.interface import Headers, Partition, Record
+from postdate.wire.dispatch_log import BulkCancelled, BulkProgress, Fate, Moved, decode_record
+from postdate.wire.errors import FormatError
+from postdate.wire.verdicts import Verdict, decode_verdict
+
+if TYPE_CHECKING:
+    from support.kafka_simulator import SimBroker
+    from support.simulation.judge import Outcome
+    from support.simulation.readings import Readings
+    from support.simulation.traffic import Asked, Traffic
+
+BULK = "bulk"
+"""The action of such a request here, and the theme with many of them."""
+_END_MS = 2**62
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The selectors of a request, as its sender means them."""
+
+    target: str = ""
+    prefix: bytes = b""
+    key: bytes | None = None
+    from_ms: int = 0
+    until_ms: int = _END_MS
+
+    def headers(self) -> Headers:
+        """The headers that say so."""
+        found: Headers = [("postdate-action", b"cancel")]
+        if self.target:
+            found.append(("postdate-select-topic", self.target.encode()))
+        if self.prefix:
+            found.append(("postdate-select-id", self.prefix))
+        if self.key is not None:
+            found.append(("postdate-select-key", self.key))
+        if self.until_ms < _END_MS:
+            found.append(("postdate-select-from", str(self.from_ms).encode()))
+            found.append(("postdate-select-until", str(self.until_ms).encode()))
+        return found
+
+    def selects(self, asked: Asked, target: str, due_ms: int) -> bool:
+        """True if a message for this target, due then, is selected."""
+        return (
+            (not self.target or target == self.target)
+            and asked.id.startswith(self.prefix)
+            and (self.key is None or asked.target_key == self.key)
+            and self.from_ms <= due_ms < self.until_ms
+        )
+
+
+def make_bulk(asked: Asked, choose: Random, now_ms: int) -> None:
+    """Turn a request into a bulk cancel."""
+    fields: dict[str, object] = {}
+    while not fields:
+        if choose.random() < 0.5:
+            fields["target"] = choose.choice(["orders", "mails"])
+        if choose.random() < 0.25:
+            fields["prefix"] = choose.choice([b"id-", b"id-1", b"id-2"])
+        if choose.random() < 0.15:
+            fields["key"] = choose.choice([b"k1", b"k2", b"other key"])
+        if choose.random() < 0.4:
+            fields["from_ms"] = first = now_ms + choose.randrange(-3_000, 4_000)
+            fields["until_ms"] = first + choose.randrange(1, 12_000)
+    asked.selected = Selected(**fields)  # type: ignore[arg-type]
+    asked.headers = [pair for pair in asked.headers or [] if not pair[0].startswith("postdate-")]
+    asked.headers += asked.selected.headers()
+    asked.action, asked.id, asked.names, asked.delay_ms, asked.level = BULK, b"", -1, 0, 0
+
+
+@dataclass
+class _Course:
+    """What the log has shown so far of one partition."""
+
+    begun: dict[int, int] = field(default_factory=dict)  # control -> the number of the record of its first fate
+    counts: Counter[int] = field(default_factory=Counter)
+    applied: dict[int, int] = field(default_factory=dict)
+    moves: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # request -> (control, due time)
+
+
+def judge_bulks(
+    outcome: Outcome,
+    traffic: Traffic,
+    readings: Readings,
+    broker: SimBroker,
+    partitions: int,
+    archive: dict[Partition, list[Record]],
+) -> None:
+    """Hold the fates of bulk controls, and of what they select, against what was asked."""
+    for index in range(partitions):
+        topic = "requests.dispatch-log"
+        course = _Course()
+        records = [*archive.get(Partition(topic, index), []), *broker.topics[topic].logs[index].committed()]
+        for number, record in enumerate(records):
+            try:
+                fates = decode_record(record.value).fates
+            except FormatError:
+                continue
+            for complaint in _follow(course, index, number, fates, traffic, readings):
+                outcome.wrong.append(f"bulk: partition {index}, record {record.offset}: {complaint}")
+        outcome.reached["bulk cancel ended"] += len(course.applied)
+        outcome.reached["bulk cancel ended several messages"] += sum(count > 1 for count in course.applied.values())
+        _judge_answers(outcome, broker, traffic, index, course)
+
+
+def _follow(
+    course: _Course, index: int, number: int, fates: list[Fate], traffic: Traffic, readings: Readings
+) -> list[str]:
+    """Take one record over; returns what is wrong with it."""
+    wrong: list[str] = []
+    named = {fate.control for fate in fates if isinstance(fate, BulkCancelled)}
+    said = {fate.offset for fate in fates if isinstance(fate, BulkProgress)}
+    if named - said:
+        wrong.append(f"cancelled by {sorted(named)} without a count")
+    for fate in fates:
+        asked = traffic.asked.get((index, fate.offset))
+        if isinstance(fate, BulkCancelled):
+            course.counts[fate.control] += 1
+            control = traffic.asked.get((index, fate.control))
+            if asked is None or control is None or not _may_select(control, asked, course, readings):
+                wrong.append(f"{fate.offset} is cancelled by {fate.control}, which does not select it")
+            if fate.control not in course.begun:
+                wrong.append(f"{fate.offset} is cancelled by {fate.control}, which has not begun")
+        elif isinstance(fate, BulkProgress):
+            course.begun.setdefault(fate.offset, number)
+            if fate.count != course.counts[fate.offset]:
+                wrong.append(f"{fate.offset} counts {fate.count}, and {course.counts[fate.offset]} fates name it")
+            if fate.name == "applied":
+                course.applied[fate.offset] = fate.count
+        elif asked is not None:
+            wrong += _left(course, index, number, fate, asked, traffic, readings)
+        if isinstance(fate, Moved):
+            course.moves.setdefault(fate.offset, []).append((fate.control, fate.due_ms))
+    return wrong
+
+
+def _left(
+    course: _Course, index: int, number: int, fate: Fate, asked: Asked, traffic: Traffic, readings: Readings
+) -> list[str]:
+    """What is wrong if a message is delivered, or moved by a later control, though a bulk control selects it."""
+    if fate.name not in ("delivered", "moved", "replaced", "cancelled") or not readings.is_certain(asked):
+        return []
+    followers = traffic.followers(asked)
+    wrong = []
+    for offset, since in course.begun.items():
+        control = traffic.asked[index, offset]
+        if since >= number or not _may_select(control, asked, course, readings):
+            continue
+        ender = {"replaced": "schedule", "cancelled": "cancel"}.get(fate.name)
+        is_late = ender is not None and not any(each.action == ender and each.offset < offset for each in followers)
+        if fate.name == "delivered" or (is_late and offset == min(course.begun)):
+            wrong.append(f"{fate.offset} is {fate.name}, though {offset} selects it")
+        elif isinstance(fate, Moved) and fate.control > offset == min(course.begun):  # others may have waited
+            wrong.append(f"{fate.offset} is moved by {fate.control}, though {offset} selects it")
+    return wrong
+
+
+def _may_select(control: Asked, asked: Asked, course: _Course, readings: Readings) -> bool:
+    """True if a bulk control selects a message by the reading of some process, at its present due time."""
+    selected = control.selected
+    if selected is None or asked.action != "schedule" or asked.offset >= control.offset:
+        return False
+    by, due_ms = max(course.moves.get(asked.offset, []), default=(-1, -1))
+    if by > control.offset:
+        return False
+    return any(
+        each.accepts and selected.selects(asked, each.target, due_ms if by >= 0 else each.due_ms)
+        for each in readings.of(asked)
+    )
+
+
+def _judge_answers(outcome: Outcome, broker: SimBroker, traffic: Traffic, index: int, course: _Course) -> None:
+    """Each bulk control is answered once, with its count."""
+    answered: dict[int, list[int | None]] = {}
+    for record in broker.topics["requests.verdicts"].logs[index].committed():
+        answer = decode_verdict(record.value)
+        if answer.verdict is Verdict.APPLIED:
+            answered.setdefault(int(answer.origin.rpartition("/")[2]), []).append(answer.count)
+    for offset, count in course.applied.items():
+        if answered.pop(offset, []) != [count]:
+            outcome.wrong.append(f"bulk: {index}/{offset} has acted on {count}, and was not answered so, once")
+    if answered:
+        outcome.wrong.append(f"bulk: partition {index} answers {answered}, which have not ended")

@@ -1,0 +1,91 @@
+"""More of the sidecar with one safeguard taken out: bulk controls.
+
+As `mutations`, whose table lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from unittest.mock import patch
+
+from postdate.sidecar.dispatch import batch, dispatcher
+from postdate.sidecar.dispatch.bulk_sweep import BulkSweep
+from postdate.sidecar.dispatch.dispatcher import Dispatcher
+from postdate.sidecar.index import apply
+from postdate.sidecar.index import bulk as bulks
+from postdate.sidecar.index.bulk import Bulk
+from postdate.sidecar.index.overlay import IndexOverlay
+from postdate.sidecar.transaction.transaction import ShardOwnership
+from postdate.wheel.bulk_rows import BulkRow, BulkRows
+from postdate.wheel.index import TimerIndex
+from postdate.wire.dispatch_log import BulkProgress
+from support.simulation.bulk import BULK
+from support.simulation.world import World
+
+Mutation = Callable[[World], AbstractContextManager[object]]
+
+
+@contextmanager
+def _only_the_sweep_ends(_: World) -> Iterator[None]:
+    """A selected message that falls due before the sweep has found it is delivered."""
+    honest, honest_step = bulks.in_force, Dispatcher._dispatch_bulk
+    sweeping: list[bool] = []
+
+    def in_force(rows: BulkRows) -> Bulk | None:
+        return honest(rows) if sweeping else None
+
+    def step(self: Dispatcher, index: TimerIndex, ownership: ShardOwnership, bulk: Bulk) -> int:
+        sweeping.append(True)
+        try:
+            return honest_step(self, index, ownership, bulk)
+        finally:
+            sweeping.pop()
+
+    with patch.object(batch, "in_force", in_force), patch.object(Dispatcher, "_dispatch_bulk", step):
+        yield
+
+
+def _open_before_it_is_read(_: World) -> AbstractContextManager[object]:
+    """Messages leave although the log shows a bulk control that is not read yet."""
+    return patch.object(dispatcher, "are_ahead", lambda rows, next_request: False)
+
+
+def _later_controls_act(_: World) -> AbstractContextManager[object]:
+    """Later controls act on what a bulk control selects."""
+    return patch.object(apply, "_is_swept", lambda *_: False)
+
+
+@contextmanager
+def _counted_from_zero(_: World) -> Iterator[None]:
+    """Each owner counts from zero."""
+    honest = apply._bulk_progress
+
+    def progress(overlay: IndexOverlay, fate: BulkProgress, next_request: int) -> None:
+        honest(overlay, fate, next_request)
+        row = overlay.bulk(fate.offset)
+        if row is not None:
+            overlay.set_bulk(BulkRow(row.offset, row.asked, min(row.count, 0)))
+
+    with patch.object(apply, "_bulk_progress", progress):
+        yield
+
+
+def _parked_left_out(_: World) -> AbstractContextManager[object]:
+    """The sweep does not visit parked entries."""
+    honest = BulkSweep._take
+
+    def take(self: BulkSweep, *arguments: object) -> bytes | None:
+        return None if self._is_parked else honest(self, *arguments)  # type: ignore[arg-type]
+
+    return patch.object(BulkSweep, "_take", take)
+
+
+#: By name: what is taken out, and the theme of the schedules that must catch it.
+BULK_MUTATIONS: dict[str, tuple[Mutation, str]] = {
+    "bulk: only the sweep ends messages": (_only_the_sweep_ends, BULK),
+    "bulk: messages leave before it is read": (_open_before_it_is_read, BULK),
+    "bulk: later controls act on what it selects": (_later_controls_act, BULK),
+    "bulk: each owner counts from zero": (_counted_from_zero, BULK),
+    "bulk: parked messages are left out": (_parked_left_out, BULK),
+}

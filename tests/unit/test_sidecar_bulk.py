@@ -1,0 +1,205 @@
+"""Goal: a bulk cancel ends every pending message that it selects, and no other; it goes on where its owner died, and
+its answer has the exact count.
+
+Method: one shard after the other on a simulated cluster (`support.shard_bench`); what they did is read from the
+dispatch log. Small pieces let a test stop an owner in the middle.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from postdate.sidecar.config.settings import RequestTopicConfig
+from postdate.sidecar.dispatch import bulk_sweep
+from postdate.sidecar.shard.shard import Shard
+from postdate.sidecar.states import State
+from postdate.wire.dispatch_log import BulkCancelled, BulkProgress, Fate
+from postdate.wire.verdicts import Answer, Verdict, decode_verdict
+from support.shard_bench import OWN, Bench, R
+
+HOUR_MS = 3_600_000
+CANCEL = ("postdate-action", b"cancel")
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    made = Bench(tmp_path)
+    made.format_version = 2
+    monkeypatch.setattr(bulk_sweep, "SWEPT_ENTRIES_MAX", 3)
+    return made
+
+
+def fates(bench: Bench) -> list[Fate]:
+    return [fate for said in bench.log() for fate in said.fates]
+
+
+def swept(bench: Bench) -> dict[int, int]:
+    """Request -> the bulk control that cancelled it."""
+    return {fate.offset: fate.control for fate in fates(bench) if isinstance(fate, BulkCancelled)}
+
+
+def progress(bench: Bench, control: int) -> list[tuple[str, int]]:
+    return [
+        (fate.name, fate.count) for fate in fates(bench) if isinstance(fate, BulkProgress) and fate.offset == control
+    ]
+
+
+def answers(bench: Bench) -> list[Answer]:
+    return [decode_verdict(record.value) for record in bench.read(OWN.verdicts)]
+
+
+def far(bench: Bench, *headers: tuple[str, bytes], target: bytes = b"orders", in_ms: int = HOUR_MS) -> int:
+    return bench.schedule(bench.broker.now_ms() + in_ms, *headers, target=target)
+
+
+def select(bench: Bench, **selectors: bytes) -> int:
+    return bench.ask(CANCEL, *((f"postdate-select-{name}", value) for name, value in selectors.items()))
+
+
+def ends(bench: Bench, shard: Shard, control: int) -> None:
+    bench.until(shard, lambda: "applied" in dict(progress(bench, control)))
+
+
+def test_all_that_is_selected_is_cancelled_in_pieces_and_counted(bench: Bench) -> None:
+    shard = bench.shard()
+    chosen = [far(bench, in_ms=HOUR_MS + n) for n in range(8)]
+    others = [far(bench, target=b"mails") for _ in range(3)]
+    control = select(bench, topic=b"orders")
+    after = far(bench)
+    ends(bench, shard, control)
+    assert swept(bench) == dict.fromkeys(chosen, control)
+    counts = progress(bench, control)
+    assert counts[0] == ("swept", 0)
+    assert counts[-1] == ("applied", 8)
+    assert [count for _, count in counts] == [0, 3, 6, 8]
+    (answer,) = answers(bench)
+    assert (answer.origin, answer.verdict, answer.count) == (f"{R}/0/{control}", Verdict.APPLIED, 8)
+    assert shard._index is not None
+    assert shard._index.count == len(others) + 1
+    assert shard._index.bulks == ()
+    assert shard._index.find(after) is not None
+
+
+@pytest.mark.parametrize(
+    ("selectors", "expected"),
+    [
+        ({"id": b"customer-7-"}, [0, 1]),
+        ({"key": b"k7"}, [2]),
+        ({"from": b"%d", "until": b"%d"}, [3]),
+        ({"topic": b"mails"}, [4]),
+        ({"topic": b"mails", "id": b"customer-7-"}, []),
+    ],
+)
+def test_selectors(bench: Bench, selectors: dict[str, bytes], expected: list[int]) -> None:
+    shard, now = bench.shard(), bench.broker.now_ms()
+    sent = [
+        far(bench, ("postdate-id", b"customer-7-a")),
+        far(bench, ("postdate-id", b"customer-7-b")),
+        far(bench, ("postdate-key", b"k7")),
+        far(bench, in_ms=5 * HOUR_MS),
+        far(bench, target=b"mails"),
+        far(bench, ("postdate-id", b"customer-70")),
+    ]
+    bounds = {b"from": now + 4 * HOUR_MS, b"until": now + 6 * HOUR_MS}
+    asked = {name: value % bounds[name.encode()] if b"%" in value else value for name, value in selectors.items()}
+    control = select(bench, **asked)
+    ends(bench, shard, control)
+    assert sorted(swept(bench)) == [sent[n] for n in expected]
+    assert progress(bench, control)[-1] == ("applied", len(expected))
+
+
+@pytest.mark.parametrize("disk", ["same", "empty", "old"])
+def test_the_next_owner_goes_on(bench: Bench, disk: str) -> None:
+    if disk == "old":
+        bench.shard().close()
+    first = bench.new_shard(place="a" if disk == "old" else "0")
+    bench.until(first, lambda: first.state is State.RUNNING)
+    chosen = [far(bench, in_ms=HOUR_MS + n) for n in range(8)]
+    control = select(bench, topic=b"orders")
+    bench.until(first, lambda: len(swept(bench)) >= 3)
+    assert len(swept(bench)) < 8
+    first.close()
+    second = bench.new_shard(place={"same": "0", "empty": "b", "old": "0"}[disk])
+    ends(bench, second, control)
+    assert swept(bench) == dict.fromkeys(chosen, control)
+    assert progress(bench, control)[-1] == ("applied", 8)
+    assert second._index is not None
+    assert second._index.count == 0
+
+
+def test_an_owner_with_an_old_disk_delivers_nothing_that_is_selected(bench: Bench) -> None:
+    """The trace: A sweeps half. B has read none of it, and everything is due when it takes over."""
+    bench.shard().close()
+    first = bench.new_shard(place="a")
+    bench.until(first, lambda: first.state is State.RUNNING)
+    chosen = [far(bench, in_ms=2_000) for n in range(8)]
+    control = select(bench, topic=b"orders")
+    bench.until(first, lambda: len(swept(bench)) >= 3)
+    first.close()
+    bench.time.wait(5_000)
+    second = bench.new_shard(RequestTopicConfig(R, cancel_gate="off"))
+    ends(bench, second, control)
+    assert swept(bench) == dict.fromkeys(chosen, control)
+    assert bench.read("orders") == []
+
+
+def test_what_comes_up_while_the_sweep_runs_is_cancelled_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_sweep.BulkSweep, "may_run", lambda *_: False)
+    shard = bench.shard()
+    chosen = [far(bench, in_ms=500) for _ in range(3)]
+    control = select(bench, topic=b"orders")
+    bench.until(shard, lambda: len(swept(bench)) == 3)
+    assert swept(bench) == dict.fromkeys(chosen, control)
+    assert progress(bench, control) == [("swept", 0), ("swept", 3)]
+    assert bench.read("orders") == []
+
+
+def test_later_controls_find_what_is_selected_gone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = bench.shard()
+    for number in range(7):
+        far(bench, in_ms=HOUR_MS + number)
+    last = far(bench, ("postdate-id", b"order-9"), in_ms=2 * HOUR_MS)
+    control = select(bench, topic=b"orders")
+    moves = bench.ask(("postdate-action", b"reschedule"), ("postdate-id", b"order-9"), ("postdate-delay", b"0s"))
+    again = far(bench, ("postdate-id", b"order-9"))
+    ends(bench, shard, control)
+    assert swept(bench)[last] == control
+    words = {answer.origin: answer.verdict for answer in answers(bench)}
+    assert words[f"{R}/0/{moves}"] == Verdict.NOT_FOUND
+    assert f"{R}/0/{again}" not in words, "nothing was replaced"
+    assert shard._index is not None
+    assert shard._index.find(again) is not None
+    assert shard._index.id_key(b"order-9") == shard._index.find(again)
+
+
+def test_one_that_was_begun_ends_under_format_1_as_well(bench: Bench) -> None:
+    first = bench.shard()
+    chosen = [far(bench, in_ms=HOUR_MS + n) for n in range(8)]
+    control = select(bench, topic=b"orders")
+    bench.until(first, lambda: len(swept(bench)) >= 3)
+    first.close()
+    bench.format_version = 1
+    second = bench.new_shard(place="b")
+    ends(bench, second, control)
+    assert swept(bench) == dict.fromkeys(chosen, control)
+
+
+def test_format_1_refuses_a_new_one(bench: Bench) -> None:
+    bench.format_version = 1
+    shard = bench.shard()
+    far(bench)
+    select(bench, topic=b"orders")
+    bench.until(shard, lambda: bool(bench.letters()))
+    assert bench.letters()[0][0] == b"unknown-header"
+
+
+def test_two_run_one_after_the_other(bench: Bench) -> None:
+    shard = bench.shard()
+    ours = [far(bench, in_ms=HOUR_MS + n) for n in range(4)]
+    mails = [far(bench, target=b"mails") for _ in range(4)]
+    one, two = select(bench, topic=b"orders"), select(bench, topic=b"mails")
+    ends(bench, shard, two)
+    assert swept(bench) == dict.fromkeys(ours, one) | dict.fromkeys(mails, two)
+    assert progress(bench, one)[-1] == progress(bench, two)[-1] == ("applied", 4)
