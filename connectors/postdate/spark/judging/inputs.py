@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.rules.ordering import DISORDER
 
-_ANSWER = ("answer", "id", "of", "place")
+_ANSWER = ("answer", "id", "of", "place", "count")
 _EFFECTS = ("fates", "records", "letters", "answers", "disorders")
 FACTS = ("request", *_EFFECTS)
 """What is known of an origin."""
@@ -143,7 +143,7 @@ def without_late(facts: Column) -> Column:
 
 
 def _with_links(together: DataFrame, *kept: str) -> DataFrame:
-    moved_by = F.transform("fates", lambda fate: fate.control_offset)
+    moved_by = F.transform("fates", lambda fate: F.coalesce(fate.control_offset, fate.bulk_offset))
     answered_of = F.transform("answers", lambda answer: answer.of)
     links = F.array_distinct(F.array_compact(F.concat(F.array("request.acts_on"), moved_by, answered_of)))
     return together.select(

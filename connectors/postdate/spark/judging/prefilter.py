@@ -129,7 +129,7 @@ def related_origins(marks: DataFrame, asked: DataFrame, fates: DataFrame, answer
         .unionByName(answers.where("of is not null").select(*PARTITION, F.col("of").alias("offset")))
         .distinct()
     )
-    control = F.col("fate.control_offset")
+    control = F.coalesce("fate.control_offset", "fate.bulk_offset")
     naming = fates.where(control.isNotNull()).select(*ORIGIN, control.alias("named"))
     naming = naming.unionByName(answers.where("of is not null").select(*ORIGIN, F.col("of").alias("named")))
     named = near.select(*PARTITION, F.col("offset").alias("named"))

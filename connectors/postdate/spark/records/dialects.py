@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.digests import EMPTY_HEADERS, present
 from postdate.spark.records.returns import RETRY
+from postdate.spark.records.selections import SELECTED, read_selection
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import ACTION, ID, Headers
 from postdate.wire.limits import FORMAT_VERSION_MAX
@@ -79,6 +80,7 @@ def read_by_the_parser(records: DataFrame, levels_ms: Sequence[int], dialects: D
         *("asked.action", "asked.target", "asked.id", "asked.due_ms", "asked.grace_ms"),
         *("asked.window_ms", "asked.acts_on", "asked.partition_asked", "asked.key", "asked.data"),
         F.lit(None).cast(RETRY).alias("retry"),
+        F.when(F.col("asked.action") == "cancel", read_selection(headers)).cast(SELECTED).alias("selected"),
     )
 
 

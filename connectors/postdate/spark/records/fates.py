@@ -7,7 +7,9 @@ structs, Spark would silently turn a wrong fate, or malformed JSON, into nulls. 
 counts as one that does not parse.
 
 A fate is kept as a text: `offset,due_ms` for one that is delivered, otherwise `offset,name,due_ms`, where the name of a
-moved one is `moved/new_due_ms/control_offset`, and that of one with a window `delivered/chosen_ms` or `dead/chosen_ms`.
+moved one is `moved/new_due_ms/control_offset`, that of one with a window `delivered/chosen_ms` or `dead/chosen_ms`, and
+that of one which a bulk control has cancelled `cancelled/control_offset`. A bulk control has `swept/count` and
+`applied/count`.
 A named policy is a row of texts: first request, name, text.
 """
 
@@ -21,6 +23,7 @@ from postdate.wire.limits import POLICY_NAME_LENGTH_MAX, POLICY_ROWS_MAX, POLICY
 
 FINAL = ("delivered", "dead", "cancelled", "replaced", "applied")
 _CHOSEN = ("delivered", "dead")
+_COUNTED = ("swept", "applied")
 _KINDS = ("fates", "owner", "beat")
 _VERSIONS = (1, 2)
 _WITH_WINDOWS = 2
@@ -149,19 +152,22 @@ def _fate_steps() -> list[list[Column]]:
         F.substring_index(text, ",", -1).try_cast("bigint").alias("first_due_ms"),
         F.when(~F.col("all_delivered"), F.split(_middle(text), "/")).alias("middle"),
     ]
-    is_moved = F.get(middle, 0) == "moved"
+    name, number = F.get(middle, 0), F.get(middle, 1).try_cast("bigint")
+    is_moved = name == "moved"
     fate = F.struct(
         F.col("log_offset"),
         F.col("place"),
         F.coalesce(F.get(middle, 0), F.lit("delivered")).alias("fate_name"),
         F.col("first_due_ms"),
-        F.when(is_moved, F.get(middle, 1).try_cast("bigint")).alias("new_due_ms"),
+        F.when(is_moved, number).alias("new_due_ms"),
         F.get(middle, 2).try_cast("bigint").alias("control_offset"),
-        F.when(~is_moved, F.get(middle, 1).try_cast("bigint")).alias("chosen_ms"),
+        F.when(one_of(name, _CHOSEN), number).alias("chosen_ms"),
         F.col("at_ms"),
         F.col("next_request"),
         F.col("late"),
         F.concat_ws("/", "log_topic", "partition", "log_offset").alias("log_place"),
+        F.when(name == "cancelled", number).alias("bulk_offset"),
+        F.when(one_of(name, _COUNTED), number).alias("count"),
     )
     return [named, [F.col("topic"), F.col("partition"), F.col("offset"), fate.alias("fate")]]
 
@@ -233,11 +239,13 @@ def _is_fate(values: Column) -> Column:
     name = F.get(values, 2)
     is_moved = (F.size(values) == 5) & (name == "moved") & number(3).isNotNull() & (number(0) < number(4))
     is_chosen = _is_chosen(values) & one_of(name, _CHOSEN) & number(3).isNotNull()
+    is_chosen = is_chosen | (_is_chosen(values) & one_of(name, _COUNTED) & number(3).isNotNull())
+    is_chosen = is_chosen | (_is_chosen(values) & (name == "cancelled") & (number(0) < number(3)))
     is_other = (F.size(values) == 3) & one_of(name, (*FINAL, "stored"))
     is_known = is_moved | is_chosen | is_other
     return F.coalesce(number(0).isNotNull() & number(1).isNotNull() & is_known, F.lit(False))
 
 
 def _is_chosen(values: Column) -> Column:
-    """Whether a fate has as many values as one with a chosen time, from version 2 on."""
+    """Whether a fate has four values: one with a chosen time, or of a bulk control, from version 2 on."""
     return F.size(values) == 4

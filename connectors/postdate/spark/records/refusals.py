@@ -1,9 +1,9 @@
 """Refusals: does the request justify the reason of its dead letter?
 
 Checked are the reasons that follow from the headers alone: `missing-target`, `missing-time`, `conflicting-time`,
-`bad-time`, `bad-window`, `bad-id`, `unknown-header`, `duplicate-header`, `bad-retry` and `attempts-exhausted`. The
-headers are those of the dead letter, which must equal those of the request; the times and returns are the audit's own
-interpretation of the request. Columns over a dead letter.
+`bad-time`, `bad-window`, `bad-selection`, `bad-id`, `unknown-header`, `duplicate-header`, `bad-retry` and
+`attempts-exhausted`. The headers are those of the dead letter, which must equal those of the request; the times and
+returns are the audit's own interpretation of the request. Columns over a dead letter.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.digests import first_value, has, is_ours
 from postdate.spark.columns.expressions import one_of
 from postdate.spark.records.requests import parsed_origin
+from postdate.spark.records.selections import has_selector
 from postdate.wire import headers as names
 from postdate.wire.limits import ID_BYTES_MAX, WINDOW_MS_MAX
 from postdate.wire.reasons import Reason
@@ -40,6 +41,7 @@ def unfounded_refusal(reason: Column, headers: Column, topic: Column, partition:
         Reason.MISSING_TIME: (times == 0) & ~has(headers, names.RETRY),
         Reason.CONFLICTING_TIME: times + has(headers, names.RETRY).cast("int") > 1,
         Reason.BAD_WINDOW: has(headers, names.WINDOW),
+        Reason.BAD_SELECTION: has_selector(headers),
         Reason.BAD_ID: _is_bad_id(headers, topic, partition),
         Reason.UNKNOWN_HEADER: F.exists(our_names, lambda name: ~_is_known(name)),
         Reason.DUPLICATE_HEADER: F.size(F.array_distinct(single)) < F.size(single),

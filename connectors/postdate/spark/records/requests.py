@@ -9,6 +9,7 @@ grace_ms                 how late it may be delivered; null: unlimited
 window_ms                how long after its due time it may leave; null: it has no window, or an unreadable one
 partition_asked          of `postdate-partition`, null if absent
 retry                    of a return, as in `returns`; null for other requests
+selected                 of a bulk control, as in `selections`; null for other requests
 key_hash                 positive murmur2 of the target key, null for a null key
 key_digest …             of the message: target key, value, untouched headers
 own_key_digest …         of the record as sent: its own key, all headers; a dead letter repeats these
@@ -40,6 +41,7 @@ from postdate.spark.columns.times import due_ms, duration_ms
 from postdate.spark.records.dialects import NO_DIALECTS, DialectOptions, read_by_the_parser
 from postdate.spark.records.policies import with_policy_texts
 from postdate.spark.records.returns import RETRY, read_return, return_texts
+from postdate.spark.records.selections import SELECTED, read_selection
 from postdate.wire import headers as names
 
 _ORIGIN = r"\A([^/]+)/(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})\z"
@@ -193,6 +195,7 @@ def _text_columns() -> list[Column]:
         rare(names.WINDOW).alias("window_text"),
         placed(names.ID).alias("id"),
         F.when(~is_usual, return_texts(headers)).alias("return_texts"),
+        F.when(~is_usual, read_selection(headers)).alias("selected"),
     ]
 
 
@@ -221,6 +224,7 @@ def _understood_columns(levels_ms: Sequence[int]) -> list[Column]:
         natural(F.col("partition_text")).alias("partition_asked"),
         *map(F.col, ("key", "value", "data", "own_key", "headers")),
         F.when(F.col("action") == "schedule", F.col("return_texts")).alias("return_texts"),
+        F.when(F.col("action") == "cancel", F.col("selected")).cast(SELECTED).alias("selected"),
     ]
 
 
@@ -230,7 +234,7 @@ def _return_columns() -> tuple[list[Column], list[Column]]:
     texts, own_origin = F.col("return_texts"), F.concat_ws("/", "topic", "partition", "offset")
     retry = read_return(texts, F.col("policy_text"), own_origin, F.col("request_ms"))
     kept = ("topic", "partition", "offset", "request_ms", "action", "target", "id")
-    beside = ("grace_ms", "window_ms", "partition_asked", "key", "value", "data", "own_key", "headers")
+    beside = ("grace_ms", "window_ms", "partition_asked", "key", "value", "data", "own_key", "headers", "selected")
     parent = parsed_origin(texts.origin)
     is_here = (parent.topic == F.col("topic")) & (parent.partition == F.col("partition"))
     acts_on = F.when(is_here, parent.offset).otherwise(F.col("acts_on"))
@@ -266,5 +270,5 @@ def _digested_columns() -> list[Column]:
         digest(F.col("own_key")).alias("own_key_digest"),
         headers_digest(F.col("headers")).alias("own_headers_digest"),
         # New columns go to the end, where the tables of an older state get them.
-        *map(F.col, ("window_ms", "retry")),
+        *map(F.col, ("window_ms", "retry", "selected")),
     ]

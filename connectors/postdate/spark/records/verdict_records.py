@@ -14,16 +14,16 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.expressions import remembered
 from postdate.spark.records.requests import parsed_origin
 
-_JSON = "v BIGINT, origin STRING, id STRING, verdict STRING, of STRING, at BIGINT"
+_JSON = "v BIGINT, origin STRING, id STRING, verdict STRING, of STRING, at BIGINT, count BIGINT"
 ANSWERS = (
     *("accepted", "rejected", "cancelled", "rescheduled", "replaced"),
-    *("delivered", "dead", "not-found", "too-late"),
+    *("delivered", "dead", "not-found", "too-late", "applied"),
 )
 """What a request may be answered."""
 
 
 def answer_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:
-    """One row for each verdict record: the origin of the answered request, `answer`, `id`, `of`, and its place.
+    """One row for each verdict record: the origin of the answered request, `answer`, `id`, `of`, `count`, its place.
 
     `requests_of` gives the request topic of each verdicts topic. `of` is an offset of the same partition. If
     `malformed`, topic and partition are those of the requests that belong to the record's partition, and all other
@@ -49,7 +49,9 @@ def _answer_columns() -> tuple[list[Column], list[Column], list[Column]]:
     said, origin, meant = F.col("said"), F.col("origin"), F.col("meant")
     is_here = (origin.topic == F.col("topic")) & (origin.partition == F.col("partition")) & origin.offset.isNotNull()
     means_here = (meant.topic == F.col("topic")) & (meant.partition == F.col("partition")) & meant.offset.isNotNull()
-    is_whole = (said.v == 1) & said.verdict.isin(*ANSWERS) & (said["at"] >= 0) & is_here
+    is_of_bulk = said.verdict == "applied"
+    is_version = (said.v == F.when(is_of_bulk, 2).otherwise(1)) & (said["count"].isNotNull() == is_of_bulk)
+    is_whole = is_version & said.verdict.isin(*ANSWERS) & (said["at"] >= 0) & is_here
     is_sound = is_whole & (said.of.isNull() | means_here) & F.col("key").eqNullSafe(F.encode(said.id, "UTF-8"))
     sound = F.coalesce(is_sound, F.lit(False))
     columns = [
@@ -59,6 +61,7 @@ def _answer_columns() -> tuple[list[Column], list[Column], list[Column]]:
         F.when(sound, said.verdict).alias("answer"),
         F.when(sound, F.encode(said.id, "UTF-8")).alias("id"),
         F.when(sound, meant.offset).alias("of"),
+        F.when(sound, said["count"]).alias("count"),
         F.col("place"),
         (~sound).alias("malformed"),
     ]

@@ -6,6 +6,9 @@ it share a transaction. A `replaced` needs a later request to schedule with the 
 only if the audit has read every request that the owner had ingested. The condition is necessary, not sufficient, so no
 valid fate is rejected.
 
+A message that ended by a bulk control must be selected by it, at its due time in force, and the count of a bulk control
+must be the number of the fates that name it.
+
 A return that names its parent, an earlier delivery of the same partition, and an attempt must name the attempt of that
 delivery: 0 for the delivery of a request that is no return.
 """
@@ -16,8 +19,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
+from postdate.spark.records.selections import selects
+from postdate.spark.rules.request_histories import is_refused
 
-CLAIMING = ("cancelled", "replaced", "moved")
+CLAIMING = ("cancelled", "replaced", "moved", "swept")
 
 
 def unfounded_ends(known: DataFrame) -> DataFrame:
@@ -26,7 +31,8 @@ def unfounded_ends(known: DataFrame) -> DataFrame:
     `known` as in `history_rows`. Cost: a join of the cancelled requests with the cancels that name an origin.
     """
     end = F.col("end")
-    claiming = known.where(end.fate_name.isin("cancelled", "replaced") & _is_known(end.next_request))
+    is_by_one = end.fate_name.isin("cancelled", "replaced") & end.bulk_offset.isNull()
+    claiming = known.where(is_by_one & _is_known(end.next_request))
     cancels = known.where((F.col("action") == "cancel") & F.col("acts_on").isNotNull() & (end.fate_name == "applied"))
     by_origin = cancels.groupBy(*PARTITION, F.col("acts_on").alias("offset"), end.log_offset.alias("at")).agg(
         F.max("offset").alias("cancel_by_origin")
@@ -80,6 +86,49 @@ def judged_moves(known: DataFrame) -> DataFrame:
         .join(controls, [*PARTITION, "control"], "left")
         .select(*ORIGIN, claim.alias("claim"), grace.alias("grace"))
     )
+
+
+def judged_bulks(known: DataFrame) -> list[DataFrame]:
+    """One row for each message that a bulk control has cancelled without selecting it, and one for each bulk control
+    with another count than that of the fates that name it: the origin, and a sentence `claim`.
+
+    `known` as in `history_rows`. Cost: a join of the cancelled messages with the bulk controls, and a count by control.
+    """
+    end, control = F.col("end"), F.col("control")
+    ended = known.where(end.bulk_offset.isNotNull()).withColumn("control", end.bulk_offset)
+    controls = known.where(F.col("selected").isNotNull())
+    asked = controls.select(
+        *PARTITION, F.col("offset").alias("control"), F.col("selected").alias("by"), is_refused(end).alias("is_refused")
+    )
+    last = F.try_element_at("moves", F.lit(-1))
+    due_ms = F.coalesce(last.new_due_ms, end.first_due_ms)
+    is_selected = (
+        (control > F.col("offset"))
+        & ~F.coalesce(F.col("is_refused"), F.lit(True))
+        & F.coalesce(last.control_offset < control, F.lit(True))
+        & selects(F.col("by"), F.col("target"), F.col("id"), F.col("key_digest"), due_ms)
+    )
+    unselected = (
+        ended.where(_is_known(end.next_request))
+        .drop("selected")
+        .join(asked, [*PARTITION, "control"], "left")
+        .where(~is_selected)
+        .select(
+            *ORIGIN,
+            F.concat(F.lit("cancelled by offset "), control, F.lit(", which does not select it")).alias("claim"),
+        )
+    )
+    counts = ended.groupBy(*PARTITION, control.alias("offset")).agg(F.count("*").alias("found"))
+    is_whole = ~end.late & ~F.col("log_capped") & (F.col("request_ms") >= F.col("fates_lost_before_ms"))
+    found = F.coalesce("found", F.lit(0))
+    said = F.concat(F.lit("counts "), end["count"], F.lit(" messages, and "), found, F.lit(" fates name it"))
+    miscounted = (
+        controls.where((end.fate_name == "applied") & is_whole)
+        .join(counts, list(ORIGIN), "left")
+        .where(~end["count"].eqNullSafe(found))
+        .select(*ORIGIN, said.alias("claim"))
+    )
+    return [unselected, miscounted]
 
 
 def judged_returns(known: DataFrame) -> DataFrame:

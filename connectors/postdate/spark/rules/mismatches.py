@@ -150,6 +150,9 @@ def _fate_problems() -> list[Problem]:
 
     def action_differs(row: Column) -> Column:
         held = one_of(row.fate_name, _HELD) & (action != "schedule")
+        swept = (row.fate_name == "swept") | row["count"].isNotNull()
+        is_bulk = F.col("request.selected").isNotNull()
+        held = held | (swept & ~is_bulk) | ((row.fate_name == "applied") & row["count"].isNull() & is_bulk)
         return held | ((row.fate_name == "applied") & ~action.isin("cancel", "reschedule"))
 
     is_request = F.col("is_request")

@@ -6,6 +6,7 @@ origin. One shuffle by origin, one by id, and no join: an id that is used very o
 topic partition offset   the origin
 action id acts_on …      of the request; all null if it was not read. The id is null for a return
 said attempt             of a return, as in `records.returns`
+target key_digest selected   as in `records.requests`
 end                      its first final fate; `position` orders ends of a partition as `_position` defines
 moves                    fates that moved it
 moved                    offsets of the requests that it moved, if it is a control
@@ -82,10 +83,16 @@ def _folding() -> tuple[list[Column], ...]:
     # A return has an id, but is not found by it.
     id_ = F.when(F.col("retry").isNull(), F.col("id")).alias("id")
     attempts = (F.col("retry.said").alias("said"), F.col("retry.attempt").alias("attempt"))
-    request = F.struct("action", id_, "acts_on", "due_ms", "grace_ms", "request_ms", *attempts)
+    asked = ("acts_on", "due_ms", "grace_ms", "request_ms", "target", "key_digest", "selected")
+    request = F.struct("action", id_, *asked, *attempts)
     parts = ("log_offset", "place", "fate_name", "first_due_ms", "new_due_ms", "control_offset", "at_ms")
-    fate = F.struct(*(F.col(f"fate.{name}") for name in (*parts, "next_request", "late")))
-    control, offset, answer = F.col("fate.control_offset"), F.col("offset"), F.struct("answer", "id", "of", "place")
+    of_bulk = ("bulk_offset", "count")
+    fate = F.struct(*(F.col(f"fate.{name}") for name in (*parts, "next_request", "late", *of_bulk)))
+    control, offset, answer = (
+        F.col("fate.control_offset"),
+        F.col("offset"),
+        F.struct("answer", "id", "of", "place", "count"),
+    )
     origin, partition = [*map(F.col, ORIGIN)], [*map(F.col, PARTITION)]
     folds = [
         F.first("request", ignorenulls=True).alias("request"),
@@ -94,10 +101,9 @@ def _folding() -> tuple[list[Column], ...]:
         F.sort_array(F.collect_list("answer")).alias("answers"),
         F.collect_list("answers_of_others").alias("answers_of_others"),
     ]
-    asked = ("action", "id", "acts_on", "due_ms", "grace_ms", "request_ms", "said", "attempt")
     found = [
         *origin,
-        *(F.col(f"request.{name}") for name in asked),
+        *(F.col(f"request.{name}") for name in ("action", "id", *asked, "said", "attempt")),
         *map(F.col, ("moved", "answers", "answers_of_others")),
         F.get(F.filter("fates", lambda row: one_of(row.fate_name, FINAL)), 0).alias("end"),
         F.filter("fates", lambda row: row.fate_name == "moved").alias("moves"),
@@ -129,8 +135,14 @@ def _related_columns() -> tuple[list[Column], list[Column]]:
     in_record = Window.partitionBy(*PARTITION, "id_group", "end_offset")
     is_schedule = (F.col("action") == "schedule") & ~is_refused(end)
     is_lost = F.col("request_ms") < F.col("fates_lost_before_ms")
-    until = F.coalesce(_position(end), F.when(is_lost, F.lit(-1)).otherwise(F.lit(_NEVER)))
-    undone = (end.fate_name == "cancelled") & ~F.array_contains("answers_of_others", "cancelled")
+    # What a bulk control ends is pending no more for later requests.
+    until = F.coalesce(
+        F.when(end.bulk_offset.isNotNull(), F.lit(-1)).otherwise(_position(end)),
+        F.when(is_lost, F.lit(-1)).otherwise(F.lit(_NEVER)),
+    )
+    undone = (
+        (end.fate_name == "cancelled") & end.bulk_offset.isNull() & ~F.array_contains("answers_of_others", "cancelled")
+    )
     cancel = (F.col("action") == "cancel") & (end.fate_name == "applied")
     named = [id_group.alias("id_group"), end.log_offset.alias("end_offset")]
     return named, [

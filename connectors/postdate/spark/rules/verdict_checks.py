@@ -6,6 +6,7 @@ An answer is in the same transaction as the fate that it reports, so both are vi
     rescheduled of p    p was `moved` by this control
     replaced of p       p ended `replaced`, and this is a later request of the same id
     too-late            p, or the last request of that id, ended `delivered` or `dead` before this control was applied
+    applied             this bulk control ended with that count
     not-found           nothing that the control names was pending when it was applied
     rejected            this request ended `dead` without ever being pending
     delivered dead cancelled replaced, without p: this request to schedule has this fate
@@ -95,7 +96,8 @@ def _is_true() -> Column:
     """Whether the dispatch log confirms an answer; null counts as no."""
     checked, action, end, of = F.col("checked"), F.col("action"), F.col("end"), F.col("of")
     answer, is_of, is_schedule = checked.answer, checked.of.isNotNull(), action == "schedule"
-    is_applied = action.isin(*CONTROLS) & (end.fate_name == "applied")
+    is_bulk = F.col("selected").isNotNull()
+    is_applied = action.isin(*CONTROLS) & (end.fate_name == "applied") & ~is_bulk
     same_id = F.coalesce(F.col("id") == of.id, F.lit(False))
     is_unread, is_later = of.request_ms.isNull(), checked.of < F.col("offset")
     names_it = is_later & (is_unread | same_id | F.coalesce(F.col("acts_on") == checked.of, F.lit(False)))
@@ -115,6 +117,7 @@ def _is_true() -> Column:
         .when(answer == "replaced", F.when(is_of, replaced).otherwise(own_end))
         .when(answer == "too-late", is_applied & ~has_moved & ended)
         .when(answer == "not-found", is_applied & ~is_of & ~has_moved & ~_was_pending() & ~_was_undone())
+        .when(answer == "applied", is_bulk & ~is_of & (end.fate_name == "applied") & (end["count"] == checked["count"]))
         .when(answer == "rejected", ~is_of & is_refused(end))
         .when(answer == "dead", own_end & ~is_refused(end))
         .when(answer == "delivered", own_end)
@@ -139,6 +142,7 @@ def _was_pending() -> Column:
     """Whether a request that a control names had not ended when the control was applied."""
     of, control = F.col("of"), F.col("end")
     is_held = (of.action == "schedule") & ~is_refused(of.end) & (F.col("meant") < F.col("offset"))
+    is_held = is_held & ~F.coalesce(of.end.bulk_offset < F.col("offset"), F.lit(False))
     is_lost = of.request_ms < F.col("fates_lost_before_ms")
     in_this = (of.end.log_offset == control.log_offset) & of.end.fate_name.isin("delivered", "dead")
     here = is_held & F.coalesce((of.end.log_offset > control.log_offset) | in_this, ~is_lost)
@@ -150,7 +154,7 @@ def _was_undone() -> Column:
     """Whether a cancel was applied together with the end `cancelled` of its request, and no answer reports that."""
     of = F.col("of")
     here = (of.end.fate_name == "cancelled") & (of.end.log_offset == F.col("end.log_offset"))
-    here = here & ~F.array_contains(of.answers_of_others, "cancelled")
+    here = here & of.end.bulk_offset.isNull() & ~F.array_contains(of.answers_of_others, "cancelled")
     undone = F.when(F.col("acts_on").isNotNull(), here).otherwise(F.col("undone_with"))
     return F.coalesce((F.col("action") == "cancel") & undone, F.lit(False))
 

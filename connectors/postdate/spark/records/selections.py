@@ -1,0 +1,50 @@
+"""Selectors of bulk controls as column expressions: which messages a cancel with selector headers selects.
+
+Implemented from the format's description and not shared with the sidecar's parser.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from postdate.spark.columns.digests import digest, first_value, has
+from postdate.spark.columns.times import instant_ms
+from postdate.wire import headers as names
+
+SELECTED = "struct<target:string,id_prefix:binary,has_key:boolean,key_digest:binary,from_ms:bigint,until_ms:bigint>"
+"""A selection; a null field selects any message."""
+
+
+def read_selection(headers: Column) -> Column:
+    """The selection in the headers of a request; null if it has no selector."""
+    key = first_value(headers, names.SELECT_KEY)
+    selected = F.struct(
+        first_value(headers, names.SELECT_TOPIC).cast("string").alias("target"),
+        first_value(headers, names.SELECT_ID).alias("id_prefix"),
+        has(headers, names.SELECT_KEY).alias("has_key"),
+        digest(key).cast("binary").alias("key_digest"),
+        instant_ms(first_value(headers, names.SELECT_FROM).cast("string")).alias("from_ms"),
+        instant_ms(first_value(headers, names.SELECT_UNTIL).cast("string")).alias("until_ms"),
+    )
+    return F.when(has_selector(headers), selected.cast(SELECTED))
+
+
+def has_selector(headers: Column) -> Column:
+    """Whether a request has a selector."""
+    return F.arrays_overlap(headers.getField("key"), F.array(*map(F.lit, sorted(names.SELECTORS))))
+
+
+def selects(selected: Column, target: Column, id_: Column, key_digest: Column, due_ms: Column) -> Column:
+    """Whether a selection selects a message with these properties; false if one of them is unknown."""
+    parts = (
+        selected.target.isNull() | (target == selected.target),
+        selected.id_prefix.isNull() | F.startswith(id_, selected.id_prefix),
+        ~selected.has_key | (key_digest.cast("binary") == selected.key_digest),
+        selected.from_ms.isNull() | (due_ms >= selected.from_ms),
+        selected.until_ms.isNull() | (due_ms < selected.until_ms),
+    )
+    found = F.lit(True)
+    for part in parts:
+        found = found & F.coalesce(part, F.lit(False))
+    return found

@@ -1,0 +1,101 @@
+"""Cases of the audit's verdicts for bulk controls: what they may end, and what they count."""
+
+from __future__ import annotations
+
+from support.verdict_cases import DUE, Cases
+
+
+def _select(cases: Cases, offset: int, **selectors: bytes) -> None:
+    headers = [(f"postdate-select-{name}", value) for name, value in selectors.items()]
+    cases.ask(offset, ("postdate-action", b"cancel"), *headers)
+
+
+def selection_cases(cases: Cases) -> None:
+    """A bulk control ends only what it selects."""
+    wrong = "which does not select it"
+    for number, (name, selectors, is_right) in enumerate(
+        (
+            ("the prefix of its id", {"id": b"b0-"}, True),
+            ("its target", {"topic": b"orders"}, True),
+            ("its key", {"key": b"k"}, True),
+            ("its due time", {"from": b"%d" % DUE, "until": b"%d" % (DUE + 1)}, True),
+            ("another id", {"id": b"c"}, False),
+            ("another target", {"topic": b"mails"}, False),
+            ("another key", {"key": b"k2"}, False),
+            ("later due times", {"from": b"%d" % (DUE + 1)}, False),
+            ("earlier due times", {"until": b"%d" % DUE}, False),
+            ("one of two selectors", {"topic": b"orders", "id": b"c"}, False),
+        )
+    ):
+        o = cases.case(f"selected by {name}", "cancelled" if is_right else "contradiction", "" if is_right else wrong)
+        cases.schedule(o, b"b%d-" % number)
+        _select(cases, o + 1, **selectors)
+        cases.commit([o + 1, 0, "swept", 0], v=2)
+        cases.commit([o, DUE, "cancelled", o + 1], [o + 1, 0, "applied", 1], v=2)
+
+    o = cases.case("moved into the selection", "cancelled")
+    cases.schedule(o, b"b20")
+    cases.reschedule(o + 1, b"b20", b"3s")
+    cases.commit([o, DUE, "moved", DUE + 2_000, o + 1], [o + 1, 0, "applied"])
+    _select(cases, o + 2, **{"from": b"%d" % (DUE + 2_000)})
+    cases.commit([o, DUE, "cancelled", o + 2], [o + 2, 0, "applied", 1], v=2)
+    o = cases.case("moved by a later control", "contradiction", wrong)
+    cases.schedule(o, b"b21")
+    _select(cases, o + 1, id=b"b21")
+    cases.reschedule(o + 2, b"b21", b"3s")
+    cases.commit([o, DUE, "moved", DUE + 2_000, o + 2], [o + 2, 0, "applied"])
+    cases.commit([o, DUE, "cancelled", o + 1], [o + 1, 0, "applied", 1], v=2)
+    o = cases.case("ended by a cancel of one message", "contradiction", wrong)
+    cases.schedule(o, b"b22")
+    cases.ask(o + 1, ("postdate-action", b"cancel"), ("postdate-id", b"b22"))
+    cases.commit([o, DUE, "cancelled", o + 1], [o + 1, 0, "applied"], v=2)
+
+
+def count_cases(cases: Cases) -> None:
+    """The count is the number of the fates that name the control, and the answer has it."""
+    for name, count, verdict, word in (
+        ("counted", 1, "applied", ""),
+        ("counted one too many", 2, "contradiction", "counts 2 messages, and 1 fates name it"),
+        ("counted none", 0, "contradiction", "counts 0 messages, and 1 fates name it"),
+    ):
+        o = cases.case(f"{name}: its message", "cancelled")
+        cases.schedule(o, b"n%d" % o)
+        control = cases.case(name, verdict, word)
+        _select(cases, control, id=b"n%d" % o)
+        cases.commit([control, 0, "swept", 0], v=2)
+        cases.commit([o, DUE, "cancelled", control], [control, 0, "applied", count], v=2)
+    o = cases.case("counted over two transactions", "applied")
+    _select(cases, o, id=b"nobody")
+    cases.commit([o, 0, "swept", 0], v=2)
+    cases.commit([o, 0, "applied", 0], v=2)
+    for name, count, verdict, word in (
+        ("answered with its count", 0, "applied", ""),
+        ("answered with another count", 1, "false-verdict", "answered applied"),
+    ):
+        o = cases.case(name, verdict, word)
+        _select(cases, o, id=b"nobody")
+        cases.commit([o, 0, "swept", 0], [o, 0, "applied", 0], v=2)
+        cases.answer(o, "applied", count=count, v=2)
+    o = cases.case("answered as one cancel is", "false-verdict", "answered not-found")
+    _select(cases, o, id=b"nobody")
+    cases.commit([o, 0, "swept", 0], [o, 0, "applied", 0], v=2)
+    cases.answer(o, "not-found")
+    o = cases.case("a later cancel finds nothing", "applied", at=2)
+    cases.schedule(o, b"later")
+    _select(cases, o + 1, id=b"later")
+    cases.cancel(o + 2, b"later")
+    cases.commit([o + 1, 0, "swept", 0], v=2)
+    cases.commit([o + 2, 0, "applied"])
+    cases.answer(o + 2, "not-found", None, "later")
+    cases.commit([o, DUE, "cancelled", o + 1], [o + 1, 0, "applied", 1], v=2)
+    o = cases.case("no bulk control has a count", "mismatch", "of a request to cancel")
+    cases.ask(o, ("postdate-action", b"cancel"), ("postdate-id", b"nobody"))
+    cases.commit([o, 0, "applied", 0], v=2)
+
+
+def bulk_cases() -> Cases:
+    """All of them, in a history of their own."""
+    cases = Cases()
+    selection_cases(cases)
+    count_cases(cases)
+    return cases
