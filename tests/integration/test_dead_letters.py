@@ -71,6 +71,7 @@ def _bad_requests(target: bytes, small: bytes, requests: bytes) -> list[tuple[Re
         (Reason.BAD_RETRY, [to, ("postdate-retry", b"nobody")]),
         (Reason.BAD_RETRY, [to, ("postdate-retry", b"base=soon")]),
         (Reason.ATTEMPTS_EXHAUSTED, [to, ("postdate-retry", b"base=1s, attempts=2"), ("postdate-attempt", b"2")]),
+        (Reason.BAD_SELECTION, [(ACTION, b"cancel"), ("postdate-select-id", b"")]),
         (Reason.BAD_WINDOW, [to, now, ("postdate-window", b"0s")]),
         (Reason.BAD_LEVEL, [to, (LEVEL, b"two")]),
         (Reason.BAD_PARTITION, [to, now, (PARTITION, b"-1")]),

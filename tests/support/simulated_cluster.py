@@ -21,7 +21,7 @@ from postdate.sidecar.config.settings import Config, TopicsConfig
 from postdate.wire.delivered import dead_letter_headers
 from postdate.wire.origins import format_origin
 from postdate.wire.topics import OwnTopics
-from postdate.wire.verdicts import Verdict, encode_verdict
+from postdate.wire.verdicts import Verdict, encode_bulk_verdict, encode_verdict
 from support.kafka_simulator import SimBroker, SimKafka, SimTime
 
 #: What the sidecar of a test says to a request: the verdict and the origin acted on, or None for silence.
@@ -34,18 +34,25 @@ class AnsweredKafka(SimKafka):
     def __init__(self, broker: SimBroker, answering: Answering) -> None:
         super().__init__(broker)
         self.answering = answering
-        self.answered = 0
+        self.counts: Callable[[Partition], int] | None = None  # of the bulk control to each partition
+        self.answered: dict[Partition, int] = {}
 
     def log_reader(self, part: Partition, offset: int, isolation: Isolation) -> LogReader:
         if part.topic.endswith(".verdicts"):
             requests = Partition(part.topic.removesuffix(".verdicts"), part.index)
-            asked, _ = self.broker.log(requests).read(self.answered, Isolation.READ_COMMITTED, 1_000)
+            asked, _ = self.broker.log(requests).read(self.answered.get(requests, 0), Isolation.READ_COMMITTED, 1_000)
             for record in asked:
                 self._answer(part, requests, record)
-                self.answered = record.offset + 1
+                self.answered[requests] = record.offset + 1
         return super().log_reader(part, offset, isolation)
 
     def _answer(self, verdicts: Partition, requests: Partition, record: Record) -> None:
+        if self.counts is not None:
+            value = encode_bulk_verdict(
+                format_origin(requests.topic, requests.index, record.offset), self.counts(requests), 1
+            )
+            self.broker.append(verdicts, None, value, [], self.broker.now_ms())
+            return
         answer = self.answering(requests, record)
         if answer is not None:
             origin = format_origin(requests.topic, requests.index, record.offset)

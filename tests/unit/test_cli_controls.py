@@ -20,6 +20,7 @@ from postdate.wire.headers import ACTION, ID, ORIGIN
 from postdate.wire.murmur2 import partition_for
 from postdate.wire.origins import format_origin
 from postdate.wire.requests import Action, Request, RequestRules, parse_request
+from postdate.wire.selection import Selection
 from postdate.wire.verdicts import Answer, Verdict, encode_verdict
 from support.simulated_cluster import Answering, SimulatedCluster
 
@@ -29,6 +30,13 @@ SOON = ("--wait-verdict", "--timeout", "300ms")
 @pytest.fixture
 def bed() -> SimulatedCluster:
     return SimulatedCluster()
+
+
+def format_2(directory: Path) -> Path:
+    """A configuration with format 2."""
+    config = directory / "postdate.toml"
+    config.write_text("format_version = 2\n")
+    return config
 
 
 def says(verdict: Verdict, of: str = "") -> Answering:
@@ -74,6 +82,35 @@ def test_deliver_is_a_reschedule_to_its_own_timestamp(bed: SimulatedCluster) -> 
         assert (result.exit_code, told["action"], told["due_ms"]) == (0, "reschedule", told["sent_ms"])
         request = request_at(bed, told["origin"])
         assert (request.action, request.due_ms) == (Action.RESCHEDULE, told["sent_ms"])
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_a_bulk_cancel_goes_to_every_partition_and_adds_the_counts_up(
+    bed: SimulatedCluster, tmp_path: Path, output: str
+) -> None:
+    bed.kafka.counts = lambda part: part.index
+    config = ["--config", str(format_2(tmp_path))]
+    selectors = ["--target", "orders", "--id-prefix", "c-", "--key", "k", "--from", "5", "--until", "9"]
+    result = bed.call("cancel", "--requests", "requests", *selectors, *config, "--output", output, *SOON)
+    assert result.exit_code == 0, result.stderr
+    expected = [(f"requests/{index}/0", index) for index in range(bed.partitions)]
+    if output == "json":
+        told = [json.loads(line) for line in result.stdout.splitlines()]
+        assert [(each["origin"], each["count"]) for each in told] == expected
+        assert {each["verdict"] for each in told} == {"applied"}
+    else:
+        assert result.stdout.splitlines() == [f"{origin} {count}" for origin, count in expected]
+        assert "6 messages cancelled" in result.stderr
+    for index in range(bed.partitions):
+        (record,) = bed.records("requests", index)
+        request = parse_request(RequestRules(topic="requests", format_version=2), index, 1, None, record.headers)
+        assert request.selection == Selection("orders", b"c-", b"k", 5, 9)
+
+
+def test_a_bulk_cancel_without_a_count_ends_with_1(bed: SimulatedCluster, tmp_path: Path) -> None:
+    config = str(format_2(tmp_path))
+    result = bed.call("cancel", "--requests", "requests", "--target", "t", "--config", config, *SOON)
+    assert (result.exit_code, "no count from 4 partitions" in result.stderr) == (Exit.FAILED, True)
 
 
 def test_a_cancel_that_worked(bed: SimulatedCluster) -> None:
@@ -237,6 +274,12 @@ def test_a_reschedule_beyond_the_horizon_is_not_sent(bed: SimulatedCluster) -> N
         (["cancel", "--id", "i", "--timeout", "5s"], "--wait-verdict"),
         (["cancel", "--id", "i", "--wait-verdict", "--timeout", "soon"], "not a duration"),
         (["deliver"], "one of --id and --origin"),
+        (["cancel", "--target", "a b", "--config", "2"], "bad-selection"),
+        (["cancel", "--id-prefix", "", "--config", "2"], "bad-selection"),
+        (["cancel", "--from", "5", "--until", "5", "--config", "2"], "bad-selection"),
+        (["cancel", "--target", "t"], "format_version = 2"),
+        (["cancel", "--target", "t", "--id", "i"], "not both"),
+        (["cancel", "--dry-run"], "needs a selector"),
         (["reschedule", "--id", "i"], "exactly one of --at, --delay, --level"),
         (["reschedule", "--id", "i", "--at", "1", "--level", "2"], "exactly one of --at, --delay, --level"),
         (["reschedule", "--id", "i", "--delay", "5x"], "bad-time"),
@@ -244,8 +287,10 @@ def test_a_reschedule_beyond_the_horizon_is_not_sent(bed: SimulatedCluster) -> N
         (["send", "--topic", "t", "--level", "1", "--timeout", "5s"], "--wait-verdict"),
     ],
 )
-def test_a_mistake_of_usage_sends_nothing(bed: SimulatedCluster, arguments: list[str], said: str) -> None:
-    result = bed.call(*arguments)
+def test_a_mistake_of_usage_sends_nothing(
+    bed: SimulatedCluster, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    result = bed.call(*(str(format_2(tmp_path)) if each == "2" else each for each in arguments))
     assert (result.exit_code, result.stdout) == (Exit.USAGE, "")
     assert said in result.stderr
     assert all(bed.records("requests", partition) == [] for partition in range(bed.partitions))

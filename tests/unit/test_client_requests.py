@@ -24,6 +24,7 @@ import pytest
 from postdate.client import Reason, RequestInvalid, RequestRecord, RequestTopic
 from postdate.wire.murmur2 import partition_for
 from postdate.wire.requests import Action, Request, RequestRules, parse_request
+from postdate.wire.selection import Selection
 
 ROOT = Path(__file__).resolve().parents[2]
 TOPIC = RequestTopic("postdate.requests", partitions=4)
@@ -116,6 +117,21 @@ def test_deliver_is_a_reschedule_to_the_time_of_the_record() -> None:
     assert (by_origin.partition, read(by_origin).acts_on) == (3, 1017)
     for record in (by_id, by_origin):
         assert (read(record).action, read(record).due_ms) == (Action.RESCHEDULE, NOW_MS)
+
+
+def test_a_bulk_cancel_goes_to_every_partition() -> None:
+    at = datetime.fromtimestamp(NOW_MS / 1000, UTC)
+    records = TOPIC.cancel_selected(target="t", id_prefix="c-", key=b"k", due_from=at, due_until=at + SECOND)
+    assert [record.partition for record in records] == list(range(TOPIC.partitions))
+    for record in records:
+        request = read(record)
+        assert (request.action, request.id, request.acts_on) == (Action.CANCEL, b"", -1)
+        assert request.selection == Selection("t", b"c-", b"k", NOW_MS, NOW_MS + 1_000)
+    with pytest.raises(RequestInvalid) as refused:
+        TOPIC.cancel_selected()
+    assert refused.value.reason == Reason.BAD_SELECTION
+    with pytest.raises(RequestInvalid):
+        TOPIC.cancel_selected(due_from=at, due_until=at)
 
 
 def test_a_message_carries_its_window() -> None:

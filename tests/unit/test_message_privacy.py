@@ -65,6 +65,7 @@ from postdate.wire.headers import (
     RECORD_KEY,
     REQUEST,
     RETRY,
+    SELECT_TOPIC,
     STORED,
     TOPIC,
     WINDOW,
@@ -119,6 +120,7 @@ REFUSED: Mapping[Reason, list[Asked]] = {
     Reason.BEYOND_HORIZON: [Asked([TO, (DELAY, b"5000d")])],
     Reason.BAD_LEVEL: [Asked([TO, (LEVEL, MARK)])],
     Reason.BAD_WINDOW: [Asked([TO, NOW, (WINDOW, MARK)])],
+    Reason.BAD_SELECTION: [Asked([CANCEL, (SELECT_TOPIC, b"no topic " + MARK)])],
     Reason.BAD_KEY: [Asked([(TOPIC, b"target-compacted"), NOW, (KEY, None)])],
     Reason.BAD_PARTITION: [Asked([TO, NOW, (PARTITION, MARK)]), Asked([TO, NOW, (PARTITION, b"7")])],
     Reason.BAD_ID: [
@@ -465,6 +467,8 @@ def ask_every_route(shown: Shown, count: int) -> None:
         assert shown.get(f"/api/v1/requests/{origin}?payload=true").status == 400
     for path in ("cancel", "reschedule", "deliver"):
         shown.post(f"/api/v1/{path}", {"origin": f"{R}/0/0", **({"delay": "1h"} if path == "reschedule" else {})})
+    shown.get("/api/v1/pending/selected?target=orders")
+    shown.post("/api/v1/cancel/selected", {"target": "nothing-for-it"})
     for path in ("hold", "release"):
         shown.post(f"/api/v1/{path}", {"what": "intake"})
     shown.post("/api/v1/drain", {})

@@ -125,6 +125,30 @@ class RequestTopic:
         """
         return self._control(b"cancel", id, origin, [])
 
+    def cancel_selected(
+        self,
+        *,
+        target: str | None = None,
+        id_prefix: bytes | str | None = None,
+        key: bytes | str | None = None,
+        due_from: datetime | None = None,
+        due_until: datetime | None = None,
+    ) -> list[RequestRecord]:
+        """Return the records, one for each partition, that end every pending message which matches all of the given
+        selectors: its target, the beginning of its id, its key, a due time in [`due_from`, `due_until`).
+
+        Produce all of them. The verdict of each, `applied`, has the `count` of messages that it ended. The deployment
+        needs the setting `format_version = 2`. Raises RequestInvalid, TypeError, UnicodeEncodeError. O(partitions).
+        """
+        own: Headers = [(names.ACTION, b"cancel")]
+        given = ((names.SELECT_TOPIC, target), (names.SELECT_ID, id_prefix), (names.SELECT_KEY, key))
+        own += [(name, utf8(name, value)) for name, value in given if value is not None]
+        times = ((names.SELECT_FROM, due_from), (names.SELECT_UNTIL, due_until))
+        own += [(name, time_header(at, None, None)[1]) for name, at in times if at is not None]
+        if len(own) == 1:
+            raise RequestInvalid(Reason.BAD_SELECTION, "give at least one selector")
+        return [self._checked(None, None, own, index) for index in range(self.partitions)]
+
     def reschedule(
         self,
         *,

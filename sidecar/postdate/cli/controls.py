@@ -14,6 +14,7 @@ import click
 
 from postdate.cli.options import Loader, as_bytes, configured, now_ms, output_option
 from postdate.cli.request_options import due_ms, the_request_topic, the_time, time_options
+from postdate.cli.selection import cancel_selected, is_selection, selector_options
 from postdate.cli.waiting import require_verdicts, send_and_report, verdict_options, waiting
 from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord, accepted, look_up, partition_of
@@ -82,9 +83,10 @@ class Named:
         return self.partition
 
 
-@click.command(short_help="Cancel a pending message.")
+@click.command(short_help="Cancel one pending message, or all that match selectors.")
 @configured
 @named_options
+@selector_options
 @verdict_options
 @output_option
 def cancel(loader: Loader, **asked: Any) -> None:
@@ -95,7 +97,21 @@ def cancel(loader: Loader, **asked: Any) -> None:
 
     \b
       postdate cancel -b localhost:9092 --id order-9 --wait-verdict
+
+    With selectors, cancel every pending message that matches all of them. One control goes to each partition. Its
+    verdict, `applied`, has the number of cancelled messages. --dry-run prints the numbers by shard and target first.
+
+    \b
+      postdate cancel -b localhost:9092 --target reminders --until 2030-01-31T10:00:00Z --dry-run
+      postdate cancel -b localhost:9092 --id-prefix customer-7/ --wait-verdict
     """
+    if is_selection(asked):
+        if asked["request_id"] is not None or asked["origin"] is not None:
+            raise click.UsageError("give --id or --origin, or selectors, not both")
+        cancel_selected(loader, asked)
+        return
+    if asked["dry_run"]:
+        raise click.UsageError("--dry-run needs a selector: --target, --id-prefix, --key, --from or --until")
     _control(loader, b"cancel", [], asked)
 
 

@@ -50,9 +50,7 @@ def asks_processes(command: Command) -> Callable[..., Any]:
         loader: Loader, group_id: str | None, urls: tuple[str, ...], token_file: Path | None, **rest: Any
     ) -> Any:
         config = loader({"group_id": group_id}).config
-        path = token_file or config.http.token_file
-        token = read_secret(path).strip() if path is not None else ""
-        return command(_deployment(config, urls, token), **rest)
+        return command(deployment_of(config, urls, token_file), **rest)
 
     return wrapped
 
@@ -62,6 +60,12 @@ def remark(deployment: Deployment) -> None:
     for shard in deployment.not_asked:
         why = f": {shard['why']}" if shard["why"] else ""
         warn(f"{shard['topic']}/{shard['partition']} is {shard['state']} and was not queried{why}")
+
+
+def deployment_of(config: Config, urls: tuple[str, ...], token_file: Path | None) -> Deployment:
+    """The processes at these addresses, or the members of the group. Raises TransientError, KafkaFault."""
+    path = token_file or config.http.token_file
+    return _deployment(config, urls, read_secret(path).strip() if path is not None else "")
 
 
 def _deployment(config: Config, urls: tuple[str, ...], token: str) -> Deployment:

@@ -158,7 +158,7 @@ def is_positive(answer: Answer) -> bool:
     request was replaced. The same holds for `cancelled`.
     """
     match answer.verdict:
-        case Verdict.ACCEPTED | Verdict.DELIVERED | Verdict.RESCHEDULED:
+        case Verdict.ACCEPTED | Verdict.DELIVERED | Verdict.RESCHEDULED | Verdict.APPLIED:
             return True
         case Verdict.CANCELLED | Verdict.REPLACED:
             return answer.of is not None

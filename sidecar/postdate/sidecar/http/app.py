@@ -24,7 +24,7 @@ from starlette.routing import Route
 from postdate.kafka.errors import KafkaFault
 from postdate.sidecar.context.index_queries import Unanswered
 from postdate.sidecar.errors import PostdateError
-from postdate.sidecar.http import controls, hold_api, limits, local, queries
+from postdate.sidecar.http import bulk, controls, hold_api, limits, local, queries
 from postdate.sidecar.http.access import Access, Refused
 from postdate.sidecar.http.api_client import NotKnown
 from postdate.sidecar.http.collector import ProcessCollector
@@ -56,12 +56,14 @@ def make_app(process: Process) -> Starlette:
             Route("/api/v1/openapi.json", pages.openapi),
             Route("/api/v1/pending", api(pages.list_pending)),
             Route("/api/v1/pending/count", api(pages.count_pending)),
+            Route("/api/v1/pending/selected", api(pages.count_selected)),
             Route("/api/v1/requests/{origin:path}", api(pages.life)),
             Route("/api/v1/shards", api(pages.shards)),
             Route("/api/v1/hold", pages.holding(hold_api.HOLD), methods=["POST"]),
             Route("/api/v1/release", pages.holding(hold_api.RELEASE), methods=["POST"]),
             Route("/api/v1/drain", pages.draining, methods=["POST"]),
             Route("/api/v1/cancel", pages.change(controls.CANCEL), methods=["POST"]),
+            Route("/api/v1/cancel/selected", pages.cancelling_selected, methods=["POST"]),
             Route("/api/v1/reschedule", pages.change(controls.RESCHEDULE), methods=["POST"]),
             Route("/api/v1/deliver", pages.change(controls.DELIVER), methods=["POST"]),
         ]
@@ -132,6 +134,14 @@ class _Pages:
             told = self._peers.merged(request, query, lambda others, asked: others.count(asked, [told]))
         return JSONResponse(told)
 
+    def count_selected(self, request: Request) -> Response:
+        """The pending messages that a bulk control would select now, by shard and target."""
+        query = self._at_fixed_times(request)
+        told = self._own(query, bulk.count_selected)
+        if queries.asks_all(query):
+            told = self._peers.merged(request, query, lambda others, asked: others.selected(asked, [told]))
+        return JSONResponse(told)
+
     def _at_fixed_times(self, request: Request) -> QueryParams:
         return queries.at_fixed_times(request.query_params, self._process.clock.wall_ms())
 
@@ -176,6 +186,17 @@ class _Pages:
         told = await run_in_threadpool(controls.control, self._process, action, asked)
         log.info("%s asked over HTTP: %s", action, told["origin"])
         return JSONResponse(told, 202)
+
+    async def cancelling_selected(self, request: Request) -> Response:
+        """Cancel all selected messages: a bulk control to each partition."""
+
+        async def cancel() -> Response:
+            asked = await _body(request)
+            told = await run_in_threadpool(bulk.cancel_selected, self._process, asked)
+            log.warning("a bulk cancel was asked over HTTP: %s", ", ".join(one["origin"] for one in told["controls"]))
+            return JSONResponse(told, 202)
+
+        return await self._answer(request, self._access.may_change, cancel)
 
     def holding(self, action: str) -> Endpoint:
         """The endpoint that holds or releases."""

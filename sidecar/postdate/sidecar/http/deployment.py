@@ -37,6 +37,7 @@ from postdate.sidecar.http.merging import (
     merged_count,
     merged_named,
     merged_page,
+    merged_selected,
     part_of,
     shards_of,
     unasked_of,
@@ -120,6 +121,11 @@ class Deployment:
         """The counts of all processes, added up. As `page`."""
         answers, faults = self._ask("/api/v1/pending/count", query, merged_count, own)
         return self._whole(merged_count(answers), answers, faults, query)
+
+    def selected(self, query: Query, own: Sequence[Answer] = ()) -> Answer:
+        """The selected messages of all processes, by shard and target. As `page`."""
+        answers, faults = self._ask("/api/v1/pending/selected", query, merged_selected, own)
+        return self._whole(merged_selected(answers), answers, faults, query)
 
     def overview(self, own: Sequence[Answer] = ()) -> Answer:
         """The state of every shard. As `page`."""

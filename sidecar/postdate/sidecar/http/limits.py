@@ -35,6 +35,9 @@ PAGE_LOOKS_MAX: Final = 50_000
 COUNTED_KEYS_MAX: Final = 1_000_000
 COUNTED_ENTRIES_MAX: Final = 200_000
 
+# How long one process counts what a selection selects, in all of its shards: ten million entries take 20 s.
+SELECTED_S_MAX: Final = 20.0
+
 # Dispatch-log records that are searched for the fate of one request, and the time of the search.
 FATE_RECORDS_MAX: Final = 50_000
 FATE_SEARCH_S_MAX: Final = 5.0

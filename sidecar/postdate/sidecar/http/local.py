@@ -55,7 +55,8 @@ def silent(process: Process, query: QueryParams, why: str) -> Answer:
     """The answer to both queries if no shard of the process can answer now. Raises BadQuery."""
     able, unable = queries.shards_of(process, query)
     unable += [{**_shard(shard), "state": shard.thread.shard.state, "why": why} for shard in able]
-    return {"entries": [], "cursor": None, "count": 0, "exact": True, "shards": [], "not_asked": unable}
+    none: Answer = {"entries": [], "cursor": None, "count": 0, "exact": True, "targets": {}}
+    return {**none, "shards": [], "not_asked": unable}
 
 
 def holds(process: Process, origin: str) -> bool:

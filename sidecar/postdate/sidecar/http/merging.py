@@ -9,6 +9,7 @@ Thread rule: pure.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -46,6 +47,16 @@ def merged_count(answers: Sequence[Answer]) -> Answer:
     if all("parked" in shard for shard in shards):
         total["parked"] = sum(shard["parked"] for shard in shards)
     return {**total, "shards": shards}
+
+
+def merged_selected(answers: Sequence[Answer]) -> Answer:
+    """The selected messages in the shards of several processes, by target."""
+    shards = shards_of(answers)
+    targets: Counter[str] = Counter()
+    for shard in shards:
+        targets.update(shard["targets"])
+    exact = all(shard["exact"] for shard in shards)
+    return {"count": targets.total(), "exact": exact, "targets": dict(sorted(targets.items())), "shards": shards}
 
 
 def shards_of(answers: Iterable[Answer]) -> list[Answer]:

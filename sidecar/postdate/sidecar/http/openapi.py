@@ -72,11 +72,35 @@ _COUNT = {
         "not_asked": _UNASKED,
     },
 }
+_SELECTED = {
+    "type": "object",
+    "properties": {
+        "count": {**_NUMBER, "description": "the sum over the shards that answered"},
+        "exact": {"type": "boolean", "description": "false: a shard was not visited to its end, or is catching up"},
+        "targets": {"type": "object", "description": "the number of messages for each target"},
+        "shards": {"type": "array", "items": {"type": "object"}, "description": "count and targets of each shard"},
+        "not_asked": _UNASKED,
+    },
+}
+_CONTROLS = {
+    "type": "object",
+    "properties": {
+        "action": _TEXT,
+        "controls": {
+            "type": "array",
+            "items": {"type": "object", "properties": {"origin": _TEXT, "accepted_ms": _MS}},
+            "description": "one control for each partition; its verdict `applied` has the count",
+        },
+    },
+}
 _LIFE = {
     "type": "object",
     "properties": {
         "origin": _TEXT,
-        "state": {**_TEXT, "description": "waiting, parked, ending, unread, ended, or the final fate"},
+        "state": {
+            **_TEXT,
+            "description": "waiting, parked, ending, sweeping (a bulk control), unread, ended, or the final fate",
+        },
         "request": {"type": ["object", "null"], "description": "null: retention has deleted the record"},
         "entry": {"anyOf": [{"$ref": "#/components/schemas/Entry"}, {"type": "null"}]},
         "events": {"type": "array", "items": {"type": "object"}, "description": "its fates, oldest first"},
@@ -115,6 +139,8 @@ _SCHEMAS = {
     "Entry": _ENTRY,
     "Page": _PAGE,
     "Count": _COUNT,
+    "Selected": _SELECTED,
+    "Controls": _CONTROLS,
     "Life": _LIFE,
     "Control": _CONTROL,
     "Shards": _SHARDS,
@@ -147,6 +173,13 @@ _FILTERS = [
     ),
     _SCOPE,
 ]
+_SELECTORS = {
+    "target": {**_TEXT, "description": "target topic"},
+    "id_prefix": {**_TEXT, "description": "ids that begin with this text"},
+    "key": {**_TEXT, "description": "key of the message"},
+    "from": {**_TEXT, "description": f"due at or after: {_TIME}"},
+    "until": {**_TEXT, "description": f"due before: {_TIME}"},
+}
 _PAYLOAD = _query("payload", {"type": "boolean", "default": False}, "show key, headers and value as base64")
 
 
@@ -183,6 +216,30 @@ def _change(summary: str, fields: dict[str, Any]) -> dict[str, Any]:
             "security": [{"token": []}],
             "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
             "responses": _answers("Control", "202"),
+        }
+    }
+
+
+def _selecting() -> dict[str, Any]:
+    selectors = (_query(name, {"type": "string"}, field["description"]) for name, field in _SELECTORS.items())
+    return {
+        "get": {
+            "summary": "Number of pending messages that a bulk control would select, by shard and target",
+            "parameters": [*_FILTERS[:2], *selectors, _SCOPE],
+            "responses": _answers("Selected"),
+        }
+    }
+
+
+def _cancelling_selected() -> dict[str, Any]:
+    fields = {"topic": {**_TEXT, "description": "request topic, if the process serves several"}, **_SELECTORS}
+    schema = {"type": "object", "additionalProperties": False, "properties": fields}
+    return {
+        "post": {
+            "summary": "Cancel all messages that match every given selector",
+            "security": [{"token": []}],
+            "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
+            "responses": _answers("Controls", "202"),
         }
     }
 
@@ -266,12 +323,14 @@ def describe() -> dict[str, Any]:
             "/api/v1/openapi.json": {"get": itself},
             "/api/v1/pending": {"get": listing},
             "/api/v1/pending/count": {"get": counting},
+            "/api/v1/pending/selected": _selecting(),
             "/api/v1/requests/{origin}": {"get": life},
             "/api/v1/shards": {"get": standing},
             "/api/v1/hold": _holding("Hold delivery, intake, or a target"),
             "/api/v1/release": _holding("End a hold"),
             "/api/v1/drain": {"post": draining},
             "/api/v1/cancel": _change("Cancel a pending message", {}),
+            "/api/v1/cancel/selected": _cancelling_selected(),
             "/api/v1/reschedule": _change("Move a pending message to another time", times),
             "/api/v1/deliver": _change("Deliver a pending message now: a reschedule to the time of the control", {}),
         },

@@ -192,6 +192,11 @@ def _state(key: bytes, entry: Entry) -> str:
     return WAITING if entry.kind in PENDING else ENDING
 
 
+def slices_of(shard: AskedShard, filters: Filters) -> Iterator[tuple[list[bytes], list[Entry]]]:
+    """All keys and entries of a shard that lie in the range of the filters, in slices. Raises Unanswered."""
+    return _slices(shard, filters, _first(filters))
+
+
 # ---- slices ----------------------------------------------------------------------------------------------------------
 
 

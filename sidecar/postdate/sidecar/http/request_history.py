@@ -19,7 +19,7 @@ from postdate.sidecar.http import limits
 from postdate.sidecar.http.pending import AskedShard, as_json, find_offset
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.ingest.request_rules import rules_of
-from postdate.wire.dispatch_log import FINAL, ChosenFate, Moved, decode_record
+from postdate.wire.dispatch_log import FINAL, BulkCancelled, BulkProgress, ChosenFate, Moved, decode_record
 from postdate.wire.errors import FormatError, RequestRefused
 from postdate.wire.origins import format_origin
 from postdate.wire.requests import Action, Request, parse_request
@@ -41,7 +41,7 @@ class Sought(NamedTuple):
 def request_history(process: Process, shard: AskedShard, offset: int, payload: bool) -> dict[str, Any] | None:
     """The history of the request at `offset` of a shard; None if there is no such request, or if retention has deleted
     it and no log has a record of it. Raises Unanswered, KafkaFault."""
-    next_request, rows = shard.ask(lambda index: (index.next_request or 0, index.policies))
+    next_request, rows, bulks = shard.ask(lambda index: (index.next_request or 0, index.policies, index.bulks))
     found = find_offset(shard, offset)
     record = _request_record(process, shard.part, offset)
     life: dict[str, Any] = {"origin": f"{shard.part.topic}/{shard.part.index}/{offset}", "request": None, "entry": None}
@@ -59,6 +59,8 @@ def request_history(process: Process, shard: AskedShard, offset: int, payload: b
     sought = _search(process, shard.part, offset, record, request)
     if record is None and not sought.events:
         return None
+    if any(row.offset == offset for row in bulks):
+        return life | {"state": "sweeping", "events": sought.events, "complete": sought.complete}
     ended = [event["fate"] for event in sought.events if event["fate"] in FINAL]
     return life | {"state": ended[-1] if ended else "ended", "events": sought.events, "complete": sought.complete}
 
@@ -170,4 +172,8 @@ def _events(part: Partition, record: Record, offset: int) -> Iterator[dict[str, 
                 event |= {"due_ms": fate.due_ms, "by": f"{part.topic}/{part.index}/{fate.control}"}
             if isinstance(fate, ChosenFate):
                 event["chosen_ms"] = fate.chosen_ms
+            if isinstance(fate, BulkCancelled):
+                event["by"] = f"{part.topic}/{part.index}/{fate.control}"
+            if isinstance(fate, BulkProgress):
+                event["count"] = fate.count
             yield event

@@ -299,6 +299,78 @@ async function find(event) {
   }
 }
 
+// ---- many messages ---------------------------------------------------------------------------------------------------
+
+let selectTurn = 0;
+
+// The fields that are filled in.
+function selectors() {
+  const fields = [...new FormData($("select"))].map(([name, value]) => [name, value.trim()]);
+  return Object.fromEntries(fields.filter(([, value]) => value));
+}
+
+const topics = () => [...new Set(deployment.shards.map((shard) => shard.topic))];
+
+async function countSelected(event) {
+  event.preventDefault();
+  const asked = selectors();
+  const mine = (selectTurn += 1);
+  const show = (...elements) => mine === selectTurn && $("selected").replaceChildren(...elements);
+  if (!Object.keys(asked).length) {
+    show(make("p", "Fill in at least one field.", "word"));
+    return;
+  }
+  try {
+    show(make("p", "Counting.", "word"));
+    const found = await ask(`/api/v1/pending/selected?${new URLSearchParams(asked)}`);
+    const whole = found.exact && !found.not_asked.length;
+    const lines = Object.entries(found.targets).map(([target, count]) => make("div", `${target}: ${number(count)}`, "word"));
+    const button = make("button", "Cancel them");
+    button.type = "button";
+    button.addEventListener("click", () => cancelSelected(asked, found.count, show));
+    const total = make("p", `${counted(found.count, "message")}${whole ? "" : " or more"}`, "word state");
+    show(total, ...lines, ...(found.count ? [button] : []));
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    show(make("p", error.message, "word"));
+  }
+}
+
+async function cancelSelected(asked, count, show) {
+  $("change-title").textContent = `Cancel ${counted(count, "message")}?`;
+  const words = Object.entries(asked).map(([name, value]) => `${name.replace("_", " ")} ${value}`).join(", ");
+  $("change-what").textContent = `Every pending message with ${words}. This cannot be undone.`;
+  $("change-when").hidden = true;
+  $("change-yes").textContent = "Cancel them";
+  if (!(await askIn($("change-dialog")))) return;
+  if (!token && !(await wantToken("Changes need the token."))) return;
+  try {
+    let ended = 0;
+    for (const topic of topics()) {
+      const told = await ask("/api/v1/cancel/selected", { ...asked, topic });
+      for (const { origin } of told.controls) ended += await appliedCount(origin, show);
+    }
+    show(make("p", `${counted(ended, "message")} cancelled`, "word state"));
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    if (error.status === 401) token = "";
+    show(make("p", error.message, "word"));
+  }
+}
+
+// The final fate of a bulk control has the number of messages that it has ended.
+async function appliedCount(control, show) {
+  for (let tries = 0; tries < FOLLOW_TRIES_MAX; tries += 1) {
+    const history = await ask(`/api/v1/requests/${control}`).catch(() => null);
+    const last = history?.events.at(-1);
+    if (history?.state === "applied") return last.count;
+    show(make("p", `Accepted as ${control}. ${counted(last?.count ?? 0, "message")} cancelled so far.`, "word"));
+    await new Promise((resolve) => setTimeout(resolve, 500));
+  }
+  throw new Refused(0, `${control} has not ended yet. Look at the shards.`);
+}
+
+$("select").addEventListener("submit", countSelected);
 $("find").addEventListener("submit", find);
 $("token-button").addEventListener("click", () => wantToken("Changes need the token, and so do queries from other machines."));
 for (const button of document.querySelectorAll("[data-load]")) {

@@ -1,0 +1,136 @@
+"""`postdate cancel` for many messages: those of a target, of ids with a prefix, of a key, or due in a range.
+
+One control goes to each partition of the request topic, since a shard acts on the messages of its own partition. A dry
+run queries the running processes instead, and sends nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from postdate.cli.commands import fail
+from postdate.cli.options import Loader, as_bytes, from_option, now_ms, time_ms, until_option
+from postdate.cli.processes import deployment_of, remark
+from postdate.cli.request_options import the_request_topic
+from postdate.cli.waiting import first_verdict, require_verdicts, waiting
+from postdate.kafka.interface import Isolation, Partition
+from postdate.sidecar.cluster.producing import KeptProducer, RequestRecord, accepted, look_up
+from postdate.wire import headers as names
+from postdate.wire.durations import format_duration
+from postdate.wire.headers import Headers
+from postdate.wire.origins import format_origin
+from postdate.wire.texts import counted
+from postdate.wire.topics import OwnTopics
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_SELECTORS: Final = ("target", "id_prefix", "key", "from_", "until")
+
+
+def selector_options(command: Command) -> Command:
+    """Add the selectors, --dry-run and --yes, and the options that a dry run needs to find the processes."""
+    for option in (
+        click.option(
+            "--token-file",
+            type=click.Path(path_type=Path),
+            help="With --dry-run: file with the bearer token. [http.token_file]",
+        ),
+        click.option(
+            "--url", "urls", multiple=True, metavar="URL", help="With --dry-run: process to query; repeatable."
+        ),
+        click.option("--group-id", metavar="ID", help="With --dry-run: consumer group of the sidecars."),
+        click.option("--yes", "is_sure", is_flag=True, help="Do not ask for confirmation."),
+        click.option("--dry-run", is_flag=True, help="Print how many messages are selected, and change nothing."),
+        until_option("Messages due before this time.", kind=time_ms),
+        from_option("Messages due at or after this time.", "from_", kind=time_ms),
+        click.option("--key", metavar="TEXT", help="Messages with this key."),
+        click.option("--id-prefix", metavar="TEXT", help="Messages whose id begins with this text."),
+        click.option("--target", metavar="TOPIC", help="Messages for this target."),
+    ):
+        command = option(command)
+    return command
+
+
+def is_selection(chosen: dict[str, Any]) -> bool:
+    """True if a command has one of the selectors."""
+    return any(chosen[name] is not None for name in _SELECTORS)
+
+
+def cancel_selected(loader: Loader, chosen: dict[str, Any]) -> None:
+    """Cancel the selected messages, or count them with --dry-run. Ends with code 1 if a verdict does not arrive."""
+    from postdate.sidecar.cluster.cluster import admin_of, kafka_of
+    from postdate.sidecar.ingest.request_rules import rules_of
+
+    requests, output = chosen["requests"], chosen["output"]
+    wait = waiting(chosen["wait_verdict"], chosen["timeout"])
+    values: dict[str, object] = {"request_topics": (requests,) if requests else ()}
+    config = loader({**values, "group_id": chosen["group_id"]}).config
+    topic = the_request_topic(config)
+    draft = RequestRecord(None, None, [(names.ACTION, b"cancel"), *_headers(chosen)])
+    if chosen["dry_run"]:
+        _count(deployment_of(config, chosen["urls"], chosen["token_file"]), topic, chosen, output)
+        return
+    accepted(rules_of(config, topic), draft, 0, now_ms())
+    if not chosen["is_sure"] and sys.stdin.isatty():
+        click.confirm("Cancel every pending message that matches? (--dry-run counts them)", abort=True, err=True)
+    kafka = kafka_of(config)
+    with admin_of(kafka) as admin:
+        live = look_up(admin, topic, config.kafka.bootstrap_servers, (OwnTopics.of(topic).verdicts,))
+        require_verdicts(wait, config, topic, live.existing)
+        accepted(rules_of(config, topic, live.retention_ms), draft, 0, now_ms())
+        verdicts = [Partition(OwnTopics.of(topic).verdicts, index) for index in range(live.partitions)]
+        ends = admin.end_offsets(verdicts, Isolation.READ_UNCOMMITTED) if wait.wanted else {}
+    producer = KeptProducer(kafka)
+    try:
+        receipts = [producer.produce(Partition(topic, index), draft) for index in range(live.partitions)]
+    finally:
+        producer.close()
+    total, silent = 0, 0
+    for part, receipt in zip(verdicts, receipts, strict=True):
+        origin = format_origin(topic, part.index, receipt.offset).decode()
+        told: dict[str, object] = {"origin": origin, "action": "cancel", "sent_ms": receipt.timestamp_ms}
+        if wait.wanted:
+            answer = first_verdict(kafka, part, ends[part], origin, wait.timeout_ms)
+            count = None if answer is None else answer.count
+            told |= {"verdict": None if answer is None else answer.verdict, "count": count}
+            total, silent = total + (count or 0), silent + (count is None)
+        if output == "json":
+            click.echo(json.dumps(told))
+        else:
+            click.echo(f"{origin} {told['count']}" if told.get("count") is not None else origin)
+    if silent:
+        limit = format_duration(wait.timeout_ms)
+        fail(f"no count from {counted(silent, 'partition')} within {limit}; the controls will be carried out")
+    if wait.wanted and output == "text":
+        click.echo(f"{counted(total, 'message')} cancelled", err=True)
+
+
+def _headers(chosen: dict[str, Any]) -> Headers:
+    texts = {
+        names.SELECT_TOPIC: as_bytes(chosen["target"]),
+        names.SELECT_ID: as_bytes(chosen["id_prefix"]),
+        names.SELECT_KEY: as_bytes(chosen["key"]),
+        names.SELECT_FROM: None if chosen["from_"] is None else b"%d" % chosen["from_"],
+        names.SELECT_UNTIL: None if chosen["until"] is None else b"%d" % chosen["until"],
+    }
+    return [(name, value) for name, value in texts.items() if value is not None]
+
+
+def _count(deployment: Any, topic: str, chosen: dict[str, Any], output: str) -> None:
+    query = [("topic", topic)]
+    query += [(name.rstrip("_"), str(chosen[name])) for name in _SELECTORS if chosen[name] is not None]
+    told = deployment.selected(query)
+    if output == "json":
+        click.echo(json.dumps(told))
+    else:
+        for shard in told["shards"]:
+            for target, count in shard["targets"].items():
+                click.echo(f"{shard['topic']}/{shard['partition']} {target} {count}")
+        is_whole = told["exact"] and not told["not_asked"]
+        click.echo(f"{told['count']}{'' if is_whole else ' or more'}")
+    remark(deployment)

@@ -1,0 +1,132 @@
+"""Bulk controls over HTTP: counts what a selection selects, and produces one control to each partition.
+
+The count is a dry run: it changes nothing, and visits every pending entry of the shards of this process. Its result is
+exact for the moment at which each entry was visited.
+
+Thread rule: a thread of the HTTP server.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.datastructures import QueryParams
+
+from postdate.kafka.interface import Partition
+from postdate.sidecar.cluster.producing import RequestRecord, accepted, look_up
+from postdate.sidecar.errors import ConfigError
+from postdate.sidecar.http import limits, queries
+from postdate.sidecar.http.merging import merged_selected
+from postdate.sidecar.http.pending import PARKED, WAITING, AskedShard, BadQuery, Filters, slices_of
+from postdate.sidecar.http.process import Process
+from postdate.sidecar.ingest.request_rules import rules_of
+from postdate.sidecar.states import State
+from postdate.wheel.entry import PENDING
+from postdate.wire import headers as names
+from postdate.wire.errors import RequestRefused
+from postdate.wire.headers import Headers
+from postdate.wire.origins import format_origin
+from postdate.wire.selection import Selection, read_selection
+
+_SELECTORS: Final = {
+    "target": names.SELECT_TOPIC,
+    "id_prefix": names.SELECT_ID,
+    "key": names.SELECT_KEY,
+    "from": names.SELECT_FROM,
+    "until": names.SELECT_UNTIL,
+}
+_TIMES: Final = ("from", "until")
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """Selected messages of one shard by target, and whether all entries were visited."""
+
+    targets: Counter[str]
+    complete: bool
+
+
+def selector_headers(asked: dict[str, str], now_ms: int) -> Headers:
+    """The selector headers for fields of these names. Raises BadQuery: there is none, or one is invalid."""
+    headers: Headers = []
+    for field, header in _SELECTORS.items():
+        if field in asked:
+            text = str(queries.time_of(field, asked[field], now_ms)) if field in _TIMES else asked[field]
+            headers.append((header, text.encode("utf-8", "surrogateescape")))
+    if not headers:
+        raise BadQuery(f"give at least one of {', '.join(_SELECTORS)}")
+    _selection(headers)
+    return headers
+
+
+def count_selected(process: Process, query: QueryParams) -> dict[str, Any]:
+    """The selected messages of each shard of this process, by target. Raises BadQuery, Unanswered."""
+    queries.known(query, "topic", "partition", *_SELECTORS)
+    asked = {field: query[field] for field in _SELECTORS if field in query}
+    selection = _selection(selector_headers(asked, process.clock.wall_ms()))
+    able, unable = queries.shards_of(process, query)
+    deadline = time.monotonic() + limits.SELECTED_S_MAX
+    shards: list[dict[str, Any]] = []
+    for shard in able:
+        found = _select(shard, selection, deadline)
+        is_complete = found.complete and shard.thread.shard.state is not State.CATCHING_UP
+        named = {"topic": shard.part.topic, "partition": shard.part.index}
+        counts = dict(sorted(found.targets.items()))
+        shards.append({**named, "count": found.targets.total(), "exact": is_complete, "targets": counts})
+    return {**merged_selected([{"shards": shards}]), "not_asked": unable}
+
+
+def cancel_selected(process: Process, asked: object) -> dict[str, Any]:
+    """Produce a bulk cancel to each partition of a request topic; returns their origins and the broker's times.
+
+    Raises BadQuery; KafkaFault, TransientError: some of them may be there. Sending them again does no harm.
+    """
+    if not isinstance(asked, dict):
+        raise BadQuery("the body must be a JSON object")
+    unknown = sorted(set(asked) - {"topic", *_SELECTORS})
+    if unknown:
+        raise BadQuery(f"unknown field {unknown[0]}; known: topic, {', '.join(_SELECTORS)}")
+    if not all(isinstance(value, str) for value in asked.values()):
+        raise BadQuery("each field takes a text")
+    served = process.config.request_topic_names
+    topic = asked.get("topic", served[0])
+    if "topic" not in asked and len(served) > 1:
+        raise BadQuery(f"topic is needed: {', '.join(served)} are served")
+    if topic not in served:
+        raise BadQuery(f"this process does not serve {topic}; it serves {', '.join(served)}")
+    now_ms = process.clock.wall_ms()
+    draft = RequestRecord(None, None, [(names.ACTION, b"cancel"), *selector_headers(asked, now_ms)])
+    live = look_up(process.admin, topic, process.config.kafka.bootstrap_servers)
+    try:
+        accepted(rules_of(process.config, topic, live.retention_ms), draft, 0, now_ms)
+    except ConfigError as error:
+        raise BadQuery(str(error)) from error
+    controls = []
+    for index in range(live.partitions):
+        receipt = process.controls.produce(Partition(topic, index), draft)
+        origin = format_origin(topic, index, receipt.offset).decode()
+        controls.append({"origin": origin, "accepted_ms": receipt.timestamp_ms})
+    return {"action": "cancel", "controls": controls}
+
+
+def _selection(headers: Headers) -> Selection:
+    try:
+        return read_selection(dict(headers))
+    except RequestRefused as refused:
+        raise BadQuery(refused.detail) from refused
+
+
+def _select(shard: AskedShard, selection: Selection, deadline: float) -> Selected:
+    targets: Counter[str] = Counter()
+    for state in (PARKED, WAITING):
+        for _, entries in slices_of(shard, Filters(state=state)):
+            for entry in entries:
+                is_pending = entry.kind in PENDING
+                if is_pending and selection.selects(entry.target, entry.id, entry.key, entry.requested_due):
+                    targets[entry.target] += 1
+            if time.monotonic() > deadline:
+                return Selected(targets, complete=False)
+    return Selected(targets, complete=True)

@@ -1,0 +1,174 @@
+"""Goal: one command counts and then cancels all messages of a customer or a target, also if the sidecar is killed in
+the middle: exact counts, every other message is delivered, and no selected one.
+
+Method: one real broker, a request topic of two partitions, thousands of messages, and real processes; counts of the
+commands are compared with what was sent and with the dispatch log.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from postdate.wire.dispatch_log import BulkCancelled, BulkProgress, decode_record
+from postdate.wire.headers import AT, ID, TOPIC, Headers
+from support.bed import Bed
+from support.browser import DESK, PHONE, browser_page, check_layout
+from support.command import call_postdate
+from support.http_steps import Client, free_port
+from support.oracle import Sent
+from support.sidecars import Sidecar, wait_until
+
+_TOKEN = "the-token-of-this-test"  # noqa: S105
+_COUNT = 12_000
+_HOUR_MS = 3_600_000
+
+
+def start(bed: Bed) -> tuple[Sidecar, Client, Path]:
+    """A process for two shards, and a configuration for the commands."""
+    bed.new_requests(2)
+    bed.new_target()
+    bed.new_target()
+    token = bed.directory / "token"
+    token.write_text(_TOKEN)
+    sidecar = bed.new_sidecar(static=True)
+    sidecar.format_version = 2
+    client = Client(free_port(), _TOKEN)
+    sidecar.http = {"port": client.port, "token_file": str(token)}
+    sidecar.start()
+    sidecar.wait_for_shards(2)
+    config = bed.directory / "client.toml"
+    config.write_text("format_version = 2\n")
+    return sidecar, client, config
+
+
+def send(bed: Bed, target: str, count: int, due_ms: int, name: str = "") -> list[Sent]:
+    """Messages without an id, or with ids that begin with `name`."""
+    sender, sent = bed.sender(), []
+    for number in range(count):
+        key = f"{name}{number}".encode()
+        headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), *([(ID, key)] if name else [])]
+        sent.append(sender.send(bed.requests[0], Sent(target, key, b"v", headers, due_ms)))
+    sender.flush()
+    return sent
+
+
+def cancel(bed: Bed, config: Path, *options: str) -> dict[str, int]:
+    """What `postdate cancel` counts, by the origin of each control."""
+    given = ["cancel", "-b", bed.bootstrap, "--requests", bed.requests[0], "--config", str(config), "--output", "json"]
+    done = call_postdate(*given, *options, "--wait-verdict", "--timeout", "2m")
+    assert done.exit_code == 0, done.stderr
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {each["verdict"] for each in told} == {"applied"}
+    return {each["origin"]: each["count"] for each in told}
+
+
+def dry_run(bed: Bed, client: Client, config: Path, *options: str) -> dict[str, int]:
+    """What `postdate cancel --dry-run` counts, by target."""
+    asked = ["--url", f"http://127.0.0.1:{client.port}", "--requests", bed.requests[0], "--config", str(config)]
+    done = call_postdate("cancel", *asked, *options, "--dry-run", "--output", "json")
+    assert done.exit_code == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["exact"] is True
+    counts: dict[str, int] = told["targets"]
+    return counts
+
+
+def in_log(bed: Bed) -> tuple[Counter[str], dict[str, int], int]:
+    """Cancelled messages by control, the last count of each control, and the number of its transactions."""
+    ended: Counter[str] = Counter()
+    last: dict[str, int] = {}
+    steps = 0
+    reader = bed.reader(f"{bed.requests[0]}.dispatch-log")
+    try:
+        for seen in reader.to_end():
+            for fate in decode_record(seen.value).fates:
+                if isinstance(fate, BulkCancelled):
+                    ended[f"{bed.requests[0]}/{seen.partition}/{fate.control}"] += 1
+                elif isinstance(fate, BulkProgress):
+                    last[f"{bed.requests[0]}/{seen.partition}/{fate.offset}"] = fate.count
+                    steps += 1
+    finally:
+        reader.close()
+    return ended, last, steps
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_all_messages_for_a_target_are_cancelled_and_no_other(bed: Bed, is_killed: bool) -> None:
+    sidecar, client, config = start(bed)
+    chosen, other = bed.targets
+    later_ms = int(time.time() * 1000) + _HOUR_MS
+    send(bed, chosen, _COUNT, later_ms)
+    kept = send(bed, other, 50, int(time.time() * 1000) + 20_000)
+    beyond = send(bed, chosen, 20, later_ms + _HOUR_MS)
+    wait_until(lambda: client.get("/api/v1/pending/count").json["count"] >= _COUNT + 20, "everything is held")
+    selectors = ["--target", chosen, "--until", str(later_ms + 1)]
+    assert dry_run(bed, client, config, *selectors) == {chosen: _COUNT}
+    if is_killed:
+        sidecar.failpoints = "dispatch.committed=kill@7"
+        sidecar.kill()
+        sidecar.start()
+        sidecar.wait_for_shards(2)
+        sidecar.failpoints = ""
+    counts = cancel_beside_a_restart(bed, sidecar, config, selectors) if is_killed else cancel(bed, config, *selectors)
+    assert sum(counts.values()) == _COUNT
+    ended, last, steps = in_log(bed)
+    assert ended == counts == last
+    assert steps >= _COUNT // 2_000
+    bed.wait_for_ends(_COUNT + len(counts) + len(kept))
+    assert dry_run(bed, client, config, "--target", chosen) == {chosen: len(beyond)}
+
+
+def cancel_beside_a_restart(bed: Bed, sidecar: Sidecar, config: Path, selectors: list[str]) -> dict[str, int]:
+    """The same while the process dies, and is started again."""
+    with ThreadPoolExecutor(1) as pool:
+        counting = pool.submit(cancel, bed, config, *selectors)
+        wait_until(lambda: not sidecar.is_alive(), "it has died in the middle")
+        sidecar.start()
+        return counting.result()
+
+
+def test_a_customer_is_forgotten_with_one_command(bed: Bed) -> None:
+    _, client, config = start(bed)
+    due_ms = int(time.time() * 1000) + _HOUR_MS
+    for target in bed.targets:
+        send(bed, target, 30, due_ms, f"customer-7/{target}/")
+        send(bed, target, 30, due_ms, f"customer-70/{target}/")
+    wait_until(lambda: client.get("/api/v1/pending/count").json["count"] == 120, "everything is held")
+    assert dry_run(bed, client, config, "--id-prefix", "customer-7/") == dict.fromkeys(sorted(bed.targets), 30)
+    assert sum(cancel(bed, config, "--id-prefix", "customer-7/").values()) == 60
+    assert client.get("/api/v1/pending/selected?id_prefix=customer-7").json["count"] == 60
+
+
+def test_the_page_counts_asks_and_cancels(bed: Bed) -> None:
+    _, client, _ = start(bed)
+    send(bed, bed.targets[0], 40, int(time.time() * 1000) + _HOUR_MS, "order-")
+    send(bed, bed.targets[1], 5, int(time.time() * 1000) + _HOUR_MS, "mail-")
+    wait_until(lambda: client.get("/api/v1/pending/count").json["count"] == 45, "everything is held")
+    with browser_page() as page:
+        page.goto(f"http://127.0.0.1:{client.port}/")
+        expect(page.locator("#pending")).to_have_text("45")
+        form, selected, question = page.locator("#select"), page.locator("#selected"), page.locator("#change-dialog")
+        form.get_by_role("button", name="Count").click()
+        expect(selected).to_contain_text("Fill in at least one field.")
+        form.get_by_label("target").fill(bed.targets[0])
+        form.get_by_role("button", name="Count").click()
+        expect(selected).to_contain_text(f"{bed.targets[0]}: 40")
+        for size in (PHONE, DESK):
+            check_layout(page, size, "light", "page-select")
+        selected.get_by_role("button", name="Cancel them").click()
+        expect(question).to_contain_text("Cancel 40 messages?")
+        question.get_by_role("button", name="No").click()
+        assert client.get("/api/v1/pending/count").json["count"] == 45
+        selected.get_by_role("button", name="Cancel them").click()
+        question.get_by_role("button", name="Cancel them").click()
+        page.locator("#token-dialog").get_by_label("bearer token").fill(_TOKEN)
+        page.locator("#token-dialog").get_by_role("button", name="Use token").click()
+        expect(selected).to_contain_text("40 messages cancelled")
+    assert client.get("/api/v1/pending/count").json["count"] == 5
