@@ -73,6 +73,7 @@ def _bad_requests(target: bytes, small: bytes, requests: bytes) -> list[tuple[Re
         (Reason.ATTEMPTS_EXHAUSTED, [to, ("postdate-retry", b"base=1s, attempts=2"), ("postdate-attempt", b"2")]),
         (Reason.BAD_SELECTION, [(ACTION, b"cancel"), ("postdate-select-id", b"")]),
         (Reason.BAD_WINDOW, [to, now, ("postdate-window", b"0s")]),
+        (Reason.BAD_SPREAD, [to, now, ("postdate-window", b"1s"), ("postdate-spread", b"odd")]),
         (Reason.BAD_LEVEL, [to, (LEVEL, b"two")]),
         (Reason.BAD_PARTITION, [to, now, (PARTITION, b"-1")]),
         (Reason.BAD_PARTITION, [to, now, (PARTITION, b"7")]),

@@ -8,19 +8,22 @@ the other. Times are those that the broker gave the records of the dispatch log;
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections import Counter
+from collections.abc import Iterable
 from zlib import crc32
 
 import pytest
 
 from postdate.wire.dispatch_log import ChosenFate
-from postdate.wire.headers import AT, TOPIC, WINDOW
+from postdate.wire.headers import AT, SPREAD, TOPIC, WINDOW
 from support.bed import Bed
 from support.command import call_postdate
 from support.expected import origin_of
 from support.oracle import Outcome, Sent
 from support.sidecars import wait_until
+from support.timeouts import WAIT_TIMEOUT_S
 
 _COUNT = 4_000
 _WINDOW_MS = 6_000
@@ -29,8 +32,13 @@ _PARTS = 12
 _LATE_MS_MAX = 2_000
 
 
-def drawn_ms(origin: bytes) -> int:
-    return ((_WINDOW_MS + 1) * (crc32(origin) >> 8)) >> 24
+EVEN_COUNT = int(os.environ.get("POSTDATE_EVEN_REQUESTS", "4000"))
+EVEN_WINDOW_MS = 60_000 if EVEN_COUNT >= 100_000 else 6_000
+TICK_MS = 100
+
+
+def drawn_ms(origin: bytes, window_ms: int = _WINDOW_MS) -> int:
+    return ((window_ms + 1) * (crc32(origin) >> 8)) >> 24
 
 
 def send(bed: Bed, due_ms: int) -> list[Sent]:
@@ -86,6 +94,55 @@ def test_requests_for_one_instant_leave_at_an_even_rate(bed: Bed, is_killed: boo
     assert all(0.6 * mean < counts[part] < 1.4 * mean for part in range(1, _PARTS)), counts
 
 
+def unevenness(times_ms: Iterable[int], due_ms: int) -> float:
+    """The variance of the messages in the ticks of the window over their mean: about 1 if chance chooses each time."""
+    counts = Counter((at_ms - due_ms) // TICK_MS for at_ms in times_ms)
+    ticks = EVEN_WINDOW_MS // TICK_MS
+    mean = counts.total() / ticks
+    return sum((counts[tick] - mean) ** 2 for tick in range(ticks)) / ticks / mean
+
+
+@pytest.mark.timeout(3_600)
+def test_an_even_spread_leaves_at_a_more_even_rate_than_the_draw(bed: Bed) -> None:
+    """POSTDATE_EVEN_REQUESTS sets their number. The window is a minute from 100,000 on, and 6 s otherwise.
+
+    Other messages lie in the first half of the window, so a draw makes it fuller than the second half.
+    """
+    bed.new_requests(2)
+    bed.new_target(3)
+    sidecar = bed.new_sidecar()
+    sidecar.format_version = 2
+    sidecar.start()
+    sidecar.wait_for_shards(2)
+    sender, ahead_ms = bed.sender(), 30_000 + EVEN_COUNT // 10  # so all are ingested before the window
+    due_ms = (int(time.time() * 1000) + ahead_ms) // 1_000 * 1_000
+    to = (TOPIC, bed.targets[0].encode())
+
+    def ask(number: int, at_ms: int, *more: tuple[str, bytes]) -> Sent:
+        headers: list[tuple[str, bytes | None]] = [to, (AT, b"%d" % at_ms), *more]
+        return sender.send(bed.requests[0], Sent(bed.targets[0], b"%d" % number, b"v", headers, at_ms))
+
+    count = EVEN_COUNT // 4
+    others = [ask(number, due_ms + number * EVEN_WINDOW_MS // 2 // count) for number in range(count)]
+    window = ((WINDOW, b"%d" % EVEN_WINDOW_MS), (SPREAD, b"even"))
+    sent = [ask(number, due_ms, *window) for number in range(EVEN_COUNT)]
+    sender.flush()
+    bed.wait_for_ends(len(others) + len(sent), timeout_s=WAIT_TIMEOUT_S + ahead_ms / 1_000 + EVEN_WINDOW_MS / 1_000)
+    outcome = bed.judge([*others, *sent])
+    found = chosen(outcome)
+    assert found.keys() == {each.origin for each in sent}
+    assert all(due_ms <= at_ms <= due_ms + EVEN_WINDOW_MS and at_ms <= logged_ms for at_ms, logged_ms in found.values())
+    plain_ms = [each.due_ms for each in others]
+    drawn_ms_of = [due_ms + drawn_ms(each.origin, EVEN_WINDOW_MS) for each in sent]
+    drawn = unevenness([*plain_ms, *drawn_ms_of], due_ms)
+    even = unevenness([*plain_ms, *(at_ms for at_ms, _ in found.values())], due_ms)
+    print(f"{EVEN_COUNT} requests in {EVEN_WINDOW_MS} ms: variance over mean {drawn:.2f} drawn, {even:.2f} even")
+    assert even < drawn / 10
+    left = Counter((logged_ms - due_ms) * _PARTS // EVEN_WINDOW_MS for _, logged_ms in found.values())
+    aimed = Counter((at_ms - due_ms) * _PARTS // EVEN_WINDOW_MS for at_ms, _ in found.values())
+    print(f"chosen and left in each twelfth of the window: {sorted(aimed.items())} {sorted(left.items())}")
+
+
 def test_the_command_sends_a_window_and_refuses_a_bad_one(bed: Bed) -> None:
     bed.new_requests(1)
     bed.new_target()
@@ -99,7 +156,12 @@ def test_the_command_sends_a_window_and_refuses_a_bad_one(bed: Bed) -> None:
     for window, word in (("0s", "bad-window"), ("soon", "bad-window"), ("401d", "beyond-horizon")):
         refused = call_postdate(*given, "--window", window, "--config", str(config))
         assert (refused.exit_code, word in refused.stderr) == (2, True), refused.stderr
-    done = call_postdate(*given, "--window", "1s", "--wait-delivery", "--config", str(config), "--output", "json")
+    for spread in (["even"], ["odd", "--window", "1s"]):
+        refused = call_postdate(*given, "--spread", *spread, "--config", str(config))
+        assert (refused.exit_code, "bad-spread" in refused.stderr) == (2, True), refused.stderr
+    done = call_postdate(
+        *given, "--window", "1s", "--spread", "even", "--wait-delivery", "--config", str(config), "--output", "json"
+    )
     assert done.exit_code == 0, done.stderr
     asked, ended = map(json.loads, done.stdout.splitlines())
     assert (ended["fate"], 0 <= ended["late_ms"] < _LATE_MS_MAX) == ("delivered", True)

@@ -101,7 +101,10 @@ STORED = [
     )
 ]  # fmt: skip
 
-STORED_2 = [msgspec.structs.replace(STORED[0], window_ms=900_000, chosen_ms=NOW_MS + 700_009)]
+STORED_2 = [
+    msgspec.structs.replace(STORED[0], window_ms=900_000, chosen_ms=NOW_MS + 700_009),
+    msgspec.structs.replace(STORED[0], window_ms=900_000, chosen_ms=NOW_MS + 9, is_even=True),
+]
 
 ENTRIES = {
     entry_key(NOW_MS, 7): Entry(

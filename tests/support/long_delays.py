@@ -69,7 +69,8 @@ class Shard:
 
     def feed(self, *records: Record) -> None:
         """Ingests all of these."""
-        used = ingest(self.index, Intake(self.rules, 0, store_after_ms=STORE_AFTER_MS), list(records), BASE_MS)
+        intake = Intake(self.rules, 0, store_after_ms=STORE_AFTER_MS)
+        used = ingest(self.index, intake, list(records), BASE_MS, now_ms=BASE_MS)
         assert used == len(records)
 
     def recover(self, *fates: Fate) -> None:

@@ -9,6 +9,7 @@ from support.verdict_cases import DUE, HOUR_MS, TO_ORDERS, Cases, T
 
 _WINDOW_MS = 2_000
 _WINDOW = ("postdate-window", b"2s")
+_EVEN = ("postdate-spread", b"even")
 _DELAY = ("postdate-delay", b"1s")
 
 
@@ -92,9 +93,32 @@ def refusal_cases(cases: Cases) -> None:
         cases.bury(o, *headers, reason=b"bad-window")
 
 
+def spread_cases(cases: Cases) -> None:
+    """With an even spread any time of the window may be chosen; the reason `bad-spread` needs a bad spread."""
+    for name, chosen_ms, verdict in (
+        ("the due time", DUE, "delivered"),
+        ("the end of the window", DUE + _WINDOW_MS, "delivered"),
+        ("a time before the window", DUE - 1, "mismatch"),
+        ("a time behind the window", DUE + _WINDOW_MS + 1, "mismatch"),
+    ):
+        cases.case(f"evenly chosen: {name}", verdict)
+        _ended(cases, ["delivered", chosen_ms], _WINDOW, _EVEN, at_ms=DUE + 2 * _WINDOW_MS)
+    for name, headers, verdict in (
+        ("another spread", [_WINDOW, ("postdate-spread", b"odd")], "dead"),
+        ("a spread without a value", [_WINDOW, ("postdate-spread", None)], "dead"),
+        ("a spread without a window", [_EVEN], "dead"),
+        ("a spread that is right", [_WINDOW, _EVEN], "false-refusal"),
+        ("no spread", [_WINDOW], "false-refusal"),
+    ):
+        o = cases.case(f"refused for {name}", verdict, "bad-spread" if verdict == "false-refusal" else "")
+        cases.ask(o, TO_ORDERS, _DELAY, *headers)
+        cases.commit([o, 0, "dead"])
+        cases.bury(o, TO_ORDERS, _DELAY, *headers, reason=b"bad-spread")
+
+
 def window_cases() -> Cases:
     """All of them, in a history of their own."""
     cases = Cases()
-    for part in (chosen_cases, grace_cases, refusal_cases):
+    for part in (chosen_cases, grace_cases, refusal_cases, spread_cases):
         part(cases)
     return cases

@@ -40,6 +40,7 @@ NOTHING: dict[str, object] = {
     "partition": None,
     "grace": None,
     "window": None,
+    "spread": None,
 }
 
 

@@ -136,7 +136,11 @@ def test_a_bulk_cancel_goes_to_every_partition() -> None:
 
 def test_a_message_carries_its_window() -> None:
     request = read(TOPIC.schedule("t", b"", delay=SECOND, window=timedelta(minutes=15)))
-    assert (request.due_ms, request.window_ms) == (NOW_MS + 1_000, 900_000)
+    assert (request.due_ms, request.window_ms, request.is_even) == (NOW_MS + 1_000, 900_000, False)
+    assert read(TOPIC.schedule("t", b"", delay=SECOND, window=SECOND, spread="even")).is_even
+    with pytest.raises(RequestInvalid) as no_window:
+        TOPIC.schedule("t", b"", delay=SECOND, spread="even")
+    assert no_window.value.reason == Reason.BAD_SPREAD
     for window, reason in ((timedelta(0), Reason.BAD_WINDOW), (timedelta(days=400), Reason.BEYOND_HORIZON)):
         with pytest.raises(RequestInvalid) as refused:
             TOPIC.schedule("t", b"", delay=SECOND, window=window)

@@ -66,6 +66,7 @@ from postdate.wire.headers import (
     REQUEST,
     RETRY,
     SELECT_TOPIC,
+    SPREAD,
     STORED,
     TOPIC,
     WINDOW,
@@ -121,6 +122,7 @@ REFUSED: Mapping[Reason, list[Asked]] = {
     Reason.BAD_LEVEL: [Asked([TO, (LEVEL, MARK)])],
     Reason.BAD_WINDOW: [Asked([TO, NOW, (WINDOW, MARK)])],
     Reason.BAD_SELECTION: [Asked([CANCEL, (SELECT_TOPIC, b"no topic " + MARK)])],
+    Reason.BAD_SPREAD: [Asked([TO, NOW, (WINDOW, b"1s"), (SPREAD, MARK)])],
     Reason.BAD_KEY: [Asked([(TOPIC, b"target-compacted"), NOW, (KEY, None)])],
     Reason.BAD_PARTITION: [Asked([TO, NOW, (PARTITION, MARK)]), Asked([TO, NOW, (PARTITION, b"7")])],
     Reason.BAD_ID: [

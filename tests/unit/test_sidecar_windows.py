@@ -7,13 +7,15 @@ draw is computed here from the formula of docs/protocol.md.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from zlib import crc32
 
 import pytest
 
-from postdate.wheel.entry import Kind, Window
+from postdate.sidecar.index.apply import choose_deferred
+from postdate.wheel.entry import Kind, Spread, Window
 from postdate.wheel.keys import entry_key
 from postdate.wire.dispatch_log import (
     APPLIED,
@@ -177,3 +179,132 @@ def test_dead_letters_keep_the_headers_of_the_window(make: Make) -> None:
     batch = shard.commit(SOON_MS + 2 * WINDOW_MS)
     (letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]
     assert ("postdate-window", b"%d" % WINDOW_MS) in letter[5]
+
+
+EVEN = "even"
+HOUR_MS = 3_600_000
+LATE_MS = BASE_MS + 5 * HOUR_MS
+KNOWN_MS = LATE_MS - HOUR_MS // 2  # from then on the fine ring knows the ticks from LATE_MS on
+
+
+def ticks(shard: Shard) -> Counter[int]:
+    """How many entries lie in each tick of 100 ms, of those under a due time."""
+    return Counter(due_ms // 100 for due_ms, _ in shard.entries().values() if due_ms)
+
+
+def test_an_even_spread_fills_the_gaps_that_other_messages_leave(make: Make) -> None:
+    shard = make()
+    shard.feed(*(schedule(offset, SOON_MS + offset % 20 * 100) for offset in range(100)))
+    shard.feed(*(schedule(offset, SOON_MS, window=f"{WINDOW_MS}ms", spread=EVEN) for offset in range(100, 300)))
+    first = SOON_MS // 100
+    counts = ticks(shard)
+    assert counts.total() == 300
+    assert {counts[tick] for tick in range(first, first + WINDOW_MS // 100)} <= {7, 8}
+    windows = [entry.window for offset, (_, entry) in shard.entries().items() if offset >= 100]
+    assert {window and window.spread for window in windows} == {Spread.CHOSEN}
+    assert shard.families()["places"] == []
+    batch = shard.commit(SOON_MS + WINDOW_MS + 1)
+    fates = [fate for fate in batch.fates if isinstance(fate, ChosenFate)]
+    assert len(fates) == 200
+    assert all(SOON_MS <= fate.chosen_ms <= SOON_MS + WINDOW_MS for fate in fates)
+    assert {dict(message[5])["postdate-due"] for message in batch.messages if message[0] >= 100} == {b"%d" % SOON_MS}
+    assert shard.entries() == {}
+
+
+def test_a_late_window_is_drawn_and_chosen_when_the_fine_ring_knows_it(make: Make) -> None:
+    shard = make()
+    shard.feed(*(schedule(offset, LATE_MS + 50) for offset in range(300)))  # all in the first tick
+    shard.feed(
+        *(
+            schedule(offset, LATE_MS, window="1s", spread=EVEN, **({"id": f"id-{offset}"} if offset % 2 else {}))
+            for offset in range(300, 600)
+        )
+    )
+    while shard.commit().fates:
+        pass
+    assert {entry.stored for _, entry in shard.entries().values()} == {True}
+    drawn = dues(shard)
+    assert all(due_ms == LATE_MS + drawn_ms(offset, 1_000) for offset, (due_ms, _, _) in drawn.items() if offset >= 300)
+    assert not choose_deferred(shard.index, BASE_MS)
+    assert dues(shard) == drawn
+    now_ms = KNOWN_MS
+    while shard.index.load_step(now_ms):
+        pass
+    assert not choose_deferred(shard.index, now_ms)
+    counts = ticks(shard)
+    assert counts[LATE_MS // 100] == 300
+    assert {counts[LATE_MS // 100 + tick] for tick in range(1, 10)} == {33, 34}
+    for offset, (due_ms, entry) in shard.entries().items():
+        assert shard.index.find(offset) == entry_key(due_ms, offset)
+        assert not entry.id or shard.index.id_key(entry.id) == entry_key(due_ms, offset)
+    chosen = dues(shard)
+    assert not choose_deferred(shard.index, now_ms)
+    assert dues(shard) == chosen
+    assert len(shard.commit(LATE_MS + 2_000).fates) == 600
+    assert shard.families()["places"] == shard.families()["ids"] == []
+
+
+def test_a_deferred_choice_moves_nothing_that_may_leave_now(make: Make) -> None:
+    shard = make()
+    shard.feed(*(schedule(offset, LATE_MS + 50) for offset in range(100)))
+    shard.feed(*(schedule(offset, LATE_MS, window="1s", spread=EVEN) for offset in range(100, 200)))
+    while shard.commit().fates:
+        pass
+    drawn, now_ms = dues(shard), LATE_MS + 420
+    while shard.index.load_step(now_ms):
+        pass
+    choose_deferred(shard.index, now_ms)
+    moved = {offset for offset, at in dues(shard).items() if at != drawn[offset]}
+    assert moved
+    for offset in moved:
+        assert drawn[offset][0] > now_ms
+        assert dues(shard)[offset][0] > now_ms
+
+
+def test_a_control_and_a_replacement_end_a_deferred_choice(make: Make) -> None:
+    shard = make()
+    shard.feed(*(schedule(offset, LATE_MS, window="1s", spread=EVEN, id=f"{offset}") for offset in range(3)))
+    shard.commit()
+    shard.feed(request(3, action="cancel", id="0"), request(4, action="reschedule", id="1", at=SOON_MS))
+    shard.feed(schedule(5, SOON_MS, id="2"))
+    shard.commit()
+    assert dues(shard)[1] == (SOON_MS + drawn_ms(4, 1_000), SOON_MS + drawn_ms(4, 1_000), dues(shard)[1][2])
+    while shard.index.load_step(KNOWN_MS):
+        pass
+    assert shard.index.deferred(10) in ([], [entry_key(SOON_MS + drawn_ms(4, 1_000), 1)])
+    assert sorted(fate.offset for fate in shard.commit(LATE_MS).fates) == [1, 5]
+
+
+def test_a_rebuild_from_the_store_chooses_again(make: Make) -> None:
+    shard, rebuilt = make(), make(begins=False)
+    shard.feed(*(schedule(offset, LATE_MS, window="1s", spread=EVEN) for offset in range(50)))
+    shard.commit()
+    while shard.index.load_step(KNOWN_MS):
+        pass
+    choose_deferred(shard.index, KNOWN_MS)
+    rebuilt.rebuild(shard, low=50)
+    assert all(at == LATE_MS + drawn_ms(offset, 1_000) for offset, (at, _, _) in dues(rebuilt).items())
+    while rebuilt.index.load_step(KNOWN_MS):
+        pass
+    choose_deferred(rebuilt.index, KNOWN_MS)
+    assert set(ticks(rebuilt).values()) == {5}
+    # The end by the first owner finds the entry of the second one, wherever each has put it.
+    rebuilt.recover(*shard.commit(LATE_MS + 2_000).fates)
+    assert rebuilt.entries() == {}
+    assert rebuilt.families()["places"] == []
+
+
+def test_deferred_choices_rest_while_a_bulk_control_runs(make: Make) -> None:
+    """Its sweep passes each entry once: an entry that moved to behind it would be delivered."""
+    shard = make()
+    shard.feed(*(schedule(offset, LATE_MS + 50) for offset in range(100)))
+    shard.feed(*(schedule(offset, LATE_MS, window="1s", spread=EVEN) for offset in range(100, 200)))
+    while shard.commit().fates:
+        pass
+    while shard.index.load_step(KNOWN_MS):
+        pass
+    drawn = dues(shard)
+    shard.feed(request(200, action="cancel", **{"select-topic": "orders"}))
+    assert shard.index.bulks
+    assert not choose_deferred(shard.index, KNOWN_MS)
+    assert dues(shard) == drawn

@@ -17,7 +17,7 @@ from postdate.wire.requests import Headers, RequestRules, parse_request
 CLOSED_SET = """missing-target bad-target forbidden-target unknown-target missing-time conflicting-time bad-time
 beyond-horizon bad-level bad-window bad-selection bad-key bad-partition bad-id missing-id bad-action bad-headers
 duplicate-header unknown-header too-large record-refused unauthorized expired limit-exceeded
-target-unavailable bad-retry attempts-exhausted"""
+target-unavailable bad-retry attempts-exhausted bad-spread"""
 
 # Given by the sidecar: they need the live topic, its limits, or the time of dispatch. No key is bad by its bytes alone.
 SEEN_LATER = {
@@ -37,6 +37,8 @@ CANCEL = ("postdate-action", b"cancel")
 RESCHEDULE = ("postdate-action", b"reschedule")
 ID = ("postdate-id", b"x")
 ORIGIN = ("postdate-origin", b"R/3/5")
+SPREAD = "postdate-spread"
+NO_SPREADS = (None, b"", b"odd", b"Even", b"even ", b"drawn")
 
 
 def record(*headers: tuple[str, bytes | None]) -> Headers:
@@ -104,6 +106,9 @@ REFUSED: list[tuple[Reason, Headers | None]] = [
     *((Reason.BAD_LEVEL, with_time("postdate-level", value)) for value in [*NO_TIMES, b"1s"]),
     *((Reason.BAD_WINDOW, with_more("postdate-window", value)) for value in [*NO_TIMES, *NO_DURATIONS, b"0", b"0s"]),
     (Reason.BAD_WINDOW, with_more("postdate-window", b"%d" % 2**39)),
+    *((Reason.BAD_SPREAD, [*with_more("postdate-window", b"1s"), (SPREAD, value)]) for value in NO_SPREADS),
+    (Reason.BAD_SPREAD, with_more(SPREAD, b"even")),
+    (Reason.BAD_SPREAD, [TOPIC, ("postdate-retry", b"base=1s, max=1s"), (SPREAD, b"even")]),
     (Reason.BAD_WINDOW, [TOPIC, ("postdate-retry", b"base=1s, max=1s"), ("postdate-window", b"1s")]),
     (Reason.BEYOND_HORIZON, with_more("postdate-window", b"1000001")),
     (Reason.BAD_ACTION, [CANCEL, ID, ("postdate-window", b"1s")]),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Literal
 
 from postdate.client.arguments import MessageHeaders, message_headers, returned_headers, utf8, whole_number
 from postdate.client.errors import RequestInvalid
@@ -67,13 +67,14 @@ class RequestTopic:
         grace: timedelta | None = None,
         target_partition: int | None = None,
         window: timedelta | None = None,
+        spread: Literal["even"] | None = None,
     ) -> RequestRecord:
         """Return the record that asks for this message on `target` at a time: one of `at`, `delay` and `level`.
 
         Texts become UTF-8. `delay` counts from the record's own timestamp. `id`: your name for the message while it is
         pending; scheduling it again replaces it. `grace`: later than due plus this it becomes a dead letter instead.
-        `window`: it leaves within this time after its due time, at a moment that follows from the request's origin; the
-        deployment needs the setting `format_version = 2`.
+        `window`: it leaves within this time after its due time, at a moment that follows from the request's origin, and
+        with `spread="even"` at the emptiest moment that the sidecar knows. Both need the setting `format_version = 2`.
         `headers`: a mapping, or pairs of name and value. They may be those of a delivered record: what Postdate added
         to them is left out, its id too. Raises RequestInvalid, TypeError, UnicodeEncodeError. Cost: O(headers).
         """
@@ -82,6 +83,8 @@ class RequestTopic:
             own.append(grace_header(grace))
         if window is not None:
             own.append(window_header(window))
+        if spread is not None:
+            own.append((names.SPREAD, utf8("spread", spread)))
         if target_partition is not None:
             own.append((names.PARTITION, b"%d" % whole_number("target_partition", target_partition)))
         target_key = None if key is None else utf8("key", key)

@@ -51,7 +51,7 @@ REQUEST: Final = frozenset({TOPIC, AT, DELAY, LEVEL, KEY, PARTITION, ID, ACTION,
 SELECTORS: Final = frozenset({SELECT_TOPIC, SELECT_ID, SELECT_KEY, SELECT_FROM, SELECT_UNTIL})
 """Which pending messages a bulk control selects."""
 
-REQUEST_2: Final = REQUEST | SELECTORS | {RETRY, WINDOW}
+REQUEST_2: Final = REQUEST | SELECTORS | {RETRY, WINDOW, SPREAD}
 """The same from `format_version` 2 on."""
 
 REDELIVERED: Final = frozenset({ID, ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})

@@ -24,6 +24,7 @@ class Reason(StrEnum):
     BAD_LEVEL = "bad-level"
     BAD_WINDOW = "bad-window"
     BAD_SELECTION = "bad-selection"
+    BAD_SPREAD = "bad-spread"
     BAD_KEY = "bad-key"
     BAD_PARTITION = "bad-partition"
     BAD_ID = "bad-id"

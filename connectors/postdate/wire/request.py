@@ -61,3 +61,5 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     """The message may leave so long after its due time; 0: it has no window."""
     selection: Selection | None = None
     """Of a bulk control alone: the messages on which it acts."""
+    is_even: bool = False
+    """The time within the window is chosen by the load, not drawn."""

@@ -30,6 +30,7 @@ from postdate.wire.headers import (
     PARTITION,
     RETRY,
     SELECTORS,
+    SPREAD,
     TIMES,
     TOPIC,
     WINDOW,
@@ -140,6 +141,7 @@ def parse_request(
         control,
         read_return(rules, said[RETRY], left_over) if due_ms < 0 else None,
         _window_ms(rules, timestamp_ms, due_ms, said[WINDOW]) if WINDOW in said else 0,
+        is_even=SPREAD in said and _is_even(said),
     )
 
 
@@ -232,6 +234,15 @@ def _window_ms(rules: RequestRules, timestamp_ms: int, due_ms: int, value: bytes
     if latest_ms - timestamp_ms > rules.horizon_ms or latest_ms >= INTEGER_END:
         _refuse_horizon(rules, latest_ms - timestamp_ms, f" with a window of {format_duration(window_ms)}")
     return window_ms
+
+
+def _is_even(said: dict[str, bytes | None]) -> bool:
+    """Return True if the times within the window are spread evenly; otherwise raise RequestRefused."""
+    if said[SPREAD] != b"even":
+        raise RequestRefused(Reason.BAD_SPREAD, f"postdate-spread {quote(said[SPREAD])} is not even")
+    if WINDOW not in said:
+        raise RequestRefused(Reason.BAD_SPREAD, "postdate-spread needs a postdate-window in which to spread")
+    return True
 
 
 def _parse_control(

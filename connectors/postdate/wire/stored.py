@@ -15,8 +15,9 @@ header says so.
 
 `at`: the request record's timestamp. `headers`: how many were sent; `control`: which of them are not the message's.
 `key`: the header whose value is the target key, -1 for the request's own key. A request with a window also has
-`window`, its length and the chosen time, and then `v` is 2. The parsed request is stored here and not parsed again:
-rules may have changed since, and a relative time has become a due time.
+`window`, its length and the chosen time, and then `v` is 2; `spread` is `even` if that time is chosen by the load. The
+parsed request is stored here and not parsed again: rules may have changed since, and a relative time has become a due
+time.
 
 Pure functions over bytes. `decode_stored` is the inverse of `encode_stored`.
 """
@@ -65,6 +66,8 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The length of its window; 0: none."""
     chosen_ms: int = -1
     """The chosen time in [`due_ms`, `due_ms` + `window_ms`], if it has a window."""
+    is_even: bool = False
+    """It is chosen by the load, not drawn; another owner may choose another time."""
 
 
 _Integer = Annotated[int, msgspec.Meta(ge=-1, le=INTEGER_END - 1)]
@@ -84,6 +87,7 @@ class _Meaning(msgspec.Struct):
     key: _Integer
     null: bool
     window: tuple[_Integer, _Integer] | msgspec.UnsetType = msgspec.UNSET
+    spread: Literal["even"] | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Version(msgspec.Struct):
@@ -141,6 +145,7 @@ def encode_stored(request: StoredRequest) -> tuple[bytes, bytes, Headers]:
         key_at,
         request.value is None,
         (request.window_ms, request.chosen_ms) if request.window_ms else msgspec.UNSET,
+        "even" if request.is_even else msgspec.UNSET,
     )
     headers.append((STORED, _encoder.encode(meaning)))
     return stored_key(request.offset), request.value or b"", headers
@@ -189,6 +194,7 @@ def decode_stored(key: bytes | None, value: bytes, headers: Headers | None) -> S
         grace_ms=meaning.grace,
         window_ms=window_ms,
         chosen_ms=chosen_ms,
+        is_even=meaning.spread is not msgspec.UNSET,
     )
 
 

@@ -34,6 +34,7 @@ BOUNDED: dict[str, ModuleType] = {
         "sidecar.context",
         "sidecar.operation",
         "sidecar.transaction",
+        "sidecar.index",
         "sidecar.ingest",
         "sidecar.takeover",
         "sidecar.dispatch",

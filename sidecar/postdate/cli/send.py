@@ -65,6 +65,11 @@ STDIN = "-"
     help="Deliver within this time after the due time, at a moment that follows from the origin.",
 )
 @click.option(
+    "--spread",
+    metavar="even",
+    help="Choose the emptiest moments of the window instead of moments that follow from the origin.",
+)
+@click.option(
     "--wait-delivery",
     is_flag=True,
     help="Wait for the delivery, at most --timeout after the due time. [the retry budget and 30s]",
@@ -143,6 +148,7 @@ def draft_of(message: Mapping[str, Any]) -> RequestRecord:
         names.PARTITION: message["partition"],
         names.GRACE: message["grace"],
         names.WINDOW: message["window"],
+        names.SPREAD: message["spread"],
     }
     headers += [(name, as_bytes(value)) for name, value in own.items() if value is not None]
     key = as_bytes(message["key"])

@@ -24,7 +24,8 @@ from postdate.sidecar.ingest import ingest
 from postdate.sidecar.shard.gate import Gate
 from postdate.sidecar.takeover import store_reading, takeover
 from postdate.sidecar.transaction.transaction import ShardOwnership
-from postdate.wheel.entry import Entry, Mark
+from postdate.wheel.entry import Entry, Mark, Spread
+from postdate.wheel.even_spread import EvenSpread
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, entry_key
 from postdate.wire.dispatch_log import Fate, Moved
@@ -221,6 +222,41 @@ def _late_draw(_: World) -> AbstractContextManager[object]:
     return patch.object(IndexOverlay, "draw_ms", lambda self, offset, window_ms: honest(self, offset, 2 * window_ms))
 
 
+def _choosing(choose: Callable[..., int | None]) -> Mutation:
+    """An even spread chooses by this function, which gets what the right one gets, and that one."""
+    honest = EvenSpread.choose
+
+    def mutation(_: World) -> AbstractContextManager[object]:
+        return patch.object(EvenSpread, "choose", lambda self, *given, **more: choose(honest, self, *given, **more))
+
+    return mutation
+
+
+def _early_choice(honest: Any, self: EvenSpread, due_ms: int, last_ms: int, drawn_ms: int, *more: Any) -> int | None:
+    """An even spread may choose a tick before the due time."""
+    found: int | None = honest(self, due_ms - 2_000, last_ms, drawn_ms, *more)
+    return found
+
+
+def _late_choice(honest: Any, self: EvenSpread, due_ms: int, last_ms: int, drawn_ms: int, *more: Any) -> int | None:
+    """An even spread may choose a tick behind the window."""
+    found: int | None = honest(self, due_ms, last_ms + 2_000, drawn_ms, *more)
+    return found
+
+
+def _choice_without_place(_: World) -> AbstractContextManager[object]:
+    """An entry that an even spread has moved is looked for under its first time."""
+    honest = IndexOverlay.put
+
+    def put(self: IndexOverlay, offset: int, key_due_ms: int, entry: Entry) -> bytes:
+        key = honest(self, offset, key_due_ms, entry)
+        if entry.window is not None and entry.window.spread == Spread.CHOSEN:
+            self.drop_place(offset)
+        return key
+
+    return patch.object(IndexOverlay, "put", put)
+
+
 def _grace_from_due(_: World) -> AbstractContextManager[object]:
     """Grace counts from the due time also within a window."""
     honest = MessageRules.decide
@@ -272,5 +308,8 @@ FATE_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "holds not recalled": (_holds_not_recalled, "held"),
     "a draw before the due time": (_early_draw, "windows"),
     "a draw beyond the window": (_late_draw, "windows"),
+    "an even choice before the due time": (_choosing(_early_choice), "windows"),
+    "an even choice behind the window": (_choosing(_late_choice), "windows"),
+    "an even choice moves an entry without its place": (_choice_without_place, "windows"),
     "grace counts from the due time": (_grace_from_due, "windows"),
 }

@@ -21,7 +21,9 @@ from postdate.sidecar.dispatch import bulk_sweep
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.errors import Halted
 from postdate.sidecar.group import poller
+from postdate.sidecar.index.apply import choose_deferred
 from postdate.sidecar.index.overlay import IndexOverlay
+from postdate.sidecar.shard import shard
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.takeover import dispatch_tail, opening, store_reading, takeover
 from postdate.sidecar.transaction.transaction import ShardOwnership
@@ -155,6 +157,18 @@ def _noting_letters(world: World) -> Callable[..., tuple[int, int]]:
     return append
 
 
+def _counting_choices(world: World) -> Callable[[TimerIndex, int], bool]:
+    """How many entries an even spread moves once the fine ring knows their windows."""
+
+    def choose(index: TimerIndex, now_ms: int) -> bool:
+        before = index.changes_made
+        more = choose_deferred(index, now_ms)
+        world.reached["an even choice that was deferred"] += index.changes_made > before
+        return more
+
+    return choose
+
+
 def _counting_stored(world: World) -> Callable[[TimerIndex, Partition, list[Record], int], None]:
     honest = store_reading.take_stored
 
@@ -198,6 +212,7 @@ def simulated(world: World) -> Iterator[None]:
         patch.object(takeover, "RECOVERY_RECORDS_MAX", world.replayed_max),
         patch.object(store_reading, "STORE_RECORDS_MAX", world.store_records_max),
         patch.object(store_reading, "take_stored", _counting_stored(world)),
+        patch.object(shard, "choose_deferred", _counting_choices(world)),
         _looking_at_takeovers(world),
         patch.object(Dispatcher, "_write", _looking_at_commits(world)),
         patch.object(dispatch_tail, "TAIL_OFFSETS", world.tail_offsets),

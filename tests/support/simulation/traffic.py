@@ -250,6 +250,8 @@ class Traffic:
         if self.windows is not None and self.windows.random() < 0.6:
             asked.window_ms = self.windows.choice(WINDOWS_MS)
             headers.append(("postdate-window", b"%dms" % asked.window_ms))
+            if self.windows.random() < 0.5:
+                headers.append(("postdate-spread", b"even"))
         if choose.random() < 0.15:
             asked.target_key = b"other key"
             headers.append(("postdate-key", b"other key"))

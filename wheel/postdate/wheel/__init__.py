@@ -12,6 +12,7 @@ Pure local storage: it uses no Kafka client, no thread and no clock. All of it i
     rings              both rings and the counters: where an entry is counted
     wheel_file, platform   the memory-mapped file, its validity checks, and the calls to the machine that it needs
     forecast           queries on the rings: next due time, pending entries by horizon
+    even_spread        the emptiest ticks of windows
     wheel_view         read-only queries from other processes
     scan_cursor        the start of an ordered scan
     wheel_maintenance  applies writes to the wheel, loads hours, rebuilds

@@ -34,6 +34,7 @@ class Changes:
 
     __slots__ = (
         "bulks",
+        "deferred",
         "drops",
         "ended",
         "entries",
@@ -66,6 +67,7 @@ class Changes:
         self.marks: dict[int, Mark | None] = {}
         self.ended: dict[bytes, bytes | None] = {}
         self.firsts: list[tuple[int, bytes]] = []
+        self.deferred: dict[bytes, bytes | None] = {}  # key of an entry whose moment is still to be chosen: b""
         self.next_request: int | None = None
         self.next_dispatch: int | None = None
         self.seq: int | None = None

@@ -36,16 +36,28 @@ NO_CONTROL: Final = msgspec.Raw(b"\x90")
 """No removed header."""
 
 
+class Spread(IntEnum):
+    """How the time within a window is chosen."""
+
+    DRAWN = 0
+    """By the origin."""
+    DEFERRED = 1
+    """Evenly. The time is drawn, and is chosen once the fine ring knows the load around it (`Changes.deferred`)."""
+    CHOSEN = 2
+    """Evenly: the time is the emptiest tick that the wheel knew."""
+
+
 class Window(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The window of a message: it leaves within [`due`, `due` + `length_ms`].
 
     `due` is the present due time as requested. The field `due` of the entry is the chosen time within the window.
-    `first` is the time that was chosen first: under this key the entry needs no place.
+    `first` is the time that was chosen first: under this key the entry needs no place. `spread` is a Spread.
     """
 
     due: int
     length_ms: int
     first: int
+    spread: int = 0
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):

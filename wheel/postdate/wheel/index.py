@@ -24,6 +24,7 @@ from postdate.wheel.checkpoint import Checkpoint
 from postdate.wheel.database import Range
 from postdate.wheel.entry import Mark
 from postdate.wheel.errors import Corrupt, Unfinished, from_os_error
+from postdate.wheel.even_spread import EvenSpread, known_before_ms
 from postdate.wheel.forecast import Load
 from postdate.wheel.identity import Identity
 from postdate.wheel.keys import DUE_MS_MAX, FIRST_KEY, entry_key, split_key
@@ -340,6 +341,18 @@ class TimerIndex:
     def pending_by_horizon(self, now_ms: int) -> dict[str, int]:
         """Returns how many entries are due within 5 s, 1 min and so on; see `forecast.pending_by_horizon`."""
         return forecast.pending_by_horizon(self._wheel.rings, now_ms)
+
+    def even_spread(self, now_ms: int, changes: Changes) -> EvenSpread:
+        """Returns what chooses moments of low load for one batch of changes. O(changes so far)."""
+        put = (key for key, value in changes.entries.items() if value is not None)
+        return EvenSpread(self._wheel.rings, now_ms, put)
+
+    def deferred(self, limit: int) -> list[bytes]:
+        """Returns the keys of entries whose time in their windows is still to be chosen, and can be chosen now.
+
+        An entry may have ended or moved since. O(found).
+        """
+        return self._log.deferred(entry_key(known_before_ms(self._wheel.rings), 0), limit)
 
     # ---- the wheel's maintenance
 

@@ -53,6 +53,9 @@ OPEN_FILES_MAX: Final = 128
 # Bytes of ended entries after which `reclaim` compacts: measured 1 s for 660 MB, so a tenth of a second.
 RECLAIM_SIZE_BYTES_MIN: Final = 64 * 1024 * 1024
 
+# Ticks among which an even spread chooses: half an hour of 100 ms, and 20 us for a message.
+SPREAD_TICKS_MAX: Final = 18_000
+
 # Attempts of a reader to copy a wheel between two updates; an update takes well under a millisecond.
 TORN_READS_MAX: Final = 100
 

@@ -151,6 +151,13 @@ class Ring:
         parts = [self._count[part].astype(np.int64) for part in self._parts(first, end)]
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
+    def loads(self, first: int, end: int, changes: Signed) -> Signed:
+        """The counts of the numbers [first, end), in order, plus the `changes` of their slots.
+
+        REQUIRES: 0 < end - first <= size."""
+        parts = [self._count[part] + changes[part] for part in self._parts(first, end)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
     def sums_of(self, first: int, end: int) -> tuple[int, int]:
         """(count, bytes) of the numbers [first, end). REQUIRES: end - first <= size."""
         parts = self._parts(first, end)

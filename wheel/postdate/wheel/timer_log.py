@@ -11,6 +11,7 @@
 | `ended` | see `recent_outcomes` | how requests ended, for a while |
 | `blocks` | block number | see `blocks` |
 | `meta` | name | identity; R, D, seq, takeover and exact counters; named retry policies; bulk controls |
+| `meta` | `later`, key of an entry | empty: the time of the entry, within its window, is still to be chosen |
 
 Invariants: one `write` is one WriteBatch, so all families agree in every state that a crash can leave. Counters and
 positions lie in the same batch as what they count.
@@ -52,6 +53,7 @@ from postdate.wheel.write_delta import WriteDelta, delta_of
 
 NO_FIRST_DUE = 2**64 - 1
 _IDENTITY = b"identity"
+_DEFERRED = b"later"
 _AFTER = b"\0"
 _NONE_PENDING = -1
 _UNBOUNDED = 2**62
@@ -104,6 +106,7 @@ class TimerLog:
         self.first_dues_from = 0  # below it `firsts` holds nothing; a lower bound until the first trim
         self._firsts_row = 0, b""  # the row of `firsts` that was read last: nothing ever changes one
         self._trim_from = 0
+        self._deferred_from = FIRST_KEY  # no deferred choice lies below this key
         self._range_tombstones = 0
         self.reclaimable_size_bytes = 0
 
@@ -187,6 +190,18 @@ class TimerLog:
         key, value = found.key(), found.value()
         found.finish()
         return None if key is None else max(offset, decode_block(value).lowest)
+
+    def deferred(self, before: bytes, limit: int) -> list[bytes]:
+        """The keys of entries below `before` whose time is still to be chosen, ascending, at most `limit`.
+
+        An entry may have ended or moved since. O(1) if there are none, otherwise O(found).
+        """
+        if self._deferred_from >= before:
+            return []
+        rows = self._scan_keys("meta", _DEFERRED + self._deferred_from, _DEFERRED + before, limit)
+        keys = [row[len(_DEFERRED) :] for row in rows]
+        self._deferred_from = keys[0] if keys else before
+        return keys
 
     # ---- scans
 
@@ -352,6 +367,8 @@ class TimerLog:
         for offset, mark in changes.marks.items():
             if mark is not None:
                 self.marks_end = max(self.marks_end, offset + 1)
+        for key in changes.deferred:
+            self._deferred_from = min(self._deferred_from, key)
         if len(counted.lost):
             self.reclaimable_size_bytes += int(counted.lost.size_bytes.sum())
         self._range_tombstones += len(changes.spans)
@@ -444,8 +461,15 @@ def _fill(batch: WriteBatch, db: Database, changes: Changes) -> None:
         if value is not None:
             put(key, value, parked)
     places = {number_key(offset): place for offset, place in changes.places.items()}
+    deferred = {_DEFERRED + key: value for key, value in changes.deferred.items()}
     marks = {number_key(o): None if mark is None else encode_mark(mark) for o, mark in changes.marks.items()}
-    for name, rows in (("ids", changes.ids), ("ended", changes.ended), ("places", places), ("ahead", marks)):
+    for name, rows in (
+        ("ids", changes.ids),
+        ("ended", changes.ended),
+        ("places", places),
+        ("ahead", marks),
+        ("meta", deferred),
+    ):
         family = db.handle(name)
         for key, value in rows.items():
             if value is None:

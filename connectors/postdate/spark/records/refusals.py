@@ -1,7 +1,7 @@
 """Refusals: does the request justify the reason of its dead letter?
 
 Checked are the reasons that follow from the headers alone: `missing-target`, `missing-time`, `conflicting-time`,
-`bad-time`, `bad-window`, `bad-selection`, `bad-id`, `unknown-header`, `duplicate-header`, `bad-retry` and
+`bad-time`, `bad-window`, `bad-selection`, `bad-spread`, `bad-id`, `unknown-header`, `duplicate-header`, `bad-retry` and
 `attempts-exhausted`. The headers are those of the dead letter, which must equal those of the request; the times and
 returns are the audit's own interpretation of the request. Columns over a dead letter.
 """
@@ -36,12 +36,15 @@ def unfounded_refusal(reason: Column, headers: Column, topic: Column, partition:
     our_names = F.transform(ours, lambda header: header.key)
     single = F.array_remove(our_names, names.ERROR)
     times = reduce(Column.__add__, (has(headers, name).cast("int") for name in names.TIMES))
+    spread = first_value(headers, names.SPREAD).cast("string")
+    is_even = F.coalesce(spread == "even", F.lit(False)) & has(headers, names.WINDOW)
     holds = {
         Reason.MISSING_TARGET: ~has(headers, names.TOPIC),
         Reason.MISSING_TIME: (times == 0) & ~has(headers, names.RETRY),
         Reason.CONFLICTING_TIME: times + has(headers, names.RETRY).cast("int") > 1,
         Reason.BAD_WINDOW: has(headers, names.WINDOW),
         Reason.BAD_SELECTION: has_selector(headers),
+        Reason.BAD_SPREAD: has(headers, names.SPREAD) & ~is_even,
         Reason.BAD_ID: _is_bad_id(headers, topic, partition),
         Reason.UNKNOWN_HEADER: F.exists(our_names, lambda name: ~_is_known(name)),
         Reason.DUPLICATE_HEADER: F.size(F.array_distinct(single)) < F.size(single),

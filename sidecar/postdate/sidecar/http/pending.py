@@ -22,7 +22,7 @@ import msgspec
 
 from postdate.kafka.interface import Partition
 from postdate.sidecar.http import limits
-from postdate.wheel.entry import NO_CONTROL, PENDING, Entry, decode_entry
+from postdate.wheel.entry import NO_CONTROL, PENDING, Entry, Spread, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import DUE_MS_MAX, ENTRY_KEY_SIZE_BYTES, entry_key, split_key
 from postdate.wire.headers import ATTEMPT, attempt_of, split_redelivery
@@ -173,6 +173,7 @@ def as_json(part: Partition, key: bytes, entry: Entry, payload: bool) -> dict[st
     }
     if entry.window is not None:
         shown |= {"window_ms": entry.window.length_ms, "chosen_ms": entry.due}
+        shown["spread"] = "drawn" if entry.window.spread == Spread.DRAWN else "even"
     if payload:
         shown["payload"] = {
             "key": _base64(entry.key),

@@ -103,7 +103,7 @@ def _asked(
     if request.action == Action.SCHEDULE:
         shown |= {"target": request.target, "due_ms": request.due_ms}
         if request.window_ms:
-            shown["window_ms"] = request.window_ms
+            shown |= {"window_ms": request.window_ms, "spread": "even" if request.is_even else "drawn"}
     elif request.acts_on >= 0:
         shown["acts_on"] = f"{part.topic}/{part.index}/{request.acts_on}"
     return request, shown
@@ -115,7 +115,9 @@ def _search(process: Process, part: Partition, offset: int, record: Record | Non
     log = Partition(OwnTopics.of(part.topic).dispatch_log, part.index)
     accepted = _log_offset(process, log, record.timestamp_ms - _EARLIER_MS if record is not None else 0)
     if request is not None and request.action == Action.SCHEDULE and record is not None:
-        leaves_ms = request.due_ms + draw_ms(format_origin(part.topic, part.index, offset), request.window_ms)
+        leaves_ms = request.due_ms
+        if not request.is_even:
+            leaves_ms += draw_ms(format_origin(part.topic, part.index, offset), request.window_ms)
         due = _log_offset(process, log, max(leaves_ms, record.timestamp_ms) - _EARLIER_MS)
         sought = _read(process, part, log, due, offset)
         if any(event["fate"] in FINAL for event in sought.events):

@@ -15,6 +15,7 @@ import msgspec
 
 from postdate.kafka.interface import Record
 from postdate.sidecar.index.bulk import in_force
+from postdate.sidecar.index.limits import DEFERRED_ENTRIES_MAX
 from postdate.sidecar.index.overlay import NO_FIRST_DUE, IndexOverlay
 from postdate.wheel.bulk_rows import BulkRow
 from postdate.wheel.entry import (
@@ -23,13 +24,15 @@ from postdate.wheel.entry import (
     Entry,
     Kind,
     Mark,
+    Spread,
     Window,
     decode_entry,
     decode_head,
     encode_accepted,
     pack_control,
 )
-from postdate.wheel.keys import CONTROL_DUE, split_key
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import CONTROL_DUE, entry_key, split_key
 from postdate.wire.dispatch_log import APPLIED, FINAL, SENT, SWEPT, BulkProgress, Fate, Moved
 from postdate.wire.durations import format_duration
 from postdate.wire.errors import RequestRefused
@@ -120,8 +123,8 @@ def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mar
     offset, first_due, window = record.offset, request.due_ms, None
     first_key_due = first_due
     if request.window_ms:
-        first_key_due += overlay.draw_ms(offset, request.window_ms)
-        window = Window(first_due, request.window_ms, first_key_due)
+        first_key_due, spread = overlay.choose_ms(offset, first_due, request.window_ms, request.is_even)
+        window = Window(first_due, request.window_ms, first_key_due, spread)
     if mark is None and not request.id and not overlay.is_long(first_key_due - record.timestamp_ms):
         key, record_key = request.key, record.key
         raw = encode_accepted(
@@ -138,6 +141,8 @@ def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mar
             window,
         )
         overlay.put_accepted(offset, first_key_due, raw)
+        if window is not None and window.spread == Spread.DEFERRED:
+            overlay.defer(entry_key(first_key_due, offset))
         return first_key_due
     kind, ended_by = Kind.DELIVER, -1
     due, stored = first_key_due, False
@@ -263,6 +268,36 @@ def _reschedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, r
     _move(overlay, key, old, msgspec.structs.replace(new, kind=kind, grace_ms=grace_ms))
 
 
+def choose_deferred(index: TimerIndex, now_ms: int) -> bool:
+    """Choose the times of some entries with an even spread whose windows the fine ring knows by now; True while there
+    are more.
+
+    `now_ms`: the broker's time. An entry moves only from and to a time after it: otherwise it could leave behind a
+    message of its key that comes after it. O(entries), at most DEFERRED_ENTRIES_MAX of them.
+    """
+    if index.bulks:  # a sweep passes each entry once, so none may move to behind it
+        return False
+    keys = index.deferred(DEFERRED_ENTRIES_MAX)
+    if not keys:
+        return False
+    overlay = IndexOverlay(index)
+    overlay.now_ms = now_ms
+    for key in keys:
+        overlay.drop_deferred(key)
+        drawn_ms = split_key(key)[0]
+        raw = overlay.raw(key) if drawn_ms > now_ms else None
+        entry = decode_entry(raw) if raw is not None else None
+        if entry is None or entry.window is None or entry.window.spread != Spread.DEFERRED:
+            continue
+        window = entry.window
+        chosen_ms = overlay.emptiest_ms(window.due, window.length_ms, drawn_ms, is_counted=True)
+        if chosen_ms is not None and chosen_ms != drawn_ms:
+            chosen = msgspec.structs.replace(window, spread=Spread.CHOSEN)
+            _move(overlay, key, entry, msgspec.structs.replace(entry, due=chosen_ms, window=chosen))
+    overlay.write()
+    return len(keys) == DEFERRED_ENTRIES_MAX
+
+
 def _due_at(overlay: IndexOverlay, old: Entry, due_ms: int, control: int) -> Entry:
     """The entry with the due time that a control gives it; within a window the time is drawn again."""
     due_ms, window = _moved_to(overlay, old.window, due_ms, control)
@@ -273,8 +308,8 @@ def _moved_to(overlay: IndexOverlay, window: Window | None, due_ms: int, control
     """The time at which a message leaves, and its window, after a control has given it this due time."""
     if window is None:
         return due_ms, None
-    chosen_ms = due_ms + overlay.draw_ms(control, window.length_ms)
-    return chosen_ms, Window(due_ms, window.length_ms, window.first)
+    chosen_ms, spread = overlay.choose_ms(control, due_ms, window.length_ms, window.spread != Spread.DRAWN)
+    return chosen_ms, Window(due_ms, window.length_ms, window.first, spread)
 
 
 def _move(overlay: IndexOverlay, key: bytes, old: Entry, new: Entry) -> None:

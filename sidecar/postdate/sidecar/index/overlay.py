@@ -18,7 +18,8 @@ from postdate.sidecar.errors import Contradicted
 from postdate.sidecar.index.bulk import with_row, without_row
 from postdate.wheel.bulk_rows import BulkRow, BulkRows
 from postdate.wheel.changes import Changes
-from postdate.wheel.entry import Entry, Kind, Mark, decode_entry, encode_entry
+from postdate.wheel.entry import Entry, Kind, Mark, Spread, decode_entry, encode_entry
+from postdate.wheel.even_spread import EvenSpread
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, ENTRY_KEY_SIZE_BYTES, FIRST_KEY, entry_key, parked_key, split_key
 from postdate.wheel.limits import FIRSTS_GAP_OFFSETS_MAX
@@ -61,6 +62,8 @@ class IndexOverlay:
         """
         self._index = index
         self._origin_prefix = origin_prefix
+        self.now_ms = -1  # the broker's time, if known; otherwise even choices are deferred
+        self._spread: EvenSpread | None = None
         self._replaceable = replaceable
         self.at_ms = at_ms
         self.horizon_ms = horizon_ms
@@ -229,6 +232,16 @@ class IndexOverlay:
     def put_accepted(self, offset: int, due_ms: int, raw: bytes) -> None:
         """Add an encoded message under its first due time: no id, not stored. O(1)."""
         self._changes.entries[entry_key(due_ms, offset)] = raw
+        if self._spread is not None:
+            self._spread.count(due_ms, 1)
+
+    def defer(self, key: bytes) -> None:
+        """Have the time of the entry under `key` chosen later. O(1)."""
+        self._changes.deferred[key] = b""
+
+    def drop_deferred(self, key: bytes) -> None:
+        """Undo `defer`. O(1)."""
+        self._changes.deferred[key] = None
 
     def put(self, offset: int, key_due_ms: int, entry: Entry) -> bytes:
         """Add an entry under (key_due_ms, offset). Its place is recorded if that is not its first key, or if it is
@@ -240,6 +253,10 @@ class IndexOverlay:
         if key_due_ms == CONTROL_DUE:
             self.control_count += 1
             self.control_bytes += len(raw)
+        elif self._spread is not None:
+            self._spread.count(key_due_ms, 1)
+        if key_due_ms != CONTROL_DUE and entry.window is not None and entry.window.spread == Spread.DEFERRED:
+            self.defer(key)
         return key
 
     def park(self, offset: int, due_ms: int, target: str, raw: bytes, stored: bool) -> None:
@@ -255,9 +272,12 @@ class IndexOverlay:
             self._changes.delete_parked(key, len(raw), stored=stored)
         else:
             self._changes.delete(key, len(raw), stored=stored)
-            if split_key(key)[0] == CONTROL_DUE:
+            due_ms = split_key(key)[0]
+            if due_ms == CONTROL_DUE:
                 self.control_count -= 1
                 self.control_bytes -= len(raw)
+            elif self._spread is not None:
+                self._spread.count(due_ms, -1)
 
     def remove_run(self, keys: list[bytes], sizes_bytes: list[int], stored: Collection[bytes]) -> None:
         """Remove entries without counting `control_count`: the last step before the write. The caller must remove their
@@ -286,6 +306,22 @@ class IndexOverlay:
         assert self._origin_prefix, "a time is drawn from an origin"
         return draw_ms(self._origin_prefix + b"%d" % offset, window_ms)
 
+    def choose_ms(self, offset: int, due_ms: int, length_ms: int, is_even: bool) -> tuple[int, Spread]:
+        """The time at which a message with a window leaves, if request `offset` gave it its due time, and how it was
+        chosen. REQUIRES: `origin_prefix`. O(1) unless `is_even`: see `wheel.even_spread`."""
+        drawn_ms = due_ms + self.draw_ms(offset, length_ms)
+        if not is_even:
+            return drawn_ms, Spread.DRAWN
+        chosen_ms = self.emptiest_ms(due_ms, length_ms, drawn_ms) if self.now_ms >= 0 else None
+        return (drawn_ms, Spread.DEFERRED) if chosen_ms is None else (chosen_ms, Spread.CHOSEN)
+
+    def emptiest_ms(self, due_ms: int, length_ms: int, drawn_ms: int, is_counted: bool = False) -> int | None:
+        """The emptiest moment of a window that begins at `due_ms`, as `EvenSpread.choose` returns it. It takes account
+        of the changes made so far. REQUIRES: `now_ms`."""
+        if self._spread is None:
+            self._spread = self._index.even_spread(self.now_ms, self._changes)
+        return self._spread.choose(due_ms, due_ms + length_ms, drawn_ms, is_counted)
+
     def claim_id(self, entry: Entry, offset: int) -> None:
         """Let the id of a pending entry, if any, refer to it. REQUIRES: no later request has taken the id over."""
         if entry.id:
@@ -294,6 +330,8 @@ class IndexOverlay:
     def move(self, key: bytes, offset: int, old: Entry, new: Entry) -> bytes:
         """Replace the entry under `key` by `new`, under the key that follows from `new`. Returns that key."""
         self.remove(key, old.stored)
+        if old.window is not None and old.window.spread == Spread.DEFERRED:
+            self.drop_deferred(key)
         self.drop_place(offset)
         due = new.due if new.kind == Kind.DELIVER else CONTROL_DUE
         return self.put(offset, due, new)

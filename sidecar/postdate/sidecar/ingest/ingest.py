@@ -51,16 +51,16 @@ def ingest(
     records: list[Record],
     at_ms: int = 0,
     controls_max: int = CONTROL_ENTRIES_MAX,
+    now_ms: int = -1,
 ) -> int:
     """Apply a batch of requests and make it durable with R; returns how many of `records` were used.
 
     Fewer than all are used if entries under key 0 pile up (rule 1: they must all fit into one transaction). The caller
     offers the rest again after a dispatch. `controls_max`: the most entries that may wait there. Records below R are
-    skipped. `at_ms`: the present, epoch ms.
+    skipped. `at_ms`: the present, epoch ms; `now_ms`: the present by the broker's clock, -1 if it is not known.
     """
     rules, partition, quota, counts = intake.rules, intake.partition, intake.quota, intake.counts
-    origin_prefix = f"{rules.topic}/{partition}/".encode()
-    overlay = IndexOverlay(index, at_ms, rules.horizon_ms, intake.store_after_ms, origin_prefix=origin_prefix)
+    overlay = _overlay(index, intake, at_ms, now_ms)
     if quota is not None:
         quota.begin(index)
     expected = read_up_to(index)
@@ -115,6 +115,13 @@ def ingest(
         intake.traces.accepted(Partition(rules.topic, partition), accepted, at_ms)
     failpoints.reached("ingest.written")
     return used
+
+
+def _overlay(index: TimerIndex, intake: Intake, at_ms: int, now_ms: int) -> IndexOverlay:
+    rules, prefix = intake.rules, f"{intake.rules.topic}/{intake.partition}/".encode()
+    overlay = IndexOverlay(index, at_ms, rules.horizon_ms, intake.store_after_ms, origin_prefix=prefix)
+    overlay.now_ms = now_ms
+    return overlay
 
 
 def _newest(rules: RequestRules) -> RequestRules:

@@ -24,6 +24,7 @@ from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.dispatch.targets import Targets
 from postdate.sidecar.errors import Halted, HaltReason
+from postdate.sidecar.index.apply import choose_deferred
 from postdate.sidecar.index.overlay import read_up_to
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.ingest.limits import SETTLE_MS
@@ -182,7 +183,8 @@ class Shard(Stateful):
         self._housekeeping.tend(index, now_ms, steady)
         self.next_request = read_up_to(index)
         wait_ms = self._dispatch(index, ownership, now_ms, steady)
-        if index.load_step(now_ms) or (more and not self.inbox.empty) or self.ctx.index_queries.waits:
+        goes_on = index.load_step(now_ms)
+        if choose_deferred(index, now_ms) or goes_on or (more and not self.inbox.empty) or self.ctx.index_queries.waits:
             return 0.0
         return wait_ms
 
@@ -199,7 +201,8 @@ class Shard(Stateful):
         ctx = self.ctx
         records = [] if ctx.held.now.intake else self.inbox.take()
         if records:
-            used = ingest(index, self._intake, records, ctx.clock.wall_ms(), self._dispatcher.controls_max)
+            now_ms = self._broker_clock.now_ms() if self._broker_clock.known() else -1
+            used = ingest(index, self._intake, records, ctx.clock.wall_ms(), self._dispatcher.controls_max, now_ms)
             if used:
                 self._gate.read(records[used - 1].timestamp_ms)
                 self._broker_clock.hear(records[used - 1])

@@ -8,7 +8,7 @@ Thread rule: `StoreRecords` belongs to the shard's thread; the others are functi
 from __future__ import annotations
 
 from postdate.sidecar.transaction.transaction import NOBODY, Message
-from postdate.wheel.entry import Entry, Kind, Window, control_of, pack_control
+from postdate.wheel.entry import Entry, Kind, Spread, Window, control_of, pack_control
 from postdate.wire.stored import StoredRequest, encode_stored, stored_key
 from postdate.wire.topics import OwnTopics
 
@@ -53,12 +53,13 @@ def stored_of(entry: Entry, offset: int) -> StoredRequest:
         grace_ms=entry.grace_ms,
         window_ms=entry.window.length_ms if entry.window is not None else 0,
         chosen_ms=entry.due if entry.window is not None else -1,
+        is_even=entry.window is not None and entry.window.spread != Spread.DRAWN,
     )
 
 
 def entry_of(request: StoredRequest) -> Entry:
     """The entry from a STORE record: the one that was passed to `stored_of`, marked as stored."""
-    has_window = request.window_ms > 0
+    has_window, spread = request.window_ms > 0, Spread.DEFERRED if request.is_even else Spread.DRAWN
     return Entry(
         kind=Kind.DELIVER,
         stored=True,
@@ -74,5 +75,5 @@ def entry_of(request: StoredRequest) -> Entry:
         own_key=() if request.key == request.own_key else (request.own_key,),
         control=pack_control(request.control),
         accepted_ms=request.accepted_ms,
-        window=Window(request.due_ms, request.window_ms, request.chosen_ms) if has_window else None,
+        window=Window(request.due_ms, request.window_ms, request.chosen_ms, spread) if has_window else None,
     )

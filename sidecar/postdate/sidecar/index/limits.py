@@ -1,0 +1,8 @@
+"""Bounds of changes of a timer index, each with its unit in its name and the reason for its value."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Entries whose moment within a window one step chooses: at 20 us each, deliveries wait 10 ms.
+DEFERRED_ENTRIES_MAX: Final = 500
