@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -119,6 +119,39 @@ def test_a_mistake_has_its_reasons_and_no_others(judged: dict[str, Row], name: s
 @pytest.mark.parametrize("name", CORRECT)
 def test_what_is_sound_is_refused_by_nobody(judged: dict[str, Row], name: str) -> None:
     assert judged[name]["reasons"] == [], judged[name]["details"]
+
+
+@pytest.mark.parametrize(
+    ("window", "spread", "reasons"),
+    [
+        ("15m", None, []),
+        ("900000", "even", []),
+        ("0", None, ["bad-window"]),
+        ("soon", None, ["bad-window"]),
+        ("549755813888", None, ["bad-window", "beyond-horizon"]),
+        ("10d", None, ["beyond-horizon"]),
+        ("15m", "odd", ["bad-spread"]),
+        (None, "even", ["bad-spread"]),
+    ],
+)
+def test_windows_are_those_of_the_client(
+    spark: SparkSession, window: str | None, spread: str | None, reasons: list[str]
+) -> None:
+    columns = "target string, at string, id string, window string, spread string"
+    checked_row = checked(spark, spark.createDataFrame([("orders", AT, "w", window, spread)], columns))
+    assert [row["reasons"] for row in checked_row.collect()] == [reasons]
+    if reasons:
+        return
+    even: Literal["even"] | None = "even" if spread else None
+    expected = RequestTopic("requests", partitions=7).schedule(
+        "orders", None, at=_instant(AT), id="w", window=timedelta(minutes=15), spread=even
+    )
+    (row,) = record_rows_of(checked_row, "requests", 7).collect()
+    assert sorted((header["key"], _bytes(header["value"])) for header in row["headers"]) == sorted(expected.headers)
+
+
+def _instant(epoch_ms: str) -> datetime:
+    return datetime.fromtimestamp(int(epoch_ms) / 1_000, UTC)
 
 
 def test_targets_that_do_not_exist_may_be_allowed(spark: SparkSession) -> None:

@@ -43,7 +43,7 @@ from postdate.spark.repair.rows import (
 )
 from postdate.spark.session.small_tables import small_table
 from postdate.wire.dispatch_log import DispatchRecord, PlainFate, encode_record
-from postdate.wire.headers import AT, DUE, ID, TOPIC
+from postdate.wire.headers import AT, DUE, GRACE, ID, SPREAD, TOPIC, WINDOW
 from postdate.wire.murmur2 import partition_for
 from postdate.wire.origins import parse_origin
 from support.bed import Bed, new_bed
@@ -56,6 +56,21 @@ _MISSING = (
 )
 _LOGS = "topic string, partition int, log_topic string, log_end bigint, log_is_whole boolean"
 _START, _NOW = 1_000_000, 2_000_000
+#: Requests with a grace or a window: the reason why one is not repaired, and its headers.
+_LATE: dict[int, tuple[str | None, *tuple[tuple[str, bytes], ...]]] = {
+    13: ("expired", (GRACE, b"999s")),
+    14: (None, (GRACE, b"1001s")),
+    22: (None, (WINDOW, b"15m"), (GRACE, b"101s")),
+    23: (None, (WINDOW, b"901s"), (SPREAD, b"even")),
+    24: ("expired", (WINDOW, b"15m"), (GRACE, b"99s")),
+}
+_ASKED_AGAIN: dict[int, tuple[int | None, int | None, str | None]] = {
+    **dict.fromkeys((1, 2, 20), (None, None, None)),
+    14: (1_001_000, None, None),
+    22: (101_000, 900_000, None),
+    23: (None, 901_000, "even"),
+}
+"""Grace, window and spread of the requests that are repaired."""
 
 
 def test_each_reason(spark: SparkSession) -> None:
@@ -83,8 +98,8 @@ def test_each_reason(spark: SparkSession) -> None:
     case(10, "acted-on")
     history.ask(11, ("postdate-action", b"cancel"), ("postdate-origin", f"{REQUESTS}/0/10".encode()))
     case(12, "unreadable", (AT, b"1"))
-    case(13, "expired", to, (AT, b"1"), ("postdate-grace", b"999s"))
-    case(14, None, to, (AT, b"1"), ("postdate-grace", b"1001s"))
+    for offset, (reason, *more) in _LATE.items():
+        case(offset, reason, to, (AT, b"1"), *more)
     case(19, "return", to, ("postdate-retry", b"base=1s"), ("postdate-origin", f"{REQUESTS}/0/2".encode()), (ID, b"r"))
     case(20, None, to, (AT, b"1"), (ID, b"returned"))
     history.ask(21, to, ("postdate-retry", b"base=1s"), (ID, b"returned"))
@@ -122,12 +137,12 @@ def test_each_reason(spark: SparkSession) -> None:
     reasons = {(row["partition"], row["offset"]): row["reason"] for row in found.collect()}
     assert reasons == {**{(0, offset): reason for offset, reason in expected.items()}, (1, 1): "unknown"}
     asked = {row["id"]: row.asDict(recursive=True) for row in requests_of(found).collect()}
-    assert asked.keys() == {"repair/0/1", "repair/0/2", "repair/0/14", "repair/0/20"}
+    said = {key: (one["grace"], one["window"], one["spread"]) for key, one in asked.items()}
+    assert said == {f"repair/0/{offset}": late for offset, late in _ASKED_AGAIN.items()}
     first = asked["repair/0/1"]
     message = (first["target"], first["key"], bytes(first["value"]), first["at"], first["partition"], first["grace"])
     assert message == (TARGET, None, b"v", _START, 3, None)
     assert [(header["key"], bytes(header["value"])) for header in first["headers"]] == [("trace", b"x")]
-    assert asked["repair/0/14"]["grace"] == 1_001_000
 
 
 @pytest.mark.parametrize(

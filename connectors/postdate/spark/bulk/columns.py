@@ -1,17 +1,17 @@
 """Parses the columns of any table as request parameters, of one type each. DataFrame to DataFrame; judges nothing.
 
 row                  the whole input row, for the reject table
-target               text
+target spread        text
 key value id         bytes; texts become UTF-8
 headers              name and bytes, in their order; null if they cannot be read
-at_ms delay_ms grace_ms partition   bigint; null if they are absent or cannot be read
+at_ms delay_ms grace_ms window_ms partition   bigint; null if they are absent or cannot be read
 has_headers has_at …                whether the value is present, to distinguish a mistake from an absent value
 at_text delay_text …                the value as text, truncated, for messages
 due_ms               the due time if it is sent at `now_ms`; null if it cannot be computed
 
-A time is a `timestamp` (an instant), a whole number of milliseconds or a text as in the header `postdate-at`; delay and
-grace are whole milliseconds or texts as in `postdate-delay`. A `timestamp_ntz` or a date is a different instant in each
-time zone and is refused, as is every ambiguous type.
+A time is a `timestamp` (an instant), a whole number of milliseconds or a text as in the header `postdate-at`; delay,
+grace and window are whole milliseconds or texts as in `postdate-delay`. A `timestamp_ntz` or a date is a different
+instant in each time zone and is refused, as is every ambiguous type.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from postdate.spark.errors import JobUsageError
 from postdate.spark.limits import QUOTED_CHARACTERS_MAX
 
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
-_TIMES = ("at", "delay", "grace", "partition")
+_TIMES = ("at", "delay", "grace", "window", "partition")
 _JSON_HEADERS = "map<string,string>"
 
 
@@ -65,9 +65,11 @@ def asked_rows(rows: DataFrame, columns: Mapping[str, str], target: str | None, 
 
     target_column = F.lit(target) if target is not None else _as_text("target", *given["target"])
     headers = _as_headers(*given["headers"]) if "headers" in given else F.array().cast(EMPTY_HEADERS)
+    spread = _as_text("spread", *given["spread"]) if "spread" in given else F.lit(None).cast("string")
     asked = rows.select(
         F.struct(*(_named(name) for name in rows.columns)).alias("row"),
         target_column.alias("target"),
+        spread.alias("spread"),
         *(bytes_of(name).alias(name) for name in ("key", "value", "id")),
         headers.alias("headers"),
         is_said("headers").alias("has_headers"),

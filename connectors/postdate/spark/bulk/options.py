@@ -13,7 +13,7 @@ from postdate.spark.limits import SAMPLES_DEFAULT, SAMPLES_MAX
 from postdate.wire.rules import RequestRules
 from postdate.wire.topics import DEFAULT_REQUESTS, OwnTopics, is_topic_name
 
-FIELDS: Final = ("target", "key", "value", "headers", "at", "delay", "id", "grace", "partition")
+FIELDS: Final = ("target", "key", "value", "headers", "at", "delay", "id", "grace", "window", "spread", "partition")
 """What a row may say; a column of that name says it unless another column is named."""
 
 _REFUSED: Final = {

@@ -32,6 +32,8 @@ def request_headers() -> Column:
                 _header(names.DELAY, _digits("delay_ms"))
             ),
             F.when(F.col("grace_ms").isNotNull(), _header(names.GRACE, _digits("grace_ms"))),
+            F.when(F.col("window_ms").isNotNull(), _header(names.WINDOW, _digits("window_ms"))),
+            F.when(F.col("spread").isNotNull(), _header(names.SPREAD, F.encode("spread", "UTF-8"))),
             F.when(F.col("partition").isNotNull(), _header(names.PARTITION, _digits("partition"))),
             F.when(id.isNotNull(), _header(names.ID, id)),
             F.when(id.isNotNull(), _header(names.KEY, F.col("key"))),

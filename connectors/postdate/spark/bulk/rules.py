@@ -15,8 +15,9 @@ from pyspark.sql import functions as F
 
 from postdate.spark.bulk.records import delivered_size_bytes, request_headers, request_size_bytes
 from postdate.spark.columns.digests import is_ours
+from postdate.spark.limits import QUOTED_CHARACTERS_MAX
 from postdate.wire.headers import DUE, ID, MOVED, ORIGIN, PREFIX
-from postdate.wire.limits import ID_BYTES_MAX, PARTITION_END, TOPIC_NAME_LENGTH_MAX
+from postdate.wire.limits import ID_BYTES_MAX, PARTITION_END, TOPIC_NAME_LENGTH_MAX, WINDOW_MS_MAX
 from postdate.wire.reasons import Reason
 
 TARGETS = "target string, is_permitted boolean, target_partitions int, target_bytes_max bigint"
@@ -134,12 +135,29 @@ def _time_rules(given: Situation) -> list[Rule]:
         )
         for name, what in (("at", "a point in time"), ("delay", "a duration"), ("grace", "a duration"))
     ]
-    beyond = F.concat(F.lit("due in "), ahead_ms, F.lit(f" ms; the horizon is {given.horizon_ms} ms"))
+    latest_ms = ahead_ms + F.coalesce("window_ms", F.lit(0))
+    beyond = F.concat(F.lit("due in up to "), latest_ms, F.lit(f" ms; the horizon is {given.horizon_ms} ms"))
     return [
         Rule(Reason.MISSING_TIME, ~has_at & ~has_delay, F.lit("it has neither a point in time nor a delay")),
         Rule(Reason.CONFLICTING_TIME, has_at & has_delay, F.lit("it has both a point in time and a delay")),
         *bad,
-        Rule(Reason.BEYOND_HORIZON, (ahead_ms > given.horizon_ms) & ~(has_at & has_delay), beyond),
+        *_window_rules(),
+        Rule(Reason.BEYOND_HORIZON, (latest_ms > given.horizon_ms) & ~(has_at & has_delay), beyond),
+    ]
+
+
+def _window_rules() -> list[Rule]:
+    window_ms, spread, has_window = F.col("window_ms"), F.col("spread"), F.col("has_window")
+    is_bad = has_window & ~F.coalesce((window_ms > 0) & (window_ms <= WINDOW_MS_MAX), F.lit(False))
+    not_even = F.concat(F.lit("the spread '"), F.substring(spread, 1, QUOTED_CHARACTERS_MAX), F.lit("' is not even"))
+    return [
+        Rule(
+            Reason.BAD_WINDOW,
+            is_bad,
+            F.concat(_said("window"), F.lit(f" is no duration from 1 to {WINDOW_MS_MAX} ms")),
+        ),
+        Rule(Reason.BAD_SPREAD, spread.isNotNull() & (spread != "even"), not_even),
+        Rule(Reason.BAD_SPREAD, spread.isNotNull() & ~has_window, F.lit("a spread needs a window")),
     ]
 
 

@@ -29,12 +29,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
+from postdate.spark.columns.digests import first_value
 from postdate.spark.columns.expressions import natural
 from postdate.spark.columns.murmur2 import positive_murmur2
 from postdate.spark.records.fates import FINAL
 from postdate.spark.rules.endings import of_places
 from postdate.spark.rules.mismatches import expected_partitions
 from postdate.spark.rules.request_histories import CONTROLS
+from postdate.wire.headers import SPREAD
 
 ID_PREFIX: Final = "repair/"
 """What the id of a repaired request begins with; partition and offset of the origin follow. Ids are those of a request
@@ -108,7 +110,8 @@ def repair_rows(
     joins of the few missing ones with requests, fates and records by origin.
     """
     here = asked.join(missing.select(*ORIGIN), list(ORIGIN), "left_semi").select(
-        *(*ORIGIN, "target", "key", "value", "data", "partition_asked", "grace_ms"),
+        *(*ORIGIN, "target", "key", "value", "data", "partition_asked", "grace_ms", "window_ms"),
+        F.when(F.col("window_ms").isNotNull(), first_value(F.col("headers"), SPREAD).cast("string")).alias("spread"),
         F.struct("partition_asked", positive_murmur2(F.col("key")).alias("key_hash")).alias("request"),
         F.lit(True).alias("is_there"),
         F.col("retry").isNotNull().alias("is_return"),
@@ -138,18 +141,20 @@ def repair_rows(
     return known.withColumn("problem", problem).select(
         *(*ORIGIN, "last_due_ms"),
         *("target", "key", "value", F.col("data").alias("headers"), id.alias("id")),
-        *(F.col("partition_asked"), "grace_ms"),
+        *("partition_asked", "grace_ms", "window_ms", "spread"),
         *(F.col("problem.reason").alias("reason"), F.col("problem.detail").alias("detail")),
     )
 
 
 def requests_of(repairable: DataFrame) -> DataFrame:
-    """The rows without a reason as a table for `bulk.schedule`, with their original due times, so that a grace ends as
-    before."""
+    """The rows without a reason as a table for `bulk.schedule`, with their original due times and windows, so that a
+    grace ends as before."""
     return repairable.where("reason is null").select(
         *("id", "target", "key", "value", "headers"),
         F.col("last_due_ms").alias("at"),
         F.col("grace_ms").alias("grace"),
+        F.col("window_ms").alias("window"),
+        "spread",
         F.col("partition_asked").alias("partition"),
     )
 
@@ -163,7 +168,7 @@ def _reasons(now_ms: int) -> list[tuple[str, Column, Column]]:
     is_lost_record = F.coalesce(F.col("fate") == "delivered", F.lit(False))
     is_below = F.coalesce(F.col("offset") < F.col("low_water"), F.lit(False))
     mark = F.coalesce(F.concat(F.lit(" (below "), F.col("low_water"), F.lit(" nothing is held)")), F.lit(""))
-    over = F.col("last_due_ms") + F.col("grace_ms")
+    over = F.col("last_due_ms") + F.coalesce("window_ms", F.lit(0)) + F.col("grace_ms")
     provable_from_ms = of_places("target_provable_from_ms", F.array_max)
     return [
         ("control", F.col("action").isin(*CONTROLS), F.concat(F.lit("it is a "), F.col("action"))),
