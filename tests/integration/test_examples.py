@@ -94,6 +94,11 @@ CASES = (
         *((*["a book: nobody is at home"] * 2, "a book: delivered after 2 retries"), {DELIVERED: 2}),
         *("example.java.parcels", (b"a book", b"a book")),
     ),
+    Case(
+        "java-spring/ReturnWithSpring.java",
+        *((*["a book: nobody is at home"] * 2, "a book: delivered after 2 retries"), {DELIVERED: 2}),
+        *("example.spring.parcels", (b"a book", b"a book")),
+    ),
     foreign("java/ScheduleAndCancel.java", "java"),
     foreign("javascript/schedule_and_cancel.js", "javascript"),
     foreign("go/schedule_and_cancel.go", "go"),

@@ -34,6 +34,9 @@ RECIPES = "airflow"
 COMPOSED = "compose"
 """A folder whose program runs as a service of its compose file; `tests/integration/test_compose.py` runs it."""
 
+#: Maven prints this at its end, also where it shows no colours.
+_COLOURS_OFF = "\x1b[0m"
+
 _SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -88,7 +91,7 @@ def run_example(program: str, bootstrap: str, requests: str) -> list[str]:
             said = (late.stdout or b"") + (late.stderr or b"")
             raise AssertionError(f"{program} did not end; it printed:\n{said.decode(errors='replace')}") from late
     assert started.returncode == 0, (output + errors).decode(errors="replace")
-    return output.decode().splitlines()
+    return output.decode().replace(_COLOURS_OFF, "").splitlines()
 
 
 @contextmanager
@@ -123,6 +126,8 @@ def _needs(program: str) -> dict[str, str]:
     match LANGUAGES[Path(program).suffix]:
         case "java":
             need_program("javac", "openjdk-17-jdk-headless")  # running a source file takes the compiler of a JDK
+            if program.startswith("java-spring/"):
+                need_program("mvn", "maven")
             return {"KAFKA_LIBS": str(kafka_libs())}
         case "javascript":
             need_program("node", "nodejs")
