@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from postdate.wire.headers import AT, ID, TOPIC
+from postdate.wire.headers import AT, ID, TOPIC, WINDOW
 from support.bed import Bed
 from support.browser import DESK, PHONE, browser_page, check_layout, picture
 from support.http_steps import Client, free_port
@@ -35,13 +35,13 @@ def page() -> Iterator[Page]:
         yield opened
 
 
-def send(bed: Bed, count: int, due_ms: int, step_ms: int, names: str) -> list[Sent]:
+def send(bed: Bed, count: int, due_ms: int, step_ms: int, names: str, *more: tuple[str, bytes]) -> list[Sent]:
     sender, sent = bed.sender(), []
     for number in range(count):
         name, at_ms = f"{names}-{number}".encode(), due_ms + number * step_ms
         given = [(TOPIC, bed.targets[0].encode()), (AT, b"%d" % at_ms), (ID, name)]
         sent.append(sender.send(bed.requests[0], Sent(bed.targets[0], name, b"v", [*given], at_ms)))
-    given = [(TOPIC, bed.targets[0].encode()), (AT, b"%d" % due_ms), (ID, _EVIL)]
+    given = [(TOPIC, bed.targets[0].encode()), (AT, b"%d" % due_ms), (ID, _EVIL), *more]
     sent.append(sender.send(bed.requests[0], Sent(bed.targets[0], _EVIL, b"v", [*given], due_ms)))
     sender.flush()
     return sent
@@ -55,6 +55,7 @@ def start(bed: Bed) -> list[Client]:
     clients = []
     for _ in range(2):
         sidecar = bed.new_sidecar()
+        sidecar.format_version = 2
         clients.append(Client(free_port(), _TOKEN))
         sidecar.http = {"port": clients[-1].port, "token_file": str(bed.directory / "token")}
         sidecar.start()
@@ -74,7 +75,7 @@ def test_the_page_shows_finds_stops_and_moves(bed: Bed, page: Page) -> None:
     clients = start(bed)
     now_ms = int(time.time() * 1000)
     early = send(bed, 5, now_ms, 0, "early")
-    sent = send(bed, 30, now_ms + _HALF_AN_HOUR_MS, 20_000, "order")
+    sent = send(bed, 30, now_ms + _HALF_AN_HOUR_MS, 20_000, "order", (WINDOW, b"1m"))
     bed.wait_for_ends(len(early))
     wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == len(sent), "everything is held")
     page.set_viewport_size(DESK)
@@ -89,6 +90,7 @@ def test_the_page_shows_finds_stops_and_moves(bed: Bed, page: Page) -> None:
     page.get_by_role("button", name="next hour").click()
 
     find(page, _EVIL.decode(), "onerror")
+    expect(page.locator("#found")).to_contain_text(", in its window at ")
     expect(page.locator("#found img")).to_have_count(0)
     find(page, "order-4", sent[4].origin.decode())
     for size in (PHONE, DESK):

@@ -55,3 +55,9 @@ def test_a_pending_message_is_late_only_after_its_due_time(
     *_, end = lines(monkeypatch, state="parked", entry={"due_ms": due_ms, "target": "orders"})
     assert "  due, for orders" in end
     assert end.endswith(" late so far") == is_late
+
+
+def test_a_pending_message_with_a_window_shows_when_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = {"due_ms": 32_503_680_000_000, "target": "orders", "window_ms": 900_000, "chosen_ms": 32_503_680_001_500}
+    *_, end = lines(monkeypatch, state="waiting", entry=entry)
+    assert end == "  3000-01-01T00:00:00.000Z  due within 15m, to leave at 3000-01-01T00:00:01.500Z, for orders"

@@ -217,7 +217,9 @@ def _life(life: dict[str, Any]) -> Iterator[str]:
     if entry is not None:
         leaves_ms = entry.get("chosen_ms", entry["due_ms"])
         late = f", {_late(leaves_ms, asked, now_ms())} so far" if now_ms() >= leaves_ms else ""
-        window = f" within {format_duration(entry['window_ms'])}" if "window_ms" in entry else ""
+        window = ""
+        if "window_ms" in entry:
+            window = f" within {format_duration(entry['window_ms'])}, to leave at {format_instant(leaves_ms)}"
         yield f"  {format_instant(entry['due_ms'])}  due{window}, for {entry['target']}{late}"
     if not life["complete"]:
         yield "  the search of the dispatch log reached its limit: there may be more"

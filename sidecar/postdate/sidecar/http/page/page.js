@@ -268,7 +268,7 @@ function describe(entry) {
   }
   box.append(
     make("div", entry.id || entry.origin, "word state"),
-    make("div", `${entry.state}, due ${at(entry.due_ms)} for ${entry.target}${entry.attempt ? `, attempt ${entry.attempt}` : ""}`, "word"),
+    make("div", `${entry.state}, due ${at(entry.due_ms)}${entry.window_ms ? `, in its window at ${at(entry.chosen_ms)},` : ""} for ${entry.target}${entry.attempt ? `, attempt ${entry.attempt}` : ""}`, "word"),
     make("div", entry.origin, "word soft"),
     buttons,
   );
