@@ -1,6 +1,8 @@
-"""Debounce: however often a document changes, it is indexed once, two seconds after the last change.
+"""Debounce: however often a document changes, it is indexed once, two seconds after the last change, but at most ten
+seconds after the first one.
 
 Shows replacing: scheduling an id that is pending takes the place of the pending entry, so the last one wins.
+`postdate-latest` bounds how long that can go on; the sidecars need the setting format_version = 2 for it.
 
     python examples/python/debounce.py
 
@@ -30,7 +32,12 @@ def changed(document: str, text: str) -> None:
         REQUESTS,
         key=document,
         value=text,
-        headers={"postdate-topic": TO_INDEX, "postdate-delay": "2s", "postdate-id": document},
+        headers={
+            "postdate-topic": TO_INDEX,
+            "postdate-delay": "2s",
+            "postdate-id": document,
+            "postdate-latest": "10s",
+        },
     )
     producer.flush()
     print(f"{document} is now: {text}")

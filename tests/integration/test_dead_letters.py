@@ -74,6 +74,8 @@ def _bad_requests(target: bytes, small: bytes, requests: bytes) -> list[tuple[Re
         (Reason.BAD_SELECTION, [(ACTION, b"cancel"), ("postdate-select-id", b"")]),
         (Reason.BAD_WINDOW, [to, now, ("postdate-window", b"0s")]),
         (Reason.BAD_SPREAD, [to, now, ("postdate-window", b"1s"), ("postdate-spread", b"odd")]),
+        (Reason.BAD_IF_PENDING, [to, now, (ID, b"i"), ("postdate-if-pending", b"drop")]),
+        (Reason.BAD_LATEST, [to, now, (ID, b"i"), ("postdate-latest", b"0s")]),
         (Reason.BAD_LEVEL, [to, (LEVEL, b"two")]),
         (Reason.BAD_PARTITION, [to, now, (PARTITION, b"-1")]),
         (Reason.BAD_PARTITION, [to, now, (PARTITION, b"7")]),

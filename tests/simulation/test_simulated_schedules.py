@@ -29,7 +29,7 @@ from support.simulation.key_zero import key_zero_in_pieces
 from support.simulation.losses import LOSSES
 from support.simulation.many import first_caught, replay, run_many, workers
 from support.simulation.mutations import MUTATIONS
-from support.simulation.plan import BURST, DIFFERING, HELD, LOST, WINDOWS
+from support.simulation.plan import BURST, DIFFERING, HELD, IDS, LOST, WINDOWS
 from support.simulation.run import Result, run_seed
 from support.simulation.situations import HOLDS, MUST_BE_REACHED
 
@@ -58,6 +58,8 @@ BURST_SEEDS = range(1, 17)
 
 #: Schedules in which most messages have windows.
 WINDOWS_SEEDS = range(1, 41)
+#: Schedules in which most messages have policies for their ids.
+IDS_SEEDS = range(1, 41)
 
 #: Schedules with many bulk cancels.
 BULK_SEEDS = range(1, 41)
@@ -164,6 +166,19 @@ def test_bulk_controls_end_exactly_what_they_select(pool: ProcessPoolExecutor) -
         assert not result.wrong, f"seed {result.seed} of the theme {BULK}: {result.wrong[:5]}"
         reached.update(result.reached)
     wanted = {"bulk cancel ended several messages", "one that is not read yet has begun", "record owner", "kill"}
+    assert {name for name in wanted if not reached[name]} == set(), reached
+
+
+@pytest.mark.timeout(1_800)
+def test_policies_of_ids_are_kept(pool: ProcessPoolExecutor) -> None:
+    reached: Counter[str] = Counter()
+    for result in pool.map(functools.partial(run_seed, theme=IDS), IDS_SEEDS, chunksize=4):
+        assert not result.wrong, f"seed {result.seed} of the theme {IDS}: {result.wrong[:5]}"
+        reached.update(result.reached)
+    wanted = {
+        *("fate kept", "fate replaced in a series", "a series is due at its limit", "entry read from STORE"),
+        *("recovery: the start of a series before its survivor", "recovery: the log contradicts the index", "kill"),
+    }
     assert {name for name in wanted if not reached[name]} == set(), reached
 
 

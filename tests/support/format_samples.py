@@ -25,6 +25,8 @@ from postdate.wire.dispatch_log import (
     DispatchRecord,
     Moved,
     PlainFate,
+    SeriesFate,
+    SurvivorFate,
     encode_record,
 )
 from postdate.wire.headers import Headers
@@ -84,6 +86,13 @@ RECORDS_2 = [
         seq=7, takeover=2, instance="postdate-0", group="postdate", at=NOW_MS, next_request=2_040, low_water=990,
         fates=[BulkProgress(1_040, 0, "applied", 1)],
     ),
+    DispatchRecord(
+        seq=8, takeover=2, instance="postdate-0", group="postdate", at=NOW_MS, next_request=2_040, low_water=990,
+        fates=[
+            SurvivorFate(1_034, NOW_MS, "replaced", 1_036), SurvivorFate(1_035, NOW_MS, "kept", 1_030),
+            SeriesFate(1_037, NOW_MS, "replaced", 1_040, NOW_MS - 9), Moved(1_041, NOW_MS, "moved", NOW_MS + 9, 1_042),
+        ],
+    ),
 ]  # fmt: skip
 
 ANSWERS = [
@@ -91,7 +100,11 @@ ANSWERS = [
     for verdict in (Verdict.CANCELLED, Verdict.TOO_LATE)
 ]
 
-ANSWER_2 = Answer(verdict=Verdict.APPLIED, origin="R/3/1040", id=None, of=None, at_ms=NOW_MS, count=17)
+ANSWERS_2 = [
+    Answer(verdict=Verdict.APPLIED, origin="R/3/1040", id=None, of=None, at_ms=NOW_MS, count=17),
+    Answer(verdict=Verdict.KEPT, origin="R/3/1017", id="order-9", of=None, at_ms=NOW_MS, by="R/3/990"),
+    Answer(verdict=Verdict.REPLACED, origin="R/3/1017", id="order-9", of=None, at_ms=NOW_MS, by="R/3/990"),
+]
 
 STORED = [
     StoredRequest(
@@ -104,6 +117,7 @@ STORED = [
 STORED_2 = [
     msgspec.structs.replace(STORED[0], window_ms=900_000, chosen_ms=NOW_MS + 700_009),
     msgspec.structs.replace(STORED[0], window_ms=900_000, chosen_ms=NOW_MS + 9, is_even=True),
+    msgspec.structs.replace(STORED[0], series_ms=NOW_MS - 9),
 ]
 
 ENTRIES = {
@@ -125,8 +139,10 @@ def lines(path: Path) -> list[bytes]:
 
 def verdict_line(answer: Answer) -> bytes:
     """The record of an answer."""
-    origin, id, of = ((text or "").encode() for text in (answer.origin, answer.id, answer.of))
-    return encode_verdict(answer.verdict, origin, id, of, answer.at_ms)[1]
+    if answer.count is not None:
+        return encode_bulk_verdict(answer.origin.encode(), answer.count, answer.at_ms)
+    origin, id, of, by = ((text or "").encode() for text in (answer.origin, answer.id, answer.of, answer.by))
+    return encode_verdict(answer.verdict, origin, id, of, answer.at_ms, by)[1]
 
 
 def stored_line(request: StoredRequest) -> bytes:
@@ -172,7 +188,7 @@ def main() -> None:
     DISPATCH_LOG.write_bytes(b"".join(encode_record(record) + b"\n" for record in RECORDS))
     DISPATCH_LOG_2.write_bytes(b"".join(encode_record(record) + b"\n" for record in RECORDS_2))
     VERDICTS.write_bytes(b"".join(verdict_line(answer) + b"\n" for answer in ANSWERS))
-    VERDICTS_2.write_bytes(encode_bulk_verdict(b"R/3/1040", 17, NOW_MS) + b"\n")
+    VERDICTS_2.write_bytes(b"".join(verdict_line(answer) + b"\n" for answer in ANSWERS_2))
     STORE.write_bytes(b"".join(stored_line(request) + b"\n" for request in STORED))
     STORE_2.write_bytes(b"".join(stored_line(request) + b"\n" for request in STORED_2))
     with tempfile.TemporaryDirectory() as made:

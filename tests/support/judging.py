@@ -14,7 +14,8 @@ from postdate.spark.job.bounds import NEVER_MS
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
 from postdate.spark.job.sources import RECORDS
 from postdate.spark.judging.chunk_digests import ChunkDigests, exceptional_origins, regular, subtracted
-from postdate.spark.judging.inputs import AuditInputs
+from postdate.spark.judging.folded import found_of, judged_folded, placed
+from postdate.spark.judging.inputs import AuditInputs, folded
 from postdate.spark.judging.prefilter import asked_rows, prefiltered
 from postdate.spark.judging.stages import History as Read
 from postdate.spark.judging.stages import Judged, JudgingParameters, judged_history, judged_inputs
@@ -172,6 +173,18 @@ def staged(spark: SparkSession, history: History, bits: int = 0, *, in_order: bo
         found.partitions, _targets(spark), True, has_answers, "none", SNAPSHOT, slack_ms=60_000, left_share_max=1.0
     )
     return judged_history(read, how, digests, digests.of_requests(read.understood))
+
+
+def of_state(spark: SparkSession, history: History) -> DataFrame:
+    """What a run with a state makes of a history of one partition."""
+    found = tables(spark, history, Bounds())
+    how = JudgingParameters(
+        found.partitions, _targets(spark), False, False, "none", SNAPSHOT, slack_ms=60_000, left_share_max=1.0
+    )
+    beside = placed(folded(_inputs(spark, history, found)).localCheckpoint(), how)
+    counts = found_of(beside)
+    how = replace(how, has_claims=counts.has_claims, has_answers=counts.has_answers)
+    return judged_folded(beside, counts, None, how, ())[0].where("verdicts is not null")
 
 
 def prefilter_of(spark: SparkSession, history: History) -> DataFrame:

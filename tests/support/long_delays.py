@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
+
 from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.config.settings import Verdicts
@@ -45,10 +47,10 @@ _SIZE_BYTES_MAX = 1 << 30
 class Shard:
     """One timer index and the STORE that its transactions write to; `store` holds the last record of each key."""
 
-    def __init__(self, directory: Path, mode: Verdicts = "none") -> None:
+    def __init__(self, directory: Path, mode: Verdicts = "none", format_version: int = 2) -> None:
         options = IndexOptions(ended_window_ms=60_000)
         self.index = TimerIndex.open(directory, Identity("cluster", "r", "l", 0), options, BASE_MS)
-        self.rules = RequestRules(topic="requests", horizon_ms=86_400_000, format_version=2)
+        self.rules = RequestRules(topic="requests", horizon_ms=86_400_000, format_version=format_version)
         self.targets = {
             "orders": Target("orders", partitions=3),
             OWN.dead_letters: Target(OWN.dead_letters, 1),
@@ -141,6 +143,17 @@ def request(offset: int, value: bytes | None = b"body", /, **headers: str | int)
 
 def schedule(offset: int, due_ms: int, **headers: str | int) -> Record:
     return request(offset, topic="orders", at=due_ms, **headers)
+
+
+def timed(record: Record, at_ms: int) -> Record:
+    """The same record with another timestamp."""
+    return msgspec.structs.replace(record, timestamp_ms=at_ms)
+
+
+def verdict_texts(batch: Batch) -> list[tuple[str, str, str | None, str | None]]:
+    """What a transaction answers: (verdict, origin answered, `of`, `by`)."""
+    told = [json.loads(value) for _, topic, _, _, value, _ in batch.messages if topic == OWN.verdicts and value]
+    return [(said["verdict"], said["origin"], said["of"], said.get("by")) for said in told]
 
 
 def verdicts(batch: Batch) -> list[tuple[str, int]]:

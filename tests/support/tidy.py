@@ -134,6 +134,8 @@ JUDGES_MAY_IMPORT = frozenset(
         "postdate.wire.dispatch_log.ChosenFate",
         "postdate.wire.dispatch_log.BulkCancelled",
         "postdate.wire.dispatch_log.BulkProgress",
+        "postdate.wire.dispatch_log.SeriesFate",
+        "postdate.wire.dispatch_log.SurvivorFate",
         "postdate.wire.dispatch_log.DispatchRecord",
         "postdate.wire.dispatch_log.Fate",
         "postdate.wire.dispatch_log.Moved",

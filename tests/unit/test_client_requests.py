@@ -147,6 +147,21 @@ def test_a_message_carries_its_window() -> None:
         assert refused.value.reason == reason
 
 
+def test_a_message_carries_the_policies_of_its_id() -> None:
+    request = read(TOPIC.schedule("t", b"", delay=SECOND, id="i", if_pending="replace", latest=timedelta(seconds=30)))
+    assert (request.id, request.keeps, request.latest_ms) == (b"i", False, 30_000)
+    assert read(TOPIC.schedule("t", b"", delay=SECOND, id="i", if_pending="keep")).keeps
+    for more, reason in (
+        ({"if_pending": "drop", "id": "i"}, Reason.BAD_IF_PENDING),
+        ({"if_pending": "keep"}, Reason.MISSING_ID),
+        ({"latest": timedelta(0), "id": "i"}, Reason.BAD_LATEST),
+        ({"latest": SECOND, "if_pending": "keep", "id": "i"}, Reason.BAD_LATEST),
+    ):
+        with pytest.raises(RequestInvalid) as refused:
+            TOPIC.schedule("t", b"", delay=SECOND, **more)
+        assert refused.value.reason == reason
+
+
 def test_a_reschedule_carries_a_time_and_a_grace() -> None:
     request = read(TOPIC.reschedule(id="i", delay=timedelta(hours=2), grace=timedelta(0)))
     assert (request.action, request.due_ms, request.grace_ms) == (Action.RESCHEDULE, NOW_MS + 7_200_000, 0)

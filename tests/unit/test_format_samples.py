@@ -22,7 +22,7 @@ from postdate.wheel.options import IndexOptions
 from postdate.wire.dispatch_log import decode_record, encode_record
 from postdate.wire.errors import FormatError, NewerFormat
 from postdate.wire.stored import decode_stored
-from postdate.wire.verdicts import decode_verdict, encode_bulk_verdict
+from postdate.wire.verdicts import decode_verdict
 from support import format_samples as samples
 
 
@@ -50,12 +50,12 @@ def test_the_dispatch_log_of_every_version_is_read_and_still_written() -> None:
 def test_verdicts_of_every_version_are_read_and_still_written() -> None:
     assert [decode_verdict(line) for line in samples.lines(samples.VERDICTS)] == samples.ANSWERS
     assert [samples.verdict_line(answer) for answer in samples.ANSWERS] == samples.lines(samples.VERDICTS)
+    assert [decode_verdict(line) for line in samples.lines(samples.VERDICTS_2)] == samples.ANSWERS_2
+    assert [samples.verdict_line(answer) for answer in samples.ANSWERS_2] == samples.lines(samples.VERDICTS_2)
 
 
-def test_the_answer_to_a_bulk_control_is_read_and_still_written() -> None:
-    (line,) = samples.lines(samples.VERDICTS_2)
-    assert decode_verdict(line) == samples.ANSWER_2
-    assert encode_bulk_verdict(b"R/3/1040", 17, samples.NOW_MS) == line
+def test_the_answer_to_a_bulk_control_needs_its_version_and_count() -> None:
+    line = samples.lines(samples.VERDICTS_2)[0]
     for changed in (line.replace(b'"v":2', b'"v":1'), line.replace(b',"count":17', b""), line.replace(b"17", b"-1")):
         with pytest.raises(FormatError):
             decode_verdict(changed)

@@ -23,7 +23,18 @@ from postdate.sidecar.ingest.limits import CONTROL_SIZE_BYTES_MAX
 from postdate.sidecar.takeover.store_reading import take_stored
 from postdate.wheel import limits
 from postdate.wheel.entry import Entry, Kind
-from postdate.wire.dispatch_log import APPLIED, CANCELLED, DEAD, DELIVERED, MOVED, REPLACED, STORED, Moved, PlainFate
+from postdate.wire.dispatch_log import (
+    APPLIED,
+    CANCELLED,
+    DEAD,
+    DELIVERED,
+    MOVED,
+    REPLACED,
+    STORED,
+    Moved,
+    PlainFate,
+    SurvivorFate,
+)
 from postdate.wire.requests import RequestRules
 from support.long_delays import (
     BASE_MS,
@@ -136,7 +147,7 @@ def test_a_control_acts_on_an_entry_that_is_to_be_stored(make: Make) -> None:
     assert batch.fates[:4] == [
         PlainFate(0, FAR_MS, CANCELLED),
         PlainFate(1, 0, APPLIED),
-        PlainFate(2, FAR_MS, REPLACED),
+        SurvivorFate(2, FAR_MS, REPLACED, 3),
         Moved(4, FAR_MS, MOVED, SOON_MS, 5),
     ]
     assert verdicts(batch) == [("cancelled", 1), ("replaced", 3), ("rescheduled", 5)]
@@ -149,7 +160,7 @@ def test_a_stored_entry_replaced_by_a_stored_one_hands_over_in_one_transaction(m
     shard.feed(schedule(0, FAR_MS, id="a"))
     shard.commit()
     shard.feed(schedule(1, FARTHER_MS, id="a"))
-    assert shard.commit().fates == [PlainFate(0, FAR_MS, REPLACED), PlainFate(1, FARTHER_MS, STORED)]
+    assert shard.commit().fates == [SurvivorFate(0, FAR_MS, REPLACED, 1), PlainFate(1, FARTHER_MS, STORED)]
     assert shard.kept() == {1}
     rebuilt.rebuild(shard, low=2)
     rebuilt.feed(request(2, **CANCEL))

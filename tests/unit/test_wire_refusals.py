@@ -15,7 +15,8 @@ from postdate.wire.reasons import Reason
 from postdate.wire.requests import Headers, RequestRules, parse_request
 
 CLOSED_SET = """missing-target bad-target forbidden-target unknown-target missing-time conflicting-time bad-time
-beyond-horizon bad-level bad-window bad-selection bad-key bad-partition bad-id missing-id bad-action bad-headers
+beyond-horizon bad-level bad-window bad-if-pending bad-latest bad-selection bad-key bad-partition bad-id missing-id
+bad-action bad-headers
 duplicate-header unknown-header too-large record-refused unauthorized expired limit-exceeded
 target-unavailable bad-retry attempts-exhausted bad-spread"""
 
@@ -110,6 +111,20 @@ REFUSED: list[tuple[Reason, Headers | None]] = [
     (Reason.BAD_SPREAD, with_more(SPREAD, b"even")),
     (Reason.BAD_SPREAD, [TOPIC, ("postdate-retry", b"base=1s, max=1s"), (SPREAD, b"even")]),
     (Reason.BAD_WINDOW, [TOPIC, ("postdate-retry", b"base=1s, max=1s"), ("postdate-window", b"1s")]),
+    *(
+        (Reason.BAD_LATEST, [*with_more("postdate-latest", value), ID])
+        for value in [*NO_TIMES, *NO_DURATIONS, b"0", b"0s", b"%d" % 2**39]
+    ),
+    (Reason.BAD_LATEST, [*with_more("postdate-latest", b"1s"), ID, ("postdate-if-pending", b"keep")]),
+    (Reason.BAD_LATEST, [TOPIC, ID, ("postdate-retry", b"base=1s, max=1s"), ("postdate-latest", b"1s")]),
+    *(
+        (Reason.BAD_IF_PENDING, [*with_more("postdate-if-pending", value), ID])
+        for value in (None, b"", b"drop", b"Keep", b"keep ", b"\xff")
+    ),
+    (Reason.BAD_IF_PENDING, [TOPIC, ID, ("postdate-retry", b"base=1s, max=1s"), ("postdate-if-pending", b"keep")]),
+    (Reason.MISSING_ID, with_more("postdate-latest", b"1s")),
+    (Reason.MISSING_ID, with_more("postdate-if-pending", b"keep")),
+    (Reason.BAD_ACTION, [CANCEL, ID, ("postdate-if-pending", b"keep")]),
     (Reason.BEYOND_HORIZON, with_more("postdate-window", b"1000001")),
     (Reason.BAD_ACTION, [CANCEL, ID, ("postdate-window", b"1s")]),
     (Reason.BAD_ACTION, [RESCHEDULE, ID, DELAY, ("postdate-window", b"1s")]),

@@ -18,7 +18,7 @@ from typing import Final, Literal
 from postdate.client.arguments import MessageHeaders, message_headers, returned_headers, utf8, whole_number
 from postdate.client.errors import RequestInvalid
 from postdate.client.record import RequestRecord
-from postdate.client.times import grace_header, length_ms, time_header, window_header
+from postdate.client.times import grace_header, latest_header, length_ms, time_header, window_header
 from postdate.wire import headers as names
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import Headers
@@ -68,13 +68,18 @@ class RequestTopic:
         target_partition: int | None = None,
         window: timedelta | None = None,
         spread: Literal["even"] | None = None,
+        if_pending: Literal["replace", "keep"] | None = None,
+        latest: timedelta | None = None,
     ) -> RequestRecord:
         """Return the record that asks for this message on `target` at a time: one of `at`, `delay` and `level`.
 
         Texts become UTF-8. `delay` counts from the record's own timestamp. `id`: your name for the message while it is
-        pending; scheduling it again replaces it. `grace`: later than due plus this it becomes a dead letter instead.
-        `window`: it leaves within this time after its due time, at a moment that follows from the request's origin, and
-        with `spread="even"` at the emptiest moment that the sidecar knows. Both need the setting `format_version = 2`.
+        pending; scheduling it again replaces it, or with `if_pending` "keep" leaves it as it is and ends the new
+        request. `grace`: later than due plus this it becomes a dead letter instead. `window`: it leaves within this
+        time after its due time, at a moment that follows from the request's origin, and with `spread="even"` at the
+        emptiest moment that the sidecar knows. `latest`: if requests with this limit replace one another, the message
+        is due at most this time after the first of them. The deployment needs the setting `format_version = 2` for
+        these four.
         `headers`: a mapping, or pairs of name and value. They may be those of a delivered record: what Postdate added
         to them is left out, its id too. Raises RequestInvalid, TypeError, UnicodeEncodeError. Cost: O(headers).
         """
@@ -85,6 +90,10 @@ class RequestTopic:
             own.append(window_header(window))
         if spread is not None:
             own.append((names.SPREAD, utf8("spread", spread)))
+        if if_pending is not None:
+            own.append((names.IF_PENDING, utf8("if_pending", if_pending)))
+        if latest is not None:
+            own.append(latest_header(latest))
         if target_partition is not None:
             own.append((names.PARTITION, b"%d" % whole_number("target_partition", target_partition)))
         target_key = None if key is None else utf8("key", key)

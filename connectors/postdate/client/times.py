@@ -10,7 +10,7 @@ from typing import Final
 
 from postdate.client.arguments import whole_number
 from postdate.client.errors import RequestInvalid
-from postdate.wire.headers import AT, DELAY, GRACE, LEVEL, WINDOW
+from postdate.wire.headers import AT, DELAY, GRACE, LATEST, LEVEL, WINDOW
 from postdate.wire.reasons import Reason
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -40,6 +40,11 @@ def grace_header(grace: timedelta) -> tuple[str, bytes]:
 def window_header(window: timedelta) -> tuple[str, bytes]:
     """Return the header of a window. Raises RequestInvalid: it is negative."""
     return WINDOW, b"%d" % length_ms("window", window)
+
+
+def latest_header(latest: timedelta) -> tuple[str, bytes]:
+    """Return the header of the longest wait of a series. Raises RequestInvalid: it is negative."""
+    return LATEST, b"%d" % length_ms("latest", latest)
 
 
 def epoch_ms(at: datetime) -> int:

@@ -9,10 +9,11 @@ JSON, so that kcat and Spark read it without this code. One record a transaction
 A fate is an array: [request offset, first due_ms, name], and a `moved` adds the new due_ms and the offset of the
 control that moved it. The end of a message with a window adds the chosen time, and that of a message which a bulk
 control has cancelled the offset of that control. The fates of a bulk control, `swept` (not final) and `applied`, add
-the number of messages on which it has acted. A record that has such a fate, or the `policies` of a shard with named
-retry policies, is of version 2; all others are of version 1. `owner` (after a
-takeover) and `beat` (of an idle shard) have no fates. Unknown extra fields are ignored, an unknown `v` never: decoding
-is strict, since a shard that misreads its own history would deliver twice.
+the number of messages on which it has acted. A `replaced` and a `kept` add the offset of the request that survived, and
+a `replaced` within a series of debounced requests its start. A record that has such a fate, or the `policies` of a
+shard with named retry policies, is of version 2; all others are of version 1. `owner` (after a takeover) and `beat` (of
+an idle shard) have no fates. Unknown extra fields are ignored, an unknown `v` never: decoding is strict, since a shard
+that misreads its own history would deliver twice.
 An error names what is wrong and never quotes it: a foreign record may hold the data of somebody's message.
 """
 
@@ -40,12 +41,13 @@ DELIVERED: Final = "delivered"
 DEAD: Final = "dead"
 CANCELLED: Final = "cancelled"
 REPLACED: Final = "replaced"
+KEPT: Final = "kept"
 APPLIED: Final = "applied"
 MOVED: Final = "moved"
 STORED: Final = "stored"
 SWEPT: Final = "swept"
 
-FINAL: Final = frozenset({DELIVERED, DEAD, CANCELLED, REPLACED, APPLIED})
+FINAL: Final = frozenset({DELIVERED, DEAD, CANCELLED, REPLACED, KEPT, APPLIED})
 """The fates after which a request is finished; every request gets exactly one of them."""
 
 SENT: Final = frozenset({DELIVERED, DEAD})
@@ -105,7 +107,30 @@ class BulkProgress(msgspec.Struct, array_like=True, forbid_unknown_fields=True, 
     count: _Natural
 
 
-Fate: TypeAlias = PlainFate | Moved | ChosenFate | BulkCancelled | BulkProgress
+class SurvivorFate(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
+    """The end of a request in favour of another one of its id: `survivor` is the offset of that one. Version 2.
+
+    A `replaced` request was pending, and the survivor is later; a `kept` one found the survivor pending.
+    """
+
+    offset: _Natural
+    first_due_ms: _Natural
+    name: Literal["replaced", "kept"]
+    survivor: _Natural
+
+
+class SeriesFate(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
+    """The same for a request whose series of debounced requests the survivor continues. `start_ms`: the timestamp of
+    the first request of the series. Version 2."""
+
+    offset: _Natural
+    first_due_ms: _Natural
+    name: Literal["replaced"]
+    survivor: _Natural
+    start_ms: _Natural
+
+
+Fate: TypeAlias = PlainFate | Moved | ChosenFate | BulkCancelled | BulkProgress | SurvivorFate | SeriesFate
 
 Accepted: TypeAlias = tuple[str, str, int, int]
 """A loss that a person accepted: the reason of the halt, topic, first offset, end."""
@@ -115,11 +140,12 @@ PolicyRow: TypeAlias = tuple[int, str, str]
 
 _KINDS: Final = frozenset({FATES, OWNER, BEAT})
 _PLAIN_FIELDS: Final = 3
-_OF_VERSION_2: Final = frozenset({ChosenFate, BulkCancelled, BulkProgress})
-_BY_NAME: Final[dict[int | str, type[ChosenFate | BulkCancelled | BulkProgress]]] = {
+_OF_VERSION_2: Final = frozenset({ChosenFate, BulkCancelled, BulkProgress, SurvivorFate, SeriesFate})
+_BY_NAME: Final[dict[int | str, type[ChosenFate | BulkCancelled | BulkProgress | SurvivorFate]]] = {
     **dict.fromkeys((DELIVERED, DEAD), ChosenFate),
     CANCELLED: BulkCancelled,
     **dict.fromkeys((SWEPT, APPLIED), BulkProgress),
+    **dict.fromkeys((REPLACED, KEPT), SurvivorFate),
 }
 """The fates with four fields."""
 
@@ -276,13 +302,27 @@ def _checked_fate(fate: tuple[int | str, ...]) -> Fate:
             return msgspec.convert(fate, PlainFate)
         if len(fate) == _PLAIN_FIELDS + 1 and fate[2] in _BY_NAME:
             four = msgspec.convert(fate, _BY_NAME[fate[2]])
-            if not isinstance(four, BulkCancelled) or four.offset < four.control:
+            if _is_in_order(four):
                 return four
+        elif len(fate) > _PLAIN_FIELDS and fate[2] == REPLACED:
+            continued = msgspec.convert(fate, SeriesFate)
+            if continued.offset < continued.survivor:
+                return continued
         else:
             moved = msgspec.convert(fate, Moved)
             if moved.offset < moved.control:
                 return moved
     raise FormatError(f"a dispatch-log record holds a list of {len(fate)} values that is not a fate")
+
+
+def _is_in_order(fate: ChosenFate | BulkCancelled | BulkProgress | SurvivorFate) -> bool:
+    """True if another request that the fate names lies where it must: a control and a replacing request behind it, and
+    a message that stays before it."""
+    if isinstance(fate, BulkCancelled):
+        return fate.offset < fate.control
+    if isinstance(fate, SurvivorFate):
+        return (fate.offset < fate.survivor) if fate.name == REPLACED else (fate.offset > fate.survivor)
+    return True
 
 
 def _check_version(value: bytes) -> None:

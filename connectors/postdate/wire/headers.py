@@ -29,6 +29,8 @@ GRACE: Final = "postdate-grace"
 RETRY: Final = "postdate-retry"
 WINDOW: Final = "postdate-window"
 SPREAD: Final = "postdate-spread"
+IF_PENDING: Final = "postdate-if-pending"
+LATEST: Final = "postdate-latest"
 SELECT_TOPIC: Final = "postdate-select-topic"
 SELECT_ID: Final = "postdate-select-id"
 SELECT_KEY: Final = "postdate-select-key"
@@ -51,7 +53,7 @@ REQUEST: Final = frozenset({TOPIC, AT, DELAY, LEVEL, KEY, PARTITION, ID, ACTION,
 SELECTORS: Final = frozenset({SELECT_TOPIC, SELECT_ID, SELECT_KEY, SELECT_FROM, SELECT_UNTIL})
 """Which pending messages a bulk control selects."""
 
-REQUEST_2: Final = REQUEST | SELECTORS | {RETRY, WINDOW, SPREAD}
+REQUEST_2: Final = REQUEST | SELECTORS | {RETRY, WINDOW, SPREAD, IF_PENDING, LATEST}
 """The same from `format_version` 2 on."""
 
 REDELIVERED: Final = frozenset({ID, ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})
@@ -63,7 +65,7 @@ DROPPED: Final = frozenset({ORIGIN, DUE, MOVED})
 DROPPED_2: Final = frozenset({ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})
 """What `is_dropped` names from `format_version` 2 on, besides; on a return these mean something."""
 
-FORMAT_2: Final = SELECTORS | {RETRY, WINDOW, SPREAD, ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR}
+FORMAT_2: Final = SELECTORS | {RETRY, WINDOW, SPREAD, IF_PENDING, LATEST, ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR}
 """What a request may say of itself from `format_version` 2 on."""
 
 TIMES: Final = (AT, DELAY, LEVEL)

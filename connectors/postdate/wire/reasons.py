@@ -23,6 +23,8 @@ class Reason(StrEnum):
     BEYOND_HORIZON = "beyond-horizon"
     BAD_LEVEL = "bad-level"
     BAD_WINDOW = "bad-window"
+    BAD_IF_PENDING = "bad-if-pending"
+    BAD_LATEST = "bad-latest"
     BAD_SELECTION = "bad-selection"
     BAD_SPREAD = "bad-spread"
     BAD_KEY = "bad-key"

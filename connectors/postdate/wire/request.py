@@ -59,6 +59,10 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     """Of a return alone, whose `due_ms` is -1 until `schedule_return` knows its offset."""
     window_ms: int = 0
     """The message may leave so long after its due time; 0: it has no window."""
+    keeps: bool = False
+    """If its id is pending already, that message stays and this request ends."""
+    latest_ms: int = 0
+    """It is due at most so long after the first request of its series; 0: no limit."""
     selection: Selection | None = None
     """Of a bulk control alone: the messages on which it acts."""
     is_even: bool = False

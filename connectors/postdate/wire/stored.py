@@ -15,9 +15,9 @@ header says so.
 
 `at`: the request record's timestamp. `headers`: how many were sent; `control`: which of them are not the message's.
 `key`: the header whose value is the target key, -1 for the request's own key. A request with a window also has
-`window`, its length and the chosen time, and then `v` is 2; `spread` is `even` if that time is chosen by the load. The
-parsed request is stored here and not parsed again: rules may have changed since, and a relative time has become a due
-time.
+`window`, its length and the chosen time; `spread` is `even` if that time is chosen by the load. A debounced one has
+`series`, the start of its series. With a window or a series, `v` is 2. The parsed request is stored here and not parsed
+again: rules may have changed since, and a relative time has become a due time.
 
 Pure functions over bytes. `decode_stored` is the inverse of `encode_stored`.
 """
@@ -37,7 +37,7 @@ from postdate.wire.requests import restore_headers
 from postdate.wire.texts import time_text
 
 _OWN_KEY: Final = -1
-_WITH_WINDOW: Final = 2
+_VERSION_MAX: Final = 2
 
 
 class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +68,8 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The chosen time in [`due_ms`, `due_ms` + `window_ms`], if it has a window."""
     is_even: bool = False
     """It is chosen by the load, not drawn; another owner may choose another time."""
+    series_ms: int = -1
+    """The start of its series of debounced requests, if it is one."""
 
 
 _Integer = Annotated[int, msgspec.Meta(ge=-1, le=INTEGER_END - 1)]
@@ -88,6 +90,7 @@ class _Meaning(msgspec.Struct):
     null: bool
     window: tuple[_Integer, _Integer] | msgspec.UnsetType = msgspec.UNSET
     spread: Literal["even"] | msgspec.UnsetType = msgspec.UNSET
+    series: Annotated[int, msgspec.Meta(ge=0, le=INTEGER_END - 1)] | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Version(msgspec.Struct):
@@ -134,7 +137,7 @@ def encode_stored(request: StoredRequest) -> tuple[bytes, bytes, Headers]:
     if request.due_ms != request.first_due_ms:
         headers.append((MOVED, b"%d" % request.due_ms))
     meaning = _Meaning(
-        _WITH_WINDOW if request.window_ms else 1,
+        _VERSION_MAX if request.window_ms or request.series_ms >= 0 else 1,
         request.accepted_ms,
         request.target,
         request.partition,
@@ -146,6 +149,7 @@ def encode_stored(request: StoredRequest) -> tuple[bytes, bytes, Headers]:
         request.value is None,
         (request.window_ms, request.chosen_ms) if request.window_ms else msgspec.UNSET,
         "even" if request.is_even else msgspec.UNSET,
+        request.series_ms if request.series_ms >= 0 else msgspec.UNSET,
     )
     headers.append((STORED, _encoder.encode(meaning)))
     return stored_key(request.offset), request.value or b"", headers
@@ -176,8 +180,10 @@ def decode_stored(key: bytes | None, value: bytes, headers: Headers | None) -> S
     own_key = added[RECORD_KEY]
     window_ms, chosen_ms = meaning.window if meaning.window is not msgspec.UNSET else (0, -1)
     has_window = meaning.window is not msgspec.UNSET
-    if has_window != (meaning.v == _WITH_WINDOW) or (has_window and not 0 <= chosen_ms - due_ms <= window_ms):
+    if has_window and not 0 <= chosen_ms - due_ms <= window_ms:
         raise FormatError(f"the record of the store for request {offset} has a chosen time outside its window")
+    if (has_window or meaning.series is not msgspec.UNSET) != (meaning.v == _VERSION_MAX):
+        raise FormatError(f"the record of the store for request {offset} has content of another version")
     return StoredRequest(
         offset=offset,
         accepted_ms=meaning.at,
@@ -195,6 +201,7 @@ def decode_stored(key: bytes | None, value: bytes, headers: Headers | None) -> S
         window_ms=window_ms,
         chosen_ms=chosen_ms,
         is_even=meaning.spread is not msgspec.UNSET,
+        series_ms=meaning.series if meaning.series is not msgspec.UNSET else -1,
     )
 
 
@@ -202,7 +209,7 @@ def _check_version(offset: int, meaning: bytes) -> None:
     """Raise NewerFormat if `meaning`, which has not the shape of a known version, says that it is of a later one."""
     with suppress(ValueError, RecursionError):
         version = _version_decoder.decode(meaning).v
-        if version > _WITH_WINDOW:
+        if version > _VERSION_MAX:
             raise NewerFormat(
                 f"the record of the store for request {offset} has version {version}: written by a newer Postdate"
             )

@@ -5,6 +5,9 @@ A verdict is true: `cancelled` means that the message will never be delivered, b
     key   the id, or null
     value {"v":1,"origin":"R/3/1017","id":"order-9","verdict":"cancelled","of":"R/3/990","at":1795258284000}
 
+A verdict of `replaced` to the message that was replaced, and `kept`, name as `by` the request that survived. `kept` is
+of version 2.
+
 One request may have several: a schedule that replaces a pending message is answered `replaced` with that message as
 `of`, and where every request is answered, once more when its own message has ended. Unknown extra fields are ignored,
 an unknown `v` never. The answer to a bulk control has version 2, and `count`: the number of messages on which it has
@@ -35,6 +38,7 @@ class Verdict(StrEnum):
     CANCELLED = "cancelled"
     RESCHEDULED = "rescheduled"
     REPLACED = "replaced"
+    KEPT = "kept"
     DELIVERED = "delivered"
     DEAD = "dead"
     NOT_FOUND = "not-found"
@@ -56,6 +60,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The time of the writer's clock, epoch milliseconds."""
     count: int | None = None
     """Of `applied` alone: the number of messages on which a bulk control has acted."""
+    by: str | None = None
+    """The origin of the request of the same id that survived this one, if there is one."""
 
 
 class _Written(msgspec.Struct):
@@ -66,10 +72,11 @@ class _Written(msgspec.Struct):
     of: str | None
     at: int
     count: int | msgspec.UnsetType = msgspec.UNSET
+    by: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Read(msgspec.Struct):
-    """The fields of every verdict of version 1. Types and bounds are checked in C, while decoding.
+    """The fields of every verdict. Types and bounds are checked in C, while decoding.
 
     No field has an enumeration as its type: the error for a value outside it would quote the value.
     """
@@ -81,6 +88,7 @@ class _Read(msgspec.Struct):
     id: str | None = None
     of: str | None = None
     count: Annotated[int, msgspec.Meta(ge=0, le=INTEGER_END - 1)] | msgspec.UnsetType = msgspec.UNSET
+    by: str | None = None
 
 
 class _Version(msgspec.Struct):
@@ -93,13 +101,20 @@ _decoder = msgspec.json.Decoder(_Read)
 _version_decoder = msgspec.json.Decoder(_Version)
 
 
-def encode_verdict(verdict: Verdict, origin: bytes, id: bytes, of: bytes, at_ms: int) -> tuple[bytes | None, bytes]:
+def encode_verdict(
+    verdict: Verdict, origin: bytes, id: bytes, of: bytes, at_ms: int, by: bytes = b""
+) -> tuple[bytes | None, bytes]:
     """Return key and value of the record that answers the request `origin`.
 
     `id`: b"" if the request has none. `of`: origin of the request acted on, b"" if there is none. `at_ms`: epoch ms.
+    `by`: origin of the request that survived this one, b"" if there is none.
     Requires: `id` is UTF-8, as parsing has made sure.
     """
-    written = _Written(VERSION, origin.decode(), id.decode() or None, verdict.value, of.decode() or None, at_ms)
+    version = VERSION_MAX if verdict is Verdict.KEPT else VERSION
+    survivor = by.decode() if by else msgspec.UNSET
+    written = _Written(
+        version, origin.decode(), id.decode() or None, verdict.value, of.decode() or None, at_ms, by=survivor
+    )
     return id or None, _encoder.encode(written)
 
 
@@ -128,13 +143,18 @@ def decode_verdict(value: bytes | None) -> Answer:
     _check_origin("origin", read.origin)
     if read.of is not None:
         _check_origin("of", read.of)
+    if read.by is not None:
+        _check_origin("by", read.by)
     if read.verdict not in _WORDS:
         raise FormatError("a verdict has a word that Postdate does not write")
-    is_of_bulk = read.verdict == Verdict.APPLIED
-    if is_of_bulk != (read.v == VERSION_MAX) or is_of_bulk != (read.count is not msgspec.UNSET):
+    verdict = Verdict(read.verdict)
+    is_of_bulk, is_kept = verdict is Verdict.APPLIED, verdict is Verdict.KEPT
+    if (is_of_bulk or is_kept) != (read.v == VERSION_MAX) or is_of_bulk != (read.count is not msgspec.UNSET):
         raise FormatError("a verdict has the version or the count of another one")
+    if is_kept and read.by is None:
+        raise FormatError("a verdict kept names no request that survived")
     count = None if read.count is msgspec.UNSET else read.count
-    return Answer(origin=read.origin, id=read.id, verdict=Verdict(read.verdict), of=read.of, at_ms=read.at, count=count)
+    return Answer(origin=read.origin, id=read.id, verdict=verdict, of=read.of, at_ms=read.at, count=count, by=read.by)
 
 
 def _check_origin(field: str, text: str) -> None:

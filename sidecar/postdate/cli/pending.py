@@ -200,6 +200,7 @@ def _life(life: dict[str, Any]) -> Iterator[str]:
     yield f"{life['origin']}  {life['state']}"
     asked, entry = life["request"] or {}, life["entry"]
     due_ms: int | None = asked.get("due_ms")
+    was_moved = False
     if asked:
         to = f" to {asked['target']}" if "target" in asked else ""
         due = f", due {format_instant(due_ms)}" if due_ms is not None else ""
@@ -208,11 +209,14 @@ def _life(life: dict[str, Any]) -> Iterator[str]:
         yield f"  {format_instant(asked['accepted_ms'])}  requested: {action}{to}{due}{attempt}"
     for event in life["events"]:
         moved = late = ""
-        if "by" in event:
+        if "by" in event and "due_ms" not in event:
+            moved = f" by {event['by']}"
+        elif "by" in event:
             due_ms = int(event["due_ms"])
-            moved = f" to {format_instant(due_ms)} by {event['by']}"
+            moved, was_moved = f" to {format_instant(due_ms)} by {event['by']}", True
         elif event["fate"] == DELIVERED and due_ms is not None:
-            late = f", {_late(event.get('chosen_ms', due_ms), asked, event['at_ms'])}"
+            first_due_ms = event["first_due_ms"] if "latest_ms" in asked and not was_moved else due_ms
+            late = f", {_late(event.get('chosen_ms', first_due_ms), asked, event['at_ms'])}"
         yield f"  {format_instant(event['at_ms'])}  {event['fate']}{moved}{late}  ({event['dispatch_log']})"
     if entry is not None:
         leaves_ms = entry.get("chosen_ms", entry["due_ms"])

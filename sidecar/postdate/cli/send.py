@@ -70,6 +70,16 @@ STDIN = "-"
     help="Choose the emptiest moments of the window instead of moments that follow from the origin.",
 )
 @click.option(
+    "--if-pending",
+    metavar="replace|keep",
+    help="If a message with the same id is pending: replace it, or keep it and end this request. [replace]",
+)
+@click.option(
+    "--latest",
+    metavar="DURATION",
+    help="Due at most this time after the first of the requests that replaced one another.",
+)
+@click.option(
     "--wait-delivery",
     is_flag=True,
     help="Wait for the delivery, at most --timeout after the due time. [the retry budget and 30s]",
@@ -88,9 +98,9 @@ def send(
     """Schedule one message, and print the origin of the request.
 
     The command checks the request by the rules of the sidecar, and does not send one that the sidecar would refuse
-    (exit code 2). --wait-verdict also prints the first verdict: `replaced` with the origin of the replaced message, or,
-    with the setting verdicts = all, the outcome of this message. --wait-delivery prints the outcome and the lateness,
-    which it reads from the dispatch log.
+    (exit code 2). --wait-verdict also prints the first verdict: `replaced` with the origin of the replaced message,
+    `kept` with the origin of the message that stays, or, with the setting verdicts = all, the outcome of this message.
+    --wait-delivery prints the outcome and the lateness, which it reads from the dispatch log.
 
     \b
       postdate send -b localhost:9092 --topic orders --key 42 --value hello --delay 5s
@@ -149,6 +159,8 @@ def draft_of(message: Mapping[str, Any]) -> RequestRecord:
         names.GRACE: message["grace"],
         names.WINDOW: message["window"],
         names.SPREAD: message["spread"],
+        names.IF_PENDING: message["if_pending"],
+        names.LATEST: message["latest"],
     }
     headers += [(name, as_bytes(value)) for name, value in own.items() if value is not None]
     key = as_bytes(message["key"])

@@ -23,7 +23,7 @@ from postdate.kafka.interface import Admin, Isolation, Kafka, Partition, Record
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord, produce
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
-from postdate.wire.dispatch_log import DELIVERED, FINAL, ChosenFate, Fate, decode_record
+from postdate.wire.dispatch_log import DELIVERED, FINAL, ChosenFate, Fate, SeriesFate, SurvivorFate, decode_record
 from postdate.wire.durations import format_duration
 from postdate.wire.errors import FormatError
 from postdate.wire.origins import format_origin
@@ -115,15 +115,15 @@ def send_and_report(
     answer: Answer | None = None
     try:
         if waiting.wanted:
-            fields |= {"verdict": None, "of": None, "verdict_ms": None}
+            fields |= {"verdict": None, "of": None, "by": None, "verdict_ms": None}
             answer = first_verdict(kafka, verdicts, behind, origin, waiting.timeout_ms)
         if answer is not None:
-            fields |= {"verdict": answer.verdict, "of": answer.of, "verdict_ms": answer.at_ms}
+            fields |= {"verdict": answer.verdict, "of": answer.of, "by": answer.by, "verdict_ms": answer.at_ms}
     finally:  # the request exists even if the wait fails
         if output == "json":
             click.echo(json.dumps(fields))
     if answer is not None and output == "text":
-        click.echo(f"{answer.verdict} {answer.of or '-'}")
+        click.echo(f"{answer.verdict} {answer.of or answer.by or '-'}")
     if not waiting.wanted:
         return receipt
     if answer is None:
@@ -155,10 +155,10 @@ def is_positive(answer: Answer) -> bool:
     """True if the request had its effect, whether it is a control or schedules a message.
 
     `replaced` with the origin of another entry means that this request replaced that entry; without one, that this
-    request was replaced. The same holds for `cancelled`.
+    request was replaced. The same holds for `cancelled`. `kept` is what a request with that policy asks for.
     """
     match answer.verdict:
-        case Verdict.ACCEPTED | Verdict.DELIVERED | Verdict.RESCHEDULED | Verdict.APPLIED:
+        case Verdict.ACCEPTED | Verdict.DELIVERED | Verdict.RESCHEDULED | Verdict.APPLIED | Verdict.KEPT:
             return True
         case Verdict.CANCELLED | Verdict.REPLACED:
             return answer.of is not None
@@ -190,12 +190,14 @@ def _silence(requests: str, waiting: Waiting, draft: RequestRecord) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FinalFate:
-    """The final fate of a request, the broker's timestamp of the record with this fate, and the chosen time; -1: it has
-    no window."""
+    """The final fate of a request, the broker's timestamp of the record with this fate, its first due time there, the
+    chosen time (-1: it has no window), and the offset of the request that survived it (-1: none)."""
 
     fate: str
     ended_ms: int
+    first_due_ms: int = 0
     chosen_ms: int = -1
+    survivor: int = -1
 
 
 class FateWatch:
@@ -216,7 +218,6 @@ class FateWatch:
         """
         due_ms, window_ms = (request.due_ms, request.window_ms) if request is not None else (0, 0)
         origin = format_origin(self._requests.topic, self._requests.index, receipt.offset).decode()
-        since_ms = max(due_ms, receipt.timestamp_ms)
         latest_ms = max(due_ms + window_ms, receipt.timestamp_ms)
         end = self.wait(receipt.offset, latest_ms - receipt.timestamp_ms + timeout_ms)
         if end is None:
@@ -225,14 +226,21 @@ class FateWatch:
                 f" that a sidecar serves {self._requests.topic}, and that its shard is not halted"
             )
             return
-        late_ms = end.ended_ms - max(since_ms, end.chosen_ms)
+        if request is not None and request.latest_ms:  # the sidecar knows when its series began
+            due_ms = end.first_due_ms
+        late_ms = end.ended_ms - max(due_ms, end.chosen_ms, receipt.timestamp_ms)
+        survivor = ""
+        if end.survivor >= 0:
+            survivor = format_origin(self._requests.topic, self._requests.index, end.survivor).decode()
         if output == "json":
             fields = {"origin": origin, "fate": end.fate, "ended_ms": end.ended_ms, "late_ms": late_ms}
-            click.echo(json.dumps(fields))
+            click.echo(json.dumps(fields | ({"survivor": survivor} if survivor else {})))
         else:
             side = "after" if late_ms >= 0 else "before"
             click.echo(f"{end.fate} {format_duration(abs(late_ms))} {side} its time")
-        if end.fate != DELIVERED:
+        if survivor:
+            fail(f"{end.fate}: the message was not delivered, in favour of {survivor}, which has the same id")
+        elif end.fate != DELIVERED:
             fail(f"{end.fate}: the message was not delivered; its dead letter has the reason")
 
     def wait(self, offset: int, timeout_ms: int) -> FinalFate | None:
@@ -242,7 +250,8 @@ class FateWatch:
                 fate = self._fate(record.value, record.offset, offset)
                 if fate is not None:
                     chosen_ms = fate.chosen_ms if isinstance(fate, ChosenFate) else -1
-                    return FinalFate(fate.name, record.timestamp_ms, chosen_ms)
+                    survivor = fate.survivor if isinstance(fate, SurvivorFate | SeriesFate) else -1
+                    return FinalFate(fate.name, record.timestamp_ms, fate.first_due_ms, chosen_ms, survivor)
         return None
 
     def _fate(self, value: bytes | None, at: int, offset: int) -> Fate | None:

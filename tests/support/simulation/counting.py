@@ -26,7 +26,7 @@ from postdate.sidecar.transaction.verdict_records import VerdictRecords
 from postdate.wheel.entry import PENDING, Entry, Kind
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
-from postdate.wire.dispatch_log import FINAL, Fate, Moved
+from postdate.wire.dispatch_log import FINAL, Fate, Moved, SeriesFate
 from support.kafka_simulator.coordinator import Phase
 from support.kafka_simulator.producer import SimTransactionalProducer
 from support.simulation.process import ShardActor
@@ -77,6 +77,8 @@ def _fates(world: World) -> Callable[[IndexOverlay, Fate, int], None]:
                 world.reached["recovery: stored by another"] += 1
         elif fate.offset < next_request:
             world.reached["recovery: known already"] += 1
+        if isinstance(fate, SeriesFate) and fate.survivor >= next_request:
+            world.reached["recovery: the start of a series before its survivor"] += 1
         honest(overlay, fate, next_request)
 
     return apply_fate

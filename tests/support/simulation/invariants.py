@@ -17,7 +17,7 @@ from postdate.kafka.interface import Partition, Record
 from postdate.wheel.entry import PENDING, Entry, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, split_key
-from postdate.wire.dispatch_log import BulkProgress, Fate, decode_record
+from postdate.wire.dispatch_log import BulkProgress, Fate, SeriesFate, decode_record
 from postdate.wire.errors import FormatError
 from support.expected import FINAL_FATES
 from support.simulation.storing import STORE, differences, held
@@ -40,10 +40,11 @@ class _Said:
     stored: set[int] = field(default_factory=set)
     moved: dict[int, int] = field(default_factory=dict)
     swept: dict[int, int] = field(default_factory=dict)
+    series: dict[int, int] = field(default_factory=dict)
 
     @property
     def touched(self) -> set[int]:
-        return self.final | self.stored | self.moved.keys()
+        return self.final | self.stored | self.moved.keys() | self.series.keys()
 
 
 class Invariants:
@@ -94,10 +95,14 @@ class Invariants:
                 wrong.append(f"I3: the mark of {offset} is {mark}, R is {read}")
             elif mark is not None:
                 final = offset in said.final
-                is_so = (mark.final, mark.stored, mark.due)
-                if is_so != (final, not final and offset in said.stored, -1 if final else said.moved.get(offset, -1)):
+                is_so = (mark.final, mark.stored, mark.due, mark.series_ms)
+                due_ms, series_ms = (-1, -1) if final else (said.moved.get(offset, -1), said.series.get(offset, -1))
+                if is_so != (final, not final and offset in said.stored, due_ms, series_ms):
                     wrong.append(f"I3: the mark of {offset} is {is_so}")
                 self._count_mark(offset, said)
+        for offset, entry in entries.items():
+            if entry.series_ms not in (-1, said.series.get(offset, entry.series_ms)):
+                wrong.append(f"I3: the series of {offset} began at {entry.series_ms}, not {said.series[offset]}")
         pending = [(entry.id, entry_key(entry.due, o)) for o, entry in entries.items() if entry.kind in PENDING]
         named = [(caller, key) for caller, key in pending if caller]
         is_ambiguous = len(dict(named)) != len(named) or any(index.id_key(caller) != key for caller, key in named)
@@ -141,6 +146,8 @@ class Invariants:
                 for fate in self._fates(part, record):
                     if fate.name in FINAL_FATES:
                         said.final.add(fate.offset)
+                        if isinstance(fate, SeriesFate):
+                            said.series[fate.survivor] = fate.start_ms
                     elif fate.name == "moved":
                         said.moved[fate.offset] = fate.due_ms
                     elif isinstance(fate, BulkProgress):

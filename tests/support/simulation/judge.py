@@ -264,6 +264,7 @@ class Allowed:
             may_be_cancelled = "cancel" in followers or self._traffic.has_bulk_after(asked)
             found |= {"cancelled"} if may_be_cancelled else set()
             found |= {"replaced"} if "schedule" in followers else set()
+            found |= {"kept"} if asked.keeps else set()
         return found
 
     def dues_ms(self) -> set[int]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Set
 from typing import TYPE_CHECKING
 
-from postdate.wire.dispatch_log import BulkCancelled, Moved
+from postdate.wire.dispatch_log import BulkCancelled, Moved, SeriesFate, SurvivorFate
 from postdate.wire.verdicts import Verdict, decode_verdict
 from support.simulation.bulk import BULK
 from support.simulation.judge import Origin, Outcome, committed, named_origin
@@ -63,6 +63,8 @@ def _enders(traffic: Traffic, readings: Readings, asked: Asked) -> list[Asked]:
     found: list[Asked] = []
     latest = True  # nobody else has scheduled its id since
     for other in traffic.followers(asked):
+        if other.action == "schedule" and other.keeps:
+            continue
         if other.action == "schedule" and not any(each.accepts for each in readings.of(other)):
             continue
         same_id = bool(asked.id) and other.id == asked.id and latest
@@ -92,6 +94,8 @@ def judge_verdicts(outcome: Outcome, traffic: Traffic, broker: SimBroker, partit
                 to_controls[by] += 1
             if answer.of is None:
                 of_itself[answer.verdict, by] += 1
+                if answer.verdict in ("replaced", "kept") and answer.by != _survivor(outcome, by):
+                    outcome.wrong.append(f"verdict {answer.verdict} of {by}, by {answer.by}: {outcome.fates.get(by)}")
             else:
                 of = named_origin(answer.of.encode())
                 of_controls[answer.verdict, of] += 1
@@ -104,11 +108,17 @@ def judge_verdicts(outcome: Outcome, traffic: Traffic, broker: SimBroker, partit
             outcome.wrong.append(f"verdict: {to_controls[origin]} answers to the {asked.action} {origin}")
         if of_itself["accepted", origin] != (origin in outcome.stored):
             outcome.wrong.append(f"verdict: {of_itself['accepted', origin]} times accepted: {origin}, {fate}")
-        if fate in ("delivered", "cancelled", "replaced") and of_itself[fate, origin] != 1:
+        if fate in ("delivered", "cancelled", "replaced", "kept") and of_itself[fate, origin] != 1:
             outcome.wrong.append(f"verdict: {of_itself[fate, origin]} times {fate} about {origin}")
         by_one = 0 if isinstance(outcome.fates.get(origin, [(None, 0)])[0][0], BulkCancelled) else 1
         if fate in ("cancelled", "replaced") and of_controls[fate, origin] != by_one:
             outcome.wrong.append(f"verdict: {of_controls[fate, origin]} controls have {fate} {origin}")
+
+
+def _survivor(outcome: Outcome, origin: Origin) -> str | None:
+    """The origin of the request that survived this one, by its final fate."""
+    fates = [fate for fate, _ in outcome.fates.get(origin, []) if isinstance(fate, SurvivorFate | SeriesFate)]
+    return f"{REQUESTS}/{origin[0]}/{fates[0].survivor}" if fates else None
 
 
 def _is_true(outcome: Outcome, movers: Set[tuple[Origin, int]], verdict: Verdict, of: Origin, by: int) -> bool:

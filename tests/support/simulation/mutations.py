@@ -40,6 +40,7 @@ from support.simulation.key_zero import key_zero_in_pieces
 from support.simulation.mutations_bulk import BULK_MUTATIONS
 from support.simulation.mutations_cluster import CLUSTER_MUTATIONS
 from support.simulation.mutations_fates import FATE_MUTATIONS
+from support.simulation.mutations_ids import ID_MUTATIONS
 from support.simulation.mutations_isolation import ISOLATION_MUTATIONS
 from support.simulation.mutations_records import RECORD_MUTATIONS
 from support.simulation.mutations_recovery import RECOVERY_MUTATIONS
@@ -281,6 +282,7 @@ MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "rates: what waits is overtaken": (_rates_overtaken, "burst"),
     **FATE_MUTATIONS,
     **BULK_MUTATIONS,
+    **ID_MUTATIONS,
     **RECORD_MUTATIONS,
     **CLUSTER_MUTATIONS,
     **RECOVERY_MUTATIONS,

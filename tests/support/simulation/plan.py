@@ -46,6 +46,8 @@ STORE_AFTER_MS = (0, 1, 300, 2_000, 6_000, HOUR_MS)
 BURST = "burst"
 #: Another: all schedules have messages with windows, as some of the other themes do.
 WINDOWS = "windows"
+#: Another: most messages have ids, with policies for what is pending, as in some of the other themes.
+IDS = "ids"
 #: More of them: every start of a process has other settings, and the schedule has otherwise this theme.
 DIFFERING = {"settings": "", "settings, moves": "moves", "settings, controls": "controls", "settings, store": "store"}
 #: What differs in a theme: so that one carries out a move that another refuses. In the others that is drawn, too.
@@ -77,12 +79,12 @@ class Plan:
         self.theme = drawn if theme is None else DIFFERING.get(theme, theme)
         self.partitions = choose.choice([1, 1, 2]) if self.theme != VOLUME else 1
         # Without a group everybody is assigned everything, and they fence each other all the time.
-        self.by_hand = choose.random() < {"controls": 0.6, "stranger": 0.6, "moves": 1.0}.get(self.theme, 0.2)
+        self.by_hand = choose.random() < {"controls": 0.6, "stranger": 0.6, "moves": 1.0, IDS: 1.0}.get(self.theme, 0.2)
         self.duration_ms = choose.choice(
-            [30_000.0] if self.theme in ("moves", HELD, BULK) else [4_000.0, 12_000.0, 30_000.0]
+            [30_000.0] if self.theme in ("moves", IDS, HELD, BULK) else [4_000.0, 12_000.0, 30_000.0]
         )
-        self.relay = self.theme == "moves"  # never two at a time: each goes on where the other died
-        stores = self.theme in ("store", "moves", BROKERS)
+        self.relay = self.theme in ("moves", IDS)  # never two at a time: each goes on where the other died
+        stores = self.theme in ("store", "moves", IDS, BROKERS)
         self.store_after_ms = choose.choice(STORE_AFTER_MS[1:5] if stores else STORE_AFTER_MS)
         if self.theme == VOLUME:
             self.store_after_ms = HOUR_MS // 3
@@ -111,6 +113,9 @@ class Plan:
         if theme == BULK or (not is_plain and bulks.random() < 0.15):
             self.traffic.bulks = bulks
         world.swept_max = bulks.choice([1, 1, 2] if theme == BULK else [1, 2, 1_000])
+        policies = Random(f"{seed}/ids")
+        if theme == IDS or (not is_plain and policies.random() < 0.25):
+            self.traffic.policies = policies
         self.entries_max = {BURST: [5, 20, 40], VOLUME: [10_000]}.get(self.theme, [1, 3, 1_000])
         self.stamps = _ANY_STAMP
         self.events = Events(world, choose, self.traffic, self.partitions, self.theme)
@@ -308,7 +313,7 @@ class Plan:
             messages_per_second_max=settings.messages_per_second_max,
             dialects=settings.dialects,
             default_target=settings.default_target,
-            retry_policies=self._policies.choice(CONFIGURED),
+            retry_policies=self._policies.choice(CONFIGURED if self.theme != IDS else CONFIGURED[:1]),
         )
         return Config(
             format_version=2,
@@ -323,14 +328,21 @@ class Plan:
 
     def _plan_traffic(self) -> None:
         choose, time = self.random, self.world.time
-        counts = {"store": [60], "moves": [60], HELD: [60], BULK: [60], BURST: [200], BROKERS: [60, 150]}.get(
-            self.theme, [5, 20, 60]
-        )
+        counts = {
+            "store": [60],
+            "moves": [60],
+            IDS: [120],
+            HELD: [60],
+            BULK: [60],
+            BURST: [200],
+            BROKERS: [60, 150],
+        }.get(self.theme, [5, 20, 60])
         for _ in range(choose.choice(counts)):
             when = time.now_ms + choose.uniform(0.0, self.duration_ms)
             if self.theme in (
                 "controls",
                 "moves",
+                IDS,
                 BURST,
                 BULK,
             ):  # in bursts, so that one owner reads together what another reads apart

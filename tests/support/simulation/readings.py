@@ -57,7 +57,8 @@ def reading(asked: Asked, settings: Settings, horizon_ms_max: int) -> Reading:
             refusals.add(_FORBIDDEN)
     if longest_policy_ms(asked) > horizon_ms:
         refusals.add(_BAD_RETRY)
-    if asked.action in ("schedule", "reschedule") and due_ms + asked.window_ms - asked.appended_ms > horizon_ms:
+    latest_ms = max(asked.requested_at(settings.levels_ms), 1) + asked.window_ms
+    if asked.action in ("schedule", "reschedule") and latest_ms - asked.appended_ms > horizon_ms:
         refusals.add(_TOO_FAR)
     tail = []
     if asked.returned is not None:
@@ -81,7 +82,7 @@ class Readings:
     def of(self, asked: Asked) -> list[Reading]:
         """The different readings of one request; at least one."""
         at = (asked.part.index, asked.offset)
-        if at not in self._known or asked.returned is not None:
+        if at not in self._known or asked.returned is not None or asked.latest_ms:
             each = (reading(asked, settings, self.horizon_ms_max) for settings in self.settings)
             self._known[at] = list(dict.fromkeys(each))
         return self._known[at]

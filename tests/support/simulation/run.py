@@ -25,6 +25,7 @@ from support.simulation.judge import (
     settle_returns,
 )
 from support.simulation.judge_controls import judge_in_time, judge_verdicts
+from support.simulation.judge_ids import judge_ids, settle_series
 from support.simulation.judge_order import judge_order
 from support.simulation.losses import LOSER
 from support.simulation.mutations import Mutation
@@ -88,8 +89,10 @@ def run_seed(
             plan.themes.before_judgement()
             outcome = gather(world.broker, plan.partitions, world.archive)
             settle_returns(world.broker, plan.traffic, world.archive)
+            settle_series(outcome, plan.traffic)
             readings = plan.readings()
             judge(outcome, plan.traffic, readings, world.troubles, plan.losses.halted())
+            judge_ids(outcome, plan.traffic, readings)
             judge_stores(outcome, world.broker, plan.partitions)
             judge_lateness(outcome, plan.traffic, world)
             judge_bulks(outcome, plan.traffic, readings, world.broker, plan.partitions, world.archive)

@@ -47,6 +47,9 @@ def differences(asked: Asked, moved_ms: int, readings: Readings, record: Record)
     headers: Headers = record.headers or []
     said = dict(headers)
     meaning = json.loads(said["postdate-stored"] or b"")
+    if asked.latest_ms:  # the same, but the record contains the start of its series
+        is_kept = meaning["v"] == 2 and meaning.get("series", asked.appended_ms + 1) <= asked.appended_ms
+        return [] if is_kept else [f"STORE: the start of the series of {asked.offset} is not kept: {meaning}"]
     first_due_ms = int(said["postdate-due"] or b"")
     found = (
         asked.action,

@@ -24,6 +24,8 @@ TARGETS = {"orders": 1, "mails": 3, "small": 1, "secret": 1, "later": 2, "compac
 NOWHERE = "nowhere"
 SMALL_BYTES_MAX = 400
 WINDOWS_MS = (1, 300, 2_000, 6_000)
+#: How long after the first request of a series a message is due at the latest.
+LATEST_MS = (1, 400, 3_000, 8_000)
 #: The producer ids from here on are those of strangers.
 STRANGERS_FROM = 900_000
 
@@ -49,6 +51,10 @@ class Asked:
     target_partition: int = -1
     grace_ms: int = -1
     window_ms: int = 0
+    keeps: bool = False
+    latest_ms: int = 0
+    series_ms: int = -1
+    """The start of the series that it continues, as the dispatch log says; -1: it begins one."""
     dead: frozenset[str] = frozenset()
     must_die: bool = False
     returned: Returned | None = None
@@ -59,13 +65,24 @@ class Asked:
     @property
     def due_ms(self) -> int:
         """First due time, or the new one of a reschedule, by the usual levels."""
-        return self.appended_ms + self.delay_ms
+        return self._limited(self.appended_ms + self.delay_ms)
+
+    @property
+    def start_ms(self) -> int:
+        """The start of its series."""
+        return self.series_ms if self.series_ms >= 0 else self.appended_ms
+
+    def _limited(self, due_ms: int) -> int:
+        return min(due_ms, self.start_ms + self.latest_ms) if self.latest_ms else due_ms
 
     def due_at(self, levels_ms: tuple[int, ...]) -> int:
         """The same by other levels: one above the last is the last."""
-        if not self.level:
-            return self.due_ms
-        return self.appended_ms + levels_ms[min(self.level, len(levels_ms)) - 1]
+        return self._limited(self.requested_at(levels_ms))
+
+    def requested_at(self, levels_ms: tuple[int, ...]) -> int:
+        """The same, whatever series it continues."""
+        delay_ms = levels_ms[min(self.level, len(levels_ms)) - 1] if self.level else self.delay_ms
+        return self.appended_ms + delay_ms
 
     @property
     def data_headers(self) -> Headers:
@@ -83,6 +100,7 @@ class Traffic:
         every process need understand."""
         self.bulks: Random | None = None  # draws what bulk cancels select; None: there are none
         self.windows: Random | None = None  # draws the windows of messages; None: none has one
+        self.policies: Random | None = None  # draws policies of ids; None: none has one
         self.asked: dict[tuple[int, int], Asked] = {}
         self._by_id: defaultdict[tuple[int, bytes], list[Asked]] = defaultdict(list)
         self._by_name: defaultdict[tuple[int, int], list[Asked]] = defaultdict(list)
@@ -97,10 +115,10 @@ class Traffic:
         self._count = 0
         self._strangers = 0
         controls = {"controls": 4, "store": 2}.get(theme, 1)
-        self._moves = theme == "moves"
+        self._moves, self._ids = theme == "moves", theme == "ids"
         self._kinds: list[tuple[int, Callable[[Asked], None]]] = [
             (40, self._plain),
-            (12 * controls, self._with_id),
+            (60 if theme == "ids" else 12 * controls, self._with_id),
             (14 * controls, self._control_by_id),
             (9 * controls, self._control_by_origin),
             (30 if theme == "store" else 0, self._long),
@@ -214,6 +232,9 @@ class Traffic:
         if self._moves:  # what is pending must stay so for some time
             asked.delay_ms = choose.randrange(5_000, 15_000)
             headers.append(("postdate-delay", b"%d" % asked.delay_ms))
+        elif self._ids and choose.random() < 0.6:  # due when others of its id come
+            asked.delay_ms = choose.randrange(3_000)
+            headers.append(("postdate-delay", b"%d" % asked.delay_ms))
         elif way == 0:
             asked.delay_ms = choose.choice([0, 1, choose.randrange(400), choose.randrange(15_000)])
             headers.append(("postdate-delay", b"%d" % asked.delay_ms))
@@ -239,6 +260,7 @@ class Traffic:
         asked.headers += [("postdate-topic", b"orders"), ("postdate-delay", b"%dm" % minutes)]
         if self._random.random() < 0.5:
             self._identify(asked)
+            self._choose_policy(asked, minutes=True)
 
     def _plain(self, asked: Asked, target: str = "") -> None:
         choose = self._random
@@ -262,6 +284,21 @@ class Traffic:
     def _with_id(self, asked: Asked) -> None:
         self._plain(asked)
         self._identify(asked)
+        self._choose_policy(asked)
+
+    def _choose_policy(self, asked: Asked, minutes: bool = False) -> None:
+        """Say what becomes of a pending message of its id, and how long a series may last."""
+        choose = self.policies
+        if choose is None:
+            return
+        assert asked.headers is not None
+        drawn = choose.random()
+        if drawn < 0.35:
+            asked.keeps = drawn < 0.3
+            asked.headers.append(("postdate-if-pending", b"keep" if asked.keeps else b"replace"))
+        if not asked.keeps and choose.random() < 0.7:
+            asked.latest_ms = choose.choice(LATEST_MS) * (600 if minutes else 1)
+            asked.headers.append(("postdate-latest", b"%dms" % asked.latest_ms))
 
     def _identify(self, asked: Asked) -> None:
         assert asked.headers is not None

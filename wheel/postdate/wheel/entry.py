@@ -23,6 +23,7 @@ class Kind(IntEnum):
     REPLACED = 3
     APPLIED = 4
     STORE = 5
+    KEPT = 6
 
 
 PENDING: Final = frozenset({Kind.DELIVER, Kind.STORE})
@@ -67,8 +68,9 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     An absent number is -1, an absent id b"".
     `own_key` holds the request's own key in a 1-tuple if it differs from the target key; `control` the removed
     `postdate-` headers with their positions, encoded, since a delivery does without them (`pack_control`,
-    `control_of`). `acts_on`, `new_due`: the request a control acts on, and its new time. `moved_by`: the last
-    control that moved it.
+    `control_of`). `acts_on`, `new_due`: the request a control acts on, and its new time; of a kept request the one that
+    stays. `moved_by`: the last control that moved it. `series_ms`: when the series of a debounced message began; of a
+    replaced one, only if its survivor continues the series.
     """
 
     kind: int
@@ -91,6 +93,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     accepted_ms: int = -1
     window: Window | None = None
     moved_by: int = -1
+    series_ms: int = -1
 
     @property
     def first_key_due(self) -> int:
@@ -117,7 +120,8 @@ class Mark(msgspec.Struct, array_like=True):
     """The fates read so far of a request that is not ingested yet. They accumulate, and a final fate is never replaced.
 
     `due` is the new due time of a `moved`, -1 if it has not moved, and `control` the request that moved it. `sent`: the
-    final fate was a delivery or a dead letter.
+    final fate was a delivery or a dead letter; `kept`: it was `kept`. `series_ms`: the start of the series that the
+    request continues, -1 if no fate contains it.
     """
 
     final: bool
@@ -125,6 +129,8 @@ class Mark(msgspec.Struct, array_like=True):
     due: int
     sent: bool = False
     control: int = -1
+    series_ms: int = -1
+    kept: bool = False
 
 
 #: Size of the array header, which contains the number of fields.

@@ -75,11 +75,12 @@ class ChunkDigests:
             (F.col("action") == "schedule") & F.col("due_ms").isNotNull() & F.col("partition_asked").isNull()
         ) & (F.col("target").isNotNull() & F.col("retry").isNull())
         is_ahead = F.col("due_ms") >= self.overdue_before_ms
-        has_rules = F.col("window_ms").isNotNull() & ~is_ahead  # its fate has a chosen time, which the rules judge
+        # The rules judge a time within a window, and one that depends on other requests.
+        has_rules = (F.col("window_ms").isNotNull() | F.col("latest_ms").isNotNull()) & ~is_ahead
         is_known = F.coalesce(is_plain & ~has_rules & self._is_decided(F.col("due_ms")), F.lit(False))
         kinds = {"asked": is_known & ~is_ahead, "ahead": is_known & is_ahead, "others": ~is_known}
         kinds["ids"] = F.col("id").isNotNull()
-        kinds["returns"] = F.col("retry").isNotNull()
+        kinds["returns"] = F.col("retry").isNotNull() | F.col("latest_ms").isNotNull()
         rows = understood.select(*PARTITION, "offset", *_PARTS, *_flags(kinds), "grace_ms")
         hashed = [*self._message(), *self._fate(F.col("offset"), F.col("due_ms")), F.col("grace_ms")]
         folded = self._folded(rows, hashed, list(kinds), "asked", "target", measured=F.min("grace_ms").alias(_GRACE))

@@ -41,8 +41,9 @@ JUDGEMENT = {
 class Found:
     """The result of `found_of`: `rows` in total, `left` of them for the rules.
 
-    `has_related`: whether any has an id or names another; `has_claims`: a fate that names a cause, or a return that
-    names an attempt; `has_answers`: an answer; `has_bare`: a request that must be read again.
+    `has_related`: whether any has an id or names another; `has_claims`: a fate that names a cause, a return that
+    names an attempt, or a request that may continue a series; `has_answers`: an answer; `has_bare`: a request that must
+    be read again.
     """
 
     rows: int
@@ -84,6 +85,7 @@ def found_of(beside: DataFrame) -> Found:
         F.bool_or(
             F.exists("facts.fates", lambda fate: one_of(fate.fate_name, CLAIMING))
             | F.col("facts.request.retry.said").isNotNull()
+            | F.col("facts.request.latest_ms").isNotNull()
         ).alias("has_claims"),
         F.bool_or(F.size("facts.answers") > 0).alias("has_answers"),
         F.bool_or(is_bare()).alias("has_bare"),
@@ -156,6 +158,7 @@ def _plain(overdue_before_ms: int, owes_all: bool) -> Column:
         & ~fate.late
         & fate.chosen_ms.isNull()
         & request.window_ms.isNull()
+        & request.latest_ms.isNull()
         & (fate.first_due_ms == request.due_ms)
         & (fate.at_ms >= request.due_ms)
         & F.coalesce(fate.at_ms - request.due_ms - COMMIT_MS_MAX <= request.grace_ms, F.lit(True))

@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.rules.ordering import DISORDER
 
-_ANSWER = ("answer", "id", "of", "place", "count")
+_ANSWER = ("answer", "id", "of", "place", "count", "by")
 _EFFECTS = ("fates", "records", "letters", "answers", "disorders")
 FACTS = ("request", *_EFFECTS)
 """What is known of an origin."""

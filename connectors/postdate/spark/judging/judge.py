@@ -148,9 +148,13 @@ def _fact_columns() -> tuple[dict[str, Column], dict[str, Column], dict[str, Col
     request_ms = F.col("request.request_ms")
     # The time in a reschedule is that of another request: a control itself is due at once.
     first_due_ms = F.when(~F.col("request.action").isin("cancel", "reschedule"), F.col("request.due_ms"))
+    # A later request of a series is due earlier than it says; `claims` judges by how much.
+    said_ms = F.nullif(F.get("fates", 0).first_due_ms, F.lit(0))
+    is_limited = F.col("request.latest_ms").isNotNull() & first_due_ms.isNotNull()
+    first_due_ms = F.when(is_limited, F.least(first_due_ms, said_ms)).otherwise(first_due_ms)
     # Nobody can compute the due time of a return whose policy is unknown: the dispatch log is believed.
     is_unknown = F.coalesce(F.col("request.retry.is_unknown"), F.lit(False))
-    first_due_ms = F.coalesce(first_due_ms, F.when(is_unknown, F.nullif(F.get("fates", 0).first_due_ms, F.lit(0))))
+    first_due_ms = F.coalesce(first_due_ms, F.when(is_unknown, said_ms))
     return (
         {
             "finals": finals,

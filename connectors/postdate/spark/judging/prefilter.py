@@ -23,7 +23,7 @@ from postdate.spark.columns.expressions import where_computed
 from postdate.spark.judging.inputs import AuditInputs
 from postdate.spark.judging.judge import is_in_range
 from postdate.spark.rules.endings import is_past_grace
-from postdate.spark.rules.mismatches import expected_headers
+from postdate.spark.rules.mismatches import expected_headers, has_own_rules
 
 _HALVES = ("one_half", "other_half")
 _COUNTS = ("requests", "fates", "records", "others")
@@ -36,7 +36,7 @@ def asked_rows(requests: DataFrame) -> DataFrame:
     return requests.select(
         *(*ORIGIN, "request_ms", "target", "due_ms", "grace_ms", "window_ms", "acts_on", "partition_asked"),
         "key_hash",
-        ((F.col("action") != "schedule") | F.col("retry").isNotNull() | F.col("window_ms").isNotNull()).alias("is_odd"),
+        ((F.col("action") != "schedule") | has_own_rules()).alias("is_odd"),
         F.xxhash64("id").alias("id_hash"),
         F.col("id").isNotNull().alias("has_id"),
         *_message(F.col, expected_headers(F.col("id")), F.col("target")),
@@ -113,13 +113,15 @@ def plain_rows(marks: DataFrame, partitions: DataFrame, targets: DataFrame) -> D
 
 
 def related_origins(marks: DataFrame, asked: DataFrame, fates: DataFrame, answers: DataFrame) -> DataFrame:
-    """The origins that are needed to judge those that are not plain: these, those with the same id, those that they or
-    their answers name, and those whose moves or answers name any of these, also outside the audited range.
+    """The origins that are needed to judge those that are not plain: these, those with the same id, those that they,
+    their fates or their answers name, and those whose fates or answers name any of these, also outside the audited
+    range.
 
     Cost: a scan of the small columns of `marks` and `asked`, and of `fates` and `answers`.
     """
     rest = marks.where("plain is null")
     ids = rest.where("id_hash is not null").select(*PARTITION, "id_hash").distinct()
+    control = F.coalesce("fate.control_offset", "fate.bulk_offset")
     near = (
         rest.select(*ORIGIN)
         .unionByName(
@@ -127,9 +129,9 @@ def related_origins(marks: DataFrame, asked: DataFrame, fates: DataFrame, answer
         )
         .unionByName(rest.where("acts_on is not null").select(*PARTITION, F.col("acts_on").alias("offset")))
         .unionByName(answers.where("of is not null").select(*PARTITION, F.col("of").alias("offset")))
+        .unionByName(fates.where(control.isNotNull()).select(*PARTITION, control.alias("offset")))
         .distinct()
     )
-    control = F.coalesce("fate.control_offset", "fate.bulk_offset")
     naming = fates.where(control.isNotNull()).select(*ORIGIN, control.alias("named"))
     naming = naming.unionByName(answers.where("of is not null").select(*ORIGIN, F.col("of").alias("named")))
     named = near.select(*PARTITION, F.col("offset").alias("named"))
@@ -159,8 +161,7 @@ def _plain(overdue_before_ms: int, owes_all: bool) -> Column:
 
 def _requests(asked: DataFrame, targets: DataFrame) -> DataFrame:
     numbered = asked.join(F.broadcast(_numbered(targets)), "target", "left")
-    # The rules say what becomes of a control, a return, a window, and a request that names no time or no target that
-    # exists.
+    # The rules judge controls, returns, windows, series, and requests that name no time or no target that exists.
     is_other = F.col("is_odd") | F.col("due_ms").isNull() | F.col("target_partitions").isNull()
     by_key = F.col("key_hash") % F.col("target_partitions")
     return numbered.select(

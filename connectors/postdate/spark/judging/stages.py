@@ -22,7 +22,14 @@ from postdate.spark.limits import LEFT_SHARE_MAX, SEPARATE_ROWS_MAX
 from postdate.spark.records.deliveries import digested_records
 from postdate.spark.records.fates import exceptional_fate_rows, fate_rows
 from postdate.spark.records.requests import digested_requests
-from postdate.spark.rules.claims import judged_bulks, judged_moves, judged_returns, unfounded_ends
+from postdate.spark.rules.claims import (
+    judged_bulks,
+    judged_moves,
+    judged_returns,
+    judged_series,
+    judged_survivors,
+    unfounded_ends,
+)
 from postdate.spark.rules.request_histories import history_rows
 from postdate.spark.rules.unanswered import Mode, unanswered_ends
 from postdate.spark.rules.verdict_checks import judged_answers
@@ -274,11 +281,8 @@ class Caused:
 def caused(around: AuditInputs, how: JudgingParameters) -> Caused:
     """The causes in the origins `around`."""
     known = cached(history_rows(around.requests, around.fates, around.answers, how.partitions))
-    causes = (
-        [unfounded_ends(known), judged_moves(known), judged_returns(known), *judged_bulks(known)]
-        if how.has_claims
-        else []
-    )
+    claims = (unfounded_ends, judged_moves, judged_returns, judged_survivors, judged_series)
+    causes = [*(judged(known) for judged in claims), *judged_bulks(known)] if how.has_claims else []
     causes += [judged_answers(known)] if how.has_answers else []
     causes += [unanswered_ends(known, how.verdicts)] if how.verdicts != "none" else []
     return Caused(causes, [known])

@@ -26,7 +26,7 @@ from postdate.wire.requests import Action, Request, RequestRules, parse_request
 
 _READ = (
     "struct<action:string,target:string,id:binary,due_ms:bigint,grace_ms:bigint,window_ms:bigint,"
-    f"acts_on:bigint,partition_asked:bigint,key:binary,data:{EMPTY_HEADERS}>"
+    f"latest_ms:bigint,keeps:boolean,acts_on:bigint,partition_asked:bigint,key:binary,data:{EMPTY_HEADERS}>"
 )
 _WITHOUT_END_MS = 2**63 - 1
 
@@ -78,7 +78,8 @@ def read_by_the_parser(records: DataFrame, levels_ms: Sequence[int], dialects: D
     return asked.select(
         *("topic", "partition", "offset", "request_ms", "value", "own_key", "headers"),
         *("asked.action", "asked.target", "asked.id", "asked.due_ms", "asked.grace_ms"),
-        *("asked.window_ms", "asked.acts_on", "asked.partition_asked", "asked.key", "asked.data"),
+        *("asked.window_ms", "asked.latest_ms", "asked.keeps"),
+        *("asked.acts_on", "asked.partition_asked", "asked.key", "asked.data"),
         F.lit(None).cast(RETRY).alias("retry"),
         F.when(F.col("asked.action") == "cancel", read_selection(headers)).cast(SELECTED).alias("selected"),
     )
@@ -118,19 +119,23 @@ def read_request(
         action = next((value for name, value in reversed(sent) if name == ACTION), None)
         said = "schedule" if action is None else action.decode("utf-8", "replace")
         identifier = next((value for name, value in sent if name == ID), None)
-        return said, None, identifier, None, None, None, None, None, own_key, sent
-    return _row(request)
+        return said, None, identifier, None, None, None, None, False, None, None, own_key, sent
+    return _row(request, request_ms)
 
 
-def _row(request: Request) -> tuple[Any, ...]:
-    action = Action(request.action)
+def _row(request: Request, request_ms: int) -> tuple[Any, ...]:
+    action, due_ms = Action(request.action), request.due_ms
+    if request.latest_ms:  # the latest possible due time: it may continue a series
+        due_ms = min(due_ms, request_ms + request.latest_ms)
     return (
         action.name.lower(),
         request.target or None,
         request.id or None,
-        request.due_ms if request.due_ms >= 0 else None,
+        due_ms if due_ms >= 0 else None,
         request.grace_ms if request.grace_ms >= 0 else None,
         request.window_ms or None,
+        request.latest_ms or None,
+        request.keeps,
         request.acts_on if request.acts_on >= 0 else None,
         request.partition if request.partition >= 0 else None,
         request.key,

@@ -9,7 +9,8 @@ counts as one that does not parse.
 A fate is kept as a text: `offset,due_ms` for one that is delivered, otherwise `offset,name,due_ms`, where the name of a
 moved one is `moved/new_due_ms/control_offset`, that of one with a window `delivered/chosen_ms` or `dead/chosen_ms`, and
 that of one which a bulk control has cancelled `cancelled/control_offset`. A bulk control has `swept/count` and
-`applied/count`.
+`applied/count`. One that another request survived has `kept/survivor`, `replaced/survivor` or
+`replaced/survivor/start_ms`.
 A named policy is a row of texts: first request, name, text.
 """
 
@@ -21,12 +22,13 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.expressions import natural, one_of, remembered
 from postdate.wire.limits import POLICY_NAME_LENGTH_MAX, POLICY_ROWS_MAX, POLICY_TEXT_LENGTH_MAX
 
-FINAL = ("delivered", "dead", "cancelled", "replaced", "applied")
+FINAL = ("delivered", "dead", "cancelled", "replaced", "kept", "applied")
 _CHOSEN = ("delivered", "dead")
 _COUNTED = ("swept", "applied")
+_SURVIVED = ("replaced", "kept")
 _KINDS = ("fates", "owner", "beat")
 _VERSIONS = (1, 2)
-_WITH_WINDOWS = 2
+_VERSION_2 = 2
 # An array, the record and then a mark: behind what it takes for the end of a record Spark would read no further.
 _MARKED = ("[", ',{"v":0}]')
 _JSON = (
@@ -95,7 +97,7 @@ def _log_columns() -> list[Column]:
     fates = F.when(record.kind == "fates", record.fates).otherwise(
         F.coalesce(record.fates, F.array().cast("array<array<string>>"))
     )
-    is_version_1 = ~F.exists(fates, _is_chosen) | (record.v == _WITH_WINDOWS)
+    is_version_1 = ~F.exists(fates, _is_of_version_2) | (record.v == _VERSION_2)
     holds_fates = ((record.kind == "fates") == (F.size(fates) > 0)) & F.forall(fates, _is_fate) & is_version_1
     rows = F.from_json(record.policies, _POLICIES)
     policies = F.coalesce(rows, F.array().cast(_POLICIES))
@@ -152,15 +154,15 @@ def _fate_steps() -> list[list[Column]]:
         F.substring_index(text, ",", -1).try_cast("bigint").alias("first_due_ms"),
         F.when(~F.col("all_delivered"), F.split(_middle(text), "/")).alias("middle"),
     ]
-    name, number = F.get(middle, 0), F.get(middle, 1).try_cast("bigint")
-    is_moved = name == "moved"
+    name, number, third = F.get(middle, 0), F.get(middle, 1).try_cast("bigint"), F.get(middle, 2).try_cast("bigint")
+    is_moved, is_survived = name == "moved", one_of(name, _SURVIVED)
     fate = F.struct(
         F.col("log_offset"),
         F.col("place"),
         F.coalesce(F.get(middle, 0), F.lit("delivered")).alias("fate_name"),
         F.col("first_due_ms"),
         F.when(is_moved, number).alias("new_due_ms"),
-        F.get(middle, 2).try_cast("bigint").alias("control_offset"),
+        F.when(is_moved, third).when(is_survived, number).alias("control_offset"),
         F.when(one_of(name, _CHOSEN), number).alias("chosen_ms"),
         F.col("at_ms"),
         F.col("next_request"),
@@ -168,6 +170,7 @@ def _fate_steps() -> list[list[Column]]:
         F.concat_ws("/", "log_topic", "partition", "log_offset").alias("log_place"),
         F.when(name == "cancelled", number).alias("bulk_offset"),
         F.when(one_of(name, _COUNTED), number).alias("count"),
+        F.when(is_survived, third).alias("series_ms"),
     )
     return [named, [F.col("topic"), F.col("partition"), F.col("offset"), fate.alias("fate")]]
 
@@ -238,14 +241,17 @@ def _is_fate(values: Column) -> Column:
 
     name = F.get(values, 2)
     is_moved = (F.size(values) == 5) & (name == "moved") & number(3).isNotNull() & (number(0) < number(4))
-    is_chosen = _is_chosen(values) & one_of(name, _CHOSEN) & number(3).isNotNull()
-    is_chosen = is_chosen | (_is_chosen(values) & one_of(name, _COUNTED) & number(3).isNotNull())
-    is_chosen = is_chosen | (_is_chosen(values) & (name == "cancelled") & (number(0) < number(3)))
-    is_other = (F.size(values) == 3) & one_of(name, (*FINAL, "stored"))
-    is_known = is_moved | is_chosen | is_other
+    has_four, is_before = F.size(values) == 4, number(0) < number(3)
+    is_chosen = has_four & one_of(name, (*_CHOSEN, *_COUNTED)) & number(3).isNotNull()
+    is_bulk = has_four & (name == "cancelled") & is_before
+    is_replaced = (name == "replaced") & is_before & (has_four | (number(4).isNotNull()))
+    is_kept = has_four & (name == "kept") & (number(3) < number(0))
+    is_survived = F.size(values).between(4, 5) & (is_replaced | is_kept)
+    is_other = (F.size(values) == 3) & one_of(name, (*FINAL, "stored")) & (name != "kept")
+    is_known = is_moved | is_chosen | is_bulk | is_survived | is_other
     return F.coalesce(number(0).isNotNull() & number(1).isNotNull() & is_known, F.lit(False))
 
 
-def _is_chosen(values: Column) -> Column:
-    """Whether a fate has four values: one with a chosen time, or of a bulk control, from version 2 on."""
-    return F.size(values) == 4
+def _is_of_version_2(values: Column) -> Column:
+    """Whether a fate has a chosen time or a survivor, or is one of a bulk control."""
+    return (F.size(values) == 4) | ((F.size(values) == 5) & (F.get(values, 2) != "moved"))

@@ -1,8 +1,9 @@
 """Refusals: does the request justify the reason of its dead letter?
 
 Checked are the reasons that follow from the headers alone: `missing-target`, `missing-time`, `conflicting-time`,
-`bad-time`, `bad-window`, `bad-selection`, `bad-spread`, `bad-id`, `unknown-header`, `duplicate-header`, `bad-retry` and
-`attempts-exhausted`. The headers are those of the dead letter, which must equal those of the request; the times and
+`bad-time`, `bad-window`, `bad-if-pending`, `bad-latest`, `bad-selection`, `bad-spread`, `bad-id`, `unknown-header`,
+`duplicate-header`, `bad-retry` and `attempts-exhausted`. The headers are those of the dead letter, which must equal
+those of the request; the times and
 returns are the audit's own interpretation of the request. Columns over a dead letter.
 """
 
@@ -28,9 +29,9 @@ _DEAD = f"{names.PREFIX}dead-"
 def unfounded_refusal(reason: Column, headers: Column, topic: Column, partition: Column) -> Column:
     """The reason of a dead letter if the `headers` of its request do not justify it; otherwise null.
 
-    `topic` and `partition` are those of the request. For `bad-time` and `bad-window`, see `is_time_readable`; for
-    `bad-retry` and `attempts-exhausted`, `is_return_sound`. The audit does not know the setting `format_version`: a
-    header of format 2 may be unknown.
+    `topic` and `partition` are those of the request. For `bad-time`, `bad-window` and `bad-latest`, see
+    `is_time_readable`; for `bad-retry` and `attempts-exhausted`, `is_return_sound`. The audit does not know the setting
+    `format_version`: a header of format 2 may be unknown.
     """
     ours = F.filter(headers, is_ours)
     our_names = F.transform(ours, lambda header: header.key)
@@ -45,6 +46,8 @@ def unfounded_refusal(reason: Column, headers: Column, topic: Column, partition:
         Reason.BAD_WINDOW: has(headers, names.WINDOW),
         Reason.BAD_SELECTION: has_selector(headers),
         Reason.BAD_SPREAD: has(headers, names.SPREAD) & ~is_even,
+        Reason.BAD_LATEST: has(headers, names.LATEST),
+        Reason.BAD_IF_PENDING: has(headers, names.IF_PENDING) & (has(headers, names.RETRY) | ~_is_if_pending(headers)),
         Reason.BAD_ID: _is_bad_id(headers, topic, partition),
         Reason.UNKNOWN_HEADER: F.exists(our_names, lambda name: ~_is_known(name)),
         Reason.DUPLICATE_HEADER: F.size(F.array_distinct(single)) < F.size(single),
@@ -58,15 +61,25 @@ def unfounded_refusal(reason: Column, headers: Column, topic: Column, partition:
 
 
 def is_time_readable(letter: Column, request: Column) -> Column:
-    """Whether a request refused as `bad-time` has a valid due time and grace, or one refused as `bad-window` a valid
-    window."""
+    """Whether a request refused as `bad-time` has a valid due time and grace, or one refused as `bad-window` or
+    `bad-latest` a valid length."""
     grace = ~letter.has_grace | request.grace_ms.isNotNull()
     # A record without a timestamp is refused so whatever its headers.
     due = request.due_ms.isNotNull() & (request.request_ms >= 0)
-    is_length = (request.window_ms > 0) & (request.window_ms <= WINDOW_MS_MAX)
-    window = F.coalesce(is_length & ~letter.has_retry, F.lit(False))  # a return takes no window
+    window = F.coalesce(_is_length(request.window_ms) & ~letter.has_retry, F.lit(False))  # a return takes neither
+    latest = F.coalesce(_is_length(request.latest_ms) & ~letter.has_retry & ~request.keeps, F.lit(False))
     is_readable = F.when(letter.reason == Reason.BAD_TIME.value, due & grace)
-    return is_readable.when(letter.reason == Reason.BAD_WINDOW.value, window).otherwise(F.lit(False))
+    is_readable = is_readable.when(letter.reason == Reason.BAD_WINDOW.value, window)
+    return is_readable.when(letter.reason == Reason.BAD_LATEST.value, latest).otherwise(F.lit(False))
+
+
+def _is_length(length_ms: Column) -> Column:
+    return (length_ms > 0) & (length_ms <= WINDOW_MS_MAX)
+
+
+def _is_if_pending(headers: Column) -> Column:
+    value = first_value(headers, names.IF_PENDING).cast("string")
+    return F.coalesce(value.isin("keep", "replace"), F.lit(False))
 
 
 def is_return_sound(letter: Column, request: Column) -> Column:

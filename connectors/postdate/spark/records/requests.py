@@ -7,6 +7,8 @@ due_ms                   first due time; null if the request names none, several
 id acts_on               the caller's id, and the offset that a control, or a return, names by origin in its partition
 grace_ms                 how late it may be delivered; null: unlimited
 window_ms                how long after its due time it may leave; null: it has no window, or an unreadable one
+latest_ms                how long after the first request of its series it is due at the latest; null: no limit
+keeps                    whether it ends if its id is pending
 partition_asked          of `postdate-partition`, null if absent
 retry                    of a return, as in `returns`; null for other requests
 selected                 of a bulk control, as in `selections`; null for other requests
@@ -193,6 +195,8 @@ def _text_columns() -> list[Column]:
         rare(names.ORIGIN).alias("origin_text"),
         rare(names.GRACE).alias("grace_text"),
         rare(names.WINDOW).alias("window_text"),
+        rare(names.LATEST).alias("latest_text"),
+        F.coalesce(rare(names.IF_PENDING) == "keep", F.lit(False)).alias("keeps"),
         placed(names.ID).alias("id"),
         F.when(~is_usual, return_texts(headers)).alias("return_texts"),
         F.when(~is_usual, read_selection(headers)).alias("selected"),
@@ -215,11 +219,14 @@ def _understood_columns(levels_ms: Sequence[int]) -> list[Column]:
     is_here = (acts_on.topic == F.col("topic")) & (acts_on.partition == F.col("partition"))
     is_control = F.col("action").isin("cancel", "reschedule")
     at, delay, level, request_ms = F.col("at"), F.col("delay"), F.col("level"), F.col("request_ms")
+    latest_ms = duration_ms(F.col("latest_text"))
     return [
         *map(F.col, ("topic", "partition", "offset", "request_ms", "action", "target", "id")),
-        due_ms(at, delay, level, request_ms, levels_ms).alias("due_ms"),
+        _limited(due_ms(at, delay, level, request_ms, levels_ms), latest_ms, request_ms).alias("due_ms"),
         duration_ms(F.col("grace_text")).alias("grace_ms"),
         duration_ms(F.col("window_text")).alias("window_ms"),
+        latest_ms.alias("latest_ms"),
+        F.col("keeps"),
         F.when(is_control & is_here, acts_on.offset).alias("acts_on"),
         natural(F.col("partition_text")).alias("partition_asked"),
         *map(F.col, ("key", "value", "data", "own_key", "headers")),
@@ -228,13 +235,19 @@ def _understood_columns(levels_ms: Sequence[int]) -> list[Column]:
     ]
 
 
+def _limited(due_ms: Column, latest_ms: Column, request_ms: Column) -> Column:
+    """The latest possible due time of a request, which is the first of its series, or a later one."""
+    return F.when(due_ms.isNotNull() & latest_ms.isNotNull(), F.least(due_ms, request_ms + latest_ms)).otherwise(due_ms)
+
+
 @remembered
 def _return_columns() -> tuple[list[Column], list[Column]]:
     """The columns of two steps: returns are read, and then have the due time and the parent that follow."""
     texts, own_origin = F.col("return_texts"), F.concat_ws("/", "topic", "partition", "offset")
     retry = read_return(texts, F.col("policy_text"), own_origin, F.col("request_ms"))
     kept = ("topic", "partition", "offset", "request_ms", "action", "target", "id")
-    beside = ("grace_ms", "window_ms", "partition_asked", "key", "value", "data", "own_key", "headers", "selected")
+    lengths = ("grace_ms", "window_ms", "latest_ms", "keeps")
+    beside = (*lengths, "partition_asked", "key", "value", "data", "own_key", "headers", "selected")
     parent = parsed_origin(texts.origin)
     is_here = (parent.topic == F.col("topic")) & (parent.partition == F.col("partition"))
     acts_on = F.when(is_here, parent.offset).otherwise(F.col("acts_on"))
@@ -270,5 +283,5 @@ def _digested_columns() -> list[Column]:
         digest(F.col("own_key")).alias("own_key_digest"),
         headers_digest(F.col("headers")).alias("own_headers_digest"),
         # New columns go to the end, where the tables of an older state get them.
-        *map(F.col, ("window_ms", "retry", "selected")),
+        *map(F.col, ("window_ms", "retry", "selected", "latest_ms", "keeps")),
     ]

@@ -14,18 +14,18 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.expressions import remembered
 from postdate.spark.records.requests import parsed_origin
 
-_JSON = "v BIGINT, origin STRING, id STRING, verdict STRING, of STRING, at BIGINT, count BIGINT"
+_JSON = "v BIGINT, origin STRING, id STRING, verdict STRING, of STRING, at BIGINT, count BIGINT, `by` STRING"
 ANSWERS = (
     *("accepted", "rejected", "cancelled", "rescheduled", "replaced"),
-    *("delivered", "dead", "not-found", "too-late", "applied"),
+    *("delivered", "dead", "not-found", "too-late", "applied", "kept"),
 )
 """What a request may be answered."""
 
 
 def answer_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:
-    """One row for each verdict record: the origin of the answered request, `answer`, `id`, `of`, `count`, its place.
+    """One row for each verdict record: the origin of the answered request, `answer`, `id`, `of`, `count`, `by`, place.
 
-    `requests_of` gives the request topic of each verdicts topic. `of` is an offset of the same partition. If
+    `requests_of` gives the request topic of each verdicts topic. `of` and `by` are offsets of the same partition. If
     `malformed`, topic and partition are those of the requests that belong to the record's partition, and all other
     columns are null.
     """
@@ -45,14 +45,18 @@ def _answer_columns() -> tuple[list[Column], list[Column], list[Column]]:
         F.col("key"),
         F.from_json(F.col("value").cast("string"), _JSON).alias("said"),
     ]
-    split = [parsed_origin(F.col("said.origin")).alias("origin"), parsed_origin(F.col("said.of")).alias("meant")]
-    said, origin, meant = F.col("said"), F.col("origin"), F.col("meant")
-    is_here = (origin.topic == F.col("topic")) & (origin.partition == F.col("partition")) & origin.offset.isNotNull()
-    means_here = (meant.topic == F.col("topic")) & (meant.partition == F.col("partition")) & meant.offset.isNotNull()
-    is_of_bulk = said.verdict == "applied"
-    is_version = (said.v == F.when(is_of_bulk, 2).otherwise(1)) & (said["count"].isNotNull() == is_of_bulk)
-    is_whole = is_version & said.verdict.isin(*ANSWERS) & (said["at"] >= 0) & is_here
-    is_sound = is_whole & (said.of.isNull() | means_here) & F.col("key").eqNullSafe(F.encode(said.id, "UTF-8"))
+    origins = {"origin": "said.origin", "meant": "said.of", "survivor": "said.by"}
+    split = [parsed_origin(F.col(text)).alias(name) for name, text in origins.items()]
+    said, origin, meant, survivor = F.col("said"), F.col("origin"), F.col("meant"), F.col("survivor")
+
+    def is_here(named: Column) -> Column:
+        return (named.topic == F.col("topic")) & (named.partition == F.col("partition")) & named.offset.isNotNull()
+
+    is_of_bulk, is_of_version_2 = said.verdict == "applied", said.verdict.isin("applied", "kept")
+    is_version = (said.v == F.when(is_of_version_2, 2).otherwise(1)) & (said["count"].isNotNull() == is_of_bulk)
+    is_whole = is_version & said.verdict.isin(*ANSWERS) & (said["at"] >= 0) & is_here(origin)
+    names_here = (said.of.isNull() | is_here(meant)) & (said["by"].isNull() | is_here(survivor))
+    is_sound = is_whole & names_here & F.col("key").eqNullSafe(F.encode(said.id, "UTF-8"))
     sound = F.coalesce(is_sound, F.lit(False))
     columns = [
         F.col("topic"),
@@ -64,5 +68,6 @@ def _answer_columns() -> tuple[list[Column], list[Column], list[Column]]:
         F.when(sound, said["count"]).alias("count"),
         F.col("place"),
         (~sound).alias("malformed"),
+        F.when(sound, survivor.offset).alias("by"),
     ]
     return read, split, columns

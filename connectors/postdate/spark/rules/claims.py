@@ -2,7 +2,8 @@
 
 A `cancelled` needs a later cancel of that id or origin. A `moved` needs the reschedule that it names, with that due
 time. Both controls must be `applied` in the same dispatch-log record, since the end of a request and every control on
-it share a transaction. A `replaced` needs a later request to schedule with the same id that was not refused. Checked
+it share a transaction. A `replaced` needs a later request to schedule with the same id that was not refused. A fate
+that names its survivor must name such a request, or for `kept` an earlier one that had not ended before. Checked
 only if the audit has read every request that the owner had ingested. The condition is necessary, not sufficient, so no
 valid fate is rejected.
 
@@ -11,6 +12,9 @@ must be the number of the fates that name it.
 
 A return that names its parent, an earlier delivery of the same partition, and an attempt must name the attempt of that
 delivery: 0 for the delivery of a request that is no return.
+
+The due time of a request of a series, one with a `latest_ms`, follows from the start of the series: that in the fate
+`replaced` that names the request as its survivor, or its own timestamp. That start is the one of the replaced request.
 """
 
 from __future__ import annotations
@@ -20,9 +24,9 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.records.selections import selects
-from postdate.spark.rules.request_histories import is_refused
+from postdate.spark.rules.request_histories import is_refused, was_accepted
 
-CLAIMING = ("cancelled", "replaced", "moved", "swept")
+CLAIMING = ("cancelled", "replaced", "kept", "moved", "swept")
 
 
 def unfounded_ends(known: DataFrame) -> DataFrame:
@@ -50,6 +54,55 @@ def unfounded_ends(known: DataFrame) -> DataFrame:
         .where(~is_founded)
         .select(*ORIGIN, missing.alias("claim"))
     )
+
+
+def judged_survivors(known: DataFrame) -> DataFrame:
+    """One row for each end that names a survivor which is none: the origin, and a sentence `claim`.
+
+    `known` as in `history_rows`; a survivor that was not read is not judged. Cost: a join of these ends with requests.
+    """
+    end = F.col("end")
+    ended = known.where(end.fate_name.isin("replaced", "kept") & end.control_offset.isNotNull()).select(
+        *(*ORIGIN, "id", "end", "request_ms", "request_end", "latest_ms", "keeps", "series_ms"),
+        end.control_offset.alias("survivor"),
+    )
+    survivors = known.where(F.col("request_ms").isNotNull()).select(
+        *PARTITION,
+        F.col("offset").alias("survivor"),
+        F.struct("action", "id", "end", "latest_ms", "keeps", "request_ms").alias("by"),
+    )
+    by, is_kept = F.col("by"), end.fate_name == "kept"
+    is_same_id = (by.action == "schedule") & (by.id == F.col("id")) & was_accepted(by.end)
+    was_there = by.end.log_offset.isNull() | (by.end.log_offset >= end.log_offset)
+    continues = F.col("latest_ms").isNotNull() & by.latest_ms.isNotNull()
+    start_ms = F.when(continues, F.least(F.coalesce("series_ms", "request_ms"), by.request_ms))
+    is_founded = is_same_id & F.when(is_kept, F.col("keeps") & was_there).otherwise(
+        ~by.keeps & end.series_ms.eqNullSafe(start_ms)
+    )
+    said = F.concat(end.fate_name, F.lit(" by offset "), F.col("survivor"))
+    since = F.coalesce(F.concat(F.lit(" in a series from "), end.series_ms), F.lit(""))
+    claim = F.concat(said, since, F.lit(", which does not follow from the requests"))
+    return (
+        ended.join(survivors, [*PARTITION, "survivor"])
+        .where(_is_known(end.next_request) & ~F.coalesce(is_founded, F.lit(False)))
+        .select(*ORIGIN, claim.alias("claim"))
+    )
+
+
+def judged_series(known: DataFrame) -> DataFrame:
+    """One row for each request of a series whose due time does not follow from the start: the origin, and a sentence
+    `claim`.
+
+    `known` as in `history_rows`. A request whose predecessor may have left the log is not judged.
+    """
+    end = F.col("end")
+    due_ms = F.least("due_ms", F.coalesce("series_ms", "request_ms") + F.col("latest_ms"))
+    is_visible = _is_known(end.next_request) & ~F.coalesce(
+        F.col("request_ms") < F.col("fates_lost_before_ms"), F.lit(True)
+    )
+    is_wrong = ~is_refused(end) & (end.first_due_ms != F.greatest(due_ms, F.lit(1)))
+    claim = F.concat(*(F.lit("first due "), end.first_due_ms, F.lit(" in the dispatch log, by its series "), due_ms))
+    return known.where(F.col("latest_ms").isNotNull() & is_visible & is_wrong).select(*ORIGIN, claim.alias("claim"))
 
 
 def judged_moves(known: DataFrame) -> DataFrame:

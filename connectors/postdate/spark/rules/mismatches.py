@@ -21,7 +21,7 @@ from postdate.wire.reasons import Reason
 # The names of the headers that a delivery adds; one with an id has `postdate-id` behind them.
 _OWN_HEADERS = f"{names.ORIGIN},{names.DUE}"
 
-_HELD = ("delivered", "cancelled", "replaced", "moved", "stored")
+_HELD = ("delivered", "cancelled", "replaced", "kept", "moved", "stored")
 
 
 def mismatch_problems() -> list[Problem]:
@@ -46,6 +46,11 @@ def mismatch_problems() -> list[Problem]:
         _chosen_problem(),
         *_claim_problems(),
     ]
+
+
+def has_own_rules() -> Column:
+    """Whether a request is a return, or has a window or a series: what is expected of it is more than it says."""
+    return F.col("retry").isNotNull() | F.col("window_ms").isNotNull() | F.col("latest_ms").isNotNull()
 
 
 def expected_headers(request_id: Column) -> Column:

@@ -5,6 +5,8 @@ origin. One shuffle by origin, one by id, and no join: an id that is used very o
 
 topic partition offset   the origin
 action id acts_on …      of the request; all null if it was not read. The id is null for a return
+latest_ms keeps          of the request
+series_ms                the start of its series, if a fate `replaced` names it as the survivor
 said attempt             of a return, as in `records.returns`
 target key_digest selected   as in `records.requests`
 end                      its first final fate; `position` orders ends of a partition as `_position` defines
@@ -13,7 +15,7 @@ moved                    offsets of the requests that it moved, if it is a contr
 was_stored               whether it has a fate `stored`
 answers                  the answers to it
 answers_of_others        the answers to other requests that name it
-later_schedule           the last related request to schedule that was not refused
+later_schedule           the last related request to schedule that was not refused or kept
 cancel_with              the last related cancel that was applied in the dispatch-log record of its end
 pending_until            the last position at which an earlier related request to schedule was pending
 last_schedule            the last such request; its `end` is null if it has not ended
@@ -51,6 +53,11 @@ def is_refused(end: Column) -> Column:
     return F.coalesce((end.fate_name == "dead") & (end.first_due_ms == 0), F.lit(False))
 
 
+def was_accepted(end: Column) -> Column:
+    """Whether a request to schedule with this end, which may be null, was pending at any time."""
+    return ~is_refused(end) & F.coalesce(end.fate_name != "kept", F.lit(True))
+
+
 def position_before(end: Column) -> Column:
     """The `position` of a control with this end: after everything that other controls of its record ended."""
     return end.log_offset * 2
@@ -63,10 +70,11 @@ def _position(end: Column) -> Column:
 
 
 def _folded(requests: DataFrame, fates: DataFrame, answers: DataFrame) -> DataFrame:
-    of_requests, of_fates, of_moves, of_answers, of_named, folds, found = _folding()
+    of_requests, of_fates, of_moves, of_series, of_answers, of_named, folds, found = _folding()
     inputs = (
         fates.select(*of_fates),
-        fates.where(F.col("fate.control_offset").isNotNull()).select(*of_moves),
+        fates.where(F.col("fate.fate_name") == "moved").select(*of_moves),
+        fates.where(F.col("fate.series_ms").isNotNull()).select(*of_series),
         answers.select(*of_answers),
         answers.where("of is not null").select(*of_named),
     )
@@ -78,33 +86,31 @@ def _folded(requests: DataFrame, fates: DataFrame, answers: DataFrame) -> DataFr
 
 @remembered
 def _folding() -> tuple[list[Column], ...]:
-    """The columns of requests, fates, moves, answers, and answers that name another request; their aggregates; and the
-    result columns."""
+    """The columns of requests, fates, moves, continued series, answers, and answers that name another request; their
+    aggregates; and the result columns."""
     # A return has an id, but is not found by it.
     id_ = F.when(F.col("retry").isNull(), F.col("id")).alias("id")
     attempts = (F.col("retry.said").alias("said"), F.col("retry.attempt").alias("attempt"))
-    asked = ("acts_on", "due_ms", "grace_ms", "request_ms", "target", "key_digest", "selected")
+    asked = ("acts_on", "due_ms", "grace_ms", "request_ms", "target", "key_digest", "selected", "latest_ms", "keeps")
     request = F.struct("action", id_, *asked, *attempts)
     parts = ("log_offset", "place", "fate_name", "first_due_ms", "new_due_ms", "control_offset", "at_ms")
-    of_bulk = ("bulk_offset", "count")
-    fate = F.struct(*(F.col(f"fate.{name}") for name in (*parts, "next_request", "late", *of_bulk)))
-    control, offset, answer = (
-        F.col("fate.control_offset"),
-        F.col("offset"),
-        F.struct("answer", "id", "of", "place", "count"),
-    )
+    more = ("next_request", "late", "bulk_offset", "count", "series_ms")
+    fate = F.struct(*(F.col(f"fate.{name}") for name in (*parts, *more)))
+    control, offset = F.col("fate.control_offset"), F.col("offset")
+    answer = F.struct("answer", "id", "of", "place", "count", "by")
     origin, partition = [*map(F.col, ORIGIN)], [*map(F.col, PARTITION)]
     folds = [
         F.first("request", ignorenulls=True).alias("request"),
         F.sort_array(F.collect_list("fate")).alias("fates"),
         F.collect_set("moves").alias("moved"),
+        F.max("series").alias("series_ms"),
         F.sort_array(F.collect_list("answer")).alias("answers"),
         F.collect_list("answers_of_others").alias("answers_of_others"),
     ]
     found = [
         *origin,
         *(F.col(f"request.{name}") for name in ("action", "id", *asked, "said", "attempt")),
-        *map(F.col, ("moved", "answers", "answers_of_others")),
+        *map(F.col, ("moved", "series_ms", "answers", "answers_of_others")),
         F.get(F.filter("fates", lambda row: one_of(row.fate_name, FINAL)), 0).alias("end"),
         F.filter("fates", lambda row: row.fate_name == "moved").alias("moves"),
         F.exists("fates", lambda row: row.fate_name == "stored").alias("was_stored"),
@@ -113,6 +119,7 @@ def _folding() -> tuple[list[Column], ...]:
         [*origin, request.alias("request")],
         [*origin, fate.alias("fate")],
         [*partition, control.alias("offset"), offset.alias("moves")],
+        [*partition, control.alias("offset"), F.col("fate.series_ms").alias("series")],
         [*origin, answer.alias("answer")],
         [*partition, F.col("of").alias("offset"), F.col("answer").alias("answers_of_others")],
         folds,
@@ -133,7 +140,7 @@ def _related_columns() -> tuple[list[Column], list[Column]]:
     of_id = Window.partitionBy(*PARTITION, "id_group")
     earlier = of_id.orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
     in_record = Window.partitionBy(*PARTITION, "id_group", "end_offset")
-    is_schedule = (F.col("action") == "schedule") & ~is_refused(end)
+    is_schedule = (F.col("action") == "schedule") & was_accepted(end)
     is_lost = F.col("request_ms") < F.col("fates_lost_before_ms")
     # What a bulk control ends is pending no more for later requests.
     until = F.coalesce(

@@ -9,7 +9,8 @@ An answer is in the same transaction as the fate that it reports, so both are vi
     applied             this bulk control ended with that count
     not-found           nothing that the control names was pending when it was applied
     rejected            this request ended `dead` without ever being pending
-    delivered dead cancelled replaced, without p: this request to schedule has this fate
+    delivered dead cancelled replaced kept, without p: this request to schedule has this fate; if the answer names the
+                        survivor, it is that of the fate
     accepted            this request was `stored`
 
 No answer is wrong because of records that an open transaction hides or retention has deleted.
@@ -101,7 +102,8 @@ def _is_true() -> Column:
     same_id = F.coalesce(F.col("id") == of.id, F.lit(False))
     is_unread, is_later = of.request_ms.isNull(), checked.of < F.col("offset")
     names_it = is_later & (is_unread | same_id | F.coalesce(F.col("acts_on") == checked.of, F.lit(False)))
-    own_end = is_schedule & ~is_of & (end.fate_name == answer)
+    is_by = checked["by"].isNull() | (checked["by"] == end.control_offset)
+    own_end = is_schedule & ~is_of & (end.fate_name == answer) & is_by
     cancelled = (action == "cancel") & is_applied & names_it & (of.end.fate_name == "cancelled")
     replaced = is_schedule & is_later & (is_unread | same_id) & (of.end.fate_name == "replaced") & ~is_refused(end)
     has_moved = F.size("moved") > 0
@@ -121,6 +123,7 @@ def _is_true() -> Column:
         .when(answer == "rejected", ~is_of & is_refused(end))
         .when(answer == "dead", own_end & ~is_refused(end))
         .when(answer == "delivered", own_end)
+        .when(answer == "kept", own_end & checked["by"].isNotNull())
         .when(answer == "accepted", is_schedule & ~is_of & F.col("was_stored"))
     )
 

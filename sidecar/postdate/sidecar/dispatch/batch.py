@@ -36,6 +36,7 @@ from postdate.wire.dispatch_log import (
     CANCELLED,
     DEAD,
     DELIVERED,
+    KEPT,
     MOVED,
     REPLACED,
     SENT,
@@ -44,9 +45,11 @@ from postdate.wire.dispatch_log import (
     BulkCancelled,
     BulkProgress,
     ChosenFate,
-    FateName,
+    Fate,
     Moved,
     PlainFate,
+    SeriesFate,
+    SurvivorFate,
 )
 from postdate.wire.limits import FATES_MAX
 from postdate.wire.reasons import Reason
@@ -159,10 +162,10 @@ class BatchBuilder:
         elif entry.kind == Kind.APPLIED:
             self._apply(batch, overlay, entry, offset)
         else:
-            name: FateName = CANCELLED if entry.kind == Kind.CANCELLED else REPLACED
-            batch.fates.append(PlainFate(offset, entry.first_due, name))
+            batch.fates.append(self._end_by_another(entry, offset))
             batch.messages += self._answers.to_ended(entry, offset)
-            overlay.note_end(offset, entry.id, sent=False)  # now: a later control in this transaction asks for it
+            # Now: a later control in this transaction asks for it. A kept request leaves its id to the survivor.
+            overlay.note_end(offset, b"" if entry.kind == Kind.KEPT else entry.id, sent=False)
 
     def _cancel_in_bulk(self, batch: Batch, overlay: IndexOverlay, entry: Entry, offset: int, bulk: Bulk) -> None:
         """End a message that the bulk control in force selects, wherever it comes up."""
@@ -272,6 +275,19 @@ class BatchBuilder:
             batch.messages += self._answers.to_refused(entry, offset)
         elif self._answers.all:
             batch.messages.append(self._answers.message(Verdict.DEAD, offset, entry.id))
+
+    def _end_by_another(self, entry: Entry, offset: int) -> Fate:
+        """The fate of an entry that another request ends: its survivor, and the start of the series that it continues,
+        if the deployment writes version 2."""
+        if entry.kind == Kind.CANCELLED:
+            return PlainFate(offset, entry.first_due, CANCELLED)
+        if entry.kind == Kind.KEPT:
+            return SurvivorFate(offset, entry.first_due, KEPT, entry.acts_on)
+        if entry.series_ms >= 0:
+            return SeriesFate(offset, entry.first_due, REPLACED, entry.acts_on, entry.series_ms)
+        if self._rules.writes_version_2:
+            return SurvivorFate(offset, entry.first_due, REPLACED, entry.acts_on)
+        return PlainFate(offset, entry.first_due, REPLACED)
 
     def _keep(self, batch: Batch, entry: Entry, offset: int) -> bool:
         """Write an entry to STORE. Returns False if that topic does not accept it; then the entry has become a dead

@@ -35,6 +35,7 @@ _ENTRY = {
         "window_ms": {**_NUMBER, "description": "length of its window; only if it has one"},
         "chosen_ms": {**_MS, "description": "when it leaves within its window; only if it has one"},
         "spread": {**_TEXT, "enum": ["drawn", "even"], "description": "how that time is chosen; only with a window"},
+        "series_ms": {**_MS, "description": "when the first request of its series came; only of a debounced message"},
         "attempt": {**_maybe(_NUMBER), "description": "the number of the retry, if the request is a return"},
         "payload": {
             "type": "object",

@@ -174,6 +174,8 @@ def as_json(part: Partition, key: bytes, entry: Entry, payload: bool) -> dict[st
     if entry.window is not None:
         shown |= {"window_ms": entry.window.length_ms, "chosen_ms": entry.due}
         shown["spread"] = "drawn" if entry.window.spread == Spread.DRAWN else "even"
+    if entry.series_ms >= 0:
+        shown["series_ms"] = entry.series_ms
     if payload:
         shown["payload"] = {
             "key": _base64(entry.key),

@@ -19,7 +19,17 @@ from postdate.sidecar.http import limits
 from postdate.sidecar.http.pending import AskedShard, as_json, find_offset
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.ingest.request_rules import rules_of
-from postdate.wire.dispatch_log import FINAL, BulkCancelled, BulkProgress, ChosenFate, Moved, decode_record
+from postdate.wire.dispatch_log import (
+    DELIVERED,
+    FINAL,
+    BulkCancelled,
+    BulkProgress,
+    ChosenFate,
+    Moved,
+    SeriesFate,
+    SurvivorFate,
+    decode_record,
+)
 from postdate.wire.errors import FormatError, RequestRefused
 from postdate.wire.origins import format_origin
 from postdate.wire.requests import Action, Request, parse_request
@@ -104,6 +114,10 @@ def _asked(
         shown |= {"target": request.target, "due_ms": request.due_ms}
         if request.window_ms:
             shown |= {"window_ms": request.window_ms, "spread": "even" if request.is_even else "drawn"}
+        if request.keeps:
+            shown["if_pending"] = "keep"
+        if request.latest_ms:
+            shown["latest_ms"] = request.latest_ms
     elif request.acts_on >= 0:
         shown["acts_on"] = f"{part.topic}/{part.index}/{request.acts_on}"
     return request, shown
@@ -178,4 +192,8 @@ def _events(part: Partition, record: Record, offset: int) -> Iterator[dict[str, 
                 event["by"] = f"{part.topic}/{part.index}/{fate.control}"
             if isinstance(fate, BulkProgress):
                 event["count"] = fate.count
+            if fate.name == DELIVERED:
+                event["first_due_ms"] = fate.first_due_ms
+            if isinstance(fate, SurvivorFate | SeriesFate):
+                event["by"] = f"{part.topic}/{part.index}/{fate.survivor}"
             yield event

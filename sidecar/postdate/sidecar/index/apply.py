@@ -33,14 +33,15 @@ from postdate.wheel.entry import (
 )
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, entry_key, split_key
-from postdate.wire.dispatch_log import APPLIED, FINAL, SENT, SWEPT, BulkProgress, Fate, Moved
+from postdate.wire.dispatch_log import APPLIED, FINAL, KEPT, SENT, SWEPT, BulkProgress, Fate, Moved, SeriesFate
 from postdate.wire.durations import format_duration
 from postdate.wire.errors import RequestRefused
+from postdate.wire.limits import DUE_MS_MIN
 from postdate.wire.reasons import Reason
 from postdate.wire.requests import Action, Request
 from postdate.wire.selection import Selection, encode_selection
 
-_ENDED_BY_ANOTHER: Final = frozenset({Kind.CANCELLED, Kind.REPLACED})
+_ENDED_BY_ANOTHER: Final = frozenset({Kind.CANCELLED, Kind.REPLACED, Kind.KEPT})
 
 
 def apply_request(overlay: IndexOverlay, record: Record, request: Request | RequestRefused) -> int:
@@ -78,7 +79,7 @@ def _catch_up(overlay: IndexOverlay, offset: int, request: Request, mark: Mark) 
     """Apply what fates alone do not contain: the id that has ended, and the grace that a reschedule gave."""
     if request.action == Action.SCHEDULE:
         if request.id:
-            overlay.note_end(offset, request.id, mark.sent)
+            overlay.note_end(offset, b"" if mark.kept else request.id, mark.sent)
     elif request.grace_ms >= 0:
         acts_on, at = _acts_on(overlay, offset, request)
         pending = _pending(overlay, acts_on, at)
@@ -121,6 +122,10 @@ def _put_control(overlay: IndexOverlay, offset: int, entry: Entry) -> int:
 
 def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mark | None) -> int:
     offset, first_due, window = record.offset, request.due_ms, None
+    series_ms = -1
+    if request.latest_ms:
+        series_ms = _series_ms(overlay, record, request, mark)
+        first_due = max(min(first_due, series_ms + request.latest_ms), DUE_MS_MIN)
     first_key_due = first_due
     if request.window_ms:
         first_key_due, spread = overlay.choose_ms(offset, first_due, request.window_ms, request.is_even)
@@ -153,17 +158,9 @@ def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mar
     if not stored and overlay.is_long(due - record.timestamp_ms):
         kind = Kind.STORE
     if request.id:
-        pending = overlay.pending_id(request.id)
-        if pending is not None:
-            other = split_key(pending)[1]
-            if other < offset:
-                key = overlay.find(other, at=pending)
-                assert key is not None, "an id points at an entry that is not there"
-                old = overlay.entry(key)
-                if not _is_swept(overlay, old, other):
-                    _end(overlay, key, old, Kind.REPLACED, by=offset)
-            else:
-                kind, ended_by = Kind.REPLACED, other
+        keeps = request.keeps and mark is None  # with a mark, an earlier owner has accepted it
+        ended_as, ended_by = _meet_pending(overlay, request.id, offset, keeps, series_ms)
+        kind = kind if ended_as is None else ended_as
     entry = Entry(
         kind=kind,
         stored=stored,
@@ -181,12 +178,55 @@ def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mar
         acts_on=ended_by,
         accepted_ms=record.timestamp_ms,
         window=window,
+        series_ms=series_ms,
         moved_by=mark.control if mark is not None else -1,
     )
+    if kind == Kind.KEPT:
+        entry = _without_message(entry)
     overlay.put(offset, due if kind == Kind.DELIVER else CONTROL_DUE, entry)
     if kind in PENDING:
         overlay.claim_id(entry, offset)
     return first_key_due
+
+
+def _meet_pending(
+    overlay: IndexOverlay, caller_id: bytes, offset: int, keeps: bool, series_ms: int
+) -> tuple[Kind | None, int]:
+    """End the pending message of an id in favour of request `offset`, or the other way round.
+
+    Returns how the request ends, and the offset of its survivor; None and -1 if it stays. `series_ms`: the start of its
+    series, -1 if it has none.
+    """
+    pending = overlay.pending_id(caller_id)
+    if pending is None:
+        return None, -1
+    other = split_key(pending)[1]
+    if other > offset:
+        return Kind.REPLACED, other
+    key = overlay.find(other, at=pending)
+    assert key is not None, "an id points at an entry that is not there"
+    old = overlay.entry(key)
+    if _is_swept(overlay, old, other):
+        return None, -1
+    if keeps:
+        return Kind.KEPT, other
+    if old.series_ms >= 0:  # the start of the series that goes on; -1: it ends
+        old = msgspec.structs.replace(old, series_ms=series_ms)
+    _end(overlay, key, old, Kind.REPLACED, by=offset)
+    return None, -1
+
+
+def _series_ms(overlay: IndexOverlay, record: Record, request: Request, mark: Mark | None) -> int:
+    """The start of the series of a debounced request: the smallest timestamp in it, which is that of its first request
+    unless a clock went back."""
+    if mark is not None and mark.series_ms >= 0:
+        return mark.series_ms
+    pending = overlay.pending_id(request.id)
+    other = split_key(pending)[1] if pending is not None else record.offset
+    key = overlay.find(other, at=pending) if other < record.offset else None
+    old = overlay.entry(key) if key is not None else None
+    series_ms = old.series_ms if old is not None and not _is_swept(overlay, old, other) else -1
+    return min(series_ms, record.timestamp_ms) if series_ms >= 0 else record.timestamp_ms
 
 
 def _control(overlay: IndexOverlay, record: Record, request: Request) -> int:
@@ -251,11 +291,12 @@ def _is_swept(overlay: IndexOverlay, entry: Entry, offset: int) -> bool:
 def _end(overlay: IndexOverlay, key: bytes, old: Entry, kind: Kind, by: int) -> None:
     """Rewrite a pending entry so that its transaction ends it without a delivery; its message is no longer needed."""
     offset = split_key(key)[1]
-    new = msgspec.structs.replace(
-        old, kind=kind, acts_on=by, key=None, value=None, headers=[], own_key=(), control=NO_CONTROL, reason=""
-    )
-    overlay.move(key, offset, old, new)
+    overlay.move(key, offset, old, msgspec.structs.replace(_without_message(old), kind=kind, acts_on=by))
     overlay.drop_id(old.id, offset)
+
+
+def _without_message(entry: Entry) -> Entry:
+    return msgspec.structs.replace(entry, key=None, value=None, headers=[], own_key=(), control=NO_CONTROL, reason="")
 
 
 def _reschedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, request: Request) -> None:
@@ -333,6 +374,8 @@ def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
     A pending entry is changed or ended. A request at or above R gets a mark (rule 5). Any other request has already
     ended. Raises Contradicted if the log decided a control differently than ingest did here: the index must be rebuilt.
     """
+    if type(fate) is SeriesFate:
+        _continue_series(overlay, fate, next_request)
     if isinstance(fate, BulkProgress) or (overlay.bulks and overlay.bulk(fate.offset) is not None):
         _bulk_progress(overlay, fate, next_request)
     if fate.name == SWEPT:
@@ -370,11 +413,13 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
     elif fate.name in FINAL:
         if old.kind == Kind.APPLIED:
             _check_moved(overlay, offset, old)
+        elif old.kind == Kind.REPLACED and old.series_ms >= 0:
+            _check_series(overlay, fate, old)
         overlay.remove(key, old.stored)
         overlay.drop_place(offset)
         overlay.drop_id(old.id, offset)
         if fate.name != APPLIED:
-            overlay.note_end(offset, old.id, fate.name in SENT)
+            overlay.note_end(offset, b"" if fate.name == KEPT else old.id, fate.name in SENT)
     else:
         mark_stored(overlay, key, old)
 
@@ -404,11 +449,35 @@ def _check_moved(overlay: IndexOverlay, control: int, entry: Entry) -> None:
         overlay.contradicted(f"request {control} did not move request {entry.acts_on}, but was judged otherwise here")
 
 
+def _continue_series(overlay: IndexOverlay, fate: SeriesFate, next_request: int) -> None:
+    """A committed `replaced` gives the start of the series of its survivor: the survivor has that start here, or gets
+    it with its mark."""
+    survivor, start_ms = fate.survivor, fate.start_ms
+    if survivor >= next_request:
+        mark = overlay.mark(survivor) or Mark(final=False, stored=False, due=-1)
+        if not mark.final:
+            overlay.set_mark(survivor, msgspec.structs.replace(mark, series_ms=start_ms))
+    elif (key := overlay.find(survivor)) is not None:
+        here_ms = overlay.entry(key).series_ms
+        if here_ms >= 0 and here_ms != start_ms:
+            overlay.contradicted(f"request {survivor} continues a series from {start_ms}, and from {here_ms} here")
+
+
+def _check_series(overlay: IndexOverlay, fate: Fate, old: Entry) -> None:
+    """An entry ends that was to end as replaced by one that continues its series. If the log ended it otherwise, that
+    one has another start."""
+    expected = (old.acts_on, old.series_ms)
+    if type(fate) is SeriesFate and (fate.survivor, fate.start_ms) == expected:
+        return
+    if overlay.find(old.acts_on) is not None:
+        overlay.contradicted(f"request {old.acts_on} does not continue the series of request {fate.offset}")
+
+
 def check_causes(overlay: IndexOverlay) -> None:
     """Check that no entry waits to be ended by a request that has already ended.
 
-    REQUIRES: the dispatch log is replayed. A cancelled entry ends together with its control, and a replaced one no
-    later than its replacement (rules 1 and 4). So while either is pending, its cause is pending too. Raises
+    REQUIRES: the dispatch log is replayed. A cancelled entry ends together with its control, and a replaced or kept one
+    no later than its survivor (rules 1 and 4). So while either is pending, its cause is pending too. Raises
     Contradicted. O(entries under key 0), at most `CONTROL_ENTRIES_MAX`.
     """
     if not overlay.control_count:
@@ -428,10 +497,10 @@ def _mark(overlay: IndexOverlay, fate: Fate) -> None:
     if was.final:
         return
     if isinstance(fate, Moved):
-        new = Mark(final=False, stored=was.stored, due=fate.due_ms, control=fate.control)
+        new = msgspec.structs.replace(was, due=fate.due_ms, control=fate.control)
     elif fate.name in FINAL:
         sent = fate.name in SENT and fate.first_due_ms != CONTROL_DUE
-        new = Mark(final=True, stored=False, due=-1, sent=sent)
+        new = Mark(final=True, stored=False, due=-1, sent=sent, kept=fate.name == KEPT)
     else:
-        new = Mark(final=False, stored=True, due=was.due, control=was.control)
+        new = msgspec.structs.replace(was, stored=True)
     overlay.set_mark(fate.offset, new)

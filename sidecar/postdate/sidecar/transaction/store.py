@@ -54,6 +54,7 @@ def stored_of(entry: Entry, offset: int) -> StoredRequest:
         window_ms=entry.window.length_ms if entry.window is not None else 0,
         chosen_ms=entry.due if entry.window is not None else -1,
         is_even=entry.window is not None and entry.window.spread != Spread.DRAWN,
+        series_ms=entry.series_ms,
     )
 
 
@@ -76,4 +77,5 @@ def entry_of(request: StoredRequest) -> Entry:
         control=pack_control(request.control),
         accepted_ms=request.accepted_ms,
         window=Window(request.due_ms, request.window_ms, request.chosen_ms, spread) if has_window else None,
+        series_ms=request.series_ms,
     )

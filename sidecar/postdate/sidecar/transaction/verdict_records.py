@@ -6,7 +6,7 @@ may have delivered the entry that a control acts on.
 | setting | answered requests |
 | --- | --- |
 | `none` | none |
-| `control` | cancels, reschedules, replacements, and refused requests that carry an action |
+| `control` | cancels, reschedules, replacements, kept requests, and refused requests that carry an action |
 | `all` | these, and every request to schedule: when it is stored, and with its final fate |
 
 Thread rule: belongs to the shard's thread.
@@ -39,18 +39,26 @@ class VerdictRecords:
         self._origin_prefix = f"{own.requests}/{partition}/".encode()
         self._wall_ms = wall_ms
 
-    def message(self, verdict: Verdict, offset: int, caller_id: bytes, of: int = -1) -> Message:
-        """The record that answers request `offset`; `of`: the offset of the request that it acted on, -1 for none."""
+    def message(self, verdict: Verdict, offset: int, caller_id: bytes, of: int = -1, by: int = -1) -> Message:
+        """The record that answers request `offset`; `of`: the offset of the request that it acted on, -1 for none;
+        `by`: that of the request that survived it, -1 for none."""
         named = self._origin_prefix + b"%d" % of if of >= 0 else b""
-        key, value = encode_verdict(verdict, self._origin_prefix + b"%d" % offset, caller_id, named, self._wall_ms())
+        survivor = self._origin_prefix + b"%d" % by if by >= 0 else b""
+        origin = self._origin_prefix + b"%d" % offset
+        key, value = encode_verdict(verdict, origin, caller_id, named, self._wall_ms(), survivor)
         return NOBODY, self._topic, self._partition, key, value, []
 
     def to_ended(self, entry: Entry, offset: int) -> list[Message]:
-        """The answers after a control has ended an entry: to that entry, and to the request that replaced it."""
+        """The answers after another request has ended an entry: to that entry, and to the request that replaced it."""
+        if entry.kind == Kind.KEPT:
+            kept = self.message(Verdict.KEPT, offset, entry.id, by=entry.acts_on)
+            return [kept] if self.controls else []
         replaced = entry.kind == Kind.REPLACED
         answers: list[Message] = []
-        if self.all:
-            answers.append(self.message(Verdict.REPLACED if replaced else Verdict.CANCELLED, offset, entry.id))
+        if self.all and replaced:
+            answers.append(self.message(Verdict.REPLACED, offset, entry.id, by=entry.acts_on))
+        elif self.all:
+            answers.append(self.message(Verdict.CANCELLED, offset, entry.id))
         if replaced and self.controls:
             answers.append(self.message(Verdict.REPLACED, entry.acts_on, entry.id, of=offset))
         return answers

@@ -280,7 +280,9 @@ async function showHistory(show, origin) {
   const box = make("div", "", "entry");
   box.append(make("div", `${history.origin}: ${history.state}`, "word state"));
   if (history.request?.accepted_ms) box.append(make("div", `${at(history.request.accepted_ms)} requested`, "word"));
-  for (const event of history.events) box.append(make("div", `${at(event.at_ms)} ${event.fate}`, "word"));
+  for (const event of history.events) {
+    box.append(make("div", `${at(event.at_ms)} ${event.fate}${event.by ? ` by ${event.by}` : ""}`, "word"));
+  }
   show(history.entry ? [box, describe(history.entry)] : [box]);
 }
 

@@ -1,0 +1,96 @@
+"""Goal: policies for ids hold on a real broker: the first of several requests wins, or the last one, and a series is
+not postponed beyond its limit; also if the process is killed meanwhile and its disk is lost.
+
+Method: one real broker, two sidecars one after the other. What survived is read from the dispatch log and the verdicts.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from itertools import pairwise
+
+from postdate.wire.dispatch_log import SeriesFate, SurvivorFate
+from postdate.wire.headers import AT, ID, IF_PENDING, LATEST, TOPIC, Headers
+from postdate.wire.verdicts import Verdict
+from support.bed import Bed
+from support.command import call_postdate
+from support.oracle import Sent
+
+_LATEST_MS = 20_000
+#: ms. A poll and a transaction, on a machine that other tests use, too.
+_LATE_MS_MAX = 10_000
+
+
+def _send(bed: Bed, value: bytes, due_ms: int, caller_id: bytes, *more: tuple[str, bytes]) -> Sent:
+    """One request of this id; the key of the record is the id, so all of them meet in one partition."""
+    sender = bed.sender()
+    given: Headers = [(TOPIC, bed.targets[0].encode()), (AT, b"%d" % due_ms), (ID, caller_id), *more]
+    sent = sender.send(bed.requests[0], Sent(bed.targets[0], caller_id, value, given, due_ms))
+    sender.flush()
+    return sent
+
+
+def _offset(sent: Sent) -> int:
+    return int(sent.origin.rpartition(b"/")[2])
+
+
+def test_policies_hold_through_a_kill_and_a_lost_disk(bed: Bed) -> None:
+    bed.new_requests(1)
+    bed.new_target()
+    sidecar = bed.new_sidecar(static=True)
+    sidecar.format_version = 2
+    sidecar.start()
+    sidecar.wait_for_shards(1)
+    due_ms = int(time.time() * 1000) + 90_000  # after the test, unless a limit or a control makes it earlier
+    keep, latest = (IF_PENDING, b"keep"), (LATEST, b"%d" % _LATEST_MS)
+    kept = [_send(bed, b"throttled %d" % n, due_ms, b"t", keep) for n in range(3)]
+    series = [_send(bed, b"debounced %d" % n, due_ms, b"d", latest) for n in range(3)]
+    bed.wait_for_ends(4)
+    sidecar.kill()
+    shutil.rmtree(sidecar.data_dir)
+    series += [_send(bed, b"debounced %d" % n, due_ms, b"d", latest) for n in range(3, 5)]
+    kept.append(_send(bed, b"throttled 3", due_ms, b"t", keep))
+    sidecar.start()
+    bed.wait_for_ends(8)
+    start_ms = min(sent.appended_ms for sent in series)
+    series[-1].due_ms = start_ms + _LATEST_MS
+    outcome = bed.judge([series[-1]], silent=[*kept[1:], *series[:-1]])
+    fates = {fate.offset: fate for _, record in outcome.log for fate in record.fates}
+    assert [fates[_offset(sent)] for sent in kept[1:]] == [
+        SurvivorFate(_offset(sent), due_ms, "kept", _offset(kept[0])) for sent in kept[1:]
+    ]
+    assert [fates[_offset(sent)] for sent in series[:-1]] == [
+        SeriesFate(_offset(one), min(due_ms, start_ms + _LATEST_MS), "replaced", _offset(other), start_ms)
+        for one, other in pairwise(series)
+    ]
+
+
+def test_the_command_sends_policies_and_refuses_bad_ones(bed: Bed) -> None:
+    bed.new_requests(1)
+    bed.new_target()
+    sidecar = bed.new_sidecar()
+    sidecar.format_version = 2
+    sidecar.start()
+    sidecar.wait_for_shards(1)
+    config_file = bed.directory / "client.toml"
+    config_file.write_text("format_version = 2\n")
+    config = ("-b", bed.bootstrap, "--requests", bed.requests[0], "--config", str(config_file))
+    given = ["send", "--topic", bed.targets[0], "--value", "v", "--delay", "1h", "--id", "i"]
+    for more, word in (
+        (("--if-pending", "drop"), "bad-if-pending"),
+        (("--latest", "0s"), "bad-latest"),
+        (("--latest", "1s", "--if-pending", "keep"), "bad-latest"),
+    ):
+        refused = call_postdate(*given, *more, *config)
+        assert (refused.exit_code, word in refused.stderr) == (2, True), refused.stderr
+    first = call_postdate(*given, *config, "--output", "json")
+    assert first.exit_code == 0, first.stderr
+    kept = call_postdate(*given, "--if-pending", "keep", "--wait-verdict", *config, "--output", "json")
+    answer = json.loads(kept.stdout)
+    assert (answer["verdict"], answer["by"]) == (Verdict.KEPT, json.loads(first.stdout)["origin"]), kept.stderr
+    done = call_postdate(*given, "--latest", "1s", "--wait-delivery", *config, "--output", "json")
+    assert done.exit_code == 0, done.stderr
+    ended = json.loads(done.stdout.splitlines()[-1])
+    assert (ended["fate"], 0 <= ended["late_ms"] < _LATE_MS_MAX) == ("delivered", True)

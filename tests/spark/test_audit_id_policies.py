@@ -1,0 +1,98 @@
+"""Policies for ids in the audit. Goal: a forged survivor, series or due time is found, in every tier, and a sound one
+never.
+
+Method: as `test_spark_verdicts`: one history in which every request is a case of its own. It is judged by the rules, by
+the chunks before them, and folded as a state stores it; all must say the same.
+"""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from postdate.spark.job.sources import RECORDS
+from postdate.spark.records.fates import fate_rows, log_rows
+from postdate.spark.session.small_tables import small_table
+from postdate.wire.dispatch_log import decode_record
+from postdate.wire.errors import FormatError
+from support.history import History
+from support.id_policy_cases import id_policy_cases
+from support.judging import Bounds, judged, of_state, staged
+from support.verdict_cases import DUE, T
+
+CASES = id_policy_cases()
+
+
+@pytest.fixture(scope="module")
+def rows(spark: SparkSession) -> dict[int, Row]:
+    """All cases judged by the rules, by offset."""
+    found, _ = judged(spark, CASES, separate_rows_max=0)
+    return {row["offset"]: row for row in found.collect()}
+
+
+@pytest.mark.parametrize("name", CASES.expected)
+def test_verdict(rows: dict[int, Row], name: str) -> None:
+    expected = CASES.expected[name]
+    row = rows[expected.offset]
+    assert (set(row["verdicts"]), expected.word in " ".join(row["details"])) == (expected.verdicts, True), row
+
+
+@pytest.mark.parametrize("bits", [0, 10])
+def test_the_fast_tiers_say_the_same(spark: SparkSession, rows: dict[int, Row], bits: int) -> None:
+    """Plain messages of consistent chunks have no row."""
+    judged_rows = staged(spark, CASES, bits).rows
+    assert judged_rows is not None
+    found = {row["offset"]: set(row["verdicts"]) for row in judged_rows.collect()}
+    expected = {offset: set(row["verdicts"]) for offset, row in rows.items()}
+    assert found == {offset: verdicts for offset, verdicts in expected.items() if offset in found}
+    assert all(verdicts <= {"delivered", "pending"} for offset, verdicts in expected.items() if offset not in found)
+
+
+def test_a_run_with_a_state_says_the_same(spark: SparkSession, rows: dict[int, Row]) -> None:
+    found = {row["offset"]: set(row["verdicts"]) for row in of_state(spark, CASES).collect()}
+    plain = {offset for offset, verdicts in found.items() if verdicts == {"plain"}}
+    assert {offset: verdicts for offset, verdicts in found.items() if offset not in plain} == {
+        offset: set(row["verdicts"]) for offset, row in rows.items() if offset not in plain
+    }
+    assert all(set(rows[offset]["verdicts"]) <= {"delivered", "pending"} for offset in plain)
+
+
+@pytest.mark.parametrize(
+    ("fate", "version", "survivor", "series_ms"),
+    [
+        ([1, DUE, "replaced", 2], 2, 2, None),
+        ([1, DUE, "replaced", 2, T], 2, 2, T),
+        ([1, DUE, "kept", 0], 2, 0, None),
+        ([1, DUE, "replaced", 2], 1, -1, None),
+        ([1, DUE, "kept", 0], 1, -1, None),
+        ([1, DUE, "kept"], 2, -1, None),
+        ([1, DUE, "kept", 1], 2, -1, None),
+        ([1, DUE, "kept", 2], 2, -1, None),
+        ([1, DUE, "kept", 0, T], 2, -1, None),
+        ([1, DUE, "replaced", 1], 2, -1, None),
+        ([1, DUE, "replaced", 0, T], 2, -1, None),
+        ([1, DUE, "replaced", 2, "x"], 2, -1, None),
+        ([1, DUE, "replaced", 2, -1], 2, -1, None),
+        ([1, DUE, "replaced", 2, T, 1], 2, -1, None),
+        ([1, DUE, "cancelled", 2], 2, -1, None),
+    ],
+)
+def test_a_survivor_is_read_as_the_sidecar_reads_it(
+    spark: SparkSession, fate: list[object], version: int, survivor: int, series_ms: int | None
+) -> None:
+    """`survivor` -1: the record does not parse."""
+    history = History(T)
+    history.commit(fate, v=version)
+    log = log_rows(small_table(spark, history.log, RECORDS), Bounds().table(spark))
+    record = log.collect()[0]
+    assert record["parses"] is (survivor >= 0)
+    try:
+        decoded = decode_record(history.log[0][6])
+    except FormatError:
+        decoded = None
+    assert (decoded is not None) is (survivor >= 0)
+    if survivor >= 0:
+        (row,) = fate_rows(log).collect()
+        found = row["fate"]
+        assert (found["fate_name"], found["control_offset"], found["series_ms"]) == (fate[2], survivor, series_ms)
+        assert (found["new_due_ms"], found["chosen_ms"]) == (None, None)

@@ -1,0 +1,84 @@
+"""The oracles of policies for ids: who survives, and when a series of debounced requests is due.
+
+A `kept` or `replaced` names the survivor, a request of the same id. A kept request ends no later than its survivor, and
+a request that keeps is kept as long as an earlier one is pending. The start of a series is the timestamp of its first
+request, by the chain of `replaced`; requests that only some of the processes accept take part if the log says so.
+"""
+
+from __future__ import annotations
+
+from postdate.wire.dispatch_log import Fate, SeriesFate, SurvivorFate
+from support.simulation.judge import Origin, Outcome
+from support.simulation.readings import Readings
+from support.simulation.traffic import Asked, Traffic
+
+
+def settle_series(outcome: Outcome, traffic: Traffic) -> None:
+    """Learn from the dispatch logs when the requests of series are due."""
+    for (index, _), fates in outcome.fates.items():
+        for fate, _ in fates:
+            if isinstance(fate, SeriesFate):
+                traffic.asked[index, fate.survivor].series_ms = fate.start_ms
+
+
+def judge_ids(outcome: Outcome, traffic: Traffic, readings: Readings) -> None:
+    """What is wrong is added to `outcome.wrong`. REQUIRES: `settle_series`."""
+    for origin, fates in outcome.fates.items():
+        asked = traffic.asked.get(origin)
+        if asked is None:
+            continue
+        for fate, _ in fates:
+            if isinstance(fate, SurvivorFate | SeriesFate):
+                if wrong := _survivor_complaint(outcome, traffic, origin, asked, fate):
+                    outcome.wrong.append(f"ids: {origin} is {fate}, {wrong}")
+            elif fate.name == "replaced":
+                outcome.wrong.append(f"ids: {origin} is {fate.name}, and no survivor is named")
+        _count(outcome, asked, fates[0][0])
+    for origin, asked in traffic.asked.items():
+        if asked.keeps and asked.action == "schedule" and outcome.final(origin) not in ("", "kept", "dead"):
+            _judge_accepted(outcome, traffic, readings, origin, asked)
+
+
+def _survivor_complaint(
+    outcome: Outcome, traffic: Traffic, origin: Origin, asked: Asked, fate: SurvivorFate | SeriesFate
+) -> str:
+    survivor = traffic.asked.get((origin[0], fate.survivor))
+    if survivor is None or survivor.action != "schedule" or not asked.id or survivor.id != asked.id:
+        return "and that is no message of its id"
+    if outcome.final((origin[0], fate.survivor)) == "kept":
+        return "and that was kept itself"
+    if fate.name == "kept":
+        end = outcome.ended_by.get((origin[0], fate.survivor))
+        if not asked.keeps or fate.survivor > asked.offset:
+            return "and it does not keep that one"
+        if end is not None and end.seq < outcome.ended_by[origin].seq:
+            return f"and that one had ended before, as {outcome.final((origin[0], fate.survivor))}"
+        return ""
+    if survivor.keeps or fate.survivor < asked.offset:
+        return "and that one does not replace it"
+    if bool(asked.latest_ms and survivor.latest_ms) != isinstance(fate, SeriesFate):
+        return "and that is wrong about the series"
+    start_ms = min(asked.start_ms, survivor.appended_ms)
+    if isinstance(fate, SeriesFate) and fate.start_ms != start_ms:
+        return f"and its series began at {start_ms}"
+    return ""
+
+
+def _judge_accepted(outcome: Outcome, traffic: Traffic, readings: Readings, origin: Origin, asked: Asked) -> None:
+    """A request that keeps was not kept: no earlier one was delivered by somebody who had read both."""
+    group = [each for each in traffic.of_id(asked) if each.action == "schedule" and each.offset < asked.offset]
+    if not all(readings.is_certain(each) for each in (asked, *group)):
+        return
+    for other in group:
+        at = (origin[0], other.offset)
+        writer = outcome.ended_by.get(at)
+        if outcome.final(at) == "delivered" and writer is not None and writer.next_request > asked.offset:
+            outcome.wrong.append(
+                f"ids: {origin} keeps, and is {outcome.final(origin)}, though {at} was pending when it was read"
+            )
+
+
+def _count(outcome: Outcome, asked: Asked, fate: Fate) -> None:
+    outcome.reached["fate replaced in a series"] += isinstance(fate, SeriesFate)
+    is_limited = asked.latest_ms > 0 and asked.series_ms >= 0 and asked.due_ms == asked.series_ms + asked.latest_ms
+    outcome.reached["a series is due at its limit"] += is_limited and fate.name == "delivered"

@@ -1,0 +1,79 @@
+"""More of the sidecar with one safeguard taken out: policies for ids.
+
+As `mutations`, whose table lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from unittest.mock import patch
+
+import msgspec
+
+from postdate.sidecar.index import apply
+from postdate.sidecar.index.overlay import IndexOverlay
+from postdate.sidecar.transaction import store
+from postdate.wheel.entry import Entry, Kind
+from postdate.wire import requests
+from postdate.wire.dispatch_log import Fate, SeriesFate
+from postdate.wire.stored import StoredRequest
+from support.simulation.plan import IDS
+from support.simulation.world import World
+
+Mutation = Callable[[World], AbstractContextManager[object]]
+
+
+def _keep_replaces(_: World) -> AbstractContextManager[object]:
+    """A request that keeps replaces what is pending."""
+    return patch.object(requests, "_keeps", lambda said: False)
+
+
+def _kept_by_the_ended(_: World) -> AbstractContextManager[object]:
+    """A request ends as kept although the log says that its survivor has ended before."""
+    return patch.object(apply, "_ENDED_BY_ANOTHER", frozenset({Kind.CANCELLED, Kind.REPLACED}))
+
+
+def _start_not_marked(_: World) -> AbstractContextManager[object]:
+    """Recovery forgets the start of a series whose survivor is not read yet."""
+    honest = apply._continue_series
+
+    def continue_series(overlay: IndexOverlay, fate: SeriesFate, next_request: int) -> None:
+        if fate.survivor < next_request:
+            honest(overlay, fate, next_request)
+
+    return patch.object(apply, "_continue_series", continue_series)
+
+
+def _start_not_stored(_: World) -> AbstractContextManager[object]:
+    """A record of STORE lacks the start of the series."""
+    honest = store.stored_of
+
+    def stored_of(entry: Entry, offset: int) -> StoredRequest:
+        return msgspec.structs.replace(honest(entry, offset), series_ms=-1)
+
+    return patch.object(store, "stored_of", stored_of)
+
+
+def _series_not_compared(_: World) -> AbstractContextManager[object]:
+    """An index keeps a series that the log has ended."""
+
+    def check_series(overlay: IndexOverlay, fate: Fate, old: Entry) -> None:
+        return None
+
+    return patch.object(apply, "_check_series", check_series)
+
+
+def _each_request_begins_a_series(_: World) -> AbstractContextManager[object]:
+    """The start of a series is the timestamp of the last request: it may starve."""
+    return patch.object(apply, "_series_ms", lambda overlay, record, request, mark: record.timestamp_ms)
+
+
+ID_MUTATIONS: dict[str, tuple[Mutation, str]] = {
+    "a request that keeps replaces": (_keep_replaces, IDS),
+    "kept by a message that has ended": (_kept_by_the_ended, IDS),
+    "the start of a series is not marked": (_start_not_marked, IDS),
+    "the start of a series is not stored": (_start_not_stored, IDS),
+    "series are not compared with the log": (_series_not_compared, IDS),
+    "each request begins a series": (_each_request_begins_a_series, IDS),
+}
