@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from postdate.tools.dev_broker.local_broker import LocalBroker
+from postdate.tools.dev_broker.jars import KAFKA_VERSION
+from postdate.tools.dev_broker.local_broker import Jvm, LocalBroker
 from support.containers import container_broker
 from support.timeouts import WAIT_TIMEOUT_S
 
@@ -48,11 +49,11 @@ def running_broker() -> Iterator[RunningBroker]:
 
 
 @contextmanager
-def local_broker(**properties: str) -> Iterator[LocalBroker]:
+def local_broker(version: str = KAFKA_VERSION, **properties: str) -> Iterator[LocalBroker]:
     """A new local broker on a free port; underscores in setting names stand for dots."""
     with tempfile.TemporaryDirectory(prefix="postdate-broker-", ignore_cleanup_errors=True) as directory:
         settings = {name.replace("_", "."): value for name, value in properties.items()}
-        broker = LocalBroker(0, Path(directory), properties=settings)
+        broker = LocalBroker(0, Path(directory), properties=settings, jvm=Jvm(version=version))
         broker.start(WAIT_TIMEOUT_S)
         try:
             yield broker

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from typing import cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from postdate.kafka import limits
 from postdate.kafka.admin import ConfluentAdmin
 from postdate.kafka.classification import classify
 from postdate.kafka.errors import (
@@ -26,6 +28,7 @@ from postdate.kafka.errors import (
     UnsupportedByBroker,
 )
 from postdate.kafka.group_consumer import ConfluentGroupConsumer
+from postdate.kafka.interface import GroupListener
 from postdate.kafka.settings import KafkaSettings
 
 REPLACED = KafkaError(KafkaError.FENCED_INSTANCE_ID, fatal=True)
@@ -123,6 +126,18 @@ def test_a_member_that_nobody_answered_has_no_id() -> None:
     made = ConfluentGroupConsumer(KafkaSettings("127.0.0.1:1", group_protocol="consumer"), "group", None)
     assert made._open().memberid()
     assert made.member_id() == ""
+    made.close()
+
+
+def test_a_member_that_no_coordinator_accepts_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers that are too old: the library repeats its request in silence."""
+    monkeypatch.setattr(limits, "JOIN_PATIENCE_S", 0.0)
+    made = ConfluentGroupConsumer(KafkaSettings("127.0.0.1:1", group_protocol="consumer"), "group", None)
+    made.poll(1, 0.0)
+    assert not [fault for _, fault in made.errors() if "needs Kafka 4.0" in str(fault)], "it has not subscribed"
+    made.subscribe(["requests"], cast(GroupListener, None))
+    made.poll(1, 0.0)
+    assert [fault for _, fault in made.errors() if "needs Kafka 4.0" in str(fault)]
     made.close()
 
 

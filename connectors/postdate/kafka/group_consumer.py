@@ -36,6 +36,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from msgspec import MsgspecError
@@ -80,6 +81,7 @@ class ConfluentGroupConsumer:
         self._listener: GroupListener | None = None
         self._member_id = ""
         self._taken_at = 0.0
+        self._join_report_at = inf
         conf = settings.group_consumer_conf(group_id, instance_id, address)
         self._statistics: tuple[BrokerStatistics, ...] = ()
         conf |= {"error_cb": self._on_error, "on_commit": self._on_commit, "stats_cb": self._on_statistics}
@@ -92,6 +94,8 @@ class ConfluentGroupConsumer:
 
     def subscribe(self, topics: Sequence[str], listener: GroupListener) -> None:
         self._listener = listener
+        if self._settings.group_protocol == "consumer":
+            self._join_report_at = time.monotonic() + limits.JOIN_PATIENCE_S
         try:
             self._open().subscribe(
                 list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
@@ -105,6 +109,8 @@ class ConfluentGroupConsumer:
         if self._starting:
             self._try_starting()
             timeout_s = min(timeout_s, 0.05)
+        if time.monotonic() >= self._join_report_at:
+            self._report_join()
         grouped, errors = self._polled(consumer, records_max, timeout_s)
         for message_error in errors:
             self._note(message_error)
@@ -287,6 +293,17 @@ class ConfluentGroupConsumer:
         start = len(_GENERATION_AT)
         generation = int.from_bytes(membership[start : start + 4], sys.byteorder, signed=True)
         return membership.startswith(_GENERATION_AT) and generation > 0
+
+    def _report_join(self) -> None:
+        """Reports that the coordinator has not accepted this member for a while: the library repeats a request that
+        older brokers do not know without any error."""
+        if self._has_joined():
+            self._join_report_at = inf
+            return
+        self._join_report_at += limits.JOIN_PATIENCE_S
+        waited_s = limits.JOIN_PATIENCE_S
+        why = f"The coordinator has not accepted this member for {waited_s:.0f} s. If brokers answer, they are too old"
+        self._errors.append((None, Unreachable(f"{why}: {_NEEDS_BROKERS}")))
 
     def _is_wanted(self, part: Partition, offset: int) -> bool:
         """True if a batch that begins at `offset` belongs to the requested start; otherwise the seek is repeated."""

@@ -86,3 +86,7 @@ SECRET_CHARS_MAX = 1024 * 1024
 
 #: s. How long a reader gets no records before it checks whether ACLs hide the topic.
 SILENCE_S = 3.0
+
+#: s. How long a member of the group protocol consumer waits for the coordinator before that is reported, and how often
+#: it is from then on. A coordinator accepts a member within a second.
+JOIN_PATIENCE_S = 15.0

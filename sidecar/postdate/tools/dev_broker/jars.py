@@ -31,12 +31,12 @@ SLF4J_VERSION = "1.7.36"
 #: Called with the current step, the number of finished steps, and the total (0: not known yet).
 Progress = Callable[[str, int, int], None]
 
-_IVY_XML = f"""<ivy-module version="2.0">
+_IVY_XML = """<ivy-module version="2.0">
   <info organisation="postdate" module="dev-broker"/>
   <configurations><conf name="default"/></configurations>
   <dependencies>
-    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA_VERSION}" conf="default->default"/>
-    <dependency org="org.slf4j" name="slf4j-simple" rev="{SLF4J_VERSION}" conf="default->default"/>
+    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{version}" conf="default->default"/>
+    <dependency org="org.slf4j" name="slf4j-simple" rev="{slf4j}" conf="default->default"/>
   </dependencies>
 </ivy-module>
 """
@@ -52,23 +52,24 @@ def cache_dir() -> Path:
     return Path(base, "postdate")
 
 
-def kafka_libs(progress: Progress = quiet) -> Path:
-    """The directory with Kafka's jars, downloaded first if this machine has none (44 MB, about 30 s).
+def kafka_libs(progress: Progress = quiet, version: str = KAFKA_VERSION) -> Path:
+    """The directory with Kafka's jars, downloaded first if this machine has none (44 MB, about 30 s). The variable
+    POSTDATE_KAFKA_LIBS replaces only the default version.
 
     Blocks meanwhile. Raises DevBrokerFailed if that fails; the message names the remedy.
     """
     given = os.environ.get("POSTDATE_KAFKA_LIBS")
-    if given:
+    if given and version == KAFKA_VERSION:
         if not any(Path(given).glob("kafka_2.13-*.jar")):
             raise DevBrokerFailed(f"POSTDATE_KAFKA_LIBS is {given}, which holds no kafka_2.13-*.jar.")
         return Path(given)
-    libs = cache_dir() / f"kafka-{KAFKA_VERSION}"
+    libs = cache_dir() / f"kafka-{version}"
     if libs.is_dir():
         return libs
     ivy_jar, java = find_ivy(), find_java()
     with _locked(cache_dir() / "fetch.lock"):
         if not libs.is_dir():  # another process may have downloaded them while this one waited for the lock
-            _fetch(java, ivy_jar, libs, progress)
+            _fetch(java, ivy_jar, libs, version, progress)
     return libs
 
 
@@ -86,21 +87,21 @@ def find_ivy() -> Path:
     )
 
 
-def _fetch(java: str, ivy_jar: Path, libs: Path, progress: Progress) -> None:
+def _fetch(java: str, ivy_jar: Path, libs: Path, version: str, progress: Progress) -> None:
     partial = libs.with_name(libs.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     descriptor = partial / "ivy.xml"
-    descriptor.write_text(_IVY_XML)
+    descriptor.write_text(_IVY_XML.format(version=version, slf4j=SLF4J_VERSION))
     command = [java, "-jar", str(ivy_jar), "-cache", str(cache_dir() / "ivy"), "-ivy", str(descriptor)]
     command += ["-confs", "default", "-retrieve", str(partial / "[artifact]-[revision].[ext]")]
     settings = os.environ.get("POSTDATE_IVY_SETTINGS")
     if settings:
         command += ["-settings", settings]
-    ivy = _run_ivy(command, progress)
+    ivy = _run_ivy(command, version, progress)
     if not any(partial.glob("kafka_2.13-*.jar")) or ivy.returncode != 0:
         raise DevBrokerFailed(
-            f"Kafka {KAFKA_VERSION} could not be fetched from Maven Central; is it reachable from here? (Behind a "
+            f"Kafka {version} could not be fetched from Maven Central; is it reachable from here? (Behind a "
             "mirror: POSTDATE_IVY_SETTINGS; without a network: POSTDATE_KAFKA_LIBS.) The end of Ivy's output:\n"
             + "\n".join(ivy.stdout.splitlines())
         )
@@ -109,9 +110,9 @@ def _fetch(java: str, ivy_jar: Path, libs: Path, progress: Progress) -> None:
     shutil.rmtree(cache_dir() / "ivy", ignore_errors=True)  # a second copy of all jars
 
 
-def _run_ivy(command: list[str], progress: Progress) -> subprocess.CompletedProcess[str]:
+def _run_ivy(command: list[str], version: str, progress: Progress) -> subprocess.CompletedProcess[str]:
     """Runs Ivy to its end, turning its output into progress; the result's stdout is its last lines, without URLs."""
-    progress(f"resolving the jars of Kafka {KAFKA_VERSION}", 0, 0)
+    progress(f"resolving the jars of Kafka {version}", 0, 0)
     last_lines: deque[str] = deque(maxlen=15)
     found = fetched = 0
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:  # noqa: S603
@@ -122,7 +123,7 @@ def _run_ivy(command: list[str], progress: Progress) -> subprocess.CompletedProc
             last_lines.append(shown)
             if shown.lstrip().startswith("found "):
                 found += 1
-                progress(f"resolving the jars of Kafka {KAFKA_VERSION}", 0, 0)
+                progress(f"resolving the jars of Kafka {version}", 0, 0)
             elif shown.startswith("downloading "):
                 fetched += 1
                 progress(f"fetching {shown.split()[1]}", fetched, max(found, fetched))

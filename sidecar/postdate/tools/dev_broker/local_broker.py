@@ -24,7 +24,7 @@ from typing import IO, Self
 from uuid import uuid4
 
 from postdate.kafka.errors import DevBrokerFailed
-from postdate.tools.dev_broker.jars import Progress, kafka_libs, quiet
+from postdate.tools.dev_broker.jars import KAFKA_VERSION, Progress, kafka_libs, quiet
 from postdate.tools.dev_broker.java import find_java
 from postdate.tools.dev_broker.properties import node_settings, write_properties
 from postdate.tools.dev_broker.readiness import wait_until_ready
@@ -45,10 +45,12 @@ LOG_LINES_SHOWN = 15
 
 @dataclass(frozen=True, slots=True)
 class Jvm:
-    """The JVM of a broker: the size of its heap, MiB, and options that KAFKA_JVM_PERFORMANCE_OPTS replaces."""
+    """The JVM of a broker: the size of its heap, MiB, options that KAFKA_JVM_PERFORMANCE_OPTS replaces, and the version
+    of Kafka that it runs."""
 
     heap_mb: int = HEAP_MB
     options: str = JVM_OPTIONS
+    version: str = KAFKA_VERSION
 
 
 QUICK_JVM = Jvm()
@@ -178,7 +180,7 @@ class LocalBroker(DevBroker):
         Requires that the broker does not run.
         """
         java = find_java()
-        libs = kafka_libs(self._progress)
+        libs = kafka_libs(self._progress, self._jvm.version)
         properties = self.data_dir / "server.properties"
         try:
             self.data_dir.mkdir(parents=True, exist_ok=True)

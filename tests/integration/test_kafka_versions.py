@@ -1,0 +1,62 @@
+"""Goal: with brokers of other Kafka versions each message is delivered once and a cancel works, and the log names the
+remedy if they do not know the group protocol.
+
+Method: a local broker of each version, two processes, of which one is killed while messages are due, and the oracle.
+POSTDATE_TEST_KAFKA_VERSIONS="4.0.1 4.1.1" adds versions; their jars are fetched on first use.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from postdate.sidecar.errors import Exit
+from postdate.wire.headers import ACTION, AT, ID, TOPIC, Headers
+from support.bed import Bed, new_bed
+from support.broker import local_broker
+from support.oracle import Sent
+
+_VERSIONS = ("3.9.2", *os.environ.get("POSTDATE_TEST_KAFKA_VERSIONS", "").split())
+_MESSAGES = 400
+
+
+@pytest.fixture
+def bed(version: str, tmp_path: Path) -> Iterator[Bed]:
+    with local_broker(version) as broker, new_bed(broker.bootstrap_servers, tmp_path) as made:
+        yield made
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("version", _VERSIONS)
+def test_a_broker_of_this_version_delivers_each_message_once(bed: Bed, version: str) -> None:
+    requests, target = bed.new_requests(2), bed.new_target(3)
+    processes = [bed.new_sidecar() for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.wait_for_shards(1)
+    sender, first_ms = bed.sender(), int(time.time() * 1000) + 1_000
+    asked = []
+    for number in range(_MESSAGES):
+        due_ms = first_ms + 5 * number
+        headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
+        asked.append(sender.send(requests, Sent(target, b"%d" % (number % 7), b"v%d" % number, headers, due_ms)))
+    late_ms = first_ms + 600_000
+    named: Headers = [(TOPIC, target.encode()), (AT, b"%d" % late_ms), (ID, b"x")]
+    cancelled = sender.send(requests, Sent(target, b"x", b"never", named, late_ms))
+    control = sender.send(requests, Sent(target, b"x", None, [(ACTION, b"cancel"), (ID, b"x")], 0))
+    sender.flush()
+    processes[0].kill()
+    processes[0].start()
+    bed.wait_for_ends(_MESSAGES + 2)
+    assert [process.stop() for process in processes] == [Exit.OK, Exit.OK]
+    bed.judge(asked, silent=[cancelled, control])
+    if version.startswith("3."):
+        unknown = bed.new_sidecar(group_protocol="consumer")
+        unknown.start()
+        unknown.wait_for_log("needs Kafka 4.0 on all brokers: upgrade them, or set it to classic")
+        assert unknown.stop() == Exit.OK
