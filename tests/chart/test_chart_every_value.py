@@ -38,12 +38,15 @@ ALL_PARTS: Values = {
     "metrics": {name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "dashboard")},
     "audit": {"enabled": True, "strict": False, "master": "local[2]", "javaProperties": {"existingSecret": "java"}},
     "tests": {"targetTopic": "orders.smoke"},
+    "topics": {"create": True},
+    "strimzi": {"cluster": "events", "user": {"create": True}},
 }
 _OAUTH: Values = {"kafka": {"sasl": {"mechanism": "OAUTHBEARER", "tokenEndpointUrl": "https://id"}}}
 #: What else a value needs to be read at all, or not to contradict the others.
 FURTHER: Mapping[str, Values] = {
     "kafka.sasl.tokenEndpointUrl": merged(_OAUTH, {"audit": {"mode": "spark-submit"}}),
     "kafka.tls.enabled": {"kafka": {"tls": {"ca": {"existingSecret": ""}, "client": {"existingSecret": ""}}}},
+    "strimzi.topics.create": {"topics": {"create": False}},
     "persistence.emptyDirSizeLimit": {"persistence": {"enabled": False}},
 }
 #: How a value shows where it does not show as itself: the window is set in hours and rendered in seconds, ...

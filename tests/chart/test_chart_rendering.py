@@ -24,7 +24,7 @@ from support.chart_documents import CHART
 from support.helm import NEEDED, RELEASE, Helm, Refused, ci_values, merged, of_kind, one, pod_specs
 
 OLDEST = "1.27"
-FOREIGN = {"ServiceMonitor", "PrometheusRule"}
+FOREIGN = {"ServiceMonitor", "PrometheusRule", "KafkaTopic", "KafkaUser"}
 
 
 def test_the_oldest_version_is_the_one_that_the_chart_names() -> None:

@@ -149,11 +149,35 @@ token_file = "/etc/postdate/api/token"
 {{- if and (eq .Values.audit.mode "spark-submit") .Values.audit.enabled (not .Values.audit.master) -}}
 {{- fail "audit.master is required with audit.mode=spark-submit" -}}
 {{- end -}}
+{{- $strimzi := .Values.strimzi -}}
+{{- if and (or $strimzi.topics.create $strimzi.user.create) (not $strimzi.cluster) -}}
+{{- fail "strimzi.cluster is required with strimzi.topics.create and strimzi.user.create: the name of the Kafka resource" -}}
+{{- end -}}
+{{- if and $strimzi.topics.create .Values.topics.create -}}
+{{- fail "topics.create and strimzi.topics.create are both true, and only one may create topics: set topics.create to false" -}}
+{{- end -}}
 {{- $policy := .Values.networkPolicy -}}
 {{- if and .Values.audit.enabled (eq .Values.audit.mode "spark-submit") $policy.enabled (not $policy.allowExternalEgress) (not $policy.auditEgress) -}}
 {{- fail "networkPolicy.auditEgress is required with audit.mode=spark-submit: the rules by which the audit reaches its Spark cluster (and networkPolicy.auditIngress those by which executors reach the audit)" -}}
 {{- end -}}
 {{- if and .Values.audit.enabled .Values.audit.strict .Values.audit.windowHours -}}
 {{- fail "audit.windowHours leaves older requests unverified, so a strict audit always fails: set it to 0, or audit.strict to false" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A duration of the configuration in milliseconds: a number, or numbers with units such as 1d12h. */}}
+{{- define "postdate.milliseconds" -}}
+{{- if kindIs "string" . -}}
+{{- $units := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 "d" 86400000 "" 1 -}}
+{{- if not (regexMatch "^([0-9]+(ms|s|m|h|d)?)+$" .) -}}
+{{- fail (printf "%s: with strimzi.topics.create write durations of config.topics as in 7d or 1h30m" .) -}}
+{{- end -}}
+{{- $sum := 0 -}}
+{{- range regexFindAll "[0-9]+(ms|s|m|h|d)?" . -1 -}}
+{{- $sum = add $sum (mul (regexFind "[0-9]+" .) (get $units (regexFind "[a-z]+" .))) -}}
+{{- end -}}
+{{- $sum -}}
+{{- else -}}
+{{- int64 . -}}
 {{- end -}}
 {{- end -}}
