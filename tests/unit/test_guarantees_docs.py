@@ -1,4 +1,5 @@
-"""Goal: docs/testing.md names a test for each promise of docs/guarantees.md, and each test that it names exists.
+"""Goal: docs/testing.md names a test for each promise of docs/guarantees.md, docs/works-with.md one for each client,
+broker and tool, and each test that they name exists.
 
 Method: the tables are read as text. A test is a link whose text is a function and whose address is its file; the file
 is parsed, so a comment does not count as a test. The same is done with pages that break the rule.
@@ -14,6 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 GUARANTEES = ROOT / "docs/guarantees.md"
 TESTING = ROOT / "docs/testing.md"
+WORKS_WITH = ROOT / "docs/works-with.md"
 
 _TEST = re.compile(r"\[`(test_\w+)`\]\(\.\./(tests/[\w/]+\.py)\)")
 
@@ -78,3 +80,16 @@ def test_a_promise_without_a_test_and_a_test_that_does_not_exist_are_found() -> 
         "tests/unit/test_guarantees_docs.py has no function test_nobody",
         "tests/unit/test_nowhere.py does not exist",
     ]
+
+
+def test_each_row_of_works_with_has_a_state_and_a_test_that_exists() -> None:
+    text = WORKS_WITH.read_text(encoding="utf-8")
+    rows = [row.strip("| ").split(" | ") for row in text.splitlines() if row.startswith("| ")]
+    rows = [row for row in rows if row[0] != "---" and row[1] != "state"]
+    assert len(rows) > 20
+    for row in rows:
+        assert len(row) == 3, row
+        assert "run" in row[1] or row[1].startswith("documented only"), row
+        assert _TEST.search(row[2]) or "test" in row[2] or row[1] == "documented only", row
+    for name, place in _TEST.findall(text):
+        assert name in functions(ROOT / place), f"{place} has no function {name}"
