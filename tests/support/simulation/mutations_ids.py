@@ -16,7 +16,7 @@ from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.transaction import store
 from postdate.wheel.entry import Entry, Kind
 from postdate.wire import requests
-from postdate.wire.dispatch_log import Fate, SeriesFate
+from postdate.wire.dispatch_log import SeriesFate
 from postdate.wire.stored import StoredRequest
 from support.simulation.plan import IDS
 from support.simulation.world import World
@@ -55,15 +55,6 @@ def _start_not_stored(_: World) -> AbstractContextManager[object]:
     return patch.object(store, "stored_of", stored_of)
 
 
-def _series_not_compared(_: World) -> AbstractContextManager[object]:
-    """An index keeps a series that the log has ended."""
-
-    def check_series(overlay: IndexOverlay, fate: Fate, old: Entry) -> None:
-        return None
-
-    return patch.object(apply, "_check_series", check_series)
-
-
 def _each_request_begins_a_series(_: World) -> AbstractContextManager[object]:
     """The start of a series is the timestamp of the last request: it may starve."""
     return patch.object(apply, "_series_ms", lambda overlay, record, request, mark: record.timestamp_ms)
@@ -74,6 +65,5 @@ ID_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "kept by a message that has ended": (_kept_by_the_ended, IDS),
     "the start of a series is not marked": (_start_not_marked, IDS),
     "the start of a series is not stored": (_start_not_stored, IDS),
-    "series are not compared with the log": (_series_not_compared, IDS),
     "each request begins a series": (_each_request_begins_a_series, IDS),
 }
