@@ -61,7 +61,12 @@ def send(bed: Bed, target: str, count: int, due_ms: int, name: str = "") -> list
 
 def cancel(bed: Bed, config: Path, *options: str) -> dict[str, int]:
     """What `postdate cancel` counts, by the origin of each control."""
-    given = ["cancel", "-b", bed.bootstrap, "--requests", bed.requests[0], "--config", str(config), "--output", "json"]
+    return control(bed, config, "cancel", *options)
+
+
+def control(bed: Bed, config: Path, action: str, *options: str) -> dict[str, int]:
+    """The same of any bulk control."""
+    given = [action, "-b", bed.bootstrap, "--requests", bed.requests[0], "--config", str(config), "--output", "json"]
     done = call_postdate(*given, *options, "--wait-verdict", "--timeout", "2m")
     assert done.exit_code == 0, done.stderr
     told = [json.loads(line) for line in done.stdout.splitlines()]
@@ -144,6 +149,24 @@ def test_a_customer_is_forgotten_with_one_command(bed: Bed) -> None:
     assert dry_run(bed, client, config, "--id-prefix", "customer-7/") == dict.fromkeys(sorted(bed.targets), 30)
     assert sum(cancel(bed, config, "--id-prefix", "customer-7/").values()) == 60
     assert client.get("/api/v1/pending/selected?id_prefix=customer-7").json["count"] == 60
+
+
+def test_messages_of_a_key_are_delivered_now_and_those_of_a_target_moved(bed: Bed) -> None:
+    _, client, config = start(bed)
+    soon, other = bed.targets
+    due_ms = int(time.time() * 1000) + _HOUR_MS
+    sent = send(bed, soon, 300, due_ms)
+    send(bed, other, 300, due_ms)
+    wait_until(lambda: client.get("/api/v1/pending/count").json["count"] == 600, "everything is held")
+    assert sum(control(bed, config, "reschedule", "--by", "2h", "--target", other).values()) == 300
+    late = dry_run(bed, client, config, "--from", str(due_ms + 2 * _HOUR_MS), "--until", str(due_ms + 2 * _HOUR_MS + 1))
+    assert late == {other: 300}
+    assert sum(control(bed, config, "deliver", "--key", "7", "--target", soon).values()) == 1
+    assert sum(control(bed, config, "deliver", "--target", soon).values()) == 299
+    bed.wait_for_ends(300 + 3 * 2)
+    seen = bed.reader(soon).to_end()
+    assert {each.origin for each in seen} == {each.origin for each in sent}
+    assert all(int(each.last("postdate-due")) < due_ms for each in seen)
 
 
 def test_the_page_counts_asks_and_cancels(bed: Bed) -> None:

@@ -51,6 +51,42 @@ def selection_cases(cases: Cases) -> None:
     cases.commit([o, DUE, "cancelled", o + 1], [o + 1, 0, "applied"], v=2)
 
 
+def move_cases(cases: Cases) -> None:
+    """A bulk reschedule moves what it selects, by a time or to one."""
+    wrong = "which does not ask for it"
+    for number, (name, time, new_ms, is_right) in enumerate(
+        (
+            ("by a time", ("postdate-by", b"2s"), DUE + 2_000, True),
+            ("by a negative time", ("postdate-by", b"-500ms"), DUE - 500, True),
+            ("to the time of the control", ("postdate-delay", b"0"), DUE - 1_000, True),
+            ("by another time", ("postdate-by", b"2s"), DUE + 2_001, False),
+            ("to another time", ("postdate-delay", b"0"), DUE - 999, False),
+        )
+    ):
+        verdict, word = ("delivered", "") if is_right else ("contradiction", wrong)
+        o = cases.case(f"moved in bulk {name}", verdict, word)
+        caller = b"v%d-" % number
+        cases.schedule(o, caller)
+        cases.ask(o + 1, ("postdate-action", b"reschedule"), time, ("postdate-select-id", caller))
+        cases.commit([o + 1, 0, "swept", 0], v=2)
+        cases.commit([o, DUE, "moved", new_ms, o + 1], [o + 1, 0, "applied", 1], v=2)
+        cases.commit([o, DUE, "delivered"], at_ms=DUE + 4_000)
+        cases.deliver(o, due_ms=new_ms, id=caller)
+    o = cases.case("moved in bulk, not selected", "contradiction", wrong)
+    cases.schedule(o, b"v20")
+    cases.ask(o + 1, ("postdate-action", b"reschedule"), ("postdate-by", b"1s"), ("postdate-select-id", b"v21"))
+    cases.commit([o, DUE, "moved", DUE + 1_000, o + 1], [o + 1, 0, "applied", 1], v=2)
+    cases.commit([o, DUE, "delivered"], at_ms=DUE + 4_000)
+    cases.deliver(o, due_ms=DUE + 1_000, id=b"v20")
+    message = cases.case("moved, and counted wrongly: its message", "delivered")
+    cases.schedule(message, b"v22")
+    o = cases.case("moved, and counted wrongly", "contradiction", "counts 2 messages, and 1 fates name it")
+    cases.ask(o, ("postdate-action", b"reschedule"), ("postdate-by", b"1s"), ("postdate-select-id", b"v22"))
+    cases.commit([message, DUE, "moved", DUE + 1_000, o], [o, 0, "applied", 2], v=2)
+    cases.commit([message, DUE, "delivered"], at_ms=DUE + 4_000)
+    cases.deliver(message, due_ms=DUE + 1_000, id=b"v22")
+
+
 def count_cases(cases: Cases) -> None:
     """The count is the number of the fates that name the control, and the answer has it."""
     for name, count, verdict, word in (
@@ -97,5 +133,6 @@ def bulk_cases() -> Cases:
     """All of them, in a history of their own."""
     cases = Cases()
     selection_cases(cases)
+    move_cases(cases)
     count_cases(cases)
     return cases

@@ -107,6 +107,28 @@ def test_a_bulk_cancel_goes_to_every_partition_and_adds_the_counts_up(
         assert request.selection == Selection("orders", b"c-", b"k", 5, 9)
 
 
+@pytest.mark.parametrize(
+    ("command", "due", "by_ms"),
+    [
+        (["deliver"], True, 0),
+        (["reschedule", "--by", "2h"], False, 7_200_000),
+        (["reschedule", "--by", "-1s"], False, -1000),
+    ],
+)
+def test_many_messages_are_moved_or_delivered(
+    bed: SimulatedCluster, tmp_path: Path, command: list[str], due: bool, by_ms: int
+) -> None:
+    bed.kafka.counts = lambda part: part.index
+    config = ["--config", str(format_2(tmp_path))]
+    result = bed.call(*command, "--requests", "requests", "--key", "k", *config, *SOON)
+    assert result.exit_code == 0, result.stderr
+    assert "6 messages moved" in result.stderr
+    for index in range(bed.partitions):
+        (record,) = bed.records("requests", index)
+        request = parse_request(RequestRules(topic="requests", format_version=2), index, 1, None, record.headers)
+        assert (request.selection, request.by_ms, request.due_ms) == (Selection(key=b"k"), by_ms, 1 if due else -1)
+
+
 def test_a_bulk_cancel_without_a_count_ends_with_1(bed: SimulatedCluster, tmp_path: Path) -> None:
     config = str(format_2(tmp_path))
     result = bed.call("cancel", "--requests", "requests", "--target", "t", "--config", config, *SOON)
@@ -280,6 +302,12 @@ def test_a_reschedule_beyond_the_horizon_is_not_sent(bed: SimulatedCluster) -> N
         (["cancel", "--target", "t"], "format_version = 2"),
         (["cancel", "--target", "t", "--id", "i"], "not both"),
         (["cancel", "--dry-run"], "needs a selector"),
+        (["deliver", "--dry-run"], "needs a selector"),
+        (["reschedule", "--by", "2h", "--id", "i"], "--by needs a selector"),
+        (["reschedule", "--by", "2h", "--delay", "1h", "--target", "t"], "one time, or --by"),
+        (["reschedule", "--target", "t"], "one time, or --by"),
+        (["reschedule", "--by", "2x", "--target", "t", "--config", "2"], "bad-time"),
+        (["reschedule", "--by", "2h", "--target", "t", "--grace", "1s"], "--grace needs"),
         (["reschedule", "--id", "i"], "exactly one of --at, --delay, --level"),
         (["reschedule", "--id", "i", "--at", "1", "--level", "2"], "exactly one of --at, --delay, --level"),
         (["reschedule", "--id", "i", "--delay", "5x"], "bad-time"),

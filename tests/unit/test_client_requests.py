@@ -127,6 +127,13 @@ def test_a_bulk_cancel_goes_to_every_partition() -> None:
         request = read(record)
         assert (request.action, request.id, request.acts_on) == (Action.CANCEL, b"", -1)
         assert request.selection == Selection("t", b"c-", b"k", NOW_MS, NOW_MS + 1_000)
+    for by_ms in (7_200_000, -7_200_000):
+        for record in TOPIC.reschedule_selected(timedelta(milliseconds=by_ms), target="t"):
+            moved = read(record)
+            assert (moved.action, moved.due_ms, moved.by_ms) == (Action.RESCHEDULE, -1, by_ms)
+    for record in TOPIC.deliver_selected(key="k"):
+        now = read(record)
+        assert (now.action, now.due_ms, now.selection) == (Action.RESCHEDULE, NOW_MS, Selection(key=b"k"))
     with pytest.raises(RequestInvalid) as refused:
         TOPIC.cancel_selected()
     assert refused.value.reason == Reason.BAD_SELECTION

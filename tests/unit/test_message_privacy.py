@@ -474,7 +474,9 @@ def ask_every_route(shown: Shown, count: int) -> None:
     for path in ("cancel", "reschedule", "deliver"):
         shown.post(f"/api/v1/{path}", {"origin": f"{R}/0/0", **({"delay": "1h"} if path == "reschedule" else {})})
     shown.get("/api/v1/pending/selected?target=orders")
-    shown.post("/api/v1/cancel/selected", {"target": "nothing-for-it"})
+    for path in ("cancel", "reschedule", "deliver"):
+        more = {"by": "1h"} if path == "reschedule" else {}
+        shown.post(f"/api/v1/{path}/selected", {"target": "nothing-for-it", **more})
     for path in ("hold", "release"):
         shown.post(f"/api/v1/{path}", {"what": "intake"})
     shown.post("/api/v1/drain", {})

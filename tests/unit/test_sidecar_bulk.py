@@ -15,7 +15,7 @@ from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.dispatch import bulk_sweep
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
-from postdate.wire.dispatch_log import BulkCancelled, BulkProgress, Fate
+from postdate.wire.dispatch_log import BulkCancelled, BulkProgress, Fate, Moved
 from postdate.wire.verdicts import Answer, Verdict, decode_verdict
 from support.shard_bench import OWN, Bench, R
 
@@ -203,3 +203,67 @@ def test_two_run_one_after_the_other(bench: Bench) -> None:
     ends(bench, shard, two)
     assert swept(bench) == dict.fromkeys(ours, one) | dict.fromkeys(mails, two)
     assert progress(bench, one)[-1] == progress(bench, two)[-1] == ("applied", 4)
+
+
+def move(bench: Bench, by: bytes = b"", **selectors: bytes) -> int:
+    """A bulk reschedule by a time, or to the time of the request."""
+    how = ("postdate-by", by) if by else ("postdate-delay", b"0s")
+    chosen = ((f"postdate-select-{name}", value) for name, value in selectors.items())
+    return bench.ask(("postdate-action", b"reschedule"), how, *chosen)
+
+
+def moved(bench: Bench) -> dict[int, tuple[int, int]]:
+    """Request -> the control that moved it, and its new due time."""
+    return {fate.offset: (fate.control, fate.due_ms) for fate in fates(bench) if isinstance(fate, Moved)}
+
+
+@pytest.mark.parametrize(("by", "by_ms"), [(b"2h", 2 * HOUR_MS), (b"-30m", -HOUR_MS // 2)])
+def test_all_that_is_selected_moves_once(bench: Bench, by: bytes, by_ms: int) -> None:
+    first = bench.shard(RequestTopicConfig(R, store_after_ms=90 * 60_000))
+    due_ms = bench.broker.now_ms() + HOUR_MS
+    chosen = {bench.schedule(due_ms + n): due_ms + n for n in range(8)}
+    control = move(bench, by, topic=b"orders")
+    bench.until(first, lambda: len(moved(bench)) >= 3)
+    first.close()
+    second = bench.new_shard(RequestTopicConfig(R, store_after_ms=90 * 60_000), place="b")
+    ends(bench, second, control)
+    assert moved(bench) == {offset: (control, at_ms + by_ms) for offset, at_ms in chosen.items()}
+    assert progress(bench, control)[-1] == ("applied", 8)
+    assert len([fate for fate in fates(bench) if isinstance(fate, Moved)]) == 8, "each once"
+    stored = [fate.offset for fate in fates(bench) if fate.name == "stored"]
+    assert stored == (sorted(chosen) if by_ms > 0 else [])
+
+
+@pytest.mark.parametrize("window", [b"", b"10m"])
+def test_all_that_is_selected_is_delivered_now(bench: Bench, window: bytes) -> None:
+    shard = bench.shard()
+    given = [("postdate-window", window)] if window else []
+    chosen = [far(bench, *given, in_ms=HOUR_MS + n) for n in range(8)]
+    kept = far(bench, target=b"mails")
+    control = move(bench, topic=b"orders")
+    ends(bench, shard, control)
+    bench.until(shard, lambda: len(bench.read("orders")) == 8, within_ms=11 * 60_000)
+    assert sorted(moved(bench)) == chosen
+    assert shard._index is not None
+    assert shard._index.find(kept) is not None
+
+
+def test_a_move_to_a_later_time_needs_the_store(bench: Bench) -> None:
+    shard = bench.shard(RequestTopicConfig(R, store_after_ms=0))
+    far(bench)
+    move(bench, b"1h", topic=b"orders")
+    bench.until(shard, lambda: bool(bench.letters()))
+    assert bench.letters()[0][0] == b"beyond-horizon"
+
+
+def test_a_later_reschedule_counts_whether_a_move_has_reached_its_message(bench: Bench) -> None:
+    shard, now = bench.shard(), bench.broker.now_ms()
+    for number in range(4):
+        far(bench, in_ms=HOUR_MS + number)
+    last = far(bench, ("postdate-id", b"order-9"), in_ms=2 * HOUR_MS)
+    control = move(bench, topic=b"orders")
+    at = ("postdate-at", b"%d" % (now + 3 * HOUR_MS))
+    later = bench.ask(("postdate-action", b"reschedule"), ("postdate-id", b"order-9"), at)
+    ends(bench, shard, control)
+    bench.until(shard, lambda: moved(bench).get(last, (0, 0))[0] == later)
+    assert moved(bench)[last] == (later, now + 3 * HOUR_MS)

@@ -141,6 +141,18 @@ REFUSED: list[tuple[Reason, Headers | None]] = [
         for header in (ID, ORIGIN, TOPIC, DELAY)
     ),
     (Reason.BAD_ACTION, [RESCHEDULE, ID, DELAY, ("postdate-select-id", b"i")]),
+    (Reason.BAD_ACTION, [RESCHEDULE, DELAY, ("postdate-select-id", b"i"), ("postdate-grace", b"1s")]),
+    (Reason.BAD_ACTION, [CANCEL, ("postdate-select-id", b"i"), ("postdate-by", b"1s")]),
+    (Reason.BAD_ACTION, [RESCHEDULE, ID, ("postdate-by", b"1s")]),
+    (Reason.BAD_ACTION, with_more("postdate-by", b"1s")),
+    (Reason.MISSING_TIME, [RESCHEDULE, ("postdate-select-id", b"i")]),
+    (Reason.CONFLICTING_TIME, [RESCHEDULE, DELAY, ("postdate-select-id", b"i"), ("postdate-by", b"1s")]),
+    (Reason.BEYOND_HORIZON, [RESCHEDULE, ("postdate-select-id", b"i"), ("postdate-by", b"1000001")]),
+    (Reason.BEYOND_HORIZON, [RESCHEDULE, ("postdate-select-id", b"i"), ("postdate-by", b"-1000001")]),
+    *(
+        (Reason.BAD_TIME, [RESCHEDULE, ("postdate-select-id", b"i"), ("postdate-by", value)])
+        for value in (None, b"", b"-", b"--1s", b"0", b"-0", b"soon", b"+1s", b"1s-")
+    ),
     (Reason.BAD_ACTION, with_more("postdate-select-id", b"i")),
     (Reason.DUPLICATE_HEADER, [CANCEL, ("postdate-select-id", b"i"), ("postdate-select-id", b"i")]),
     *((Reason.BAD_PARTITION, with_more("postdate-partition", value)) for value in [*NO_TIMES, b"2147483648"]),

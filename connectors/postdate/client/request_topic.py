@@ -31,6 +31,23 @@ from postdate.wire.requests import RequestRules, parse_request
 HORIZON: Final = timedelta(milliseconds=HORIZON_MS_DEFAULT)
 
 
+def _selectors(
+    target: str | None,
+    id_prefix: bytes | str | None,
+    key: bytes | str | None,
+    due_from: datetime | None,
+    due_until: datetime | None,
+) -> Headers:
+    """Return the headers that select messages. Raises RequestInvalid: none is given, or a time is naive."""
+    given = ((names.SELECT_TOPIC, target), (names.SELECT_ID, id_prefix), (names.SELECT_KEY, key))
+    found: Headers = [(name, utf8(name, value)) for name, value in given if value is not None]
+    times = ((names.SELECT_FROM, due_from), (names.SELECT_UNTIL, due_until))
+    found += [(name, time_header(at, None, None)[1]) for name, at in times if at is not None]
+    if not found:
+        raise RequestInvalid(Reason.BAD_SELECTION, "give at least one selector")
+    return found
+
+
 @dataclass(frozen=True)
 class RequestTopic:
     """The request topic `name` with its number of `partitions`, which must be that of the live topic: ask the cluster.
@@ -152,14 +169,43 @@ class RequestTopic:
         Produce all of them. The verdict of each, `applied`, has the `count` of messages that it ended. The deployment
         needs the setting `format_version = 2`. Raises RequestInvalid, TypeError, UnicodeEncodeError. O(partitions).
         """
-        own: Headers = [(names.ACTION, b"cancel")]
-        given = ((names.SELECT_TOPIC, target), (names.SELECT_ID, id_prefix), (names.SELECT_KEY, key))
-        own += [(name, utf8(name, value)) for name, value in given if value is not None]
-        times = ((names.SELECT_FROM, due_from), (names.SELECT_UNTIL, due_until))
-        own += [(name, time_header(at, None, None)[1]) for name, at in times if at is not None]
-        if len(own) == 1:
-            raise RequestInvalid(Reason.BAD_SELECTION, "give at least one selector")
-        return [self._checked(None, None, own, index) for index in range(self.partitions)]
+        return self._of_all([(names.ACTION, b"cancel")], _selectors(target, id_prefix, key, due_from, due_until))
+
+    def reschedule_selected(
+        self,
+        by: timedelta,
+        *,
+        target: str | None = None,
+        id_prefix: bytes | str | None = None,
+        key: bytes | str | None = None,
+        due_from: datetime | None = None,
+        due_until: datetime | None = None,
+    ) -> list[RequestRecord]:
+        """Return the records, one for each partition, that move every selected message by a time, which may be
+        negative. Selectors, verdicts and errors as of `cancel_selected`."""
+        length = length_ms("by", abs(by))
+        own: Headers = [
+            (names.ACTION, b"reschedule"),
+            (names.BY, b"%s%d" % (b"-" if by < timedelta() else b"", length)),
+        ]
+        return self._of_all(own, _selectors(target, id_prefix, key, due_from, due_until))
+
+    def deliver_selected(
+        self,
+        *,
+        target: str | None = None,
+        id_prefix: bytes | str | None = None,
+        key: bytes | str | None = None,
+        due_from: datetime | None = None,
+        due_until: datetime | None = None,
+    ) -> list[RequestRecord]:
+        """Return the records, one for each partition, that make every selected message due at the timestamp of the
+        record. Selectors, verdicts and errors as of `cancel_selected`."""
+        own: Headers = [(names.ACTION, b"reschedule"), (names.DELAY, b"0")]
+        return self._of_all(own, _selectors(target, id_prefix, key, due_from, due_until))
+
+    def _of_all(self, own: Headers, selected: Headers) -> list[RequestRecord]:
+        return [self._checked(None, None, [*own, *selected], index) for index in range(self.partitions)]
 
     def reschedule(
         self,

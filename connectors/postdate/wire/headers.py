@@ -36,6 +36,7 @@ SELECT_ID: Final = "postdate-select-id"
 SELECT_KEY: Final = "postdate-select-key"
 SELECT_FROM: Final = "postdate-select-from"
 SELECT_UNTIL: Final = "postdate-select-until"
+BY: Final = "postdate-by"
 DUE: Final = "postdate-due"
 MOVED: Final = "postdate-moved"
 ATTEMPT: Final = "postdate-attempt"
@@ -53,7 +54,7 @@ REQUEST: Final = frozenset({TOPIC, AT, DELAY, LEVEL, KEY, PARTITION, ID, ACTION,
 SELECTORS: Final = frozenset({SELECT_TOPIC, SELECT_ID, SELECT_KEY, SELECT_FROM, SELECT_UNTIL})
 """Which pending messages a bulk control selects."""
 
-REQUEST_2: Final = REQUEST | SELECTORS | {RETRY, WINDOW, SPREAD, IF_PENDING, LATEST}
+REQUEST_2: Final = REQUEST | SELECTORS | {BY, RETRY, WINDOW, SPREAD, IF_PENDING, LATEST}
 """The same from `format_version` 2 on."""
 
 REDELIVERED: Final = frozenset({ID, ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})
@@ -65,7 +66,7 @@ DROPPED: Final = frozenset({ORIGIN, DUE, MOVED})
 DROPPED_2: Final = frozenset({ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})
 """What `is_dropped` names from `format_version` 2 on, besides; on a return these mean something."""
 
-FORMAT_2: Final = SELECTORS | {RETRY, WINDOW, SPREAD, IF_PENDING, LATEST, ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR}
+FORMAT_2: Final = SELECTORS | {BY, RETRY, WINDOW, SPREAD, IF_PENDING, LATEST, ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR}
 """What a request may say of itself from `format_version` 2 on."""
 
 TIMES: Final = (AT, DELAY, LEVEL)

@@ -67,3 +67,5 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     """Of a bulk control alone: the messages on which it acts."""
     is_even: bool = False
     """The time within the window is chosen by the load, not drawn."""
+    by_ms: int = 0
+    """A bulk reschedule moves each message by this time, if its `due_ms` is -1; it may be negative."""

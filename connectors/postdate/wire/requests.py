@@ -20,6 +20,7 @@ from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import (
     ACTION,
     AT,
+    BY,
     DELAY,
     FORMAT_2,
     GRACE,
@@ -50,7 +51,7 @@ from postdate.wire.reasons import Reason
 from postdate.wire.request import Action, Request
 from postdate.wire.returns import read_return
 from postdate.wire.rules import DEFAULT_LEVELS_MS, RequestRules
-from postdate.wire.selection import read_selection
+from postdate.wire.selection import Selection, read_selection
 from postdate.wire.texts import plain_ms, quote, time_text
 
 __all__ = [
@@ -71,7 +72,7 @@ _ACTIONS: dict[bytes | None, Action] = {
     b"reschedule": Action.RESCHEDULE,
 }
 _CANCEL_TAKES = frozenset({ACTION, ID})
-_BULK_TAKES = SELECTORS | {ACTION}
+_BULK_TAKES = {Action.CANCEL: SELECTORS | {ACTION}, Action.RESCHEDULE: SELECTORS | {ACTION, BY, *TIMES}}
 _RESCHEDULE_TAKES = frozenset({ACTION, ID, GRACE, *TIMES})
 
 
@@ -126,8 +127,8 @@ def parse_request(
     due_ms = _due_ms(rules, timestamp_ms, said)
     if len(said) == 2 and due_ms >= 0:
         return Request(0, target, due_ms, key, -1, b"", -1, -1, untouched, control)
-    if not SELECTORS.isdisjoint(said):
-        raise RequestRefused(Reason.BAD_ACTION, "a request to schedule takes no selector")
+    if BY in said or not SELECTORS.isdisjoint(said):
+        raise RequestRefused(Reason.BAD_ACTION, "a request to schedule takes no selector, and no postdate-by")
     return Request(
         Action.SCHEDULE,
         target,
@@ -293,12 +294,15 @@ def _parse_control(
     control: Control,
 ) -> Request:
     """Return the cancel or reschedule that names its request by id or by origin."""
-    takes = _CANCEL_TAKES if action is Action.CANCEL else _RESCHEDULE_TAKES
-    if action is Action.CANCEL and not SELECTORS.isdisjoint(said):
-        return _bulk_cancel(key, said, left_over, untouched, control)
+    is_bulk = not SELECTORS.isdisjoint(said)
+    takes = _BULK_TAKES[action] if is_bulk else _CANCEL_TAKES if action is Action.CANCEL else _RESCHEDULE_TAKES
     for name in (*said, *(name for name, _ in left_over)):
-        if name not in takes and name != ORIGIN:
-            raise RequestRefused(Reason.BAD_ACTION, f"a {action.name.lower()} does not take {quote(name)}")
+        if name not in takes and (is_bulk or name != ORIGIN):
+            of_many = " with selectors" if is_bulk else ""
+            raise RequestRefused(Reason.BAD_ACTION, f"a {action.name.lower()}{of_many} does not take {quote(name)}")
+    if is_bulk:
+        selection, due_ms, by_ms = _bulk_control(action, rules, timestamp_ms, said)
+        return Request(action, "", due_ms, key, -1, b"", -1, -1, untouched, control, selection=selection, by_ms=by_ms)
     if len(left_over) > 1:
         _refuse_duplicate([ORIGIN, ORIGIN])
     if ID in said and left_over:
@@ -314,19 +318,33 @@ def _parse_control(
     return Request(action, "", due_ms, key, -1, identifier, acts_on, grace_ms, untouched, control)
 
 
-def _bulk_cancel(
-    key: bytes | None,
-    said: dict[str, bytes | None],
-    left_over: list[tuple[str, bytes | None]],
-    untouched: Headers,
-    control: Control,
-) -> Request:
-    """Return the cancel that selects its messages."""
-    for name in (*said, *(name for name, _ in left_over)):
-        if name not in _BULK_TAKES:
-            raise RequestRefused(Reason.BAD_ACTION, f"a cancel with selectors does not take {quote(name)}")
+def _bulk_control(
+    action: Action, rules: RequestRules, timestamp_ms: int, said: dict[str, bytes | None]
+) -> tuple[Selection, int, int]:
+    """Return what a control with selectors selects, and the time to which or by which it moves that."""
     selection = read_selection(said)
-    return Request(Action.CANCEL, "", -1, key, -1, b"", -1, -1, untouched, control, selection=selection)
+    if action is Action.CANCEL:
+        return selection, -1, 0
+    if BY not in said:
+        return selection, _due_ms(rules, timestamp_ms, said), 0
+    if not said.keys().isdisjoint(TIMES):
+        raise RequestRefused(Reason.CONFLICTING_TIME, "only one time or postdate-by may be given")
+    return selection, -1, _by_ms(rules, said[BY])
+
+
+def _by_ms(rules: RequestRules, value: bytes | None) -> int:
+    """Return the time by which messages are moved, which may be negative."""
+    is_earlier = value is not None and value.startswith(b"-")
+    try:
+        by_ms = rules.parse_delay_ms(value[1:] if is_earlier and value is not None else value)
+    except ValueError as error:
+        raise RequestRefused(Reason.BAD_TIME, f"postdate-by {quote(value)} {error}") from None
+    if by_ms == 0:
+        raise RequestRefused(Reason.BAD_TIME, f"postdate-by {quote(value)} moves nothing")
+    if by_ms > rules.horizon_ms:
+        longest = format_duration(rules.horizon_ms)
+        raise RequestRefused(Reason.BEYOND_HORIZON, f"postdate-by {quote(value)} is longer than the horizon, {longest}")
+    return -by_ms if is_earlier else by_ms
 
 
 def _refuse_unknown(rules: RequestRules, name: str) -> NoReturn:

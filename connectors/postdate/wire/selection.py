@@ -43,17 +43,28 @@ class Selection(msgspec.Struct, array_like=True, frozen=True, gc=False):
         )
 
 
+class BulkRequest(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What a bulk control asks: cancel the messages of `selection`, or `moves` them to `due_ms`, or by `by_ms` if that
+    is -1. `accepted_ms`: the timestamp of its record."""
+
+    selection: Selection
+    moves: bool = False
+    due_ms: int = -1
+    by_ms: int = 0
+    accepted_ms: int = -1
+
+
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Selection)
+_decoder = msgspec.msgpack.Decoder(BulkRequest)
 
 
-def encode_selection(selection: Selection) -> bytes:
-    """Return the bytes of a selection, for the timer log."""
-    return _encoder.encode(selection)
+def encode_bulk(request: BulkRequest) -> bytes:
+    """Return the bytes of what a bulk control asks, for the timer log."""
+    return _encoder.encode(request)
 
 
-def decode_selection(data: bytes) -> Selection:
-    """Return the selection in bytes from `encode_selection`; raises ValueError for other bytes."""
+def decode_bulk(data: bytes) -> BulkRequest:
+    """Return the request in bytes from `encode_bulk`; raises ValueError for other bytes."""
     return _decoder.decode(data)
 
 

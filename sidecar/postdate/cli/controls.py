@@ -14,7 +14,7 @@ import click
 
 from postdate.cli.options import Loader, as_bytes, configured, now_ms, output_option
 from postdate.cli.request_options import due_ms, the_request_topic, the_time, time_options
-from postdate.cli.selection import cancel_selected, is_selection, selector_options
+from postdate.cli.selection import control_selected, is_bulk, selector_options
 from postdate.cli.waiting import require_verdicts, send_and_report, verdict_options, waiting
 from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord, accepted, look_up, partition_of
@@ -105,27 +105,33 @@ def cancel(loader: Loader, **asked: Any) -> None:
       postdate cancel -b localhost:9092 --target reminders --until 2030-01-31T10:00:00Z --dry-run
       postdate cancel -b localhost:9092 --id-prefix customer-7/ --wait-verdict
     """
-    if is_selection(asked):
-        if asked["request_id"] is not None or asked["origin"] is not None:
-            raise click.UsageError("give --id or --origin, or selectors, not both")
-        cancel_selected(loader, asked)
-        return
-    if asked["dry_run"]:
-        raise click.UsageError("--dry-run needs a selector: --target, --id-prefix, --key, --from or --until")
-    _control(loader, b"cancel", [], asked)
+    if is_bulk(asked):
+        control_selected(loader, [(names.ACTION, b"cancel")], asked)
+    else:
+        _control(loader, b"cancel", [], asked)
 
 
-@click.command(short_help="Move a pending message to another time.")
+@click.command(short_help="Move one pending message, or all that match selectors, to another time.")
 @configured
 @named_options
 @time_options
+@click.option(
+    "--by", metavar="DURATION", help="With selectors: move each message by this time; -2h: to an earlier one."
+)
+@selector_options
 @click.option(
     "--grace", metavar="DURATION", help="If the message would be later than this, write a dead letter instead."
 )
 @verdict_options
 @output_option
 def reschedule(
-    loader: Loader, grace: str | None, at: int | None, delay: str | None, level: str | None, **asked: Any
+    loader: Loader,
+    grace: str | None,
+    by: str | None,
+    at: int | None,
+    delay: str | None,
+    level: str | None,
+    **asked: Any,
 ) -> None:
     """Move a pending message to another time, and print the origin of the reschedule request.
 
@@ -134,16 +140,29 @@ def reschedule(
 
     \b
       postdate reschedule -b localhost:9092 --id order-9 --delay 2h --wait-verdict
+      postdate reschedule -b localhost:9092 --target reminders --by 2h --dry-run
     """
+    if is_bulk(asked):
+        if grace is not None:
+            raise click.UsageError("--grace needs --id or --origin")
+        is_timed = (at, delay, level) != (None, None, None)
+        if is_timed == (by is not None):
+            raise click.UsageError("give one time, or --by")
+        when = the_time({"at": at, "delay": delay, "level": level}) if is_timed else [(names.BY, as_bytes(by))]
+        control_selected(loader, [(names.ACTION, b"reschedule"), *when], asked)
+        return
+    if by is not None:
+        raise click.UsageError("--by needs a selector: --target, --id-prefix, --key, --from or --until")
     headers = the_time({"at": at, "delay": delay, "level": level})
     if grace is not None:
         headers.append((names.GRACE, as_bytes(grace)))
     _control(loader, b"reschedule", headers, asked)
 
 
-@click.command(short_help="Deliver a pending message now.")
+@click.command(short_help="Deliver one pending message, or all that match selectors, now.")
 @configured
 @named_options
+@selector_options
 @verdict_options
 @output_option
 def deliver(loader: Loader, **asked: Any) -> None:
@@ -154,8 +173,12 @@ def deliver(loader: Loader, **asked: Any) -> None:
 
     \b
       postdate deliver -b localhost:9092 --id order-9 --wait-verdict
+      postdate deliver -b localhost:9092 --target reminders --until 2030-01-31T10:00:00Z --dry-run
     """
-    _control(loader, b"reschedule", [(names.DELAY, b"0s")], asked)
+    if is_bulk(asked):
+        control_selected(loader, [(names.ACTION, b"reschedule"), (names.DELAY, b"0s")], asked)
+    else:
+        _control(loader, b"reschedule", [(names.DELAY, b"0s")], asked)
 
 
 def _control(loader: Loader, action: bytes, headers: Headers, asked: Mapping[str, Any]) -> None:

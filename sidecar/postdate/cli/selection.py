@@ -1,4 +1,4 @@
-"""`postdate cancel` for many messages: those of a target, of ids with a prefix, of a key, or due in a range.
+"""`postdate cancel`, `reschedule` and `deliver` for many messages, selected by target, id, key or due time.
 
 One control goes to each partition of the request topic, since a shard acts on the messages of its own partition. A dry
 run queries the running processes instead, and sends nothing.
@@ -29,6 +29,7 @@ from postdate.wire.texts import counted
 from postdate.wire.topics import OwnTopics
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+_DONE: Final = {"cancel": "cancelled", "reschedule": "moved"}
 _SELECTORS: Final = ("target", "id_prefix", "key", "from_", "until")
 
 
@@ -61,8 +62,20 @@ def is_selection(chosen: dict[str, Any]) -> bool:
     return any(chosen[name] is not None for name in _SELECTORS)
 
 
-def cancel_selected(loader: Loader, chosen: dict[str, Any]) -> None:
-    """Cancel the selected messages, or count them with --dry-run. Ends with code 1 if a verdict does not arrive."""
+def is_bulk(asked: dict[str, Any]) -> bool:
+    """True if a command has selectors. Raises UsageError: it also names one message, or --dry-run has no selector."""
+    if is_selection(asked):
+        if asked["request_id"] is not None or asked["origin"] is not None:
+            raise click.UsageError("give --id or --origin, or selectors, not both")
+        return True
+    if asked["dry_run"]:
+        raise click.UsageError("--dry-run needs a selector: --target, --id-prefix, --key, --from or --until")
+    return False
+
+
+def control_selected(loader: Loader, headers: Headers, chosen: dict[str, Any]) -> None:
+    """Send a bulk control with these headers, or count the selected messages with --dry-run. Ends with code 1 if a
+    verdict does not arrive."""
     from postdate.sidecar.cluster.cluster import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 
@@ -71,13 +84,15 @@ def cancel_selected(loader: Loader, chosen: dict[str, Any]) -> None:
     values: dict[str, object] = {"request_topics": (requests,) if requests else ()}
     config = loader({**values, "group_id": chosen["group_id"]}).config
     topic = the_request_topic(config)
-    draft = RequestRecord(None, None, [(names.ACTION, b"cancel"), *_headers(chosen)])
+    action = (dict(headers)[names.ACTION] or b"").decode()
+    draft = RequestRecord(None, None, [*headers, *_headers(chosen)])
     if chosen["dry_run"]:
         _count(deployment_of(config, chosen["urls"], chosen["token_file"]), topic, chosen, output)
         return
     accepted(rules_of(config, topic), draft, 0, now_ms())
     if not chosen["is_sure"] and sys.stdin.isatty():
-        click.confirm("Cancel every pending message that matches? (--dry-run counts them)", abort=True, err=True)
+        what = f"{action.capitalize()} every pending message that matches? (--dry-run counts them)"
+        click.confirm(what, abort=True, err=True)
     kafka = kafka_of(config)
     with admin_of(kafka) as admin:
         live = look_up(admin, topic, config.kafka.bootstrap_servers, (OwnTopics.of(topic).verdicts,))
@@ -93,7 +108,7 @@ def cancel_selected(loader: Loader, chosen: dict[str, Any]) -> None:
     total, silent = 0, 0
     for part, receipt in zip(verdicts, receipts, strict=True):
         origin = format_origin(topic, part.index, receipt.offset).decode()
-        told: dict[str, object] = {"origin": origin, "action": "cancel", "sent_ms": receipt.timestamp_ms}
+        told: dict[str, object] = {"origin": origin, "action": action, "sent_ms": receipt.timestamp_ms}
         if wait.wanted:
             answer = first_verdict(kafka, part, ends[part], origin, wait.timeout_ms)
             count = None if answer is None else answer.count
@@ -107,7 +122,7 @@ def cancel_selected(loader: Loader, chosen: dict[str, Any]) -> None:
         limit = format_duration(wait.timeout_ms)
         fail(f"no count from {counted(silent, 'partition')} within {limit}; the controls will be carried out")
     if wait.wanted and output == "text":
-        click.echo(f"{counted(total, 'message')} cancelled", err=True)
+        click.echo(f"{counted(total, 'message')} {_DONE[action]}", err=True)
 
 
 def _headers(chosen: dict[str, Any]) -> Headers:

@@ -1,4 +1,4 @@
-"""Bulk cancels: what their senders select, and what must come of them by docs/protocol.md.
+"""Bulk controls: what their senders select, and what must come of them by docs/protocol.md.
 
 The judge follows the dispatch logs record by record. A fate that names a bulk control is of a message that it selects.
 Its counts are the numbers of such fates. From its first record on, nothing that it selects is delivered, nor moved by a
@@ -37,10 +37,21 @@ class Selected:
     key: bytes | None = None
     from_ms: int = 0
     until_ms: int = _END_MS
+    by_ms: int = 0
+    is_delivery: bool = False
+
+    @property
+    def moves(self) -> bool:
+        """True if the messages move, by `by_ms` or to the time of the request; otherwise they are cancelled."""
+        return self.is_delivery or self.by_ms != 0
 
     def headers(self) -> Headers:
         """The headers that say so."""
-        found: Headers = [("postdate-action", b"cancel")]
+        found: Headers = [("postdate-action", b"reschedule" if self.moves else b"cancel")]
+        if self.is_delivery:
+            found.append(("postdate-delay", b"0s"))
+        elif self.moves:
+            found.append(("postdate-by", str(self.by_ms).encode()))
         if self.target:
             found.append(("postdate-select-topic", self.target.encode()))
         if self.prefix:
@@ -75,6 +86,11 @@ def make_bulk(asked: Asked, choose: Random, now_ms: int) -> None:
         if choose.random() < 0.4:
             fields["from_ms"] = first = now_ms + choose.randrange(-3_000, 4_000)
             fields["until_ms"] = first + choose.randrange(1, 12_000)
+    kind = choose.random()
+    if kind < 0.12:
+        fields["is_delivery"] = True
+    elif kind < 0.25:
+        fields["by_ms"] = choose.choice([-3_000, -200, 500, 4_000, 9_000])
     asked.selected = Selected(**fields)  # type: ignore[arg-type]
     asked.headers = [pair for pair in asked.headers or [] if not pair[0].startswith("postdate-")]
     asked.headers += asked.selected.headers()
@@ -89,6 +105,10 @@ class _Course:
     counts: Counter[int] = field(default_factory=Counter)
     applied: dict[int, int] = field(default_factory=dict)
     moves: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # request -> (control, due time)
+
+    def present_ms(self, asked: Asked, first_ms: int) -> int:
+        """The due time in force of a request; `first_ms`: that of the request itself."""
+        return max(self.moves.get(asked.offset, []), default=(-1, first_ms))[1]
 
 
 def judge_bulks(
@@ -112,6 +132,8 @@ def judge_bulks(
             for complaint in _follow(course, index, number, fates, traffic, readings):
                 outcome.wrong.append(f"bulk: partition {index}, record {record.offset}: {complaint}")
         outcome.reached["bulk cancel ended"] += len(course.applied)
+        movers = {offset for offset in course.applied if _is_move(traffic.asked[index, offset])}
+        outcome.reached["bulk control moved a message"] += any(course.applied[offset] for offset in movers)
         outcome.reached["bulk cancel ended several messages"] += sum(count > 1 for count in course.applied.values())
         _judge_answers(outcome, broker, traffic, index, course)
 
@@ -130,7 +152,12 @@ def _follow(
         if isinstance(fate, BulkCancelled):
             course.counts[fate.control] += 1
             control = traffic.asked.get((index, fate.control))
-            if asked is None or control is None or not _may_select(control, asked, course, readings):
+            if (
+                asked is None
+                or control is None
+                or _is_move(control)
+                or not _may_select(control, asked, course, readings)
+            ):
                 wrong.append(f"{fate.offset} is cancelled by {fate.control}, which does not select it")
             if fate.control not in course.begun:
                 wrong.append(f"{fate.offset} is cancelled by {fate.control}, which has not begun")
@@ -140,11 +167,37 @@ def _follow(
                 wrong.append(f"{fate.offset} counts {fate.count}, and {course.counts[fate.offset]} fates name it")
             if fate.name == "applied":
                 course.applied[fate.offset] = fate.count
+        elif isinstance(fate, Moved) and _is_bulk(traffic.asked.get((index, fate.control))):
+            course.counts[fate.control] += 1
+            if asked is None or not _moves(traffic.asked[index, fate.control], asked, fate.due_ms, course, readings):
+                wrong.append(f"{fate.offset} is moved to {fate.due_ms} by {fate.control}, which does not ask for it")
+            if fate.control not in course.begun or fate.control not in said:
+                wrong.append(f"{fate.offset} is moved by {fate.control}, which has not begun, or does not count")
         elif asked is not None:
             wrong += _left(course, index, number, fate, asked, traffic, readings)
         if isinstance(fate, Moved):
             course.moves.setdefault(fate.offset, []).append((fate.control, fate.due_ms))
     return wrong
+
+
+def _is_move(control: Asked) -> bool:
+    return control.selected is not None and control.selected.moves
+
+
+def _is_bulk(asked: Asked | None) -> bool:
+    return asked is not None and asked.selected is not None
+
+
+def _moves(control: Asked, asked: Asked, due_ms: int, course: _Course, readings: Readings) -> bool:
+    """True if a bulk control moves a message to this due time by the reading of some process."""
+    selected = control.selected
+    assert selected is not None
+    firsts_ms = {each.due_ms for each in readings.of(asked) if each.accepts}
+    if not selected.moves or not _may_select(control, asked, course, readings):
+        return False
+    if selected.is_delivery:
+        return due_ms == control.appended_ms
+    return any(due_ms == max(course.present_ms(asked, first_ms) + selected.by_ms, 1) for first_ms in firsts_ms)
 
 
 def _left(
@@ -159,6 +212,8 @@ def _left(
         control = traffic.asked[index, offset]
         if since >= number or not _may_select(control, asked, course, readings):
             continue
+        if control.selected is not None and control.selected.moves and fate.name != "delivered":
+            continue  # a later control may end or move what waits to be moved
         ender = {"replaced": "schedule", "cancelled": "cancel"}.get(fate.name)
         is_late = ender is not None and not any(each.action == ender and each.offset < offset for each in followers)
         if fate.name == "delivered" or (is_late and offset == min(course.begun)):
@@ -174,7 +229,7 @@ def _may_select(control: Asked, asked: Asked, course: _Course, readings: Reading
     if selected is None or asked.action != "schedule" or asked.offset >= control.offset:
         return False
     by, due_ms = max(course.moves.get(asked.offset, []), default=(-1, -1))
-    if by > control.offset:
+    if by >= control.offset:
         return False
     return any(
         each.accepts and selected.selects(asked, each.target, due_ms if by >= 0 else each.due_ms)

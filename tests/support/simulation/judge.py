@@ -255,7 +255,7 @@ class Allowed:
         """The final fates that the request may have; whether it may be dead is for its dead letter to show."""
         asked = self._asked
         if asked.action == BULK:
-            return {"applied"}
+            return {"applied", "dead"} if self.refusals else {"applied"}
         if asked.action in ("cancel", "reschedule"):
             return {"dead"} if not any(each.accepts for each in self.readings) else {"applied", "dead"}
         found = {"dead"} if self.must_die else {"delivered", "dead"}

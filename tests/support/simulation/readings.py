@@ -55,6 +55,10 @@ def reading(asked: Asked, settings: Settings, horizon_ms_max: int) -> Reading:
             refusals.add(_NO_TARGET)
         elif not allows(settings.allow, target):
             refusals.add(_FORBIDDEN)
+    if asked.selected is not None and asked.selected.by_ms > 0 and not settings.store_after_ms:
+        refusals.add(_TOO_FAR)
+    if asked.selected is not None and abs(asked.selected.by_ms) > horizon_ms:
+        refusals.add(_TOO_FAR)
     if longest_policy_ms(asked) > horizon_ms:
         refusals.add(_BAD_RETRY)
     latest_ms = max(asked.requested_at(settings.levels_ms), 1) + asked.window_ms

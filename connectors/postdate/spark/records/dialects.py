@@ -81,7 +81,9 @@ def read_by_the_parser(records: DataFrame, levels_ms: Sequence[int], dialects: D
         *("asked.window_ms", "asked.latest_ms", "asked.keeps"),
         *("asked.acts_on", "asked.partition_asked", "asked.key", "asked.data"),
         F.lit(None).cast(RETRY).alias("retry"),
-        F.when(F.col("asked.action") == "cancel", read_selection(headers)).cast(SELECTED).alias("selected"),
+        F.when(F.col("asked.action").isin("cancel", "reschedule"), read_selection(headers))
+        .cast(SELECTED)
+        .alias("selected"),
     )
 
 

@@ -231,7 +231,7 @@ def _understood_columns(levels_ms: Sequence[int]) -> list[Column]:
         natural(F.col("partition_text")).alias("partition_asked"),
         *map(F.col, ("key", "value", "data", "own_key", "headers")),
         F.when(F.col("action") == "schedule", F.col("return_texts")).alias("return_texts"),
-        F.when(F.col("action") == "cancel", F.col("selected")).cast(SELECTED).alias("selected"),
+        F.when(is_control, F.col("selected")).cast(SELECTED).alias("selected"),
     ]
 
 

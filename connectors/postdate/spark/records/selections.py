@@ -9,11 +9,14 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.digests import digest, first_value, has
-from postdate.spark.columns.times import instant_ms
+from postdate.spark.columns.times import duration_ms, instant_ms
 from postdate.wire import headers as names
 
-SELECTED = "struct<target:string,id_prefix:binary,has_key:boolean,key_digest:binary,from_ms:bigint,until_ms:bigint>"
-"""A selection; a null field selects any message."""
+SELECTED = (
+    "struct<target:string,id_prefix:binary,has_key:boolean,key_digest:binary,"
+    "from_ms:bigint,until_ms:bigint,by_ms:bigint>"
+)
+"""A selection; a null field selects any message. `by_ms`: of a control that moves each message by a time."""
 
 
 def read_selection(headers: Column) -> Column:
@@ -26,8 +29,16 @@ def read_selection(headers: Column) -> Column:
         digest(key).cast("binary").alias("key_digest"),
         instant_ms(first_value(headers, names.SELECT_FROM).cast("string")).alias("from_ms"),
         instant_ms(first_value(headers, names.SELECT_UNTIL).cast("string")).alias("until_ms"),
+        _by_ms(first_value(headers, names.BY).cast("string")).alias("by_ms"),
     )
     return F.when(has_selector(headers), selected.cast(SELECTED))
+
+
+def _by_ms(text: Column) -> Column:
+    """A duration in milliseconds, negative if a minus precedes it; null if it is none."""
+    length_ms = duration_ms(F.ltrim(text, F.lit("-")))
+    is_earlier = F.startswith(text, F.lit("-"))
+    return F.when(is_earlier & ~F.startswith(text, F.lit("--")), -length_ms).when(~is_earlier, length_ms)
 
 
 def has_selector(headers: Column) -> Column:

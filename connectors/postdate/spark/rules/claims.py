@@ -7,8 +7,8 @@ that names its survivor must name such a request, or for `kept` an earlier one t
 only if the audit has read every request that the owner had ingested. The condition is necessary, not sufficient, so no
 valid fate is rejected.
 
-A message that ended by a bulk control must be selected by it, at its due time in force, and the count of a bulk control
-must be the number of the fates that name it.
+A message that a bulk control has ended or moved must be selected by it, at its due time in force, and the count of a
+bulk control must be the number of the fates that name it.
 
 A return that names its parent, an earlier delivery of the same partition, and an attempt must name the attempt of that
 delivery: 0 for the delivery of a request that is no return.
@@ -112,10 +112,14 @@ def judged_moves(known: DataFrame) -> DataFrame:
     `known` as in `history_rows`. Cost: a join of the moves with the reschedules.
     """
     moves = known.where(F.size("moves") > 0).select(
-        *(*ORIGIN, "id", "request_end", "request_ms"), F.explode("moves").alias("move")
+        *(*ORIGIN, "id", "request_end", "request_ms", "target", "key_digest", "moves"), F.explode("moves").alias("move")
     )
-    controls = known.where((F.col("action") == "reschedule") & (F.col("end.fate_name") == "applied")).select(
+    is_move = (F.col("action") == "reschedule") & (
+        (F.col("end.fate_name") == "applied") | F.col("selected").isNotNull()
+    )
+    controls = known.where(is_move & ~is_refused(F.col("end"))).select(
         *(*PARTITION, "due_ms", "acts_on", "grace_ms"),
+        F.col("selected").alias("by"),
         F.col("offset").alias("control"),
         F.col("id").alias("control_id"),
         F.col("end.log_offset").alias("applied_at"),
@@ -128,6 +132,7 @@ def judged_moves(known: DataFrame) -> DataFrame:
         & (F.col("applied_at") == move.log_offset)
         & F.coalesce(meant, F.lit(False))
     )
+    is_founded = F.when(F.col("by").isNotNull(), _moves_in_bulk()).otherwise(is_founded)
     said = F.concat(F.lit("moved to "), move.new_due_ms, F.lit(" by offset "), move.control_offset)
     claim = F.when(
         _is_known(move.next_request) & ~F.coalesce(is_founded, F.lit(False)),
@@ -141,6 +146,23 @@ def judged_moves(known: DataFrame) -> DataFrame:
     )
 
 
+def _moves_in_bulk() -> Column:
+    """Whether the bulk control of a `moved` selects the message at the due time before, and asks for this one."""
+    move, by = F.col("move"), F.col("by")
+    before = F.filter(
+        "moves", lambda other: F.struct(other.log_offset, other.place) < F.struct(move.log_offset, move.place)
+    )
+    last = F.try_element_at(before, F.lit(-1))
+    was_ms = F.coalesce(last.new_due_ms, move.first_due_ms)
+    asked_ms = F.when(by.by_ms.isNotNull(), F.greatest(was_ms + by.by_ms, F.lit(1))).otherwise(F.col("due_ms"))
+    return (
+        (F.col("control") > F.col("offset"))
+        & F.coalesce(last.control_offset < F.col("control"), F.lit(True))
+        & selects(by, F.col("target"), F.col("id"), F.col("key_digest"), was_ms)
+        & (move.new_due_ms == asked_ms)
+    )
+
+
 def judged_bulks(known: DataFrame) -> list[DataFrame]:
     """One row for each message that a bulk control has cancelled without selecting it, and one for each bulk control
     with another count than that of the fates that name it: the origin, and a sentence `claim`.
@@ -150,7 +172,7 @@ def judged_bulks(known: DataFrame) -> list[DataFrame]:
     end, control = F.col("end"), F.col("control")
     ended = known.where(end.bulk_offset.isNotNull()).withColumn("control", end.bulk_offset)
     controls = known.where(F.col("selected").isNotNull())
-    asked = controls.select(
+    asked = controls.where(F.col("action") == "cancel").select(
         *PARTITION, F.col("offset").alias("control"), F.col("selected").alias("by"), is_refused(end).alias("is_refused")
     )
     last = F.try_element_at("moves", F.lit(-1))
@@ -171,7 +193,9 @@ def judged_bulks(known: DataFrame) -> list[DataFrame]:
             F.concat(F.lit("cancelled by offset "), control, F.lit(", which does not select it")).alias("claim"),
         )
     )
-    counts = ended.groupBy(*PARTITION, control.alias("offset")).agg(F.count("*").alias("found"))
+    moved = known.where(F.size("moves") > 0).select(*PARTITION, F.explode("moves.control_offset").alias("control"))
+    named = ended.select(*PARTITION, "control").unionByName(moved)
+    counts = named.groupBy(*PARTITION, control.alias("offset")).agg(F.count("*").alias("found"))
     is_whole = ~end.late & ~F.col("log_capped") & (F.col("request_ms") >= F.col("fates_lost_before_ms"))
     found = F.coalesce("found", F.lit(0))
     said = F.concat(F.lit("counts "), end["count"], F.lit(" messages, and "), found, F.lit(" fates name it"))

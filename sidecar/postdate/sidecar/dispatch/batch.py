@@ -15,6 +15,8 @@ from collections.abc import Iterable, Sequence
 from heapq import merge
 from typing import Final
 
+import msgspec
+
 from postdate.sidecar.dispatch.batch_content import Batch, Choice
 from postdate.sidecar.dispatch.decisions import Decision, MessageRules, is_special
 from postdate.sidecar.dispatch.due_reader import Due
@@ -103,13 +105,14 @@ class BatchBuilder:
                 batch.cut()
             entry, offset = decode_entry(raw), split_key(key)[1]
             deliver = entry.kind == _DELIVER_KIND
-            if bulk is not None and deliver and len(batch.fates) >= FATES_MAX - 1:
-                break  # one is left for the progress of the bulk control
+            if bulk is not None and deliver and len(batch.fates) >= FATES_MAX - 2:
+                break  # one is left for the progress of the bulk control, and one for an entry that is stored
             if bulk is not None and deliver and bulk.acts_on(entry, offset):
                 if choice is not None:  # it waits for the sweep, which waits for Postdate's own topics
                     batch.skip()
                     continue
-                self._cancel_in_bulk(batch, overlay, entry, offset, bulk)
+                if self._act_in_bulk(batch, overlay, (key, entry), bulk):
+                    continue
             elif deliver:
                 decision: Decision | Refusal = condemned.get(offset, _DELIVER) if condemned else _DELIVER
                 ready = batch.ready.get(entry.target)
@@ -167,10 +170,27 @@ class BatchBuilder:
             # Now: a later control in this transaction asks for it. A kept request leaves its id to the survivor.
             overlay.note_end(offset, b"" if entry.kind == Kind.KEPT else entry.id, sent=False)
 
-    def _cancel_in_bulk(self, batch: Batch, overlay: IndexOverlay, entry: Entry, offset: int, bulk: Bulk) -> None:
-        """End a message that the bulk control in force selects, wherever it comes up."""
-        batch.fates.append(BulkCancelled(offset, entry.first_due, CANCELLED, bulk.offset))
+    def _act_in_bulk(self, batch: Batch, overlay: IndexOverlay, row: tuple[bytes, Entry], bulk: Bulk) -> bool:
+        """Move or end a message that the bulk control in force selects, wherever it comes up. `row`: its key and entry.
+        True if it stays pending."""
+        key, entry = row
+        offset = split_key(key)[1]
         batch.swept += 1
+        if not bulk.asked.moves:
+            self._cancel_in_bulk(batch, overlay, entry, offset, bulk)
+            return False
+        moved = bulk.moved(entry)
+        batch.fates.append(Moved(offset, entry.first_due, MOVED, moved.requested_due, bulk.offset))
+        if entry.stored or overlay.is_long(moved.due - bulk.asked.accepted_ms):
+            if not self._keep(batch, moved, offset):
+                return False
+            moved = msgspec.structs.replace(moved, stored=True)
+        batch.moved.append((key, entry, moved))
+        batch.cut()
+        return True
+
+    def _cancel_in_bulk(self, batch: Batch, overlay: IndexOverlay, entry: Entry, offset: int, bulk: Bulk) -> None:
+        batch.fates.append(BulkCancelled(offset, entry.first_due, CANCELLED, bulk.offset))
         if self._answers.all:
             batch.messages.append(self._answers.message(Verdict.CANCELLED, offset, entry.id))
         pending = overlay.pending_id(entry.id) if entry.id else None
@@ -350,6 +370,12 @@ def finish(overlay: IndexOverlay, batch: Batch) -> None:
         overlay.park(offset, due_ms, entry.target, raw, entry.stored)
     for key, entry in batch.stored:
         mark_stored(overlay, key, entry)
+    for key, old, new in batch.moved:
+        offset = split_key(key)[1]
+        overlay.move(key, offset, old, new)
+        pending = overlay.pending_id(old.id) if old.id else None
+        if pending is not None and split_key(pending)[1] == offset:
+            overlay.claim_id(new, offset)
     if batch.bulk is not None:
         note_bulk(overlay, batch.bulk)
     for key, entry, fate in batch.linked:

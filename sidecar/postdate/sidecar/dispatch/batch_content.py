@@ -73,6 +73,7 @@ class Batch:
     due_max_ms: int = 0
     dues_ms: list[int] = field(default_factory=list)  # since when each delivered message could have left
     dead: list[str] = field(default_factory=list)  # the reason of each dead letter
+    moved: list[tuple[bytes, Entry, Entry]] = field(default_factory=list)  # by a bulk control: key, before, after
     swept: int = 0  # entries on which the bulk control in force acts
     bulk: BulkProgress | None = None  # what it has done with this transaction
     stayed: int = 0

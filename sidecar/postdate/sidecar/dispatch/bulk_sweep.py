@@ -11,7 +11,7 @@ Thread rule: belongs to the shard's thread.
 from __future__ import annotations
 
 from postdate.sidecar.dispatch.due_reader import Due
-from postdate.sidecar.dispatch.limits import SWEPT_ENTRIES_MAX, SWEPT_LOOKS_MAX
+from postdate.sidecar.dispatch.limits import SWEPT_ENTRIES_MAX, SWEPT_LOOKS_MAX, SWEPT_SIZE_BYTES_MAX
 from postdate.sidecar.index.bulk import Bulk
 from postdate.wheel.database import Range
 from postdate.wheel.entry import decode_entry, decode_head
@@ -58,7 +58,7 @@ class BulkSweep:
 
     def _take(self, rows: Range, bulk: Bulk, due: Due) -> bytes | None:
         """Add the selected entries to `due`; returns the first key that was not visited, None if all were."""
-        target, is_passed = bulk.selection.target, False
+        target, is_passed, size_bytes = bulk.asked.selection.target, False, 0
         apart: set[bytes] = set()
         taken = due.waiting if self._is_parked else None
         keys, values = due.keys, due.values
@@ -67,7 +67,7 @@ class BulkSweep:
             if key is None or raw is None:
                 due.apart = apart
                 return None
-            if len(keys) + len(due.waiting) >= SWEPT_ENTRIES_MAX:
+            if len(keys) + len(due.waiting) >= SWEPT_ENTRIES_MAX or size_bytes >= SWEPT_SIZE_BYTES_MAX:
                 break
             is_taken = (not target or decode_head(raw).target == target) and bulk.acts_on(
                 decode_entry(raw), split_key(key)[1]
@@ -80,6 +80,7 @@ class BulkSweep:
                 if is_passed:
                     apart.add(key)
             is_passed = not is_taken
+            size_bytes += len(raw) if is_taken else 0
             rows.next()
         due.apart = apart
         following: bytes | None = rows.key()

@@ -196,7 +196,8 @@ class Dispatcher:
 
     def _build(self, index: TimerIndex, due: Due) -> tuple[IndexOverlay, Batch]:
         """A transaction, and the overlay that contains its changes. Each attempt needs a new overlay."""
-        overlay = IndexOverlay(index, self._ctx.clock.wall_ms())
+        after_ms = self._ctx.long_delays.store_after_ms
+        overlay = IndexOverlay(index, self._ctx.clock.wall_ms(), store_after_ms=after_ms)
         return overlay, self._builder.build(overlay, due, self._ctx.clock.steady_ms())
 
     def _commit(

@@ -117,6 +117,8 @@ TEND_INTERVAL_MS: Final = 500
 # 10 to 20 ms. Each look costs 1 to 3 us.
 SWEPT_ENTRIES_MAX: Final = 2_000
 SWEPT_LOOKS_MAX: Final = 5_000
+# Bytes of these entries: those that move may be written to the store topic.
+SWEPT_SIZE_BYTES_MAX: Final = 4 * 1024 * 1024
 
 # Requests whose age is checked in one sweep, by some point reads each: some 20 ms twice a second, and only while old
 # requests are pending and not stored.

@@ -63,7 +63,10 @@ def make_app(process: Process) -> Starlette:
             Route("/api/v1/release", pages.holding(hold_api.RELEASE), methods=["POST"]),
             Route("/api/v1/drain", pages.draining, methods=["POST"]),
             Route("/api/v1/cancel", pages.change(controls.CANCEL), methods=["POST"]),
-            Route("/api/v1/cancel/selected", pages.cancelling_selected, methods=["POST"]),
+            *(
+                Route(f"/api/v1/{action}/selected", pages.change_selected(action), methods=["POST"])
+                for action in (controls.CANCEL, controls.RESCHEDULE, controls.DELIVER)
+            ),
             Route("/api/v1/reschedule", pages.change(controls.RESCHEDULE), methods=["POST"]),
             Route("/api/v1/deliver", pages.change(controls.DELIVER), methods=["POST"]),
         ]
@@ -187,16 +190,20 @@ class _Pages:
         log.info("%s asked over HTTP: %s", action, told["origin"])
         return JSONResponse(told, 202)
 
-    async def cancelling_selected(self, request: Request) -> Response:
-        """Cancel all selected messages: a bulk control to each partition."""
+    def change_selected(self, action: str) -> Endpoint:
+        """The endpoint that produces a bulk control to each partition."""
 
-        async def cancel() -> Response:
-            asked = await _body(request)
-            told = await run_in_threadpool(bulk.cancel_selected, self._process, asked)
-            log.warning("a bulk cancel was asked over HTTP: %s", ", ".join(one["origin"] for one in told["controls"]))
-            return JSONResponse(told, 202)
+        async def changing(request: Request) -> Response:
+            return await self._answer(request, self._access.may_change, lambda: self._change_selected(request, action))
 
-        return await self._answer(request, self._access.may_change, cancel)
+        return changing
+
+    async def _change_selected(self, request: Request, action: str) -> Response:
+        asked = await _body(request)
+        told = await run_in_threadpool(bulk.control_selected, self._process, action, asked)
+        origins = ", ".join(one["origin"] for one in told["controls"])
+        log.warning("%s of many messages asked over HTTP: %s", action, origins)
+        return JSONResponse(told, 202)
 
     def holding(self, action: str) -> Endpoint:
         """The endpoint that holds or releases."""

@@ -19,6 +19,7 @@ from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import RequestRecord, accepted, look_up
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http import limits, queries
+from postdate.sidecar.http.controls import CANCEL, DELIVER, RESCHEDULE
 from postdate.sidecar.http.merging import merged_selected
 from postdate.sidecar.http.pending import PARKED, WAITING, AskedShard, BadQuery, Filters, slices_of
 from postdate.sidecar.http.process import Process
@@ -39,6 +40,7 @@ _SELECTORS: Final = {
     "until": names.SELECT_UNTIL,
 }
 _TIMES: Final = ("from", "until")
+_TIMES_OF_A_MOVE: Final = {"by": names.BY, "at": names.AT, "delay": names.DELAY}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +81,17 @@ def count_selected(process: Process, query: QueryParams) -> dict[str, Any]:
     return {**merged_selected([{"shards": shards}]), "not_asked": unable}
 
 
-def cancel_selected(process: Process, asked: object) -> dict[str, Any]:
-    """Produce a bulk cancel to each partition of a request topic; returns their origins and the broker's times.
+def control_selected(process: Process, action: str, asked: object) -> dict[str, Any]:
+    """Produce a bulk control to each partition of a request topic; returns their origins and the broker's times.
 
     Raises BadQuery; KafkaFault, TransientError: some of them may be there. Sending them again does no harm.
     """
     if not isinstance(asked, dict):
         raise BadQuery("the body must be a JSON object")
-    unknown = sorted(set(asked) - {"topic", *_SELECTORS})
+    known = ["topic", *_SELECTORS, *(_TIMES_OF_A_MOVE if action == RESCHEDULE else ())]
+    unknown = sorted(set(asked) - {*known})
     if unknown:
-        raise BadQuery(f"unknown field {unknown[0]}; known: topic, {', '.join(_SELECTORS)}")
+        raise BadQuery(f"unknown field {unknown[0]}; known: {', '.join(known)}")
     if not all(isinstance(value, str) for value in asked.values()):
         raise BadQuery("each field takes a text")
     served = process.config.request_topic_names
@@ -98,7 +101,8 @@ def cancel_selected(process: Process, asked: object) -> dict[str, Any]:
     if topic not in served:
         raise BadQuery(f"this process does not serve {topic}; it serves {', '.join(served)}")
     now_ms = process.clock.wall_ms()
-    draft = RequestRecord(None, None, [(names.ACTION, b"cancel"), *selector_headers(asked, now_ms)])
+    headers = [*_action_headers(action, asked, now_ms), *selector_headers(asked, now_ms)]
+    draft = RequestRecord(None, None, headers)
     live = look_up(process.admin, topic, process.config.kafka.bootstrap_servers)
     try:
         accepted(rules_of(process.config, topic, live.retention_ms), draft, 0, now_ms)
@@ -109,7 +113,18 @@ def cancel_selected(process: Process, asked: object) -> dict[str, Any]:
         receipt = process.controls.produce(Partition(topic, index), draft)
         origin = format_origin(topic, index, receipt.offset).decode()
         controls.append({"origin": origin, "accepted_ms": receipt.timestamp_ms})
-    return {"action": "cancel", "controls": controls}
+    return {"action": action, "controls": controls}
+
+
+def _action_headers(action: str, asked: dict[str, str], now_ms: int) -> Headers:
+    """The headers that say what a bulk control does."""
+    if action == CANCEL:
+        return [(names.ACTION, b"cancel")]
+    if action == DELIVER:
+        return [(names.ACTION, b"reschedule"), (names.DELAY, b"0s")]
+    texts = {**asked, "at": str(queries.time_of("at", asked["at"], now_ms))} if "at" in asked else asked
+    when = [(header, texts[field].encode()) for field, header in _TIMES_OF_A_MOVE.items() if field in texts]
+    return [(names.ACTION, b"reschedule"), *when]
 
 
 def _selection(headers: Headers) -> Selection:

@@ -182,6 +182,11 @@ _SELECTORS = {
     "from": {**_TEXT, "description": f"due at or after: {_TIME}"},
     "until": {**_TEXT, "description": f"due before: {_TIME}"},
 }
+_MOVE = {
+    "by": {**_TEXT, "description": "move each message by this time: 2h or -30m; or one time for all:"},
+    "at": {**_TEXT, "description": _TIME},
+    "delay": {**_TEXT, "description": "from now: 90s, 2h30m, PT5M"},
+}
 _PAYLOAD = _query("payload", {"type": "boolean", "default": False}, "show key, headers and value as base64")
 
 
@@ -233,12 +238,12 @@ def _selecting() -> dict[str, Any]:
     }
 
 
-def _cancelling_selected() -> dict[str, Any]:
-    fields = {"topic": {**_TEXT, "description": "request topic, if the process serves several"}, **_SELECTORS}
+def _changing_selected(summary: str, more: dict[str, Any]) -> dict[str, Any]:
+    fields = {"topic": {**_TEXT, "description": "request topic, if the process serves several"}, **_SELECTORS, **more}
     schema = {"type": "object", "additionalProperties": False, "properties": fields}
     return {
         "post": {
-            "summary": "Cancel all messages that match every given selector",
+            "summary": f"{summary} all messages that match every given selector",
             "security": [{"token": []}],
             "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
             "responses": _answers("Controls", "202"),
@@ -332,7 +337,9 @@ def describe() -> dict[str, Any]:
             "/api/v1/release": _holding("End a hold"),
             "/api/v1/drain": {"post": draining},
             "/api/v1/cancel": _change("Cancel a pending message", {}),
-            "/api/v1/cancel/selected": _cancelling_selected(),
+            "/api/v1/cancel/selected": _changing_selected("Cancel", {}),
+            "/api/v1/reschedule/selected": _changing_selected("Move", _MOVE),
+            "/api/v1/deliver/selected": _changing_selected("Deliver now", {}),
             "/api/v1/reschedule": _change("Move a pending message to another time", times),
             "/api/v1/deliver": _change("Deliver a pending message now: a reschedule to the time of the control", {}),
         },

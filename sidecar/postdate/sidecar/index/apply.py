@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from postdate.kafka.interface import Record
-from postdate.sidecar.index.bulk import in_force
+from postdate.sidecar.index.bulk import in_force, moved_to
 from postdate.sidecar.index.limits import DEFERRED_ENTRIES_MAX
 from postdate.sidecar.index.overlay import NO_FIRST_DUE, IndexOverlay
 from postdate.wheel.bulk_rows import BulkRow
@@ -39,7 +39,7 @@ from postdate.wire.errors import RequestRefused
 from postdate.wire.limits import DUE_MS_MIN
 from postdate.wire.reasons import Reason
 from postdate.wire.requests import Action, Request
-from postdate.wire.selection import Selection, encode_selection
+from postdate.wire.selection import BulkRequest, Selection, encode_bulk
 
 _ENDED_BY_ANOTHER: Final = frozenset({Kind.CANCELLED, Kind.REPLACED, Kind.KEPT})
 
@@ -64,14 +64,23 @@ def apply_request(overlay: IndexOverlay, record: Record, request: Request | Requ
     if request.action == Action.SCHEDULE:
         return _schedule(overlay, record, request, mark)
     if request.selection is not None:
-        return _bulk_control(overlay, offset, request.selection)
+        return _bulk_control(overlay, record, request, request.selection)
     return _control(overlay, record, request)
 
 
-def _bulk_control(overlay: IndexOverlay, offset: int, selection: Selection) -> int:
-    """A bulk control has no entry. It is in force once all bulk controls before it have ended."""
-    begun = overlay.bulk(offset)
-    overlay.set_bulk(BulkRow(offset, encode_selection(selection), -1 if begun is None else begun.count))
+def _bulk_control(overlay: IndexOverlay, record: Record, request: Request, selection: Selection) -> int:
+    """A bulk control has no entry. It is in force once all bulk controls before it have ended.
+
+    Without stored entries, each entry must be rebuilt from its request (invariant I5), so none may move to a later time
+    in bulk: that could exceed the horizon of some.
+    """
+    begun, is_move = overlay.bulk(record.offset), request.action == Action.RESCHEDULE
+    is_later = is_move and (request.by_ms > 0 or request.due_ms > record.timestamp_ms)
+    if is_later and not overlay.store_after_ms and begun is None:
+        refusal = RequestRefused(Reason.BEYOND_HORIZON, "to move many messages to a later time, set store_after_ms")
+        return _put_control(overlay, record.offset, refused_entry(record, refusal))
+    asked = encode_bulk(BulkRequest(selection, is_move, request.due_ms, request.by_ms, record.timestamp_ms))
+    overlay.set_bulk(BulkRow(record.offset, asked, -1 if begun is None else begun.count))
     return NO_FIRST_DUE
 
 
@@ -285,7 +294,7 @@ def _pending(overlay: IndexOverlay, offset: int, at: bytes | None) -> tuple[byte
 def _is_swept(overlay: IndexOverlay, entry: Entry, offset: int) -> bool:
     """True if the bulk control in force ends this pending entry: for later requests it is pending no more."""
     bulk = in_force(overlay.bulks) if overlay.bulks else None
-    return bulk is not None and bulk.acts_on(entry, offset)
+    return bulk is not None and not bulk.asked.moves and bulk.acts_on(entry, offset)
 
 
 def _end(overlay: IndexOverlay, key: bytes, old: Entry, kind: Kind, by: int) -> None:
@@ -408,7 +417,11 @@ def _bulk_progress(overlay: IndexOverlay, fate: Fate, next_request: int) -> None
 def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: int) -> None:
     offset, old = fate.offset, overlay.entry(key)
     if isinstance(fate, Moved):
-        if fate.control >= next_request or not _has_moved(overlay, fate):
+        row = overlay.bulk(fate.control) if overlay.bulks else None
+        if row is not None and row.asked:
+            if old.moved_by < fate.control:
+                _move(overlay, key, old, moved_to(old, fate.due_ms, fate.control))
+        elif fate.control >= next_request or not _has_moved(overlay, fate):
             _move(overlay, key, old, _due_at(overlay, old, fate.due_ms, fate.control))
     elif fate.name in FINAL:
         if old.kind == Kind.APPLIED:

@@ -12,10 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
+
 from postdate.wheel.bulk_rows import BulkRow, BulkRows
 from postdate.wheel.entry import PENDING, Entry
 from postdate.wheel.errors import Corrupt
-from postdate.wire.selection import Selection, decode_selection
+from postdate.wire.limits import DUE_MS_MIN, INTEGER_END, WINDOW_MS_MAX
+from postdate.wire.selection import BulkRequest, decode_bulk
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +26,12 @@ class Bulk:
     """A bulk control in force."""
 
     offset: int
-    selection: Selection
+    asked: BulkRequest
     count: int
     """The number of entries on which it has acted; -1 before its first transaction."""
 
     def acts_on(self, entry: Entry, offset: int) -> bool:
-        """True if it ends this entry, which is that of the request at `offset`. O(1).
+        """True if it ends or moves this entry, which is that of the request at `offset`. O(1).
 
         An entry that a later control has moved belongs to that control.
         """
@@ -36,8 +39,26 @@ class Bulk:
             offset < self.offset
             and entry.kind in PENDING
             and entry.moved_by < self.offset
-            and self.selection.selects(entry.target, entry.id, entry.key, entry.requested_due)
+            and self.asked.selection.selects(entry.target, entry.id, entry.key, entry.requested_due)
         )
+
+    def moved(self, entry: Entry) -> Entry:
+        """The entry as it moves it. Within a window, the message keeps its distance from the due time."""
+        due_ms = self.asked.due_ms
+        if due_ms < 0:
+            due_ms = min(max(entry.requested_due + self.asked.by_ms, DUE_MS_MIN), INTEGER_END - 1 - WINDOW_MS_MAX)
+        return moved_to(entry, due_ms, self.offset)
+
+
+def moved_to(entry: Entry, due_ms: int, control: int) -> Entry:
+    """The entry with the due time that the bulk control at offset `control` gives it."""
+    window = entry.window
+    if window is None:
+        return msgspec.structs.replace(entry, due=due_ms, moved_by=control)
+    chosen_ms = due_ms + entry.due - window.due
+    return msgspec.structs.replace(
+        entry, due=chosen_ms, window=msgspec.structs.replace(window, due=due_ms), moved_by=control
+    )
 
 
 def in_force(rows: BulkRows) -> Bulk | None:
@@ -64,6 +85,6 @@ def without_row(rows: BulkRows, offset: int) -> BulkRows:
 @lru_cache(maxsize=64)
 def _read(row: BulkRow) -> Bulk:
     try:
-        return Bulk(row.offset, decode_selection(row.asked), row.count)
+        return Bulk(row.offset, decode_bulk(row.asked), row.count)
     except ValueError as error:
         raise Corrupt(f"the selection of request {row.offset} does not decode: {error}") from error

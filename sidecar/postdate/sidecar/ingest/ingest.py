@@ -24,7 +24,7 @@ from postdate.sidecar.ingest.limits import (
 from postdate.sidecar.ingest.quota import Quota
 from postdate.wheel.index import TimerIndex
 from postdate.wire.errors import RequestRefused
-from postdate.wire.limits import FORMAT_VERSION_MAX
+from postdate.wire.limits import FORMAT_VERSION_MAX, INTEGER_END
 from postdate.wire.requests import Action, Request, RequestRules, parse_request
 from postdate.wire.retry_policies import NamedPolicies
 from postdate.wire.returns import schedule_return
@@ -126,7 +126,7 @@ def _overlay(index: TimerIndex, intake: Intake, at_ms: int, now_ms: int) -> Inde
 
 def _newest(rules: RequestRules) -> RequestRules:
     """The rules with which a bulk control is read that another owner has begun: it must end, whatever is set here."""
-    return replace(rules, format_version=FORMAT_VERSION_MAX)
+    return replace(rules, format_version=FORMAT_VERSION_MAX, horizon_ms=INTEGER_END)
 
 
 def pass_markers(ctx: ShardContext, index: TimerIndex) -> int:

@@ -218,6 +218,7 @@ async function change(entry, action) {
   $("change-title").textContent = title;
   $("change-what").textContent = `${entry.id ? `${entry.id}, ` : ""}${entry.origin}, for ${entry.target}, due ${at(entry.due_ms)}`;
   $("change-when").hidden = !isMove;
+  $("change-by").hidden = true;
   $("when").value = isMove ? new Date(entry.due_ms).toISOString() : "";
   $("change-yes").textContent = yes;
   if (!(await askIn($("change-dialog")))) return;
@@ -327,32 +328,45 @@ async function countSelected(event) {
     const found = await ask(`/api/v1/pending/selected?${new URLSearchParams(asked)}`);
     const whole = found.exact && !found.not_asked.length;
     const lines = Object.entries(found.targets).map(([target, count]) => make("div", `${target}: ${number(count)}`, "word"));
-    const button = make("button", "Cancel them");
-    button.type = "button";
-    button.addEventListener("click", () => cancelSelected(asked, found.count, show));
+    const buttons = make("div", "", "line");
+    for (const [action, { button: text }] of Object.entries(BULK)) {
+      const button = make("button", text);
+      button.type = "button";
+      button.addEventListener("click", () => changeSelected(action, asked, found.count, show));
+      buttons.append(button);
+    }
     const total = make("p", `${counted(found.count, "message")}${whole ? "" : " or more"}`, "word state");
-    show(total, ...lines, ...(found.count ? [button] : []));
+    show(total, ...lines, ...(found.count ? [buttons] : []));
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     show(make("p", error.message, "word"));
   }
 }
 
-async function cancelSelected(asked, count, show) {
-  $("change-title").textContent = `Cancel ${counted(count, "message")}?`;
+const BULK = {
+  cancel: { button: "Cancel them", verb: "Cancel", done: "cancelled", note: " This cannot be undone." },
+  reschedule: { button: "Move them", verb: "Move", done: "moved", note: "" },
+  deliver: { button: "Deliver them now", verb: "Deliver", done: "moved to the present", note: "" },
+};
+
+async function changeSelected(action, asked, count, show) {
+  const isMove = action === "reschedule";
+  const { button, verb, done, note } = BULK[action];
+  $("change-title").textContent = `${verb} ${counted(count, "message")}?`;
   const words = Object.entries(asked).map(([name, value]) => `${name.replace("_", " ")} ${value}`).join(", ");
-  $("change-what").textContent = `Every pending message with ${words}. This cannot be undone.`;
+  $("change-what").textContent = `Every pending message with ${words}.${note}`;
   $("change-when").hidden = true;
-  $("change-yes").textContent = "Cancel them";
+  $("change-by").hidden = !isMove;
+  $("change-yes").textContent = button;
   if (!(await askIn($("change-dialog")))) return;
   if (!token && !(await wantToken("Changes need the token."))) return;
   try {
     let ended = 0;
     for (const topic of topics()) {
-      const told = await ask("/api/v1/cancel/selected", { ...asked, topic });
-      for (const { origin } of told.controls) ended += await appliedCount(origin, show);
+      const told = await ask(`/api/v1/${action}/selected`, { ...asked, topic, ...(isMove && { by: $("by").value.trim() }) });
+      for (const { origin } of told.controls) ended += await appliedCount(origin, done, show);
     }
-    show(make("p", `${counted(ended, "message")} cancelled`, "word state"));
+    show(make("p", `${counted(ended, "message")} ${done}`, "word state"));
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     if (error.status === 401) token = "";
@@ -360,13 +374,13 @@ async function cancelSelected(asked, count, show) {
   }
 }
 
-// The final fate of a bulk control has the number of messages that it has ended.
-async function appliedCount(control, show) {
+// The final fate of a bulk control has the number of messages on which it has acted.
+async function appliedCount(control, done, show) {
   for (let tries = 0; tries < FOLLOW_TRIES_MAX; tries += 1) {
     const history = await ask(`/api/v1/requests/${control}`).catch(() => null);
     const last = history?.events.at(-1);
     if (history?.state === "applied") return last.count;
-    show(make("p", `Accepted as ${control}. ${counted(last?.count ?? 0, "message")} cancelled so far.`, "word"));
+    show(make("p", `Accepted as ${control}. ${counted(last?.count ?? 0, "message")} ${done} so far.`, "word"));
     await new Promise((resolve) => setTimeout(resolve, 500));
   }
   throw new Refused(0, `${control} has not ended yet. Look at the shards.`);
