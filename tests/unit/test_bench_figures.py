@@ -16,7 +16,7 @@ from rich.console import Console
 from postdate.tools.bench.cases import CASES
 from postdate.tools.bench.chart import as_html
 from postdate.tools.bench.figures import REFERENCE, TARGETS, gather, is_precise, percentiles
-from postdate.tools.bench.report import as_json, tell
+from postdate.tools.bench.report import as_json, print_table
 
 _DRAIN = [{"records_per_s": 90.0, "of_copy_share": 0.9}, {"records_per_s": 110.0, "of_copy_share": 1.1}]
 _SLOW = {"arrival_p50_ms": 4.0, "arrival_p99_ms": 21.0, "arrival_p99_9_ms": 50.0}
@@ -54,7 +54,7 @@ def test_every_target_is_that_of_a_case() -> None:
 
 def test_the_table_shows_missed_targets() -> None:
     written = io.StringIO()
-    tell(
+    print_table(
         Console(file=written, width=120),
         gather("drain", [{"of_copy_share": 0.5}]) + gather("held", [{"memory_mb": 7.0}]),
     )

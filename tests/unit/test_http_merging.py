@@ -187,7 +187,7 @@ def test_of_two_members_with_one_address_only_one_counts_as_queried() -> None:
     told = Deployment(peers_of(twins, "", PLAIN, "127.0.0.1:8080"), frozenset()).count([], [counted(0)])
     (missing,) = told["not_asked"]
     assert (missing["partition"], missing["state"]) == (1, "UNKNOWN")
-    assert "another member of the group tells the same address (http.advertise)" in missing["why"]
+    assert "another member of the group advertises the same address (http.advertise)" in missing["why"]
 
 
 def test_an_unassigned_shard_is_named_unless_the_query_excludes_it() -> None:

@@ -71,6 +71,7 @@ class Scene:
             is_drained=False,
             failure=None,
             waits_for="",
+            stands_by="",
             statistics=(),
         )
 

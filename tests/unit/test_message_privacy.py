@@ -228,6 +228,7 @@ class Shown:
             is_drained=False,
             failure=None,
             waits_for="",
+            stands_by="",
             statistics=(),
             holds=HoldRequests(),
         )

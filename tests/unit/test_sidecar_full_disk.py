@@ -44,7 +44,7 @@ def test_a_shard_on_a_full_disk_reports_it_and_resumes_when_there_is_space(tmp_p
             said = status_of(disk.directory)
             if disk.means == "tmpfs" and not left_bytes:
                 assert "disk: 0 bytes free" in said
-                assert "free space or make the volume larger" in said
+                assert "free space or enlarge the volume" in said
             else:
                 assert f"why: {shard.why}" in said
             assert "no process of this machine" not in said

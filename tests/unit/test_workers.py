@@ -40,7 +40,7 @@ def test_a_worker_that_is_not_started_again_is_named_once(caplog: pytest.LogCapt
         watch.join()
         for worker in parent.workers:
             worker._reader.join()
-    assert caplog.text.count("is not started again") == 1
+    assert caplog.text.count("is not restarted") == 1
     assert ended == [Exit.OK]
 
 

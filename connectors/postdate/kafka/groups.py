@@ -82,8 +82,8 @@ def committed_offset(settings: KafkaSettings, group_id: str, part: Partition) ->
         try:
             (found,) = consumer.committed([Tp(part.topic, part.index)], settings.admin_timeout_s)
         except KafkaException:
-            said = consumer.poll(0)  # if an ACL is missing, the call only times out, and this callback gets the reason
-            if said is not None and (why := said.error()) is not None:
+            event = consumer.poll(0)  # if an ACL is missing, the call only times out, and this callback gets the reason
+            if event is not None and (why := event.error()) is not None:
                 raise classify(why, doing, otherwise=Unreachable) from None
             raise
         finally:

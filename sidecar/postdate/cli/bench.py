@@ -182,9 +182,9 @@ def _report(
     settings: dict[str, float],
 ) -> None:
     from postdate.tools.bench.chart import as_html
-    from postdate.tools.bench.report import as_json, tell
+    from postdate.tools.bench.report import as_json, print_table
 
-    tell(console, figures)
+    print_table(console, figures)
     if output == "json":
         click.echo(as_json(figures, {**settings, "broker": environment.broker_settings()}))
     if chart is not None:

@@ -111,11 +111,11 @@ def drain(deployment: Deployment, output: str) -> None:
 
     The command is refused if there is no other process.
     """
-    told = deployment.drain()
+    result = deployment.drain()
     if output == "json":
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(result))
     else:
-        click.echo(f"{told['instance']} hands over {counted(len(told['draining']), 'shard')}")
+        click.echo(f"{result['instance']} hands over {counted(len(result['draining']), 'shard')}")
 
 
 def _change(deployment: Deployment, action: str, body: dict[str, Any], shards: tuple[str, ...], output: str) -> None:
@@ -124,11 +124,11 @@ def _change(deployment: Deployment, action: str, body: dict[str, Any], shards: t
     missed = 0
     for place in map(_place, shards or ("",)):
         meant = [(name, str(value)) for name, value in place.items()]
-        shards_told = deployment.change(f"/api/v1/{action}", body | place, meant)["shards"]
-        if "partition" in place and not shards_told and not deployment.not_asked:
+        changed = deployment.change(f"/api/v1/{action}", body | place, meant)["shards"]
+        if "partition" in place and not changed and not deployment.not_asked:
             name = f"{place['topic']}/{place['partition']}"
             raise ConfigError(f"{name} is not a shard of this deployment; postdate hold list prints all shards")
-        for shard in shards_told:
+        for shard in changed:
             text = f"{shard['topic']}/{shard['partition']}  held: {_words(shard)}"
             click.echo(json.dumps(shard) if output == "json" else text)
         remark(deployment)

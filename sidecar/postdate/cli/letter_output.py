@@ -50,9 +50,9 @@ def letters_as_table(letters: Sequence[Letter]) -> list[str]:
 def outcome_as_json(outcome: Outcome) -> dict[str, object]:
     """The JSON object of an outcome; `now` is the origin of the new request."""
     letter = outcome.letter
-    told = {"origin": letter.origin.decode(), "status": outcome.status, "now": outcome.now}
+    fields = {"origin": letter.origin.decode(), "status": outcome.status, "now": outcome.now}
     return {
-        **told,
+        **fields,
         "reason": letter.reason,
         "target": letter.target or None,
         "id": letter.id,

@@ -29,8 +29,8 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def asked_of(given: dict[str, Any]) -> dict[str, Any]:
     """The given options of a job; an option that is None keeps the default of the job."""
-    said = given | {"spark_conf": dict(given["spark_conf"])}
-    return {name: value for name, value in said.items() if value is not None}
+    options = given | {"spark_conf": dict(given["spark_conf"])}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def reached(config: Config, client: Mapping[str, Any]) -> dict[str, Any]:

@@ -235,25 +235,25 @@ class _Maker:
     def __init__(self, *, may_fall_back: bool) -> None:
         self._may_fall_back = may_fall_back
         self._replicas_max = 0  # 0: not yet bounded by the number of brokers
-        self._told = True
+        self._has_warned = True
 
     def create(self, admin: Admin, wanted: list[NewTopic]) -> list[str]:
         """Create the missing topics; returns their names. Raises SettingRefused if the cluster refuses a setting."""
         while True:
             try:
                 made = admin.create_topics([self._bounded(topic) for topic in wanted])
-                self._tell()
+                self._warn()
                 return made
             except SettingRefused as refusal:
                 replicas = self._bounded(wanted[0]).replication
                 if not self._may_fall_back or replicas <= 1 or not _is_about_replication(refusal):
                     raise
                 self._replicas_max = replicas - 1
-                self._told = False
+                self._has_warned = False
 
-    def _tell(self) -> None:
-        if not self._told:
-            self._told = True
+    def _warn(self) -> None:
+        if not self._has_warned:
+            self._has_warned = True
             warn(
                 f"the cluster has {counted(self._replicas_max, 'broker')}, so topics get"
                 f" {counted(self._replicas_max, 'replica')} each; to survive the loss of a broker, it needs 3 brokers"

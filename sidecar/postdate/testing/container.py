@@ -81,7 +81,7 @@ class PostdateContainer(DockerContainer, Observed):
         if self._container is None:
             return ""
         stdout, stderr = self.get_logs()
-        return "\n".join(said.decode(errors="replace")[-_LOG_CHARS_SHOWN:] for said in (stderr, stdout))
+        return "\n".join(stream.decode(errors="replace")[-_LOG_CHARS_SHOWN:] for stream in (stderr, stdout))
 
     def _configure(self) -> None:
         """Called by the library before it makes the container. The image's own entry point runs one command alone."""

@@ -29,13 +29,13 @@ PATIENCE_S: Final = 3.0
 def answered(
     request: Callable[[], Answer],
     connection_fault: Callable[[Callable[[], bool]], KafkaFault | None],
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     patience_s: float = PATIENCE_S,
 ) -> Answer:
     """The result of `request`. Raises its error, or that of `connection_fault` if no broker can be reached.
 
     `connection_fault` is called if the request takes longer than a moment, with a function that returns whether the
-    request is over. `tell` gets its text.
+    request is over. `report` gets its text.
     """
     answer: Future[Answer] = Future()
 
@@ -49,7 +49,7 @@ def answered(
     if concurrent.futures.wait([answer], LISTEN_AFTER_S).not_done:
         fault = connection_fault(answer.done)
         if fault is not None and not answer.done():
-            tell(f"no answer from Kafka yet, still trying: {fault}")
+            report(f"no answer from Kafka yet, still trying: {fault}")
             if concurrent.futures.wait([answer], patience_s).not_done:
                 raise fault
     return answer.result()

@@ -73,7 +73,7 @@ class Api:
             cut = _cut_after(self._timeout_s, connection.sock)
             connection.request(method, target, body, self._headers(method, target, body or b""))
             answer = connection.getresponse()
-            told = answer.read(ANSWER_BYTES_MAX)
+            body = answer.read(ANSWER_BYTES_MAX)
         except (OSError, HTTPException, ValueError) as error:  # ValueError: a name that no resolver accepts
             raise TransientError(f"no answer from {self.url}; does postdate run serve it? ({error})") from error
         finally:
@@ -81,7 +81,7 @@ class Api:
                 cut.cancel()
             if connection is not None:
                 connection.close()
-        return self._judge(answer.status, told)
+        return self._judge(answer.status, body)
 
     def _headers(self, method: str, target: str, body: bytes) -> dict[str, str]:
         if not self._token:
@@ -93,12 +93,12 @@ class Api:
 
     def _judge(self, status: int, body: bytes) -> dict[str, Any]:
         try:
-            told = json.loads(body)
+            decoded = json.loads(body)
         except (ValueError, RecursionError) as error:
             raise TransientError(f"{self.url} answered {status} with something that is not Postdate's") from error
-        if status in (200, 202) and isinstance(told, dict):
-            return told
-        why = f"{self.url}: {told.get('error', status) if isinstance(told, dict) else status}"
+        if status in (200, 202) and isinstance(decoded, dict):
+            return decoded
+        why = f"{self.url}: {decoded.get('error', status) if isinstance(decoded, dict) else status}"
         if status == 401 and self._signs and self._token:
             why += " (an earlier version takes no signed question, and processes may have different tokens or times)"
         if status == 404:

@@ -165,8 +165,8 @@ class Deployment:
         others = [peer for peer in self._peers if part not in peer.parts]
         fault: PostdateError | None = None
         for peers in (holders, others):
-            told = _at_once([(peer, path, asked, None) for peer in peers])
-            for result in told.values():
+            results = _at_once([(peer, path, asked, None) for peer in peers])
+            for result in results.values():
                 if isinstance(result, dict):
                     return result
                 if not isinstance(result, NotKnown) and (fault is None or peers is holders):
@@ -189,22 +189,22 @@ class Deployment:
         left = entries_max
         unasked: dict[Partition, Answer] = {}  # on any page, since its entries may belong before those already returned
         while True:
-            told = self.page([*asked, *cursor])
+            shown = self.page([*asked, *cursor])
             unasked |= {part_of(shard): shard for shard in self.not_asked}
             self.not_asked = [unasked[part] for part in sorted(unasked)]
-            yield from told["entries"][:left]
-            left -= len(told["entries"])
-            if told["cursor"] is None or left <= 0:
+            yield from shown["entries"][:left]
+            left -= len(shown["entries"])
+            if shown["cursor"] is None or left <= 0:
                 return
-            cursor = [("cursor", told["cursor"])]
+            cursor = [("cursor", shown["cursor"])]
 
     def _ask(
         self, path: str, query: Query, merge: Merge, own: Sequence[Answer], body: bytes | None = None
     ) -> tuple[list[Answer], dict[str, PostdateError]]:
-        told = _at_once([(peer, path, [*query, *self._scope], body) for peer in self._peers])
-        told = {name: _checked(name, result, merge) for name, result in told.items()}
-        faults = {name: result for name, result in told.items() if isinstance(result, PostdateError)}
-        answers = [*own, *(result for result in told.values() if isinstance(result, dict))]
+        results = _at_once([(peer, path, [*query, *self._scope], body) for peer in self._peers])
+        results = {name: _checked(name, result, merge) for name, result in results.items()}
+        faults = {name: result for name, result in results.items() if isinstance(result, PostdateError)}
+        answers = [*own, *(result for result in results.values() if isinstance(result, dict))]
         if faults and (self._strict or not answers):
             raise next(iter(faults.values()))
         return answers, faults
@@ -257,7 +257,7 @@ def _at_once(questions: Sequence[Question]) -> dict[str, Any]:
     asked = [question for question in questions if question[0].api is not None]
     for question in asked:
         waiting.put(question)
-    told: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     left = threading.Semaphore(0)
 
     def work() -> None:
@@ -268,7 +268,7 @@ def _at_once(questions: Sequence[Question]) -> dict[str, Any]:
                 return
             assert peer.api is not None, "only those are asked that serve a port"
             try:
-                told[peer.name] = _result(peer.api, path, query, body)
+                results[peer.name] = _result(peer.api, path, query, body)
             finally:
                 left.release()
 
@@ -278,7 +278,7 @@ def _at_once(questions: Sequence[Question]) -> dict[str, Any]:
         if not left.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
             break
     late = TransientError(f"no answer within {MERGED_TIMEOUT_S:g} s")
-    return {peer.name: told.get(peer.name, late) for peer, *_ in asked}
+    return {peer.name: results.get(peer.name, late) for peer, *_ in asked}
 
 
 def _start(work: Callable[[], None], count: int) -> None:

@@ -29,7 +29,7 @@ def overview(process: Process, name: str) -> dict[str, Any]:
 def _shard(process: Process, name: str, part: Partition, thread: ShardThread) -> dict[str, Any]:
     shard, counts = thread.shard, process.counts[part]
     figures = shard.ctx.index_queries.figures
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "topic": part.topic,
         "partition": part.index,
         "process": name,
@@ -40,14 +40,14 @@ def _shard(process: Process, name: str, part: Partition, thread: ShardThread) ->
         "lateness": {"bounds_ms": list(counts.lateness.bounds), "counts": list(counts.lateness.buckets)},
     }
     if figures is None:
-        return told
+        return fields
     status, snapshot = read_status(figures.directory), present_snapshot(figures.directory)
-    told |= {"pending": figures.pending, "lag": None if status is None else status.lag}
+    fields |= {"pending": figures.pending, "lag": None if status is None else status.lag}
     if snapshot is not None:
         now_ms = int(process.clock.wall_ms() - (counts.skew_ms or 0.0))
         horizons = snapshot.pending_by_horizon(now_ms)
         next_due = snapshot.next_due_ms()
-        told |= {
+        fields |= {
             "overdue": horizons[OVERDUE],
             "parked": horizons[PARKED],
             "ending": horizons[CONTROL],
@@ -55,7 +55,7 @@ def _shard(process: Process, name: str, part: Partition, thread: ShardThread) ->
             "next_due_ms": next_due,
             "load": [_load(snapshot, now_ms, step_ms, steps) for step_ms, steps in limits.LOADS],
         }
-    return told
+    return fields
 
 
 def _load(snapshot: WheelSnapshot, now_ms: int, step_ms: int, steps: int) -> dict[str, Any]:

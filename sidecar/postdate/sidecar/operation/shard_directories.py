@@ -76,12 +76,12 @@ def find_shards(data: Path) -> list[FoundShard]:
     for directory in _directories(data):
         found = _read(directory)
         key = found.cluster_id, found.requests, found.partition
-        if key not in latest or _told_ms(latest[key]) <= _told_ms(found):
+        if key not in latest or _written_ms(latest[key]) <= _written_ms(found):
             latest[key] = found
     return [latest[key] for key in sorted(latest)]
 
 
-def _told_ms(shard: FoundShard) -> int:
+def _written_ms(shard: FoundShard) -> int:
     return -1 if shard.status is None else shard.status.written_ms
 
 

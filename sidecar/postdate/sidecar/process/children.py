@@ -66,8 +66,8 @@ class Child:
 
     def shards(self) -> int:
         """The number of shards that a sidecar last reported as delivering."""
-        said = _RUNNING.findall(self.stdout_file.read_text()) if self.stdout_file.exists() else []
-        return int(said[-1]) if said else 0
+        reported = _RUNNING.findall(self.stdout_file.read_text()) if self.stdout_file.exists() else []
+        return int(reported[-1]) if reported else 0
 
     def kill(self) -> None:
         """Send SIGKILL to the process, without any cleanup."""

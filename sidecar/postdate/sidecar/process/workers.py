@@ -66,9 +66,9 @@ class Worker:
             for line in lines:
                 if line.startswith(_RUNNING):
                     self.shards = int(line.removeprefix(_RUNNING).split()[0])
-                    self._parent.tell()
+                    self._parent.report()
         self.shards = 0
-        self._parent.tell()
+        self._parent.report()
 
     def schedule_restart(self) -> None:
         """Restart it after a pause, which doubles if the worker did not run for long."""
@@ -100,18 +100,18 @@ class Workers:
         self.http_port = http_port
         self.instance_id = instance_id
         self._lock = threading.Lock()
-        self._told = -1
+        self._reported = -1
         self._stopping = False
         self.workers: list[Worker] = []
         for number in range(count):
             self.workers.append(Worker(number, self))
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Announce the sum if it has changed."""
         with self._lock:
             total = sum(worker.shards for worker in self.workers)
-            if total != self._told:
-                self._told = total
+            if total != self._reported:
+                self._reported = total
                 announce(total)
 
     def stop(self) -> None:

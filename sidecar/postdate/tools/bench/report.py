@@ -15,7 +15,7 @@ from postdate.tools.bench.figures import REFERENCE, Figure
 from postdate.wire.texts import counted
 
 
-def tell(console: Console, figures: Sequence[Figure]) -> None:
+def print_table(console: Console, figures: Sequence[Figure]) -> None:
     """Print one row for each figure: median, spread, target, and whether it is met."""
     table = Table("case", "figure", "median", "least to most", "target", "")
     case = ""

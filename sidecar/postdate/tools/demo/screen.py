@@ -90,7 +90,7 @@ class Screen:
 _NAMED_MAX = 10
 
 
-def tell_account(console: Console, ledger: Ledger, account: Account) -> None:
+def print_account(console: Console, ledger: Ledger, account: Account) -> None:
     """Print the result of the ledger."""
     lateness = ledger.lateness_ms()
     table = Table("own count", "", title="what the readers of the targets saw", title_justify="left")
@@ -123,7 +123,7 @@ def read_audit(stdout: str) -> Mapping[str, Any]:
     return outcome
 
 
-def tell_audit(console: Console, outcome: Mapping[str, Any]) -> None:
+def print_audit(console: Console, outcome: Mapping[str, Any]) -> None:
     """Print the audit's counts and lateness, and its samples of violations."""
     table = Table("audit", "", title="what Spark found in the topics", title_justify="left")
     for verdict, count in outcome["counts"].items():

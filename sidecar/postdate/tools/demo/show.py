@@ -20,7 +20,7 @@ from postdate.sidecar.errors import PostdateError
 from postdate.sidecar.process.children import Child
 from postdate.tools.demo.ledger import Ledger
 from postdate.tools.demo.plan import BURST_SHARE, PARTITIONS, REQUESTS, TARGET_PARTITIONS, TARGETS, plan
-from postdate.tools.demo.screen import Screen, audit_agrees, read_audit, tell_account, tell_audit
+from postdate.tools.demo.screen import Screen, audit_agrees, print_account, print_audit, read_audit
 from postdate.tools.demo.traffic import Readers, Sender, now_ms
 
 #: s. A sidecar starts and takes its shards over in about 3 s; a slow machine gets longer.
@@ -64,7 +64,7 @@ class Show:
             screen.event(f"ready: {' and '.join(f'{one.name} has {one.shards()}' for one in self.sidecars)} shards")
             self._send_and_watch(screen)
         account = self.ledger.account()
-        tell_account(self.console, self.ledger, account)
+        print_account(self.console, self.ledger, account)
         agrees = self._audit()
         return account.is_clean and agrees
 
@@ -170,7 +170,7 @@ class Show:
         exit_code = audit.exit_code()
         outcome = read_audit(audit.stdout_file.read_text())
         if outcome:
-            tell_audit(self.console, outcome)
+            print_audit(self.console, outcome)
         else:
             self.console.print(f"the audit could not judge (exit code {exit_code})", style="bold red")
         return audit_agrees(outcome, exit_code, self.ledger.sent)
