@@ -20,6 +20,7 @@ from postdate.wire.dispatch_log import ChosenFate
 from postdate.wire.headers import AT, SPREAD, TOPIC, WINDOW
 from support.bed import Bed
 from support.command import call_postdate
+from support.contention import watch_contention
 from support.expected import origin_of
 from support.oracle import Outcome, Sent
 from support.sidecars import wait_until
@@ -28,7 +29,7 @@ from support.timeouts import WAIT_TIMEOUT_S
 _COUNT = 4_000
 _WINDOW_MS = 6_000
 _PARTS = 12
-#: ms. A poll, a transaction and the look-up of a new target, on a machine that other tests use, too.
+#: ms. A poll, a transaction and the look-up of a new target, without what other programs kept the processes from doing.
 _LATE_MS_MAX = 2_000
 
 
@@ -73,25 +74,28 @@ def test_requests_for_one_instant_leave_at_an_even_rate(bed: Bed, is_killed: boo
     sidecar.start()
     sidecar.wait_for_shards(2)
     due_ms = int(time.time() * 1000) + 4_000
-    sent = send(bed, due_ms)
-    if is_killed:
-        wait_until(lambda: time.time() * 1000 > due_ms + _WINDOW_MS // 3, "a third of the window has passed")
-        sidecar.kill()
-        sidecar.start()
-    bed.wait_for_ends(_COUNT)
+    with watch_contention() as watch:
+        sent = send(bed, due_ms)
+        if is_killed:
+            wait_until(lambda: time.time() * 1000 > due_ms + _WINDOW_MS // 3, "a third of the window has passed")
+            sidecar.kill()
+            sidecar.start()
+        bed.wait_for_ends(_COUNT)
+        waits = watch.most()
     outcome = bed.judge(sent)
     found = chosen(outcome)
     assert {origin: at_ms for origin, (at_ms, _) in found.items()} == {
         each.origin: due_ms + drawn_ms(each.origin) for each in sent
     }
-    assert all(at_ms <= logged_ms for at_ms, logged_ms in found.values())
+    assert all(at_ms <= ended_ms for at_ms, ended_ms in found.values())
     if is_killed:
         return
-    late_ms = sorted(logged_ms - at_ms for at_ms, logged_ms in found.values())
-    assert late_ms[-1] < _LATE_MS_MAX, f"p99 {late_ms[_COUNT * 99 // 100]} ms, at most {late_ms[-1]} ms"
-    counts = Counter((logged_ms - due_ms) * _PARTS // _WINDOW_MS for _, logged_ms in found.values())
+    aimed_ms, logged_ms = zip(*found.values(), strict=True)
+    late_ms = waits.undisturbed(aimed_ms, logged_ms)
+    assert max(late_ms) < _LATE_MS_MAX
+    counts = Counter((at_ms - due_ms) * _PARTS // (_WINDOW_MS + 1) for at_ms in aimed_ms)
     mean = _COUNT / _PARTS
-    assert all(0.6 * mean < counts[part] < 1.4 * mean for part in range(1, _PARTS)), counts
+    assert all(0.8 * mean < counts[part] < 1.2 * mean for part in range(_PARTS)), counts
 
 
 def unevenness(times_ms: Iterable[int], due_ms: int) -> float:
