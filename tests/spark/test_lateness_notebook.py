@@ -1,0 +1,56 @@
+"""Goal: examples/notebook/lateness.ipynb audits and plots from its first cell to its last.
+
+Method: requests and deliveries written by hand, then Jupyter's own client runs the notebook in a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from support.bed import Bed, new_bed
+from support.broker import RunningBroker
+from support.forged import Forged
+
+_NOTEBOOK = Path(__file__).resolve().parents[2] / "examples/notebook/lateness.ipynb"
+
+
+@pytest.fixture
+def bed(broker: RunningBroker, tmp_path: Path) -> Iterator[Bed]:
+    with new_bed(broker.bootstrap_servers, tmp_path) as made:
+        yield made
+
+
+def _read() -> Any:
+    """The notebook as it is stored; nbformat has no types."""
+    read: Any = nbformat.read
+    return read(_NOTEBOOK, as_version=4)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::RuntimeWarning")
+def test_the_notebook_audits_and_plots(bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forged = Forged.on(bed)
+    for number in range(5):
+        forged.sound(key=b"k%d" % number)
+    forged.ask()
+    monkeypatch.setenv("BOOTSTRAP", bed.bootstrap)
+    monkeypatch.setenv("REQUESTS", forged.requests)
+    monkeypatch.setenv("STATE", str(tmp_path / "state"))
+    notebook = _read()
+    NotebookClient(notebook, timeout=600, kernel_name="python3").execute(cwd=str(tmp_path))
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    printed = "".join(output.text for output in outputs if output.output_type == "stream" and output.name == "stdout")
+    assert "exit code 4\nverified requests 5\n" in printed
+    assert "missing" in printed
+    assert [output for output in outputs if "image/png" in output.get("data", {})]
+
+
+def test_the_notebook_is_stored_without_results() -> None:
+    for cell in _read().cells:
+        assert not cell.get("outputs"), cell.id
