@@ -86,7 +86,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "_control",
         "another negative number for “none”",
         "only the sign is used",
-        ("request.action == Action.RESCHEDULE else -1", "request.action == Action.RESCHEDULE else -2"),
+        ("(not is_swept) else -1", "(not is_swept) else -2"),
     ),
     _of(
         _APPLY,
