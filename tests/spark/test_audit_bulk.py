@@ -55,7 +55,8 @@ def test_the_fast_tiers_say_the_same(spark: SparkSession, rows: dict[int, Row], 
         ([0, 0, "swept"], 2, False),
         ([0, 0, "applied", 7], 2, True),
         ([0, 0, "applied", -7], 2, False),
-        ([0, DUE, "replaced", 1], 2, False),
+        ([0, DUE, "replaced", 0], 2, False),
+        ([0, DUE, "stored", 1], 2, False),
     ],
 )
 def test_fates_are_read_as_the_sidecar_reads_them(
