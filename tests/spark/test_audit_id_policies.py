@@ -74,7 +74,7 @@ def test_a_run_with_a_state_says_the_same(spark: SparkSession, rows: dict[int, R
         ([1, DUE, "replaced", 2, "x"], 2, -1, None),
         ([1, DUE, "replaced", 2, -1], 2, -1, None),
         ([1, DUE, "replaced", 2, T, 1], 2, -1, None),
-        ([1, DUE, "cancelled", 2], 2, -1, None),
+        ([1, DUE, "stored", 2], 2, -1, None),
     ],
 )
 def test_a_survivor_is_read_as_the_sidecar_reads_it(
