@@ -15,14 +15,20 @@ from hypothesis import strategies as st
 from postdate.wire.delivered import dead_letter_headers, delivered_headers
 from postdate.wire.dispatch_log import (
     BEAT,
+    COMPLETED,
     FATES,
     FINAL,
+    OCCURRED,
     OWNER,
+    SKIPPED,
     STORED,
+    Completed,
     DispatchRecord,
     Fate,
     Moved,
+    Occurred,
     PlainFate,
+    Skipped,
     decode_record,
     encode_record,
 )
@@ -35,7 +41,11 @@ from postdate.wire.verdicts import Verdict, encode_verdict
 
 naturals = st.integers(0, INTEGER_END - 1)
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
-plain_fates = st.builds(PlainFate, naturals, naturals, st.sampled_from(sorted(FINAL | {STORED})))
+plain_fates = st.builds(PlainFate, naturals, naturals, st.sampled_from(sorted((FINAL - {COMPLETED}) | {STORED})))
+occurrences = st.builds(Occurred, naturals, naturals, st.just(OCCURRED), naturals, naturals, naturals)
+reasons = st.sampled_from(["missed", "paused", "gap", "grace", "dead"])
+skips = st.builds(Skipped, naturals, naturals, st.just(SKIPPED), naturals, naturals, reasons, naturals)
+of_schedules = st.one_of(occurrences, skips, st.builds(Completed, naturals, naturals, st.just(COMPLETED)))
 policies = st.lists(
     st.tuples(naturals, st.text(st.characters(codec="ascii"), min_size=1, max_size=9), texts), min_size=1
 )
@@ -51,7 +61,7 @@ def moved_fates(draw: st.DrawFn) -> Fate:
 def records(draw: st.DrawFn) -> DispatchRecord:
     next_request = draw(naturals)
     kind = draw(st.sampled_from([FATES, FATES, OWNER, BEAT]))
-    fates: list[Fate] = draw(st.lists(st.one_of(plain_fates, moved_fates()), min_size=1, max_size=8))
+    fates: list[Fate] = draw(st.lists(st.one_of(plain_fates, moved_fates(), of_schedules), min_size=1, max_size=8))
     return DispatchRecord(
         seq=draw(st.integers(1, INTEGER_END - 1)),
         takeover=draw(naturals),

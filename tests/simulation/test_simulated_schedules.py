@@ -29,7 +29,7 @@ from support.simulation.key_zero import key_zero_in_pieces
 from support.simulation.losses import LOSSES
 from support.simulation.many import first_caught, replay, run_many, workers
 from support.simulation.mutations import MUTATIONS
-from support.simulation.plan import BURST, DIFFERING, HELD, IDS, LOST, WINDOWS
+from support.simulation.plan import BURST, CALENDAR, DIFFERING, HELD, IDS, LOST, WINDOWS
 from support.simulation.run import Result, run_seed
 from support.simulation.situations import HOLDS, MUST_BE_REACHED
 
@@ -63,6 +63,8 @@ IDS_SEEDS = range(1, 41)
 
 #: Schedules with many bulk cancels.
 BULK_SEEDS = range(1, 41)
+#: Schedules with recurring requests, all of them.
+CALENDAR_SEEDS = range(1, 41)
 
 #: Schedules in which the work under key 0 leaves in pieces.
 PIECES_SEEDS = range(1, 13)
@@ -179,6 +181,17 @@ def test_policies_of_ids_are_kept(pool: ProcessPoolExecutor) -> None:
         *("fate kept", "fate replaced in a series", "a series is due at its limit", "entry read from STORE"),
         *("recovery: the start of a series before its survivor", "recovery: the log contradicts the index", "kill"),
     }
+    assert {name for name in wanted if not reached[name]} == set(), reached
+
+
+@pytest.mark.timeout(1_800)
+def test_each_occurrence_of_a_recurring_schedule_is_decided_once(pool: ProcessPoolExecutor) -> None:
+    reached: Counter[str] = Counter()
+    for result in pool.map(functools.partial(run_seed, theme=CALENDAR), CALENDAR_SEEDS, chunksize=4):
+        assert not result.wrong, f"seed {result.seed} of the theme {CALENDAR}: {result.wrong[:5]}"
+        reached.update(result.reached)
+    ends = ("completed", "cancelled", "replaced", "dead")
+    wanted = {"occurred", "skipped: missed", "kill", "disk lost", *(f"schedule of a calendar {end}" for end in ends)}
     assert {name for name in wanted if not reached[name]} == set(), reached
 
 

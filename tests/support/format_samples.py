@@ -22,10 +22,13 @@ from postdate.wire.dispatch_log import (
     BulkCancelled,
     BulkProgress,
     ChosenFate,
+    Completed,
     DispatchRecord,
     Moved,
+    Occurred,
     PlainFate,
     SeriesFate,
+    Skipped,
     SurvivorFate,
     encode_record,
 )
@@ -36,10 +39,12 @@ from postdate.wire.verdicts import Answer, Verdict, encode_bulk_verdict, encode_
 SAMPLES = Path(__file__).resolve().parents[1] / "samples"
 DISPATCH_LOG = SAMPLES / "dispatch-log-1.jsonl"
 DISPATCH_LOG_2 = SAMPLES / "dispatch-log-2.jsonl"
+DISPATCH_LOG_3 = SAMPLES / "dispatch-log-3.jsonl"
 VERDICTS = SAMPLES / "verdicts-1.jsonl"
 VERDICTS_2 = SAMPLES / "verdicts-2.jsonl"
 STORE = SAMPLES / "store-1.jsonl"
 STORE_2 = SAMPLES / "store-2.jsonl"
+STORE_3 = SAMPLES / "store-3.jsonl"
 TIMER_LOG = SAMPLES / "timer-log-2.tar.gz"
 
 NOW_MS = 1_795_258_284_000
@@ -95,6 +100,18 @@ RECORDS_2 = [
     ),
 ]  # fmt: skip
 
+RECORDS_3 = [
+    DispatchRecord(
+        seq=6, takeover=3, instance="postdate-0", group="postdate", at=NOW_MS, next_request=2_041, low_water=2_040,
+        fates=[
+            Occurred(1_040, NOW_MS, "occurred", 1, NOW_MS, NOW_MS + 60_000),
+            Skipped(1_040, NOW_MS, "skipped", 2, 9, "missed", NOW_MS + 540_000),
+            Occurred(1_041, NOW_MS, "occurred", 3, NOW_MS, 0), Completed(1_041, NOW_MS, "completed"),
+            ChosenFate(1_042, NOW_MS, "delivered", NOW_MS + 7), PlainFate(1_043, NOW_MS, "delivered"),
+        ],
+    ),
+]  # fmt: skip
+
 ANSWERS = [
     Answer(verdict=verdict, origin="R/3/1017", id="order-9", of="R/3/990", at_ms=NOW_MS)
     for verdict in (Verdict.CANCELLED, Verdict.TOO_LATE)
@@ -119,6 +136,8 @@ STORED_2 = [
     msgspec.structs.replace(STORED[0], window_ms=900_000, chosen_ms=NOW_MS + 9, is_even=True),
     msgspec.structs.replace(STORED[0], series_ms=NOW_MS - 9),
 ]
+
+STORED_3 = [msgspec.structs.replace(STORED[0], number=7, chosen_ms=NOW_MS + 11, tz="2026f")]
 
 ENTRIES = {
     entry_key(NOW_MS, 7): Entry(
@@ -187,6 +206,8 @@ def main() -> None:
     SAMPLES.mkdir(exist_ok=True)
     DISPATCH_LOG.write_bytes(b"".join(encode_record(record) + b"\n" for record in RECORDS))
     DISPATCH_LOG_2.write_bytes(b"".join(encode_record(record) + b"\n" for record in RECORDS_2))
+    DISPATCH_LOG_3.write_bytes(b"".join(encode_record(record) + b"\n" for record in RECORDS_3))
+    STORE_3.write_bytes(b"".join(stored_line(request) + b"\n" for request in STORED_3))
     VERDICTS.write_bytes(b"".join(verdict_line(answer) + b"\n" for answer in ANSWERS))
     VERDICTS_2.write_bytes(b"".join(verdict_line(answer) + b"\n" for answer in ANSWERS_2))
     STORE.write_bytes(b"".join(stored_line(request) + b"\n" for request in STORED))

@@ -45,6 +45,8 @@ def test_the_dispatch_log_of_every_version_is_read_and_still_written() -> None:
     assert [encode_record(record) for record in samples.RECORDS] == samples.lines(samples.DISPATCH_LOG)
     assert [decode_record(line) for line in samples.lines(samples.DISPATCH_LOG_2)] == samples.RECORDS_2
     assert [encode_record(record) for record in samples.RECORDS_2] == samples.lines(samples.DISPATCH_LOG_2)
+    assert [decode_record(line) for line in samples.lines(samples.DISPATCH_LOG_3)] == samples.RECORDS_3
+    assert [encode_record(record) for record in samples.RECORDS_3] == samples.lines(samples.DISPATCH_LOG_3)
 
 
 def test_verdicts_of_every_version_are_read_and_still_written() -> None:
@@ -66,13 +68,15 @@ def test_store_records_of_every_version_are_read_and_still_written() -> None:
     assert [samples.stored_line(request) for request in samples.STORED] == samples.lines(samples.STORE)
     assert [decode_stored(*samples.stored_record(line)) for line in samples.lines(samples.STORE_2)] == samples.STORED_2
     assert [samples.stored_line(request) for request in samples.STORED_2] == samples.lines(samples.STORE_2)
+    assert [decode_stored(*samples.stored_record(line)) for line in samples.lines(samples.STORE_3)] == samples.STORED_3
+    assert [samples.stored_line(request) for request in samples.STORED_3] == samples.lines(samples.STORE_3)
 
 
 def test_a_store_record_of_a_newer_version_stops_the_reader() -> None:
     key, value, headers = samples.stored_record(samples.lines(samples.STORE)[0])
     name, meaning = headers[-1]
-    headers[-1] = name, (meaning or b"").replace(b'"v":1', b'"v":3')
-    with pytest.raises(NewerFormat, match="request 17 has version 3: written by a newer Postdate"):
+    headers[-1] = name, (meaning or b"").replace(b'"v":1', b'"v":4')
+    with pytest.raises(NewerFormat, match="request 17 has version 4: written by a newer Postdate"):
         decode_stored(key, value, headers)
 
 
@@ -89,8 +93,8 @@ def test_fields_of_a_newer_version_are_ignored() -> None:
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_record_of_a_newer_version_stops_the_reader(number: int) -> None:
     line = samples.lines(samples.DISPATCH_LOG)[number]
-    with pytest.raises(NewerFormat, match="version 3: written by a newer Postdate"):
-        decode_record(line.replace(b'"v":1', b'"v":3'))
+    with pytest.raises(NewerFormat, match="version 4: written by a newer Postdate"):
+        decode_record(line.replace(b'"v":1', b'"v":4'))
 
 
 def test_a_verdict_of_a_newer_version_stops_the_reader() -> None:

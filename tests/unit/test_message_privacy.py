@@ -127,6 +127,11 @@ REFUSED: Mapping[Reason, list[Asked]] = {
     Reason.BAD_LATEST: [Asked([TO, NOW, (ID, CALLER_ID), (LATEST, MARK)])],
     Reason.BAD_SELECTION: [Asked([CANCEL, (SELECT_TOPIC, b"no topic " + MARK)])],
     Reason.BAD_SPREAD: [Asked([TO, NOW, (WINDOW, b"1s"), (SPREAD, MARK)])],
+    Reason.BAD_SCHEDULE: [
+        Asked([TO, (ID, b"x"), ("postdate-cron", MARK)]),
+        Asked([TO, (ID, b"x"), ("postdate-every", MARK)]),
+        Asked([TO, (ID, b"x"), ("postdate-every", b"1s"), ("postdate-missed", MARK)]),
+    ],
     Reason.BAD_KEY: [Asked([(TOPIC, b"target-compacted"), NOW, (KEY, None)])],
     Reason.BAD_PARTITION: [Asked([TO, NOW, (PARTITION, MARK)]), Asked([TO, NOW, (PARTITION, b"7")])],
     Reason.BAD_ID: [
@@ -171,7 +176,7 @@ def new_bench(directory: Path) -> Bench:
     """A cluster with a target for each reason that needs one."""
     directory.mkdir()
     bench = Bench(directory)
-    bench.format_version = 2
+    bench.format_version = 3
     sizes = {"target-small": {"max.message.bytes": "1000"}, "target-compacted": {"cleanup.policy": "compact"}}
     named = {example.target for example in EXAMPLES} | {"target-picky", "target-denied", "target-away"}
     bench.admin.create_topics([NewTopic(name, 1, 1, sizes.get(name, {})) for name in sorted(named | sizes.keys())])

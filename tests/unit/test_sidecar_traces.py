@@ -28,7 +28,7 @@ from postdate.sidecar.process.tracing import SpanThread, exporting_provider, tra
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
-from postdate.wire.dispatch_log import CANCELLED, DELIVERED, PlainFate
+from postdate.wire.dispatch_log import CANCELLED, DELIVERED, OCCURRED, Fate, Occurred, PlainFate
 from postdate.wire.requests import Headers, RequestRules
 
 PART = Partition("requests", 3)
@@ -107,6 +107,19 @@ class TestSpans:
         fates = [PlainFate(0, NOW_MS, DELIVERED), PlainFate(2, NOW_MS, CANCELLED)]
         traces.delivered(PART, messages, fates, [NOW_MS], NOW_MS)
         assert [span.name for span in _spans(traces)] == ["deliver orders"]
+
+    def test_each_occurrence_of_a_schedule_gets_a_span(self) -> None:
+        traces = Traces()
+        traced: Headers = [("traceparent", PARENT)]
+        messages = [(0, "orders", traced), (-1, "requests.store", traced), (0, "orders", traced), (1, "orders", traced)]
+        fates: list[Fate] = [
+            Occurred(0, NOW_MS, OCCURRED, 1, NOW_MS, NOW_MS + 1),
+            Occurred(0, NOW_MS, OCCURRED, 2, NOW_MS + 1, NOW_MS + 2),
+            PlainFate(1, NOW_MS, DELIVERED),
+        ]
+        traces.delivered(PART, messages, fates, [NOW_MS, NOW_MS + 1, NOW_MS], NOW_MS + 1)
+        spans = _spans(traces)
+        assert [(span.attributes or {})["postdate.lateness_ms"] for span in spans] == [1, 0, 1]
 
     def test_a_request_is_accepted_once_and_a_refused_one_is_not(self, tmp_path: Path) -> None:
         index = TimerIndex.open(tmp_path, Identity("cluster", "r", "l", 3), IndexOptions(), NOW_MS)

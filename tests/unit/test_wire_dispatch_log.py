@@ -128,6 +128,12 @@ NO_FATES: list[Any] = [
     *([4, number, "moved", 6, 7] for number in NO_NUMBERS),
     *([4, 5, "moved", number, 7] for number in NO_NUMBERS),
     *([4, 5, "moved", 6, number] for number in NO_NUMBERS),
+    *([4, 5, "occurred", number, 6, 7] for number in NO_NUMBERS),
+    *([4, 5, "occurred", 6, number, 7] for number in NO_NUMBERS),
+    *([4, 5, "occurred", 6, 7, number] for number in NO_NUMBERS),
+    *([4, 5, "skipped", number, 7, "missed", 8] for number in NO_NUMBERS),
+    *([4, 5, "skipped", 6, 7, reason, 8] for reason in ("", "late", None, 1)),
+    *([4, 5, "skipped", 6, 7, "missed"], [4, 5, "occurred", 6, 7], [4, 5, "completed"]),
 ]
 NO_ROWS: list[Any] = [
     *([], [4], [4, "a"], [4, "a", "base=1s", 5], [4, "", "base=1s"], [4, "a" * (POLICY_NAME_LENGTH_MAX + 1), ""]),
@@ -208,8 +214,8 @@ def test_arbitrary_bytes_are_refused_as_a_record(value: bytes | None) -> None:
 
 @pytest.mark.parametrize("shape", [{}, {"fates": "elsewhere"}, {"seq": "a-42"}, {"kind": "epoch"}])
 def test_a_newer_version_is_named_whatever_its_shape(shape: dict[str, Any]) -> None:
-    with pytest.raises(FormatError, match="version 3: written by a newer Postdate"):
-        decode_record(json.dumps({**PLAIN, "v": 3, **shape}).encode())
+    with pytest.raises(FormatError, match="version 4: written by a newer Postdate"):
+        decode_record(json.dumps({**PLAIN, "v": 4, **shape}).encode())
 
 
 def test_the_widest_record_is_within_the_bounds_of_its_parts() -> None:

@@ -18,7 +18,7 @@ CLOSED_SET = """missing-target bad-target forbidden-target unknown-target missin
 beyond-horizon bad-level bad-window bad-if-pending bad-latest bad-selection bad-key bad-partition bad-id missing-id
 bad-action bad-headers
 duplicate-header unknown-header too-large record-refused unauthorized expired limit-exceeded
-target-unavailable bad-retry attempts-exhausted bad-spread"""
+target-unavailable bad-retry attempts-exhausted bad-spread bad-schedule"""
 
 # Given by the sidecar: they need the live topic, its limits, or the time of dispatch. No key is bad by its bytes alone.
 SEEN_LATER = {
@@ -28,7 +28,7 @@ SEEN_LATER = {
 }
 
 RULES = RequestRules(
-    topic="R", forbidden=frozenset({"S", "S.dispatch-log"}), allow=("*",), horizon_ms=1_000_000, format_version=2
+    topic="R", forbidden=frozenset({"S", "S.dispatch-log"}), allow=("*",), horizon_ms=1_000_000, format_version=3
 )
 NOW_MS = 1_795_258_284_000
 
@@ -110,6 +110,14 @@ REFUSED: list[tuple[Reason, Headers | None]] = [
     *((Reason.BAD_SPREAD, [*with_more("postdate-window", b"1s"), (SPREAD, value)]) for value in NO_SPREADS),
     (Reason.BAD_SPREAD, with_more(SPREAD, b"even")),
     (Reason.BAD_SPREAD, [TOPIC, ("postdate-retry", b"base=1s, max=1s"), (SPREAD, b"even")]),
+    (Reason.BAD_SCHEDULE, [TOPIC, ("postdate-every", b"1s")]),
+    (Reason.BAD_SCHEDULE, [TOPIC, ID, ("postdate-every", b"1s"), ("postdate-cron", b"@daily")]),
+    (Reason.BAD_SCHEDULE, [TOPIC, ID, ("postdate-cron", b"0 0 30 2 *")]),
+    (Reason.BAD_SCHEDULE, [TOPIC, ID, ("postdate-cron", b"@daily"), ("postdate-zone", b"Mars/Olympus")]),
+    (Reason.MISSING_TIME, [TOPIC, ID, ("postdate-zone", b"UTC")]),
+    (Reason.CONFLICTING_TIME, [TOPIC, ID, DELAY, ("postdate-zone", b"UTC")]),
+    (Reason.CONFLICTING_TIME, [TOPIC, ID, DELAY, ("postdate-every", b"1s")]),
+    (Reason.CONFLICTING_TIME, [TOPIC, ID, ("postdate-retry", b"base=1s"), ("postdate-cron", b"@daily")]),
     (Reason.BAD_WINDOW, [TOPIC, ("postdate-retry", b"base=1s, max=1s"), ("postdate-window", b"1s")]),
     *(
         (Reason.BAD_LATEST, [*with_more("postdate-latest", value), ID])
@@ -181,7 +189,7 @@ REFUSED: list[tuple[Reason, Headers | None]] = [
     (Reason.DUPLICATE_HEADER, [CANCEL, CANCEL, ID]),
     (Reason.DUPLICATE_HEADER, [CANCEL, ID, ID]),
     (Reason.DUPLICATE_HEADER, [CANCEL, ORIGIN, ORIGIN]),
-    *((Reason.UNKNOWN_HEADER, with_more(name, b"5s")) for name in ("postdate-", "postdate-delai", "postdate-cron")),
+    *((Reason.UNKNOWN_HEADER, with_more(name, b"5s")) for name in ("postdate-", "postdate-delai", "postdate-crom")),
     *((Reason.UNKNOWN_HEADER, with_more(name, b"5s")) for name in ("Postdate-Delay", "POSTDATE-DELAY", "postdate-Key")),
     *((Reason.UNKNOWN_HEADER, with_more(name, b"5s")) for name in ("Postdate-Origin", "postdate-Dead-reason")),
     (Reason.UNKNOWN_HEADER, [CANCEL, ID, ("postdate-x" * 100_000, None)]),

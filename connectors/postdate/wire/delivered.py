@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from postdate.wire.headers import DEAD_DETAIL, DEAD_REASON, DUE, ID, ORIGIN, REDELIVERED, Headers, split_redelivery
+from postdate.wire.headers import (
+    DEAD_DETAIL,
+    DEAD_REASON,
+    DUE,
+    ID,
+    NEXT,
+    OCCURRENCE,
+    ORIGIN,
+    REDELIVERED,
+    Headers,
+    split_redelivery,
+)
 from postdate.wire.limits import DETAIL_BYTES_MAX
 
 # How the detail of a dead letter says that it goes without its value; who puts it back looks for the request itself.
@@ -29,6 +40,14 @@ def delivered_headers(headers: Headers, origin: bytes, due_ms: int, id: bytes) -
     if id:
         return [*headers, (ORIGIN, origin), (DUE, b"%d" % due_ms), (ID, id)]
     return [*headers, (ORIGIN, origin), (DUE, b"%d" % due_ms)]
+
+
+def occurrence_headers(headers: Headers, origin: bytes, id: bytes, number: int, times_ms: tuple[int, int]) -> Headers:
+    """Return the headers of a delivered occurrence. `times_ms`: its nominal time, and that of the next one, 0: there is
+    none. Cost: O(headers)."""
+    nominal_ms, next_ms = times_ms
+    added = [(OCCURRENCE, b"%d" % number), *([(NEXT, b"%d" % next_ms)] if next_ms else [])]
+    return [*headers, (ORIGIN, origin), (DUE, b"%d" % nominal_ms), (ID, id), *added]
 
 
 def dead_letter_headers(original: Headers, reason: str, detail: str, origin: bytes) -> Headers:

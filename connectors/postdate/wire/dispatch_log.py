@@ -11,9 +11,11 @@ control that moved it. The end of a message with a window adds the chosen time, 
 control has cancelled the offset of that control. The fates of a bulk control, `swept` (not final) and `applied`, add
 the number of messages on which it has acted. A `replaced` and a `kept` add the offset of the request that survived, and
 a `replaced` within a series of debounced requests its start. A record that has such a fate, or the `policies` of a
-shard with named retry policies, is of version 2; all others are of version 1. `owner` (after a takeover) and `beat` (of
-an idle shard) have no fates. Unknown extra fields are ignored, an unknown `v` never: decoding is strict, since a shard
-that misreads its own history would deliver twice.
+shard with named retry policies, is of version 2. `occurred` of a recurring schedule adds the number of the occurrence,
+its nominal time and that of the next one; `skipped` adds the first and the last number, the reason, and the next
+nominal time. A record that has a fate of a recurring schedule is of version 3; all others are of version 1. `owner`
+(after a takeover) and `beat` (of an idle shard) have no fates. Unknown extra fields are ignored, an unknown `v` never:
+decoding is strict, since a shard that misreads its own history would deliver twice.
 An error names what is wrong and never quotes it: a foreign record may hold the data of somebody's message.
 """
 
@@ -35,7 +37,8 @@ from postdate.wire.limits import (
 )
 
 VERSION: Final = 1
-VERSION_MAX: Final = 2
+VERSION_MAX: Final = 3
+_WITH_WINDOWS: Final = 2
 
 DELIVERED: Final = "delivered"
 DEAD: Final = "dead"
@@ -46,18 +49,24 @@ APPLIED: Final = "applied"
 MOVED: Final = "moved"
 STORED: Final = "stored"
 SWEPT: Final = "swept"
+OCCURRED: Final = "occurred"
+SKIPPED: Final = "skipped"
+COMPLETED: Final = "completed"
 
-FINAL: Final = frozenset({DELIVERED, DEAD, CANCELLED, REPLACED, KEPT, APPLIED})
+FINAL: Final = frozenset({DELIVERED, DEAD, CANCELLED, REPLACED, KEPT, APPLIED, COMPLETED})
 """The fates after which a request is finished; every request gets exactly one of them."""
 
-SENT: Final = frozenset({DELIVERED, DEAD})
-"""The final fates with which a record leaves: to the target, or to the dead letters."""
+SENT: Final = frozenset({DELIVERED, DEAD, COMPLETED})
+"""The final fates for which a control comes too late: everything that was to leave has left."""
 
 FATES: Final = "fates"
 OWNER: Final = "owner"
 BEAT: Final = "beat"
 
 FateName: TypeAlias = Literal["delivered", "dead", "cancelled", "replaced", "applied", "stored"]
+
+SkipName: TypeAlias = Literal["missed", "paused", "gap", "grace", "dead"]
+"""Why occurrences were skipped; `dead`: the message has become a dead letter."""
 
 _Natural = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_END - 1)]
 
@@ -130,7 +139,56 @@ class SeriesFate(msgspec.Struct, array_like=True, forbid_unknown_fields=True, fr
     start_ms: _Natural
 
 
-Fate: TypeAlias = PlainFate | Moved | ChosenFate | BulkCancelled | BulkProgress | SurvivorFate | SeriesFate
+class Occurred(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
+    """Occurrence `number` of the schedule at `offset` was delivered; its nominal time is `nominal_ms`, and that of the
+    next one `next_ms`, 0: there is none. Version 3."""
+
+    offset: _Natural
+    first_due_ms: _Natural
+    name: Literal["occurred"]
+    number: _Natural
+    nominal_ms: _Natural
+    next_ms: _Natural
+
+    @property
+    def last(self) -> int:
+        """The number of the last occurrence that this fate decides."""
+        return self.number
+
+
+class Skipped(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
+    """The occurrences `number` to `last` were skipped, and the next one is due at `next_ms`, 0: there is none.
+    Version 3."""
+
+    offset: _Natural
+    first_due_ms: _Natural
+    name: Literal["skipped"]
+    number: _Natural
+    last: _Natural
+    reason: SkipName
+    next_ms: _Natural
+
+
+class Completed(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
+    """The schedule at `offset` has ended: its last occurrence was delivered or skipped. Version 3."""
+
+    offset: _Natural
+    first_due_ms: _Natural
+    name: Literal["completed"]
+
+
+Fate: TypeAlias = (
+    PlainFate
+    | Moved
+    | ChosenFate
+    | BulkCancelled
+    | BulkProgress
+    | SurvivorFate
+    | SeriesFate
+    | Occurred
+    | Skipped
+    | Completed
+)
 
 Accepted: TypeAlias = tuple[str, str, int, int]
 """A loss that a person accepted: the reason of the halt, topic, first offset, end."""
@@ -141,6 +199,7 @@ PolicyRow: TypeAlias = tuple[int, str, str]
 _KINDS: Final = frozenset({FATES, OWNER, BEAT})
 _PLAIN_FIELDS: Final = 3
 _OF_VERSION_2: Final = frozenset({ChosenFate, BulkCancelled, BulkProgress, SurvivorFate, SeriesFate})
+_OF_VERSION_3: Final = frozenset({Occurred, Skipped, Completed})
 _BY_NAME: Final[dict[int | str, type[ChosenFate | BulkCancelled | BulkProgress | SurvivorFate]]] = {
     **dict.fromkeys((DELIVERED, DEAD), ChosenFate),
     CANCELLED: BulkCancelled,
@@ -148,13 +207,15 @@ _BY_NAME: Final[dict[int | str, type[ChosenFate | BulkCancelled | BulkProgress |
     **dict.fromkeys((REPLACED, KEPT), SurvivorFate),
 }
 """The fates with four fields."""
+_BY_FIELDS: Final[dict[int, type[Occurred | Skipped]]] = {6: Occurred, 7: Skipped}
+"""The fates with more fields than a `moved`."""
 
 
 class DispatchRecord(msgspec.Struct, kw_only=True):
     """One record of the dispatch log. The order of the fields is their order in the JSON."""
 
     v: int = VERSION
-    """2 if the record contains something that version 1 lacks: set by the record itself."""
+    """2 or 3 if the record contains something that version 1 lacks: set by the record itself."""
     seq: int
     """Rises by exactly 1 from record to record of a partition, whoever writes; begins at 1."""
     takeover: int
@@ -177,14 +238,23 @@ class DispatchRecord(msgspec.Struct, kw_only=True):
     """Only if it is above `next_request`: the highest one of all records so far. An owner with an older disk reads
     requests again that an earlier one has ingested."""
 
+    tz: str | msgspec.UnsetType = msgspec.UNSET
+    """In an owner record alone, from `format_version` 3 on: the version of the time zones by which this owner computes
+    the times of schedules."""
+
     @property
     def ingested_to(self) -> int:
         """Owners have ingested the requests below this offset, as far as records say."""
         return self.next_request if self.ingested is msgspec.UNSET else max(self.ingested, self.next_request)
 
     def __post_init__(self) -> None:
-        is_newer = self.policies is not msgspec.UNSET or any(type(fate) in _OF_VERSION_2 for fate in self.fates)
-        self.v = VERSION_MAX if is_newer else VERSION
+        types = {*map(type, self.fates)}
+        if not types.isdisjoint(_OF_VERSION_3):
+            self.v = VERSION_MAX
+        elif self.policies is not msgspec.UNSET or not types.isdisjoint(_OF_VERSION_2):
+            self.v = _WITH_WINDOWS
+        else:
+            self.v = VERSION
 
 
 _PolicyRow: TypeAlias = tuple[
@@ -197,7 +267,7 @@ _PolicyRow: TypeAlias = tuple[
 class _Read(msgspec.Struct):
     """What every record holds. Types and bounds are checked in C, while decoding."""
 
-    v: Literal[1, 2]
+    v: Literal[1, 2, 3]
     seq: Annotated[int, msgspec.Meta(ge=1, le=INTEGER_END - 1)]
     takeover: _Natural
     instance: str
@@ -211,6 +281,7 @@ class _Read(msgspec.Struct):
         Annotated[list[_PolicyRow], msgspec.Meta(min_length=1, max_length=POLICY_ROWS_MAX)] | msgspec.UnsetType
     ) = msgspec.UNSET
     ingested: _Natural | msgspec.UnsetType = msgspec.UNSET
+    tz: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class _ReadPlain(_Read):
@@ -280,9 +351,10 @@ def decode_record(value: bytes | None) -> DispatchRecord:
         accepted=read.accepted,
         policies=read.policies,
         ingested=read.ingested,
+        tz=read.tz,
     )
     if read.v < record.v:
-        raise FormatError("a dispatch-log record of version 1 has content of version 2")
+        raise FormatError(f"a dispatch-log record of version {read.v} has content of version {record.v}")
     return record
 
 
@@ -299,7 +371,11 @@ def _read(value: bytes) -> _ReadPlain | _ReadMixed:
 def _checked_fate(fate: tuple[int | str, ...]) -> Fate:
     with suppress(msgspec.ValidationError):
         if len(fate) == _PLAIN_FIELDS:
+            if fate[2] == COMPLETED:
+                return msgspec.convert(fate, Completed)
             return msgspec.convert(fate, PlainFate)
+        if len(fate) in _BY_FIELDS:
+            return msgspec.convert(fate, _BY_FIELDS[len(fate)])
         if len(fate) == _PLAIN_FIELDS + 1 and fate[2] in _BY_NAME:
             four = msgspec.convert(fate, _BY_NAME[fate[2]])
             if _is_in_order(four):

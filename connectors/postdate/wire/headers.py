@@ -37,7 +37,19 @@ SELECT_KEY: Final = "postdate-select-key"
 SELECT_FROM: Final = "postdate-select-from"
 SELECT_UNTIL: Final = "postdate-select-until"
 BY: Final = "postdate-by"
+CRON: Final = "postdate-cron"
+EVERY: Final = "postdate-every"
+ZONE: Final = "postdate-zone"
+START: Final = "postdate-start"
+END: Final = "postdate-end"
+COUNT: Final = "postdate-count"
+GAP: Final = "postdate-gap"
+FOLD: Final = "postdate-fold"
+MISSED: Final = "postdate-missed"
+CATCH_UP: Final = "postdate-catch-up"
 DUE: Final = "postdate-due"
+OCCURRENCE: Final = "postdate-occurrence"
+NEXT: Final = "postdate-next"
 MOVED: Final = "postdate-moved"
 ATTEMPT: Final = "postdate-attempt"
 FIRST_ORIGIN: Final = "postdate-first-origin"
@@ -57,6 +69,9 @@ SELECTORS: Final = frozenset({SELECT_TOPIC, SELECT_ID, SELECT_KEY, SELECT_FROM, 
 REQUEST_2: Final = REQUEST | SELECTORS | {BY, RETRY, WINDOW, SPREAD, IF_PENDING, LATEST}
 """The same from `format_version` 2 on."""
 
+SCHEDULE: Final = frozenset({CRON, EVERY, ZONE, START, END, COUNT, GAP, FOLD, MISSED, CATCH_UP})
+"""The headers that only a schedule has; it may also have an id (required), a window and a grace."""
+
 REDELIVERED: Final = frozenset({ID, ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})
 """What a redelivery has behind its origin and due time."""
 
@@ -65,6 +80,9 @@ DROPPED: Final = frozenset({ORIGIN, DUE, MOVED})
 
 DROPPED_2: Final = frozenset({ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})
 """What `is_dropped` names from `format_version` 2 on, besides; on a return these mean something."""
+
+DROPPED_3: Final = frozenset({OCCURRENCE, NEXT})
+"""What `is_dropped` names from `format_version` 3 on, besides."""
 
 FORMAT_2: Final = SELECTORS | {BY, RETRY, WINDOW, SPREAD, IF_PENDING, LATEST, ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR}
 """What a request may say of itself from `format_version` 2 on."""

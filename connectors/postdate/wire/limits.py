@@ -8,7 +8,11 @@ from typing import Final
 INTEGER_END: Final = 2**63
 
 # The newest record formats and request headers that this version knows.
-FORMAT_VERSION_MAX: Final = 2
+FORMAT_VERSION_MAX: Final = 3
+
+# Those from which on returns and windows, and schedules, are accepted.
+RETURNS_VERSION: Final = 2
+SCHEDULES_VERSION: Final = 3
 
 # Partitions are signed 32-bit in Kafka.
 PARTITION_END: Final = 2**31

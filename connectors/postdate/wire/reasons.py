@@ -27,6 +27,7 @@ class Reason(StrEnum):
     BAD_LATEST = "bad-latest"
     BAD_SELECTION = "bad-selection"
     BAD_SPREAD = "bad-spread"
+    BAD_SCHEDULE = "bad-schedule"
     BAD_KEY = "bad-key"
     BAD_PARTITION = "bad-partition"
     BAD_ID = "bad-id"

@@ -8,6 +8,7 @@ import msgspec
 
 from postdate.wire.headers import Control, Headers
 from postdate.wire.retry_policies import RetryPolicy
+from postdate.wire.schedules.schedule import Schedule
 from postdate.wire.selection import Selection
 
 
@@ -69,3 +70,5 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     """The time within the window is chosen by the load, not drawn."""
     by_ms: int = 0
     """A bulk reschedule moves each message by this time, if its `due_ms` is -1; it may be negative."""
+    schedule: Schedule | None = None
+    """Of a schedule alone: `due_ms` is its first nominal time, and `window_ms` and `grace_ms` are absent."""

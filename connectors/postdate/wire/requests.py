@@ -21,7 +21,10 @@ from postdate.wire.headers import (
     ACTION,
     AT,
     BY,
+    CRON,
     DELAY,
+    DROPPED_3,
+    EVERY,
     FORMAT_2,
     GRACE,
     ID,
@@ -32,6 +35,7 @@ from postdate.wire.headers import (
     ORIGIN,
     PARTITION,
     RETRY,
+    SCHEDULE,
     SELECTORS,
     SPREAD,
     TIMES,
@@ -44,13 +48,23 @@ from postdate.wire.headers import (
     split_redelivery,
 )
 from postdate.wire.instants import parse_instant_ms
-from postdate.wire.limits import DUE_MS_MIN, FORMAT_VERSION_MAX, ID_BYTES_MAX, INTEGER_END, PARTITION_END, WINDOW_MS_MAX
+from postdate.wire.limits import (
+    DUE_MS_MIN,
+    ID_BYTES_MAX,
+    INTEGER_END,
+    PARTITION_END,
+    RETURNS_VERSION,
+    SCHEDULES_VERSION,
+    WINDOW_MS_MAX,
+)
 from postdate.wire.naturals import parse_natural
 from postdate.wire.origins import parse_origin
 from postdate.wire.reasons import Reason
 from postdate.wire.request import Action, Request
 from postdate.wire.returns import read_return
 from postdate.wire.rules import DEFAULT_LEVELS_MS, RequestRules
+from postdate.wire.schedules.occurrences import first_occurrence
+from postdate.wire.schedules.schedule import Schedule, read_schedule
 from postdate.wire.selection import Selection, read_selection
 from postdate.wire.texts import plain_ms, quote, time_text
 
@@ -71,6 +85,7 @@ _ACTIONS: dict[bytes | None, Action] = {
     b"cancel": Action.CANCEL,
     b"reschedule": Action.RESCHEDULE,
 }
+_FORMAT_3 = SCHEDULE | DROPPED_3
 _CANCEL_TAKES = frozenset({ACTION, ID})
 _BULK_TAKES = {Action.CANCEL: SELECTORS | {ACTION}, Action.RESCHEDULE: SELECTORS | {ACTION, BY, *TIMES}}
 _RESCHEDULE_TAKES = frozenset({ACTION, ID, GRACE, *TIMES})
@@ -127,8 +142,7 @@ def parse_request(
     due_ms = _due_ms(rules, timestamp_ms, said)
     if len(said) == 2 and due_ms >= 0:
         return Request(0, target, due_ms, key, -1, b"", -1, -1, untouched, control)
-    if BY in said or not SELECTORS.isdisjoint(said):
-        raise RequestRefused(Reason.BAD_ACTION, "a request to schedule takes no selector, and no postdate-by")
+    schedule, due_ms = _schedule(timestamp_ms, said, due_ms)
     return Request(
         Action.SCHEDULE,
         target,
@@ -137,14 +151,15 @@ def parse_request(
         _target_partition(said[PARTITION]) if PARTITION in said else -1,
         _id(said[ID]) if ID in said else b"",
         -1,
-        _grace_ms(rules, said[GRACE]) if GRACE in said else -1,
+        _grace_ms(rules, said[GRACE]) if GRACE in said and schedule is None else -1,
         untouched,
         control,
         read_return(rules, said[RETRY], left_over) if due_ms < 0 else None,
-        _window_ms(rules, timestamp_ms, due_ms, said[WINDOW]) if WINDOW in said else 0,
+        _window_ms(rules, timestamp_ms, due_ms, said[WINDOW]) if WINDOW in said and schedule is None else 0,
         is_even=SPREAD in said and _is_even(said),
         keeps=IF_PENDING in said and _keeps(said),
         latest_ms=_latest_ms(rules, said) if LATEST in said else 0,
+        schedule=schedule,
     )
 
 
@@ -185,7 +200,7 @@ def _parse_translation(
 
 
 def _due_ms(rules: RequestRules, timestamp_ms: int, said: dict[str, bytes | None]) -> int:
-    """Return when the message is due, from the one time that `said` holds; -1 for a return."""
+    """Return when the message is due, from the one time that `said` holds; -1 for a return and for a schedule."""
     # With a target and one more header there cannot be two times.
     if len(said) > 2 and (DELAY in said) + (AT in said) + (LEVEL in said) + (RETRY in said) > 1:
         raise RequestRefused(
@@ -208,13 +223,35 @@ def _due_ms(rules: RequestRules, timestamp_ms: int, said: dict[str, bytes | None
             raise RequestRefused(Reason.BAD_TIME, f"postdate-at {quote(said[AT])} {error}") from None
     elif LEVEL in said:
         due_ms = timestamp_ms + rules.level_ms(said[LEVEL])
-    elif RETRY in said:
+    elif RETRY in said or CRON in said or EVERY in said:
         return -1
     else:
         raise RequestRefused(Reason.MISSING_TIME, "needs one of postdate-at, postdate-delay and postdate-level")
     if due_ms - timestamp_ms > rules.horizon_ms or due_ms >= INTEGER_END:
         _refuse_horizon(rules, due_ms - timestamp_ms, "")
     return due_ms if due_ms >= DUE_MS_MIN else DUE_MS_MIN
+
+
+def _schedule(timestamp_ms: int, said: dict[str, bytes | None], due_ms: int) -> tuple[Schedule | None, int]:
+    """Return the recurring schedule that `said` describes, and its first nominal time; None and `due_ms`: none."""
+    if BY in said or not SELECTORS.isdisjoint(said):
+        raise RequestRefused(Reason.BAD_ACTION, "a request to schedule takes no selector, and no postdate-by")
+    if SCHEDULE.isdisjoint(said):
+        return None, due_ms
+    for name in (SPREAD, IF_PENDING, LATEST):
+        if name in said:
+            raise RequestRefused(Reason.BAD_SCHEDULE, f"a recurring schedule takes no {name}")
+    if due_ms >= 0 or RETRY in said:
+        given = next(name for name in said if name in SCHEDULE)
+        raise RequestRefused(Reason.CONFLICTING_TIME, f"{given} belongs to a schedule, which takes no other time")
+    try:
+        schedule = read_schedule(said)
+    except ValueError as error:
+        raise RequestRefused(Reason.BAD_SCHEDULE, str(error)) from None
+    first = first_occurrence(schedule, timestamp_ms)
+    if first is None:
+        raise RequestRefused(Reason.BAD_SCHEDULE, "the schedule has no occurrence: no time matches before its end")
+    return schedule, first.nominal_ms
 
 
 def _refuse_horizon(rules: RequestRules, delay_ms: int, why: str) -> NoReturn:
@@ -348,11 +385,11 @@ def _by_ms(rules: RequestRules, value: bytes | None) -> int:
 
 
 def _refuse_unknown(rules: RequestRules, name: str) -> NoReturn:
-    if name in FORMAT_2 and rules.format_version < FORMAT_VERSION_MAX:
-        raise RequestRefused(
-            Reason.UNKNOWN_HEADER,
-            f"header {quote(name)} needs format_version = 2, and {rules.topic} is served with {rules.format_version}",
-        )
+    needed = RETURNS_VERSION if name in FORMAT_2 else SCHEDULES_VERSION if name in _FORMAT_3 else 0
+    if rules.format_version < needed:
+        served = f"{rules.topic} is served with {rules.format_version}"
+        detail = f"header {quote(name)} needs format_version = {needed}, and {served}"
+        raise RequestRefused(Reason.UNKNOWN_HEADER, detail)
     raise RequestRefused(Reason.UNKNOWN_HEADER, f"header {quote(name)} is not known to Postdate")
 
 

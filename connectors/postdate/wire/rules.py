@@ -15,11 +15,12 @@ from typing import Final, TypeVar
 from postdate.wire.dialect_requests import Vocabulary
 from postdate.wire.durations import parse_duration_ms
 from postdate.wire.errors import RequestRefused
-from postdate.wire.headers import DROPPED, DROPPED_2, REQUEST, REQUEST_2
+from postdate.wire.headers import DROPPED, DROPPED_2, DROPPED_3, REQUEST, REQUEST_2, SCHEDULE
 from postdate.wire.limits import (
-    FORMAT_VERSION_MAX,
     HORIZON_MS_DEFAULT,
     REMEMBERED_TEXTS_MAX,
+    RETURNS_VERSION,
+    SCHEDULES_VERSION,
     TOPIC_NAME_LENGTH_MAX,
 )
 from postdate.wire.naturals import parse_natural
@@ -50,8 +51,8 @@ class RequestRules:
     the record's own timestamp. `forbidden`: exact names of Postdate's topics of the whole deployment; those of `topic`
     are added. `allow`: patterns of fnmatch (`*`, `?`, `[...]`; case matters) of which a target must match one.
     `dialects`: the names of the dialects that are spoken beside Postdate's own headers; `default_target`: where a
-    message goes whose dialect names no target, "": it is refused. `format_version`: 1, or 2 to accept the headers of
-    format 2.
+    message goes whose dialect names no target, "": it is refused. `format_version`: the newest format
+    whose headers are accepted.
     Raises ValueError if the rules are invalid: fix the configuration.
     """
 
@@ -88,9 +89,12 @@ class RequestRules:
         patterns = "|".join(translate(pattern) for pattern in self.allow)
         object.__setattr__(self, "_own", self.forbidden | OwnTopics.of(self.topic).names())
         object.__setattr__(self, "_allowed", re.compile(patterns) if self.allow else None)
-        if self.format_version >= FORMAT_VERSION_MAX:
+        if self.format_version >= RETURNS_VERSION:
             object.__setattr__(self, "names", REQUEST_2)
             object.__setattr__(self, "dropped", DROPPED | DROPPED_2)
+        if self.format_version >= SCHEDULES_VERSION:
+            object.__setattr__(self, "names", self.names | SCHEDULE)
+            object.__setattr__(self, "dropped", self.dropped | DROPPED_3)
         if self.dialects:
             object.__setattr__(self, "vocabulary", Vocabulary.of(self.dialects, self.default_target))
 

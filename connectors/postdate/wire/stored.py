@@ -16,8 +16,10 @@ header says so.
 `at`: the request record's timestamp. `headers`: how many were sent; `control`: which of them are not the message's.
 `key`: the header whose value is the target key, -1 for the request's own key. A request with a window also has
 `window`, its length and the chosen time; `spread` is `even` if that time is chosen by the load. A debounced one has
-`series`, the start of its series. With a window or a series, `v` is 2. The parsed request is stored here and not parsed
-again: rules may have changed since, and a relative time has become a due time.
+`series`, the start of its series. With a window or a series, `v` is 2. A recurring schedule has `occurrence`: the
+number of the next one, the time at which it leaves, and the version of the time zones of the writer; then `v` is 3. The
+parsed request is stored here and not parsed again: rules may have changed since, and a relative time has become a due
+time.
 
 Pure functions over bytes. `decode_stored` is the inverse of `encode_stored`.
 """
@@ -37,7 +39,8 @@ from postdate.wire.requests import restore_headers
 from postdate.wire.texts import time_text
 
 _OWN_KEY: Final = -1
-_VERSION_MAX: Final = 2
+_VERSION_2: Final = 2
+_VERSION_3: Final = 3
 
 
 class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +73,11 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
     """It is chosen by the load, not drawn; another owner may choose another time."""
     series_ms: int = -1
     """The start of its series of debounced requests, if it is one."""
+    number: int = 0
+    """The number of the next occurrence of a schedule, which is due at `chosen_ms` and has the nominal time `due_ms`;
+    0: it is none."""
+    tz: str = ""
+    """The version of the time zones of the writer, if it is a schedule."""
 
 
 _Integer = Annotated[int, msgspec.Meta(ge=-1, le=INTEGER_END - 1)]
@@ -78,7 +86,7 @@ _Integer = Annotated[int, msgspec.Meta(ge=-1, le=INTEGER_END - 1)]
 class _Meaning(msgspec.Struct):
     """The value of `postdate-stored`."""
 
-    v: Literal[1, 2]
+    v: Literal[1, 2, 3]
     at: _Integer
     target: str
     partition: _Integer
@@ -91,6 +99,7 @@ class _Meaning(msgspec.Struct):
     window: tuple[_Integer, _Integer] | msgspec.UnsetType = msgspec.UNSET
     spread: Literal["even"] | msgspec.UnsetType = msgspec.UNSET
     series: Annotated[int, msgspec.Meta(ge=0, le=INTEGER_END - 1)] | msgspec.UnsetType = msgspec.UNSET
+    occurrence: tuple[_Integer, _Integer, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Version(msgspec.Struct):
@@ -137,7 +146,7 @@ def encode_stored(request: StoredRequest) -> tuple[bytes, bytes, Headers]:
     if request.due_ms != request.first_due_ms:
         headers.append((MOVED, b"%d" % request.due_ms))
     meaning = _Meaning(
-        _VERSION_MAX if request.window_ms or request.series_ms >= 0 else 1,
+        _VERSION_3 if request.number else _VERSION_2 if request.window_ms or request.series_ms >= 0 else 1,
         request.accepted_ms,
         request.target,
         request.partition,
@@ -150,6 +159,7 @@ def encode_stored(request: StoredRequest) -> tuple[bytes, bytes, Headers]:
         (request.window_ms, request.chosen_ms) if request.window_ms else msgspec.UNSET,
         "even" if request.is_even else msgspec.UNSET,
         request.series_ms if request.series_ms >= 0 else msgspec.UNSET,
+        (request.number, request.chosen_ms, request.tz) if request.number else msgspec.UNSET,
     )
     headers.append((STORED, _encoder.encode(meaning)))
     return stored_key(request.offset), request.value or b"", headers
@@ -182,8 +192,13 @@ def decode_stored(key: bytes | None, value: bytes, headers: Headers | None) -> S
     has_window = meaning.window is not msgspec.UNSET
     if has_window and not 0 <= chosen_ms - due_ms <= window_ms:
         raise FormatError(f"the record of the store for request {offset} has a chosen time outside its window")
-    if (has_window or meaning.series is not msgspec.UNSET) != (meaning.v == _VERSION_MAX):
+    if (has_window or meaning.series is not msgspec.UNSET) != (meaning.v == _VERSION_2):
         raise FormatError(f"the record of the store for request {offset} has content of another version")
+    number, tz = 0, ""
+    if meaning.occurrence is not msgspec.UNSET:
+        number, chosen_ms, tz = meaning.occurrence
+    if (number > 0) != (meaning.v == _VERSION_3) or (number > 0 and chosen_ms < due_ms):
+        raise FormatError(f"the record of the store for request {offset} has an occurrence that cannot be")
     return StoredRequest(
         offset=offset,
         accepted_ms=meaning.at,
@@ -202,6 +217,8 @@ def decode_stored(key: bytes | None, value: bytes, headers: Headers | None) -> S
         chosen_ms=chosen_ms,
         is_even=meaning.spread is not msgspec.UNSET,
         series_ms=meaning.series if meaning.series is not msgspec.UNSET else -1,
+        number=number,
+        tz=tz,
     )
 
 
@@ -209,7 +226,7 @@ def _check_version(offset: int, meaning: bytes) -> None:
     """Raise NewerFormat if `meaning`, which has not the shape of a known version, says that it is of a later one."""
     with suppress(ValueError, RecursionError):
         version = _version_decoder.decode(meaning).v
-        if version > _VERSION_MAX:
+        if version > _VERSION_3:
             raise NewerFormat(
                 f"the record of the store for request {offset} has version {version}: written by a newer Postdate"
             )

@@ -10,8 +10,8 @@ import click
 
 from postdate.cli.limits import PREVIEW_MAX
 from postdate.cli.options import as_bytes, now_ms, output_option, time_ms
+from postdate.wire import headers as names
 from postdate.wire.headers import GRACE, ID, WINDOW
-from postdate.wire.schedules import schedule as names
 from postdate.wire.schedules.schedule import Fold, Gap, Missed, Schedule, read_schedule
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -109,7 +109,7 @@ def create(dry_run: bool, after_ms: int | None, output: str, **options: Any) -> 
     """Preview a schedule: its next ten nominal times, in words, and clock changes of the next year.
 
     The command computes the times as the sidecar does, by the time zones of the same package. Times that a gap skips
-    are not printed. Until sidecars accept schedules, --dry-run is required.
+    are not printed. --dry-run is required: a producer sends the request.
 
     \b
       postdate schedule create --dry-run --cron '30 2 * * *' --zone Europe/Berlin --after 2026-10-24T00:00:00Z

@@ -23,7 +23,7 @@ import numpy as np
 from postdate.kafka.errors import AbortRequired, Fenced, UnknownOutcome
 from postdate.sidecar.clock import BrokerClock, Clock
 from postdate.sidecar.states import StateTimes
-from postdate.wire.dispatch_log import DELIVERED, FINAL, MOVED, STORED, SWEPT, Fate
+from postdate.wire.dispatch_log import DELIVERED, FINAL, MOVED, OCCURRED, SKIPPED, STORED, SWEPT, Fate
 
 #: Upper bounds of the classes of lateness, ms: fine where the promise lies, up to the hours of an outage.
 LATENESS_BOUNDS_MS: Final = (
@@ -81,7 +81,7 @@ class ShardCounts:
     def __init__(self) -> None:
         self.states = StateTimes()
         self.requests = dict.fromkeys(REQUEST_OUTCOMES, 0)
-        self.fates: Counter[str] = Counter(dict.fromkeys((*sorted(FINAL), MOVED, STORED, SWEPT), 0))
+        self.fates: Counter[str] = Counter(dict.fromkeys((*sorted(FINAL), MOVED, OCCURRED, SKIPPED, STORED, SWEPT), 0))
         self.dead: Counter[str] = Counter()
         self.rated = 0
         """Messages that were due and had to wait for the rate of their target."""
@@ -118,13 +118,15 @@ class ShardCounts:
             self.transactions[outcome] += 1
             self.transaction_ms.add(clock.steady_ms() - began)
 
-    def committed(self, fates: list[Fate], dues_ms: list[int], dead: Iterable[str], clock: BrokerClock) -> None:
+    def committed(
+        self, fates: list[Fate], dues_ms: list[int], dead: Iterable[str], clock: BrokerClock, recurs: bool = False
+    ) -> None:
         """A transaction with these fates has just been committed. REQUIRES: `clock` is known.
 
-        `dues_ms`: for each `delivered` fate the time from which its message could have left. `dead`: the reason of each
-        dead letter.
+        `dues_ms`: for each `delivered` or `occurred` fate the time from which its message could have left. `dead`: the
+        reason of each dead letter. `recurs`: some of the fates are those of schedules.
         """
-        if len(fates) == len(dues_ms):
+        if len(fates) == len(dues_ms) and not recurs:
             self.fates[DELIVERED] += len(fates)
         else:
             self.fates.update(map(_FATE_NAME, fates))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from support.kafka_simulator import SimBroker
     from support.simulation.judge import Outcome
     from support.simulation.readings import Readings
+    from support.simulation.recurring import Recurring
     from support.simulation.traffic import Asked, Traffic
 
 BULK = "bulk"
@@ -70,6 +71,18 @@ class Selected:
             and asked.id.startswith(self.prefix)
             and (self.key is None or asked.target_key == self.key)
             and self.from_ms <= due_ms < self.until_ms
+        )
+
+    def may_select(self, recurring: Recurring) -> bool:
+        """True if one of the due times that a recurring request may have is selected."""
+        dues_ms = [recurring.appended_ms + 3_000]
+        if recurring.action == "schedule":
+            dues_ms = [recurring.nominal_ms(number) for number in range(1, recurring.count + 1)]
+        return (
+            self.target in ("", recurring.target)
+            and recurring.id.startswith(self.prefix)
+            and self.key in (None, b"k")
+            and any(self.from_ms <= due_ms < self.until_ms for due_ms in dues_ms)
         )
 
 
@@ -152,11 +165,14 @@ def _follow(
         if isinstance(fate, BulkCancelled):
             course.counts[fate.control] += 1
             control = traffic.asked.get((index, fate.control))
+            recurring = traffic.recurrences.asked.get((index, fate.offset))
             if (
-                asked is None
-                or control is None
+                control is None
                 or _is_move(control)
-                or not _may_select(control, asked, course, readings)
+                or not (
+                    (asked is not None and _may_select(control, asked, course, readings))
+                    or (recurring is not None and _may_select_recurring(control, recurring))
+                )
             ):
                 wrong.append(f"{fate.offset} is cancelled by {fate.control}, which does not select it")
             if fate.control not in course.begun:
@@ -169,7 +185,16 @@ def _follow(
                 course.applied[fate.offset] = fate.count
         elif isinstance(fate, Moved) and _is_bulk(traffic.asked.get((index, fate.control))):
             course.counts[fate.control] += 1
-            if asked is None or not _moves(traffic.asked[index, fate.control], asked, fate.due_ms, course, readings):
+            control, single = traffic.asked[index, fate.control], traffic.recurrences.asked.get((index, fate.offset))
+            if not (
+                (asked is not None and _moves(control, asked, fate.due_ms, course, readings))
+                or (
+                    single is not None
+                    and single.action == "single"
+                    and _is_move(control)
+                    and single.offset < control.offset
+                )
+            ):
                 wrong.append(f"{fate.offset} is moved to {fate.due_ms} by {fate.control}, which does not ask for it")
             if fate.control not in course.begun or fate.control not in said:
                 wrong.append(f"{fate.offset} is moved by {fate.control}, which has not begun, or does not count")
@@ -235,6 +260,11 @@ def _may_select(control: Asked, asked: Asked, course: _Course, readings: Reading
         each.accepts and selected.selects(asked, each.target, due_ms if by >= 0 else each.due_ms)
         for each in readings.of(asked)
     )
+
+
+def _may_select_recurring(control: Asked, recurring: Recurring) -> bool:
+    selected = control.selected
+    return selected is not None and recurring.offset < control.offset and selected.may_select(recurring)
 
 
 def _judge_answers(outcome: Outcome, broker: SimBroker, traffic: Traffic, index: int, course: _Course) -> None:

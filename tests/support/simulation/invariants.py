@@ -20,6 +20,7 @@ from postdate.wheel.keys import entry_key, split_key
 from postdate.wire.dispatch_log import BulkProgress, Fate, SeriesFate, decode_record
 from postdate.wire.errors import FormatError
 from support.expected import FINAL_FATES
+from support.simulation.recurring import recurring_differences
 from support.simulation.storing import STORE, differences, held
 from support.simulation.traffic import REQUESTS, STRANGERS_FROM, Traffic
 
@@ -41,6 +42,7 @@ class _Said:
     moved: dict[int, int] = field(default_factory=dict)
     swept: dict[int, int] = field(default_factory=dict)
     series: dict[int, int] = field(default_factory=dict)
+    decided: dict[int, int] = field(default_factory=dict)
 
     @property
     def touched(self) -> set[int]:
@@ -77,7 +79,7 @@ class Invariants:
 
     def _compare(self, part: int, index: TimerIndex, entries: dict[int, Entry], said: _Said, read: int) -> list[str]:
         wrong: list[str] = []
-        asked = {offset for index_, offset in self._traffic.asked if index_ == part}
+        asked = {offset for index_, offset in self._traffic.origins() if index_ == part}
         expected = {offset for offset in asked if offset < read} - said.final
         bulks = {row.offset: row.count for row in index.bulks}
         begun = {offset: count for offset, count in said.swept.items() if offset not in said.final}
@@ -120,7 +122,12 @@ class Invariants:
         if kept.keys() != believed:
             wrong.append(f"I3: STORE holds {sorted(kept)}, the index believes {sorted(believed)}")
         for offset, record in kept.items():
-            asked = self._traffic.asked[part, offset]
+            recurring = self._traffic.recurrences.asked.get((part, offset))
+            if recurring is not None and recurring.action == "schedule":
+                wrong += recurring_differences(recurring, said.decided.get(offset, 0), record)
+            asked = self._traffic.asked.get((part, offset))
+            if asked is None:
+                continue
             wrong += differences(asked, said.moved.get(offset, -1), self._readings(), record)
         start = self._world.broker.topics[REQUESTS].logs[part].start
         alone = {offset for offset in entries if offset < start}
@@ -152,6 +159,8 @@ class Invariants:
                         said.moved[fate.offset] = fate.due_ms
                     elif isinstance(fate, BulkProgress):
                         said.swept[fate.offset] = fate.count
+                    elif fate.name in ("occurred", "skipped"):
+                        said.decided[fate.offset] = fate.last
                     else:
                         said.stored.add(fate.offset)
         return said

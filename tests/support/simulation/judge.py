@@ -8,10 +8,13 @@ judged in `judge_controls` and `storing`, of holds in `holding`.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from postdate.kafka.interface import Isolation, Partition, Record
 from postdate.sidecar.states import State
@@ -20,6 +23,7 @@ from postdate.wire.errors import FormatError
 from support.expected import FINAL_FATES, dead_letter_complaints, delivery_headers, origin_of, partition_of
 from support.simulation.bulk import BULK
 from support.simulation.readings import Readings, accepted_headers
+from support.simulation.recurring import Occurrences
 from support.simulation.returning import policy_rows, settle
 from support.simulation.traffic import REQUESTS, TARGETS, Asked, Traffic
 from support.simulation.troubles import UNAUTHORIZED, UNAVAILABLE, UNKNOWN
@@ -55,6 +59,7 @@ class Outcome:
     moved: dict[Origin, list[Moved]] = field(default_factory=lambda: defaultdict(list))
     wrong: list[str] = field(default_factory=list)
     reached: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    occurrences: dict[Origin, Occurrences] = field(default_factory=lambda: defaultdict(Occurrences))
 
     stored: set[Origin] = field(default_factory=set)
     ended_by: dict[Origin, DispatchRecord] = field(default_factory=dict)
@@ -101,7 +106,11 @@ def gather(broker: SimBroker, partitions: int, archive: dict[Partition, list[Rec
     for target in TARGETS:
         for index in range(len(broker.topics[target].logs) if target in broker.topics else 0):
             for record in all_of(target, index):
-                if record.value != b"a stranger's":
+                if record.value == b"a stranger's":
+                    continue
+                if any(name == "postdate-occurrence" for name, _ in record.headers or []):
+                    outcome.occurrences[_origin(record)].records.append((target, record))
+                else:
                     outcome.delivered[_origin(record)].append(Arrival(target, index, record))
     for index in range(partitions):
         for record in all_of(f"{REQUESTS}.dead-letters", index):
@@ -146,6 +155,9 @@ def _read_log(outcome: Outcome, index: int, records: list[Record]) -> None:
                     outcome.wrong.append(f"O2: {origin} is {fate.name} after it has ended")
                 if fate.name == "moved":
                     outcome.moved[origin].append(fate)
+                elif fate.name in ("occurred", "skipped"):
+                    as_json = json.loads(msgspec.json.encode(fate))
+                    outcome.occurrences[origin].fates.append((as_json, record.timestamp_ms, said.next_request))
                 elif fate.name == "stored":
                     outcome.stored.add(origin)
 
@@ -164,7 +176,7 @@ def settle_returns(broker: SimBroker, traffic: Traffic, archive: dict[Partition,
 def judge(outcome: Outcome, traffic: Traffic, readings: Readings, troubles: Troubles, halted: Set[int]) -> None:
     """Holds the outcome against what was asked; what is wrong is added to `outcome.wrong`. `halted`: the partitions
     whose requests need not have ended."""
-    for origin in {*outcome.delivered, *outcome.dead, *outcome.fates} - traffic.asked.keys():
+    for origin in {*outcome.delivered, *outcome.dead, *outcome.fates} - traffic.origins():
         outcome.wrong.append(f"O8: {origin} is no request, and has ended")
     for origin, asked in traffic.asked.items():
         if origin[0] in halted and not outcome.final(origin) and origin not in {*outcome.delivered, *outcome.dead}:
@@ -192,6 +204,8 @@ class Allowed:
         self.refusals = asked.dead | readings.refusals(asked)
         if asked.action == "reschedule" and _may_be_too_far(traffic, readings, asked):
             self.refusals |= {"beyond-horizon"}
+        if asked.action == "reschedule" and (asked.part.index, asked.names) in traffic.recurrences.asked:
+            self.refusals |= {"bad-action"}
         self._budget_ms = readings.retry_budget_ms
         self.must_die = asked.must_die or not any(each.accepts for each in self.readings)
 
@@ -385,7 +399,7 @@ def judge_indexes(outcome: Outcome, world: World, traffic: Traffic, halted: Set[
                 continue
             index = shard._index
             assert index is not None
-            pending = {o for (p, o), _ in traffic.asked.items() if p == part and not outcome.fates.get((p, o))}
+            pending = {o for p, o in traffic.origins() if p == part and not outcome.fates.get((p, o))}
             if index.count != len(pending):
                 outcome.wrong.append(f"O7: {actor.name} holds {index.count} entries, {len(pending)} have not ended")
 

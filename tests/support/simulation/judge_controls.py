@@ -90,6 +90,8 @@ def judge_verdicts(outcome: Outcome, traffic: Traffic, broker: SimBroker, partit
             answer = decode_verdict(record.value)
             outcome.reached[f"verdict {answer.verdict}"] += 1
             by = named_origin(answer.origin.encode())
+            if by in traffic.recurrences.asked:
+                continue
             if traffic.asked[by].action in ("cancel", "reschedule", BULK):
                 to_controls[by] += 1
             if answer.of is None:
@@ -129,5 +131,5 @@ def _is_true(outcome: Outcome, movers: Set[tuple[Origin, int]], verdict: Verdict
     return fate in {
         Verdict.CANCELLED: ("cancelled",),
         Verdict.REPLACED: ("replaced",),
-        Verdict.TOO_LATE: ("delivered", "dead"),
+        Verdict.TOO_LATE: ("delivered", "dead", "completed"),
     }.get(verdict, ())

@@ -44,6 +44,7 @@ from support.simulation.mutations_ids import ID_MUTATIONS
 from support.simulation.mutations_isolation import ISOLATION_MUTATIONS
 from support.simulation.mutations_records import RECORD_MUTATIONS
 from support.simulation.mutations_recovery import RECOVERY_MUTATIONS
+from support.simulation.mutations_recurring import RECURRING_MUTATIONS
 from support.simulation.process import ShardActor
 from support.simulation.volume import VOLUME
 from support.simulation.world import World
@@ -287,4 +288,5 @@ MUTATIONS: dict[str, tuple[Mutation, str]] = {
     **CLUSTER_MUTATIONS,
     **RECOVERY_MUTATIONS,
     **ISOLATION_MUTATIONS,
+    **RECURRING_MUTATIONS,
 }

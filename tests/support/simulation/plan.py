@@ -27,6 +27,7 @@ from support.simulation.process import Machine, Process
 from support.simulation.readings import Readings
 from support.simulation.returning import CONFIGURED
 from support.simulation.settings import Operators, Settings
+from support.simulation.target_events import GOOD
 from support.simulation.themes import BROKERS, CALM, Themes
 from support.simulation.traffic import REQUESTS, SMALL_BYTES_MAX, TARGETS, Traffic
 from support.simulation.troubles import UNKNOWN
@@ -48,6 +49,8 @@ BURST = "burst"
 WINDOWS = "windows"
 #: Another: most messages have ids, with policies for what is pending, as in some of the other themes.
 IDS = "ids"
+#: Another: all schedules have recurring requests, as some of the other themes do.
+CALENDAR = "calendar"
 #: More of them: every start of a process has other settings, and the schedule has otherwise this theme.
 DIFFERING = {"settings": "", "settings, moves": "moves", "settings, controls": "controls", "settings, store": "store"}
 #: What differs in a theme: so that one carries out a move that another refuses. In the others that is drawn, too.
@@ -76,12 +79,13 @@ class Plan:
         self.random = Random(f"{seed}/plan")
         choose = self.random
         drawn = choose.choice(THEMES)
+        self._seed, self._asked_theme = seed, theme
         self.theme = drawn if theme is None else DIFFERING.get(theme, theme)
         self.partitions = choose.choice([1, 1, 2]) if self.theme != VOLUME else 1
         # Without a group everybody is assigned everything, and they fence each other all the time.
         self.by_hand = choose.random() < {"controls": 0.6, "stranger": 0.6, "moves": 1.0, IDS: 1.0}.get(self.theme, 0.2)
         self.duration_ms = choose.choice(
-            [30_000.0] if self.theme in ("moves", IDS, HELD, BULK) else [4_000.0, 12_000.0, 30_000.0]
+            [30_000.0] if self.theme in ("moves", IDS, HELD, BULK, CALENDAR) else [4_000.0, 12_000.0, 30_000.0]
         )
         self.relay = self.theme in ("moves", IDS)  # never two at a time: each goes on where the other died
         stores = self.theme in ("store", "moves", IDS, BROKERS)
@@ -152,6 +156,7 @@ class Plan:
             self.start(machine)
         if self.theme == VOLUME:
             return
+        self._plan_recurrences()
         world.switch_rate = choose.choice([0.0, 0.05, 0.3])
         if self.themes.is_calm:
             self.themes.plan_events()
@@ -172,6 +177,16 @@ class Plan:
         self._set_theme()
         self.themes.plan_events()
         self._plan_holds()
+
+    def _plan_recurrences(self) -> None:
+        """Recurring schedules, in some of the schedules of each theme, and in all of one."""
+        drawn = Random(f"{self._seed}/recurrences")  # a separate stream: the others stay the same
+        if self.theme in CALM:
+            self.traffic.recurrences.target = GOOD  # the other one is in trouble
+        counts = [5, 9, 14] if self._asked_theme == CALENDAR else [2, 5, 9]
+        if self._asked_theme == CALENDAR or drawn.random() < 0.3:
+            share = 0.5 if self._asked_theme == CALENDAR else 0.8
+            self.traffic.recurrences.plan(self.world, share * self.duration_ms, drawn.choice(counts))
 
     def _plan_volume(self) -> None:
         """Many requests, and hardly anything else."""
@@ -258,6 +273,9 @@ class Plan:
                 self._plan(choose.choice([self.events.step_clock, self.events.step_broker_clock]))
             for _ in range(2):
                 self._plan(self.events.step_broker_clock_far)
+        elif self.theme == CALENDAR:  # schedules go on after the last request: then STORE alone knows of them
+            for _ in range(3):
+                world.time.at(world.time.now_ms + choose.uniform(0.6, 1.0) * self.duration_ms, self.events.empty_out)
         elif self.theme == LOST:
             for _ in range(4):  # the first at which there is anything to lose
                 world.time.at(world.time.now_ms + choose.uniform(0.5, 1.0) * self.duration_ms, self.losses.strike)
@@ -316,7 +334,7 @@ class Plan:
             retry_policies=self._policies.choice(CONFIGURED if self.theme != IDS else CONFIGURED[:1]),
         )
         return Config(
-            format_version=2,
+            format_version=3,
             group_id=GROUP,
             instance=instance,
             request_topics=(requests,),
@@ -328,6 +346,8 @@ class Plan:
 
     def _plan_traffic(self) -> None:
         choose, time = self.random, self.world.time
+        if self.theme == CALENDAR and choose.random() < 0.5:
+            return
         counts = {
             "store": [60],
             "moves": [60],

@@ -121,7 +121,9 @@ def policy_rows(records: Iterable[Record]) -> list[tuple[int, str, str]]:
             continue  # a stranger's
         if isinstance(said, dict):
             is_newer = "policies" in said or any(len(fate) == 4 for fate in said["fates"])  # with a chosen time
-            assert is_newer == (said.get("v") == 2), "only policies and chosen times need version 2"
+            recurs = any(len(fate) > 5 for fate in said["fates"])
+            expected = 3 if recurs else 2 if is_newer else 1
+            assert said.get("v") == expected, "only schedules need version 3, only policies and chosen times version 2"
             rows += [(first, name, text) for first, name, text in said.get("policies", [])]
     return rows
 

@@ -31,6 +31,7 @@ from support.simulation.losses import LOSER
 from support.simulation.mutations import Mutation
 from support.simulation.patches import simulated
 from support.simulation.plan import Plan
+from support.simulation.recurring import judge_recurrences
 from support.simulation.storing import judge_stores
 from support.simulation.traffic import REQUESTS
 from support.simulation.volume import VOLUME
@@ -93,6 +94,7 @@ def run_seed(
             readings = plan.readings()
             judge(outcome, plan.traffic, readings, world.troubles, plan.losses.halted())
             judge_ids(outcome, plan.traffic, readings)
+            judge_recurrences(outcome, plan.traffic, readings, world, plan.losses.halted())
             judge_stores(outcome, world.broker, plan.partitions)
             judge_lateness(outcome, plan.traffic, world)
             judge_bulks(outcome, plan.traffic, readings, world.broker, plan.partitions, world.archive)
@@ -165,7 +167,7 @@ def _at_rest(world: World, plan: Plan) -> bool:
     if any(actor.shard.state is not State.RUNNING for actor in shards if actor.part.index not in halted):
         return False
     outcome = gather_fates(world.broker, plan.partitions, world.archive)
-    open_yet = plan.traffic.asked.keys() - {origin for origin, fates in outcome.fates.items() if fates}
+    open_yet = plan.traffic.origins() - {origin for origin, fates in outcome.fates.items() if fates}
     return all(index in halted for index, _ in open_yet)
 
 

@@ -7,13 +7,14 @@ reads requests.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from random import Random
 
 from postdate.kafka.interface import Headers, Partition, Record
 from support.kafka_simulator import SimBroker
 from support.simulation.bulk import BULK, Selected, make_bulk
+from support.simulation.recurring import Recurrences
 from support.simulation.returning import Returned, make_return, settle
 from support.simulation.settings import LEVELS_MS
 
@@ -102,6 +103,7 @@ class Traffic:
         self.windows: Random | None = None  # draws the windows of messages; None: none has one
         self.policies: Random | None = None  # draws policies of ids; None: none has one
         self.asked: dict[tuple[int, int], Asked] = {}
+        self.recurrences = Recurrences(broker, Random(f"{random.getstate()[1][4:8]}"), partitions)
         self._by_id: defaultdict[tuple[int, bytes], list[Asked]] = defaultdict(list)
         self._by_name: defaultdict[tuple[int, int], list[Asked]] = defaultdict(list)
         self._bulks: list[Asked] = []
@@ -131,7 +133,12 @@ class Traffic:
 
     def last_due_ms(self) -> int:
         """The latest time at which anything may be due."""
-        return max((asked.due_ms + asked.window_ms for asked in self.asked.values()), default=0)
+        last_ms = max((asked.due_ms + asked.window_ms for asked in self.asked.values()), default=0)
+        return max(last_ms, self.recurrences.last_due_ms())
+
+    def origins(self) -> Set[tuple[int, int]]:
+        """Partition and offset of every request."""
+        return self.asked.keys() | self.recurrences.asked.keys()
 
     def send_plain(self, index: int) -> None:
         """One plain request to a partition, due within half a second."""

@@ -61,6 +61,13 @@ class Window(msgspec.Struct, array_like=True, frozen=True, gc=False):
     spread: int = 0
 
 
+class Next(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The next occurrence of a schedule: its number, from 1, and its nominal time."""
+
+    number: int
+    nominal_ms: int
+
+
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A pending request: all the data of its transaction, so dispatch reads nothing but this.
 
@@ -70,7 +77,8 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     `postdate-` headers with their positions, encoded, since a delivery does without them (`pack_control`,
     `control_of`). `acts_on`, `new_due`: the request a control acts on, and its new time; of a kept request the one that
     stays. `moved_by`: the last control that moved it. `series_ms`: when the series of a debounced message began; of a
-    replaced one, only if its survivor continues the series.
+    replaced one, only if its survivor continues the series. `next`: of a schedule alone, whose `due` is the time at
+    which the next occurrence leaves.
     """
 
     kind: int
@@ -94,6 +102,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     window: Window | None = None
     moved_by: int = -1
     series_ms: int = -1
+    next: Next | None = None
 
     @property
     def first_key_due(self) -> int:
@@ -103,6 +112,8 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     @property
     def requested_due(self) -> int:
         """The present due time as requested."""
+        if self.next is not None:
+            return self.next.nominal_ms
         return self.due if self.window is None else self.window.due
 
 
@@ -119,9 +130,10 @@ class Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Mark(msgspec.Struct, array_like=True):
     """The fates read so far of a request that is not ingested yet. They accumulate, and a final fate is never replaced.
 
-    `due` is the new due time of a `moved`, -1 if it has not moved, and `control` the request that moved it. `sent`: the
-    final fate was a delivery or a dead letter; `kept`: it was `kept`. `series_ms`: the start of the series that the
-    request continues, -1 if no fate contains it.
+    `due` is the new due time of a `moved`, -1 if it has not moved, and `control` the request that moved it. `sent`: a
+    control comes too late; `kept`: it was `kept`. `series_ms`: the start of the series that the request continues, -1
+    if no fate contains it. `next`: if the request is a schedule, its next occurrence by the last fate, `stored` or that
+    of an occurrence.
     """
 
     final: bool
@@ -131,6 +143,7 @@ class Mark(msgspec.Struct, array_like=True):
     control: int = -1
     series_ms: int = -1
     kept: bool = False
+    next: Next | None = None
 
 
 #: Size of the array header, which contains the number of fields.
@@ -190,6 +203,8 @@ def encode_accepted(
             accepted_ms,
             window,
             _NONE,
+            _NONE,
+            None,
         )
     )
 
@@ -201,8 +216,13 @@ def pack_control(control: Control) -> msgspec.Raw:
 
 def control_of(entry: Entry) -> Control:
     """Returns the headers removed from the request of an entry; raises Corrupt if they do not decode."""
+    return control_headers(entry.control)
+
+
+def control_headers(control: msgspec.Raw) -> Control:
+    """Returns the headers that `pack_control` has packed; raises Corrupt if they do not decode."""
     try:
-        return _controls.decode(entry.control)
+        return _controls.decode(control)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"the control headers of an entry do not decode: {error}") from error
 

@@ -52,6 +52,7 @@ MEANINGS = {
     "not-selected": "its target was not read",
     "overtaken": "as order, but late: its target may have failed",
     "policy-unknown": "a return whose named policy is not in the dispatch log",
+    "unverified-schedule": "a recurring schedule, whose occurrences no rule verifies yet",
 }
 
 TREND_HEADING: Final = "Lateness by day of the due time (UTC), ms"

@@ -19,6 +19,7 @@ from postdate.spark.columns.by_origin import ORIGIN, by_origin
 from postdate.spark.columns.expressions import one_of, remembered
 from postdate.spark.judging.inputs import FACTS
 from postdate.spark.records.fates import FINAL
+from postdate.spark.records.requests import RECURRING
 from postdate.spark.rules.endings import (
     answer_problems,
     ended_problems,
@@ -224,7 +225,8 @@ def _judgement() -> tuple[Column, list[Column]]:
         (is_lost & F.array_contains(verdicts, "unsettled")).alias("is_fate_lost"),
         F.transform(verdicts, _detail_of).alias("details"),
     ]
-    return F.array_compact(rows), columns
+    recurs = F.coalesce(F.col("request.action") == RECURRING, F.lit(False))
+    return F.when(recurs, F.slice(F.array_compact(rows), 1, 0)).otherwise(F.array_compact(rows)), columns
 
 
 def _detail_of(verdict: Column) -> Column:

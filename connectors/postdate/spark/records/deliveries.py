@@ -35,8 +35,9 @@ def delivered_rows(records: DataFrame, requests: Sequence[str]) -> DataFrame:
 
 def delivered_messages(records: DataFrame, requests: Sequence[str]) -> DataFrame:
     """One row for each record, with the message itself instead of its digests: the origin, null if it names none of
-    `requests`; its place (`target`, `place`, `record_offset`); `key`, `value` and `data`, the untouched headers; the
-    headers that Postdate adds, `due_ms`, `id` and `own_headers`; `is_garbled`, whether its origin cannot be read.
+    `requests`, or if it is an occurrence of a schedule, which nobody verifies yet; its place (`target`, `place`,
+    `record_offset`); `key`, `value` and `data`, the untouched headers; the headers that Postdate adds, `due_ms`, `id`
+    and `own_headers`; `is_garbled`, whether its origin cannot be read.
 
     `own_headers` are the names of the last headers, as many as the record has of Postdate's. If other headers are among
     or after Postdate's, it differs from that of a normal delivery. If they are more than a message gets that is no
@@ -83,7 +84,7 @@ def _message_steps(requests: Sequence[str]) -> list[list[Column]]:
     ours = [
         *map(F.col, (*carried, *places)),
         is_garbled.alias("is_garbled"),
-        F.col(places[0]).isin(*requests).alias("is_ours"),
+        (F.col(places[0]).isin(*requests) & ~F.col("own_headers").contains(names.OCCURRENCE)).alias("is_ours"),
     ]
     carried.append("is_garbled")
     found = [F.when(F.col("is_ours"), F.col(place)).alias(place.removeprefix("origin_")) for place in places]

@@ -22,20 +22,21 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.expressions import natural, one_of, remembered
 from postdate.wire.limits import POLICY_NAME_LENGTH_MAX, POLICY_ROWS_MAX, POLICY_TEXT_LENGTH_MAX
 
-FINAL = ("delivered", "dead", "cancelled", "replaced", "kept", "applied")
+FINAL = ("delivered", "dead", "cancelled", "replaced", "kept", "applied", "completed")
+_OCCURRENCES = ("occurred", "skipped")
+_SKIPS = ("missed", "paused", "gap", "grace", "dead")
 _CHOSEN = ("delivered", "dead")
 _COUNTED = ("swept", "applied")
 _SURVIVED = ("replaced", "kept")
 _KINDS = ("fates", "owner", "beat")
-_VERSIONS = (1, 2)
-_VERSION_2 = 2
+_VERSIONS = (1, 2, 3)
+_VERSION_2, _VERSION_3 = 2, 3
 # An array, the record and then a mark: behind what it takes for the end of a record Spark would read no further.
 _MARKED = ("[", ',{"v":0}]')
 _JSON = (
     "ARRAY<STRUCT<v BIGINT, seq BIGINT, takeover BIGINT, instance STRING, `group` STRING, at BIGINT,"
     " next_request BIGINT, low_water BIGINT, kind STRING, fates ARRAY<ARRAY<STRING>>, policies STRING>>"
 )
-_VERSIONS = (1, 2)
 _POLICIES = "array<array<string>>"
 
 # How the fates begin and end where they are the last field, what stands between two that are delivered, and a pattern
@@ -97,8 +98,10 @@ def _log_columns() -> list[Column]:
     fates = F.when(record.kind == "fates", record.fates).otherwise(
         F.coalesce(record.fates, F.array().cast("array<array<string>>"))
     )
-    is_version_1 = ~F.exists(fates, _is_of_version_2) | (record.v == _VERSION_2)
-    holds_fates = ((record.kind == "fates") == (F.size(fates) > 0)) & F.forall(fates, _is_fate) & is_version_1
+    has_version = (~F.exists(fates, _is_of_version_2) | (record.v >= _VERSION_2)) & (
+        ~F.exists(fates, _recurs) | (record.v == _VERSION_3)
+    )
+    holds_fates = ((record.kind == "fates") == (F.size(fates) > 0)) & F.forall(fates, _is_fate) & has_version
     rows = F.from_json(record.policies, _POLICIES)
     policies = F.coalesce(rows, F.array().cast(_POLICIES))
     is_of_policies = (record.v > 1) & F.size(rows).between(1, POLICY_ROWS_MAX) & F.forall(rows, _is_policy)
@@ -126,11 +129,12 @@ def _log_columns() -> list[Column]:
 
 
 def fate_rows(log: DataFrame) -> DataFrame:
-    """One row for each fate of the records that parse: the origin, and a struct `fate` that sorts by its place."""
+    """One row for each fate of the records that parse, except occurrences, which nobody verifies yet: the origin, and a
+    struct `fate` that sorts by its place."""
     exploded = log.where("parses").select("*", F.posexplode("fates").alias("place", "fate"))
     for columns in _fate_steps():
         exploded = exploded.select(*columns)
-    return exploded
+    return exploded.where(~one_of(F.col("fate.fate_name"), _OCCURRENCES))
 
 
 def exceptional_fate_rows(log: DataFrame) -> DataFrame:
@@ -248,8 +252,17 @@ def _is_fate(values: Column) -> Column:
     is_kept = has_four & (name == "kept") & (number(3) < number(0))
     is_survived = F.size(values).between(4, 5) & (is_replaced | is_kept)
     is_other = (F.size(values) == 3) & one_of(name, (*FINAL, "stored")) & (name != "kept")
-    is_known = is_moved | is_chosen | is_bulk | is_survived | is_other
+    has_numbers = number(3).isNotNull() & number(4).isNotNull()
+    is_occurred = (F.size(values) == 6) & (name == "occurred") & has_numbers & number(5).isNotNull()
+    is_skipped = (F.size(values) == 7) & (name == "skipped") & has_numbers & number(6).isNotNull()
+    is_skipped &= one_of(F.get(values, 5), _SKIPS)
+    is_known = is_moved | is_chosen | is_bulk | is_survived | is_other | is_occurred | is_skipped
     return F.coalesce(number(0).isNotNull() & number(1).isNotNull() & is_known, F.lit(False))
+
+
+def _recurs(values: Column) -> Column:
+    """Whether a fate is one of a schedule, from version 3 on."""
+    return one_of(F.get(values, 2), (*_OCCURRENCES, "completed"))
 
 
 def _is_of_version_2(values: Column) -> Column:

@@ -2,7 +2,8 @@
 
 topic partition offset   the origin
 request_ms               the record's timestamp, epoch ms
-action target            as in the request; `schedule` unless another action is named
+action target            as in the request; `recurring` for a schedule with a cron expression or an interval,
+                         `schedule` for another request that names no other action
 due_ms                   first due time; null if the request names none, several, or an unreadable one
 id acts_on               the caller's id, and the offset that a control, or a return, names by origin in its partition
 grace_ms                 how late it may be delivered; null: unlimited
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -47,6 +49,9 @@ from postdate.spark.records.selections import SELECTED, read_selection
 from postdate.wire import headers as names
 
 _ORIGIN = r"\A([^/]+)/(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})\z"
+
+#: The action of a recurring schedule.
+RECURRING: Final = "recurring"
 
 # What nearly every request says, and nothing else.
 _USUAL = (names.TOPIC, *names.TIMES, names.ID)
@@ -185,7 +190,7 @@ def _text_columns() -> list[Column]:
         *map(F.col, ("topic", "partition", "offset", "request_ms", "value", "headers", "data")),
         F.col("key").alias("own_key"),
         F.when(has_key, first_value(headers, names.KEY)).otherwise(F.col("key")).alias("key"),
-        F.coalesce(F.when(~is_usual, _action(headers)), F.lit("schedule")).alias("action"),
+        F.coalesce(F.when(~is_usual, _rare_action(headers)), F.lit("schedule")).alias("action"),
         placed(names.TOPIC).cast("string").alias("target"),
         *(
             F.when(times == 1, placed(name).cast("string")).alias(name.removeprefix(names.PREFIX))
@@ -201,6 +206,13 @@ def _text_columns() -> list[Column]:
         F.when(~is_usual, return_texts(headers)).alias("return_texts"),
         F.when(~is_usual, read_selection(headers)).alias("selected"),
     ]
+
+
+def _rare_action(headers: Column) -> Column:
+    """The action of a request that may also be a recurring schedule."""
+    action = F.coalesce(_action(headers), F.lit("schedule"))
+    recurs = has(headers, names.CRON) | has(headers, names.EVERY)
+    return F.when(recurs & (action == "schedule"), RECURRING).otherwise(action)
 
 
 def _action(headers: Column) -> Column:

@@ -32,6 +32,7 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.columns.expressions import one_of, remembered
 from postdate.spark.records.fates import FINAL
+from postdate.spark.records.requests import RECURRING
 
 CONTROLS: Final = ("cancel", "reschedule")
 _PLACES: Final = (
@@ -140,7 +141,7 @@ def _related_columns() -> tuple[list[Column], list[Column]]:
     of_id = Window.partitionBy(*PARTITION, "id_group")
     earlier = of_id.orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
     in_record = Window.partitionBy(*PARTITION, "id_group", "end_offset")
-    is_schedule = (F.col("action") == "schedule") & was_accepted(end)
+    is_schedule = F.col("action").isin("schedule", RECURRING) & was_accepted(end)
     is_lost = F.col("request_ms") < F.col("fates_lost_before_ms")
     # What a bulk control ends is pending no more for later requests.
     until = F.coalesce(

@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.columns.expressions import remembered
+from postdate.spark.records.requests import RECURRING
 from postdate.spark.rules.request_histories import CONTROLS, is_refused, position_before
 
 
@@ -132,7 +133,7 @@ def _ended_before(end: Column) -> Column:
     """Whether an end is `delivered` or `dead` and precedes the end of this control in the dispatch log."""
     control = F.col("end")
     is_before = F.struct(end.log_offset, end.place) < F.struct(control.log_offset, control.place)
-    return end.fate_name.isin("delivered", "dead") & is_before
+    return end.fate_name.isin("delivered", "dead", "completed") & is_before
 
 
 def _last_end() -> Column:
@@ -144,7 +145,7 @@ def _last_end() -> Column:
 def _was_pending() -> Column:
     """Whether a request that a control names had not ended when the control was applied."""
     of, control = F.col("of"), F.col("end")
-    is_held = (of.action == "schedule") & ~is_refused(of.end) & (F.col("meant") < F.col("offset"))
+    is_held = of.action.isin("schedule", RECURRING) & ~is_refused(of.end) & (F.col("meant") < F.col("offset"))
     is_held = is_held & ~F.coalesce(of.end.bulk_offset < F.col("offset"), F.lit(False))
     is_lost = of.request_ms < F.col("fates_lost_before_ms")
     in_this = (of.end.log_offset == control.log_offset) & of.end.fate_name.isin("delivered", "dead")

@@ -15,6 +15,7 @@ VIOLATIONS: Final = (
 INFORMATION: Final = (
     *("request-expired", "target-expired", "target-recreated", "target-younger"),
     *("unsettled", "capped", "not-selected", "overtaken", "policy-unknown"),
+    "unverified-schedule",
 )
 """Why an origin could not be verified."""
 FINDINGS: Final = (*VIOLATIONS, "unsettled")
@@ -24,9 +25,11 @@ OUTSIDE_WINDOW: Final = "outside-window"
 """Why a request was not even read."""
 CAPPED: Final = "capped"
 """Why a request was not read, or could not be verified: an open transaction hides it, or what would decide."""
+SCHEDULE: Final = "unverified-schedule"
+"""Of a recurring schedule: no rule verifies its occurrences yet."""
 EXPIRED: Final = "request-expired"
 """Why a request could not be read any more."""
-VERIFIABLE: Final = ("target-younger", "unsettled", CAPPED, "not-selected", "policy-unknown", OUTSIDE_WINDOW)
+VERIFIABLE: Final = ("target-younger", "unsettled", CAPPED, "not-selected", "policy-unknown", OUTSIDE_WINDOW, SCHEDULE)
 """The reasons that another audit does not find: `--strict` refuses them. What has expired stays unverified for ever."""
 VERDICTS: Final = (*ENDINGS, *VIOLATIONS, *INFORMATION)
 """All of them, in the order of every output."""

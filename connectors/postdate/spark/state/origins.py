@@ -26,7 +26,7 @@ from postdate.spark.columns.expressions import one_of, remembered
 from postdate.spark.judging.folded import JUDGEMENT
 from postdate.spark.judging.inputs import FACTS, without_late
 from postdate.spark.rules.mismatches import expected_headers
-from postdate.spark.rules.verdicts import ENDINGS, FINDINGS, INFORMATION, VIOLATIONS
+from postdate.spark.rules.verdicts import ENDINGS, FINDINGS, INFORMATION, SCHEDULE, VIOLATIONS
 from postdate.spark.state.delta import TableForm
 
 PENDING, DOUBTFUL, CLOSED = "pending", "doubtful", "closed"
@@ -38,7 +38,14 @@ STATE_COLUMNS: Final = (
 """What `judged_rows` asks of rows besides how they were judged."""
 _DAY_MS, _LAST_MS, _EPOCH = 86_400_000, 253_402_300_799_999, date(1970, 1, 1)
 _GONE: Final = ("request-expired", "target-expired", "target-recreated", "target-younger")
-_FOR_GOOD: Final = (*(name for name in ENDINGS if name != "pending"), *FINDINGS, *_GONE, "overtaken", "policy-unknown")
+_FOR_GOOD: Final = (
+    *(name for name in ENDINGS if name != "pending"),
+    *FINDINGS,
+    *_GONE,
+    "overtaken",
+    "policy-unknown",
+    SCHEDULE,
+)
 _JUDGED: Final = tuple(name for name in JUDGEMENT if name != "is_fate_lost")
 
 
@@ -258,7 +265,7 @@ def _state() -> Column:
     is_for_good = F.forall("verdicts", lambda verdict: verdict.isin(*_FOR_GOOD))
     is_pending = F.array_contains("verdicts", "pending")
     # The dispatch-log record of a fate contains the policy; without a fate, a later record may.
-    may_be_known = F.array_contains("verdicts", "policy-unknown") & F.col("fate").isNull()
+    may_be_known = _holds(("policy-unknown", SCHEDULE)) & F.col("fate").isNull()
     return (
         F.when(F.col("verdicts").isNull() | has_late | ~was_read | may_be_known, DOUBTFUL)
         .when(is_pending, PENDING)

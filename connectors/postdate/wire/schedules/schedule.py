@@ -8,12 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from postdate.wire.durations import format_duration, parse_duration_ms
-from postdate.wire.headers import GRACE, ID, WINDOW
+from postdate.wire.headers import (
+    CATCH_UP,
+    COUNT,
+    CRON,
+    END,
+    EVERY,
+    FOLD,
+    GAP,
+    GRACE,
+    ID,
+    MISSED,
+    START,
+    WINDOW,
+    ZONE,
+)
 from postdate.wire.instants import parse_instant_ms
 from postdate.wire.limits import (
     CRON_LENGTH_MAX,
@@ -28,20 +42,6 @@ from postdate.wire.naturals import parse_natural
 from postdate.wire.schedules.expressions import parse_expression
 from postdate.wire.schedules.zones import UTC, load_zone
 from postdate.wire.texts import quote, time_text
-
-CRON: Final = "postdate-cron"
-EVERY: Final = "postdate-every"
-ZONE: Final = "postdate-zone"
-START: Final = "postdate-start"
-END: Final = "postdate-end"
-COUNT: Final = "postdate-count"
-GAP: Final = "postdate-gap"
-FOLD: Final = "postdate-fold"
-MISSED: Final = "postdate-missed"
-CATCH_UP: Final = "postdate-catch-up"
-
-SCHEDULE: Final = frozenset({CRON, EVERY, ZONE, START, END, COUNT, GAP, FOLD, MISSED, CATCH_UP})
-"""The headers that only a schedule has; it may also have an id (required), a window and a grace."""
 
 
 class Gap(StrEnum):

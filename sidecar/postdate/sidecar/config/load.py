@@ -40,7 +40,7 @@ from postdate.sidecar.config.values import convert, is_secret, property_text, wi
 from postdate.sidecar.errors import ConfigError
 from postdate.wire.dialects import DIALECTS
 from postdate.wire.headers import TOPIC
-from postdate.wire.limits import FORMAT_VERSION_MAX
+from postdate.wire.limits import RETURNS_VERSION
 from postdate.wire.requests import RequestRules
 from postdate.wire.retry_policies import parse_named
 from postdate.wire.topics import OwnTopics, is_topic_name
@@ -269,8 +269,8 @@ def _policy_problems(topic: RequestTopicConfig, format_version: int) -> list[str
     ]
     if len(policies) > limits.RETRY_POLICIES_MAX:
         problems.append(f"{place} must hold at most {limits.RETRY_POLICIES_MAX} policies")
-    if policies and format_version < FORMAT_VERSION_MAX:
-        problems.append(f"{place} needs format_version = {FORMAT_VERSION_MAX}: set it after all members are upgraded")
+    if policies and format_version < RETURNS_VERSION:
+        problems.append(f"{place} needs format_version = {RETURNS_VERSION}: set it after all members are upgraded")
     return problems
 
 

@@ -298,7 +298,7 @@ class Config:
     format_version: Annotated[
         int,
         Option(
-            "The newest record formats and request headers that this deployment uses. Set 2 once all members run a "
+            "The newest record formats and request headers that this deployment uses. Raise it once all members run a "
             "version that reads them.",
             low=1,
             high=FORMAT_VERSION_MAX,

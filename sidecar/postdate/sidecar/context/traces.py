@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.context.limits import SPANS_QUEUED_MAX
-from postdate.wire.dispatch_log import DELIVERED, Fate
+from postdate.wire.dispatch_log import DELIVERED, OCCURRED, Fate
 from postdate.wire.requests import Headers, Request
 
 #: The length of a `traceparent` of version 00, and the place of its flags, whose lowest bit is set for sampled traces.
@@ -91,17 +91,20 @@ class Traces:
         """Queue the deliveries of a transaction that was committed by now.
 
         `messages`: request offset, topic and headers of each record of the transaction; the first one of a delivered
-        request is the delivery. `dues_ms`: for each `delivered` fate the time from which its message could have left.
+        request is the delivery, and those of a schedule are its occurrences. `dues_ms`: for each `delivered` or
+        `occurred` fate the time from which its message could have left.
         """
-        offsets = (fate.offset for fate in fates if fate.name == DELIVERED)
-        due_ms = dict(zip(offsets, dues_ms, strict=True))
+        offsets = (fate.offset for fate in fates if fate.name in (DELIVERED, OCCURRED))
+        due_ms: dict[int, list[int]] = {}
+        for offset, at_ms in zip(offsets, dues_ms, strict=True):
+            due_ms.setdefault(offset, []).append(at_ms)
         self._offer(
             part,
             True,
             (
-                Step(offset, topic, due_ms.pop(offset), headers)
+                Step(offset, topic, due_ms[offset].pop(0), headers)
                 for offset, topic, headers in messages
-                if offset in due_ms
+                if due_ms.get(offset)
             ),
             now_ms,
         )

@@ -20,22 +20,33 @@ import msgspec
 from postdate.sidecar.dispatch.batch_content import Batch, Choice
 from postdate.sidecar.dispatch.decisions import Decision, MessageRules, is_special
 from postdate.sidecar.dispatch.due_reader import Due
-from postdate.sidecar.dispatch.limits import CLIENT_BATCH_BYTES, TARGET_PARTITIONS_PER_TRANSACTION_MAX
+from postdate.sidecar.dispatch.limits import (
+    CLIENT_BATCH_BYTES,
+    TARGET_PARTITIONS_PER_TRANSACTION_MAX,
+)
 from postdate.sidecar.dispatch.parking import Parking
 from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.dispatch.targets import SIZE_UNKNOWN_BYTES, Refusal
 from postdate.sidecar.index.apply import mark_stored
 from postdate.sidecar.index.bulk import Bulk, in_force
 from postdate.sidecar.index.overlay import IndexOverlay
+from postdate.sidecar.index.recurrences import Decided, decide_due, leaves_ms, single_headers, undeliverable
 from postdate.sidecar.transaction.store import StoreRecords
 from postdate.sidecar.transaction.verdict_records import VerdictRecords
 from postdate.wheel.bulk_rows import BulkRow
 from postdate.wheel.entry import PENDING, Entry, Kind, control_of, decode_entry
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, split_key
-from postdate.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers, delivered_headers, record_size_bytes
+from postdate.wire.delivered import (
+    VALUE_LEFT_OUT,
+    dead_letter_headers,
+    delivered_headers,
+    occurrence_headers,
+    record_size_bytes,
+)
 from postdate.wire.dispatch_log import (
     APPLIED,
     CANCELLED,
+    COMPLETED,
     DEAD,
     DELIVERED,
     KEPT,
@@ -47,21 +58,26 @@ from postdate.wire.dispatch_log import (
     BulkCancelled,
     BulkProgress,
     ChosenFate,
+    Completed,
     Fate,
     Moved,
+    Occurred,
     PlainFate,
     SeriesFate,
     SurvivorFate,
 )
 from postdate.wire.limits import FATES_MAX
 from postdate.wire.reasons import Reason
-from postdate.wire.requests import sent_headers
+from postdate.wire.requests import Headers, sent_headers
 from postdate.wire.topics import OwnTopics
 from postdate.wire.verdicts import Verdict
 
 # A member of an enumeration is slow to look up.
 _DELIVER_KIND: Final = int(Kind.DELIVER)
 _DELIVER: Final = Decision.DELIVER
+
+# One record names all fates. Behind this many, an entry may add two, and a bulk control its progress.
+_FATES_MAX: Final = FATES_MAX - 5
 
 
 class BatchBuilder:
@@ -90,13 +106,11 @@ class BatchBuilder:
     def build(self, overlay: IndexOverlay, due: Due, steady_ms: float) -> Batch:
         """Build the transaction that ends as many of the due entries as may end now. Changes nothing of `due`.
 
-        `park` of the result lists entries whose target fails or is isolated, and `unknown` those of new targets: the
-        caller then looks these up and builds again.
-        """
+        If it has `unknown` targets, the caller looks these up and builds again."""
         trial = due.trial.name or None if due.trial is not None else None
         choice = due.choice.renewed() if due.choice is not None else None
-        batch, rates = Batch(), None if trial is not None else self._rates
-        parking = self._parking if trial is None else None
+        batch = Batch(due.now_ms, due.surplus_max, due.surplus_bytes_max)
+        rates, parking = (self._rates, self._parking) if trial is None else (None, None)
         precedes = parking.precedes if parking is not None and parking.any else None
         now_ms, apart, condemned = due.now_ms, due.apart, self._faults.condemned
         bulk = in_force(overlay.bulks) if overlay.bulks else None
@@ -104,10 +118,9 @@ class BatchBuilder:
             if apart and key in apart:
                 batch.cut()
             entry, offset = decode_entry(raw), split_key(key)[1]
-            deliver = entry.kind == _DELIVER_KIND
-            if bulk is not None and deliver and len(batch.fates) >= FATES_MAX - 2:
-                break  # one is left for the progress of the bulk control, and one for an entry that is stored
-            if bulk is not None and deliver and bulk.acts_on(entry, offset):
+            if len(batch.fates) > _FATES_MAX and (bulk is not None or batch.surplus or entry.next is not None):
+                break  # the progress of a bulk control, and the end of a schedule, need a fate beside those of entries
+            if (deliver := entry.kind == _DELIVER_KIND) and bulk is not None and bulk.acts_on(entry, offset):
                 if choice is not None:  # it waits for the sweep, which waits for Postdate's own topics
                     batch.skip()
                     continue
@@ -135,9 +148,12 @@ class BatchBuilder:
                     if ready is None and not self._fills(batch, entry):
                         batch.skip()
                         continue
-                    self._deliver(batch, entry, offset)
-                else:
+                    if entry.next is None:
+                        self._deliver(batch, entry, offset)
+                elif entry.next is None:
                     self._dead_letter(batch, entry, offset, decision)
+                if entry.next is not None and self._recur(batch, key, raw, entry, decision):
+                    continue
             elif entry.kind == Kind.STORE:
                 if self._keep(batch, entry, offset):
                     batch.stored.append((key, entry))
@@ -270,12 +286,70 @@ class BatchBuilder:
         if self._answers.all:
             batch.messages.append(self._answers.message(Verdict.DELIVERED, offset, entry.id))
 
+    def _recur(self, batch: Batch, key: bytes, raw: bytes, entry: Entry, decision: Decision | Refusal) -> bool:
+        """Deliver or skip the due occurrences of a schedule; the next one of a refused schedule becomes a dead letter,
+        which requests it alone. True if the schedule goes on."""
+        offset = split_key(key)[1]
+        if not isinstance(decision, Decision):
+            self._bury(batch, entry, offset, decision, single_headers(entry))
+            return self._go_on(batch, key, entry, undeliverable(entry, offset))
+        origin = self._origin_prefix + b"%d" % offset
+        decided = decide_due(entry, offset, origin, batch.now_ms, self._surplus_max(batch, entry, len(raw)))
+        for fate in decided.fates:
+            if isinstance(fate, Occurred):
+                times_ms = (fate.nominal_ms, fate.next_ms)
+                headers = occurrence_headers(entry.headers, origin, entry.id, fate.number, times_ms)
+                batch.messages.append((offset, entry.target, entry.partition, entry.key, entry.value, headers))
+                due_ms = entry.due if fate is decided.fates[0] else fate.nominal_ms
+                batch.dues_ms.append(max(due_ms, entry.accepted_ms))
+                if self._rates is not None and self._rates.limits(entry.target):
+                    batch.rated[entry.target] = batch.rated.get(entry.target, 0) + 1
+        return self._go_on(batch, key, entry, decided)
+
+    def _surplus_max(self, batch: Batch, entry: Entry, size_bytes: int) -> int:
+        """How many missed occurrences may leave with the next one. None, if the target takes few messages at a time."""
+        is_limited = self._rates is not None and self._rates.limits(entry.target)
+        if is_limited or entry.target not in batch.ready:
+            return 0
+        room = min(batch.surplus_max - batch.surplus, _FATES_MAX - len(batch.fates))
+        return max(min(room, batch.surplus_bytes_left // size_bytes), 0)
+
+    def _go_on(self, batch: Batch, key: bytes, entry: Entry, decided: Decided) -> bool:
+        """Add what a schedule has come to, and write it to STORE, or complete it. True if it goes on."""
+        offset, following = split_key(key)[1], decided.following
+        batch.fates += decided.fates
+        batch.surplus += len(decided.fates) - 1
+        batch.surplus_bytes_left -= (len(decided.fates) - 1) * len(entry.value or b"")
+        batch.due_max_ms = max(batch.due_max_ms, batch.now_ms)  # what was skipped was late by the broker's clock, too
+        if following is None:
+            batch.surplus += 1
+            batch.fates.append(Completed(offset, entry.first_due, COMPLETED))
+            return False
+        due = leaves_ms(self._origin_prefix + b"%d" % offset, entry.control, following)
+        new = msgspec.structs.replace(entry, due=due, next=following)
+        batch.messages.append(self._store.rewritten(new, offset))
+        batch.recurred.append((key, entry, new))
+        batch.cut()
+        return True
+
     def _dead_letter(self, batch: Batch, entry: Entry, offset: int, refusal: Refusal) -> None:
+        self._bury(batch, entry, offset, refusal, sent_headers(entry.headers, control_of(entry)))
+        batch.fates.append(
+            PlainFate(offset, entry.first_due, DEAD)
+            if entry.window is None
+            else ChosenFate(offset, entry.first_due, DEAD, entry.due)
+        )
+        if entry.kind == Kind.DEAD:
+            batch.messages += self._answers.to_refused(entry, offset)
+        elif self._answers.all:
+            batch.messages.append(self._answers.message(Verdict.DEAD, offset, entry.id))
+
+    def _bury(self, batch: Batch, entry: Entry, offset: int, refusal: Refusal, original: Headers) -> None:
+        """Write a dead letter with these headers of a request."""
         reason, detail = refusal.reason, refusal.detail
         if reason is Reason.EXPIRED:  # the broker's clock has to say so, too
             batch.due_max_ms = max(batch.due_max_ms, entry.due + entry.grace_ms + 1)
         origin = self._origin_prefix + b"%d" % offset
-        original = sent_headers(entry.headers, control_of(entry))
         key = entry.own_key[0] if entry.own_key else entry.key
         value, headers = entry.value, dead_letter_headers(original, reason, detail, origin)
         size_max = self._size_max(batch, self._own.dead_letters)
@@ -285,16 +359,7 @@ class BatchBuilder:
             if record_size_bytes(key, value, headers) > size_max:
                 headers = dead_letter_headers([], reason, f"headers and {without}", origin)
         batch.messages.append((offset, self._own.dead_letters, self._partition, key, value, headers))
-        batch.fates.append(
-            PlainFate(offset, entry.first_due, DEAD)
-            if entry.window is None
-            else ChosenFate(offset, entry.first_due, DEAD, entry.due)
-        )
         batch.dead.append(reason)
-        if entry.kind == Kind.DEAD:
-            batch.messages += self._answers.to_refused(entry, offset)
-        elif self._answers.all:
-            batch.messages.append(self._answers.message(Verdict.DEAD, offset, entry.id))
 
     def _end_by_another(self, entry: Entry, offset: int) -> Fate:
         """The fate of an entry that another request ends: its survivor, and the start of the series that it continues,
@@ -376,6 +441,10 @@ def finish(overlay: IndexOverlay, batch: Batch) -> None:
         pending = overlay.pending_id(old.id) if old.id else None
         if pending is not None and split_key(pending)[1] == offset:
             overlay.claim_id(new, offset)
+    for key, entry, new in batch.recurred:
+        offset = split_key(key)[1]
+        overlay.move(key, offset, entry, new)
+        overlay.claim_id(new, offset)
     if batch.bulk is not None:
         note_bulk(overlay, batch.bulk)
     for key, entry, fate in batch.linked:

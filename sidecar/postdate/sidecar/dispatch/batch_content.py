@@ -56,6 +56,10 @@ class Batch:
     """A transaction under construction. `runs`: the keys of entries that end or are parked, in key order; a new run
     begins after each entry that stays. `unparked`: parked keys that end, with the sizes of their values."""
 
+    now_ms: int = 0
+    surplus_max: int = 0  # missed occurrences beside the first one of each schedule
+    surplus_bytes_left: int = 0  # what the values of further missed occurrences may add
+    surplus: int = 0  # fates beyond one for each entry
     messages: list[Message] = field(default_factory=list)
     fates: list[Fate] = field(default_factory=list)
     runs: list[list[bytes]] = field(default_factory=lambda: [[]])
@@ -63,6 +67,7 @@ class Batch:
     linked: list[tuple[bytes, Entry, str]] = field(default_factory=list)  # ended entries with an id or a place, and how
     stored: list[tuple[bytes, Entry]] = field(default_factory=list)  # entries that are in STORE from now on, and go on
     unparked: list[tuple[bytes, int]] = field(default_factory=list)
+    recurred: list[tuple[bytes, Entry, Entry]] = field(default_factory=list)  # schedules that go on: before and after
     kept: set[bytes] = field(default_factory=set)  # those of the keys in runs and unparked whose truth is STORE
     rewritten: set[int] = field(default_factory=set)  # requests that moved where they are stored already
     park: list[tuple[bytes, Entry]] = field(default_factory=list)  # their target fails or is held
@@ -84,7 +89,7 @@ class Batch:
 
     def gone(self) -> set[bytes]:
         """The keys of all entries that end or become parked, except those that were parked before. O(entries)."""
-        return {key for run in self.runs for key in run}
+        return {key for run in self.runs for key in run}.union(key for key, _, _ in self.recurred)
 
     def skip(self) -> None:
         """An entry between the ended ones stays where it is for now."""

@@ -20,7 +20,7 @@ from postdate.wheel.entry import Entry
 from postdate.wire.delivered import delivered_headers, record_size_bytes
 from postdate.wire.durations import format_duration
 from postdate.wire.instants import format_instant
-from postdate.wire.limits import FORMAT_VERSION_MAX
+from postdate.wire.limits import RETURNS_VERSION
 from postdate.wire.reasons import Reason
 from postdate.wire.requests import RequestRules
 from postdate.wire.texts import counted
@@ -58,7 +58,7 @@ class MessageRules:
         self._budget_ms = retry_budget_ms
         self._held = held
         self._longest_origin = origin_prefix + b"9" * 19
-        self.writes_version_2 = rules.format_version >= FORMAT_VERSION_MAX
+        self.writes_version_2 = rules.format_version >= RETURNS_VERSION
 
     def decide(
         self, entry: Entry, size_bytes: int, now_ms: int, steady_ms: float, trial: str | None

@@ -228,7 +228,8 @@ class Dispatcher:
             if self._rates is not None:  # it may be committed all the same
                 self._rates.spend(batch.rated)
             raise
-        self._ctx.counts.committed(batch.fates, batch.dues_ms, batch.dead, ownership.broker_clock)
+        recurs = bool(batch.recurred or batch.surplus)
+        self._ctx.counts.committed(batch.fates, batch.dues_ms, batch.dead, ownership.broker_clock, recurs)
         if self._ctx.traces is not None:
             sent = ((message[0], message[1], message[5]) for message in batch.messages)
             now_ms = ownership.broker_clock.now_ms()

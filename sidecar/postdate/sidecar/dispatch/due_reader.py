@@ -20,7 +20,13 @@ from postdate.sidecar.dispatch.batch_content import Choice
 from postdate.sidecar.dispatch.batch_limit import BatchLimit
 from postdate.sidecar.dispatch.control_pieces import acted_on, first_piece
 from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution, Isolated
-from postdate.sidecar.dispatch.limits import RATE_RETRY_MS, TEND_INTERVAL_MS, TRIAL_LOOKED_AHEAD_MAX
+from postdate.sidecar.dispatch.limits import (
+    RATE_RETRY_MS,
+    SURPLUS_BYTES_MAX,
+    SURPLUS_FATES_MAX,
+    TEND_INTERVAL_MS,
+    TRIAL_LOOKED_AHEAD_MAX,
+)
 from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.dispatch.targets import Targets
 from postdate.sidecar.ingest.limits import CONTROL_SIZE_BYTES_MAX
@@ -41,7 +47,8 @@ class Due:
     everything due up to this key was read. `full`: the scan of the first cursor reached its limit; `short`: that limit
     was reduced. `goes_on`: more may be due. `ordered`: an ordinary scan that contains only messages. `waiting`: parked
     keys and values. `trial`: the isolated target of a trial. `choice`: selects the messages that may leave; None: all.
-    `now_ms`: the broker's time. `ends_bulk`: the bulk control in force has nothing left after this transaction."""
+    `now_ms`: the broker's time. `surplus_max`, `surplus_bytes_max`: of missed occurrences that may leave with the next
+    ones of their schedules. `ends_bulk`: the bulk control in force has nothing left after this transaction."""
 
     keys: list[bytes]
     values: list[bytes]
@@ -53,6 +60,8 @@ class Due:
     ordered: bool = False
     waiting: list[tuple[bytes, bytes]] = field(default_factory=list)
     now_ms: int = 0
+    surplus_max: int = SURPLUS_FATES_MAX
+    surplus_bytes_max: int = SURPLUS_BYTES_MAX
     trial: Isolated | None = None
     choice: Choice | None = None
     ends_bulk: bool = False
@@ -90,12 +99,15 @@ class DueReader:
                 else self._trial(index, isolated, steady_ms, before_ms)
             )
             if due is not None:
-                due.trial = isolated
+                due.trial, due.surplus_max = isolated, 0
                 own = self._faults.get(OWN)
                 if own is not None and own is not isolated:
                     due.choice = Choice(own.topics, of_own=False, left=0)
                 return due
         due = self._common(index, before_ms)
+        # A transaction that must be small carries no more than its entries.
+        due.surplus_max = 0 if due.short else min(SURPLUS_FATES_MAX, self._limit.entries)
+        due.surplus_bytes_max = min(SURPLUS_BYTES_MAX, self._limit.size_bytes)
         if self._faults.condemned:
             due.waiting += self._condemned(index, before_ms)
             due.waiting.sort(key=lambda row: row[0][-ENTRY_KEY_SIZE_BYTES:])

@@ -110,6 +110,11 @@ CLIENT_BATCH_BYTES: Final = 1_000_000
 # The headers that Postdate adds to a delivered record: names, an origin with the longest topic name, a due time, an id.
 DELIVERED_HEADERS_SIZE_BYTES_MAX: Final = 1_024
 
+# Missed occurrences of schedules that leave with one transaction, beside the first one of each schedule: as many as a
+# large transaction has messages, and a fraction of the bytes that one may have.
+SURPLUS_FATES_MAX: Final = 1_000
+SURPLUS_BYTES_MAX: Final = 4 * 1024 * 1024
+
 # Failing targets and parked entries are checked this often; each check is a few point reads.
 TEND_INTERVAL_MS: Final = 500
 

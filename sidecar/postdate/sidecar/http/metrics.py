@@ -64,7 +64,8 @@ REQUESTS: Final = Metric(
 FATES: Final = Metric(
     "postdate_fates_total",
     ("topic", "fate"),
-    "Fates that this process committed: delivered, dead, cancelled, replaced, applied, moved, stored, swept.",
+    "Fates that this process committed: delivered, dead, cancelled, replaced, applied, moved, stored, swept; "
+    "of recurring schedules also occurred, skipped, completed.",
     "`delivered` does not rise while entries are due: see lateness.",
 )
 DEAD_LETTERS: Final = Metric(

@@ -176,6 +176,8 @@ def as_json(part: Partition, key: bytes, entry: Entry, payload: bool) -> dict[st
         shown["spread"] = "drawn" if entry.window.spread == Spread.DRAWN else "even"
     if entry.series_ms >= 0:
         shown["series_ms"] = entry.series_ms
+    if entry.next is not None:
+        shown |= {"occurrence": entry.next.number, "chosen_ms": entry.due}
     if payload:
         shown["payload"] = {
             "key": _base64(entry.key),

@@ -26,7 +26,9 @@ from postdate.wire.dispatch_log import (
     BulkProgress,
     ChosenFate,
     Moved,
+    Occurred,
     SeriesFate,
+    Skipped,
     SurvivorFate,
     decode_record,
 )
@@ -196,4 +198,8 @@ def _events(part: Partition, record: Record, offset: int) -> Iterator[dict[str, 
                 event["first_due_ms"] = fate.first_due_ms
             if isinstance(fate, SurvivorFate | SeriesFate):
                 event["by"] = f"{part.topic}/{part.index}/{fate.survivor}"
+            if isinstance(fate, Occurred):
+                event |= {"occurrence": fate.number, "due_ms": fate.nominal_ms}
+            if isinstance(fate, Skipped):
+                event |= {"occurrence": fate.number, "last": fate.last, "reason": fate.reason}
             yield event

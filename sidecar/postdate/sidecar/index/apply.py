@@ -24,6 +24,7 @@ from postdate.wheel.entry import (
     Entry,
     Kind,
     Mark,
+    Next,
     Spread,
     Window,
     decode_entry,
@@ -33,7 +34,19 @@ from postdate.wheel.entry import (
 )
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, entry_key, split_key
-from postdate.wire.dispatch_log import APPLIED, FINAL, KEPT, SENT, SWEPT, BulkProgress, Fate, Moved, SeriesFate
+from postdate.wire.dispatch_log import (
+    APPLIED,
+    FINAL,
+    KEPT,
+    SENT,
+    SWEPT,
+    BulkProgress,
+    Fate,
+    Moved,
+    Occurred,
+    SeriesFate,
+    Skipped,
+)
 from postdate.wire.durations import format_duration
 from postdate.wire.errors import RequestRefused
 from postdate.wire.limits import DUE_MS_MIN
@@ -62,6 +75,8 @@ def apply_request(overlay: IndexOverlay, record: Record, request: Request | Requ
         stored = mark is not None and mark.stored
         return _put_control(overlay, offset, refused_entry(record, request, stored))
     if request.action == Action.SCHEDULE:
+        if request.schedule is not None:
+            return _recur(overlay, record, request, mark)
         return _schedule(overlay, record, request, mark)
     if request.selection is not None:
         return _bulk_control(overlay, record, request, request.selection)
@@ -92,7 +107,7 @@ def _catch_up(overlay: IndexOverlay, offset: int, request: Request, mark: Mark) 
     elif request.grace_ms >= 0:
         acts_on, at = _acts_on(overlay, offset, request)
         pending = _pending(overlay, acts_on, at)
-        if pending is not None:
+        if pending is not None and pending[1].next is None:
             key, old = pending
             overlay.move(key, acts_on, old, msgspec.structs.replace(old, grace_ms=request.grace_ms))
 
@@ -238,6 +253,41 @@ def _series_ms(overlay: IndexOverlay, record: Record, request: Request, mark: Ma
     return min(series_ms, record.timestamp_ms) if series_ms >= 0 else record.timestamp_ms
 
 
+def _recur(overlay: IndexOverlay, record: Record, request: Request, mark: Mark | None) -> int:
+    """Put a schedule. It is stored at once, so that no request must be kept for it (docs/protocol.md, "Schedules")."""
+    offset = record.offset
+    if mark is None and not overlay.store_after_ms:
+        detail = "schedules are kept in the store topic, and store_after_ms = 0 stores nothing"
+        return _put_control(overlay, offset, refused_entry(record, RequestRefused(Reason.BAD_SCHEDULE, detail)))
+    following = Next(1, request.due_ms) if mark is None or mark.next is None else mark.next
+    first_due = following.nominal_ms if following.number == 1 else request.due_ms
+    control = pack_control(request.control)
+    due, stored = overlay.chosen_ms(offset, control, following), mark is not None and mark.stored
+    ended_as, ended_by = _meet_pending(overlay, request.id, offset, keeps=False, series_ms=-1)
+    kind = ended_as or (Kind.DELIVER if stored else Kind.STORE)
+    entry = Entry(
+        kind=kind,
+        stored=stored,
+        first_due=first_due,
+        due=due,
+        target=request.target,
+        key=request.key,
+        value=record.value,
+        headers=request.headers,
+        partition=request.partition,
+        id=request.id,
+        own_key=() if request.key == record.key else (record.key,),
+        control=control,
+        acts_on=ended_by,
+        accepted_ms=record.timestamp_ms,
+        next=following,
+    )
+    overlay.put(offset, due if kind == Kind.DELIVER else CONTROL_DUE, entry)
+    if kind in PENDING:
+        overlay.claim_id(entry, offset)
+    return first_due
+
+
 def _control(overlay: IndexOverlay, record: Record, request: Request) -> int:
     offset = record.offset
     acts_on, at = _acts_on(overlay, offset, request)
@@ -245,7 +295,7 @@ def _control(overlay: IndexOverlay, record: Record, request: Request) -> int:
     is_swept = pending is not None and _is_swept(overlay, pending[1], acts_on)
     if pending is not None and not is_swept:
         key, old = pending
-        if refusal := _beyond_horizon(overlay, old, request):
+        if refusal := _immovable(old, request) or _beyond_horizon(overlay, old, request):
             return _put_control(overlay, offset, refused_entry(record, refusal))
         if request.action == Action.CANCEL:
             _end(overlay, key, old, Kind.CANCELLED, by=offset)
@@ -266,6 +316,13 @@ def _control(overlay: IndexOverlay, record: Record, request: Request) -> int:
         new_due=request.due_ms if request.action == Action.RESCHEDULE and not is_swept else -1,
     )
     return _put_control(overlay, offset, entry)
+
+
+def _immovable(old: Entry, request: Request) -> RequestRefused | None:
+    """The reason why a schedule must not be moved, if a reschedule names one."""
+    if request.action != Action.RESCHEDULE or old.next is None:
+        return None
+    return RequestRefused(Reason.BAD_ACTION, "a schedule is not rescheduled: replace it by a request with the same id")
 
 
 def _beyond_horizon(overlay: IndexOverlay, old: Entry, request: Request) -> RequestRefused | None:
@@ -377,6 +434,24 @@ def mark_stored(overlay: IndexOverlay, key: bytes, old: Entry) -> None:
     overlay.move(key, split_key(key)[1], old, msgspec.structs.replace(old, kind=kind, stored=True))
 
 
+def _publish_first(overlay: IndexOverlay, key: bytes, old: Entry, first_due_ms: int) -> None:
+    """Apply the fate `stored`, of another owner, to a schedule: it publishes the first nominal time."""
+    if old.next is not None and old.next.number == 1 and old.first_due != first_due_ms:
+        key = go_on(overlay, key, old, Next(1, first_due_ms))
+        old = msgspec.structs.replace(overlay.entry(key), first_due=first_due_ms)
+    mark_stored(overlay, key, old)
+
+
+def go_on(overlay: IndexOverlay, key: bytes, old: Entry, following: Next) -> bytes:
+    """Re-key a schedule to its next occurrence, after an own commit and in recovery. Returns the new key."""
+    offset = split_key(key)[1]
+    new = msgspec.structs.replace(old, due=overlay.chosen_ms(offset, old.control, following), next=following)
+    key = overlay.move(key, offset, old, new)
+    if new.kind in PENDING:
+        overlay.claim_id(new, offset)
+    return key
+
+
 def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
     """Apply one committed fate; `next_request` is R.
 
@@ -433,8 +508,11 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
         overlay.drop_id(old.id, offset)
         if fate.name != APPLIED:
             overlay.note_end(offset, b"" if fate.name == KEPT else old.id, fate.name in SENT)
+    elif isinstance(fate, Occurred | Skipped):
+        if old.next is not None and fate.last >= old.next.number:
+            go_on(overlay, key, old, Next(fate.last + 1, fate.next_ms))
     else:
-        mark_stored(overlay, key, old)
+        _publish_first(overlay, key, old, fate.first_due_ms)
 
 
 def _has_moved(overlay: IndexOverlay, fate: Moved) -> bool:
@@ -511,9 +589,12 @@ def _mark(overlay: IndexOverlay, fate: Fate) -> None:
         return
     if isinstance(fate, Moved):
         new = msgspec.structs.replace(was, due=fate.due_ms, control=fate.control)
+    elif isinstance(fate, Occurred | Skipped):
+        is_later = was.next is None or fate.last >= was.next.number
+        new = msgspec.structs.replace(was, next=Next(fate.last + 1, fate.next_ms)) if is_later else was
     elif fate.name in FINAL:
         sent = fate.name in SENT and fate.first_due_ms != CONTROL_DUE
         new = Mark(final=True, stored=False, due=-1, sent=sent, kept=fate.name == KEPT)
     else:
-        new = msgspec.structs.replace(was, stored=True)
+        new = msgspec.structs.replace(was, stored=True, next=was.next or Next(1, fate.first_due_ms))
     overlay.set_mark(fate.offset, new)

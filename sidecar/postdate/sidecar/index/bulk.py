@@ -33,12 +33,13 @@ class Bulk:
     def acts_on(self, entry: Entry, offset: int) -> bool:
         """True if it ends or moves this entry, which is that of the request at `offset`. O(1).
 
-        An entry that a later control has moved belongs to that control.
+        An entry that a later control has moved belongs to that control. A recurring schedule is never moved.
         """
         return (
             offset < self.offset
             and entry.kind in PENDING
             and entry.moved_by < self.offset
+            and (entry.next is None or not self.asked.moves)
             and self.asked.selection.selects(entry.target, entry.id, entry.key, entry.requested_due)
         )
 

@@ -14,11 +14,14 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator
 from operator import itemgetter
 
+import msgspec
+
 from postdate.sidecar.errors import Contradicted
 from postdate.sidecar.index.bulk import with_row, without_row
+from postdate.sidecar.index.recurrences import leaves_ms
 from postdate.wheel.bulk_rows import BulkRow, BulkRows
 from postdate.wheel.changes import Changes
-from postdate.wheel.entry import Entry, Kind, Mark, Spread, decode_entry, encode_entry
+from postdate.wheel.entry import Entry, Kind, Mark, Next, Spread, decode_entry, encode_entry
 from postdate.wheel.even_spread import EvenSpread
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, ENTRY_KEY_SIZE_BYTES, FIRST_KEY, entry_key, parked_key, split_key
@@ -321,6 +324,12 @@ class IndexOverlay:
         if self._spread is None:
             self._spread = self._index.even_spread(self.now_ms, self._changes)
         return self._spread.choose(due_ms, due_ms + length_ms, drawn_ms, is_counted)
+
+    def chosen_ms(self, offset: int, control: msgspec.Raw, following: Next) -> int:
+        """When the next occurrence of schedule `offset` leaves, given its packed control headers. REQUIRES:
+        `origin_prefix`."""
+        assert self._origin_prefix, "a time is drawn from an origin"
+        return leaves_ms(self._origin_prefix + b"%d" % offset, control, following)
 
     def claim_id(self, entry: Entry, offset: int) -> None:
         """Let the id of a pending entry, if any, refer to it. REQUIRES: no later request has taken the id over."""

@@ -41,8 +41,9 @@ from postdate.sidecar.transaction.transaction import Content, ShardOwnership
 from postdate.wheel.entry import Mark
 from postdate.wheel.index import TimerIndex
 from postdate.wire.dispatch_log import OWNER, DispatchRecord, PolicyRow
-from postdate.wire.limits import FORMAT_VERSION_MAX, POLICY_ROWS_MAX
+from postdate.wire.limits import POLICY_ROWS_MAX, RETURNS_VERSION, SCHEDULES_VERSION
 from postdate.wire.retry_policies import NamedPolicies, parse_named
+from postdate.wire.schedules.zones import TZ_VERSION
 
 log = logging.getLogger(__name__)
 
@@ -344,6 +345,8 @@ def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owne
     known = ownership.policies = policies.with_rows(changed)
     if stands:
         return ownership
+    if ctx.config.format_version >= SCHEDULES_VERSION:
+        ownership.tz = TZ_VERSION
     ownership.accepted = [(loss.reason.value, loss.topic, loss.first, loss.end) for loss in accepted]
     offset = ownership.run(Content(OWNER), read_up_to(index), ownership.low_water_of(index))
     overlay = IndexOverlay(index)
@@ -362,7 +365,7 @@ def changed_policies(ctx: ShardContext, policies: NamedPolicies, ingested_to: in
 
     A process that does not use format 2 leaves the policies of the others as they are.
     """
-    if ctx.config.format_version < FORMAT_VERSION_MAX:
+    if ctx.config.format_version < RETURNS_VERSION:
         return []
     changed = policies.changed(parse_named(ctx.topic.retry_policies), ingested_to)
     if changed and len(policies.rows) + len(changed) > POLICY_ROWS_MAX:

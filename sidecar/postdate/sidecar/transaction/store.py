@@ -8,7 +8,8 @@ Thread rule: `StoreRecords` belongs to the shard's thread; the others are functi
 from __future__ import annotations
 
 from postdate.sidecar.transaction.transaction import NOBODY, Message
-from postdate.wheel.entry import Entry, Kind, Spread, Window, control_of, pack_control
+from postdate.wheel.entry import Entry, Kind, Next, Spread, Window, control_of, pack_control
+from postdate.wire.schedules.zones import TZ_VERSION
 from postdate.wire.stored import StoredRequest, encode_stored, stored_key
 from postdate.wire.topics import OwnTopics
 
@@ -52,9 +53,11 @@ def stored_of(entry: Entry, offset: int) -> StoredRequest:
         id=entry.id,
         grace_ms=entry.grace_ms,
         window_ms=entry.window.length_ms if entry.window is not None else 0,
-        chosen_ms=entry.due if entry.window is not None else -1,
+        chosen_ms=entry.due if entry.window is not None or entry.next is not None else -1,
         is_even=entry.window is not None and entry.window.spread != Spread.DRAWN,
         series_ms=entry.series_ms,
+        number=entry.next.number if entry.next is not None else 0,
+        tz=TZ_VERSION if entry.next is not None else "",
     )
 
 
@@ -65,7 +68,7 @@ def entry_of(request: StoredRequest) -> Entry:
         kind=Kind.DELIVER,
         stored=True,
         first_due=request.first_due_ms,
-        due=request.chosen_ms if has_window else request.due_ms,
+        due=request.chosen_ms if has_window or request.number else request.due_ms,
         target=request.target,
         key=request.key,
         value=request.value,
@@ -78,4 +81,5 @@ def entry_of(request: StoredRequest) -> Entry:
         accepted_ms=request.accepted_ms,
         window=Window(request.due_ms, request.window_ms, request.chosen_ms, spread) if has_window else None,
         series_ms=request.series_ms,
+        next=Next(request.number, request.due_ms) if request.number else None,
     )

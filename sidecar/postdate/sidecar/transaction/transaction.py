@@ -29,7 +29,7 @@ from postdate.sidecar.transaction.limits import (
     SLOW_RECORD_MS,
 )
 from postdate.wheel.index import TimerIndex
-from postdate.wire.dispatch_log import Accepted, DispatchRecord, Fate, encode_record
+from postdate.wire.dispatch_log import OWNER, Accepted, DispatchRecord, Fate, encode_record
 from postdate.wire.requests import Headers
 from postdate.wire.retry_policies import NamedPolicies
 from postdate.wire.returns import NO_POLICIES
@@ -94,6 +94,8 @@ class ShardOwnership:
     """The losses that the takeover accepted: the owner record, the first of the ownership, lists them."""
     policies: NamedPolicies = NO_POLICIES
     """The named retry policies of the shard, as each record repeats them."""
+    tz: str = ""
+    """The version of the time zones of this process, which the owner record names; empty: it names none."""
     outcomes: dict[str, TopicOutcome] = field(default_factory=dict)
     """The outcomes of the last transaction by topic: of records with a report, and of one that the client refused at
     once."""
@@ -135,8 +137,7 @@ class ShardOwnership:
 
         If the broker stamps that record before `content.due_max_ms`, the transaction is aborted (invariant I6).
         `next_request`, `low_water`: R and L for the record. `report_all`: each message gets its own entry in
-        `outcomes`. `must_give_up` is called while records stay unacknowledged for long; if it returns True, the
-        transaction is aborted immediately.
+        `outcomes`. `must_give_up`: called while records stay unacknowledged for long; True aborts the transaction.
 
         Requires `reusable`. The end of the transaction is settled before this returns or raises; after that, `reusable`
         is True only if the next transaction may begin on this producer.
@@ -170,6 +171,7 @@ class ShardOwnership:
                 accepted=self.accepted or UNSET,
                 policies=[*self.policies.rows] or UNSET,
                 ingested=self.ingested_to if self.ingested_to > reads_from else UNSET,
+                tz=self.tz if self.tz and content.kind == OWNER else UNSET,
             )
             self.producer.produce(self.log.topic, encode_record(record), None, [], self.log.index, self._log_delivered)
             failpoints.reached("dispatch.produced")

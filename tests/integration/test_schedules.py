@@ -1,0 +1,135 @@
+"""Goal: each occurrence of a recurring schedule is delivered once, at its nominal time or later, through SIGKILLs and
+a lost disk; and a deployment accepts schedules once its members have the setting.
+
+Method: a real broker, schedules with fixed intervals, and processes that are killed. The nominal times are computed
+here by arithmetic from the timestamps that the broker gave the requests, and compared with what the target holds.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from postdate.wire.headers import ACTION, ID, TOPIC, Headers
+from support.bed import Bed
+from support.oracle import Seen, Sent
+from support.sidecars import Sidecar
+from support.timeouts import WAIT_TIMEOUT_S
+
+_EVERY_MS = 1_000
+_COUNT = 24
+_KILLS = 6
+
+
+def calendar(bed: Bed, caller_id: bytes, *more: tuple[str, bytes]) -> tuple[bytes, int]:
+    """Sends a schedule that fires every second. Returns its origin, and the timestamp of its request."""
+    given: Headers = [(TOPIC, bed.targets[0].encode()), (ID, caller_id), ("postdate-every", b"1s"), *more]
+    sender = bed.sender()
+    sent = sender.send(bed.requests[0], Sent(bed.targets[0], b"key", b"value", given, 0), partition=0)
+    sender.flush()
+    return sent.origin, sent.appended_ms
+
+
+def nominal_ms(asked_ms: int, number: int) -> int:
+    return asked_ms - asked_ms % _EVERY_MS + number * _EVERY_MS
+
+
+def of_origin(bed: Bed, origin: bytes, count: int = 0) -> list[Seen]:
+    """The occurrences of a schedule on the target, read when there are `count` of them."""
+    reader = bed.reader(bed.targets[0])
+    timeout_s = WAIT_TIMEOUT_S + count * _EVERY_MS / 1000
+    try:
+        reader.until(lambda: sum(s.origin == origin for s in reader.records) >= count, f"{count} are there", timeout_s)
+        return [seen for seen in reader.to_end() if seen.origin == origin]
+    finally:
+        reader.close()
+
+
+def assert_once_each(found: list[Seen], asked_ms: int, numbers: range) -> None:
+    counted = Counter(int(seen.last("postdate-occurrence")) for seen in found)
+    assert counted == Counter(numbers), f"not once each: {counted}"
+    for seen in found:
+        number = int(seen.last("postdate-occurrence"))
+        assert int(seen.last("postdate-due")) == nominal_ms(asked_ms, number)
+        assert seen.timestamp_ms >= nominal_ms(asked_ms, number), "early by the clock of the target"
+        assert (seen.key, seen.value) == (b"key", b"value")
+
+
+def new_sidecar(bed: Bed) -> Sidecar:
+    sidecar = bed.new_sidecar(static=True)
+    sidecar.format_version = 3
+    return sidecar
+
+
+@pytest.mark.timeout(600)
+def test_a_schedule_that_fires_every_second_survives_kills(bed: Bed) -> None:
+    bed.new_requests(1)
+    bed.new_target(message_timestamp_type="LogAppendTime")
+    sidecar = new_sidecar(bed)
+    sidecar.start()
+    sidecar.wait_for_shards(1)
+    origin, asked_ms = calendar(bed, b"every-second", ("postdate-count", b"%d" % _COUNT))
+    for number in range(_KILLS):
+        threading.Event().wait(max(nominal_ms(asked_ms, 3 * number + 2) / 1000 - time.time() + 0.1 * number, 0.0))
+        sidecar.kill()
+        if number == _KILLS // 2:
+            shutil.rmtree(sidecar.data_dir)
+        sidecar.start()
+    of_origin(bed, origin, _COUNT)
+    bed.wait_for_ends(1)
+    assert sidecar.stop() == 0
+    assert_once_each(of_origin(bed, origin), asked_ms, range(1, _COUNT + 1))
+
+
+@pytest.mark.timeout(600)
+def test_missed_occurrences_follow_their_policy_and_controls_end_schedules(bed: Bed) -> None:
+    bed.new_requests(1)
+    bed.new_target(message_timestamp_type="LogAppendTime")
+    sidecar = new_sidecar(bed)
+    sidecar.start()
+    sidecar.wait_for_shards(1)
+    every, all_ms = calendar(bed, b"all", ("postdate-count", b"12"))
+    newest, newest_ms = calendar(bed, b"last", ("postdate-count", b"12"), ("postdate-missed", b"last"))
+    cancelled, _ = calendar(bed, b"cancelled")
+    of_origin(bed, cancelled, 2)
+    sidecar.kill()
+    threading.Event().wait(max(nominal_ms(newest_ms, 12) / 1000 + 0.5 - time.time(), 0.0))
+    sender = bed.sender()
+    cancel = Sent("", b"", None, [(ACTION, b"cancel"), (ID, b"cancelled")])
+    sender.send(bed.requests[0], cancel, partition=0)
+    sender.flush()
+    sidecar.start()
+    bed.wait_for_ends(4)
+    assert sidecar.stop() == 0
+    assert_once_each(of_origin(bed, every), all_ms, range(1, 13))
+    numbers = sorted(int(seen.last("postdate-occurrence")) for seen in of_origin(bed, newest))
+    assert numbers[-1] == 12
+    assert len(numbers) == len(set(numbers)) < 12, "the missed ones are skipped"
+    assert all(int(seen.last("postdate-due")) <= cancel.appended_ms for seen in of_origin(bed, cancelled))
+
+
+def test_a_deployment_accepts_schedules_once_it_has_the_setting(bed: Bed) -> None:
+    bed.new_requests(1)
+    bed.new_target(message_timestamp_type="LogAppendTime")
+    sidecar = bed.new_sidecar(static=True)
+    sidecar.format_version = 2
+    sidecar.start()
+    sidecar.wait_for_shards(1)
+    sender = bed.sender()
+    given: Headers = [(TOPIC, bed.targets[0].encode()), (ID, b"c"), ("postdate-every", b"1s")]
+    sent = sender.send(bed.requests[0], Sent(bed.targets[0], b"k", b"v", given, 1), partition=0)
+    sender.flush()
+    bed.wait_for_ends(1)
+    outcome = bed.judge([], dead=[sent])
+    assert outcome.reasons() == {"unknown-header": 1}
+    assert b"format_version = 3" in outcome.dead[0].last("postdate-dead-detail")
+    sidecar.stop()
+    sidecar.format_version = 3
+    sidecar.start()
+    origin, asked_ms = calendar(bed, b"c", ("postdate-count", b"2"))
+    bed.wait_for_ends(2)
+    assert_once_each(of_origin(bed, origin), asked_ms, range(1, 3))

@@ -1,0 +1,358 @@
+"""Goal: a recurring schedule is one entry that is always stored; each occurrence is decided once, in whatever order its
+request, its fates and its STORE record are read.
+
+Method: traces over a real timer index and the STORE that its transactions leave (`support.long_delays`). Nominal times
+are computed here by arithmetic. The rules are those of docs/protocol.md, "Schedules".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from zlib import crc32
+
+import msgspec
+import pytest
+
+from postdate.sidecar.dispatch import batch as batch_module
+from postdate.sidecar.dispatch.due_reader import Due
+from postdate.sidecar.index.overlay import IndexOverlay
+from postdate.sidecar.ingest.ingest import Intake, ingest
+from postdate.wheel.entry import Kind, Next
+from postdate.wheel.keys import entry_key
+from postdate.wire.dispatch_log import (
+    APPLIED,
+    CANCELLED,
+    COMPLETED,
+    DEAD,
+    OCCURRED,
+    REPLACED,
+    SKIPPED,
+    STORED,
+    Completed,
+    DispatchRecord,
+    Fate,
+    Occurred,
+    PlainFate,
+    Skipped,
+    SurvivorFate,
+    decode_record,
+    encode_record,
+)
+from postdate.wire.errors import FormatError
+from support.long_delays import BASE_MS, OWN, Shard, request
+
+Make = Callable[..., Shard]
+EVERY_MS = 1_000
+FIRST_MS = BASE_MS + EVERY_MS
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    """Makes shards, each on a disk of its own; they are closed at the end."""
+    made: list[Shard] = []
+
+    def one(begins: bool = True) -> Shard:
+        made.append(Shard(tmp_path / str(len(made)), "all", format_version=3))
+        if begins:
+            made[-1].begin()
+        return made[-1]
+
+    yield one
+    for shard in made:
+        shard.index.close()
+
+
+def nominal_ms(number: int) -> int:
+    return BASE_MS + number * EVERY_MS
+
+
+def calendar(offset: int, **headers: str | int) -> object:
+    return request(offset, topic="orders", every="1s", **{"id": "c", **headers})
+
+
+def stored(shard: Shard, *records: object) -> Shard:
+    """A shard that has ingested and stored these schedules."""
+    shard.feed(*records)  # type: ignore[arg-type]
+    shard.commit()
+    return shard
+
+
+def occurred(offset: int, number: int, *, last: bool = False) -> Occurred:
+    next_ms = 0 if last else nominal_ms(number + 1)
+    return Occurred(offset, FIRST_MS, OCCURRED, number, nominal_ms(number), next_ms)
+
+
+def state(shard: Shard) -> dict[int, tuple[Kind, int, Next | None, bool]]:
+    """Request offset -> kind, due time of its key, next occurrence, whether it is stored."""
+    return {o: (Kind(e.kind), due_ms, e.next, e.stored) for o, (due_ms, e) in shard.entries().items()}
+
+
+def test_a_schedule_is_stored_before_anything_else(make: Make) -> None:
+    shard = make()
+    shard.feed(calendar(0))  # type: ignore[arg-type]
+    assert state(shard) == {0: (Kind.STORE, 0, Next(1, FIRST_MS), False)}
+    assert shard.commit().fates == [PlainFate(0, FIRST_MS, STORED)]
+    assert state(shard) == {0: (Kind.DELIVER, FIRST_MS, Next(1, FIRST_MS), True)}
+    assert shard.index.id_key(b"c") == entry_key(FIRST_MS, 0)
+    assert shard.commit(FIRST_MS).fates == []
+
+
+def test_an_occurrence_is_its_message_its_fate_and_its_record_of_store(make: Make) -> None:
+    shard = stored(make(), calendar(0))
+    batch = shard.commit(FIRST_MS + 1)
+    assert batch.fates == [occurred(0, 1)]
+    (message,) = [each for each in batch.messages if each[1] == "orders"]
+    assert message[5] == [
+        ("trace", b"1"),
+        ("postdate-origin", b"requests/0/0"),
+        ("postdate-due", b"%d" % FIRST_MS),
+        ("postdate-id", b"c"),
+        ("postdate-occurrence", b"1"),
+        ("postdate-next", b"%d" % nominal_ms(2)),
+    ]
+    assert state(shard) == {0: (Kind.DELIVER, nominal_ms(2), Next(2, nominal_ms(2)), True)}
+    assert shard.index.id_key(b"c") == entry_key(nominal_ms(2), 0)
+    assert shard.kept() == {0}
+
+
+def test_the_last_occurrence_completes_the_schedule(make: Make) -> None:
+    shard = stored(make(), calendar(0, count=2))
+    shard.commit(FIRST_MS + 1)
+    batch = shard.commit(nominal_ms(2) + 1)
+    assert batch.fates == [occurred(0, 2, last=True), Completed(0, FIRST_MS, COMPLETED)]
+    (message,) = [each for each in batch.messages if each[1] == "orders"]
+    assert "postdate-next" not in dict(message[5])
+    assert (shard.entries(), shard.kept(), shard.index.id_key(b"c")) == ({}, set(), None)
+    assert shard.families()["places"] == []
+
+
+def test_missed_occurrences_leave_a_thousand_at_a_time(make: Make) -> None:
+    shard = stored(make(), calendar(0), calendar(1, id="d"))
+    now_ms = nominal_ms(1_500) + 1
+    found: list[Fate] = []
+    sizes = []
+    while fates := shard.commit(now_ms).fates:
+        found += fates
+        sizes.append(len(fates))
+    assert max(sizes) <= 2 + 1_000
+    for offset in (0, 1):
+        assert [fate for fate in found if fate.offset == offset] == [occurred(offset, n) for n in range(1, 1_501)]
+    assert all(due_ms == nominal_ms(1_501) for _, due_ms, _, _ in state(shard).values())
+
+
+def test_a_record_has_room_for_all_its_fates(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_module, "_FATES_MAX", 10)
+    shard = stored(make(), *(calendar(o, id=f"i{o}", count=3) for o in range(8)))
+    found: list[Fate] = []
+    while fates := shard.commit(nominal_ms(5)).fates:
+        assert len(fates) <= 10 + 2
+        found += fates
+    assert {(f.offset, f.number) for f in found if isinstance(f, Occurred)} == {
+        (o, n) for o in range(8) for n in (1, 2, 3)
+    }
+    assert sorted(f.offset for f in found if f.name == COMPLETED) == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"missed": "last"}, [Skipped(0, FIRST_MS, SKIPPED, 1, 4, "missed", nominal_ms(5)), occurred(0, 5)]),
+        ({"missed": "none"}, [occurred(0, n) for n in range(1, 6)]),
+        (
+            {"catch-up": "2500ms"},
+            [Skipped(0, FIRST_MS, SKIPPED, 1, 2, "missed", nominal_ms(3)), *(occurred(0, n) for n in (3, 4, 5))],
+        ),
+        (
+            {"grace": "1500ms"},
+            [Skipped(0, FIRST_MS, SKIPPED, 1, 3, "grace", nominal_ms(4)), occurred(0, 4), occurred(0, 5)],
+        ),
+    ],
+)
+def test_skips_are_fates(make: Make, headers: dict[str, str], expected: list[Fate]) -> None:
+    shard = stored(make(), calendar(0, **headers))
+    batch = shard.commit(nominal_ms(5) + 1)
+    assert batch.fates == expected
+    assert batch.due_max_ms == nominal_ms(5) + 1
+
+
+def test_a_trial_takes_one_occurrence_at_a_time(make: Make) -> None:
+    shard = stored(make(), calendar(0))
+    overlay = IndexOverlay(shard.index, BASE_MS)
+    due = Due(*shard.index.scan_due(nominal_ms(9), 10), now_ms=nominal_ms(9), surplus_max=0)
+    assert shard._builder.build(overlay, due, 0.0).fates == [occurred(0, 1)]
+
+
+def test_an_entry_that_was_chosen_earlier_by_other_rules_still_leaves(make: Make) -> None:
+    shard = stored(make(), calendar(0, window="500ms"))
+    overlay = IndexOverlay(shard.index)
+    key = overlay.find(0)
+    assert key is not None
+    old = overlay.entry(key)
+    overlay.move(key, 0, old, msgspec.structs.replace(old, due=FIRST_MS))
+    overlay.write()
+    assert old.due > FIRST_MS
+    assert shard.commit(FIRST_MS + 1).fates == [occurred(0, 1)]
+
+
+def test_a_window_draws_for_each_occurrence(make: Make) -> None:
+    shard = stored(make(), calendar(0, window="500ms"))
+    chosen = [nominal_ms(n) + ((501 * (crc32(b"requests/0/0/%d" % n) >> 8)) >> 24) for n in range(1, 9)]
+    assert len({at - nominal_ms(n) for n, at in enumerate(chosen, 1)}) > 6
+    for number, at_ms in enumerate(chosen, 1):
+        assert state(shard)[0][1:3] == (at_ms, Next(number, nominal_ms(number)))
+        assert shard.commit(at_ms).fates == []
+        assert shard.commit(at_ms + 1).fates == [occurred(0, number)]
+
+
+# ---- fates of others -------------------------------------------------------------------------------------------------
+
+
+def test_the_same_fates_twice_leave_the_same_state(make: Make) -> None:
+    shard = stored(make(), calendar(0))
+    fates: list[Fate] = [PlainFate(0, FIRST_MS, STORED), *(occurred(0, n) for n in range(1, 5))]
+    shard.recover(*fates)
+    once = shard.families()
+    shard.recover(*fates)
+    assert shard.families() == once
+    shard.recover(occurred(0, 2))
+    assert state(shard) == {0: (Kind.DELIVER, nominal_ms(5), Next(5, nominal_ms(5)), True)}
+
+
+def test_a_mark_keeps_the_largest_number(make: Make) -> None:
+    shard = make()
+    shard.recover(
+        PlainFate(0, FIRST_MS, STORED), occurred(0, 1), Skipped(0, FIRST_MS, SKIPPED, 2, 6, "missed", nominal_ms(7))
+    )
+    shard.recover(occurred(0, 1))
+    shard.feed(calendar(0))  # type: ignore[arg-type]
+    assert state(shard) == {0: (Kind.DELIVER, nominal_ms(7), Next(7, nominal_ms(7)), True)}
+
+
+def test_a_published_time_is_final(make: Make) -> None:
+    """Another owner, with other rules for time zones, has published times that this one would not compute."""
+    other_ms = FIRST_MS + 137
+    for is_ahead in (False, True):
+        shard = make()
+        if not is_ahead:
+            shard.feed(calendar(0))  # type: ignore[arg-type]
+        shard.recover(PlainFate(0, other_ms, STORED))
+        if is_ahead:
+            shard.feed(calendar(0))  # type: ignore[arg-type]
+        assert state(shard) == {0: (Kind.DELIVER, other_ms, Next(1, other_ms), True)}
+        assert shard.commit(other_ms).fates == []
+        assert shard.commit(other_ms + 1).fates == [Occurred(0, other_ms, OCCURRED, 1, other_ms, nominal_ms(2))]
+        shard.recover(Occurred(0, other_ms, OCCURRED, 2, nominal_ms(2), nominal_ms(3) + 11))
+        assert state(shard)[0][2] == Next(3, nominal_ms(3) + 11)
+
+
+def test_a_rebuild_from_store_goes_on_at_the_same_number(make: Make) -> None:
+    shard, rebuilt = stored(make(), calendar(0, window="400ms")), make(begins=False)
+    for number in (1, 2, 3):
+        shard.commit(nominal_ms(number) + 401)
+    rebuilt.rebuild(shard, low=1)
+    assert rebuilt.entries() == shard.entries()
+    assert rebuilt.index.id_key(b"c") == shard.index.id_key(b"c")
+    rebuilt.recover(occurred(0, 2), occurred(0, 3))
+    assert rebuilt.entries() == shard.entries()
+
+
+def test_an_occurrence_that_was_committed_and_not_written_is_not_repeated(make: Make) -> None:
+    shard = stored(make(), calendar(0))
+    fates = shard.commit(FIRST_MS + 1, locally=False).fates
+    assert state(shard)[0][2] == Next(1, FIRST_MS)
+    shard.recover(*fates)
+    assert shard.commit(FIRST_MS + 1).fates == []
+
+
+# ---- controls --------------------------------------------------------------------------------------------------------
+
+
+def test_a_cancel_ends_a_schedule(make: Make) -> None:
+    shard = stored(make(), calendar(0))
+    shard.commit(FIRST_MS + 1)
+    shard.feed(request(1, action="cancel", id="c"))
+    assert shard.commit(nominal_ms(9)).fates == [PlainFate(0, FIRST_MS, CANCELLED), PlainFate(1, 0, APPLIED)]
+    assert (shard.entries(), shard.kept()) == ({}, set())
+
+
+@pytest.mark.parametrize("by", ["schedule", "message"])
+def test_a_request_with_the_same_id_replaces_a_schedule(make: Make, by: str) -> None:
+    shard = stored(make(), calendar(0))
+    shard.feed(calendar(1) if by == "schedule" else request(1, topic="orders", id="c", at=FIRST_MS))  # type: ignore[arg-type]
+    fates = shard.commit().fates
+    assert fates[0] == SurvivorFate(0, FIRST_MS, REPLACED, 1)
+    assert shard.entries().keys() == {1}
+    assert shard.index.id_key(b"c") == entry_key(FIRST_MS, 1)
+
+
+def test_a_schedule_is_not_rescheduled(make: Make) -> None:
+    shard = stored(make(), calendar(0))
+    before = state(shard)
+    shard.feed(request(1, action="reschedule", id="c", delay="1s"))
+    batch = shard.commit()
+    assert batch.fates == [PlainFate(1, 0, DEAD)]
+    (letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]
+    assert dict(letter[5])["postdate-dead-reason"] == b"bad-action"
+    assert state(shard) == before
+
+
+def test_without_a_store_a_schedule_is_refused(make: Make) -> None:
+    shard = make()
+    ingest(shard.index, Intake(shard.rules, 0, store_after_ms=0), [calendar(0)], BASE_MS)  # type: ignore[list-item]
+    batch = shard.commit()
+    assert batch.fates == [PlainFate(0, 0, DEAD)]
+    (letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]
+    assert dict(letter[5])["postdate-dead-reason"] == b"bad-schedule"
+    assert b"store_after_ms" in (dict(letter[5])["postdate-dead-detail"] or b"")
+
+
+def test_an_occurrence_that_its_target_refuses_is_a_dead_letter_and_the_schedule_goes_on(make: Make) -> None:
+    shard = stored(make(), calendar(0, partition=17))
+    batch = shard.commit(FIRST_MS + 1)
+    assert batch.fates == [Skipped(0, FIRST_MS, SKIPPED, 1, 1, "dead", nominal_ms(2))]
+    (letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]
+    names = [name for name, _ in letter[5]]
+    assert names[:4] == ["trace", "postdate-topic", "postdate-partition", "postdate-at"]
+    assert dict(letter[5])["postdate-at"] == b"%d" % FIRST_MS
+    assert dict(letter[5])["postdate-dead-reason"] == b"bad-partition"
+    assert state(shard)[0][2] == Next(2, nominal_ms(2))
+
+
+def test_a_parked_schedule_leaves_from_where_it_waits(make: Make) -> None:
+    shard = stored(make(), calendar(0))
+    shard.park(0)
+    shard.recover(occurred(0, 1))
+    assert state(shard) == {0: (Kind.DELIVER, nominal_ms(2), Next(2, nominal_ms(2)), True)}
+    assert IndexOverlay(shard.index).find(0) == entry_key(nominal_ms(2), 0)
+
+
+# ---- the record ------------------------------------------------------------------------------------------------------
+
+
+def test_only_a_record_with_a_fate_of_a_schedule_has_version_3() -> None:
+    common = {"seq": 1, "takeover": 1, "instance": "i", "group": "g", "at": 1, "next_request": 2, "low_water": 0}
+    plain = DispatchRecord(**common, fates=[PlainFate(0, 5, STORED)])  # type: ignore[arg-type]
+    recurs = DispatchRecord(**common, fates=[Occurred(0, 5, OCCURRED, 1, 5, 0), Completed(0, 5, COMPLETED)])  # type: ignore[arg-type]
+    skips = DispatchRecord(**common, fates=[Skipped(0, 5, SKIPPED, 1, 9, "gap", 7)])  # type: ignore[arg-type]
+    assert [each.v for each in (plain, recurs, skips)] == [1, 3, 3]
+    assert encode_record(recurs).endswith(b'"fates":[[0,5,"occurred",1,5,0],[0,5,"completed"]]}')
+    assert [decode_record(encode_record(each)) for each in (plain, recurs, skips)] == [plain, recurs, skips]
+    with pytest.raises(FormatError, match="content of version 3"):
+        decode_record(encode_record(recurs).replace(b'{"v":3', b'{"v":2'))
+
+
+def test_an_owner_record_names_its_time_zones() -> None:
+    common = {"seq": 1, "takeover": 1, "instance": "i", "group": "g", "at": 1, "next_request": 2, "low_water": 0}
+    owner = DispatchRecord(**common, kind="owner", tz="2026f")  # type: ignore[arg-type]
+    assert (owner.v, decode_record(encode_record(owner)).tz) == (1, "2026f")
+
+
+def test_published_times_ascend(make: Make) -> None:
+    shard = stored(make(), request(0, topic="orders", id="c", cron="*/7 * * * * *", zone="Europe/Berlin", count=50))
+    found: list[int] = []
+    while fates := shard.commit(BASE_MS + 10 * 60_000).fates:
+        found += [fate.nominal_ms for fate in fates if isinstance(fate, Occurred)]
+    assert len(found) == 50
+    assert all(0 < later - earlier <= 7_000 for earlier, later in pairwise(found))
