@@ -1,11 +1,10 @@
-"""Nightly job: a report every night at 04:00 by the clock of Berlin, summer and winter.
+"""Nightly report: every night at 02:30 by the clock of Berlin, also when clocks are set back in October.
 
-Shows `postdate-at` with an RFC 3339 time, and a chain: whoever receives tonight's message schedules tomorrow's, in one
-transaction with its own consumed offset, so no night is missed and none comes twice. The id names the night, so that
-starting the chain again replaces its link instead of making a second chain.
+Shows a recurring schedule: `postdate-cron` in a `postdate-zone`, and what each occurrence says of itself. The nights
+around the last Sunday of October have passed. Postdate delivers such missed occurrences at once, in order, each once.
+The clock shows 02:30 twice in the night to Sunday: by default, the first time counts.
 
-    python examples/python/nightly.py            # waits for 04:00; or, to see it at once:
-    python examples/python/nightly.py "$(TZ=Europe/Berlin date -d '3 seconds' +%T)"
+    python examples/python/nightly.py
 
 BOOTSTRAP and REQUESTS name the broker and the request topic (localhost:9092, postdate.requests).
 """
@@ -13,8 +12,8 @@ BOOTSTRAP and REQUESTS name the broker and the request topic (localhost:9092, po
 from __future__ import annotations
 
 import os
-import sys
-from datetime import datetime, time, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import cast
 from zoneinfo import ZoneInfo
 
 from confluent_kafka import Consumer, Producer
@@ -25,58 +24,61 @@ BOOTSTRAP = os.environ.get("BOOTSTRAP", "localhost:9092")
 REQUESTS = os.environ.get("REQUESTS", "postdate.requests")
 REPORTS = "example.nightly-reports"
 ZONE = ZoneInfo("Europe/Berlin")
+NIGHTS = 4
 
 
-def next_night(at: time, after: datetime) -> datetime:
-    """The first moment after `after` at which the clock of ZONE shows `at`."""
-    tonight = datetime.combine(after.astimezone(ZONE).date(), at, ZONE)
-    return tonight if tonight > after else datetime.combine(tonight.date() + timedelta(days=1), at, ZONE)
+def last_sunday_of_october(before: datetime) -> datetime:
+    """The midnight in Berlin at which the latest such Sunday before a moment began."""
+    for year in (before.year, before.year - 1):
+        november = datetime(year, 11, 1, tzinfo=ZONE)
+        sunday = november - timedelta(days=november.isoweekday())
+        if sunday + timedelta(days=NIGHTS) < before:
+            break
+    return sunday
 
 
-def schedule(producer: Producer, night: datetime) -> None:
-    """To be called inside a transaction."""
-    name = f"report-{night.date()}"
-    producer.produce(
-        REQUESTS,
-        key=name,
-        value=night.isoformat(),
-        headers={"postdate-topic": REPORTS, "postdate-at": night.isoformat(), "postdate-id": name},
-    )
-    print(f"scheduled: {night.isoformat()}")
+def local_time(epoch_ms: bytes) -> str:
+    return datetime.fromtimestamp(int(epoch_ms) / 1000, ZONE).isoformat()
 
 
 def main() -> None:
-    at = time.fromisoformat(sys.argv[1] if len(sys.argv) > 1 else "04:00")
-    tonight = next_night(at, datetime.now(ZONE))
     admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
     if REPORTS not in admin.list_topics(timeout=10).topics:
         admin.create_topics([NewTopic(REPORTS, 1)])[REPORTS].result()
-    producer = Producer(
-        {"bootstrap.servers": BOOTSTRAP, "transactional.id": "example.reporter", "partitioner": "murmur2_random"}
+    saturday = last_sunday_of_october(datetime.now(UTC)) - timedelta(days=1)
+    producer = Producer({"bootstrap.servers": BOOTSTRAP, "partitioner": "murmur2_random"})
+    producer.produce(
+        REQUESTS,
+        key="nightly-report",
+        value="all is well",
+        headers={
+            "postdate-topic": REPORTS,
+            "postdate-id": "nightly-report",
+            "postdate-cron": "30 2 * * *",
+            "postdate-zone": "Europe/Berlin",
+            # Without a start, the first night would be the next one; without a count, the schedule would not end.
+            "postdate-start": saturday.isoformat(),
+            "postdate-count": str(NIGHTS),
+        },
     )
-    producer.init_transactions()
-    producer.begin_transaction()
-    schedule(producer, tonight)
-    producer.commit_transaction()
+    producer.flush()
     consumer = Consumer(
         {
             "bootstrap.servers": BOOTSTRAP,
             "group.id": "example.reporter",
             "isolation.level": "read_committed",
             "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
         }
     )
     consumer.subscribe([REPORTS])
-    record = None
-    while record is None or record.error() is not None:  # a real job goes on for ever; this one shows one night
-        record = consumer.poll(1.0)
-    night = datetime.fromisoformat((record.value() or b"").decode())
-    print(f"report of {night.isoformat()}: all is well")
-    producer.begin_transaction()
-    schedule(producer, next_night(at, night))
-    producer.send_offsets_to_transaction(consumer.position(consumer.assignment()), consumer.consumer_group_metadata())
-    producer.commit_transaction()
+    for _ in range(NIGHTS):
+        record = None
+        while record is None or record.error() is not None:
+            record = consumer.poll(1.0)
+        headers = cast(dict[str, bytes], dict(record.headers() or []))
+        number, due = headers["postdate-occurrence"].decode(), local_time(headers["postdate-due"])
+        following = local_time(headers["postdate-next"]) if "postdate-next" in headers else "none"
+        print(f"night {number}, {due}: {(record.value() or b'').decode()}; next: {following}")
     consumer.close()
 
 

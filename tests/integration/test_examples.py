@@ -8,6 +8,7 @@ its target.
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -15,14 +16,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from postdate.wire.dispatch_log import APPLIED, CANCELLED, DEAD, DELIVERED, REPLACED, decode_record
+from postdate.wire.dispatch_log import APPLIED, CANCELLED, COMPLETED, DEAD, DELIVERED, REPLACED, decode_record
 from postdate.wire.headers import ATTEMPT, DEAD_REASON, DUE, ERROR, FIRST_DUE, FIRST_ORIGIN, ID, ORIGIN
 from postdate.wire.murmur2 import partition_for
 from postdate.wire.origins import parse_origin
@@ -168,7 +168,7 @@ def served(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> I
     with new_bed(broker.bootstrap_servers, tmp_path_factory.mktemp("examples")) as bed:
         bed.new_requests(PARTITIONS)
         sidecar = bed.new_sidecar()
-        sidecar.format_version = 2
+        sidecar.format_version = 3
         sidecar.start()
         sidecar.wait_for_shards(PARTITIONS)
         made = Served(bed)
@@ -300,17 +300,19 @@ def test_a_test_of_a_service_passes_and_needs_no_sidecar_but_its_own(served: Ser
     assert {seen.key for seen in outcome.delivered} == {b"bob"}
 
 
-def test_a_night_that_has_come_schedules_the_next(served: Served) -> None:
+def test_a_nightly_report_follows_the_clock_of_berlin(served: Served) -> None:
     served.mark()
 
-    first, report, second = run_example("python/nightly.py", served.bed.bootstrap, served.requests)
+    lines = run_example("python/nightly.py", served.bed.bootstrap, served.requests)
 
-    tonight = datetime.fromisoformat(first.removeprefix("scheduled: "))
-    assert report == f"report of {tonight.isoformat()}: all is well"
-    tomorrow = datetime.fromisoformat(second.removeprefix("scheduled: "))
-    zone = ZoneInfo("Europe/Berlin")
-    assert tomorrow.astimezone(zone).date() - tonight.astimezone(zone).date() == timedelta(days=1)
-    assert tomorrow.astimezone(zone).time() == tonight.astimezone(zone).time()
-    served.wait_for_fates({DELIVERED: 1})
-    (seen,) = arrived(served, "example.nightly-reports")
-    assert seen.last(DUE) == b"%d" % (tonight.timestamp() * 1000)
+    nights = [re.fullmatch(r"night (\d), (\S+): all is well; next: (\S+)", line) for line in lines]
+    assert [night and night[1] for night in nights] == ["1", "2", "3", "4"]
+    times = [datetime.fromisoformat(night[2]) for night in nights if night]
+    assert [night[3] for night in nights if night] == [*(at.isoformat() for at in times[1:]), "none"]
+    assert [at.isoformat()[10:] for at in times] == ["T02:30:00+02:00"] * 2 + ["T02:30:00+01:00"] * 2
+    assert (times[1].month, times[1].isoweekday(), (times[1] + timedelta(days=7)).month) == (10, 7, 11)
+    assert [at.date() - times[0].date() for at in times] == [timedelta(days=days) for days in range(4)]
+    assert served.misplaced() == []
+    served.wait_for_fates({COMPLETED: 1})
+    seen = arrived(served, "example.nightly-reports")
+    assert [int(each.last(DUE)) for each in seen] == [int(at.timestamp() * 1000) for at in times]

@@ -1,6 +1,7 @@
-"""Goal: `schedule create --dry-run` prints the times that the sidecar would deliver at, without a broker.
+"""Goal: `schedule create --dry-run` prints the times that the sidecar would deliver at, without a broker; without it,
+the request says the same.
 
-Method: the command in this process, at literal times around clock changes.
+Method: the command in this process, at literal times around clock changes, and over a simulated Kafka.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from postdate.wire.instants import parse_instant_ms
+from postdate.wire.murmur2 import partition_for
 from support.command import call_postdate, said_by
+from support.simulated_cluster import SimulatedCluster
 
 BERLIN = ("--cron", "30 2 * * *", "--zone", "Europe/Berlin")
 
@@ -114,11 +117,6 @@ def test_a_defect_is_a_usage_error(options: tuple[str, ...], message: str) -> No
     assert (done.exit_code, message in done.stderr, done.stdout) == (2, True, "")
 
 
-def test_nothing_is_sent_without_a_preview() -> None:
-    done = call_postdate("schedule", "create", "--every", "1h")
-    assert (done.exit_code, "give --dry-run" in done.stderr) == (2, True)
-
-
 def test_the_page_shows_what_the_preview_prints() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "calendar.md").read_text(encoding="utf-8")
     (command,) = re.findall(r"^postdate (schedule create --dry-run .*)$", page, re.MULTILINE)
@@ -126,3 +124,58 @@ def test_the_page_shows_what_the_preview_prints() -> None:
     shown = page.partition(f"{command}\n```\n\n```\n")[2].partition("\n```")[0].splitlines()
     assert shown[0].partition("(")[0] == printed[0].partition("(")[0]
     assert [line for line in shown[1:] if line != "…"] == [*printed[1:4], *printed[-2:]]
+
+
+ENVIRON = {"POSTDATE_FORMAT_VERSION": "3"}
+NIGHTLY = ("--id", "nightly", "--topic", "orders", *BERLIN, "--requests", "requests")
+
+
+def test_a_schedule_is_sent_to_the_partition_of_its_id() -> None:
+    cluster = SimulatedCluster()
+    options = ("--key", "k", "--value", "v", "-H", "a=1", "--gap", "skip", "--count", "3", "--window", "5m")
+    done = cluster.call("schedule", "create", *NIGHTLY, *options, "--output", "json", environ=ENVIRON)
+    assert done.exit_code == 0, done.stderr
+    partition = partition_for(b"nightly", cluster.partitions)
+    (record,) = cluster.records("requests", partition)
+    assert json.loads(done.stdout)["origin"] == f"requests/{partition}/0"
+    assert (record.key, record.value) == (b"nightly", b"v")
+    assert dict(record.headers or []) == {
+        "a": b"1",
+        "postdate-cron": b"30 2 * * *",
+        "postdate-zone": b"Europe/Berlin",
+        "postdate-gap": b"skip",
+        "postdate-count": b"3",
+        "postdate-topic": b"orders",
+        "postdate-id": b"nightly",
+        "postdate-window": b"5m",
+        "postdate-key": b"k",
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--cron", "0 9 * * *", "--topic", "orders"), "give --topic and --id, or --dry-run"),
+        (("--cron", "0 9 * * *", "--id", "nightly"), "give --topic and --id, or --dry-run"),
+        ((*NIGHTLY, "--after", "now"), "--after needs --dry-run"),
+        ((*NIGHTLY, "--end", "2020-01-01T00:00:00Z"), "no occurrence"),
+    ],
+)
+def test_a_schedule_that_would_be_refused_is_not_sent(options: tuple[str, ...], message: str) -> None:
+    cluster = SimulatedCluster()
+    done = cluster.call("schedule", "create", *options, environ=ENVIRON)
+    assert (done.exit_code, message in done.stderr) == (2, True), done.stderr
+    assert [each for index in range(4) for each in cluster.records("requests", index)] == []
+
+
+def test_the_setting_that_is_missing_is_named() -> None:
+    done = SimulatedCluster().call("schedule", "create", *NIGHTLY)
+    assert (done.exit_code, "needs format_version = 3" in done.stderr) == (2, True), done.stderr
+
+
+def test_a_schedule_is_cancelled_by_its_id() -> None:
+    cluster = SimulatedCluster()
+    done = cluster.call("schedule", "cancel", "--requests", "requests", "--id", "nightly")
+    assert done.exit_code == 0, done.stderr
+    (record,) = cluster.records("requests", partition_for(b"nightly", cluster.partitions))
+    assert dict(record.headers or []) == {"postdate-action": b"cancel", "postdate-id": b"nightly"}

@@ -21,9 +21,10 @@ from typing import Any
 
 import pytest
 
-from postdate.client import Reason, RequestInvalid, RequestRecord, RequestTopic
+from postdate.client import Reason, RequestInvalid, RequestRecord, RequestTopic, read_delivered
 from postdate.wire.murmur2 import partition_for
 from postdate.wire.requests import Action, Request, RequestRules, parse_request
+from postdate.wire.schedules.schedule import Fold, Gap, Missed, Schedule
 from postdate.wire.selection import Selection
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +35,7 @@ SECOND = timedelta(seconds=1)
 
 def read(record: RequestRecord) -> Request:
     """The request as the sidecar reads it."""
-    rules = RequestRules(topic=record.topic, format_version=2)
+    rules = RequestRules(topic=record.topic, format_version=3)
     return parse_request(rules, record.partition or 0, NOW_MS, record.key, list(record.headers))
 
 
@@ -404,3 +405,96 @@ def test_the_client_needs_no_kafka_client() -> None:
     assert foreign == {"postdate", "msgspec", "cronsim", "tzdata"}
     ours = {name.split(".")[1] for name in loaded if name.startswith("postdate.")}
     assert ours == {"client", "wire"}
+
+
+def test_a_recurring_schedule_says_when() -> None:
+    record = TOPIC.repeat(
+        "reports", b"{}", id="nightly", key="k", headers={"a": "1"}, cron="30 2 * * MON-FRI", zone="Europe/Berlin"
+    )
+    assert (record.key, record.value, record.partition) == (b"nightly", b"{}", TOPIC.partition_of("nightly"))
+    assert dict(record.headers) == {
+        "a": b"1",
+        "postdate-topic": b"reports",
+        "postdate-cron": b"30 2 * * MON-FRI",
+        "postdate-zone": b"Europe/Berlin",
+        "postdate-id": b"nightly",
+        "postdate-key": b"k",
+    }
+    request = read(record)
+    assert (request.target, request.id, request.key) == ("reports", b"nightly", b"k")
+    assert request.schedule == Schedule(cron="30 2 * * MON-FRI", zone="Europe/Berlin")
+
+
+def test_every_option_of_a_recurring_schedule_reaches_the_request() -> None:
+    start = datetime(2027, 1, 1, tzinfo=UTC)
+    in_berlin = read(
+        TOPIC.repeat("t", None, id="i", cron="@daily", zone="Europe/Berlin", gap="skip", fold="both", missed="last")
+    )
+    assert in_berlin.schedule == Schedule(
+        cron="@daily", zone="Europe/Berlin", gap=Gap.SKIP, fold=Fold.BOTH, missed=Missed.LAST
+    )
+    request = read(
+        TOPIC.repeat(
+            "t",
+            None,
+            id=b"i",
+            every=900 * SECOND,
+            phase=300 * SECOND,
+            start=start,
+            end=start + timedelta(days=1),
+            count=12,
+            catch_up=timedelta(hours=1),
+            window=SECOND,
+            grace=2 * SECOND,
+            target_partition=7,
+        )
+    )
+    start_ms = int(start.timestamp()) * 1_000
+    assert (request.partition, request.due_ms) == (7, start_ms + 300_000)
+    assert request.schedule == Schedule(
+        every_ms=900_000,
+        phase_ms=300_000,
+        start_ms=start_ms,
+        end_ms=start_ms + 86_400_000,
+        count=12,
+        catch_up_ms=3_600_000,
+        window_ms=1_000,
+        grace_ms=2_000,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "reason", "text"),
+    [
+        ({}, Reason.BAD_SCHEDULE, "give one of cron and every"),
+        ({"phase": SECOND}, Reason.BAD_SCHEDULE, "phase belongs to every"),
+        ({"cron": "@daily", "every": SECOND}, Reason.BAD_SCHEDULE, "only one of"),
+        ({"cron": "30 2 * *"}, Reason.BAD_SCHEDULE, "has 4 fields"),
+        ({"cron": "@daily", "zone": "Berlin"}, Reason.BAD_SCHEDULE, "is not the name of a zone"),
+        ({"cron": "@daily", "end": datetime(2020, 1, 1, tzinfo=UTC)}, Reason.BAD_SCHEDULE, "no occurrence"),
+        ({"cron": "@daily", "start": datetime(2020, 1, 1)}, Reason.BAD_TIME, "is naive"),
+        ({"every": SECOND / 2}, Reason.BAD_SCHEDULE, "is not from 1s"),
+        ({"every": -SECOND}, Reason.BAD_TIME, "is negative"),
+        ({"every": SECOND, "id": ""}, Reason.BAD_ID, "1 to 256 bytes"),
+    ],
+)
+def test_a_recurring_schedule_that_would_be_refused_is_none(options: dict[str, Any], reason: Reason, text: str) -> None:
+    with pytest.raises(RequestInvalid, match=text) as refused:
+        TOPIC.repeat("t", b"v", **{"id": "i", **options})
+    assert refused.value.reason == reason
+
+
+def test_an_occurrence_is_read_and_may_be_scheduled_again() -> None:
+    headers: list[tuple[str, bytes | None]] = [
+        *(("a", b"1"), ("postdate-origin", b"R/3/9"), ("postdate-due", b"60000"), ("postdate-id", b"i")),
+        *(("postdate-occurrence", b"7"), ("postdate-next", b"120000")),
+    ]
+    delivered = read_delivered(headers)
+    assert (delivered.origin, delivered.occurrence, delivered.headers) == ("R/3/9", 7, (("a", b"1"),))
+    assert delivered.next == datetime(1970, 1, 1, 0, 2, tzinfo=UTC)
+    assert read_delivered(headers[:4]).occurrence is None
+    assert read_delivered(headers[:5]).next is None, "the last one"
+    assert TOPIC.schedule("orders", b"v", level=1, headers=headers).headers[:2] == (
+        ("a", b"1"),
+        ("postdate-topic", b"orders"),
+    )

@@ -12,15 +12,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TypeVar, cast
 
+import msgspec
 import pytest
 from starlette.datastructures import QueryParams
 
 from postdate.kafka.interface import Partition
-from postdate.sidecar.http import limits, local, pending
+from postdate.sidecar.http import limits, local, pending, queries
 from postdate.sidecar.http.pending import PARKED, AskedShard, BadQuery, Filters, Place
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.states import State
-from postdate.wheel.entry import Entry, Kind, encode_entry
+from postdate.wheel.entry import Entry, Kind, Next, encode_entry, pack_control
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, parked_key, split_key
@@ -241,3 +242,25 @@ def test_a_count_is_a_lower_bound_until_its_shard_has_read_all_requests(
     told = local.count(process, QueryParams(query))
     assert (told["exact"], told["shards"][0]["exact"]) == (exact, exact)
     assert told["count"] > 0
+
+
+def test_recurring_schedules_are_listed_alone_with_their_next_times(shards: list[IndexShard]) -> None:
+    fill(shards)
+    given = (("postdate-every", b"1m/5s"), ("postdate-count", b"7"), ("postdate-id", b"s"))
+    control = pack_control([(number, name, value) for number, (name, value) in enumerate(given)])
+    plain = entry(65_000, "orders", caller_id=b"s")
+    schedule = msgspec.structs.replace(plain, control=control, next=Next(5, 65_000))
+    changes = shards[1].index.changes()
+    changes.insert(entry_key(65_000, 999), encode_entry(schedule))
+    shards[1].index.write(changes)
+    every = Filters(recurring=True)
+    for payload in (True, False):
+        found = pending.page(list(shards), every, None, 10, payload)
+        ((key, part, shown),) = found.entries
+        listed = pending.as_json(part, key, shown, payload=False)
+        assert (listed["origin"], listed["occurrence"]) == ("requests/1/999", 5)
+        assert listed["schedule"] == {"every": "1m/5s", "count": "7"}
+        assert listed["next_ms"] == [65_000, 125_000, 185_000], "numbers 5 to 7"
+    assert pending.count(list(shards), every) == (1, True)
+    with pytest.raises(BadQuery, match="recurring takes true or false"):
+        queries.filters_of(QueryParams("recurring=yes"))

@@ -19,6 +19,7 @@ MessageHeaders: TypeAlias = Mapping[str, HeaderValue] | Iterable[tuple[str, Head
 """Headers of a message, as Kafka clients accept them: a mapping of names, or pairs if a name occurs twice."""
 
 _COUNTED: Final = frozenset({names.ORIGIN, names.DUE, names.ID, names.ATTEMPT, names.FIRST_ORIGIN, names.FIRST_DUE})
+_LEFT: Final = names.DROPPED_2 | names.DROPPED_3
 _HEADERS_REMEDY: Final = 'must be a mapping {"name": b"value"} or pairs [("name", b"value")]'
 
 
@@ -50,7 +51,7 @@ def message_headers(headers: MessageHeaders | None) -> Headers:
     for name, value in pairs:
         if is_ours(name):
             # Each delivered record has an origin. Without one, the caller means this id, and it must not get lost.
-            if not is_dropped(name) and name not in names.DROPPED_2 and not (name == names.ID and is_delivered):
+            if not is_dropped(name) and name not in _LEFT and not (name == names.ID and is_delivered):
                 raise RequestInvalid(
                     Reason.UNKNOWN_HEADER, f"header {name[:80]!a} is Postdate's: set it with an argument"
                 )

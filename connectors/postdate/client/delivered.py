@@ -8,10 +8,24 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from postdate.wire.errors import FormatError
-from postdate.wire.headers import ATTEMPT, DUE, ERROR, FIRST_DUE, FIRST_ORIGIN, ID, ORIGIN, REDELIVERED, is_dropped
+from postdate.wire.headers import (
+    ATTEMPT,
+    DROPPED_3,
+    DUE,
+    ERROR,
+    FIRST_DUE,
+    FIRST_ORIGIN,
+    ID,
+    NEXT,
+    OCCURRENCE,
+    ORIGIN,
+    REDELIVERED,
+    is_dropped,
+)
 from postdate.wire.naturals import parse_natural
 from postdate.wire.origins import parse_origin
 
+_ADDED: Final = REDELIVERED | DROPPED_3
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -22,7 +36,7 @@ class Delivered:
     origin: str
     """The request: `<request topic>/<partition>/<offset>`."""
     due: datetime
-    """The requested due time, in UTC."""
+    """The requested due time, in UTC; of an occurrence, its nominal time."""
     id: str | None
     attempt: int | None
     """The number of the retry. None, like the next two, if the message was never returned."""
@@ -30,6 +44,11 @@ class Delivered:
     first_due: datetime | None
     error: str | None
     """The reason of the return, if its consumer gave one."""
+    occurrence: int | None
+    """The number of the occurrence of a recurring schedule, from 1: with the origin, unique for ever. None: another
+    message."""
+    next: datetime | None
+    """The nominal time of the next occurrence. None: this was the last one."""
     headers: tuple[tuple[str, bytes | None], ...]
     """The headers of the message."""
 
@@ -42,7 +61,7 @@ def read_delivered(headers: Iterable[tuple[str, bytes | None]] | None) -> Delive
     message: list[tuple[str, bytes | None]] = []
     added: dict[str, bytes] = {}
     for name, value in headers or ():
-        if name in REDELIVERED or is_dropped(name):
+        if name in _ADDED or is_dropped(name):
             added[name] = value or b""
         else:
             message.append((name, value))
@@ -57,6 +76,8 @@ def read_delivered(headers: Iterable[tuple[str, bytes | None]] | None) -> Delive
             first_origin=_origin(added[FIRST_ORIGIN]) if FIRST_ORIGIN in added else None,
             first_due=_instant(added[FIRST_DUE]) if FIRST_DUE in added else None,
             error=added[ERROR].decode("utf-8", "replace") if ERROR in added else None,
+            occurrence=parse_natural(added[OCCURRENCE]) if OCCURRENCE in added else None,
+            next=_instant(added[NEXT]) if NEXT in added else None,
             headers=tuple(message),
         )
     except (ValueError, OverflowError) as error:

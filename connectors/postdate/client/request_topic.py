@@ -18,7 +18,15 @@ from typing import Final, Literal
 from postdate.client.arguments import MessageHeaders, message_headers, returned_headers, utf8, whole_number
 from postdate.client.errors import RequestInvalid
 from postdate.client.record import RequestRecord
-from postdate.client.times import grace_header, latest_header, length_ms, time_header, window_header
+from postdate.client.times import (
+    epoch_ms,
+    grace_header,
+    interval_header,
+    latest_header,
+    length_ms,
+    time_header,
+    window_header,
+)
 from postdate.wire import headers as names
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import Headers
@@ -121,6 +129,57 @@ class RequestTopic:
             own += [(names.ID, record_key), (names.KEY, target_key)]
         content = None if value is None else utf8("value", value)
         return self._checked(record_key, content, [*message_headers(headers), *own], partition)
+
+    def repeat(
+        self,
+        target: str,
+        value: bytes | str | None,
+        *,
+        id: bytes | str,
+        cron: str | None = None,
+        every: timedelta | None = None,
+        phase: timedelta | None = None,
+        zone: str | None = None,
+        gap: Literal["next", "skip"] | None = None,
+        fold: Literal["first", "last", "both"] | None = None,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        count: int | None = None,
+        missed: Literal["all", "last", "none"] | None = None,
+        catch_up: timedelta | None = None,
+        window: timedelta | None = None,
+        grace: timedelta | None = None,
+        key: bytes | str | None = None,
+        headers: MessageHeaders | None = None,
+        target_partition: int | None = None,
+    ) -> RequestRecord:
+        """Return the record that asks for this message again and again: by `cron` in a `zone`, or `every` interval.
+
+        `id` names the schedule: the same id replaces it, and `cancel` ends it. `zone`: an IANA name, UTC without one;
+        `gap`, `fold`: what clock changes do. `phase` shifts the multiples of `every`. `start`, `end`: inclusive.
+        `count`: the number of the last occurrence. `missed`, `catch_up`, `grace`: which late occurrences are skipped.
+        `docs/calendar.md` has the rules. The deployment needs the setting `format_version = 3`.
+        Raises RequestInvalid, TypeError, UnicodeEncodeError. Cost: O(headers).
+        """
+        if every is None and phase is not None:
+            raise RequestInvalid(Reason.BAD_SCHEDULE, "phase belongs to every")
+        own: Headers = [(names.TOPIC, utf8("target", target))]
+        own += [] if every is None else [interval_header(every, phase)]
+        texts = {names.CRON: cron, names.ZONE: zone, names.GAP: gap, names.FOLD: fold, names.MISSED: missed}
+        own += [(name, utf8(name, text)) for name, text in texts.items() if text is not None]
+        own += [(name, b"%d" % epoch_ms(at)) for name, at in ((names.START, start), (names.END, end)) if at is not None]
+        own += [] if count is None else [(names.COUNT, b"%d" % whole_number("count", count))]
+        own += [] if catch_up is None else [(names.CATCH_UP, b"%d" % length_ms("catch_up", catch_up))]
+        own += [] if window is None else [window_header(window)]
+        own += [] if grace is None else [grace_header(grace)]
+        if target_partition is not None:
+            own.append((names.PARTITION, b"%d" % whole_number("target_partition", target_partition)))
+        named = utf8("id", id)
+        own += [(names.ID, named), (names.KEY, None if key is None else utf8("key", key))]
+        if names.CRON not in dict(own) and names.EVERY not in dict(own):
+            raise RequestInvalid(Reason.BAD_SCHEDULE, "give one of cron and every")
+        content = None if value is None else utf8("value", value)
+        return self._checked(named, content, [*message_headers(headers), *own], self.partition_of(named))
 
     def retry(
         self,

@@ -10,7 +10,7 @@ from typing import Final
 
 from postdate.client.arguments import whole_number
 from postdate.client.errors import RequestInvalid
-from postdate.wire.headers import AT, DELAY, GRACE, LATEST, LEVEL, WINDOW
+from postdate.wire.headers import AT, DELAY, EVERY, GRACE, LATEST, LEVEL, WINDOW
 from postdate.wire.reasons import Reason
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -45,6 +45,12 @@ def window_header(window: timedelta) -> tuple[str, bytes]:
 def latest_header(latest: timedelta) -> tuple[str, bytes]:
     """Return the header of the longest wait of a series. Raises RequestInvalid: it is negative."""
     return LATEST, b"%d" % length_ms("latest", latest)
+
+
+def interval_header(every: timedelta, phase: timedelta | None) -> tuple[str, bytes]:
+    """Return the header of an interval and its phase. Raises RequestInvalid: one of them is negative."""
+    shift = b"" if phase is None else b"/%d" % length_ms("phase", phase)
+    return EVERY, b"%d%b" % (length_ms("every", every), shift)
 
 
 def epoch_ms(at: datetime) -> int:

@@ -1,4 +1,7 @@
-"""`postdate schedule`: messages that are delivered again and again."""
+"""`postdate schedule create|list|show|cancel`: messages that are delivered again and again.
+
+The request is checked here by the rules of the sidecar, as that of `postdate send`.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,14 @@ from typing import Any, TypeVar
 
 import click
 
+from postdate.cli.controls import cancel
 from postdate.cli.limits import PREVIEW_MAX
-from postdate.cli.options import as_bytes, now_ms, output_option, time_ms
+from postdate.cli.options import Loader, as_bytes, configured, now_ms, output_option, time_ms
+from postdate.cli.schedule_queries import list_, show
+from postdate.cli.send import message_options, record_of, send_request
+from postdate.cli.waiting import verdict_options, waiting
 from postdate.wire import headers as names
-from postdate.wire.headers import GRACE, ID, WINDOW
+from postdate.wire.headers import Headers
 from postdate.wire.schedules.schedule import Fold, Gap, Missed, Schedule, read_schedule
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -27,14 +34,11 @@ _HEADERS = {
     "fold": names.FOLD,
     "missed": names.MISSED,
     "catch_up": names.CATCH_UP,
-    "window": WINDOW,
-    "grace": GRACE,
-    "request_id": ID,
 }
 
 
 def _repeat_options(command: Command) -> Command:
-    """Add the options that say when; `repeat_headers` makes the headers of a schedule from them."""
+    """Add the options that say when; `_repeat_headers` makes the headers of a schedule from them."""
     for option in (
         click.option("--grace", metavar="DURATION", help="Skip occurrences that would be later than this."),
         click.option("--window", metavar="DURATION", help="Deliver within this time after the nominal time."),
@@ -72,30 +76,22 @@ def _repeat_options(command: Command) -> Command:
     return command
 
 
-def repeat_headers(options: Mapping[str, Any]) -> dict[str, bytes | None]:
-    """The headers of a schedule that the options describe."""
-    given = {header: options[name] for name, header in _HEADERS.items() if options[name] is not None}
-    return {header: as_bytes(str(value)) for header, value in given.items()}
-
-
-def _schedule_of(headers: Mapping[str, bytes | None]) -> Schedule:
-    """The schedule that headers describe. Raises UsageError if they do not describe one."""
-    if names.CRON not in headers and names.EVERY not in headers:
-        raise click.UsageError("give one of --cron and --every")
-    try:
-        return read_schedule(headers)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-
-
-@click.group(short_help="Create recurring schedules.")
+@click.group(short_help="Create, show and end recurring schedules.")
 def schedule() -> None:
-    """Create messages that are delivered again and again, by a cron expression or at an interval."""
+    """Create, show and end messages that are delivered again and again, by a cron expression or at an interval.
+
+    The members of the deployment need the setting format_version = 3, and the configuration of these commands, too.
+    """
 
 
-@schedule.command(short_help="Create a schedule, or preview its times.")
+@schedule.command(short_help="Create or replace a schedule, or preview its times.")
+@configured
+@click.option("--topic", metavar="TOPIC", help="Target topic of the message.")
+@click.option(
+    "--id", "request_id", metavar="ID", help="Id of the schedule; it replaces a schedule or message with the same id."
+)
 @_repeat_options
-@click.option("--id", "request_id", metavar="ID", help="Id of the schedule.")
+@message_options
 @click.option("--dry-run", is_flag=True, help="Print the next ten nominal times, and send nothing. Needs no broker.")
 @click.option(
     "--after",
@@ -104,22 +100,67 @@ def schedule() -> None:
     metavar="TIME",
     help="With --dry-run: the times after this one. TIME as for --start. [now]",
 )
+@verdict_options
 @output_option
-def create(dry_run: bool, after_ms: int | None, output: str, **options: Any) -> None:
-    """Preview a schedule: its next ten nominal times, in words, and clock changes of the next year.
+def create(
+    loader: Loader,
+    requests: str | None,
+    dry_run: bool,
+    after_ms: int | None,
+    wait_verdict: bool,
+    timeout: int | None,
+    output: str,
+    **message: Any,
+) -> None:
+    """Create a schedule, and print the origin of the request; --dry-run previews it.
 
-    The command computes the times as the sidecar does, by the time zones of the same package. Times that a gap skips
-    are not printed. --dry-run is required: a producer sends the request.
+    A preview prints the next ten nominal times, the expression in words, and clock changes of the next year. They are
+    computed as in the sidecar, by the time zones of the same package. Times that a gap skips are not printed.
+    --wait-verdict waits until a schedule or message of the same id is `replaced`.
 
     \b
       postdate schedule create --dry-run --cron '30 2 * * *' --zone Europe/Berlin --after 2026-10-24T00:00:00Z
+      postdate schedule create -b localhost:9092 --id nightly --topic reports --cron '30 2 * * *' --zone Europe/Berlin
     """
+    when = _repeat_headers(message)
+    if dry_run:
+        _preview(_schedule_of(message, when), now_ms() if after_ms is None else after_ms, output)
+        return
+    if after_ms is not None:
+        raise click.UsageError("--after needs --dry-run")
+    if message["topic"] is None or message["request_id"] is None:
+        raise click.UsageError("give --topic and --id, or --dry-run")
+    _schedule_of(message, when)
+    config = loader({"request_topics": (requests,) if requests else ()}).config
+    send_request(config, record_of(message, when), str(message["topic"]), waiting(wait_verdict, timeout), output)
+
+
+for command in (cancel, list_, show):
+    schedule.add_command(command)
+
+
+def _repeat_headers(options: Mapping[str, Any]) -> Headers:
+    """The headers of the options that only a schedule has."""
+    return [(header, as_bytes(str(options[name]))) for name, header in _HEADERS.items() if options[name] is not None]
+
+
+def _schedule_of(message: Mapping[str, Any], when: Headers) -> Schedule:
+    """The schedule that the options describe. Raises UsageError if they do not describe one."""
+    found = dict(when)
+    if names.CRON not in found and names.EVERY not in found:
+        raise click.UsageError("give one of --cron and --every")
+    for name, header in (("window", names.WINDOW), ("grace", names.GRACE)):
+        if message[name] is not None:
+            found[header] = as_bytes(message[name])
+    try:
+        return read_schedule({names.ID: b"preview", **found})
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _preview(wanted: Schedule, after_ms: int, output: str) -> None:
     from postdate.cli.schedule_preview import next_occurrences, preview
 
-    if not dry_run:
-        raise click.UsageError("give --dry-run: this version previews schedules and cannot create them")
-    wanted = _schedule_of({ID: b"preview", **repeat_headers(options)})
-    after_ms = now_ms() if after_ms is None else after_ms
     occurrences = next_occurrences(wanted, after_ms, PREVIEW_MAX)
     if output == "json":
         click.echo(json.dumps({"next": [occurrence.nominal_ms for occurrence in occurrences]}))

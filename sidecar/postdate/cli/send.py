@@ -7,8 +7,8 @@ the same id finds the partition. Values are bytes: what the shell passes, or sta
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import click
 
@@ -18,28 +18,46 @@ from postdate.cli.request_options import due_ms, parsed, the_request_topic, the_
 from postdate.cli.waiting import Waiting, require_verdicts, send_and_report, verdict_options, waiting
 from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord, accepted, look_up, partition_of
+from postdate.sidecar.config.settings import Config
 from postdate.wire import headers as names
 from postdate.wire.headers import Headers
 from postdate.wire.topics import OwnTopics
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 STDIN = "-"
+
+
+def message_options(command: Command) -> Command:
+    """Add --requests, and the options of a message except its target, time and id."""
+    for option in (
+        click.option(
+            "--target-partition",
+            "--partition",
+            "partition",
+            metavar="N",
+            help="Partition of the target; absent: by the key, as Java producers choose.",
+        ),
+        click.option(
+            "-H",
+            "--header",
+            "headers",
+            type=header_pair,
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Header of the message; repeatable; NAME alone: a null value.",
+        ),
+        click.option("--value", help="Value of the message; -: standard input; absent: a null value."),
+        click.option("--key", help="Key of the message; absent: a null key."),
+        click.option("--requests", default=None, metavar="TOPIC", help="Request topic. [postdate.requests]"),
+    ):
+        command = option(command)
+    return command
 
 
 @click.command(short_help="Schedule one message.")
 @configured
-@click.option("--requests", default=None, metavar="TOPIC", help="Request topic. [postdate.requests]")
 @click.option("--topic", required=True, metavar="TOPIC", help="Target topic of the message.")
-@click.option("--key", help="Key of the message; absent: a null key.")
-@click.option("--value", help="Value of the message; -: standard input; absent: a null value.")
-@click.option(
-    "-H",
-    "--header",
-    "headers",
-    type=header_pair,
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Header of the message; repeatable; NAME alone: a null value.",
-)
+@message_options
 @time_options
 @click.option(
     "--retry",
@@ -48,13 +66,6 @@ STDIN = "-"
 )
 @click.option(
     "--id", "request_id", metavar="ID", help="Id of the message; it replaces a pending message with the same id."
-)
-@click.option(
-    "--target-partition",
-    "--partition",
-    "partition",
-    metavar="N",
-    help="Partition of the target; absent: by the key, as Java producers choose.",
 )
 @click.option(
     "--grace", metavar="DURATION", help="If the message would be later than this, write a dead letter instead."
@@ -105,22 +116,31 @@ def send(
     \b
       postdate send -b localhost:9092 --topic orders --key 42 --value hello --delay 5s
     """
-    from postdate.cli.waiting import FateWatch
-    from postdate.sidecar.cluster.cluster import admin_of, kafka_of
-    from postdate.sidecar.ingest.request_rules import rules_of
-
     if wait_verdict and wait_delivery:
         raise click.UsageError("--wait-verdict and --wait-delivery wait for two things: ask for one")
     asked = waiting(wait_verdict or wait_delivery, timeout)
-    wait = Waiting(wait_verdict, asked.timeout_ms)
     draft = draft_of(message)
     config = loader({"request_topics": (requests,) if requests else ()}).config
     # A message that cannot be delivered ends only when its retry budget is used up.
     patience_ms = asked.timeout_ms + (config.dispatch.retry_budget_ms if timeout is None else 0)
+    wait = Waiting(wait_verdict, asked.timeout_ms)
+    send_request(config, draft, str(message["topic"]), wait, output, patience_ms if wait_delivery else None)
+
+
+def send_request(
+    config: Config, draft: RequestRecord, target: str, wait: Waiting, output: str, patience_ms: int | None = None
+) -> None:
+    """Check a request by the rules of the sidecar, send it, and report it. `patience_ms`: wait for its delivery, too.
+
+    Raises ConfigError: the sidecar would refuse it.
+    """
+    from postdate.cli.waiting import FateWatch
+    from postdate.sidecar.cluster.cluster import admin_of, kafka_of
+    from postdate.sidecar.ingest.request_rules import rules_of
+
     name = the_request_topic(config)
     accepted(rules_of(config, name), draft, 0, now_ms())
     kafka = kafka_of(config)
-    target = str(message["topic"])
     with admin_of(kafka) as admin:
         live = look_up(admin, name, config.kafka.bootstrap_servers, (target, OwnTopics.of(name).verdicts))
         if target not in live.existing:
@@ -136,9 +156,9 @@ def send(
             due = due_ms(rules, draft, part.index, receipt)
             return {"topic": target, "due_ms": due, "sent_ms": receipt.timestamp_ms}
 
-        watch = FateWatch(kafka, admin, part) if wait_delivery else None
+        watch = FateWatch(kafka, admin, part) if patience_ms is not None else None
         receipt = send_and_report(kafka, admin, part, draft, wait, output, facts)
-        if watch is not None:
+        if watch is not None and patience_ms is not None:
             watch.report(receipt, parsed(rules, draft, part.index, receipt), patience_ms, output)
 
 
@@ -151,6 +171,11 @@ def draft_of(message: Mapping[str, Any]) -> RequestRecord:
     if retry is not None and time_headers(message):
         raise click.UsageError("give only one of --at, --delay, --level, --retry")
     when = the_time(message) if retry is None else [(names.RETRY, as_bytes(retry))]
+    return record_of(message, when)
+
+
+def record_of(message: Mapping[str, Any], when: Headers) -> RequestRecord:
+    """The record of a request for the message that the options describe, with the headers that say when."""
     headers: Headers = [*message["headers"], *when]
     own = {
         names.TOPIC: message["topic"],
@@ -158,9 +183,9 @@ def draft_of(message: Mapping[str, Any]) -> RequestRecord:
         names.PARTITION: message["partition"],
         names.GRACE: message["grace"],
         names.WINDOW: message["window"],
-        names.SPREAD: message["spread"],
-        names.IF_PENDING: message["if_pending"],
-        names.LATEST: message["latest"],
+        names.SPREAD: message.get("spread"),
+        names.IF_PENDING: message.get("if_pending"),
+        names.LATEST: message.get("latest"),
     }
     headers += [(name, as_bytes(value)) for name, value in own.items() if value is not None]
     key = as_bytes(message["key"])

@@ -128,3 +128,6 @@ PAGE_PAYLOAD_BYTES_MAX: Final = 8 * 1024 * 1024
 # The largest answer that the command line accepts, and its longest wait: longer than the process waits for its shards.
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 CLIENT_TIMEOUT_S: Final = 60.0
+
+# Nominal times of a recurring schedule that an answer contains.
+OCCURRENCES_SHOWN: Final = 10

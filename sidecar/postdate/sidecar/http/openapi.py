@@ -37,6 +37,12 @@ _ENTRY = {
         "occurrence": {**_NUMBER, "description": "the number of the next occurrence; only of a recurring schedule"},
         "spread": {**_TEXT, "enum": ["drawn", "even"], "description": "how that time is chosen; only with a window"},
         "series_ms": {**_MS, "description": "when the first request of its series came; only of a debounced message"},
+        "schedule": {"type": "object", "description": "its headers without the prefix; only of a recurring schedule"},
+        "next_ms": {
+            "type": "array",
+            "items": _MS,
+            "description": "at most ten nominal times from now on; only of a recurring schedule",
+        },
         "attempt": {**_maybe(_NUMBER), "description": "the number of the retry, if the request is a return"},
         "payload": {
             "type": "object",
@@ -174,6 +180,7 @@ _FILTERS = [
         {**_TEXT, "enum": ["waiting", "parked"], "default": "waiting"},
         "parked: the target fails, is held, or is over its rate",
     ),
+    _query("recurring", {"type": "boolean", "default": False}, "only recurring schedules"),
     _SCOPE,
 ]
 _SELECTORS = {

@@ -22,10 +22,11 @@ import msgspec
 
 from postdate.kafka.interface import Partition
 from postdate.sidecar.http import limits
-from postdate.wheel.entry import NO_CONTROL, PENDING, Entry, Spread, decode_entry
+from postdate.sidecar.index.recurrences import next_occurrences
+from postdate.wheel.entry import NO_CONTROL, PENDING, Entry, Spread, control_of, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import DUE_MS_MAX, ENTRY_KEY_SIZE_BYTES, entry_key, split_key
-from postdate.wire.headers import ATTEMPT, attempt_of, split_redelivery
+from postdate.wire.headers import ATTEMPT, PREFIX, SCHEDULE, attempt_of, split_redelivery
 from postdate.wire.origins import format_origin
 
 Answer = TypeVar("Answer")
@@ -51,19 +52,26 @@ class BadQuery(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Selects entries: due in [from_ms, until_ms), for one of these targets (none: any), waiting or parked."""
+    """Selects entries: due in [from_ms, until_ms), for one of these targets (none: any), waiting or parked; or only the
+    recurring schedules among them."""
 
     from_ms: int = 1
     until_ms: int = DUE_MS_MAX
     targets: frozenset[str] = frozenset()
     state: str = WAITING
+    recurring: bool = False
+
+    @property
+    def looks_inside(self) -> bool:
+        """True if only the entry shows whether it is selected, not its key."""
+        return bool(self.targets) or self.recurring or self.state == PARKED
 
     def take(self, key: bytes, entry: Entry) -> bool:
         """True if the filters select an entry."""
         due_ms = split_key(key)[0]
         if not self.from_ms <= due_ms < self.until_ms or (self.targets and entry.target not in self.targets):
             return False
-        return entry.kind in PENDING
+        return entry.kind in PENDING and (entry.next is not None or not self.recurring)
 
 
 class Place(NamedTuple):
@@ -121,7 +129,7 @@ def count(shards: list[AskedShard], filters: Filters) -> tuple[int, bool]:
     """The number of selected entries, and whether it is exact, since the count is bounded. Raises Unanswered."""
     total, exact = 0, True
     for shard in shards:
-        if filters.targets or filters.state == PARKED:
+        if filters.looks_inside:
             looked = 0
             for keys, entries in _slices(shard, filters, _first(filters)):
                 total += sum(map(filters.take, keys, entries))
@@ -177,7 +185,8 @@ def as_json(part: Partition, key: bytes, entry: Entry, payload: bool) -> dict[st
     if entry.series_ms >= 0:
         shown["series_ms"] = entry.series_ms
     if entry.next is not None:
-        shown |= {"occurrence": entry.next.number, "chosen_ms": entry.due}
+        shown |= {"occurrence": entry.next.number, "chosen_ms": entry.due, "schedule": _schedule(entry)}
+        shown["next_ms"] = [each.nominal_ms for each in next_occurrences(entry, limits.OCCURRENCES_SHOWN)]
     if payload:
         shown["payload"] = {
             "key": _base64(entry.key),
@@ -185,6 +194,12 @@ def as_json(part: Partition, key: bytes, entry: Entry, payload: bool) -> dict[st
             "headers": [[name, _base64(value)] for name, value in entry.headers],
         }
     return shown
+
+
+def _schedule(entry: Entry) -> dict[str, str]:
+    """The headers that describe the schedule of an entry, by their names without the prefix."""
+    found = {name: value or b"" for _, name, value in control_of(entry) if name in SCHEDULE}
+    return {name.removeprefix(PREFIX): value.decode("utf-8", "backslashreplace") for name, value in found.items()}
 
 
 def _base64(raw: bytes | None) -> str | None:
@@ -222,7 +237,7 @@ def _slices(
     shard: AskedShard, filters: Filters, start: bytes, wanted: int = limits.SLICE_ENTRIES_MAX
 ) -> Iterator[tuple[list[bytes], list[Entry]]]:
     """Keys and entries from `start` on, in slices of at most `wanted`, until there are no more."""
-    most = limits.SLICE_ENTRIES_MAX if filters.targets else min(wanted, limits.SLICE_ENTRIES_MAX)
+    most = limits.SLICE_ENTRIES_MAX if filters.targets or filters.recurring else min(wanted, limits.SLICE_ENTRIES_MAX)
     before = entry_key(min(filters.until_ms, DUE_MS_MAX), 0)
 
     def scan(index: TimerIndex) -> tuple[list[bytes], list[bytes]]:
@@ -288,7 +303,9 @@ def _payload_size_bytes(entry: Entry) -> int:
 def _without_payload(entry: Entry) -> Entry:
     """The entry without key, value and headers, except for the number of the attempt."""
     attempt = [header for header in split_redelivery(entry.headers)[1] if header[0] == ATTEMPT]
-    return msgspec.structs.replace(entry, key=None, value=None, headers=attempt, own_key=(), control=NO_CONTROL)
+    # The schedule of an entry is in the headers that were taken out.
+    control = NO_CONTROL if entry.next is None else entry.control
+    return msgspec.structs.replace(entry, key=None, value=None, headers=attempt, own_key=(), control=control)
 
 
 def _count_keys(shard: AskedShard, filters: Filters) -> tuple[int, bool]:

@@ -89,7 +89,10 @@ def filters_of(query: QueryParams) -> Filters:
     from_ms, until_ms = _instant(query, "from", 1), _instant(query, "until", DUE_MS_MAX)
     if from_ms >= until_ms:
         raise BadQuery("from must be before until")
-    return Filters(max(from_ms, 1), until_ms, targets, state)
+    recurring = query.get("recurring", "false")
+    if recurring not in ("true", "false"):
+        raise BadQuery("recurring takes true or false")
+    return Filters(max(from_ms, 1), until_ms, targets, state, recurring == "true")
 
 
 def number_of(query: QueryParams, name: str, default: int, most: int) -> int:

@@ -18,7 +18,9 @@ from postdate.kafka.interface import Isolation, Partition, Record
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.pending import AskedShard, as_json, find_offset
 from postdate.sidecar.http.process import Process
+from postdate.sidecar.index.recurrences import next_occurrences
 from postdate.sidecar.ingest.request_rules import rules_of
+from postdate.wheel.entry import Entry
 from postdate.wire.dispatch_log import (
     DELIVERED,
     FINAL,
@@ -63,6 +65,9 @@ def request_history(process: Process, shard: AskedShard, offset: int, payload: b
     if found is not None:
         key, entry = found
         life["entry"] = as_json(shard.part, key, entry, payload)
+        if entry.next is not None:
+            sought = _recent(process, shard.part, offset, entry)
+            return life | {"state": life["entry"]["state"], "events": sought.events, "complete": sought.complete}
         moved = entry.requested_due != entry.first_due or entry.stored
         sought = _search(process, shard.part, offset, record, None) if moved else Sought([], True)
         return life | {"state": life["entry"]["state"], "events": sought.events, "complete": sought.complete}
@@ -140,6 +145,20 @@ def _search(process: Process, part: Partition, offset: int, record: Record | Non
             before = Sought([], True) if due == accepted else _read(process, part, log, accepted, offset, due)
             return Sought(before.events + sought.events, before.complete)
     return _read(process, part, log, accepted, offset)
+
+
+def _recent(process: Process, part: Partition, offset: int, entry: Entry) -> Sought:
+    """The latest fates of a recurring schedule, about as many as its next occurrences that an answer contains.
+
+    They are searched for in the time before the next occurrence that is twice as long as the next ones take.
+    """
+    upcoming = next_occurrences(entry, limits.OCCURRENCES_SHOWN + 1)
+    first_ms, last_ms = upcoming[0].nominal_ms, upcoming[-1].nominal_ms
+    if len(upcoming) <= limits.OCCURRENCES_SHOWN:
+        first_ms, last_ms = entry.accepted_ms, first_ms
+    log = Partition(OwnTopics.of(part.topic).dispatch_log, part.index)
+    since_ms = max(first_ms - 2 * (last_ms - first_ms), entry.accepted_ms) - _EARLIER_MS
+    return _read(process, part, log, _log_offset(process, log, since_ms), offset)
 
 
 def _log_offset(process: Process, log: Partition, since_ms: int) -> int:

@@ -17,7 +17,7 @@ from postdate.wire.dispatch_log import OCCURRED, SKIPPED, Occurred, Skipped
 from postdate.wire.headers import AT, GRACE, ID, SCHEDULE, WINDOW, Headers
 from postdate.wire.requests import sent_headers
 from postdate.wire.schedules.due import chosen_ms, decide
-from postdate.wire.schedules.occurrences import Occurrence, next_after, next_occurrence
+from postdate.wire.schedules.occurrences import Occurrence, following, next_after, next_occurrence
 from postdate.wire.schedules.schedule import Gap, Schedule, read_schedule
 
 _NOT_OF_ONE = SCHEDULE | {ID, WINDOW, GRACE}
@@ -69,6 +69,13 @@ def decide_due(entry: Entry, offset: int, origin: bytes, now_ms: int, surplus_ma
     assert fates, "a due occurrence is delivered or skipped"
     next_ms = fates[-1].next_ms
     return Decided(fates, Next(fates[-1].last + 1, next_ms) if next_ms else None)
+
+
+def next_occurrences(entry: Entry, limit: int) -> list[Occurrence]:
+    """Return the next occurrences of a schedule, at most `limit`, as this process computes them now."""
+    assert entry.next is not None
+    schedule = schedule_of(entry.control)
+    return following(schedule, _position(schedule, entry.next), limit)
 
 
 def undeliverable(entry: Entry, offset: int) -> Decided:

@@ -1,0 +1,102 @@
+"""`postdate schedule list|show`: queries recurring schedules over HTTP, as `postdate pending` queries messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from postdate.cli.commands import fail, warn
+from postdate.cli.limits import PREVIEW_MAX
+from postdate.cli.options import output_option
+from postdate.cli.processes import asks_processes, remark
+from postdate.wire.dispatch_log import OCCURRED, SKIPPED
+from postdate.wire.durations import format_duration
+from postdate.wire.instants import format_instant
+
+if TYPE_CHECKING:
+    from postdate.sidecar.http.deployment import Deployment
+
+
+@click.command("list", short_help="List recurring schedules by their next time.")
+@asks_processes
+@click.option("--target", "targets", multiple=True, metavar="TOPIC", help="Only schedules for this target; repeatable.")
+@click.option("--requests", metavar="TOPIC", help="Only this request topic.")
+@click.option(
+    "--max",
+    "entries_max",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="List at most N schedules.",
+)
+@output_option
+def list_(
+    deployment: Deployment, targets: tuple[str, ...], requests: str | None, entries_max: int, output: str
+) -> None:
+    """List recurring schedules by the time of their next occurrence.
+
+    \b
+      postdate schedule list -b localhost:9092
+    """
+    query = [("recurring", "true"), *(("target", target) for target in targets)]
+    query += [("topic", requests)] if requests is not None else []
+    entries = list(deployment.entries(query, entries_max + 1))
+    for entry in entries[:entries_max]:
+        click.echo(json.dumps(entry) if output == "json" else _row(entry))
+    if not entries:
+        click.echo("no recurring schedule is pending", err=True)
+    if len(entries) > entries_max:
+        warn(f"only the first {entries_max} are listed; use --max for more")
+    remark(deployment)
+
+
+@click.command(short_help="Show the next and the latest occurrences of a schedule.")
+@asks_processes
+@click.option("--id", "request_id", required=True, metavar="ID", help="Id of the schedule.")
+@click.option("--requests", metavar="TOPIC", help="Only this request topic.")
+@output_option
+def show(deployment: Deployment, request_id: str, requests: str | None, output: str) -> None:
+    """Show a schedule: its next ten nominal times, and its latest ten occurrences with their lateness or skip reason.
+
+    \b
+      postdate schedule show -b localhost:9092 --id nightly
+    """
+    query = [("id", request_id)] + ([("topic", requests)] if requests is not None else [])
+    found = [entry for entry in deployment.entries(query, PREVIEW_MAX) if "schedule" in entry]
+    remark(deployment)
+    if not found:
+        fail(f"no schedule with the id {request_id} is pending")
+    for entry in found:
+        life = deployment.life(entry["origin"], [])
+        # An occurrence that left meanwhile is among the latest ones, and the entry is that of the history.
+        entry = life["entry"] or entry
+        events = [event for event in life["events"] if event["fate"] in (OCCURRED, SKIPPED)][-PREVIEW_MAX:]
+        if output == "json":
+            click.echo(json.dumps({**entry, "events": events, "complete": life["complete"]}))
+            continue
+        for line in _shown(entry, events, bool(life["complete"])):
+            click.echo(line)
+
+
+def _row(entry: dict[str, Any]) -> str:
+    when = " ".join(f"{name}={text!r}" for name, text in sorted(entry["schedule"].items()))
+    return f"{format_instant(entry['due_ms'])}  {entry['id']}  {entry['target']}  {entry['origin']}  {when}"
+
+
+def _shown(entry: dict[str, Any], events: list[dict[str, Any]], complete: bool) -> Iterator[str]:
+    yield _row(entry)
+    yield "latest:" if complete else "latest (the search of the dispatch log reached its limit):"
+    for event in events:
+        if event["fate"] == OCCURRED:
+            late = format_duration(max(event["at_ms"] - event["due_ms"], 0))
+            yield f"{event['occurrence']:>6}  {format_instant(event['due_ms'])}  delivered {late} late"
+        else:
+            last = "" if event["last"] == event["occurrence"] else f" to {event['last']}"
+            yield f"{event['occurrence']:>6}{last}  skipped: {event['reason']}"
+    yield "next:"
+    for number, next_ms in enumerate(entry["next_ms"], entry["occurrence"]):
+        yield f"{number:>6}  {format_instant(next_ms)}"

@@ -1,0 +1,78 @@
+"""Goal: `postdate schedule list` and `show` print the next times of a schedule, and what became of the latest ones.
+
+Method: the commands over the answers of a process, which are given as the API gives them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from postdate.cli import postdate
+from postdate.sidecar.http.deployment import Deployment
+
+ORIGIN = "requests/0/7"
+SCHEDULE = {"cron": "30 2 * * *", "zone": "Europe/Berlin"}
+ENTRY = {
+    "origin": ORIGIN,
+    "id": "nightly",
+    "target": "reports",
+    "due_ms": 120_000,
+    "occurrence": 12,
+    "schedule": SCHEDULE,
+    "next_ms": [120_000, 180_000],
+}
+OCCURRED = {"fate": "occurred", "occurrence": 9, "due_ms": 60_000, "at_ms": 61_500}
+SKIPPED = {"fate": "skipped", "occurrence": 10, "last": 11, "reason": "missed", "at_ms": 61_500}
+
+
+def call(monkeypatch: pytest.MonkeyPatch, entries: list[dict[str, Any]], *arguments: str) -> tuple[Result, list[Any]]:
+    """The result of a command, and the queries that it made."""
+    asked: list[Any] = []
+    life = {"entry": ENTRY, "events": [{"fate": "stored"}, OCCURRED, SKIPPED], "complete": True}
+
+    def find(self: Deployment, query: list[tuple[str, str]], entries_max: int) -> list[dict[str, Any]]:
+        asked.append(query)
+        return entries[:entries_max]
+
+    monkeypatch.setattr(Deployment, "entries", find)
+    monkeypatch.setattr(Deployment, "life", lambda *_: life)
+    return CliRunner().invoke(postdate, ["schedule", *arguments, "--url", "http://127.0.0.1:1"]), asked
+
+
+def test_a_list_asks_for_schedules_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    result, asked = call(monkeypatch, [ENTRY], "list", "--target", "reports", "--requests", "requests")
+    assert asked == [[("recurring", "true"), ("target", "reports"), ("topic", "requests")]]
+    assert result.stdout == (
+        "1970-01-01T00:02:00.000Z  nightly  reports  requests/0/7  cron='30 2 * * *' zone='Europe/Berlin'\n"
+    )
+    result, _ = call(monkeypatch, [ENTRY, ENTRY], "list", "--max", "1", "--output", "json")
+    assert [json.loads(line) for line in result.stdout.splitlines()] == [ENTRY]
+    assert "only the first 1 are listed" in result.stderr
+    result, _ = call(monkeypatch, [], "list")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "no recurring schedule is pending" in result.stderr
+
+
+def test_a_schedule_is_shown_with_its_latest_and_next_occurrences(monkeypatch: pytest.MonkeyPatch) -> None:
+    result, asked = call(monkeypatch, [ENTRY], "show", "--id", "nightly")
+    assert asked == [[("id", "nightly")]]
+    assert result.stdout.splitlines()[1:] == [
+        "latest:",
+        "     9  1970-01-01T00:01:00.000Z  delivered 1.5s late",
+        "    10 to 11  skipped: missed",
+        "next:",
+        "    12  1970-01-01T00:02:00.000Z",
+        "    13  1970-01-01T00:03:00.000Z",
+    ]
+    result, _ = call(monkeypatch, [ENTRY], "show", "--id", "nightly", "--output", "json")
+    assert json.loads(result.stdout) == {**ENTRY, "events": [OCCURRED, SKIPPED], "complete": True}
+
+
+def test_a_message_is_no_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = {name: value for name, value in ENTRY.items() if name != "schedule"}
+    result, _ = call(monkeypatch, [message], "show", "--id", "nightly")
+    assert (result.exit_code, "no schedule with the id nightly" in result.stderr) == (1, True)
