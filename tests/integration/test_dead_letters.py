@@ -76,6 +76,7 @@ def _bad_requests(target: bytes, small: bytes, requests: bytes) -> list[tuple[Re
         (Reason.BAD_SPREAD, [to, now, ("postdate-window", b"1s"), ("postdate-spread", b"odd")]),
         (Reason.BAD_IF_PENDING, [to, now, (ID, b"i"), ("postdate-if-pending", b"drop")]),
         (Reason.BAD_LATEST, [to, now, (ID, b"i"), ("postdate-latest", b"0s")]),
+        (Reason.BAD_SCHEDULE, [to, (ID, b"i"), ("postdate-cron", b"soon")]),
         (Reason.BAD_LEVEL, [to, (LEVEL, b"two")]),
         (Reason.BAD_PARTITION, [to, now, (PARTITION, b"-1")]),
         (Reason.BAD_PARTITION, [to, now, (PARTITION, b"7")]),
@@ -99,7 +100,7 @@ def test_every_reason_ends_as_one_dead_letter_and_stops_nobody(bed: Bed) -> None
     bad = _bad_requests(target.encode(), small.encode(), requests.encode())
     assert {reason for reason, _ in bad} == set(Reason) - _WITHOUT_A_CAUSE_HERE
     sidecar = bed.new_sidecar(dispatch={"retry_budget_ms": _RETRY_BUDGET_MS}, allow=("target-*", "allowed-*", "__*"))
-    sidecar.format_version = 2
+    sidecar.format_version = 3
     sidecar.start()
     sidecar.wait_for_shards(1)
     sender = bed.sender()
