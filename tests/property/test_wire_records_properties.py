@@ -125,14 +125,18 @@ def test_outgoing_headers_begin_with_those_that_came(
     assert (dict(dead)["postdate-dead-detail"] or b"").decode() is not None
 
 
-@given(st.sampled_from(Verdict), texts, naturals, st.one_of(st.none(), naturals), naturals)
+@given(
+    st.sampled_from(Verdict), texts, naturals, st.one_of(st.none(), naturals), st.one_of(st.none(), naturals), naturals
+)
 def test_a_verdict_is_json_for_others(
-    verdict: Verdict, identifier: str, offset: int, of: int | None, at_ms: int
+    verdict: Verdict, identifier: str, offset: int, of: int | None, by: int | None, at_ms: int
 ) -> None:
-    acted_on = b"" if of is None else format_origin("R", 3, of)
-    key, value = encode_verdict(verdict, format_origin("R", 3, offset), identifier.encode(), acted_on, at_ms)
+    origin, acted_on, survivor = (b"" if at is None else format_origin("R", 3, at) for at in (offset, of, by))
+    key, value = encode_verdict(verdict, origin, identifier.encode(), acted_on, at_ms, survivor)
     assert key == (identifier.encode() or None)
+    version = 2 if verdict is Verdict.KEPT else 1
     assert json.loads(value) == {
-        **{"v": 1, "origin": f"R/3/{offset}", "id": identifier or None, "verdict": str(verdict)},
+        **{"v": version, "origin": f"R/3/{offset}", "id": identifier or None, "verdict": str(verdict)},
         **{"of": None if of is None else f"R/3/{of}", "at": at_ms},
+        **({} if by is None else {"by": f"R/3/{by}"}),
     }

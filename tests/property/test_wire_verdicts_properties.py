@@ -24,12 +24,19 @@ ids = st.text(st.characters(codec="utf-8"), max_size=60).map(str.encode).filter(
 words = st.sampled_from(sorted(set(Verdict) - {Verdict.APPLIED}))
 
 
-@given(words, origins, ids, st.one_of(st.just(b""), origins), naturals)
-def test_a_verdict_there_and_back(verdict: Verdict, origin: bytes, id: bytes, of: bytes, at_ms: int) -> None:
-    key, value = encode_verdict(verdict, origin, id, of, at_ms)
+@given(words, origins, ids, st.one_of(st.just(b""), origins), naturals, st.one_of(st.just(b""), origins))
+def test_a_verdict_there_and_back(verdict: Verdict, origin: bytes, id: bytes, of: bytes, at_ms: int, by: bytes) -> None:
+    if verdict is Verdict.KEPT and not by:
+        by = origin  # this verdict always names a survivor
+    key, value = encode_verdict(verdict, origin, id, of, at_ms, by)
     assert key == (id or None)
     assert decode_verdict(value) == Answer(
-        origin=origin.decode(), id=id.decode() or None, verdict=verdict, of=of.decode() or None, at_ms=at_ms
+        origin=origin.decode(),
+        id=id.decode() or None,
+        verdict=verdict,
+        of=of.decode() or None,
+        at_ms=at_ms,
+        by=by.decode() or None,
     )
 
 
