@@ -14,21 +14,31 @@ from hypothesis import strategies as st
 
 from postdate.wire.delivered import dead_letter_headers, delivered_headers
 from postdate.wire.dispatch_log import (
+    APPLIED,
     BEAT,
     COMPLETED,
+    DEAD,
+    DELIVERED,
     FATES,
     FINAL,
+    KEPT,
     OCCURRED,
     OWNER,
     SKIPPED,
     STORED,
+    SWEPT,
+    BulkCancelled,
+    BulkProgress,
+    ChosenFate,
     Completed,
     DispatchRecord,
     Fate,
     Moved,
     Occurred,
     PlainFate,
+    SeriesFate,
     Skipped,
+    SurvivorFate,
     decode_record,
     encode_record,
 )
@@ -41,7 +51,9 @@ from postdate.wire.verdicts import Verdict, encode_verdict
 
 naturals = st.integers(0, INTEGER_END - 1)
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
-plain_fates = st.builds(PlainFate, naturals, naturals, st.sampled_from(sorted((FINAL - {COMPLETED}) | {STORED})))
+plain_fates = st.builds(PlainFate, naturals, naturals, st.sampled_from(sorted(FINAL - {COMPLETED, KEPT} | {STORED})))
+chosen = st.builds(ChosenFate, naturals, naturals, st.sampled_from([DELIVERED, DEAD]), naturals)
+progress = st.builds(BulkProgress, naturals, naturals, st.sampled_from([SWEPT, APPLIED]), naturals)
 occurrences = st.builds(Occurred, naturals, naturals, st.just(OCCURRED), naturals, naturals, naturals)
 reasons = st.sampled_from(["missed", "paused", "gap", "grace", "dead"])
 skips = st.builds(Skipped, naturals, naturals, st.just(SKIPPED), naturals, naturals, reasons, naturals)
@@ -52,16 +64,28 @@ policies = st.lists(
 
 
 @st.composite
-def moved_fates(draw: st.DrawFn) -> Fate:
-    control = draw(st.integers(1, INTEGER_END - 1))
-    return Moved(draw(st.integers(0, control - 1)), draw(naturals), "moved", draw(naturals), control)
+def fates_that_name_another(draw: st.DrawFn) -> Fate:
+    """Fates that name a later request, or an earlier one for `kept`."""
+    later = draw(st.integers(1, INTEGER_END - 1))
+    earlier, due_ms, time_ms = draw(st.integers(0, later - 1)), draw(naturals), draw(naturals)
+    fates: list[Fate] = [
+        Moved(earlier, due_ms, "moved", time_ms, later),
+        BulkCancelled(earlier, due_ms, "cancelled", later),
+        SurvivorFate(earlier, due_ms, "replaced", later),
+        SurvivorFate(later, due_ms, "kept", earlier),
+        SeriesFate(earlier, due_ms, "replaced", later, time_ms),
+    ]
+    return draw(st.sampled_from(fates))
+
+
+any_fate = st.one_of(plain_fates, chosen, progress, fates_that_name_another(), of_schedules)
 
 
 @st.composite
 def records(draw: st.DrawFn) -> DispatchRecord:
     next_request = draw(naturals)
     kind = draw(st.sampled_from([FATES, FATES, OWNER, BEAT]))
-    fates: list[Fate] = draw(st.lists(st.one_of(plain_fates, moved_fates(), of_schedules), min_size=1, max_size=8))
+    fates: list[Fate] = draw(st.lists(any_fate, min_size=1, max_size=8))
     return DispatchRecord(
         seq=draw(st.integers(1, INTEGER_END - 1)),
         takeover=draw(naturals),
