@@ -186,6 +186,44 @@ def test_one_that_was_begun_ends_under_format_1_as_well(bench: Bench) -> None:
     assert swept(bench) == dict.fromkeys(chosen, control)
 
 
+def test_one_that_was_begun_ends_where_its_headers_are_those_of_a_dialect(bench: Bench) -> None:
+    first = bench.shard()
+    chosen = [far(bench, in_ms=HOUR_MS + n) for n in range(8)]
+    control = bench.ask(CANCEL, ("postdate-select-topic", b"orders"), ("x-delay", b"1"))
+    bench.until(first, lambda: len(swept(bench)) >= 3)
+    first.close()
+    second = bench.new_shard(RequestTopicConfig(R, dialects=("rabbitmq",)), place="b")
+    ends(bench, second, control)
+    assert swept(bench) == dict.fromkeys(chosen, control)
+    assert bench.letters() == []
+
+
+def test_a_later_request_of_the_same_id_decides_what_is_too_late(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trace: q has the id of p, which is selected. q is delivered before the sweep reaches p. An owner with an old
+    disk replays both ends in this order."""
+    honest = bulk_sweep.BulkSweep.may_run
+    monkeypatch.setattr(bulk_sweep.BulkSweep, "may_run", lambda *_: False)
+    first = bench.shard()
+    far(bench, ("postdate-id", b"order-9"))
+    control = select(bench, topic=b"orders")
+    again = far(bench, ("postdate-id", b"order-9"), in_ms=5_000)
+    bench.until(first, lambda: first.next_request == again + 1)
+    assert bench.read("orders") == []
+    first.close()
+    second = bench.new_shard(place="a")
+    bench.until(second, lambda: len(bench.read("orders")) == 1)
+    monkeypatch.setattr(bulk_sweep.BulkSweep, "may_run", honest)
+    ends(bench, second, control)
+    second.close()
+    third = bench.new_shard(place="0")
+    late = f"{R}/0/{bench.ask(CANCEL, ('postdate-id', b'order-9'))}"
+    bench.until(third, lambda: any(answer.origin == late for answer in answers(bench)))
+    assert {answer.origin: (answer.verdict, answer.of) for answer in answers(bench)}[late] == (
+        Verdict.TOO_LATE,
+        f"{R}/0/{again}",
+    )
+
+
 def test_format_1_refuses_a_new_one(bench: Bench) -> None:
     bench.format_version = 1
     shard = bench.shard()
@@ -203,6 +241,23 @@ def test_two_run_one_after_the_other(bench: Bench) -> None:
     ends(bench, shard, two)
     assert swept(bench) == dict.fromkeys(ours, one) | dict.fromkeys(mails, two)
     assert progress(bench, one)[-1] == progress(bench, two)[-1] == ("applied", 4)
+
+
+def test_a_request_keeps_nothing_that_a_waiting_one_may_end(bench: Bench) -> None:
+    """The trace: `two` waits for `one`. If a request kept a message that `two` then cancels, its id would get none."""
+    shard = bench.shard()
+    for number in range(8):
+        far(bench, in_ms=HOUR_MS + number)
+    pending = far(bench, ("postdate-id", b"order-9"), target=b"mails")
+    one, two = select(bench, topic=b"orders"), select(bench, topic=b"mails")
+    again = far(bench, ("postdate-id", b"order-9"), ("postdate-if-pending", b"keep"), target=b"mails")
+    ends(bench, shard, two)
+    bench.until(shard, lambda: shard.next_request == again + 1)
+    assert swept(bench)[pending] == two
+    assert progress(bench, one)[-1] == ("applied", 8)
+    assert not any(fate.name == "kept" for fate in fates(bench))
+    assert shard._index is not None
+    assert shard._index.id_key(b"order-9") == shard._index.find(again)
 
 
 def move(bench: Bench, by: bytes = b"", **selectors: bytes) -> int:

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from postdate.kafka.interface import Record
-from postdate.sidecar.index.bulk import in_force, moved_to
+from postdate.sidecar.index.bulk import in_force, may_end_later, moved_to
 from postdate.sidecar.index.limits import DEFERRED_ENTRIES_MAX
 from postdate.sidecar.index.overlay import NO_FIRST_DUE, IndexOverlay
 from postdate.wheel.bulk_rows import BulkRow
@@ -40,6 +40,7 @@ from postdate.wire.dispatch_log import (
     KEPT,
     SENT,
     SWEPT,
+    BulkCancelled,
     BulkProgress,
     Fate,
     Moved,
@@ -354,11 +355,26 @@ def _is_swept(overlay: IndexOverlay, entry: Entry, offset: int) -> bool:
     return bulk is not None and not bulk.asked.moves and bulk.acts_on(entry, offset)
 
 
+def must_wait(overlay: IndexOverlay, request: Request) -> bool:
+    """True if a request that keeps what is pending must not be applied yet: a bulk cancel that is not in force may
+    still end that message, and then nothing would be delivered for the id. O(1)."""
+    at = overlay.pending_id(request.id) if request.keeps else None
+    key = overlay.find(split_key(at)[1], at=at) if at is not None else None
+    return at is not None and key is not None and may_end_later(overlay.bulks, overlay.entry(key), split_key(at)[1])
+
+
 def _end(overlay: IndexOverlay, key: bytes, old: Entry, kind: Kind, by: int) -> None:
     """Rewrite a pending entry so that its transaction ends it without a delivery; its message is no longer needed."""
     offset = split_key(key)[1]
     overlay.move(key, offset, old, msgspec.structs.replace(_without_message(old), kind=kind, acts_on=by))
     overlay.drop_id(old.id, offset)
+
+
+def has_id(overlay: IndexOverlay, entry: Entry, offset: int) -> bool:
+    """True if the id of a pending entry refers to it. A later request may have taken it over, if a bulk cancel selects
+    the entry; then the outcome of that request counts for the id."""
+    key = overlay.pending_id(entry.id)
+    return key is not None and split_key(key)[1] == offset
 
 
 def _without_message(entry: Entry) -> Entry:
@@ -423,7 +439,7 @@ def _move(overlay: IndexOverlay, key: bytes, old: Entry, new: Entry) -> None:
     """Re-key an entry to another due time; an entry that a control has ended only notes the time."""
     offset = split_key(key)[1]
     overlay.move(key, offset, old, new)
-    if old.kind in PENDING and overlay.pending_id(old.id) is not None:
+    if has_id(overlay, old, offset):
         overlay.claim_id(new, offset)
 
 
@@ -503,11 +519,12 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
             _check_moved(overlay, offset, old)
         elif old.kind == Kind.REPLACED and old.series_ms >= 0:
             _check_series(overlay, fate, old)
+        is_noted = fate.name != KEPT and (type(fate) is not BulkCancelled or has_id(overlay, old, offset))
         overlay.remove(key, old.stored)
         overlay.drop_place(offset)
         overlay.drop_id(old.id, offset)
         if fate.name != APPLIED:
-            overlay.note_end(offset, b"" if fate.name == KEPT else old.id, fate.name in SENT)
+            overlay.note_end(offset, old.id if is_noted else b"", fate.name in SENT)
     elif isinstance(fate, Occurred | Skipped):
         if old.next is not None and fate.last >= old.next.number:
             go_on(overlay, key, old, Next(fate.last + 1, fate.next_ms))

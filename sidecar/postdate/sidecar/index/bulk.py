@@ -35,12 +35,17 @@ class Bulk:
 
         An entry that a later control has moved belongs to that control. A recurring schedule is never moved.
         """
+        return self.may_act_on(entry, offset, entry.requested_due)
+
+    def may_act_on(self, entry: Entry, offset: int, due_ms: int | None = None) -> bool:
+        """The same if the entry is due at `due_ms`; None: at any time."""
+        selection = self.asked.selection
         return (
             offset < self.offset
             and entry.kind in PENDING
             and entry.moved_by < self.offset
             and (entry.next is None or not self.asked.moves)
-            and self.asked.selection.selects(entry.target, entry.id, entry.key, entry.requested_due)
+            and selection.selects(entry.target, entry.id, entry.key, selection.from_ms if due_ms is None else due_ms)
         )
 
     def moved(self, entry: Entry) -> Entry:
@@ -65,6 +70,13 @@ def moved_to(entry: Entry, due_ms: int, control: int) -> Entry:
 def in_force(rows: BulkRows) -> Bulk | None:
     """The bulk control in force; None if there is none. Raises Corrupt. O(1)."""
     return _read(rows[0]) if rows and rows[0].asked else None
+
+
+def may_end_later(rows: BulkRows, entry: Entry, offset: int) -> bool:
+    """True if a bulk cancel that waits for another control may end the entry of the request at `offset`. The entry may
+    have another due time by then. O(rows)."""
+    waiting = (_read(row) for row in rows[1:] if row.asked)
+    return any(not each.asked.moves and each.may_act_on(entry, offset) for each in waiting)
 
 
 def are_ahead(rows: BulkRows, next_request: int) -> bool:

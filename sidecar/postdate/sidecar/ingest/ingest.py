@@ -13,7 +13,7 @@ from postdate.sidecar import failpoints
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.context.traces import Traces
 from postdate.sidecar.counts import CANCEL, REFUSED, RESCHEDULE, ShardCounts
-from postdate.sidecar.index.apply import apply_request
+from postdate.sidecar.index.apply import apply_request, must_wait
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.limits import (
     BULK_CONTROLS_MAX,
@@ -55,9 +55,10 @@ def ingest(
 ) -> int:
     """Apply a batch of requests and make it durable with R; returns how many of `records` were used.
 
-    Fewer than all are used if entries under key 0 pile up (rule 1: they must all fit into one transaction). The caller
-    offers the rest again after a dispatch. `controls_max`: the most entries that may wait there. Records below R are
-    skipped. `at_ms`: the present, epoch ms; `now_ms`: the present by the broker's clock, -1 if it is not known.
+    Fewer than all are used if entries under key 0 pile up (rule 1: they must all fit into one transaction), or if a
+    request must wait for a bulk control. The caller offers the rest again after a dispatch. `controls_max`: the most
+    entries that may wait under key 0. Records below R are skipped. `at_ms`: the present, epoch ms; `now_ms`: the
+    present by the broker's clock, -1 if it is not known.
     """
     rules, partition, quota, counts = intake.rules, intake.partition, intake.quota, intake.counts
     overlay = _overlay(index, intake, at_ms, now_ms)
@@ -89,6 +90,8 @@ def ingest(
                 if request.retry is not None:
                     policies = policies or NamedPolicies(index.policies)
                     request = schedule_return(rules, request, partition, offset, record.timestamp_ms, policies)
+                if has_bulks and must_wait(overlay, request):
+                    break
                 if quota is not None and request.action == Action.SCHEDULE:
                     request = quota.refusal(record) or request
             except RequestRefused as refusal:
@@ -126,7 +129,7 @@ def _overlay(index: TimerIndex, intake: Intake, at_ms: int, now_ms: int) -> Inde
 
 def _newest(rules: RequestRules) -> RequestRules:
     """The rules with which a bulk control is read that another owner has begun: it must end, whatever is set here."""
-    return replace(rules, format_version=FORMAT_VERSION_MAX, horizon_ms=INTEGER_END)
+    return replace(rules, format_version=FORMAT_VERSION_MAX, horizon_ms=INTEGER_END, dialects=())
 
 
 def pass_markers(ctx: ShardContext, index: TimerIndex) -> int:
