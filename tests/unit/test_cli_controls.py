@@ -303,6 +303,7 @@ def test_a_reschedule_beyond_the_horizon_is_not_sent(bed: SimulatedCluster) -> N
         (["cancel", "--target", "t", "--id", "i"], "not both"),
         (["cancel", "--dry-run"], "needs a selector"),
         (["deliver", "--dry-run"], "needs a selector"),
+        (["cancel", "--requests", "requests", "--key", "\udcff", "--dry-run"], "not UTF-8"),
         (["reschedule", "--by", "2h", "--id", "i"], "--by needs a selector"),
         (["reschedule", "--by", "2h", "--delay", "1h", "--target", "t"], "one time, or --by"),
         (["reschedule", "--target", "t"], "one time, or --by"),

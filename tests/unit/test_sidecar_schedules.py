@@ -277,6 +277,15 @@ def test_a_cancel_ends_a_schedule(make: Make) -> None:
     assert (shard.entries(), shard.kept()) == ({}, set())
 
 
+def test_an_occurrence_of_another_owner_does_not_disturb_one_that_a_control_ends(make: Make) -> None:
+    """This owner has read the cancel, and the other one has delivered an occurrence before it read it."""
+    shard = stored(make(), calendar(0))
+    shard.feed(request(1, action="cancel", id="c"))
+    shard.recover(occurred(0, 1))
+    assert shard.commit(nominal_ms(9)).fates == [PlainFate(0, FIRST_MS, CANCELLED), PlainFate(1, 0, APPLIED)]
+    assert (shard.entries(), shard.kept()) == ({}, set())
+
+
 @pytest.mark.parametrize("by", ["schedule", "message"])
 def test_a_request_with_the_same_id_replaces_a_schedule(make: Make, by: str) -> None:
     shard = stored(make(), calendar(0))

@@ -87,7 +87,8 @@ def control_selected(loader: Loader, headers: Headers, chosen: dict[str, Any]) -
     action = (dict(headers)[names.ACTION] or b"").decode()
     draft = RequestRecord(None, None, [*headers, *_headers(chosen)])
     if chosen["dry_run"]:
-        _count(deployment_of(config, chosen["urls"], chosen["token_file"]), topic, chosen, output)
+        query = _query(topic, chosen)
+        _count(deployment_of(config, chosen["urls"], chosen["token_file"]), query, output)
         return
     accepted(rules_of(config, topic), draft, 0, now_ms())
     if not chosen["is_sure"] and sys.stdin.isatty():
@@ -136,9 +137,18 @@ def _headers(chosen: dict[str, Any]) -> Headers:
     return [(name, value) for name, value in texts.items() if value is not None]
 
 
-def _count(deployment: Any, topic: str, chosen: dict[str, Any], output: str) -> None:
+def _query(topic: str, chosen: dict[str, Any]) -> list[tuple[str, str]]:
+    """The query of a dry run. Raises UsageError: HTTP takes only texts, and a selector is none."""
     query = [("topic", topic)]
     query += [(name.rstrip("_"), str(chosen[name])) for name in _SELECTORS if chosen[name] is not None]
+    try:
+        "".join(text for _, text in query).encode()
+    except UnicodeEncodeError:
+        raise click.UsageError("--dry-run takes no text that is not UTF-8") from None
+    return query
+
+
+def _count(deployment: Any, query: list[tuple[str, str]], output: str) -> None:
     told = deployment.selected(query)
     if output == "json":
         click.echo(json.dumps(told))

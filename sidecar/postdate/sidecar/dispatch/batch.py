@@ -27,7 +27,7 @@ from postdate.sidecar.dispatch.limits import (
 from postdate.sidecar.dispatch.parking import Parking
 from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.dispatch.targets import SIZE_UNKNOWN_BYTES, Refusal
-from postdate.sidecar.index.apply import has_id, mark_stored
+from postdate.sidecar.index.apply import mark_stored
 from postdate.sidecar.index.bulk import Bulk, in_force
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import Decided, decide_due, leaves_ms, single_headers, undeliverable
@@ -209,7 +209,7 @@ class BatchBuilder:
         batch.fates.append(BulkCancelled(offset, entry.first_due, CANCELLED, bulk.offset))
         if self._answers.all:
             batch.messages.append(self._answers.message(Verdict.CANCELLED, offset, entry.id))
-        overlay.note_end(offset, entry.id if has_id(overlay, entry, offset) else b"", sent=False)
+        overlay.note_end(offset, entry.id if overlay.has_id(entry.id, offset) else b"", sent=False)
 
     def _report_bulk(self, batch: Batch, bulk: Bulk, ends: bool) -> None:
         """Add the number of messages on which a bulk control has acted, and the answer to it if it ends."""
@@ -436,7 +436,7 @@ def finish(overlay: IndexOverlay, batch: Batch) -> None:
     for key, old, new in batch.moved:
         offset = split_key(key)[1]
         overlay.move(key, offset, old, new)
-        if has_id(overlay, old, offset):
+        if overlay.has_id(old.id, offset):
             overlay.claim_id(new, offset)
     for key, entry, new in batch.recurred:
         offset = split_key(key)[1]

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from postdate.kafka.interface import Record
-from postdate.sidecar.index.bulk import in_force, may_end_later, moved_to
+from postdate.sidecar.index.bulk import in_force, moved_to
 from postdate.sidecar.index.limits import DEFERRED_ENTRIES_MAX
 from postdate.sidecar.index.overlay import NO_FIRST_DUE, IndexOverlay
 from postdate.wheel.bulk_rows import BulkRow
@@ -355,26 +355,11 @@ def _is_swept(overlay: IndexOverlay, entry: Entry, offset: int) -> bool:
     return bulk is not None and not bulk.asked.moves and bulk.acts_on(entry, offset)
 
 
-def must_wait(overlay: IndexOverlay, request: Request) -> bool:
-    """True if a request that keeps what is pending must not be applied yet: a bulk cancel that is not in force may
-    still end that message, and then nothing would be delivered for the id. O(1)."""
-    at = overlay.pending_id(request.id) if request.keeps else None
-    key = overlay.find(split_key(at)[1], at=at) if at is not None else None
-    return at is not None and key is not None and may_end_later(overlay.bulks, overlay.entry(key), split_key(at)[1])
-
-
 def _end(overlay: IndexOverlay, key: bytes, old: Entry, kind: Kind, by: int) -> None:
     """Rewrite a pending entry so that its transaction ends it without a delivery; its message is no longer needed."""
     offset = split_key(key)[1]
     overlay.move(key, offset, old, msgspec.structs.replace(_without_message(old), kind=kind, acts_on=by))
     overlay.drop_id(old.id, offset)
-
-
-def has_id(overlay: IndexOverlay, entry: Entry, offset: int) -> bool:
-    """True if the id of a pending entry refers to it. A later request may have taken it over, if a bulk cancel selects
-    the entry; then the outcome of that request counts for the id."""
-    key = overlay.pending_id(entry.id)
-    return key is not None and split_key(key)[1] == offset
 
 
 def _without_message(entry: Entry) -> Entry:
@@ -435,12 +420,13 @@ def _moved_to(overlay: IndexOverlay, window: Window | None, due_ms: int, control
     return chosen_ms, Window(due_ms, window.length_ms, window.first, spread)
 
 
-def _move(overlay: IndexOverlay, key: bytes, old: Entry, new: Entry) -> None:
-    """Re-key an entry to another due time; an entry that a control has ended only notes the time."""
+def _move(overlay: IndexOverlay, key: bytes, old: Entry, new: Entry) -> bytes:
+    """Re-key an entry to another due time; one that a control has ended only notes the time. Returns the new key."""
     offset = split_key(key)[1]
-    overlay.move(key, offset, old, new)
-    if has_id(overlay, old, offset):
+    key = overlay.move(key, offset, old, new)
+    if overlay.has_id(old.id, offset):
         overlay.claim_id(new, offset)
+    return key
 
 
 def mark_stored(overlay: IndexOverlay, key: bytes, old: Entry) -> None:
@@ -459,13 +445,10 @@ def _publish_first(overlay: IndexOverlay, key: bytes, old: Entry, first_due_ms: 
 
 
 def go_on(overlay: IndexOverlay, key: bytes, old: Entry, following: Next) -> bytes:
-    """Re-key a schedule to its next occurrence, after an own commit and in recovery. Returns the new key."""
-    offset = split_key(key)[1]
-    new = msgspec.structs.replace(old, due=overlay.chosen_ms(offset, old.control, following), next=following)
-    key = overlay.move(key, offset, old, new)
-    if new.kind in PENDING:
-        overlay.claim_id(new, offset)
-    return key
+    """Re-key a schedule to its next occurrence; one that a control has ended only notes it. Returns the new key."""
+    is_pending, offset = old.kind in PENDING, split_key(key)[1]
+    due_ms = overlay.chosen_ms(offset, old.control, following) if is_pending else following.nominal_ms
+    return _move(overlay, key, old, msgspec.structs.replace(old, due=due_ms, next=following))
 
 
 def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
@@ -519,7 +502,7 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
             _check_moved(overlay, offset, old)
         elif old.kind == Kind.REPLACED and old.series_ms >= 0:
             _check_series(overlay, fate, old)
-        is_noted = fate.name != KEPT and (type(fate) is not BulkCancelled or has_id(overlay, old, offset))
+        is_noted = fate.name != KEPT and (type(fate) is not BulkCancelled or overlay.has_id(old.id, offset))
         overlay.remove(key, old.stored)
         overlay.drop_place(offset)
         overlay.drop_id(old.id, offset)

@@ -358,10 +358,15 @@ class IndexOverlay:
             raise Contradicted(why)
         log.warning("the dispatch log contradicts the index, which cannot be rebuilt: %s", why)
 
-    def drop_id(self, caller_id: bytes, offset: int) -> None:
-        """Free an id if it still refers to `offset`; a later request may have taken it over."""
+    def has_id(self, caller_id: bytes, offset: int) -> bool:
+        """True if an id refers to the pending request at `offset`. A later request may have taken it over, also from an
+        entry that a bulk cancel selects; then the outcome of that request counts for the id."""
         key = self.pending_id(caller_id)
-        if key is not None and split_key(key)[1] == offset:
+        return key is not None and split_key(key)[1] == offset
+
+    def drop_id(self, caller_id: bytes, offset: int) -> None:
+        """Free an id if it still refers to `offset`."""
+        if self.has_id(caller_id, offset):
             self._changes.ids[caller_id] = None
 
     def note_end(self, offset: int, caller_id: bytes, sent: bool) -> None:

@@ -13,7 +13,8 @@ from postdate.sidecar import failpoints
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.context.traces import Traces
 from postdate.sidecar.counts import CANCEL, REFUSED, RESCHEDULE, ShardCounts
-from postdate.sidecar.index.apply import apply_request, must_wait
+from postdate.sidecar.index.apply import apply_request
+from postdate.sidecar.index.bulk import may_end_later
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.limits import (
     BULK_CONTROLS_MAX,
@@ -23,6 +24,7 @@ from postdate.sidecar.ingest.limits import (
 )
 from postdate.sidecar.ingest.quota import Quota
 from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import split_key
 from postdate.wire.errors import RequestRefused
 from postdate.wire.limits import FORMAT_VERSION_MAX, INTEGER_END
 from postdate.wire.requests import Action, Request, RequestRules, parse_request
@@ -55,10 +57,9 @@ def ingest(
 ) -> int:
     """Apply a batch of requests and make it durable with R; returns how many of `records` were used.
 
-    Fewer than all are used if entries under key 0 pile up (rule 1: they must all fit into one transaction), or if a
-    request must wait for a bulk control. The caller offers the rest again after a dispatch. `controls_max`: the most
-    entries that may wait under key 0. Records below R are skipped. `at_ms`: the present, epoch ms; `now_ms`: the
-    present by the broker's clock, -1 if it is not known.
+    Fewer than all are used if entries under key 0 pile up (rule 1), or if a request must wait for a bulk control. The
+    caller offers the rest again after a dispatch. `controls_max`: the most entries that may wait under key 0. Records
+    below R are skipped. `at_ms`: the present, epoch ms; `now_ms`: that of the broker's clock, -1 if it is not known.
     """
     rules, partition, quota, counts = intake.rules, intake.partition, intake.quota, intake.counts
     overlay = _overlay(index, intake, at_ms, now_ms)
@@ -73,8 +74,6 @@ def ingest(
     for record in records:
         offset = record.offset
         if offset >= expected:
-            if has_bulks and sum(1 for row in overlay.bulks if row.asked) >= BULK_CONTROLS_MAX:
-                break
             if overlay.control_count >= controls_max or overlay.control_bytes >= CONTROL_SIZE_BYTES_MAX:
                 break
             request: Request | RequestRefused
@@ -90,7 +89,7 @@ def ingest(
                 if request.retry is not None:
                     policies = policies or NamedPolicies(index.policies)
                     request = schedule_return(rules, request, partition, offset, record.timestamp_ms, policies)
-                if has_bulks and must_wait(overlay, request):
+                if has_bulks and _must_wait(overlay, request):
                     break
                 if quota is not None and request.action == Action.SCHEDULE:
                     request = quota.refusal(record) or request
@@ -125,6 +124,17 @@ def _overlay(index: TimerIndex, intake: Intake, at_ms: int, now_ms: int) -> Inde
     overlay = IndexOverlay(index, at_ms, rules.horizon_ms, intake.store_after_ms, origin_prefix=prefix)
     overlay.now_ms = now_ms
     return overlay
+
+
+def _must_wait(overlay: IndexOverlay, request: Request) -> bool:
+    """True if bulk controls must end before this request is applied: there are as many as may be, or it would keep a
+    message that a waiting bulk cancel may still end, and then nothing would be delivered for the id. O(rows)."""
+    if sum(1 for row in overlay.bulks if row.asked) >= BULK_CONTROLS_MAX:
+        return True
+    at = overlay.pending_id(request.id) if request.keeps else None
+    offset = split_key(at)[1] if at is not None else -1
+    key = overlay.find(offset, at=at) if at is not None else None
+    return key is not None and may_end_later(overlay.bulks, overlay.entry(key), offset)
 
 
 def _newest(rules: RequestRules) -> RequestRules:
