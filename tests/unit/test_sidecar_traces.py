@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -29,7 +30,7 @@ from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
 from postdate.wire.dispatch_log import CANCELLED, DELIVERED, OCCURRED, Fate, Occurred, PlainFate
-from postdate.wire.requests import Headers, RequestRules
+from postdate.wire.requests import Headers, RequestRules, parse_request
 
 PART = Partition("requests", 3)
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -73,6 +74,10 @@ class TestContext:
             ([("traceparent", b"00-4bf9-01")], None),
             ([("traceparent", None)], None),
             ([("Traceparent", PARENT)], None),
+            ([("traceparent", b"01" + PARENT[2:] + b"-more")], (b"01" + PARENT[2:] + b"-more", b"")),
+            ([("traceparent", b"01" + PARENT[2:] + b"-" + b"x" * 1_000)], None),
+            ([("traceparent", PARENT), ("tracestate", b"x=" + b"y" * 510)], (PARENT, b"x=" + b"y" * 510)),
+            ([("traceparent", PARENT), ("tracestate", b"x=" + b"y" * 511)], (PARENT, b"")),
             ([], None),
         ],
     )
@@ -81,6 +86,28 @@ class TestContext:
 
 
 class TestSpans:
+    @pytest.mark.parametrize("state", [b"a=1,secret", b"\xff=secret", b",".join(b"k%d=1" % n for n in range(40))])
+    def test_a_malformed_trace_state_is_not_logged(self, state: bytes, caplog: pytest.LogCaptureFixture) -> None:
+        """It belongs to the producer, and one line for each message would fill the log."""
+        traces = Traces()
+        _delivered(traces, [("traceparent", PARENT), ("tracestate", state)])
+        (span,) = _spans(traces)
+        (link,) = span.links
+        assert not link.context.trace_state
+        assert caplog.records == []
+
+    def test_a_request_from_the_future_gets_a_span_that_can_be_exported(self) -> None:
+        """A producer that writes microseconds as its timestamp: the exporter would drop the spans of all others with
+        it."""
+        traces = Traces()
+        record = Record(1, NOW_MS * 1_000, False, b"k", b"v", TRACED)
+        headers: Headers = [("postdate-topic", b"orders"), ("postdate-delay", b"1s"), *TRACED]
+        request = parse_request(RequestRules(topic="requests"), 3, record.timestamp_ms, record.key, headers)
+        traces.accepted(PART, [(record, request)], NOW_MS)
+        (span,) = _spans(traces)
+        assert (span.start_time, span.end_time) == (NOW_MS * 1_000_000, NOW_MS * 1_000_000)
+        encode_spans([span])
+
     def test_a_delivery_is_the_root_of_a_trace_with_a_link_to_the_producer(self) -> None:
         traces = Traces()
         _delivered(traces, [("traceparent", PARENT), ("tracestate", b"vendor=1"), ("postdate-origin", b"requests/3/0")])

@@ -42,5 +42,11 @@ WINDOW_TOOK_MS_MAX: Final = 100.0
 # Spans that wait for the thread that makes them: some MB, and a second of a traced stream of 10,000 messages a second.
 SPANS_QUEUED_MAX: Final = 20_000
 
+# Bytes of the headers that such a span keeps. A `traceparent` has 55, and later versions may add fields; a vendor need
+# not pass on a longer `tracestate` (W3C Trace Context, 3.3.1.5). Without these bounds the queue could hold the largest
+# headers that a broker accepts.
+TRACEPARENT_BYTES_MAX: Final = 256
+TRACESTATE_BYTES_MAX: Final = 512
+
 # How often a shard publishes figures about its index: scrapes of metrics are less frequent.
 FIGURES_INTERVAL_MS: Final = 1_000

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from postdate.kafka.interface import Partition, Record
-from postdate.sidecar.context.limits import SPANS_QUEUED_MAX
+from postdate.sidecar.context.limits import SPANS_QUEUED_MAX, TRACEPARENT_BYTES_MAX, TRACESTATE_BYTES_MAX
 from postdate.wire.dispatch_log import DELIVERED, OCCURRED, Fate
 from postdate.wire.requests import Headers, Request
 
@@ -126,8 +126,8 @@ class Traces:
                 part,
                 step.offset,
                 step.target,
-                step.began_ms,
-                max(now_ms, step.began_ms),
+                min(step.began_ms, now_ms),  # a producer's clock may be ahead, even by centuries
+                now_ms,
                 context[0],
                 context[1],
             )
@@ -144,13 +144,13 @@ class Traces:
 
 
 def trace_context(headers: Headers) -> tuple[bytes, bytes] | None:
-    """`traceparent` and `tracestate` (empty if there is none) of a message; None if its producer does not trace it, or
-    has not sampled its trace."""
+    """`traceparent` and `tracestate` (empty if there is none, or if it is too long) of a message; None if its producer
+    does not trace it, or has not sampled its trace."""
     parent = state = b""
     for name, value in headers:
         if name == "traceparent":
             parent = value or b""
         elif name == "tracestate":
             state = value or b""
-    is_sampled = len(parent) >= _LENGTH and parent[_FLAGS_AT + 1] in _SAMPLED
-    return (parent, state) if is_sampled else None
+    is_sampled = _LENGTH <= len(parent) <= TRACEPARENT_BYTES_MAX and parent[_FLAGS_AT + 1] in _SAMPLED
+    return (parent, state if len(state) <= TRACESTATE_BYTES_MAX else b"") if is_sampled else None

@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 _NS_PER_MS = 1_000_000
 _SERVICE = "postdate"
 
+#: The logger of the packages for what is wrong with a context.
+_CONTEXT_LOGGER = "opentelemetry.trace"
+
 
 @contextmanager
 def tracing(config: Config) -> Iterator[Traces | None]:
@@ -78,6 +81,8 @@ class SpanThread:
         self._provider = provider
         self._tracer = provider.get_tracer(_SERVICE)
         self._propagator = TraceContextTextMapPropagator()
+        # A malformed context gets a line for each message, which quotes the producer's header.
+        logging.getLogger(_CONTEXT_LOGGER).setLevel(logging.ERROR)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
 
