@@ -42,7 +42,7 @@ from postdate.sidecar.shard import shard as shard_module
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from postdate.wire.dialects import DIALECTS
-from postdate.wire.dispatch_log import BEAT, DispatchRecord, encode_record
+from postdate.wire.dispatch_log import BEAT, VERSION_MAX, DispatchRecord, encode_record
 from postdate.wire.headers import (
     ACTION,
     AT,
@@ -376,7 +376,7 @@ HALTS: list[tuple[HaltReason, Callable[[Bench], str]]] = [
     (HaltReason.FATES_MISSING, delete(LOG, 2, "1")),
     (HaltReason.LOW_WATER_OUTSIDE, delete(PART, 0, "1")),
     (HaltReason.SEQ_BROKEN, forge(encode_record(_SKIPPED))),
-    (HaltReason.NEWER_FORMAT, forge(changed(v=3, kind=MARK.decode()))),
+    (HaltReason.NEWER_FORMAT, forge(changed(v=VERSION_MAX + 1, kind=MARK.decode()))),
     (HaltReason.FOREIGN_RECORD, forge(MARK)),
     *((HaltReason.FOREIGN_RECORD, forge(changed(**{name: MARK.decode()}))) for name in ("v", "seq", "kind", "fates")),
     (HaltReason.FOREIGN_RECORD, forge(changed(fates=[[MARK.decode(), 1, "moved"]]))),
