@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
@@ -279,13 +279,32 @@ class Caused:
 
 
 def caused(around: AuditInputs, how: JudgingParameters) -> Caused:
-    """The causes in the origins `around`."""
+    """The causes in the origins `around`. Claims that no origin makes need no plan."""
     known = cached(history_rows(around.requests, around.fates, around.answers, how.partitions))
-    claims = (unfounded_ends, judged_moves, judged_returns, judged_survivors, judged_series)
-    causes = [*(judged(known) for judged in claims), *judged_bulks(known)] if how.has_claims else []
+    causes: list[DataFrame] = []
+    if how.has_claims:
+        made = known.agg(*(F.coalesce(F.bool_or(makes), F.lit(False)) for _, makes in _claims())).first()
+        assert made is not None
+        causes = [
+            rows for (judged, _), is_made in zip(_claims(), made, strict=True) if is_made for rows in judged(known)
+        ]
     causes += [judged_answers(known)] if how.has_answers else []
     causes += [unanswered_ends(known, how.verdicts)] if how.verdicts != "none" else []
     return Caused(causes, [known])
+
+
+def _claims() -> list[tuple[Callable[[DataFrame], list[DataFrame]], Column]]:
+    """The rules for each kind of claim, and whether a row of `history_rows` makes one."""
+    end = F.col("end")
+    names_another = end.fate_name.isin("replaced", "kept") & end.control_offset.isNotNull()
+    return [
+        (lambda known: [unfounded_ends(known)], end.fate_name.isin("cancelled", "replaced")),
+        (lambda known: [judged_moves(known)], F.size("moves") > 0),
+        (lambda known: [judged_returns(known)], F.col("said").isNotNull()),
+        (lambda known: [judged_survivors(known)], names_another),
+        (lambda known: [judged_series(known)], F.col("latest_ms").isNotNull()),
+        (judged_bulks, end.bulk_offset.isNotNull() | F.col("selected").isNotNull()),
+    ]
 
 
 def _judged(inputs: AuditInputs, around: AuditInputs, how: JudgingParameters, kept: list[DataFrame]) -> DataFrame:
