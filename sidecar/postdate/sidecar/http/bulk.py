@@ -84,7 +84,8 @@ def count_selected(process: Process, query: QueryParams) -> dict[str, Any]:
 def control_selected(process: Process, action: str, asked: object) -> dict[str, Any]:
     """Produce a bulk control to each partition of a request topic; returns their origins and the broker's times.
 
-    Raises BadQuery; KafkaFault, TransientError: some of them may be there. Sending them again does no harm.
+    Raises BadQuery; KafkaFault, TransientError: some of them may be there. Sending them again does no harm, except with
+    `by`: a partition that has the control already moves its messages a second time.
     """
     if not isinstance(asked, dict):
         raise BadQuery("the body must be a JSON object")
