@@ -19,12 +19,17 @@ from postdate.wheel.entry import Kind, Spread, Window
 from postdate.wheel.keys import entry_key
 from postdate.wire.dispatch_log import (
     APPLIED,
+    CANCELLED,
     DEAD,
     DELIVERED,
     MOVED,
     STORED,
+    SWEPT,
+    BulkCancelled,
+    BulkProgress,
     ChosenFate,
     DispatchRecord,
+    Fate,
     Moved,
     PlainFate,
     decode_record,
@@ -127,6 +132,30 @@ def test_a_mark_keeps_the_control_that_moved_its_request(make: Make) -> None:
     shard.feed(schedule(0, SOON_MS, window=WINDOW_MS))
     chosen_ms = LATER_MS + drawn_ms(1)
     assert dues(shard) == {0: (chosen_ms, chosen_ms, Window(LATER_MS, WINDOW_MS, SOON_MS + drawn_ms(0)))}
+
+
+@pytest.mark.parametrize("is_read_first", [False, True])
+def test_messages_that_a_bulk_control_has_moved_stay_spread_for_an_owner_that_has_not_read_it(
+    make: Make, is_read_first: bool
+) -> None:
+    """Each keeps its distance from the due time. One draw from the origin of the control would be the same for all."""
+    shard, requests = make(), [schedule(offset, SOON_MS, window=WINDOW_MS) for offset in range(20)]
+    log: list[Fate] = [
+        BulkProgress(60, 0, SWEPT, 0),
+        *(Moved(offset, SOON_MS, MOVED, LATER_MS, 60) for offset in range(20)),
+    ]
+    if is_read_first:
+        shard.feed(*requests)
+    shard.recover(*log, BulkProgress(60, 0, SWEPT, 20))
+    if not is_read_first:
+        shard.feed(*requests)
+    assert {offset: at for offset, (at, _, _) in dues(shard).items()} == {
+        offset: LATER_MS + drawn_ms(offset) for offset in range(20)
+    }
+    assert {window for _, _, window in dues(shard).values()} == {
+        Window(LATER_MS, WINDOW_MS, SOON_MS + drawn_ms(offset)) for offset in range(20)
+    }
+    assert {entry.moved_by for _, entry in shard.entries().values()} == {60}
 
 
 def test_a_stored_entry_keeps_due_time_window_and_chosen_time(make: Make) -> None:
@@ -308,3 +337,21 @@ def test_deferred_choices_rest_while_a_bulk_control_runs(make: Make) -> None:
     assert shard.index.bulks
     assert not choose_deferred(shard.index, KNOWN_MS)
     assert dues(shard) == drawn
+
+
+@pytest.mark.parametrize("by_log", [False, True])
+def test_a_bulk_cancel_leaves_no_row_of_a_deferred_choice(make: Make, by_log: bool) -> None:
+    """Their times may lie years ahead."""
+    shard = make()
+    shard.feed(*(schedule(offset, LATE_MS, window="1s", spread=EVEN) for offset in range(100, 110)))
+    shard.commit()
+    rows, behind = shard.index._log.deferred, entry_key(LATE_MS + 1_001, 0)
+    assert len(rows(behind, 100)) == 10
+    if by_log:
+        shard.recover(BulkProgress(200, 0, SWEPT, 0))
+        shard.recover(*(BulkCancelled(offset, LATE_MS, CANCELLED, 200) for offset in range(100, 110)))
+    else:
+        shard.feed(request(200, action="cancel", **{"select-topic": "orders"}))
+        assert len(shard.commit(LATE_MS + 1_001).fates) == 11
+    assert shard.entries() == {}
+    assert rows(behind, 100) == []

@@ -130,10 +130,10 @@ class Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Mark(msgspec.Struct, array_like=True):
     """The fates read so far of a request that is not ingested yet. They accumulate, and a final fate is never replaced.
 
-    `due` is the new due time of a `moved`, -1 if it has not moved, and `control` the request that moved it. `sent`: a
-    control comes too late; `kept`: it was `kept`. `series_ms`: the start of the series that the request continues, -1
-    if no fate contains it. `next`: if the request is a schedule, its next occurrence by the last fate, `stored` or that
-    of an occurrence.
+    `due` is the new due time of a `moved`, -1 if it has not moved; `control` is the request that moved it, and
+    `in_bulk` is True if that is a bulk control. `sent`: a control comes too late; `kept`: it was `kept`. `series_ms`:
+    the start of the series that the request continues, -1 if no fate contains it. `next`: if the request is a schedule,
+    its next occurrence by the last fate, `stored` or that of an occurrence.
     """
 
     final: bool
@@ -144,6 +144,7 @@ class Mark(msgspec.Struct, array_like=True):
     series_ms: int = -1
     kept: bool = False
     next: Next | None = None
+    in_bulk: bool = False
 
 
 #: Size of the array header, which contains the number of fields.

@@ -193,7 +193,7 @@ class BatchBuilder:
         offset = split_key(key)[1]
         batch.swept += 1
         if not bulk.asked.moves:
-            self._cancel_in_bulk(batch, overlay, entry, offset, bulk)
+            self._cancel_in_bulk(batch, overlay, row, bulk)
             return False
         moved = bulk.moved(entry)
         batch.fates.append(Moved(offset, entry.first_due, MOVED, moved.requested_due, bulk.offset))
@@ -205,11 +205,14 @@ class BatchBuilder:
         batch.cut()
         return True
 
-    def _cancel_in_bulk(self, batch: Batch, overlay: IndexOverlay, entry: Entry, offset: int, bulk: Bulk) -> None:
+    def _cancel_in_bulk(self, batch: Batch, overlay: IndexOverlay, row: tuple[bytes, Entry], bulk: Bulk) -> None:
+        key, entry = row
+        offset = split_key(key)[1]
         batch.fates.append(BulkCancelled(offset, entry.first_due, CANCELLED, bulk.offset))
         if self._answers.all:
             batch.messages.append(self._answers.message(Verdict.CANCELLED, offset, entry.id))
         overlay.note_end(offset, entry.id if overlay.has_id(entry.id, offset) else b"", sent=False)
+        overlay.forget_choice(key, entry)  # its time may lie years ahead
 
     def _report_bulk(self, batch: Batch, bulk: Bulk, ends: bool) -> None:
         """Add the number of messages on which a bulk control has acted, and the answer to it if it ends."""

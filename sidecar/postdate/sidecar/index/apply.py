@@ -179,7 +179,7 @@ def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mar
     if mark is not None:  # rule 5: what is not final is carried over
         stored = mark.stored
         if mark.due >= 0:
-            due, window = _moved_to(overlay, window, mark.due, mark.control)
+            due, window = _moved_to(overlay, window, mark.due, -1 if mark.in_bulk else mark.control)
     if not stored and overlay.is_long(due - record.timestamp_ms):
         kind = Kind.STORE
     if request.id:
@@ -413,9 +413,11 @@ def _due_at(overlay: IndexOverlay, old: Entry, due_ms: int, control: int) -> Ent
 
 
 def _moved_to(overlay: IndexOverlay, window: Window | None, due_ms: int, control: int) -> tuple[int, Window | None]:
-    """The time at which a message leaves, and its window, after a control has given it this due time."""
+    """The time at which a message leaves, and its window, after a control (-1: in bulk) gave it this due time."""
     if window is None:
         return due_ms, None
+    if control < 0:  # it keeps its distance from the due time
+        return due_ms + window.first - window.due, msgspec.structs.replace(window, due=due_ms)
     chosen_ms, spread = overlay.choose_ms(control, due_ms, window.length_ms, window.spread != Spread.DRAWN)
     return chosen_ms, Window(due_ms, window.length_ms, window.first, spread)
 
@@ -491,8 +493,7 @@ def _bulk_progress(overlay: IndexOverlay, fate: Fate, next_request: int) -> None
 def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: int) -> None:
     offset, old = fate.offset, overlay.entry(key)
     if isinstance(fate, Moved):
-        row = overlay.bulk(fate.control) if overlay.bulks else None
-        if row is not None and row.asked:
+        if overlay.bulk(fate.control) is not None:  # its request may be unread
             if old.moved_by < fate.control:
                 _move(overlay, key, old, moved_to(old, fate.due_ms, fate.control))
         elif fate.control >= next_request or not _has_moved(overlay, fate):
@@ -503,9 +504,7 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
         elif old.kind == Kind.REPLACED and old.series_ms >= 0:
             _check_series(overlay, fate, old)
         is_noted = fate.name != KEPT and (type(fate) is not BulkCancelled or overlay.has_id(old.id, offset))
-        overlay.remove(key, old.stored)
-        overlay.drop_place(offset)
-        overlay.drop_id(old.id, offset)
+        overlay.end(key, old)
         if fate.name != APPLIED:
             overlay.note_end(offset, old.id if is_noted else b"", fate.name in SENT)
     elif isinstance(fate, Occurred | Skipped):
@@ -588,7 +587,8 @@ def _mark(overlay: IndexOverlay, fate: Fate) -> None:
     if was.final:
         return
     if isinstance(fate, Moved):
-        new = msgspec.structs.replace(was, due=fate.due_ms, control=fate.control)
+        in_bulk = overlay.bulk(fate.control) is not None
+        new = msgspec.structs.replace(was, due=fate.due_ms, control=fate.control, in_bulk=in_bulk)
     elif isinstance(fate, Occurred | Skipped):
         is_later = was.next is None or fate.last >= was.next.number
         new = msgspec.structs.replace(was, next=Next(fate.last + 1, fate.next_ms)) if is_later else was

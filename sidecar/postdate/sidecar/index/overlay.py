@@ -246,6 +246,11 @@ class IndexOverlay:
         """Undo `defer`. O(1)."""
         self._changes.deferred[key] = None
 
+    def forget_choice(self, key: bytes, entry: Entry) -> None:
+        """Undo `defer` for an entry that leaves its key, if its time is still to be chosen. O(1)."""
+        if entry.window is not None and entry.window.spread == Spread.DEFERRED:
+            self.drop_deferred(key)
+
     def put(self, offset: int, key_due_ms: int, entry: Entry) -> bytes:
         """Add an entry under (key_due_ms, offset). Its place is recorded if that is not its first key, or if it is
         stored."""
@@ -281,6 +286,14 @@ class IndexOverlay:
                 self.control_bytes -= len(raw)
             elif self._spread is not None:
                 self._spread.count(due_ms, -1)
+
+    def end(self, key: bytes, entry: Entry) -> None:
+        """Remove an entry, parked or not, with its place, its id and its deferred choice."""
+        offset = split_key(key)[1]
+        self.remove(key, entry.stored)
+        self.forget_choice(key, entry)
+        self.drop_place(offset)
+        self.drop_id(entry.id, offset)
 
     def remove_run(self, keys: list[bytes], sizes_bytes: list[int], stored: Collection[bytes]) -> None:
         """Remove entries without counting `control_count`: the last step before the write. The caller must remove their
@@ -339,8 +352,7 @@ class IndexOverlay:
     def move(self, key: bytes, offset: int, old: Entry, new: Entry) -> bytes:
         """Replace the entry under `key` by `new`, under the key that follows from `new`. Returns that key."""
         self.remove(key, old.stored)
-        if old.window is not None and old.window.spread == Spread.DEFERRED:
-            self.drop_deferred(key)
+        self.forget_choice(key, old)
         self.drop_place(offset)
         due = new.due if new.kind == Kind.DELIVER else CONTROL_DUE
         return self.put(offset, due, new)

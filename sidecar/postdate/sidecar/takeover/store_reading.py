@@ -112,10 +112,7 @@ def _put(overlay: IndexOverlay, offset: int, entry: Entry | None) -> None:
     """Replace the entry of a request by that of its STORE record; None: it has ended."""
     key = overlay.find(offset)
     if key is not None:
-        old = overlay.entry(key)
-        overlay.remove(key, old.stored)
-        overlay.drop_place(offset)
-        overlay.drop_id(old.id, offset)
+        overlay.end(key, overlay.entry(key))
     if entry is not None:
         overlay.put(offset, entry.due, entry)
         overlay.claim_id(entry, offset)  # the former holder of the id ended in the transaction that stored this one
