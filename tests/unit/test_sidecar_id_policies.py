@@ -14,7 +14,7 @@ import pytest
 
 from postdate.kafka.interface import Record
 from postdate.sidecar.errors import Contradicted
-from postdate.sidecar.index.apply import check_causes
+from postdate.sidecar.index.contradictions import check_causes
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.wheel.entry import Kind
 from postdate.wheel.keys import split_key

@@ -16,6 +16,7 @@ from support.mutation.undetectable import names
 #: The modules on which exactly-once delivery rests, and those that read what strangers write.
 MODULES = (
     "sidecar/postdate/sidecar/index/apply.py",
+    "sidecar/postdate/sidecar/index/contradictions.py",
     "sidecar/postdate/sidecar/index/overlay.py",
     "sidecar/postdate/sidecar/dispatch/batch.py",
     "sidecar/postdate/sidecar/dispatch/decisions.py",

@@ -89,8 +89,8 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         ("(not is_swept) else -1", "(not is_swept) else -2"),
     ),
     _of(
-        _APPLY,
-        "_check_moved",
+        f"{_SIDECAR}/index/contradictions.py",
+        "check_moved",
         "a reschedule to 0 moves nothing",
         "no request is due before 1",
         ("entry.new_due < 0", "entry.new_due < 1"),

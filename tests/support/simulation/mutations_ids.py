@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import msgspec
 
-from postdate.sidecar.index import apply
+from postdate.sidecar.index import apply, contradictions
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.transaction import store
 from postdate.wheel.entry import Entry, Kind
@@ -31,7 +31,7 @@ def _keep_replaces(_: World) -> AbstractContextManager[object]:
 
 def _kept_by_the_ended(_: World) -> AbstractContextManager[object]:
     """A request ends as kept although the log says that its survivor has ended before."""
-    return patch.object(apply, "_ENDED_BY_ANOTHER", frozenset({Kind.CANCELLED, Kind.REPLACED}))
+    return patch.object(contradictions, "_ENDED_BY_ANOTHER", frozenset({Kind.CANCELLED, Kind.REPLACED}))
 
 
 def _start_not_marked(_: World) -> AbstractContextManager[object]:

@@ -9,12 +9,11 @@ Thread rule: that of the overlay.
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
 from postdate.kafka.interface import Record
 from postdate.sidecar.index.bulk import in_force, moved_to
+from postdate.sidecar.index.contradictions import check_moved, check_series, has_moved
 from postdate.sidecar.index.limits import DEFERRED_ENTRIES_MAX
 from postdate.sidecar.index.overlay import NO_FIRST_DUE, IndexOverlay
 from postdate.wheel.bulk_rows import BulkRow
@@ -28,7 +27,6 @@ from postdate.wheel.entry import (
     Spread,
     Window,
     decode_entry,
-    decode_head,
     encode_accepted,
     pack_control,
 )
@@ -54,8 +52,6 @@ from postdate.wire.limits import DUE_MS_MIN
 from postdate.wire.reasons import Reason
 from postdate.wire.requests import Action, Request
 from postdate.wire.selection import BulkRequest, Selection, encode_bulk
-
-_ENDED_BY_ANOTHER: Final = frozenset({Kind.CANCELLED, Kind.REPLACED, Kind.KEPT})
 
 
 def apply_request(overlay: IndexOverlay, record: Record, request: Request | RequestRefused) -> int:
@@ -496,13 +492,13 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
         if overlay.bulk(fate.control) is not None:  # its request may be unread
             if old.moved_by < fate.control:
                 _move(overlay, key, old, moved_to(old, fate.due_ms, fate.control))
-        elif fate.control >= next_request or not _has_moved(overlay, fate):
+        elif fate.control >= next_request or not has_moved(overlay, fate):
             _move(overlay, key, old, _due_at(overlay, old, fate.due_ms, fate.control))
     elif fate.name in FINAL:
         if old.kind == Kind.APPLIED:
-            _check_moved(overlay, offset, old)
+            check_moved(overlay, offset, old)
         elif old.kind == Kind.REPLACED and old.series_ms >= 0:
-            _check_series(overlay, fate, old)
+            check_series(overlay, fate, old)
         is_noted = fate.name != KEPT and (type(fate) is not BulkCancelled or overlay.has_id(old.id, offset))
         overlay.end(key, old)
         if fate.name != APPLIED:
@@ -512,31 +508,6 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
             go_on(overlay, key, old, Next(fate.last + 1, fate.next_ms))
     else:
         _publish_first(overlay, key, old, fate.first_due_ms)
-
-
-def _has_moved(overlay: IndexOverlay, fate: Moved) -> bool:
-    """True if ingest of the control moved the entry to the same time as the log (rule 3), or if the control has ended
-    since."""
-    key = overlay.find(fate.control, CONTROL_DUE)
-    if key is None:
-        return True
-    entry = overlay.entry(key)
-    if entry.kind == Kind.APPLIED and (entry.acts_on, entry.new_due) == (fate.offset, fate.due_ms):
-        overlay.confirm_move(fate.control)
-        return True
-    overlay.contradicted(
-        f"request {fate.control} moved request {fate.offset} to {fate.due_ms}, but was judged otherwise here"
-    )
-    return False
-
-
-def _check_moved(overlay: IndexOverlay, control: int, entry: Entry) -> None:
-    """A control ends, and its ingest moved an entry here. If that entry is still pending, the log must contain the
-    move."""
-    if entry.new_due < 0 or entry.acts_on < 0 or overlay.is_move_confirmed(control):
-        return
-    if overlay.find(entry.acts_on) is not None:
-        overlay.contradicted(f"request {control} did not move request {entry.acts_on}, but was judged otherwise here")
 
 
 def _continue_series(overlay: IndexOverlay, fate: SeriesFate, next_request: int) -> None:
@@ -551,35 +522,6 @@ def _continue_series(overlay: IndexOverlay, fate: SeriesFate, next_request: int)
         here_ms = overlay.entry(key).series_ms
         if here_ms >= 0 and here_ms != start_ms:
             overlay.contradicted(f"request {survivor} continues a series from {start_ms}, and from {here_ms} here")
-
-
-def _check_series(overlay: IndexOverlay, fate: Fate, old: Entry) -> None:
-    """An entry ends that was to end as replaced by one that continues its series. If the log ended it otherwise, that
-    one has another start."""
-    expected = (old.acts_on, old.series_ms)
-    if type(fate) is SeriesFate and (fate.survivor, fate.start_ms) == expected:
-        return
-    if overlay.find(old.acts_on) is not None:
-        overlay.contradicted(f"request {old.acts_on} does not continue the series of request {fate.offset}")
-
-
-def check_causes(overlay: IndexOverlay) -> None:
-    """Check that no entry waits to be ended by a request that has already ended.
-
-    REQUIRES: the dispatch log is replayed. A cancelled entry ends together with its control, and a replaced or kept one
-    no later than its survivor (rules 1 and 4). So while either is pending, its cause is pending too. Raises
-    Contradicted. O(entries under key 0), at most `CONTROL_ENTRIES_MAX`.
-    """
-    if not overlay.control_count:
-        return
-    causes = [
-        (offset, decode_entry(raw).acts_on)
-        for offset, raw in overlay.controls()
-        if decode_head(raw).kind in _ENDED_BY_ANOTHER
-    ]
-    for offset, cause in causes:
-        if overlay.find(cause) is None:
-            overlay.contradicted(f"request {cause} has ended and was to end request {offset}, by its reading here")
 
 
 def _mark(overlay: IndexOverlay, fate: Fate) -> None:

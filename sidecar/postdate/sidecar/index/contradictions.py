@@ -1,0 +1,73 @@
+"""Detects that the log decided a control differently than ingest did here (docs/protocol.md, "Contradictions").
+
+Ingest carries a control out before the log contains its fate. If another owner, with other settings, judged that
+control otherwise, the index must be rebuilt. Each check raises Contradicted, or logs a warning if only this disk holds
+the index.
+
+Thread rule: that of the overlay.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from postdate.sidecar.index.overlay import IndexOverlay
+from postdate.wheel.entry import Entry, Kind, decode_entry, decode_head
+from postdate.wheel.keys import CONTROL_DUE
+from postdate.wire.dispatch_log import Fate, Moved, SeriesFate
+
+_ENDED_BY_ANOTHER: Final = frozenset({Kind.CANCELLED, Kind.REPLACED, Kind.KEPT})
+
+
+def has_moved(overlay: IndexOverlay, fate: Moved) -> bool:
+    """True if ingest of the control moved the entry to the same time as the log (rule 3), or if the control has ended
+    since."""
+    key = overlay.find(fate.control, CONTROL_DUE)
+    if key is None:
+        return True
+    entry = overlay.entry(key)
+    if entry.kind == Kind.APPLIED and (entry.acts_on, entry.new_due) == (fate.offset, fate.due_ms):
+        overlay.confirm_move(fate.control)
+        return True
+    overlay.contradicted(
+        f"request {fate.control} moved request {fate.offset} to {fate.due_ms}, but was judged otherwise here"
+    )
+    return False
+
+
+def check_moved(overlay: IndexOverlay, control: int, entry: Entry) -> None:
+    """A control ends, and its ingest moved an entry here. If that entry is still pending, the log must contain the
+    move."""
+    if entry.new_due < 0 or entry.acts_on < 0 or overlay.is_move_confirmed(control):
+        return
+    if overlay.find(entry.acts_on) is not None:
+        overlay.contradicted(f"request {control} did not move request {entry.acts_on}, but was judged otherwise here")
+
+
+def check_series(overlay: IndexOverlay, fate: Fate, old: Entry) -> None:
+    """An entry ends that was to end as replaced by one that continues its series. If the log ended it otherwise, that
+    one has another start."""
+    expected = (old.acts_on, old.series_ms)
+    if type(fate) is SeriesFate and (fate.survivor, fate.start_ms) == expected:
+        return
+    if overlay.find(old.acts_on) is not None:
+        overlay.contradicted(f"request {old.acts_on} does not continue the series of request {fate.offset}")
+
+
+def check_causes(overlay: IndexOverlay) -> None:
+    """Check that no entry waits to be ended by a request that has already ended.
+
+    REQUIRES: the dispatch log is replayed. A cancelled entry ends together with its control, and a replaced or kept one
+    no later than its survivor (rules 1 and 4). So while either is pending, its cause is pending too. Raises
+    Contradicted. O(entries under key 0), at most `CONTROL_ENTRIES_MAX`.
+    """
+    if not overlay.control_count:
+        return
+    causes = [
+        (offset, decode_entry(raw).acts_on)
+        for offset, raw in overlay.controls()
+        if decode_head(raw).kind in _ENDED_BY_ANOTHER
+    ]
+    for offset, cause in causes:
+        if overlay.find(cause) is None:
+            overlay.contradicted(f"request {cause} has ended and was to end request {offset}, by its reading here")
