@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from postdate.cli.waiting import is_positive
-from postdate.kafka.errors import NotAuthorized
+from postdate.kafka.errors import FatalClient, KafkaFault, NotAuthorized
 from postdate.kafka.interface import Isolation, LogReader, Partition, Record
 from postdate.sidecar.errors import Exit
 from postdate.wire.headers import ACTION, ID, ORIGIN
@@ -37,6 +38,20 @@ def format_2(directory: Path) -> Path:
     config = directory / "postdate.toml"
     config.write_text("format_version = 2\n")
     return config
+
+
+def fail_at(
+    bed: SimulatedCluster, monkeypatch: pytest.MonkeyPatch, partition: int, fault: KafkaFault | None = None
+) -> None:
+    """Let no request arrive from this partition on."""
+    honest = bed.broker.append
+
+    def append(part: Partition, *more: Any) -> tuple[int, int]:
+        if part.topic == "requests" and part.index >= partition:
+            raise fault or FatalClient("the connection is lost")
+        return honest(part, *more)
+
+    monkeypatch.setattr(bed.broker, "append", append)
 
 
 def says(verdict: Verdict, of: str = "") -> Answering:
@@ -127,6 +142,47 @@ def test_many_messages_are_moved_or_delivered(
         (record,) = bed.records("requests", index)
         request = parse_request(RequestRules(topic="requests", format_version=2), index, 1, None, record.headers)
         assert (request.selection, request.by_ms, request.due_ms) == (Selection(key=b"k"), by_ms, 1 if due else -1)
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_a_bulk_control_that_some_partitions_have_names_them_and_the_others(
+    bed: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    """A repeated move by a duration would move the messages of the first partitions twice."""
+    fail_at(bed, monkeypatch, 2)
+    given = ["--requests", "requests", "--key", "k", "--config", str(format_2(tmp_path)), "--output", output]
+    moved = bed.call("reschedule", "--by", "2h", *given, *SOON)
+    cancelled = bed.call("cancel", *given)
+    for result, offset in ((moved, 0), (cancelled, 1)):
+        origins = [f"requests/0/{offset}", f"requests/1/{offset}"]
+        lines = result.stdout.splitlines()
+        assert result.exit_code == Exit.FAILED
+        assert [json.loads(line)["origin"] if output == "json" else line for line in lines] == origins
+        assert f"sent: {', '.join(origins)}; may be sent: requests/2; not sent: requests/3" in result.stderr
+    assert "only with --partition 3 " in moved.stderr
+    assert "--partition 2 only if its messages have not moved" in moved.stderr
+    assert "repeat the command" in cancelled.stderr
+    assert "--partition" not in cancelled.stderr
+
+
+def test_the_rest_of_a_bulk_control_goes_to_the_chosen_partitions(bed: SimulatedCluster, tmp_path: Path) -> None:
+    bed.kafka.counts = lambda part: part.index
+    given = ["--requests", "requests", "--key", "k", "--config", str(format_2(tmp_path))]
+    result = bed.call("reschedule", "--by", "2h", *given, "--partition", "3", "--partition", "1", *SOON)
+    assert (result.exit_code, result.stdout.splitlines()) == (0, ["requests/1/0 1", "requests/3/0 3"])
+    assert [len(bed.records("requests", index)) for index in range(bed.partitions)] == [0, 1, 0, 1]
+    absent = bed.call("cancel", *given, "--partition", "0", "--partition", "4")
+    assert (absent.exit_code, "no partition 4" in absent.stderr) == (Exit.USAGE, True)
+    assert bed.records("requests", 0) == []
+
+
+def test_a_refusal_by_the_first_partition_is_reported_as_such(
+    bed: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_at(bed, monkeypatch, 0, NotAuthorized("requests may not be written"))
+    given = ["--requests", "requests", "--key", "k", "--config", str(format_2(tmp_path))]
+    result = bed.call("reschedule", "--by", "2h", *given)
+    assert (result.exit_code, result.stdout, result.stderr) == (Exit.USAGE, "", "error: requests may not be written\n")
 
 
 def test_a_bulk_cancel_without_a_count_ends_with_1(bed: SimulatedCluster, tmp_path: Path) -> None:
@@ -303,6 +359,8 @@ def test_a_reschedule_beyond_the_horizon_is_not_sent(bed: SimulatedCluster) -> N
         (["cancel", "--target", "t", "--id", "i"], "not both"),
         (["cancel", "--dry-run"], "needs a selector"),
         (["deliver", "--dry-run"], "needs a selector"),
+        (["cancel", "--id", "i", "--partition", "1"], "--partition needs a selector"),
+        (["cancel", "--key", "k", "--dry-run", "--partition", "1", "--partition", "3"], "one --partition"),
         (["cancel", "--requests", "requests", "--key", "\udcff", "--dry-run"], "not UTF-8"),
         (["reschedule", "--by", "2h", "--id", "i"], "--by needs a selector"),
         (["reschedule", "--by", "2h", "--delay", "1h", "--target", "t"], "one time, or --by"),

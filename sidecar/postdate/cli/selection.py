@@ -20,7 +20,16 @@ from postdate.cli.processes import deployment_of, remark
 from postdate.cli.request_options import the_request_topic
 from postdate.cli.waiting import first_verdict, require_verdicts, waiting
 from postdate.kafka.interface import Isolation, Partition
-from postdate.sidecar.cluster.producing import KeptProducer, RequestRecord, accepted, look_up
+from postdate.sidecar.cluster.producing import (
+    KeptProducer,
+    PartlyProduced,
+    Receipt,
+    RequestRecord,
+    accepted,
+    look_up,
+    partitions_of,
+    produce_to_each,
+)
 from postdate.wire import headers as names
 from postdate.wire.durations import format_duration
 from postdate.wire.headers import Headers
@@ -47,6 +56,14 @@ def selector_options(command: Command) -> Command:
         click.option("--group-id", metavar="ID", help="With --dry-run: consumer group of the sidecars."),
         click.option("--yes", "is_sure", is_flag=True, help="Do not ask for confirmation."),
         click.option("--dry-run", is_flag=True, help="Print how many messages are selected, and change nothing."),
+        click.option(
+            "--partition",
+            "partitions",
+            type=click.IntRange(min=0),
+            multiple=True,
+            metavar="N",
+            help="Only this partition of the request topic; repeatable. [all]",
+        ),
         until_option("Messages due before this time.", kind=time_ms),
         from_option("Messages due at or after this time.", "from_", kind=time_ms),
         click.option("--key", metavar="TEXT", help="Messages with this key."),
@@ -68,8 +85,10 @@ def is_bulk(asked: dict[str, Any]) -> bool:
         if asked["request_id"] is not None or asked["origin"] is not None:
             raise click.UsageError("give --id or --origin, or selectors, not both")
         return True
-    if asked["dry_run"]:
-        raise click.UsageError("--dry-run needs a selector: --target, --id-prefix, --key, --from or --until")
+    for option in ("dry_run", "partitions"):
+        if asked[option]:
+            name = option.replace("_", "-").removesuffix("s")
+            raise click.UsageError(f"--{name} needs a selector: --target, --id-prefix, --key, --from or --until")
     return False
 
 
@@ -99,31 +118,45 @@ def control_selected(loader: Loader, headers: Headers, chosen: dict[str, Any]) -
         live = look_up(admin, topic, config.kafka.bootstrap_servers, (OwnTopics.of(topic).verdicts,))
         require_verdicts(wait, config, topic, live.existing)
         accepted(rules_of(config, topic, live.retention_ms), draft, 0, now_ms())
-        verdicts = [Partition(OwnTopics.of(topic).verdicts, index) for index in range(live.partitions)]
-        ends = admin.end_offsets(verdicts, Isolation.READ_UNCOMMITTED) if wait.wanted else {}
+        partitions = partitions_of(live, topic, chosen["partitions"])
+        verdicts = {index: Partition(OwnTopics.of(topic).verdicts, index) for index in partitions}
+        ends = admin.end_offsets([*verdicts.values()], Isolation.READ_UNCOMMITTED) if wait.wanted else {}
     producer = KeptProducer(kafka)
     try:
-        receipts = [producer.produce(Partition(topic, index), draft) for index in range(live.partitions)]
+        receipts = produce_to_each(producer, topic, partitions, draft)
+    except PartlyProduced as partly:
+        for index, receipt in partly.produced.items():
+            _print(_sent(topic, index, receipt, action), output)
+        raise
     finally:
         producer.close()
     total, silent = 0, 0
-    for part, receipt in zip(verdicts, receipts, strict=True):
-        origin = format_origin(topic, part.index, receipt.offset).decode()
-        told: dict[str, object] = {"origin": origin, "action": action, "sent_ms": receipt.timestamp_ms}
+    for index, receipt in receipts.items():
+        told = _sent(topic, index, receipt, action)
         if wait.wanted:
+            part, origin = verdicts[index], str(told["origin"])
             answer = first_verdict(kafka, part, ends[part], origin, wait.timeout_ms)
             count = None if answer is None else answer.count
             told |= {"verdict": None if answer is None else answer.verdict, "count": count}
             total, silent = total + (count or 0), silent + (count is None)
-        if output == "json":
-            click.echo(json.dumps(told))
-        else:
-            click.echo(f"{origin} {told['count']}" if told.get("count") is not None else origin)
+        _print(told, output)
     if silent:
         limit = format_duration(wait.timeout_ms)
         fail(f"no count from {counted(silent, 'partition')} within {limit}; the controls will be carried out")
     if wait.wanted and output == "text":
         click.echo(f"{counted(total, 'message')} {_DONE[action]}", err=True)
+
+
+def _sent(topic: str, index: int, receipt: Receipt, action: str) -> dict[str, object]:
+    origin = format_origin(topic, index, receipt.offset).decode()
+    return {"origin": origin, "action": action, "sent_ms": receipt.timestamp_ms}
+
+
+def _print(told: dict[str, object], output: str) -> None:
+    if output == "json":
+        click.echo(json.dumps(told))
+    else:
+        click.echo(f"{told['origin']} {told['count']}" if told.get("count") is not None else told["origin"])
 
 
 def _headers(chosen: dict[str, Any]) -> Headers:
@@ -138,8 +171,10 @@ def _headers(chosen: dict[str, Any]) -> Headers:
 
 
 def _query(topic: str, chosen: dict[str, Any]) -> list[tuple[str, str]]:
-    """The query of a dry run. Raises UsageError: HTTP takes only texts, and a selector is none."""
-    query = [("topic", topic)]
+    """The query of a dry run. Raises UsageError: HTTP takes only texts, and one partition."""
+    query = [("topic", topic), *(("partition", str(index)) for index in chosen["partitions"])]
+    if len(chosen["partitions"]) > 1:
+        raise click.UsageError("--dry-run takes one --partition")
     query += [(name.rstrip("_"), str(chosen[name])) for name in _SELECTORS if chosen[name] is not None]
     try:
         "".join(text for _, text in query).encode()

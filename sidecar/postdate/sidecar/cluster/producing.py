@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from postdate.kafka.errors import KafkaFault
+from postdate.kafka.errors import KafkaFault, NotAuthorized, SettingRefused
 from postdate.kafka.interface import Admin, Kafka, Partition, PlainProducer
 from postdate.sidecar.cluster import limits
 from postdate.sidecar.errors import ConfigError, TransientError
+from postdate.wire import headers as names
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import Headers
 from postdate.wire.murmur2 import partition_for
+from postdate.wire.origins import format_origin
 from postdate.wire.requests import Request, RequestRules, parse_request
+from postdate.wire.texts import counted
 
 RETENTION_MS = "retention.ms"
 
@@ -66,6 +70,16 @@ class Receipt:
         if self.offset < 0:
             # The answer of a broker to a repeated request that it had already written.
             raise TransientError(f"the request is in {topic}, but the broker did not report its offset")
+
+
+class PartlyProduced(TransientError):
+    """A control for several partitions is in some of them. The text names the origins, and what to do about the
+    others."""
+
+    def __init__(self, message: str, produced: Mapping[int, Receipt]) -> None:
+        super().__init__(message)
+        self.produced = produced
+        """The acknowledgements, by partition."""
 
 
 def look_up(admin: Admin, requests: str, bootstrap_servers: str, others: tuple[str, ...] = ()) -> LiveTopic:
@@ -118,6 +132,59 @@ class KeptProducer:
             idle, self._idle = self._idle, None
         if idle is not None:
             idle.destroy()
+
+
+def partitions_of(live: LiveTopic, topic: str, chosen: Sequence[int]) -> list[int]:
+    """The partitions of a request topic to which a bulk control goes: the chosen ones, or all if none is chosen.
+    Raises ConfigError: one of them does not exist."""
+    absent = [index for index in chosen if index >= live.partitions]
+    if absent:
+        raise ConfigError(f"{topic} has {counted(live.partitions, 'partition')}, and no partition {absent[0]}")
+    return sorted(set(chosen)) or list(range(live.partitions))
+
+
+def produce_to_each(
+    producer: KeptProducer, topic: str, partitions: Sequence[int], draft: RequestRecord
+) -> dict[int, Receipt]:
+    """Produce a bulk control to each of the partitions; returns the acknowledgements by partition.
+
+    Raises PartlyProduced at the first failure. Raises NotAuthorized, SettingRefused: no partition has the control.
+    """
+    produced: dict[int, Receipt] = {}
+    for index in partitions:
+        try:
+            produced[index] = producer.produce(Partition(topic, index), draft)
+        except (KafkaFault, TransientError) as fault:
+            if not produced and isinstance(fault, NotAuthorized | SettingRefused):
+                raise
+            left = partitions[len(produced) + 1 :]
+            raise PartlyProduced(_partly(topic, produced, index, left, draft, fault), produced) from fault
+    return produced
+
+
+def _partly(
+    topic: str,
+    produced: Mapping[int, Receipt],
+    failed: int,
+    left: Sequence[int],
+    draft: RequestRecord,
+    fault: Exception,
+) -> str:
+    """Which partitions have a control after a failure, and how to reach the others."""
+    origins = [format_origin(topic, index, receipt.offset).decode() for index, receipt in produced.items()]
+    absent = [f"{topic}/{index}" for index in left]
+    lines = [
+        f"{topic}/{failed}: {fault}",
+        f"sent: {', '.join(origins) or 'none'}; may be sent: {topic}/{failed}; not sent: {', '.join(absent) or 'none'}",
+    ]
+    if names.BY not in dict(draft.headers):
+        return "\n".join([*lines, "repeat the command: a second control of this kind does no harm"])
+    if left:
+        options = " ".join(f"--partition {index}" for index in left)
+        lines.append(f"repeat it only with {options} (HTTP: `partitions`): a second control moves messages again")
+    look = f"postdate pending list --requests {topic} --partition {failed}"
+    lines.append(f"repeat it with --partition {failed} only if its messages have not moved a minute from now: {look}")
+    return "\n".join(lines)
 
 
 def produce(kafka: Kafka, part: Partition, draft: RequestRecord) -> Receipt:

@@ -22,6 +22,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from postdate.kafka.errors import KafkaFault
+from postdate.sidecar.cluster.producing import PartlyProduced
 from postdate.sidecar.context.index_queries import Unanswered
 from postdate.sidecar.errors import PostdateError
 from postdate.sidecar.http import bulk, controls, hold_api, limits, local, queries
@@ -200,7 +201,11 @@ class _Pages:
 
     async def _change_selected(self, request: Request, action: str) -> Response:
         asked = await _body(request)
-        told = await run_in_threadpool(bulk.control_selected, self._process, action, asked)
+        try:
+            told = await run_in_threadpool(bulk.control_selected, self._process, action, asked)
+        except PartlyProduced as partly:
+            log.warning("%s of many messages asked over HTTP: %s", action, str(partly).replace("\n", "; "))
+            raise
         origins = ", ".join(one["origin"] for one in told["controls"])
         log.warning("%s of many messages asked over HTTP: %s", action, origins)
         return JSONResponse(told, 202)

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from starlette.datastructures import QueryParams
 
-from postdate.kafka.interface import Partition
-from postdate.sidecar.cluster.producing import RequestRecord, accepted, look_up
+from postdate.sidecar.cluster.producing import RequestRecord, accepted, look_up, partitions_of, produce_to_each
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http import limits, queries
 from postdate.sidecar.http.controls import CANCEL, DELIVER, RESCHEDULE
@@ -82,17 +81,20 @@ def count_selected(process: Process, query: QueryParams) -> dict[str, Any]:
 
 
 def control_selected(process: Process, action: str, asked: object) -> dict[str, Any]:
-    """Produce a bulk control to each partition of a request topic; returns their origins and the broker's times.
+    """Produce a bulk control to each partition of a request topic, or to those in `partitions`; returns their origins
+    and the broker's times.
 
-    Raises BadQuery; KafkaFault, TransientError: some of them may be there. Sending them again does no harm, except with
-    `by`: a partition that has the control already moves its messages a second time.
+    Raises BadQuery; PartlyProduced: some partitions have it, and with `by` a second one moves their messages again;
+    KafkaFault, TransientError: none has it.
     """
     if not isinstance(asked, dict):
         raise BadQuery("the body must be a JSON object")
-    known = ["topic", *_SELECTORS, *(_TIMES_OF_A_MOVE if action == RESCHEDULE else ())]
+    known = ["topic", "partitions", *_SELECTORS, *(_TIMES_OF_A_MOVE if action == RESCHEDULE else ())]
     unknown = sorted(set(asked) - {*known})
     if unknown:
         raise BadQuery(f"unknown field {unknown[0]}; known: {', '.join(known)}")
+    chosen = _partitions(asked)
+    asked = {field: value for field, value in asked.items() if field != "partitions"}
     if not all(isinstance(value, str) for value in asked.values()):
         raise BadQuery("each field takes a text")
     served = process.config.request_topic_names
@@ -107,14 +109,24 @@ def control_selected(process: Process, action: str, asked: object) -> dict[str, 
     live = look_up(process.admin, topic, process.config.kafka.bootstrap_servers)
     try:
         accepted(rules_of(process.config, topic, live.retention_ms), draft, 0, now_ms)
+        partitions = partitions_of(live, topic, chosen)
     except ConfigError as error:
         raise BadQuery(str(error)) from error
-    controls = []
-    for index in range(live.partitions):
-        receipt = process.controls.produce(Partition(topic, index), draft)
-        origin = format_origin(topic, index, receipt.offset).decode()
-        controls.append({"origin": origin, "accepted_ms": receipt.timestamp_ms})
+    controls = [
+        {"origin": format_origin(topic, index, receipt.offset).decode(), "accepted_ms": receipt.timestamp_ms}
+        for index, receipt in produce_to_each(process.controls, topic, partitions, draft).items()
+    ]
     return {"action": action, "controls": controls}
+
+
+def _partitions(asked: dict[str, Any]) -> list[int]:
+    """The partitions in a body; empty: all. Raises BadQuery."""
+    chosen = asked.get("partitions", [])
+    if not isinstance(chosen, list) or not all(type(index) is int and index >= 0 for index in chosen):
+        raise BadQuery("partitions takes a list of numbers")
+    if "partitions" in asked and not chosen:
+        raise BadQuery("partitions is empty; leave it out for all")
+    return chosen
 
 
 def _action_headers(action: str, asked: dict[str, str], now_ms: int) -> Headers:

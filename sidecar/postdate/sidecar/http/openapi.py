@@ -247,7 +247,16 @@ def _selecting() -> dict[str, Any]:
 
 
 def _changing_selected(summary: str, more: dict[str, Any]) -> dict[str, Any]:
-    fields = {"topic": {**_TEXT, "description": "request topic, if the process serves several"}, **_SELECTORS, **more}
+    fields = {
+        "topic": {**_TEXT, "description": "request topic, if the process serves several"},
+        "partitions": {
+            "type": "array",
+            "items": _NUMBER,
+            "description": "partitions of the request topic; default: all",
+        },
+        **_SELECTORS,
+        **more,
+    }
     schema = {"type": "object", "additionalProperties": False, "properties": fields}
     return {
         "post": {

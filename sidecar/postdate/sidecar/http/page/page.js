@@ -360,17 +360,20 @@ async function changeSelected(action, asked, count, show) {
   $("change-yes").textContent = button;
   if (!(await askIn($("change-dialog")))) return;
   if (!token && !(await wantToken("Changes need the token."))) return;
+  const origins = [];
   try {
-    let ended = 0;
     for (const topic of topics()) {
       const told = await ask(`/api/v1/${action}/selected`, { ...asked, topic, ...(isMove && { by: $("by").value.trim() }) });
-      for (const { origin } of told.controls) ended += await appliedCount(origin, done, show);
+      origins.push(...told.controls.map(({ origin }) => origin));
     }
+    let ended = 0;
+    for (const origin of origins) ended += await appliedCount(origin, done, show);
     show(make("p", `${counted(ended, "message")} ${done}`, "word state"));
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     if (error.status === 401) token = "";
-    show(make("p", error.message, "word"));
+    const lines = [...error.message.split("\n"), ...(origins.length ? [`Accepted: ${origins.join(", ")}`] : [])];
+    show(...lines.map((line) => make("p", line, "word")));
   }
 }
 

@@ -1,0 +1,68 @@
+"""Goal: a bulk control over HTTP goes to the asked partitions, and a failure names those that have it.
+
+Method: the endpoint's own function over the simulated Kafka.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from postdate.kafka.errors import FatalClient
+from postdate.kafka.interface import Partition
+from postdate.sidecar.cluster.producing import KeptProducer, PartlyProduced
+from postdate.sidecar.config.settings import Config, RequestTopicConfig
+from postdate.sidecar.http.bulk import control_selected
+from postdate.sidecar.http.pending import BadQuery
+from postdate.sidecar.http.process import Process
+from support.simulated_cluster import SimulatedCluster
+
+BY = {"key": "k", "by": "2h"}
+
+
+@pytest.fixture
+def bed() -> SimulatedCluster:
+    return SimulatedCluster()
+
+
+@pytest.fixture
+def process(bed: SimulatedCluster) -> Process:
+    config = Config(format_version=2, request_topics=(RequestTopicConfig("requests"),))
+    clock = SimpleNamespace(wall_ms=bed.broker.now_ms)
+    parts = {"config": config, "admin": bed.kafka.admin(), "controls": KeptProducer(bed.kafka), "clock": clock}
+    return cast(Process, SimpleNamespace(**parts))
+
+
+def counts(bed: SimulatedCluster) -> list[int]:
+    return [len(bed.records("requests", index)) for index in range(bed.partitions)]
+
+
+def test_a_failure_names_the_partitions_that_have_the_control(
+    bed: SimulatedCluster, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = bed.broker.append
+
+    def append(part: Partition, *more: Any) -> tuple[int, int]:
+        if part.index == 2:
+            raise FatalClient("the connection is lost")
+        return honest(part, *more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bed.broker, "append", append)
+        with pytest.raises(PartlyProduced) as failed:
+            control_selected(process, "reschedule", BY)
+    assert "sent: requests/0/0, requests/1/0; may be sent: requests/2; not sent: requests/3" in str(failed.value)
+    assert "the connection is lost" in str(failed.value)
+    assert counts(bed) == [1, 1, 0, 0]
+    told = control_selected(process, "reschedule", {**BY, "partitions": [2, 3]})
+    assert [each["origin"] for each in told["controls"]] == ["requests/2/0", "requests/3/0"]
+    assert counts(bed) == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("partitions", ["2", [], [-1], [True], ["1"], [0, 4]])
+def test_invalid_partitions_send_nothing(bed: SimulatedCluster, process: Process, partitions: object) -> None:
+    with pytest.raises(BadQuery, match="partition"):
+        control_selected(process, "reschedule", {**BY, "partitions": partitions})
+    assert counts(bed) == [0, 0, 0, 0]
