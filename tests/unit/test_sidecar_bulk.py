@@ -8,13 +8,16 @@ dispatch log. Small pieces let a test stop an owner in the middle.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from postdate.kafka.errors import AbortRequired
 from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.dispatch import bulk_sweep
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
+from postdate.sidecar.transaction.transaction import Content, ShardOwnership
 from postdate.wire.dispatch_log import BulkCancelled, BulkProgress, Fate, Moved
 from postdate.wire.verdicts import Answer, Verdict, decode_verdict
 from support.shard_bench import OWN, Bench, R
@@ -143,6 +146,32 @@ def test_an_owner_with_an_old_disk_delivers_nothing_that_is_selected(bench: Benc
     ends(bench, second, control)
     assert swept(bench) == dict.fromkeys(chosen, control)
     assert bench.read("orders") == []
+
+
+def test_a_sweep_shrinks_while_its_transactions_cannot_be_committed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic of Postdate's own is so slow that no transaction of more than 50 entries ends in time."""
+    monkeypatch.setattr(bulk_sweep, "SWEPT_ENTRIES_MAX", 200)
+    honest, tried = ShardOwnership.run, list[int]()
+
+    def run(self: ShardOwnership, content: Content, *more: Any, **options: Any) -> int:
+        tried.append(sum(isinstance(fate, BulkCancelled) for fate in content.fates))
+        if tried[-1] > 50:
+            raise AbortRequired("the records were not acknowledged in time")
+        return honest(self, content, *more, **options)
+
+    shard = bench.shard()
+    for number in range(400):
+        far(bench, in_ms=HOUR_MS + number)
+    control = select(bench, topic=b"orders")
+    monkeypatch.setattr(ShardOwnership, "run", run)
+    ends(bench, shard, control)
+    assert progress(bench, control)[-1] == ("applied", 400)
+    assert tried[2:4] == [200, 200]
+    smallest = min(tried[2:-1])
+    assert smallest <= 50
+    assert max(tried[tried.index(smallest) :]) > smallest, "it grows again once transactions end in time"
 
 
 def test_what_comes_up_while_the_sweep_runs_is_cancelled_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,15 +27,19 @@ class BulkSweep:
         self._offset = -1
         self._at = self._next = b""
         self._is_parked = self._next_is_parked = True
+        self._entries_max = self._size_bytes_max = 0
 
     def may_run(self, index: TimerIndex, bulk: Bulk) -> bool:
         """True if no earlier entry lies under key 0: a control among them may act on what the bulk control selects
         (rule 4). One seek while key 0 is not empty."""
         return not (index.control_count and index.scan_keys(FIRST_KEY, entry_key(CONTROL_DUE, bulk.offset), 1))
 
-    def read(self, index: TimerIndex, bulk: Bulk) -> Due:
-        """The next selected entries; `ends_bulk` is set if no more follow. Visits at most SWEPT_LOOKS_MAX entries, 1 to
-        3 us each. `committed` must follow, or the same entries are read again."""
+    def read(self, index: TimerIndex, bulk: Bulk, entries_max: int, size_bytes_max: int) -> Due:
+        """The next selected entries, within the limits of the next transaction; `full`: one of them was reached.
+        `ends_bulk` is set if no more follow. Visits at most SWEPT_LOOKS_MAX entries, 1 to 3 us each. `committed` must
+        follow, or the same entries are read again."""
+        self._entries_max = min(entries_max, SWEPT_ENTRIES_MAX)
+        self._size_bytes_max = min(size_bytes_max, SWEPT_SIZE_BYTES_MAX)
         if (index, bulk.offset) != (self._index, self._offset):
             self._index, self._offset, self._at, self._is_parked = index, bulk.offset, b"", True
         due = Due([], [])
@@ -67,7 +71,8 @@ class BulkSweep:
             if key is None or raw is None:
                 due.apart = apart
                 return None
-            if len(keys) + len(due.waiting) >= SWEPT_ENTRIES_MAX or size_bytes >= SWEPT_SIZE_BYTES_MAX:
+            if len(keys) + len(due.waiting) >= self._entries_max or size_bytes >= self._size_bytes_max:
+                due.full = True
                 break
             is_taken = (not target or decode_head(raw).target == target) and bulk.acts_on(
                 decode_entry(raw), split_key(key)[1]

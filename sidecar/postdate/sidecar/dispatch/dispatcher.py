@@ -143,10 +143,13 @@ class Dispatcher:
     def _dispatch_bulk(self, index: TimerIndex, ownership: ShardOwnership, bulk: Bulk) -> int:
         """Run a transaction with the next entries on which a bulk control acts; returns the number of its fates, 0 if
         there was none. Raises as `dispatch`."""
-        due = self._bulk_sweep.read(index, bulk)
+        entries_max = self._faults.entries_max(self._limit.entries)
+        due = self._bulk_sweep.read(index, bulk, entries_max, self._limit.size_bytes)
+        due.short = self._faults.is_attributing
         overlay, batch = self._build(index, due)
         if batch.fates and not self._commit(index, ownership, overlay, batch, due, self._ctx.held.now):
             return 0
+        self._limit.committed(due.full and not due.short, ownership.took_ms)
         self._bulk_sweep.committed()
         return len(batch.fates)
 
