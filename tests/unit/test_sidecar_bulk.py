@@ -18,7 +18,7 @@ from postdate.sidecar.dispatch import bulk_sweep
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from postdate.sidecar.transaction.transaction import Content, ShardOwnership
-from postdate.wire.dispatch_log import BulkCancelled, BulkProgress, Fate, Moved
+from postdate.wire.dispatch_log import BulkCancelled, BulkProgress, Fate, Moved, Occurred
 from postdate.wire.verdicts import Answer, Verdict, decode_verdict
 from support.shard_bench import OWN, Bench, R
 
@@ -260,6 +260,33 @@ def test_format_1_refuses_a_new_one(bench: Bench) -> None:
     select(bench, topic=b"orders")
     bench.until(shard, lambda: bool(bench.letters()))
     assert bench.letters()[0][0] == b"unknown-header"
+
+
+@pytest.mark.parametrize("disk", ["same", "empty"])
+def test_a_schedule_that_comes_into_the_due_range_behind_the_sweep_ends(bench: Bench, disk: str) -> None:
+    """The sweep has passed its next occurrence, which is due before the range, when that occurrence is delivered."""
+    bench.format_version = 3
+    shard = bench.shard()
+    every = [("postdate-id", b"c"), ("postdate-every", b"1s"), ("postdate-topic", b"orders")]
+    schedule = bench.ask(*every)
+    first_ms = bench.broker.now_ms() // 1_000 * 1_000 + 1_000
+    fillers = [far(bench, target=b"mails", in_ms=HOUR_MS + number) for number in range(7)]
+    bench.until(shard, lambda: "stored" in {fate.name for fate in fates(bench)})
+    control = select(bench, **{"from": b"%d" % (first_ms + 2_000)})
+    bench.until(shard, lambda: len(swept(bench)) >= 3)
+    assert schedule not in swept(bench), "it is due before the range"
+    bench.time.wait(10_000)
+    if disk == "empty":
+        shard.close()
+        shard = bench.new_shard(place="b")
+    ends(bench, shard, control)
+    assert swept(bench) == dict.fromkeys([schedule, *fillers], control)
+    assert progress(bench, control)[-1] == ("applied", 8)
+    occurred = [fate.nominal_ms for fate in fates(bench) if isinstance(fate, Occurred)]
+    assert occurred == [first_ms, first_ms + 1_000]
+    assert shard._index is not None
+    assert shard._index.count == 0
+    assert bench.read(OWN.store)[-1].value is None
 
 
 def test_two_run_one_after_the_other(bench: Bench) -> None:

@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from postdate.kafka.interface import Headers, Partition, Record
-from postdate.wire.dispatch_log import BulkCancelled, BulkProgress, Fate, Moved, decode_record
+from postdate.wire.dispatch_log import BulkCancelled, BulkProgress, Fate, Moved, Occurred, Skipped, decode_record
 from postdate.wire.errors import FormatError
 from postdate.wire.verdicts import Verdict, decode_verdict
 
@@ -78,11 +78,15 @@ class Selected:
         dues_ms = [recurring.appended_ms + 3_000]
         if recurring.action == "schedule":
             dues_ms = [recurring.nominal_ms(number) for number in range(1, recurring.count + 1)]
+        return any(self.selects_next(recurring, due_ms) for due_ms in dues_ms)
+
+    def selects_next(self, recurring: Recurring, due_ms: int) -> bool:
+        """True if a recurring request is selected whose next occurrence is due then."""
         return (
             self.target in ("", recurring.target)
             and recurring.id.startswith(self.prefix)
             and self.key in (None, b"k")
-            and any(self.from_ms <= due_ms < self.until_ms for due_ms in dues_ms)
+            and self.from_ms <= due_ms < self.until_ms
         )
 
 
@@ -118,6 +122,7 @@ class _Course:
     counts: Counter[int] = field(default_factory=Counter)
     applied: dict[int, int] = field(default_factory=dict)
     moves: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # request -> (control, due time)
+    recurring: dict[int, int] = field(default_factory=dict)  # pending schedule -> its next nominal time
 
     def present_ms(self, asked: Asked, first_ms: int) -> int:
         """The due time in force of a request; `first_ms`: that of the request itself."""
@@ -162,6 +167,7 @@ def _follow(
         wrong.append(f"cancelled by {sorted(named)} without a count")
     for fate in fates:
         asked = traffic.asked.get((index, fate.offset))
+        wrong += _recurs(course, index, fate, traffic)
         if isinstance(fate, BulkCancelled):
             course.counts[fate.control] += 1
             control = traffic.asked.get((index, fate.control))
@@ -202,6 +208,44 @@ def _follow(
             wrong += _left(course, index, number, fate, asked, traffic, readings)
         if isinstance(fate, Moved):
             course.moves.setdefault(fate.offset, []).append((fate.control, fate.due_ms))
+    wrong += _selected(course, index, [fate.offset for fate in fates if isinstance(fate, Occurred | Skipped)], traffic)
+    return wrong
+
+
+def _recurs(course: _Course, index: int, fate: Fate, traffic: Traffic) -> list[str]:
+    """Follow the schedules; returns what is wrong if one occurs, or outlives a bulk cancel, that selects its next
+    occurrence."""
+    wrong: list[str] = []
+    if isinstance(fate, Occurred):
+        wrong = _selected(course, index, [fate.offset], traffic)
+    elif isinstance(fate, BulkProgress) and fate.name == "applied":
+        wrong = _selected(course, index, [*course.recurring], traffic)
+    recurring = traffic.recurrences.asked.get((index, fate.offset))
+    if recurring is not None and recurring.action == "schedule":
+        if isinstance(fate, Occurred | Skipped):
+            course.recurring[fate.offset] = fate.next_ms
+        elif fate.name == "stored":
+            course.recurring.setdefault(fate.offset, fate.first_due_ms)
+        else:
+            course.recurring.pop(fate.offset, None)
+    return wrong
+
+
+def _selected(course: _Course, index: int, schedules: list[int], traffic: Traffic) -> list[str]:
+    """Complaints about those of the schedules that are pending though a bulk cancel in force selects them."""
+    wrong: list[str] = []
+    for control in course.begun.keys() - course.applied.keys():
+        selected = traffic.asked[index, control].selected
+        if selected is None or selected.moves:
+            continue
+        for offset in schedules:
+            next_ms = course.recurring.get(offset, 0)
+            if (
+                next_ms
+                and offset < control
+                and selected.selects_next(traffic.recurrences.asked[index, offset], next_ms)
+            ):
+                wrong.append(f"schedule {offset}, due at {next_ms}, goes on, though {control} selects it")
     return wrong
 
 

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 from unittest.mock import patch
 
 from postdate.sidecar.dispatch import batch, dispatcher
+from postdate.sidecar.dispatch.batch import BatchBuilder
+from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.bulk_sweep import BulkSweep
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.index import apply
@@ -81,6 +84,16 @@ def _parked_left_out(_: World) -> AbstractContextManager[object]:
     return patch.object(BulkSweep, "_take", take)
 
 
+def _schedules_come_in(_: World) -> AbstractContextManager[object]:
+    """A schedule goes on although a bulk control selects its next occurrence."""
+    honest = BatchBuilder._go_on
+
+    def go_on(self: BatchBuilder, content: Batch, *arguments: Any) -> bool:
+        return honest(self, content, *arguments[:-1], None)  # type: ignore[call-arg]
+
+    return patch.object(BatchBuilder, "_go_on", go_on)
+
+
 #: By name: what is taken out, and the theme of the schedules that must catch it.
 BULK_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "bulk: only the sweep ends messages": (_only_the_sweep_ends, BULK),
@@ -88,4 +101,5 @@ BULK_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "bulk: later controls act on what it selects": (_later_controls_act, BULK),
     "bulk: each owner counts from zero": (_counted_from_zero, BULK),
     "bulk: parked messages are left out": (_parked_left_out, BULK),
+    "bulk: a schedule outlives it": (_schedules_come_in, BULK),
 }

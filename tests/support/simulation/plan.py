@@ -179,12 +179,12 @@ class Plan:
         self._plan_holds()
 
     def _plan_recurrences(self) -> None:
-        """Recurring schedules, in some of the schedules of each theme, and in all of one."""
+        """Recurring schedules, in some of the schedules of each theme, and in all of two."""
         drawn = Random(f"{self._seed}/recurrences")  # a separate stream: the others stay the same
         if self.theme in CALM:
             self.traffic.recurrences.target = GOOD  # the other one is in trouble
         counts = [5, 9, 14] if self._asked_theme == CALENDAR else [2, 5, 9]
-        if self._asked_theme == CALENDAR or drawn.random() < 0.3:
+        if self._asked_theme in (CALENDAR, BULK) or drawn.random() < 0.3:
             share = 0.5 if self._asked_theme == CALENDAR else 0.8
             self.traffic.recurrences.plan(self.world, share * self.duration_ms, drawn.choice(counts))
 

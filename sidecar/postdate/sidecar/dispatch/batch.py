@@ -34,7 +34,7 @@ from postdate.sidecar.index.recurrences import Decided, decide_due, leaves_ms, s
 from postdate.sidecar.transaction.store import StoreRecords
 from postdate.sidecar.transaction.verdict_records import VerdictRecords
 from postdate.wheel.bulk_rows import BulkRow
-from postdate.wheel.entry import PENDING, Entry, Kind, control_of, decode_entry
+from postdate.wheel.entry import PENDING, Entry, Kind, Next, control_of, decode_entry
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, split_key
 from postdate.wire.delivered import (
     VALUE_LEFT_OUT,
@@ -152,7 +152,7 @@ class BatchBuilder:
                         self._deliver(batch, entry, offset)
                 elif entry.next is None:
                     self._dead_letter(batch, entry, offset, decision)
-                if entry.next is not None and self._recur(batch, key, raw, entry, decision):
+                if entry.next is not None and self._recur(batch, overlay, (key, raw), entry, decision, bulk):
                     continue
             elif entry.kind == Kind.STORE:
                 if self._keep(batch, entry, offset):
@@ -287,15 +287,26 @@ class BatchBuilder:
         if self._answers.all:
             batch.messages.append(self._answers.message(Verdict.DELIVERED, offset, entry.id))
 
-    def _recur(self, batch: Batch, key: bytes, raw: bytes, entry: Entry, decision: Decision | Refusal) -> bool:
+    def _recur(
+        self,
+        batch: Batch,
+        overlay: IndexOverlay,
+        row: tuple[bytes, bytes],
+        entry: Entry,
+        decision: Decision | Refusal,
+        bulk: Bulk | None,
+    ) -> bool:
         """Deliver or skip the due occurrences of a schedule; the next one of a refused schedule becomes a dead letter,
-        which requests it alone. True if the schedule goes on."""
+        which requests it alone. `row`: key and value of the entry. True if the schedule goes on."""
+        key, raw = row
         offset = split_key(key)[1]
         if not isinstance(decision, Decision):
             self._bury(batch, entry, offset, decision, single_headers(entry))
-            return self._go_on(batch, key, entry, undeliverable(entry, offset))
+            return self._go_on(batch, overlay, key, entry, undeliverable(entry, offset), bulk)
         origin = self._origin_prefix + b"%d" % offset
         decided = decide_due(entry, offset, origin, batch.now_ms, self._surplus_max(batch, entry, len(raw)))
+        if bulk is not None:
+            decided = _until_selected(decided, entry, offset, bulk)
         for fate in decided.fates:
             if isinstance(fate, Occurred):
                 times_ms = (fate.nominal_ms, fate.next_ms)
@@ -305,7 +316,7 @@ class BatchBuilder:
                 batch.dues_ms.append(max(due_ms, entry.accepted_ms))
                 if self._rates is not None and self._rates.limits(entry.target):
                     batch.rated[entry.target] = batch.rated.get(entry.target, 0) + 1
-        return self._go_on(batch, key, entry, decided)
+        return self._go_on(batch, overlay, key, entry, decided, bulk)
 
     def _surplus_max(self, batch: Batch, entry: Entry, size_bytes: int) -> int:
         """How many missed occurrences may leave with the next one. None, if the target takes few messages at a time."""
@@ -315,8 +326,13 @@ class BatchBuilder:
         room = min(batch.surplus_max - batch.surplus, _FATES_MAX - len(batch.fates))
         return max(min(room, batch.surplus_bytes_left // size_bytes), 0)
 
-    def _go_on(self, batch: Batch, key: bytes, entry: Entry, decided: Decided) -> bool:
-        """Add what a schedule has come to, and write it to STORE, or complete it. True if it goes on."""
+    def _go_on(
+        self, batch: Batch, overlay: IndexOverlay, key: bytes, entry: Entry, decided: Decided, bulk: Bulk | None
+    ) -> bool:
+        """Add what a schedule has come to, and write it to STORE, or complete it. True if it goes on.
+
+        It ends if the bulk control in force selects its next occurrence, which may lie behind the sweep.
+        """
         offset, following = split_key(key)[1], decided.following
         batch.fates += decided.fates
         batch.surplus += len(decided.fates) - 1
@@ -325,6 +341,10 @@ class BatchBuilder:
         if following is None:
             batch.surplus += 1
             batch.fates.append(Completed(offset, entry.first_due, COMPLETED))
+            return False
+        if bulk is not None and bulk.may_act_on(entry, offset, following.nominal_ms):
+            batch.swept += 1
+            self._cancel_in_bulk(batch, overlay, (key, entry), bulk)
             return False
         due = leaves_ms(self._origin_prefix + b"%d" % offset, entry.control, following)
         new = msgspec.structs.replace(entry, due=due, next=following)
@@ -454,6 +474,14 @@ def finish(overlay: IndexOverlay, batch: Batch) -> None:
             overlay.drop_id(entry.id, offset)
         if fate in SENT:  # the end of another was noted when the batch was built
             overlay.note_end(offset, entry.id, sent=True)
+
+
+def _until_selected(decided: Decided, entry: Entry, offset: int, bulk: Bulk) -> Decided:
+    """What is decided of a schedule up to the first fate behind which a bulk control selects it."""
+    for at, fate in enumerate(decided.fates, 1):
+        if fate.next_ms and bulk.may_act_on(entry, offset, fate.next_ms):
+            return Decided(decided.fates[:at], Next(fate.last + 1, fate.next_ms))
+    return decided
 
 
 def note_bulk(overlay: IndexOverlay, fate: BulkProgress) -> None:
