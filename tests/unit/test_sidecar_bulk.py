@@ -174,6 +174,16 @@ def test_a_sweep_shrinks_while_its_transactions_cannot_be_committed(
     assert max(tried[tried.index(smallest) :]) > smallest, "it grows again once transactions end in time"
 
 
+def test_a_bulk_control_goes_on_after_the_isolation_of_key_0(bench: Bench) -> None:
+    """It waits while Postdate's own topics are in trouble. Nothing else may ever write to them again."""
+    shard = bench.shard()
+    shard._dispatcher._faults._isolate("", 1, None, shard.ctx.clock.steady_ms())
+    chosen = far(bench)
+    control = select(bench, topic=b"orders")
+    ends(bench, shard, control)
+    assert swept(bench) == {chosen: control}
+
+
 def test_what_comes_up_while_the_sweep_runs_is_cancelled_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_sweep.BulkSweep, "may_run", lambda *_: False)
     shard = bench.shard()

@@ -120,8 +120,9 @@ class Dispatcher:
         return min(before_ms, 1) if index.bulks and are_ahead(index.bulks, read_up_to(index)) else before_ms
 
     def wants_bulk(self, index: TimerIndex) -> bool:
-        """True if a bulk control is in force and can go on now. O(1)."""
-        return bool(index.bulks) and in_force(index.bulks) is not None and self._faults.get(OWN) is None
+        """True if a bulk control is in force and can go on now: it waits while Postdate's own topics are isolated.
+        O(1)."""
+        return bool(index.bulks) and in_force(index.bulks) is not None and not self._faults.is_isolated(OWN)
 
     def _begin_bulk(self, index: TimerIndex, ownership: ShardOwnership, bulk: Bulk) -> tuple[int, bool]:
         """Run a transaction that does nothing but show a bulk control in force, before any other: from now on no

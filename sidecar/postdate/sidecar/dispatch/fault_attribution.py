@@ -237,6 +237,14 @@ class FaultAttribution:
             for offset in offsets:
                 self.condemned.pop(offset, None)
 
+    def is_isolated(self, name: str) -> bool:
+        """True if a target is isolated. Ends an isolation without waiting entries that had no fault for long: no trial
+        would end it."""
+        isolated = self._isolated.get(name)
+        if isolated is not None and not isolated.waits:
+            self.nothing_waits(isolated)
+        return name in self._isolated
+
     def nothing_waits(self, isolated: Isolated) -> None:
         """Nothing of an isolated target is parked. If it had no fault for long, its isolation ends."""
         isolated.waits = False
