@@ -82,12 +82,16 @@ class Plan:
         self._seed, self._asked_theme = seed, theme
         self.theme = drawn if theme is None else DIFFERING.get(theme, theme)
         self.partitions = choose.choice([1, 1, 2]) if self.theme != VOLUME else 1
+        moves_in_bulk = self.theme == BULK and Random(f"{seed}/moving").random() < 0.5  # rather than cancels
         # Without a group everybody is assigned everything, and they fence each other all the time.
-        self.by_hand = choose.random() < {"controls": 0.6, "stranger": 0.6, "moves": 1.0, IDS: 1.0}.get(self.theme, 0.2)
+        shares = {"controls": 0.6, "stranger": 0.6, "moves": 1.0, IDS: 1.0}
+        self.by_hand = choose.random() < shares.get(self.theme, 0.2) or moves_in_bulk
         self.duration_ms = choose.choice(
             [30_000.0] if self.theme in ("moves", IDS, HELD, BULK, CALENDAR) else [4_000.0, 12_000.0, 30_000.0]
         )
-        self.relay = self.theme in ("moves", IDS)  # never two at a time: each goes on where the other died
+        self.relay = (
+            self.theme in ("moves", IDS) or moves_in_bulk
+        )  # never two at a time: each goes on where the other died
         stores = self.theme in ("store", "moves", IDS, BROKERS)
         self.store_after_ms = choose.choice(STORE_AFTER_MS[1:5] if stores else STORE_AFTER_MS)
         if self.theme == VOLUME:
@@ -116,6 +120,7 @@ class Plan:
         bulks = Random(f"{seed}/bulks")  # likewise
         if theme == BULK or (not is_plain and bulks.random() < 0.15):
             self.traffic.bulks = bulks
+            self.traffic.moves_in_bulk = moves_in_bulk
         world.swept_max = bulks.choice([1, 1, 2] if theme == BULK else [1, 2, 1_000])
         policies = Random(f"{seed}/ids")
         if theme == IDS or (not is_plain and policies.random() < 0.25):
