@@ -75,6 +75,7 @@ def _bad_requests(target: bytes, small: bytes, requests: bytes) -> list[tuple[Re
         (Reason.BAD_WINDOW, [to, now, ("postdate-window", b"0s")]),
         (Reason.BAD_SPREAD, [to, now, ("postdate-window", b"1s"), ("postdate-spread", b"odd")]),
         (Reason.BAD_IF_PENDING, [to, now, (ID, b"i"), ("postdate-if-pending", b"drop")]),
+        (Reason.BAD_IF_ENDED, [to, now, (ID, b"i"), ("postdate-if-ended", b"keep")]),
         (Reason.BAD_LATEST, [to, now, (ID, b"i"), ("postdate-latest", b"0s")]),
         (Reason.BAD_SCHEDULE, [to, (ID, b"i"), ("postdate-cron", b"soon")]),
         (Reason.BAD_LEVEL, [to, (LEVEL, b"two")]),

@@ -12,7 +12,7 @@ import time
 from itertools import pairwise
 
 from postdate.wire.dispatch_log import SeriesFate, SurvivorFate
-from postdate.wire.headers import AT, ID, IF_PENDING, LATEST, TOPIC, Headers
+from postdate.wire.headers import AT, ID, IF_ENDED, IF_PENDING, LATEST, TOPIC, Headers
 from postdate.wire.verdicts import Verdict
 from support.bed import Bed
 from support.command import call_postdate
@@ -67,6 +67,31 @@ def test_policies_hold_through_a_kill_and_a_lost_disk(bed: Bed) -> None:
     ]
 
 
+def test_repetitions_are_dropped_through_a_kill_and_a_lost_disk(bed: Bed) -> None:
+    bed.new_requests(1)
+    bed.new_target()
+    sidecar = bed.new_sidecar(static=True)
+    sidecar.format_version = 2
+    sidecar.start()
+    sidecar.wait_for_shards(1)
+    drop, due_ms = (IF_ENDED, b"drop"), int(time.time() * 1000)
+    first = _send(bed, b"first", due_ms, b"d", drop)
+    bed.wait_for_ends(1)
+    repeated = [_send(bed, b"again", due_ms, b"d", drop)]
+    bed.wait_for_ends(2)
+    sidecar.kill()
+    shutil.rmtree(sidecar.data_dir)
+    repeated.append(_send(bed, b"and again", due_ms, b"d", drop))
+    other = _send(bed, b"other", due_ms, b"d")
+    sidecar.start()
+    bed.wait_for_ends(4)
+    outcome = bed.judge([first, other], silent=repeated)
+    fates = {fate.offset: fate for _, record in outcome.log for fate in record.fates}
+    assert [fates[_offset(sent)] for sent in repeated] == [
+        SurvivorFate(_offset(sent), due_ms, "dropped", _offset(first)) for sent in repeated
+    ]
+
+
 def test_the_command_sends_policies_and_refuses_bad_ones(bed: Bed) -> None:
     bed.new_requests(1)
     bed.new_target()
@@ -80,6 +105,7 @@ def test_the_command_sends_policies_and_refuses_bad_ones(bed: Bed) -> None:
     given = ["send", "--topic", bed.targets[0], "--value", "v", "--delay", "1h", "--id", "i"]
     for more, word in (
         (("--if-pending", "drop"), "bad-if-pending"),
+        (("--if-ended", "keep"), "bad-if-ended"),
         (("--latest", "0s"), "bad-latest"),
         (("--latest", "1s", "--if-pending", "keep"), "bad-latest"),
     ):
@@ -94,3 +120,10 @@ def test_the_command_sends_policies_and_refuses_bad_ones(bed: Bed) -> None:
     assert done.exit_code == 0, done.stderr
     ended = json.loads(done.stdout.splitlines()[-1])
     assert (ended["fate"], 0 <= ended["late_ms"] < _LATE_MS_MAX) == ("delivered", True)
+    once = ["send", "--topic", bed.targets[0], "--value", "v", "--delay", "0s", "--id", "once", "--if-ended", "drop"]
+    first = call_postdate(*once, "--wait-delivery", *config, "--output", "json")
+    assert first.exit_code == 0, first.stderr
+    again = call_postdate(*once, "--wait-verdict", *config, "--output", "json")
+    answer = json.loads(again.stdout)
+    assert (answer["verdict"], again.exit_code) == (Verdict.DROPPED, 0), again.stderr
+    assert answer["by"] == json.loads(first.stdout.splitlines()[0])["origin"]

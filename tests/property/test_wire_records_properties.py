@@ -19,6 +19,7 @@ from postdate.wire.dispatch_log import (
     COMPLETED,
     DEAD,
     DELIVERED,
+    DROPPED,
     FATES,
     FINAL,
     KEPT,
@@ -44,6 +45,7 @@ from postdate.wire.dispatch_log import (
 )
 from postdate.wire.errors import FormatError
 from postdate.wire.headers import Headers
+from postdate.wire.id_digests import id_digest
 from postdate.wire.limits import INTEGER_END
 from postdate.wire.origins import format_origin, parse_origin
 from postdate.wire.reasons import Reason
@@ -51,7 +53,9 @@ from postdate.wire.verdicts import Verdict, encode_verdict
 
 naturals = st.integers(0, INTEGER_END - 1)
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
-plain_fates = st.builds(PlainFate, naturals, naturals, st.sampled_from(sorted(FINAL - {COMPLETED, KEPT} | {STORED})))
+plain_fates = st.builds(
+    PlainFate, naturals, naturals, st.sampled_from(sorted(FINAL - {COMPLETED, KEPT, DROPPED} | {STORED}))
+)
 chosen = st.builds(ChosenFate, naturals, naturals, st.sampled_from([DELIVERED, DEAD]), naturals)
 progress = st.builds(BulkProgress, naturals, naturals, st.sampled_from([SWEPT, APPLIED]), naturals)
 occurrences = st.builds(Occurred, naturals, naturals, st.just(OCCURRED), naturals, naturals, naturals)
@@ -62,10 +66,12 @@ policies = st.lists(
     st.tuples(naturals, st.text(st.characters(codec="ascii"), min_size=1, max_size=9), texts), min_size=1
 )
 
+ids = st.lists(st.tuples(naturals, st.binary(max_size=300).map(id_digest)), min_size=1, max_size=8)
+
 
 @st.composite
 def fates_that_name_another(draw: st.DrawFn) -> Fate:
-    """Fates that name a later request, or an earlier one for `kept`."""
+    """Fates that name a later request, or an earlier one for `kept` and `dropped`."""
     later = draw(st.integers(1, INTEGER_END - 1))
     earlier, due_ms, time_ms = draw(st.integers(0, later - 1)), draw(naturals), draw(naturals)
     fates: list[Fate] = [
@@ -73,6 +79,7 @@ def fates_that_name_another(draw: st.DrawFn) -> Fate:
         BulkCancelled(earlier, due_ms, "cancelled", later),
         SurvivorFate(earlier, due_ms, "replaced", later),
         SurvivorFate(later, due_ms, "kept", earlier),
+        SurvivorFate(later, due_ms, "dropped", earlier),
         SeriesFate(earlier, due_ms, "replaced", later, time_ms),
     ]
     return draw(st.sampled_from(fates))
@@ -97,6 +104,7 @@ def records(draw: st.DrawFn) -> DispatchRecord:
         kind=kind,
         fates=fates if kind == FATES else [],
         policies=draw(st.one_of(st.just(msgspec.UNSET), policies)),
+        ids=draw(st.one_of(st.just(msgspec.UNSET), ids)),
     )
 
 
@@ -158,7 +166,7 @@ def test_a_verdict_is_json_for_others(
     origin, acted_on, survivor = (b"" if at is None else format_origin("R", 3, at) for at in (offset, of, by))
     key, value = encode_verdict(verdict, origin, identifier.encode(), acted_on, at_ms, survivor)
     assert key == (identifier.encode() or None)
-    version = 2 if verdict is Verdict.KEPT else 1
+    version = 2 if verdict in (Verdict.KEPT, Verdict.DROPPED) else 1
     assert json.loads(value) == {
         **{"v": version, "origin": f"R/3/{offset}", "id": identifier or None, "verdict": str(verdict)},
         **{"of": None if of is None else f"R/3/{of}", "at": at_ms},

@@ -26,7 +26,7 @@ words = st.sampled_from(sorted(set(Verdict) - {Verdict.APPLIED}))
 
 @given(words, origins, ids, st.one_of(st.just(b""), origins), naturals, st.one_of(st.just(b""), origins))
 def test_a_verdict_there_and_back(verdict: Verdict, origin: bytes, id: bytes, of: bytes, at_ms: int, by: bytes) -> None:
-    if verdict is Verdict.KEPT and not by:
+    if verdict in (Verdict.KEPT, Verdict.DROPPED) and not by:
         by = origin  # this verdict always names a survivor
     key, value = encode_verdict(verdict, origin, id, of, at_ms, by)
     assert key == (id or None)

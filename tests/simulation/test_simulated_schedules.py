@@ -178,7 +178,13 @@ def test_policies_of_ids_are_kept(pool: ProcessPoolExecutor) -> None:
         assert not result.wrong, f"seed {result.seed} of the theme {IDS}: {result.wrong[:5]}"
         reached.update(result.reached)
     wanted = {
-        *("fate kept", "fate replaced in a series", "a series is due at its limit", "entry read from STORE"),
+        *(
+            "fate dropped",
+            "fate kept",
+            "fate replaced in a series",
+            "a series is due at its limit",
+            "entry read from STORE",
+        ),
         *("recovery: the start of a series before its survivor", "recovery: the log contradicts the index", "kill"),
     }
     assert {name for name in wanted if not reached[name]} == set(), reached

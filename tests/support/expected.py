@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 Headers = list[tuple[str, bytes | None]]
 
 #: The fates that end a request; each request gets exactly one of them.
-FINAL_FATES = frozenset({"delivered", "dead", "cancelled", "replaced", "kept", "applied", "completed"})
+FINAL_FATES = frozenset({"delivered", "dead", "cancelled", "replaced", "kept", "dropped", "applied", "completed"})
 #: The reason of a refusal has this many bytes at most, and its origin ends the dead letter.
 _DETAIL_BYTES_MAX = 1_024
 #: How the detail of a dead letter begins that goes without its value.

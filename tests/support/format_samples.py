@@ -98,6 +98,11 @@ RECORDS_2 = [
             SeriesFate(1_037, NOW_MS, "replaced", 1_040, NOW_MS - 9), Moved(1_041, NOW_MS, "moved", NOW_MS + 9, 1_042),
         ],
     ),
+    DispatchRecord(
+        seq=9, takeover=2, instance="postdate-0", group="postdate", at=NOW_MS, next_request=2_040, low_water=990,
+        fates=[PlainFate(1_043, NOW_MS, "delivered"), SurvivorFate(1_044, NOW_MS, "dropped", 1_030)],
+        ids=[(1_043, "5pzPoZwH6UfJ4YOOvBaShg")],
+    ),
 ]  # fmt: skip
 
 RECORDS_3 = [
@@ -121,6 +126,7 @@ ANSWERS_2 = [
     Answer(verdict=Verdict.APPLIED, origin="R/3/1040", id=None, of=None, at_ms=NOW_MS, count=17),
     Answer(verdict=Verdict.KEPT, origin="R/3/1017", id="order-9", of=None, at_ms=NOW_MS, by="R/3/990"),
     Answer(verdict=Verdict.REPLACED, origin="R/3/1017", id="order-9", of=None, at_ms=NOW_MS, by="R/3/990"),
+    Answer(verdict=Verdict.DROPPED, origin="R/3/1044", id="order-9", of=None, at_ms=NOW_MS, by="R/3/1030"),
 ]
 
 STORED = [

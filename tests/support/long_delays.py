@@ -7,6 +7,7 @@ played by applying its fates. Every family of the timer log can be compared.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,6 +23,7 @@ from postdate.sidecar.dispatch.due_reader import Due
 from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.targets import Target
 from postdate.sidecar.index.apply import apply_fate
+from postdate.sidecar.index.contradictions import check_delivered
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.takeover.store_reading import take_stored
@@ -32,7 +34,7 @@ from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import split_key
 from postdate.wheel.options import IndexOptions
-from postdate.wire.dispatch_log import Fate
+from postdate.wire.dispatch_log import Fate, IdRow
 from postdate.wire.requests import Headers, RequestRules
 from postdate.wire.topics import OwnTopics
 
@@ -75,15 +77,19 @@ class Shard:
         used = ingest(self.index, intake, list(records), BASE_MS, now_ms=BASE_MS)
         assert used == len(records)
 
-    def recover(self, *fates: Fate) -> None:
-        """Applies the records of the dispatch log."""
+    def recover(self, *fates: Fate, ids: Sequence[IdRow] = (), at_ms: int = BASE_MS) -> int:
+        """Applies a record of the dispatch log; returns the number of its `ids` that are not remembered."""
         overlay = IndexOverlay(self.index, BASE_MS, origin_prefix=b"requests/0/")
+        check_delivered(overlay, ids, at_ms, read_up_to(self.index))
+        missed = overlay.remember_ids(ids, at_ms)
         for fate in fates:
             apply_fate(overlay, fate, read_up_to(self.index))
         overlay.write()
+        return missed
 
-    def commit(self, now_ms: int = SOON_MS, locally: bool = True) -> Batch:
-        """The transaction with all that is due before `now_ms`, on Kafka, and where `locally`, in the index as well."""
+    def commit(self, now_ms: int = SOON_MS, locally: bool = True, logged_ms: int = BASE_MS) -> Batch:
+        """The transaction with all that is due before `now_ms`, on Kafka, and where `locally`, in the index as well.
+        `logged_ms`: the timestamp of its record of the dispatch log."""
         overlay = IndexOverlay(self.index, BASE_MS)
         batch = self._builder.build(overlay, Due(*self.index.scan_due(now_ms, 1_000), now_ms=now_ms), 0.0)
         assert not batch.unknown
@@ -95,6 +101,7 @@ class Shard:
                 self.store[key] = Record(self.written, BASE_MS, False, key, value, headers)
         if locally:
             finish(overlay, batch)
+            overlay.remember_ids(batch.ids, logged_ms)
             overlay.write()
         return batch
 

@@ -159,9 +159,12 @@ def test_a_message_carries_the_policies_of_its_id() -> None:
     request = read(TOPIC.schedule("t", b"", delay=SECOND, id="i", if_pending="replace", latest=timedelta(seconds=30)))
     assert (request.id, request.keeps, request.latest_ms) == (b"i", False, 30_000)
     assert read(TOPIC.schedule("t", b"", delay=SECOND, id="i", if_pending="keep")).keeps
+    assert read(TOPIC.schedule("t", b"", delay=SECOND, id="i", if_ended="drop")).drops
     for more, reason in (
         ({"if_pending": "drop", "id": "i"}, Reason.BAD_IF_PENDING),
         ({"if_pending": "keep"}, Reason.MISSING_ID),
+        ({"if_ended": "keep", "id": "i"}, Reason.BAD_IF_ENDED),
+        ({"if_ended": "drop"}, Reason.MISSING_ID),
         ({"latest": timedelta(0), "id": "i"}, Reason.BAD_LATEST),
         ({"latest": SECOND, "if_pending": "keep", "id": "i"}, Reason.BAD_LATEST),
     ):

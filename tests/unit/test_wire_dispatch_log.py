@@ -7,6 +7,8 @@ raise anything else, since what is read here decides what is delivered again.
 from __future__ import annotations
 
 import json
+from base64 import b64encode
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from postdate.wire.dispatch_log import (
     OWNER,
     REPLACED,
     STORED,
+    ChosenFate,
     DispatchRecord,
     Fate,
     FateName,
@@ -34,10 +37,13 @@ from postdate.wire.dispatch_log import (
     encode_record,
 )
 from postdate.wire.errors import FormatError
+from postdate.wire.id_digests import digest_bytes, id_digest
 from postdate.wire.limits import (
     DISPATCH_RECORD_BYTES_MAX,
     FATE_BYTES_MAX,
     FATES_MAX,
+    ID_DIGEST_LENGTH,
+    IDS_MAX,
     MOVED_FATE_BYTES_MAX,
     POLICIES_BYTES_MAX,
     POLICY_NAME_LENGTH_MAX,
@@ -230,6 +236,9 @@ def test_the_widest_record_is_within_the_bounds_of_its_parts() -> None:
     assert size_bytes(plain, 101) - size_bytes(plain, 1) == 100 * FATE_BYTES_MAX
     assert size_bytes(moved, 101) - size_bytes(moved, 1) == 100 * MOVED_FATE_BYTES_MAX
     assert size_bytes(moved, FATES_MAX) + POLICIES_BYTES_MAX < DISPATCH_RECORD_BYTES_MAX
+    with_ids = written(FATES, [ChosenFate(LARGEST, LARGEST, DELIVERED, LARGEST)] * FATES_MAX)
+    with_ids.ids = [(LARGEST, "A" * ID_DIGEST_LENGTH)] * IDS_MAX
+    assert len(encode_record(with_ids)) <= size_bytes(moved, FATES_MAX)
     policies: list[PolicyRow] = [(LARGEST, "n" * POLICY_NAME_LENGTH_MAX, "t" * POLICY_TEXT_LENGTH_MAX)]
     widest = written(FATES, [moved], policies * POLICY_ROWS_MAX)
     assert len(encode_record(widest)) - size_bytes(moved, 1) <= POLICIES_BYTES_MAX
@@ -263,3 +272,26 @@ def test_only_a_record_with_policies_is_of_version_2() -> None:
 def test_invalid_records_are_detected_before_they_are_written(kind: str, fates: list[Any]) -> None:
     with pytest.raises(AssertionError):
         encode_record(written(kind, fates))
+
+
+@pytest.mark.parametrize(
+    "digest",
+    ["", "5pzPoZwH6UfJ4YOOvBaSh", "5pzPoZwH6UfJ4YOOvBaShg=", "5pzPoZwH6UfJ4YOOvBaSh-", "5pzPoZwH6UfJ4YOOvBaShg\n"],
+)
+def test_only_digests_of_ids_are_read(digest: str) -> None:
+    line = encode_record(_with_ids("5pzPoZwH6UfJ4YOOvBaShg"))
+    assert decode_record(line) == _with_ids("5pzPoZwH6UfJ4YOOvBaShg")
+    with pytest.raises(FormatError):
+        decode_record(encode_record(_with_ids(digest)))
+
+
+def _with_ids(digest: str) -> DispatchRecord:
+    fates: list[Fate] = [PlainFate(1, 5, "delivered")]
+    return DispatchRecord(
+        seq=1, takeover=1, instance="i", group="g", at=5, next_request=2, low_water=1, fates=fates, ids=[(1, digest)]
+    )
+
+
+def test_a_digest_is_half_of_a_sha_256() -> None:
+    assert id_digest(b"order-9") == b64encode(sha256(b"order-9").digest()[:16]).decode().rstrip("=")
+    assert digest_bytes(id_digest(b"order-9")) == sha256(b"order-9").digest()[:16]

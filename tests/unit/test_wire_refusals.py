@@ -15,8 +15,8 @@ from postdate.wire.reasons import Reason
 from postdate.wire.requests import Headers, RequestRules, parse_request
 
 CLOSED_SET = """missing-target bad-target forbidden-target unknown-target missing-time conflicting-time bad-time
-beyond-horizon bad-level bad-window bad-if-pending bad-latest bad-selection bad-key bad-partition bad-id missing-id
-bad-action bad-headers
+beyond-horizon bad-level bad-window bad-if-pending bad-if-ended bad-latest bad-selection bad-key bad-partition
+bad-id missing-id bad-action bad-headers
 duplicate-header unknown-header too-large record-refused unauthorized expired limit-exceeded
 target-unavailable bad-retry attempts-exhausted bad-spread bad-schedule"""
 
@@ -131,6 +131,14 @@ REFUSED: list[tuple[Reason, Headers | None]] = [
     ),
     (Reason.BAD_IF_PENDING, [TOPIC, ID, ("postdate-retry", b"base=1s, max=1s"), ("postdate-if-pending", b"keep")]),
     (Reason.MISSING_ID, with_more("postdate-latest", b"1s")),
+    *(
+        (Reason.BAD_IF_ENDED, [*with_more("postdate-if-ended", value), ID])
+        for value in (None, b"", b"keep", b"Drop", b"drop ", b"\xff")
+    ),
+    (Reason.BAD_IF_ENDED, [TOPIC, ID, ("postdate-retry", b"base=1s, max=1s"), ("postdate-if-ended", b"drop")]),
+    (Reason.BAD_SCHEDULE, [TOPIC, ID, ("postdate-every", b"1s"), ("postdate-if-ended", b"drop")]),
+    (Reason.MISSING_ID, with_more("postdate-if-ended", b"drop")),
+    (Reason.BAD_ACTION, [CANCEL, ID, ("postdate-if-ended", b"drop")]),
     (Reason.MISSING_ID, with_more("postdate-if-pending", b"keep")),
     (Reason.BAD_ACTION, [CANCEL, ID, ("postdate-if-pending", b"keep")]),
     (Reason.BEYOND_HORIZON, with_more("postdate-window", b"1000001")),

@@ -95,6 +95,7 @@ class RequestTopic:
         spread: Literal["even"] | None = None,
         if_pending: Literal["replace", "keep"] | None = None,
         latest: timedelta | None = None,
+        if_ended: Literal["drop"] | None = None,
     ) -> RequestRecord:
         """Return the record that asks for this message on `target` at a time: one of `at`, `delay` and `level`.
 
@@ -103,8 +104,9 @@ class RequestTopic:
         request. `grace`: later than due plus this it becomes a dead letter instead. `window`: it leaves within this
         time after its due time, at a moment that follows from the request's origin, and with `spread="even"` at the
         emptiest moment that the sidecar knows. `latest`: if requests with this limit replace one another, the message
-        is due at most this time after the first of them. The deployment needs the setting `format_version = 2` for
-        these four.
+        is due at most this time after the first of them. `if_ended` "drop": if a message of this id, requested with
+        `if_ended` too, was delivered within the remembered window, this request ends without a delivery. The deployment
+        needs the setting `format_version = 2` for these five.
         `headers`: a mapping, or pairs of name and value. They may be those of a delivered record: what Postdate added
         to them is left out, its id too. Raises RequestInvalid, TypeError, UnicodeEncodeError. Cost: O(headers).
         """
@@ -117,6 +119,8 @@ class RequestTopic:
             own.append((names.SPREAD, utf8("spread", spread)))
         if if_pending is not None:
             own.append((names.IF_PENDING, utf8("if_pending", if_pending)))
+        if if_ended is not None:
+            own.append((names.IF_ENDED, utf8("if_ended", if_ended)))
         if latest is not None:
             own.append(latest_header(latest))
         if target_partition is not None:

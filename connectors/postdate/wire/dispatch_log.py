@@ -9,14 +9,15 @@ JSON, so that kcat and Spark read it without this code. One record a transaction
 A fate is an array: [request offset, first due_ms, name], and a `moved` adds the new due_ms and the offset of the
 control that moved it. The end of a message with a window adds the chosen time, and that of a message which a bulk
 control has cancelled the offset of that control. The fates of a bulk control, `swept` (not final) and `applied`, add
-the number of messages on which it has acted. A `replaced` and a `kept` add the offset of the request that survived, and
-a `replaced` within a series of debounced requests its start. A record that has such a fate, or the `policies` of a
-shard with named retry policies, is of version 2. `occurred` of a recurring schedule adds the number of the occurrence,
-its nominal time and that of the next one; `skipped` adds the first and the last number, the reason, and the next
-nominal time. A record that has a fate of a recurring schedule is of version 3; all others are of version 1. `owner`
-(after a takeover) and `beat` (of an idle shard) have no fates. Unknown extra fields are ignored, an unknown `v` never:
-decoding is strict, since a shard that misreads its own history would deliver twice.
-An error names what is wrong and never quotes it: a foreign record may hold the data of somebody's message.
+the number of messages on which it has acted. A `replaced`, a `kept` and a `dropped` add the offset of the request that
+survived, and a `replaced` within a series of debounced requests its start. A record that has such a fate, the
+`policies` of a shard with named retry policies, or the `ids` of delivered messages is of version 2. `occurred` of a
+recurring schedule adds the number of the occurrence, its nominal time and that of the next one; `skipped` adds the
+first and the last number, the reason, and the next nominal time. A record that has a fate of a recurring schedule is of
+version 3; all others are of version 1. `owner` (after a takeover) and `beat` (of an idle shard) have no fates. Unknown
+extra fields are ignored, an unknown `v` never: decoding is strict, since a shard that misreads its own history would
+deliver twice. An error names what is wrong and never quotes it: a foreign record may hold the data of somebody's
+message.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from postdate.wire.errors import FormatError, NewerFormat
 from postdate.wire.limits import (
     DISPATCH_RECORD_BYTES_MAX,
     FATES_MAX,
+    ID_DIGEST_LENGTH,
+    IDS_MAX,
     INTEGER_END,
     POLICY_NAME_LENGTH_MAX,
     POLICY_ROWS_MAX,
@@ -45,6 +48,7 @@ DEAD: Final = "dead"
 CANCELLED: Final = "cancelled"
 REPLACED: Final = "replaced"
 KEPT: Final = "kept"
+DROPPED: Final = "dropped"
 APPLIED: Final = "applied"
 MOVED: Final = "moved"
 STORED: Final = "stored"
@@ -53,7 +57,7 @@ OCCURRED: Final = "occurred"
 SKIPPED: Final = "skipped"
 COMPLETED: Final = "completed"
 
-FINAL: Final = frozenset({DELIVERED, DEAD, CANCELLED, REPLACED, KEPT, APPLIED, COMPLETED})
+FINAL: Final = frozenset({DELIVERED, DEAD, CANCELLED, REPLACED, KEPT, DROPPED, APPLIED, COMPLETED})
 """The fates after which a request is finished; every request gets exactly one of them."""
 
 SENT: Final = frozenset({DELIVERED, DEAD, COMPLETED})
@@ -119,12 +123,13 @@ class BulkProgress(msgspec.Struct, array_like=True, forbid_unknown_fields=True, 
 class SurvivorFate(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
     """The end of a request in favour of another one of its id: `survivor` is the offset of that one. Version 2.
 
-    A `replaced` request was pending, and the survivor is later; a `kept` one found the survivor pending.
+    A `replaced` request was pending, and the survivor is later; a `kept` one found the survivor pending, and a
+    `dropped` one found it delivered.
     """
 
     offset: _Natural
     first_due_ms: _Natural
-    name: Literal["replaced", "kept"]
+    name: Literal["replaced", "kept", "dropped"]
     survivor: _Natural
 
 
@@ -196,6 +201,9 @@ Accepted: TypeAlias = tuple[str, str, int, int]
 PolicyRow: TypeAlias = tuple[int, str, str]
 """A named retry policy: the first request offset to which it applies, its name, its text; "" from where it is gone."""
 
+IdRow: TypeAlias = tuple[int, str]
+"""A delivered message whose id is remembered: the offset of its request, and the digest of the id."""
+
 _KINDS: Final = frozenset({FATES, OWNER, BEAT})
 _PLAIN_FIELDS: Final = 3
 _OF_VERSION_2: Final = frozenset({ChosenFate, BulkCancelled, BulkProgress, SurvivorFate, SeriesFate})
@@ -204,7 +212,7 @@ _BY_NAME: Final[dict[int | str, type[ChosenFate | BulkCancelled | BulkProgress |
     **dict.fromkeys((DELIVERED, DEAD), ChosenFate),
     CANCELLED: BulkCancelled,
     **dict.fromkeys((SWEPT, APPLIED), BulkProgress),
-    **dict.fromkeys((REPLACED, KEPT), SurvivorFate),
+    **dict.fromkeys((REPLACED, KEPT, DROPPED), SurvivorFate),
 }
 """The fates with four fields."""
 _BY_FIELDS: Final[dict[int, type[Occurred | Skipped]]] = {6: Occurred, 7: Skipped}
@@ -234,6 +242,8 @@ class DispatchRecord(msgspec.Struct, kw_only=True):
     """In an owner record alone, and only where there is one: what was given up so that the shard could go on."""
     policies: list[PolicyRow] | msgspec.UnsetType = msgspec.UNSET
     """Only where there are any: the named retry policies that requests from the low-water mark on need."""
+    ids: list[IdRow] | msgspec.UnsetType = msgspec.UNSET
+    """Only where there are any: the ids of the delivered messages whose requests have `postdate-if-ended`."""
     ingested: int | msgspec.UnsetType = msgspec.UNSET
     """Only if it is above `next_request`: the highest one of all records so far. An owner with an older disk reads
     requests again that an earlier one has ingested."""
@@ -251,7 +261,7 @@ class DispatchRecord(msgspec.Struct, kw_only=True):
         types = {*map(type, self.fates)}
         if not types.isdisjoint(_OF_VERSION_3):
             self.v = VERSION_MAX
-        elif self.policies is not msgspec.UNSET or not types.isdisjoint(_OF_VERSION_2):
+        elif self.policies is not msgspec.UNSET or self.ids is not msgspec.UNSET or not types.isdisjoint(_OF_VERSION_2):
             self.v = _WITH_WINDOWS
         else:
             self.v = VERSION
@@ -262,6 +272,8 @@ _PolicyRow: TypeAlias = tuple[
     Annotated[str, msgspec.Meta(min_length=1, max_length=POLICY_NAME_LENGTH_MAX)],
     Annotated[str, msgspec.Meta(max_length=POLICY_TEXT_LENGTH_MAX)],
 ]
+
+_IdRow: TypeAlias = tuple[_Natural, Annotated[str, msgspec.Meta(pattern=rf"^[A-Za-z0-9+/]{{{ID_DIGEST_LENGTH}}}\Z")]]
 
 
 class _Read(msgspec.Struct):
@@ -280,6 +292,7 @@ class _Read(msgspec.Struct):
     policies: (
         Annotated[list[_PolicyRow], msgspec.Meta(min_length=1, max_length=POLICY_ROWS_MAX)] | msgspec.UnsetType
     ) = msgspec.UNSET
+    ids: Annotated[list[_IdRow], msgspec.Meta(min_length=1, max_length=IDS_MAX)] | msgspec.UnsetType = msgspec.UNSET
     ingested: _Natural | msgspec.UnsetType = msgspec.UNSET
     tz: str | msgspec.UnsetType = msgspec.UNSET
 
@@ -350,6 +363,7 @@ def decode_record(value: bytes | None) -> DispatchRecord:
         fates=fates,
         accepted=read.accepted,
         policies=read.policies,
+        ids=read.ids,
         ingested=read.ingested,
         tz=read.tz,
     )

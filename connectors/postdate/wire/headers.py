@@ -30,6 +30,7 @@ RETRY: Final = "postdate-retry"
 WINDOW: Final = "postdate-window"
 SPREAD: Final = "postdate-spread"
 IF_PENDING: Final = "postdate-if-pending"
+IF_ENDED: Final = "postdate-if-ended"
 LATEST: Final = "postdate-latest"
 SELECT_TOPIC: Final = "postdate-select-topic"
 SELECT_ID: Final = "postdate-select-id"
@@ -66,7 +67,7 @@ REQUEST: Final = frozenset({TOPIC, AT, DELAY, LEVEL, KEY, PARTITION, ID, ACTION,
 SELECTORS: Final = frozenset({SELECT_TOPIC, SELECT_ID, SELECT_KEY, SELECT_FROM, SELECT_UNTIL})
 """Which pending messages a bulk control selects."""
 
-REQUEST_2: Final = REQUEST | SELECTORS | {BY, RETRY, WINDOW, SPREAD, IF_PENDING, LATEST}
+REQUEST_2: Final = REQUEST | SELECTORS | {BY, RETRY, WINDOW, SPREAD, IF_PENDING, IF_ENDED, LATEST}
 """The same from `format_version` 2 on."""
 
 SCHEDULE: Final = frozenset({CRON, EVERY, ZONE, START, END, COUNT, GAP, FOLD, MISSED, CATCH_UP})
@@ -84,7 +85,7 @@ DROPPED_2: Final = frozenset({ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})
 DROPPED_3: Final = frozenset({OCCURRENCE, NEXT})
 """What `is_dropped` names from `format_version` 3 on, besides."""
 
-FORMAT_2: Final = SELECTORS | {BY, RETRY, WINDOW, SPREAD, IF_PENDING, LATEST, ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR}
+FORMAT_2: Final = (REQUEST_2 - REQUEST) | DROPPED_2
 """What a request may say of itself from `format_version` 2 on."""
 
 TIMES: Final = (AT, DELAY, LEVEL)

@@ -32,6 +32,9 @@ TOPIC_NAME_LENGTH_MAX: Final = 249
 # `<topic>/<partition>/<offset>`.
 ORIGIN_BYTES_MAX: Final = TOPIC_NAME_LENGTH_MAX + 1 + 10 + 1 + 19
 
+# 128 bits in Base64 without padding.
+ID_DIGEST_LENGTH: Final = 22
+
 # An id is a key of the timer log and of verdicts; 256 bytes hold any UUID, URN or composed order number.
 ID_BYTES_MAX: Final = 256
 
@@ -47,6 +50,10 @@ HORIZON_MS_DEFAULT: Final = 400 * 86_400_000
 
 # Measured: 20,000 fates are 780 KB, and a broker's usual limit is 1 MB a record.
 FATES_MAX: Final = 10_000
+
+# Ids of delivered messages that one record names: with these, 10,000 fates of messages with windows are no larger than
+# as many `moved`.
+IDS_MAX: Final = 3_000
 
 # The rows of named policies that one dispatch-log record repeats: several changes of every name while an old request is
 # pending. Names and texts have no character that JSON escapes.

@@ -24,6 +24,7 @@ class Reason(StrEnum):
     BAD_LEVEL = "bad-level"
     BAD_WINDOW = "bad-window"
     BAD_IF_PENDING = "bad-if-pending"
+    BAD_IF_ENDED = "bad-if-ended"
     BAD_LATEST = "bad-latest"
     BAD_SELECTION = "bad-selection"
     BAD_SPREAD = "bad-spread"

@@ -62,6 +62,8 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     """The message may leave so long after its due time; 0: it has no window."""
     keeps: bool = False
     """If its id is pending already, that message stays and this request ends."""
+    drops: bool = False
+    """If a message of its id was delivered within the remembered window, this request ends."""
     latest_ms: int = 0
     """It is due at most so long after the first request of its series; 0: no limit."""
     selection: Selection | None = None

@@ -28,6 +28,7 @@ from postdate.wire.headers import (
     FORMAT_2,
     GRACE,
     ID,
+    IF_ENDED,
     IF_PENDING,
     KEY,
     LATEST,
@@ -107,10 +108,8 @@ def parse_request(
     """
     if headers is None:
         raise RequestRefused(Reason.BAD_HEADERS, "a header name is not UTF-8, so no header could be read")
-    if rules.vocabulary is not None:
-        translation = translate(rules.vocabulary, key, headers, is_tombstone)
-        if translation is not None:
-            return _parse_translation(rules, partition, timestamp_ms, key, translation)
+    if rules.vocabulary is not None and (spoken := translate(rules.vocabulary, key, headers, is_tombstone)) is not None:
+        return _parse_translation(rules, partition, timestamp_ms, key, spoken)
     untouched: Headers = []
     control: Control = []
     said: dict[str, bytes | None] = {}
@@ -160,6 +159,7 @@ def parse_request(
         keeps=IF_PENDING in said and _keeps(said),
         latest_ms=_latest_ms(rules, said) if LATEST in said else 0,
         schedule=schedule,
+        drops=IF_ENDED in said and _drops(said),
     )
 
 
@@ -238,7 +238,7 @@ def _schedule(timestamp_ms: int, said: dict[str, bytes | None], due_ms: int) -> 
         raise RequestRefused(Reason.BAD_ACTION, "a request to schedule takes no selector, and no postdate-by")
     if SCHEDULE.isdisjoint(said):
         return None, due_ms
-    for name in (SPREAD, IF_PENDING, LATEST):
+    for name in (SPREAD, IF_PENDING, IF_ENDED, LATEST):
         if name in said:
             raise RequestRefused(Reason.BAD_SCHEDULE, f"a recurring schedule takes no {name}")
     if due_ms >= 0 or RETRY in said:
@@ -292,6 +292,15 @@ def _keeps(said: dict[str, bytes | None]) -> bool:
         raise RequestRefused(Reason.BAD_IF_PENDING, f"{IF_PENDING} {quote(value)} is neither keep nor replace")
     _require_id(said, IF_PENDING, Reason.BAD_IF_PENDING)
     return value == b"keep"
+
+
+def _drops(said: dict[str, bytes | None]) -> bool:
+    """Return True if `postdate-if-ended` is valid: its only value is `drop`."""
+    value = said[IF_ENDED]
+    if value != b"drop":
+        raise RequestRefused(Reason.BAD_IF_ENDED, f"{IF_ENDED} {quote(value)} is not drop")
+    _require_id(said, IF_ENDED, Reason.BAD_IF_ENDED)
+    return True
 
 
 def _latest_ms(rules: RequestRules, said: dict[str, bytes | None]) -> int:

@@ -5,8 +5,8 @@ A verdict is true: `cancelled` means that the message will never be delivered, b
     key   the id, or null
     value {"v":1,"origin":"R/3/1017","id":"order-9","verdict":"cancelled","of":"R/3/990","at":1795258284000}
 
-A verdict of `replaced` to the message that was replaced, and `kept`, name as `by` the request that survived. `kept` is
-of version 2.
+A verdict of `replaced` to the message that was replaced, `kept` and `dropped` name as `by` the request that
+survived. The last two are of version 2.
 
 One request may have several: a schedule that replaces a pending message is answered `replaced` with that message as
 `of`, and where every request is answered, once more when its own message has ended. Unknown extra fields are ignored,
@@ -39,6 +39,7 @@ class Verdict(StrEnum):
     RESCHEDULED = "rescheduled"
     REPLACED = "replaced"
     KEPT = "kept"
+    DROPPED = "dropped"
     DELIVERED = "delivered"
     DEAD = "dead"
     NOT_FOUND = "not-found"
@@ -96,6 +97,7 @@ class _Version(msgspec.Struct):
 
 
 _WORDS: Final = frozenset(Verdict)
+_NAMES_SURVIVOR: Final = frozenset({Verdict.KEPT, Verdict.DROPPED})
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Read)
 _version_decoder = msgspec.json.Decoder(_Version)
@@ -110,7 +112,7 @@ def encode_verdict(
     `by`: origin of the request that survived this one, b"" if there is none.
     Requires: `id` is UTF-8, as parsing has made sure.
     """
-    version = VERSION_MAX if verdict is Verdict.KEPT else VERSION
+    version = VERSION_MAX if verdict in _NAMES_SURVIVOR else VERSION
     survivor = by.decode() if by else msgspec.UNSET
     written = _Written(
         version, origin.decode(), id.decode() or None, verdict.value, of.decode() or None, at_ms, by=survivor
@@ -148,11 +150,11 @@ def decode_verdict(value: bytes | None) -> Answer:
     if read.verdict not in _WORDS:
         raise FormatError("a verdict has a word that Postdate does not write")
     verdict = Verdict(read.verdict)
-    is_of_bulk, is_kept = verdict is Verdict.APPLIED, verdict is Verdict.KEPT
-    if (is_of_bulk or is_kept) != (read.v == VERSION_MAX) or is_of_bulk != (read.count is not msgspec.UNSET):
+    is_of_bulk, is_survived = verdict is Verdict.APPLIED, verdict in _NAMES_SURVIVOR
+    if (is_of_bulk or is_survived) != (read.v == VERSION_MAX) or is_of_bulk != (read.count is not msgspec.UNSET):
         raise FormatError("a verdict has the version or the count of another one")
-    if is_kept and read.by is None:
-        raise FormatError("a verdict kept names no request that survived")
+    if is_survived and read.by is None:
+        raise FormatError(f"a verdict {verdict} names no request that survived")
     count = None if read.count is msgspec.UNSET else read.count
     return Answer(origin=read.origin, id=read.id, verdict=verdict, of=read.of, at_ms=read.at, count=count, by=read.by)
 

@@ -86,6 +86,12 @@ def message_options(command: Command) -> Command:
     help="If a message with the same id is pending: replace it, or keep it and end this request. [replace]",
 )
 @click.option(
+    "--if-ended",
+    metavar="drop",
+    help="If a message with the same id, sent with this option too, was delivered within the remembered window: drop "
+    "this request.",
+)
+@click.option(
     "--latest",
     metavar="DURATION",
     help="Due at most this time after the first of the requests that replaced one another.",
@@ -110,8 +116,9 @@ def send(
 
     The command checks the request by the rules of the sidecar, and does not send one that the sidecar would refuse
     (exit code 2). --wait-verdict also prints the first verdict: `replaced` with the origin of the replaced message,
-    `kept` with the origin of the message that stays, or, with the setting verdicts = all, the outcome of this message.
-    --wait-delivery prints the outcome and the lateness, which it reads from the dispatch log.
+    `kept` with the origin of the message that stays, `dropped` with the origin of the message that was delivered, or,
+    with the setting verdicts = all, the outcome of this message. --wait-delivery prints the outcome and the lateness,
+    which it reads from the dispatch log.
 
     \b
       postdate send -b localhost:9092 --topic orders --key 42 --value hello --delay 5s
@@ -185,6 +192,7 @@ def record_of(message: Mapping[str, Any], when: Headers) -> RequestRecord:
         names.WINDOW: message["window"],
         names.SPREAD: message.get("spread"),
         names.IF_PENDING: message.get("if_pending"),
+        names.IF_ENDED: message.get("if_ended"),
         names.LATEST: message.get("latest"),
     }
     headers += [(name, as_bytes(value)) for name, value in own.items() if value is not None]

@@ -155,10 +155,13 @@ def is_positive(answer: Answer) -> bool:
     """True if the request had its effect, whether it is a control or schedules a message.
 
     `replaced` with the origin of another entry means that this request replaced that entry; without one, that this
-    request was replaced. The same holds for `cancelled`. `kept` is what a request with that policy asks for.
+    request was replaced. The same holds for `cancelled`. `kept` and `dropped` are
+    what a request with such a policy asks for.
     """
     match answer.verdict:
-        case Verdict.ACCEPTED | Verdict.DELIVERED | Verdict.RESCHEDULED | Verdict.APPLIED | Verdict.KEPT:
+        case Verdict.ACCEPTED | Verdict.DELIVERED | Verdict.RESCHEDULED | Verdict.APPLIED:
+            return True
+        case Verdict.KEPT | Verdict.DROPPED:
             return True
         case Verdict.CANCELLED | Verdict.REPLACED:
             return answer.of is not None

@@ -85,6 +85,8 @@ class ShardCounts:
         self.dead: Counter[str] = Counter()
         self.rated = 0
         """Messages that were due and had to wait for the rate of their target."""
+        self.unremembered_ids = 0
+        """Delivered messages whose id is not remembered, for lack of room."""
         self.lateness = Histogram(LATENESS_BOUNDS_MS)
         self.transactions = dict.fromkeys(OUTCOMES, 0)
         self.transaction_ms = Histogram(TRANSACTION_BOUNDS_MS)

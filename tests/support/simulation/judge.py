@@ -279,6 +279,7 @@ class Allowed:
             found |= {"cancelled"} if may_be_cancelled else set()
             found |= {"replaced"} if "schedule" in followers else set()
             found |= {"kept"} if asked.keeps else set()
+            found |= {"dropped"} if asked.drops else set()
         return found
 
     def dues_ms(self) -> set[int]:

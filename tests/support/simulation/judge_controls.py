@@ -42,7 +42,7 @@ def judge_in_time(outcome: Outcome, traffic: Traffic, readings: Readings, world:
         known = writer.next_request
         if world.gates[writer.instance] != "off":
             known = max(known, world.known.get((origin[0], writer.takeover), 0))
-        for other in _enders(traffic, readings, asked):
+        for other in _enders(outcome, traffic, readings, asked):
             if other.appended_ms < due_ms and other.offset < known:
                 outcome.wrong.append(
                     f"O2: {origin}, due {due_ms}, is delivered by takeover {writer.takeover}, which knew of requests "
@@ -57,13 +57,13 @@ def _is_plain(traffic: Traffic, readings: Readings, asked: Asked) -> bool:
     )
 
 
-def _enders(traffic: Traffic, readings: Readings, asked: Asked) -> list[Asked]:
-    """The requests that end this one where it is still pending when they are read. A schedule that is refused replaces
-    nothing."""
+def _enders(outcome: Outcome, traffic: Traffic, readings: Readings, asked: Asked) -> list[Asked]:
+    """The requests that end this one where it is still pending when they are read. A schedule that is refused or
+    dropped replaces nothing."""
     found: list[Asked] = []
     latest = True  # nobody else has scheduled its id since
     for other in traffic.followers(asked):
-        if other.action == "schedule" and other.keeps:
+        if other.action == "schedule" and (other.keeps or outcome.final((other.part.index, other.offset)) == "dropped"):
             continue
         if other.action == "schedule" and not any(each.accepts for each in readings.of(other)):
             continue
@@ -96,7 +96,7 @@ def judge_verdicts(outcome: Outcome, traffic: Traffic, broker: SimBroker, partit
                 to_controls[by] += 1
             if answer.of is None:
                 of_itself[answer.verdict, by] += 1
-                if answer.verdict in ("replaced", "kept") and answer.by != _survivor(outcome, by):
+                if answer.verdict in ("replaced", "kept", "dropped") and answer.by != _survivor(outcome, by):
                     outcome.wrong.append(f"verdict {answer.verdict} of {by}, by {answer.by}: {outcome.fates.get(by)}")
             else:
                 of = named_origin(answer.of.encode())
@@ -110,7 +110,7 @@ def judge_verdicts(outcome: Outcome, traffic: Traffic, broker: SimBroker, partit
             outcome.wrong.append(f"verdict: {to_controls[origin]} answers to the {asked.action} {origin}")
         if of_itself["accepted", origin] != (origin in outcome.stored):
             outcome.wrong.append(f"verdict: {of_itself['accepted', origin]} times accepted: {origin}, {fate}")
-        if fate in ("delivered", "cancelled", "replaced", "kept") and of_itself[fate, origin] != 1:
+        if fate in ("delivered", "cancelled", "replaced", "kept", "dropped") and of_itself[fate, origin] != 1:
             outcome.wrong.append(f"verdict: {of_itself[fate, origin]} times {fate} about {origin}")
         by_one = 0 if isinstance(outcome.fates.get(origin, [(None, 0)])[0][0], BulkCancelled) else 1
         if fate in ("cancelled", "replaced") and of_controls[fate, origin] != by_one:

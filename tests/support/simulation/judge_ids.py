@@ -2,7 +2,9 @@
 
 A `kept` or `replaced` names the survivor, a request of the same id. A kept request ends no later than its survivor, and
 a request that keeps is kept as long as an earlier one is pending. The start of a series is the timestamp of its first
-request, by the chain of `replaced`; requests that only some of the processes accept take part if the log says so.
+request, by the chain of `replaced`; requests that only some of the processes accept take part if the log says so. A
+request that drops is dropped if and only if one of its id, which drops too, was delivered before, and not longer than
+the window before its timestamp.
 """
 
 from __future__ import annotations
@@ -35,8 +37,10 @@ def judge_ids(outcome: Outcome, traffic: Traffic, readings: Readings) -> None:
                 outcome.wrong.append(f"ids: {origin} is {fate.name}, and no survivor is named")
         _count(outcome, asked, fates[0][0])
     for origin, asked in traffic.asked.items():
-        if asked.keeps and asked.action == "schedule" and outcome.final(origin) not in ("", "kept", "dead"):
+        if asked.keeps and asked.action == "schedule" and outcome.final(origin) not in ("", "kept", "dropped", "dead"):
             _judge_accepted(outcome, traffic, readings, origin, asked)
+        if asked.drops and asked.action == "schedule" and outcome.final(origin) == "delivered":
+            _judge_repeated(outcome, traffic, readings, origin, asked)
 
 
 def _survivor_complaint(
@@ -45,8 +49,10 @@ def _survivor_complaint(
     survivor = traffic.asked.get((origin[0], fate.survivor))
     if survivor is None or survivor.action != "schedule" or not asked.id or survivor.id != asked.id:
         return "and that is no message of its id"
-    if outcome.final((origin[0], fate.survivor)) == "kept":
-        return "and that was kept itself"
+    if outcome.final((origin[0], fate.survivor)) in ("kept", "dropped"):
+        return "and that one did not survive"
+    if fate.name == "dropped":
+        return _drop_complaint(outcome, traffic, origin, asked, survivor)
     if fate.name == "kept":
         end = outcome.ended_by.get((origin[0], fate.survivor))
         if not asked.keeps or fate.survivor > asked.offset:
@@ -62,6 +68,33 @@ def _survivor_complaint(
     if isinstance(fate, SeriesFate) and fate.start_ms != start_ms:
         return f"and its series began at {start_ms}"
     return ""
+
+
+def _drop_complaint(outcome: Outcome, traffic: Traffic, origin: Origin, asked: Asked, survivor: Asked) -> str:
+    if not asked.drops or not survivor.drops or survivor.offset > asked.offset:
+        return "and it is not dropped for that one"
+    at = (origin[0], survivor.offset)
+    if outcome.final(at) != "delivered" or outcome.ended_by[at].seq >= outcome.ended_by[origin].seq:
+        return "and that one was not delivered before"
+    ended_ms = outcome.fates[at][0][1]
+    if asked.appended_ms > ended_ms + traffic.ended_window_ms:
+        return f"and that one was delivered at {ended_ms}"
+    return ""
+
+
+def _judge_repeated(outcome: Outcome, traffic: Traffic, readings: Readings, origin: Origin, asked: Asked) -> None:
+    """A request that drops was delivered: none of its id, which drops too, was delivered before within the window."""
+    for other in traffic.of_id(asked):
+        at = (origin[0], other.offset)
+        is_before = other.offset < asked.offset and other.drops and outcome.final(at) == "delivered"
+        if not is_before or not readings.is_certain(asked) or not readings.is_certain(other):
+            continue
+        ended_ms = outcome.fates[at][0][1]
+        if (
+            outcome.ended_by[at].seq < outcome.ended_by[origin].seq
+            and asked.appended_ms <= ended_ms + traffic.ended_window_ms
+        ):
+            outcome.wrong.append(f"ids: {origin} was delivered, though {at} of its id was delivered at {ended_ms}")
 
 
 def _judge_accepted(outcome: Outcome, traffic: Traffic, readings: Readings, origin: Origin, asked: Asked) -> None:

@@ -5,7 +5,7 @@ As `mutations`, whose table lists them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from unittest.mock import patch
 
@@ -13,10 +13,11 @@ import msgspec
 
 from postdate.sidecar.index import apply, contradictions
 from postdate.sidecar.index.overlay import IndexOverlay
+from postdate.sidecar.takeover import store_reading
 from postdate.sidecar.transaction import store
 from postdate.wheel.entry import Entry, Kind
 from postdate.wire import requests
-from postdate.wire.dispatch_log import SeriesFate
+from postdate.wire.dispatch_log import IdRow, SeriesFate
 from postdate.wire.stored import StoredRequest
 from support.simulation.plan import IDS
 from support.simulation.world import World
@@ -60,10 +61,42 @@ def _each_request_begins_a_series(_: World) -> AbstractContextManager[object]:
     return patch.object(apply, "_series_ms", lambda overlay, record, request, mark: record.timestamp_ms)
 
 
+def _ids_forgotten(_: World) -> AbstractContextManager[object]:
+    """No delivery is remembered."""
+    return patch.object(IndexOverlay, "remember_ids", _nothing_remembered)
+
+
+def _nothing_remembered(overlay: IndexOverlay, rows: Iterable[IdRow], at_ms: int) -> int:
+    return 0
+
+
+def _window_without_end(_: World) -> AbstractContextManager[object]:
+    """A delivery drops requests for ever."""
+    honest = IndexOverlay.delivered
+
+    def delivered(self: IndexOverlay, caller_id: bytes, offset: int, at_ms: int) -> int:
+        return honest(self, caller_id, offset, 0)
+
+    return patch.object(IndexOverlay, "delivered", delivered)
+
+
+def _header_not_stored(_: World) -> AbstractContextManager[object]:
+    """A stored message loses the header: its delivery is not remembered."""
+    honest = store.entry_of
+
+    def entry_of(stored: StoredRequest) -> Entry:
+        return msgspec.structs.replace(honest(stored), drops=False)
+
+    return patch.object(store_reading, "entry_of", entry_of)
+
+
 ID_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "a request that keeps replaces": (_keep_replaces, IDS),
     "kept by a message that has ended": (_kept_by_the_ended, IDS),
     "the start of a series is not marked": (_start_not_marked, IDS),
     "the start of a series is not stored": (_start_not_stored, IDS),
     "each request begins a series": (_each_request_begins_a_series, IDS),
+    "delivered ids are forgotten": (_ids_forgotten, IDS),
+    "ids are remembered for ever": (_window_without_end, IDS),
+    "a stored message is not remembered": (_header_not_stored, IDS),
 }

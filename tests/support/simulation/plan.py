@@ -60,6 +60,8 @@ _DIFFER_IN = {"settings, moves": ("horizon_ms", "levels_ms")}
 RATES = ((), (), ("orders=3",), ("mails=4", "orders=20"), ("*=5",))
 #: ms. Who waits for something that is due later than this is not waited for: its time is made to come.
 _PATIENCE_MS = 25_000
+#: How long ids are remembered, if a request may be dropped for a delivered one.
+_ENDED_WINDOWS_MS = (1_000, 5_000, 20_000, HOUR_MS)
 #: The faults that any schedule may have; the others belong to themes.
 _USUAL_FAULTS = tuple(name for name in FAULTS if name != "end-refused")
 #: A setting of topics that keep the stamps of producers: the clocks of machines are wrong by hours in most schedules.
@@ -82,16 +84,12 @@ class Plan:
         self._seed, self._asked_theme = seed, theme
         self.theme = drawn if theme is None else DIFFERING.get(theme, theme)
         self.partitions = choose.choice([1, 1, 2]) if self.theme != VOLUME else 1
-        moves_in_bulk = self.theme == BULK and Random(f"{seed}/moving").random() < 0.5  # rather than cancels
         # Without a group everybody is assigned everything, and they fence each other all the time.
-        shares = {"controls": 0.6, "stranger": 0.6, "moves": 1.0, IDS: 1.0}
-        self.by_hand = choose.random() < shares.get(self.theme, 0.2) or moves_in_bulk
+        self.by_hand = choose.random() < {"controls": 0.6, "stranger": 0.6, "moves": 1.0, IDS: 1.0}.get(self.theme, 0.2)
         self.duration_ms = choose.choice(
             [30_000.0] if self.theme in ("moves", IDS, HELD, BULK, CALENDAR) else [4_000.0, 12_000.0, 30_000.0]
         )
-        self.relay = (
-            self.theme in ("moves", IDS) or moves_in_bulk
-        )  # never two at a time: each goes on where the other died
+        self.relay = self.theme in ("moves", IDS)  # never two at a time: each goes on where the other died
         stores = self.theme in ("store", "moves", IDS, BROKERS)
         self.store_after_ms = choose.choice(STORE_AFTER_MS[1:5] if stores else STORE_AFTER_MS)
         if self.theme == VOLUME:
@@ -120,11 +118,14 @@ class Plan:
         bulks = Random(f"{seed}/bulks")  # likewise
         if theme == BULK or (not is_plain and bulks.random() < 0.15):
             self.traffic.bulks = bulks
-            self.traffic.moves_in_bulk = moves_in_bulk
         world.swept_max = bulks.choice([1, 1, 2] if theme == BULK else [1, 2, 1_000])
         policies = Random(f"{seed}/ids")
         if theme == IDS or (not is_plain and policies.random() < 0.25):
             self.traffic.policies = policies
+        drops = Random(f"{seed}/drops")  # a separate one, too
+        if self.traffic.policies is not None and theme != LOST:
+            self.traffic.drops = drops
+            self.traffic.ended_window_ms = drops.choice(_ENDED_WINDOWS_MS)
         self.entries_max = {BURST: [5, 20, 40], VOLUME: [10_000]}.get(self.theme, [1, 3, 1_000])
         self.stamps = _ANY_STAMP
         self.events = Events(world, choose, self.traffic, self.partitions, self.theme)
@@ -328,6 +329,7 @@ class Plan:
             allow=settings.allow,
             levels_ms=settings.levels_ms,
             horizon_ms=settings.horizon_ms,
+            ended_window_ms=self.traffic.ended_window_ms,
             store_after_ms=settings.store_after_ms,
             cancel_gate=settings.cancel_gate,
             pending_max=settings.pending_max,

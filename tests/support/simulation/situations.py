@@ -58,6 +58,7 @@ SITUATIONS: Final[dict[str, str]] = {
     "a message that waited for the rate of its target leaves": "rate: leaves when its turn comes",
     "one waits for its rate where another owner left it": "rate: waits where another owner left it",
     "a request is kept, since its id is pending": "fate kept",
+    "a request is dropped, since one of its id was delivered": "fate dropped",
     "a request continues a series": "fate replaced in a series",
     "a fate gives the start of a series before its request": "recovery: the start of a series before its survivor",
     "a return with a policy is redelivered": "return of its own policy delivered",

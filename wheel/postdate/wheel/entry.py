@@ -24,6 +24,7 @@ class Kind(IntEnum):
     APPLIED = 4
     STORE = 5
     KEPT = 6
+    DROPPED = 7
 
 
 PENDING: Final = frozenset({Kind.DELIVER, Kind.STORE})
@@ -75,10 +76,10 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     An absent number is -1, an absent id b"".
     `own_key` holds the request's own key in a 1-tuple if it differs from the target key; `control` the removed
     `postdate-` headers with their positions, encoded, since a delivery does without them (`pack_control`,
-    `control_of`). `acts_on`, `new_due`: the request a control acts on, and its new time; of a kept request the one that
-    stays. `moved_by`: the last control that moved it. `series_ms`: when the series of a debounced message began; of a
-    replaced one, only if its survivor continues the series. `next`: of a schedule alone, whose `due` is the time at
-    which the next occurrence leaves.
+    `control_of`). `acts_on`, `new_due`: the request a control acts on, and its new time; of a kept or dropped request
+    the survivor. `moved_by`: the last control that moved it. `series_ms`: when the series of a debounced message began;
+    of a replaced one, only if its survivor continues the series. `next`: of a schedule alone, whose `due` is the time
+    at which the next occurrence leaves. `drops`: its request has `postdate-if-ended`.
     """
 
     kind: int
@@ -103,6 +104,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     moved_by: int = -1
     series_ms: int = -1
     next: Next | None = None
+    drops: bool = False
 
     @property
     def first_key_due(self) -> int:
@@ -131,9 +133,9 @@ class Mark(msgspec.Struct, array_like=True):
     """The fates read so far of a request that is not ingested yet. They accumulate, and a final fate is never replaced.
 
     `due` is the new due time of a `moved`, -1 if it has not moved; `control` is the request that moved it, and
-    `in_bulk` is True if that is a bulk control. `sent`: a control comes too late; `kept`: it was `kept`. `series_ms`:
-    the start of the series that the request continues, -1 if no fate contains it. `next`: if the request is a schedule,
-    its next occurrence by the last fate, `stored` or that of an occurrence.
+    `in_bulk` is True if that is a bulk control. `sent`: a control comes too late; `kept`: it was `kept` or `dropped`,
+    which leaves the id alone. `series_ms`: the start of the series that the request continues, -1 if no fate contains
+    it. `next`: if the request is a schedule, its next occurrence by the last fate, `stored` or that of an occurrence.
     """
 
     final: bool
@@ -206,6 +208,7 @@ def encode_accepted(
             _NONE,
             _NONE,
             None,
+            False,
         )
     )
 

@@ -57,6 +57,7 @@ class TimerIndex:
         self.is_new = log.is_new
         self.wheel_path = wheel.path
         self.outcomes = log.outcomes
+        self.delivered = log.delivered
 
     @staticmethod
     def open(
@@ -174,7 +175,7 @@ class TimerIndex:
         return self._log.place(offset)
 
     def ended(self, key: bytes) -> bytes | None:
-        """Returns the row of `ended` under a key from `outcomes`, or None."""
+        """Returns the row of `ended` under a key from `outcomes` or `delivered`, or None."""
         return self._log.ended(key)
 
     def mark(self, offset: int) -> Mark | None:
@@ -227,9 +228,9 @@ class TimerIndex:
 
     # ---- changes
 
-    def forget_outcomes(self, at_ms: int) -> None:
-        """Deletes outcomes of ids that are older than the window; works at most once a window."""
-        self._log.forget_outcomes(at_ms)
+    def forget_outcomes(self, at_ms: int, read_ms: int = -1) -> None:
+        """Deletes outcomes of ids that no later request needs. See TimerLog."""
+        self._log.forget_outcomes(at_ms, read_ms)
 
     def changes(self) -> Changes:
         """Returns an empty set of changes."""

@@ -8,7 +8,7 @@
 | `places` | request offset | present key, of an entry or a parked one, that is not (first due, offset) |
 | `firsts` | first request offset of a batch | first due time of each offset of the batch, u64 little-endian |
 | `ahead` | request offset | mark: fates read before the request |
-| `ended` | see `recent_outcomes` | how requests ended, for a while |
+| `ended` | see `recent_outcomes` and `delivered_ids` | how requests ended, for a while |
 | `blocks` | block number | see `blocks` |
 | `meta` | name | identity; R, D, seq, takeover and exact counters; named retry policies; bulk controls |
 | `meta` | `later`, key of an entry | empty: the time of the entry, within its window, is still to be chosen |
@@ -35,6 +35,7 @@ from postdate.wheel.bulk_rows import BULKS_NAME, BulkRows, decode_bulks, encode_
 from postdate.wheel.changes import Changes
 from postdate.wheel.checkpoint import CHECKPOINT_NAME, Checkpoint, decode_checkpoint, encode_checkpoint
 from postdate.wheel.database import Database, Range, create_directory
+from postdate.wheel.delivered_ids import END_KEY, DeliveredIds, hour_key
 from postdate.wheel.entry import Mark, decode_entry, decode_mark, encode_mark
 from postdate.wheel.errors import Corrupt
 from postdate.wheel.identity import Identity, check_identity_row, new_identity_row
@@ -69,6 +70,7 @@ class TimerLog:
         """
         create_directory(path)
         self.outcomes = OutcomeWindow(options.ended_window_ms)
+        self.delivered = DeliveredIds(options.ended_window_ms)
         self._resources = options.resources
         self._db = Database(path, options)
         try:
@@ -98,6 +100,7 @@ class TimerLog:
         self.policies: PolicyRows = () if policies is None else decode_policies(policies)
         bulks = self._db.get("meta", BULKS_NAME)
         self.bulks: BulkRows = () if bulks is None else decode_bulks(bulks)
+        self.delivered.load(lambda key: self._db.first_key("ended", key, END_KEY))
         last_mark = self._db.last_row("ahead")
         self.marks_end = 0 if last_mark is None else key_number(last_mark[0]) + 1
         self._blocks = Blocks(lambda number: self._db.get("blocks", number_key(number)))
@@ -396,13 +399,22 @@ class TimerLog:
             self.first_dues_from, self._firsts_row = bound, (0, b"")
         self._trim_from = low
 
-    def forget_outcomes(self, at_ms: int) -> None:
-        """Delete outcomes of ids that are older than the window; works at most once a window."""
+    def forget_outcomes(self, at_ms: int, read_ms: int = -1) -> None:
+        """Delete outcomes of ids that are older than the window; works at most once a window.
+
+        `read_ms`: the time up to which requests were read, epoch ms; -1: not known. Deliveries that no later request
+        can ask for are deleted, once an hour.
+        """
         before = self.outcomes.outdated(at_ms)
+        hours = self.delivered.outdated(min(at_ms, read_ms))
+        if before is None and hours is None:
+            return
+        batch = WriteBatch(raw_mode=True)
         if before is not None:
-            batch = WriteBatch(raw_mode=True)
             batch.delete_range(generation_key(0), before, self._db.handle("ended"))
-            self._db.write(batch)
+        if hours is not None:
+            batch.delete_range(hour_key(0), hours, self._db.handle("ended"))
+        self._db.write(batch)
 
     def sync(self) -> None:
         """Make everything written so far survive a loss of power; one fsync, which releases the GIL."""

@@ -28,6 +28,7 @@ MEANINGS = {
     "cancelled": "withdrawn before it was due",
     "replaced": "a later request of the same id took its place",
     "kept": "an earlier request of the same id was pending and stayed",
+    "dropped": "an earlier request of the same id was delivered before",
     "applied": "a cancel or reschedule that was carried out",
     "dead": "refused or undeliverable; a dead letter tells why",
     "missing": "overdue, without fate or without its record",

@@ -30,6 +30,7 @@ from postdate.spark.rules.claims import (
     judged_survivors,
     unfounded_ends,
 )
+from postdate.spark.rules.drops import judged_drops
 from postdate.spark.rules.request_histories import history_rows
 from postdate.spark.rules.unanswered import Mode, unanswered_ends
 from postdate.spark.rules.verdict_checks import judged_answers
@@ -299,6 +300,7 @@ def _claims() -> list[tuple[Callable[[DataFrame], list[DataFrame]], Column]]:
     names_another = end.fate_name.isin("replaced", "kept") & end.control_offset.isNotNull()
     return [
         (lambda known: [unfounded_ends(known)], end.fate_name.isin("cancelled", "replaced")),
+        (lambda known: [judged_drops(known)], end.fate_name == "dropped"),
         (lambda known: [judged_moves(known)], F.size("moves") > 0),
         (lambda known: [judged_returns(known)], F.col("said").isNotNull()),
         (lambda known: [judged_survivors(known)], names_another),

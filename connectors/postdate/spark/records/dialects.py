@@ -26,7 +26,7 @@ from postdate.wire.requests import Action, Request, RequestRules, parse_request
 
 _READ = (
     "struct<action:string,target:string,id:binary,due_ms:bigint,grace_ms:bigint,window_ms:bigint,"
-    f"latest_ms:bigint,keeps:boolean,acts_on:bigint,partition_asked:bigint,key:binary,data:{EMPTY_HEADERS}>"
+    f"latest_ms:bigint,keeps:boolean,drops:boolean,acts_on:bigint,partition_asked:bigint,key:binary,data:{EMPTY_HEADERS}>"
 )
 _WITHOUT_END_MS = 2**63 - 1
 
@@ -78,7 +78,7 @@ def read_by_the_parser(records: DataFrame, levels_ms: Sequence[int], dialects: D
     return asked.select(
         *("topic", "partition", "offset", "request_ms", "value", "own_key", "headers"),
         *("asked.action", "asked.target", "asked.id", "asked.due_ms", "asked.grace_ms"),
-        *("asked.window_ms", "asked.latest_ms", "asked.keeps"),
+        *("asked.window_ms", "asked.latest_ms", "asked.keeps", "asked.drops"),
         *("asked.acts_on", "asked.partition_asked", "asked.key", "asked.data"),
         F.lit(None).cast(RETRY).alias("retry"),
         F.when(F.col("asked.action").isin("cancel", "reschedule"), read_selection(headers))
@@ -121,7 +121,7 @@ def read_request(
         action = next((value for name, value in reversed(sent) if name == ACTION), None)
         said = "schedule" if action is None else action.decode("utf-8", "replace")
         identifier = next((value for name, value in sent if name == ID), None)
-        return said, None, identifier, None, None, None, None, False, None, None, own_key, sent
+        return said, None, identifier, None, None, None, None, False, False, None, None, own_key, sent
     return _row(request, request_ms)
 
 
@@ -138,6 +138,7 @@ def _row(request: Request, request_ms: int) -> tuple[Any, ...]:
         request.window_ms or None,
         request.latest_ms or None,
         request.keeps,
+        request.drops,
         request.acts_on if request.acts_on >= 0 else None,
         request.partition if request.partition >= 0 else None,
         request.key,

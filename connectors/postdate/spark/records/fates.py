@@ -9,7 +9,7 @@ counts as one that does not parse.
 A fate is kept as a text: `offset,due_ms` for one that is delivered, otherwise `offset,name,due_ms`, where the name of a
 moved one is `moved/new_due_ms/control_offset`, that of one with a window `delivered/chosen_ms` or `dead/chosen_ms`, and
 that of one which a bulk control has cancelled `cancelled/control_offset`. A bulk control has `swept/count` and
-`applied/count`. One that another request survived has `kept/survivor`, `replaced/survivor` or
+`applied/count`. One that another request survived has `kept/survivor`, `dropped/survivor`, `replaced/survivor` or
 `replaced/survivor/start_ms`.
 A named policy is a row of texts: first request, name, text.
 """
@@ -22,12 +22,13 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.expressions import natural, one_of, remembered
 from postdate.wire.limits import POLICY_NAME_LENGTH_MAX, POLICY_ROWS_MAX, POLICY_TEXT_LENGTH_MAX
 
-FINAL = ("delivered", "dead", "cancelled", "replaced", "kept", "applied", "completed")
+FINAL = ("delivered", "dead", "cancelled", "replaced", "kept", "dropped", "applied", "completed")
 _OCCURRENCES = ("occurred", "skipped")
 _SKIPS = ("missed", "paused", "gap", "grace", "dead")
 _CHOSEN = ("delivered", "dead")
 _COUNTED = ("swept", "applied")
-_SURVIVED = ("replaced", "kept")
+_SURVIVED = ("replaced", "kept", "dropped")
+_BY_EARLIER = ("kept", "dropped")
 _KINDS = ("fates", "owner", "beat")
 _VERSIONS = (1, 2, 3)
 _VERSION_2, _VERSION_3 = 2, 3
@@ -35,7 +36,7 @@ _VERSION_2, _VERSION_3 = 2, 3
 _MARKED = ("[", ',{"v":0}]')
 _JSON = (
     "ARRAY<STRUCT<v BIGINT, seq BIGINT, takeover BIGINT, instance STRING, `group` STRING, at BIGINT,"
-    " next_request BIGINT, low_water BIGINT, kind STRING, fates ARRAY<ARRAY<STRING>>, policies STRING>>"
+    " next_request BIGINT, low_water BIGINT, kind STRING, fates ARRAY<ARRAY<STRING>>, policies STRING, ids STRING>>"
 )
 _POLICIES = "array<array<string>>"
 
@@ -110,6 +111,7 @@ def _log_columns() -> list[Column]:
         & (F.get("records", 1).v == 0)
         & _is_whole(record)
         & (record.policies.isNull() | F.coalesce(is_of_policies, F.lit(False)))
+        & (record.ids.isNull() | (record.v > 1))
         & F.when(is_plain, record.kind == "fates").otherwise(holds_fates)
     )
     return [
@@ -249,9 +251,9 @@ def _is_fate(values: Column) -> Column:
     is_chosen = has_four & one_of(name, (*_CHOSEN, *_COUNTED)) & number(3).isNotNull()
     is_bulk = has_four & (name == "cancelled") & is_before
     is_replaced = (name == "replaced") & is_before & (has_four | (number(4).isNotNull()))
-    is_kept = has_four & (name == "kept") & (number(3) < number(0))
+    is_kept = has_four & one_of(name, _BY_EARLIER) & (number(3) < number(0))
     is_survived = F.size(values).between(4, 5) & (is_replaced | is_kept)
-    is_other = (F.size(values) == 3) & one_of(name, (*FINAL, "stored")) & (name != "kept")
+    is_other = (F.size(values) == 3) & one_of(name, (*FINAL, "stored")) & ~one_of(name, _BY_EARLIER)
     has_numbers = number(3).isNotNull() & number(4).isNotNull()
     is_occurred = (F.size(values) == 6) & (name == "occurred") & has_numbers & number(5).isNotNull()
     is_skipped = (F.size(values) == 7) & (name == "skipped") & has_numbers & number(6).isNotNull()

@@ -1,10 +1,10 @@
 """Refusals: does the request justify the reason of its dead letter?
 
-Checked are the reasons that follow from the headers alone: `missing-target`, `missing-time`, `conflicting-time`,
-`bad-time`, `bad-window`, `bad-if-pending`, `bad-latest`, `bad-selection`, `bad-spread`, `bad-id`, `unknown-header`,
-`duplicate-header`, `bad-retry` and `attempts-exhausted`. The headers are those of the dead letter, which must equal
-those of the request; the times and
-returns are the audit's own interpretation of the request. Columns over a dead letter.
+Checked are the reasons that follow from the headers alone: `missing-target`, `missing-time`, `conflicting-time`, `bad-
+time`, `bad-window`, `bad-if-pending`, `bad-if-ended`, `bad-latest`, `bad-selection`, `bad-spread`, `bad-id`, `unknown-
+header`, `duplicate-header`, `bad-retry` and `attempts-exhausted`. The headers are those of the dead letter, which must
+equal those of the request; the times and returns are the audit's own interpretation of the request. Columns over a dead
+letter.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def unfounded_refusal(reason: Column, headers: Column, topic: Column, partition:
         Reason.BAD_SPREAD: has(headers, names.SPREAD) & ~is_even,
         Reason.BAD_LATEST: has(headers, names.LATEST),
         Reason.BAD_IF_PENDING: has(headers, names.IF_PENDING) & (has(headers, names.RETRY) | ~_is_if_pending(headers)),
+        Reason.BAD_IF_ENDED: has(headers, names.IF_ENDED) & (has(headers, names.RETRY) | ~_is_if_ended(headers)),
         Reason.BAD_ID: _is_bad_id(headers, topic, partition),
         Reason.UNKNOWN_HEADER: F.exists(our_names, lambda name: ~_is_known(name)),
         Reason.DUPLICATE_HEADER: F.size(F.array_distinct(single)) < F.size(single),
@@ -80,6 +81,10 @@ def _is_length(length_ms: Column) -> Column:
 def _is_if_pending(headers: Column) -> Column:
     value = first_value(headers, names.IF_PENDING).cast("string")
     return F.coalesce(value.isin("keep", "replace"), F.lit(False))
+
+
+def _is_if_ended(headers: Column) -> Column:
+    return F.coalesce(first_value(headers, names.IF_ENDED).cast("string") == "drop", F.lit(False))
 
 
 def is_return_sound(letter: Column, request: Column) -> Column:

@@ -10,6 +10,7 @@ grace_ms                 how late it may be delivered; null: unlimited
 window_ms                how long after its due time it may leave; null: it has no window, or an unreadable one
 latest_ms                how long after the first request of its series it is due at the latest; null: no limit
 keeps                    whether it ends if its id is pending
+drops                    whether it ends if a message of its id was delivered
 partition_asked          of `postdate-partition`, null if absent
 retry                    of a return, as in `returns`; null for other requests
 selected                 of a bulk control, as in `selections`; null for other requests
@@ -202,6 +203,7 @@ def _text_columns() -> list[Column]:
         rare(names.WINDOW).alias("window_text"),
         rare(names.LATEST).alias("latest_text"),
         F.coalesce(rare(names.IF_PENDING) == "keep", F.lit(False)).alias("keeps"),
+        F.coalesce(rare(names.IF_ENDED) == "drop", F.lit(False)).alias("drops"),
         placed(names.ID).alias("id"),
         F.when(~is_usual, return_texts(headers)).alias("return_texts"),
         F.when(~is_usual, read_selection(headers)).alias("selected"),
@@ -239,6 +241,7 @@ def _understood_columns(levels_ms: Sequence[int]) -> list[Column]:
         duration_ms(F.col("window_text")).alias("window_ms"),
         latest_ms.alias("latest_ms"),
         F.col("keeps"),
+        F.col("drops"),
         F.when(is_control & is_here, acts_on.offset).alias("acts_on"),
         natural(F.col("partition_text")).alias("partition_asked"),
         *map(F.col, ("key", "value", "data", "own_key", "headers")),
@@ -258,7 +261,7 @@ def _return_columns() -> tuple[list[Column], list[Column]]:
     texts, own_origin = F.col("return_texts"), F.concat_ws("/", "topic", "partition", "offset")
     retry = read_return(texts, F.col("policy_text"), own_origin, F.col("request_ms"))
     kept = ("topic", "partition", "offset", "request_ms", "action", "target", "id")
-    lengths = ("grace_ms", "window_ms", "latest_ms", "keeps")
+    lengths = ("grace_ms", "window_ms", "latest_ms", "keeps", "drops")
     beside = (*lengths, "partition_asked", "key", "value", "data", "own_key", "headers", "selected")
     parent = parsed_origin(texts.origin)
     is_here = (parent.topic == F.col("topic")) & (parent.partition == F.col("partition"))
@@ -295,5 +298,5 @@ def _digested_columns() -> list[Column]:
         digest(F.col("own_key")).alias("own_key_digest"),
         headers_digest(F.col("headers")).alias("own_headers_digest"),
         # New columns go to the end, where the tables of an older state get them.
-        *map(F.col, ("window_ms", "retry", "selected", "latest_ms", "keeps")),
+        *map(F.col, ("window_ms", "retry", "selected", "latest_ms", "keeps", "drops")),
     ]

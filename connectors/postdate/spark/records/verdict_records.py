@@ -17,7 +17,7 @@ from postdate.spark.records.requests import parsed_origin
 _JSON = "v BIGINT, origin STRING, id STRING, verdict STRING, of STRING, at BIGINT, count BIGINT, `by` STRING"
 ANSWERS = (
     *("accepted", "rejected", "cancelled", "rescheduled", "replaced"),
-    *("delivered", "dead", "not-found", "too-late", "applied", "kept"),
+    *("delivered", "dead", "not-found", "too-late", "applied", "kept", "dropped"),
 )
 """What a request may be answered."""
 
@@ -52,7 +52,7 @@ def _answer_columns() -> tuple[list[Column], list[Column], list[Column]]:
     def is_here(named: Column) -> Column:
         return (named.topic == F.col("topic")) & (named.partition == F.col("partition")) & named.offset.isNotNull()
 
-    is_of_bulk, is_of_version_2 = said.verdict == "applied", said.verdict.isin("applied", "kept")
+    is_of_bulk, is_of_version_2 = said.verdict == "applied", said.verdict.isin("applied", "kept", "dropped")
     is_version = (said.v == F.when(is_of_version_2, 2).otherwise(1)) & (said["count"].isNotNull() == is_of_bulk)
     is_whole = is_version & said.verdict.isin(*ANSWERS) & (said["at"] >= 0) & is_here(origin)
     names_here = (said.of.isNull() | is_here(meant)) & (said["by"].isNull() | is_here(survivor))

@@ -26,7 +26,7 @@ from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.records.selections import selects
 from postdate.spark.rules.request_histories import is_refused, was_accepted
 
-CLAIMING = ("cancelled", "replaced", "kept", "moved", "swept")
+CLAIMING = ("cancelled", "replaced", "kept", "dropped", "moved", "swept")
 
 
 def unfounded_ends(known: DataFrame) -> DataFrame:

@@ -21,7 +21,7 @@ from postdate.wire.reasons import Reason
 # The names of the headers that a delivery adds; one with an id has `postdate-id` behind them.
 _OWN_HEADERS = f"{names.ORIGIN},{names.DUE}"
 
-_HELD = ("delivered", "cancelled", "replaced", "kept", "moved", "stored")
+_HELD = ("delivered", "cancelled", "replaced", "kept", "dropped", "moved", "stored")
 
 
 def mismatch_problems() -> list[Problem]:

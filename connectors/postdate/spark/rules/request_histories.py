@@ -5,7 +5,7 @@ origin. One shuffle by origin, one by id, and no join: an id that is used very o
 
 topic partition offset   the origin
 action id acts_on …      of the request; all null if it was not read. The id is null for a return
-latest_ms keeps          of the request
+latest_ms keeps drops    of the request
 series_ms                the start of its series, if a fate `replaced` names it as the survivor
 said attempt             of a return, as in `records.returns`
 target key_digest selected   as in `records.requests`
@@ -15,7 +15,7 @@ moved                    offsets of the requests that it moved, if it is a contr
 was_stored               whether it has a fate `stored`
 answers                  the answers to it
 answers_of_others        the answers to other requests that name it
-later_schedule           the last related request to schedule that was not refused or kept
+later_schedule           the last related request to schedule that was not refused, kept or dropped
 cancel_with              the last related cancel that was applied in the dispatch-log record of its end
 pending_until            the last position at which an earlier related request to schedule was pending
 last_schedule            the last such request; its `end` is null if it has not ended
@@ -56,7 +56,7 @@ def is_refused(end: Column) -> Column:
 
 def was_accepted(end: Column) -> Column:
     """Whether a request to schedule with this end, which may be null, was pending at any time."""
-    return ~is_refused(end) & F.coalesce(end.fate_name != "kept", F.lit(True))
+    return ~is_refused(end) & F.coalesce(~end.fate_name.isin("kept", "dropped"), F.lit(True))
 
 
 def position_before(end: Column) -> Column:
@@ -92,7 +92,10 @@ def _folding() -> tuple[list[Column], ...]:
     # A return has an id, but is not found by it.
     id_ = F.when(F.col("retry").isNull(), F.col("id")).alias("id")
     attempts = (F.col("retry.said").alias("said"), F.col("retry.attempt").alias("attempt"))
-    asked = ("acts_on", "due_ms", "grace_ms", "request_ms", "target", "key_digest", "selected", "latest_ms", "keeps")
+    asked = (
+        *("acts_on", "due_ms", "grace_ms", "request_ms", "target", "key_digest", "selected"),
+        *("latest_ms", "keeps", "drops"),
+    )
     request = F.struct("action", id_, *asked, *attempts)
     parts = ("log_offset", "place", "fate_name", "first_due_ms", "new_due_ms", "control_offset", "at_ms")
     more = ("next_request", "late", "bulk_offset", "count", "series_ms")

@@ -1,6 +1,6 @@
 """Fates without a required answer. The mode of the request topic decides which are required, `control` or `all`.
 
-    control   every control that was applied, every request that was replaced or kept, every control that was refused
+    control   every control that was applied or refused, every request that was replaced, kept or dropped
     all       these, and every request to schedule once it has ended
 
 Fates older than the content of the verdicts topic are not checked, nor those whose answer an open transaction may hide.
@@ -41,5 +41,5 @@ def unanswered_ends(known: DataFrame, mode: Mode) -> DataFrame:
 def _is_owed(mode: Mode) -> Column:
     """Whether this end must be answered."""
     end, action = F.col("end"), F.col("action")
-    is_control = end.fate_name.isin("applied", "kept") | (is_refused(end) & (action != "schedule"))
+    is_control = end.fate_name.isin("applied", "kept", "dropped") | (is_refused(end) & (action != "schedule"))
     return is_control | (action == "schedule") if mode == "all" else is_control

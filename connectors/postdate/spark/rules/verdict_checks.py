@@ -9,8 +9,8 @@ An answer is in the same transaction as the fate that it reports, so both are vi
     applied             this bulk control ended with that count
     not-found           nothing that the control names was pending when it was applied
     rejected            this request ended `dead` without ever being pending
-    delivered dead cancelled replaced kept, without p: this request to schedule has this fate; if the answer names the
-                        survivor, it is that of the fate
+    delivered dead cancelled replaced kept dropped, without p: this request to schedule has this fate; if the answer
+                        names the survivor, it is that of the fate
     accepted            this request was `stored`
 
 No answer is wrong because of records that an open transaction hides or retention has deleted.
@@ -124,7 +124,7 @@ def _is_true() -> Column:
         .when(answer == "rejected", ~is_of & is_refused(end))
         .when(answer == "dead", own_end & ~is_refused(end))
         .when(answer == "delivered", own_end)
-        .when(answer == "kept", own_end & checked["by"].isNotNull())
+        .when(answer.isin("kept", "dropped"), own_end & checked["by"].isNotNull())
         .when(answer == "accepted", is_schedule & ~is_of & F.col("was_stored"))
     )
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from pyspark.sql import Column
 
-ENDINGS: Final = ("delivered", "pending", "cancelled", "replaced", "kept", "applied", "dead")
+ENDINGS: Final = ("delivered", "pending", "cancelled", "replaced", "kept", "dropped", "applied", "dead")
 VIOLATIONS: Final = (
     *("missing", "duplicate", "orphan", "early", "mismatch", "contradiction", "chain"),
     *("false-verdict", "unanswered", "past-grace", "order", "false-refusal", "unreadable"),

@@ -105,7 +105,12 @@ class RequestTopicConfig:
     ] = "control"
     ended_window_ms: Annotated[
         int,
-        Option("How long completed ids are remembered; a later control gets not-found instead of too-late.", 0, DAY_MS),
+        Option(
+            "How long completed ids are remembered. A later control gets not-found instead of too-late, and a later "
+            "request with postdate-if-ended is accepted.",
+            0,
+            DAY_MS,
+        ),
     ] = HOUR_MS
     pending_max: Annotated[
         int,

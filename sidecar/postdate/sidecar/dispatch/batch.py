@@ -49,6 +49,7 @@ from postdate.wire.dispatch_log import (
     COMPLETED,
     DEAD,
     DELIVERED,
+    DROPPED,
     KEPT,
     MOVED,
     REPLACED,
@@ -66,7 +67,8 @@ from postdate.wire.dispatch_log import (
     SeriesFate,
     SurvivorFate,
 )
-from postdate.wire.limits import FATES_MAX
+from postdate.wire.id_digests import id_digest
+from postdate.wire.limits import FATES_MAX, IDS_MAX
 from postdate.wire.reasons import Reason
 from postdate.wire.requests import Headers, sent_headers
 from postdate.wire.topics import OwnTopics
@@ -148,8 +150,8 @@ class BatchBuilder:
                     if ready is None and not self._fills(batch, entry):
                         batch.skip()
                         continue
-                    if entry.next is None:
-                        self._deliver(batch, entry, offset)
+                    if entry.next is None and not self._deliver(batch, entry, offset):
+                        break
                 elif entry.next is None:
                     self._dead_letter(batch, entry, offset, decision)
                 if entry.next is not None and self._recur(batch, overlay, (key, raw), entry, decision, bulk):
@@ -183,8 +185,9 @@ class BatchBuilder:
         else:
             batch.fates.append(self._end_by_another(entry, offset))
             batch.messages += self._answers.to_ended(entry, offset)
-            # Now: a later control in this transaction asks for it. A kept request leaves its id to the survivor.
-            overlay.note_end(offset, b"" if entry.kind == Kind.KEPT else entry.id, sent=False)
+            # Now: a later control in this transaction asks for it. A kept or dropped request leaves its id to another.
+            leaves_id = entry.kind in (Kind.KEPT, Kind.DROPPED)
+            overlay.note_end(offset, b"" if leaves_id else entry.id, sent=False)
 
     def _act_in_bulk(self, batch: Batch, overlay: IndexOverlay, row: tuple[bytes, Entry], bulk: Bulk) -> bool:
         """Move or end a message that the bulk control in force selects, wherever it comes up. `row`: its key and entry.
@@ -268,7 +271,18 @@ class BatchBuilder:
         batch.filled[entry.target] = size if fits else target.size_bytes_max
         return fits
 
-    def _deliver(self, batch: Batch, entry: Entry, offset: int) -> None:
+    def _remembers(self, batch: Batch, entry: Entry, offset: int) -> bool:
+        """Add the id of a message whose delivery is remembered. False if the transaction names as many as it may."""
+        if len(batch.ids) >= IDS_MAX:
+            return False
+        if self._rules.writes_version_2:
+            batch.ids.append((offset, id_digest(entry.id)))
+        return True
+
+    def _deliver(self, batch: Batch, entry: Entry, offset: int) -> bool:
+        """Add a message. False if the transaction has no room for its id."""
+        if entry.drops and not self._remembers(batch, entry, offset):
+            return False
         origin = self._origin_prefix + b"%d" % offset
         window = entry.window
         headers = delivered_headers(entry.headers, origin, entry.due if window is None else window.due, entry.id)
@@ -286,6 +300,7 @@ class BatchBuilder:
             batch.due_max_ms = due_ms
         if self._answers.all:
             batch.messages.append(self._answers.message(Verdict.DELIVERED, offset, entry.id))
+        return True
 
     def _recur(
         self,
@@ -389,6 +404,8 @@ class BatchBuilder:
             return PlainFate(offset, entry.first_due, CANCELLED)
         if entry.kind == Kind.KEPT:
             return SurvivorFate(offset, entry.first_due, KEPT, entry.acts_on)
+        if entry.kind == Kind.DROPPED:
+            return SurvivorFate(offset, entry.first_due, DROPPED, entry.acts_on)
         if entry.series_ms >= 0:
             return SeriesFate(offset, entry.first_due, REPLACED, entry.acts_on, entry.series_ms)
         if self._rules.writes_version_2:

@@ -13,7 +13,7 @@ from postdate.sidecar.dispatch.targets import Target
 from postdate.sidecar.transaction.transaction import Message
 from postdate.wheel.entry import Entry
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES
-from postdate.wire.dispatch_log import BulkProgress, Fate
+from postdate.wire.dispatch_log import BulkProgress, Fate, IdRow
 
 
 @dataclass(slots=True)
@@ -75,6 +75,7 @@ class Batch:
     rated: dict[str, int] = field(default_factory=dict)  # messages for each target that has a rate
     unknown: dict[str, list[tuple[bytes, Entry]]] = field(default_factory=dict)
     """Topics that must be looked up first, with what waits for them and is not parked."""
+    ids: list[IdRow] = field(default_factory=list)  # of delivered messages: these are remembered
     due_max_ms: int = 0
     dues_ms: list[int] = field(default_factory=list)  # since when each delivered message could have left
     dead: list[str] = field(default_factory=list)  # the reason of each dead letter

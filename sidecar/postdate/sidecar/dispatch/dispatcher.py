@@ -209,7 +209,7 @@ class Dispatcher:
     ) -> bool:
         """Run the transaction of a batch; False if nothing was committed. Nothing is sent if the holds have changed
         from `held` while the batch waited for its turn, or if the shard is being released."""
-        content = Content(FATES, batch.messages, batch.fates, batch.due_max_ms)
+        content = Content(FATES, batch.messages, batch.fates, batch.due_max_ms, batch.ids)
         low_water = ownership.low_water_of(index)
         report_all = self._faults.must_report(due.trial, len(batch.fates))
         try:
@@ -239,6 +239,8 @@ class Dispatcher:
             now_ms = ownership.broker_clock.now_ms()
             self._ctx.traces.delivered(self._ctx.requests, sent, batch.fates, batch.dues_ms, now_ms)
         finish(overlay, batch)
+        if batch.ids:
+            self._ctx.counts.unremembered_ids += overlay.remember_ids(batch.ids, ownership.logged_ms)
         self._write(ownership, overlay, offset)
         self._aborts.committed()
         attempt = attempt_of(ownership, batch, due)

@@ -75,6 +75,8 @@ class ProcessCollector(Collector):
         yield _summed(metrics.DEAD_LETTERS, {topic: [each.dead for each in all_] for topic, all_ in topics.items()})
         limited = [((topic,), sum(each.rated for each in all_)) for topic, all_ in topics.items()]
         yield _family(metrics.RATE_LIMITED, limited)
+        missed = [((topic,), sum(each.unremembered_ids for each in all_)) for topic, all_ in topics.items()]
+        yield _family(metrics.UNREMEMBERED_IDS, missed)
         yield _summed(metrics.TRANSACTIONS, {t: [each.transactions for each in all_] for t, all_ in topics.items()})
         times = {topic: [each.transaction_ms for each in all_] for topic, all_ in topics.items()}
         yield _histogram(metrics.TRANSACTION_SECONDS, times)

@@ -80,6 +80,13 @@ RATE_LIMITED: Final = Metric(
     "Due messages that had to wait, parked, because of the rate of their target (`messages_per_second_max`).",
     "Rises continuously while entries are parked: more messages fall due for a target than its rate allows.",
 )
+UNREMEMBERED_IDS: Final = Metric(
+    "postdate_unremembered_ids_total",
+    _TOPIC,
+    "Delivered messages with `postdate-if-ended` whose id is not remembered, since a partition had a million of them "
+    "within the hour. A repetition of such a message is delivered.",
+    "Rises: use more partitions, or send fewer requests with `postdate-if-ended`.",
+)
 TRANSACTIONS: Final = Metric(
     "postdate_transactions_total",
     ("topic", "outcome"),

@@ -123,6 +123,8 @@ def _asked(
             shown |= {"window_ms": request.window_ms, "spread": "even" if request.is_even else "drawn"}
         if request.keeps:
             shown["if_pending"] = "keep"
+        if request.drops:
+            shown["if_ended"] = "drop"
         if request.latest_ms:
             shown["latest_ms"] = request.latest_ms
     elif request.acts_on >= 0:

@@ -9,6 +9,8 @@ Thread rule: that of the overlay.
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from postdate.kafka.interface import Record
@@ -34,6 +36,7 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, entry_key, split_key
 from postdate.wire.dispatch_log import (
     APPLIED,
+    DROPPED,
     FINAL,
     KEPT,
     SENT,
@@ -52,6 +55,12 @@ from postdate.wire.limits import DUE_MS_MIN
 from postdate.wire.reasons import Reason
 from postdate.wire.requests import Action, Request
 from postdate.wire.selection import BulkRequest, Selection, encode_bulk
+
+_LEAVES_ID: Final = frozenset({Kind.KEPT, Kind.DROPPED})
+"""The kinds of a request that ends without a change of what is known of its id."""
+
+_LEAVE_ID: Final = frozenset({KEPT, DROPPED})
+"""Their fates."""
 
 
 def apply_request(overlay: IndexOverlay, record: Record, request: Request | RequestRefused) -> int:
@@ -179,8 +188,7 @@ def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mar
     if not stored and overlay.is_long(due - record.timestamp_ms):
         kind = Kind.STORE
     if request.id:
-        keeps = request.keeps and mark is None  # with a mark, an earlier owner has accepted it
-        ended_as, ended_by = _meet_pending(overlay, request.id, offset, keeps, series_ms)
+        ended_as, ended_by = _meet_id(overlay, record, request, mark, series_ms)
         kind = kind if ended_as is None else ended_as
     entry = Entry(
         kind=kind,
@@ -201,13 +209,26 @@ def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mar
         window=window,
         series_ms=series_ms,
         moved_by=mark.control if mark is not None else -1,
+        drops=request.drops,
     )
-    if kind == Kind.KEPT:
+    if kind in _LEAVES_ID:
         entry = _without_message(entry)
     overlay.put(offset, due if kind == Kind.DELIVER else CONTROL_DUE, entry)
     if kind in PENDING:
         overlay.claim_id(entry, offset)
     return first_key_due
+
+
+def _meet_id(
+    overlay: IndexOverlay, record: Record, request: Request, mark: Mark | None, series_ms: int
+) -> tuple[Kind | None, int]:
+    """As `_meet_pending`, for the policies of a request: it may also be dropped for a delivered message of its id."""
+    is_new = mark is None  # otherwise an earlier owner has accepted it
+    if is_new and request.drops:
+        delivered = overlay.delivered(request.id, record.offset, record.timestamp_ms)
+        if delivered >= 0:
+            return Kind.DROPPED, delivered
+    return _meet_pending(overlay, request.id, record.offset, is_new and request.keeps, series_ms)
 
 
 def _meet_pending(
@@ -499,7 +520,7 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
             check_moved(overlay, offset, old)
         elif old.kind == Kind.REPLACED and old.series_ms >= 0:
             check_series(overlay, fate, old)
-        is_noted = fate.name != KEPT and (type(fate) is not BulkCancelled or overlay.has_id(old.id, offset))
+        is_noted = fate.name not in _LEAVE_ID and (type(fate) is not BulkCancelled or overlay.has_id(old.id, offset))
         overlay.end(key, old)
         if fate.name != APPLIED:
             overlay.note_end(offset, old.id if is_noted else b"", fate.name in SENT)
@@ -536,7 +557,7 @@ def _mark(overlay: IndexOverlay, fate: Fate) -> None:
         new = msgspec.structs.replace(was, next=Next(fate.last + 1, fate.next_ms)) if is_later else was
     elif fate.name in FINAL:
         sent = fate.name in SENT and fate.first_due_ms != CONTROL_DUE
-        new = Mark(final=True, stored=False, due=-1, sent=sent, kept=fate.name == KEPT)
+        new = Mark(final=True, stored=False, due=-1, sent=sent, kept=fate.name in _LEAVE_ID)
     else:
         new = msgspec.structs.replace(was, stored=True, next=was.next or Next(1, fate.first_due_ms))
     overlay.set_mark(fate.offset, new)

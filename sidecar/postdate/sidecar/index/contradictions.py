@@ -9,12 +9,13 @@ Thread rule: that of the overlay.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.wheel.entry import Entry, Kind, decode_entry, decode_head
-from postdate.wheel.keys import CONTROL_DUE
-from postdate.wire.dispatch_log import Fate, Moved, SeriesFate
+from postdate.wheel.keys import CONTROL_DUE, split_key
+from postdate.wire.dispatch_log import Fate, IdRow, Moved, SeriesFate
 
 _ENDED_BY_ANOTHER: Final = frozenset({Kind.CANCELLED, Kind.REPLACED, Kind.KEPT})
 
@@ -52,6 +53,23 @@ def check_series(overlay: IndexOverlay, fate: Fate, old: Entry) -> None:
         return
     if overlay.find(old.acts_on) is not None:
         overlay.contradicted(f"request {old.acts_on} does not continue the series of request {fate.offset}")
+
+
+def check_delivered(overlay: IndexOverlay, rows: Iterable[IdRow], at_ms: int, next_request: int) -> None:
+    """Check that no pending request was accepted here which the log shows to be dropped: one of these messages, which
+    a record at `at_ms` has delivered, has its id, and was read before it.
+
+    REQUIRES: the fates of that record are not applied yet. `next_request`: R. Raises Contradicted. O(rows).
+    """
+    for offset, _ in rows:
+        key = overlay.find(offset) if offset < next_request else None
+        at = overlay.pending_id(overlay.entry(key).id) if key is not None else None
+        later = split_key(at)[1] if at is not None else -1
+        if later <= offset or (place := overlay.find(later, at=at)) is None:
+            continue
+        entry = overlay.entry(place)
+        if entry.drops and not entry.stored and entry.accepted_ms <= at_ms + overlay.window_ms:
+            overlay.contradicted(f"request {later} was accepted here, though request {offset} of its id was delivered")
 
 
 def check_causes(overlay: IndexOverlay) -> None:

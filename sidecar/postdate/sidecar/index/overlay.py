@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import struct
 from bisect import bisect_right
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from operator import itemgetter
 
 import msgspec
@@ -21,13 +21,15 @@ from postdate.sidecar.index.bulk import with_row, without_row
 from postdate.sidecar.index.recurrences import leaves_ms
 from postdate.wheel.bulk_rows import BulkRow, BulkRows
 from postdate.wheel.changes import Changes
+from postdate.wheel.delivered_ids import DeliveredId, decode_delivered, encode_delivered
 from postdate.wheel.entry import Entry, Kind, Mark, Next, Spread, decode_entry, encode_entry
 from postdate.wheel.even_spread import EvenSpread
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, ENTRY_KEY_SIZE_BYTES, FIRST_KEY, entry_key, parked_key, split_key
 from postdate.wheel.limits import FIRSTS_GAP_OFFSETS_MAX
 from postdate.wheel.recent_outcomes import RecentOutcome, control_end_key, decode_outcome, encode_outcome
-from postdate.wire.dispatch_log import PolicyRow
+from postdate.wire.dispatch_log import IdRow, PolicyRow
+from postdate.wire.id_digests import digest_bytes, id_digest
 from postdate.wire.retry_policies import NamedPolicies
 from postdate.wire.windows import draw_ms
 
@@ -141,6 +143,26 @@ class IndexOverlay:
             if raw is not None:
                 return decode_outcome(raw)
         return None
+
+    def delivered(self, caller_id: bytes, offset: int, at_ms: int) -> int:
+        """The offset of the request of this id that was delivered within the window before `at_ms`, or later; -1: none.
+
+        Requests at or above `offset` do not count. The time of a delivery is that of its dispatch-log record, so the
+        answer is the same for every owner. REQUIRES: no ids remembered by this overlay.
+        """
+        ids = self._index.delivered
+        if ids.window_ms:
+            for key in ids.keys(digest_bytes(id_digest(caller_id)), at_ms - ids.window_ms):
+                raw = self._index.ended(key)
+                found = decode_delivered(raw) if raw is not None else None
+                if found is not None and found.offset < offset and at_ms <= found.at_ms + ids.window_ms:
+                    return found.offset
+        return -1
+
+    @property
+    def window_ms(self) -> int:
+        """How long a delivery of an id counts; 0: it never does."""
+        return self._index.delivered.window_ms
 
     def was_sent(self, offset: int) -> bool:
         """True if a request that is not pending was delivered or dead-lettered; False also if its end is forgotten."""
@@ -388,6 +410,18 @@ class IndexOverlay:
         key = self._index.outcomes.key(caller_id, self.at_ms) if caller_id else None
         if key is not None:
             self._changes.ended[key] = encode_outcome(RecentOutcome(offset, sent))
+
+    def remember_ids(self, rows: Iterable[IdRow], at_ms: int) -> int:
+        """Remember the ids of messages that a dispatch-log record of this time has delivered; returns the number of
+        those for which there was no room. O(rows)."""
+        ids, missed = self._index.delivered, 0
+        for offset, digest in rows:
+            key = ids.key(digest_bytes(digest), at_ms)
+            if key is not None:
+                self._changes.ended[key] = encode_delivered(DeliveredId(offset, at_ms))
+            elif ids.window_ms:
+                missed += 1
+        return missed
 
     def write(self) -> None:
         """Make all changes visible in one write, once. Raises as `TimerIndex.write`."""

@@ -20,17 +20,17 @@ class Gate:
         self._off = mode == "off"
         self._open = False
         self._end = 0
-        self._seen_ms = -1
+        self.read_ms = -1  # requests up to this timestamp have been read; -1: not known
 
     def close(self, end: int, anew: bool) -> None:
         """After a takeover, requests below `end` must be read first. `anew`: earlier reads do not count."""
         self._open, self._end = False, end
         if anew:
-            self._seen_ms = -1
+            self.read_ms = -1
 
     def read(self, timestamp_ms: int) -> None:
         """Requests up to this timestamp have been read."""
-        self._seen_ms = max(self._seen_ms, timestamp_ms)
+        self.read_ms = max(self.read_ms, timestamp_ms)
 
     def reached(self, offset: int) -> bool:
         """True if every request that existed at the takeover lies below `offset`; the gate is open from then on."""
@@ -41,4 +41,4 @@ class Gate:
         """Messages due before this time may leave: their whole millisecond has passed, and the gate admits them."""
         if self._off or (self._open and not self.always):
             return now_ms
-        return min(now_ms, self._seen_ms + 1)
+        return min(now_ms, self.read_ms + 1)

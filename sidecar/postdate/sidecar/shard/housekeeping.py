@@ -79,7 +79,7 @@ class Housekeeping:
             index.advance(now_ms)
         if self._every("confirm", CONFIRM_INTERVAL_MS, steady):
             is_known = index.confirm(now_ms)
-            index.forget_outcomes(self._ctx.clock.wall_ms())
+            index.forget_outcomes(self._ctx.clock.wall_ms(), self._gate.read_ms)
             is_known = not index.raise_low_water() and is_known and index.changes_made == self._changes
             self._quiet_looks = self._quiet_looks + 1 if is_known else 0
             self._changes = index.changes_made

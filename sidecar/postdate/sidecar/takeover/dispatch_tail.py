@@ -73,12 +73,17 @@ def _batches(
 def last_committed(
     ctx: ShardContext, start: int, end: int, acceptance: AcceptedLosses | None = None
 ) -> DispatchRecord | None:
-    """The last committed record of the dispatch log in [start, end), or None if there is none.
+    """The last committed record of the dispatch log in [start, end), decoded, or None if there is none.
 
-    Reads backwards from the end, in windows that double. Raises Halted for a foreign record, unless it was accepted,
-    and as `read_log`.
+    Raises Halted for a foreign record, unless it was accepted, and as `read_log`.
     """
-    span, accepted = TAIL_OFFSETS, acceptance or AcceptedLosses()
+    record = last_committed_record(ctx, start, end, acceptance or AcceptedLosses())
+    return None if record is None else decode(ctx.log, record)
+
+
+def last_committed_record(ctx: ShardContext, start: int, end: int, accepted: AcceptedLosses) -> Record | None:
+    """The same record as it is. Reads backwards from the end, in windows that double. Raises as `read_log`."""
+    span = TAIL_OFFSETS
     while start < end:
         first = max(start, end - span)
         last: list[Record] = []
@@ -89,7 +94,7 @@ def last_committed(
 
         read_log(ctx, ctx.log, first, end, keep)
         if last:
-            return decode(ctx.log, last[0])
+            return last[0]
         if first == start:
             break
         span *= 4

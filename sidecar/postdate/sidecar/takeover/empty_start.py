@@ -18,10 +18,17 @@ from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.errors import Halted, HaltReason, Loss
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.operation.losses import AcceptedLosses
-from postdate.sidecar.takeover.dispatch_tail import decode, first_record, last_committed
+from postdate.sidecar.takeover.dispatch_tail import (
+    decode,
+    first_record,
+    last_committed,
+    last_committed_record,
+    read_log,
+)
 from postdate.sidecar.takeover.store_reading import rebuild
 from postdate.wheel.index import TimerIndex
 from postdate.wire.dispatch_log import DispatchRecord, PolicyRow
+from postdate.wire.limits import RETURNS_VERSION
 from postdate.wire.retry_policies import NamedPolicies
 
 log = logging.getLogger(__name__)
@@ -78,10 +85,46 @@ def start_empty(ctx: ShardContext, index: TimerIndex, start: Start, acceptance: 
     overlay.advance(next_request=start.low, next_dispatch=start.position, seq=start.seq, takeover=start.takeover)
     if start.policies:
         overlay.set_policies(NamedPolicies(start.policies))
+    _read_ids_back(ctx, index, start, acceptance)
     overlay.write()
     if start.takeover:
         where = f"{stored} stored requests, request {start.low} and dispatch-log offset {start.position}"
         log.info("shard %s: rebuilding from %s", ctx.name, where)
+
+
+def _read_ids_back(ctx: ShardContext, index: TimerIndex, start: Start, acceptance: AcceptedLosses) -> None:
+    """Remember the ids that were delivered before the records of the replay, but within the window before a request
+    that is not read yet. Only the ids of these records are taken. Raises as `read_log`.
+
+    The first of these requests is written no earlier than request `start.low`, or no earlier than the last record of
+    the log.
+    """
+    window_ms = index.delivered.window_ms
+    if not window_ms or not start.takeover or ctx.config.format_version < RETURNS_VERSION:
+        return
+    first = first_record(ctx, ctx.requests, start.low, _end(ctx, start.low))
+    if first is not None and not first.log_append:
+        return  # the replay reads the whole log
+    read_from = ctx.admin.start_offsets([ctx.log])[ctx.log]
+    if first is None:
+        last = last_committed_record(ctx, read_from, start.position, acceptance)
+        since_ms = -1 if last is None else last.timestamp_ms
+    else:
+        since_ms = first.timestamp_ms
+    if since_ms < 0:
+        return
+    found = ctx.admin.offset_for_time(ctx.log, since_ms - window_ms - DISPATCH_LOG_RETENTION_MARGIN_MS)
+    if found is None:
+        return
+
+    def take(records: list[Record]) -> None:
+        overlay = IndexOverlay(index)
+        for record in records:
+            if not acceptance.skips(ctx.log.topic, record.offset) and (ids := decode(ctx.log, record).ids):
+                ctx.counts.unremembered_ids += overlay.remember_ids(ids, record.timestamp_ms)
+        overlay.write()
+
+    read_log(ctx, ctx.log, max(found, read_from), start.position, take)
 
 
 def _first_unrecorded(ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses, req_start: int) -> int:

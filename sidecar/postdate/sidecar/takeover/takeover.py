@@ -21,7 +21,7 @@ from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.errors import Contradicted, Halted, HaltReason, Loss
 from postdate.sidecar.index.apply import apply_fate
-from postdate.sidecar.index.contradictions import check_causes
+from postdate.sidecar.index.contradictions import check_causes, check_delivered
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover.broken_log import SeqBroken, start_behind
@@ -301,6 +301,9 @@ def _apply_piece(ctx: ShardContext, checked: Checked, piece: list[tuple[Record, 
         seq, takeover = decoded.seq, max(takeover, decoded.takeover)
         if decoded.policies:
             overlay.learn_policies(decoded.policies)
+        if decoded.ids:
+            check_delivered(overlay, decoded.ids, record.timestamp_ms, read_up_to(index))
+            ctx.counts.unremembered_ids += overlay.remember_ids(decoded.ids, record.timestamp_ms)
         for fate in decoded.fates:
             apply_fate(overlay, fate, read_up_to(index))
         _pass_over(ctx, index, decoded)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from postdate.sidecar.transaction.transaction import NOBODY, Message
 from postdate.wheel.entry import Entry, Kind, Next, Spread, Window, control_of, pack_control
+from postdate.wire.headers import IF_ENDED
 from postdate.wire.schedules.zones import TZ_VERSION
 from postdate.wire.stored import StoredRequest, encode_stored, stored_key
 from postdate.wire.topics import OwnTopics
@@ -82,4 +83,5 @@ def entry_of(request: StoredRequest) -> Entry:
         window=Window(request.due_ms, request.window_ms, request.chosen_ms, spread) if has_window else None,
         series_ms=request.series_ms,
         next=Next(request.number, request.due_ms) if request.number else None,
+        drops=any(name == IF_ENDED for _, name, _ in request.control),
     )

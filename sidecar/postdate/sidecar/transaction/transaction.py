@@ -29,7 +29,7 @@ from postdate.sidecar.transaction.limits import (
     SLOW_RECORD_MS,
 )
 from postdate.wheel.index import TimerIndex
-from postdate.wire.dispatch_log import OWNER, Accepted, DispatchRecord, Fate, encode_record
+from postdate.wire.dispatch_log import OWNER, Accepted, DispatchRecord, Fate, IdRow, encode_record
 from postdate.wire.requests import Headers
 from postdate.wire.retry_policies import NamedPolicies
 from postdate.wire.returns import NO_POLICIES
@@ -44,13 +44,14 @@ Message = tuple[int, str, int, bytes | None, bytes | None, Headers]
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What one transaction writes: the kind of its dispatch-log record, the messages and their fates, and the latest
-    due time (or end of grace) among them."""
+    """What one transaction writes: the kind of its dispatch-log record, the messages and their fates, the latest
+    due time (or end of grace) among them, and the ids of delivered messages that are remembered."""
 
     kind: str
     messages: list[Message] = field(default_factory=list)
     fates: list[Fate] = field(default_factory=list)
     due_max_ms: int = 0
+    ids: list[IdRow] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -147,8 +148,7 @@ class ShardOwnership:
         not read. Raises UnknownOutcome, Fenced, FatalClient: drop the ownership, and let the dispatch log decide.
         """
         assert self.reusable, "no transaction begins before the end of the last one was settled"
-        self.reusable = False
-        self.outcomes = {}
+        self.reusable, self.outcomes = False, {}
         self._log_offset, self._log_appended, self._log_fault, self._gave_up = -1, -1, None, False
         self.producer.begin(self.broker_clock.now_ms() if self.broker_clock.known() else 0)
         failpoints.reached("dispatch.begun")
@@ -170,6 +170,7 @@ class ShardOwnership:
                 fates=content.fates,
                 accepted=self.accepted or UNSET,
                 policies=[*self.policies.rows] or UNSET,
+                ids=content.ids or UNSET,
                 ingested=self.ingested_to if self.ingested_to > reads_from else UNSET,
                 tz=self.tz if self.tz and content.kind == OWNER else UNSET,
             )
@@ -207,6 +208,11 @@ class ShardOwnership:
     def low_water_of(self, index: TimerIndex) -> int:
         """L, for the next record."""
         return max(index.low_water(), self.low_water_floor)
+
+    @property
+    def logged_ms(self) -> int:
+        """The broker's timestamp of the last dispatch-log record."""
+        return self._log_appended
 
     @property
     def log_failed(self) -> bool:

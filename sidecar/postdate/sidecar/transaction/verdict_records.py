@@ -6,7 +6,7 @@ may have delivered the entry that a control acts on.
 | setting | answered requests |
 | --- | --- |
 | `none` | none |
-| `control` | cancels, reschedules, replacements, kept requests, and refused requests that carry an action |
+| `control` | cancels, reschedules, replacements, kept and dropped requests, and refused requests that carry an action |
 | `all` | these, and every request to schedule: when it is stored, and with its final fate |
 
 Thread rule: belongs to the shard's thread.
@@ -53,6 +53,9 @@ class VerdictRecords:
         if entry.kind == Kind.KEPT:
             kept = self.message(Verdict.KEPT, offset, entry.id, by=entry.acts_on)
             return [kept] if self.controls else []
+        if entry.kind == Kind.DROPPED:
+            dropped = self.message(Verdict.DROPPED, offset, entry.id, by=entry.acts_on)
+            return [dropped] if self.controls else []
         replaced = entry.kind == Kind.REPLACED
         answers: list[Message] = []
         if self.all and replaced:

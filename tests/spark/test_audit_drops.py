@@ -1,0 +1,49 @@
+"""Requests that were dropped, in the audit. Goal: a forged `dropped` is found, in every tier, and a sound one never.
+
+Method: as `test_audit_id_policies`.
+"""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from postdate.spark.job.sources import RECORDS
+from postdate.spark.records.fates import fate_rows, log_rows
+from postdate.spark.session.small_tables import small_table
+from postdate.wire.dispatch_log import DispatchRecord, PlainFate, encode_record
+from support.drop_cases import drop_cases
+from support.history import History
+from support.judging import Bounds, judged
+from support.verdict_cases import DUE, T
+
+CASES = drop_cases()
+
+
+@pytest.fixture(scope="module")
+def rows(spark: SparkSession) -> dict[int, Row]:
+    """All cases judged, by offset."""
+    found, _ = judged(spark, CASES)
+    return {row["offset"]: row for row in found.collect()}
+
+
+@pytest.mark.parametrize("name", CASES.expected)
+def test_verdict(rows: dict[int, Row], name: str) -> None:
+    expected = CASES.expected[name]
+    row = rows[expected.offset]
+    assert (set(row["verdicts"]), expected.word in " ".join(row["details"])) == (expected.verdicts, True), row
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_record_with_ids_is_read_as_the_sidecar_reads_it(spark: SparkSession, version: int) -> None:
+    history = History(T)
+    history.commit([1, DUE, "delivered"])
+    line = list(history.log[0])
+    record = DispatchRecord(
+        seq=1, takeover=1, instance="i", group="g", at=T, next_request=2, low_water=2,
+        fates=[PlainFate(1, DUE, "delivered")], ids=[(1, "5pzPoZwH6UfJ4YOOvBaShg")],
+    )  # fmt: skip
+    line[6] = encode_record(record).replace(b'"v":2', b'"v":%d' % version)
+    log = log_rows(small_table(spark, [tuple(line)], RECORDS), Bounds().table(spark))
+    assert [row["parses"] for row in log.collect()] == [version == 2]
+    assert [row["fate"]["fate_name"] for row in fate_rows(log).collect()] == ["delivered"] * (version == 2)
