@@ -245,7 +245,8 @@ class RequestTopic:
         due_until: datetime | None = None,
     ) -> list[RequestRecord]:
         """Return the records, one for each partition, that move every selected message by a time, which may be
-        negative. Selectors, verdicts and errors as of `cancel_selected`."""
+        negative. Produce each of them once: a second control moves the same messages again. Selectors, verdicts and
+        errors as of `cancel_selected`."""
         length = length_ms("by", abs(by))
         own: Headers = [
             (names.ACTION, b"reschedule"),
