@@ -22,7 +22,17 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from postdate.wire.dispatch_log import APPLIED, CANCELLED, COMPLETED, DEAD, DELIVERED, REPLACED, decode_record
+from postdate.wire.dispatch_log import (
+    APPLIED,
+    CANCELLED,
+    COMPLETED,
+    DEAD,
+    DELIVERED,
+    DROPPED,
+    KEPT,
+    REPLACED,
+    decode_record,
+)
 from postdate.wire.headers import ATTEMPT, DEAD_REASON, DUE, ERROR, FIRST_DUE, FIRST_ORIGIN, ID, ORIGIN
 from postdate.wire.murmur2 import partition_for
 from postdate.wire.origins import parse_origin
@@ -81,6 +91,21 @@ CASES = (
         {DELIVERED: 1, REPLACED: 4},
         "example.documents-to-index",
         (b"delay",),
+    ),
+    Case(
+        "python/confirm_once.py",
+        (
+            "a confirmation is requested",
+            "a confirmation is requested",
+            "a repeated request was kept",
+            "confirmed: thank you for your order",
+            "a confirmation is requested",
+            "a repeated request was dropped",
+        ),
+        {DELIVERED: 1, KEPT: 1, DROPPED: 1},
+        "example.confirmations",
+        (b"thank you for your order",),
+        unordered=4,
     ),
     Case(
         "python/snooze.py",

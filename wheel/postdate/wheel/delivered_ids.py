@@ -7,7 +7,7 @@ Rows of the column family `ended`:
 | `d`, hour u64, 16 bytes: a digest of the id | request offset u64, epoch ms u64 | until the hour is forgotten |
 
 The time is that of the dispatch-log record with the delivery, by the broker's clock, and the hour is that of this time.
-So all owners have the same rows, and one range tombstone deletes an hour. A row takes about 60 bytes of disk and no
+So all owners have the same rows, and one range tombstone deletes an hour. A row takes about 30 bytes of disk and no
 memory. One process adds at most DELIVERED_IDS_PER_HOUR_MAX rows of an hour, and at most DELIVERED_HOURS_MAX hours are
 kept. An id beyond these bounds is not remembered, so its repetition is delivered.
 

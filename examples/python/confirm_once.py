@@ -1,0 +1,86 @@
+"""Confirm once: a shop that repeats a request after an error sends one confirmation for each order.
+
+Shows dropping: with `postdate-if-pending: keep` and `postdate-if-ended: drop`, a request whose id is pending, or was
+delivered within the last hour, ends without a delivery. The sidecars need the setting format_version = 2 for it.
+
+    python examples/python/confirm_once.py
+
+BOOTSTRAP and REQUESTS name the broker and the request topic (localhost:9092, postdate.requests).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+BOOTSTRAP = os.environ.get("BOOTSTRAP", "localhost:9092")
+REQUESTS = os.environ.get("REQUESTS", "postdate.requests")
+CONFIRMATIONS = "example.confirmations"
+VERDICTS = f"{REQUESTS}.verdicts"
+
+# The id is the record's key as well, and librdkafka is told to place keys as Java's clients do: all requests for one
+# order meet in one partition of the request topic, where the later one finds the earlier.
+producer = Producer({"bootstrap.servers": BOOTSTRAP, "enable.idempotence": True, "partitioner": "murmur2_random"})
+
+
+def confirm(order: str) -> None:
+    producer.produce(
+        REQUESTS,
+        key=order,
+        value="thank you for your order",
+        headers={
+            "postdate-topic": CONFIRMATIONS,
+            "postdate-delay": "1s",
+            "postdate-id": order,
+            "postdate-if-pending": "keep",
+            "postdate-if-ended": "drop",
+        },
+    )
+    producer.flush()
+    print("a confirmation is requested")
+
+
+def verdict_of(value: bytes | None, order: str) -> str | None:
+    """The verdict about a request for this order; None: it is about another one."""
+    verdict: dict[str, str | None] = json.loads(value or b"{}")
+    return verdict["verdict"] if verdict.get("id") == order else None
+
+
+def main() -> None:
+    admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
+    if CONFIRMATIONS not in admin.list_topics(timeout=10).topics:
+        admin.create_topics([NewTopic(CONFIRMATIONS, 1)])[CONFIRMATIONS].result()
+    order = f"order-{time.time_ns()}"
+    consumer = Consumer(
+        {
+            "bootstrap.servers": BOOTSTRAP,
+            "group.id": f"example.{order}",
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([CONFIRMATIONS, VERDICTS])
+    confirm(order)
+    confirm(order)
+    verdict = None
+    while verdict != "dropped":
+        record = consumer.poll(1.0)
+        if record is None or record.error() is not None:
+            continue
+        if record.topic() == VERDICTS:
+            verdict = verdict_of(record.value(), order)
+            if verdict is not None:
+                print(f"a repeated request was {verdict}")
+        elif record.key() == order.encode():
+            print(f"confirmed: {(record.value() or b'').decode()}")
+            confirm(order)
+    consumer.close()
+
+
+if __name__ == "__main__":
+    main()
