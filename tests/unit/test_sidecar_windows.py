@@ -158,6 +158,21 @@ def test_messages_that_a_bulk_control_has_moved_stay_spread_for_an_owner_that_ha
     assert {entry.moved_by for _, entry in shard.entries().values()} == {60}
 
 
+def test_a_later_reschedule_outlasts_the_replay_of_a_bulk_reschedule(make: Make) -> None:
+    """This owner has read both. Another one moved the message in bulk before it read the other."""
+    shard = make()
+    shard.feed(schedule(0, SOON_MS, window=WINDOW_MS, id="a"))
+    shard.feed(request(60, action="reschedule", by="1h", **{"select-topic": "orders"}))
+    shard.feed(request(61, action="reschedule", at=str(LATER_MS), id="a"))
+    at_ms = dues(shard)[0]
+    shard.recover(BulkProgress(60, 0, SWEPT, 0))
+    shard.recover(Moved(0, SOON_MS, MOVED, SOON_MS + 3_600_000, 60), BulkProgress(60, 0, SWEPT, 1))
+    assert dues(shard)[0] == at_ms
+    shard.recover(Moved(0, SOON_MS, MOVED, LATER_MS, 61), PlainFate(61, 0, APPLIED))
+    assert dues(shard)[0] == at_ms
+    assert at_ms[2] == Window(LATER_MS, WINDOW_MS, SOON_MS + drawn_ms(0))
+
+
 def test_a_stored_entry_keeps_due_time_window_and_chosen_time(make: Make) -> None:
     shard, rebuilt = make(), make(begins=False)
     shard.feed(schedule(0, FAR_MS, window=WINDOW_MS, id="a"), schedule(2, FAR_MS, window=WINDOW_MS))

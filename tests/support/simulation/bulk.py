@@ -90,8 +90,9 @@ class Selected:
         )
 
 
-def make_bulk(asked: Asked, choose: Random, now_ms: int) -> None:
-    """Turn a request into a bulk cancel."""
+def make_bulk(asked: Asked, choose: Random, now_ms: int, moving: float) -> None:
+    """Turn a request into a bulk control, which moves messages with the probability `moving`, and otherwise cancels
+    them."""
     fields: dict[str, object] = {}
     while not fields:
         if choose.random() < 0.5:
@@ -106,7 +107,7 @@ def make_bulk(asked: Asked, choose: Random, now_ms: int) -> None:
     kind = choose.random()
     if kind < 0.12:
         fields["is_delivery"] = True
-    elif kind < 0.25:
+    elif kind < moving:
         fields["by_ms"] = choose.choice([-3_000, -200, 500, 4_000, 9_000])
     asked.selected = Selected(**fields)  # type: ignore[arg-type]
     asked.headers = [pair for pair in asked.headers or [] if not pair[0].startswith("postdate-")]

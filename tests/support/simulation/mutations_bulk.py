@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
+
 from postdate.sidecar.dispatch import batch, dispatcher
 from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
@@ -21,8 +23,9 @@ from postdate.sidecar.index.bulk import Bulk
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.transaction.transaction import ShardOwnership
 from postdate.wheel.bulk_rows import BulkRow, BulkRows
+from postdate.wheel.entry import Entry
 from postdate.wheel.index import TimerIndex
-from postdate.wire.dispatch_log import BulkProgress
+from postdate.wire.dispatch_log import BulkProgress, Fate, Moved
 from support.simulation.bulk import BULK
 from support.simulation.world import World
 
@@ -94,6 +97,47 @@ def _schedules_come_in(_: World) -> AbstractContextManager[object]:
     return patch.object(BatchBuilder, "_go_on", go_on)
 
 
+def _without_mover(entry: Entry, due_ms: int, control: int) -> Entry:
+    return msgspec.structs.replace(bulks.moved_to(entry, due_ms, control), moved_by=entry.moved_by)
+
+
+def _moved_again(_: World) -> AbstractContextManager[object]:
+    """A message that a bulk control has moved is selected by it again."""
+    honest = Bulk.moved
+    return patch.object(
+        Bulk, "moved", lambda self, entry: msgspec.structs.replace(honest(self, entry), moved_by=entry.moved_by)
+    )
+
+
+def _moved_again_by_the_next(_: World) -> AbstractContextManager[object]:
+    """Recovery does not note which bulk control has moved a message: it is selected again."""
+    return patch.object(apply, "moved_to", _without_mover)
+
+
+def _marks_without_mover(_: World) -> AbstractContextManager[object]:
+    """A mark does not note which bulk control has moved its request."""
+    honest = apply._mark
+
+    def mark(overlay: IndexOverlay, fate: Fate) -> None:
+        honest(overlay, fate)
+        noted = overlay.mark(fate.offset)
+        if isinstance(fate, Moved) and noted is not None and noted.in_bulk:
+            overlay.set_mark(fate.offset, msgspec.structs.replace(noted, control=-1))
+
+    return patch.object(apply, "_mark", mark)
+
+
+def _moves_not_replayed(_: World) -> AbstractContextManager[object]:
+    """Recovery passes over the moves of bulk controls."""
+    honest = apply._change_entry
+
+    def change(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: int) -> None:
+        if not (isinstance(fate, Moved) and overlay.bulk(fate.control) is not None):
+            honest(overlay, key, fate, next_request)
+
+    return patch.object(apply, "_change_entry", change)
+
+
 #: By name: what is taken out, and the theme of the schedules that must catch it.
 BULK_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "bulk: only the sweep ends messages": (_only_the_sweep_ends, BULK),
@@ -102,4 +146,8 @@ BULK_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "bulk: each owner counts from zero": (_counted_from_zero, BULK),
     "bulk: parked messages are left out": (_parked_left_out, BULK),
     "bulk: a schedule outlives it": (_schedules_come_in, BULK),
+    "bulk: moved messages are selected again": (_moved_again, BULK),
+    "bulk: the next owner moves messages again": (_moved_again_by_the_next, BULK),
+    "bulk: marks do not name what has moved": (_marks_without_mover, BULK),
+    "bulk: moves of others are not replayed": (_moves_not_replayed, BULK),
 }

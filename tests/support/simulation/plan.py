@@ -84,12 +84,16 @@ class Plan:
         self._seed, self._asked_theme = seed, theme
         self.theme = drawn if theme is None else DIFFERING.get(theme, theme)
         self.partitions = choose.choice([1, 1, 2]) if self.theme != VOLUME else 1
+        moves_in_bulk = self.theme == BULK and Random(f"{seed}/moving").random() < 0.5  # rather than cancels
         # Without a group everybody is assigned everything, and they fence each other all the time.
-        self.by_hand = choose.random() < {"controls": 0.6, "stranger": 0.6, "moves": 1.0, IDS: 1.0}.get(self.theme, 0.2)
+        shares = {"controls": 0.6, "stranger": 0.6, "moves": 1.0, IDS: 1.0}
+        self.by_hand = choose.random() < shares.get(self.theme, 0.2) or moves_in_bulk
         self.duration_ms = choose.choice(
             [30_000.0] if self.theme in ("moves", IDS, HELD, BULK, CALENDAR) else [4_000.0, 12_000.0, 30_000.0]
         )
-        self.relay = self.theme in ("moves", IDS)  # never two at a time: each goes on where the other died
+        self.relay = (
+            self.theme in ("moves", IDS) or moves_in_bulk
+        )  # never two at a time: each goes on where the other died
         stores = self.theme in ("store", "moves", IDS, BROKERS)
         self.store_after_ms = choose.choice(STORE_AFTER_MS[1:5] if stores else STORE_AFTER_MS)
         if self.theme == VOLUME:
@@ -112,20 +116,7 @@ class Plan:
         self.traffic = Traffic(world.broker, Random(f"{seed}/traffic"), self.partitions, self.theme, self.differ)
         self._policies = Random(f"{seed}/policies")
         self.traffic.names_policies = self.theme != LOST
-        windows = Random(f"{seed}/windows")  # a separate one: schedules without windows stay the same
-        if theme == WINDOWS or (not is_plain and windows.random() < 0.25):
-            self.traffic.windows = windows
-        bulks = Random(f"{seed}/bulks")  # likewise
-        if theme == BULK or (not is_plain and bulks.random() < 0.15):
-            self.traffic.bulks = bulks
-        world.swept_max = bulks.choice([1, 1, 2] if theme == BULK else [1, 2, 1_000])
-        policies = Random(f"{seed}/ids")
-        if theme == IDS or (not is_plain and policies.random() < 0.25):
-            self.traffic.policies = policies
-        drops = Random(f"{seed}/drops")  # a separate one, too
-        if self.traffic.policies is not None and theme != LOST:
-            self.traffic.drops = drops
-            self.traffic.ended_window_ms = drops.choice(_ENDED_WINDOWS_MS)
+        self._draw_features(is_plain, moves_in_bulk)
         self.entries_max = {BURST: [5, 20, 40], VOLUME: [10_000]}.get(self.theme, [1, 3, 1_000])
         self.stamps = _ANY_STAMP
         self.events = Events(world, choose, self.traffic, self.partitions, self.theme)
@@ -183,6 +174,26 @@ class Plan:
         self._set_theme()
         self.themes.plan_events()
         self._plan_holds()
+
+    def _draw_features(self, is_plain: bool, moves_in_bulk: bool) -> None:
+        """Draw which features the traffic uses. Each has a random stream of its own: schedules without it stay the
+        same."""
+        seed, theme, traffic = self._seed, self._asked_theme, self.traffic
+        windows = Random(f"{seed}/windows")
+        if theme == WINDOWS or (not is_plain and windows.random() < 0.25):
+            traffic.windows = windows
+        bulks = Random(f"{seed}/bulks")
+        if theme == BULK or (not is_plain and bulks.random() < 0.15):
+            traffic.bulks = bulks
+            traffic.moves_in_bulk = moves_in_bulk
+        self.world.swept_max = bulks.choice([1, 1, 2] if theme == BULK else [1, 2, 1_000])
+        policies = Random(f"{seed}/ids")
+        if theme == IDS or (not is_plain and policies.random() < 0.25):
+            traffic.policies = policies
+        drops = Random(f"{seed}/drops")
+        if traffic.policies is not None and theme != LOST:
+            traffic.drops = drops
+            traffic.ended_window_ms = drops.choice(_ENDED_WINDOWS_MS)
 
     def _plan_recurrences(self) -> None:
         """Recurring schedules, in some of the schedules of each theme, and in all of two."""

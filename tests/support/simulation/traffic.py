@@ -100,7 +100,8 @@ class Traffic:
     ) -> None:
         """`theme`: of which kinds there are many. `differ`: some are in the headers of another scheduler, which not
         every process need understand."""
-        self.bulks: Random | None = None  # draws what bulk cancels select; None: there are none
+        self.bulks: Random | None = None  # draws what bulk controls select; None: there are none
+        self.moves_in_bulk = False  # most of them move messages, and messages stay pending for some time
         self.windows: Random | None = None  # draws the windows of messages; None: none has one
         self.drops: Random | None = None  # draws requests that are dropped for a delivered one; None: there are none
         self.ended_window_ms = 3_600_000
@@ -169,6 +170,8 @@ class Traffic:
         kind = choose.choices(kinds, weights)[0]
         if self._moves and choose.random() < 0.8:  # some messages, and then what moves them, more than once
             kind = self._control_by_id if self._window() % 2 else self._with_id
+        if self.moves_in_bulk and choose.random() < 0.8:
+            kind = self._bulk if self._window() % 2 and choose.random() < 0.5 else self._plain
         if self.is_last and kind == self._long:
             kind = self._plain
         kind(asked)
@@ -239,7 +242,7 @@ class Traffic:
         headers = asked.headers
         assert headers is not None
         way = choose.randrange(4)
-        if self._moves:  # what is pending must stay so for some time
+        if self._moves or self.moves_in_bulk:  # what is pending must stay so for some time
             asked.delay_ms = choose.randrange(5_000, 15_000)
             headers.append(("postdate-delay", b"%d" % asked.delay_ms))
         elif self._ids and choose.random() < 0.6:  # due when others of its id come
@@ -342,7 +345,8 @@ class Traffic:
 
     def _bulk(self, asked: Asked) -> None:
         assert self.bulks is not None
-        make_bulk(asked, self.bulks, self._broker.now_ms(self._broker.topics[REQUESTS].logs[asked.part.index]))
+        now_ms = self._broker.now_ms(self._broker.topics[REQUESTS].logs[asked.part.index])
+        make_bulk(asked, self.bulks, now_ms, 0.9 if self.moves_in_bulk else 0.25)
 
     def _with_grace(self, asked: Asked) -> None:
         assert asked.headers is not None
