@@ -105,6 +105,7 @@ def records(draw: st.DrawFn) -> DispatchRecord:
         fates=fates if kind == FATES else [],
         policies=draw(st.one_of(st.just(msgspec.UNSET), policies)),
         ids=draw(st.one_of(st.just(msgspec.UNSET), ids)),
+        remembers=draw(st.one_of(st.just(msgspec.UNSET), st.booleans())),
     )
 
 

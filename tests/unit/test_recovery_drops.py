@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
 
 from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
@@ -98,6 +99,27 @@ def test_a_request_that_waited_for_a_sidecar_is_dropped_by_its_timestamp(bench: 
     bench.schedule(1, _ID, _DROP)
     _end(bench, shard, 3)
     assert _ends(bench) == {0: "delivered", 1: "dropped", 2: "delivered"}
+    shard.close()
+
+
+def test_a_record_says_whether_ids_are_remembered_until_none_is_needed(bench: Bench) -> None:
+    """Otherwise each empty start would read the log of a whole window back."""
+    shard = _shard(bench, _HOUR_MS)
+    bench.schedule(1, _ID)
+    _end(bench, shard, 1)
+    assert {record.remembers for record in bench.log()} == {UNSET}
+    bench.schedule(1, _ID, _DROP)
+    _end(bench, shard, 2)
+    bench.schedule(1)
+    _end(bench, shard, 3)
+    assert bench.log()[-1].remembers is True
+    bench.time.wait(4 * _HOUR_MS)
+    for count in (4, 5):
+        bench.schedule(1)
+        _end(bench, shard, count)
+        bench.time.wait(2_000)
+        shard.turn()
+    assert bench.log()[-1].remembers is UNSET
     shard.close()
 
 

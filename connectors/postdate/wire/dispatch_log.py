@@ -236,14 +236,16 @@ class DispatchRecord(msgspec.Struct, kw_only=True):
     """R: the next request offset that the writer would ingest."""
     low_water: int
     """L: no request below it is needed any more."""
+    ids: list[IdRow] | msgspec.UnsetType = msgspec.UNSET
+    """Only where there are any: the ids of the delivered messages whose requests have `postdate-if-ended`."""
+    remembers: bool | msgspec.UnsetType = msgspec.UNSET
+    """True only while requests may need `ids` of earlier records: an owner without a disk then reads them back."""
     kind: str = FATES
     fates: list[Fate] = []
     accepted: list[Accepted] | msgspec.UnsetType = msgspec.UNSET
     """In an owner record alone, and only where there is one: what was given up so that the shard could go on."""
     policies: list[PolicyRow] | msgspec.UnsetType = msgspec.UNSET
     """Only where there are any: the named retry policies that requests from the low-water mark on need."""
-    ids: list[IdRow] | msgspec.UnsetType = msgspec.UNSET
-    """Only where there are any: the ids of the delivered messages whose requests have `postdate-if-ended`."""
     ingested: int | msgspec.UnsetType = msgspec.UNSET
     """Only if it is above `next_request`: the highest one of all records so far. An owner with an older disk reads
     requests again that an earlier one has ingested."""
@@ -293,6 +295,7 @@ class _Read(msgspec.Struct):
         Annotated[list[_PolicyRow], msgspec.Meta(min_length=1, max_length=POLICY_ROWS_MAX)] | msgspec.UnsetType
     ) = msgspec.UNSET
     ids: Annotated[list[_IdRow], msgspec.Meta(min_length=1, max_length=IDS_MAX)] | msgspec.UnsetType = msgspec.UNSET
+    remembers: bool | msgspec.UnsetType = msgspec.UNSET
     ingested: _Natural | msgspec.UnsetType = msgspec.UNSET
     tz: str | msgspec.UnsetType = msgspec.UNSET
 
@@ -364,6 +367,7 @@ def decode_record(value: bytes | None) -> DispatchRecord:
         accepted=read.accepted,
         policies=read.policies,
         ids=read.ids,
+        remembers=read.remembers,
         ingested=read.ingested,
         tz=read.tz,
     )

@@ -73,6 +73,10 @@ class DeliveredIds:
             self._added[hour] = 0
             at = hour_key(hour + 1)
 
+    def has_any(self) -> bool:
+        """True if an hour has rows."""
+        return bool(self._added)
+
     def key(self, digest: bytes, at_ms: int) -> bytes | None:
         """The key of a new row; None if the id is not remembered."""
         if self.window_ms == 0:

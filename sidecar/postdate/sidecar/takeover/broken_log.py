@@ -17,7 +17,7 @@ from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.errors import HaltReason, Loss
 from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover.dispatch_tail import decode, read_log
-from postdate.sidecar.takeover.empty_start import SEQ_UNKNOWN, Start, certain_request
+from postdate.sidecar.takeover.empty_start import Start, certain_request, start_at
 from postdate.wire.dispatch_log import DispatchRecord
 
 
@@ -77,5 +77,4 @@ def start_behind(ctx: ShardContext, acceptance: AcceptedLosses, broken: SeqBroke
             f"stranger, and to deliver what it ended would repeat messages. To go on means to give up the requests "
             f"[{low}, {until}) that are pending and not in {ctx.own.store}; run postdate audit first",
         ).end
-    last = found.last
-    return Start(first, at, found.decoded.takeover, SEQ_UNKNOWN, last.seq, last.next_request, (*(last.policies or ()),))
+    return start_at(first, at, found.decoded.takeover, found.last)

@@ -28,7 +28,6 @@ from postdate.sidecar.takeover.dispatch_tail import (
 from postdate.sidecar.takeover.store_reading import rebuild
 from postdate.wheel.index import TimerIndex
 from postdate.wire.dispatch_log import DispatchRecord, PolicyRow
-from postdate.wire.limits import RETURNS_VERSION
 from postdate.wire.retry_policies import NamedPolicies
 
 log = logging.getLogger(__name__)
@@ -51,7 +50,8 @@ class Start:
 
     `seq`: SEQ_UNKNOWN, if the first record read sets it; or `last_seq`, that of the last record of the log, if none is
     left to read. `ingested`: earlier owners have ingested the requests below this offset. `policies`: the named retry
-    policies of the last record.
+    policies of the last record. `remembers`: requests may need ids that
+    earlier records have delivered.
     """
 
     low: int
@@ -61,6 +61,7 @@ class Start:
     last_seq: int
     ingested: int
     policies: tuple[PolicyRow, ...] = ()
+    remembers: bool = False
 
 
 def find_start(ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses) -> Start:
@@ -75,7 +76,13 @@ def find_start(ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses) ->
         return Start(low, bounds.start, takeover=0, seq=0, last_seq=0, ingested=0)
     low = _first_request(ctx, last, acceptance, req_start)
     low, position = _first_dispatch(ctx, bounds, acceptance, low, last.seq)
-    return Start(low, position, last.takeover, SEQ_UNKNOWN, last.seq, last.next_request, (*(last.policies or ()),))
+    return start_at(low, position, last.takeover, last)
+
+
+def start_at(low: int, position: int, takeover: int, last: DispatchRecord) -> Start:
+    """The start of an empty index in the middle of a log that ends with the record `last`."""
+    policies, remembers = (*(last.policies or ()),), bool(last.remembers or last.ids)
+    return Start(low, position, takeover, SEQ_UNKNOWN, last.seq, last.next_request, policies, remembers)
 
 
 def start_empty(ctx: ShardContext, index: TimerIndex, start: Start, acceptance: AcceptedLosses) -> None:
@@ -100,7 +107,7 @@ def _read_ids_back(ctx: ShardContext, index: TimerIndex, start: Start, acceptanc
     the log.
     """
     window_ms = index.delivered.window_ms
-    if not window_ms or not start.takeover or ctx.config.format_version < RETURNS_VERSION:
+    if not window_ms or not start.remembers:
         return
     first = first_record(ctx, ctx.requests, start.low, _end(ctx, start.low))
     if first is not None and not first.log_append:

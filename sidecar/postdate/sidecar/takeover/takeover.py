@@ -432,6 +432,7 @@ def _ownership(
         broker_clock=broker_clock,
         verify=BoundCheck(ctx.kafka, ctx.log, index.next_dispatch, ctx.clock).verify,
         before_commit=partial(_note_commit, index),
+        remembers=index.delivered.has_any,
     )
 
 

@@ -91,6 +91,8 @@ class ShardOwnership:
     Raises UnverifiedBound."""
     before_commit: Callable[[int], None] | None = None
     """Called with the offset of the dispatch-log record before each commit."""
+    remembers: Callable[[], bool] = bool
+    """True if the index remembers ids of delivered messages, as each record says."""
     accepted: list[Accepted] = field(default_factory=list)
     """The losses that the takeover accepted: the owner record, the first of the ownership, lists them."""
     policies: NamedPolicies = NO_POLICIES
@@ -139,7 +141,6 @@ class ShardOwnership:
         If the broker stamps that record before `content.due_max_ms`, the transaction is aborted (invariant I6).
         `next_request`, `low_water`: R and L for the record. `report_all`: each message gets its own entry in
         `outcomes`. `must_give_up`: called while records stay unacknowledged for long; True aborts the transaction.
-
         Requires `reusable`. The end of the transaction is settled before this returns or raises; after that, `reusable`
         is True only if the next transaction may begin on this producer.
 
@@ -171,6 +172,7 @@ class ShardOwnership:
                 accepted=self.accepted or UNSET,
                 policies=[*self.policies.rows] or UNSET,
                 ids=content.ids or UNSET,
+                remembers=self.remembers() or UNSET,
                 ingested=self.ingested_to if self.ingested_to > reads_from else UNSET,
                 tz=self.tz if self.tz and content.kind == OWNER else UNSET,
             )
