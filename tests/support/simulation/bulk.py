@@ -274,7 +274,9 @@ def _left(
     course: _Course, index: int, number: int, fate: Fate, asked: Asked, traffic: Traffic, readings: Readings
 ) -> list[str]:
     """What is wrong if a message is delivered, or moved by a later control, though a bulk control selects it."""
-    if fate.name not in ("delivered", "moved", "replaced", "cancelled") or not readings.is_certain(asked):
+    if not course.begun or fate.name not in ("delivered", "moved", "replaced", "cancelled"):
+        return []
+    if not readings.is_certain(asked):
         return []
     followers = traffic.followers(asked)
     wrong = []
