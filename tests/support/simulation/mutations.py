@@ -45,6 +45,7 @@ from support.simulation.mutations_isolation import ISOLATION_MUTATIONS
 from support.simulation.mutations_records import RECORD_MUTATIONS
 from support.simulation.mutations_recovery import RECOVERY_MUTATIONS
 from support.simulation.mutations_recurring import RECURRING_MUTATIONS
+from support.simulation.plan import IDS
 from support.simulation.process import ShardActor
 from support.simulation.volume import VOLUME
 from support.simulation.world import World
@@ -279,7 +280,7 @@ MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "rule 1: careless pieces of key 0": (_careless_pieces, "controls"),
     "rule 4: messages beside what acts on them": (_messages_beside_controls, "controls"),
     "rule 2: decided early": (_decided_early, "controls"),
-    "rule 4: messages first": (_messages_first, "controls"),
+    "rule 4: messages first": (_messages_first, IDS),
     "rates: what waits is overtaken": (_rates_overtaken, "burst"),
     **FATE_MUTATIONS,
     **BULK_MUTATIONS,
