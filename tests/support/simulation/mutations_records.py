@@ -45,8 +45,8 @@ def _partition_ignored(_: World) -> AbstractContextManager[object]:
     """Every message goes to the first partition of its target, whatever its key."""
     honest = BatchBuilder._deliver
 
-    def deliver(self: BatchBuilder, batch: Batch, entry: Entry, offset: int) -> None:
-        honest(self, batch, msgspec.structs.replace(entry, partition=0), offset)
+    def deliver(self: BatchBuilder, batch: Batch, entry: Entry, offset: int) -> bool:
+        return honest(self, batch, msgspec.structs.replace(entry, partition=0), offset)
 
     return patch.object(BatchBuilder, "_deliver", deliver)
 
