@@ -2,7 +2,7 @@
 every tier, and sound ones never.
 
 Method: as `test_spark_verdicts`: one history in which every request is a case of its own. It is judged by the rules, by
-the chunks before them, and folded as a state stores it; all must say the same.
+the chunks before them; all must say the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CASES = bulk_cases()
 @pytest.fixture(scope="module")
 def rows(spark: SparkSession) -> dict[int, Row]:
     """All cases judged by the rules, by offset."""
-    found, _ = judged(spark, CASES, separate_rows_max=0)
+    found, _ = judged(spark, CASES, rules_alone=True)
     return {row["offset"]: row for row in found.collect()}
 
 

@@ -1,7 +1,7 @@
 """The audit as its users start it, with Spark's compiler on; the other tests interpret the plans.
 
 Goal: an audit prints no error of Spark's unless it fails, and Spark compiles every plan. Method: a small history with
-an origin of most kinds, written by hand, and the command in a process of its own: a full audit by the rules alone, one
+an origin of most kinds, written by hand, and the command in a process of its own: a full audit of a short history, one
 in the stages of a long history, and two with a state. Spark logs to standard error, also if code does not compile.
 """
 
@@ -26,7 +26,8 @@ from support.forged import Forged
 _TIMEOUT_S = 400.0
 _EACH = Counter(delivered=22, cancelled=1, applied=1, dead=1, pending=1, duplicate=1, overtaken=1)
 _IN_STAGES = (
-    "from postdate.spark.audit import job; job.BY_RULES_ROWS_MAX = 0; from postdate.cli import postdate; postdate()"
+    "from postdate.spark.audit import reading; reading.CHUNKS_ROWS_MIN = 0; "
+    "from postdate.cli import postdate; postdate()"
 )
 
 

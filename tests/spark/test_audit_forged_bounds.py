@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from pyspark.sql import SparkSession
 
-from postdate.spark.audit import job
+from postdate.spark.audit import reading
 from postdate.spark.repair.job import run_repair
 from postdate.spark.repair.options import RepairOptions
 from support.bed import Bed, new_bed
@@ -39,7 +39,7 @@ def bed(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iter
 @pytest.fixture(autouse=True)
 def in_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Histories of a few requests go through the stages of a long one."""
-    monkeypatch.setattr(job, "BY_RULES_ROWS_MAX", 0)
+    monkeypatch.setattr(reading, "CHUNKS_ROWS_MIN", 0)
 
 
 def _key_of(partition: int) -> bytes:

@@ -1,7 +1,7 @@
 """Broken promises forged on real topics, among sound neighbours. Goal: each is named, and nothing else.
 
-Method: requests, dispatch log, records and dead letters written by hand, then one audit by the rules alone, one over
-chunks and one over each origin.
+Method: requests, dispatch log, records and dead letters written by hand, then one audit over each origin, one over
+chunks, and one over each origin of topics that are not cached.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from postdate.spark.audit import incremental, job, steps
+from postdate.spark.audit import reading, steps
 from postdate.spark.audit.ranges import Causes, fix_causes
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
@@ -47,7 +47,7 @@ def test_each_forgery_is_named(
     found = forged.audited(capsys, strict=True)
     assert named(found) == forged.expected
     assert found["counts"]["overtaken"] == 2
-    monkeypatch.setattr(job, "BY_RULES_ROWS_MAX", 0)
+    monkeypatch.setattr(reading, "CHUNKS_ROWS_MIN", 0)
     for html in (None, str(bed.directory / "page.html")):
         again = forged.audited(capsys, strict=True, html=html)
         assert named(again) == forged.expected
@@ -72,9 +72,9 @@ def test_no_effect_may_be_of_a_request_that_is_still_to_come(
         forged.sound()
         return found
 
-    for module, more in ((job, {}), (job, {"html": str(tmp_path / "page.html")}), (incremental, {"state": state})):
+    for more in ({}, {"html": str(tmp_path / "page.html")}, {"state": state}):
         with monkeypatch.context() as patched:
-            patched.setattr(module, "fix_causes", racing)
+            patched.setattr(reading, "fix_causes", racing)
             found = forged.audited(capsys, **more)
         assert named(found) == forged.expected
         assert (found["counts"]["orphan"], found["counts"]["delivered"]) == (2, forged.next - 1)

@@ -1,8 +1,8 @@
 """Policies for ids in the audit. Goal: a forged survivor, series or due time is found, in every tier, and a sound one
 never.
 
-Method: as `test_spark_verdicts`: one history in which every request is a case of its own. It is judged by the rules, by
-the chunks before them, and folded as a state stores it; all must say the same.
+Method: as `test_spark_verdicts`: one history in which every request is a case of its own. It is judged by the
+rules alone, by chunks before them, and as an audit judges each origin; all must say the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from postdate.wire.dispatch_log import decode_record
 from postdate.wire.errors import FormatError
 from support.history import History
 from support.id_policy_cases import id_policy_cases
-from support.judging import Bounds, judged, of_state, staged
+from support.judging import Bounds, judged, staged
 from support.verdict_cases import DUE, T
 
 CASES = id_policy_cases()
@@ -26,7 +26,7 @@ CASES = id_policy_cases()
 @pytest.fixture(scope="module")
 def rows(spark: SparkSession) -> dict[int, Row]:
     """All cases judged by the rules, by offset."""
-    found, _ = judged(spark, CASES, separate_rows_max=0)
+    found, _ = judged(spark, CASES, rules_alone=True)
     return {row["offset"]: row for row in found.collect()}
 
 
@@ -48,13 +48,9 @@ def test_the_fast_tiers_say_the_same(spark: SparkSession, rows: dict[int, Row], 
     assert all(verdicts <= {"delivered", "pending"} for offset, verdicts in expected.items() if offset not in found)
 
 
-def test_a_run_with_a_state_says_the_same(spark: SparkSession, rows: dict[int, Row]) -> None:
-    found = {row["offset"]: set(row["verdicts"]) for row in of_state(spark, CASES).collect()}
-    plain = {offset for offset, verdicts in found.items() if verdicts == {"plain"}}
-    assert {offset: verdicts for offset, verdicts in found.items() if offset not in plain} == {
-        offset: set(row["verdicts"]) for offset, row in rows.items() if offset not in plain
-    }
-    assert all(set(rows[offset]["verdicts"]) <= {"delivered", "pending"} for offset in plain)
+def test_each_case_is_judged_as_by_the_rules_alone(spark: SparkSession, rows: dict[int, Row]) -> None:
+    found, _ = judged(spark, CASES)
+    assert {row["offset"]: row for row in found.collect()} == rows
 
 
 @pytest.mark.parametrize(

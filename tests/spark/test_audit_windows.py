@@ -29,7 +29,7 @@ CASES = window_cases()
 @pytest.fixture(scope="module")
 def rows(spark: SparkSession) -> dict[int, Row]:
     """All cases judged by the rules, by offset."""
-    found, _ = judged(spark, CASES, separate_rows_max=0)
+    found, _ = judged(spark, CASES, rules_alone=True)
     return {row["offset"]: row for row in found.collect()}
 
 

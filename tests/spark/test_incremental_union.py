@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from postdate.spark.audit.fresh import since, without_renewed
+from postdate.spark.audit.reading import since, without_renewed
 from postdate.spark.errors import CannotRun
 from postdate.spark.job.bounds import Range
 from postdate.spark.job.cluster import Partition

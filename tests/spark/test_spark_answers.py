@@ -10,19 +10,14 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from postdate.spark.audit.ranges import TARGETS
 from postdate.spark.job.sources import RECORDS
-from postdate.spark.judging.judge import judge
-from postdate.spark.judging.summary import summarise
-from postdate.spark.records.deliveries import dead_letter_rows, delivered_rows
 from postdate.spark.records.verdict_records import ANSWERS, answer_rows
-from postdate.spark.rules.unanswered import unanswered_ends
 from postdate.spark.session.small_tables import small_table
 from postdate.wire.verdicts import Verdict, encode_verdict
 from support.answer_cases import answer_cases
 from support.history import REQUESTS, VERDICTS, History, kafka_row
-from support.judging import Bounds, Tables, judged, owed, tables, wrong_answers
-from support.verdict_cases import DUE, SNAPSHOT, TO_ORDERS, Cases, T
+from support.judging import Bounds, Tables, judged, owed, summary_of, tables, wrong_answers
+from support.verdict_cases import DUE, TO_ORDERS, Cases, T
 
 CASES = answer_cases()
 
@@ -105,7 +100,7 @@ def test_reads_what_the_sidecar_writes_and_counts_what_it_does_not(spark: SparkS
 def test_unreadable_answers_are_violations_with_a_place(spark: SparkSession, cases: DataFrame) -> None:
     malformed = small_table(spark, [(f"{VERDICTS}/0/{place}",) for place in range(3)], "place string")
     breaks = small_table(spark, [], "topic string, partition int, log_offset bigint")
-    summary = summarise(cases, breaks, malformed, samples_max=1_000)
+    summary = summary_of(spark, cases, breaks, samples_max=1_000, malformed=malformed)
     called = sum("false-verdict" in case.verdicts for case in CASES.expected.values())
     assert summary.counts["false-verdict"] == called + 3
     samples = [sample.origin for sample in summary.samples["false-verdict"]]
@@ -184,15 +179,7 @@ def test_of_what_may_be_hidden_nothing_is_said(spark: SparkSession) -> None:
     assert wrong_answers(known.withColumn("request_start", F.lit(1)))[9] is None
 
 
-def test_what_is_owed_is_a_verdict_of_its_own(spark: SparkSession, owing: Tables) -> None:
-    nothing = small_table(spark, [], RECORDS)
-    rows = judge(
-        *(owing.requests, owing.fates, delivered_rows(nothing, [REQUESTS])),
-        dead_letter_rows(nothing, {"none": REQUESTS}),
-        [unanswered_ends(owing.known, "control")],
-        *(owing.partitions, small_table(spark, [], TARGETS)),
-        snapshot_ms=SNAPSHOT,
-        slack_ms=0,
-    )
+def test_what_is_owed_is_a_verdict_of_its_own(spark: SparkSession) -> None:
+    rows, _ = judged(spark, _owing(), verdicts="control")
     found = {row["offset"] for row in rows.collect() if "unanswered" in row["verdicts"]}
     assert found == _CONTROL.keys()

@@ -15,17 +15,28 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from postdate.spark.job.bounds import NEVER_MS
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
 from postdate.spark.job.sources import RECORDS
-from postdate.spark.judging.summary import Outcomes, Plain, summarise
+from postdate.spark.judging.summary import Outcomes, Plain
 from postdate.spark.limits import COMMIT_MS_MAX
-from postdate.spark.records.deliveries import delivered_messages
+from postdate.spark.records.deliveries import delivered_messages, record_rows
 from postdate.spark.records.fates import fate_rows, log_rows
 from postdate.spark.records.requests import request_rows
 from postdate.spark.rules.ordering import overtaken
 from postdate.spark.rules.verdicts import VERDICTS, VIOLATIONS
+from postdate.spark.session.caching import released
 from postdate.spark.session.small_tables import small_table
 from postdate.wire.murmur2 import partition_for
 from support.history import LETTERS, REQUESTS, TARGET, Headers, History
-from support.judging import Bounds, chunks_of, judged, overtaken_of, prefilter_of, staged, target_row, unreadable_of
+from support.judging import (
+    Bounds,
+    chunks_of,
+    judged,
+    overtaken_of,
+    plain_of,
+    staged,
+    summary_of,
+    target_row,
+    unreadable_of,
+)
 from support.small_spark import has_cached
 from support.verdict_cases import DUE, HOUR_MS, SNAPSHOT, TO_ORDERS, T, all_cases
 
@@ -74,13 +85,13 @@ def test_verdict(rows: dict[int, Row], name: str) -> None:
     assert (set(row["verdicts"]), expected.word in " ".join(row["details"])) == (expected.verdicts, True), row
 
 
-def test_the_prefilter_says_of_each_case_what_the_rules_say(spark: SparkSession, rows: dict[int, Row]) -> None:
-    by_rules, _ = judged(spark, CASES, separate_rows_max=0)
+def test_each_case_is_judged_as_by_the_rules_alone(spark: SparkSession, rows: dict[int, Row]) -> None:
+    by_rules, _ = judged(spark, CASES, rules_alone=True)
     assert {row["offset"]: row for row in by_rules.collect()} == rows
 
 
-def test_the_prefilter_keeps_what_is_plain_and_nothing_else(spark: SparkSession) -> None:
-    plain = {row["offset"]: row["plain"] for row in prefilter_of(spark, CASES).collect() if row["plain"]}
+def test_what_is_delivered_or_pending_is_plain_and_nothing_else(spark: SparkSession) -> None:
+    plain = plain_of(spark, CASES)
     of = {case.offset: case.verdicts for case in CASES.expected.values()}
     assert {offset: verdict for offset, verdict in plain.items() if of.get(offset, {verdict}) != {verdict}} == {}
     assert plain[CASES.expected["delivered"].offset] == "delivered"
@@ -91,7 +102,7 @@ def test_the_prefilter_keeps_what_is_plain_and_nothing_else(spark: SparkSession)
 
 def test_a_chunk_is_consistent_where_its_one_request_is_plain(spark: SparkSession) -> None:
     of = {case.offset: (name, case.verdicts) for name, case in CASES.expected.items()}
-    plain = {row["offset"]: row["plain"] for row in prefilter_of(spark, CASES).collect() if row["plain"]}
+    plain = plain_of(spark, CASES)
     found = chunks_of(spark, CASES).where("is_consistent and asked + ahead > 0").collect()
     consistent = {row["chunk"]: "delivered" if row["asked"] else "pending" for row in found}
     assert {
@@ -105,14 +116,12 @@ def test_consistent_chunks_and_what_is_left_of_them_are_what_the_rules_say(
     spark: SparkSession, rows: dict[int, Row], cases: tuple[DataFrame, DataFrame]
 ) -> None:
     found = staged(spark, CASES, bits=1)
-    nothing = spark.createDataFrame([], "place string")
     assert found.rows is not None
     assert found.plain is not None
     left = {row["offset"]: row for row in found.rows.collect()}
     assert left == {offset: row for offset, row in rows.items() if offset in left}
-    expected = summarise(cases[0], cases[1], nothing, samples_max=0)
-    assert summarise(found.rows, cases[1], nothing, 0, found.plain) == expected
-    found.forget()
+    expected = summary_of(spark, *cases, samples_max=0)
+    assert summary_of(spark, found.rows, cases[1], 0, found.plain) == expected
 
 
 def test_one_thing_that_differs_makes_a_chunk_of_many_inconsistent(spark: SparkSession) -> None:
@@ -136,7 +145,6 @@ def test_what_is_odd_is_judged_by_itself_and_its_neighbours_as_a_whole(spark: Sp
     assert {row["offset"]: row for row in found.rows.collect()} == {
         offset: by_rules[offset] for offset in range(0, 4 * len(EXCEPTIONAL), 4)
     }
-    found.forget()
 
 
 def _chunks(names: Sequence[str]) -> History:
@@ -201,7 +209,7 @@ def test_what_open_transactions_hide_is_capped(spark: SparkSession) -> None:
     verdicts = {}
     for capped in (False, True):
         targets = [target_row(capped_from_ms=[-1] * 4)] if capped else [target_row()]
-        found, _ = judged(spark, history, log_capped=capped, letters_capped=capped, targets=targets, with_claims=False)
+        found, _ = judged(spark, history, log_capped=capped, letters_capped=capped, targets=targets)
         verdicts[capped] = {row["offset"]: row["verdicts"] for row in found.collect()}
     assert verdicts[True] == {1: ["capped"], 2: ["capped"], 3: ["capped"]}
     assert verdicts[False] == {1: ["missing"], 2: ["missing", "contradiction"], 3: ["contradiction"]}
@@ -250,13 +258,13 @@ def test_a_bound_of_one_partition_excuses_nothing_in_another(spark: SparkSession
         "capped": target_row(capped_from_ms=[NEVER_MS, NEVER_MS, NEVER_MS, at_ms]),
     }
     for reason, row in bounds.items():
-        found, _ = judged(spark, history, targets=[row], with_claims=False)
+        found, _ = judged(spark, history, targets=[row])
         verdicts = {row["offset"]: row["verdicts"] for row in found.collect()}
         lost = ["missing", "contradiction"]
         assert verdicts == {**{offset: [reason] if places[offset] == 3 else lost for offset in places}, 10: [reason]}
     before_ms = at_ms - COMMIT_MS_MAX - 1
     row = target_row(lost_ms=[-1, -1, -1, before_ms], capped_from_ms=[NEVER_MS, NEVER_MS, NEVER_MS, at_ms + 1])
-    found, _ = judged(spark, history, targets=[row], with_claims=False)
+    found, _ = judged(spark, history, targets=[row])
     assert {tuple(row["verdicts"]) for row in found.collect()} == {("missing", "contradiction")}
 
 
@@ -300,7 +308,7 @@ def test_without_its_request_an_origin_still_has_one_record_and_none_too_early(s
     history.commit([8, T + HOUR_MS, "moved", DUE, 9], [8, T + HOUR_MS, "delivered"])
     for origin, topic in ((1, TARGET), (2, TARGET), (2, TARGET), (3, TARGET), (5, TARGET), (5, "retries"), (8, TARGET)):
         history.deliver(origin, topic=topic)
-    found, _ = judged(spark, history, with_claims=False, log_start=10, request_start=10)
+    found, _ = judged(spark, history, log_start=10, request_start=10)
     assert {row["offset"]: set(row["verdicts"]) - {"request-expired"} for row in found.collect()} == {
         **{1: set(), 2: {"duplicate"}, 3: {"early"}, 4: {"early"}, 5: set()},
         **{6: set(), 7: set(), 8: set()},  # their target is not known, and may not have been read
@@ -317,14 +325,13 @@ def test_the_summary_counts_four_outcomes(spark: SparkSession) -> None:
     history.deliver(11, value=b"w")
     targets = [target_row(lost_ms=[T + 2_000] * 4)]
     found, breaks = judged(spark, history, log_start=10, request_start=10, targets=targets)
-    nothing = spark.createDataFrame([], "place string")
-    summary = summarise(found, breaks, nothing, samples_max=0)
+    summary = summary_of(spark, found, breaks, samples_max=0)
     assert summary.outcomes == Outcomes(1, 1, {"request-expired": 1, "target-expired": 1}, pending=1)
     assert summary.outcomes.verified_share == 0.25
     unread = summary.outcomes.with_unread({"outside-window": 4, "capped": 0, "target-expired": 1}).reasons
     assert unread == {"request-expired": 1, "target-expired": 2, "outside-window": 4}
     plain = Plain({"delivered": 3, "pending": 2}, spark.createDataFrame([], "lateness_ms bigint"))
-    assert summarise(None, breaks, nothing, 0, plain).outcomes == Outcomes(3, pending=2)
+    assert summary_of(spark, None, breaks, 0, plain).outcomes == Outcomes(3, pending=2)
 
 
 def test_a_message_is_overtaken_only_by_one_that_left_after_its_request_was_ingested(spark: SparkSession) -> None:
@@ -368,20 +375,20 @@ def test_a_record_that_was_not_to_be_delivered_is_not_out_of_order(spark: SparkS
     assert overtaken_of(spark, history) == {}
 
 
-def test_the_order_of_messages_leaves_nothing_cached_but_its_result(spark: SparkSession) -> None:
+def test_what_an_audit_caches_is_released_at_its_end(spark: SparkSession) -> None:
     history = History(T)
     for offset, due_s in ((2, 2), (1, 1)):
         history.ask(offset)
         history.commit([offset, DUE, "delivered"])
         history.deliver(offset, due_ms=T + 1_000 * due_s)
-    records = small_table(spark, history.delivered, RECORDS)
+    records = record_rows(delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS]))
     log = log_rows(small_table(spark, history.log, RECORDS), Bounds().table(spark))
     requests = request_rows(small_table(spark, history.requests, RECORDS), LEVELS_MS_DEFAULT)
     spark.catalog.clearCache()
-    found = overtaken(delivered_messages(records, [REQUESTS]), fate_rows(log), requests)
-    assert [row["offset"] for row in found.collect()] == [1]
-    assert has_cached(spark)
-    found.unpersist()
+    with released():
+        found = overtaken(records, fate_rows(log), requests)
+        assert [row["offset"] for row in found.collect()] == [1]
+        assert has_cached(spark)
     assert not has_cached(spark)
 
 
@@ -397,7 +404,6 @@ def test_what_was_overtaken_is_judged_alone(spark: SparkSession) -> None:
     assert {row["offset"]: row["verdicts"] for row in found.rows.collect()} == {1: ["order"]}
     assert found.plain is not None
     assert found.plain.counts["delivered"] == 2
-    found.forget()
 
 
 @pytest.mark.parametrize(("late_ms", "verdict"), [(500, "order"), (501, "overtaken")])
@@ -411,7 +417,6 @@ def test_a_message_that_left_late_may_have_been_parked(spark: SparkSession, late
     found = staged(spark, history, bits=4, in_order=True)
     assert found.rows is not None
     assert {row["offset"]: row["verdicts"] for row in found.rows.collect() if row["offset"] == 1} == {1: [verdict]}
-    found.forget()
 
 
 def test_an_origin_that_cannot_be_read_is_named_by_its_place(spark: SparkSession) -> None:
@@ -461,7 +466,7 @@ def test_a_late_fate_clears_a_record_and_is_held_to_nothing_else(spark: SparkSes
 
 def test_summary_counts_and_samples(spark: SparkSession, cases: tuple[DataFrame, DataFrame]) -> None:
     found, breaks = cases
-    summary = summarise(found, breaks, spark.createDataFrame([], "place string"), samples_max=2)
+    summary = summary_of(spark, found, breaks, samples_max=2)
     expected = [verdict for case in CASES.expected.values() for verdict in case.verdicts]
     for verdict in VIOLATIONS:
         assert summary.counts[verdict] == expected.count(verdict), verdict

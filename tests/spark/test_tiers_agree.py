@@ -1,13 +1,12 @@
-"""The fast tiers of the audit. Goal: chunks, the prefilter and the judging of stored rows agree with the plain rules.
+"""The fast tiers of the audit. Goal: chunks, and the expression that finds plain origins, agree with the plain rules.
 
 Method: random histories, each in its own partition, mostly sound and some with random defects (`tier_histories`). The
-plain rules judge all of them at once. Then each tier judges the same histories, and every origin is compared:
+rules alone judge all of them at once. Then each tier judges the same histories, and every origin is compared:
 
-- If the prefilter finds an origin plain, the rules give it the same row.
+- Each origin gets the row that the rules alone give it, if the rules judge only those that are not plain.
 - By the rules, each request of a consistent chunk is delivered or pending. The origins that the chunks leave are judged
-  with the narrowed history around them, and get the rows of the rules. Each origin is in one of these two parts. The
-  audit uses no chunks if each delivered request must be answered; all origins are judged like those that chunks leave.
-- Rows folded as a state stores them get the rows of the rules.
+  with what is read again of the history around them, and get the rows of the rules. Each origin is in one of these two
+  parts. The audit uses no chunks if each delivered request must be answered.
 
 POSTDATE_TEST_HISTORIES is the number of histories, POSTDATE_TEST_HISTORIES_SEED the seed of the first batch.
 """
@@ -17,6 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +31,19 @@ from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
 from postdate.spark.job.sources import RECORDS
 from postdate.spark.judging.chunk_digests import ChunkDigests
-from postdate.spark.judging.folded import found_of, judged_folded, placed
-from postdate.spark.judging.inputs import AuditInputs, folded
-from postdate.spark.judging.judge import judge
-from postdate.spark.judging.prefilter import asked_rows, plain_rows, prefiltered
-from postdate.spark.judging.stages import History, JudgingParameters, caused, judged_each, judged_inputs, split
-from postdate.spark.records.deliveries import dead_letter_rows, delivered_messages
+from postdate.spark.judging.folded import JudgingParameters, judged_origins, placed
+from postdate.spark.judging.inputs import folded
+from postdate.spark.judging.stages import History, judged_history, read_context, split
+from postdate.spark.records.deliveries import dead_letter_rows, delivered_messages, record_rows
 from postdate.spark.records.fates import fate_rows, log_rows
 from postdate.spark.records.policies import policy_rows, policy_table, read_rows
-from postdate.spark.records.requests import understood_rows
+from postdate.spark.records.requests import digested_requests, understood_rows
 from postdate.spark.records.verdict_records import answer_rows
 from postdate.spark.rules.ordering import overtaken
 from postdate.spark.rules.unanswered import Mode
 from postdate.spark.session.small_tables import small_table
 from support.history import LETTERS, REQUESTS, VERDICTS
+from support.judging import by_the_rules
 from support.tier_histories import OVERDUE_MS, SLACK_MS, TARGETS, Histories, write_rows
 from support.verdict_cases import SNAPSHOT
 
@@ -61,7 +60,6 @@ class Judged:
     than judging."""
 
     history: History
-    inputs: AuditInputs
     how: JudgingParameters
     expected: DataFrame
     seed: int
@@ -85,18 +83,7 @@ def _read(spark: SparkSession, directory: Path, name: str, rows: list[Any], colu
     return spark.read.schema(schema).json(str(path)).localCheckpoint()
 
 
-def _without_lineage(inputs: AuditInputs) -> AuditInputs:
-    return AuditInputs(
-        inputs.requests.localCheckpoint(),
-        inputs.fates.localCheckpoint(),
-        inputs.delivered.localCheckpoint(),
-        inputs.letters.localCheckpoint(),
-        inputs.answers.localCheckpoint(),
-        tuple(rows.localCheckpoint() for rows in inputs.overtaken),
-    )
-
-
-def by_the_rules(spark: SparkSession, directory: Path, count: int, seed: int, verdicts: Mode) -> Judged:
+def drawn_and_judged(spark: SparkSession, directory: Path, count: int, seed: int, verdicts: Mode) -> Judged:
     """`count` histories of this seed, judged by the rules."""
     drawn = Histories.drawn(count, seed)
     directory.mkdir(exist_ok=True)
@@ -108,28 +95,20 @@ def by_the_rules(spark: SparkSession, directory: Path, count: int, seed: int, ve
     log_read = log_rows(log, partitions).localCheckpoint()
     policies = policy_table(spark, read_rows(policy_rows(log_read).collect()))
     understood = understood_rows(requests, LEVELS_MS_DEFAULT, policies=policies).localCheckpoint()
+    messages = delivered_messages(delivered, [REQUESTS]).localCheckpoint()
     history = History(
-        understood,
-        delivered_messages(delivered, [REQUESTS]).localCheckpoint(),
-        log_read,
+        *(understood, digested_requests(understood).localCheckpoint()),
+        *(messages, record_rows(messages).localCheckpoint(), log_read),
         dead_letter_rows(letters, {LETTERS: REQUESTS}).localCheckpoint(),
         answer_rows(answers, {VERDICTS: REQUESTS}).localCheckpoint(),
         returns=understood.where(F.col("retry").isNotNull()).select(*ORIGIN, "acts_on").localCheckpoint(),
     )
-    disorder = overtaken(history.messages, fate_rows(history.log), history.understood)
-    history = replace(history, overtaken=(disorder.localCheckpoint(),))
+    history = replace(history, overtaken=(overtaken(history.records, fate_rows(history.log), history.requests),))
     how = JudgingParameters(
-        *(partitions, small_table(spark, TARGETS, TARGET_COLUMNS), True, True, verdicts, SNAPSHOT, SLACK_MS),
+        *(partitions, small_table(spark, TARGETS, TARGET_COLUMNS), verdicts, SNAPSHOT, SLACK_MS),
         left_share_max=1.0,
     )
-    inputs = _without_lineage(history.inputs())
-    expected = judge(
-        *(inputs.requests, inputs.fates, inputs.delivered, inputs.letters),
-        *([*caused(inputs, how).causes, *inputs.overtaken], how.partitions, how.targets),
-        snapshot_ms=how.snapshot_ms,
-        slack_ms=how.slack_ms,
-    ).localCheckpoint()
-    return Judged(history, inputs, how, expected, seed)
+    return Judged(history, how, by_the_rules(history.inputs(), how).localCheckpoint(), seed)
 
 
 def _batches() -> list[tuple[int, int]]:
@@ -145,19 +124,8 @@ def judged(
 ) -> Iterator[Judged]:
     count, seed = request.param
     print(f"{count} histories of seed {seed}")
-    yield by_the_rules(spark, tmp_path_factory.mktemp("histories"), count, seed, _MODES[seed % 3])
+    yield drawn_and_judged(spark, tmp_path_factory.mktemp("histories"), count, seed, _MODES[seed % 3])
     spark.catalog.clearCache()
-
-
-def found_plain(judged: Judged) -> DataFrame:
-    """The plain rows of the prefilter."""
-    how = judged.how
-    marks = prefiltered(
-        *(asked_rows(judged.inputs.requests), judged.inputs, how.partitions, how.targets),
-        overdue_before_ms=OVERDUE_MS,
-        owes_all=how.owes_all,
-    )
-    return plain_rows(marks, how.partitions, how.targets)
 
 
 def problems_of_chunks(judged: Judged) -> tuple[dict[str, list[tuple[Any, ...]]], int, int]:
@@ -176,10 +144,8 @@ def problems_of_chunks(judged: Judged) -> tuple[dict[str, list[tuple[Any, ...]]]
     )
     late = lateness.join(judged.expected, list(ORIGIN), "left").where("NOT (found_ms <=> lateness_ms)")
     assert found.left is not None
-    inputs = _without_lineage(found.left)
-    left = judged_inputs(asked_rows(inputs.requests), inputs, how, judged.inputs)
-    assert left.rows is not None
-    rows = left.rows.localCheckpoint()
+    rows = judged_origins(folded(found.left).localCheckpoint(), partial(read_context, history), how)
+    rows = rows.where("verdicts is not null").localCheckpoint()
     missing = judged.expected.select(*ORIGIN).exceptAll(rows.select(*ORIGIN).unionByName(verified.select(*ORIGIN)))
     problems = {
         "verified": _some(both.where("NOT (found <=> verdicts)")),
@@ -190,36 +156,22 @@ def problems_of_chunks(judged: Judged) -> tuple[dict[str, list[tuple[Any, ...]]]
     return problems, verified.count(), rows.count()
 
 
-def rows_of_state(judged: Judged) -> DataFrame:
-    """The rows as a run with a state judges them."""
-    beside = placed(folded(judged.inputs).localCheckpoint(), judged.how)
-    found = found_of(beside)
-    how = replace(judged.how, has_claims=found.has_claims, has_answers=found.has_answers)
-    return judged_folded(beside, found, None, how, ())[0].where("verdicts is not null").localCheckpoint()
-
-
 @pytest.mark.timeout(3600)
-def test_a_plain_origin_of_the_prefilter_is_plain_by_the_rules(judged: Judged) -> None:
-    rows = found_plain(judged).localCheckpoint()
-    assert judged.differences(rows) == []
-    assert 0.1 < rows.count() / judged.expected.count() < 0.8, "both kinds occur"
+def test_origins_get_the_rows_of_the_rules_alone(judged: Judged) -> None:
+    rows = folded(judged.history.inputs()).localCheckpoint()
+    plain = placed(rows, judged.how).where("is_judged and plain is not null").count()
+    found = judged_origins(rows, None, judged.how).where("verdicts is not null").localCheckpoint()
+    assert judged.differences(found) == []
+    assert found.count() == judged.expected.count()
+    assert 0.1 < plain / found.count() < 0.8, "both kinds occur"
 
 
 @pytest.mark.timeout(3600)
 def test_chunks_and_the_rest_get_the_rows_of_the_rules(judged: Judged) -> None:
-    if judged.how.owes_all:  # the audit does not use chunks then: each delivered request must be answered
-        rows = judged_each(judged.history, judged.how).rows
-        assert rows is not None
-        assert judged.differences(rows) == []
-        assert rows.count() == judged.expected.count()
+    if judged.how.owes_all:
+        asked = ChunkDigests(OVERDUE_MS, _CHUNK_BITS).of_requests(judged.history.understood)
+        assert judged_history(judged.history, judged.how, ChunkDigests(OVERDUE_MS), asked).plain is None
         return
     problems, verified, left = problems_of_chunks(judged)
     assert problems == {"verified": [], "late": [], "left": [], "nowhere": []}
     assert 0.05 < verified / (verified + left) < 0.8, "both kinds occur"
-
-
-@pytest.mark.timeout(3600)
-def test_stored_rows_get_the_rows_of_the_rules(judged: Judged) -> None:
-    rows = rows_of_state(judged)
-    assert judged.differences(rows) == []
-    assert rows.count() == judged.expected.count()

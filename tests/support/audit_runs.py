@@ -17,17 +17,18 @@ from postdate.spark.audit.ranges import TARGETS
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
 from postdate.spark.job.sources import RECORDS
 from postdate.spark.judging.chunk_digests import ChunkDigests
+from postdate.spark.judging.folded import JudgingParameters
 from postdate.spark.judging.stages import History as Read
-from postdate.spark.judging.stages import JudgingParameters
 from postdate.spark.records.deliveries import (
     dead_letter_rows,
     delivered_messages,
+    record_rows,
     unreadable_letters,
     unreadable_records,
 )
 from postdate.spark.records.fates import fate_rows, log_rows
 from postdate.spark.records.policies import policy_rows, policy_table, read_rows
-from postdate.spark.records.requests import request_rows, understood_rows
+from postdate.spark.records.requests import digested_requests, request_rows, understood_rows
 from postdate.spark.records.verdict_records import answer_rows
 from postdate.spark.rules.ordering import overtaken
 from postdate.spark.session.small_tables import small_table
@@ -101,18 +102,17 @@ class Runs:
         policies = policy_table(self.spark, known)
         understood = understood_rows(self._records(asked), LEVELS_MS_DEFAULT, policies=policies)
         letters = self._records(history.letters[last.letters : ends.letters])
+        messages = delivered_messages(self._records(history.delivered[last.delivered : ends.delivered]), [REQUESTS])
         new = Read(
-            understood,
-            delivered_messages(self._records(history.delivered[last.delivered : ends.delivered]), [REQUESTS]),
-            log,
+            *(understood, digested_requests(understood), messages, record_rows(messages), log),
             dead_letter_rows(letters, {LETTERS: REQUESTS}),
             answer_rows(self._records(history.answers[last.answers : ends.answers]), {VERDICTS: REQUESTS}),
             requests_of=lambda _: request_rows(self._records(there), LEVELS_MS_DEFAULT, policies=policies),
         )
         if in_order:
-            new = replace(new, overtaken=(overtaken(new.messages, fate_rows(new.log), understood),))
+            new = replace(new, overtaken=(overtaken(new.records, fate_rows(new.log), understood),))
         how = JudgingParameters(
-            *(partitions, small_table(self.spark, _TABLE, TARGETS), False, False, "none"),
+            *(partitions, small_table(self.spark, _TABLE, TARGETS), "none"),
             *(SNAPSHOT, 60_000),
             left_share_max=1.0,
         )
@@ -122,7 +122,7 @@ class Runs:
             digests.of_requests(understood) if self.bits is not None else None,
         )
         if keep:
-            garbled = unreadable_letters(letters, {LETTERS: REQUESTS}).unionByName(unreadable_records(new.messages))
+            garbled = unreadable_letters(letters, {LETTERS: REQUESTS}).unionByName(unreadable_records(new.records))
             opened = write_findings(store, found, new.answers.where("malformed"), garbled, SNAPSHOT)
             read = replace(found.state, next={f"{REQUESTS}/0": ends.requests}, targets=["orders"])
             store.commit(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from postdate.spark.audit.ranges import PARTITIONS, TARGETS
 from postdate.spark.columns.by_origin import ORIGIN
@@ -14,23 +15,23 @@ from postdate.spark.job.bounds import NEVER_MS
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
 from postdate.spark.job.sources import RECORDS
 from postdate.spark.judging.chunk_digests import ChunkDigests, exceptional_origins, regular, subtracted
-from postdate.spark.judging.folded import found_of, judged_folded, placed
+from postdate.spark.judging.folded import JudgingParameters, found_of, judged_origins, judged_placed, placed
 from postdate.spark.judging.inputs import AuditInputs, folded
-from postdate.spark.judging.prefilter import asked_rows, prefiltered
 from postdate.spark.judging.stages import History as Read
-from postdate.spark.judging.stages import Judged, JudgingParameters, judged_history, judged_inputs
-from postdate.spark.limits import SEPARATE_ROWS_MAX
+from postdate.spark.judging.stages import Judged, judged_history
+from postdate.spark.judging.summary import Counted, Plain, Summary, by_verdicts, summarise
 from postdate.spark.records.deliveries import (
     dead_letter_rows,
     delivered_messages,
     delivered_rows,
+    record_rows,
     unreadable_letters,
     unreadable_records,
 )
 from postdate.spark.records.dialects import NO_DIALECTS, DialectOptions
 from postdate.spark.records.fates import chain_breaks, exceptional_fate_rows, fate_rows, log_rows
 from postdate.spark.records.policies import policy_rows, policy_table, read_rows
-from postdate.spark.records.requests import request_rows, understood_rows
+from postdate.spark.records.requests import digested_requests, request_rows, understood_rows
 from postdate.spark.records.verdict_records import answer_rows
 from postdate.spark.rules.ordering import overtaken
 from postdate.spark.rules.request_histories import history_rows
@@ -105,32 +106,49 @@ def tables(spark: SparkSession, history: History, bounds: Bounds, dialects: Dial
     return Tables(requests, log, fates, history_rows(requests, fates, answers, partitions).persist(), partitions)
 
 
+def by_the_rules(inputs: AuditInputs, how: JudgingParameters) -> DataFrame:
+    """The inputs judged by the rules alone: no origin counts as plain."""
+    beside = placed(folded(inputs).localCheckpoint(), how).withColumn("plain", F.lit(None).cast("string"))
+    rows = judged_placed(beside, found_of(beside), None, how)
+    return rows.where("verdicts is not null")
+
+
 def judged(
     spark: SparkSession,
     history: History,
     *,
     targets: Sequence[tuple[Any, ...]] = (target_row(),),
-    with_claims: bool = True,
     dialects: DialectOptions = NO_DIALECTS,
-    separate_rows_max: int = SEPARATE_ROWS_MAX,
     verdicts: Mode = "none",
+    rules_alone: bool = False,
     **bounds: Any,
 ) -> tuple[DataFrame, DataFrame]:
-    """The judged rows and the breaks of the chain of a history of one partition; `separate_rows_max` 0: all by the
-    rules."""
+    """The judged rows and the breaks of the chain of a history of one partition; with `rules_alone` no origin counts as
+    plain."""
     found = tables(spark, history, Bounds(**bounds), dialects)
     how = JudgingParameters(
-        *(found.partitions, small_table(spark, [*targets], TARGETS)),
-        has_claims=with_claims,
-        has_answers=bool(history.answers),
-        verdicts=verdicts,
-        snapshot_ms=SNAPSHOT,
-        slack_ms=60_000,
-        separate_rows_max=separate_rows_max,
+        found.partitions, small_table(spark, [*targets], TARGETS), verdicts, SNAPSHOT, slack_ms=60_000
     )
-    rows = judged_inputs(asked_rows(found.requests), _inputs(spark, history, found), how).rows
-    assert rows is not None, "each origin has a row"
-    return rows, chain_breaks(found.log)
+    inputs = _inputs(spark, history, found)
+    if rules_alone:
+        return by_the_rules(inputs, how), chain_breaks(found.log)
+    rows = judged_origins(folded(inputs).localCheckpoint(), None, how)
+    return rows.where("verdicts is not null"), chain_breaks(found.log)
+
+
+def summary_of(
+    spark: SparkSession,
+    judged: DataFrame | None,
+    breaks: DataFrame,
+    samples_max: int,
+    plain: Plain | None = None,
+    malformed: DataFrame | None = None,
+) -> Summary:
+    """The summary of judged rows, of breaks of the chain, and of malformed verdict records if there are any."""
+    nothing = small_table(spark, [], "place string, problem string")
+    spoilt = nothing if malformed is None else malformed
+    counted = Counted(by_verdicts(judged), breaks.count(), spoilt.count())
+    return summarise(judged, breaks, spoilt, samples_max, plain, counted, nothing)
 
 
 def chunks_of(spark: SparkSession, history: History, bits: int = 0) -> DataFrame:
@@ -150,7 +168,7 @@ def _of(rows: DataFrame, exceptional: DataFrame) -> DataFrame:
 def overtaken_of(spark: SparkSession, history: History) -> dict[int, str]:
     """The messages of a history that were overtaken, each with the last two words about the record before it."""
     read = _history(spark, history, tables(spark, history, Bounds()))
-    rows = overtaken(read.messages, fate_rows(read.log), read.understood).collect()
+    rows = overtaken(read.records, fate_rows(read.log), read.requests).collect()
     return {row["offset"]: " ".join(row["disorder"].text.split(" of its target")[0].split()[-2:]) for row in rows}
 
 
@@ -158,7 +176,7 @@ def unreadable_of(spark: SparkSession, history: History) -> set[str]:
     """The places of the dead letters and records of a history whose origin cannot be read."""
     messages = delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS])
     letters = unreadable_letters(small_table(spark, history.letters, RECORDS), {LETTERS: REQUESTS})
-    return {row["place"] for row in letters.unionByName(unreadable_records(messages)).collect()}
+    return {row["place"] for row in letters.unionByName(unreadable_records(record_rows(messages))).collect()}
 
 
 def staged(spark: SparkSession, history: History, bits: int = 0, *, in_order: bool = False) -> Judged:
@@ -167,37 +185,17 @@ def staged(spark: SparkSession, history: History, bits: int = 0, *, in_order: bo
     found = tables(spark, history, Bounds())
     read, digests = _history(spark, history, found), ChunkDigests(SNAPSHOT - 60_000, bits)
     if in_order:
-        read = replace(read, overtaken=(overtaken(read.messages, fate_rows(read.log), read.understood),))
-    has_answers = bool(history.answers)
-    how = JudgingParameters(
-        found.partitions, _targets(spark), True, has_answers, "none", SNAPSHOT, slack_ms=60_000, left_share_max=1.0
-    )
+        read = replace(read, overtaken=(overtaken(read.records, fate_rows(read.log), read.requests),))
+    how = JudgingParameters(found.partitions, _targets(spark), "none", SNAPSHOT, slack_ms=60_000, left_share_max=1.0)
     return judged_history(read, how, digests, digests.of_requests(read.understood))
 
 
-def of_state(spark: SparkSession, history: History) -> DataFrame:
-    """What a run with a state makes of a history of one partition."""
+def plain_of(spark: SparkSession, history: History) -> dict[int, str]:
+    """The origins of a history of one partition that are plain, with their verdicts."""
     found = tables(spark, history, Bounds())
-    how = JudgingParameters(
-        found.partitions, _targets(spark), False, False, "none", SNAPSHOT, slack_ms=60_000, left_share_max=1.0
-    )
-    beside = placed(folded(_inputs(spark, history, found)).localCheckpoint(), how)
-    counts = found_of(beside)
-    how = replace(how, has_claims=counts.has_claims, has_answers=counts.has_answers)
-    return judged_folded(beside, counts, None, how, ())[0].where("verdicts is not null")
-
-
-def prefilter_of(spark: SparkSession, history: History) -> DataFrame:
-    """What the prefilter makes of a history of one partition."""
-    found = tables(spark, history, Bounds())
-    return prefiltered(
-        asked_rows(found.requests),
-        _inputs(spark, history, found),
-        found.partitions,
-        _targets(spark),
-        overdue_before_ms=SNAPSHOT - 60_000,
-        owes_all=False,
-    )
+    how = JudgingParameters(found.partitions, _targets(spark), "none", SNAPSHOT, slack_ms=60_000)
+    rows = placed(folded(_inputs(spark, history, found)), how).where("is_judged and plain is not null")
+    return {row["offset"]: row["plain"] for row in rows.collect()}
 
 
 def _policies(spark: SparkSession, log: DataFrame) -> DataFrame | None:
@@ -209,14 +207,12 @@ def _targets(spark: SparkSession) -> DataFrame:
 
 
 def _history(spark: SparkSession, history: History, found: Tables) -> Read:
-    inputs = _inputs(spark, history, found)
-    return Read(
-        understood_rows(
-            small_table(spark, history.requests, RECORDS), LEVELS_MS_DEFAULT, policies=_policies(spark, found.log)
-        ).localCheckpoint(),
-        delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS]).localCheckpoint(),
-        *(found.log, inputs.letters, inputs.answers),
-    )
+    inputs, policies = _inputs(spark, history, found), _policies(spark, found.log)
+    asked = small_table(spark, history.requests, RECORDS)
+    understood = understood_rows(asked, LEVELS_MS_DEFAULT, policies=policies).localCheckpoint()
+    messages = delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS]).localCheckpoint()
+    rows = (digested_requests(understood), messages, record_rows(messages), found.log, inputs.letters, inputs.answers)
+    return Read(understood, *rows)
 
 
 def _inputs(spark: SparkSession, history: History, found: Tables) -> AuditInputs:

@@ -117,11 +117,8 @@ LOAD_STEPS_MAX: Final = 20_160
 # Runs of a state between two that merge small files and remove old ones.
 RUNS_BETWEEN_TIDYING: Final = 50
 
-# Requests and records of targets up to which a full audit judges all by the rules, which needs fewer plans than the
-# stages do.
-BY_RULES_ROWS_MAX: Final = 10_000
-
-# New requests from which on a run with a state looks at chunks: below, looking takes longer than judging each.
+# Requests from which on an audit looks at chunks: below, looking takes longer than judging each. Topics of fewer
+# records are read once and cached.
 CHUNKS_ROWS_MIN: Final = 50_000
 
 # Days after its due time for which a closed row stays in a state.
@@ -157,12 +154,12 @@ REPEATED_IDS_BROADCAST_MAX: Final = 100_000
 # A text of the input's that is quoted in a detail is cut here.
 QUOTED_CHARACTERS_MAX: Final = 80
 
-# Origins that are not plain and are read again by themselves, the related ones included: sent to every executor, some
-# 100 bytes each. Where there are more, all are judged by the rules.
+# Exceptional origins, and keys of related ones, that are sent to every executor, some 100 bytes each. If more are
+# exceptional, all origins are judged one by one.
 SEPARATE_ROWS_MAX: Final = 1_000_000
 
-# Rows of an audit since the last one up to which causes are looked for among all of them; beyond, related ones are
-# first looked up, which takes as long as going through so many.
+# Rows up to which causes are looked for among all of them; beyond, related ones are first looked up, which takes as
+# long as going through so many.
 AROUND_ROWS_MAX: Final = 100_000
 
 # Wall-clock times of a schedule that are looked up in one step: 4 MB for each of about eight arrays.

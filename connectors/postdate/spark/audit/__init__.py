@@ -1,6 +1,6 @@
 """Audits: full, incremental from a state, and continuous; their options and their results.
 
-Notebooks call `run`. Lowest module first: `options`, `ranges`, `picture`, `output`, `steps`, `fresh`, `advance`,
+Notebooks call `run`. Lowest module first: `options`, `ranges`, `picture`, `output`, `steps`, `reading`, `advance`,
 `incremental`, `job`, `follow`.
 
 Imports the flat modules `errors` and `limits` of `postdate.spark`, and the packages `columns`, `output`, `session`,

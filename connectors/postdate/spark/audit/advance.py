@@ -13,9 +13,9 @@ If a new record has an id or names another origin, this also reads the ids of al
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
@@ -24,14 +24,14 @@ from pyspark.sql.types import StructType
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.columns.expressions import where_computed
 from postdate.spark.judging.chunk_digests import CHUNK, ChunkDigests
-from postdate.spark.judging.folded import found_of, is_bare, judged_folded, placed
+from postdate.spark.judging.folded import JudgingParameters, judged_origins, stored_context
 from postdate.spark.judging.inputs import facts_schema, folded, joined
-from postdate.spark.judging.stages import History, JudgingParameters, Split, split
-from postdate.spark.judging.summary import Plain
+from postdate.spark.judging.stages import History, Split, split
+from postdate.spark.judging.summary import Plain, VerdictGroup
 from postdate.spark.records.fates import fate_rows
 from postdate.spark.records.policies import read_rows
 from postdate.spark.records.requests import digested_requests
-from postdate.spark.session.caching import cached
+from postdate.spark.session.caching import cached, materialised
 from postdate.spark.state.chain import Chain
 from postdate.spark.state.origins import (
     CLOSED,
@@ -61,26 +61,18 @@ _DAYS_MAX = 1_000
 class Advance:
     """The result of one run; what it has written is valid once it is committed.
 
-    `fresh` are the rows to report; `plain` are origins without a row there. `by_verdicts`: the verdicts of the rows in
-    `fresh`, with their counts. `state` is the next state, without what was read from the cluster. `closed`: the number
-    of rows that are final. `has_garbled`: whether the origin of a record may be unreadable. `kept` must be released by
-    `forget`.
+    `fresh` are the rows to report, `groups` their numbers by verdict; `plain` are origins without a row there. `state`
+    is the next state, without what was read from the cluster. `closed`: the number of rows that are final.
+    `has_garbled`: whether the origin of a record may be unreadable.
     """
 
     chain: Chain
     fresh: DataFrame
     plain: Plain | None
-    by_verdicts: list[tuple[list[str], int]]
-    late: int
+    groups: list[VerdictGroup]
     state: AuditState
     closed: int
     has_garbled: bool
-    kept: list[DataFrame]
-
-    def forget(self) -> None:
-        """Releases cached rows; after that, `fresh` would be computed again."""
-        for one in self.kept:
-            one.unpersist()
 
 
 def advance(
@@ -93,37 +85,29 @@ def advance(
 ) -> Advance:
     """Judges `new` together with `state`, and writes the rows, which are valid once they are committed.
 
-    `how` contains no claims and answers; this function looks for them. `asked` are the chunks of the requests; None:
-    too few requests for chunks. Raises CannotRun if the broker's clock did not stamp the dispatch log.
+    `asked` are the cached chunks of the requests; None: too few requests for chunks. Raises CannotRun if the broker's
+    clock did not stamp the dispatch log.
     """
     run = state.run + 1
     chain, inputs = Chain.of(new.log, state.tails), new.inputs()
     facts = facts_schema(inputs)
     store.prepare(state, form_of(facts))
-    kept, plain, rows_by_verdict = list[DataFrame](), None, Counter(state.counts)
-    found = None
-    if asked is not None and not how.owes_all:
+    plain, rows_by_verdict, found = None, Counter(state.counts), None
+    if asked is not None:
         in_doubt = store.origins().where(F.col("state") == DOUBTFUL).select(*ORIGIN)
         found = split(new, how, digests, asked, in_doubt)
     opened = closed = 0
     if found is not None:
-        kept += found.kept
         plain = found.plain
         _write_consistent(store, new, digests, found, facts, run)
         rows_by_verdict.update(plain.counts)
         opened, closed = plain.counts["pending"], plain.counts["delivered"]
     left = inputs if found is None else found.left
-    rows = _none(store, facts) if left is None else store.written(folded(left))
-    touched = _touched(store, state, rows, how, facts, kept)
-    beside = placed(touched.rows, how)
-    there = found_of(beside)
-    if there.has_bare and new.requests_of is not None:
-        beside = placed(_with_requests(store, touched.rows, new.requests_of), how)
-    how = replace(how, has_claims=there.has_claims, has_answers=there.has_answers)
-    stored = stored_rows(store.origins(), facts)
-    judged, cached = judged_folded(beside, there, stored, how, STATE_COLUMNS)
-    table = store.written(judged_rows(judged, run))
-    kept += cached
+    rows = _none(store, facts) if left is None else materialised(folded(left))
+    touched = _touched(store, state, rows, how, facts)
+    context = partial(stored_context, stored_rows(store.origins(), facts))
+    judged = judged_origins(touched.rows, context, how, STATE_COLUMNS, new.requests_of)
+    table = materialised(judged_rows(judged, run))
     groups = (
         table.groupBy("state", "is_reported", "is_reopened", "verdicts", "reported")
         .agg(F.count("*").alias("rows"), F.count("lateness_ms").alias("late"))
@@ -139,8 +123,7 @@ def advance(
         chain=chain,
         fresh=fresh,
         plain=plain,
-        by_verdicts=[(row["verdicts"], row["rows"]) for row in unreported],
-        late=sum(row["late"] for row in unreported),
+        groups=[VerdictGroup(row["verdicts"], row["rows"], row["late"]) for row in unreported],
         state=replace(
             state,
             run=run,
@@ -151,7 +134,6 @@ def advance(
         ),
         closed=closed + sum(row["rows"] for row in groups if row["state"] == CLOSED),
         has_garbled=found is None or found.has_garbled,
-        kept=kept,
     )
 
 
@@ -172,13 +154,12 @@ def _touched(
     new: DataFrame,
     how: JudgingParameters,
     facts: StructType,
-    kept: list[DataFrame],
 ) -> _Touched:
     """The rows `new`, joined with the stored rows that they name, that are overdue, or that are in doubt."""
     if not state.run:
         return _Touched(new)
     table = store.origins()
-    hits = _kept(new.where("facts.request is null").select(*ORIGIN, recorded_due_day().alias("day")), kept)
+    hits = cached(new.where("facts.request is null").select(*ORIGIN, recorded_due_day().alias("day")))
     days = [row["day"] for row in hits.select("day").distinct().limit(_DAYS_MAX).collect() if row["day"] is not None]
     overdue_before_ms = how.snapshot_ms - how.slack_ms
     is_needed = (F.col("state") == DOUBTFUL) | is_due(overdue_before_ms)
@@ -191,20 +172,20 @@ def _touched(
         found = marked.where(is_needed | F.col("is_hit")).drop("is_hit")
     # A state may hold request topics that this audit does not read.
     found = found.join(F.broadcast(how.partitions.select(*PARTITION)), list(PARTITION), "left_semi")
-    reopened = _kept(stored_rows(found, facts), kept)
+    reopened = materialised(stored_rows(found, facts))
     rest = hits.where(_was_read(state)).join(reopened.select(*ORIGIN), list(ORIGIN), "left_anti").select(*ORIGIN)
-    rest = _kept(rest, kept)
+    rest = materialised(rest)
     if not rest.isEmpty():
         places = table.select(*ORIGIN, "due_day").join(rest, list(ORIGIN), "left_semi")
         elsewhere = [row["due_day"] for row in places.select("due_day").distinct().limit(_DAYS_MAX).collect()]
         again = table.where(F.col("due_day").isin(*elsewhere)) if len(elsewhere) < _DAYS_MAX else table
         more = stored_rows(again.join(rest, list(ORIGIN), "left_semi"), facts)
-        reopened = _kept(reopened.unionByName(more), kept)
+        reopened = materialised(reopened.unionByName(more))
     groups = reopened.groupBy("state", "due_day").count().collect()
     if not groups:
         return _Touched(new)
     return _Touched(
-        store.written(joined(new, reopened)),
+        materialised(joined(new, reopened)),
         sum(row["count"] for row in groups),
         sum(row["count"] for row in groups if row["state"] != CLOSED),
         tuple(sorted({row["due_day"].isoformat() for row in groups})),
@@ -218,20 +199,6 @@ def _was_read(state: AuditState) -> Column:
     read = F.create_map(*(F.lit(one) for pair in state.next.items() for one in pair))
     place = F.concat_ws("/", "topic", "partition")
     return F.coalesce(F.col("offset") < F.try_element_at(read, place), F.lit(False))
-
-
-def _with_requests(store: StateStore, rows: DataFrame, requests_of: Callable[[DataFrame], DataFrame]) -> DataFrame:
-    """`rows`, where the facts of those that are bare contain their request with its digests, if it can still be read.
-
-    Such rows are rare, since each of them breaks a rule.
-    """
-    bare = rows.where(is_bare()).select(*ORIGIN)
-    requests = requests_of(bare)
-    again = F.struct(*(name for name in requests.columns if name not in ORIGIN)).alias("again")
-    found = bare.join(requests.select(*ORIGIN, again), list(ORIGIN))
-    request = F.coalesce("again", "facts.request")
-    both = rows.join(found, list(ORIGIN), "left")
-    return store.written(both.withColumn("facts", F.col("facts").withField("request", request)).drop("again"))
 
 
 def _none(store: StateStore, facts: StructType) -> DataFrame:
@@ -339,12 +306,6 @@ def _found(verdict: str, detail: Column) -> list[Column]:
         F.array(detail).alias("details"),
         F.lit(None).cast("string").alias("target"),
     ]
-
-
-def _kept(rows: DataFrame, kept: list[DataFrame]) -> DataFrame:
-    """The same rows, cached; added to `kept`."""
-    kept.append(cached(rows))
-    return kept[-1]
 
 
 def _by_verdict(groups: Iterable[Row], column: str) -> Counter[str]:

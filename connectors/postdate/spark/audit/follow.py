@@ -8,7 +8,7 @@ without rows to judge again commits nothing.
 
 1. One line on standard output for each step: counts, lateness, violations; JSON with `output` `json`.
 2. With `to_topic` the same as records: key the origin (null for the step itself), value JSON.
-3. All verdicts are in the tables of the state (`audit_state`).
+3. All verdicts are in the tables of the state (`state.store`).
 
 Why not Structured Streaming: its sources fix the end offsets of all topics in no defined order, so an effect could be
 seen before its cause; and its state would be separate from the state of the nightly audit.

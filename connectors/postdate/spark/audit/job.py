@@ -16,34 +16,30 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from rich.console import Console
 
-from postdate.spark.audit.incremental import audit_since
+from postdate.spark.audit.incremental import audit_since, outcome_of
 from postdate.spark.audit.metrics import audit_metrics
 from postdate.spark.audit.options import AuditOptions
-from postdate.spark.audit.output import Outcome, range_lines, write_outcome
+from postdate.spark.audit.output import Outcome, write_outcome
 from postdate.spark.audit.page import audit_page
 from postdate.spark.audit.picture import audit_picture
-from postdate.spark.audit.ranges import fix_causes, log_ranges, partition_table, target_table
-from postdate.spark.audit.steps import AuditSteps, notes_of
-from postdate.spark.job.bounds import Range
-from postdate.spark.job.cluster import Partition
+from postdate.spark.audit.reading import Reading
+from postdate.spark.audit.steps import AuditSteps
 from postdate.spark.job.lifecycle import run_job
 from postdate.spark.job.progress import Reporter
-from postdate.spark.judging.chunk_digests import ChunkDigests
-from postdate.spark.judging.stages import History, JudgingParameters, judged_by_rules, judged_each, judged_history
-from postdate.spark.judging.summary import summarise
-from postdate.spark.limits import BY_RULES_ROWS_MAX
-from postdate.spark.records.fates import chain_breaks
-from postdate.spark.session.caching import released
+from postdate.spark.judging.stages import judged_history
+from postdate.spark.judging.summary import Counted, by_verdicts, summarise
 from postdate.spark.session.places import write_text
 from postdate.spark.session.start import require_connectors
+from postdate.spark.state.chain import Chain
 from postdate.spark.state.store import AuditState, StateStore, last_verdicts, state_lock
 
 
@@ -73,9 +69,8 @@ def run(
     topics = (requests,) if isinstance(requests, str) else tuple(requests)
     given = AuditOptions(bootstrap_servers, requests=topics, state=state, **options)
     require_connectors(spark, with_delta=True)
-    with released():
-        reporter = Reporter(Console(quiet=True))
-        outcome, committed = audit_with_state(spark, given, reporter, partial(write_files, spark, given))
+    reporter = Reporter(Console(quiet=True))
+    outcome, committed = audit_with_state(spark, given, reporter, partial(write_files, spark, given))
     store = StateStore(spark, state)
     return AuditResult(outcome, last_verdicts(spark, state), store.known_violations(committed))
 
@@ -138,74 +133,36 @@ def audit_with_state(
 
 
 def _outcome(steps: AuditSteps) -> Outcome:
-    began_s, snapshot_ms = time.monotonic(), time.time_ns() // 1_000_000
-    spark, options, reporter = steps.spark, steps.options, steps.reporter
-    causes = fix_causes(steps.cluster, options.own_topics(), options)
-    for line in range_lines([*causes.requests.values(), *causes.log.values()]):
-        reporter.say(line)
-    understood = steps.understood(causes.requests.values())
-    digests = ChunkDigests(snapshot_ms - options.slack_ms)
-    asked, has_few = digests.of_requests(understood), _count(causes.requests) <= BY_RULES_ROWS_MAX
-    with reporter.working(spark, "reading requests"):
-        targets = options.targets or steps.targets_of(understood if has_few else steps.kept(asked))
-    effects = steps.effects(targets)
-    for line in range_lines([*effects.targets.values(), *effects.letters.values(), *effects.answers.values()]):
-        reporter.say(line)
-    partitions = partition_table(spark, options.own_topics(), causes, effects)
-    log = steps.log(log_ranges(causes, effects), partitions)
-    with reporter.working(spark, "reading the dispatch log"):
-        has_claims = steps.has_claims(log)
-    answers = steps.answers(effects.answers.values())
-    with reporter.working(spark, "reading verdict records"):
-        verdict_records = steps.count(answers)
-    messages, letters = steps.messages(effects.targets.values()), steps.letters(effects.letters.values())
-    returns = steps.returns([*causes.requests.values()], asked, log)
-    if returns is not None:
-        understood = returns.understood
-    history, breaks = History(understood, messages, log, letters, answers), chain_breaks(log)
-    history = replace(history, returns=returns.rows if returns is not None else None)
-    overtaken = steps.overtaken(effects.targets.values(), history, understood)
-    history = replace(history, overtaken=overtaken)
-    how = JudgingParameters(
-        *(partitions, target_table(spark, effects)),
-        has_claims=has_claims or returns is not None,
-        has_answers=verdict_records.read > verdict_records.malformed,
-        verdicts=options.verdicts,
-        snapshot_ms=snapshot_ms,
-        slack_ms=options.slack_ms,
-    )
-    needs_rows = how.owes_all or options.html is not None
-    with reporter.working(spark, "comparing requests, fates and records"):
-        if has_few and _count(effects.targets) <= BY_RULES_ROWS_MAX:
-            found = judged_by_rules(history, how)
-        else:
-            found = judged_each(history, how) if needs_rows else judged_history(history, how, digests, asked)
+    began_s, spark, options = time.monotonic(), steps.spark, steps.options
+    read = Reading.of(steps, AuditState()).in_order(steps)
+    history, needs_rows = read.history, options.html is not None
+    with steps.reporter.working(spark, "comparing requests, fates and records"):
+        # No later audit reads the log again, so the chain ends where it does.
+        chain = Chain.of(history.log.withColumn("late", F.lit(False)), ())
+        found = judged_history(history, read.how, read.digests, None if needs_rows else read.asked)
         judged = found.rows
-        unreadable = steps.unreadable(effects.letters.values(), messages if found.has_garbled else None)
-        malformed = answers.where("malformed")
-        summary = summarise(judged, breaks, malformed, options.samples, found.plain, unreadable=unreadable)
-        holes = steps.holes(judged, causes.log.values()) if judged is not None else ()
-        aborted = steps.aborted_copies(effects.targets.values()) if options.count_aborted else None
+        groups = by_verdicts(judged)
+        unreadable = steps.unreadable(read.letters, history.records if found.has_garbled else None)
+        summary = summarise(
+            *(judged, chain.breaks, history.answers.where("malformed"), options.samples, found.plain),
+            counted=Counted(groups, chain.broken, read.verdict_records.malformed),
+            unreadable=unreadable,
+        )
+        holes = steps.holes(judged, read.causes.log.values()) if judged is not None else ()
+        aborted = steps.aborted_copies(read.effects.targets.values()) if options.count_aborted else None
         picture = audit_picture(judged) if options.html is not None and judged is not None else None
-    found.forget()
-    returned_again = returns.again() if returns is not None else 0
-    for cached in (answers, log, asked, *overtaken, *([returns.rows] if returns is not None else [])):
-        cached.unpersist()
-    return Outcome(
-        *(options.requests, snapshot_ms, options.from_ms, options.to_ms, summary),
-        tuple(span for spans in (causes.requests, causes.log, *effects.records()) for span in spans.values()),
-        *(verdict_records, holes, aborted, notes_of(causes, effects)),
-        time.monotonic() - began_s,
-        order_checked=bool(overtaken),
+    return replace(
+        outcome_of(read, options, summary, began_s),
+        from_ms=options.from_ms,
+        to_ms=options.to_ms,
+        ranges=tuple(
+            span
+            for spans in (read.causes.requests, read.causes.log, *read.effects.records())
+            for span in spans.values()
+        ),
+        holes=holes,
+        aborted_copies=aborted,
+        order_checked=bool(history.overtaken),
         picture=picture,
-        html=options.html,
-        strict=options.strict,
-        lateness_bounds=options.lateness_bounds,
-        openmetrics=options.openmetrics,
-        returned_again=returned_again,
+        returned_again=read.returned_again(),
     )
-
-
-def _count(ranges: Mapping[Partition, Range]) -> int:
-    """The number of offsets there."""
-    return sum(span.end - span.start for span in ranges.values())

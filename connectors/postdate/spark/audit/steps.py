@@ -1,4 +1,4 @@
-"""The steps that a full and an incremental audit share; `audit` and `incremental` put them in order.
+"""The steps of an audit; `reading`, `job` and `incremental` put them in order.
 
 Functions named `…_rows` and `judge` take only DataFrames; the steps here supply them with metadata of the cluster.
 """
@@ -6,24 +6,22 @@ Functions named `…_rows` and `judge` take only DataFrames; the steps here supp
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from postdate.spark.audit.options import AuditOptions
-from postdate.spark.audit.output import Hole, VerdictRecords
+from postdate.spark.audit.output import Hole, VerdictRecords, range_lines
 from postdate.spark.audit.ranges import Causes, Effects, fix_effects
-from postdate.spark.columns.by_origin import ORIGIN, PARTITION
-from postdate.spark.columns.expressions import one_of
-from postdate.spark.errors import CannotRun, first_cause
+from postdate.spark.errors import first_cause
 from postdate.spark.job.bounds import Range
 from postdate.spark.job.cluster import Partition
 from postdate.spark.job.lifecycle import Job
 from postdate.spark.job.sources import read_records
 from postdate.spark.judging.stages import History
-from postdate.spark.limits import ORDER_RECORDS_MAX, POLICIES_MAX, TARGETS_MAX
+from postdate.spark.limits import ORDER_RECORDS_MAX, POLICIES_MAX
 from postdate.spark.records.deliveries import (
     dead_letter_rows,
     delivered_messages,
@@ -31,37 +29,14 @@ from postdate.spark.records.deliveries import (
     unreadable_letters,
     unreadable_records,
 )
-from postdate.spark.records.fates import fate_name, fate_rows, log_rows
+from postdate.spark.records.fates import fate_rows
 from postdate.spark.records.policies import PolicyRow, policy_rows, policy_table, read_rows
 from postdate.spark.records.requests import understood_rows
 from postdate.spark.records.verdict_records import answer_rows
-from postdate.spark.rules.claims import CLAIMING
 from postdate.spark.rules.ordering import overtaken
-from postdate.spark.session.caching import cached
-from postdate.spark.state.chain import not_stamped
 from postdate.spark.state.store import AuditState, place_of
-from postdate.wire.topics import is_topic_name
 
 
-@dataclass(frozen=True)
-class Returns:
-    """All requests, `understood` with the named policies of the dispatch log; and the returns among them, `rows` with
-    their origins and `acts_on`, the offsets of their parents; cached."""
-
-    understood: DataFrame
-    rows: DataFrame
-
-    def again(self, earlier: DataFrame | None = None) -> int:
-        """The number of returns whose parent another one before them has returned; `earlier` as `rows`, of earlier
-        runs."""
-        named = self.rows.where(F.col("acts_on").isNotNull())
-        parents = named.select(*PARTITION, "acts_on").distinct()
-        if earlier is not None:
-            parents = parents.join(earlier, [*PARTITION, "acts_on"], "left_anti")
-        return named.count() - parents.count()
-
-
-@dataclass(frozen=True)
 class AuditSteps(Job[AuditOptions]):
     """One running audit."""
 
@@ -81,36 +56,20 @@ class AuditSteps(Job[AuditOptions]):
         options = self.options
         return understood_rows(self.read(ranges), options.levels_ms, options.dialect_options(), policies)
 
-    def returns(
-        self, ranges: Sequence[Range], asked: DataFrame, log: DataFrame, known: Iterable[PolicyRow] = ()
-    ) -> Returns | None:
-        """The returns among the requests there, whose cached chunks are `asked`; None if there are none.
-
-        `known`: named policies that `log` may lack. Cost: one job, and more if there are returns.
-        """
-        if not asked.agg(F.sum("returns").alias("returns")).collect()[0]["returns"]:
-            return None
-        understood = self.understood(ranges, self.policies(log, known))
-        rows = self.kept(understood.where(F.col("retry").isNotNull()).select(*ORIGIN, "acts_on"))
-        return Returns(understood, rows)
-
     def policies(self, log: DataFrame, known: Iterable[PolicyRow]) -> DataFrame | None:
         """The named policies that are `known` or in `log`, as `understood` needs them. Cost: one job."""
         found = policy_rows(log).distinct().limit(POLICIES_MAX + 1).collect()
         return policy_table(self.spark, read_rows([*known, *found]))
 
-    def kept(self, rows: DataFrame) -> DataFrame:
-        """The same rows, cached."""
-        return cached(rows)
-
-    def log(self, ranges: Iterable[Range], partitions: DataFrame) -> DataFrame:
-        """The dispatch-log records there; cached."""
-        return self.kept(log_rows(self.read(ranges), partitions))
+    def say(self, *ranges: Mapping[Partition, Range]) -> None:
+        """Prints the offsets that are read."""
+        for line in range_lines(span for some in ranges for span in some.values()):
+            self.reporter.say(line)
 
     def answers(self, ranges: Iterable[Range]) -> DataFrame:
-        """The verdict records there; cached."""
+        """The verdict records there."""
         own = {one.verdicts: one.requests for one in self.options.own_topics()}
-        return self.kept(answer_rows(self.read(ranges), own))
+        return answer_rows(self.read(ranges), own)
 
     def messages(self, ranges: Iterable[Range]) -> DataFrame:
         """The records there, with the origins of those that name one of our requests."""
@@ -121,16 +80,16 @@ class AuditSteps(Job[AuditOptions]):
         own = {one.dead_letters: one.requests for one in self.options.own_topics()}
         return dead_letter_rows(self.read(ranges), own, judges_refusals=not self.options.dialects)
 
-    def unreadable(self, letters: Iterable[Range], messages: DataFrame | None) -> DataFrame:
-        """The dead letters, and of `messages` the records, whose origin cannot be read."""
+    def unreadable(self, letters: Iterable[Range], records: DataFrame | None) -> DataFrame:
+        """The dead letters, and of `records` those, whose origin cannot be read."""
         own = {one.dead_letters: one.requests for one in self.options.own_topics()}
         found = unreadable_letters(self.read(letters), own)
-        return found if messages is None else found.unionByName(unreadable_records(messages))
+        return found if records is None else found.unionByName(unreadable_records(records))
 
     def overtaken(
         self, targets: Iterable[Range], history: History, requests: DataFrame, starts: DataFrame | None = None
     ) -> tuple[DataFrame, ...]:
-        """The messages of `history` that are out of order, cached; see `ordering.overtaken`.
+        """The messages of `history` that are out of order; see `ordering.overtaken`.
 
         Empty if the ranges of `targets` hold more records than an audit sorts without `strict`.
         """
@@ -138,21 +97,12 @@ class AuditSteps(Job[AuditOptions]):
         if records > ORDER_RECORDS_MAX and not self.options.strict:
             return ()
         with self.reporter.working(self.spark, "comparing the order of records"):
-            return (overtaken(history.messages, fate_rows(history.log), requests, starts),)
+            return (overtaken(history.records, fate_rows(history.log), requests, starts),)
 
     def count(self, answers: DataFrame) -> VerdictRecords:
         """How many verdict records were read."""
         row = answers.agg(F.count("*").alias("read"), F.count_if("malformed").alias("malformed")).collect()[0]
         return VerdictRecords(self.options.verdicts, row["read"], row["malformed"])
-
-    def targets_of(self, asked: DataFrame) -> list[str]:
-        """The valid targets that requests name. Raises CannotRun: too many."""
-        named = asked.where(F.col("target").isNotNull()).select("target").distinct().limit(TARGETS_MAX + 1).collect()
-        if len(named) > TARGETS_MAX:
-            raise CannotRun(f"The requests name more than {TARGETS_MAX} targets: name those to read, or a window.")
-        own = {name for one in self.options.own_topics() for name in one.names()}
-        found = [str(row["target"]) for row in named]
-        return [name for name in found if is_topic_name(name) and not name.startswith("__") and name not in own]
 
     def effects(self, targets: Iterable[str], state: AuditState | None = None) -> Effects:
         """Fixes the ranges of the topics other than causes, with these targets, of which a `state` knows some."""
@@ -194,19 +144,6 @@ class AuditSteps(Job[AuditOptions]):
             partition: replace(span, capped_from_ms=times.get(partition, span.capped_from_ms))
             for partition, span in ranges.items()
         }
-
-    def has_claims(self, log: DataFrame) -> bool:
-        """Whether there are fates that name a cause. Raises CannotRun if the broker's clock did not stamp them."""
-        claims = ~F.col("all_delivered") & F.exists("fates", lambda fate: one_of(fate_name(fate), CLAIMING))
-        found = log.agg(
-            F.bool_or(F.col("parses") & claims).alias("claims"),
-            F.min(F.when(~F.col("is_broker_time"), F.concat_ws("/", "log_topic", "partition", "log_offset"))).alias(
-                "at"
-            ),
-        ).collect()[0]
-        if found["at"] is not None:
-            raise not_stamped(found["at"])
-        return bool(found["claims"])
 
     def holes(self, judged: DataFrame, log: Iterable[Range]) -> tuple[Hole, ...]:
         """The requests whose fates are gone, if `log` has lost any."""

@@ -2,7 +2,7 @@
 
 It uses a window instead of an aggregation: an origin has few rows of each kind, so partial aggregation before the
 shuffle saves nothing, and Spark aggregates lists as objects, row by row (measured: half the processor time with a
-window). Plain origins, the great majority, never get here: see `prefilter`.
+window). Of a long history the great majority, in consistent chunks, never get here.
 """
 
 from __future__ import annotations

@@ -23,11 +23,13 @@ _LAST_OWN = 3
 _PREFIX = names.PREFIX
 
 EMPTY_HEADERS = "array<struct<key:string,value:binary>>"
+NO_DIGEST = b"\x00"
+"""The digest of null, which no other digest equals."""
 
 
 def digest(data: Column) -> Column:
-    """SHA-256 of `data`, 32 bytes; for null one zero byte, which no digest equals."""
-    return F.coalesce(F.unhex(F.sha2(data, 256)), F.unhex(F.lit("00")))
+    """SHA-256 of `data`, 32 bytes; NO_DIGEST for null."""
+    return F.coalesce(F.unhex(F.sha2(data, 256)), F.lit(NO_DIGEST))
 
 
 def headers_digest(headers: Column) -> Column:

@@ -24,6 +24,7 @@ from postdate.spark.job.options import JobOptions
 from postdate.spark.job.progress import Reporter
 from postdate.spark.job.sources import broker_times, read_records
 from postdate.spark.limits import FRONT_RECORDS_MAX
+from postdate.spark.session.caching import released
 from postdate.spark.session.interruption import arm, interruptible
 from postdate.spark.session.start import spark_session
 
@@ -45,12 +46,12 @@ class Job(Generic[Asked]):
     @classmethod
     @contextmanager
     def begun(cls, spark: SparkSession, options: Asked, reporter: Reporter) -> Iterator[Self]:
-        """A context with a job whose session can read Kafka.
+        """A context with a job whose session can read Kafka; at its end all rows are released that were `cached`.
 
         Errors of the cluster or of Spark inside are raised as CannotRun.
         """
         try:
-            with Cluster(spark, options.client_settings()) as cluster:
+            with Cluster(spark, options.client_settings()) as cluster, released():
                 yield cls(spark, cluster, options, reporter)
         except (Py4JJavaError, PySparkException) as error:
             raise CannotRun(cls.failure(str(error))) from error

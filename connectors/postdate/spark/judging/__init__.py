@@ -2,5 +2,5 @@
 
 Imports the flat modules `errors` and `limits` of `postdate.spark`, and the packages `columns`, `output`, `session`,
 `records`, `job`, `rules`.
-Thread rule: one thread; the caller releases the DataFrames that are cached.
+Thread rule: one thread; what is cached is released at the end of the job (`session.caching`).
 """

@@ -5,22 +5,22 @@ requests that must have been delivered, the fates that say so, and the delivered
 exclusive or of its hashes. A chunk is consistent if the three counts are equal, both hashes cancel out, all other
 requests lie ahead, and no other fact about them exists. The origin is part of each hash. So if the hashes cancel out,
 each request has exactly one fate and one record, and these match the request: every origin of the chunk is plain in the
-sense of `prefilter`. Only inconsistent chunks go to the prefilter.
+sense of `folded`. Only the origins of inconsistent chunks are judged one by one.
 
 Certainty: a hash has 128 bits. That of a message is SHA-256 over its key, value, headers, id, target, origin, due time
 and a 128-bit secret that each audit draws at random. That of a fate, which is two numbers, is xxHash64 with 128 secret
 bits. So a forger cannot construct records that cancel out. A wrong chunk passes only by chance, with a probability of
 2**-128.
 
-Grace: a chunk passes if no fate was later than its shortest grace allows; otherwise it goes to the prefilter.
+Grace: a chunk passes if no fate was later than its shortest grace allows; otherwise it is inconsistent.
 
 A message that falls due during the audit may be delivered or not. So a chunk in which anything names such a due time is
 inconsistent.
 
 An origin is exceptional if it has another fate than delivered, a dead letter, or an answer: a cancelled, moved or dead
 message, and the control that caused it; or if it is a return. Exceptional origins are known before the comparison, and
-are excluded from all three sets, since one of them in a thousand would leave no chunk consistent. They go to the
-prefilter too. Times are epoch milliseconds.
+are excluded from all three sets, since one of them in a thousand would leave no chunk consistent. They are
+judged one by one, too. Times are epoch milliseconds.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ChunkDigests:
         is_known = F.coalesce(is_plain & ~has_rules & self._is_decided(F.col("due_ms")), F.lit(False))
         kinds = {"asked": is_known & ~is_ahead, "ahead": is_known & is_ahead, "others": ~is_known}
         kinds["ids"] = F.col("id").isNotNull()
-        kinds["returns"] = F.col("retry").isNotNull() | F.col("latest_ms").isNotNull()
+        kinds["returns"] = F.col("retry").isNotNull()
         rows = understood.select(*PARTITION, "offset", *_PARTS, *_flags(kinds), "grace_ms")
         hashed = [*self._message(), *self._fate(F.col("offset"), F.col("due_ms")), F.col("grace_ms")]
         folded = self._folded(rows, hashed, list(kinds), "asked", "target", measured=F.min("grace_ms").alias(_GRACE))

@@ -1,16 +1,20 @@
-"""Judges rows that each contain everything known of an origin, as an audit's state stores them (`inputs.folded`).
+"""Judges rows that each contain everything known of an origin, as `inputs.folded` makes them and a state stores them.
 
-The prefilter needs aggregates to find plain origins; here one expression over the row decides. The rules need a shuffle
-only for the effects of other requests. So a step of a continuous audit consists of a few small plans:
+Nearly every origin ended like nearly all do, and one expression over its row decides that: it is plain. Either it is
+`delivered`: one request, one fate, one record, nothing else, and everything that can be compared is equal. Or it is
+`pending`: a request that nothing has touched and that is not overdue. No rule applies to either. The rules judge the
+others. They need a shuffle only for the effects of other requests.
 
-1. `placed`: add to each row the columns of its partition and target, and whether it is `plain` (as in `prefilter`).
+1. `placed`: add to each row the columns of its partition and target, and whether it is `plain`.
 2. `found_of`: count the rows that are not plain, and find which rules have anything to check. One job.
-3. `judged_folded`: keep plain rows as they are, judge the others by the rules.
+3. Keep plain rows as they are, judge the others by the rules.
+
+`partitions` and `targets` are the tables of `audit.ranges`. Times are epoch milliseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,11 +24,22 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.columns.expressions import one_of, remembered
 from postdate.spark.judging.inputs import unfolded
-from postdate.spark.judging.judge import is_in_range, judge_placed
-from postdate.spark.judging.stages import JudgingParameters, caused
-from postdate.spark.limits import AROUND_ROWS_MAX, COMMIT_MS_MAX
-from postdate.spark.rules.claims import CLAIMING
+from postdate.spark.judging.judge import is_in_range, judge
+from postdate.spark.limits import AROUND_ROWS_MAX, COMMIT_MS_MAX, LEFT_SHARE_MAX, SEPARATE_ROWS_MAX
+from postdate.spark.rules.claims import (
+    CLAIMING,
+    judged_bulks,
+    judged_moves,
+    judged_returns,
+    judged_series,
+    judged_survivors,
+    unfounded_ends,
+)
 from postdate.spark.rules.mismatches import expected_headers
+from postdate.spark.rules.request_histories import history_rows
+from postdate.spark.rules.unanswered import Mode, unanswered_ends
+from postdate.spark.rules.verdict_checks import judged_answers
+from postdate.spark.session.caching import materialised
 
 _KEY: Final = (*PARTITION, "key")
 
@@ -35,6 +50,37 @@ JUDGEMENT = {
     **{"is_fate_lost": "boolean", "details": "array<string>"},
 }
 """What a row is judged to be: the columns of `judge`."""
+
+
+Context = Callable[[DataFrame, DataFrame], DataFrame]
+"""Gives the rows of a whole history that are needed to judge some `rows` of it, and are not among them. The second
+argument is `wanted_keys(rows)`."""
+
+
+@dataclass(frozen=True)
+class JudgingParameters:
+    """The parameters of judging: the tables about partitions and targets, required answers, times.
+
+    `snapshot_ms`: a moment before the ends were fixed. If the chunks leave more than `left_share_max` of the requests,
+    all origins are judged one by one.
+    """
+
+    partitions: DataFrame
+    targets: DataFrame
+    verdicts: Mode
+    snapshot_ms: int
+    slack_ms: int
+    left_share_max: float = LEFT_SHARE_MAX
+
+    @property
+    def owes_all(self) -> bool:
+        """Whether every delivered request must be answered, so that none of them is plain."""
+        return self.verdicts == "all"
+
+    @property
+    def overdue_before_ms(self) -> int:
+        """Requests that were due before then must have ended."""
+        return self.snapshot_ms - self.slack_ms
 
 
 @dataclass(frozen=True)
@@ -72,7 +118,7 @@ def placed(rows: DataFrame, how: JudgingParameters) -> DataFrame:
     beside = beside.withColumn("target", F.col("facts.request.target")).join(F.broadcast(how.targets), "target", "left")
     is_request = F.col("facts.request").isNotNull()
     return beside.withColumns(
-        {"is_judged": is_in_range(is_request), "plain": _plain(how.snapshot_ms - how.slack_ms, how.owes_all)}
+        {"is_judged": is_in_range(is_request), "plain": _plain(how.overdue_before_ms, how.owes_all)}
     )
 
 
@@ -93,38 +139,75 @@ def found_of(beside: DataFrame) -> Found:
     return Found(found["rows"], found["left"], *(bool(found[name]) for name in list(Found.__annotations__)[2:]))
 
 
-def judged_folded(
-    beside: DataFrame, found: Found, stored: DataFrame | None, how: JudgingParameters, kept: Sequence[str]
-) -> tuple[DataFrame, list[DataFrame]]:
-    """The rows of `placed` with the columns of `judge` (null for rows that are not judged) and the columns `kept`; and
-    the DataFrames that were cached for that.
+def judged_origins(
+    rows: DataFrame,
+    context: Context | None,
+    how: JudgingParameters,
+    kept: Sequence[str] = (),
+    requests_of: Callable[[DataFrame], DataFrame] | None = None,
+) -> DataFrame:
+    """`rows` as of `inputs.folded`, with the columns of `judge` (null for rows that are not judged) and those `kept`.
 
-    `stored` are all rows of a state.
+    `context`: None if `rows` are a whole history. `requests_of` reads the requests of some origins again (`is_bare`);
+    None: nothing could be learned.
     """
+    beside = placed(rows, how)
+    found = found_of(beside)
+    if found.has_bare and requests_of is not None:
+        beside = placed(_with_requests(rows, requests_of), how)
+    return judged_placed(beside, found, context, how, kept)
+
+
+def judged_placed(
+    beside: DataFrame, found: Found, context: Context | None, how: JudgingParameters, kept: Sequence[str] = ()
+) -> DataFrame:
+    """The same for the rows of `placed`, of which `found` was counted."""
     is_left = F.col("is_judged") & F.col("plain").isNull()
     plain = beside.where(~is_left) if found.left else beside
-    rows, cached = plain.select(*ORIGIN, *_plain_judgement(), *kept), list[DataFrame]()
+    rows = plain.select(*ORIGIN, *_plain_judgement(), *kept)
     if not found.left:
-        return rows, cached
-    left, causes = beside.where(is_left), list[DataFrame]()
-    if how.needs_histories:
-        around = _around(beside, left, found, how)
-        if stored is not None and found.has_related:
-            around = around.unionByName(context_rows(stored, around).select(*around.columns))
-        inputs = unfolded(around)
-        known = caused(inputs, how)
-        causes += known.causes
-        cached += known.cached
-    judged = judge_placed(left, causes, kept, overdue_before_ms=how.snapshot_ms - how.slack_ms)
-    return rows.unionByName(judged), cached
-
-
-def _around(beside: DataFrame, left: DataFrame, found: Found, how: JudgingParameters) -> DataFrame:
-    """The rows in which causes are searched."""
-    rows = beside.select(*ORIGIN, "id", "links", "facts")
-    if found.rows <= AROUND_ROWS_MAX or found.left > how.separate_rows_max:
         return rows
-    return rows.join(related_origins(rows, left.select(*rows.columns)), list(ORIGIN), "left_semi")
+    left = beside.where(is_left)
+    causes = _causes(beside, left, found, context, how)
+    return rows.unionByName(judge(left, causes, kept, overdue_before_ms=how.overdue_before_ms))
+
+
+def _causes(
+    beside: DataFrame, left: DataFrame, found: Found, context: Context | None, how: JudgingParameters
+) -> list[DataFrame]:
+    """What other origins cause in the rows `left`, for `judge`."""
+    if not (found.has_claims or found.has_answers or how.verdicts != "none"):
+        return []
+    around, has_few = beside.select(*ORIGIN, "id", "links", "facts"), found.left <= SEPARATE_ROWS_MAX
+
+    def wanted(rows: DataFrame) -> DataFrame:
+        return F.broadcast(wanted_keys(rows)) if has_few else wanted_keys(rows)
+
+    if has_few and found.rows > AROUND_ROWS_MAX:
+        around = around.join(related_origins(around, wanted(left)), list(ORIGIN), "left_semi")
+    if context is not None and found.has_related:
+        around = around.unionByName(context(around, wanted(around)).select(*around.columns))
+    inputs = unfolded(around)
+    known = materialised(history_rows(inputs.requests, inputs.fates, inputs.answers, how.partitions))
+    causes = [judged_answers(known)] if found.has_answers else []
+    if found.has_claims:
+        claims = (unfounded_ends, judged_moves, judged_returns, judged_survivors, judged_series)
+        causes += [*(judged(known) for judged in claims), *judged_bulks(known)]
+    return causes + ([unanswered_ends(known, how.verdicts)] if how.verdicts != "none" else [])
+
+
+def _with_requests(rows: DataFrame, requests_of: Callable[[DataFrame], DataFrame]) -> DataFrame:
+    """`rows`, where the facts of those that are bare contain their request with its digests, if it can still be read.
+
+    Such rows are rare, since each of them breaks a rule.
+    """
+    bare = rows.where(is_bare()).select(*ORIGIN)
+    requests = requests_of(bare)
+    again = F.struct(*(name for name in requests.columns if name not in ORIGIN)).alias("again")
+    found = bare.join(requests.select(*ORIGIN, again), list(ORIGIN))
+    request = F.coalesce("again", "facts.request")
+    both = rows.join(found, list(ORIGIN), "left")
+    return materialised(both.withColumn("facts", F.col("facts").withField("request", request)).drop("again"))
 
 
 def _plain(overdue_before_ms: int, owes_all: bool) -> Column:
@@ -194,40 +277,43 @@ def _plain_judgement() -> list[Column]:
     return [F.when(is_plain, given[name]).cast(kind).alias(name) for name, kind in JUDGEMENT.items()]
 
 
-def context_rows(stored: DataFrame, around: DataFrame) -> DataFrame:
-    """The rows of `stored` that are needed to judge the rows `around`, and are not among them."""
-    origins = related_origins(stored, around).join(around.select(*ORIGIN), list(ORIGIN), "left_anti")
+def stored_context(stored: DataFrame, rows: DataFrame, wanted: DataFrame) -> DataFrame:
+    """The Context of rows `stored` in a state."""
+    origins = related_origins(stored, wanted).join(rows.select(*ORIGIN), list(ORIGIN), "left_anti")
     return stored.join(origins, list(ORIGIN), "left_semi")
 
 
-def related_origins(some: DataFrame, judged: DataFrame) -> DataFrame:
-    """The origins in `some` that are needed to judge the rows `judged`, including these; hash collisions may add a few
-    more.
+def related_origins(some: DataFrame, wanted: DataFrame) -> DataFrame:
+    """The origins in `some` with one of the `wanted_keys`; hash collisions may add a few more.
 
-    Related are rows with the same id in a partition, and rows of which one names the other. Cost: one join of the
-    origins, ids and links of `some` with those of `judged`; no other column of `some` is read.
+    Cost: one join; only the origins, ids and links of `some` are read.
     """
-    offset, links, has_links = F.col("offset"), F.col("links"), F.size("links") > 0
-    of_id = F.when(F.col("id").isNotNull(), _key("id", F.col("id")))
+    keys = _exploded([_id_key(), _key("at", F.col("offset"))], "names")
+    return some.select(*ORIGIN, keys).join(wanted, list(_KEY), "left_semi").select(*ORIGIN).distinct()
+
+
+def wanted_keys(rows: DataFrame) -> DataFrame:
+    """The keys of the origins that are related to these rows, including themselves: `topic`, `partition`, `key`.
+
+    Related are rows with the same id in a partition, and rows of which one names the other.
+    """
     # Only what has begun to end can have been named by a closed row.
     is_ending = (F.size("facts.fates") > 0) | (F.size("facts.answers") > 0)
-    wanted = judged.select(
-        *PARTITION,
-        _keys(
-            [of_id, _key("at", offset), F.when(is_ending, _key("names", offset))],
-            F.when(has_links, F.transform(links, lambda link: _key("at", link))),
-        ),
-    ).distinct()
-    names = F.when(has_links, F.transform(links, lambda link: _key("names", link)))
-    found = some.select(*ORIGIN, _keys([of_id, _key("at", offset)], names))
-    return found.join(wanted, list(_KEY), "left_semi").select(*ORIGIN).distinct()
+    own = [_id_key(), _key("at", F.col("offset")), F.when(is_ending, _key("names", F.col("offset")))]
+    return rows.select(*PARTITION, _exploded(own, "at")).distinct()
+
+
+def _exploded(keys: list[Column], of_links: str) -> Column:
+    """A row for each of these keys, and for each link one of the kind `of_links`."""
+    links = F.when(F.size("links") > 0, F.transform("links", lambda link: _key(of_links, link)))
+    none = F.array().cast("array<bigint>")
+    return F.explode(F.array_compact(F.concat(F.array(*keys), F.coalesce(links, none)))).alias("key")
+
+
+def _id_key() -> Column:
+    return F.when(F.col("id").isNotNull(), _key("id", F.col("id")))
 
 
 def _key(kind: str, value: Column) -> Column:
     """A hash of a value by which an origin is found; different values collide only by chance."""
     return F.xxhash64(F.lit(kind), value)
-
-
-def _keys(some: list[Column], more: Column) -> Column:
-    none = F.array().cast("array<bigint>")
-    return F.explode(F.array_compact(F.concat(F.array(*some), F.coalesce(more, none)))).alias("key")

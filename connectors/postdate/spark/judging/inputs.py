@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
-from postdate.spark.columns.by_origin import ORIGIN
+from postdate.spark.columns.by_origin import ORIGIN, by_origin
 from postdate.spark.rules.ordering import DISORDER
 
 _ANSWER = ("answer", "id", "of", "place", "count", "by")
@@ -35,37 +35,16 @@ class AuditInputs:
     """One row for each message out of order, as `ordering` finds them; empty if nobody looked."""
 
 
-def narrowed(inputs: AuditInputs, origins: DataFrame, *, has_records: bool) -> AuditInputs:
-    """The rows of these `origins`, which are broadcast to every executor. `has_records`: whether any of them has a
-    delivered record.
-
-    One job per input: data that is not cached is read again. The rows are stored with the executors as long as they are
-    referenced, and their lineage is cut, since planning with it takes longer than judging.
-    """
-
-    def some(rows: DataFrame) -> DataFrame:
-        return rows.join(F.broadcast(origins), list(ORIGIN), "left_semi").localCheckpoint()
-
-    return AuditInputs(
-        some(inputs.requests),
-        some(inputs.fates),
-        some(inputs.delivered) if has_records else inputs.delivered.where(F.lit(False)),
-        some(inputs.letters),
-        some(inputs.answers.where(~F.col("malformed"))),
-        tuple(some(rows) for rows in inputs.overtaken),
-    )
-
-
 def folded(inputs: AuditInputs) -> DataFrame:
-    """One row for each origin with everything known about it.
+    """One row for each origin with everything known about it; malformed answers are left out.
 
     topic partition offset   the origin
     id                       of the request, null if it has none or was not read
-    links                    offsets of its partition that it names, as a control, by its moves or by its answers
+    links                    offsets of its partition that it names, as a control, by its fates or by its answers
     facts                    `request`, `fates`, `records`, `letters`, `answers`, `disorders`
     is_reopened reported     false and null: not from a state, see `joined`
 
-    Cost: one shuffle of all rows.
+    Cost: one shuffle and sort of all rows, of about 300 bytes each.
     """
     columns = [name for name in inputs.requests.columns if name not in ORIGIN]
     union = inputs.requests.select(*ORIGIN, F.struct(*columns).alias("request"))
@@ -81,10 +60,7 @@ def folded(inputs: AuditInputs) -> DataFrame:
     if not inputs.overtaken:
         union = union.withColumn("disorder", F.lit(None).cast(DISORDER))
     names = zip(("fate", "record", "letter", "answer", "disorder"), _EFFECTS, strict=True)
-    together = union.groupBy(*ORIGIN).agg(
-        F.first("request", ignorenulls=True).alias("request"),
-        *(F.collect_list(one).alias(many) for one, many in names),
-    )
+    together = by_origin(union, F.col("request"), {many: F.col(one) for one, many in names})
     none = F.lit(None).cast(_REPORTED).alias("reported")
     return _with_links(together.select("*", F.lit(False).alias("is_reopened"), none), "reported", "is_reopened")
 

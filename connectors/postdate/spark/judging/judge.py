@@ -1,11 +1,7 @@
-"""Judges each origin: groups requests, fates, delivered records and dead letters, and applies the rules.
+"""Applies the rules to rows that each contain everything known of an origin (`inputs.folded`).
 
-One shuffle of the origins that the prefilter has left: each input becomes (origin, struct), and their union is grouped
-by origin. A row may break several rules; each is named. A row that breaks none and hides nothing has exactly one of the
-verdicts of `ENDINGS`.
-
-`partitions` has a row for each partition of a request topic, `targets` one for each target topic; `bounds` describes
-the source of their columns. Times are epoch milliseconds; `snapshot_ms` is a moment before the ends were fixed.
+A row may break several rules; each is named. A row that breaks none and hides nothing has exactly one of the verdicts
+of `ENDINGS`.
 """
 
 from __future__ import annotations
@@ -15,7 +11,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from postdate.spark.columns.by_origin import ORIGIN, by_origin
+from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.columns.expressions import one_of, remembered
 from postdate.spark.judging.inputs import FACTS
 from postdate.spark.records.fates import FINAL
@@ -32,38 +28,12 @@ from postdate.spark.rules.ordering import DISORDER
 from postdate.spark.rules.verdicts import Problem
 
 
-def judge(
-    requests: DataFrame,
-    fates: DataFrame,
-    delivered: DataFrame,
-    dead_letters: DataFrame,
-    causes: Sequence[DataFrame],
-    partitions: DataFrame,
-    targets: DataFrame,
-    *,
-    snapshot_ms: int,
-    slack_ms: int,
-) -> DataFrame:
-    """One row for each origin in the audited range: the request, its outcome, `verdicts`, `details`.
+def judge(placed: DataFrame, causes: Sequence[DataFrame], kept: Sequence[str], *, overdue_before_ms: int) -> DataFrame:
+    """One row for each of `placed`: the request, its outcome, `verdicts`, `details`, and the columns `kept`.
 
-    `causes`: the results of `claims`, `answers` and `unanswered`, if they have anything to check. Cost: one shuffle of
-    all rows, of about 300 bytes each.
-    """
-    together = _together(requests, [fates, delivered, dead_letters, *causes])
-    found = together.join(F.broadcast(partitions), ["topic", "partition"], "left")
-    found = found.withColumn("target", F.col("request.target")).join(F.broadcast(targets), "target", "left")
-    facts = _facts(found.where(is_in_range(F.col("request").isNotNull())), snapshot_ms - slack_ms)
-    return _judged(facts)
-
-
-def judge_placed(
-    placed: DataFrame, causes: Sequence[DataFrame], kept: Sequence[str], *, overdue_before_ms: int
-) -> DataFrame:
-    """The same for rows that already contain everything known of an origin (`facts` as in `inputs.folded`) and the
-    columns of `partitions` and `targets`. All of them must be in the audited range. The columns `kept` are passed
-    through.
-
-    Cost: no shuffle without causes.
+    `placed`: rows as of `inputs.folded` with the columns of their partition and target (`audit.ranges`), all of them in
+    the audited range. `causes`: the results of `claims`, `answers` and `unanswered`, if they have anything to check.
+    Times are epoch milliseconds. Cost: no shuffle without causes.
     """
     facts = F.col("facts")
     rows = placed.withColumns({name: facts[name] for name in FACTS if name != "answers"})
@@ -75,8 +45,8 @@ def judge_placed(
         lists = union.groupBy(*ORIGIN).agg(*(F.collect_list(one).alias(many) for one, many in brought))
         rows = rows.join(lists, list(ORIGIN), "left")
     present = {
-        _LISTS[one]: F.coalesce(F.col(_LISTS[one]), _none_of(kind)) if _LISTS[one] in rows.columns else _none_of(kind)
-        for one, kind in _OPTIONAL.items()
+        _LISTS[one]: F.coalesce(F.col(_LISTS[one]), none) if _LISTS[one] in rows.columns else none
+        for one, none in ((one, F.array().cast(f"array<{kind}>")) for one, kind in _OPTIONAL.items())
     }
     rows = rows.withColumns(present).withColumns({many: F.sort_array(many) for many in _LISTS.values()})
     return _judged(_facts(rows, overdue_before_ms), *kept)
@@ -96,23 +66,6 @@ _LISTS = {
 }
 """What an origin may have several of, and how these are called together. Each list is sorted, so that an audit spells
 the same findings in the same words whenever it looks."""
-
-
-def _together(requests: DataFrame, inputs: Sequence[DataFrame]) -> DataFrame:
-    """One row for each origin, with its request and lists of everything else."""
-    columns = [name for name in requests.columns if name not in ORIGIN]
-    union = requests.select(*ORIGIN, F.struct(*columns).alias("request"))
-    for side in inputs:
-        union = union.unionByName(side, allowMissingColumns=True)
-    brought = {many: F.col(one) for one, many in _LISTS.items() if one in union.columns}
-    together = by_origin(union, F.col("request"), brought)
-    absent = {_LISTS[one]: _none_of(kind) for one, kind in _OPTIONAL.items() if one not in union.columns}
-    together = together.withColumns(absent)
-    return together.withColumns({many: F.sort_array(many) for many in _LISTS.values()})
-
-
-def _none_of(kind: str) -> Column:
-    return F.array().cast(f"array<{kind}>")
 
 
 def is_in_range(is_request: Column) -> Column:

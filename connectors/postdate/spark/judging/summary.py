@@ -74,12 +74,19 @@ class Plain:
 
 
 @dataclass(frozen=True)
-class Counted:
-    """Known counts: the verdicts of judged rows, the number of rows with a lateness, breaks of the chain, and malformed
-    verdict records."""
+class VerdictGroup:
+    """A number of judged `rows` with the same verdicts, `late` of them with a lateness."""
 
-    by_verdicts: Sequence[tuple[Sequence[str], int]]
+    verdicts: Sequence[str]
+    rows: int
     late: int
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Known counts: the judged rows by their verdicts, breaks of the chain, and malformed verdict records."""
+
+    groups: Sequence[VerdictGroup]
     breaks: int
     malformed: int
 
@@ -89,44 +96,48 @@ def summarise(
     breaks: DataFrame,
     malformed: DataFrame,
     samples_max: int,
-    plain: Plain | None = None,
-    counted: Counted | None = None,
-    unreadable: DataFrame | None = None,
+    plain: Plain | None,
+    counted: Counted,
+    unreadable: DataFrame,
 ) -> Summary:
     """Counts, exact percentiles over all values (nearest rank), and up to `samples_max` samples per verdict.
 
     `judged` and `plain` have different origins. `malformed` has the `place` of each malformed verdict record,
-    `unreadable` place and `problem` of each dead letter and record whose origin cannot be read. Values in `counted` are
-    not counted again.
+    `unreadable` place and `problem` of each dead letter and record whose origin cannot be read.
     """
     counts = dict.fromkeys(VERDICTS, 0) | dict(plain.counts if plain is not None else {})
     rows, lateness = sum(counts.values()), [plain.lateness] if plain is not None else []
     outcomes = Counter({_VERIFIED: rows - counts[_PENDING], _PENDING: counts[_PENDING]})
-    if judged is not None:
-        for verdicts, count in counted.by_verdicts if counted is not None else _by_verdicts(judged):
-            rows += count
-            outcomes[_outcome(verdicts)] += count
-            for verdict in verdicts:
-                counts[verdict] += count
-        if counted is None or counted.late:
-            lateness.append(judged.where("lateness_ms is not null").select("lateness_ms"))
-    counts["chain"] = counted.breaks if counted is not None else breaks.count()
-    spoilt = counted.malformed if counted is not None else malformed.count()
-    counts["false-verdict"] += spoilt
-    counts["unreadable"] = unreadable.count() if unreadable is not None else 0
+    for group in counted.groups:
+        rows += group.rows
+        outcomes[_outcome(group.verdicts)] += group.rows
+        for verdict in group.verdicts:
+            counts[verdict] += group.rows
+    if judged is not None and any(group.late for group in counted.groups):
+        lateness.append(judged.where("lateness_ms is not null").select("lateness_ms"))
     samples = {}
     if judged is not None and any(counts[name] for name in VIOLATIONS) and samples_max:
         samples = _samples(judged, samples_max)
+    counts["chain"], counts["unreadable"] = counted.breaks, unreadable.count()
+    counts["false-verdict"] += counted.malformed
     if counts["chain"] and samples_max:
         samples["chain"] = _chain_samples(breaks, samples_max)
-    if unreadable is not None and counts["unreadable"] and samples_max:
+    if counts["unreadable"] and samples_max:
         samples["unreadable"] = _placed_samples(unreadable, samples_max)
-    if spoilt and samples_max:
+    if counted.malformed and samples_max:
         found = samples.setdefault("false-verdict", [])
         found += _malformed_samples(malformed, samples_max - len(found))
     verified, violated, pending = (outcomes.pop(name, 0) for name in (_VERIFIED, _VIOLATED, _PENDING))
     sums = Outcomes(verified, violated, dict(outcomes), pending)
     return Summary(rows, counts, _percentiles(lateness), samples, sums)
+
+
+def by_verdicts(judged: DataFrame | None) -> list[VerdictGroup]:
+    """The judged rows by their verdicts. Cost: one job."""
+    if judged is None:
+        return []
+    groups = judged.groupBy("verdicts").agg(F.count("*").alias("rows"), F.count("lateness_ms").alias("late"))
+    return [VerdictGroup(row["verdicts"], row["rows"], row["late"]) for row in groups.collect()]
 
 
 _VERIFIED, _VIOLATED, _PENDING = "verified", "violated", "pending"
@@ -138,12 +149,6 @@ def _outcome(verdicts: Sequence[str]) -> str:
     if any(verdict in VIOLATIONS for verdict in verdicts):
         return _VIOLATED
     return next((outcome for outcome in (*INFORMATION, _PENDING) if outcome in verdicts), _VERIFIED)
-
-
-def _by_verdicts(judged: DataFrame) -> list[tuple[Sequence[str], int]]:
-    return [
-        (row["verdicts"], row["rows"]) for row in judged.groupBy("verdicts").agg(F.count("*").alias("rows")).collect()
-    ]
 
 
 def _percentiles(lateness: Sequence[DataFrame]) -> dict[str, int]:

@@ -30,7 +30,7 @@ _OWN_HEADERS_MAX = 3
 
 def delivered_rows(records: DataFrame, requests: Sequence[str]) -> DataFrame:
     """One row for each record whose `postdate-origin` names one of the topics `requests`: the origin, and `record`."""
-    return digested_records(delivered_messages(records, requests))
+    return without_garbled(record_rows(delivered_messages(records, requests)))
 
 
 def delivered_messages(records: DataFrame, requests: Sequence[str]) -> DataFrame:
@@ -91,11 +91,17 @@ def _message_steps(requests: Sequence[str]) -> list[list[Column]]:
     return [read, split, named, *steps, ours, [*found, *map(F.col, carried)]]
 
 
-def digested_records(messages: DataFrame) -> DataFrame:
-    """Rows as of `delivered_messages` that have an origin: the origin, and a struct `record` with digests instead of
-    the message."""
-    found = where_computed(messages, F.col("topic").isNotNull() & F.col("offset").isNotNull())
-    return found.select("topic", "partition", "offset", _record())
+def record_rows(messages: DataFrame) -> DataFrame:
+    """Rows as of `delivered_messages` that have an origin or should have one: the origin, a struct `record` with
+    digests instead of the message, and `is_garbled`."""
+    has_origin = F.col("topic").isNotNull() & F.col("offset").isNotNull()
+    found = where_computed(messages, has_origin | F.col("is_garbled"))
+    return found.select("topic", "partition", "offset", _record(), "is_garbled")
+
+
+def without_garbled(records: DataFrame) -> DataFrame:
+    """The rows of `record_rows` whose origin can be read."""
+    return where_computed(records, ~F.col("is_garbled")).drop("is_garbled")
 
 
 @remembered
@@ -119,10 +125,10 @@ def unreadable_letters(records: DataFrame, requests_of: Mapping[str, str]) -> Da
     return strange.select(place.alias("place"), _problem("a dead letter"))
 
 
-def unreadable_records(messages: DataFrame) -> DataFrame:
-    """The same for rows as of `delivered_messages` with an invalid `postdate-origin`."""
-    place = F.concat_ws("/", "target", "place", "record_offset")
-    return where_computed(messages, F.col("is_garbled")).select(place.alias("place"), _problem("a record"))
+def unreadable_records(records: DataFrame) -> DataFrame:
+    """The same for rows as of `record_rows` with an invalid `postdate-origin`."""
+    place = F.concat_ws("/", "record.target", "record.partition", "record.offset")
+    return where_computed(records, F.col("is_garbled")).select(place.alias("place"), _problem("a record"))
 
 
 def _problem(what: str) -> Column:

@@ -144,11 +144,6 @@ def exceptional_fate_rows(log: DataFrame) -> DataFrame:
     return fate_rows(log.where(~F.col("all_delivered") | F.col("late")))
 
 
-def fate_name(fate: Column) -> Column:
-    """The name of a fate in text form, from a record that contains other fates than `delivered`."""
-    return F.substring_index(_middle(fate), "/", 1)
-
-
 @remembered
 def _fate_steps() -> list[list[Column]]:
     """The columns of each of two steps."""

@@ -68,7 +68,7 @@ def request_rows(
     the named policies of returns (`policy_table`), None if there are none.
 
     If the request topics have dialects, Python reads the requests with other headers than Postdate's own
-    (`dialect_rows`); the records are then read twice.
+    (`records.dialects`); the records are then read twice.
     """
     return digested_requests(understood_rows(records, levels_ms, dialects, policies))
 

@@ -48,11 +48,6 @@ def mismatch_problems() -> list[Problem]:
     ]
 
 
-def has_own_rules() -> Column:
-    """Whether a request is a return, or has a window or a series: what is expected of it is more than it says."""
-    return F.col("retry").isNotNull() | F.col("window_ms").isNotNull() | F.col("latest_ms").isNotNull()
-
-
 def expected_headers(request_id: Column) -> Column:
     """The names of the headers that a delivery adds to a message with this id; the id may be null. A return gets
     more: `expected_return_headers`."""

@@ -20,44 +20,41 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN
+from postdate.spark.columns.digests import NO_DIGEST
 from postdate.spark.columns.expressions import where_computed
 from postdate.spark.limits import ORDER_LATE_MS_MAX, ORDER_LOOKED_BACK_MAX
-from postdate.spark.session.caching import cached
+from postdate.spark.session.caching import materialised
+from postdate.spark.session.small_tables import small_table
 
 DISORDER = "struct<text:string,is_late:boolean>"
 """What `overtaken` says of a message."""
-_SEQUENCE = ("topic", "partition", "target", "place", "key")
+_SEQUENCE = ("topic", "partition", "record.target", "record.partition", "record.key_digest")
 
 
-def overtaken(messages: DataFrame, fates: DataFrame, requests: DataFrame, starts: DataFrame | None = None) -> DataFrame:
+def overtaken(records: DataFrame, fates: DataFrame, requests: DataFrame, starts: DataFrame | None = None) -> DataFrame:
     """One row for each message that was overtaken by another with its key: the origin, and `disorder`: a sentence
     `text`, and `is_late` if the message left late.
 
-    `messages` as of `delivered_messages`, `fates` as of `fate_rows`; `requests` have origin and target. A message
-    without one of these requests is not checked. A message is compared with the ORDER_LOOKED_BACK_MAX messages before
-    it. `starts`: only messages from these offsets on count (`target`, `place`, `start`); they are compared with the
-    ones before. The rows are cached, and the caller releases them. Cost: one shuffle and sort of all records, of 32
-    bytes each.
+    `records` as of `record_rows`, `fates` as of `fate_rows`; `requests` have origin and target. A message without one
+    of these requests is not checked. A message is compared with the ORDER_LOOKED_BACK_MAX messages before it. `starts`:
+    only messages from these offsets on count (`target`, `place`, `start`); they are compared with the ones before.
+    Cost: one shuffle and sort of all records, of 32 bytes each.
     """
-    is_whole = F.col("topic").isNotNull() & F.col("key").isNotNull() & F.col("due_ms").isNotNull()
-    placed = where_computed(messages, is_whole)
-    rows = placed.select(
-        *ORIGIN, "target", "place", "record_offset", "due_ms", F.xxhash64(*_SEQUENCE).alias("sequence")
+    record = F.col("record")
+    is_whole = ~F.col("is_garbled") & (record.key_digest != NO_DIGEST) & record.due_ms.isNotNull()
+    placed = where_computed(records, is_whole).select(
+        *ORIGIN,
+        *(record.target.alias("target"), record["partition"].alias("place"), record.offset.alias("record_offset")),
+        *(record.due_ms.alias("due_ms"), F.xxhash64(*_SEQUENCE).alias("sequence")),
     )
-    inverted = cached(_inverted(rows))
+    inverted = materialised(_inverted(placed))
     if inverted.isEmpty():
-        inverted.unpersist()
-        return rows.where(F.lit(False)).select(*ORIGIN, F.lit(None).cast(DISORDER).alias("disorder"))
-    doubtful = cached(rows.join(inverted, "sequence", "left_semi"))
-    doubtful.count()  # so that Spark knows how few they are, and sends them to the requests and fates
+        return small_table(records.sparkSession, [], f"topic string, partition int, offset bigint, disorder {DISORDER}")
+    doubtful = materialised(placed.join(inverted, "sequence", "left_semi"))
     found = _compared(_own(doubtful, requests), fates)
     if starts is not None:
         found = found.join(F.broadcast(starts), ["target", "place"]).where("record_offset >= start")
-    found = cached(found.select(*ORIGIN, "disorder"))
-    found.count()
-    for each in (inverted, doubtful):
-        each.unpersist()
-    return found
+    return materialised(found.select(*ORIGIN, "disorder"))
 
 
 def _inverted(rows: DataFrame) -> DataFrame:

@@ -2,7 +2,7 @@
 
 A table's log is `_delta_log/<version>.json`, one file for each commit (the Delta protocol). Every commit of one audit
 carries the audit's token as `userMetadata`, so an audit can verify that nobody else wrote between its own commits.
-Delta commits one table at a time; `audit_state` combines several tables into one state. One thread at a time.
+Delta commits one table at a time; `state.store` combines several tables into one state. One thread at a time.
 """
 
 from __future__ import annotations

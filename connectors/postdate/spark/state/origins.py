@@ -138,7 +138,7 @@ def delivered_rows(fates: DataFrame, run: int) -> DataFrame:
 
 
 def stored_rows(table: DataFrame, facts: StructType) -> DataFrame:
-    """Rows of the table in the form for `folded_judging`: origin, `id`, `links`, `facts`, `verdicts`, `details`; and
+    """Rows of the table in the form for `judging.folded`: origin, `id`, `links`, `facts`, `verdicts`, `details`; and
     `state`, `due_day`."""
     return table.select(
         *(*ORIGIN, "id", F.coalesce("links", F.array().cast("array<bigint>")).alias("links")),

@@ -21,7 +21,6 @@ import errno
 import fcntl
 import json
 import time
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -46,8 +45,6 @@ ACKNOWLEDGEMENTS: Final = "acknowledgements"
 _LOCK: Final = ".lock"
 # What a file system without locks answers.
 _NO_LOCKS: Final = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
-_SCRATCH: Final = ".scratch-"
-_SCRATCH_MS: Final = 86_400_000
 _VERSIONED: Final = (ORIGINS, VIOLATIONS, OFFSETS)
 _PROPERTIES: Final = {"delta.enableDeletionVectors": "true"}
 
@@ -114,7 +111,6 @@ class StateStore:
         self._spark = spark
         self._tables = DeltaTables(spark, path)
         self._base: dict[str, int] = {}
-        self._token, self._scratched = uuid.uuid4().hex, 0
         self.path = self._tables.path
 
     def newest(self) -> AuditState:
@@ -213,25 +209,6 @@ class StateStore:
         ]
         if left:
             self._tables.delete(ORIGINS, f"state = 'closed' AND due_day < DATE'{before_day}' AND ({' OR '.join(left)})")
-
-    def written(self, rows: DataFrame) -> DataFrame:
-        """The same rows, written to a temporary file beside the tables and read back; the file is deleted after this
-        audit.
-
-        This cuts the lineage of the rows: planning with it takes longer than judging them.
-        """
-        self._scratched += 1
-        place = f"{self.path}/{_SCRATCH}{self._token}/{self._scratched}"
-        rows.write.parquet(place)
-        return self._spark.read.schema(rows.schema).parquet(place)
-
-    def tidy(self) -> None:
-        """Removes the temporary files of this audit, and those of audits that were killed more than a day ago."""
-        place, system = located(self._spark, f"{self.path}/{_SCRATCH}*")
-        oldest_ms = time.time_ns() // 1_000_000 - _SCRATCH_MS
-        for status in system.globStatus(place) or ():
-            if status.getPath().getName() == f"{_SCRATCH}{self._token}" or status.getModificationTime() < oldest_ms:
-                system.delete(status.getPath(), True)
 
     def commit(self, state: AuditState, figures: Mapping[str, Any]) -> AuditState:
         """Commits `state` atomically; returns it with the versions of its tables.
