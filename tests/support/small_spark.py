@@ -3,7 +3,8 @@
 Compiling the generated code of a plan takes longer than interpreting it for ten rows. The test of the demo runs the
 same plans compiled. With one of its compilers alone the JVM has room for 48 MB of compiled code, which some audits
 fill; then it compiles no more, and everything after that is slow. So it gets as much as with both. The plans of one
-audit take up to 400 MB; with a heap of 1 GB the last of all tests spent most of their time in the collector.
+audit take up to 400 MB, and some stay until the end of the session: with a heap of 1 GB the last of all tests spent
+most of their time in the collector, and in 1.5 GB the memory did not last to the end of the tests.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ WORKER_MEMORY, EXECUTOR_MEMORY = ("1g", "600m") if BULK_ROWS <= _FEW_ROWS else (
 SMALL_SPARK: Final = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
-    "spark.driver.memory": "1500m",
+    "spark.driver.memory": "3g",
     "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

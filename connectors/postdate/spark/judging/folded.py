@@ -151,10 +151,10 @@ def judged_origins(
     `context`: None if `rows` are a whole history. `requests_of` reads the requests of some origins again (`is_bare`);
     None: nothing could be learned.
     """
-    beside = placed(rows, how)
+    beside = materialised(placed(rows, how))
     found = found_of(beside)
     if found.has_bare and requests_of is not None:
-        beside = placed(_with_requests(rows, requests_of), how)
+        beside = materialised(placed(_with_requests(rows, requests_of), how))
     return judged_placed(beside, found, context, how, kept)
 
 
@@ -207,7 +207,7 @@ def _with_requests(rows: DataFrame, requests_of: Callable[[DataFrame], DataFrame
     found = bare.join(requests.select(*ORIGIN, again), list(ORIGIN))
     request = F.coalesce("again", "facts.request")
     both = rows.join(found, list(ORIGIN), "left")
-    return materialised(both.withColumn("facts", F.col("facts").withField("request", request)).drop("again"))
+    return both.withColumn("facts", F.col("facts").withField("request", request)).drop("again")
 
 
 def _plain(overdue_before_ms: int, owes_all: bool) -> Column:

@@ -90,7 +90,7 @@ def judged_history(history: History, how: JudgingParameters, digests: ChunkDiges
 
 def _judged(inputs: AuditInputs, context: Context | None, how: JudgingParameters) -> DataFrame:
     """The judged rows of `inputs` in the audited range."""
-    rows = judged_origins(materialised(folded(inputs)), context, how)
+    rows = judged_origins(folded(inputs), context, how)
     return materialised(rows.where(F.col("verdicts").isNotNull()))
 
 
