@@ -6,6 +6,7 @@ chunks, and one over each origin of topics that are not cached.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from pyspark.sql import SparkSession
 
 from postdate.spark.audit import reading, steps
 from postdate.spark.audit.ranges import Causes, fix_causes
+from postdate.spark.rules.verdicts import ENDINGS
+from postdate.wire.headers import ID
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.forged import Forged, named
@@ -39,6 +42,7 @@ def test_each_forgery_is_named(
         forged.commit(offset)
     _forge_order(forged)
     _forge_refusals(forged)
+    _forge_ends_without_a_cause(forged)
     letters, origin = f"{forged.requests}.dead-letters", ("postdate-origin", b"nothing")
     for topic, headers in ((letters, []), (letters, [origin]), (forged.target, [origin])):
         place = forged.write(topic, 0, b"k", b"v", [*headers])
@@ -137,6 +141,34 @@ def _forge_order(forged: Forged) -> None:
     forged.commit((replaced, forged.due_ms, "replaced"), (instead, forged.due_ms, "delivered"))
     forged.sound(key=b"late", at=forged.due_ms + 1)
     forged.sound(key=b"late")
+
+
+def _forge_ends_without_a_cause(forged: Forged) -> None:
+    """Three losses, each with a fate that fits its request, beside sound messages with the same fate: one replaced by a
+    request that nobody had read yet, one delivered by an owner that had not read it, one buried long before it was due,
+    as if its target had been tried."""
+    for verdict in ("contradiction", "replaced"):
+        id_, key = (ID, verdict.encode()), verdict.encode()
+        replaced = forged.expect(forged.ask(id_, key=key), verdict)
+        if verdict == "contradiction":
+            forged.commit((replaced, forged.due_ms, "replaced"))
+        instead = forged.ask(id_, key=key)
+        forged.deliver(instead, key=key, id=verdict.encode())
+        fates = [(replaced, forged.due_ms, "replaced")] if verdict == "replaced" else []
+        forged.commit(*fates, (instead, forged.due_ms, "delivered"))
+    unread = forged.expect(forged.ask(), "contradiction")
+    forged.deliver(unread)
+    forged.commit(unread, next_request=unread)
+    ahead_ms = int(time.time() * 1_000) + 3_600_000
+    for reason, due_ms, verdict in (
+        ("target-unavailable", ahead_ms, "early"),
+        ("target-unavailable", forged.due_ms, "dead"),
+        ("too-large", ahead_ms, "dead"),
+    ):
+        buried = forged.expect(forged.ask(at=due_ms), verdict)
+        forged.bury(buried, reason)
+        forged.commit((buried, due_ms, "dead"))
+    forged.expected = {origin: found for origin, found in forged.expected.items() if found.isdisjoint(ENDINGS)}
 
 
 def _forge_refusals(forged: Forged) -> None:

@@ -26,6 +26,9 @@ FRONT_RECORDS_MAX: Final = 1_000
 # A sidecar looks at a message's grace, then commits: the time that one of its transactions takes at most by default.
 COMMIT_MS_MAX: Final = 10_000
 
+# A sidecar knows the broker's clock, and looks at it before it buries a message; a new leader's clock may be behind.
+BURIED_EARLY_MS_MAX: Final = 60_000
+
 # A message that left later than this may have been parked because its target failed, and order is not promised then: a
 # target that fails is looked at again after that time at the earliest.
 ORDER_LATE_MS_MAX: Final = 500

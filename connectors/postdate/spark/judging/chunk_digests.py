@@ -89,7 +89,8 @@ class ChunkDigests:
     def of_fates(self, fates: DataFrame) -> DataFrame:
         """The aggregates of fates, rows as of `fate_rows`."""
         fate = F.col("fate")
-        is_sound = _is_plain(fate) & (fate.at_ms >= fate.first_due_ms) & self._is_decided(fate.first_due_ms)
+        is_timely = (fate.at_ms >= fate.first_due_ms) & self._is_decided(fate.first_due_ms)
+        is_sound = _is_plain(fate) & is_timely & (F.col("offset") < fate.next_request)
         kinds = _sound_or_not(is_sound, "fates")
         late = (fate.at_ms - fate.first_due_ms).alias("late_ms")
         rows = fates.select(*PARTITION, "offset", fate.first_due_ms.alias("due_ms"), *_flags(kinds), late)

@@ -244,6 +244,7 @@ def _plain(overdue_before_ms: int, owes_all: bool) -> Column:
         & request.latest_ms.isNull()
         & (fate.first_due_ms == request.due_ms)
         & (fate.at_ms >= request.due_ms)
+        & F.coalesce(fate.next_request > F.col("offset"), F.lit(True))
         & F.coalesce(fate.at_ms - request.due_ms - COMMIT_MS_MAX <= request.grace_ms, F.lit(True))
     )
     is_delivered = is_alone & (fates == 1) & (records == 1) & is_ended & is_same & F.lit(not owes_all)

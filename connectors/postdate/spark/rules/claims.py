@@ -2,10 +2,10 @@
 
 A `cancelled` needs a later cancel of that id or origin. A `moved` needs the reschedule that it names, with that due
 time. Both controls must be `applied` in the same dispatch-log record, since the end of a request and every control on
-it share a transaction. A `replaced` needs a later request to schedule with the same id that was not refused. A fate
-that names its survivor must name such a request, or for `kept` an earlier one that had not ended before. Checked
-only if the audit has read every request that the owner had ingested. The condition is necessary, not sufficient, so no
-valid fate is rejected.
+it share a transaction. A `replaced` needs a later request to schedule with the same id that was not refused, and that
+the owner had ingested. A fate that names its survivor must name such a request, or for `kept` an earlier one that had
+not ended before. Checked only if the audit has read every request that the owner had ingested. The condition is
+necessary, not sufficient, so no valid fate is rejected.
 
 A message that a bulk control has ended or moved must be selected by it, at its due time in force, and the count of a
 bulk control must be the number of the fates that name it.
@@ -44,10 +44,10 @@ def unfounded_ends(known: DataFrame) -> DataFrame:
     is_founded = F.when(
         end.fate_name == "cancelled",
         (F.col("id").isNotNull() & _later("cancel_with")) | _later("cancel_by_origin"),
-    ).otherwise(F.col("id").isNotNull() & _later("later_schedule"))
+    ).otherwise(F.col("id").isNotNull() & F.coalesce(F.col("later_schedule") < end.next_request, F.lit(False)))
     missing = F.when(
         end.fate_name == "cancelled", F.lit("cancelled, though no later request that was applied with it asks for it")
-    ).otherwise(F.lit("replaced, though no later request asks for it"))
+    ).otherwise(F.lit("replaced, though no later request that its owner had read asks for it"))
     return (
         claiming.withColumn("at", end.log_offset)
         .join(by_origin, [*ORIGIN, "at"], "left")

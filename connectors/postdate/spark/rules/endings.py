@@ -11,10 +11,17 @@ from collections.abc import Callable
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from postdate.spark.limits import COMMIT_MS_MAX
+from postdate.spark.columns.expressions import one_of
+from postdate.spark.limits import BURIED_EARLY_MS_MAX, COMMIT_MS_MAX
 from postdate.spark.records.requests import RECURRING
 from postdate.spark.rules.verdicts import SCHEDULE, Problem
 from postdate.wire.reasons import Reason
+
+_TRIED = tuple(
+    reason.value
+    for reason in (Reason.UNKNOWN_TARGET, Reason.UNAUTHORIZED, Reason.TARGET_UNAVAILABLE, Reason.RECORD_REFUSED)
+)
+"""The reasons that a sidecar gives a message that was pending after it has tried to deliver it."""
 
 
 def unended_problems() -> list[Problem]:
@@ -86,6 +93,11 @@ def ended_problems() -> list[Problem]:
         ),
         Problem(
             "early",
+            _is_buried_early(),
+            F.concat(*(F.lit("dead at "), F.col("final.at_ms"), F.lit(", due "), F.col("leaves_ms"))),
+        ),
+        Problem(
+            "early",
             _is_early(),
             F.concat(F.lit("committed at "), F.col("final.at_ms"), F.lit(", due "), _leaves_ms(F.col("final"))),
         ),
@@ -153,6 +165,14 @@ def places() -> Column:
 def _is_early() -> Column:
     is_early = F.exists("finals", lambda row: (row.fate_name == "delivered") & (row.at_ms < _leaves_ms(row)))
     return is_early & (F.col("is_request") | F.col("is_expired"))
+
+
+def _is_buried_early() -> Column:
+    """A message is buried before it is due only if STORE does not accept its size. Otherwise its target was tried."""
+    was_tried = F.exists("letters", lambda letter: one_of(letter.reason, _TRIED))
+    was_pending = (F.col("final.fate_name") == "dead") & (F.col("final.first_due_ms") != 0)
+    is_early = F.col("final.at_ms") < F.col("leaves_ms") - BURIED_EARLY_MS_MAX
+    return F.col("is_request") & was_tried & F.coalesce(was_pending & is_early, F.lit(False))
 
 
 def _leaves_ms(row: Column) -> Column:

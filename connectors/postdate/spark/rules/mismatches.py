@@ -155,7 +155,10 @@ def _fate_problems() -> list[Problem]:
         held = held | (swept & ~is_bulk) | ((row.fate_name == "applied") & row["count"].isNull() & is_bulk)
         return held | ((row.fate_name == "applied") & ~action.isin("cancel", "reschedule"))
 
-    is_request = F.col("is_request")
+    def is_unread(row: Column) -> Column:
+        return F.col("offset") >= row.next_request
+
+    is_request, unread = F.col("is_request"), F.get(F.filter("fates", is_unread), 0)
     said = F.array_join(F.transform(F.filter("fates", due_differs), lambda row: row.first_due_ms.cast("string")), ", ")
     asked = F.coalesce(first_due_ms.cast("string"), F.lit("without a due time"))
     does_not_fit = F.concat(F.lit("fate "), F.col("final.fate_name"), F.lit(" of a request to "), action)
@@ -166,6 +169,14 @@ def _fate_problems() -> list[Problem]:
             F.concat(F.lit("first due "), said, F.lit(" in the dispatch log, the request is "), asked),
         ),
         Problem("mismatch", is_request & F.exists("fates", action_differs), does_not_fit),
+        Problem(
+            "contradiction",
+            is_request & unread.isNotNull(),
+            F.concat(
+                *(F.lit("fate "), unread.fate_name, F.lit(" in "), unread.log_place),
+                *(F.lit(", whose owner had read requests below "), unread.next_request, F.lit(" only")),
+            ),
+        ),
     ]
 
 

@@ -15,7 +15,7 @@ moved                    offsets of the requests that it moved, if it is a contr
 was_stored               whether it has a fate `stored`
 answers                  the answers to it
 answers_of_others        the answers to other requests that name it
-later_schedule           the last related request to schedule that was not refused, kept or dropped
+later_schedule           the next related request to schedule that was not refused, kept or dropped
 cancel_with              the last related cancel that was applied in the dispatch-log record of its end
 pending_until            the last position at which an earlier related request to schedule was pending
 last_schedule            the last such request; its `end` is null if it has not ended
@@ -143,6 +143,7 @@ def _related_columns() -> tuple[list[Column], list[Column]]:
     end, offset = F.col("end"), F.col("offset")
     of_id = Window.partitionBy(*PARTITION, "id_group")
     earlier = of_id.orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
+    later = of_id.orderBy("offset").rowsBetween(1, Window.unboundedFollowing)
     in_record = Window.partitionBy(*PARTITION, "id_group", "end_offset")
     is_schedule = F.col("action").isin("schedule", RECURRING) & was_accepted(end)
     is_lost = F.col("request_ms") < F.col("fates_lost_before_ms")
@@ -157,7 +158,7 @@ def _related_columns() -> tuple[list[Column], list[Column]]:
     cancel = (F.col("action") == "cancel") & (end.fate_name == "applied")
     named = [id_group.alias("id_group"), end.log_offset.alias("end_offset")]
     return named, [
-        F.max(F.when(is_schedule, offset)).over(of_id).alias("later_schedule"),
+        F.first(F.when(is_schedule, offset), ignorenulls=True).over(later).alias("later_schedule"),
         F.max(F.when(cancel, offset)).over(in_record).alias("cancel_with"),
         F.coalesce(F.max(undone).over(in_record), F.lit(False)).alias("undone_with"),
         F.max(F.when(is_schedule, until)).over(earlier).alias("pending_until"),
