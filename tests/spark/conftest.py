@@ -5,6 +5,7 @@ With a PySpark other than that of the lock (`make newest`) it has neither, which
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[SparkSession]:
     """The session that the audit itself makes, with less of everything."""
     if not _HAS_CONNECTORS:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # its workers read the requests of dialects
         builder = SparkSession.builder.master("local[2]")
         settings = {"spark.sql.session.timeZone": "UTC", "spark.ui.enabled": "false", "spark.driver.memory": _MEMORY}
         for name, value in {**sized_spark(), **settings}.items():
