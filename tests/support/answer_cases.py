@@ -5,6 +5,7 @@ Each true answer stands beside the false ones that differ from it in one thing.
 
 from __future__ import annotations
 
+from support.history import REQUESTS
 from support.verdict_cases import DUE, TO_ORDERS, Cases, T
 
 
@@ -101,6 +102,24 @@ def _replace_cases(cases: Cases) -> None:
     cases.deliver(o, id=b"d4")
     cases.deliver(o + 1, id=b"d4")
     cases.answer(o + 1, "replaced", o, "d4")
+
+
+def _survivor_cases(cases: Cases) -> None:
+    """The answer names a survivor; the fate does, or is of format version 1, which has none."""
+    for name, named, survivor, verdict in (
+        ("replaced by the next one", True, 1, "replaced"),
+        ("replaced by the next one, as format version 1 says", False, 1, "replaced"),
+        ("replaced by the one behind it", True, 2, "false-verdict"),
+        ("replaced by the one behind it, as format version 1 says", False, 2, "false-verdict"),
+    ):
+        o = cases.case(name, verdict)
+        id = f"d5{o}"
+        for offset in (o, o + 1, o + 2):
+            cases.schedule(offset, id.encode())
+        end = [o, DUE, "replaced", o + 1] if named else [o, DUE, "replaced"]
+        cases.commit(end, [o + 1, DUE, "replaced"], [o + 2, DUE, "delivered"], v=2 if named else 1)
+        cases.deliver(o + 2, id=id.encode())
+        cases.answer(o, "replaced", None, id, by=f"{REQUESTS}/0/{o + survivor}")
 
 
 def _too_late_cases(cases: Cases) -> None:
@@ -245,7 +264,7 @@ def _form_cases(cases: Cases) -> None:
 def answer_cases(before: Cases | None = None) -> Cases:
     """These cases, behind those of `before`."""
     cases = Cases() if before is None else before
-    parts = (_cancel_cases, _reschedule_cases, _replace_cases, _too_late_cases, _not_found_cases, _own_end_cases)
-    for part in (*parts, _form_cases):
+    parts = (_cancel_cases, _reschedule_cases, _replace_cases, _survivor_cases, _too_late_cases, _not_found_cases)
+    for part in (*parts, _own_end_cases, _form_cases):
         part(cases)
     return cases

@@ -35,6 +35,7 @@ from postdate.spark.rules.claims import (
     judged_survivors,
     unfounded_ends,
 )
+from postdate.spark.rules.drops import judged_drops
 from postdate.spark.rules.mismatches import expected_headers
 from postdate.spark.rules.request_histories import history_rows
 from postdate.spark.rules.unanswered import Mode, unanswered_ends
@@ -191,9 +192,28 @@ def _causes(
     known = materialised(history_rows(inputs.requests, inputs.fates, inputs.answers, how.partitions))
     causes = [judged_answers(known)] if found.has_answers else []
     if found.has_claims:
-        claims = (unfounded_ends, judged_moves, judged_returns, judged_survivors, judged_series)
-        causes += [*(judged(known) for judged in claims), *judged_bulks(known)]
+        made = known.agg(*(F.coalesce(F.bool_or(makes), F.lit(False)) for _, makes in _claims())).first()
+        assert made is not None
+        causes += [
+            rows for (judged, _), is_made in zip(_claims(), made, strict=True) if is_made for rows in judged(known)
+        ]
     return causes + ([unanswered_ends(known, how.verdicts)] if how.verdicts != "none" else [])
+
+
+def _claims() -> list[tuple[Callable[[DataFrame], list[DataFrame]], Column]]:
+    """The rules for each kind of claim, and whether a row of `history_rows` makes one: most histories make few kinds,
+    and planning a rule costs more than it computes."""
+    end = F.col("end")
+    names_another = end.fate_name.isin("replaced", "kept") & end.control_offset.isNotNull()
+    return [
+        (lambda known: [unfounded_ends(known)], end.fate_name.isin("cancelled", "replaced")),
+        (lambda known: [judged_drops(known)], end.fate_name == "dropped"),
+        (lambda known: [judged_moves(known)], F.size("moves") > 0),
+        (lambda known: [judged_returns(known)], F.col("said").isNotNull()),
+        (lambda known: [judged_survivors(known)], names_another),
+        (lambda known: [judged_series(known)], F.col("latest_ms").isNotNull()),
+        (judged_bulks, end.bulk_offset.isNotNull() | F.col("selected").isNotNull()),
+    ]
 
 
 def _with_requests(rows: DataFrame, requests_of: Callable[[DataFrame], DataFrame]) -> DataFrame:

@@ -77,7 +77,7 @@ def judged_survivors(known: DataFrame) -> DataFrame:
     continues = F.col("latest_ms").isNotNull() & by.latest_ms.isNotNull()
     start_ms = F.when(continues, F.least(F.coalesce("series_ms", "request_ms"), by.request_ms))
     is_founded = is_same_id & F.when(is_kept, F.col("keeps") & was_there).otherwise(
-        ~by.keeps & end.series_ms.eqNullSafe(start_ms)
+        ~F.coalesce(by.keeps, F.lit(False)) & end.series_ms.eqNullSafe(start_ms)
     )
     said = F.concat(end.fate_name, F.lit(" by offset "), F.col("survivor"))
     since = F.coalesce(F.concat(F.lit(" in a series from "), end.series_ms), F.lit(""))

@@ -103,7 +103,9 @@ def _is_true() -> Column:
     same_id = F.coalesce(F.col("id") == of.id, F.lit(False))
     is_unread, is_later = of.request_ms.isNull(), checked.of < F.col("offset")
     names_it = is_later & (is_unread | same_id | F.coalesce(F.col("acts_on") == checked.of, F.lit(False)))
-    is_by = checked["by"].isNull() | (checked["by"] == end.control_offset)
+    # A fate of format version 1 names no survivor; then it is the next request of that id.
+    survivor = F.coalesce(end.control_offset, F.col("later_schedule"))
+    is_by = checked["by"].isNull() | F.coalesce(checked["by"] == survivor, F.lit(True))
     own_end = is_schedule & ~is_of & (end.fate_name == answer) & is_by
     cancelled = (action == "cancel") & is_applied & names_it & (of.end.fate_name == "cancelled")
     replaced = is_schedule & is_later & (is_unread | same_id) & (of.end.fate_name == "replaced") & ~is_refused(end)
