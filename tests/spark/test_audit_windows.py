@@ -108,12 +108,12 @@ def test_the_order_is_that_of_the_chosen_times(
         ([0, DUE, "delivered", DUE], 2, True),
         ([0, DUE, "dead", DUE], 2, True),
         ([0, DUE, "delivered", DUE], 1, False),
-        ([0, DUE, "cancelled", DUE], 2, False),
+        ([1, DUE, "cancelled", 0], 2, False),
         ([0, DUE, "delivered", -1], 2, False),
         ([0, DUE, "delivered", "x"], 2, False),
         ([0, DUE, "delivered", DUE, 1], 2, False),
         ([0, DUE, "delivered"], 2, True),
-        ([0, DUE, "delivered"], 3, False),
+        ([0, DUE, "delivered"], 4, False),
     ],
 )
 def test_a_chosen_time_is_read_as_the_sidecar_reads_it(

@@ -43,7 +43,7 @@ BAD: dict[str, bytes | None] = {
     "empty": b"",
     "not JSON": b"{",
     "an array": b"[]",
-    "another version": log_value(1, [[7, 0, "dead"]], v=3),
+    "another version": log_value(1, [[7, 0, "dead"]], v=4),
     "policies of version 1": _policies([[0, "slow", "base=1s"]], v=1),
     "no policy": _policies([]),
     "policies an object": _policies({"slow": "base=1s"}),

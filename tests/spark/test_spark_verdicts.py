@@ -25,7 +25,9 @@ from postdate.spark.rules.verdicts import VERDICTS, VIOLATIONS
 from postdate.spark.session.caching import released
 from postdate.spark.session.small_tables import small_table
 from postdate.wire.murmur2 import partition_for
+from support.drop_cases import drop_cases
 from support.history import LETTERS, REQUESTS, TARGET, Headers, History
+from support.id_policy_cases import id_policy_cases
 from support.judging import (
     Bounds,
     chunks_of,
@@ -37,6 +39,7 @@ from support.judging import (
     target_row,
     unreadable_of,
 )
+from support.schedule_cases import schedule_cases
 from support.small_spark import has_cached
 from support.verdict_cases import DUE, HOUR_MS, SNAPSHOT, TO_ORDERS, T, all_cases
 
@@ -190,8 +193,9 @@ def _add_to_chunk(history: History, first: int, place: int, name: str) -> None:
 
 
 def test_the_cases_reach_every_verdict_that_rows_can_have() -> None:
-    reached = {verdict for case in CASES.expected.values() for verdict in case.verdicts}
-    assert reached == set(VERDICTS) - {"chain", *ABOUT_BOUNDS, *ABOUT_ANSWERS}
+    every = (CASES, id_policy_cases(), drop_cases(), schedule_cases())
+    reached = {verdict for cases in every for case in cases.expected.values() for verdict in case.verdicts}
+    assert reached - ABOUT_ANSWERS == set(VERDICTS) - {"chain", *ABOUT_BOUNDS, *ABOUT_ANSWERS}
 
 
 def test_lateness_counts_from_the_last_due_time(rows: dict[int, Row]) -> None:

@@ -27,7 +27,6 @@ MANY_ARGUMENTS = {
     "repeat": "the client's function: all but the first two are named options",
     "send_and_report": "of the command line",
     "fixed_ranges": "of Spark",
-    "judge": "of Spark",
     "repair_rows": "of Spark",
     "send_at_rate": "of Spark",
     "summarise": "of Spark",
