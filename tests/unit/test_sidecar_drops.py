@@ -102,6 +102,15 @@ def test_the_last_delivery_counts(shard: Shard) -> None:
     assert shard.entries()[2][1].acts_on == 1
 
 
+def test_a_later_delivery_of_the_same_hour_hides_no_earlier_one(shard: Shard) -> None:
+    """The owner before dropped request 1 but did not commit that; request 2, behind the window, was delivered."""
+    shard.recover(PlainFate(0, SOON_MS, DELIVERED), ids=[ROW], at_ms=ENDED_MS)
+    late = dropping(2, ENDED_MS + WINDOW_MS + 1)
+    shard.recover(PlainFate(2, SOON_MS, DELIVERED), ids=[(2, ROW[1])], at_ms=ENDED_MS + 2 * WINDOW_MS)
+    shard.feed(dropping(0), dropping(1, ENDED_MS + 1), late)
+    assert shard.entries()[1][1].acts_on == 0
+
+
 @pytest.mark.parametrize("first", [True, False], ids=["the first", "the second"])
 def test_both_requests_need_the_header(shard: Shard, first: bool) -> None:
     plain = schedule(1, SOON_MS, id="a") if first else schedule(0, SOON_MS, id="a")

@@ -4,12 +4,13 @@ Rows of the column family `ended`:
 
 | key | value | kept |
 | --- | --- | --- |
-| `d`, hour u64, 16 bytes: a digest of the id | request offset u64, epoch ms u64 | until the hour is forgotten |
+| `d`, hour u64, 16 bytes: a digest of the id, request offset u64 | epoch ms u64 | until the hour is forgotten |
 
 The time is that of the dispatch-log record with the delivery, by the broker's clock, and the hour is that of this time.
-So all owners have the same rows, and one range tombstone deletes an hour. A row takes about 30 bytes of disk and no
-memory. One process adds at most DELIVERED_IDS_PER_HOUR_MAX rows of an hour, and at most DELIVERED_HOURS_MAX hours are
-kept. An id beyond these bounds is not remembered, so its repetition is delivered.
+So all owners have the same rows, and one range tombstone deletes an hour. Each delivery has its row: an owner that
+replays the log reads requests behind later deliveries of their id, and only an earlier one counts. A row takes about 30
+bytes of disk and no memory. One process adds at most DELIVERED_IDS_PER_HOUR_MAX rows of an hour, and at most
+DELIVERED_HOURS_MAX hours are kept. An id beyond these bounds is not remembered, so its repetition is delivered.
 
 Thread rule: that of the timer log.
 """
@@ -22,18 +23,19 @@ from typing import Final, NamedTuple
 
 from postdate.wheel import limits
 from postdate.wheel.errors import Corrupt
-from postdate.wheel.keys import number_key
+from postdate.wheel.keys import key_number, number_key
 
-_VALUE = struct.Struct(">QQ")
+_VALUE = struct.Struct(">Q")
 _PREFIX: Final = b"d"
 _HOUR_MS: Final = 3_600_000
 _HOUR_END: Final = 1 + 8
+_OFFSET_AT: Final = _HOUR_END + 16
 END_KEY: Final = b"e"
 """The upper bound of all keys."""
 
 
 class DeliveredId(NamedTuple):
-    """The last delivery of an id: the offset of its request, and the broker's time of its dispatch-log record."""
+    """A delivery of an id: the offset of its request, and the broker's time of its dispatch-log record."""
 
     offset: int
     at_ms: int
@@ -44,17 +46,22 @@ def hour_key(hour: int) -> bytes:
     return _PREFIX + number_key(hour)
 
 
-def encode_delivered(delivered: DeliveredId) -> bytes:
+def encode_delivered(at_ms: int) -> bytes:
     """The value of a row."""
-    return _VALUE.pack(*delivered)
+    return _VALUE.pack(at_ms)
 
 
-def decode_delivered(data: bytes) -> DeliveredId:
-    """The inverse; raises Corrupt for other bytes."""
+def decode_delivered(key: bytes, value: bytes) -> DeliveredId:
+    """The delivery of a row; raises Corrupt for other bytes."""
     try:
-        return DeliveredId(*_VALUE.unpack(data))
+        return DeliveredId(key_number(key[_OFFSET_AT:]), *_VALUE.unpack(value))
     except struct.error as error:
-        raise Corrupt(f"a delivered id of {len(data)} bytes does not decode: {error}") from error
+        raise Corrupt(f"a delivered id of {len(key)} and {len(value)} bytes does not decode: {error}") from error
+
+
+def is_same_id(key: bytes, other: bytes) -> bool:
+    """True if the rows under these keys are of the same id and hour."""
+    return key[:_OFFSET_AT] == other[:_OFFSET_AT]
 
 
 class DeliveredIds:
@@ -77,7 +84,7 @@ class DeliveredIds:
         """True if an hour has rows."""
         return bool(self._added)
 
-    def key(self, digest: bytes, at_ms: int) -> bytes | None:
+    def key(self, digest: bytes, offset: int, at_ms: int) -> bytes | None:
         """The key of a new row; None if the id is not remembered."""
         if self.window_ms == 0:
             return None
@@ -86,12 +93,13 @@ class DeliveredIds:
         if added >= limits.DELIVERED_IDS_PER_HOUR_MAX:
             return None
         self._added[hour] = added + 1
-        return hour_key(hour) + digest
+        return hour_key(hour) + digest + number_key(offset)
 
-    def keys(self, digest: bytes, since_ms: int) -> list[bytes]:
-        """The keys under which a delivery at or after `since_ms` may be found, the latest first."""
-        first = since_ms // _HOUR_MS
-        return [hour_key(hour) + digest for hour in sorted(self._added, reverse=True) if hour >= first]
+    def keys(self, digest: bytes, offset: int, since_ms: int) -> list[bytes]:
+        """The greatest keys that a delivery of a request up to `offset` may have, for each hour from `since_ms` on, the
+        latest first."""
+        first, of_id = since_ms // _HOUR_MS, digest + number_key(offset)
+        return [hour_key(hour) + of_id for hour in sorted(self._added, reverse=True) if hour >= first]
 
     def outdated(self, at_ms: int) -> bytes | None:
         """The key below which no request that is written at or after `at_ms` needs a row; None if there is no such row.

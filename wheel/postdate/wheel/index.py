@@ -175,8 +175,12 @@ class TimerIndex:
         return self._log.place(offset)
 
     def ended(self, key: bytes) -> bytes | None:
-        """Returns the row of `ended` under a key from `outcomes` or `delivered`, or None."""
+        """Returns the row of `ended` under a key from `outcomes`, or None."""
         return self._log.ended(key)
+
+    def last_ended(self, at_most: bytes) -> tuple[bytes, bytes] | None:
+        """Returns the last row of `ended` whose key is at most `at_most`, one from `delivered`, or None. One seek."""
+        return self._log.last_ended(at_most)
 
     def mark(self, offset: int) -> Mark | None:
         """Returns the mark of a request that is not ingested yet, or None."""

@@ -135,6 +135,10 @@ class TimerLog:
         """The row of `ended` under a key that `outcomes` makes, or None."""
         return self._db.get("ended", key)
 
+    def last_ended(self, at_most: bytes) -> tuple[bytes, bytes] | None:
+        """The last row of `ended` whose key is at most `at_most`, or None. One seek."""
+        return self._db.last_row("ended", at_most)
+
     def mark(self, offset: int) -> Mark | None:
         """The mark of a request that is not ingested yet, or None; no look-up at or above `marks_end`."""
         if offset >= self.marks_end:

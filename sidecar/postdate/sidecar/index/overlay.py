@@ -21,7 +21,7 @@ from postdate.sidecar.index.bulk import with_row, without_row
 from postdate.sidecar.index.recurrences import leaves_ms
 from postdate.wheel.bulk_rows import BulkRow, BulkRows
 from postdate.wheel.changes import Changes
-from postdate.wheel.delivered_ids import DeliveredId, decode_delivered, encode_delivered
+from postdate.wheel.delivered_ids import decode_delivered, encode_delivered, is_same_id
 from postdate.wheel.entry import Entry, Kind, Mark, Next, Spread, decode_entry, encode_entry
 from postdate.wheel.even_spread import EvenSpread
 from postdate.wheel.index import TimerIndex
@@ -151,12 +151,13 @@ class IndexOverlay:
         answer is the same for every owner. REQUIRES: no ids remembered by this overlay.
         """
         ids = self._index.delivered
-        if ids.window_ms:
-            for key in ids.keys(digest_bytes(id_digest(caller_id)), at_ms - ids.window_ms):
-                raw = self._index.ended(key)
-                found = decode_delivered(raw) if raw is not None else None
-                if found is not None and found.offset < offset and at_ms <= found.at_ms + ids.window_ms:
-                    return found.offset
+        if ids.window_ms and offset > 0:
+            for key in ids.keys(digest_bytes(id_digest(caller_id)), offset - 1, at_ms - ids.window_ms):
+                row = self._index.last_ended(key)
+                if row is not None and is_same_id(row[0], key):
+                    found = decode_delivered(*row)
+                    if at_ms <= found.at_ms + ids.window_ms:
+                        return found.offset
         return -1
 
     @property
@@ -416,9 +417,9 @@ class IndexOverlay:
         those for which there was no room. O(rows)."""
         ids, missed = self._index.delivered, 0
         for offset, digest in rows:
-            key = ids.key(digest_bytes(digest), at_ms)
+            key = ids.key(digest_bytes(digest), offset, at_ms)
             if key is not None:
-                self._changes.ended[key] = encode_delivered(DeliveredId(offset, at_ms))
+                self._changes.ended[key] = encode_delivered(at_ms)
             elif ids.window_ms:
                 missed += 1
         return missed
