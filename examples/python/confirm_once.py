@@ -23,8 +23,8 @@ REQUESTS = os.environ.get("REQUESTS", "postdate.requests")
 CONFIRMATIONS = "example.confirmations"
 VERDICTS = f"{REQUESTS}.verdicts"
 
-# The id is the record's key as well, and librdkafka is told to place keys as Java's clients do: all requests for one
-# order meet in one partition of the request topic, where the later one finds the earlier.
+# The id is also the record's key. With `murmur2_random`, librdkafka chooses partitions as Java's clients do. So
+# all requests for one order go to the same partition of the request topic, where a later one finds an earlier one.
 producer = Producer({"bootstrap.servers": BOOTSTRAP, "enable.idempotence": True, "partitioner": "murmur2_random"})
 
 

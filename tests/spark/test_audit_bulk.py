@@ -15,7 +15,7 @@ from postdate.spark.records.fates import fate_rows, log_rows
 from postdate.spark.session.small_tables import small_table
 from support.bulk_cases import bulk_cases
 from support.history import History
-from support.judging import Bounds, judged, staged
+from support.judging import Bounds, by_offset, check_case, judged, staged
 from support.verdict_cases import DUE, T
 
 CASES = bulk_cases()
@@ -24,15 +24,12 @@ CASES = bulk_cases()
 @pytest.fixture(scope="module")
 def rows(spark: SparkSession) -> dict[int, Row]:
     """All cases judged by the rules, by offset."""
-    found, _ = judged(spark, CASES, rules_alone=True)
-    return {row["offset"]: row for row in found.collect()}
+    return by_offset(judged(spark, CASES, rules_alone=True)[0])
 
 
 @pytest.mark.parametrize("name", CASES.expected)
 def test_verdict(rows: dict[int, Row], name: str) -> None:
-    expected = CASES.expected[name]
-    row = rows[expected.offset]
-    assert (set(row["verdicts"]), expected.word in " ".join(row["details"])) == (expected.verdicts, True), row
+    check_case(rows, CASES.expected[name])
 
 
 @pytest.mark.parametrize("bits", [0, 10])

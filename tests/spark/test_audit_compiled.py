@@ -1,8 +1,8 @@
 """The audit as its users start it, with Spark's compiler on; the other tests interpret the plans.
 
-Goal: an audit prints no error of Spark's unless it fails, and Spark compiles every plan. Method: a small history with
-an origin of most kinds, written by hand, and the command in a process of its own: a full audit of a short history, one
-in the stages of a long history, and two with a state. Spark logs to standard error, also if code does not compile.
+Goal: an audit prints no error of Spark's unless it fails, and Spark compiles every plan. Method: a small history that
+was written by hand has origins of most kinds. The command runs in a separate process: one full audit, one that begins
+with chunks as for a long history, and two with a state. Spark logs to standard error, also if code does not compile.
 """
 
 from __future__ import annotations

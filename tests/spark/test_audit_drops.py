@@ -1,6 +1,6 @@
 """Requests that were dropped, in the audit. Goal: a forged `dropped` is found, in every tier, and a sound one never.
 
-Method: as `test_audit_id_policies`.
+Method: one history in which every request is a case; one Spark job judges it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from postdate.spark.session.small_tables import small_table
 from postdate.wire.dispatch_log import DispatchRecord, PlainFate, encode_record
 from support.drop_cases import drop_cases
 from support.history import History
-from support.judging import Bounds, judged
+from support.judging import Bounds, by_offset, check_case, judged
 from support.verdict_cases import DUE, T
 
 CASES = drop_cases()
@@ -23,15 +23,12 @@ CASES = drop_cases()
 @pytest.fixture(scope="module")
 def rows(spark: SparkSession) -> dict[int, Row]:
     """All cases judged, by offset."""
-    found, _ = judged(spark, CASES)
-    return {row["offset"]: row for row in found.collect()}
+    return by_offset(judged(spark, CASES)[0])
 
 
 @pytest.mark.parametrize("name", CASES.expected)
 def test_verdict(rows: dict[int, Row], name: str) -> None:
-    expected = CASES.expected[name]
-    row = rows[expected.offset]
-    assert (set(row["verdicts"]), expected.word in " ".join(row["details"])) == (expected.verdicts, True), row
+    check_case(rows, CASES.expected[name])
 
 
 @pytest.mark.parametrize("version", [1, 2])

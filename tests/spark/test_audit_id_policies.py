@@ -17,7 +17,7 @@ from postdate.wire.dispatch_log import decode_record
 from postdate.wire.errors import FormatError
 from support.history import History
 from support.id_policy_cases import id_policy_cases
-from support.judging import Bounds, judged, staged
+from support.judging import Bounds, by_offset, check_case, judged, staged
 from support.verdict_cases import DUE, T
 
 CASES = id_policy_cases()
@@ -26,15 +26,12 @@ CASES = id_policy_cases()
 @pytest.fixture(scope="module")
 def rows(spark: SparkSession) -> dict[int, Row]:
     """All cases judged by the rules, by offset."""
-    found, _ = judged(spark, CASES, rules_alone=True)
-    return {row["offset"]: row for row in found.collect()}
+    return by_offset(judged(spark, CASES, rules_alone=True)[0])
 
 
 @pytest.mark.parametrize("name", CASES.expected)
 def test_verdict(rows: dict[int, Row], name: str) -> None:
-    expected = CASES.expected[name]
-    row = rows[expected.offset]
-    assert (set(row["verdicts"]), expected.word in " ".join(row["details"])) == (expected.verdicts, True), row
+    check_case(rows, CASES.expected[name])
 
 
 @pytest.mark.parametrize("bits", [0, 10])

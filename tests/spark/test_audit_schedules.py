@@ -14,7 +14,7 @@ from postdate.spark.job.sources import RECORDS
 from postdate.spark.records.fates import log_rows
 from postdate.spark.session.small_tables import small_table
 from support.history import History
-from support.judging import Bounds, judged, staged
+from support.judging import Bounds, by_offset, judged, staged
 from support.schedule_cases import schedule_cases
 from support.verdict_cases import DUE, T
 
@@ -24,8 +24,7 @@ CASES = schedule_cases()
 @pytest.fixture(scope="module")
 def rows(spark: SparkSession) -> dict[int, Row]:
     """All cases judged by the rules, by offset."""
-    found, _ = judged(spark, CASES, rules_alone=True)
-    return {row["offset"]: row for row in found.collect()}
+    return by_offset(judged(spark, CASES, rules_alone=True)[0])
 
 
 @pytest.mark.parametrize("name", CASES.expected)

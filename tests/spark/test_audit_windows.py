@@ -19,7 +19,7 @@ from postdate.wire.limits import WINDOW_MS_MAX
 from postdate.wire.origins import format_origin
 from postdate.wire.windows import draw_ms as sidecar_draw_ms
 from support.history import REQUESTS, History
-from support.judging import Bounds, judged, overtaken_of, staged
+from support.judging import Bounds, by_offset, check_case, judged, overtaken_of, staged
 from support.verdict_cases import DUE, TO_ORDERS, T
 from support.window_cases import window_cases
 
@@ -29,15 +29,12 @@ CASES = window_cases()
 @pytest.fixture(scope="module")
 def rows(spark: SparkSession) -> dict[int, Row]:
     """All cases judged by the rules, by offset."""
-    found, _ = judged(spark, CASES, rules_alone=True)
-    return {row["offset"]: row for row in found.collect()}
+    return by_offset(judged(spark, CASES, rules_alone=True)[0])
 
 
 @pytest.mark.parametrize("name", CASES.expected)
 def test_verdict(rows: dict[int, Row], name: str) -> None:
-    expected = CASES.expected[name]
-    row = rows[expected.offset]
-    assert (set(row["verdicts"]), expected.word in " ".join(row["details"])) == (expected.verdicts, True), row
+    check_case(rows, CASES.expected[name])
 
 
 @pytest.mark.parametrize("bits", [0, 10])

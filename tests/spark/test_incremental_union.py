@@ -135,7 +135,7 @@ def test_a_partition_is_read_from_where_the_last_run_stopped() -> None:
     assert cut(8, 10) == (8, 8, 99), "what has left it was not read"
     with pytest.raises(CannotRun, match="ends at 6"):
         cut(0, 6)
-    with pytest.raises(CannotRun, match="r was made anew"):
+    with pytest.raises(CannotRun, match="r was deleted and created again"):
         without_renewed(state, {"r": "id-2"}, ["r"])
     renewed = without_renewed(state, {"r": "id-2"}, [])
     assert (renewed.next, renewed.known_ms, renewed.recreated) == ({}, {}, frozenset({"r"}))

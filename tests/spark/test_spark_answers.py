@@ -16,7 +16,7 @@ from postdate.spark.session.small_tables import small_table
 from postdate.wire.verdicts import Verdict, encode_verdict
 from support.answer_cases import answer_cases
 from support.history import REQUESTS, VERDICTS, History, kafka_row
-from support.judging import Bounds, Tables, judged, owed, summary_of, tables, wrong_answers
+from support.judging import Bounds, Tables, by_offset, check_case, judged, owed, summary_of, tables, wrong_answers
 from support.verdict_cases import DUE, TO_ORDERS, Cases, T
 
 CASES = answer_cases()
@@ -31,14 +31,12 @@ def cases(spark: SparkSession) -> DataFrame:
 @pytest.fixture(scope="module")
 def rows(cases: DataFrame) -> dict[int, Row]:
     """The same by offset."""
-    return {row["offset"]: row for row in cases.collect()}
+    return by_offset(cases)
 
 
 @pytest.mark.parametrize("name", CASES.expected)
 def test_answer(rows: dict[int, Row], name: str) -> None:
-    expected = CASES.expected[name]
-    row = rows[expected.offset]
-    assert (set(row["verdicts"]), expected.word in " ".join(row["details"])) == (expected.verdicts, True), row
+    check_case(rows, CASES.expected[name])
 
 
 def test_no_other_answer_of_the_history_is_called_false(rows: dict[int, Row]) -> None:

@@ -30,6 +30,8 @@ from support.history import LETTERS, REQUESTS, TARGET, Headers, History
 from support.id_policy_cases import id_policy_cases
 from support.judging import (
     Bounds,
+    by_offset,
+    check_case,
     chunks_of,
     judged,
     overtaken_of,
@@ -78,14 +80,12 @@ def cases(spark: SparkSession) -> Iterator[tuple[DataFrame, DataFrame]]:
 @pytest.fixture(scope="module")
 def rows(cases: tuple[DataFrame, DataFrame]) -> dict[int, Row]:
     """The same by offset."""
-    return {row["offset"]: row for row in cases[0].collect()}
+    return by_offset(cases[0])
 
 
 @pytest.mark.parametrize("name", CASES.expected)
 def test_verdict(rows: dict[int, Row], name: str) -> None:
-    expected = CASES.expected[name]
-    row = rows[expected.offset]
-    assert (set(row["verdicts"]), expected.word in " ".join(row["details"])) == (expected.verdicts, True), row
+    check_case(rows, CASES.expected[name])
 
 
 def test_each_case_is_judged_as_by_the_rules_alone(spark: SparkSession, rows: dict[int, Row]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from postdate.spark.audit.ranges import PARTITIONS, TARGETS
@@ -39,7 +39,7 @@ from postdate.spark.rules.unanswered import Mode, unanswered_ends
 from postdate.spark.rules.verdict_checks import judged_answers
 from postdate.spark.session.small_tables import small_table
 from support.history import LETTERS, LOG, REQUESTS, TARGET, VERDICTS, History
-from support.verdict_cases import SNAPSHOT
+from support.verdict_cases import SNAPSHOT, Expected
 
 
 @dataclass(frozen=True)
@@ -233,3 +233,14 @@ def owed(known: DataFrame, mode: Mode) -> dict[int, str]:
 def wrong_answers(known: DataFrame) -> dict[int, str | None]:
     """What is wrong with the one answer that each request got."""
     return {row["offset"]: row["answer"]["wrong"] for row in judged_answers(known).collect()}
+
+
+def by_offset(judged_rows: DataFrame) -> dict[int, Row]:
+    """Judged rows by offset."""
+    return {row["offset"]: row for row in judged_rows.collect()}
+
+
+def check_case(rows: dict[int, Row], expected: Expected) -> None:
+    """Check that a row has the verdicts of its case, and that its details contain the word."""
+    row = rows[expected.offset]
+    assert (set(row["verdicts"]), expected.word in " ".join(row["details"])) == (expected.verdicts, True), row

@@ -60,6 +60,9 @@ COMPLETED: Final = "completed"
 FINAL: Final = frozenset({DELIVERED, DEAD, CANCELLED, REPLACED, KEPT, DROPPED, APPLIED, COMPLETED})
 """The fates after which a request is finished; every request gets exactly one of them."""
 
+BY_EARLIER: Final = frozenset({KEPT, DROPPED})
+"""The fates of a request that an earlier one of its id ends: it never holds the id."""
+
 SENT: Final = frozenset({DELIVERED, DEAD, COMPLETED})
 """The final fates for which a control comes too late: everything that was to leave has left."""
 

@@ -176,8 +176,8 @@ class Plan:
         self._plan_holds()
 
     def _draw_features(self, is_plain: bool, moves_in_bulk: bool) -> None:
-        """Draw which features the traffic uses. Each has a random stream of its own: schedules without it stay the
-        same."""
+        """Draw which features the traffic uses. Each draws from a separate random stream, so schedules without it stay
+        the same."""
         seed, theme, traffic = self._seed, self._asked_theme, self.traffic
         windows = Random(f"{seed}/windows")
         if theme == WINDOWS or (not is_plain and windows.random() < 0.25):

@@ -30,6 +30,9 @@ class Kind(IntEnum):
 PENDING: Final = frozenset({Kind.DELIVER, Kind.STORE})
 """The kinds of a message that is still to be delivered: a control may act on them."""
 
+ENDED_BY_EARLIER: Final = frozenset({Kind.KEPT, Kind.DROPPED})
+"""The kinds of a request that an earlier one of its id ends: it never holds the id."""
+
 
 Control: TypeAlias = list[tuple[int, str, bytes | None]]
 """Headers removed from a request: index in the record, name, value; by rising index."""

@@ -185,8 +185,8 @@ def since(ranges: Mapping[Partition, Range], state: AuditState) -> tuple[Ranges,
             continue
         if span.end < read:
             raise CannotRun(
-                f"{place} ends at {span.end}, though it was read up to {read}: it was cut or made anew. Name a new "
-                "--state."
+                f"{place} ends at {span.end}, but the state has read it up to {read}: its end was cut off, or "
+                "the topic was deleted and created again. Name a new --state."
             )
         if span.log_start > read:
             lost_ms = max(lost_ms, span.lost_before_ms)
@@ -216,7 +216,7 @@ def without_renewed(state: AuditState, ids: Mapping[str, str], own: Iterable[str
     renewed = {topic for topic, id in ids.items() if state.topic_ids.get(topic, id) != id}
     broken = sorted(renewed & set(own))
     if broken:
-        raise CannotRun(f"{', '.join(broken)} was made anew since the last audit: name a new --state.")
+        raise CannotRun(f"{', '.join(broken)} was deleted and created again since the last audit. Name a new --state.")
 
     def kept(numbers: Mapping[str, int]) -> dict[str, int]:
         return {place: number for place, number in numbers.items() if place.rpartition("/")[0] not in renewed}

@@ -46,8 +46,8 @@ class AuditSteps(Job[AuditOptions]):
     def failure(cls, text: str) -> str:
         if "data may have been lost" in text or "OffsetOutOfRange" in text or "offset was changed" in text:
             return (
-                "Records left a topic while it was read (retention, or the topic was made anew). Audit a window that "
-                f"begins later. Spark said: {first_cause(text)}"
+                "Records left a topic while it was read (retention, or the topic was created again). Audit a window "
+                f"that begins later. Spark said: {first_cause(text)}"
             )
         return super().failure(text)
 

@@ -34,7 +34,7 @@ from postdate.sidecar.index.recurrences import Decided, decide_due, leaves_ms, s
 from postdate.sidecar.transaction.store import StoreRecords
 from postdate.sidecar.transaction.verdict_records import VerdictRecords
 from postdate.wheel.bulk_rows import BulkRow
-from postdate.wheel.entry import PENDING, Entry, Kind, Next, control_of, decode_entry
+from postdate.wheel.entry import ENDED_BY_EARLIER, PENDING, Entry, Kind, Next, control_of, decode_entry
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, split_key
 from postdate.wire.delivered import (
     VALUE_LEFT_OUT,
@@ -185,9 +185,8 @@ class BatchBuilder:
         else:
             batch.fates.append(self._end_by_another(entry, offset))
             batch.messages += self._answers.to_ended(entry, offset)
-            # Now: a later control in this transaction asks for it. A kept or dropped request leaves its id to another.
-            leaves_id = entry.kind in (Kind.KEPT, Kind.DROPPED)
-            overlay.note_end(offset, b"" if leaves_id else entry.id, sent=False)
+            # Now: a later control in this transaction asks for it.
+            overlay.note_end(offset, b"" if entry.kind in ENDED_BY_EARLIER else entry.id, sent=False)
 
     def _act_in_bulk(self, batch: Batch, overlay: IndexOverlay, row: tuple[bytes, Entry], bulk: Bulk) -> bool:
         """Move or end a message that the bulk control in force selects, wherever it comes up. `row`: its key and entry.
@@ -402,10 +401,8 @@ class BatchBuilder:
         if the deployment writes version 2."""
         if entry.kind == Kind.CANCELLED:
             return PlainFate(offset, entry.first_due, CANCELLED)
-        if entry.kind == Kind.KEPT:
-            return SurvivorFate(offset, entry.first_due, KEPT, entry.acts_on)
-        if entry.kind == Kind.DROPPED:
-            return SurvivorFate(offset, entry.first_due, DROPPED, entry.acts_on)
+        if entry.kind in ENDED_BY_EARLIER:
+            return SurvivorFate(offset, entry.first_due, KEPT if entry.kind == Kind.KEPT else DROPPED, entry.acts_on)
         if entry.series_ms >= 0:
             return SeriesFate(offset, entry.first_due, REPLACED, entry.acts_on, entry.series_ms)
         if self._rules.writes_version_2:

@@ -9,8 +9,6 @@ Thread rule: that of the overlay.
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
 from postdate.kafka.interface import Record
@@ -20,6 +18,7 @@ from postdate.sidecar.index.limits import DEFERRED_ENTRIES_MAX
 from postdate.sidecar.index.overlay import NO_FIRST_DUE, IndexOverlay
 from postdate.wheel.bulk_rows import BulkRow
 from postdate.wheel.entry import (
+    ENDED_BY_EARLIER,
     NO_CONTROL,
     PENDING,
     Entry,
@@ -36,9 +35,8 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, entry_key, split_key
 from postdate.wire.dispatch_log import (
     APPLIED,
-    DROPPED,
+    BY_EARLIER,
     FINAL,
-    KEPT,
     SENT,
     SWEPT,
     BulkCancelled,
@@ -55,12 +53,6 @@ from postdate.wire.limits import DUE_MS_MIN
 from postdate.wire.reasons import Reason
 from postdate.wire.requests import Action, Request
 from postdate.wire.selection import BulkRequest, Selection, encode_bulk
-
-_LEAVES_ID: Final = frozenset({Kind.KEPT, Kind.DROPPED})
-"""The kinds of a request that ends without a change of what is known of its id."""
-
-_LEAVE_ID: Final = frozenset({KEPT, DROPPED})
-"""Their fates."""
 
 
 def apply_request(overlay: IndexOverlay, record: Record, request: Request | RequestRefused) -> int:
@@ -211,7 +203,7 @@ def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mar
         moved_by=mark.control if mark is not None else -1,
         drops=request.drops,
     )
-    if kind in _LEAVES_ID:
+    if kind in ENDED_BY_EARLIER:
         entry = _without_message(entry)
     overlay.put(offset, due if kind == Kind.DELIVER else CONTROL_DUE, entry)
     if kind in PENDING:
@@ -520,7 +512,7 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
             check_moved(overlay, offset, old)
         elif old.kind == Kind.REPLACED and old.series_ms >= 0:
             check_series(overlay, fate, old)
-        is_noted = fate.name not in _LEAVE_ID and (type(fate) is not BulkCancelled or overlay.has_id(old.id, offset))
+        is_noted = fate.name not in BY_EARLIER and (type(fate) is not BulkCancelled or overlay.has_id(old.id, offset))
         overlay.end(key, old)
         if fate.name != APPLIED:
             overlay.note_end(offset, old.id if is_noted else b"", fate.name in SENT)
@@ -557,7 +549,7 @@ def _mark(overlay: IndexOverlay, fate: Fate) -> None:
         new = msgspec.structs.replace(was, next=Next(fate.last + 1, fate.next_ms)) if is_later else was
     elif fate.name in FINAL:
         sent = fate.name in SENT and fate.first_due_ms != CONTROL_DUE
-        new = Mark(final=True, stored=False, due=-1, sent=sent, kept=fate.name in _LEAVE_ID)
+        new = Mark(final=True, stored=False, due=-1, sent=sent, kept=fate.name in BY_EARLIER)
     else:
         new = msgspec.structs.replace(was, stored=True, next=was.next or Next(1, fate.first_due_ms))
     overlay.set_mark(fate.offset, new)

@@ -50,8 +50,7 @@ class Start:
 
     `seq`: SEQ_UNKNOWN, if the first record read sets it; or `last_seq`, that of the last record of the log, if none is
     left to read. `ingested`: earlier owners have ingested the requests below this offset. `policies`: the named retry
-    policies of the last record. `remembers`: requests may need ids that
-    earlier records have delivered.
+    policies of the last record. `remembers`: requests may need ids that earlier records have delivered.
     """
 
     low: int

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from postdate.sidecar.config.settings import Verdicts
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.transaction.transaction import NOBODY, Message
-from postdate.wheel.entry import PENDING, Entry, Kind
+from postdate.wheel.entry import ENDED_BY_EARLIER, PENDING, Entry, Kind
 from postdate.wire.headers import ACTION, ID, Headers
 from postdate.wire.limits import ID_BYTES_MAX
 from postdate.wire.topics import OwnTopics
@@ -50,12 +50,9 @@ class VerdictRecords:
 
     def to_ended(self, entry: Entry, offset: int) -> list[Message]:
         """The answers after another request has ended an entry: to that entry, and to the request that replaced it."""
-        if entry.kind == Kind.KEPT:
-            kept = self.message(Verdict.KEPT, offset, entry.id, by=entry.acts_on)
-            return [kept] if self.controls else []
-        if entry.kind == Kind.DROPPED:
-            dropped = self.message(Verdict.DROPPED, offset, entry.id, by=entry.acts_on)
-            return [dropped] if self.controls else []
+        if entry.kind in ENDED_BY_EARLIER:
+            verdict = Verdict.KEPT if entry.kind == Kind.KEPT else Verdict.DROPPED
+            return [self.message(verdict, offset, entry.id, by=entry.acts_on)] if self.controls else []
         replaced = entry.kind == Kind.REPLACED
         answers: list[Message] = []
         if self.all and replaced:
