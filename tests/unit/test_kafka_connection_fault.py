@@ -1,6 +1,8 @@
-"""Goal: a wrong `security.protocol` is reported only if every bootstrap address answers in the other protocol.
+"""Goal: a wrong `security.protocol` is reported only if every bootstrap address answers in the other protocol, and a
+refusal is recognised by whichever error the library reports it.
 
-Method: servers of the test that answer as a broker or as a TLS server does, close the connection, or are silent.
+Method: servers of the test that answer as a broker or as a TLS server does, close the connection, or are silent; and
+texts of librdkafka's errors.
 """
 
 from __future__ import annotations
@@ -11,9 +13,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
+from confluent_kafka import KafkaError
 
 from postdate.kafka import connection_fault
-from postdate.kafka.connection_fault import protocol_mismatch
+from postdate.kafka.connection_fault import is_refusal, protocol_mismatch
 
 
 def _plain(connection: socket.socket) -> None:
@@ -104,3 +107,22 @@ def test_a_malformed_or_unknown_address_is_no_mismatch(servers: str, protocol: s
 )
 def test_addresses_are_read_as_librdkafka_reads_them(address: str, host: str, port: int) -> None:
     assert connection_fault._host_and_port(address) == (host, port)
+
+
+_UNTRUSTED = "error:0A000086:SSL routines::certificate verify failed"
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "refuses"),
+    [
+        (KafkaError._SSL, f"SSL handshake failed: {_UNTRUSTED}: broker certificate could not be verified", True),
+        (KafkaError._TRANSPORT, f"{_UNTRUSTED} (after 7ms in state SSL_HANDSHAKE)", True),
+        (KafkaError._TRANSPORT, "error:0A00045C:SSL routines::tlsv13 alert certificate required", True),
+        (KafkaError._TRANSPORT, "error:0A000126:SSL routines::unexpected eof while reading", False),
+        (KafkaError._TRANSPORT, "Disconnected (after 3ms in state SSL_HANDSHAKE)", False),
+        (KafkaError._AUTHENTICATION, "SASL authentication error: Authentication failed", True),
+        (KafkaError._AUTHENTICATION, "Failed to acquire SASL OAUTHBEARER token: no answer", False),
+    ],
+)
+def test_a_refusal_is_recognised_by_code_or_text(code: int, text: str, refuses: bool) -> None:
+    assert is_refusal(code, text) is refuses

@@ -36,8 +36,10 @@ _DECISIVE: Final = (KafkaError._AUTHENTICATION, KafkaError._ALL_BROKERS_DOWN)
 _REFUSALS: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 """A broker answered and refused. A connection that breaks during a handshake is a `_TRANSPORT` error: a listener of the
 other protocol breaks it, and so does a proxy whose broker is down."""
-_ALERT: Final = re.compile(r"SSL routines:.*\balert\b")
-"""In the text of a `_TRANSPORT` error: the broker has ended the TLS session with a reason, such as no certificate."""
+_REFUSED_TLS: Final = re.compile(r"SSL routines:.*(\balert\b|certificate verify failed)")
+"""In the text of a `_TRANSPORT` error: the broker has ended the TLS session with a reason, such as no certificate, or
+its certificate is not trusted. For the latter librdkafka 2.16 reports `_SSL` or `_TRANSPORT`, by the call in which
+OpenSSL happens to read the certificate (`rd_kafka_transport_ssl_connect`, `_io_event`, `_handshake`)."""
 _NO_TOKEN: Final = "OAUTHBEARER token"  # noqa: S105
 """In the text of an authentication error before any request to a broker: the token endpoint returned no token, and may
 be down."""
@@ -67,8 +69,13 @@ def connection_fault(settings: KafkaSettings, over: Callable[[], bool]) -> Kafka
         return NotAuthorized(mismatch, KafkaError._SSL)
     if code is None:
         return None
-    is_refusal = (code in _REFUSALS and _NO_TOKEN not in heard[code]) or _ALERT.search(heard[code])
-    return (NotAuthorized if is_refusal else Unreachable)(heard[code], code)
+    return (NotAuthorized if is_refusal(code, heard[code]) else Unreachable)(heard[code], code)
+
+
+def is_refusal(code: int, text: str) -> bool:
+    """True if an error of the library means that a broker and this client do not accept each other, so that only an
+    operator can help."""
+    return (code in _REFUSALS and _NO_TOKEN not in text) or _REFUSED_TLS.search(text) is not None
 
 
 _ANSWER_S: Final = 2.0
