@@ -109,7 +109,8 @@ class ConfluentAdmin:
             if each is not None:
                 found[name] = operations_of(each.authorized_operations)
             else:
-                found[name] = frozenset({Operation.DESCRIBE_CONFIGS}) if name in readable else frozenset()
+                is_readable = readable.get(name) is not None
+                found[name] = frozenset({Operation.DESCRIBE_CONFIGS}) if is_readable else frozenset()
         return found
 
     def group_rights(self, group_id: str) -> frozenset[Operation]:
@@ -254,7 +255,7 @@ class ConfluentAdmin:
             except KafkaException as error:
                 raise classify(error, f"look up {topic}", otherwise=Unreachable) from error
 
-    def _topic_configs(self, topics: Sequence[str], wanted: frozenset[str]) -> dict[str, dict[str, str]]:
+    def _topic_configs(self, topics: Sequence[str], wanted: frozenset[str]) -> dict[str, dict[str, str] | None]:
         return topic_configs(ask_configs(self._open(), topics, self._timeout_s), wanted, self._timeout_s)
 
     def _wait_for(self, partitions: Mapping[str, int]) -> None:

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 )
 
 from postdate.kafka.classification import result_of
-from postdate.kafka.errors import NotAuthorized, RecordRejected, Unreachable
+from postdate.kafka.errors import NotAuthorized, Unreachable
 from postdate.kafka.interface import LookedUp, Operation, TopicInfo
 
 #: s. Added to our waits, so that the library times out first, since its error names the cause.
@@ -55,8 +55,11 @@ class ConfluentLookUp:
                     raise Unreachable("Could not describe topics: no answer in time")
                 return None
             if self._found is not None:
-                for name, values in topic_configs(self._pending, self._wanted, self._timeout_s).items():
-                    self._found[name] = self._found[name]._replace(config=values)
+                configs = topic_configs(self._pending, self._wanted, self._timeout_s)
+                for name in self._pending.keys() - configs.keys():
+                    del self._found[name]
+                for name, values in configs.items():
+                    self._found[name] = self._found[name]._replace(config=values or {})
                 return self._found
             self._found = _infos(described_topics(self._pending, self._timeout_s))
             visible = [name for name, info in self._found.items() if info.topic_id] if self._wanted else []
@@ -107,17 +110,25 @@ def ask_configs(client: AdminClient, topics: Sequence[str], timeout_s: float) ->
 
 def topic_configs(
     pending: Mapping[str, Future[Any]], wanted: frozenset[str], timeout_s: float
-) -> dict[str, dict[str, str]]:
-    """The wanted settings of each topic; a topic whose settings are hidden, or that is gone, is missing."""
-    configs: dict[str, dict[str, str]] = {}
+) -> dict[str, dict[str, str] | None]:
+    """The wanted settings of each topic, None if an ACL of the topic hides them. A topic that the broker does not know
+    is missing: it was just deleted, or just created, and not every broker knows it yet."""
+    configs: dict[str, dict[str, str] | None] = {}
     for name, future in pending.items():
         try:
-            entries = result_of(future, f"read the settings of {name}", timeout_s + _GRACE_S)
-        except (NotAuthorized, RecordRejected) as fault:
-            if fault.code not in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART):
+            entries = result_of(
+                future,
+                f"read the settings of {name}",
+                timeout_s + _GRACE_S,
+                absent=KafkaError.UNKNOWN_TOPIC_OR_PART,
+            )
+        except NotAuthorized as fault:
+            if fault.code != KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise
-            continue  # hidden by an ACL of the topic, or just deleted
-        configs[name] = {setting: str(entry.value) for setting, entry in entries.items() if setting in wanted}
+            configs[name] = None
+            continue
+        if entries is not None:
+            configs[name] = {setting: str(entry.value) for setting, entry in entries.items() if setting in wanted}
     return configs
 
 

@@ -345,8 +345,9 @@ class Admin(Protocol):
         """The first offset whose record's timestamp is at or after `timestamp_ms`; None if there is none."""
 
     def describe(self, topics: Iterable[str], config: Iterable[str] = ()) -> dict[str, TopicInfo]:
-        """Those of these topics that exist. `config` names the wanted settings; without names, one request is saved
-        and `config` of the answer is empty. One or two requests in all.
+        """Those of these topics that exist. While one is created or deleted, brokers differ for a moment: it is missing
+        if one of those that answer does not know it. `config` names the wanted settings; without names, one request is
+        saved and `config` of the answer is empty. One or two requests in all.
 
         A topic that these credentials may not describe is `TopicInfo(name, "", {}, {}, writable=False)`, even if it
         does not exist: the broker does not distinguish the two. If only its settings are hidden, `config` is empty.

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from postdate.kafka.errors import KafkaFault
+from postdate.kafka.errors import KafkaFault, Unreachable
 from postdate.kafka.interface import Admin, GroupConsumer, Kafka, Partition
 from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.cluster.cluster import kafka_of
@@ -134,7 +134,9 @@ def check_topics(config: Config, admin: Admin) -> Checked:
             "matches all of its targets: put the narrower rule first, or remove it"
             for rule, wider in shadowed(topic.messages_per_second_max)
         ]
-        requests = admin.describe([topic.name], ("retention.ms",))[topic.name]
+        requests = admin.describe([topic.name], ("retention.ms",)).get(topic.name)
+        if requests is None:
+            raise Unreachable(f"not every broker knows the topic {topic.name} yet")
         retentions[topic.name] = int(requests.config.get("retention.ms", "-1"))
         needed = len(requests.partitions) * OPEN_FILES_PER_SHARD
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
