@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from postdate.tools.dev_broker.java import find_java, major_version
 from postdate.tools.dev_broker.local_broker import LocalBroker, free_port, jvm_options, require_free
 from postdate.tools.dev_broker.properties import container_environment, node_settings, write_properties
 from postdate.tools.dev_broker.uninterrupted import uninterrupted
+from support.sidecars import wait_until
 
 
 def _script(directory: Path, name: str, text: str) -> None:
@@ -189,6 +191,61 @@ class TestNodeOfACluster:
         assert properties.read_text().splitlines() == [f"log.dirs={tmp_path}/node/kafka", "node.id=2"]
         formatting = next(line for line in (tmp_path / "called").read_text().splitlines() if " format " in line)
         assert formatting.endswith(f"format -t of-three -c {properties}")
+
+
+class TestClassArchive:
+    """Method: a `java` that prints its options and, as a JVM does at SIGTERM, writes the archive that they name."""
+
+    @pytest.fixture
+    def new_broker(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[], LocalBroker]]:
+        libs = tmp_path / "libs"
+        libs.mkdir()
+        (libs / "kafka_2.13-4.2.1.jar").touch()
+        (tmp_path / "bin").mkdir()
+        _script(
+            tmp_path / "bin",
+            "java",
+            'echo \'version "17"\'; echo "$@"\n'
+            'case "$*" in *kafka.Kafka*) ;; *) exit ;; esac\n'
+            'for option; do case "$option" in *AtExit=*) archive=${option#*=} ;; esac; done\n'
+            'trap \'[ -z "$archive" ] || echo classes > "$archive"; exit 143\' TERM\n'
+            "echo started\nwhile :; do sleep 0.05; done",
+        )
+        monkeypatch.setenv("POSTDATE_KAFKA_LIBS", str(libs))
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+        cache_dir().mkdir(parents=True)
+
+        launched: list[LocalBroker] = []
+
+        def launch() -> LocalBroker:
+            broker = LocalBroker(0, tmp_path / f"node-{len(launched)}")
+            launched.append(broker)
+            broker.launch()
+            wait_until(lambda: "started" in broker.log_file.read_text(), "it runs")
+            return broker
+
+        yield launch
+        for broker in launched:
+            broker.kill()
+
+    def test_the_first_stop_writes_it_and_later_brokers_read_it(self, new_broker: Callable[[], LocalBroker]) -> None:
+        first = new_broker()
+        assert "-XX:ArchiveClassesAtExit=" in first.log_file.read_text()
+        assert list(cache_dir().iterdir()) == []
+        first.stop()
+        (archive,) = cache_dir().iterdir()
+        second = new_broker()
+        assert f"-XX:SharedArchiveFile={archive}" in second.log_file.read_text()
+        second.stop()
+        assert list(cache_dir().iterdir()) == [archive]
+
+    def test_a_killed_broker_leaves_none(self, new_broker: Callable[[], LocalBroker]) -> None:
+        broker = new_broker()
+        partial = broker.log_file.read_text().partition("-XX:ArchiveClassesAtExit=")[2].split()[0]
+        Path(partial).write_text("half of the classes")
+        broker.kill()
+        assert list(cache_dir().iterdir()) == []
 
 
 def test_a_data_directory_that_cannot_be_made_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from typing import IO, Self
 from uuid import uuid4
 
 from postdate.kafka.errors import DevBrokerFailed
+from postdate.tools.dev_broker.class_archive import ClassArchive
 from postdate.tools.dev_broker.jars import KAFKA_VERSION, Progress, kafka_libs, quiet
 from postdate.tools.dev_broker.java import find_java
 from postdate.tools.dev_broker.properties import node_settings, write_properties
@@ -151,6 +152,7 @@ class LocalBroker(DevBroker):
         self._properties = dict(properties or {})
         self._cluster_id = cluster_id
         self._jvm = jvm
+        self._classes: ClassArchive | None = None
 
     @property
     def pid(self) -> int:
@@ -192,12 +194,13 @@ class LocalBroker(DevBroker):
                 f"The data directory {self.data_dir} cannot be written ({error.strerror}). "
                 "Choose another directory with --data."
             ) from error
+        self._classes = ClassArchive(java, libs)
         if not (self.data_dir / "kafka" / "meta.properties").exists():
             self._progress("formatting the data directory", 0, 0)
-            self._format(java, libs, properties)
+            self._format([java, *self._classes.reading_options()], libs, properties)
         self._progress("starting the broker", 0, 0)
         with uninterrupted():
-            self._spawn(java, libs, properties)
+            self._spawn([java, *self._classes.options()], libs, properties)
         (self.data_dir / "broker.pid").write_text(f"{self.pid}\n")
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
@@ -260,16 +263,16 @@ class LocalBroker(DevBroker):
         settings["log.dirs"] = str(self.data_dir / "kafka")
         return settings | self._properties
 
-    def _format(self, java: str, libs: Path, properties: Path) -> None:
-        command = [java, "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{libs}/*", "kafka.tools.StorageTool"]
+    def _format(self, java: list[str], libs: Path, properties: Path) -> None:
+        command = [*java, "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{libs}/*", "kafka.tools.StorageTool"]
         command += ["format", "-t", self._cluster_id or new_cluster_id(), "-c", str(properties)]
         command += [] if self._cluster_id else ["--standalone"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
         if done.returncode != 0:
             raise DevBrokerFailed(f"{self.data_dir} could not be formatted for Kafka:\n{done.stdout}{done.stderr}")
 
-    def _spawn(self, java: str, libs: Path, properties: Path) -> None:
-        command = [java, f"-Xmx{self._jvm.heap_mb}m", f"-Xms{self._jvm.heap_mb // 2}m", "-Djava.awt.headless=true"]
+    def _spawn(self, java: list[str], libs: Path, properties: Path) -> None:
+        command = [*java, f"-Xmx{self._jvm.heap_mb}m", f"-Xms{self._jvm.heap_mb // 2}m", "-Djava.awt.headless=true"]
         command += jvm_options(self._jvm.options).split()
         command += ["-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         command += ["-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX"]
@@ -297,6 +300,8 @@ class LocalBroker(DevBroker):
             )
 
     def _forget(self) -> None:
+        if self._process is not None and self._classes is not None:
+            self._classes.ended(self._process.returncode)
         self._process = None
         (self.data_dir / "broker.pid").unlink(missing_ok=True)
 
