@@ -127,6 +127,24 @@ def test_new_messages_do_not_overtake_parked_ones(bench: Bench, monkeypatch: pyt
     shard.close()
 
 
+def test_messages_that_are_parked_all_the_time_delay_no_other(bench: Bench) -> None:
+    """In each turn a message of a held target becomes due, and is parked."""
+    shard = bench.shard()
+    bench.schedule(1)
+    bench.schedule(1, target=b"mails")
+    bench.until(shard, lambda: bench.ended() == 2)  # both targets are known
+    shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
+    bench.schedule(bench.time.now_ms, target=b"mails")
+
+    def another_and_the_mail() -> bool:
+        bench.schedule(bench.time.now_ms)
+        return len(bench.read("mails")) == 2
+
+    bench.until(shard, another_and_the_mail, within_ms=200)
+    assert len(bench.read("orders")) == 1
+    shard.close()
+
+
 def test_a_backlog_of_others_does_not_stop_the_trials_of_a_slow_target(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,7 +174,7 @@ def test_a_target_that_refuses_everything_stops_no_other(bench: Bench, monkeypat
         bench.schedule(1, target=b"mails")
     assert _arrive(bench, shard, "mails", 20, 10_000) < 500
     assert len(bench.letters()) == 0
-    bench.until(shard, lambda: len(bench.letters()) == 1_500, 200_000)
+    bench.until(shard, lambda: len(bench.read(OWN.dead_letters)) == 1_500, 200_000)
     assert Counter(bench.letters()) == {(b"record-refused", b"v"): 1_500}
     assert max(len(fates) for fates in bench.fates()) > 1  # condemned ones leave together
     shard.close()

@@ -94,9 +94,16 @@ class Dispatcher:
                 overlay, batch = self._build(index, due)
         for rows in batch.unknown.values():  # the look-up is late: only these wait for it
             batch.park += rows
-        if batch.park:
+        has_parked = bool(batch.park)
+        if has_parked:
             self._parking.park(index, batch)
-            return 0, True
+            if due.trial is not None or due.apart:
+                return 0, True
+            # Now, not in the next turn: by then more entries to park may be due, again and again.
+            due.leave_out({key for key, _ in batch.park})
+            overlay, batch = self._build(index, due)
+            if batch.park or not batch.fates:
+                return 0, True
         if due.trial is None and batch.passed_own:
             self._faults.parked((OWN,))
         if not batch.fates and not batch.over:
@@ -108,10 +115,12 @@ class Dispatcher:
             overlay.write()
         elif not self._commit(index, ownership, overlay, batch, due, held):
             return 0, True
-        elif due.trial is None:
+        elif due.trial is None and not has_parked:
             self._limit.committed(due.full and not due.short, ownership.took_ms)
         if self._rates is not None:
             self._note_rates(self._rates, index, batch)
+        if has_parked:  # the transaction was smaller than what was read, so it shows nothing about either
+            return len(batch.fates), True
         self._reader.ended(index, due, batch.gone(), before_ms)
         return len(batch.fates), due.goes_on or batch.stayed > 0 or not batch.fates or due.trial is not None
 

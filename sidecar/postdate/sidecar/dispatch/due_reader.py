@@ -70,6 +70,11 @@ class Due:
         """The due times of what was read, by request offset. O(entries)."""
         return {offset: due_ms for due_ms, offset in map(split_key, [*self.keys, *(key for key, _ in self.waiting)])}
 
+    def leave_out(self, keys: Collection[bytes]) -> None:
+        """Forget entries that have been parked. O(entries). REQUIRES: `apart` is empty."""
+        rows = [row for row in zip(self.keys, self.values, strict=True) if row[0] not in keys]
+        self.keys, self.values = [key for key, _ in rows], [value for _, value in rows]
+
 
 class DueReader:
     """Reads for one shard, and keeps the position of the second cursor between transactions."""
