@@ -3,7 +3,7 @@
 Method: each value in turn is changed in a release with all optional parts: a number is raised by one, a switch is
 thrown, a text becomes another one that the schema allows, a list and an open table get an entry. A changed field of the
 rendered objects must contain the new value; of a switch, any field must change. The same check then runs over charts in
-which one value is a constant.
+which some values are constants.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from support.chart_documents import CHART
-from support.helm import NEEDED, Helm, Values, merged
+from support.helm import NEEDED, Helm, Values, documents, merged
 
 Place = tuple[str, ...]
 
@@ -135,6 +134,17 @@ def nested(path: Place, value: Any) -> dict[str, Any]:
     return dict(value)
 
 
+def rendered_fields(helm: Helm, values: Values, chart: Path) -> set[tuple[str, str]]:
+    """Each field of a rendered release as its path, from the name of its template on, and text."""
+    return {field for name, text in helm.manifests(values, chart).items() for field in _fields_of(name, text)}
+
+
+@functools.lru_cache(maxsize=500)
+def _fields_of(name: str, manifest: str) -> tuple[tuple[str, str], ...]:
+    """The fields of one rendered template; a changed value leaves most templates as they were."""
+    return tuple(fields(documents(manifest), name))
+
+
 def fields(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """Each field of rendered objects as its path and text."""
     if isinstance(node, dict | list):
@@ -144,24 +154,22 @@ def fields(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
         yield path, str(node)
 
 
-def ignored_values(helm: Helm, kind: type | None = None, chart: Path = CHART) -> list[str]:
-    """The paths of the values that change nothing, or not to what was set. `kind`: of values of this type alone."""
+def ignored_values(helm: Helm, chart: Path = CHART) -> list[str]:
+    """The paths of the values that change nothing, or not to what was set."""
     found = []
     rendered: dict[str, set[tuple[str, str]]] = {}
-    for path, default in leaves(defaults()):
+    for path, _ in leaves(defaults()):
         name = ".".join(path)
-        if kind is not None and type(default) is not kind:
-            continue
         release = merged(ALL_PARTS, FURTHER.get(name, {}))
         same = name if name in FURTHER else ""  # most values are changed in one and the same release
         if same not in rendered:
-            rendered[same] = {*fields(helm.render(release, chart))}
+            rendered[same] = rendered_fields(helm, release, chart)
         before = rendered[same]
         present: Any = merged(defaults(), release)
         for key in path:
             present = present[key]
         value, shown = changed(path, present)
-        after = {*fields(helm.render(merged(release, nested(path, value)), chart))}
+        after = rendered_fields(helm, merged(release, nested(path, value)), chart)
         if before == after or (shown and not any(re.search(shown, "=".join(field)) for field in after - before)):
             found.append(name)
     return found
@@ -178,56 +186,51 @@ def test_every_value_has_a_place_here() -> None:
     assert {*FURTHER, *SHOWN} <= paths.keys()
 
 
-@pytest.mark.parametrize(
-    ("kind", "template", "expression", "constant", "ignored"),
-    [
-        (
-            int,
-            "statefulset.yaml",
-            "{{ int .Values.terminationGracePeriodSeconds }}",
-            "30",
-            ["terminationGracePeriodSeconds"],
-        ),
-        (int, "statefulset.yaml", "{{ int .Values.minReadySeconds }}", "5", ["minReadySeconds"]),
-        (
-            int,
-            "_pod.tpl",
-            "{{ int .probe.failureThreshold }}",
-            "3",
-            [f"{probe}Probe.failureThreshold" for probe in ("startup", "liveness", "readiness")],
-        ),
-        (str, "statefulset.yaml", "{{ .Values.podManagementPolicy }}", "Parallel", ["podManagementPolicy"]),
-        (str, "statefulset.yaml", "{{ .certificateKey }}", "tls.crt", ["http.tls.certificateKey"]),
-        (
-            bool,
-            "networkpolicy.yaml",
-            "{{- if $policy.allowExternalEgress -}}",
-            "{{- if false -}}",
-            ["networkPolicy.allowExternalEgress"],
-        ),
-        (
-            list,
-            "statefulset.yaml",
-            "{{- toYaml .Values.persistence.accessModes | nindent 10 }}",
-            "- ReadWriteOnce",
-            ["persistence.accessModes"],
-        ),
-        (
-            dict,
-            "servicemonitor.yaml",
-            "{{- toYaml $monitor.tlsConfig | nindent 8 }}",
-            "{}",
-            ["metrics.serviceMonitor.tlsConfig"],
-        ),
-    ],
-)
-def test_a_constant_in_place_of_a_value_is_found(
-    helm: Helm, tmp_path: Path, kind: type, template: str, expression: str, constant: str, ignored: list[str]
-) -> None:
+#: Template, expression of a value in it, the constant that takes its place, and the values that are ignored then.
+CONSTANTS = [
+    (
+        "statefulset.yaml",
+        "{{ int .Values.terminationGracePeriodSeconds }}",
+        "30",
+        ["terminationGracePeriodSeconds"],
+    ),
+    ("statefulset.yaml", "{{ int .Values.minReadySeconds }}", "5", ["minReadySeconds"]),
+    (
+        "_pod.tpl",
+        "{{ int .probe.failureThreshold }}",
+        "3",
+        [f"{probe}Probe.failureThreshold" for probe in ("startup", "liveness", "readiness")],
+    ),
+    ("statefulset.yaml", "{{ .Values.podManagementPolicy }}", "Parallel", ["podManagementPolicy"]),
+    ("statefulset.yaml", "{{ .certificateKey }}", "tls.crt", ["http.tls.certificateKey"]),
+    (
+        "networkpolicy.yaml",
+        "{{- if $policy.allowExternalEgress -}}",
+        "{{- if false -}}",
+        ["networkPolicy.allowExternalEgress"],
+    ),
+    (
+        "statefulset.yaml",
+        "{{- toYaml .Values.persistence.accessModes | nindent 10 }}",
+        "- ReadWriteOnce",
+        ["persistence.accessModes"],
+    ),
+    (
+        "servicemonitor.yaml",
+        "{{- toYaml $monitor.tlsConfig | nindent 8 }}",
+        "{}",
+        ["metrics.serviceMonitor.tlsConfig"],
+    ),
+]
+
+
+def test_a_constant_in_place_of_a_value_is_found(helm: Helm, tmp_path: Path) -> None:
+    """All at once, in one chart: each run over all values takes seconds."""
     chart = tmp_path / "postdate"
     shutil.copytree(CHART, chart)
-    path = chart / "templates" / template
-    text = path.read_text(encoding="utf-8")
-    assert text.count(expression) == 1
-    path.write_text(text.replace(expression, constant), encoding="utf-8")
-    assert ignored_values(helm, kind, chart) == ignored
+    for template, expression, constant, _ in CONSTANTS:
+        path = chart / "templates" / template
+        text = path.read_text(encoding="utf-8")
+        assert text.count(expression) == 1
+        path.write_text(text.replace(expression, constant), encoding="utf-8")
+    assert sorted(ignored_values(helm, chart)) == sorted(name for *_, ignored in CONSTANTS for name in ignored)

@@ -44,14 +44,12 @@ class Helm:
 
     def render(self, values: Values, chart: Path = CHART) -> list[dict[str, Any]]:
         """The objects of the release, hooks and tests included, in the order of their templates."""
-        manifests = self._ask("render", chart, values)
-        return [
-            document
-            for name, text in sorted(manifests.items())
-            if name.endswith(".yaml")
-            for document in yaml.load_all(text, Loader=_LOADER)
-            if document
-        ]
+        return [document for _, text in sorted(self.manifests(values, chart).items()) for document in documents(text)]
+
+    def manifests(self, values: Values, chart: Path = CHART) -> dict[str, str]:
+        """The rendered templates by their names, each a text of YAML documents."""
+        rendered: dict[str, str] = self._ask("render", chart, values)
+        return {name: text for name, text in rendered.items() if name.endswith(".yaml")}
 
     def notes(self, values: Values) -> str:
         """What Helm prints after an install."""
@@ -78,11 +76,17 @@ class Helm:
         return answer["result"]
 
 
+def documents(manifest: str) -> list[dict[str, Any]]:
+    """The objects of a rendered template."""
+    return [document for document in yaml.load_all(manifest, Loader=_LOADER) if document]
+
+
 @contextmanager
 def running_helm() -> Iterator[Helm]:
     """A child that ends with the block."""
     command = [sys.executable, "-m", "support.helm"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    environment["GOGC"] = "400"  # its small heap would be collected many times during each call
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as child:
         try:
             yield Helm(child)
