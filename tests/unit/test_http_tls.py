@@ -22,7 +22,7 @@ from postdate.kafka.interface import GroupMember, Partition
 from postdate.sidecar.config.load import Flags, load
 from postdate.sidecar.config.settings import HttpConfig
 from postdate.sidecar.errors import ConfigError, TransientError
-from postdate.sidecar.http import connections, serving
+from postdate.sidecar.http import acceptor, connections, serving
 from postdate.sidecar.http.deployment import Deployment, peers_of
 from support.certificates import Authority
 from support.http_steps import Client
@@ -179,7 +179,8 @@ def test_a_member_is_queried_by_tls_and_its_certificate_is_verified(
 def test_connections_that_never_begin_tls_displace_only_their_own(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "HTTP_CONNECTIONS_MAX", 20)
+    monkeypatch.setattr(acceptor, "HTTP_WAITING_MAX", 20)
+    monkeypatch.setattr(acceptor, "HTTP_REQUEST_S_MAX", 2 * WAIT_TIMEOUT_S)  # none is closed for its silence
     with ExitStack() as stack:
         many = [stack.enter_context(socket.create_connection(("127.0.0.1", client.port))) for _ in range(100)]
         for connection in many:
@@ -199,7 +200,8 @@ def test_connections_that_never_begin_tls_displace_only_their_own(
 def test_a_handshake_that_does_not_end_in_time_ends_its_connection(
     client: Client, monkeypatch: pytest.MonkeyPatch, first: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(connections, "HTTP_REQUEST_S_MAX", 0.3)
+    for module in (acceptor, connections):  # before the first bytes, and behind them
+        monkeypatch.setattr(module, "HTTP_REQUEST_S_MAX", 0.3)
     with socket.create_connection(("127.0.0.1", client.port), WAIT_TIMEOUT_S) as connection:
         connection.sendall(first)
         assert is_closed(connection)

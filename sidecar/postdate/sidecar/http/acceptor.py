@@ -179,6 +179,9 @@ class Acceptor:
         self._counts[waiting.address] -= 1
         if not self._counts[waiting.address]:
             del self._counts[waiting.address]
+        if not self._waiting and self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
         return waiting.connection
 
     def _unwatch(self, descriptor: int) -> None:
