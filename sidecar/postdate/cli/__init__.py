@@ -3,33 +3,14 @@
 Scripts may rely on this: results go to stdout (with `--output json`, one JSON object on each line), everything else to
 stderr. Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 fenced, 4 violation found, 5 not everything verified,
 6 client failed. A command raises the errors of `postdate.sidecar.errors`; `Commands` prints them and maps them to exit
-codes. Commands import slow modules inside their functions, so that `--help` is fast and Spark stays optional.
+codes. A command's module is imported when the command is first used, and slow modules inside of its functions, so that
+commands start quickly and Spark stays optional.
 """
 
 from __future__ import annotations
 
-from postdate.cli import (
-    audit,
-    bench,
-    bulk,
-    config,
-    controls,
-    dead_letters,
-    demo,
-    dev,
-    holds,
-    pending,
-    repair,
-    report,
-    run,
-    schedule,
-    send,
-    shard,
-    top,
-    topics,
-    version,
-)
-from postdate.cli.commands import Commands
+from postdate.cli import version
+from postdate.cli.commands import Commands, Imported
 
 
 def main() -> None:
@@ -42,30 +23,31 @@ postdate = Commands(
     help="Deliver Kafka messages later: exactly once, never early, byte for byte as they were sent.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     params=[version.OPTION],
+    commands=Imported(
+        {
+            "bench": "bench",
+            "demo": "demo",
+            "dev": "dev",
+            "topics": "topics",
+            "run": "run",
+            "shard": "shard",
+            "top": "top",
+            "send": "send",
+            "schedule": "schedule",
+            "cancel": "controls",
+            "reschedule": "controls",
+            "deliver": "controls",
+            "pending": "pending",
+            "hold": "holds",
+            "release": "holds",
+            "drain": "holds",
+            "dead-letters": "dead_letters",
+            "audit": "audit",
+            "bulk": "bulk",
+            "repair": "repair",
+            "report": "report",
+            "config": "config",
+            "version": "version",
+        }
+    ),
 )
-for command in (
-    bench.bench,
-    demo.demo,
-    dev.dev,
-    topics.topics,
-    run.run,
-    shard.shard,
-    top.top,
-    send.send,
-    schedule.schedule,
-    controls.cancel,
-    controls.reschedule,
-    controls.deliver,
-    pending.pending,
-    holds.hold,
-    holds.release,
-    holds.drain,
-    dead_letters.dead_letters,
-    audit.audit,
-    bulk.bulk,
-    repair.repair,
-    report.report,
-    config.config,
-    version.version,
-):
-    postdate.add_command(command)

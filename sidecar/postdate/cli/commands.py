@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import click
 
 from postdate.kafka.errors import KafkaFault
 from postdate.sidecar.errors import Exit, PostdateError, consequence_of
+
+
+class Imported(MutableMapping[str, click.Command]):
+    """Commands by name, each imported from its module of this package when it is first needed. The names are fixed."""
+
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        self._modules = modules
+
+    def __getitem__(self, name: str) -> click.Command:
+        """The command; raises KeyError if there is none of this name."""
+        command: click.Command = getattr(import_module(f"postdate.cli.{self._modules[name]}"), name.replace("-", "_"))
+        return command
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        raise TypeError("The commands are fixed.")
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError("The commands are fixed.")
 
 
 class Commands(click.Group):

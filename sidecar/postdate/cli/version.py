@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed_version
 
 import click
 
@@ -15,6 +13,9 @@ _LIBRARIES = ("confluent-kafka", "rocksdict", "msgspec", "numpy", "pyspark")
 
 
 def _version_of(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed_version
+
     try:
         return installed_version(package)
     except PackageNotFoundError:
