@@ -26,6 +26,7 @@ from postdate.sidecar.errors import HaltReason
 from support.simulation.bulk import BULK
 from support.simulation.expiry import EXPIRED
 from support.simulation.key_zero import key_zero_in_pieces
+from support.simulation.known_seeds import KNOWN_SEEDS
 from support.simulation.losses import LOSSES
 from support.simulation.many import first_caught, replay, run_many, workers
 from support.simulation.mutations import MUTATIONS
@@ -88,9 +89,12 @@ def pool() -> Iterator[ProcessPoolExecutor]:
 
 
 @pytest.fixture(scope="module")
-def caught(pool: ProcessPoolExecutor) -> dict[str, Future[Result | None]]:
-    """All mutations at once, each in its own time."""
-    return {name: pool.submit(first_caught, name, MUTATION_SEEDS) for name in MUTATIONS}
+def caught(request: pytest.FixtureRequest, pool: ProcessPoolExecutor) -> dict[str, Future[Result | None]]:
+    """All selected mutations at once, each in its own time."""
+    wanted = test_a_missing_safeguard_is_caught.__name__
+    tests = [each for each in request.session.items if isinstance(each, pytest.Function)]
+    names = {test.callspec.params["name"] for test in tests if test.originalname == wanted}
+    return {name: pool.submit(first_caught, name, MUTATION_SEEDS) for name in MUTATIONS if name in names}
 
 
 @pytest.mark.timeout(1_800)
@@ -216,6 +220,11 @@ def test_processes_with_other_settings_end_each_request_once(pool: ProcessPoolEx
 def test_a_missing_safeguard_is_caught(name: str, caught: dict[str, Future[Result | None]]) -> None:
     result = caught[name].result()
     assert result is not None, f"{len(MUTATION_SEEDS)} schedules without this safeguard, and nothing was seen"
+
+
+def test_known_seeds_are_those_of_mutations() -> None:
+    assert KNOWN_SEEDS.keys() <= MUTATIONS.keys()
+    assert {*KNOWN_SEEDS.values()} <= {*MUTATION_SEEDS}
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
