@@ -16,6 +16,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from postdate.spark.job.sources import RECORDS
+from postdate.spark.records.deliveries import LETTER_ROWS, UNREADABLE, dead_letter_rows, unreadable_letters
+from postdate.spark.records.verdict_records import ANSWER_ROWS, answer_rows
 from postdate.spark.session import small_tables
 from postdate.spark.session.small_tables import small_table
 
@@ -49,6 +51,17 @@ def test_without_rows_nothing_is_left_to_do(spark: SparkSession) -> None:
     assert (table.columns, table.collect()) == ([column.split()[0] for column in RECORDS.split(", ")], [])
     plan = table.groupBy("topic").count()._jdf.queryExecution().optimizedPlan().toString()
     assert plan.startswith("LocalRelation <empty>")
+
+
+def test_rows_of_empty_topics_have_the_columns_of_others(spark: SparkSession) -> None:
+    """An audit that reads no dead letter and no verdict record makes these tables without the code that reads them."""
+    records, own = small_table(spark, [], RECORDS), {"topic": "requests"}
+    for rows, columns in (
+        (dead_letter_rows(records, own), LETTER_ROWS),
+        (unreadable_letters(records, own), UNREADABLE),
+        (answer_rows(records, own), ANSWER_ROWS),
+    ):
+        assert rows.schema.simpleString() == small_table(spark, [], columns).schema.simpleString()
 
 
 def test_what_does_not_fit_is_an_error(spark: SparkSession) -> None:

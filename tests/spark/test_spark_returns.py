@@ -27,6 +27,7 @@ from postdate.wire.reasons import Reason
 from postdate.wire.requests import RequestRules, parse_request
 from postdate.wire.returns import NO_POLICIES, schedule_return
 from support.history import REQUESTS, Headers, kafka_row
+from support.verdict_cases import all_cases
 
 _T = 1_795_258_284_000
 _COUNT = 3_000
@@ -220,3 +221,26 @@ def test_a_request_that_is_no_return_has_no_retry(spark: SparkSession) -> None:
     found = _read(spark, rows)
     assert [row["attempt"] for _, row in sorted(found.items())] == [None, None, None, 1]
     assert [row["due_ms"] for _, row in sorted(found.items())] == [_T + 1_000, None, None, _T + 1_000]
+
+
+def test_returns_can_be_counted_without_being_read(spark: SparkSession) -> None:
+    """Then they have neither a due time nor a parent; all other requests are the same."""
+    history = all_cases()
+    returns: list[Headers] = [
+        [_TO_ORDERS, ("postdate-retry", b"base=1s"), ("postdate-origin", b"requests/0/1")],
+        [_TO_ORDERS, ("postdate-delay", b"1h"), ("postdate-latest", b"2s"), ("postdate-id", b"x")],
+    ]
+    first = max(record[2] for record in history.requests) + 1
+    rows = [kafka_row(REQUESTS, first + place, _T, b"k", b"v", headers) for place, headers in enumerate(returns)]
+    records = small_table(spark, [*history.requests, *rows], RECORDS)
+    whole, counted = (
+        {row["offset"]: row for row in understood_rows(records, LEVELS_MS_DEFAULT, reads_returns=reads).collect()}
+        for reads in (True, False)
+    )
+    found = {offset for offset, row in whole.items() if row["retry"] is not None}
+    assert first in found
+    assert {offset for offset, row in counted.items() if row["retry"] is not None} == found
+    assert {(counted[offset]["due_ms"], counted[offset]["acts_on"]) for offset in found} == {(None, None)}
+    assert counted[first + 1]["due_ms"] == _T + 2_000
+    for offset, row in whole.items():
+        assert offset in found or counted[offset] == row

@@ -14,7 +14,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.murmur2 import kafkas_murmur2, spelled_murmur2
-from postdate.spark.columns.times import due_ms, duration_ms, instant_ms
+from postdate.spark.columns.times import due_ms, duration_in, duration_ms, durations_ms, instant_ms
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
 from postdate.wire.durations import parse_duration_ms
 from postdate.wire.instants import parse_instant_ms
@@ -136,6 +136,19 @@ def test_durations_of_the_table(spark: SparkSession) -> None:
     assert _spark_says(spark, [*DURATIONS], duration_ms) == DURATIONS
 
 
+def test_durations_of_the_table_among_others(spark: SparkSession) -> None:
+    """One expression for several texts, of which one has a unit, one is a number, and one is missing."""
+
+    def third_of_four(text: Column) -> Column:
+        texts = [F.lit("5m"), F.lit("7"), text, F.lit(None).cast("string")]
+        found = durations_ms(texts)
+        others = [duration_in(found, place, texts[place]) for place in (0, 1, 3)]
+        are_right = (others[0] == 300_000) & (others[1] == 7) & others[2].isNull()
+        return F.when(are_right, duration_in(found, 2, text)).otherwise(-1)
+
+    assert _spark_says(spark, [*DURATIONS], third_of_four) == DURATIONS
+
+
 def test_instants_of_the_table(spark: SparkSession) -> None:
     assert _spark_says(spark, [*INSTANTS], instant_ms) == INSTANTS
 
@@ -176,7 +189,8 @@ def test_due_time_by_each_of_the_three_headers(spark: SparkSession) -> None:
         "name string, at string, delay string, level string, request_ms bigint",
     )
     at, delay, level, request_ms = (F.col(name) for name in ("at", "delay", "level", "request_ms"))
-    found = rows.select("name", due_ms(at, delay, level, request_ms, LEVELS_MS_DEFAULT).alias("due_ms")).collect()
+    read = due_ms(at, delay, duration_ms(delay), level, request_ms, LEVELS_MS_DEFAULT)
+    found = rows.select("name", read.alias("due_ms")).collect()
     assert {row["name"]: row["due_ms"] for row in found} == {
         "at": 5_000,
         "at in the past": 1,

@@ -75,7 +75,8 @@ class Reading:
         whole_requests, new_requests = since(fixed.requests, state)
         whole_log, new_log = since(fixed.log, state)
         steps.say(new_requests, new_log)
-        understood, digests = steps.understood(new_requests.values()), ChunkDigests(snapshot_ms - options.slack_ms)
+        understood = steps.understood(new_requests.values(), reads_returns=False)
+        digests = ChunkDigests(snapshot_ms - options.slack_ms)
         count = _count(new_requests)
         asked = None if count < CHUNKS_ROWS_MIN else cached(digests.of_requests(understood))
         named: dict[str | None, int] = {}

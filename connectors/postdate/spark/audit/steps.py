@@ -6,7 +6,7 @@ Functions named `…_rows` and `judge` take only DataFrames; the steps here supp
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
@@ -23,6 +23,8 @@ from postdate.spark.job.sources import read_records
 from postdate.spark.judging.stages import History
 from postdate.spark.limits import ORDER_RECORDS_MAX, POLICIES_MAX
 from postdate.spark.records.deliveries import (
+    LETTER_ROWS,
+    UNREADABLE,
     dead_letter_rows,
     delivered_messages,
     delivered_rows,
@@ -32,8 +34,9 @@ from postdate.spark.records.deliveries import (
 from postdate.spark.records.fates import fate_rows
 from postdate.spark.records.policies import PolicyRow, policy_rows, policy_table, read_rows
 from postdate.spark.records.requests import understood_rows
-from postdate.spark.records.verdict_records import answer_rows
+from postdate.spark.records.verdict_records import ANSWER_ROWS, answer_rows
 from postdate.spark.rules.ordering import overtaken
+from postdate.spark.session.small_tables import small_table
 from postdate.spark.state.store import AuditState, place_of
 
 
@@ -51,10 +54,14 @@ class AuditSteps(Job[AuditOptions]):
             )
         return super().failure(text)
 
-    def understood(self, ranges: Iterable[Range], policies: DataFrame | None = None) -> DataFrame:
-        """The parsed requests there, with the messages themselves; `policies` as for `understood_rows`."""
+    def understood(
+        self, ranges: Iterable[Range], policies: DataFrame | None = None, *, reads_returns: bool = True
+    ) -> DataFrame:
+        """The parsed requests there, with the messages themselves; `policies` and `reads_returns` as for
+        `understood_rows`."""
         options = self.options
-        return understood_rows(self.read(ranges), options.levels_ms, options.dialect_options(), policies)
+        how = (options.levels_ms, options.dialect_options(), policies)
+        return understood_rows(self.read(ranges), *how, reads_returns=reads_returns)
 
     def policies(self, log: DataFrame, known: Iterable[PolicyRow]) -> DataFrame | None:
         """The named policies that are `known` or in `log`, as `understood` needs them. Cost: one job."""
@@ -69,7 +76,7 @@ class AuditSteps(Job[AuditOptions]):
     def answers(self, ranges: Iterable[Range]) -> DataFrame:
         """The verdict records there."""
         own = {one.verdicts: one.requests for one in self.options.own_topics()}
-        return answer_rows(self.read(ranges), own)
+        return self._rows(ranges, lambda records: answer_rows(records, own), ANSWER_ROWS)
 
     def messages(self, ranges: Iterable[Range]) -> DataFrame:
         """The records there, with the origins of those that name one of our requests."""
@@ -78,12 +85,19 @@ class AuditSteps(Job[AuditOptions]):
     def letters(self, ranges: Iterable[Range]) -> DataFrame:
         """The dead letters there."""
         own = {one.dead_letters: one.requests for one in self.options.own_topics()}
-        return dead_letter_rows(self.read(ranges), own, judges_refusals=not self.options.dialects)
+        judges = not self.options.dialects
+        return self._rows(ranges, lambda records: dead_letter_rows(records, own, judges_refusals=judges), LETTER_ROWS)
+
+    def _rows(self, ranges: Iterable[Range], make: Callable[[DataFrame], DataFrame], columns: str) -> DataFrame:
+        """What `make` makes of the records there, with these `columns`. Most audits read no dead letter and no verdict
+        record: then Spark plans nothing for them."""
+        spans = [span for span in ranges if span.start < span.end]
+        return make(self.read(spans)) if spans else small_table(self.spark, [], columns)
 
     def unreadable(self, letters: Iterable[Range], records: DataFrame | None) -> DataFrame:
         """The dead letters, and of `records` those, whose origin cannot be read."""
         own = {one.dead_letters: one.requests for one in self.options.own_topics()}
-        found = unreadable_letters(self.read(letters), own)
+        found = self._rows(letters, lambda records: unreadable_letters(records, own), UNREADABLE)
         return found if records is None else found.unionByName(unreadable_records(records))
 
     def overtaken(

@@ -15,6 +15,7 @@ digits. Plain numbers are checked first, since Spark interprets the other forms,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -51,7 +52,23 @@ def instant_ms(text: Column) -> Column:
 def duration_ms(text: Column) -> Column:
     """The duration `text` in milliseconds, rounded up; null if it is invalid or reaches 2**63."""
     spelled = F.when(F.length(text) <= TIME_TEXT_LENGTH_MAX, let(text, _spelled_duration_ms))
-    return F.when(_is_number(text), natural(text)).otherwise(spelled)
+    return F.coalesce(natural(text), spelled)
+
+
+def durations_ms(texts: Sequence[Column]) -> Column:
+    """The durations `texts` as an array of as many numbers, or null if none of them needs more than `natural`.
+
+    This expression has one tree for all texts. The tree of `duration_ms` is large, and Spark analyses, optimizes and
+    sends each copy of it.
+    """
+    rest = [F.when(natural(text).isNull(), text) for text in texts]
+    is_any = reduce(Column.__or__, (text.isNotNull() for text in rest))
+    return F.when(is_any, F.transform(F.array(*rest), duration_ms))
+
+
+def duration_in(durations: Column, place: int, text: Column) -> Column:
+    """The duration `text`, of which `durations_ms` has made `durations`, there at `place`."""
+    return F.coalesce(natural(text), F.get(durations, place))
 
 
 def delay_of_level_ms(level: Column, levels_ms: Sequence[int]) -> Column:
@@ -74,14 +91,17 @@ def draw_ms(window_ms: Column, topic: Column, partition: Column, offset: Column)
     return F.when(window_ms > 0, drawn).otherwise(F.lit(0).cast("bigint"))
 
 
-def due_ms(at: Column, delay: Column, level: Column, request_ms: Column, levels_ms: Sequence[int]) -> Column:
-    """The due time of a request from the one of three texts that it has; null if that is invalid.
+def due_ms(
+    at: Column, delay: Column, delay_ms: Column, level: Column, request_ms: Column, levels_ms: Sequence[int]
+) -> Column:
+    """The due time of a request from the one of three texts that it has; null if that is invalid. `delay_ms` is the
+    duration in `delay`.
 
     `request_ms` is the timestamp of the request's record; if it is -1 or null, a relative delay gives null. A due time
     of 0 counts as 1: a first due time of 0 in the dispatch log means a request that was never pending.
     """
-    delay_ms = F.when(delay.isNotNull(), duration_ms(delay)).otherwise(delay_of_level_ms(level, levels_ms))
-    counted_ms = let(delay_ms, lambda found_ms: _bigint(request_ms.cast("decimal(20,0)") + found_ms))
+    after_ms = F.when(delay.isNotNull(), delay_ms).otherwise(delay_of_level_ms(level, levels_ms))
+    counted_ms = let(after_ms, lambda found_ms: _bigint(request_ms.cast("decimal(20,0)") + found_ms))
     found_ms = F.when(at.isNotNull(), instant_ms(at)).otherwise(F.when(request_ms >= 0, counted_ms))
     # Nearly all times are plain numbers, and `let` is interpreted.
     return F.coalesce(_positive(at), let(found_ms, _held))

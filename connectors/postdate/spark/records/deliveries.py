@@ -118,6 +118,10 @@ def _record() -> Column:
     return record.alias("record")
 
 
+UNREADABLE = "place string, problem string"
+"""The columns of `unreadable_letters` and `unreadable_records`."""
+
+
 def unreadable_letters(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:
     """The dead letters whose origin is not one of their own request topic: `place`, and a sentence `problem`."""
     place = F.concat_ws("/", "topic", "partition", "offset")
@@ -143,6 +147,14 @@ def _letters(records: DataFrame) -> DataFrame:
 def _is_own_letter(requests_of: Mapping[str, str]) -> Column:
     own = F.create_map(*(F.lit(name) for pair in requests_of.items() for name in pair))
     return F.coalesce(F.col("origin.topic") == F.try_element_at(own, F.col("topic")), F.lit(False))
+
+
+LETTER_ROWS = (
+    "topic string, partition int, offset bigint, letter struct<partition:int,offset:bigint,reason:string,"
+    "key_digest:binary,value_digest:binary,headers_digest:binary,is_without_value:boolean,is_without_headers:boolean,"
+    "unfounded:string,has_grace:boolean,has_retry:boolean,names_horizon:boolean>"
+)
+"""The columns of `dead_letter_rows`."""
 
 
 def dead_letter_rows(records: DataFrame, requests_of: Mapping[str, str], *, judges_refusals: bool = True) -> DataFrame:

@@ -42,7 +42,7 @@ from postdate.spark.columns.digests import (
 )
 from postdate.spark.columns.expressions import natural, remembered
 from postdate.spark.columns.murmur2 import positive_murmur2
-from postdate.spark.columns.times import due_ms, duration_ms
+from postdate.spark.columns.times import due_ms, duration_in, durations_ms
 from postdate.spark.records.dialects import NO_DIALECTS, DialectOptions, read_by_the_parser
 from postdate.spark.records.policies import with_policy_texts
 from postdate.spark.records.returns import RETRY, read_return, return_texts
@@ -53,6 +53,9 @@ _ORIGIN = r"\A([^/]+)/(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})\z"
 
 #: The action of a recurring schedule.
 RECURRING: Final = "recurring"
+
+# The texts of durations; `durations_ms` has them in this order.
+_DURATION_TEXTS: Final = ("delay", "grace_text", "window_text", "latest_text")
 
 # What nearly every request says, and nothing else.
 _USUAL = (names.TOPIC, *names.TIMES, names.ID)
@@ -78,16 +81,26 @@ def understood_rows(
     levels_ms: Sequence[int],
     dialects: DialectOptions = NO_DIALECTS,
     policies: DataFrame | None = None,
+    *,
+    reads_returns: bool = True,
 ) -> DataFrame:
     """The same with the message itself instead of its digests: `key`, `value` and `data`, the untouched headers; and
-    `own_key` and `headers` of the record as sent."""
+    `own_key` and `headers` of the record as sent.
+
+    Without `reads_returns` a return has no due time and no parent, and every field of its `retry` is null: that
+    suffices to count returns, and most histories have none.
+    """
     if dialects.are_on:
         others = records.where(~_is_in_own_headers())
         read = read_by_the_parser(others, levels_ms, dialects)
-        own = understood_rows(records.where(_is_in_own_headers()), levels_ms, NO_DIALECTS, policies)
+        records = records.where(_is_in_own_headers())
+        own = understood_rows(records, levels_ms, NO_DIALECTS, policies, reads_returns=reads_returns)
         return own.unionByName(read)
-    for columns in (_split_columns(), _place_columns(), _text_columns(), _understood_columns(tuple(levels_ms))):
+    steps = (_split_columns(), _place_columns(), _text_columns(reads_returns), _duration_columns())
+    for columns in (*steps, _understood_columns(tuple(levels_ms))):
         records = records.select(*columns)
+    if not reads_returns:
+        return records.select(*_counted_columns())
     if policies is None:
         records = records.withColumn("policy_text", F.lit(None).cast("string"))
     else:
@@ -174,7 +187,7 @@ def _place_columns() -> list[Column]:
 
 
 @remembered
-def _text_columns() -> list[Column]:
+def _text_columns(reads_returns: bool) -> list[Column]:
     """The relevant header values as texts; a separate step, so that each is looked up once."""
     headers, is_usual = F.col("headers"), F.col("is_usual")
 
@@ -205,7 +218,7 @@ def _text_columns() -> list[Column]:
         F.coalesce(rare(names.IF_PENDING) == "keep", F.lit(False)).alias("keeps"),
         F.coalesce(rare(names.IF_ENDED) == "drop", F.lit(False)).alias("drops"),
         placed(names.ID).alias("id"),
-        F.when(~is_usual, return_texts(headers)).alias("return_texts"),
+        F.when(~is_usual, return_texts(headers) if reads_returns else has(headers, names.RETRY)).alias("return_texts"),
         F.when(~is_usual, read_selection(headers)).alias("selected"),
     ]
 
@@ -228,17 +241,25 @@ def _action(headers: Column) -> Column:
 
 
 @remembered
+def _duration_columns() -> list[Column]:
+    """All columns, and those durations that are more than a number."""
+    return [F.col("*"), durations_ms([F.col(name) for name in _DURATION_TEXTS]).alias("durations")]
+
+
+@remembered
 def _understood_columns(levels_ms: Sequence[int]) -> list[Column]:
     acts_on = parsed_origin(F.col("origin_text"))
     is_here = (acts_on.topic == F.col("topic")) & (acts_on.partition == F.col("partition"))
     is_control = F.col("action").isin("cancel", "reschedule")
     at, delay, level, request_ms = F.col("at"), F.col("delay"), F.col("level"), F.col("request_ms")
-    latest_ms = duration_ms(F.col("latest_text"))
+    delay_ms, grace_ms, window_ms, latest_ms = (
+        duration_in(F.col("durations"), place, F.col(name)) for place, name in enumerate(_DURATION_TEXTS)
+    )
     return [
         *map(F.col, ("topic", "partition", "offset", "request_ms", "action", "target", "id")),
-        _limited(due_ms(at, delay, level, request_ms, levels_ms), latest_ms, request_ms).alias("due_ms"),
-        duration_ms(F.col("grace_text")).alias("grace_ms"),
-        duration_ms(F.col("window_text")).alias("window_ms"),
+        due_ms(at, delay, delay_ms, level, request_ms, levels_ms).alias("due_ms"),
+        grace_ms.alias("grace_ms"),
+        window_ms.alias("window_ms"),
         latest_ms.alias("latest_ms"),
         F.col("keeps"),
         F.col("drops"),
@@ -250,9 +271,32 @@ def _understood_columns(levels_ms: Sequence[int]) -> list[Column]:
     ]
 
 
-def _limited(due_ms: Column, latest_ms: Column, request_ms: Column) -> Column:
+def _limited_due_ms() -> Column:
     """The latest possible due time of a request, which is the first of its series, or a later one."""
-    return F.when(due_ms.isNotNull() & latest_ms.isNotNull(), F.least(due_ms, request_ms + latest_ms)).otherwise(due_ms)
+    due_ms, latest_ms = F.col("due_ms"), F.col("latest_ms")
+    limit_ms = F.col("request_ms") + latest_ms
+    return F.when(due_ms.isNotNull() & latest_ms.isNotNull(), F.least(due_ms, limit_ms)).otherwise(due_ms)
+
+
+_KEPT: Final = ("topic", "partition", "offset", "request_ms", "action", "target", "id")
+_BESIDE: Final = (
+    *("grace_ms", "window_ms", "latest_ms", "keeps", "drops"),
+    *("partition_asked", "key", "value", "data", "own_key", "headers", "selected"),
+)
+
+
+@remembered
+def _counted_columns() -> list[Column]:
+    """The columns of requests whose returns are only counted."""
+    is_return = F.col("return_texts")
+    none = F.from_json(F.lit("{}"), RETRY)
+    return [
+        *map(F.col, _KEPT),
+        F.when(is_return, None).otherwise(_limited_due_ms()).alias("due_ms"),
+        F.col("acts_on"),
+        F.when(is_return, none).alias("retry"),
+        *map(F.col, _BESIDE),
+    ]
 
 
 @remembered
@@ -260,23 +304,20 @@ def _return_columns() -> tuple[list[Column], list[Column]]:
     """The columns of two steps: returns are read, and then have the due time and the parent that follow."""
     texts, own_origin = F.col("return_texts"), F.concat_ws("/", "topic", "partition", "offset")
     retry = read_return(texts, F.col("policy_text"), own_origin, F.col("request_ms"))
-    kept = ("topic", "partition", "offset", "request_ms", "action", "target", "id")
-    lengths = ("grace_ms", "window_ms", "latest_ms", "keeps", "drops")
-    beside = (*lengths, "partition_asked", "key", "value", "data", "own_key", "headers", "selected")
     parent = parsed_origin(texts.origin)
     is_here = (parent.topic == F.col("topic")) & (parent.partition == F.col("partition"))
     acts_on = F.when(is_here, parent.offset).otherwise(F.col("acts_on"))
-    due_ms = F.when(texts.isNull(), F.col("due_ms")).otherwise(F.col("retry.due_ms"))
+    due_ms = F.when(texts.isNull(), _limited_due_ms()).otherwise(F.col("retry.due_ms"))
     return (
-        [*map(F.col, (*kept, "due_ms", "acts_on", *beside, "return_texts")), retry.alias("retry")],
+        [*map(F.col, (*_KEPT, "due_ms", "acts_on", *_BESIDE, "return_texts")), retry.alias("retry")],
         [
-            *map(F.col, kept),
+            *map(F.col, _KEPT),
             *(
                 due_ms.alias("due_ms"),
                 acts_on.alias("acts_on"),
                 F.col("retry").dropFields("due_ms").cast(RETRY).alias("retry"),
             ),
-            *map(F.col, beside),
+            *map(F.col, _BESIDE),
         ],
     )
 

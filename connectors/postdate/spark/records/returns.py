@@ -153,10 +153,11 @@ def _policy_numbers(texts: Column) -> Column:
     """Factor in hundredths, jitter in percent."""
     factor = F.when(texts.factor.rlike(r"\A[0-9]{1,3}(?:\.[0-9]{1,2})?\z"), texts.factor.try_cast("decimal(20,2)"))
     jitter = F.when(texts.jitter.rlike(r"\A[0-9]{1,3}%\z"), natural(F.rtrim(texts.jitter, F.lit("%"))))
+    durations = F.transform(F.array(texts.base, texts.max), duration_ms)
     numbers = F.struct(
-        duration_ms(texts.base).alias("base_ms"),
+        F.get(durations, 0).alias("base_ms"),
         (factor * 100).try_cast("bigint").alias("factor"),
-        duration_ms(texts.max).alias("max_ms"),
+        F.get(durations, 1).alias("max_ms"),
         F.when(F.length(texts.attempts) <= _ATTEMPTS_DIGITS_MAX, natural(texts.attempts)).alias("attempts"),
         jitter.alias("jitter"),
     )

@@ -22,13 +22,15 @@ SELECTED = (
 def read_selection(headers: Column) -> Column:
     """The selection in the headers of a request; null if it has no selector."""
     key = first_value(headers, names.SELECT_KEY)
+    texts = (first_value(headers, name).cast("string") for name in (names.SELECT_FROM, names.SELECT_UNTIL))
+    times = F.transform(F.array(*texts), instant_ms)
     selected = F.struct(
         first_value(headers, names.SELECT_TOPIC).cast("string").alias("target"),
         first_value(headers, names.SELECT_ID).alias("id_prefix"),
         has(headers, names.SELECT_KEY).alias("has_key"),
         digest(key).cast("binary").alias("key_digest"),
-        instant_ms(first_value(headers, names.SELECT_FROM).cast("string")).alias("from_ms"),
-        instant_ms(first_value(headers, names.SELECT_UNTIL).cast("string")).alias("until_ms"),
+        F.get(times, 0).alias("from_ms"),
+        F.get(times, 1).alias("until_ms"),
         _by_ms(first_value(headers, names.BY).cast("string")).alias("by_ms"),
     )
     return F.when(has_selector(headers), selected.cast(SELECTED))
@@ -36,9 +38,9 @@ def read_selection(headers: Column) -> Column:
 
 def _by_ms(text: Column) -> Column:
     """A duration in milliseconds, negative if a minus precedes it; null if it is none."""
-    length_ms = duration_ms(F.ltrim(text, F.lit("-")))
     is_earlier = F.startswith(text, F.lit("-"))
-    return F.when(is_earlier & ~F.startswith(text, F.lit("--")), -length_ms).when(~is_earlier, length_ms)
+    sign = F.when(~is_earlier, F.lit(1)).when(~F.startswith(text, F.lit("--")), F.lit(-1))
+    return sign * duration_ms(F.ltrim(text, F.lit("-")))
 
 
 def has_selector(headers: Column) -> Column:

@@ -21,6 +21,12 @@ ANSWERS = (
 )
 """What a request may be answered."""
 
+ANSWER_ROWS = (
+    "topic string, partition int, offset bigint, answer string, id binary, of bigint, count bigint, place string,"
+    " malformed boolean, `by` bigint"
+)
+"""The columns of `answer_rows`."""
+
 
 def answer_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:
     """One row for each verdict record: the origin of the answered request, `answer`, `id`, `of`, `count`, `by`, place.
