@@ -15,9 +15,10 @@ special cases:
   cannot resolve the refusal (`classification.is_final`), this happens immediately. Otherwise it happens once the entry
   was refused for its retry budget, or is late by it and the target has accepted nothing for as long.
 
-An isolated target returns to the common transactions once its window is that of a large transaction, or once it has had
-no fault for PROBATION_MS and nothing of it is parked. Trials get a quarter of a shard's time, in rounds. If other
-messages waited for a slow trial, the next one comes later, so that such trials get less than a hundredth of the time.
+An isolated target returns to the common transactions once its window is that of a large transaction, or after
+PROBATION_MS in which it had no fault and every trial was fast. Trials get a quarter of a shard's time, in rounds. If
+messages of other targets waited too long for a trial, the next trial of that target comes later: less than a hundredth
+of the time lies in the part of a trial that is too long.
 
 Postdate's own topics (store, dead letters, verdicts) count as one target, OWN: its work lies under key 0.
 
@@ -129,6 +130,8 @@ class Isolated:
     """The next trial is that of a refused entry, if one is due: new and refused ones take turns."""
     pace_ms: float = inf
     """The time per message of its last trial."""
+    took_ms: RecentLeast = field(default_factory=RecentLeast)
+    """How long its trials took that were committed."""
 
 
 @dataclass(slots=True)
@@ -150,10 +153,13 @@ class Attempt:
 
 
 class LastTrial(NamedTuple):
-    """The trial after which no other transaction was committed yet: its end (steady ms), and how long it took."""
+    """The trial after which no other transaction was committed yet: its end (steady ms), how long it took, and its
+    messages, 0 if it failed."""
 
+    of: Isolated
     ended_at: float
     took_ms: float
+    size: int
 
 
 class FaultAttribution:
@@ -248,8 +254,7 @@ class FaultAttribution:
     def nothing_waits(self, isolated: Isolated) -> None:
         """Nothing of an isolated target is parked. If it had no fault for long, its isolation ends."""
         isolated.waits = False
-        now = self._clock.steady_ms()
-        if isolated.acknowledged_at >= isolated.faulted_at and now - isolated.faulted_at >= PROBATION_MS:
+        if self._is_through_probation(isolated, self._clock.steady_ms()):
             self._return(isolated)
 
     # ---- what became of a transaction ------------------------------------------------------------------------------
@@ -312,7 +317,7 @@ class FaultAttribution:
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _accepted(self, trial: Isolated, count: int, took_ms: float, now: float) -> None:
-        self._rest(trial, took_ms, now)
+        self._rest(trial, took_ms, now, count)
         if not count:  # its entries ended without a message for the target, for example as expired
             return
         trial.acknowledged_at = trial.accepted_at = now
@@ -322,13 +327,15 @@ class FaultAttribution:
         if took_ms > aim_ms * TRIAL_MS_MAX / TRIAL_AIM_MS:
             trial.window = max(1, min(trial.window, int(count * aim_ms / took_ms)))
         elif is_full and is_fast:
-            trial.window *= 2
+            trial.window = max(trial.window, min(2 * trial.window, int(count * _FASTER * aim_ms / took_ms)))
         elif is_full and pace_ms < trial.pace_ms * _FASTER:
             trial.window = min(2 * trial.window, LARGE_TRANSACTION_FATES)
         trial.pace_ms = pace_ms
+        trial.took_ms.add(took_ms)
         if not is_fast:
             trial.faulted_at = now
-        if is_fast and trial.window >= LARGE_TRANSACTION_FATES and not trial.refused:
+        is_ready = trial.window >= LARGE_TRANSACTION_FATES or self._is_through_probation(trial, now)
+        if is_fast and is_ready and not trial.refused:
             self._return(trial)
 
     def _failed(self, attempt: Attempt, trial: Isolated, blamed: _Blamed, now_ms: int, now: float) -> Finding:
@@ -414,20 +421,28 @@ class FaultAttribution:
             del self._isolated[isolated.name]
             log.info("%s with all others again", f"target {isolated.name} leaves" if isolated.name else "key 0 leaves")
 
-    def _rest(self, trial: Isolated, took_ms: float, now: float) -> None:
+    def _is_through_probation(self, isolated: Isolated, now: float) -> bool:
+        return isolated.acknowledged_at >= isolated.faulted_at and now - isolated.faulted_at >= PROBATION_MS
+
+    def _rest(self, trial: Isolated, took_ms: float, now: float, size: int = 0) -> None:
         """Schedule the next trials: a pause before any trial, and this target after those that wait."""
         self._rests_until = trial.retry_at = now + max(TRIAL_REST * took_ms, TRIAL_REST_MS_MIN)
-        self._last_trial = LastTrial(now, took_ms) if trial.name != OWN else None
+        self._last_trial = LastTrial(trial, now, took_ms, size) if trial.name != OWN else None
 
     def _rest_longer(self, attempt: Attempt, now: float) -> None:
-        """Lengthen the pause if messages of this transaction, the first one after a trial, waited for the trial."""
-        trial, self._last_trial = self._last_trial, None
-        if trial is None:
+        """The first transaction after a trial: if messages of it waited for the trial for too long, the next trial of
+        that target comes later, and is smaller if its smaller trials were fast."""
+        last, self._last_trial = self._last_trial, None
+        if last is None:
             return
-        since_trial_ms = now - attempt.took_ms - trial.ended_at
-        if attempt.late_ms - since_trial_ms >= self._aim_ms():
-            rest_ms = min(LATE_TRIAL_REST * trial.took_ms, LATE_TRIAL_REST_MS_MAX)
-            self._rests_until = max(self._rests_until, trial.ended_at + rest_ms)
+        since_trial_ms, aim_ms = now - attempt.took_ms - last.ended_at, self._aim_ms()
+        if attempt.late_ms - since_trial_ms < aim_ms:
+            return
+        trial, too_long_ms = last.of, max(last.took_ms - aim_ms, 0.0)
+        rest_ms = min(LATE_TRIAL_REST * too_long_ms, LATE_TRIAL_REST_MS_MAX)
+        trial.retry_at = max(trial.retry_at, last.ended_at + rest_ms)
+        if last.size and trial.took_ms.value < aim_ms < last.took_ms:
+            trial.window = max(1, min(trial.window, int(last.size * aim_ms / last.took_ms)))
 
     def _aim_ms(self) -> float:
         """The longest time of a trial that still counts as fast; that of common transactions if the brokers are far

@@ -68,9 +68,9 @@ TRIAL_MS_MAX: Final = 50.0
 # The pause after a trial as a multiple of its duration: other transactions get three quarters of the time.
 TRIAL_REST: Final = 3.0
 
-# The pause if messages of other targets waited for the trial for longer than TRIAL_AIM_MS: so slow trials get less than
-# a hundredth of the time while other messages fall due, and p99 of their lateness hardly changes. At most as long as a
-# target waits that acknowledges nothing.
+# The pause of a target if messages of others waited for its trial for longer than TRIAL_AIM_MS, as a multiple of the
+# time that the trial took beyond that: so less than a hundredth of the other messages wait for longer, and p99 of their
+# lateness hardly changes. At most as long as a target waits that acknowledges nothing.
 LATE_TRIAL_REST: Final = 150.0
 LATE_TRIAL_REST_MS_MAX: Final = TARGET_PROBE_MS_MAX
 

@@ -1,0 +1,124 @@
+"""Goal: a target that is as fast as the others again gets its messages in time, however much traffic it has, and
+returns; and a slow one delays few messages of the others.
+
+Method: `FaultAttribution` decides for a model of a shard on a clock that the model moves. The shard has one producer: a
+transaction of n messages takes BASE_MS and EACH_MS for each, a trial of a slow target longer. Healthy targets get 1,000
+messages a second all the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+from confluent_kafka import KafkaError
+
+from postdate.kafka.errors import RecordRejected
+from postdate.sidecar.dispatch.fault_attribution import Attempt, FaultAttribution
+from postdate.sidecar.dispatch.limits import PROBATION_MS
+from postdate.sidecar.transaction.transaction import TopicOutcome
+
+BASE_MS, EACH_MS = 8.0, 0.05
+HEALTHY_PER_MS = 1.0
+#: ms of a message, and of a whole trial, that a slow target takes in addition.
+PER_MESSAGE = {"slow": 20.0}
+PER_TRIAL = {"far": 34.0}
+_TIMED_OUT = RecordRejected("timed out", KafkaError._MSG_TIMED_OUT)
+
+
+@dataclass
+class Shard:
+    """The model. `rates`: messages per second of the targets that a fault has isolated at the beginning."""
+
+    rates: Mapping[str, float]
+    now: float = 0.0
+    sent: dict[str, int] = field(default_factory=dict)
+    waits_ms: list[float] = field(default_factory=list)
+
+    def steady_ms(self) -> float:
+        return self.now
+
+    def wall_ms(self) -> int:
+        return int(self.now)
+
+    def sleep(self, wait_ms: float) -> None:
+        self.now += wait_ms
+
+    def __post_init__(self) -> None:
+        self.faults = FaultAttribution(self, 30_000, ())
+        outcomes = {name: TopicOutcome(0, faults={0: _TIMED_OUT}) for name in self.rates}
+        self.faults.aborted(Attempt(None, len(outcomes), dict.fromkeys(outcomes, 1), outcomes, 5.0), 0)
+        self.sent = dict.fromkeys(self.rates, 0)
+
+    def due(self, name: str) -> int:
+        """Messages of a target that are due and not sent."""
+        return int(self.now / 1_000 * self.rates[name]) - self.sent[name]
+
+    def run(self, seconds: float) -> None:
+        """Trials and common transactions by turns, as the dispatcher makes them."""
+        while self.now < seconds * 1_000:
+            self._try_one()
+            self._send_common()
+            self.faults.parked([*self.rates])
+
+    def _try_one(self) -> None:
+        for each in self.faults.turns(self.now):
+            size = min(self.due(each.name), each.window)
+            if not size:
+                self.faults.nothing_waits(each)
+                continue
+            name = each.name
+            slow_ms = PER_TRIAL.get(name, 0.0) + size * PER_MESSAGE.get(name, 0.0)
+            self._commit(Attempt(each, size, {name: size}, {name: TopicOutcome(size)}, slow_ms))
+            self.sent[name] += size
+            return
+
+    def _send_common(self) -> None:
+        for name in self.rates:
+            if self.faults.get(name) is None:
+                self.sent[name] += self.due(name)
+        first, now = len(self.waits_ms), self.now
+        count = int(now * HEALTHY_PER_MS) - first
+        if not count:
+            self.now += 1
+            return
+        late_ms = now - first / HEALTHY_PER_MS
+        self._commit(Attempt(None, count, {"good": count}, {"good": TopicOutcome(count)}, 0.0, late_ms=late_ms))
+        self.waits_ms += [self.now - (first + n) / HEALTHY_PER_MS for n in range(count)]
+
+    def _commit(self, attempt: Attempt) -> None:
+        attempt.took_ms += BASE_MS + EACH_MS * attempt.size
+        self.now += attempt.took_ms
+        self.faults.committed(attempt, 1.0, 1.0)
+
+    def share_later_than(self, wait_ms: float) -> float:
+        """The share of healthy messages that waited for longer."""
+        return sum(wait > wait_ms for wait in self.waits_ms) / len(self.waits_ms)
+
+
+@pytest.mark.parametrize("beside", [{}, {"slow": 100.0}, {"slow": 100.0, "far": 100.0}])
+@pytest.mark.parametrize("rate", [10.0, 100.0, 1_000.0, 5_000.0])
+def test_a_target_that_is_fast_again_catches_up_and_returns(beside: Mapping[str, float], rate: float) -> None:
+    shard = Shard({"back": rate, **beside})
+    shard.run(2 * PROBATION_MS / 1_000)
+    assert shard.faults.get("back") is None
+    assert shard.due("back") <= rate / 10
+    assert all(shard.faults.get(name) is not None for name in beside)
+
+
+def test_a_slow_target_delays_few_messages_of_the_others() -> None:
+    shard = Shard({"slow": 100.0})
+    shard.run(60)
+    alone = Shard({})
+    alone.run(60)
+    usual_ms = max(alone.waits_ms)
+    assert shard.share_later_than(usual_ms + 20) < 0.01
+    assert shard.sent["slow"] > 20, "a message in three seconds"
+
+
+def test_a_target_with_a_long_round_trip_gets_large_trials_beside_others() -> None:
+    """Smaller trials would take as long, and one of a single message would pause the target for three seconds."""
+    shard = Shard({"far": 100.0})
+    shard.run(120)
+    assert shard.sent["far"] > 120 * 15
