@@ -43,6 +43,10 @@ CHECKS: Final = {
         Model((_SCHEDULE, Request(0, PAUSE), Request(2, RESUME)), ((1,), (1,)), end=2, crashes_max=1),
         {"skipped paused", "a fate before its request", "an empty start behind its schedule", "came to its end"},
     ),
+    "a pause ends before it is in the log": (
+        Model((_SCHEDULE, Request(2, PAUSE), Request(2, RESUME)), _SAME, end=2, crashes_max=1, mortal=(0,)),
+        {"occurred", "an empty start behind its schedule", "came to its end"},
+    ),
 }
 
 #: The rule that is taken out, the check, and how the counter-example begins.
@@ -57,6 +61,10 @@ MUTATIONS: Final = {
     "skips_in_log": ("only the newest of the missed ones", "MISSING"),
     "paused_until_resume": ("a pause races an occurrence", "WRONGLY SKIPPED"),
     "cancel_in_log": ("a cancel races an occurrence", "LOST"),
+    "pauses_in_log": ("killed while it is paused", "PAUSE LOST"),
+    "pauses_in_marks": ("killed while it is paused", "PAUSE LOST"),
+    "pauses_in_store": ("killed while it is paused", "PAUSE LOST"),
+    "pauses_added_once": ("a pause ends before it is in the log", "LOST"),
 }
 
 

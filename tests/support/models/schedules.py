@@ -126,6 +126,10 @@ class Rules:
     next_from_nominal: bool = True  # False: the next due time follows from the present
     skips_in_log: bool = True  # False: what was missed is passed over without a fate
     paused_until_resume: bool = True  # False: an occurrence is skipped as soon as its time comes
+    pauses_in_log: bool = True  # False: a pause or a resume is carried out in the index alone
+    pauses_in_marks: bool = True  # marks keep pauses and resumes
+    pauses_in_store: bool = True  # the record of STORE keeps them
+    pauses_added_once: bool = True  # False: a replay adds those again that ingest has added
     cancel_in_log: bool = True  # False: a cancel ends the schedule in the index alone
 
 
@@ -138,6 +142,7 @@ class Model:
     end: int = 4
     late: Late = "all"
     crashes_max: int = 2
+    mortal: tuple[int, ...] = (0, 1)  # the members that may die: the disk of another one does not matter
     rules: Rules = field(default_factory=Rules)
     reached: dict[str, int] = field(default_factory=dict)
 
@@ -163,15 +168,15 @@ class Model:
                 since = NONE
         return [*found, (since, INFINITE)] if since != NONE else found
 
-    def switched(self, state: State, switch: Switch) -> State:
-        """A state after a pause or a resume; the same control twice is the same as once."""
-        return state._replace(switches=tuple(sorted({*state.switches, switch})))
-
-    def went_on(self, state: State, number: int, due: int) -> State:
-        """A state whose next occurrence is another one; pauses that are over are forgotten."""
-        over = [end for _, end in self.pauses(state.switches) if end <= due]
-        kept = tuple(each for each in state.switches if each[1] > max(over, default=NONE))
-        return State(number, due, kept)
+    def settled(self, state: State, *more: Switch) -> State:
+        """A state with more switches, without those that change nothing or whose pause is over."""
+        kept: list[Switch] = []
+        for switch in sorted({*state.switches, *more}):
+            if switch[2] != bool(kept and kept[-1][2]):
+                kept.append(switch)
+        pairs = zip(kept[::2], kept[1::2], strict=False)
+        over = {switch for pair in pairs if pair[1][1] <= state.due for switch in pair}
+        return state._replace(switches=tuple(each for each in kept if each not in over))
 
     # ---- the two pure functions ------------------------------------------------------------------------------------
 
@@ -185,8 +190,7 @@ class Model:
                 return memory._replace(mark=None)
             first = State(1, self.next_after(member, request.at))
             state = (mark.state if self.rules.marks_number else None) or first
-            for switch in mark.switches:
-                state = self.switched(state, switch)
+            state = self.settled(state, *mark.switches)
             put = Entry(DELIVER if mark.state else STORE, state, mark.state is not None)
             return memory._replace(entry=put, mark=None)
         if offset in memory.ended:
@@ -200,13 +204,13 @@ class Model:
                     return memory._replace(entry=None)
             else:
                 switch = (offset, request.at, request.action == PAUSE)
-                entry = entry._replace(kind=STORE, state=self.switched(entry.state, switch))
+                entry = entry._replace(kind=STORE, state=self.settled(entry.state, switch))
         return memory._replace(entry=entry, controls=(*memory.controls, (offset, acts)))
 
     def apply(self, member: int, memory: Memory, fate: Fate) -> Memory:
         """The effect of one committed fate."""
         if fate.name == "applied":
-            if fate.number < memory.next_request:
+            if fate.number < memory.next_request:  # ingest has carried it out, as the log has
                 left = tuple(each for each in memory.controls if each[0] != fate.number)
                 return memory._replace(controls=left)
             return memory._replace(ended=memory.ended | {fate.number})
@@ -221,9 +225,10 @@ class Model:
             state = state._replace(due=fate.due) if adopts else state
             return memory._replace(entry=Entry(DELIVER if entry.kind == STORE else entry.kind, state, True))
         if fate.name in ("paused", "resumed"):
-            state = self.switched(state, (fate.number, fate.due, fate.name == "paused"))
+            if fate.number >= memory.next_request or not self.rules.pauses_added_once:
+                state = self.settled(state, (fate.number, fate.due, fate.name == "paused"))
         elif fate.last >= state.number:
-            state = self.went_on(state, fate.last + 1, self._next_due(member, fate))
+            state = self.settled(State(fate.last + 1, self._next_due(member, fate), state.switches))
         return memory._replace(entry=entry._replace(state=state))
 
     def _next_due(self, member: int, fate: Fate) -> int:
@@ -236,7 +241,8 @@ class Model:
             return memory._replace(mark=Mark(final=True))
         if fate.name in ("paused", "resumed"):
             switch = (fate.number, fate.due, fate.name == "paused")
-            return memory._replace(mark=mark._replace(switches=(*mark.switches, switch)))
+            switches = (*mark.switches, switch) if self.rules.pauses_in_marks else ()
+            return memory._replace(mark=mark._replace(switches=switches))
         state = mark.state or State(1, fate.due)
         if fate.name != "stored" and fate.last >= state.number:
             state = State(fate.last + 1, self._next_due(member, fate))
@@ -276,8 +282,11 @@ class Model:
         for offset, acts in memory.controls:
             request = self.requests[offset]
             if acts and request.action in (PAUSE, RESUME) and entry is not None and entry.kind in (STORE, DELIVER):
-                fates.append(Fate("paused" if request.action == PAUSE else "resumed", offset, due=request.at))
-                store, writes = entry.state, True
+                if self.rules.pauses_in_log:
+                    fates.append(Fate("paused" if request.action == PAUSE else "resumed", offset, due=request.at))
+                if entry.kind == DELIVER:  # another owner has stored it, without this control
+                    self._hit("stored by another owner under a control")
+                    store, writes = entry.state, True
             fates.append(Fate("applied", offset))
         return tuple(fates), store, writes
 
@@ -303,7 +312,7 @@ class Model:
         if due == NONE:
             fates.append(Fate("completed"))
             return tuple(fates), None, self.rules.tombstone
-        return (tuple(fates), self.went_on(state, number, due), True)
+        return tuple(fates), self.settled(State(number, due, state.switches)), True
 
     def _after(self, now: int, member: int, due: int, steps: int) -> int:
         for _ in range(steps):
@@ -312,7 +321,10 @@ class Model:
 
     def _skipped(self, now: int, member: int, state: State) -> tuple[int, str] | None:
         """The last number of a range that is skipped from the next occurrence on, and why."""
-        for start, end in self.pauses(state.switches):
+        if state.due > now:
+            return None
+        pauses = self.pauses(state.switches)
+        for start, end in pauses:
             if start <= state.due < end:
                 stop = end if self.rules.paused_until_resume else min(end, now + 1)
                 if stop == INFINITE or state.due >= stop:
@@ -321,12 +333,20 @@ class Model:
                 while due != NONE and due < stop:
                     last, due = last + 1, self.next_after(member, due)
                 return last, "paused"
-        if self.late != "last" or state.due > now:
+        if self.late != "last":
             return None
-        last, due = state.number - 1, self.next_after(member, state.due)
-        while due != NONE and due <= now and not any(start <= due < end for start, end in self.pauses(state.switches)):
-            last, due = last + 1, self.next_after(member, due)
-        return (last, "missed") if last >= state.number else None
+        found, newest, due = [state.due], state.due, self.next_after(member, state.due)
+        while due != NONE and due <= now:
+            found.append(due)
+            if not any(start <= due < end for start, end in pauses):
+                newest = due
+            elif any(start <= due and end == INFINITE for start, end in pauses):
+                break
+            due = self.next_after(member, due)
+        missed = 0
+        while found[missed] < newest and not any(start <= found[missed] < end for start, end in pauses):
+            missed += 1
+        return (state.number + missed - 1, "missed") if missed else None
 
     # ---- the steps -------------------------------------------------------------------------------------------------
 
@@ -349,9 +369,9 @@ class Model:
                 gate = instance.gate if after.next_request < instance.gate else 0
                 read = instance._replace(memory=after, gate=gate)
                 yield f"{name} reads {memory.next_request}", _with(world, member, read), ""
-            if memory != instance.disk:
+            if memory != instance.disk and member in self.mortal:
                 yield f"{name} syncs", _with(world, member, instance._replace(disk=memory)), ""
-            if world.crashes < self.crashes_max:
+            if world.crashes < self.crashes_max and member in self.mortal:
                 down = _with(world, member, Instance(disk=instance.disk))
                 yield f"{name} dies", down._replace(crashes=world.crashes + 1), ""
             if instance.owns:
@@ -368,8 +388,10 @@ class Model:
         memory = before
         for fate in fates:
             memory = self.apply(member, memory, fate)
-        if not self.rules.skips_in_log and memory.entry is not None and store is not None:
+        if memory.entry is not None and store is not None:
             memory = memory._replace(entry=memory.entry._replace(state=store))
+        if store is not None and not self.rules.pauses_in_store:
+            store = store._replace(switches=())
         low_water = self._low_water(before)
         log = (*world.log, Log(self.readable(world.now), fates)) if fates else world.log
         memory = memory._replace(next_dispatch=len(log))
