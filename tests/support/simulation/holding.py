@@ -202,9 +202,11 @@ class Holding:
 
     def _deliveries(self, window: _Window, traffic: Traffic) -> list[tuple[int, list[int]]]:
         """The takeover and the requests of each transaction that delivers something of what is held."""
-        asked, index = traffic.asked, window.index
+        index = window.index
+        targets = {at: each.target for at, each in traffic.asked.items()}
+        targets |= {at: each.target for at, each in traffic.recurrences.asked.items()}
         found = [
-            (takeover, [each for each in offsets if window.target in ("", asked[index, each].target)])
+            (takeover, [each for each in offsets if window.target in ("", targets[index, each])])
             for takeover, _, offsets in self._records(window)
         ]
         return [(takeover, offsets) for takeover, offsets in found if offsets]
