@@ -14,9 +14,10 @@ from collections import Counter
 
 import pytest
 
+from postdate.wire.dispatch_log import Occurred, Skipped, Switched
 from postdate.wire.headers import ACTION, ID, TOPIC, Headers
 from support.bed import Bed
-from support.oracle import Seen, Sent
+from support.oracle import Seen, Sent, gather
 from support.sidecars import Sidecar
 from support.timeouts import WAIT_TIMEOUT_S
 
@@ -36,6 +37,14 @@ def calendar(bed: Bed, caller_id: bytes, *more: tuple[str, bytes]) -> tuple[byte
 
 def nominal_ms(asked_ms: int, number: int) -> int:
     return asked_ms - asked_ms % _EVERY_MS + number * _EVERY_MS
+
+
+def control(bed: Bed, action: bytes) -> Sent:
+    """Pauses or resumes the schedule with the id `paused`."""
+    sender = bed.sender()
+    sent = sender.send(bed.requests[0], Sent("", b"", None, [(ACTION, action), (ID, b"paused")]), partition=0)
+    sender.flush()
+    return sent
 
 
 def of_origin(bed: Bed, origin: bytes, count: int = 0) -> list[Seen]:
@@ -110,6 +119,37 @@ def test_missed_occurrences_follow_their_policy_and_controls_end_schedules(bed: 
     assert numbers[-1] == 12
     assert len(numbers) == len(set(numbers)) < 12, "the missed ones are skipped"
     assert all(int(seen.last("postdate-due")) <= cancel.appended_ms for seen in of_origin(bed, cancelled))
+
+
+@pytest.mark.timeout(600)
+def test_a_pause_skips_what_lies_in_it_through_a_kill_and_a_lost_disk(bed: Bed) -> None:
+    requests = bed.new_requests(1)
+    target = bed.new_target(message_timestamp_type="LogAppendTime")
+    sidecar = new_sidecar(bed)
+    sidecar.start()
+    sidecar.wait_for_shards(1)
+    origin, asked_ms = calendar(bed, b"paused", ("postdate-count", b"14"))
+    of_origin(bed, origin, 2)
+    pause = control(bed, b"pause")
+    threading.Event().wait(max(pause.appended_ms / 1000 + 2.5 - time.time(), 0.0))
+    sidecar.kill()
+    shutil.rmtree(sidecar.data_dir)
+    sidecar.start()
+    threading.Event().wait(max(pause.appended_ms / 1000 + 4.5 - time.time(), 0.0))
+    resume = control(bed, b"resume")
+    bed.wait_for_ends(3)
+    assert sidecar.stop() == 0
+    fates = [fate for _, record in gather(bed.bootstrap, [requests], [target]).log for fate in record.fates]
+    assert [each.control for each in fates if isinstance(each, Switched)] == [1, 2]
+    paused_at = next(at for at, fate in enumerate(fates) if isinstance(fate, Switched))
+    in_pause = {n for n in range(1, 15) if pause.appended_ms <= nominal_ms(asked_ms, n) < resume.appended_ms}
+    early = {fate.number for fate in fates[:paused_at] if isinstance(fate, Occurred)}  # before the pause was read
+    skipped = [n for each in fates if isinstance(each, Skipped) for n in range(each.number, each.last + 1)]
+    assert {each.reason for each in fates if isinstance(each, Skipped)} == {"paused"}
+    assert sorted(skipped) == sorted(in_pause - early)
+    assert len(skipped) >= 3
+    numbers = Counter(int(seen.last("postdate-occurrence")) for seen in of_origin(bed, origin))
+    assert numbers == Counter(set(range(1, 15)) - set(skipped))
 
 
 def test_a_deployment_accepts_schedules_once_it_has_the_setting(bed: Bed) -> None:

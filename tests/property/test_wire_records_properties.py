@@ -40,6 +40,7 @@ from postdate.wire.dispatch_log import (
     SeriesFate,
     Skipped,
     SurvivorFate,
+    Switched,
     decode_record,
     encode_record,
 )
@@ -81,6 +82,8 @@ def fates_that_name_another(draw: st.DrawFn) -> Fate:
         SurvivorFate(later, due_ms, "kept", earlier),
         SurvivorFate(later, due_ms, "dropped", earlier),
         SeriesFate(earlier, due_ms, "replaced", later, time_ms),
+        Switched(earlier, due_ms, "paused", time_ms, later),
+        Switched(earlier, due_ms, "resumed", time_ms, later),
     ]
     return draw(st.sampled_from(fates))
 
@@ -167,7 +170,8 @@ def test_a_verdict_is_json_for_others(
     origin, acted_on, survivor = (b"" if at is None else format_origin("R", 3, at) for at in (offset, of, by))
     key, value = encode_verdict(verdict, origin, identifier.encode(), acted_on, at_ms, survivor)
     assert key == (identifier.encode() or None)
-    version = 2 if verdict in (Verdict.KEPT, Verdict.DROPPED) else 1
+    version = 2 if verdict in (Verdict.KEPT, Verdict.DROPPED, Verdict.APPLIED) else 1
+    version = 3 if verdict in (Verdict.PAUSED, Verdict.RESUMED) else version
     assert json.loads(value) == {
         **{"v": version, "origin": f"R/3/{offset}", "id": identifier or None, "verdict": str(verdict)},
         **{"of": None if of is None else f"R/3/{of}", "at": at_ms},

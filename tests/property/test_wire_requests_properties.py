@@ -26,7 +26,7 @@ names = st.one_of(st.builds("".join, st.tuples(prefixed, st.sampled_from(KNOWN))
 plausible = st.sampled_from(
     [
         *(b"orders", b"R", b"__x", b"0", b"1", b"18", b"5s", b"PT5M", b"1500", b"9" * 30, b"2026-11-21T10:51:24Z"),
-        *(b"cancel", b"schedule", b"reschedule", b"R/3/17", b"R/4/17", b"-1", b"", b"1.5s", b"1767225600000"),
+        *(b"cancel", b"schedule", b"reschedule", b"pause", b"R/3/17", b"R/4/17", b"-1", b"", b"1.5s", b"1767225600000"),
     ]
 )
 values = st.one_of(plausible, st.none(), st.binary(max_size=40))

@@ -201,7 +201,9 @@ def test_each_occurrence_of_a_recurring_schedule_is_decided_once(pool: ProcessPo
         assert not result.wrong, f"seed {result.seed} of the theme {CALENDAR}: {result.wrong[:5]}"
         reached.update(result.reached)
     ends = ("completed", "cancelled", "replaced", "dead")
-    wanted = {"occurred", "skipped: missed", "kill", "disk lost", *(f"schedule of a calendar {end}" for end in ends)}
+    wanted = {"occurred", "skipped: missed", "skipped: paused", "kill", "disk lost"}
+    wanted |= {"pause answered paused", "resume answered resumed", "pause answered rejected"}
+    wanted |= {*(f"schedule of a calendar {end}" for end in ends)}
     assert {name for name in wanted if not reached[name]} == set(), reached
 
 

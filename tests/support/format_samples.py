@@ -30,6 +30,7 @@ from postdate.wire.dispatch_log import (
     SeriesFate,
     Skipped,
     SurvivorFate,
+    Switched,
     encode_record,
 )
 from postdate.wire.headers import Headers
@@ -42,6 +43,7 @@ DISPATCH_LOG_2 = SAMPLES / "dispatch-log-2.jsonl"
 DISPATCH_LOG_3 = SAMPLES / "dispatch-log-3.jsonl"
 VERDICTS = SAMPLES / "verdicts-1.jsonl"
 VERDICTS_2 = SAMPLES / "verdicts-2.jsonl"
+VERDICTS_3 = SAMPLES / "verdicts-3.jsonl"
 STORE = SAMPLES / "store-1.jsonl"
 STORE_2 = SAMPLES / "store-2.jsonl"
 STORE_3 = SAMPLES / "store-3.jsonl"
@@ -115,6 +117,12 @@ RECORDS_3 = [
             ChosenFate(1_042, NOW_MS, "delivered", NOW_MS + 7), PlainFate(1_043, NOW_MS, "delivered"),
         ],
     ),
+    DispatchRecord(
+        seq=7, takeover=3, instance="postdate-0", group="postdate", at=NOW_MS, next_request=2_041, low_water=2_040,
+        fates=[
+            Switched(1_040, NOW_MS, "paused", NOW_MS + 9, 1_050), Switched(1_040, NOW_MS, "resumed", NOW_MS, 1_051),
+        ],
+    ),
 ]  # fmt: skip
 
 ANSWERS = [
@@ -127,6 +135,11 @@ ANSWERS_2 = [
     Answer(verdict=Verdict.KEPT, origin="R/3/1017", id="order-9", of=None, at_ms=NOW_MS, by="R/3/990"),
     Answer(verdict=Verdict.REPLACED, origin="R/3/1017", id="order-9", of=None, at_ms=NOW_MS, by="R/3/990"),
     Answer(verdict=Verdict.DROPPED, origin="R/3/1044", id="order-9", of=None, at_ms=NOW_MS, by="R/3/1030"),
+]
+
+ANSWERS_3 = [
+    Answer(verdict=verdict, origin="R/3/1050", id="order-9", of="R/3/1040", at_ms=NOW_MS)
+    for verdict in (Verdict.PAUSED, Verdict.RESUMED)
 ]
 
 STORED = [
@@ -143,7 +156,10 @@ STORED_2 = [
     msgspec.structs.replace(STORED[0], series_ms=NOW_MS - 9),
 ]
 
-STORED_3 = [msgspec.structs.replace(STORED[0], number=7, chosen_ms=NOW_MS + 11, tz="2026f")]
+STORED_3 = [
+    msgspec.structs.replace(STORED[0], number=7, chosen_ms=NOW_MS + 11, tz="2026f"),
+    msgspec.structs.replace(STORED[0], number=7, chosen_ms=2**63 - 1, tz="2026f", switches=((1_050, NOW_MS, True),)),
+]
 
 ENTRIES = {
     entry_key(NOW_MS, 7): Entry(
@@ -216,6 +232,7 @@ def main() -> None:
     STORE_3.write_bytes(b"".join(stored_line(request) + b"\n" for request in STORED_3))
     VERDICTS.write_bytes(b"".join(verdict_line(answer) + b"\n" for answer in ANSWERS))
     VERDICTS_2.write_bytes(b"".join(verdict_line(answer) + b"\n" for answer in ANSWERS_2))
+    VERDICTS_3.write_bytes(b"".join(verdict_line(answer) + b"\n" for answer in ANSWERS_3))
     STORE.write_bytes(b"".join(stored_line(request) + b"\n" for request in STORED))
     STORE_2.write_bytes(b"".join(stored_line(request) + b"\n" for request in STORED_2))
     with tempfile.TemporaryDirectory() as made:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.history import Headers
-from support.verdict_cases import DUE, TO_ORDERS, Cases
+from support.history import REQUESTS, Headers
+from support.verdict_cases import DUE, TO_ORDERS, Cases, T
 
 _EVERY = ("postdate-every", b"1s")
 
@@ -54,6 +54,28 @@ def schedule_cases() -> Cases:
     cases.cancel(o + 1, b"c5")
     cases.commit([o + 1, 0, "applied"], at_ms=DUE + 9_500)
     cases.answer(o + 1, "too-late", o, "c5")
+    o = cases.case("a schedule that was paused and resumed", "unverified-schedule")
+    _schedule(cases, o, b"c6")
+    for at, action in enumerate(("pause", "resume"), 1):
+        cases.ask(o + at, ("postdate-action", action.encode()), ("postdate-id", b"c6"))
+        fate = "paused" if action == "pause" else "resumed"
+        cases.commit([o, DUE, "stored"], [o, DUE, fate, T + at, o + at], [o + at, 0, "applied"], at_ms=DUE + 1_500, v=3)
+        cases.answer(o + at, fate, o, "c6", v=3)
+    cases.commit([o, DUE, "skipped", 3, 4, "paused", DUE + 4_000], at_ms=DUE + 9_000, v=3)
+    o = cases.case("a pause by the origin of its schedule", "applied", at=1)
+    _schedule(cases, o, b"c7")
+    cases.ask(o + 1, ("postdate-action", b"pause"), ("postdate-origin", f"{REQUESTS}/0/{o}".encode()))
+    cases.commit([o, DUE, "paused", T + 1, o + 1], [o + 1, 0, "applied"], at_ms=DUE + 1_500, v=3)
+    cases.answer(o + 1, "paused", o, v=3)
+    o = cases.case("a pause that found nothing", "applied")
+    cases.ask(o, ("postdate-action", b"pause"), ("postdate-id", b"c8"))
+    cases.commit([o, 0, "applied"], at_ms=DUE + 1_500)
+    cases.answer(o, "not-found", None, "c8")
+    o = cases.case("an answer to a cancel that a pause would have", "false-verdict", at=1)
+    _schedule(cases, o, b"c9")
+    cases.cancel(o + 1, b"c9")
+    cases.commit([o, DUE, "cancelled"], [o + 1, 0, "applied"], at_ms=DUE + 1_500)
+    cases.answer(o + 1, "paused", o, "c9", v=3)
     o = cases.case("a message beside schedules", "delivered")
     cases.ask(o)
     cases.commit([o, DUE, "delivered"])

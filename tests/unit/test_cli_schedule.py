@@ -173,9 +173,20 @@ def test_the_setting_that_is_missing_is_named() -> None:
     assert (done.exit_code, "needs format_version = 3" in done.stderr) == (2, True), done.stderr
 
 
-def test_a_schedule_is_cancelled_by_its_id() -> None:
+@pytest.mark.parametrize("action", ["cancel", "pause", "resume"])
+def test_a_schedule_is_changed_by_its_id(action: str) -> None:
     cluster = SimulatedCluster()
-    done = cluster.call("schedule", "cancel", "--requests", "requests", "--id", "nightly")
+    done = cluster.call("schedule", action, "--requests", "requests", "--id", "nightly", environ=ENVIRON)
     assert done.exit_code == 0, done.stderr
     (record,) = cluster.records("requests", partition_for(b"nightly", cluster.partitions))
-    assert dict(record.headers or []) == {"postdate-action": b"cancel", "postdate-id": b"nightly"}
+    assert dict(record.headers or []) == {"postdate-action": action.encode(), "postdate-id": b"nightly"}
+
+
+@pytest.mark.parametrize("action", ["pause", "resume"])
+def test_a_pause_needs_the_setting_and_takes_no_selector(action: str) -> None:
+    cluster = SimulatedCluster()
+    done = cluster.call("schedule", action, "--requests", "requests", "--id", "nightly")
+    assert (done.exit_code, "needs format_version = 3" in done.stderr) == (2, True), done.stderr
+    done = cluster.call("schedule", action, "--requests", "requests", "--target", "reports", environ=ENVIRON)
+    assert (done.exit_code, "No such option" in done.stderr) == (2, True), done.stderr
+    assert [each for index in range(4) for each in cluster.records("requests", index)] == []

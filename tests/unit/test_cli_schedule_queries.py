@@ -29,10 +29,14 @@ OCCURRED = {"fate": "occurred", "occurrence": 9, "due_ms": 60_000, "at_ms": 61_5
 SKIPPED = {"fate": "skipped", "occurrence": 10, "last": 11, "reason": "missed", "at_ms": 61_500}
 
 
-def call(monkeypatch: pytest.MonkeyPatch, entries: list[dict[str, Any]], *arguments: str) -> tuple[Result, list[Any]]:
+LIFE = {"entry": ENTRY, "events": [{"fate": "stored"}, OCCURRED, SKIPPED], "complete": True}
+
+
+def call(
+    monkeypatch: pytest.MonkeyPatch, entries: list[dict[str, Any]], *arguments: str, life: dict[str, Any] = LIFE
+) -> tuple[Result, list[Any]]:
     """The result of a command, and the queries that it made."""
     asked: list[Any] = []
-    life = {"entry": ENTRY, "events": [{"fate": "stored"}, OCCURRED, SKIPPED], "complete": True}
 
     def find(self: Deployment, query: list[tuple[str, str]], entries_max: int) -> list[dict[str, Any]]:
         asked.append(query)
@@ -70,6 +74,19 @@ def test_a_schedule_is_shown_with_its_latest_and_next_occurrences(monkeypatch: p
     ]
     result, _ = call(monkeypatch, [ENTRY], "show", "--id", "nightly", "--output", "json")
     assert json.loads(result.stdout) == {**ENTRY, "events": [OCCURRED, SKIPPED], "complete": True}
+
+
+def test_a_paused_schedule_is_shown_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    paused = {**ENTRY, "paused": True, "chosen_ms": None}
+    result, _ = call(monkeypatch, [paused], "list")
+    assert result.stdout.split()[:2] == ["paused", "nightly"]
+    event = {"fate": "paused", "due_ms": 60_000, "by": "requests/0/9", "at_ms": 60_100}
+    life = {"entry": paused, "events": [event], "complete": True}
+    result, _ = call(monkeypatch, [paused], "show", "--id", "nightly", life=life)
+    assert result.stdout.splitlines()[2:4] == [
+        "        1970-01-01T00:01:00.000Z  paused by requests/0/9",
+        "next, once it is resumed:",
+    ]
 
 
 def test_a_message_is_no_schedule(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,6 +120,16 @@ def test_deliver_is_a_reschedule_to_the_time_of_the_record() -> None:
         assert (read(record).action, read(record).due_ms) == (Action.RESCHEDULE, NOW_MS)
 
 
+@pytest.mark.parametrize(("call", "action"), [("pause", Action.PAUSE), ("resume", Action.RESUME)])
+def test_a_schedule_is_paused_and_resumed(call: str, action: Action) -> None:
+    by_id, by_origin = getattr(TOPIC, call)(id="i"), getattr(TOPIC, call)(origin=TOPIC.origin(3, 1017))
+    assert (by_id.partition, by_id.key, read(by_id).id) == (TOPIC.partition_of("i"), b"i", b"i")
+    assert (by_origin.partition, read(by_origin).acts_on) == (3, 1017)
+    assert [read(record).action for record in (by_id, by_origin)] == [action, action]
+    with pytest.raises(RequestInvalid, match="give id or origin"):
+        getattr(TOPIC, call)()
+
+
 def test_a_bulk_cancel_goes_to_every_partition() -> None:
     at = datetime.fromtimestamp(NOW_MS / 1000, UTC)
     records = TOPIC.cancel_selected(target="t", id_prefix="c-", key=b"k", due_from=at, due_until=at + SECOND)

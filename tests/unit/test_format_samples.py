@@ -54,6 +54,19 @@ def test_verdicts_of_every_version_are_read_and_still_written() -> None:
     assert [samples.verdict_line(answer) for answer in samples.ANSWERS] == samples.lines(samples.VERDICTS)
     assert [decode_verdict(line) for line in samples.lines(samples.VERDICTS_2)] == samples.ANSWERS_2
     assert [samples.verdict_line(answer) for answer in samples.ANSWERS_2] == samples.lines(samples.VERDICTS_2)
+    assert [decode_verdict(line) for line in samples.lines(samples.VERDICTS_3)] == samples.ANSWERS_3
+    assert [samples.verdict_line(answer) for answer in samples.ANSWERS_3] == samples.lines(samples.VERDICTS_3)
+
+
+@pytest.mark.parametrize(("file", "version"), [(samples.VERDICTS_2, b"2"), (samples.VERDICTS_3, b"3")])
+@pytest.mark.parametrize("other", [b"1", b"2", b"3"])
+def test_a_verdict_needs_its_version(file: Path, version: bytes, other: bytes) -> None:
+    changed = samples.lines(file)[-1].replace(b'"v":' + version, b'"v":' + other)
+    if other == version:
+        decode_verdict(changed)
+    else:
+        with pytest.raises(FormatError):
+            decode_verdict(changed)
 
 
 def test_the_answer_to_a_bulk_control_needs_its_version_and_count() -> None:
@@ -98,8 +111,8 @@ def test_a_record_of_a_newer_version_stops_the_reader(number: int) -> None:
 
 
 def test_a_verdict_of_a_newer_version_stops_the_reader() -> None:
-    with pytest.raises(FormatError, match="version 3: written by a newer Postdate"):
-        decode_verdict(samples.lines(samples.VERDICTS)[0].replace(b'"v":1', b'"v":3'))
+    with pytest.raises(FormatError, match="version 4: written by a newer Postdate"):
+        decode_verdict(samples.lines(samples.VERDICTS)[0].replace(b'"v":1', b'"v":4'))
 
 
 def test_a_timer_log_of_a_newer_version_is_refused_and_nothing_of_it_is_lost(tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ class Scene:
     stack: ExitStack
     shards: dict[Partition, SimpleNamespace] = field(default_factory=dict)
     counts: dict[Partition, ShardCounts] = field(default_factory=dict)
+    format_version: int = 1
 
     def __post_init__(self) -> None:
         self.kafka = SimKafka(SimBroker())
@@ -77,7 +78,8 @@ class Scene:
 
     def process(self, config: HttpConfig) -> Process:
         poller = cast(Poller, self.poller)
-        return Process(Config(http=config), poller, self.counts, {}, self.kafka, self.kafka.admin(), SystemClock())
+        settings = Config(http=config, format_version=self.format_version)
+        return Process(settings, poller, self.counts, {}, self.kafka, self.kafka.admin(), SystemClock())
 
     def serve(self, token_file: Path | None = None, host: str = "127.0.0.1", **options: Any) -> Client:
         config = HttpConfig(port=free_port(), host=host, token_file=token_file, **options)
@@ -202,7 +204,7 @@ def test_on_a_loopback_port_anybody_reads_and_only_the_token_changes(scene: Scen
     client = scene.serve(token_file)
     assert client.get("/api/v1/pending").json == {"entries": [], "cursor": None, "shards": [], "not_asked": []}
     assert client.get("/api/v1/pending/count").json["count"] == 0
-    for path in ("/api/v1/cancel", "/api/v1/reschedule", "/api/v1/deliver"):
+    for path in ("/api/v1/cancel", "/api/v1/reschedule", "/api/v1/deliver", "/api/v1/pause", "/api/v1/resume"):
         missing = client.post(path, {"id": "x"})
         assert (missing.status, "--token-file FILE" in missing.json["error"]) == (401, True)
         refused = client.post(path, {"id": "x"}, Authorization=f"Bearer {TOKEN}x")
@@ -368,6 +370,20 @@ def test_deliver_produces_a_reschedule_to_the_time_of_the_control(scene: Scene, 
     assert (request.action, request.id, request.due_ms) == (Action.RESCHEDULE, b"a", answer.json["accepted_ms"])
     refused = client.post("/api/v1/deliver", {"id": "a", "delay": "1h"})
     assert (refused.status, "unknown field delay" in refused.text) == (400, True)
+
+
+@pytest.mark.parametrize("action", ["pause", "resume"])
+def test_a_pause_is_produced_where_the_setting_permits_it(scene: Scene, token_file: Path, action: str) -> None:
+    scene.kafka.admin().create_topics([request_topic(PART.topic, TopicsConfig(partitions=1))])
+    client = Client(scene.serve(token_file).port, TOKEN)
+    refused = client.post(f"/api/v1/{action}", {"id": "a"})
+    assert (refused.status, "needs format_version = 3" in refused.text) == (400, True), refused.text
+    scene.format_version = 3
+    client = Client(scene.serve(token_file).port, TOKEN)
+    answer = client.post(f"/api/v1/{action}", {"id": "a"})
+    assert (answer.status, answer.json["action"]) == (202, action), answer.text
+    (record,), _ = scene.kafka.broker.log(PART).read(0, Isolation.READ_COMMITTED, 10)
+    assert dict(record.headers or []) == {"postdate-action": action.encode(), "postdate-id": b"a"}
 
 
 def test_changes_share_a_producer_which_is_replaced_after_a_fault(scene: Scene, token_file: Path) -> None:

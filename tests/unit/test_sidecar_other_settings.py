@@ -125,7 +125,7 @@ def test_a_move_by_a_control_that_was_refused_here_contradicts_the_index(index: 
 def test_a_move_that_the_log_does_not_hold_contradicts_the_index(index: TimerIndex, name: FateName) -> None:
     feed(index, request(0, topic="orders", at=BASE_MS + 500))
     feed(index, request(1, action="reschedule", origin="requests/0/0", at=BASE_MS + 9_000))
-    with pytest.raises(Contradicted, match="request 1 did not move request 0"):
+    with pytest.raises(Contradicted, match="request 1 did not change request 0"):
         recover(index, PlainFate(1, 0, name))
 
 

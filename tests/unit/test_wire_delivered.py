@@ -82,7 +82,7 @@ def test_a_verdict_is_json_with_the_id_as_key() -> None:
 
 
 def test_the_verdicts_are_those_of_the_design() -> None:
-    closed_set = "accepted rejected cancelled rescheduled replaced kept dropped delivered dead"
+    closed_set = "accepted rejected cancelled rescheduled paused resumed replaced kept dropped delivered dead"
     closed_set += " not-found too-late applied"
     assert [str(verdict) for verdict in Verdict] == closed_set.split()
 

@@ -92,8 +92,8 @@ def test_a_verdict_without_a_field_is_malformed(field: str) -> None:
 
 
 def test_a_newer_version_is_named() -> None:
-    with pytest.raises(FormatError, match="version 3: written by a newer Postdate"):
-        decode_verdict(b'{"v":3,"said":"otherwise"}')
+    with pytest.raises(FormatError, match="version 4: written by a newer Postdate"):
+        decode_verdict(b'{"v":4,"said":"otherwise"}')
 
 
 def test_the_largest_verdict_can_be_read() -> None:

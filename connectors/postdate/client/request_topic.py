@@ -217,6 +217,20 @@ class RequestTopic:
         """
         return self._control(b"cancel", id, origin, [])
 
+    def pause(self, *, id: bytes | str | None = None, origin: bytes | str | None = None) -> RequestRecord:
+        """Return the record that pauses the recurring schedule of this id, or of the request with this origin: its
+        nominal times from the timestamp of this record on are skipped, up to that of a `resume`.
+
+        The deployment needs the setting `format_version = 3`. Raises RequestInvalid, TypeError. The verdict, `paused`,
+        promises that no such occurrence will be delivered that has not been by then.
+        """
+        return self._control(b"pause", id, origin, [])
+
+    def resume(self, *, id: bytes | str | None = None, origin: bytes | str | None = None) -> RequestRecord:
+        """Return the record that ends a pause; nominal times from its timestamp on are delivered again. Otherwise as
+        `pause`, with the verdict `resumed`."""
+        return self._control(b"resume", id, origin, [])
+
     def cancel_selected(
         self,
         *,

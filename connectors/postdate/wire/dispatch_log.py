@@ -13,7 +13,8 @@ the number of messages on which it has acted. A `replaced`, a `kept` and a `drop
 survived, and a `replaced` within a series of debounced requests its start. A record that has such a fate, the
 `policies` of a shard with named retry policies, or the `ids` of delivered messages is of version 2. `occurred` of a
 recurring schedule adds the number of the occurrence, its nominal time and that of the next one; `skipped` adds the
-first and the last number, the reason, and the next nominal time. A record that has a fate of a recurring schedule is of
+first and the last number, the reason, and the next nominal time; `paused` and `resumed` add the timestamp and the
+offset of their control. A record that has a fate of a recurring schedule is of
 version 3; all others are of version 1. `owner` (after a takeover) and `beat` (of an idle shard) have no fates. Unknown
 extra fields are ignored, an unknown `v` never: decoding is strict, since a shard that misreads its own history would
 deliver twice. An error names what is wrong and never quotes it: a foreign record may hold the data of somebody's
@@ -55,6 +56,8 @@ STORED: Final = "stored"
 SWEPT: Final = "swept"
 OCCURRED: Final = "occurred"
 SKIPPED: Final = "skipped"
+PAUSED: Final = "paused"
+RESUMED: Final = "resumed"
 COMPLETED: Final = "completed"
 
 FINAL: Final = frozenset({DELIVERED, DEAD, CANCELLED, REPLACED, KEPT, DROPPED, APPLIED, COMPLETED})
@@ -177,6 +180,17 @@ class Skipped(msgspec.Struct, array_like=True, forbid_unknown_fields=True, froze
     next_ms: _Natural
 
 
+class Switched(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
+    """The schedule at `offset` was paused, or was resumed, from `at_ms` on, which is the timestamp of the request at
+    the offset `control`. Version 3."""
+
+    offset: _Natural
+    first_due_ms: _Natural
+    name: Literal["paused", "resumed"]
+    at_ms: _Natural
+    control: _Natural
+
+
 class Completed(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
     """The schedule at `offset` has ended: its last occurrence was delivered or skipped. Version 3."""
 
@@ -195,6 +209,7 @@ Fate: TypeAlias = (
     | SeriesFate
     | Occurred
     | Skipped
+    | Switched
     | Completed
 )
 
@@ -210,7 +225,7 @@ IdRow: TypeAlias = tuple[int, str]
 _KINDS: Final = frozenset({FATES, OWNER, BEAT})
 _PLAIN_FIELDS: Final = 3
 _OF_VERSION_2: Final = frozenset({ChosenFate, BulkCancelled, BulkProgress, SurvivorFate, SeriesFate})
-_OF_VERSION_3: Final = frozenset({Occurred, Skipped, Completed})
+_OF_VERSION_3: Final = frozenset({Occurred, Skipped, Switched, Completed})
 _BY_NAME: Final[dict[int | str, type[ChosenFate | BulkCancelled | BulkProgress | SurvivorFate]]] = {
     **dict.fromkeys((DELIVERED, DEAD), ChosenFate),
     CANCELLED: BulkCancelled,
@@ -406,9 +421,10 @@ def _checked_fate(fate: tuple[int | str, ...]) -> Fate:
             if continued.offset < continued.survivor:
                 return continued
         else:
-            moved = msgspec.convert(fate, Moved)
-            if moved.offset < moved.control:
-                return moved
+            is_switch = len(fate) > _PLAIN_FIELDS and fate[2] in (PAUSED, RESUMED)
+            five = msgspec.convert(fate, Switched) if is_switch else msgspec.convert(fate, Moved)
+            if five.offset < five.control:
+                return five
     raise FormatError(f"a dispatch-log record holds a list of {len(fate)} values that is not a fate")
 
 

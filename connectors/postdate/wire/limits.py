@@ -104,6 +104,9 @@ SEARCH_S_MAX: Final = 50 * 366 * 86_400
 # Occurrences of one schedule that one transaction decides.
 OCCURRENCES_MAX: Final = 1_000
 
+# Pauses and resumes of one schedule that still matter: a record of STORE has all of them.
+SWITCHES_MAX: Final = 64
+
 # Later occurrences are missed if `postdate-missed` is none. A takeover ends well before.
 LATE_MS_MAX: Final = 60_000
 

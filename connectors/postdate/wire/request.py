@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 import msgspec
 
@@ -32,6 +33,12 @@ class Action(IntEnum):
     SCHEDULE = 0
     CANCEL = 1
     RESCHEDULE = 2
+    PAUSE = 3
+    RESUME = 4
+
+
+SWITCHES: Final = frozenset({Action.PAUSE, Action.RESUME})
+"""The controls that only a schedule takes."""
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -41,7 +48,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     target: str
     """The target topic; "" unless the action is to schedule."""
     due_ms: int
-    """Epoch milliseconds, 1 to 2**63 - 1; -1 for a cancel."""
+    """Epoch milliseconds, 1 to 2**63 - 1; -1 for a cancel, a pause and a resume."""
     key: bytes | None
     """The target key: `postdate-key` where given, else the record's own key."""
     partition: int
@@ -49,7 +56,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     id: bytes
     """1 to 256 bytes of UTF-8; b"" none."""
     acts_on: int
-    """Cancel and reschedule by origin: the offset of the request meant, in this same partition; -1: by id."""
+    """A control by origin: the offset of the request meant, in this same partition; -1: by id."""
     grace_ms: int
     """How late a delivery may be before the message is dead-lettered as expired; -1: without end."""
     headers: Headers

@@ -61,7 +61,7 @@ from postdate.wire.limits import (
 from postdate.wire.naturals import parse_natural
 from postdate.wire.origins import parse_origin
 from postdate.wire.reasons import Reason
-from postdate.wire.request import Action, Request
+from postdate.wire.request import SWITCHES, Action, Request
 from postdate.wire.returns import read_return
 from postdate.wire.rules import DEFAULT_LEVELS_MS, RequestRules
 from postdate.wire.schedules.occurrences import first_occurrence
@@ -85,9 +85,11 @@ _ACTIONS: dict[bytes | None, Action] = {
     b"schedule": Action.SCHEDULE,
     b"cancel": Action.CANCEL,
     b"reschedule": Action.RESCHEDULE,
+    b"pause": Action.PAUSE,
+    b"resume": Action.RESUME,
 }
 _FORMAT_3 = SCHEDULE | DROPPED_3
-_CANCEL_TAKES = frozenset({ACTION, ID})
+_NAMED_TAKES = frozenset({ACTION, ID})
 _BULK_TAKES = {Action.CANCEL: SELECTORS | {ACTION}, Action.RESCHEDULE: SELECTORS | {ACTION, BY, *TIMES}}
 _RESCHEDULE_TAKES = frozenset({ACTION, ID, GRACE, *TIMES})
 
@@ -130,9 +132,7 @@ def parse_request(
     if len(said) + len(left_over) != len(control):
         _refuse_duplicate([name for _, name, _ in control if name in known])
     if ACTION in said:
-        action = _ACTIONS.get(said[ACTION])
-        if action is None:
-            raise RequestRefused(Reason.BAD_ACTION, f"postdate-action {quote(said[ACTION])} is not an action")
+        action = _action(rules, said[ACTION])
         if action is not Action.SCHEDULE:
             return _parse_control(action, rules, partition, timestamp_ms, key, said, left_over, untouched, control)
     if TOPIC not in said:
@@ -328,6 +328,17 @@ def _require_id(said: dict[str, bytes | None], name: str, reason: Reason) -> Non
         raise RequestRefused(Reason.MISSING_ID, f"{name} needs postdate-id")
 
 
+def _action(rules: RequestRules, value: bytes | None) -> Action:
+    action = _ACTIONS.get(value)
+    if action is None:
+        raise RequestRefused(Reason.BAD_ACTION, f"postdate-action {quote(value)} is not an action")
+    if action in SWITCHES and rules.format_version < SCHEDULES_VERSION:
+        served = f"{rules.topic} is served with {rules.format_version}"
+        detail = f"postdate-action {quote(value)} needs format_version = {SCHEDULES_VERSION}, and {served}"
+        raise RequestRefused(Reason.BAD_ACTION, detail)
+    return action
+
+
 def _parse_control(
     action: Action,
     rules: RequestRules,
@@ -339,9 +350,9 @@ def _parse_control(
     untouched: Headers,
     control: Control,
 ) -> Request:
-    """Return the cancel or reschedule that names its request by id or by origin."""
-    is_bulk = not SELECTORS.isdisjoint(said)
-    takes = _BULK_TAKES[action] if is_bulk else _CANCEL_TAKES if action is Action.CANCEL else _RESCHEDULE_TAKES
+    """Return the control that names its request by id or by origin, or many by selectors."""
+    is_bulk = action in _BULK_TAKES and not SELECTORS.isdisjoint(said)
+    takes = _BULK_TAKES[action] if is_bulk else _RESCHEDULE_TAKES if action is Action.RESCHEDULE else _NAMED_TAKES
     for name in (*said, *(name for name, _ in left_over)):
         if name not in takes and (is_bulk or name != ORIGIN):
             of_many = " with selectors" if is_bulk else ""
@@ -357,6 +368,8 @@ def _parse_control(
         )
     if ID not in said and not left_over:
         raise RequestRefused(Reason.MISSING_ID, f"a {action.name.lower()} needs postdate-id or postdate-origin")
+    if action in SWITCHES and timestamp_ms < 0:
+        raise RequestRefused(Reason.BAD_TIME, f"the record has no timestamp, from which a {action.name.lower()} counts")
     identifier = _id(said[ID]) if ID in said else b""
     acts_on = _offset_meant(rules, partition, left_over[0][1]) if left_over else -1
     due_ms = _due_ms(rules, timestamp_ms, said) if action is Action.RESCHEDULE else -1

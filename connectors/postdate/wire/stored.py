@@ -33,9 +33,10 @@ import msgspec
 
 from postdate.wire.errors import FormatError, NewerFormat
 from postdate.wire.headers import DUE, KEY, MOVED, RECORD_KEY, STORED, Control, Headers
-from postdate.wire.limits import INTEGER_END
+from postdate.wire.limits import INTEGER_END, SWITCHES_MAX
 from postdate.wire.naturals import parse_natural
 from postdate.wire.requests import restore_headers
+from postdate.wire.schedules.pauses import Switches
 from postdate.wire.texts import time_text
 
 _OWN_KEY: Final = -1
@@ -76,11 +77,14 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
     number: int = 0
     """The number of the next occurrence of a schedule, which is due at `chosen_ms` and has the nominal time `due_ms`;
     0: it is none."""
+    switches: Switches = ()
+    """What has paused and resumed the schedule, ascending by offset."""
     tz: str = ""
     """The version of the time zones of the writer, if it is a schedule."""
 
 
 _Integer = Annotated[int, msgspec.Meta(ge=-1, le=INTEGER_END - 1)]
+_Offset = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_END - 1)]
 
 
 class _Meaning(msgspec.Struct):
@@ -100,6 +104,10 @@ class _Meaning(msgspec.Struct):
     spread: Literal["even"] | msgspec.UnsetType = msgspec.UNSET
     series: Annotated[int, msgspec.Meta(ge=0, le=INTEGER_END - 1)] | msgspec.UnsetType = msgspec.UNSET
     occurrence: tuple[_Integer, _Integer, str] | msgspec.UnsetType = msgspec.UNSET
+    switches: (
+        Annotated[tuple[tuple[_Offset, _Offset, bool], ...], msgspec.Meta(min_length=1, max_length=SWITCHES_MAX)]
+        | msgspec.UnsetType
+    ) = msgspec.UNSET
 
 
 class _Version(msgspec.Struct):
@@ -160,6 +168,7 @@ def encode_stored(request: StoredRequest) -> tuple[bytes, bytes, Headers]:
         "even" if request.is_even else msgspec.UNSET,
         request.series_ms if request.series_ms >= 0 else msgspec.UNSET,
         (request.number, request.chosen_ms, request.tz) if request.number else msgspec.UNSET,
+        request.switches or msgspec.UNSET,
     )
     headers.append((STORED, _encoder.encode(meaning)))
     return stored_key(request.offset), request.value or b"", headers
@@ -199,6 +208,9 @@ def decode_stored(key: bytes | None, value: bytes, headers: Headers | None) -> S
         number, chosen_ms, tz = meaning.occurrence
     if (number > 0) != (meaning.v == _VERSION_3) or (number > 0 and chosen_ms < due_ms):
         raise FormatError(f"the record of the store for request {offset} has an occurrence that cannot be")
+    switches = () if meaning.switches is msgspec.UNSET else meaning.switches
+    if switches and not number:
+        raise FormatError(f"the record of the store for request {offset} is paused, and is no schedule")
     return StoredRequest(
         offset=offset,
         accepted_ms=meaning.at,
@@ -218,6 +230,7 @@ def decode_stored(key: bytes | None, value: bytes, headers: Headers | None) -> S
         is_even=meaning.spread is not msgspec.UNSET,
         series_ms=meaning.series if meaning.series is not msgspec.UNSET else -1,
         number=number,
+        switches=switches,
         tz=tz,
     )
 

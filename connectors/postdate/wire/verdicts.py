@@ -6,7 +6,7 @@ A verdict is true: `cancelled` means that the message will never be delivered, b
     value {"v":1,"origin":"R/3/1017","id":"order-9","verdict":"cancelled","of":"R/3/990","at":1795258284000}
 
 A verdict of `replaced` to the message that was replaced, `kept` and `dropped` name as `by` the request that
-survived. The last two are of version 2.
+survived. The last two are of version 2, `paused` and `resumed` of a recurring schedule of version 3.
 
 One request may have several: a schedule that replaces a pending message is answered `replaced` with that message as
 `of`, and where every request is answered, once more when its own message has ended. Unknown extra fields are ignored,
@@ -27,7 +27,8 @@ from postdate.wire.limits import INTEGER_END, VERDICT_BYTES_MAX
 from postdate.wire.origins import parse_origin
 
 VERSION: Final = 1
-VERSION_MAX: Final = 2
+VERSION_MAX: Final = 3
+_VERSION_2: Final = 2
 
 
 class Verdict(StrEnum):
@@ -37,6 +38,8 @@ class Verdict(StrEnum):
     REJECTED = "rejected"
     CANCELLED = "cancelled"
     RESCHEDULED = "rescheduled"
+    PAUSED = "paused"
+    RESUMED = "resumed"
     REPLACED = "replaced"
     KEPT = "kept"
     DROPPED = "dropped"
@@ -98,6 +101,11 @@ class _Version(msgspec.Struct):
 
 _WORDS: Final = frozenset(Verdict)
 _NAMES_SURVIVOR: Final = frozenset({Verdict.KEPT, Verdict.DROPPED})
+_VERSIONS: Final = {
+    **dict.fromkeys((Verdict.KEPT, Verdict.DROPPED, Verdict.APPLIED), _VERSION_2),
+    **dict.fromkeys((Verdict.PAUSED, Verdict.RESUMED), VERSION_MAX),
+}
+"""The version of the records with a verdict that version 1 lacks."""
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Read)
 _version_decoder = msgspec.json.Decoder(_Version)
@@ -112,7 +120,7 @@ def encode_verdict(
     `by`: origin of the request that survived this one, b"" if there is none.
     Requires: `id` is UTF-8, as parsing has made sure.
     """
-    version = VERSION_MAX if verdict in _NAMES_SURVIVOR else VERSION
+    version = _VERSIONS.get(verdict, VERSION)
     survivor = by.decode() if by else msgspec.UNSET
     written = _Written(
         version, origin.decode(), id.decode() or None, verdict.value, of.decode() or None, at_ms, by=survivor
@@ -123,7 +131,7 @@ def encode_verdict(
 def encode_bulk_verdict(origin: bytes, count: int, at_ms: int) -> bytes:
     """Return the value of the record that answers the bulk control `origin`; its key is null. Other arguments as of
     `encode_verdict`."""
-    written = _Written(VERSION_MAX, origin.decode(), None, Verdict.APPLIED.value, None, at_ms, count)
+    written = _Written(_VERSION_2, origin.decode(), None, Verdict.APPLIED.value, None, at_ms, count)
     return _encoder.encode(written)
 
 
@@ -151,7 +159,7 @@ def decode_verdict(value: bytes | None) -> Answer:
         raise FormatError("a verdict has a word that Postdate does not write")
     verdict = Verdict(read.verdict)
     is_of_bulk, is_survived = verdict is Verdict.APPLIED, verdict in _NAMES_SURVIVOR
-    if (is_of_bulk or is_survived) != (read.v == VERSION_MAX) or is_of_bulk != (read.count is not msgspec.UNSET):
+    if _VERSIONS.get(verdict, VERSION) != read.v or is_of_bulk != (read.count is not msgspec.UNSET):
         raise FormatError("a verdict has the version or the count of another one")
     if is_survived and read.by is None:
         raise FormatError(f"a verdict {verdict} names no request that survived")

@@ -1,4 +1,5 @@
-"""`postdate cancel`, `postdate reschedule` and `postdate deliver`: change a message while it is pending.
+"""`postdate cancel`, `postdate reschedule` and `postdate deliver`: change a message while it is pending. `postdate
+schedule pause` and `resume` do the same for a recurring schedule.
 
 A control must follow its request in the same partition. With --origin, this is the partition of the origin. With --id,
 murmur2 chooses it from the id and the partition count of the live topic.
@@ -179,6 +180,41 @@ def deliver(loader: Loader, **asked: Any) -> None:
         control_selected(loader, [(names.ACTION, b"reschedule"), (names.DELAY, b"0s")], asked)
     else:
         _control(loader, b"reschedule", [(names.DELAY, b"0s")], asked)
+
+
+@click.command(short_help="Skip the times of a schedule until it is resumed.")
+@configured
+@named_options
+@verdict_options
+@output_option
+def pause(loader: Loader, **asked: Any) -> None:
+    """Pause a recurring schedule, and print the origin of the request.
+
+    From the timestamp of this request on, its nominal times are skipped until a resume. --wait-verdict also prints the
+    verdict, `paused`, and the origin of the schedule; any other verdict ends with exit code 1.
+
+    \b
+      postdate schedule pause -b localhost:9092 --id nightly --wait-verdict
+    """
+    _control(loader, b"pause", [], asked)
+
+
+@click.command(short_help="Let a paused schedule go on.")
+@configured
+@named_options
+@verdict_options
+@output_option
+def resume(loader: Loader, **asked: Any) -> None:
+    """Resume a recurring schedule, and print the origin of the request.
+
+    Nominal times from the timestamp of this request on are delivered again; earlier ones in the pause are recorded as
+    skipped. --wait-verdict also prints the verdict, `resumed`, and the origin of the schedule; any other verdict ends
+    with exit code 1.
+
+    \b
+      postdate schedule resume -b localhost:9092 --id nightly --wait-verdict
+    """
+    _control(loader, b"resume", [], asked)
 
 
 def _control(loader: Loader, action: bytes, headers: Headers, asked: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from postdate.cli.commands import fail, warn
 from postdate.cli.limits import PREVIEW_MAX
 from postdate.cli.options import output_option
 from postdate.cli.processes import asks_processes, remark
-from postdate.wire.dispatch_log import OCCURRED, SKIPPED
+from postdate.wire.dispatch_log import OCCURRED, PAUSED, RESUMED, SKIPPED
 from postdate.wire.durations import format_duration
 from postdate.wire.instants import format_instant
 
@@ -74,7 +74,9 @@ def show(deployment: Deployment, request_id: str, requests: str | None, output: 
         life = deployment.life(entry["origin"], [])
         # An occurrence that left meanwhile is among the latest ones, and the entry is that of the history.
         entry = life["entry"] or entry
-        events = [event for event in life["events"] if event["fate"] in (OCCURRED, SKIPPED)][-PREVIEW_MAX:]
+        events = [event for event in life["events"] if event["fate"] in (OCCURRED, SKIPPED, PAUSED, RESUMED)][
+            -PREVIEW_MAX:
+        ]
         if output == "json":
             click.echo(json.dumps({**entry, "events": events, "complete": life["complete"]}))
             continue
@@ -84,7 +86,8 @@ def show(deployment: Deployment, request_id: str, requests: str | None, output: 
 
 def _row(entry: dict[str, Any]) -> str:
     when = " ".join(f"{name}={text!r}" for name, text in sorted(entry["schedule"].items()))
-    return f"{format_instant(entry['due_ms'])}  {entry['id']}  {entry['target']}  {entry['origin']}  {when}"
+    due = "paused" if entry.get("paused") else format_instant(entry["due_ms"])
+    return f"{due:<24}  {entry['id']}  {entry['target']}  {entry['origin']}  {when}"
 
 
 def _shown(entry: dict[str, Any], events: list[dict[str, Any]], complete: bool) -> Iterator[str]:
@@ -94,9 +97,11 @@ def _shown(entry: dict[str, Any], events: list[dict[str, Any]], complete: bool) 
         if event["fate"] == OCCURRED:
             late = format_duration(max(event["at_ms"] - event["due_ms"], 0))
             yield f"{event['occurrence']:>6}  {format_instant(event['due_ms'])}  delivered {late} late"
+        elif event["fate"] in (PAUSED, RESUMED):
+            yield f"        {format_instant(event['due_ms'])}  {event['fate']} by {event['by']}"
         else:
             last = "" if event["last"] == event["occurrence"] else f" to {event['last']}"
             yield f"{event['occurrence']:>6}{last}  skipped: {event['reason']}"
-    yield "next:"
+    yield "next, once it is resumed:" if entry.get("paused") else "next:"
     for number, next_ms in enumerate(entry["next_ms"], entry["occurrence"]):
         yield f"{number:>6}  {format_instant(next_ms)}"

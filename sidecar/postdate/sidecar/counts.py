@@ -23,7 +23,19 @@ import numpy as np
 from postdate.kafka.errors import AbortRequired, Fenced, UnknownOutcome
 from postdate.sidecar.clock import BrokerClock, Clock
 from postdate.sidecar.states import StateTimes
-from postdate.wire.dispatch_log import DELIVERED, FINAL, MOVED, OCCURRED, SKIPPED, STORED, SWEPT, Fate
+from postdate.wire.dispatch_log import (
+    DELIVERED,
+    FINAL,
+    MOVED,
+    OCCURRED,
+    PAUSED,
+    RESUMED,
+    SKIPPED,
+    STORED,
+    SWEPT,
+    Fate,
+    Skipped,
+)
 
 #: Upper bounds of the classes of lateness, ms: fine where the promise lies, up to the hours of an outage.
 LATENESS_BOUNDS_MS: Final = (
@@ -36,7 +48,10 @@ TRANSACTION_BOUNDS_MS: Final = (2, 3, 5, 7, 10, 15, 20, 30, 50, 100, 200, 500, 1
 COMMITTED, ABORTED, UNKNOWN, FENCED, FAILED = OUTCOMES = ("committed", "aborted", "unknown", "fenced", "failed")
 """How a transaction ended, as far as this process knows."""
 
-SCHEDULE, CANCEL, RESCHEDULE, REFUSED = REQUEST_OUTCOMES = ("schedule", "cancel", "reschedule", "refused")
+SCHEDULE, CANCEL, RESCHEDULE, PAUSE, RESUME, REFUSED = REQUEST_OUTCOMES = (
+    *("schedule", "cancel", "reschedule", "pause", "resume"),
+    "refused",
+)
 """The kind of a request that was read."""
 
 # Fewer values than this are sorted into their classes one by one: numpy's calls cost more than they do.
@@ -81,8 +96,12 @@ class ShardCounts:
     def __init__(self) -> None:
         self.states = StateTimes()
         self.requests = dict.fromkeys(REQUEST_OUTCOMES, 0)
-        self.fates: Counter[str] = Counter(dict.fromkeys((*sorted(FINAL), MOVED, OCCURRED, SKIPPED, STORED, SWEPT), 0))
+        self.fates: Counter[str] = Counter(
+            dict.fromkeys((*sorted(FINAL), MOVED, OCCURRED, PAUSED, RESUMED, SKIPPED, STORED, SWEPT), 0)
+        )
         self.dead: Counter[str] = Counter()
+        self.skipped: Counter[str] = Counter()
+        """Skipped occurrences of recurring schedules by reason."""
         self.rated = 0
         """Messages that were due and had to wait for the rate of their target."""
         self.unremembered_ids = 0
@@ -133,5 +152,9 @@ class ShardCounts:
         else:
             self.fates.update(map(_FATE_NAME, fates))
             self.dead.update(dead)
+            if recurs:
+                for fate in fates:
+                    if isinstance(fate, Skipped):
+                        self.skipped[fate.reason] += fate.last + 1 - fate.number
         self.lateness.add_since(dues_ms, clock.now_ms())
         self.skew_ms = clock.skew_ms()

@@ -74,7 +74,15 @@ _VALUES = [
         b"1500",
         b"1795258284001",
     ),
-    *(b"2026-11-21T10:51:24Z", b"2026-11-21T10:51:24.123456+01:00", b"cancel", b"schedule", b"reschedule", b"R/3/17"),
+    *(
+        b"2026-11-21T10:51:24Z",
+        b"2026-11-21T10:51:24.123456+01:00",
+        b"cancel",
+        b"schedule",
+        b"reschedule",
+        b"pause",
+        b"R/3/17",
+    ),
     *(b"order-4711", b"", b"3", b"base=1s", b"base=250ms, factor=1.5, max=2h, attempts=7, jitter=20%", b"slow"),
 ]
 _NAMES = [
@@ -130,7 +138,7 @@ def _read_request(case: tuple[int, int, bytes | None, Headers, bool]) -> None:
         policies = NamedPolicies([(0, "slow", "base=1s")])
         request = schedule_return(rules, request, 3, 17, timestamp_ms, policies)
         assert sent_headers(request.headers, request.control) == sent
-    if request.action != Action.CANCEL:
+    if request.action in (Action.SCHEDULE, Action.RESCHEDULE):
         assert 1 <= request.due_ms < INTEGER_END
         assert request.due_ms == 1 or request.due_ms <= max(timestamp_ms, 0) + rules.horizon_ms
     if request.action == Action.SCHEDULE:

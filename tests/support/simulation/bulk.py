@@ -227,7 +227,7 @@ def _recurs(course: _Course, index: int, fate: Fate, traffic: Traffic) -> list[s
             course.recurring[fate.offset] = fate.next_ms
         elif fate.name == "stored":
             course.recurring.setdefault(fate.offset, fate.first_due_ms)
-        else:
+        elif fate.name not in ("paused", "resumed"):
             course.recurring.pop(fate.offset, None)
     return wrong
 

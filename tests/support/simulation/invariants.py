@@ -43,6 +43,7 @@ class _Said:
     swept: dict[int, int] = field(default_factory=dict)
     series: dict[int, int] = field(default_factory=dict)
     decided: dict[int, int] = field(default_factory=dict)
+    switches: dict[int, list[tuple[int, int, bool]]] = field(default_factory=dict)
 
     @property
     def touched(self) -> set[int]:
@@ -124,7 +125,8 @@ class Invariants:
         for offset, record in kept.items():
             recurring = self._traffic.recurrences.asked.get((part, offset))
             if recurring is not None and recurring.action == "schedule":
-                wrong += recurring_differences(recurring, said.decided.get(offset, 0), record)
+                switches = said.switches.get(offset, [])
+                wrong += recurring_differences(recurring, said.decided.get(offset, 0), switches, record)
             asked = self._traffic.asked.get((part, offset))
             if asked is None:
                 continue
@@ -161,6 +163,9 @@ class Invariants:
                         said.swept[fate.offset] = fate.count
                     elif fate.name in ("occurred", "skipped"):
                         said.decided[fate.offset] = fate.last
+                    elif fate.name in ("paused", "resumed"):
+                        switch = (fate.control, fate.at_ms, fate.name == "paused")
+                        said.switches.setdefault(fate.offset, []).append(switch)
                     else:
                         said.stored.add(fate.offset)
         return said

@@ -155,7 +155,7 @@ def _read_log(outcome: Outcome, index: int, records: list[Record]) -> None:
                     outcome.wrong.append(f"O2: {origin} is {fate.name} after it has ended")
                 if fate.name == "moved":
                     outcome.moved[origin].append(fate)
-                elif fate.name in ("occurred", "skipped"):
+                elif fate.name in ("occurred", "skipped", "paused", "resumed"):
                     as_json = json.loads(msgspec.json.encode(fate))
                     outcome.occurrences[origin].fates.append((as_json, record.timestamp_ms, said.next_request))
                 elif fate.name == "stored":

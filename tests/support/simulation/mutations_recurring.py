@@ -6,18 +6,24 @@ As `mutations`, whose table lists them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 from unittest.mock import patch
+
+import msgspec
 
 from postdate.sidecar.dispatch import batch as builder
 from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
-from postdate.sidecar.index import apply
+from postdate.sidecar.index import apply, recurrences
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import Decided, decide_due
+from postdate.sidecar.transaction import store
 from postdate.wheel.entry import Entry
-from postdate.wire.dispatch_log import Fate, Occurred, Skipped
+from postdate.wire.dispatch_log import Fate, Occurred, Skipped, Switched
+from postdate.wire.schedules import due, pauses
+from postdate.wire.schedules.pauses import Pause, Switch, Switches
+from postdate.wire.stored import StoredRequest
 from support.simulation.world import World
 
 Mutation = Callable[[World], AbstractContextManager[object]]
@@ -75,10 +81,69 @@ def _without_tombstone(_: World) -> AbstractContextManager[object]:
     return patch.object(BatchBuilder, "_unlink", unlink)
 
 
+def _switch_unrecorded(_: World) -> AbstractContextManager[object]:
+    """A pause or a resume is carried out in the index and in STORE, and no fate names it."""
+    honest = BatchBuilder._apply
+
+    def act(self: BatchBuilder, batch: Batch, *arguments: Any) -> None:
+        honest(self, batch, *arguments)
+        batch.fates[:] = [fate for fate in batch.fates if not isinstance(fate, Switched)]
+
+    return patch.object(BatchBuilder, "_apply", act)
+
+
+def _marks_without_switches(_: World) -> AbstractContextManager[object]:
+    """A mark does not keep pauses and resumes."""
+    honest = apply._mark
+
+    def mark(overlay: IndexOverlay, fate: Fate) -> None:
+        if not isinstance(fate, Switched):
+            honest(overlay, fate)
+
+    return patch.object(apply, "_mark", mark)
+
+
+def _store_without_switches(_: World) -> AbstractContextManager[object]:
+    """The record of STORE does not keep pauses and resumes."""
+    honest = store.stored_of
+
+    def stored_of(entry: Entry, offset: int) -> StoredRequest:
+        return msgspec.structs.replace(honest(entry, offset), switches=())
+
+    return patch.object(store, "stored_of", stored_of)
+
+
+def _skipped_at_once(_: World) -> AbstractContextManager[object]:
+    """What lies in a pause is skipped when its time comes, and not behind the resume."""
+    honest, stack = pauses.pauses_of, ExitStack()
+
+    def ended(switches: Switches) -> list[Pause]:
+        return [pause._replace(until_ms=pause.until_ms - 1) for pause in honest(switches)]
+
+    stack.enter_context(patch.object(recurrences, "_is_held", lambda following: False))
+    stack.enter_context(patch.object(due, "pauses_of", ended))
+    return stack
+
+
+def _resume_ends_no_pause(_: World) -> AbstractContextManager[object]:
+    """A pause ends when its resume is read: what lay in it is delivered late."""
+    honest = pauses.settled
+
+    def settled(switches: Switches, nominal_ms: int, *more: Switch) -> Switches:
+        return tuple(switch for switch in honest(switches, nominal_ms, *more)[-1:] if switch[2])
+
+    return patch.object(recurrences, "settled", settled)
+
+
 RECURRING_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "schedules: STORE is not rewritten": (_store_not_rewritten, "calendar"),
     "schedules: marks without the number": (_marks_without_number, "calendar"),
     "schedules: occurrences are not replayed": (_occurrences_not_replayed, "calendar"),
     "schedules: skips are not recorded": (_skips_unrecorded, "calendar"),
     "schedules: no tombstone at the end": (_without_tombstone, "calendar"),
+    "pauses: not recorded": (_switch_unrecorded, "calendar"),
+    "pauses: marks without them": (_marks_without_switches, "calendar"),
+    "pauses: STORE without them": (_store_without_switches, "calendar"),
+    "pauses: skipped when their time comes": (_skipped_at_once, "calendar"),
+    "pauses: delivered behind the resume": (_resume_ends_no_pause, "calendar"),
 }

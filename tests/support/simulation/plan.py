@@ -203,6 +203,9 @@ class Plan:
         counts = [5, 9, 14] if self._asked_theme == CALENDAR else [2, 5, 9]
         if self._asked_theme in (CALENDAR, BULK) or drawn.random() < 0.3:
             share = 0.5 if self._asked_theme == CALENDAR else 0.8
+            pauses = Random(f"{self._seed}/pauses")
+            if self._asked_theme == CALENDAR or pauses.random() < 0.3:
+                self.traffic.recurrences.pauses = pauses
             self.traffic.recurrences.plan(self.world, share * self.duration_ms, drawn.choice(counts))
 
     def _plan_volume(self) -> None:

@@ -1,8 +1,9 @@
 """Recurring schedules in the traffic, and their judge.
 
 Every schedule fires at a fixed interval, so that its nominal times follow by arithmetic. They are requested, cancelled,
-replaced and rescheduled by ids that no other traffic has. The judge reads the dispatch log, the targets, the dead
-letters and STORE, and shares no code with the product.
+replaced, rescheduled, paused and resumed by ids that no other traffic has; each pause is followed by a resume. The
+judge reads the dispatch log, the targets, the dead letters, the verdicts and STORE, and shares no code with the
+product.
 """
 
 from __future__ import annotations
@@ -29,12 +30,15 @@ _EVERY_MS = (1_000, 1_000, 2_000, 5_000)
 #: ms. Only occurrences that are later than this are skipped if `postdate-missed` is none.
 _NONE_LATE_MS = 60_000
 #: What a process may refuse a schedule for, by its settings.
+#: The controls of a schedule that a fate names, and the fate.
+_SWITCHES = {"pause": "paused", "resume": "resumed"}
+_FOR_EVER_MS = 2**63
 _REFUSALS = frozenset({"bad-schedule", "forbidden-target", "limit-exceeded"})
 
 
 @dataclass
 class Recurring:
-    """One request about a schedule: `action` is schedule, single, cancel or reschedule."""
+    """One request about a schedule: `action` is schedule, single, cancel, reschedule, pause or resume."""
 
     part: Partition
     action: str
@@ -74,11 +78,17 @@ class Recurrences:
         self._broker = broker
         self._random = random
         self._partitions = partitions
+        self._world: World | None = None
+        self.pauses: Random | None = None  # the choices about pauses, if there are any
 
     def plan(self, world: World, duration_ms: float, requests: int) -> None:
         """Add the events that send `requests` requests within the duration."""
+        self._world = world
         for _ in range(requests):
             world.time.at(world.time.now_ms + self._random.uniform(0.0, duration_ms), self._send)
+        for _ in range(requests if self.pauses is not None else 0):
+            assert self.pauses is not None
+            world.time.at(world.time.now_ms + self.pauses.uniform(0.0, duration_ms), self._pause)
 
     def last_due_ms(self) -> int:
         """The latest nominal time."""
@@ -104,6 +114,40 @@ class Recurrences:
         else:
             asked.headers.append(("postdate-action", action.encode()))
             asked.headers += [("postdate-delay", b"1s")] if action == "reschedule" else []
+        self._append(asked)
+
+    def _pause(self) -> None:
+        """Pause or resume a schedule that is likely to be pending."""
+        assert self.pauses is not None
+        latest = [each for each in self.asked.values() if each.action == "schedule"][-2:]
+        chosen = self.pauses.choice(latest) if latest else None
+        if chosen is None or not self._broker.serves(self._broker.topics[_REQUESTS].logs[chosen.part.index]):
+            return
+        if self.pauses.random() < 0.15:
+            self._resume(chosen.part, chosen.id)
+            return
+        self._append(self._switch(chosen.part, chosen.id, "pause"))
+        self._resume_later(chosen.part, chosen.id)
+
+    def _switch(self, part: Partition, caller_id: bytes, action: str) -> Recurring:
+        headers: Headers = [("postdate-id", caller_id), ("postdate-action", action.encode())]
+        return Recurring(part, action, caller_id, headers, target=self.target)
+
+    def _resume_later(self, part: Partition, caller_id: bytes) -> None:
+        assert self._world is not None
+        assert self.pauses is not None
+        time = self._world.time
+        after_ms = self.pauses.choice([0.0, 700.0, 3_000.0, 8_000.0]) + self.pauses.uniform(0.0, 500.0)
+        time.at(time.now_ms + after_ms, lambda: self._resume(part, caller_id))
+
+    def _resume(self, part: Partition, caller_id: bytes) -> None:
+        if not self._broker.serves(self._broker.topics[_REQUESTS].logs[part.index]):
+            self._resume_later(part, caller_id)
+            return
+        self._append(self._switch(part, caller_id, "resume"))
+
+    def _append(self, asked: Recurring) -> None:
+        part = asked.part
         asked.offset, asked.appended_ms = self._broker.append(part, b"k", asked.value, asked.headers, 0)
         self.asked[part.index, asked.offset] = asked
 
@@ -135,6 +179,7 @@ def judge_recurrences(outcome: Outcome, traffic: Traffic, readings: Readings, wo
     """What is wrong with the schedules is added to `outcome.wrong`. `halted`: the partitions whose requests need not
     have ended."""
     recurrences = traffic.recurrences
+    answers = _answers(world)
     for origin, asked in recurrences.asked.items():
         final = outcome.final(origin)
         outcome.reached[f"{asked.action} of a calendar {final}"] += 1
@@ -145,7 +190,10 @@ def judge_recurrences(outcome: Outcome, traffic: Traffic, readings: Readings, wo
             continue
         found = outcome.occurrences[origin]
         wrong = _ending(outcome, traffic, asked, final)
+        if asked.action in _SWITCHES:
+            wrong += _switch(recurrences, outcome, asked, final, answers.get(origin, []))
         if asked.action == "schedule":
+            wrong += _pauses(recurrences, asked, found, readings)
             wrong += _chain(asked, found, outcome.reached, final)
             wrong += _records(asked, found, outcome, world)
             if not (world.reached["broker's clock stepped"] or world.reached["broker's clock stepped far"]):
@@ -161,7 +209,7 @@ def _ending(outcome: Outcome, traffic: Traffic, asked: Recurring, final: str) ->
     }
     origin = (asked.part.index, asked.offset)
     letters = [_header(letter, "postdate-dead-reason").decode() for letter in outcome.dead.get(origin, [])]
-    if asked.action in ("cancel", "reschedule"):
+    if asked.action in ("cancel", "reschedule", *_SWITCHES):
         return [] if final in ("applied", "dead") else [f"O2: it ended as {final}"]
     allowed = {"dead", "completed" if asked.action == "schedule" else "delivered"}
     allowed |= {"cancelled"} if "cancel" in followers else set()
@@ -184,6 +232,8 @@ def _chain(asked: Recurring, found: Occurrences, reached: Counter[str] | dict[st
     decided = 0
     for fate, at_ms, _ in found.fates:
         name, first = fate[2], fate[3]
+        if name in _SWITCHES.values():
+            continue
         last, next_ms = (first, fate[5]) if name == "occurred" else (fate[4], fate[6])
         if first != decided + 1 or last < first:
             wrong.append(f"O1: numbers {first} to {last} are {name} behind {decided}")
@@ -212,7 +262,7 @@ def _skip(asked: Recurring, fate: list[Any], at_ms: int) -> list[str]:
         or (asked.missed == "last" and 0 < next_ms <= at_ms)
         or (asked.missed == "none" and late_ms > _NONE_LATE_MS)
     )
-    if reason == "dead" or (reason == "missed" and may_miss):
+    if reason in ("dead", "paused") or (reason == "missed" and may_miss):  # `_pauses` judges those
         return []
     return [f"O2: {first} to {last} are skipped as {reason}, {late_ms} ms late"]
 
@@ -266,14 +316,121 @@ def _in_time(recurrences: Recurrences, asked: Recurring, found: Occurrences, rea
     ]
 
 
-def recurring_differences(asked: Recurring, number: int, record: Record) -> list[str]:
-    """What a record of STORE has wrong that keeps a schedule behind occurrence `number`."""
+def _answers(world: World) -> dict[tuple[int, int], list[tuple[str, str | None]]]:
+    """The verdicts by request: the word, and the origin of the request that was acted on."""
+    found: dict[tuple[int, int], list[tuple[str, str | None]]] = {}
+    for index, log in enumerate(world.broker.topics[f"{_REQUESTS}.verdicts"].logs):
+        for record in log.committed():
+            answer = json.loads(record.value or b"{}")
+            offset = int(answer["origin"].rpartition("/")[2])
+            found.setdefault((index, offset), []).append((answer["verdict"], answer["of"]))
+    return found
+
+
+def _switch(
+    recurrences: Recurrences, outcome: Outcome, asked: Recurring, final: str, answers: list[tuple[str, str | None]]
+) -> list[str]:
+    """A pause or a resume is answered once, and truly."""
+    if len(answers) != 1:
+        return [f"verdict: {len(answers)} answers to a {asked.action}"]
+    ((word, of),) = answers
+    outcome.reached[f"{asked.action} answered {word}"] += 1
+    done = _SWITCHES[asked.action]
+    acted = [
+        offset
+        for (index, offset), found in outcome.occurrences.items()
+        if index == asked.part.index
+        for fate, _, _ in found.fates
+        if fate[2] in _SWITCHES.values() and fate[4] == asked.offset
+    ]
+    if word == done:
+        is_true = final == "applied" and acted == [int((of or "/-1").rpartition("/")[2])]
+    else:
+        is_true = (
+            not acted and (word == "rejected") == (final == "dead") and word in ("rejected", "not-found", "too-late")
+        )
+    return [] if is_true else [f"verdict: {word} of {of}, though it has acted on {acted} and ended as {final}"]
+
+
+def _intervals(switches: list[tuple[int, bool]]) -> list[tuple[int, int]]:
+    """The nominal times that pauses and resumes, in the order of the requests, skip: from, until."""
+    found: list[tuple[int, int]] = []
+    since: int | None = None
+    for at_ms, pauses in switches:
+        if pauses and since is None:
+            since = at_ms
+        elif not pauses and since is not None:
+            found.append((since, at_ms))
+            since = None
+    return [*found, (since, _FOR_EVER_MS)] if since is not None else found
+
+
+def _in_any(intervals: list[tuple[int, int]], at_ms: int) -> bool:
+    return any(since <= at_ms < until for since, until in intervals)
+
+
+def _pauses(
+    recurrences: Recurrences,
+    asked: Recurring,
+    found: Occurrences,
+    readings: Readings,
+) -> list[str]:
+    """O2: what lies in a pause is skipped behind its resume, and nothing else is skipped for it."""
+    wrong: list[str] = []
+    followers = {each.offset: each for each in recurrences.followers(asked)}
+    switches: list[tuple[int, bool]] = []
+    seen: set[int] = set()
+    for fate, _, known in found.fates:
+        name = fate[2]
+        if name in _SWITCHES.values():
+            control = followers.get(fate[4])
+            if control is None or _SWITCHES.get(control.action) != name or fate[3] != control.appended_ms:
+                wrong.append(f"O2: {name} at {fate[3]} by {fate[4]}, which does not ask for it")
+            if fate[4] in seen:
+                wrong.append(f"O2: {name} twice by {fate[4]}")
+            seen.add(fate[4])
+            switches.append((fate[3], name == "paused"))
+            continue
+        intervals = _intervals(switches)
+        closed = [each for each in intervals if each[1] < _FOR_EVER_MS]
+        last = fate[3] if name == "occurred" else fate[4]
+        times_ms = [asked.nominal_ms(number) for number in range(fate[3], last + 1)]
+        if name == "skipped" and fate[5] == "paused":
+            if not all(_in_any(closed, at_ms) for at_ms in times_ms):
+                wrong.append(f"O2: {fate[3]} to {last} are skipped as paused, the pauses are {intervals}")
+        elif any(_in_any(intervals, at_ms) for at_ms in times_ms):
+            wrong.append(f"O2: {fate[3]} to {last} are {name} in a pause, the pauses are {intervals}")
+        elif name == "occurred" and len(readings.settings) == 1:
+            # Its writer has read these requests, whether or not they are in the log by now.
+            read = [each for each in followers.values() if each.offset < known and each.action in _SWITCHES]
+            asked_for = [
+                (each.appended_ms, each.action == "pause") for each in sorted(read, key=lambda each: each.offset)
+            ]
+            if _in_any(_intervals(asked_for), times_ms[0]):
+                wrong.append(f"O2: {last} is delivered in a pause that its writer had read: {asked_for}")
+    return wrong
+
+
+def recurring_differences(
+    asked: Recurring, number: int, switches: list[tuple[int, int, bool]], record: Record
+) -> list[str]:
+    """What a record of STORE has wrong that keeps a schedule behind occurrence `number`. `switches`: by the log, the
+    offset of each control, its timestamp, and whether it pauses."""
     headers = dict(record.headers or [])
     meaning = json.loads(headers["postdate-stored"] or b"")
     due_ms = int(headers.get("postdate-moved") or headers["postdate-due"] or b"")
-    kept = (meaning["v"], meaning["occurrence"][0], meaning["occurrence"][1], due_ms, meaning["target"], meaning["id"])
+    kept = (meaning["v"], *meaning["occurrence"][:2], due_ms, meaning["target"], meaning["id"], meaning.get("switches"))
     next_ms = asked.nominal_ms(number + 1)
-    expected = (3, number + 1, next_ms, next_ms, asked.target, asked.id.decode())
+    still: list[tuple[int, int, bool]] = []
+    for control, at_ms, pauses in switches:
+        if pauses != bool(still and still[-1][2]):
+            still.append((control, at_ms, pauses))
+            if not pauses and at_ms <= next_ms:  # a pause that is over is forgotten
+                still = still[:-2]
+    is_paused = any(since <= next_ms and until == _FOR_EVER_MS for since, until in _intervals([s[1:] for s in still]))
+    leaves_ms = _FOR_EVER_MS - 1 if is_paused else next_ms
+    written = [list(switch) for switch in still] or None
+    expected = (3, number + 1, leaves_ms, next_ms, asked.target, asked.id.decode(), written)
     return [] if kept == expected else [f"STORE: {asked.offset} is kept as {kept}, expected {expected}"]
 
 

@@ -24,6 +24,7 @@ from postdate.wire.limits import POLICY_NAME_LENGTH_MAX, POLICY_ROWS_MAX, POLICY
 
 FINAL = ("delivered", "dead", "cancelled", "replaced", "kept", "dropped", "applied", "completed")
 _OCCURRENCES = ("occurred", "skipped")
+_SWITCHES = ("paused", "resumed")
 _SKIPS = ("missed", "paused", "gap", "grace", "dead")
 _CHOSEN = ("delivered", "dead")
 _COUNTED = ("swept", "applied")
@@ -131,12 +132,12 @@ def _log_columns() -> list[Column]:
 
 
 def fate_rows(log: DataFrame) -> DataFrame:
-    """One row for each fate of the records that parse, except occurrences, which nobody verifies yet: the origin, and a
-    struct `fate` that sorts by its place."""
+    """One row for each fate of the records that parse, except occurrences and pauses, which nobody verifies yet: the
+    origin, and a struct `fate` that sorts by its place."""
     exploded = log.where("parses").select("*", F.posexplode("fates").alias("place", "fate"))
     for columns in _fate_steps():
         exploded = exploded.select(*columns)
-    return exploded.where(~one_of(F.col("fate.fate_name"), _OCCURRENCES))
+    return exploded.where(~one_of(F.col("fate.fate_name"), (*_OCCURRENCES, *_SWITCHES)))
 
 
 def exceptional_fate_rows(log: DataFrame) -> DataFrame:
@@ -241,7 +242,9 @@ def _is_fate(values: Column) -> Column:
         return natural(F.get(values, index))
 
     name = F.get(values, 2)
-    is_moved = (F.size(values) == 5) & (name == "moved") & number(3).isNotNull() & (number(0) < number(4))
+    is_moved = (
+        (F.size(values) == 5) & one_of(name, ("moved", *_SWITCHES)) & number(3).isNotNull() & (number(0) < number(4))
+    )
     has_four, is_before = F.size(values) == 4, number(0) < number(3)
     is_chosen = has_four & one_of(name, (*_CHOSEN, *_COUNTED)) & number(3).isNotNull()
     is_bulk = has_four & (name == "cancelled") & is_before
@@ -259,9 +262,9 @@ def _is_fate(values: Column) -> Column:
 
 def _recurs(values: Column) -> Column:
     """Whether a fate is one of a schedule, from version 3 on."""
-    return one_of(F.get(values, 2), (*_OCCURRENCES, "completed"))
+    return one_of(F.get(values, 2), (*_OCCURRENCES, *_SWITCHES, "completed"))
 
 
 def _is_of_version_2(values: Column) -> Column:
     """Whether a fate has a chosen time or a survivor, or is one of a bulk control."""
-    return (F.size(values) == 4) | ((F.size(values) == 5) & (F.get(values, 2) != "moved"))
+    return (F.size(values) == 4) | ((F.size(values) == 5) & ~one_of(F.get(values, 2), ("moved", *_SWITCHES)))

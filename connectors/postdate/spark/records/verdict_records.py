@@ -17,7 +17,7 @@ from postdate.spark.records.requests import parsed_origin
 _JSON = "v BIGINT, origin STRING, id STRING, verdict STRING, of STRING, at BIGINT, count BIGINT, `by` STRING"
 ANSWERS = (
     *("accepted", "rejected", "cancelled", "rescheduled", "replaced"),
-    *("delivered", "dead", "not-found", "too-late", "applied", "kept", "dropped"),
+    *("delivered", "dead", "not-found", "too-late", "applied", "kept", "dropped", "paused", "resumed"),
 )
 """What a request may be answered."""
 
@@ -59,7 +59,9 @@ def _answer_columns() -> tuple[list[Column], list[Column], list[Column]]:
         return (named.topic == F.col("topic")) & (named.partition == F.col("partition")) & named.offset.isNotNull()
 
     is_of_bulk, is_of_version_2 = said.verdict == "applied", said.verdict.isin("applied", "kept", "dropped")
-    is_version = (said.v == F.when(is_of_version_2, 2).otherwise(1)) & (said["count"].isNotNull() == is_of_bulk)
+    is_of_version_3 = said.verdict.isin("paused", "resumed")
+    version = F.when(is_of_version_2, 2).when(is_of_version_3, 3).otherwise(1)
+    is_version = (said.v == version) & (said["count"].isNotNull() == is_of_bulk)
     is_whole = is_version & said.verdict.isin(*ANSWERS) & (said["at"] >= 0) & is_here(origin)
     names_here = (said.of.isNull() | is_here(meant)) & (said["by"].isNull() | is_here(survivor))
     is_sound = is_whole & names_here & F.col("key").eqNullSafe(F.encode(said.id, "UTF-8"))

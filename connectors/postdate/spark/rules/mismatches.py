@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.digests import EMPTY_HEADERS, joined_names
 from postdate.spark.columns.expressions import one_of
 from postdate.spark.records.refusals import is_return_sound, is_time_readable
+from postdate.spark.rules.request_histories import CONTROLS
 from postdate.spark.rules.verdicts import Problem
 from postdate.wire import headers as names
 from postdate.wire.reasons import Reason
@@ -153,7 +154,7 @@ def _fate_problems() -> list[Problem]:
         swept = (row.fate_name == "swept") | row["count"].isNotNull()
         is_bulk = F.col("request.selected").isNotNull()
         held = held | (swept & ~is_bulk) | ((row.fate_name == "applied") & row["count"].isNull() & is_bulk)
-        return held | ((row.fate_name == "applied") & ~action.isin("cancel", "reschedule"))
+        return held | ((row.fate_name == "applied") & ~action.isin(*CONTROLS))
 
     def is_unread(row: Column) -> Column:
         return F.col("offset") >= row.next_request

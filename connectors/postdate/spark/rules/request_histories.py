@@ -34,7 +34,7 @@ from postdate.spark.columns.expressions import one_of, remembered
 from postdate.spark.records.fates import FINAL
 from postdate.spark.records.requests import RECURRING
 
-CONTROLS: Final = ("cancel", "reschedule")
+CONTROLS: Final = ("cancel", "reschedule", "pause", "resume")
 _PLACES: Final = (
     *("request_start", "request_end", "log_capped", "fates_lost_before_ms"),
     *("answers_capped", "answers_lost_before_ms"),

@@ -119,6 +119,8 @@ def _is_true() -> Column:
             answer == "rescheduled",
             (action == "reschedule") & is_applied & names_it & F.array_contains("moved", checked.of),
         )
+        .when(answer == "paused", (action == "pause") & is_applied & names_it)
+        .when(answer == "resumed", (action == "resume") & is_applied & names_it)
         .when(answer == "replaced", F.when(is_of, replaced).otherwise(own_end))
         .when(answer == "too-late", is_applied & ~has_moved & ended)
         .when(answer == "not-found", is_applied & ~is_of & ~has_moved & ~_was_pending() & ~_was_undone())

@@ -2,8 +2,10 @@
 
 An occurrence is due from its chosen time on: its nominal time, or with `postdate-window` a moment of the window that
 lies before the next nominal time. So occurrences become due in the order of their numbers. Lateness counts from the
-chosen time. The first rule that applies decides:
+chosen time. From the first occurrence in a pause without a resume on, nothing is decided. The first rule that applies
+decides:
 
+    paused    it lies in a pause that has ended
     gap       the schedule skips occurrences in gaps, and this is one
     missed    it is later than postdate-catch-up; or postdate-missed is `last` and a newer occurrence is due; or it is
               `none` and the occurrence is more than 60 s late
@@ -19,6 +21,7 @@ from typing import NamedTuple
 
 from postdate.wire.limits import LATE_MS_MAX, OCCURRENCES_MAX
 from postdate.wire.schedules.occurrences import Occurrence, SkipReason, next_occurrence
+from postdate.wire.schedules.pauses import OPEN_MS, Pause, Switches, pause_at, pauses_of
 from postdate.wire.schedules.schedule import Missed, Schedule
 from postdate.wire.windows import draw_ms
 
@@ -43,10 +46,11 @@ class Decision(NamedTuple):
 
 
 class _Due(NamedTuple):
-    """A due occurrence, and its chosen time."""
+    """A due occurrence, its chosen time, and whether it lies in a pause."""
 
     occurrence: Occurrence
     chosen_ms: int
+    is_paused: bool
 
 
 def chosen_ms(schedule: Schedule, origin: bytes, occurrence: Occurrence) -> int:
@@ -59,22 +63,24 @@ def chosen_ms(schedule: Schedule, origin: bytes, occurrence: Occurrence) -> int:
     return _chosen_ms(schedule, origin, occurrence, next_occurrence(schedule, occurrence))
 
 
-def decide(schedule: Schedule, origin: bytes, position: Occurrence, now_ms: int) -> Decision:
+def decide(schedule: Schedule, origin: bytes, position: Occurrence, now_ms: int, switches: Switches = ()) -> Decision:
     """Return the outcome at `now_ms` of the occurrences that are due, from `position` on.
+
+    `switches`: the pauses and resumes of the schedule, settled.
 
     If more than OCCURRENCES_MAX are due, the others remain for the next call. Cost: 4 us for each due occurrence.
     """
-    due, undecided, is_more_due = _due_occurrences(schedule, origin, position, now_ms)
+    due, undecided, is_more_due = _due_occurrences(schedule, origin, position, now_ms, pauses_of(switches))
     newest = _newest(due)
     if is_more_due and schedule.missed is Missed.LAST:
-        # A gap may skip everything that is due behind them. Then the newest of these is delivered, by the next call.
+        # Gaps and pauses may skip all that is due behind them. Then the newest of these is delivered, by the next call.
         if newest > 0:
             due, undecided = due[:newest], due[newest].occurrence
         newest = -1
     delivered: list[Occurrence] = []
     skips: list[Skip] = []
-    for index, (occurrence, at_ms) in enumerate(due):
-        reason = _skip_reason(schedule, occurrence, now_ms - at_ms, index == newest)
+    for index, (occurrence, at_ms, is_paused) in enumerate(due):
+        reason = SkipReason.PAUSED if is_paused else _skip_reason(schedule, occurrence, now_ms - at_ms, index == newest)
         if reason is None:
             delivered.append(occurrence)
         elif skips and skips[-1].last == occurrence.number - 1 and skips[-1].reason is reason:
@@ -85,7 +91,7 @@ def decide(schedule: Schedule, origin: bytes, position: Occurrence, now_ms: int)
 
 
 def _due_occurrences(
-    schedule: Schedule, origin: bytes, position: Occurrence, now_ms: int
+    schedule: Schedule, origin: bytes, position: Occurrence, now_ms: int, pauses: list[Pause]
 ) -> tuple[list[_Due], Occurrence | None, bool]:
     """Return the first due occurrences, at most OCCURRENCES_MAX, the one behind them, and whether that is due, too."""
     due: list[_Due] = []
@@ -93,11 +99,12 @@ def _due_occurrences(
     while undecided is not None:
         successor = next_occurrence(schedule, undecided)
         at_ms = _chosen_ms(schedule, origin, undecided, successor)
-        if at_ms > now_ms:
+        pause = pause_at(pauses, undecided.nominal_ms) if pauses else None
+        if at_ms > now_ms or (pause is not None and pause.until_ms == OPEN_MS):
             break
         if len(due) == OCCURRENCES_MAX:
             return due, undecided, True
-        due.append(_Due(undecided, at_ms))
+        due.append(_Due(undecided, at_ms, pause is not None))
         undecided = successor
     return due, undecided, False
 
@@ -112,8 +119,9 @@ def _chosen_ms(schedule: Schedule, origin: bytes, occurrence: Occurrence, succes
 
 
 def _newest(due: list[_Due]) -> int:
-    """Return the index of the newest due occurrence that no gap skips; -1 if there is none."""
-    return next((index for index in range(len(due) - 1, -1, -1) if not due[index].occurrence.is_in_gap), -1)
+    """Return the index of the newest due occurrence that neither a gap nor a pause skips; -1 if there is none."""
+    may_leave = (index for index in range(len(due) - 1, -1, -1) if not due[index].is_paused)
+    return next((index for index in may_leave if not due[index].occurrence.is_in_gap), -1)
 
 
 def _skip_reason(schedule: Schedule, occurrence: Occurrence, late_ms: int, is_newest: bool) -> SkipReason | None:

@@ -30,11 +30,19 @@ from postdate.sidecar.dispatch.targets import SIZE_UNKNOWN_BYTES, Refusal
 from postdate.sidecar.index.apply import mark_stored
 from postdate.sidecar.index.bulk import Bulk, in_force
 from postdate.sidecar.index.overlay import IndexOverlay
-from postdate.sidecar.index.recurrences import Decided, decide_due, leaves_ms, single_headers, undeliverable
+from postdate.sidecar.index.recurrences import (
+    Decided,
+    behind,
+    decide_due,
+    is_skipped_by_pause,
+    leaves_ms,
+    single_headers,
+    undeliverable,
+)
 from postdate.sidecar.transaction.store import StoreRecords
 from postdate.sidecar.transaction.verdict_records import VerdictRecords
 from postdate.wheel.bulk_rows import BulkRow
-from postdate.wheel.entry import ENDED_BY_EARLIER, PENDING, Entry, Kind, Next, control_of, decode_entry
+from postdate.wheel.entry import ENDED_BY_EARLIER, PENDING, Entry, Kind, control_of, decode_entry
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, split_key
 from postdate.wire.delivered import (
     VALUE_LEFT_OUT,
@@ -52,7 +60,9 @@ from postdate.wire.dispatch_log import (
     DROPPED,
     KEPT,
     MOVED,
+    PAUSED,
     REPLACED,
+    RESUMED,
     SENT,
     STORED,
     SWEPT,
@@ -66,6 +76,7 @@ from postdate.wire.dispatch_log import (
     PlainFate,
     SeriesFate,
     SurvivorFate,
+    Switched,
 )
 from postdate.wire.id_digests import id_digest
 from postdate.wire.limits import FATES_MAX, IDS_MAX
@@ -314,7 +325,8 @@ class BatchBuilder:
         which requests it alone. `row`: key and value of the entry. True if the schedule goes on."""
         key, raw = row
         offset = split_key(key)[1]
-        if not isinstance(decision, Decision):
+        assert entry.next is not None
+        if not isinstance(decision, Decision) and not is_skipped_by_pause(entry.next):
             self._bury(batch, entry, offset, decision, single_headers(entry))
             return self._go_on(batch, overlay, key, entry, undeliverable(entry, offset), bulk)
         origin = self._origin_prefix + b"%d" % offset
@@ -442,13 +454,21 @@ class BatchBuilder:
         if key is not None:
             other = overlay.entry(key)
             if other.kind in PENDING:
-                batch.fates.append(Moved(entry.acts_on, other.first_due, MOVED, entry.new_due, offset))
+                change = (entry.acts_on, other.first_due, entry.new_due, offset)
+                batch.fates.append(_changed(entry.reason, *change))
             if other.kind == Kind.DELIVER and other.stored and entry.acts_on not in batch.rewritten:
                 # A successor stored it before it read the control, which had moved it here already.
                 batch.rewritten.add(entry.acts_on)
                 batch.messages.append(self._store.rewritten(other, entry.acts_on))
         batch.fates.append(PlainFate(offset, 0, APPLIED))
         batch.messages += self._answers.to_control(overlay, entry, offset)
+
+
+def _changed(action: str, offset: int, first_due_ms: int, at_ms: int, control: int) -> Moved | Switched:
+    """The fate of a request that a reschedule, a pause or a resume has changed."""
+    if action == "reschedule":
+        return Moved(offset, first_due_ms, MOVED, at_ms, control)
+    return Switched(offset, first_due_ms, PAUSED if action == "pause" else RESUMED, at_ms, control)
 
 
 def finish(overlay: IndexOverlay, batch: Batch) -> None:
@@ -494,7 +514,7 @@ def _until_selected(decided: Decided, entry: Entry, offset: int, bulk: Bulk) -> 
     """What is decided of a schedule up to the first fate behind which a bulk control selects it."""
     for at, fate in enumerate(decided.fates, 1):
         if fate.next_ms and bulk.may_act_on(entry, offset, fate.next_ms):
-            return Decided(decided.fates[:at], Next(fate.last + 1, fate.next_ms))
+            return Decided(decided.fates[:at], behind(entry.next, fate))
     return decided
 
 

@@ -70,6 +70,8 @@ def make_app(process: Process) -> Starlette:
             ),
             Route("/api/v1/reschedule", pages.change(controls.RESCHEDULE), methods=["POST"]),
             Route("/api/v1/deliver", pages.change(controls.DELIVER), methods=["POST"]),
+            Route("/api/v1/pause", pages.change(controls.PAUSE), methods=["POST"]),
+            Route("/api/v1/resume", pages.change(controls.RESUME), methods=["POST"]),
         ]
     )
 

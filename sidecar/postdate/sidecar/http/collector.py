@@ -72,6 +72,9 @@ class ProcessCollector(Collector):
         yield _histogram(metrics.LATENESS, lateness, {} if traces is None else dict(traces.exemplars))
         yield _summed(metrics.REQUESTS, {topic: [each.requests for each in all_] for topic, all_ in topics.items()})
         yield _summed(metrics.FATES, {topic: [each.fates for each in all_] for topic, all_ in topics.items()})
+        yield _summed(
+            metrics.SKIPPED_OCCURRENCES, {name: [each.skipped for each in all_] for name, all_ in topics.items()}
+        )
         yield _summed(metrics.DEAD_LETTERS, {topic: [each.dead for each in all_] for topic, all_ in topics.items()})
         limited = [((topic,), sum(each.rated for each in all_)) for topic, all_ in topics.items()]
         yield _family(metrics.RATE_LIMITED, limited)

@@ -58,15 +58,23 @@ LATENESS: Final = Metric(
 REQUESTS: Final = Metric(
     "postdate_requests_total",
     ("topic", "outcome"),
-    "Requests read, by kind: schedule, cancel, reschedule, refused. After a restart some are read and counted again.",
+    "Requests read, by kind: schedule, cancel, reschedule, pause, resume, refused. After a restart some are read and "
+    "counted again.",
     "Many refused: read the reasons in the dead letters of the topic.",
 )
 FATES: Final = Metric(
     "postdate_fates_total",
     ("topic", "fate"),
     "Fates that this process committed: delivered, dead, cancelled, replaced, applied, moved, stored, swept; "
-    "of recurring schedules also occurred, skipped, completed.",
+    "of recurring schedules also occurred, skipped, paused, resumed, completed.",
     "`delivered` does not rise while entries are due: see lateness.",
+)
+SKIPPED_OCCURRENCES: Final = Metric(
+    "postdate_skipped_occurrences_total",
+    ("topic", "reason"),
+    "Occurrences of recurring schedules that this process has skipped: missed, paused, gap, grace, or dead for one "
+    "that became a dead letter.",
+    "`missed` or `grace` rises: occurrences are late; see lateness. `dead`: read the dead letters.",
 )
 DEAD_LETTERS: Final = Metric(
     "postdate_dead_letters_total",

@@ -33,7 +33,11 @@ _ENTRY = {
         "grace_ms": _maybe(_NUMBER),
         "stored": {"type": "boolean", "description": "the store topic has a copy"},
         "window_ms": {**_NUMBER, "description": "length of its window; only if it has one"},
-        "chosen_ms": {**_MS, "description": "when it leaves; only with a window, or for a recurring schedule"},
+        "chosen_ms": {
+            **_maybe(_MS),
+            "description": "when it leaves; only with a window, or for a recurring schedule; null while that is paused",
+        },
+        "paused": {"type": "boolean", "description": "it leaves only after a resume; only of a recurring schedule"},
         "occurrence": {**_NUMBER, "description": "the number of the next occurrence; only of a recurring schedule"},
         "spread": {**_TEXT, "enum": ["drawn", "even"], "description": "how that time is chosen; only with a window"},
         "series_ms": {**_MS, "description": "when the first request of its series came; only of a debounced message"},
@@ -359,6 +363,8 @@ def describe() -> dict[str, Any]:
             "/api/v1/deliver/selected": _changing_selected("Deliver now", {}),
             "/api/v1/reschedule": _change("Move a pending message to another time", times),
             "/api/v1/deliver": _change("Deliver a pending message now: a reschedule to the time of the control", {}),
+            "/api/v1/pause": _change("Pause a recurring schedule", {}),
+            "/api/v1/resume": _change("Resume a recurring schedule", {}),
         },
         "components": {
             "schemas": _SCHEMAS,

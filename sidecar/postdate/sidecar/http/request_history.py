@@ -32,6 +32,7 @@ from postdate.wire.dispatch_log import (
     SeriesFate,
     Skipped,
     SurvivorFate,
+    Switched,
     decode_record,
 )
 from postdate.wire.errors import FormatError, RequestRefused
@@ -209,6 +210,8 @@ def _events(part: Partition, record: Record, offset: int) -> Iterator[dict[str, 
             event["dispatch_log"] = f"{part.topic}.dispatch-log/{part.index}/{record.offset}"
             if isinstance(fate, Moved):
                 event |= {"due_ms": fate.due_ms, "by": f"{part.topic}/{part.index}/{fate.control}"}
+            if isinstance(fate, Switched):
+                event |= {"due_ms": fate.at_ms, "by": f"{part.topic}/{part.index}/{fate.control}"}
             if isinstance(fate, ChosenFate):
                 event["chosen_ms"] = fate.chosen_ms
             if isinstance(fate, BulkCancelled):

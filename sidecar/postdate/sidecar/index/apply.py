@@ -16,6 +16,7 @@ from postdate.sidecar.index.bulk import in_force, moved_to
 from postdate.sidecar.index.contradictions import check_moved, check_series, has_moved
 from postdate.sidecar.index.limits import DEFERRED_ENTRIES_MAX
 from postdate.sidecar.index.overlay import NO_FIRST_DUE, IndexOverlay
+from postdate.sidecar.index.recurrences import behind, switch_of, switched
 from postdate.wheel.bulk_rows import BulkRow
 from postdate.wheel.entry import (
     ENDED_BY_EARLIER,
@@ -46,12 +47,15 @@ from postdate.wire.dispatch_log import (
     Occurred,
     SeriesFate,
     Skipped,
+    Switched,
 )
 from postdate.wire.durations import format_duration
 from postdate.wire.errors import RequestRefused
-from postdate.wire.limits import DUE_MS_MIN
+from postdate.wire.limits import DUE_MS_MIN, SWITCHES_MAX
 from postdate.wire.reasons import Reason
+from postdate.wire.request import SWITCHES
 from postdate.wire.requests import Action, Request
+from postdate.wire.schedules.pauses import Switch
 from postdate.wire.selection import BulkRequest, Selection, encode_bulk
 
 
@@ -305,12 +309,15 @@ def _control(overlay: IndexOverlay, record: Record, request: Request) -> int:
     is_swept = pending is not None and _is_swept(overlay, pending[1], acts_on)
     if pending is not None and not is_swept:
         key, old = pending
-        if refusal := _immovable(old, request) or _beyond_horizon(overlay, old, request):
+        if refusal := _unfit(old, request) or _beyond_horizon(overlay, old, request):
             return _put_control(overlay, offset, refused_entry(record, refusal))
         if request.action == Action.CANCEL:
             _end(overlay, key, old, Kind.CANCELLED, by=offset)
+        elif request.action in SWITCHES:
+            _switch(overlay, key, old, (offset, record.timestamp_ms, request.action == Action.PAUSE))
         else:
             _reschedule(overlay, key, old, record, request)
+    new_due = record.timestamp_ms if request.action in SWITCHES and pending is not None else request.due_ms
     entry = Entry(
         kind=Kind.APPLIED,
         stored=False,
@@ -321,15 +328,21 @@ def _control(overlay: IndexOverlay, record: Record, request: Request) -> int:
         value=None,
         headers=[],
         id=request.id,
-        reason="cancel" if request.action == Action.CANCEL else "reschedule",
+        reason=Action(request.action).name.lower(),
         acts_on=acts_on,
-        new_due=request.due_ms if request.action == Action.RESCHEDULE and not is_swept else -1,
+        new_due=-1 if is_swept else new_due,
     )
     return _put_control(overlay, offset, entry)
 
 
-def _immovable(old: Entry, request: Request) -> RequestRefused | None:
-    """The reason why a schedule must not be moved, if a reschedule names one."""
+def _unfit(old: Entry, request: Request) -> RequestRefused | None:
+    """The reason why this control cannot act on this pending request, if any."""
+    if request.action in SWITCHES and old.next is None:
+        action = Action(request.action).name.lower()
+        return RequestRefused(Reason.BAD_ACTION, f"a {action} acts on a recurring schedule, and this request is none")
+    if request.action == Action.PAUSE and old.next is not None and len(old.next.switches) >= SWITCHES_MAX:
+        detail = f"the schedule has {SWITCHES_MAX} pauses and resumes that still matter: pause it after its next time"
+        return RequestRefused(Reason.LIMIT_EXCEEDED, detail)
     if request.action != Action.RESCHEDULE or old.next is None:
         return None
     return RequestRefused(Reason.BAD_ACTION, "a schedule is not rescheduled: replace it by a request with the same id")
@@ -383,6 +396,14 @@ def _reschedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, r
     kind = Kind.STORE if old.stored or is_long else Kind.DELIVER
     grace_ms = request.grace_ms if request.grace_ms >= 0 else old.grace_ms
     _move(overlay, key, old, msgspec.structs.replace(new, kind=kind, grace_ms=grace_ms))
+
+
+def _switch(overlay: IndexOverlay, key: bytes, old: Entry, switch: Switch) -> None:
+    """Pause or resume a schedule. It is written to STORE again, in the transaction of its control."""
+    assert old.next is not None
+    following = switched(old.next, switch)
+    due_ms = overlay.chosen_ms(split_key(key)[1], old.control, following)
+    _move(overlay, key, old, msgspec.structs.replace(old, kind=Kind.STORE, due=due_ms, next=following))
 
 
 def choose_deferred(index: TimerIndex, now_ms: int) -> bool:
@@ -450,7 +471,7 @@ def mark_stored(overlay: IndexOverlay, key: bytes, old: Entry) -> None:
 def _publish_first(overlay: IndexOverlay, key: bytes, old: Entry, first_due_ms: int) -> None:
     """Apply the fate `stored`, of another owner, to a schedule: it publishes the first nominal time."""
     if old.next is not None and old.next.number == 1 and old.first_due != first_due_ms:
-        key = go_on(overlay, key, old, Next(1, first_due_ms))
+        key = go_on(overlay, key, old, Next(1, first_due_ms, old.next.switches))
         old = msgspec.structs.replace(overlay.entry(key), first_due=first_due_ms)
     mark_stored(overlay, key, old)
 
@@ -505,8 +526,12 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
         if overlay.bulk(fate.control) is not None:  # its request may be unread
             if old.moved_by < fate.control:
                 _move(overlay, key, old, moved_to(old, fate.due_ms, fate.control))
-        elif fate.control >= next_request or not has_moved(overlay, fate):
+        elif fate.control >= next_request or not has_moved(overlay, fate, fate.due_ms):
             _move(overlay, key, old, _due_at(overlay, old, fate.due_ms, fate.control))
+    elif isinstance(fate, Switched):
+        is_new = fate.control >= next_request or not has_moved(overlay, fate, fate.at_ms)
+        if is_new and old.next is not None:
+            go_on(overlay, key, old, switched(old.next, switch_of(fate)))
     elif fate.name in FINAL:
         if old.kind == Kind.APPLIED:
             check_moved(overlay, offset, old)
@@ -518,7 +543,7 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
             overlay.note_end(offset, old.id if is_noted else b"", fate.name in SENT)
     elif isinstance(fate, Occurred | Skipped):
         if old.next is not None and fate.last >= old.next.number:
-            go_on(overlay, key, old, Next(fate.last + 1, fate.next_ms))
+            go_on(overlay, key, old, behind(old.next, fate) or Next(fate.last + 1, 0))
     else:
         _publish_first(overlay, key, old, fate.first_due_ms)
 
@@ -546,7 +571,11 @@ def _mark(overlay: IndexOverlay, fate: Fate) -> None:
         new = msgspec.structs.replace(was, due=fate.due_ms, control=fate.control, in_bulk=in_bulk)
     elif isinstance(fate, Occurred | Skipped):
         is_later = was.next is None or fate.last >= was.next.number
-        new = msgspec.structs.replace(was, next=Next(fate.last + 1, fate.next_ms)) if is_later else was
+        following = behind(was.next, fate) or Next(fate.last + 1, 0)
+        new = msgspec.structs.replace(was, next=following) if is_later else was
+    elif isinstance(fate, Switched):
+        following = was.next or Next(1, fate.first_due_ms)
+        new = msgspec.structs.replace(was, next=switched(following, switch_of(fate)))
     elif fate.name in FINAL:
         sent = fate.name in SENT and fate.first_due_ms != CONTROL_DUE
         new = Mark(final=True, stored=False, due=-1, sent=sent, kept=fate.name in BY_EARLIER)

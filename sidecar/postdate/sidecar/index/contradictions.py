@@ -15,34 +15,34 @@ from typing import Final
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.wheel.entry import Entry, Kind, decode_entry, decode_head
 from postdate.wheel.keys import CONTROL_DUE, split_key
-from postdate.wire.dispatch_log import Fate, IdRow, Moved, SeriesFate
+from postdate.wire.dispatch_log import Fate, IdRow, Moved, SeriesFate, Switched
 
 _ENDED_BY_ANOTHER: Final = frozenset({Kind.CANCELLED, Kind.REPLACED, Kind.KEPT})
 
 
-def has_moved(overlay: IndexOverlay, fate: Moved) -> bool:
-    """True if ingest of the control moved the entry to the same time as the log (rule 3), or if the control has ended
-    since."""
+def has_moved(overlay: IndexOverlay, fate: Moved | Switched, at_ms: int) -> bool:
+    """True if ingest of the control moved the entry to the same time as the log (rule 3), or paused or resumed it from
+    the same time on; or if the control has ended since. `at_ms`: that time by the log."""
     key = overlay.find(fate.control, CONTROL_DUE)
     if key is None:
         return True
     entry = overlay.entry(key)
-    if entry.kind == Kind.APPLIED and (entry.acts_on, entry.new_due) == (fate.offset, fate.due_ms):
+    if entry.kind == Kind.APPLIED and (entry.acts_on, entry.new_due) == (fate.offset, at_ms):
         overlay.confirm_move(fate.control)
         return True
     overlay.contradicted(
-        f"request {fate.control} moved request {fate.offset} to {fate.due_ms}, but was judged otherwise here"
+        f"request {fate.control} {fate.name} request {fate.offset} ({at_ms}), but was judged otherwise here"
     )
     return False
 
 
 def check_moved(overlay: IndexOverlay, control: int, entry: Entry) -> None:
-    """A control ends, and its ingest moved an entry here. If that entry is still pending, the log must contain the
-    move."""
+    """A control ends, and its ingest moved, paused or resumed an entry here. If that entry is still pending, the log
+    must contain that."""
     if entry.new_due < 0 or entry.acts_on < 0 or overlay.is_move_confirmed(control):
         return
     if overlay.find(entry.acts_on) is not None:
-        overlay.contradicted(f"request {control} did not move request {entry.acts_on}, but was judged otherwise here")
+        overlay.contradicted(f"request {control} did not change request {entry.acts_on}, but was judged otherwise here")
 
 
 def check_series(overlay: IndexOverlay, fate: Fate, old: Entry) -> None:

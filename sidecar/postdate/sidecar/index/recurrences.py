@@ -8,17 +8,22 @@ Pure functions.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from postdate.wheel.entry import Entry, Next, control_headers, control_of
-from postdate.wire.dispatch_log import OCCURRED, SKIPPED, Occurred, Skipped
+from postdate.wire.dispatch_log import OCCURRED, PAUSED, SKIPPED, Occurred, Skipped, Switched
 from postdate.wire.headers import AT, GRACE, ID, SCHEDULE, WINDOW, Headers
+from postdate.wire.limits import INTEGER_END
 from postdate.wire.requests import sent_headers
 from postdate.wire.schedules.due import chosen_ms, decide
 from postdate.wire.schedules.occurrences import Occurrence, following, next_after, next_occurrence
+from postdate.wire.schedules.pauses import OPEN_MS, Switch, pause_at, pauses_of, settled
 from postdate.wire.schedules.schedule import Gap, Schedule, read_schedule
+
+#: The due time of a schedule that is paused: none.
+PAUSED_MS: Final = INTEGER_END - 1
 
 _NOT_OF_ONE = SCHEDULE | {ID, WINDOW, GRACE}
 
@@ -36,7 +41,9 @@ def schedule_of(control: msgspec.Raw) -> Schedule:
 
 
 def leaves_ms(origin: bytes, control: msgspec.Raw, following: Next) -> int:
-    """When an occurrence leaves: its nominal time, or the chosen time of its window."""
+    """When an occurrence leaves: its nominal time, or the chosen time of its window; PAUSED_MS: not before a resume."""
+    if following.switches and _is_held(following):
+        return PAUSED_MS
     schedule = schedule_of(control)
     if not schedule.window_ms:
         return following.nominal_ms
@@ -53,7 +60,7 @@ def decide_due(entry: Entry, offset: int, origin: bytes, now_ms: int, surplus_ma
     position = _position(schedule, entry.next)
     if schedule.window_ms:  # by the rules of another owner for time zones, it may have been chosen earlier
         now_ms = max(now_ms, chosen_ms(schedule, origin, position))
-    decision = decide(schedule, origin, position, now_ms)
+    decision = decide(schedule, origin, position, now_ms, entry.next.switches)
     nominals = _nominals(schedule, position, decision.position)
     steps = sorted(
         [(each.number, each.number, "") for each in decision.delivered]
@@ -67,8 +74,37 @@ def decide_due(entry: Entry, offset: int, origin: bytes, now_ms: int, surplus_ma
         else:
             fates.append(Occurred(offset, entry.first_due, OCCURRED, first, nominals[first], next_ms))
     assert fates, "a due occurrence is delivered or skipped"
-    next_ms = fates[-1].next_ms
-    return Decided(fates, Next(fates[-1].last + 1, next_ms) if next_ms else None)
+    return Decided(fates, behind(entry.next, fates[-1]))
+
+
+def behind(following: Next | None, fate: Occurred | Skipped) -> Next | None:
+    """The next occurrence after a fate; None: there is none. `following`: the one before the fate, None if unknown."""
+    if not fate.next_ms:
+        return None
+    switches = following.switches if following is not None else ()
+    return Next(fate.last + 1, fate.next_ms, settled(switches, fate.next_ms) if switches else ())
+
+
+def switch_of(fate: Switched) -> Switch:
+    """The switch that a fate adds."""
+    return fate.control, fate.at_ms, fate.name == PAUSED
+
+
+def switched(following: Next, *switches: Switch) -> Next:
+    """The next occurrence after further pauses and resumes of its schedule."""
+    settles = settled(following.switches, following.nominal_ms, *switches)
+    return msgspec.structs.replace(following, switches=settles)
+
+
+def is_skipped_by_pause(following: Next) -> bool:
+    """True if an occurrence lies in a pause that has ended."""
+    return pause_at(pauses_of(following.switches), following.nominal_ms) is not None
+
+
+def _is_held(following: Next) -> bool:
+    """True if an occurrence lies in a pause without a resume."""
+    pause = pause_at(pauses_of(following.switches), following.nominal_ms)
+    return pause is not None and pause.until_ms == OPEN_MS
 
 
 def next_occurrences(entry: Entry, limit: int) -> list[Occurrence]:
@@ -85,7 +121,7 @@ def undeliverable(entry: Entry, offset: int) -> Decided:
     following = next_occurrence(schedule_of(entry.control), Occurrence(number, nominal_ms))
     next_ms = following.nominal_ms if following is not None else 0
     fate = Skipped(offset, entry.first_due, SKIPPED, number, number, "dead", next_ms)
-    return Decided([fate], Next(number + 1, next_ms) if next_ms else None)
+    return Decided([fate], behind(entry.next, fate))
 
 
 def single_headers(entry: Entry) -> Headers:

@@ -12,7 +12,7 @@ from postdate.kafka.interface import Isolation, Partition, Record
 from postdate.sidecar import failpoints
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.context.traces import Traces
-from postdate.sidecar.counts import CANCEL, REFUSED, RESCHEDULE, ShardCounts
+from postdate.sidecar.counts import CANCEL, PAUSE, REFUSED, RESCHEDULE, RESUME, ShardCounts
 from postdate.sidecar.index.apply import apply_request
 from postdate.sidecar.index.bulk import may_end_later
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
@@ -31,7 +31,12 @@ from postdate.wire.requests import Action, Request, RequestRules, parse_request
 from postdate.wire.retry_policies import NamedPolicies
 from postdate.wire.returns import schedule_return
 
-_CONTROLS: dict[int, str] = {Action.CANCEL: CANCEL, Action.RESCHEDULE: RESCHEDULE}
+_CONTROLS: dict[int, str] = {
+    Action.CANCEL: CANCEL,
+    Action.RESCHEDULE: RESCHEDULE,
+    Action.PAUSE: PAUSE,
+    Action.RESUME: RESUME,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ may have delivered the entry that a control acts on.
 | setting | answered requests |
 | --- | --- |
 | `none` | none |
-| `control` | cancels, reschedules, replacements, kept and dropped requests, and refused requests that carry an action |
+| `control` | controls, replacements, kept and dropped requests, and refused requests that carry an action |
 | `all` | these, and every request to schedule: when it is stored, and with its final fate |
 
 Thread rule: belongs to the shard's thread.
@@ -26,6 +26,7 @@ from postdate.wire.topics import OwnTopics
 from postdate.wire.verdicts import Verdict, encode_bulk_verdict, encode_verdict
 
 _CANCEL = "cancel"
+_CHANGED = {"reschedule": Verdict.RESCHEDULED, "pause": Verdict.PAUSED, "resume": Verdict.RESUMED}
 
 
 class VerdictRecords:
@@ -78,7 +79,7 @@ class VerdictRecords:
         return [(NOBODY, self._topic, self._partition, None, value, [])]
 
     def to_control(self, overlay: IndexOverlay, entry: Entry, offset: int) -> list[Message]:
-        """The answer to a cancel or reschedule, from the present state of the entry that it acts on."""
+        """The answer to a control, from the present state of the entry that it acts on."""
         if not self.controls:
             return []
         verdict, of = _outcome(overlay, entry, offset)
@@ -94,7 +95,7 @@ def _outcome(overlay: IndexOverlay, entry: Entry, offset: int) -> tuple[Verdict,
             if other.kind == Kind.CANCELLED and other.acts_on == offset:
                 return Verdict.CANCELLED, acts_on
         elif other.kind in PENDING and entry.new_due >= 0:  # else a bulk control ends it
-            return Verdict.RESCHEDULED, acts_on
+            return _CHANGED[entry.reason], acts_on
         return Verdict.NOT_FOUND, -1
     outcome = overlay.outcome(entry.id) if entry.id else None
     if outcome is not None and outcome.offset < offset:

@@ -1,0 +1,59 @@
+"""Pauses of a schedule: which nominal times lie in one, by the controls that paused and resumed it.
+
+Each control is a switch. In a settled sequence, offsets ascend, and pauses and resumes alternate, beginning with a
+pause. A pause without a resume goes on for ever.
+
+    (7, 12:00, pause) (9, 12:10, resume)      nominal times in [12:00, 12:10) are skipped
+
+Pure functions.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, TypeAlias
+
+from postdate.wire.limits import INTEGER_END
+
+Switch: TypeAlias = tuple[int, int, bool]
+"""The offset of a control, its timestamp, and whether it pauses."""
+
+Switches: TypeAlias = tuple[Switch, ...]
+
+#: The end of a pause without a resume.
+OPEN_MS: Final = INTEGER_END
+
+
+class Pause(NamedTuple):
+    """The nominal times in [from_ms, until_ms) are skipped."""
+
+    from_ms: int
+    until_ms: int
+
+
+def settled(switches: Switches, nominal_ms: int, *more: Switch) -> Switches:
+    """Return the switches with `more`, without those that change nothing, and without pauses that end at or before
+    `nominal_ms`, the next nominal time. O(switches)."""
+    kept: list[Switch] = []
+    for switch in sorted({*switches, *more}):
+        if switch[2] != bool(kept and kept[-1][2]):
+            kept.append(switch)
+    over = {at - at % 2 for at in range(1, len(kept), 2) if kept[at][1] <= nominal_ms}
+    return tuple(switch for at, switch in enumerate(kept) if at - at % 2 not in over)
+
+
+def is_paused(switches: Switches) -> bool:
+    """Return True if the last settled switch is a pause."""
+    return bool(switches) and switches[-1][2]
+
+
+def pauses_of(switches: Switches) -> list[Pause]:
+    """Return the pauses that settled switches make, by offset."""
+    ends = [switch[1] for switch in switches[1::2]]
+    ends += [OPEN_MS] * (len(switches) % 2)
+    return [Pause(start[1], end) for start, end in zip(switches[::2], ends, strict=True)]
+
+
+def pause_at(pauses: list[Pause], nominal_ms: int) -> Pause | None:
+    """Return the pause in which a nominal time lies, of several the one that ends last; None: it is in none."""
+    found = [pause for pause in pauses if pause.from_ms <= nominal_ms < pause.until_ms]
+    return max(found, key=lambda pause: pause.until_ms, default=None)
