@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from postdate.wire.headers import AT, ID, TOPIC, WINDOW
+from postdate.wire.headers import AT, EVERY, ID, TOPIC, WINDOW
 from support.bed import Bed
 from support.browser import DESK, PHONE, browser_page, check_layout, picture
 from support.http_steps import Client, free_port
@@ -47,7 +47,7 @@ def send(bed: Bed, count: int, due_ms: int, step_ms: int, names: str, *more: tup
     return sent
 
 
-def start(bed: Bed) -> list[Client]:
+def start(bed: Bed, format_version: int = 2) -> list[Client]:
     """Two processes with two shards each."""
     bed.new_requests(4)
     bed.new_target()
@@ -55,7 +55,7 @@ def start(bed: Bed) -> list[Client]:
     clients = []
     for _ in range(2):
         sidecar = bed.new_sidecar()
-        sidecar.format_version = 2
+        sidecar.format_version = format_version
         clients.append(Client(free_port(), _TOKEN))
         sidecar.http = {"port": clients[-1].port, "token_file": str(bed.directory / "token")}
         sidecar.start()
@@ -131,6 +131,31 @@ def test_the_page_shows_finds_stops_and_moves(bed: Bed, page: Page) -> None:
     kept = page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])")
     assert _TOKEN not in kept
     expect(page).to_have_title("Postdate")
+
+
+def test_a_schedule_is_paused_and_resumed(bed: Bed, page: Page) -> None:
+    clients = start(bed, format_version=3)
+    given = [(TOPIC, bed.targets[0].encode()), (ID, b"nightly"), (EVERY, b"1h")]
+    sender = bed.sender()
+    sent = sender.send(bed.requests[0], Sent(bed.targets[0], b"nightly", b"v", [*given], 0))
+    sender.flush()
+    wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == 1, "the schedule is held")
+    page.goto(f"http://127.0.0.1:{clients[0].port}/")
+    change, token, found = (page.locator(each) for each in ("#change-dialog", "#token-dialog", "#found"))
+    find(page, "nightly", sent.origin.decode())
+    expect(found.get_by_role("button")).to_have_text(["Cancel", "Pause"])
+    found.get_by_role("button", name="Pause").click()
+    expect(change).to_contain_text("Pause this schedule?")
+    change.get_by_role("button", name="Pause it").click()
+    token.get_by_label("bearer token").fill(_TOKEN)
+    token.get_by_role("button", name="Use token").click()
+    expect(found).to_contain_text("paused by ")
+    find(page, "nightly", "paused, due ")
+    expect(found.get_by_role("button")).to_have_text(["Cancel", "Resume"])
+    found.get_by_role("button", name="Resume").click()
+    change.get_by_role("button", name="Resume it").click()
+    expect(found).to_contain_text("resumed by ")
+    expect(found.get_by_role("button")).to_have_text(["Cancel", "Pause"])
 
 
 def test_no_answer_in_a_dialog_is_lost_and_no_late_answer_replaces_a_newer_one(bed: Bed, page: Page) -> None:

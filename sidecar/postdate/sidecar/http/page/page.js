@@ -210,7 +210,14 @@ const CHANGES = {
   cancel: { text: "Cancel", title: "Cancel this message?", yes: "Cancel it" },
   reschedule: { text: "Reschedule", title: "Reschedule this message?", yes: "Reschedule it" },
   deliver: { text: "Deliver now", title: "Deliver this message now?", yes: "Deliver it" },
+  pause: { text: "Pause", title: "Pause this schedule?", yes: "Pause it" },
+  resume: { text: "Resume", title: "Resume this schedule?", yes: "Resume it" },
 };
+
+function changesOf(entry) {
+  if (!entry.schedule) return ["cancel", "reschedule", "deliver"];
+  return ["cancel", entry.paused ? "resume" : "pause"];
+}
 
 async function change(entry, action) {
   const isMove = action === "reschedule";
@@ -260,8 +267,8 @@ async function follow(show, control, origin) {
 function describe(entry) {
   const box = make("div", "", "entry");
   const buttons = make("div", "", "line");
-  for (const [action, { text }] of Object.entries(CHANGES)) {
-    const button = make("button", text);
+  for (const action of changesOf(entry)) {
+    const button = make("button", CHANGES[action].text);
     button.type = "button";
     button.dataset.action = action;
     button.addEventListener("click", () => change(entry, action));
@@ -269,7 +276,7 @@ function describe(entry) {
   }
   box.append(
     make("div", entry.id || entry.origin, "word state"),
-    make("div", `${entry.state}, due ${at(entry.due_ms)}${entry.window_ms ? `, in its window at ${at(entry.chosen_ms)},` : ""} for ${entry.target}${entry.attempt ? `, attempt ${entry.attempt}` : ""}`, "word"),
+    make("div", `${entry.paused ? "paused" : entry.state}, due ${at(entry.due_ms)}${entry.window_ms ? `, in its window at ${at(entry.chosen_ms)},` : ""} for ${entry.target}${entry.attempt ? `, attempt ${entry.attempt}` : ""}`, "word"),
     make("div", entry.origin, "word soft"),
     buttons,
   );
