@@ -75,10 +75,14 @@ KNOWN_SEEDS: Mapping[str, int] = {
     "half the grace": 42,
     "parked messages are overtaken": 16,
     "retry budget not from the due time": 2,
-    "schedules: STORE is not rewritten": 11,
+    "schedules: STORE is not rewritten": 6,
     "schedules: marks without the number": 5,
     "schedules: occurrences are not replayed": 24,
     "schedules: skips are not recorded": 2,
+    "pauses: marks without them": 67,
+    "pauses: STORE without them": 17,
+    "pauses: skipped when their time comes": 4,
+    "pauses: delivered behind the resume": 2,
 }
 
 
