@@ -8,6 +8,7 @@ messages a second all the time.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -29,9 +30,11 @@ _TIMED_OUT = RecordRejected("timed out", KafkaError._MSG_TIMED_OUT)
 
 @dataclass
 class Shard:
-    """The model. `rates`: messages per second of the targets that a fault has isolated at the beginning."""
+    """The model. `rates`: messages per second of the targets that a fault has isolated at the beginning. `busy`: how
+    many times longer transactions take on average, on a machine that has others to serve."""
 
     rates: Mapping[str, float]
+    busy: float = 0.0
     now: float = 0.0
     sent: dict[str, int] = field(default_factory=dict)
     waits_ms: list[float] = field(default_factory=list)
@@ -50,6 +53,7 @@ class Shard:
         outcomes = {name: TopicOutcome(0, faults={0: _TIMED_OUT}) for name in self.rates}
         self.faults.aborted(Attempt(None, len(outcomes), dict.fromkeys(outcomes, 1), outcomes, 5.0), 0)
         self.sent = dict.fromkeys(self.rates, 0)
+        self.chance = random.Random(7)
 
     def due(self, name: str) -> int:
         """Messages of a target that are due and not sent."""
@@ -89,6 +93,7 @@ class Shard:
 
     def _commit(self, attempt: Attempt) -> None:
         attempt.took_ms += BASE_MS + EACH_MS * attempt.size
+        attempt.took_ms *= 1 + self.chance.expovariate(1 / self.busy) if self.busy else 1
         self.now += attempt.took_ms
         self.faults.committed(attempt, 1.0, 1.0)
 
@@ -105,6 +110,16 @@ def test_a_target_that_is_fast_again_catches_up_and_returns(beside: Mapping[str,
     assert shard.faults.get("back") is None
     assert shard.due("back") <= rate / 10
     assert all(shard.faults.get(name) is not None for name in beside)
+
+
+@pytest.mark.parametrize("rate", [10.0, 100.0, 1_000.0])
+@pytest.mark.parametrize("busy", [2.0, 10.0])
+def test_it_does_so_on_a_busy_machine(busy: float, rate: float) -> None:
+    """There all transactions take longer, some of them ten times as long as the others."""
+    shard = Shard({"back": rate}, busy)
+    shard.run(2 * PROBATION_MS / 1_000)
+    assert shard.faults.get("back") is None
+    assert shard.due("back") <= rate / 2
 
 
 def test_a_slow_target_delays_few_messages_of_the_others() -> None:

@@ -31,6 +31,7 @@ shard's thread. Source of the idea: the circuit breaker, and the window of TCP's
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -57,7 +58,7 @@ from postdate.sidecar.dispatch.limits import (
     TRIAL_REST,
     TRIAL_REST_MS_MIN,
 )
-from postdate.sidecar.dispatch.slow_topics import RecentLeast, SlowTopics
+from postdate.sidecar.dispatch.slow_topics import SlowTopics
 from postdate.sidecar.dispatch.targets import Refusal
 from postdate.sidecar.limits import BACKOFF_MS_MIN
 from postdate.sidecar.transaction.limits import SLOW_WAIT_MS
@@ -71,6 +72,12 @@ OWN: Final = ""
 
 #: A trial of which at most this share was refused goes on without these entries, at the same window.
 _FEW = 4
+
+#: How many durations say how long transactions take at present.
+_RECENT = 32
+
+#: A trial is fast if it takes at most so many times as long as common transactions usually do.
+_USUAL = 1.25
 
 #: A larger trial is worthwhile if a message of it took at most this part of the time that one of the last trial took.
 _FASTER = 0.75
@@ -107,6 +114,35 @@ class Refused:
     delay_ms: float = REFUSED_RETRY_MS_MIN
 
 
+class RecentDurations:
+    """The durations of the last transactions, in ms.
+
+    >>> recent = RecentDurations()
+    >>> recent.least, recent.median
+    (0.0, 0.0)
+    >>> for took_ms in (5.0, 300.0, 4.0):
+    ...     recent.add(took_ms)
+    >>> recent.least, recent.median
+    (4.0, 5.0)
+    """
+
+    def __init__(self) -> None:
+        self._last: deque[float] = deque(maxlen=_RECENT)
+
+    def add(self, took_ms: float) -> None:
+        self._last.append(took_ms)
+
+    @property
+    def least(self) -> float:
+        """The shortest; 0 before the first."""
+        return min(self._last, default=0.0)
+
+    @property
+    def median(self) -> float:
+        """The median, which a few stalls do not change; 0 before the first. O(32 log 32)."""
+        return sorted(self._last)[len(self._last) // 2] if self._last else 0.0
+
+
 @dataclass(slots=True)
 class Isolated:
     """One target whose messages leave in trials. Times are steady ms."""
@@ -130,8 +166,8 @@ class Isolated:
     """The next trial is that of a refused entry, if one is due: new and refused ones take turns."""
     pace_ms: float = inf
     """The time per message of its last trial."""
-    took_ms: RecentLeast = field(default_factory=RecentLeast)
-    """How long its trials took that were committed."""
+    took_ms: RecentDurations = field(default_factory=RecentDurations)
+    """Of its trials that were committed."""
 
 
 @dataclass(slots=True)
@@ -172,7 +208,7 @@ class FaultAttribution:
         self._isolated: dict[str, Isolated] = {}
         self._entries_max = inf
         self._slow_unreported = False  # the last common transaction was slow, and its messages did not report
-        self._usual_ms = RecentLeast()
+        self._common_ms = RecentDurations()
         self._slow_topics = SlowTopics(clock, own_topics)
         self._rests_until = 0.0
         self._last_trial: LastTrial | None = None
@@ -268,7 +304,7 @@ class FaultAttribution:
             self._accepted(trial, attempt.size, attempt.took_ms, now)
             return
         self._rest_longer(attempt, now)
-        self._usual_ms.add(attempt.took_ms)
+        self._common_ms.add(attempt.took_ms)
         self._slow_unreported = not attempt.outcomes and attempt.took_ms >= SLOW_WAIT_MS
         slow = self._slow_topics.observe(attempt.outcomes, first_wait_ms, log_waited_ms)
         if (
@@ -277,7 +313,9 @@ class FaultAttribution:
             self._entries_max = AFTER_FAULT_ENTRIES_MAX
         if slow is not None and slow.is_found:
             name = OWN if slow.topic in self._own_topics else slow.topic
-            window = max(1, int(attempt.counts.get(slow.topic, 1) * self._aim_ms() / slow.waited_ms))
+            # The last transactions waited for this topic, too: only the shortest shows what they take without it.
+            aim_ms = max(TRIAL_AIM_MS, 2 * self._common_ms.least)
+            window = max(1, int(attempt.counts.get(slow.topic, 1) * aim_ms / slow.waited_ms))
             self._isolate(name, window, None, now).topics.add(slow.topic)
         if not self._slow_topics.suspects(attempt.outcomes):
             self._entries_max = 2 * self._entries_max if self._entries_max < REPORTED_ENTRIES_MAX else inf
@@ -332,7 +370,7 @@ class FaultAttribution:
             trial.window = min(2 * trial.window, LARGE_TRANSACTION_FATES)
         trial.pace_ms = pace_ms
         trial.took_ms.add(took_ms)
-        if not is_fast:
+        if trial.took_ms.median > aim_ms:
             trial.faulted_at = now
         is_ready = trial.window >= LARGE_TRANSACTION_FATES or self._is_through_probation(trial, now)
         if is_fast and is_ready and not trial.refused:
@@ -441,10 +479,10 @@ class FaultAttribution:
         trial, too_long_ms = last.of, max(last.took_ms - aim_ms, 0.0)
         rest_ms = min(LATE_TRIAL_REST * too_long_ms, LATE_TRIAL_REST_MS_MAX)
         trial.retry_at = max(trial.retry_at, last.ended_at + rest_ms)
-        if last.size and trial.took_ms.value < aim_ms < last.took_ms:
+        if last.size and trial.took_ms.least < aim_ms < last.took_ms:
             trial.window = max(1, min(trial.window, int(last.size * aim_ms / last.took_ms)))
 
     def _aim_ms(self) -> float:
-        """The longest time of a trial that still counts as fast; that of common transactions if the brokers are far
-        away."""
-        return max(TRIAL_AIM_MS, 2 * self._usual_ms.value)
+        """The longest time of a trial that still counts as fast. On a busy machine, or with brokers that are far away,
+        all transactions take longer, and a trial that takes as long costs others no more than any other."""
+        return max(TRIAL_AIM_MS, _USUAL * self._common_ms.median)
