@@ -118,8 +118,8 @@ def test_the_list_of_commands_cuts_no_sentence() -> None:
     [
         (["nonsense"], "No such command"),
         (["--nonsense"], "No such option"),
-        (["send", "--topic", "t"], "exactly one of --at, --delay, --level"),
-        (["send", "--topic", "t", "--at", "1", "--delay", "1s"], "exactly one of --at, --delay, --level"),
+        (["send", "--topic", "t"], "exactly one of --at, --delay, --level, --retry"),
+        (["send", "--topic", "t", "--at", "1", "--delay", "1s"], "exactly one of --at, --delay, --level, --retry"),
         (["send", "--topic", "t", "--delay", "5x"], "bad-time"),
         (["send", "--topic", "__offsets", "--delay", "5s"], "forbidden-target"),
         (["send", "--topic", "postdate.requests", "--delay", "5s"], "forbidden-target"),

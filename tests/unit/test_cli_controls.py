@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from postdate.cli import postdate
 from postdate.cli.waiting import is_positive
 from postdate.kafka.errors import FatalClient, KafkaFault, NotAuthorized
 from postdate.kafka.interface import Isolation, LogReader, Partition, Record
 from postdate.sidecar.errors import Exit
+from postdate.sidecar.http.deployment import Deployment
 from postdate.wire.headers import ACTION, ID, ORIGIN
 from postdate.wire.murmur2 import partition_for
 from postdate.wire.origins import format_origin
@@ -344,7 +347,7 @@ def test_a_reschedule_beyond_the_horizon_is_not_sent(bed: SimulatedCluster) -> N
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["cancel"], "one of --id and --origin"),
+        (["cancel"], "one of --id and --origin, or selectors such as --target"),
         (["cancel", "--id", "i", "--origin", "R/0/1"], "one of --id and --origin"),
         (["cancel", "--origin", "R/0"], "not an origin"),
         (["cancel", "--origin", "R/0/1", "--requests", "S"], "names a request on R, --requests is S"),
@@ -391,3 +394,15 @@ def test_a_control_is_an_ordinary_record(bed: SimulatedCluster) -> None:
     bed.call("cancel", "--requests", "requests", "--id", "i")
     (by_id,) = bed.records("requests", partition_for(b"i", 4))[-1:]
     assert (by_id.key, by_id.headers) == (b"i", [(ACTION, b"cancel"), (ID, b"i")])
+
+
+@pytest.mark.parametrize(("exact", "total"), [(True, "3 messages selected"), (False, "at least 3 messages selected")])
+def test_a_dry_run_ends_with_the_number_of_selected_messages(
+    exact: bool, total: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards = [{"topic": "requests", "partition": 1, "targets": {"orders": 3}}]
+    found = {"shards": shards, "count": 3, "exact": exact, "not_asked": []}
+    monkeypatch.setattr(Deployment, "selected", lambda *_: found)
+    asked = ["cancel", "--target", "orders", "--dry-run", "--url", "http://127.0.0.1:1"]
+    result = CliRunner().invoke(postdate, [*asked, "--config", str(format_2(tmp_path))])
+    assert result.stdout.splitlines() == ["requests/1 orders 3", total]

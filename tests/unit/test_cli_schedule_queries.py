@@ -50,9 +50,10 @@ def call(
 def test_a_list_asks_for_schedules_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     result, asked = call(monkeypatch, [ENTRY], "list", "--target", "reports", "--requests", "requests")
     assert asked == [[("recurring", "true"), ("target", "reports"), ("topic", "requests")]]
-    assert result.stdout == (
-        "1970-01-01T00:02:00.000Z  nightly  reports  requests/0/7  cron='30 2 * * *' zone='Europe/Berlin'\n"
-    )
+    assert result.stdout.splitlines() == [
+        "next                      id       target   origin        times",
+        "1970-01-01T00:02:00.000Z  nightly  reports  requests/0/7  cron='30 2 * * *' zone='Europe/Berlin'",
+    ]
     result, _ = call(monkeypatch, [ENTRY, ENTRY], "list", "--max", "1", "--output", "json")
     assert [json.loads(line) for line in result.stdout.splitlines()] == [ENTRY]
     assert "only the first 1 are listed" in result.stderr
@@ -64,7 +65,7 @@ def test_a_list_asks_for_schedules_alone(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_schedule_is_shown_with_its_latest_and_next_occurrences(monkeypatch: pytest.MonkeyPatch) -> None:
     result, asked = call(monkeypatch, [ENTRY], "show", "--id", "nightly")
     assert asked == [[("id", "nightly")]]
-    assert result.stdout.splitlines()[1:] == [
+    assert result.stdout.splitlines()[2:] == [
         "latest:",
         "     9  1970-01-01T00:01:00.000Z  delivered 1.5s late",
         "    10 to 11  skipped: missed",

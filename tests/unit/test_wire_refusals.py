@@ -299,8 +299,7 @@ def test_one_base_for_all_errors_of_the_package() -> None:
 
 @pytest.mark.parametrize("name", sorted(FORMAT_2))
 def test_a_header_of_format_2_names_the_setting_that_permits_it(name: str) -> None:
-    with pytest.raises(
-        RequestRefused, match=f"header '{name}' needs format_version = 2, and R is served with 1"
-    ) as why:
+    needed = f"header '{name}' needs format_version = 2, and R is served with 1: set it for all sidecars and commands"
+    with pytest.raises(RequestRefused, match=needed) as why:
         parse_request(RequestRules(topic="R"), 0, 5, None, [("postdate-topic", b"t"), (name, b"1")])
     assert why.value.reason == Reason.UNKNOWN_HEADER

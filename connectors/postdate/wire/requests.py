@@ -410,7 +410,8 @@ def _refuse_unknown(rules: RequestRules, name: str) -> NoReturn:
     needed = RETURNS_VERSION if name in FORMAT_2 else SCHEDULES_VERSION if name in _FORMAT_3 else 0
     if rules.format_version < needed:
         served = f"{rules.topic} is served with {rules.format_version}"
-        detail = f"header {quote(name)} needs format_version = {needed}, and {served}"
+        remedy = f"set it for all sidecars and commands (POSTDATE_FORMAT_VERSION={needed})"
+        detail = f"header {quote(name)} needs format_version = {needed}, and {served}: {remedy}"
         raise RequestRefused(Reason.UNKNOWN_HEADER, detail)
     raise RequestRefused(Reason.UNKNOWN_HEADER, f"header {quote(name)} is not known to Postdate")
 

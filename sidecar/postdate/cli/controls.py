@@ -59,7 +59,7 @@ class Named:
     def of(cls, requests: str | None, request_id: str | None, origin: str | None) -> Named:
         """Combine the options. Raises UsageError: not exactly one of id and origin, or a malformed origin."""
         if (request_id is None) == (origin is None):
-            raise click.UsageError("give one of --id and --origin")
+            raise click.UsageError("give one of --id and --origin, or selectors such as --target")
         if origin is None:
             return cls(as_bytes(request_id), None, requests or "", -1)
         text = as_bytes(origin) or b""

@@ -119,7 +119,7 @@ def list_(
     else:
         entries = chain([first], entries)
     shown = islice(entries, most)
-    for line in map(json.dumps, shown) if output == "json" else _table(shown):
+    for line in map(json.dumps, shown) if output == "json" else table(_COLUMNS, map(_row, shown)):
         click.echo(line)
     if next(entries, None) is not None:
         warn(f"only the first {most} are listed; use --max or --all for more")
@@ -174,11 +174,11 @@ def _query(filters: dict[str, Any]) -> list[tuple[str, str]]:
     return query if filters["state"] == "waiting" else [*query, ("state", filters["state"])]
 
 
-def _table(entries: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """Aligned columns; the first rows determine the widths."""
-    rows = map(_row, entries)
-    first = [_COLUMNS, *islice(rows, _LOOK_AHEAD)]
-    widths = [max(len(row[column]) for row in first) for column in range(len(_COLUMNS))]
+def table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    """The lines of a table with these columns, none without rows. The first rows determine the widths."""
+    rows = iter(rows)
+    first = [columns, *islice(rows, _LOOK_AHEAD)]
+    widths = [max(len(row[column]) for row in first) for column in range(len(columns))]
     if len(first) == 1:
         return
     for row in chain(first, rows):

@@ -11,6 +11,7 @@ import click
 from postdate.cli.commands import fail, warn
 from postdate.cli.limits import PREVIEW_MAX
 from postdate.cli.options import output_option
+from postdate.cli.pending import table
 from postdate.cli.processes import asks_processes, remark
 from postdate.wire.dispatch_log import OCCURRED, PAUSED, RESUMED, SKIPPED
 from postdate.wire.durations import format_duration
@@ -18,6 +19,8 @@ from postdate.wire.instants import format_instant
 
 if TYPE_CHECKING:
     from postdate.sidecar.http.deployment import Deployment
+
+_COLUMNS = ("next", "id", "target", "origin", "times")
 
 
 @click.command("list", short_help="List recurring schedules by their next time.")
@@ -45,8 +48,9 @@ def list_(
     query = [("recurring", "true"), *(("target", target) for target in targets)]
     query += [("topic", requests)] if requests is not None else []
     entries = list(deployment.entries(query, entries_max + 1))
-    for entry in entries[:entries_max]:
-        click.echo(json.dumps(entry) if output == "json" else _row(entry))
+    listed = entries[:entries_max]
+    for line in map(json.dumps, listed) if output == "json" else table(_COLUMNS, map(_row, listed)):
+        click.echo(line)
     if not entries:
         click.echo("no recurring schedule is pending", err=True)
     if len(entries) > entries_max:
@@ -84,14 +88,14 @@ def show(deployment: Deployment, request_id: str, requests: str | None, output: 
             click.echo(line)
 
 
-def _row(entry: dict[str, Any]) -> str:
-    when = " ".join(f"{name}={text!r}" for name, text in sorted(entry["schedule"].items()))
+def _row(entry: dict[str, Any]) -> tuple[str, ...]:
+    times = " ".join(f"{name}={text!r}" for name, text in sorted(entry["schedule"].items()))
     due = "paused" if entry.get("paused") else format_instant(entry["due_ms"])
-    return f"{due:<24}  {entry['id']}  {entry['target']}  {entry['origin']}  {when}"
+    return due, entry["id"], entry["target"], entry["origin"], times
 
 
 def _shown(entry: dict[str, Any], events: list[dict[str, Any]], complete: bool) -> Iterator[str]:
-    yield _row(entry)
+    yield from table(_COLUMNS, [_row(entry)])
     yield "latest:" if complete else "latest (the search of the dispatch log reached its limit):"
     for event in events:
         if event["fate"] == OCCURRED:

@@ -192,5 +192,5 @@ def _count(deployment: Any, query: list[tuple[str, str]], output: str) -> None:
             for target, count in shard["targets"].items():
                 click.echo(f"{shard['topic']}/{shard['partition']} {target} {count}")
         is_whole = told["exact"] and not told["not_asked"]
-        click.echo(f"{told['count']}{'' if is_whole else ' or more'}")
+        click.echo(f"{'' if is_whole else 'at least '}{counted(told['count'], 'message')} selected")
     remark(deployment)

@@ -14,7 +14,7 @@ import click
 
 from postdate.cli.commands import warn
 from postdate.cli.options import Loader, as_bytes, configured, header_pair, now_ms, output_option
-from postdate.cli.request_options import due_ms, parsed, the_request_topic, the_time, time_headers, time_options
+from postdate.cli.request_options import TIMES, due_ms, parsed, the_request_topic, the_time, time_options
 from postdate.cli.waiting import Waiting, require_verdicts, send_and_report, verdict_options, waiting
 from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord, accepted, look_up, partition_of
@@ -175,8 +175,8 @@ def draft_of(message: Mapping[str, Any]) -> RequestRecord:
     Raises UsageError: not exactly one of --at, --delay, --level and --retry.
     """
     retry = message["retry"]
-    if retry is not None and time_headers(message):
-        raise click.UsageError("give only one of --at, --delay, --level, --retry")
+    if sum(message[name] is not None for name in (*TIMES, "retry")) != 1:
+        raise click.UsageError("give exactly one of --at, --delay, --level, --retry")
     when = the_time(message) if retry is None else [(names.RETRY, as_bytes(retry))]
     return record_of(message, when)
 

@@ -23,7 +23,7 @@ from postdate.kafka.interface import Admin, Isolation, Kafka, Partition, Record
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord, produce
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
-from postdate.wire.dispatch_log import DELIVERED, FINAL, ChosenFate, Fate, SeriesFate, SurvivorFate, decode_record
+from postdate.wire.dispatch_log import DEAD, DELIVERED, FINAL, ChosenFate, Fate, SeriesFate, SurvivorFate, decode_record
 from postdate.wire.durations import format_duration
 from postdate.wire.errors import FormatError
 from postdate.wire.origins import format_origin
@@ -36,14 +36,15 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _READ_RECORDS_MAX = 1_000
 _READ_TIMEOUT_S = 1.0
 
+_LETTER = "its dead letter has the reason (postdate dead-letters list)"
 _WHY_NOT: Mapping[Verdict, str] = {
     Verdict.TOO_LATE: "the message had already been delivered, or had become a dead letter",
     Verdict.NOT_FOUND: "no such message was pending in this partition: it never existed, or was cancelled before. An id"
     " is found only if its request is in the partition that murmur2 chooses for the id; an origin is always found",
-    Verdict.REJECTED: "the request was refused; its dead letter has the reason",
+    Verdict.REJECTED: f"the request was refused; {_LETTER}",
     Verdict.CANCELLED: "the message was cancelled and will not be delivered",
     Verdict.REPLACED: "the message was replaced by a later one of the same id and will not be delivered",
-    Verdict.DEAD: "the message could not be delivered; its dead letter has the reason",
+    Verdict.DEAD: f"the message could not be delivered; {_LETTER}",
 }
 
 
@@ -244,7 +245,7 @@ class FateWatch:
         if survivor:
             fail(f"{end.fate}: the message was not delivered, in favour of {survivor}, which has the same id")
         elif end.fate != DELIVERED:
-            fail(f"{end.fate}: the message was not delivered; its dead letter has the reason")
+            fail(f"{end.fate}: the message was not delivered" + (f"; {_LETTER}" if end.fate == DEAD else ""))
 
     def wait(self, offset: int, timeout_ms: int) -> FinalFate | None:
         """The final fate of the request at `offset`; None after the time-out."""
