@@ -16,6 +16,7 @@ import yaml
 
 from postdate.cli import postdate
 from postdate.cli.config_docs import as_markdown
+from postdate.spark.audit.output import MEANINGS
 from postdate.wheel.database import FAMILIES
 from postdate.wire import headers
 from postdate.wire.reasons import Reason
@@ -81,7 +82,8 @@ def test_no_sentence_needs_a_second_reading(path: Path) -> None:
 
 
 def test_no_sentence_of_the_help_and_of_the_reference_needs_a_second_reading() -> None:
-    texts = {**dict(_helps(postdate, "postdate")), "postdate config docs": as_markdown()}
+    meanings = "\n\n".join(MEANINGS.values())
+    texts = {**dict(_helps(postdate, "postdate")), "postdate config docs": as_markdown(), "verdicts": meanings}
     assert len(texts) > 30
     assert [found for name, text in texts.items() for found in tidy_docs.word_complaints(name, text)] == []
 

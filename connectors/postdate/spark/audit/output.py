@@ -25,37 +25,38 @@ from postdate.wire.texts import counted
 MEANINGS = {
     "delivered": "one fate, one record, the same message",
     "pending": "no fate yet, and not overdue",
-    "cancelled": "withdrawn before it was due",
-    "replaced": "a later request of the same id took its place",
-    "kept": "an earlier request of the same id was pending and stayed",
-    "dropped": "an earlier request of the same id was delivered before",
+    "cancelled": "cancelled; no record was delivered",
+    "replaced": "a later request with the same id replaced it",
+    "kept": "an earlier message with the same id was pending and stayed",
+    "dropped": "an earlier message with the same id had been delivered",
     "applied": "a cancel or reschedule that was carried out",
-    "dead": "refused or undeliverable; a dead letter tells why",
-    "missing": "overdue, without fate or without its record",
+    "dead": "refused or undeliverable; its dead letter has the reason",
+    "missing": "overdue, without a fate or without its record",
     "duplicate": "more than one final fate, or more than one committed record",
     "orphan": "a fate or a record without its request",
     "early": "committed before it was due",
     "mismatch": "differs from its request",
-    "contradiction": "fate and records, or fate and requests, do not agree",
-    "chain": "the dispatch log has a gap, a repeat, a stranger's record, or one that does not parse",
-    "false-verdict": "an answer that is not true, given twice, or unreadable",
-    "unanswered": "a fate whose answer was asked for and never given",
-    "past-grace": "committed later than due + grace",
-    "order": "overtaken by a later message of its key and target",
-    "false-refusal": "refused for a reason that the request does not give",
+    "contradiction": "its fate contradicts the records or the requests",
+    "chain": "the dispatch log has a gap, a repeat, a foreign record, or an unreadable one",
+    "false-verdict": "an answer that is false, repeated or unreadable",
+    "unanswered": "a fate without the answer that --verdicts requires",
+    "past-grace": "delivered later than due time + grace",
+    "order": "delivered after a message of its key and target that was due later",
+    "false-refusal": "refused for a reason that the request does not justify",
     "unreadable": "a dead letter, or a record on a target, whose origin cannot be read",
-    "request-expired": "the request has left its topic by retention",
-    "target-expired": "the delivered record has left its topic",
+    "request-expired": "retention has deleted the request",
+    "target-expired": "retention or compaction may have deleted the delivered record",
     "target-recreated": "the target was created again after the delivery",
-    "target-younger": "the target has no record that old: created again, or lost",
+    "target-younger": "the target has no record that old: it was created again, or the message is lost",
     "unsettled": "its fate may have left the dispatch log",
-    "capped": "an open transaction may hide what would decide",
+    "capped": "an open transaction may hide its records",
     "not-selected": "its target was not read",
-    "overtaken": "as order, but late: its target may have failed",
+    "overtaken": "as order, but the message was late: its target may have failed",
     "policy-unknown": "a return whose named policy is not in the dispatch log",
-    "unverified-schedule": "a recurring schedule, whose occurrences no rule verifies yet",
+    "unverified-schedule": "a recurring schedule; the audit does not verify its occurrences",
 }
 
+_VERDICT_WIDTH: Final = max(map(len, VERDICTS))
 TREND_HEADING: Final = "Lateness by day of the due time (UTC), ms"
 TREND_COLUMNS: Final = ("day", "delivered", *map(spelled_figure, FIGURES))
 
@@ -177,7 +178,9 @@ def write_outcome(outcome: Outcome, form: str, stream: TextIO) -> None:
         console.print(_table(outcome.summary))
     else:
         for verdict in shown_verdicts(outcome.summary):
-            console.print(f"{verdict:<16} {outcome.summary.counts[verdict]:>12,}  {MEANINGS[verdict]}", markup=False)
+            console.print(
+                f"{verdict:<{_VERDICT_WIDTH}} {outcome.summary.counts[verdict]:>12,}  {MEANINGS[verdict]}", markup=False
+            )
     summary = outcome.summary
     trend = aligned_lines(TREND_HEADING, TREND_COLUMNS, trend_rows(outcome)) if outcome.trend else []
     trend += [""] if trend else []
@@ -347,5 +350,5 @@ def closing_lines(outcome: Outcome) -> list[str]:
     elif outcome.is_clean:
         lines.append(f"clean: {counted(outcome.outcomes.verified, 'request')} verified, no violation")
     elif not outcome.holes and not outcome.standing:
-        lines.append("no violation, but not all was verified: not clean")
+        lines.append("no violation, but something was not verified, so the result is not clean")
     return lines
