@@ -80,7 +80,7 @@ def test_a_schedule_is_shown_with_its_latest_and_next_occurrences(monkeypatch: p
 def test_a_paused_schedule_is_shown_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     paused = {**ENTRY, "paused": True, "chosen_ms": None}
     result, _ = call(monkeypatch, [paused], "list")
-    assert result.stdout.split()[:2] == ["paused", "nightly"]
+    assert result.stdout.splitlines()[1].split()[:2] == ["paused", "nightly"]
     event = {"fate": "paused", "due_ms": 60_000, "by": "requests/0/9", "at_ms": 60_100}
     life = {"entry": paused, "events": [event], "complete": True}
     result, _ = call(monkeypatch, [paused], "show", "--id", "nightly", life=life)
