@@ -85,6 +85,9 @@ def test_the_page_shows_finds_stops_and_moves(bed: Bed, page: Page) -> None:
     expect(page.locator("#freshness")).to_have_text("4 shards, 2 processes")
     expect(page.locator("#shards tr")).to_have_count(4)
     expect(page.locator("#late")).to_contain_text("up to")
+    whole_rows = "main > section:has(#find-title, #select-title, #shards-title)"
+    widths = page.locator(whole_rows).evaluate_all("sections => sections.map(section => section.offsetWidth)")
+    assert (len(widths), len(set(widths))) == (3, 1), "each has a row to itself"
     page.get_by_role("button", name="two days").click()
     expect(page.locator("#load span")).to_have_count(48)
     page.get_by_role("button", name="next hour").click()
