@@ -6,9 +6,11 @@ import java.nio.ByteBuffer;
 import java.nio.charset.CharacterCodingException;
 import java.time.Duration;
 import java.time.Instant;
+import java.time.ZoneId;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
@@ -26,6 +28,8 @@ import org.apache.kafka.common.utils.Utils;
  * var requests = new Postdate("postdate.requests", producer.partitionsFor("postdate.requests").size());
  * producer.send(requests.schedule("reminders", value, Postdate.after(Duration.ofHours(2))).id("order-9").record());
  * producer.send(requests.cancel(Postdate.id("order-9")));
+ * var nightly = Postdate.cron("30 2 * * *").zone("Europe/Berlin");
+ * producer.send(requests.repeat("reports", value, "nightly", nightly).record());
  * }</pre>
  *
  * Each record names its partition, so the partitioner of the producer does not matter. The producer needs
@@ -34,12 +38,21 @@ import org.apache.kafka.common.utils.Utils;
 public final class Postdate {
     private static final Duration HORIZON = Duration.ofDays(400);
     private static final int ID_BYTES_MAX = 256;
-    private static final int POLICY_BYTES_MAX = 256;
+    private static final int SELECTED_KEY_BYTES_MAX = 4_096;
+    private static final int POLICY_LENGTH_MAX = 256;
+    private static final int CRON_LENGTH_MAX = 512;
+    private static final long WINDOW_MS_MAX = (1L << 39) - 1;
+    private static final Duration EVERY_MIN = Duration.ofSeconds(1);
+    private static final Duration EVERY_MAX = Duration.ofDays(36_525);
+    /** The year 9998. */
+    private static final Instant NOMINAL_END = Instant.ofEpochMilli(253_339_228_800_000L);
     private static final Pattern TOPIC = Pattern.compile("[a-zA-Z0-9._-]{1,249}");
     /** From these the attempts of a return count. */
     private static final Set<String> COUNTED = Set.of(
         "postdate-origin", "postdate-due", "postdate-id", "postdate-attempt", "postdate-first-origin",
         "postdate-first-due");
+    private static final Set<String> ADDED =
+        Set.of("postdate-moved", "postdate-error", "postdate-occurrence", "postdate-next");
 
     private final String name;
     private final int partitions;
@@ -95,6 +108,15 @@ public final class Postdate {
             this.header = header;
             this.number = number;
         }
+
+        /** How far from now it is; 0 for a level, whose length the sidecar knows. */
+        private long delayMs() {
+            return switch (header) {
+                case "postdate-at" -> number - System.currentTimeMillis();
+                case "postdate-delay" -> number;
+                default -> 0;
+            };
+        }
     }
 
     /** What a control acts on: of {@link #id} or {@link #origin}. */
@@ -139,9 +161,126 @@ public final class Postdate {
         return new Named("postdate-origin", origin);
     }
 
+    /** Which message stays if one of the same id is pending. */
+    public enum IfPending { REPLACE, KEEP }
+
+    /** What happens to times that do not exist, because clocks are set forward; NEXT: once, right after the gap. */
+    public enum Gap { NEXT, SKIP }
+
+    /** Which of the times that exist twice, because clocks are set back, are occurrences. */
+    public enum Fold { FIRST, LAST, BOTH }
+
+    /** Which late occurrences are delivered; LAST: the newest, NONE: those that are at most 60 s late. */
+    public enum Missed { ALL, LAST, NONE }
+
+    /** When a recurring message is due: of {@link #cron} or {@link #every}. */
+    public sealed interface Recurrence permits Cron, Every {
+    }
+
+    /** A cron expression in a time zone. Immutable. {@code zone}, {@code gap}, {@code fold}: null for the default. */
+    public record Cron(String expression, String zone, Gap gap, Fold fold) implements Recurrence {
+        /** Throws RequestInvalid: the expression or the zone is not one that Postdate reads. */
+        public Cron {
+            CronFields.check(expression);
+            if (zone != null && !ZoneId.getAvailableZoneIds().contains(zone)) {
+                throw badSchedule(
+                    zone + " is not a time zone: give an IANA name such as Europe/Berlin, or update those of the JVM");
+            }
+        }
+
+        /** Returns the same times in this zone, an IANA name; without one they are in UTC. */
+        public Cron zone(String zone) {
+            return new Cron(expression, zone, gap, fold);
+        }
+
+        /** Returns the same times with another rule for those that do not exist; by default {@link Gap#NEXT}. */
+        public Cron gap(Gap gap) {
+            return new Cron(expression, zone, gap, fold);
+        }
+
+        /** Returns the same times with another rule for those that exist twice; by default {@link Fold#FIRST}. */
+        public Cron fold(Fold fold) {
+            return new Cron(expression, zone, gap, fold);
+        }
+    }
+
+    /** Multiples of an interval since 1970, plus a phase. Immutable. {@code phase}: null without one. */
+    public record Every(Duration interval, Duration phase) implements Recurrence {
+        /** Throws RequestInvalid: the interval or the phase is too short or too long. */
+        public Every {
+            long everyMs = ceilMs("interval", interval);
+            long phaseMs = phase == null ? 0 : ceilMs("phase", phase);
+            if (everyMs < EVERY_MIN.toMillis() || everyMs > EVERY_MAX.toMillis() || phaseMs >= everyMs) {
+                throw badSchedule("an interval is from 1 s to 36525 days, and its phase is shorter");
+            }
+        }
+
+        /** Returns the same times, this much later. */
+        public Every phase(Duration phase) {
+            return new Every(interval, phase);
+        }
+    }
+
+    /**
+     * Names the times of a cron expression: 5 fields, or 6 with seconds first, or one such as {@code @daily}. Whether it
+     * has a date at all is not known here: the sidecar refuses 30 February.
+     */
+    public static Cron cron(String expression) {
+        return new Cron(expression, null, null, null);
+    }
+
+    /** Names each multiple of an interval since 1970. */
+    public static Every every(Duration interval) {
+        return new Every(interval, null);
+    }
+
+    /**
+     * On which pending messages a bulk control acts: those that match all given selectors, of which it needs one.
+     * Immutable. {@code from} and {@code until}: due times, as requested, at or after the first and before the second.
+     */
+    public record Selection(String target, String idPrefix, byte[] key, Instant from, Instant until) {
+        /** Returns a narrower selection: messages for this target. */
+        public Selection target(String target) {
+            return new Selection(target, idPrefix, key, from, until);
+        }
+
+        /** Returns a narrower selection: messages whose id begins with this text. */
+        public Selection idPrefix(String idPrefix) {
+            return new Selection(target, idPrefix, key, from, until);
+        }
+
+        /** Returns a narrower selection: messages with this target key. */
+        public Selection key(byte[] key) {
+            return new Selection(target, idPrefix, key, from, until);
+        }
+
+        /** Returns a narrower selection: messages due at or after this instant. */
+        public Selection from(Instant from) {
+            return new Selection(target, idPrefix, key, from, until);
+        }
+
+        /** Returns a narrower selection: messages due before this instant. */
+        public Selection until(Instant until) {
+            return new Selection(target, idPrefix, key, from, until);
+        }
+    }
+
+    /** Starts the selection of a bulk control. */
+    public static Selection select() {
+        return new Selection(null, null, null, null, null);
+    }
+
     /** Starts a request that delivers {@code value} to {@code target}; a null value is delivered as null. */
     public Message schedule(String target, byte[] value, When when) {
         return new Message(target, value, Objects.requireNonNull(when, "give at, after or level"));
+    }
+
+    /**
+     * Starts a request that delivers {@code value} to {@code target} again and again. {@code id} names the schedule: the
+     * same id replaces it, and {@link #cancel} ends it. docs/calendar.md has the rules.
+     */
+    public Recurring repeat(String target, byte[] value, String id, Recurrence times) {
+        return new Recurring(target, value, id, Objects.requireNonNull(times, "give cron or every"));
     }
 
     /** Returns the record that ends a pending message. Its verdict tells whether it was in time. */
@@ -165,6 +304,35 @@ public final class Postdate {
     }
 
     /**
+     * Returns the records, one for each partition, that end every selected message. Produce all of them. The verdict of
+     * each, {@link Verdict#APPLIED}, has the number of messages.
+     */
+    public List<ProducerRecord<byte[], byte[]>> cancelSelected(Selection selection) {
+        return bulk(selection, header("postdate-action", "cancel"));
+    }
+
+    /**
+     * Returns the records, one for each partition, that move every selected message by a time, which may be negative.
+     * Produce each of them once: a second control moves the same messages again.
+     */
+    public List<ProducerRecord<byte[], byte[]>> rescheduleSelected(Selection selection, Duration by) {
+        long milliseconds = ceilMs("by", by.abs());
+        if (milliseconds == 0) {
+            throw new RequestInvalid("bad-time", "a move by 0 moves nothing: give another time");
+        }
+        if (milliseconds > HORIZON.toMillis()) {
+            throw new RequestInvalid("beyond-horizon", "a move is at most 400 days: give a shorter one");
+        }
+        return bulk(selection, header("postdate-action", "reschedule"),
+            header("postdate-by", Long.toString(by.isNegative() ? -milliseconds : milliseconds)));
+    }
+
+    /** Returns the records, one for each partition, that deliver every selected message now. */
+    public List<ProducerRecord<byte[], byte[]>> deliverSelected(Selection selection) {
+        return bulk(selection, header("postdate-action", "reschedule"), header("postdate-delay", "0"));
+    }
+
+    /**
      * Returns the record by which a consumer gives a message back, to be delivered again to its topic later.
      *
      * @param consumed as the consumer got it, with all its headers
@@ -172,10 +340,7 @@ public final class Postdate {
      * @param error why it comes back, for the next consumer; null: not told
      */
     public ProducerRecord<byte[], byte[]> retry(ConsumerRecord<byte[], byte[]> consumed, String policy, String error) {
-        if (policy == null || policy.isBlank() || policy.length() > POLICY_BYTES_MAX || !isAscii(policy)) {
-            throw new RequestInvalid(
-                "bad-retry", "a policy is a text such as base=1s, attempts=5, or a name, of at most 256 ASCII characters");
-        }
+        Policy.check(policy);
         var headers = new ArrayList<Header>();
         for (Header header : consumed.headers()) {
             if (!isOurs(header.key()) || COUNTED.contains(header.key())) {
@@ -204,62 +369,64 @@ public final class Postdate {
         return Utils.toPositive(Utils.murmur2(key)) % partitions;
     }
 
-    /** A message to schedule; {@link #record} builds the request. For one thread. */
-    public final class Message {
+    /** What {@link Message} and {@link Recurring} have in common; {@link #record} builds the request. For one thread. */
+    public abstract sealed class Draft<T extends Draft<T>> permits Message, Recurring {
         private final String target;
         private final byte[] value;
-        private final When when;
         private final List<Header> headers = new ArrayList<>();
         private byte[] key;
-        private String id;
-        private Duration grace;
+        Duration grace;
+        Duration window;
         private Integer targetPartition;
 
-        private Message(String target, byte[] value, When when) {
+        private Draft(String target, byte[] value) {
             this.target = target;
             this.value = value;
-            this.when = when;
         }
+
+        abstract T self();
 
         /** Sets the key with which the message arrives. */
-        public Message key(byte[] key) {
+        public T key(byte[] key) {
             this.key = key;
-            return this;
+            return self();
         }
 
-        /** Sets your name for the message while it is pending; scheduling it again replaces the message. */
-        public Message id(String id) {
-            this.id = Objects.requireNonNull(id, "leave id out instead of null");
-            return this;
-        }
-
-        /** Sets how late it may be: later, it becomes a dead letter. */
-        public Message grace(Duration grace) {
+        /** Sets how late it may be: later, a message becomes a dead letter, and an occurrence is skipped. */
+        public T grace(Duration grace) {
             this.grace = grace;
-            return this;
+            return self();
+        }
+
+        /** Sets the time after the due time within which it leaves. */
+        public T window(Duration window) {
+            this.window = window;
+            return self();
         }
 
         /** Sets the partition of the target. */
-        public Message targetPartition(int partition) {
+        public T targetPartition(int partition) {
             this.targetPartition = partition;
-            return this;
+            return self();
         }
 
         /** Adds headers of the message. Those of a delivered record may be given: what Postdate added is left out. */
-        public Message headers(Iterable<Header> more) {
+        public T headers(Iterable<Header> more) {
             more.forEach(headers::add);
-            return this;
+            return self();
         }
 
         /** Returns the request. Throws RequestInvalid: Postdate would refuse it. */
-        public ProducerRecord<byte[], byte[]> record() {
+        public abstract ProducerRecord<byte[], byte[]> record();
+
+        List<Header> begin() {
             var all = messageHeaders(headers);
             checkTarget(target);
             all.add(header("postdate-topic", target));
-            all.add(timeHeader(when));
-            if (grace != null) {
-                all.add(header("postdate-grace", Long.toString(ceilMs("grace", grace))));
-            }
+            return all;
+        }
+
+        ProducerRecord<byte[], byte[]> finish(String id, List<Header> all) {
             if (targetPartition != null) {
                 if (targetPartition < 0) {
                     throw new RequestInvalid("bad-partition", "partition " + targetPartition + " is negative");
@@ -273,6 +440,178 @@ public final class Postdate {
             all.add(new RecordHeader("postdate-id", named));
             all.add(new RecordHeader("postdate-key", key));
             return Postdate.this.record(partitionFor(named, partitions), named, value, all);
+        }
+    }
+
+    /** A message to schedule. */
+    public final class Message extends Draft<Message> {
+        private final When when;
+        private String id;
+        private boolean isEven;
+        private IfPending ifPending;
+        private boolean dropsIfEnded;
+        private Duration latest;
+
+        private Message(String target, byte[] value, When when) {
+            super(target, value);
+            this.when = when;
+        }
+
+        @Override
+        Message self() {
+            return this;
+        }
+
+        /** Sets your name for the message while it is pending; scheduling it again replaces the message. */
+        public Message id(String id) {
+            this.id = Objects.requireNonNull(id, "leave id out instead of null");
+            return this;
+        }
+
+        /** Chooses the emptiest moment of the window that the sidecar knows. */
+        public Message spreadEvenly() {
+            this.isEven = true;
+            return this;
+        }
+
+        /** Decides between this message and the pending one of its id. */
+        public Message ifPending(IfPending ifPending) {
+            this.ifPending = ifPending;
+            return this;
+        }
+
+        /** Ends the request if a message of its id, requested with this too, was delivered lately. */
+        public Message dropIfEnded() {
+            this.dropsIfEnded = true;
+            return this;
+        }
+
+        /** Bounds the due time of messages that replace one another: this long after the first request. */
+        public Message latest(Duration latest) {
+            this.latest = latest;
+            return this;
+        }
+
+        @Override
+        public ProducerRecord<byte[], byte[]> record() {
+            var all = begin();
+            all.add(timeHeader(when));
+            addLength(all, "postdate-grace", grace, Long.MAX_VALUE, null);
+            long windowMs = addLength(all, "postdate-window", window, WINDOW_MS_MAX, "bad-window");
+            if (windowMs + when.delayMs() > HORIZON.toMillis()) {
+                throw new RequestInvalid(
+                    "beyond-horizon", "due, with its window, later than 400 days from now: shorten one");
+            }
+            if (isEven) {
+                if (window == null) {
+                    throw new RequestInvalid("bad-spread", "spreadEvenly needs a window");
+                }
+                all.add(header("postdate-spread", "even"));
+            }
+            if (id == null && (ifPending != null || dropsIfEnded || latest != null)) {
+                throw new RequestInvalid("missing-id", "ifPending, dropIfEnded and latest need an id");
+            }
+            addChoice(all, "postdate-if-pending", ifPending);
+            if (dropsIfEnded) {
+                all.add(header("postdate-if-ended", "drop"));
+            }
+            if (ifPending == IfPending.KEEP && latest != null) {
+                throw new RequestInvalid(
+                    "bad-latest", "a request that keeps the pending message takes no latest: leave it out");
+            }
+            addLength(all, "postdate-latest", latest, WINDOW_MS_MAX, "bad-latest");
+            return finish(id, all);
+        }
+    }
+
+    /** A message to deliver again and again. */
+    public final class Recurring extends Draft<Recurring> {
+        private final String id;
+        private final Recurrence times;
+        private Instant start;
+        private Instant end;
+        private Long count;
+        private Missed missed;
+        private Duration catchUp;
+
+        private Recurring(String target, byte[] value, String id, Recurrence times) {
+            super(target, value);
+            this.id = Objects.requireNonNull(id, "a schedule needs an id, by which it is replaced and cancelled");
+            this.times = times;
+        }
+
+        @Override
+        Recurring self() {
+            return this;
+        }
+
+        /** Sets the first instant that may be a nominal time; by default, it is after the request. */
+        public Recurring start(Instant start) {
+            this.start = start;
+            return this;
+        }
+
+        /** Sets the last instant that may be a nominal time. */
+        public Recurring end(Instant end) {
+            this.end = end;
+            return this;
+        }
+
+        /** Sets the number of the last occurrence. */
+        public Recurring count(long count) {
+            this.count = count;
+            return this;
+        }
+
+        /** Decides which late occurrences are delivered; by default {@link Missed#ALL}. */
+        public Recurring missed(Missed missed) {
+            this.missed = missed;
+            return this;
+        }
+
+        /** Skips occurrences that are later than this. */
+        public Recurring catchUp(Duration catchUp) {
+            this.catchUp = catchUp;
+            return this;
+        }
+
+        @Override
+        public ProducerRecord<byte[], byte[]> record() {
+            var all = begin();
+            if (times instanceof Cron cron) {
+                all.add(header("postdate-cron", cron.expression));
+                if (cron.zone != null) {
+                    all.add(header("postdate-zone", cron.zone));
+                }
+                addChoice(all, "postdate-gap", cron.gap);
+                addChoice(all, "postdate-fold", cron.fold);
+            } else if (times instanceof Every every) {
+                String phase = every.phase == null ? "" : "/" + ceilMs("phase", every.phase);
+                all.add(header("postdate-every", ceilMs("interval", every.interval) + phase));
+            }
+            addChoice(all, "postdate-missed", missed);
+            addBounds(all);
+            addLength(all, "postdate-catch-up", catchUp, Long.MAX_VALUE, null);
+            addLength(all, "postdate-window", window, WINDOW_MS_MAX, "bad-schedule");
+            addLength(all, "postdate-grace", grace, Long.MAX_VALUE, null);
+            return finish(id, all);
+        }
+
+        private void addBounds(List<Header> all) {
+            if (end != null && end.isBefore(start == null ? Instant.now() : start)) {
+                throw badSchedule("the end lies before the start, or in the past: give a later one");
+            }
+            if (start != null && !start.isBefore(NOMINAL_END) || end != null && !end.isBefore(NOMINAL_END)) {
+                throw badSchedule("the start or the end lies after the year 9997: give an earlier one, or leave it out");
+            }
+            addInstant(all, "postdate-start", start);
+            addInstant(all, "postdate-end", end);
+            if (count != null) {
+                if (count < 1) {
+                    throw badSchedule("the count is " + count + ": give 1 or more, or leave it out");
+                }
+                all.add(header("postdate-count", count.toString()));
+            }
         }
     }
 
@@ -294,6 +633,42 @@ public final class Postdate {
             return record(partitionFor(id, partitions), id, null, headers);
         }
         return record(partitionOfOrigin(named.text), null, null, headers);
+    }
+
+    private List<ProducerRecord<byte[], byte[]>> bulk(Selection selection, Header... own) {
+        var headers = new ArrayList<Header>(List.of(own));
+        if (selection.target != null) {
+            if (!isTopic(selection.target)) {
+                throw badSelection("the target is not the name of a Kafka topic: use letters, digits, . _ -");
+            }
+            headers.add(header("postdate-select-topic", selection.target));
+        }
+        if (selection.idPrefix != null) {
+            byte[] prefix = selection.idPrefix.getBytes(UTF_8);
+            if (prefix.length < 1 || prefix.length > ID_BYTES_MAX) {
+                throw badSelection("a prefix of ids has 1 to 256 bytes, this one " + prefix.length);
+            }
+            headers.add(new RecordHeader("postdate-select-id", prefix));
+        }
+        if (selection.key != null) {
+            if (selection.key.length > SELECTED_KEY_BYTES_MAX) {
+                throw badSelection("a selected key has at most 4096 bytes: select by something else");
+            }
+            headers.add(new RecordHeader("postdate-select-key", selection.key));
+        }
+        addInstant(headers, "postdate-select-from", selection.from);
+        addInstant(headers, "postdate-select-until", selection.until);
+        if (selection.from != null && selection.until != null && !selection.from.isBefore(selection.until)) {
+            throw badSelection("from must lie before until");
+        }
+        if (headers.size() == own.length) {
+            throw badSelection("give target, idPrefix, key, from or until");
+        }
+        var records = new ArrayList<ProducerRecord<byte[], byte[]>>();
+        for (int partition = 0; partition < partitions; partition++) {
+            records.add(record(partition, null, null, headers));
+        }
+        return records;
     }
 
     private int partitionOfOrigin(String text) {
@@ -337,15 +712,43 @@ public final class Postdate {
     }
 
     private static Header timeHeader(When when) {
-        long delayMs = switch (when.header) {
-            case "postdate-at" -> when.number - System.currentTimeMillis();
-            case "postdate-delay" -> when.number;
-            default -> 0;
-        };
-        if (delayMs > HORIZON.toMillis()) {
+        if (when.delayMs() > HORIZON.toMillis()) {
             throw new RequestInvalid("beyond-horizon", "due later than 400 days from now: give an earlier time");
         }
         return header(when.header, Long.toString(when.number));
+    }
+
+    /** Adds the header unless the length is null. Refuses 0 and more than the longest, if there is a reason for it. */
+    private static long addLength(List<Header> all, String name, Duration length, long longestMs, String reason) {
+        if (length == null) {
+            return 0;
+        }
+        long milliseconds = ceilMs(name, length);
+        if (reason != null && (milliseconds == 0 || milliseconds > longestMs)) {
+            throw new RequestInvalid(reason, name + " is 0 or longer than 17 years: leave it out, or give another one");
+        }
+        all.add(header(name, Long.toString(milliseconds)));
+        return milliseconds;
+    }
+
+    private static void addInstant(List<Header> all, String name, Instant instant) {
+        if (instant != null) {
+            all.add(header(name, Long.toString(at(instant).number)));
+        }
+    }
+
+    private static void addChoice(List<Header> all, String name, Enum<?> choice) {
+        if (choice != null) {
+            all.add(header(name, choice.name().toLowerCase(Locale.ROOT)));
+        }
+    }
+
+    private static RequestInvalid badSchedule(String detail) {
+        return new RequestInvalid("bad-schedule", detail);
+    }
+
+    private static RequestInvalid badSelection(String detail) {
+        return new RequestInvalid("bad-selection", detail);
     }
 
     private static RequestInvalid reserved(String name) {
@@ -357,8 +760,7 @@ public final class Postdate {
     }
 
     private static boolean isAdded(String name) {
-        return COUNTED.contains(name) || name.equals("postdate-moved") || name.equals("postdate-error")
-            || name.startsWith("postdate-dead-");
+        return COUNTED.contains(name) || ADDED.contains(name) || name.startsWith("postdate-dead-");
     }
 
     private static boolean isTopic(String name) {
@@ -416,11 +818,13 @@ public final class Postdate {
      * What Postdate adds to a delivered record, and the headers of the message.
      *
      * {@code id}: null without one. {@code attempt}, {@code firstOrigin} and {@code firstDue}: null unless the message
-     * was given back before. {@code error}: why it was given back, null if that was not told.
+     * was given back before. {@code error}: why it was given back, null if that was not told. {@code occurrence}: the
+     * number of the occurrence of a recurring schedule, from 1, with {@code origin} unique for ever; null without one.
+     * {@code next}: the nominal time of the next occurrence; null if this was the last one.
      */
     public record Delivered(
         Origin origin, Instant due, String id, Integer attempt, Origin firstOrigin, Instant firstDue, String error,
-        List<Header> headers) {
+        Long occurrence, Instant next, List<Header> headers) {
     }
 
     /** Returns what the headers of a delivered record tell. Throws FormatException: Postdate did not deliver it. */
@@ -441,23 +845,29 @@ public final class Postdate {
         }
         String attempt = added.get("postdate-attempt");
         String first = added.get("postdate-first-origin");
-        String firstDue = added.get("postdate-first-due");
+        String occurrence = added.get("postdate-occurrence");
         return new Delivered(
             Origin.parse(added.get("postdate-origin")),
-            Instant.ofEpochMilli(natural(added.get("postdate-due"))),
+            instant(added.get("postdate-due")),
             added.get("postdate-id"),
             attempt == null ? null : (int) Math.min(natural(attempt), Integer.MAX_VALUE),
             first == null ? null : Origin.parse(first),
-            firstDue == null ? null : Instant.ofEpochMilli(natural(firstDue)),
+            instant(added.get("postdate-first-due")),
             added.get("postdate-error"),
+            occurrence == null ? null : natural(occurrence),
+            instant(added.get("postdate-next")),
             message);
+    }
+
+    private static Instant instant(String text) {
+        return text == null ? null : Instant.ofEpochMilli(natural(text));
     }
 
     /** What a verdict says; {@code text} is its word in the record. */
     public enum Verdict {
-        ACCEPTED, REJECTED, CANCELLED, RESCHEDULED, REPLACED, DELIVERED, DEAD, NOT_FOUND, TOO_LATE;
+        ACCEPTED, REJECTED, CANCELLED, RESCHEDULED, REPLACED, DELIVERED, DEAD, NOT_FOUND, TOO_LATE, KEPT, DROPPED, APPLIED;
 
-        private final String text = name().toLowerCase(java.util.Locale.ROOT).replace('_', '-');
+        private final String text = name().toLowerCase(Locale.ROOT).replace('_', '-');
 
         /** Returns the word that verdicts contain. */
         public String text() {
@@ -468,10 +878,11 @@ public final class Postdate {
     /**
      * One verdict: the answer to the request {@code origin}.
      *
-     * {@code id}: that the request names, or null. {@code of}: the request that was acted on, or null. {@code at}: the
-     * clock of the writer.
+     * {@code id}: that the request names, or null. {@code of}: the request that was acted on, or null. {@code by}: the
+     * request of the same id that survived this one, or null. {@code count}: of APPLIED, the number of messages on which a
+     * bulk control has acted; otherwise null. {@code at}: the clock of the writer.
      */
-    public record Answer(Origin origin, String id, Verdict verdict, Origin of, Instant at) {
+    public record Answer(Origin origin, String id, Verdict verdict, Origin of, Origin by, Long count, Instant at) {
     }
 
     /** Returns the verdict in the value of a record on the verdicts topic. Throws FormatException: it contains none. */
@@ -482,8 +893,8 @@ public final class Postdate {
         if (!(new Json(decode(value)).read() instanceof Map<?, ?> fields)) {
             throw new FormatException("a verdict is a JSON object");
         }
-        if (!(fields.get("v") instanceof Json.Number version) || !version.text().equals("1")) {
-            throw new FormatException("a verdict has a version other than 1: use a newer client");
+        if (!(fields.get("v") instanceof Json.Number version) || !version.text().matches("[12]")) {
+            throw new FormatException("a verdict has a version other than 1 and 2: use a newer client");
         }
         if (!(fields.get("at") instanceof Json.Number at)) {
             throw new FormatException("a verdict has no time in its field at");
@@ -491,14 +902,34 @@ public final class Postdate {
         String word = text(fields, "verdict");
         for (Verdict verdict : Verdict.values()) {
             if (verdict.text().equals(word)) {
-                String origin = text(fields, "origin");
-                String of = text(fields, "of");
-                return new Answer(
-                    Origin.parse(origin == null ? "" : origin), text(fields, "id"), verdict,
-                    of == null ? null : Origin.parse(of), Instant.ofEpochMilli(natural(at.text())));
+                return answer(fields, verdict, version.text().equals("2"), Instant.ofEpochMilli(natural(at.text())));
             }
         }
         throw new FormatException("a verdict has a word that this client does not know: use a newer client");
+    }
+
+    private static Answer answer(Map<?, ?> fields, Verdict verdict, boolean isVersion2, Instant at) {
+        boolean isApplied = verdict == Verdict.APPLIED;
+        boolean isSurvived = verdict == Verdict.KEPT || verdict == Verdict.DROPPED;
+        if ((isApplied || isSurvived) != isVersion2 || isApplied != fields.containsKey("count")) {
+            throw new FormatException("a verdict has the version or the count of another one");
+        }
+        Long count = null;
+        if (isApplied) {
+            if (!(fields.get("count") instanceof Json.Number number)) {
+                throw new FormatException("a verdict has a count that is not a number");
+            }
+            count = natural(number.text());
+        }
+        String origin = text(fields, "origin");
+        String of = text(fields, "of");
+        String by = text(fields, "by");
+        if (isSurvived && by == null) {
+            throw new FormatException("a verdict " + verdict.text() + " names no request that survived");
+        }
+        return new Answer(
+            Origin.parse(origin == null ? "" : origin), text(fields, "id"), verdict,
+            of == null ? null : Origin.parse(of), by == null ? null : Origin.parse(by), count, at);
     }
 
     private static String text(Map<?, ?> fields, String field) {
@@ -525,6 +956,150 @@ public final class Postdate {
             return UTF_8.newDecoder().decode(ByteBuffer.wrap(bytes)).toString();
         } catch (CharacterCodingException error) {
             throw new FormatException("a text is not UTF-8");
+        }
+    }
+
+    /** Checks cron expressions by their fields, as the sidecar reads them. */
+    private record CronFields(String name, int low, int high, List<String> names, String special) {
+        private static final Pattern MACRO = Pattern.compile("@(HOURLY|DAILY|MIDNIGHT|WEEKLY|MONTHLY|YEARLY|ANNUALLY)");
+        private static final Pattern TERM =
+            Pattern.compile("(?:\\*|([0-9]{1,2}|[A-Z]{3})(?:-([0-9]{1,2}|[A-Z]{3}))?)(?:/([0-9]{1,2}))?");
+        private static final List<String> MONTHS =
+            List.of("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC");
+        private static final List<String> WEEKDAYS = List.of("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT");
+        private static final List<CronFields> ALL = List.of(
+            new CronFields("second", 0, 59, List.of(), ""),
+            new CronFields("minute", 0, 59, List.of(), ""),
+            new CronFields("hour", 0, 23, List.of(), ""),
+            new CronFields("day of month", 1, 31, List.of(), "LW?"),
+            new CronFields("month", 1, 12, MONTHS, ""),
+            new CronFields("day of week", 0, 7, WEEKDAYS, "[0-7]L|([0-7]|SUN|MON|TUE|WED|THU|FRI|SAT)#[1-5]"));
+
+        static void check(String expression) {
+            String upper = expression.toUpperCase(Locale.ROOT);
+            String[] fields = upper.split(" ", -1);
+            boolean isReadable = expression.length() <= CRON_LENGTH_MAX && isAscii(expression);
+            if (isReadable && (fields.length == 5 || fields.length == 6)) {
+                for (int i = 0; i < fields.length; i++) {
+                    for (String term : fields[i].split(",", -1)) {
+                        ALL.get(i + 6 - fields.length).checkTerm(term);
+                    }
+                }
+            } else if (!MACRO.matcher(upper).matches()) {
+                throw badSchedule(
+                    "a cron expression has 5 fields, or 6 with seconds first, separated by single spaces, such as "
+                        + "30 9 * * MON-FRI; @hourly, @daily, @weekly, @monthly and @yearly are others");
+            }
+        }
+
+        private void checkTerm(String term) {
+            var match = TERM.matcher(term);
+            if (!special.isEmpty() && term.matches(special)) {
+                return;
+            }
+            if (match.matches()) {
+                int first = value(match.group(1), low);
+                int last = value(match.group(2), first);
+                int step = match.group(3) == null ? 1 : Integer.parseInt(match.group(3));
+                if (low <= first && first <= last && last <= high && 0 < step && step <= high) {
+                    return;
+                }
+            }
+            throw badSchedule("cron expression: " + term + " is no " + name + ": give *, " + low + " to " + high
+                + ", an ascending range such as " + low + "-" + high + ", or a step such as */2");
+        }
+
+        /** Returns the number of a value or of a name; -1 for any other text. */
+        private int value(String text, int absent) {
+            if (text == null) {
+                return absent;
+            }
+            if (Character.isDigit(text.charAt(0))) {
+                return high < 10 && text.length() > 1 ? -1 : Integer.parseInt(text); // weekdays have one digit
+            }
+            return names.contains(text) ? names.indexOf(text) + low : -1;
+        }
+    }
+
+    /** Checks retry policies, as the sidecar reads them. */
+    private static final class Policy {
+        private static final String REMEDY = "give a policy such as base=1s, factor=2, max=1h, attempts=12, jitter=20%, or"
+            + " the name of one, of at most 256 ASCII characters";
+        private static final Pattern NAME = Pattern.compile(" *[A-Za-z0-9._-]{1,64} *");
+        private static final Pattern PART = Pattern.compile(" *([a-z]+) *= *(.*?) *");
+        private static final String NUMBER = "([0-9]+(?:\\.[0-9]+)?)";
+        private static final List<Pattern> LENGTHS = List.of(
+            Pattern.compile("(?=.)(?:#d)?(?:#h)?(?:#m)?(?:#s)?(?:#ms)?".replace("#", NUMBER)),
+            Pattern.compile("P(?=[0-9T])(?:#D)?(?:T(?=[0-9])(?:#H)?(?:#M)?(?:#S)?)?".replace("#", NUMBER)));
+        private static final Pattern WEEKS = Pattern.compile("P#W".replace("#", NUMBER));
+        /** So that 1.1h, which no double is, rounds up to no more than 3960000 ms. */
+        private static final double ROUNDING_ERROR = 1 - 1e-12;
+        private static final double[] UNITS_MS = {86_400_000, 3_600_000, 60_000, 1_000, 1};
+
+        static void check(String policy) {
+            if (policy == null || policy.length() > POLICY_LENGTH_MAX || !isAscii(policy)) {
+                throw new RequestInvalid("bad-retry", REMEDY);
+            }
+            if (NAME.matcher(policy).matches()) {
+                return;
+            }
+            var parts = new HashMap<String, String>();
+            for (String part : policy.split(",", -1)) {
+                var match = PART.matcher(part);
+                if (!match.matches() || !isPart(match.group(1), match.group(2))
+                    || parts.put(match.group(1), match.group(2)) != null) {
+                    throw new RequestInvalid(
+                        "bad-retry", "\"" + part + "\" is no part of a policy, or is repeated: " + REMEDY);
+                }
+            }
+            double base = parts.containsKey("base") ? lengthMs(parts.get("base")) : -1;
+            if (base <= 0 || base > lengthMs(parts.getOrDefault("max", "1h"))) {
+                throw new RequestInvalid(
+                    "bad-retry", "a policy needs a base, at most its max, which is 1h unless given: " + REMEDY);
+            }
+        }
+
+        private static boolean isPart(String name, String value) {
+            return switch (name) {
+                case "base" -> lengthMs(value) > 0;
+                case "max" -> lengthMs(value) >= 0 && lengthMs(value) <= HORIZON.toMillis();
+                case "factor" -> value.matches("[0-9]{1,3}(\\.[0-9]{1,2})?")
+                    && Double.parseDouble(value) >= 1 && Double.parseDouble(value) <= 100;
+                case "attempts" -> value.matches("[0-9]{1,4}")
+                    && Integer.parseInt(value) >= 1 && Integer.parseInt(value) <= 1_000;
+                case "jitter" -> value.matches("[0-9]{1,3}%") && Integer.parseInt(value.replace("%", "")) <= 100;
+                default -> false;
+            };
+        }
+
+        /** Returns the milliseconds of a duration such as 1500, 90s, 2h30m or PT5M; -1: it is none. */
+        private static double lengthMs(String text) {
+            if (text.matches("[0-9]{1,19}")) {
+                return Double.parseDouble(text);
+            }
+            var weeks = WEEKS.matcher(text);
+            if (weeks.matches()) {
+                return Double.parseDouble(weeks.group(1)) * 7 * UNITS_MS[0];
+            }
+            for (Pattern form : LENGTHS) {
+                var match = form.matcher(text);
+                if (match.matches()) {
+                    double sum = 0;
+                    boolean isFraction = false;
+                    for (int i = 1; i <= match.groupCount(); i++) {
+                        String number = match.group(i);
+                        if (number != null) {
+                            if (isFraction) {
+                                return -1; // only the last number may have one
+                            }
+                            isFraction = number.contains(".");
+                            sum += Double.parseDouble(number) * UNITS_MS[i - 1];
+                        }
+                    }
+                    return Math.ceil(sum * ROUNDING_ERROR);
+                }
+            }
+            return -1;
         }
     }
 

@@ -1,7 +1,10 @@
 /** Headers as KafkaJS has them: a name that occurs twice has an array of values. */
 export type Headers = Record<string, Buffer | string | (Buffer | string)[] | undefined>;
 
-/** The argument of KafkaJS's `producer.send` and `transaction.send`, with one message. */
+/**
+ * The argument of KafkaJS's `producer.send` and `transaction.send`, with one message, or that of a bulk control with one
+ * for each partition.
+ */
 export interface RequestRecord {
   topic: string;
   messages: {
@@ -40,6 +43,65 @@ export interface MessageOptions extends When {
   /** How late the message may be. Later, it becomes a dead letter. */
   graceMs?: number;
   targetPartition?: number;
+  /** The message leaves within this time after its due time. */
+  windowMs?: number;
+  /** It leaves at the emptiest moment of its window that the sidecar knows. */
+  spread?: "even";
+  /** Which message stays if one of this id is pending; default: `replace`. */
+  ifPending?: "replace" | "keep";
+  /** The message is due at most this time after the first of the requests that replaced one another. */
+  latestMs?: number;
+  /** Ends the request if a message of its id, requested with this option too, was delivered lately. */
+  ifEnded?: "drop";
+}
+
+/** A recurring schedule: with `cron`, or with `everyMs`. docs/calendar.md has the rules. */
+export interface RecurringOptions {
+  /** Names the schedule. The same id replaces it, and `cancel` ends it. */
+  id: string;
+  /** The key with which each occurrence arrives. Required: KafkaJS cannot send a header without a value. */
+  key: Buffer | string;
+  /** Headers of the message. Those of a delivered record may be given: what Postdate added is left out. */
+  headers?: Headers;
+  /** 5 fields, or 6 with seconds first, or an expression such as `@daily`. */
+  cron?: string;
+  /** The time zone of `cron`, an IANA name; default: UTC. */
+  zone?: string;
+  /** What happens to times of `cron` that do not exist; default: `next`. */
+  gap?: "next" | "skip";
+  /** Which of the times of `cron` that exist twice are occurrences; default: `first`. */
+  fold?: "first" | "last" | "both";
+  /** The interval: occurrences are at its multiples since 1970, plus `phaseMs`. */
+  everyMs?: number;
+  phaseMs?: number;
+  /** The first instant that may be a nominal time; default: after the request. */
+  start?: Date | number;
+  /** The last one. */
+  end?: Date | number;
+  /** The number of the last occurrence. */
+  count?: number;
+  /** Which late occurrences are delivered; default: `all`. */
+  missed?: "all" | "last" | "none";
+  /** Occurrences that are later than this are skipped. */
+  catchUpMs?: number;
+  /** Each occurrence leaves within this time after its nominal time. */
+  windowMs?: number;
+  /** Occurrences that would leave later than this are skipped. */
+  graceMs?: number;
+  targetPartition?: number;
+}
+
+/** On which pending messages a bulk control acts: those that match all given selectors, of which it needs one. */
+export interface Selection {
+  target?: string;
+  /** With which the id begins. */
+  idPrefix?: string;
+  /** The key of the target. */
+  key?: Buffer | string;
+  /** Due times, as requested, at or after this. */
+  from?: Date | number;
+  /** Due times, as requested, before this. */
+  until?: Date | number;
 }
 
 /** A request that Postdate would refuse: correct the call, nothing was built. */
@@ -59,12 +121,26 @@ export class RequestTopic {
   readonly partitions: number;
   /** Returns the request that delivers `value` to `target`; null is delivered as null. */
   schedule(target: string, value: Buffer | string | null, options: MessageOptions): RequestRecord;
+  /**
+   * Returns the request that delivers `value` to `target` again and again. It does not check whether the times of an
+   * expression exist: the sidecar refuses 30 February.
+   */
+  repeat(target: string, value: Buffer | string | null, options: RecurringOptions): RequestRecord;
   /** Returns the request that ends a pending message. Its verdict tells whether it was in time. */
   cancel(named: Named): RequestRecord;
   /** Returns the request that moves a pending message to another time; its content does not change. */
   reschedule(options: Named & When & { graceMs?: number }): RequestRecord;
   /** Returns the request that delivers a pending message now: a reschedule without delay. */
   deliver(named: Named): RequestRecord;
+  /** Returns the requests that end every selected message. The verdict of each, `applied`, has the number of messages. */
+  cancelSelected(selection: Selection): RequestRecord;
+  /**
+   * Returns the requests that move every selected message by a time, which may be negative. Send them once: a second
+   * control moves the same messages again.
+   */
+  rescheduleSelected(options: Selection & { byMs: number }): RequestRecord;
+  /** Returns the requests that deliver every selected message now. */
+  deliverSelected(selection: Selection): RequestRecord;
   /**
    * Returns the request by which a consumer gives a message back, to be delivered again to `topic` later. `message` is as
    * the consumer got it. `policy`: a text (`base=1s, attempts=5`) or the name of a policy of the request topic.
@@ -104,6 +180,10 @@ export interface Delivered {
   firstDueMs: number | null;
   /** Why it was given back; null if that was not told. */
   error: string | null;
+  /** The number of the occurrence of a recurring schedule, from 1: with `origin`, unique for ever. null: none. */
+  occurrence: number | null;
+  /** The nominal time of the next occurrence. null: this was the last one. */
+  nextMs: number | null;
   headers: Headers;
 }
 
@@ -119,7 +199,10 @@ export type Verdict =
   | "delivered"
   | "dead"
   | "not-found"
-  | "too-late";
+  | "too-late"
+  | "kept"
+  | "dropped"
+  | "applied";
 
 /** One verdict: the answer to the request `origin`. */
 export interface Answer {
@@ -129,6 +212,10 @@ export interface Answer {
   verdict: Verdict;
   /** The request that was acted on, if there is one. */
   of: Origin | null;
+  /** The request of the same id that survived this one, if there is one. */
+  by: Origin | null;
+  /** Of `applied`: the number of messages on which a bulk control has acted. */
+  count: number | null;
   /** The clock of the writer. */
   atMs: number;
 }

@@ -3,7 +3,8 @@ what it reads, and refuse what it refuses; and these requests do on a real broke
 
 Method: one file has each case with the result of the Python client. A small program of each language prints its
 results, which must be those of the file. The same program then schedules three messages with a real sidecar, cancels
-one by its id and one by its origin, and prints the one delivery and the two verdicts that it reads.
+one by its id and one by its origin, returns the third once, and has a fourth delivered twice. It prints the deliveries
+and the two verdicts that it reads.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def served(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> I
         for _ in LANGUAGES:
             bed.new_requests(PARTITIONS)
         sidecar = bed.new_sidecar()
+        sidecar.format_version = 3
         sidecar.start()
         sidecar.wait_for_shards(PARTITIONS * len(LANGUAGES))
         yield bed
@@ -56,14 +58,22 @@ def test_a_helper_makes_of_each_case_what_the_python_client_makes(programs: Clie
 
 
 @pytest.mark.parametrize(("language", "place"), [(language, place) for place, language in enumerate(LANGUAGES)])
-def test_a_helper_schedules_cancels_and_reads(programs: ClientPrograms, served: Bed, language: str, place: int) -> None:
+def test_a_helper_does_on_a_broker_what_it_says(
+    programs: ClientPrograms, served: Bed, language: str, place: int
+) -> None:
     target = served.new_target()
 
     lines = programs.live(language, served.bootstrap, served.requests[place], PARTITIONS, target)
     (by_origin,) = [line for line in lines if line.split()[1] in ("null", "<nil>")]
     lines.remove(by_origin)
     assert by_origin.split()[0] == "cancelled"
-    assert sorted(lines) == [f"cancelled {language}-1", f"kept {language}-2 {language}"]
+    assert sorted(lines) == [
+        f"cancelled {language}-1",
+        f'kept {language}-2 {language} 0 "" 0 false',
+        f'kept {language}-2 {language} 1 "busy" 0 false',
+        f'tick {language}-3 {language} 0 "" 1 true',
+        f'tick {language}-3 {language} 0 "" 2 false',
+    ]
 
 
 def test_the_folder_of_the_helpers_has_no_file_that_is_not_described() -> None:

@@ -30,7 +30,7 @@ class ClientPrograms:
         return self._run(language, ["conformance", str(FILE)])
 
     def live(self, language: str, bootstrap: str, requests: str, partitions: int, target: str) -> list[str]:
-        """What the program prints, which schedules three messages, cancels two, and reads one delivery and verdicts."""
+        """What the program prints, which schedules three messages, cancels two, returns one, and repeats a fourth."""
         arguments = ["live", bootstrap, requests, str(partitions), target]
         return self._run(language, [*arguments, str(fetch_kafkajs())] if language == "javascript" else arguments)
 

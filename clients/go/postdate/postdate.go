@@ -6,6 +6,8 @@
 //		Target: "reminders", Value: value, When: postdate.After(2 * time.Hour), ID: "order-9"})
 //	client.ProduceSync(ctx, record)
 //	record, err = requests.Cancel(postdate.ByID("order-9"))
+//	record, err = requests.Repeat(postdate.Recurring{
+//		Target: "reports", Value: value, ID: "nightly", Cron: "30 2 * * *", Zone: "Europe/Berlin"})
 //
 // Use the partitioner of Requests: franz-go's own ignores the partition that a record names, and a cancel by origin
 // needs it. Nothing here opens a connection. All functions are safe for concurrent use.
@@ -19,23 +21,41 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	_ "time/tzdata" // Zone is checked on machines without a time zone database, too
 	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 const (
-	prefix          = "postdate-"
-	horizonMs       = 400 * 24 * 3600 * 1000
-	idBytesMax      = 256
-	policyBytesMax  = 256
-	verdictBytesMax = 8 * 1024
+	prefix              = "postdate-"
+	dayMs               = 24 * 3600 * 1000
+	horizonMs           = 400 * dayMs
+	windowMsMax         = 1<<39 - 1
+	everyMsMin          = 1000
+	everyMsMax          = 36_525 * dayMs
+	nominalMsEnd        = 253_339_228_800_000 // the year 9998
+	idBytesMax          = 256
+	selectedKeyBytesMax = 4096
+	policyBytesMax      = 256
+	cronBytesMax        = 512
+	verdictBytesMax     = 8 * 1024
+	roundingError       = 1 - 1e-12 // so that 1.1h, which no float64 is, rounds up to no more than 3960000 ms
 )
 
 var (
 	topicName  = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 	originText = regexp.MustCompile(`^([^/]+)/(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})$`)
 	digits     = regexp.MustCompile(`^[0-9]{1,19}$`)
+	policyName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+	factorText = regexp.MustCompile(`^[0-9]{1,3}(\.[0-9]{1,2})?$`)
+	attemptsOf = regexp.MustCompile(`^[0-9]{1,4}$`)
+	percentage = regexp.MustCompile(`^[0-9]{1,3}%$`)
+	lengthText = regexp.MustCompile(`^([0-9.]+d)?([0-9.]+h)?([0-9.]+m)?([0-9.]+s)?([0-9.]+ms)?$`)
+	isoLength  = regexp.MustCompile(`^P([0-9.]+D)?(?:T([0-9.]+H)?([0-9.]+M)?([0-9.]+S)?)?$`)
+	isoWeeks   = regexp.MustCompile(`^P([0-9.]+W)$`)
+	component  = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
+	macro      = regexp.MustCompile(`^@(HOURLY|DAILY|MIDNIGHT|WEEKLY|MONTHLY|YEARLY|ANNUALLY)$`)
 )
 
 // RequestInvalid is the error of a request that Postdate would refuse. Correct the call; nothing was built.
@@ -108,22 +128,25 @@ func Level(level int) When {
 	return When{header: "postdate-level", number: int64(level)}
 }
 
-func (w When) appendTo(headers []kgo.RecordHeader) ([]kgo.RecordHeader, error) {
-	delayMs := int64(0)
+// delayMs returns how far from now the time is; 0 for a level, whose length the sidecar knows.
+func (w When) delayMs() int64 {
 	switch w.header {
 	case "postdate-at":
-		delayMs = w.number - time.Now().UnixMilli()
+		return w.number - time.Now().UnixMilli()
 	case "postdate-delay":
-		delayMs = w.number
-	case "":
-		if w.err == nil {
-			return nil, invalid("missing-time", "give At, After or Level")
-		}
+		return w.number
 	}
+	return 0
+}
+
+func (w When) appendTo(headers []kgo.RecordHeader) ([]kgo.RecordHeader, error) {
 	if w.err != nil {
 		return nil, w.err
 	}
-	if delayMs > horizonMs {
+	if w.header == "" {
+		return nil, invalid("missing-time", "give At, After or Level")
+	}
+	if w.delayMs() > horizonMs {
 		return nil, invalid("beyond-horizon", "due later than 400 days from now: give an earlier time")
 	}
 	return append(headers, header(w.header, strconv.FormatInt(w.number, 10))), nil
@@ -151,7 +174,26 @@ type Message struct {
 	Grace time.Duration
 	// TargetPartition is the partition of the target. nil: by the key.
 	TargetPartition *int32
+	// Window is the time after the due time within which the message leaves. 0: none.
+	Window time.Duration
+	// SpreadEvenly chooses the emptiest moment of the window that the sidecar knows.
+	SpreadEvenly bool
+	// IfPending decides between this message and the pending one of its ID. "": Replace.
+	IfPending IfPending
+	// DropIfEnded ends the request if a message of its ID, requested with DropIfEnded too, was delivered lately.
+	DropIfEnded bool
+	// Latest bounds the due time of messages that replace one another: this long after the first request. 0: no bound.
+	Latest time.Duration
 }
+
+// IfPending says which message stays if one of its ID is pending.
+type IfPending string
+
+// The policies for a pending message.
+const (
+	Replace IfPending = "replace"
+	Keep    IfPending = "keep"
+)
 
 // Schedule returns the record that asks for the message. The error is a *RequestInvalid.
 func (r *Requests) Schedule(message Message) (*kgo.Record, error) {
@@ -169,20 +211,209 @@ func (r *Requests) Schedule(message Message) (*kgo.Record, error) {
 	if headers, err = appendGrace(headers, message.Grace); err != nil {
 		return nil, err
 	}
-	if message.TargetPartition != nil {
-		if *message.TargetPartition < 0 {
-			return nil, invalid("bad-partition", "partition %d is negative", *message.TargetPartition)
-		}
-		headers = append(headers, header("postdate-partition", strconv.Itoa(int(*message.TargetPartition))))
+	if headers, err = message.appendPolicies(headers); err != nil {
+		return nil, err
+	}
+	if headers, err = appendPartition(headers, message.TargetPartition); err != nil {
+		return nil, err
 	}
 	if message.ID == "" {
 		return r.record(r.partitionOfKey(message.Key), message.Key, message.Value, headers), nil
 	}
-	if err := checkID(message.ID); err != nil {
+	return r.named(message.ID, message.Key, message.Value, headers)
+}
+
+func (m Message) appendPolicies(headers []kgo.RecordHeader) ([]kgo.RecordHeader, error) {
+	windowMs, err := appendLength(&headers, "postdate-window", m.Window, windowMsMax, "bad-window")
+	if err != nil {
 		return nil, err
 	}
-	headers = append(headers, header("postdate-id", message.ID), kgo.RecordHeader{Key: "postdate-key", Value: message.Key})
-	return r.record(r.PartitionOf(message.ID), []byte(message.ID), message.Value, headers), nil
+	if windowMs+m.When.delayMs() > horizonMs {
+		return nil, invalid("beyond-horizon", "due, with its window, later than 400 days from now: give an earlier time")
+	}
+	if m.SpreadEvenly {
+		if windowMs == 0 {
+			return nil, invalid("bad-spread", "SpreadEvenly needs a Window")
+		}
+		headers = append(headers, header("postdate-spread", "even"))
+	}
+	if m.ID == "" && (m.IfPending != "" || m.DropIfEnded || m.Latest != 0) {
+		return nil, invalid("missing-id", "IfPending, DropIfEnded and Latest need an ID")
+	}
+	switch m.IfPending {
+	case Replace, Keep:
+		headers = append(headers, header("postdate-if-pending", string(m.IfPending)))
+	case "":
+	default:
+		return nil, invalid("bad-if-pending", "IfPending is Replace or Keep")
+	}
+	if m.DropIfEnded {
+		headers = append(headers, header("postdate-if-ended", "drop"))
+	}
+	if m.IfPending == Keep && m.Latest != 0 {
+		return nil, invalid("bad-latest", "Keep replaces nothing: leave Latest out")
+	}
+	_, err = appendLength(&headers, "postdate-latest", m.Latest, windowMsMax, "bad-latest")
+	return headers, err
+}
+
+// Recurring is a message that is delivered again and again, by Cron or Every. Target and ID are required. The members of
+// Postdate need format_version = 3; docs/calendar.md has the rules.
+type Recurring struct {
+	Target  string
+	Value   []byte
+	Key     []byte             // with which each occurrence arrives
+	Headers []kgo.RecordHeader // of the message; of a delivered record, what Postdate added is left out
+	// ID names the schedule. The same ID replaces it, and Cancel ends it.
+	ID string
+	// Cron is an expression of 5 fields, or 6 with seconds first, or one such as @daily.
+	Cron string
+	Zone string // of Cron, an IANA name; "": UTC
+	Gap  Gap    // of Cron; "": GapNext
+	Fold Fold   // of Cron; "": FoldFirst
+	// Every is the interval: occurrences are at its multiples since 1970, plus Phase.
+	Every, Phase time.Duration
+	// Start and End are the first and the last instant that may be a nominal time. The zero Start: after the request.
+	Start, End time.Time
+	Count      int64  // the number of the last occurrence; 0: no bound
+	Missed     Missed // "": MissedAll
+	// CatchUp and Grace skip occurrences that are later than this. 0: no bound.
+	CatchUp, Grace time.Duration
+	// Window is the time after each nominal time within which the occurrence leaves. 0: none.
+	Window time.Duration
+	// TargetPartition is the partition of the target. nil: by the key.
+	TargetPartition *int32
+}
+
+// Gap says what happens to times that do not exist, because clocks are set forward.
+type Gap string
+
+// Fold says which of the times that exist twice, because clocks are set back, are occurrences.
+type Fold string
+
+// Missed says which late occurrences are delivered.
+type Missed string
+
+// The values of Gap, Fold and Missed.
+const (
+	GapNext    Gap    = "next" // once, at the first instant after the gap
+	GapSkip    Gap    = "skip"
+	FoldFirst  Fold   = "first"
+	FoldLast   Fold   = "last"
+	FoldBoth   Fold   = "both"
+	MissedAll  Missed = "all"
+	MissedLast Missed = "last" // the newest
+	MissedNone Missed = "none" // those that are at most 60 s late
+)
+
+// Repeat returns the record that asks for a recurring message. The error is a *RequestInvalid. It cannot know whether the
+// expression has a date at all: the sidecar refuses 30 February.
+func (r *Requests) Repeat(recurring Recurring) (*kgo.Record, error) {
+	headers, err := messageHeaders(recurring.Headers)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.checkTarget(recurring.Target); err != nil {
+		return nil, err
+	}
+	headers = append(headers, header("postdate-topic", recurring.Target))
+	if headers, err = recurring.appendTimes(headers); err != nil {
+		return nil, err
+	}
+	if headers, err = recurring.appendBounds(headers); err != nil {
+		return nil, err
+	}
+	if _, err := appendLength(&headers, "postdate-catch-up", recurring.CatchUp, math.MaxInt64, ""); err != nil {
+		return nil, err
+	}
+	if _, err := appendLength(&headers, "postdate-window", recurring.Window, windowMsMax, "bad-schedule"); err != nil {
+		return nil, err
+	}
+	if _, err := appendLength(&headers, "postdate-grace", recurring.Grace, math.MaxInt64, ""); err != nil {
+		return nil, err
+	}
+	if headers, err = appendPartition(headers, recurring.TargetPartition); err != nil {
+		return nil, err
+	}
+	return r.named(recurring.ID, recurring.Key, recurring.Value, headers)
+}
+
+func (r Recurring) appendTimes(headers []kgo.RecordHeader) ([]kgo.RecordHeader, error) {
+	if (r.Cron == "") == (r.Every == 0) {
+		return nil, invalid("bad-schedule", "give one of Cron and Every")
+	}
+	if r.Cron == "" {
+		if r.Zone != "" || r.Gap != "" || r.Fold != "" {
+			return nil, invalid("bad-schedule", "Every takes no Zone, Gap and Fold: for times of a zone use Cron")
+		}
+		everyMs, err := ceilMs("Every", r.Every)
+		if err != nil {
+			return nil, err
+		}
+		phaseMs, err := ceilMs("Phase", r.Phase)
+		if err != nil {
+			return nil, err
+		}
+		if everyMs < everyMsMin || everyMs > everyMsMax || phaseMs >= everyMs {
+			return nil, invalid("bad-schedule", "Every is from 1 s to 36525 days, and Phase is shorter")
+		}
+		text := strconv.FormatInt(everyMs, 10)
+		if phaseMs > 0 {
+			text += "/" + strconv.FormatInt(phaseMs, 10)
+		}
+		return append(headers, header("postdate-every", text)), nil
+	}
+	if r.Phase != 0 {
+		return nil, invalid("bad-schedule", "Phase belongs to Every: leave it out")
+	}
+	if err := checkCron(r.Cron); err != nil {
+		return nil, err
+	}
+	headers = append(headers, header("postdate-cron", r.Cron))
+	if r.Zone != "" {
+		if _, err := time.LoadLocation(r.Zone); err != nil || r.Zone == "Local" {
+			return nil, invalid("bad-schedule", "%q is not a time zone: give an IANA name such as Europe/Berlin", r.Zone)
+		}
+		headers = append(headers, header("postdate-zone", r.Zone))
+	}
+	headers, err := appendChoice(headers, "postdate-gap", string(r.Gap), "next", "skip")
+	if err != nil {
+		return nil, err
+	}
+	return appendChoice(headers, "postdate-fold", string(r.Fold), "first", "last", "both")
+}
+
+func (r Recurring) appendBounds(headers []kgo.RecordHeader) ([]kgo.RecordHeader, error) {
+	headers, err := appendChoice(headers, "postdate-missed", string(r.Missed), "all", "last", "none")
+	if err != nil {
+		return nil, err
+	}
+	if !r.End.IsZero() && (r.End.Before(r.Start) || r.Start.IsZero() && r.End.Before(time.Now())) {
+		return nil, invalid("bad-schedule", "End lies before Start, or in the past: give a later one")
+	}
+	for _, each := range []struct {
+		name string
+		at   time.Time
+	}{{"postdate-start", r.Start}, {"postdate-end", r.End}} {
+		if each.at.IsZero() {
+			continue
+		}
+		when := At(each.at)
+		if when.err != nil {
+			return nil, when.err
+		}
+		if when.number >= nominalMsEnd {
+			return nil, invalid("bad-schedule", "%s lies after the year 9997: give an earlier one, or leave it out", each.name)
+		}
+		headers = append(headers, header(each.name, strconv.FormatInt(when.number, 10)))
+	}
+	if r.Count < 0 {
+		return nil, invalid("bad-schedule", "Count is %d: give 1 or more, or leave it out", r.Count)
+	}
+	if r.Count > 0 {
+		headers = append(headers, header("postdate-count", strconv.FormatInt(r.Count, 10)))
+	}
+	return headers, nil
 }
 
 // Cancel returns the record that ends a pending message. Its verdict tells whether it was in time. The error is a
@@ -210,14 +441,97 @@ func (r *Requests) Deliver(named Named) (*kgo.Record, error) {
 	return r.Reschedule(named, After(0), 0)
 }
 
+// Selection says on which pending messages a bulk control acts: those that match all given fields, of which it needs one.
+type Selection struct {
+	Target   string // "": any
+	IDPrefix string // with which the ID begins; "": any, also none
+	Key      []byte // of the target; nil: any
+	// From and Until select due times, as requested, at or after the first and before the second. Zero: no bound.
+	From, Until time.Time
+}
+
+// CancelSelected returns the records, one for each partition, that end every selected message. Produce all of them. The
+// verdict of each, Applied, has the number of messages. The error is a *RequestInvalid.
+func (r *Requests) CancelSelected(selection Selection) ([]*kgo.Record, error) {
+	return r.bulk(selection, header("postdate-action", "cancel"))
+}
+
+// RescheduleSelected returns the records, one for each partition, that move every selected message by a time, which may be
+// negative. Produce each of them once: a second control moves the same messages again. The error is a *RequestInvalid.
+func (r *Requests) RescheduleSelected(selection Selection, by time.Duration) ([]*kgo.Record, error) {
+	milliseconds, err := ceilMs("by", by.Abs())
+	if err != nil {
+		return nil, err
+	}
+	if milliseconds == 0 {
+		return nil, invalid("bad-time", "a move by 0 moves nothing: give another time")
+	}
+	if milliseconds > horizonMs {
+		return nil, invalid("beyond-horizon", "a move is at most 400 days: give a shorter one")
+	}
+	if by < 0 {
+		milliseconds = -milliseconds
+	}
+	return r.bulk(selection, header("postdate-action", "reschedule"),
+		header("postdate-by", strconv.FormatInt(milliseconds, 10)))
+}
+
+// DeliverSelected returns the records, one for each partition, that deliver every selected message now. The error is a
+// *RequestInvalid.
+func (r *Requests) DeliverSelected(selection Selection) ([]*kgo.Record, error) {
+	return r.bulk(selection, header("postdate-action", "reschedule"), header("postdate-delay", "0"))
+}
+
+func (r *Requests) bulk(selection Selection, headers ...kgo.RecordHeader) ([]*kgo.Record, error) {
+	own := len(headers)
+	if selection.Target != "" {
+		if !isTopic(selection.Target) {
+			return nil, invalid("bad-selection", "Target is not the name of a Kafka topic: use letters, digits, . _ -")
+		}
+		headers = append(headers, header("postdate-select-topic", selection.Target))
+	}
+	if selection.IDPrefix != "" {
+		if checkID(selection.IDPrefix) != nil {
+			return nil, invalid("bad-selection", "IDPrefix has more than %d bytes, or is not UTF-8", idBytesMax)
+		}
+		headers = append(headers, header("postdate-select-id", selection.IDPrefix))
+	}
+	if selection.Key != nil {
+		if len(selection.Key) > selectedKeyBytesMax {
+			return nil, invalid("bad-selection", "Key has more than %d bytes: select by something else", selectedKeyBytesMax)
+		}
+		headers = append(headers, kgo.RecordHeader{Key: "postdate-select-key", Value: selection.Key})
+	}
+	bounds := []int64{0, math.MaxInt64}
+	for i, at := range []time.Time{selection.From, selection.Until} {
+		if at.IsZero() {
+			continue
+		}
+		when := At(at)
+		if when.err != nil {
+			return nil, when.err
+		}
+		bounds[i] = when.number
+		headers = append(headers, header([]string{"postdate-select-from", "postdate-select-until"}[i],
+			strconv.FormatInt(when.number, 10)))
+	}
+	if len(headers) == own || bounds[0] >= bounds[1] {
+		return nil, invalid("bad-selection", "give at least one selector, and From before Until")
+	}
+	records := make([]*kgo.Record, r.partitions)
+	for i := range records {
+		records[i] = r.record(int32(i), nil, nil, append([]kgo.RecordHeader(nil), headers...))
+	}
+	return records, nil
+}
+
 // Retry returns the record by which a consumer gives a message back, to be delivered again to its topic later. consumed
 // is as the consumer got it, with all its headers. policy is a text (base=1s, attempts=5) or the name of a policy of the
 // request topic. reason tells the next consumer why it comes back, "" if that is not told. The error is a
 // *RequestInvalid.
 func (r *Requests) Retry(consumed *kgo.Record, policy, reason string) (*kgo.Record, error) {
-	if strings.TrimSpace(policy) == "" || len(policy) > policyBytesMax || !isASCII(policy) {
-		return nil, invalid("bad-retry",
-			"a policy is a text such as base=1s, attempts=5, or a name, of at most %d ASCII characters", policyBytesMax)
+	if err := checkPolicy(policy); err != nil {
+		return nil, err
 	}
 	var headers []kgo.RecordHeader
 	for _, each := range consumed.Headers {
@@ -308,6 +622,14 @@ func (r *Requests) control(named Named, headers []kgo.RecordHeader) (*kgo.Record
 	return nil, invalid("missing-id", "give ByID or ByOrigin")
 }
 
+func (r *Requests) named(id string, key, value []byte, headers []kgo.RecordHeader) (*kgo.Record, error) {
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	headers = append(headers, header("postdate-id", id), kgo.RecordHeader{Key: "postdate-key", Value: key})
+	return r.record(r.PartitionOf(id), []byte(id), value, headers), nil
+}
+
 func (r *Requests) record(partition int32, key, value []byte, headers []kgo.RecordHeader) *kgo.Record {
 	return &kgo.Record{Topic: r.name, Partition: partition, Key: key, Value: value, Headers: headers}
 }
@@ -367,7 +689,11 @@ func isCounted(name string) bool {
 }
 
 func isAdded(name string) bool {
-	return isCounted(name) || name == "postdate-moved" || name == "postdate-error" || strings.HasPrefix(name, "postdate-dead-")
+	switch name {
+	case "postdate-moved", "postdate-error", "postdate-occurrence", "postdate-next":
+		return true
+	}
+	return isCounted(name) || strings.HasPrefix(name, "postdate-dead-")
 }
 
 func isTopic(name string) bool { return topicName.MatchString(name) && name != "." && name != ".." }
@@ -389,11 +715,198 @@ func checkID(id string) error {
 }
 
 func appendGrace(headers []kgo.RecordHeader, grace time.Duration) ([]kgo.RecordHeader, error) {
-	if grace == 0 {
+	_, err := appendLength(&headers, "postdate-grace", grace, math.MaxInt64, "")
+	return headers, err
+}
+
+// appendLength appends the header unless the length is 0, and returns its milliseconds. A length above longestMs is
+// refused for this reason.
+func appendLength(
+	headers *[]kgo.RecordHeader, name string, length time.Duration, longestMs int64, reason string,
+) (int64, error) {
+	milliseconds, err := ceilMs(name, length)
+	if err != nil || milliseconds == 0 {
+		return 0, err
+	}
+	if milliseconds > longestMs {
+		return 0, invalid(reason, "%s %s is longer than 17 years: give a shorter one", name, length)
+	}
+	*headers = append(*headers, header(name, strconv.FormatInt(milliseconds, 10)))
+	return milliseconds, nil
+}
+
+func appendPartition(headers []kgo.RecordHeader, partition *int32) ([]kgo.RecordHeader, error) {
+	if partition == nil {
 		return headers, nil
 	}
-	milliseconds, err := ceilMs("grace", grace)
-	return append(headers, header("postdate-grace", strconv.FormatInt(milliseconds, 10))), err
+	if *partition < 0 {
+		return nil, invalid("bad-partition", "partition %d is negative", *partition)
+	}
+	return append(headers, header("postdate-partition", strconv.Itoa(int(*partition)))), nil
+}
+
+// appendChoice appends the header unless the value is "".
+func appendChoice(headers []kgo.RecordHeader, name, value string, known ...string) ([]kgo.RecordHeader, error) {
+	if value == "" {
+		return headers, nil
+	}
+	for _, each := range known {
+		if value == each {
+			return append(headers, header(name, value)), nil
+		}
+	}
+	return nil, invalid("bad-schedule", "%s %q is not one of %s", name, value, strings.Join(known, ", "))
+}
+
+// cronField is a field of a cron expression. special matches the terms that only this field has.
+type cronField struct {
+	name      string
+	low, high int
+	names     []string
+	special   *regexp.Regexp
+}
+
+var cronFields = []cronField{
+	{"second", 0, 59, nil, nil},
+	{"minute", 0, 59, nil, nil},
+	{"hour", 0, 23, nil, nil},
+	{"day of month", 1, 31, nil, regexp.MustCompile(`^LW?$`)},
+	{"month", 1, 12, strings.Fields("JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC"), nil},
+	{"day of week", 0, 7, strings.Fields("SUN MON TUE WED THU FRI SAT"),
+		regexp.MustCompile(`^([0-7]L|([0-7]|SUN|MON|TUE|WED|THU|FRI|SAT)#[1-5])$`)},
+}
+
+var cronTerm = regexp.MustCompile(`^(?:\*|([0-9]{1,2}|[A-Z]{3})(?:-([0-9]{1,2}|[A-Z]{3}))?)(?:/([0-9]{1,2}))?$`)
+
+func checkCron(text string) error {
+	upper := strings.ToUpper(text)
+	fields := strings.Split(upper, " ")
+	if len(text) > cronBytesMax || !isASCII(text) || len(fields) != 5 && len(fields) != 6 {
+		if macro.MatchString(upper) {
+			return nil
+		}
+		return invalid("bad-schedule", "a cron expression has 5 fields, or 6 with seconds first, separated by single "+
+			"spaces, such as 30 9 * * MON-FRI; @hourly, @daily, @weekly, @monthly and @yearly are others")
+	}
+	for i, text := range fields {
+		field := cronFields[i+6-len(fields)]
+		for _, term := range strings.Split(text, ",") {
+			if field.special != nil && field.special.MatchString(term) {
+				continue
+			}
+			match := cronTerm.FindStringSubmatch(term)
+			valid := match != nil
+			if valid {
+				low := field.value(match[1], field.low)
+				high := field.value(match[2], low)
+				step := 1
+				if match[3] != "" {
+					step, _ = strconv.Atoi(match[3])
+				}
+				valid = field.low <= low && low <= high && high <= field.high && 0 < step && step <= field.high
+			}
+			if !valid {
+				return invalid("bad-schedule", "cron expression: %q is no %s: give *, %d to %d, an ascending range such as %d-%d, "+
+					"or a step such as */2", term, field.name, field.low, field.high, field.low, field.high)
+			}
+		}
+	}
+	return nil
+}
+
+// value returns the number of a value or of a name, absent for "", and -1 for any other text.
+func (f cronField) value(text string, absent int) int {
+	if text == "" {
+		return absent
+	}
+	for i, name := range f.names {
+		if text == name {
+			return i + f.low
+		}
+	}
+	number, err := strconv.Atoi(text)
+	if err != nil || f.high < 10 && len(text) > 1 { // weekdays have one digit
+		return -1
+	}
+	return number
+}
+
+func checkPolicy(policy string) error {
+	why := fmt.Sprintf("give a policy such as base=1s, factor=2, max=1h, attempts=12, jitter=20%%, or the name of one, "+
+		"of at most %d ASCII characters", policyBytesMax)
+	if len(policy) > policyBytesMax || !isASCII(policy) {
+		return invalid("bad-retry", "%s", why)
+	}
+	if !strings.Contains(policy, "=") {
+		if !policyName.MatchString(strings.Trim(policy, " ")) {
+			return invalid("bad-retry", "%s", why)
+		}
+		return nil
+	}
+	lengths := map[string]float64{"max": 3_600_000}
+	seen := map[string]bool{}
+	for _, part := range strings.Split(policy, ",") {
+		name, value, _ := strings.Cut(part, "=")
+		name, value = strings.Trim(name, " "), strings.Trim(value, " ")
+		valid := !seen[name]
+		seen[name] = true
+		switch name {
+		case "base", "max":
+			lengths[name] = lengthMs(value)
+			valid = valid && lengths[name] >= 0
+		case "factor":
+			factor, _ := strconv.ParseFloat(value, 64)
+			valid = valid && factorText.MatchString(value) && factor >= 1 && factor <= 100
+		case "attempts":
+			attempts, _ := strconv.Atoi(value)
+			valid = valid && attemptsOf.MatchString(value) && attempts >= 1 && attempts <= 1000
+		case "jitter":
+			percent, _ := strconv.Atoi(strings.TrimSuffix(value, "%"))
+			valid = valid && percentage.MatchString(value) && percent <= 100
+		default:
+			valid = false
+		}
+		if !valid {
+			return invalid("bad-retry", "%q is no part of a policy, or is repeated: %s", strings.Trim(part, " "), why)
+		}
+	}
+	if base := lengths["base"]; base <= 0 || base > lengths["max"] || lengths["max"] > horizonMs {
+		return invalid("bad-retry", "base is at least 1ms and at most max, which is 1h unless given, at most 400d: %s", why)
+	}
+	return nil
+}
+
+// lengthMs returns the milliseconds of a duration such as 1500, 90s, 2h30m or PT5M; -1: it is none.
+func lengthMs(text string) float64 {
+	if digits.MatchString(text) {
+		number, _ := strconv.ParseFloat(text, 64)
+		return number
+	}
+	var parts []string
+	for _, form := range []*regexp.Regexp{lengthText, isoLength, isoWeeks} {
+		if match := form.FindStringSubmatch(text); match != nil && !strings.HasSuffix(text, "T") {
+			parts = match[1:]
+			break
+		}
+	}
+	units := map[string]float64{"w": 7 * dayMs, "d": dayMs, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+	sum, isFraction, found := 0.0, false, false
+	for _, part := range parts {
+		if part == "" {
+			continue
+		}
+		number := strings.TrimRight(part, "dhmsDHMSW")
+		value, err := strconv.ParseFloat(number, 64)
+		if err != nil || isFraction || !component.MatchString(number) {
+			return -1
+		}
+		found, isFraction = true, strings.Contains(number, ".")
+		sum += value * units[strings.ToLower(part[len(number):])]
+	}
+	if !found {
+		return -1
+	}
+	return math.Ceil(sum * roundingError)
 }
 
 func ceilMs(name string, length time.Duration) (int64, error) {
@@ -464,7 +977,11 @@ type Delivered struct {
 	FirstOrigin *Origin
 	FirstDue    time.Time
 	Error       string // why it was given back; "": that was not told
-	Headers     []kgo.RecordHeader
+	// Occurrence is the number of the occurrence of a recurring schedule, from 1: with Origin, unique for ever. 0: none.
+	Occurrence int64
+	// Next is the nominal time of the next occurrence. Zero: this was the last one.
+	Next    time.Time
+	Headers []kgo.RecordHeader
 }
 
 // ReadDelivered returns what the headers of a delivered record tell. The error is a *FormatError.
@@ -488,9 +1005,24 @@ func ReadDelivered(headers []kgo.RecordHeader) (Delivered, error) {
 		return Delivered{}, err
 	}
 	read.Due = time.UnixMilli(due)
-	if text, ok := added["postdate-attempt"]; ok {
-		if read.Attempt, err = natural("postdate-attempt", text); err != nil {
-			return Delivered{}, err
+	for name, number := range map[string]*int64{
+		"postdate-attempt": &read.Attempt, "postdate-occurrence": &read.Occurrence,
+	} {
+		if text, ok := added[name]; ok {
+			if *number, err = natural(name, text); err != nil {
+				return Delivered{}, err
+			}
+		}
+	}
+	for name, instant := range map[string]*time.Time{
+		"postdate-first-due": &read.FirstDue, "postdate-next": &read.Next,
+	} {
+		if text, ok := added[name]; ok {
+			milliseconds, err := natural(name, text)
+			if err != nil {
+				return Delivered{}, err
+			}
+			*instant = time.UnixMilli(milliseconds)
 		}
 	}
 	if text, ok := added["postdate-first-origin"]; ok {
@@ -499,13 +1031,6 @@ func ReadDelivered(headers []kgo.RecordHeader) (Delivered, error) {
 			return Delivered{}, err
 		}
 		read.FirstOrigin = &first
-	}
-	if text, ok := added["postdate-first-due"]; ok {
-		first, err := natural("postdate-first-due", text)
-		if err != nil {
-			return Delivered{}, err
-		}
-		read.FirstDue = time.UnixMilli(first)
 	}
 	return read, nil
 }
@@ -532,6 +1057,9 @@ const (
 	Dead        Verdict = "dead"
 	NotFound    Verdict = "not-found"
 	TooLate     Verdict = "too-late"
+	Kept        Verdict = "kept"
+	Dropped     Verdict = "dropped"
+	Applied     Verdict = "applied"
 )
 
 // Answer is one verdict: the answer to the request Origin.
@@ -540,6 +1068,8 @@ type Answer struct {
 	ID      string // that the request names; "": none
 	Verdict Verdict
 	Of      *Origin   // the request that was acted on, if there is one
+	By      *Origin   // the request of the same id that survived this one, if there is one
+	Count   int64     // of Applied: the number of messages on which a bulk control has acted
 	At      time.Time // by the clock of the writer
 }
 
@@ -549,35 +1079,59 @@ func ReadVerdict(value []byte) (Answer, error) {
 	if len(value) > verdictBytesMax || !utf8.Valid(value) || json.Unmarshal(value, &fields) != nil {
 		return Answer{}, malformed("a verdict is a JSON object of at most %d bytes", verdictBytesMax)
 	}
-	if string(fields["v"]) != "1" {
-		return Answer{}, malformed("a verdict has a version other than 1: use a newer client")
+	version := string(fields["v"])
+	if version != "1" && version != "2" {
+		return Answer{}, malformed("a verdict has a version other than 1 and 2: use a newer client")
 	}
-	var texts [4]string
-	for i, field := range []string{"origin", "id", "verdict", "of"} {
-		if raw, ok := fields[field]; ok && json.Unmarshal(raw, &texts[i]) != nil {
+	texts := map[string]string{}
+	for _, field := range []string{"origin", "id", "verdict", "of", "by"} {
+		var text *string
+		if raw, ok := fields[field]; ok && json.Unmarshal(raw, &text) != nil {
 			return Answer{}, malformed("a verdict has a field %s that is not a text", field)
 		}
+		if text != nil {
+			texts[field] = *text
+		}
 	}
-	answer := Answer{ID: texts[1], Verdict: Verdict(texts[2])}
+	answer := Answer{ID: texts["id"], Verdict: Verdict(texts["verdict"])}
+	isSurvived, isApplied := false, false
 	switch answer.Verdict {
 	case Accepted, Rejected, Cancelled, Rescheduled, Replaced, WasSent, Dead, NotFound, TooLate:
+	case Kept, Dropped:
+		isSurvived = true
+	case Applied:
+		isApplied = true
 	default:
 		return Answer{}, malformed("a verdict has a word that this client does not know: use a newer client")
+	}
+	_, hasCount := fields["count"]
+	if (isSurvived || isApplied) != (version == "2") || isApplied != hasCount {
+		return Answer{}, malformed("a verdict has the version or the count of another one")
 	}
 	at, err := natural("at", string(fields["at"]))
 	if err != nil {
 		return Answer{}, err
 	}
 	answer.At = time.UnixMilli(at)
-	if answer.Origin, err = ParseOrigin(texts[0]); err != nil {
-		return Answer{}, err
-	}
-	if texts[3] != "" {
-		of, err := ParseOrigin(texts[3])
-		if err != nil {
+	if hasCount {
+		if answer.Count, err = natural("count", string(fields["count"])); err != nil {
 			return Answer{}, err
 		}
-		answer.Of = &of
+	}
+	if answer.Origin, err = ParseOrigin(texts["origin"]); err != nil {
+		return Answer{}, err
+	}
+	for field, named := range map[string]**Origin{"of": &answer.Of, "by": &answer.By} {
+		if text, ok := texts[field]; ok {
+			origin, err := ParseOrigin(text)
+			if err != nil {
+				return Answer{}, err
+			}
+			*named = &origin
+		}
+	}
+	if isSurvived && answer.By == nil {
+		return Answer{}, malformed("a verdict %s names no request that survived", answer.Verdict)
 	}
 	return answer, nil
 }

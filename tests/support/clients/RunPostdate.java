@@ -9,6 +9,7 @@ import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -25,7 +26,8 @@ import postdate.Postdate;
 
 /**
  * Runs clients/java/Postdate.java: {@code conformance FILE} prints what it makes of each case, one JSON a line;
- * {@code live BROKER REQUESTS PARTITIONS TARGET} schedules three messages, cancels two, and prints what it reads.
+ * {@code live BROKER REQUESTS PARTITIONS TARGET} schedules three messages, cancels two, returns the third, repeats one, and
+ * prints what it reads.
  */
 public class RunPostdate {
     static final ObjectMapper JSON = new ObjectMapper();
@@ -54,7 +56,14 @@ public class RunPostdate {
                 case "verdict" -> made.set("answer", answer(Postdate.readVerdict(bytes(given.get("value")))));
                 default -> {
                     var requests = new Postdate(name, given.get("partitions").asInt());
-                    made.set("record", record(request(requests, one.get("call").asText(), given)));
+                    String call = one.get("call").asText();
+                    if (call.endsWith("_selected")) {
+                        ArrayNode records = JSON.createArrayNode();
+                        bulk(requests, call, given).forEach(record -> records.add(record(record)));
+                        made.set("records", records);
+                    } else {
+                        made.set("record", record(request(requests, call, given)));
+                    }
                 }
             }
         } catch (Postdate.RequestInvalid error) {
@@ -78,17 +87,68 @@ public class RunPostdate {
                     given.get("topic").asText(), 0, 0, 0, TimestampType.CREATE_TIME, -1, -1, bytes(given.get("key")),
                     bytes(given.get("value")), new RecordHeaders(headers(given)), Optional.empty());
                 return requests.retry(consumed, given.get("policy").asText(), text(given, "error"));
+            case "repeat":
+                return recurring(requests, given).record();
             default:
-                var message = requests.schedule(given.get("target").asText(), bytes(given.get("value")), when(given));
-                message.key(bytes(given.get("key"))).headers(headers(given)).grace(grace(given));
-                if (given.has("id")) {
-                    message.id(given.get("id").asText());
-                }
-                if (given.has("target_partition")) {
-                    message.targetPartition(given.get("target_partition").asInt());
-                }
-                return message.record();
+                return message(requests, given).record();
         }
+    }
+
+    static Postdate.Message message(Postdate requests, JsonNode given) {
+        var message = requests.schedule(given.get("target").asText(), bytes(given.get("value")), when(given));
+        fill(message, given).ifPending(choice(Postdate.IfPending.class, given, "if_pending"));
+        message.latest(given.has("latest_us") ? length(given, "latest_us") : null);
+        if (given.has("id")) {
+            message.id(given.get("id").asText());
+        }
+        if (given.has("spread")) {
+            message.spreadEvenly();
+        }
+        return given.has("if_ended") ? message.dropIfEnded() : message;
+    }
+
+    static Postdate.Recurring recurring(Postdate requests, JsonNode given) {
+        Postdate.Recurrence times;
+        if (given.has("cron")) {
+            times = Postdate.cron(given.get("cron").asText()).zone(text(given, "zone"))
+                .gap(choice(Postdate.Gap.class, given, "gap")).fold(choice(Postdate.Fold.class, given, "fold"));
+        } else {
+            var every = Postdate.every(length(given, "every_us"));
+            times = given.has("phase_us") ? every.phase(length(given, "phase_us")) : every;
+        }
+        var recurring = requests.repeat(
+            given.get("target").asText(), bytes(given.get("value")), given.get("id").asText(), times);
+        fill(recurring, given).start(instant(given, "start_us")).end(instant(given, "end_us"));
+        recurring.missed(choice(Postdate.Missed.class, given, "missed"));
+        recurring.catchUp(given.has("catch_up_us") ? length(given, "catch_up_us") : null);
+        return given.has("count") ? recurring.count(given.get("count").asLong()) : recurring;
+    }
+
+    static <T extends Postdate.Draft<T>> T fill(T draft, JsonNode given) {
+        draft.key(bytes(given.get("key"))).headers(headers(given)).grace(grace(given));
+        if (given.has("target_partition")) {
+            draft.targetPartition(given.get("target_partition").asInt());
+        }
+        return draft.window(given.has("window_us") ? length(given, "window_us") : null);
+    }
+
+    static List<ProducerRecord<byte[], byte[]>> bulk(Postdate requests, String call, JsonNode given) {
+        var selection = Postdate.select().target(text(given, "target")).idPrefix(text(given, "id_prefix"))
+            .key(given.has("key") ? bytes(given.get("key")) : null)
+            .from(instant(given, "from_us")).until(instant(given, "until_us"));
+        return switch (call) {
+            case "cancel_selected" -> requests.cancelSelected(selection);
+            case "deliver_selected" -> requests.deliverSelected(selection);
+            default -> requests.rescheduleSelected(selection, length(given, "by_us"));
+        };
+    }
+
+    static <T extends Enum<T>> T choice(Class<T> choices, JsonNode given, String name) {
+        return given.has(name) ? Enum.valueOf(choices, given.get(name).asText().toUpperCase(Locale.ROOT)) : null;
+    }
+
+    static Instant instant(JsonNode given, String name) {
+        return given.has(name) ? Instant.EPOCH.plus(given.get(name).asLong(), ChronoUnit.MICROS) : null;
     }
 
     static Postdate.Named named(JsonNode given) {
@@ -100,7 +160,7 @@ public class RunPostdate {
 
     static Postdate.When when(JsonNode given) {
         if (given.has("at_us")) {
-            return Postdate.at(Instant.EPOCH.plus(given.get("at_us").asLong(), ChronoUnit.MICROS));
+            return Postdate.at(instant(given, "at_us"));
         }
         return given.has("level") ? Postdate.level(given.get("level").asInt()) : Postdate.after(length(given, "delay_us"));
     }
@@ -155,6 +215,8 @@ public class RunPostdate {
         made.put("origin", origin(read.origin())).put("due_ms", read.due().toEpochMilli()).put("id", read.id());
         made.put("attempt", read.attempt()).put("first_origin", origin(read.firstOrigin()));
         made.put("first_due_ms", read.firstDue() == null ? null : (Long) read.firstDue().toEpochMilli());
+        made.put("occurrence", read.occurrence());
+        made.put("next_ms", read.next() == null ? null : (Long) read.next().toEpochMilli());
         made.put("error", read.error()).set("headers", pairs(read.headers()));
         return made;
     }
@@ -162,13 +224,18 @@ public class RunPostdate {
     static ObjectNode answer(Postdate.Answer read) {
         ObjectNode made = JSON.createObjectNode();
         made.put("origin", origin(read.origin())).put("id", read.id()).put("verdict", read.verdict().text());
-        return made.put("of", origin(read.of())).put("at_ms", read.at().toEpochMilli());
+        made.put("of", origin(read.of())).put("by", origin(read.by())).put("count", read.count());
+        return made.put("at_ms", read.at().toEpochMilli());
     }
 
     static void live(String broker, String name, int partitions, String target) throws Exception {
         var requests = new Postdate(name, partitions);
         Map<String, Object> producing = Map.of("bootstrap.servers", broker);
-        try (var producer = new KafkaProducer<>(producing, new ByteArraySerializer(), new ByteArraySerializer())) {
+        Map<String, Object> consuming = Map.of(
+            "bootstrap.servers", broker, "group.id", target, "isolation.level", "read_committed",
+            "auto.offset.reset", "earliest");
+        try (var producer = new KafkaProducer<>(producing, new ByteArraySerializer(), new ByteArraySerializer());
+            var consumer = new KafkaConsumer<>(consuming, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             var later = Postdate.after(Duration.ofHours(1));
             producer.send(requests.schedule(target, "by id".getBytes(), later).id("java-1").record()).get();
             var sent = producer.send(requests.schedule(target, "by origin".getBytes(), later).record()).get();
@@ -176,17 +243,17 @@ public class RunPostdate {
             producer.send(kept.id("java-2").key("java".getBytes()).record()).get();
             producer.send(requests.cancel(Postdate.id("java-1"))).get();
             producer.send(requests.cancel(Postdate.origin(name + "/" + sent.partition() + "/" + sent.offset()))).get();
-        }
-        Map<String, Object> consuming = Map.of(
-            "bootstrap.servers", broker, "group.id", target, "isolation.level", "read_committed",
-            "auto.offset.reset", "earliest");
-        try (var consumer = new KafkaConsumer<>(consuming, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            var every = Postdate.every(Duration.ofSeconds(1));
+            var tick = requests.repeat(target, "tick".getBytes(), "java-3", every);
+            producer.send(tick.key("java".getBytes()).count(2).record());
+
             consumer.subscribe(List.of(target, name + ".verdicts"));
-            for (int read = 0; read < 3; ) {
+            for (int read = 0; read < 6; ) {
                 for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofSeconds(1))) {
                     if (record.topic().equals(target)) {
-                        var delivered = Postdate.readDelivered(record.headers());
-                        System.out.println(new String(record.value()) + " " + delivered.id() + " " + new String(record.key()));
+                        if (print(record, Postdate.readDelivered(record.headers()))) {
+                            producer.send(requests.retry(record, "base=100ms, attempts=1", "busy"));
+                        }
                     } else {
                         var answer = Postdate.readVerdict(record.value());
                         System.out.println(answer.verdict().text() + " " + answer.id());
@@ -195,5 +262,14 @@ public class RunPostdate {
                 }
             }
         }
+    }
+
+    /** Prints a delivered record; returns true if it was neither returned before nor an occurrence. */
+    static boolean print(ConsumerRecord<byte[], byte[]> record, Postdate.Delivered got) {
+        System.out.printf(
+            "%s %s %s %d \"%s\" %d %b%n", new String(record.value()), got.id(), new String(record.key()),
+            got.attempt() == null ? 0 : got.attempt(), got.error() == null ? "" : got.error(),
+            got.occurrence() == null ? 0 : got.occurrence(), got.next() != null);
+        return got.attempt() == null && got.occurrence() == null;
     }
 }

@@ -1,5 +1,6 @@
 // Runs clients/js/postdate.mjs: `conformance FILE` prints what it makes of each case, one JSON a line; `live BROKER
-// REQUESTS PARTITIONS TARGET KAFKAJS` schedules three messages, cancels two, and prints what it reads.
+// REQUESTS PARTITIONS TARGET KAFKAJS` schedules three messages, cancels two, returns the third, repeats one, and prints what
+// it reads.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import * as postdate from "../../../clients/js/postdate.mjs";
@@ -35,12 +36,37 @@ function request(requests, call, given) {
       const message = { key: bytes(given.key), value: bytes(given.value), headers: headers(given.headers) };
       return requests.retry(given.topic, message, given.policy, given.error);
     }
-    default: {
-      const options = { key: bytes(given.key), headers: headers(given.headers), targetPartition: given.target_partition };
-      return requests.schedule(given.target, bytes(given.value), { ...options, ...when, id, graceMs });
+    case "cancel_selected":
+    case "deliver_selected":
+    case "reschedule_selected": {
+      const key = given.key === undefined ? undefined : bytes(given.key);
+      const selection = { target: given.target, idPrefix: given.id_prefix, key };
+      const times = { from: milliseconds(given.from_us), until: milliseconds(given.until_us) };
+      const moved = call === "reschedule_selected" ? { byMs: milliseconds(given.by_us) } : {};
+      return requests[call.replace("_selected", "Selected")]({ ...selection, ...times, ...moved });
     }
   }
+  const lengths = { graceMs, windowMs: milliseconds(given.window_us) };
+  const message = { id, key: bytes(given.key), headers: headers(given.headers) };
+  const options = { ...message, ...lengths, targetPartition: given.target_partition };
+  if (call === "repeat") {
+    const { cron, zone, gap, fold, count, missed } = given;
+    const interval = { everyMs: milliseconds(given.every_us), phaseMs: milliseconds(given.phase_us) };
+    const times = { start: milliseconds(given.start_us), end: milliseconds(given.end_us), count };
+    const late = { missed, catchUpMs: milliseconds(given.catch_up_us) };
+    const recurring = { ...options, cron, zone, gap, fold, ...interval, ...times, ...late };
+    return requests.repeat(given.target, bytes(given.value), recurring);
+  }
+  const policies = { ifPending: given.if_pending, ifEnded: given.if_ended, latestMs: milliseconds(given.latest_us) };
+  return requests.schedule(given.target, bytes(given.value), { ...options, ...when, ...policies, spread: given.spread });
 }
+
+const record = ({ partition = null, key, value, headers: made }) => ({
+  partition,
+  key: base64(key),
+  value: base64(value),
+  headers: pairs(made),
+});
 
 function result(name, { call, input }) {
   try {
@@ -48,17 +74,19 @@ function result(name, { call, input }) {
     if (call === "delivered") {
       const read = postdate.readDelivered(headers(input.headers));
       const first = { first_origin: origin(read.firstOrigin), first_due_ms: read.firstDueMs, error: read.error };
-      const { id, attempt, dueMs: due_ms } = read;
-      return { delivered: { origin: origin(read.origin), due_ms, id, attempt, ...first, headers: pairs(read.headers) } };
+      const { id, attempt, dueMs: due_ms, occurrence, nextMs: next_ms } = read;
+      const message = { headers: pairs(read.headers), occurrence, next_ms };
+      return { delivered: { origin: origin(read.origin), due_ms, id, attempt, ...first, ...message } };
     }
     if (call === "verdict") {
-      const { id, verdict, atMs, ...read } = postdate.readVerdict(bytes(input.value));
-      return { answer: { origin: origin(read.origin), id, verdict, of: origin(read.of), at_ms: atMs } };
+      const { id, verdict, atMs, count, ...read } = postdate.readVerdict(bytes(input.value));
+      const named = { of: origin(read.of), by: origin(read.by) };
+      return { answer: { origin: origin(read.origin), id, verdict, ...named, at_ms: atMs, count } };
     }
     const { topic, messages } = request(new postdate.RequestTopic(name, input.partitions), call, input);
-    const [{ partition = null, key, value, headers: made }] = messages;
-    if (topic !== name || messages.length !== 1) throw new Error("one message to the request topic is wanted");
-    return { record: { partition, key: base64(key), value: base64(value), headers: pairs(made) } };
+    const isBulk = call.endsWith("_selected");
+    if (topic !== name || (messages.length !== 1 && !isBulk)) throw new Error("one message to the request topic is wanted");
+    return isBulk ? { records: messages.map(record) } : { record: record(messages[0]) };
   } catch (error) {
     if (error instanceof postdate.RequestInvalid) return { error: error.reason };
     if (error instanceof postdate.FormatError) return { error: "format" };
@@ -78,7 +106,8 @@ async function live(broker, name, partitions, target, library) {
   await producer.send(requests.schedule(target, "kept", { id: "javascript-2", key: "javascript", delayMs: 500 }));
   await producer.send(requests.cancel({ id: "javascript-1" }));
   await producer.send(requests.cancel({ origin: `${name}/${sent.partition}/${sent.baseOffset}` }));
-  await producer.disconnect();
+  const every = { id: "javascript-3", key: "javascript", everyMs: 1_000, count: 2 };
+  await producer.send(requests.repeat(target, "tick", every));
 
   const consumer = kafka.consumer({ groupId: target });
   await consumer.connect();
@@ -90,7 +119,13 @@ async function live(broker, name, partitions, target, library) {
         eachMessage: async ({ topic, message }) => {
           try {
             if (topic === target) {
-              console.log(`${message.value} ${postdate.readDelivered(message.headers).id} ${message.key}`);
+              const got = postdate.readDelivered(message.headers);
+              const { id, attempt, error, occurrence, nextMs } = got;
+              const counted = `${attempt ?? 0} ${JSON.stringify(error ?? "")} ${occurrence ?? 0} ${nextMs !== null}`;
+              console.log(`${message.value} ${id} ${message.key} ${counted}`);
+              if (attempt === null && occurrence === null) {
+                await producer.send(requests.retry(topic, message, "base=100ms, attempts=1", "busy"));
+              }
             } else {
               const answer = postdate.readVerdict(message.value);
               console.log(`${answer.verdict} ${answer.id}`);
@@ -98,12 +133,13 @@ async function live(broker, name, partitions, target, library) {
           } catch (error) {
             reject(error);
           }
-          if (++read === 3) resolve();
+          if (++read === 6) resolve();
         },
       })
       .catch(reject),
   );
   await consumer.disconnect();
+  await producer.disconnect();
 }
 
 const [, , mode, ...rest] = process.argv;

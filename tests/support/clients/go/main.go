@@ -1,5 +1,5 @@
 // Runs clients/go/postdate: "conformance FILE" prints what it makes of each case, one JSON a line; "live BROKER REQUESTS
-// PARTITIONS TARGET" schedules three messages, cancels two, and prints what it reads.
+// PARTITIONS TARGET" schedules three messages, cancels two, returns the third, repeats one, and prints what it reads.
 package main
 
 import (
@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -29,6 +30,28 @@ type input struct {
 	Level           *int
 	TargetPartition *int32 `json:"target_partition"`
 	Policy, Error   string
+
+	WindowUs  int64              `json:"window_us"`
+	LatestUs  int64              `json:"latest_us"`
+	IfPending postdate.IfPending `json:"if_pending"`
+	IfEnded   string             `json:"if_ended"`
+	Spread    string
+
+	Cron, Zone string
+	Gap        postdate.Gap
+	Fold       postdate.Fold
+	Missed     postdate.Missed
+	Count      int64
+	EveryUs    int64  `json:"every_us"`
+	PhaseUs    int64  `json:"phase_us"`
+	CatchUpUs  int64  `json:"catch_up_us"`
+	StartUs    *int64 `json:"start_us"`
+	EndUs      *int64 `json:"end_us"`
+
+	IDPrefix string `json:"id_prefix"`
+	FromUs   *int64 `json:"from_us"`
+	UntilUs  *int64 `json:"until_us"`
+	ByUs     int64  `json:"by_us"`
 }
 
 func must[T any](value T, err error) T {
@@ -70,7 +93,33 @@ func (given input) named() postdate.Named {
 	return postdate.Named{}
 }
 
-func (given input) grace() time.Duration { return time.Duration(given.GraceUs) * time.Microsecond }
+func length(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
+
+func instant(us *int64) time.Time {
+	if us == nil {
+		return time.Time{}
+	}
+	return time.UnixMicro(*us)
+}
+
+func (given input) id() string {
+	if given.ID == nil {
+		return ""
+	}
+	return *given.ID
+}
+
+func bulk(requests *postdate.Requests, call string, given input) ([]*kgo.Record, error) {
+	selection := postdate.Selection{Target: given.Target, IDPrefix: given.IDPrefix, Key: given.Key,
+		From: instant(given.FromUs), Until: instant(given.UntilUs)}
+	switch call {
+	case "cancel_selected":
+		return requests.CancelSelected(selection)
+	case "deliver_selected":
+		return requests.DeliverSelected(selection)
+	}
+	return requests.RescheduleSelected(selection, length(given.ByUs))
+}
 
 func request(requests *postdate.Requests, call string, given input) (*kgo.Record, error) {
 	switch call {
@@ -79,17 +128,26 @@ func request(requests *postdate.Requests, call string, given input) (*kgo.Record
 	case "deliver":
 		return requests.Deliver(given.named())
 	case "reschedule":
-		return requests.Reschedule(given.named(), given.when(), given.grace())
+		return requests.Reschedule(given.named(), given.when(), length(given.GraceUs))
 	case "retry":
 		consumed := &kgo.Record{Topic: given.Topic, Key: given.Key, Value: given.Value, Headers: given.headers()}
 		return requests.Retry(consumed, given.Policy, given.Error)
+	case "repeat":
+		return requests.Repeat(postdate.Recurring{Target: given.Target, Value: given.Value, Key: given.Key,
+			Headers: given.headers(), ID: given.id(), Cron: given.Cron, Zone: given.Zone, Gap: given.Gap, Fold: given.Fold,
+			Every: length(given.EveryUs), Phase: length(given.PhaseUs), Start: instant(given.StartUs), End: instant(given.EndUs),
+			Count: given.Count, Missed: given.Missed, CatchUp: length(given.CatchUpUs), Grace: length(given.GraceUs),
+			Window: length(given.WindowUs), TargetPartition: given.TargetPartition})
 	}
-	message := postdate.Message{Target: given.Target, Value: given.Value, Key: given.Key, Headers: given.headers(),
-		When: given.when(), Grace: given.grace(), TargetPartition: given.TargetPartition}
-	if given.ID != nil {
-		message.ID = *given.ID
-	}
-	return requests.Schedule(message)
+	return requests.Schedule(postdate.Message{Target: given.Target, Value: given.Value, Key: given.Key,
+		Headers: given.headers(), When: given.when(), ID: given.id(), Grace: length(given.GraceUs),
+		TargetPartition: given.TargetPartition, Window: length(given.WindowUs), SpreadEvenly: given.Spread == "even",
+		IfPending: given.IfPending, DropIfEnded: given.IfEnded == "drop", Latest: length(given.LatestUs)})
+}
+
+func fields(record *kgo.Record) map[string]any {
+	return map[string]any{"partition": optional(record.Partition+1, record.Partition), "key": record.Key,
+		"value": record.Value, "headers": pairs(record.Headers)}
 }
 
 func pairs(headers []kgo.RecordHeader) [][2]any {
@@ -121,6 +179,7 @@ func delivered(read postdate.Delivered) map[string]any {
 		"attempt": optional(read.Attempt, read.Attempt), "first_origin": origin(read.FirstOrigin),
 		"first_due_ms": optional(read.FirstDue, any(read.FirstDue.UnixMilli())),
 		"error":        optional(read.Error, read.Error), "headers": pairs(read.Headers),
+		"occurrence": optional(read.Occurrence, read.Occurrence), "next_ms": optional(read.Next, any(read.Next.UnixMilli())),
 	}
 }
 
@@ -133,15 +192,27 @@ func result(name, call string, given input) (string, any, error) {
 		return "delivered", delivered(read), err
 	case "verdict":
 		read, err := postdate.ReadVerdict(given.Value)
-		return "answer", map[string]any{"origin": read.Origin.String(), "id": optional(read.ID, read.ID),
-			"verdict": read.Verdict, "of": origin(read.Of), "at_ms": read.At.UnixMilli()}, err
+		made := map[string]any{"origin": read.Origin.String(), "id": optional(read.ID, read.ID), "verdict": read.Verdict,
+			"of": origin(read.Of), "by": origin(read.By), "at_ms": read.At.UnixMilli(), "count": nil}
+		if read.Verdict == postdate.Applied {
+			made["count"] = read.Count
+		}
+		return "answer", made, err
 	}
-	record, err := request(must(postdate.NewRequests(name, given.Partitions)), call, given)
+	requests := must(postdate.NewRequests(name, given.Partitions))
+	if strings.HasSuffix(call, "_selected") {
+		records, err := bulk(requests, call, given)
+		made := []any{}
+		for _, record := range records {
+			made = append(made, fields(record))
+		}
+		return "records", made, err
+	}
+	record, err := request(requests, call, given)
 	if err != nil {
 		return "", nil, err
 	}
-	return "record", map[string]any{"partition": optional(record.Partition+1, record.Partition), "key": record.Key,
-		"value": record.Value, "headers": pairs(record.Headers)}, nil
+	return "record", fields(record), nil
 }
 
 func conform(path string) {
@@ -195,12 +266,19 @@ func live(broker, name, partitions, target string) {
 		ID: "go-2", Key: []byte("go")}))
 	send(requests.Cancel(postdate.ByID("go-1")))
 	send(requests.Cancel(postdate.ByOrigin(fmt.Sprintf("%s/%d/%d", name, sent.Partition, sent.Offset))))
-	for read := 0; read < 3; {
+	send(requests.Repeat(postdate.Recurring{Target: target, Value: []byte("tick"), Key: []byte("go"), ID: "go-3",
+		Every: time.Second, Count: 2}))
+	for read := 0; read < 6; {
 		fetches := client.PollFetches(ctx)
 		must(0, fetches.Err())
 		fetches.EachRecord(func(record *kgo.Record) {
 			if record.Topic == target {
-				fmt.Printf("%s %s %s\n", record.Value, must(postdate.ReadDelivered(record.Headers)).ID, record.Key)
+				got := must(postdate.ReadDelivered(record.Headers))
+				fmt.Printf("%s %s %s %d %q %d %t\n", record.Value, got.ID, record.Key, got.Attempt, got.Error, got.Occurrence,
+					!got.Next.IsZero())
+				if got.Attempt == 0 && got.Occurrence == 0 {
+					send(requests.Retry(record, "base=100ms, attempts=1", "busy"))
+				}
 			} else {
 				answer := must(postdate.ReadVerdict(record.Value))
 				fmt.Println(answer.Verdict, optional(answer.ID, answer.ID))
