@@ -288,6 +288,19 @@ public final class Postdate {
         return control("cancel", named, null, null);
     }
 
+    /**
+     * Returns the record that pauses a recurring schedule: its nominal times from the timestamp of the record on are
+     * skipped, up to that of a {@link #resume}.
+     */
+    public ProducerRecord<byte[], byte[]> pause(Named named) {
+        return control("pause", named, null, null);
+    }
+
+    /** Returns the record that ends a pause: nominal times from its timestamp on are delivered again. */
+    public ProducerRecord<byte[], byte[]> resume(Named named) {
+        return control("resume", named, null, null);
+    }
+
     /** Returns the record that moves a pending message to another time; its content does not change. */
     public ProducerRecord<byte[], byte[]> reschedule(Named named, When when) {
         return reschedule(named, when, null);
@@ -865,7 +878,8 @@ public final class Postdate {
 
     /** What a verdict says; {@code text} is its word in the record. */
     public enum Verdict {
-        ACCEPTED, REJECTED, CANCELLED, RESCHEDULED, REPLACED, DELIVERED, DEAD, NOT_FOUND, TOO_LATE, KEPT, DROPPED, APPLIED;
+        ACCEPTED, REJECTED, CANCELLED, RESCHEDULED, REPLACED, DELIVERED, DEAD, NOT_FOUND, TOO_LATE, KEPT, DROPPED, APPLIED,
+        PAUSED, RESUMED;
 
         private final String text = name().toLowerCase(Locale.ROOT).replace('_', '-');
 
@@ -893,8 +907,8 @@ public final class Postdate {
         if (!(new Json(decode(value)).read() instanceof Map<?, ?> fields)) {
             throw new FormatException("a verdict is a JSON object");
         }
-        if (!(fields.get("v") instanceof Json.Number version) || !version.text().matches("[12]")) {
-            throw new FormatException("a verdict has a version other than 1 and 2: use a newer client");
+        if (!(fields.get("v") instanceof Json.Number version) || !version.text().matches("[123]")) {
+            throw new FormatException("a verdict has a version other than 1 to 3: use a newer client");
         }
         if (!(fields.get("at") instanceof Json.Number at)) {
             throw new FormatException("a verdict has no time in its field at");
@@ -902,16 +916,18 @@ public final class Postdate {
         String word = text(fields, "verdict");
         for (Verdict verdict : Verdict.values()) {
             if (verdict.text().equals(word)) {
-                return answer(fields, verdict, version.text().equals("2"), Instant.ofEpochMilli(natural(at.text())));
+                return answer(fields, verdict, version.text(), Instant.ofEpochMilli(natural(at.text())));
             }
         }
         throw new FormatException("a verdict has a word that this client does not know: use a newer client");
     }
 
-    private static Answer answer(Map<?, ?> fields, Verdict verdict, boolean isVersion2, Instant at) {
+    private static Answer answer(Map<?, ?> fields, Verdict verdict, String version, Instant at) {
         boolean isApplied = verdict == Verdict.APPLIED;
         boolean isSurvived = verdict == Verdict.KEPT || verdict == Verdict.DROPPED;
-        if ((isApplied || isSurvived) != isVersion2 || isApplied != fields.containsKey("count")) {
+        boolean isOfSchedule = verdict == Verdict.PAUSED || verdict == Verdict.RESUMED;
+        String expected = isApplied || isSurvived ? "2" : isOfSchedule ? "3" : "1";
+        if (!version.equals(expected) || isApplied != fields.containsKey("count")) {
             throw new FormatException("a verdict has the version or the count of another one");
         }
         Long count = null;

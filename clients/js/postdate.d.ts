@@ -128,6 +128,13 @@ export class RequestTopic {
   repeat(target: string, value: Buffer | string | null, options: RecurringOptions): RequestRecord;
   /** Returns the request that ends a pending message. Its verdict tells whether it was in time. */
   cancel(named: Named): RequestRecord;
+  /**
+   * Returns the request that pauses a recurring schedule: its nominal times from the timestamp of the request on are
+   * skipped, up to that of a `resume`.
+   */
+  pause(named: Named): RequestRecord;
+  /** Returns the request that ends a pause: nominal times from its timestamp on are delivered again. */
+  resume(named: Named): RequestRecord;
   /** Returns the request that moves a pending message to another time; its content does not change. */
   reschedule(options: Named & When & { graceMs?: number }): RequestRecord;
   /** Returns the request that delivers a pending message now: a reschedule without delay. */
@@ -202,7 +209,9 @@ export type Verdict =
   | "too-late"
   | "kept"
   | "dropped"
-  | "applied";
+  | "applied"
+  | "paused"
+  | "resumed";
 
 /** One verdict: the answer to the request `origin`. */
 export interface Answer {

@@ -28,9 +28,12 @@ const COUNTED = new Set(
 );
 const ADDED = new Set(["moved", "error", "occurrence", "next"].map((name) => `postdate-${name}`));
 const OWN = ["", ".dispatch-log", ".store", ".dead-letters", ".verdicts"];
-// Version 1; those of version 2 name the survivor, or the number of messages.
-const VERDICTS = new Set(
-  "accepted rejected cancelled rescheduled replaced delivered dead not-found too-late".split(" "),
+const VERDICTS = new Map(
+  [
+    ["accepted rejected cancelled rescheduled replaced delivered dead not-found too-late", 1],
+    ["kept dropped applied", 2],
+    ["paused resumed", 3],
+  ].flatMap(([words, version]) => words.split(" ").map((word) => [word, version])),
 );
 const SURVIVED = new Set(["kept", "dropped"]);
 const ASCII = /^[ -~]*$/;
@@ -162,6 +165,14 @@ export class RequestTopic {
 
   cancel({ id, origin }) {
     return this.#control({ id, origin }, { "postdate-action": text("cancel") });
+  }
+
+  pause({ id, origin }) {
+    return this.#control({ id, origin }, { "postdate-action": text("pause") });
+  }
+
+  resume({ id, origin }) {
+    return this.#control({ id, origin }, { "postdate-action": text("resume") });
   }
 
   reschedule({ id, origin, at, delayMs, level, graceMs }) {
@@ -343,19 +354,19 @@ export function readVerdict(value) {
   } catch (error) {
     throw new FormatError("a verdict is not JSON in UTF-8");
   }
-  if (typeof read !== "object" || read === null || (read.v !== 1 && read.v !== 2)) {
-    throw new FormatError("a verdict is no object, or has a version other than 1 and 2: use a newer client");
+  if (typeof read !== "object" || read === null || ![1, 2, 3].includes(read.v)) {
+    throw new FormatError("a verdict is no object, or has a version other than 1 to 3: use a newer client");
   }
   const { v, origin, id = null, verdict, of = null, by = null, at, count } = read;
   const isApplied = verdict === "applied";
   const isSurvived = SURVIVED.has(verdict);
-  if (!VERDICTS.has(verdict) && !isApplied && !isSurvived) {
+  if (!VERDICTS.has(verdict)) {
     throw new FormatError("a verdict has a word that this client does not know: use a newer client");
   }
   if (!isNatural(at) || (id !== null && typeof id !== "string")) {
     throw new FormatError("a verdict has an id that is not a text, or a time that is not epoch milliseconds");
   }
-  if ((isApplied || isSurvived) !== (v === 2) || isApplied !== ("count" in read) || (isApplied && !isNatural(count))) {
+  if (VERDICTS.get(verdict) !== v || isApplied !== ("count" in read) || (isApplied && !isNatural(count))) {
     throw new FormatError("a verdict has the version of another one, or its count, or a count that is not a number");
   }
   if (isSurvived && by === null) throw new FormatError(`a verdict ${verdict} names no request that survived`);

@@ -422,6 +422,18 @@ func (r *Requests) Cancel(named Named) (*kgo.Record, error) {
 	return r.control(named, []kgo.RecordHeader{header("postdate-action", "cancel")})
 }
 
+// Pause returns the record that pauses a recurring schedule: its nominal times from the timestamp of the record on are
+// skipped, up to that of a Resume. The error is a *RequestInvalid.
+func (r *Requests) Pause(named Named) (*kgo.Record, error) {
+	return r.control(named, []kgo.RecordHeader{header("postdate-action", "pause")})
+}
+
+// Resume returns the record that ends a pause: nominal times from its timestamp on are delivered again. The error is a
+// *RequestInvalid.
+func (r *Requests) Resume(named Named) (*kgo.Record, error) {
+	return r.control(named, []kgo.RecordHeader{header("postdate-action", "resume")})
+}
+
 // Reschedule returns the record that moves a pending message to another time; its content does not change. grace is how
 // late it may be, 0: no bound. The error is a *RequestInvalid.
 func (r *Requests) Reschedule(named Named, when When, grace time.Duration) (*kgo.Record, error) {
@@ -1060,6 +1072,8 @@ const (
 	Kept        Verdict = "kept"
 	Dropped     Verdict = "dropped"
 	Applied     Verdict = "applied"
+	Paused      Verdict = "paused"
+	Resumed     Verdict = "resumed"
 )
 
 // Answer is one verdict: the answer to the request Origin.
@@ -1080,8 +1094,8 @@ func ReadVerdict(value []byte) (Answer, error) {
 		return Answer{}, malformed("a verdict is a JSON object of at most %d bytes", verdictBytesMax)
 	}
 	version := string(fields["v"])
-	if version != "1" && version != "2" {
-		return Answer{}, malformed("a verdict has a version other than 1 and 2: use a newer client")
+	if version != "1" && version != "2" && version != "3" {
+		return Answer{}, malformed("a verdict has a version other than 1 to 3: use a newer client")
 	}
 	texts := map[string]string{}
 	for _, field := range []string{"origin", "id", "verdict", "of", "by"} {
@@ -1094,18 +1108,20 @@ func ReadVerdict(value []byte) (Answer, error) {
 		}
 	}
 	answer := Answer{ID: texts["id"], Verdict: Verdict(texts["verdict"])}
-	isSurvived, isApplied := false, false
+	isSurvived, isApplied, expected := false, false, "1"
 	switch answer.Verdict {
 	case Accepted, Rejected, Cancelled, Rescheduled, Replaced, WasSent, Dead, NotFound, TooLate:
 	case Kept, Dropped:
-		isSurvived = true
+		isSurvived, expected = true, "2"
 	case Applied:
-		isApplied = true
+		isApplied, expected = true, "2"
+	case Paused, Resumed:
+		expected = "3"
 	default:
 		return Answer{}, malformed("a verdict has a word that this client does not know: use a newer client")
 	}
 	_, hasCount := fields["count"]
-	if (isSurvived || isApplied) != (version == "2") || isApplied != hasCount {
+	if version != expected || isApplied != hasCount {
 		return Answer{}, malformed("a verdict has the version or the count of another one")
 	}
 	at, err := natural("at", string(fields["at"]))

@@ -80,6 +80,10 @@ public class RunPostdate {
                 return requests.cancel(named(given));
             case "deliver":
                 return requests.deliver(named(given));
+            case "pause":
+                return requests.pause(named(given));
+            case "resume":
+                return requests.resume(named(given));
             case "reschedule":
                 return requests.reschedule(named(given), when(given), grace(given));
             case "retry":

@@ -29,6 +29,8 @@ function request(requests, call, given) {
   switch (call) {
     case "cancel":
     case "deliver":
+    case "pause":
+    case "resume":
       return requests[call]({ id, origin });
     case "reschedule":
       return requests.reschedule({ id, origin, graceMs, ...when });

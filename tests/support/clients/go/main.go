@@ -127,6 +127,10 @@ func request(requests *postdate.Requests, call string, given input) (*kgo.Record
 		return requests.Cancel(given.named())
 	case "deliver":
 		return requests.Deliver(given.named())
+	case "pause":
+		return requests.Pause(given.named())
+	case "resume":
+		return requests.Resume(given.named())
 	case "reschedule":
 		return requests.Reschedule(given.named(), given.when(), length(given.GraceUs))
 	case "retry":
