@@ -170,3 +170,16 @@ WALL_TIMES_MAX: Final = 500_000
 
 # The longest cron expression that the sidecar accepts.
 CRON_LENGTH_MAX: Final = 512
+
+# The end of the year 9997: no nominal time is later, since the calendar ends with 9999.
+NOMINAL_MS_MAX: Final = 253_339_228_800_000 - 1
+
+# No nominal time is searched for further ahead, 50 years: the fifth Monday of a February comes after at most 40.
+NOMINAL_SEARCH_MS_MAX: Final = 50 * 366 * 86_400_000
+
+# Nominal times behind one fate that are computed one by one: a transaction decides at most 1,000, and days without a
+# sidecar leave more of them overdue.
+OCCURRENCES_STEPPED_MAX: Final = 100_000
+
+# Problems of one schedule that are described; further ones are only counted.
+SCHEDULE_PROBLEMS_MAX: Final = 20

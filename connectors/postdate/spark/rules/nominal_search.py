@@ -1,0 +1,64 @@
+"""Finds the nominal times of a schedule one after the other; computes a stretch of them at a time.
+
+Pure; numpy does the work. Memory: the nominal times of one stretch.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from postdate.spark.limits import NOMINAL_MS_MAX, NOMINAL_SEARCH_MS_MAX
+from postdate.spark.rules.cron_fields import read_cron, times_of_day
+from postdate.spark.rules.nominal_times import CronTimes, IntervalTimes, nominal_times
+
+_DAY_MS: Final = 86_400_000
+# So many nominal times of a schedule are computed at once, and of a rare one those of so many days.
+_TIMES_WANTED: Final = 8_192
+_DAYS_MIN: Final = 1
+_DAYS_MAX: Final = 400
+
+
+class NominalSearch:
+    """The nominal times of one schedule. It searches forwards; going back costs a stretch."""
+
+    def __init__(self, times: CronTimes | IntervalTimes, last_ms: int | None) -> None:
+        """`last_ms`: no nominal time is later. Raises ValueError if `times` cannot be read."""
+        self._times = times
+        self._last_ms = NOMINAL_MS_MAX if last_ms is None else min(last_ms, NOMINAL_MS_MAX)
+        self._low_ms = self._high_ms = 0
+        self._found = np.empty(0, dtype=np.int64)
+        self._in_gap = np.empty(0, dtype=np.bool_)
+        self._stretch_ms = _stretch_ms(times)
+
+    def after(self, ms: int) -> tuple[int, bool] | None:
+        """Return the first nominal time after an instant, and whether the schedule skips it as lying in a gap.
+
+        None: there is none before the end, or none within 50 years. Cost: a binary search, and for each stretch numpy.
+        """
+        if not self._low_ms <= ms < self._high_ms:
+            self._compute(ms)
+        until_ms = min(self._last_ms, ms + NOMINAL_SEARCH_MS_MAX)
+        while True:
+            index = int(np.searchsorted(self._found, ms, side="right"))
+            if index < len(self._found):
+                found_ms = int(self._found[index])
+                return (found_ms, bool(self._in_gap[index])) if found_ms <= until_ms else None
+            if self._high_ms >= until_ms:
+                return None
+            self._compute(self._high_ms)
+
+    def _compute(self, low_ms: int) -> None:
+        """Compute the nominal times of the stretch behind an instant."""
+        self._low_ms, self._high_ms = low_ms, low_ms + self._stretch_ms
+        blocks = [*nominal_times(self._times, low_ms, min(self._high_ms, NOMINAL_MS_MAX))]
+        self._found = np.concatenate([self._found[:0], *(block.times_ms for block in blocks)])
+        self._in_gap = np.concatenate([self._in_gap[:0], *(block.in_gap for block in blocks)])
+
+
+def _stretch_ms(times: CronTimes | IntervalTimes) -> int:
+    if isinstance(times, IntervalTimes):
+        return times.every_ms * _TIMES_WANTED
+    a_day = len(times_of_day(read_cron(times.cron)))
+    return min(max(_TIMES_WANTED // a_day, _DAYS_MIN), _DAYS_MAX) * _DAY_MS

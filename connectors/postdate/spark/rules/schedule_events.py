@@ -1,0 +1,185 @@
+"""What the judge of a recurring schedule takes and returns: its request, its events, its position, what was read.
+
+The position is enough to go on with later events: the next number and its nominal time, fates that wait for a hidden
+record, and records that wait for a hidden fate. A state keeps it.
+
+Nothing of Spark is imported.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+from postdate.spark.rules.nominal_times import CronTimes, IntervalTimes
+
+
+class Asked(NamedTuple):
+    """What the request of a schedule asks for; None: absent. `digests` are those of key, value and headers."""
+
+    origin: str
+    request_ms: int
+    times: CronTimes | IntervalTimes
+    start_ms: int | None
+    end_ms: int | None
+    count_max: int | None
+    window_ms: int | None
+    grace_ms: int | None
+    catch_up_ms: int | None
+    missed: str
+    target: str | None
+    id: bytes | None
+    digests: tuple[bytes | None, ...]
+    partition_asked: int | None
+    key_hash: int | None
+
+
+class Fate(NamedTuple):
+    """A fate `occurred`, or `skipped` for a `reason`: of the numbers from `number` to `last`."""
+
+    number: int
+    last: int
+    reason: str | None
+    nominal_ms: int
+    """Of `last`. The log does not name it for a skip; then it is 0 until the fate was judged."""
+    next_ms: int
+    log_offset: int
+    place: int
+    at_ms: int
+    late: bool
+    is_sound: bool = True
+    """False: something is wrong with it, or could not be verified."""
+
+
+class Delivered(NamedTuple):
+    """A record that names an occurrence of the schedule."""
+
+    number: int
+    target: str
+    partition: int
+    offset: int
+    due_ms: int | None
+    next_ms: int | None
+    id: bytes | None
+    own_headers: str
+    digests: tuple[bytes | None, ...]
+
+    @property
+    def place(self) -> str:
+        return f"{self.target}/{self.partition}/{self.offset}"
+
+
+Event: TypeAlias = Fate | Delivered
+
+
+class Letter(NamedTuple):
+    """A dead letter of the occurrence due at `due_ms`; `is_same`: it has the key and the value of the request."""
+
+    due_ms: int
+    is_same: bool
+
+
+class End(NamedTuple):
+    """The final fate of a schedule."""
+
+    name: str
+    first_due_ms: int
+    log_offset: int
+    place: int
+
+
+class RowFacts(NamedTuple):
+    """What the row of a schedule holds besides its occurrences."""
+
+    letters: Sequence[Letter] = ()
+    stored: tuple[int, int] | None = None
+    """The first due time in its first fate `stored`, and the offset of that record of the log."""
+    end: End | None = None
+
+
+class Bounds(NamedTuple):
+    """What of the topics was read: columns of `audit.ranges`, for the partition and the target of the schedule."""
+
+    overdue_before_ms: int
+    log_capped: bool
+    fates_lost_before_ms: int
+    letters_lost_before_ms: int
+    letters_capped_from_ms: int
+    is_target_read: bool
+    target_partitions: int | None
+    target_compacted: bool
+    target_lost_before_ms: Sequence[int]
+    target_capped_from_ms: Sequence[int]
+    target_known_ms: Sequence[int]
+    target_began_ms: int
+    target_recreated_ms: int
+
+
+class Figures(NamedTuple):
+    """Numbers of occurrences. A `verified` one was delivered or skipped as it had to be."""
+
+    occurred: int = 0
+    verified: int = 0
+    missing: int = 0
+    extra: int = 0
+    early: int = 0
+    repeated: int = 0
+    wrongly_skipped: int = 0
+    out_of_policy: int = 0
+    mismatched: int = 0
+    unverifiable: int = 0
+    missed: int = 0
+    paused: int = 0
+    gap: int = 0
+    grace: int = 0
+    dead: int = 0
+
+    def plus(self, other: Figures) -> Figures:
+        return Figures(*(one + more for one, more in zip(self, other, strict=True)))
+
+
+class Position(NamedTuple):
+    """How far a schedule was judged, and the findings until then."""
+
+    first_ms: int = 0
+    """The first nominal time; 0: nothing was judged yet."""
+    number: int = 1
+    """Of the next occurrence."""
+    next_ms: int = 0
+    """The nominal time of the next occurrence, as published; 0: there is none."""
+    log_offset: int = -1
+    """Of the dispatch-log record that has published it, and `place` of the fate in it."""
+    place: int = -1
+    figures: Figures = Figures()
+    problems: tuple[tuple[str, str], ...] = ()
+    """Verdict and sentence; at most SCHEDULE_PROBLEMS_MAX."""
+    reasons: tuple[tuple[str, int], ...] = ()
+    """Why occurrences could not be verified, and how many."""
+    waiting_fates: tuple[Fate, ...] = ()
+    """Below `number`: their records may be hidden. From `number` on: their request was not read yet."""
+    waiting_records: tuple[Delivered, ...] = ()
+
+
+class Judgement(NamedTuple):
+    """The new position, and what these events have added to its figures. `overdue`: so many occurrences behind the
+    position should have been decided."""
+
+    position: Position
+    added: Figures
+    lateness_ms: list[int]
+    overdue: int
+
+
+class ZoneVersions(NamedTuple):
+    """Which version of the zone rules the owners of a partition had: from each of `log_offsets`, ascending, the one at
+    the same place. `installed`: the version of the audit."""
+
+    installed: str
+    log_offsets: tuple[int, ...] = ()
+    versions: tuple[str, ...] = ()
+
+    def are_installed_at(self, log_offset: int) -> bool:
+        """Return True if the owner that wrote a record had the version of the audit."""
+        index = bisect_right(self.log_offsets, log_offset) - 1
+        return index >= 0 and self.versions[index] == self.installed

@@ -1,0 +1,441 @@
+"""The audit's judge of one recurring schedule. Goal: every way in which occurrences can be wrong is named, and nothing
+that a sidecar may do is.
+
+Method: each case is a schedule that fires every minute unless it says otherwise, with the fates and records of its
+first occurrences written down literally. A sound history is taken, and one thing in it is changed. Sound and unsound
+cases that differ in one thing stand beside each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from zlib import crc32
+
+import pytest
+
+from postdate.spark.limits import COMMIT_MS_MAX, SCHEDULE_PROBLEMS_MAX
+from postdate.spark.rules.nominal_times import CronTimes, IntervalTimes
+from postdate.spark.rules.schedule_events import (
+    Asked,
+    Bounds,
+    Delivered,
+    End,
+    Event,
+    Fate,
+    Judgement,
+    Letter,
+    Position,
+    RowFacts,
+    ZoneVersions,
+)
+from postdate.spark.rules.schedules import judge_schedule
+
+MINUTE = 60_000
+T = 1_795_258_260_000  # 2026-11-21T10:51:00Z, a nominal time
+NEVER_MS = 2**62
+DIGESTS = (b"k", b"v", b"h")
+OWN = "postdate-origin,postdate-due,postdate-id,postdate-occurrence"
+ORIGIN = "postdate.requests/0/7"
+BERLIN = CronTimes("30 2 * * *", "Europe/Berlin")
+# 2026-10-24T02:30+02:00, the next day at 02:30+02:00 (the clocks are set back at 03:00), and at 02:30+01:00.
+NIGHT, FOLD, SECOND = 1_792_801_800_000, 1_792_888_200_000, 1_792_891_800_000
+# 2026-03-28T02:30+01:00, 2026-03-29T03:00+02:00 (the clocks are set forward at 02:00), 2026-03-30T02:30+02:00.
+MARCH, GAP, AFTER_GAP = 1_774_661_400_000, 1_774_746_000_000, 1_774_830_600_000
+
+ASKED = Asked(
+    *(ORIGIN, T, IntervalTimes(MINUTE), None, None, None, None, None, None),
+    *("all", "orders", b"id", DIGESTS, None, 3),
+)
+BOUNDS = Bounds(
+    *(T + 3 * MINUTE + 30_000, False, -1, -1, NEVER_MS, True, 4, False),
+    *((-1,) * 4, (NEVER_MS,) * 4, (0,) * 4, -1, -1),
+)
+INSTALLED, NOTHING = ZoneVersions("2026f", (0,), ("2026f",)), Position()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A schedule with the fates and records of its occurrences; by default three of them were delivered on time."""
+
+    fates: Sequence[Fate] = ()
+    records: Sequence[Delivered] = ()
+    letters: Sequence[Letter] = ()
+    stored: tuple[int, int] | None = (T + MINUTE, 1)
+    end: End | None = None
+    asked: dict[str, Any] = field(default_factory=dict)
+    bounds: dict[str, Any] = field(default_factory=dict)
+    zones: ZoneVersions = INSTALLED
+    known: Position = NOTHING
+
+    def judged(self) -> Judgement:
+        found: list[Event] = [*self.fates, *self.records]
+        events = sorted(found, key=lambda event: (event.number, isinstance(event, Delivered)))
+        asked, bounds = ASKED._replace(**self.asked), BOUNDS._replace(**self.bounds)
+        facts = RowFacts(self.letters, self.stored, self.end)
+        return judge_schedule(asked, self.known, events, facts, self.zones, bounds)
+
+
+def occurred(number: int, nominal_ms: int, next_ms: int, **changes: Any) -> Fate:
+    """A delivery 5 ms after its nominal time, in a record of the log of its own."""
+    fate = Fate(number, number, None, nominal_ms, next_ms, 1 + number, 0, nominal_ms + 5, False)
+    return fate._replace(**changes)
+
+
+def skipped(number: int, last: int, reason: str, next_ms: int, at_ms: int, **changes: Any) -> Fate:
+    return Fate(number, last, reason, 0, next_ms, 1 + number, 0, at_ms, False)._replace(**changes)
+
+
+def record(fate: Fate, **changes: Any) -> Delivered:
+    """The record of a delivery."""
+    own = f"{OWN},postdate-next" if fate.next_ms else OWN
+    found = Delivered(fate.number, "orders", 3, fate.number, fate.nominal_ms, fate.next_ms or None, b"id", own, DIGESTS)
+    return found._replace(**changes)
+
+
+def at(number: int) -> int:
+    return T + number * MINUTE
+
+
+def sound(count: int = 3, **changes: Any) -> Case:
+    fates = [occurred(number, at(number), at(number + 1)) for number in range(1, count + 1)]
+    return Case(fates, [record(fate) for fate in fates], **changes)
+
+
+def with_fate(changed: int, **changes: Any) -> Case:
+    """The sound case with another fate, and its record unchanged."""
+    case = sound()
+    return replace(case, fates=[fate._replace(**changes) if fate.number == changed else fate for fate in case.fates])
+
+
+def only(fate: Fate, *records: Delivered, **changes: Any) -> Case:
+    return Case([fate], records, **changes)
+
+
+def nightly(times: CronTimes, first_ms: int, *days: tuple[int, int], **changes: Any) -> Case:
+    """A schedule in Berlin, with deliveries at these nominal times with these next ones."""
+    fates = [occurred(number, *day) for number, day in enumerate(days, 1)]
+    given = {"bounds": {"overdue_before_ms": 0}, **changes}
+    asked = {"times": times, "request_ms": first_ms - 1, **given.pop("asked", {})}
+    return Case(fates, [record(fate) for fate in fates], stored=(first_ms, 1), asked=asked, **given)
+
+
+def drawn_ms(number: int, window_ms: int) -> int:
+    return (window_ms + 1) * (crc32(f"{ORIGIN}/{number}".encode()) >> 8) >> 24
+
+
+ONE = occurred(1, at(1), at(2))
+TWO = occurred(2, at(2), at(3))
+LATE = T + 30 * MINUTE
+WINDOW = {"window_ms": 30_000}
+CHOSEN = at(1) + drawn_ms(1, 30_000)
+
+SOUND = {
+    "three on time": sound(),
+    "on the millisecond": only(ONE._replace(at_ms=at(1)), record(ONE)),
+    "counted to its end": Case(
+        [ONE, occurred(2, at(2), 0)],
+        [record(ONE), record(occurred(2, at(2), 0))],
+        end=End("completed", at(1), 3, 1),
+        asked={"count_max": 2},
+    ),
+    "ended by its end": Case(
+        [occurred(1, at(1), 0)],
+        [record(occurred(1, at(1), 0))],
+        end=End("completed", at(1), 2, 1),
+        asked={"end_ms": at(2) - 1},
+    ),
+    "begun at its start": only(
+        occurred(1, at(9), at(10)), record(occurred(1, at(9), at(10))), stored=(at(9), 1), asked={"start_ms": at(9)}
+    ),
+    "cancelled": sound(end=End("cancelled", at(1), 9, 0)),
+    "missed by catch-up": only(skipped(1, 29, "missed", at(30), LATE), asked={"catch_up_ms": 59_999}),
+    "missed, the newest is delivered": Case(
+        [skipped(1, 29, "missed", at(30), LATE + 5), occurred(30, at(30), at(31), log_offset=2, place=1)],
+        [record(occurred(30, at(30), at(31)))],
+        asked={"missed": "last"},
+    ),
+    "missed by a minute": only(skipped(1, 28, "missed", at(29), LATE), asked={"missed": "none"}),
+    "beyond its grace": only(skipped(1, 29, "grace", at(30), LATE), asked={"grace_ms": 59_999}),
+    "within grace and a transaction": only(
+        ONE._replace(at_ms=at(1) + 1_000 + COMMIT_MS_MAX), record(ONE), asked={"grace_ms": 1_000}
+    ),
+    "dead": only(skipped(1, 1, "dead", at(2), at(1) + 5), letters=[Letter(at(1), True)]),
+    "in its window": only(ONE._replace(at_ms=CHOSEN), record(ONE), asked=WINDOW),
+    "a fold, first": nightly(BERLIN, NIGHT, (NIGHT, FOLD), (FOLD, SECOND + 86_400_000)),
+    "a fold, last": nightly(BERLIN._replace(fold="last"), NIGHT, (NIGHT, SECOND), (SECOND, SECOND + 86_400_000)),
+    "a fold, both": nightly(BERLIN._replace(fold="both"), NIGHT, (NIGHT, FOLD), (FOLD, SECOND)),
+    "a gap, next": nightly(BERLIN, MARCH, (MARCH, GAP), (GAP, AFTER_GAP)),
+    "a copy by a consumer": only(ONE, record(ONE), record(ONE, target="retries")),
+}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_what_a_sidecar_may_do_is_verified(name: str) -> None:
+    case = SOUND[name]
+    found = case.judged()
+    assert found.position.problems == ()
+    decided = sum(fate.last + 1 - fate.number for fate in case.fates)
+    assert found.added.verified == decided, found
+
+
+def test_a_gap_is_skipped() -> None:
+    times = BERLIN._replace(gap="skip")
+    fates = [occurred(1, MARCH, GAP), skipped(2, 2, "gap", AFTER_GAP, GAP + 5)]
+    case = nightly(times, MARCH)
+    found = replace(case, fates=fates, records=[record(fates[0])]).judged()
+    assert (found.position.problems, found.added.verified, found.added.gap) == ((), 2, 1)
+
+
+EXPIRED = {"target_lost_before_ms": (NEVER_MS,) * 4}
+WRONG: dict[str, tuple[Case, str, str]] = {
+    # missing
+    "numbers without a fate": (
+        Case([ONE, FOUR := occurred(4, at(4), at(5))], [record(ONE), record(FOUR)]), "missing", "2 to 3 has no fate"
+    ),
+    "without its record": (replace(sound(), records=sound().records[1:]), "missing", "no record on orders"),
+    "passed over": (only(ONE._replace(next_ms=at(4)), record(ONE, next_ms=at(4))), "missing", "passed over"),
+    "ended before its count": (
+        Case([occurred(1, at(1), 0)], [record(occurred(1, at(1), 0))], end=End("completed", at(1), 2, 1)),
+        "missing", "next is none",
+    ),
+    "completed with a next one": (sound(end=End("completed", at(1), 4, 1)), "missing", "completed, though"),
+    "dead without a letter": (only(skipped(1, 1, "dead", at(2), at(1) + 5)), "missing", "without a dead letter"),
+    # extra
+    "at another time": (
+        only(ODD := occurred(1, at(1) + 1_000, at(2)), record(ODD)), "extra", "published was"
+    ),
+    "published at no nominal time": (
+        only(ODD := occurred(1, at(1), at(2) + 1), record(ODD)), "extra", "is published"
+    ),
+    "beyond its count": (sound(asked={"count_max": 3}), "extra", "occurrence 4 does not exist"),
+    "behind its end": (sound(asked={"end_ms": at(3)}), "extra", "occurrence 4 does not exist"),
+    "behind the last one": (
+        Case([occurred(1, at(1), 0), TWO], [record(occurred(1, at(1), 0)), record(TWO)], asked={"count_max": 1}),
+        "extra", "behind the last one",
+    ),
+    "first at another time": (sound(stored=(at(1) - 1, 1)), "extra", "occurrence 1 is published"),
+    "before its start": (sound(asked={"start_ms": at(2)}), "extra", "occurrence 1 is published"),
+    "a record without a fate": (replace(sound(), fates=sound().fates[:2]), "extra", "and no fate"),
+    "a record of a skipped one": (
+        only(skipped(1, 29, "grace", at(30), LATE), record(TWO), asked={"grace_ms": 0}), "extra", "occurrence 2 has"
+    ),
+    "both of a fold": (nightly(BERLIN, NIGHT, (NIGHT, FOLD), (FOLD, SECOND)), "extra", "is published as due"),
+    "the second of a fold": (nightly(BERLIN, NIGHT, (NIGHT, SECOND)), "extra", "is published as due"),
+    "in a gap": (nightly(BERLIN, MARCH, (MARCH, GAP - 1_800_000)), "extra", "is published as due"),
+    # early
+    "early": (with_fate(1, at_ms=at(1) - 1), "early", f"due {at(1)}"),
+    "before its window": (only(ONE._replace(at_ms=CHOSEN - 1), record(ONE), asked=WINDOW), "early", f"due {CHOSEN}"),
+    # repeated
+    "decided again": (
+        replace(sound(), fates=[*sound().fates, ONE._replace(log_offset=9)]), "duplicate", "1 is decided again"
+    ),
+    "skipped after it was delivered": (
+        replace(sound(), fates=[*sound().fates, skipped(2, 2, "grace", at(4), LATE, log_offset=9)]),
+        "duplicate", "2 is decided again",
+    ),
+    "two records": (
+        replace(sound(), records=[*sound().records, record(ONE, offset=9)]), "duplicate", "orders/3/9"
+    ),
+    # wrongly skipped
+    "missed without a policy": (only(skipped(1, 1, "missed", at(2), LATE)), "wrong-skip", "skipped as missed"),
+    "missed within catch-up": (
+        only(skipped(1, 29, "missed", at(30), LATE), asked={"catch_up_ms": 60_000}), "wrong-skip", "1 to 29"
+    ),
+    "the newest is missed": (
+        only(skipped(1, 30, "missed", at(31), LATE + 5), asked={"missed": "last"}), "wrong-skip", "1 to 30"
+    ),
+    "missed within a minute": (
+        only(skipped(1, 29, "missed", at(30), LATE), asked={"missed": "none"}), "wrong-skip", "missed"
+    ),
+    "within its grace": (
+        only(skipped(1, 29, "grace", at(30), LATE), asked={"grace_ms": MINUTE}), "wrong-skip", "as grace"
+    ),
+    "no gap": (only(skipped(1, 1, "gap", at(2), LATE)), "wrong-skip", "gap"),
+    "never paused": (only(skipped(1, 1, "paused", at(2), LATE)), "wrong-skip", "paused"),
+    "dead before it was due": (
+        only(skipped(1, 1, "dead", at(2), at(1) - 1), letters=[Letter(at(1), True)]), "wrong-skip", "dead"
+    ),
+    "too many at once": (
+        only(skipped(1, 10**12, "missed", at(99), LATE), asked={"catch_up_ms": 0}), "wrong-skip", "at once"
+    ),
+    # out of policy
+    "beyond grace and a transaction": (
+        only(ONE._replace(at_ms=at(1) + 1_001 + COMMIT_MS_MAX), record(ONE), asked={"grace_ms": 1_000}),
+        "out-of-policy", "postdate-grace",
+    ),
+    "beyond catch-up": (with_policy := only(ONE._replace(at_ms=LATE), record(ONE), asked={"catch_up_ms": 0}),
+                        "out-of-policy", "postdate-catch-up"),
+    "not the newest": (replace(with_policy, asked={"missed": "last"}), "out-of-policy", "postdate-missed"),
+    "later than a minute": (replace(with_policy, asked={"missed": "none"}), "out-of-policy", "postdate-missed"),
+    "delivered in a gap": (
+        nightly(BERLIN._replace(gap="skip"), MARCH, (MARCH, GAP), (GAP, AFTER_GAP)), "out-of-policy", "postdate-gap"
+    ),
+    # mismatch
+    "another key": (only(ONE, record(ONE, digests=(b"x", b"v", b"h"))), "mismatch", "differs in key"),
+    "another value": (only(ONE, record(ONE, digests=(b"k", b"x", b"h"))), "mismatch", "differs in value"),
+    "other headers": (only(ONE, record(ONE, digests=(b"k", b"v", b"x"))), "mismatch", "differs in headers"),
+    "another due time": (only(ONE, record(ONE, due_ms=at(2))), "mismatch", "postdate-due"),
+    "another next time": (only(ONE, record(ONE, next_ms=at(3))), "mismatch", "postdate-next"),
+    "another id": (only(ONE, record(ONE, id=b"x")), "mismatch", "postdate-id"),
+    "without a header": (only(ONE, record(ONE, own_headers=OWN)), "mismatch", "own headers"),
+    "another partition": (only(ONE, record(ONE, partition=2)), "mismatch", "partition"),
+    "another letter": (
+        only(skipped(1, 1, "dead", at(2), at(1) + 5), letters=[Letter(at(1), False)]), "mismatch", "the dead letter"
+    ),
+    # contradiction
+    "decided before others": (with_fate(3, log_offset=0), "contradiction", "3 is decided before others"),
+    "a letter of a delivery": (sound(letters=[Letter(at(2), True)]), "contradiction", "belongs to no skip"),
+    "two letters": (
+        only(skipped(1, 1, "dead", at(2), at(1) + 5), letters=[Letter(at(1), True)] * 2), "contradiction", "no skip"
+    ),
+    "not completed": (
+        Case([occurred(1, at(1), 0)], [record(occurred(1, at(1), 0))], asked={"count_max": 1}),
+        "contradiction", "no fate completes it",
+    ),
+    "completed in another record": (
+        Case([occurred(1, at(1), 0)], [record(occurred(1, at(1), 0))], asked={"count_max": 1},
+             end=End("completed", at(1), 3, 0)),
+        "contradiction", "another record",
+    ),
+    "cancelled before": (sound(end=End("cancelled", at(1), 2, 0)), "contradiction", "before occurrence 3"),
+    "cancelled after the last": (
+        Case([occurred(1, at(1), 0)], [record(occurred(1, at(1), 0))], asked={"count_max": 1},
+             end=End("cancelled", at(1), 3, 0)),
+        "contradiction", "cancelled, though",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_named(name: str) -> None:
+    case, verdict, said = WRONG[name]
+    problems = case.judged().position.problems
+    assert [one for one in problems if one[0] == verdict and said in one[1]], problems
+    assert {one[0] for one in problems} == {verdict}, problems
+
+
+def test_overdue_occurrences_are_counted() -> None:
+    assert sound().judged().overdue == 0
+    assert sound(bounds={"overdue_before_ms": at(6)}).judged().overdue == 2
+    assert sound(bounds={"overdue_before_ms": at(6) + 1}).judged().overdue == 3
+    assert sound(bounds={"overdue_before_ms": at(6) + 1}, end=End("cancelled", at(1), 9, 0)).judged().overdue == 0
+
+
+@pytest.mark.parametrize(
+    ("bounds", "reason"),
+    [
+        ({"is_target_read": False}, "not-selected"),
+        (EXPIRED, "target-expired"),
+        ({"target_compacted": True}, "target-expired"),
+        ({"target_recreated_ms": NEVER_MS}, "target-recreated"),
+        ({"target_began_ms": NEVER_MS}, "target-younger"),
+    ],
+)
+def test_a_record_that_may_be_gone_is_not_missing(bounds: dict[str, Any], reason: str) -> None:
+    found = Case([ONE], bounds=bounds).judged()
+    assert (found.position.problems, found.position.reasons) == ((), ((reason, 1),))
+    assert (found.added.verified, found.added.unverifiable) == (0, 1)
+
+
+def test_a_record_lost_in_another_partition_is_missing() -> None:
+    lost = (NEVER_MS, NEVER_MS, NEVER_MS, -1)
+    assert Case([ONE], bounds={"target_lost_before_ms": lost}).judged().position.problems
+
+
+def test_fates_that_left_the_log_are_not_missing() -> None:
+    case = replace(sound(), fates=sound().fates[2:], bounds={"fates_lost_before_ms": NEVER_MS})
+    found = case.judged()
+    assert found.position.problems == ()
+    assert dict(found.position.reasons)["unsettled"] >= 2
+
+
+@pytest.mark.parametrize(
+    ("zones", "verified"),
+    [
+        (ZoneVersions("2026f", (0,), ("2026f",)), 2),
+        (ZoneVersions("2026f", (0,), ("2025a",)), 0),
+        (ZoneVersions("2026f"), 0),
+        (ZoneVersions("2026f", (0, 3), ("2026f", "2025a")), 1),
+    ],
+)
+def test_only_the_rules_of_the_owner_that_decided_verify_an_occurrence(zones: ZoneVersions, verified: int) -> None:
+    found = nightly(BERLIN, NIGHT, (NIGHT, FOLD), (FOLD, SECOND + 86_400_000), zones=zones).judged()
+    assert (found.added.verified, found.position.problems) == (verified, ())
+    assert found.position.reasons == ((("zone-version", 2 - verified),) if verified < 2 else ())
+
+
+def test_a_time_that_other_rules_have_published_is_gone_on_from() -> None:
+    zones = ZoneVersions("2026f", (0,), ("2025a",))
+    found = nightly(BERLIN, NIGHT, (NIGHT, FOLD + 1_000), (FOLD + 1_000, FOLD + 90_000_000), zones=zones).judged()
+    assert (found.position.problems, found.position.next_ms) == ((), FOLD + 90_000_000)
+    installed = nightly(BERLIN, NIGHT, (NIGHT, FOLD + 1_000), (FOLD + 1_000, FOLD + 90_000_000)).judged()
+    assert {verdict for verdict, _ in installed.position.problems} == {"extra"}
+
+
+def test_other_rules_do_not_matter_without_a_zone() -> None:
+    assert sound(zones=ZoneVersions("2026f", (0,), ("2025a",))).judged().added.verified == 3
+
+
+@pytest.mark.parametrize("cut", range(1, 5))
+def test_two_audits_find_what_one_finds(cut: int) -> None:
+    """The second audit continues from the position of the first, with the events that the first did not read."""
+    whole = sound(4, bounds={"overdue_before_ms": 0})
+    at_once = whole.judged()
+    first = replace(whole, fates=whole.fates[:cut], records=whole.records[:cut]).judged()
+    second = replace(whole, fates=whole.fates[cut:], records=whole.records[cut:], known=first.position).judged()
+    assert second.position == at_once.position
+    assert first.lateness_ms + second.lateness_ms == at_once.lateness_ms == [5] * 4
+
+
+def test_a_hidden_record_is_waited_for() -> None:
+    hidden = {"target_capped_from_ms": (at(1),) * 4}
+    first = Case([ONE], bounds=hidden).judged()
+    assert (first.position.problems, first.added.verified, first.position.waiting_fates[0].number) == ((), 0, 1)
+    again = Case([], [], bounds=hidden, known=first.position).judged()
+    assert again.position.waiting_fates == first.position.waiting_fates
+    second = Case([], [record(ONE)], known=first.position).judged()
+    assert (second.position.problems, second.added.verified, second.position.waiting_fates) == ((), 1, ())
+    lost = Case([], [], known=first.position).judged()
+    assert lost.position.problems[0][0] == "missing"
+
+
+def test_a_record_of_a_hidden_fate_is_waited_for() -> None:
+    for case in (only(ONE._replace(late=True), record(ONE)), Case([], [record(ONE)], bounds={"log_capped": True})):
+        first = case.judged()
+        assert (first.position.problems, first.position.number, len(first.position.waiting_records)) == ((), 1, 1)
+        second = only(ONE, known=first.position).judged()
+        assert (second.position.problems, second.added.verified, second.position.waiting_records) == ((), 1, ())
+
+
+def test_a_second_record_is_found_by_a_later_audit() -> None:
+    first = sound().judged()
+    second = Case([], [record(TWO, offset=99)], known=first.position).judged()
+    assert [verdict for verdict, _ in second.position.problems] == ["duplicate"]
+    again = Case([TWO._replace(log_offset=99)], [], known=first.position).judged()
+    assert [verdict for verdict, _ in again.position.problems] == ["duplicate"]
+
+
+def test_a_schedule_of_which_no_fate_was_read_begins_with_the_published_time() -> None:
+    before = Case(stored=None).judged()
+    assert (before.position.next_ms, before.position.log_offset) == (at(1), -1)
+    assert sound(known=before.position).judged().position == sound().judged().position
+
+
+def test_problems_are_counted_though_only_some_are_described() -> None:
+    count = SCHEDULE_PROBLEMS_MAX + 5
+    found = replace(sound(count), records=()).judged()
+    assert (found.added.missing, len(found.position.problems)) == (count, SCHEDULE_PROBLEMS_MAX)
+
+
+def test_the_lateness_counts_from_the_chosen_time() -> None:
+    found = only(ONE._replace(at_ms=CHOSEN + 7), record(ONE), asked=WINDOW).judged()
+    assert found.lateness_ms == [7]
+
+
+def test_a_window_ends_before_the_next_nominal_time() -> None:
+    longer = {"window_ms": 10 * MINUTE}
+    chosen_ms = at(1) + drawn_ms(1, MINUTE - 1)
+    assert only(ONE._replace(at_ms=chosen_ms), record(ONE), asked=longer).judged().lateness_ms == [0]
+    assert only(ONE._replace(at_ms=chosen_ms - 1), record(ONE), asked=longer).judged().position.problems
