@@ -1,5 +1,5 @@
-"""Recurring schedules in the audit. Goal: a topic with schedules is audited like any other, and each schedule is
-reported as not verified, in every tier.
+"""Recurring schedules in the audit. Goal: each occurrence is verified, and what is wrong with one is named, in every
+tier.
 
 Method: as `test_spark_verdicts`: one history in which every request is a case of its own. It is judged by the rules,
 and by the chunks before them; both must say the same.
@@ -7,14 +7,18 @@ and by the chunks before them; both must say the same.
 
 from __future__ import annotations
 
+from itertools import takewhile
+from pathlib import Path
+
 import pytest
 from pyspark.sql import Row, SparkSession
 
 from postdate.spark.job.sources import RECORDS
 from postdate.spark.records.fates import log_rows
 from postdate.spark.session.small_tables import small_table
-from support.history import History
-from support.judging import Bounds, by_offset, judged, staged
+from support.audit_runs import Ends, Runs, offset_of
+from support.history import REQUESTS, History
+from support.judging import Bounds, by_offset, check_case, judged, staged
 from support.schedule_cases import schedule_cases
 from support.verdict_cases import DUE, T
 
@@ -29,9 +33,7 @@ def rows(spark: SparkSession) -> dict[int, Row]:
 
 @pytest.mark.parametrize("name", CASES.expected)
 def test_verdict(rows: dict[int, Row], name: str) -> None:
-    expected = CASES.expected[name]
-    row = rows[expected.offset]
-    assert set(row["verdicts"]) == expected.verdicts, row
+    check_case(rows, CASES.expected[name])
 
 
 @pytest.mark.parametrize("bits", [0, 10])
@@ -71,3 +73,34 @@ def test_a_fate_of_a_schedule_is_read_as_the_sidecar_reads_it(
     history.commit(fate, v=version)
     log = log_rows(small_table(spark, history.log, RECORDS), Bounds().table(spark))
     assert log.collect()[0]["parses"] is parses
+
+
+@pytest.mark.timeout(900)  # two runs of some ten Spark jobs
+def test_two_runs_with_a_state_find_what_one_audit_finds(
+    spark: SparkSession, rows: dict[int, Row], tmp_path: Path
+) -> None:
+    """The first run ends between two occurrences of a schedule, and the second one continues from its position."""
+    cut = CASES.expected["an occurrence decided twice"].offset
+    topics = (CASES.log, CASES.delivered, CASES.letters, CASES.answers)
+    log, delivered, letters, answers = (
+        sum(1 for _ in takewhile(lambda record: offset_of(record) < cut, records)) for records in topics
+    )
+    runs = Runs(spark, CASES, tmp_path)
+    # Behind the fates `stored` and `occurred`, and the record of the latter.
+    runs.audit(Ends(cut + 1, log + 2, delivered + 1, letters, answers, log + 2))
+    first = runs.union()[cut]
+    assert (first["position"]["next_number"], first["position"]["next_ms"]) == (2, DUE + 1_000)
+    last = runs.audit()
+    union = runs.union()
+    assert {offset: row["verdicts"] for offset, row in union.items()} == {
+        offset: row["verdicts"] for offset, row in rows.items()
+    }
+    assert {offset: row["details"] for offset, row in union.items()} == {
+        offset: row["details"] for offset, row in rows.items()
+    }
+    assert union[cut]["position"]["figures"] == rows[cut]["position"]["figures"]
+    assert last.state.zones == {f"{REQUESTS}/0": "2020a"}
+    added = {
+        row["offset"]: row["occurrences"]["added"]["verified"] for row in last.fresh.collect() if row["occurrences"]
+    }
+    assert added[cut] == 1, "a run counts the occurrences that it has judged"

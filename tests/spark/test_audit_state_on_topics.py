@@ -14,10 +14,13 @@ from pyspark.sql import SparkSession
 from postdate.spark.audit.job import run_audit
 from postdate.spark.audit.options import AuditOptions
 from postdate.spark.state.store import StateStore
-from postdate.wire.headers import DUE, ORIGIN
+from postdate.wire.dispatch_log import Occurred
+from postdate.wire.headers import DUE, ID, ORIGIN, TOPIC
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.forged import Forged, named, place_of
+
+_MINUTE_MS = 60_000
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +96,50 @@ def test_a_later_copy_is_compared_with_the_request_in_its_topic(
     forged.deliver(forged.expect(sound[2], "duplicate"))
     found = forged.audited(capsys, state=state)
     assert (named(found), found["exit"]) == (forged.expected, 4)
+
+
+@pytest.mark.timeout(600)
+def test_a_schedule_is_verified_from_run_to_run(
+    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The second run reads an occurrence that is right, one that was decided again, and the second record of one."""
+    forged = Forged.on(bed)
+    options = {"state": str(tmp_path / "state"), "slack_ms": 3_600_000}
+    start_ms = forged.due_ms - forged.due_ms % _MINUTE_MS
+    asked = [(TOPIC, forged.target.encode()), (ID, b"s"), ("postdate-every", b"1m")]
+    origin = forged.write(forged.requests, 0, b"k", b"v", [*asked, ("postdate-start", b"%d" % start_ms)])
+    forged.next = origin + 1
+    forged.commit((origin, start_ms, "stored"))
+
+    def decide(number: int) -> None:
+        nominal_ms = start_ms + (number - 1) * _MINUTE_MS
+        forged.commit(Occurred(origin, start_ms, "occurred", number, nominal_ms, nominal_ms + _MINUTE_MS))
+
+    def deliver(number: int) -> None:
+        nominal_ms = start_ms + (number - 1) * _MINUTE_MS
+        own = [(ORIGIN, f"{forged.requests}/0/{origin}".encode()), (DUE, b"%d" % nominal_ms), (ID, b"s")]
+        own += [("postdate-occurrence", b"%d" % number), ("postdate-next", b"%d" % (nominal_ms + _MINUTE_MS))]
+        forged.write(forged.target, place_of(b"k"), b"k", b"v", [*own])
+
+    for number in (1, 2):
+        decide(number)
+        deliver(number)
+    found = forged.audited(capsys, **options)
+    assert (found["exit"], found["counts"]["pending"], found["state"]["open"]) == (0, 1, 1)
+    assert (found["schedules"]["judged"], found["schedules"]["occurrences"]["verified"]) == (1, 2)
+    decide(3)
+    deliver(3)
+    deliver(1)
+    decide(2)
+    forged.expect(origin, "duplicate")
+    found = forged.audited(capsys, **options)
+    assert (named(found), found["exit"]) == (forged.expected, 4)
+    counts = found["schedules"]["occurrences"]
+    assert (counts["occurred"], counts["verified"], counts["repeated"]) == (1, 1, 2)
+    each = found["schedules"]["each"][0]["occurrences"]
+    assert (each["verified"], each["repeated"]) == (3, 2)
+    found = forged.audited(capsys, slack_ms=3_600_000)
+    assert (named(found), found["schedules"]["occurrences"]["repeated"]) == (forged.expected, 2)
 
 
 def _copied(forged: Forged, origin: int) -> int:

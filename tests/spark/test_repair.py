@@ -64,6 +64,7 @@ _LATE: dict[int, tuple[str | None, *tuple[tuple[str, bytes], ...]]] = {
     23: (None, (WINDOW, b"901s"), (SPREAD, b"even")),
     24: ("expired", (WINDOW, b"15m"), (GRACE, b"99s")),
 }
+_ACTIONS = {4: "cancel", 25: "recurring"}
 _ASKED_AGAIN: dict[int, tuple[int | None, int | None, str | None]] = {
     **dict.fromkeys((1, 2, 20), (None, None, None)),
     14: (1_001_000, None, None),
@@ -82,9 +83,8 @@ def test_each_reason(spark: SparkSession) -> None:
         expected[offset] = reason
 
     case(1, None, to, (AT, b"1"), ("postdate-partition", b"3"), headers=[("trace", b"x")], key=None)
-    case(2, None)
-    case(15, "on-target")
-    case(16, "record-gone")
+    for offset, reason in ((2, None), (15, "on-target"), (16, "record-gone")):
+        case(offset, reason)
     case(17, "record-gone", (TOPIC, b"another"), (AT, b"1"))
     case(18, "record-gone", key=b"elsewhere")
     provable_ms = [_START + 2_000] * 4
@@ -103,6 +103,7 @@ def test_each_reason(spark: SparkSession) -> None:
     case(19, "return", to, ("postdate-retry", b"base=1s"), ("postdate-origin", f"{REQUESTS}/0/2".encode()), (ID, b"r"))
     case(20, None, to, (AT, b"1"), (ID, b"returned"))
     history.ask(21, to, ("postdate-retry", b"base=1s"), (ID, b"returned"))
+    case(25, "schedule", to, ("postdate-every", b"1m"), (ID, b"recurring"))
     case(50, "held")
     history.commit([16, 1, "delivered"], low_water=50, at_ms=_START + 1_999)
     fates = [[offset, 1, "delivered"] for offset in (2, 3, 15, 17, 18)]
@@ -112,7 +113,7 @@ def test_each_reason(spark: SparkSession) -> None:
     history.commit([9, 1, "replaced"], low_water=90)  # read to settle doubts only: its mark is not believed
 
     missing = [
-        (REQUESTS, 0, offset, "cancel" if offset == 4 else "schedule", _START, None if offset == 12 else _START, fate)
+        (REQUESTS, 0, offset, _ACTIONS.get(offset, "schedule"), _START, None if offset == 12 else _START, fate)
         for offset in expected
         for fate in ["delivered" if offset in (2, 15, 16, 17, 18) else None]
     ]

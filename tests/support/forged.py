@@ -18,7 +18,7 @@ from msgspec import UNSET
 
 from postdate.spark.audit.job import run_audit
 from postdate.spark.audit.options import AuditOptions
-from postdate.wire.dispatch_log import DispatchRecord, Fate, Moved, PlainFate, PolicyRow, encode_record
+from postdate.wire.dispatch_log import DispatchRecord, Fate, Moved, Occurred, PlainFate, PolicyRow, encode_record
 from postdate.wire.headers import AT, DUE, ID, ORIGIN, TOPIC
 from postdate.wire.murmur2 import partition_for
 from support.bed import Bed
@@ -91,7 +91,12 @@ class Forged:
         """The next record of the dispatch log; a fate is an offset, delivered at the usual time, or a whole fate.
         `policies`: named ones, if there are any."""
         self.seq += 1
-        spelled = [self._fate(*((fate, self.due_ms, "delivered") if isinstance(fate, int) else fate)) for fate in fates]
+        spelled = [
+            fate
+            if isinstance(fate, Occurred)
+            else self._fate(*((fate, self.due_ms, "delivered") if isinstance(fate, int) else fate))
+            for fate in fates
+        ]
         record = DispatchRecord(
             seq=self.seq,
             takeover=1,

@@ -17,8 +17,8 @@ from postdate.spark.job.sources import RECORDS
 from postdate.spark.judging.chunk_digests import ChunkDigests, exceptional_origins, regular, subtracted
 from postdate.spark.judging.folded import JudgingParameters, found_of, judged_origins, judged_placed, placed
 from postdate.spark.judging.inputs import AuditInputs, folded
+from postdate.spark.judging.stages import ROW_COLUMNS, Judged, judged_history
 from postdate.spark.judging.stages import History as Read
-from postdate.spark.judging.stages import Judged, judged_history
 from postdate.spark.judging.summary import Counted, Plain, Summary, by_verdicts, summarise
 from postdate.spark.records.deliveries import (
     dead_letter_rows,
@@ -33,11 +33,13 @@ from postdate.spark.records.fates import chain_breaks, exceptional_fate_rows, fa
 from postdate.spark.records.policies import policy_rows, policy_table, read_rows
 from postdate.spark.records.requests import digested_requests, request_rows, understood_rows
 from postdate.spark.records.verdict_records import answer_rows
+from postdate.spark.rules.occurrences import Events, with_occurrences
 from postdate.spark.rules.ordering import overtaken
 from postdate.spark.rules.request_histories import history_rows
 from postdate.spark.rules.unanswered import Mode, unanswered_ends
 from postdate.spark.rules.verdict_checks import judged_answers
 from postdate.spark.session.small_tables import small_table
+from postdate.spark.state.chain import Chain
 from support.history import LETTERS, LOG, REQUESTS, TARGET, VERDICTS, History
 from support.verdict_cases import SNAPSHOT, Expected
 
@@ -109,7 +111,9 @@ def tables(spark: SparkSession, history: History, bounds: Bounds, dialects: Dial
 def by_the_rules(inputs: AuditInputs, how: JudgingParameters) -> DataFrame:
     """The inputs judged by the rules alone: no origin counts as plain."""
     beside = placed(folded(inputs).localCheckpoint(), how).withColumn("plain", F.lit(None).cast("string"))
-    rows = judged_placed(beside, found_of(beside), None, how)
+    if found_of(beside).has_schedules:
+        beside = with_occurrences(beside, inputs.occurrences, how.overdue_before_ms).localCheckpoint()
+    rows = judged_placed(beside, found_of(beside), None, how, ROW_COLUMNS)
     return rows.where("verdicts is not null")
 
 
@@ -132,7 +136,7 @@ def judged(
     inputs = _inputs(spark, history, found)
     if rules_alone:
         return by_the_rules(inputs, how), chain_breaks(found.log)
-    rows = judged_origins(folded(inputs).localCheckpoint(), None, how)
+    rows = judged_origins(folded(inputs).localCheckpoint(), None, how, ROW_COLUMNS, occurrences=inputs.occurrences)
     return rows.where("verdicts is not null"), chain_breaks(found.log)
 
 
@@ -212,7 +216,7 @@ def _history(spark: SparkSession, history: History, found: Tables) -> Read:
     understood = understood_rows(asked, LEVELS_MS_DEFAULT, policies=policies).localCheckpoint()
     messages = delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS]).localCheckpoint()
     rows = (digested_requests(understood), messages, record_rows(messages), found.log, inputs.letters, inputs.answers)
-    return Read(understood, *rows)
+    return Read(understood, *rows, occurrences=inputs.occurrences)
 
 
 def _inputs(spark: SparkSession, history: History, found: Tables) -> AuditInputs:
@@ -222,7 +226,15 @@ def _inputs(spark: SparkSession, history: History, found: Tables) -> AuditInputs
         delivered_rows(small_table(spark, history.delivered, RECORDS), [REQUESTS]),
         dead_letter_rows(small_table(spark, history.letters, RECORDS), {LETTERS: REQUESTS}),
         answer_rows(small_table(spark, history.answers, RECORDS), {VERDICTS: REQUESTS}),
+        occurrences=_occurrences(spark, history, found.log),
     )
+
+
+def _occurrences(spark: SparkSession, history: History, log: DataFrame) -> Events | None:
+    if not any(b"occurred" in row[6] or b"skipped" in row[6] for row in history.log if row[6]):
+        return None
+    messages = delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS])
+    return Events.of(log, messages, Chain.of(log, ()).zones)
 
 
 def owed(known: DataFrame, mode: Mode) -> dict[int, str]:

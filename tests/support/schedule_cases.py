@@ -1,83 +1,318 @@
-"""Cases of the audit's verdicts for recurring schedules, whose occurrences no rule verifies yet."""
+"""Cases of the audit's verdicts for recurring schedules: what the dispatch log, the targets and the dead letters hold.
+
+`tests/unit/test_spark_schedules.py` has the finer cases, of the occurrences of one schedule.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from support.history import REQUESTS, Headers
-from support.verdict_cases import DUE, TO_ORDERS, Cases, T
+from postdate.spark.limits import COMMIT_MS_MAX
+from postdate.spark.rules.zone_files import tz_version
+from support.history import Headers
+from support.verdict_cases import DUE, HOUR_MS, TO_ORDERS, Cases
 
-_EVERY = ("postdate-every", b"1s")
-
-
-def _occurred(offset: int, number: int) -> list[Any]:
-    due_ms = DUE + (number - 1) * 1_000
-    return [offset, DUE, "occurred", number, due_ms, due_ms + 1_000]
-
-
-def _deliver(cases: Cases, offset: int, id: bytes, number: int) -> None:
-    behind: Headers = [("postdate-occurrence", b"%d" % number), ("postdate-next", b"%d" % (DUE + number * 1_000))]
-    cases.deliver(offset, due_ms=DUE + (number - 1) * 1_000, id=id, behind=behind)
+EVERY = ("postdate-every", b"1s")
+TWICE = ("postdate-count", b"2")
+# 2026-11-22T02:30 in Berlin, the first night after the requests, and the next one.
+NIGHT, NEXT_NIGHT = 1_795_311_000_000, 1_795_397_400_000
 
 
-def _schedule(cases: Cases, offset: int, id: bytes) -> None:
-    """A schedule that has occurred twice."""
-    cases.ask(offset, TO_ORDERS, _EVERY, ("postdate-id", id))
-    cases.commit([offset, DUE, "stored"])
-    cases.commit(_occurred(offset, 1), at_ms=DUE + 5, v=3)
-    cases.commit(_occurred(offset, 2), at_ms=DUE + 1_005, v=3)
+def due(number: int) -> int:
+    """The nominal time of an occurrence of EVERY."""
+    return DUE + (number - 1) * 1_000
+
+
+def ask(cases: Cases, offset: int, id: str, *more: tuple[str, bytes | None]) -> None:
+    """A schedule, and its fate `stored`."""
+    cases.ask(offset, TO_ORDERS, EVERY, ("postdate-id", id.encode()), *more)
+    cases.commit([offset, due(1), "stored"])
+
+
+def occurred(offset: int, number: int, next_ms: int | None = None, *, nominal_ms: int | None = None) -> list[Any]:
+    nominal_ms = due(number) if nominal_ms is None else nominal_ms
+    return [offset, due(1), "occurred", number, nominal_ms, nominal_ms + 1_000 if next_ms is None else next_ms]
+
+
+def deliver(
+    cases: Cases,
+    offset: int,
+    id: str,
+    number: int,
+    next_ms: int | None = None,
+    *,
+    nominal_ms: int | None = None,
+    **changes: Any,
+) -> None:
+    """The record of an occurrence; without a next one if `next_ms` is 0."""
+    nominal_ms = due(number) if nominal_ms is None else nominal_ms
+    next_ms = nominal_ms + 1_000 if next_ms is None else next_ms
+    behind: Headers = [("postdate-occurrence", b"%d" % number)]
+    behind += [("postdate-next", b"%d" % next_ms)] if next_ms else []
+    cases.deliver(offset, due_ms=nominal_ms, id=id.encode(), behind=behind, **changes)
+
+
+def commit(cases: Cases, *fates: Sequence[Any], late_ms: int = 5, at_ms: int | None = None) -> None:
+    """A record of the log, so long after the nominal time of its first fate."""
+    stamped = fates[0][4] + late_ms if at_ms is None else at_ms
+    cases.commit(*[[*fate] for fate in fates], at_ms=stamped, v=3)
+
+
+def twice(cases: Cases, offset: int, id: str, *more: tuple[str, bytes | None]) -> None:
+    """A schedule that has occurred twice, and has completed."""
+    ask(cases, offset, id, TWICE, *more)
+    commit(cases, occurred(offset, 1))
+    commit(cases, occurred(offset, 2, 0), [offset, due(1), "completed"])
+    deliver(cases, offset, id, 1)
+    deliver(cases, offset, id, 2, 0)
+
+
+def open_twice(cases: Cases, offset: int, id: str) -> None:
+    """A schedule that has occurred twice, and goes on."""
+    ask(cases, offset, id)
     for number in (1, 2):
-        _deliver(cases, offset, id, number)
+        commit(cases, occurred(offset, number))
+        deliver(cases, offset, id, number)
 
 
-def schedule_cases() -> Cases:
-    """All of them, in a history of their own."""
-    cases = Cases()
-    o = cases.case("a schedule that goes on", "unverified-schedule")
-    _schedule(cases, o, b"c1")
-    o = cases.case("a schedule that has completed", "unverified-schedule")
-    _schedule(cases, o, b"c2")
-    cases.commit([o, DUE, "skipped", 3, 7, "missed", 0], [o, DUE, "completed"], at_ms=DUE + 9_000, v=3)
-    o = cases.case("the cancel of a schedule", "applied", at=1)
-    _schedule(cases, o, b"c3")
-    cases.cancel(o + 1, b"c3")
-    cases.commit([o, DUE, "cancelled"], [o + 1, 0, "applied"], at_ms=DUE + 1_500)
-    cases.answer(o + 1, "cancelled", o, "c3")
-    o = cases.case("a message that a schedule has replaced", "replaced")
-    cases.schedule(o, b"c4")
-    _schedule(cases, o + 1, b"c4")
-    cases.commit([o, DUE, "replaced"])
-    cases.answer(o + 1, "replaced", o, "c4")
-    o = cases.case("a cancel that comes behind the last occurrence", "applied", at=1)
-    _schedule(cases, o, b"c5")
-    cases.commit([o, DUE, "skipped", 3, 3, "grace", 0], [o, DUE, "completed"], at_ms=DUE + 9_000, v=3)
-    cases.cancel(o + 1, b"c5")
-    cases.commit([o + 1, 0, "applied"], at_ms=DUE + 9_500)
-    cases.answer(o + 1, "too-late", o, "c5")
-    o = cases.case("a schedule that was paused and resumed", "unverified-schedule")
-    _schedule(cases, o, b"c6")
-    for at, action in enumerate(("pause", "resume"), 1):
-        cases.ask(o + at, ("postdate-action", action.encode()), ("postdate-id", b"c6"))
-        fate = "paused" if action == "pause" else "resumed"
-        cases.commit([o, DUE, "stored"], [o, DUE, fate, T + at, o + at], [o + at, 0, "applied"], at_ms=DUE + 1_500, v=3)
-        cases.answer(o + at, fate, o, "c6", v=3)
-    cases.commit([o, DUE, "skipped", 3, 4, "paused", DUE + 4_000], at_ms=DUE + 9_000, v=3)
-    o = cases.case("a pause by the origin of its schedule", "applied", at=1)
-    _schedule(cases, o, b"c7")
-    cases.ask(o + 1, ("postdate-action", b"pause"), ("postdate-origin", f"{REQUESTS}/0/{o}".encode()))
-    cases.commit([o, DUE, "paused", T + 1, o + 1], [o + 1, 0, "applied"], at_ms=DUE + 1_500, v=3)
-    cases.answer(o + 1, "paused", o, v=3)
-    o = cases.case("a pause that found nothing", "applied")
-    cases.ask(o, ("postdate-action", b"pause"), ("postdate-id", b"c8"))
-    cases.commit([o, 0, "applied"], at_ms=DUE + 1_500)
-    cases.answer(o, "not-found", None, "c8")
-    o = cases.case("an answer to a cancel that a pause would have", "false-verdict", at=1)
-    _schedule(cases, o, b"c9")
-    cases.cancel(o + 1, b"c9")
-    cases.commit([o, DUE, "cancelled"], [o + 1, 0, "applied"], at_ms=DUE + 1_500)
-    cases.answer(o + 1, "paused", o, "c9", v=3)
+def _ending_cases(cases: Cases) -> None:
+    o = cases.case("it has completed", "completed")
+    twice(cases, o, "a1")
+    o = cases.case("it goes on", "pending")
+    cases.ask(o, TO_ORDERS, ("postdate-every", b"2h"), ("postdate-id", b"a2"))
+    cases.commit([o, 1_795_262_400_000, "stored"])
+    o = cases.case("it was never stored", "missing", "no fate")
+    cases.ask(o, TO_ORDERS, EVERY, ("postdate-id", b"a3"))
+    o = cases.case("its next occurrence is overdue", "missing", f"due {due(3)}")
+    open_twice(cases, o, "a4")
+    o = cases.case("it was refused", "dead")
+    wrong = [TO_ORDERS, ("postdate-cron", b"never"), ("postdate-id", b"a5")]
+    cases.ask(o, *wrong)
+    cases.commit([o, 0, "dead"])
+    cases.bury(o, *wrong, reason=b"bad-schedule")
+    o = cases.case("it was refused, and another dead letter is there", "mismatch", "dead letter differs")
+    cases.ask(o, *wrong)
+    cases.commit([o, 0, "dead"])
+    cases.bury(o, TO_ORDERS, reason=b"bad-schedule")
+    o = cases.case("it was accepted though it cannot be read", "contradiction", "cannot be read")
+    cases.ask(o, *wrong)
+    cases.commit(occurred(o, 1), at_ms=due(1), v=3)
+    o = cases.case("it was delivered like a message", "mismatch missing contradiction", "of a request to recurring")
+    cases.ask(o, TO_ORDERS, EVERY, ("postdate-id", b"a6"))
+    cases.commit([o, due(1), "delivered"])
+    o = cases.case("a message has completed", "mismatch", "fate completed")
+    cases.ask(o)
+    cases.commit([o, DUE, "completed"], v=3)
+    o = cases.case("a message has occurrences", "contradiction", "though it is no schedule")
+    cases.ask(o)
+    cases.commit([o, DUE, "delivered"])
+    cases.deliver(o)
+    commit(cases, occurred(o, 1))
     o = cases.case("a message beside schedules", "delivered")
     cases.ask(o)
     cases.commit([o, DUE, "delivered"])
     cases.deliver(o)
+    o = cases.case("occurrences of no request", "orphan", "occurrences")
+    commit(cases, occurred(o, 1))
+    deliver(cases, o, "a7", 1)
+
+
+def _occurrence_cases(cases: Cases) -> None:
+    o = cases.case("an occurrence without its record", "missing", "no record on orders")
+    ask(cases, o, "b1", ("postdate-count", b"1"))
+    commit(cases, occurred(o, 1, 0), [o, due(1), "completed"])
+    o = cases.case("an occurrence without its fate", "extra", "occurrence 3 has the record")
+    twice(cases, o, "b2")
+    deliver(cases, o, "b2", 3)
+    o = cases.case("a record beside the occurrences", "contradiction", "delivered although completed")
+    twice(cases, o, "b3")
+    cases.deliver(o, id=b"b3")
+    o = cases.case("an occurrence decided twice", "duplicate", "1 is decided again")
+    twice(cases, o, "b4")
+    commit(cases, occurred(o, 1))
+    o = cases.case("two records of an occurrence", "duplicate", "2 records")
+    twice(cases, o, "b5")
+    deliver(cases, o, "b5", 2, 0)
+    o = cases.case("an early occurrence", "early", f"due {due(1)}")
+    ask(cases, o, "b6", ("postdate-count", b"1"))
+    commit(cases, occurred(o, 1, 0), [o, due(1), "completed"], late_ms=-1)
+    deliver(cases, o, "b6", 1, 0)
+    o = cases.case("one occurrence too many", "extra", "occurrence 3 does not exist")
+    ask(cases, o, "b7", TWICE)
+    for number in (1, 2):
+        commit(cases, occurred(o, number))
+        deliver(cases, o, "b7", number)
+    commit(cases, occurred(o, 3, 0), [o, due(1), "completed"])
+    deliver(cases, o, "b7", 3, 0)
+    others: dict[str, dict[str, Any]] = {
+        "value": {"value": b"other"},
+        "key": {"key": b"other"},
+        "headers": {"headers": [("a", b"1")]},
+    }
+    for name, content in others.items():
+        o = cases.case(f"an occurrence with another {name}", "mismatch", name)
+        ask(cases, o, "b8", ("postdate-count", b"1"))
+        commit(cases, occurred(o, 1, 0), [o, due(1), "completed"])
+        deliver(cases, o, "b8", 1, 0, **content)
+
+
+def _skip_cases(cases: Cases) -> None:
+    late_ms = 30_000
+    for name, header, reason, verdicts in (
+        ("by catch-up", ("postdate-catch-up", b"1s"), "missed", "completed"),
+        ("within catch-up", ("postdate-catch-up", b"1h"), "missed", "wrong-skip"),
+        ("beyond its grace", ("postdate-grace", b"1s"), "grace", "completed"),
+        ("within its grace", ("postdate-grace", b"1h"), "grace", "wrong-skip"),
+        ("in no gap", ("postdate-grace", b"1s"), "gap", "wrong-skip"),
+        ("in no pause", ("postdate-grace", b"1s"), "paused", "wrong-skip"),
+    ):
+        o = cases.case(f"skipped {name}", verdicts, "" if verdicts == "completed" else f"skipped as {reason}")
+        ask(cases, o, "c1", TWICE, header)
+        skip = [o, due(1), "skipped", 1, 2, reason, 0]
+        cases.commit(skip, [o, due(1), "completed"], at_ms=due(2) + late_ms, v=3)
+    for name, late, verdicts in (("within", COMMIT_MS_MAX, "completed"), ("beyond", late_ms, "out-of-policy")):
+        o = cases.case(f"delivered {name} its grace", verdicts)
+        ask(cases, o, "c2", ("postdate-count", b"1"), ("postdate-grace", b"0"))
+        commit(cases, occurred(o, 1, 0), [o, due(1), "completed"], late_ms=late)
+        deliver(cases, o, "c2", 1, 0)
+    letters: list[tuple[str, str, dict[str, Any] | None]] = [
+        ("with its dead letter", "completed", {}),
+        ("with another dead letter", "mismatch", {"value": b"other"}),
+        ("without a dead letter", "missing", None),
+    ]
+    for name, verdicts, content in letters:
+        o = cases.case(f"skipped as dead {name}", verdicts)
+        ask(cases, o, "c3", ("postdate-count", b"1"))
+        cases.commit([o, due(1), "skipped", 1, 1, "dead", 0], [o, due(1), "completed"], at_ms=due(1) + 5, v=3)
+        if content is not None:
+            cases.bury(o, TO_ORDERS, ("postdate-at", b"%d" % due(1)), **content)
+    o = cases.case("a dead letter of a delivered occurrence", "contradiction", "belongs to no skip")
+    twice(cases, o, "c4")
+    cases.bury(o, TO_ORDERS, ("postdate-at", b"%d" % due(1)))
+
+
+def _control_cases(cases: Cases) -> None:
+    for at, verdicts in ((0, "cancelled"), (1, "applied")):
+        o = cases.case(f"cancelled, {verdicts}", verdicts, at=at)
+        open_twice(cases, o, f"d{at}")
+        cases.cancel(o + 1, f"d{at}".encode())
+        cases.commit([o, DUE, "cancelled"], [o + 1, 0, "applied"], at_ms=DUE + 1_500)
+        cases.answer(o + 1, "cancelled", o, f"d{at}")
+    _pause_cases(cases)
+    o = cases.case("cancelled by nobody", "contradiction", "no later request")
+    open_twice(cases, o, "d2")
+    cases.commit([o, DUE, "cancelled"], at_ms=DUE + 1_500)
+    o = cases.case("an occurrence after the cancel", "contradiction", "cancelled before occurrence 2")
+    ask(cases, o, "d3")
+    cases.cancel(o + 1, b"d3")
+    commit(cases, occurred(o, 1))
+    cases.commit([o, DUE, "cancelled"], [o + 1, 0, "applied"], at_ms=DUE + 900)
+    commit(cases, occurred(o, 2))
+    for number in (1, 2):
+        deliver(cases, o, "d3", number)
+    for name, survivor, verdicts in (("a schedule", 1, "replaced"), ("another request", 2, "contradiction")):
+        o = cases.case(f"a message replaced by {name}", verdicts)
+        cases.schedule(o, b"d4")
+        twice(cases, o + 1, "d4")
+        cases.ask(o + 2)
+        cases.commit([o, DUE, "replaced", o + survivor], v=2)
+        cases.answer(o + 1, "replaced", o, "d4")
+        cases.commit([o + 2, DUE, "delivered"])
+        cases.deliver(o + 2)
+    o = cases.case("a schedule that has replaced a message, and said so", "completed", at=1)
+    cases.schedule(o, b"d5")
+    twice(cases, o + 1, "d5")
+    cases.commit([o, DUE, "replaced"])
+    cases.answer(o + 1, "replaced", o, "d5")
+    o = cases.case("a cancel that comes behind the last occurrence", "applied", at=1)
+    twice(cases, o, "d6")
+    cases.cancel(o + 1, b"d6")
+    cases.commit([o + 1, 0, "applied"], at_ms=DUE + 9_500)
+    cases.answer(o + 1, "too-late", o, "d6")
+    for name, number, verdicts in (("", 3, "cancelled"), (" at its first due time", 1, "contradiction")):
+        o = cases.case(f"a bulk cancel of its next occurrence{name}", verdicts)
+        open_twice(cases, o, "d7")
+        start = ("postdate-select-from", b"%d" % due(number))
+        until = ("postdate-select-until", b"%d" % (due(number) + 1))
+        cases.ask(o + 1, ("postdate-action", b"cancel"), start, until)
+        cases.commit([o + 1, 0, "swept", 0], v=2)
+        cases.commit([o, DUE, "cancelled", o + 1], [o + 1, 0, "applied", 1], at_ms=DUE + 1_500, v=2)
+
+
+def _pause(cases: Cases, offset: int, id: str, at_ms: int, *, name: str = "pause", said_ms: int | None = None) -> None:
+    """The pause or resume of a schedule, the next request, and its effect."""
+    control = len(cases.requests) and max(request[2] for request in cases.requests) + 1
+    fate = {"pause": "paused", "resume": "resumed"}[name]
+    cases.ask(control, ("postdate-action", name.encode()), ("postdate-id", id.encode()), at_ms=at_ms)
+    switch = [offset, due(1), fate, at_ms if said_ms is None else said_ms, control]
+    cases.commit([offset, due(1), "stored"], switch, [control, 0, "applied"], at_ms=due(1) + 2_500, v=3)
+    cases.answer(control, fate, offset, id, v=3)
+
+
+def _pause_cases(cases: Cases) -> None:
+    for name, said_ms, verdicts in (("", None, "completed"), (" from another time", due(2), "contradiction")):
+        o = cases.case(f"paused and resumed{name}", verdicts)
+        ask(cases, o, "p1", ("postdate-count", b"4"))
+        commit(cases, occurred(o, 1))
+        deliver(cases, o, "p1", 1)
+        _pause(cases, o, "p1", due(1) + 500, said_ms=said_ms)
+        _pause(cases, o, "p1", due(4) - 500, name="resume")
+        commit(cases, [o, due(1), "skipped", 2, 3, "paused", due(4)], at_ms=due(4))
+        commit(cases, occurred(o, 4, 0), [o, due(1), "completed"])
+        deliver(cases, o, "p1", 4, 0)
+    o = cases.case("paused for an hour", "pending")
+    open_twice(cases, o, "p2")
+    _pause(cases, o, "p2", due(2) + 500)
+    o = cases.case("delivered in a pause", "out-of-policy", "a pause skips it")
+    ask(cases, o, "p3", TWICE)
+    _pause(cases, o, "p3", due(2) - 500)
+    commit(cases, occurred(o, 1))
+    commit(cases, occurred(o, 2, 0), [o, due(1), "completed"])
+    deliver(cases, o, "p3", 1)
+    deliver(cases, o, "p3", 2, 0)
+    o = cases.case("a message was paused", "mismatch", "of a request to schedule")
+    cases.schedule(o, b"p4")
+    _pause(cases, o, "p4", DUE - 500)
+    cases.commit([o, DUE, "delivered"])
+    cases.deliver(o, id=b"p4")
+    o = cases.case("a pause that found nothing", "applied")
+    cases.ask(o, ("postdate-action", b"pause"), ("postdate-id", b"p5"))
+    cases.commit([o, 0, "applied"], at_ms=DUE + 1_500)
+    cases.answer(o, "not-found", None, "p5")
+    o = cases.case("an answer to a cancel that a pause would have", "false-verdict", at=1)
+    open_twice(cases, o, "p6")
+    cases.cancel(o + 1, b"p6")
+    cases.commit([o, DUE, "cancelled"], [o + 1, 0, "applied"], at_ms=DUE + 1_500)
+    cases.answer(o + 1, "paused", o, "p6", v=3)
+
+
+def _nightly(cases: Cases, offset: int, id: str, next_ms: int) -> None:
+    """A schedule in Berlin that has occurred once, with this next time."""
+    cron = ("postdate-cron", b"30 2 * * *"), ("postdate-zone", b"Europe/Berlin")
+    cases.ask(offset, TO_ORDERS, *cron, ("postdate-id", id.encode()), at_ms=NIGHT - HOUR_MS)
+    cases.commit([offset, NIGHT, "stored"])
+    fate = occurred(offset, 1, next_ms, nominal_ms=NIGHT)
+    commit(cases, [offset, NIGHT, *fate[2:]])
+    deliver(cases, offset, id, 1, next_ms, nominal_ms=NIGHT)
+
+
+def schedule_cases() -> Cases:
+    """All of them, in a history of their own. Its second owner has other time zone rules than the audit."""
+    cases = Cases()
+    cases.commit(kind="owner", tz=tz_version())
+    _ending_cases(cases)
+    _occurrence_cases(cases)
+    _skip_cases(cases)
+    _control_cases(cases)
+    o = cases.case("by the rules of a zone", "pending")
+    _nightly(cases, o, "e1", NEXT_NIGHT)
+    o = cases.case("against the rules of a zone", "extra", f"published as due {NEXT_NIGHT + 3_600_000}")
+    _nightly(cases, o, "e2", NEXT_NIGHT + 3_600_000)
+    cases.commit(kind="owner", takeover=2, tz="2020a")
+    for name, next_ms in (("the same", NEXT_NIGHT), ("another", NEXT_NIGHT + 3_600_000)):
+        o = cases.case(f"by other rules of a zone, {name} time", "zone-version", "occurrences: 1")
+        _nightly(cases, o, "e3", next_ms)
+    o = cases.case("by other rules, without a zone", "completed")
+    twice(cases, o, "e4")
     return cases

@@ -13,11 +13,13 @@ from html.parser import HTMLParser
 
 import pytest
 
+from postdate.spark.audit.metrics import audit_metrics
 from postdate.spark.audit.output import Outcome, as_json, write_outcome
 from postdate.spark.audit.page import audit_page
 from postdate.spark.audit.picture import LATENESS_EDGES_MS, AuditPicture, Moment
 from postdate.spark.job.bounds import Range
 from postdate.spark.job.cluster import Partition
+from postdate.spark.judging.schedule_figures import COUNTS, ScheduleFigures, Schedules
 from postdate.spark.judging.summary import Sample, Summary
 from postdate.spark.output.charts import Bar, Line, bar_chart, line_chart
 from postdate.spark.output.load import Load, Step
@@ -144,6 +146,38 @@ def test_the_lateness_by_day_is_a_table_of_the_text_and_a_list_of_the_json() -> 
     assert told[12] == {"day": "2026-11-06", "delivered": 0, "lateness_ms": None}
     assert len(told) == 30
     assert as_json(audit_outcome())["trend"] is None
+
+
+def with_schedules() -> Outcome:
+    nothing = dict.fromkeys(COUNTS, 0)
+    one = ScheduleFigures("r/0/7", "orders", None, 1_795_258_284_000, {**nothing, "verified": 40, "missing": 2}, {})
+    found = Schedules(3, {**nothing, "occurred": 12, "verified": 11, "missing": 2, "gap": 1}, (one,))
+    return replace(audit_outcome(), summary=replace(audit_outcome().summary, schedules=found))
+
+
+def test_schedules_are_in_every_output() -> None:
+    empty = AuditPicture(tuple([0] * len(LATENESS_EDGES_MS)), 1_000, ())
+    page = " ".join(read(audit_page(with_schedules(), empty)).texts)
+    assert "3 schedules. Their occurrences that this run judged:" in page
+    assert "r/0/7 orders 2026-11-21 10:51:24 40 2" in " ".join(page.split())
+    stream = io.StringIO()
+    write_outcome(with_schedules(), "text", stream)
+    assert "3 schedules; occurrences: occurred 12  verified 11  missing 2  gap 1" in stream.getvalue().splitlines()
+    found = as_json(with_schedules())["schedules"]
+    assert (found["judged"], found["occurrences"]["missing"]) == (3, 2)
+    assert found["each"][0]["origin"] == "r/0/7"
+    text = audit_metrics(with_schedules(), 0)
+    assert 'postdate_audit_schedules{topic="r"} 3.0' in text
+    assert 'postdate_audit_occurrences{outcome="missing",topic="r"} 2.0' in text
+
+
+def test_an_audit_without_schedules_says_nothing_of_them() -> None:
+    empty = AuditPicture(tuple([0] * len(LATENESS_EDGES_MS)), 1_000, ())
+    stream = io.StringIO()
+    write_outcome(audit_outcome(), "text", stream)
+    for text in (audit_page(audit_outcome(), empty), stream.getvalue(), audit_metrics(audit_outcome(), 0)):
+        assert "occurrences" not in text
+    assert as_json(audit_outcome())["schedules"] is None
 
 
 def test_a_report_is_complete() -> None:

@@ -26,13 +26,13 @@ from postdate.spark.columns.expressions import where_computed
 from postdate.spark.judging.chunk_digests import CHUNK, ChunkDigests
 from postdate.spark.judging.folded import JudgingParameters, judged_origins, stored_context
 from postdate.spark.judging.inputs import facts_schema, folded, joined
-from postdate.spark.judging.stages import History, Split, split
-from postdate.spark.judging.summary import Plain, VerdictGroup
+from postdate.spark.judging.stages import History, Split, split, with_occurrences_of
+from postdate.spark.judging.summary import COUNTED, Plain, VerdictGroup
 from postdate.spark.records.fates import fate_rows
 from postdate.spark.records.policies import read_rows
 from postdate.spark.records.requests import digested_requests
 from postdate.spark.session.caching import cached, materialised
-from postdate.spark.state.chain import Chain
+from postdate.spark.state.chain import Chain, known_zones
 from postdate.spark.state.origins import (
     CLOSED,
     DOUBTFUL,
@@ -89,7 +89,10 @@ def advance(
     clock did not stamp the dispatch log.
     """
     run = state.run + 1
-    chain, inputs = Chain.of(new.log, state.tails), new.inputs()
+    chain = Chain.of(new.log, state.tails)
+    zones = known_zones(state.zones, chain.zones)
+    new = with_occurrences_of(new, zones, state.recurs or chain.recurs)
+    inputs = new.inputs()
     facts = facts_schema(inputs)
     store.prepare(state, form_of(facts))
     plain, rows_by_verdict, found = None, Counter(state.counts), None
@@ -106,11 +109,11 @@ def advance(
     rows = _none(store, facts) if left is None else materialised(folded(left))
     touched = _touched(store, state, rows, how, facts)
     context = partial(stored_context, stored_rows(store.origins(), facts))
-    judged = judged_origins(touched.rows, context, how, STATE_COLUMNS, new.requests_of)
+    judged = judged_origins(touched.rows, context, how, STATE_COLUMNS, new.requests_of, new.occurrences)
     table = materialised(judged_rows(judged, run))
     groups = (
         table.groupBy("state", "is_reported", "is_reopened", "verdicts", "reported")
-        .agg(F.count("*").alias("rows"), F.count("lateness_ms").alias("late"))
+        .agg(*(F.count(what).alias(name) for name, what in COUNTED.items()))
         .collect()
     )
     _write_judged(store, table, groups, touched)
@@ -123,12 +126,14 @@ def advance(
         chain=chain,
         fresh=fresh,
         plain=plain,
-        groups=[VerdictGroup(row["verdicts"], row["rows"], row["late"]) for row in unreported],
+        groups=[VerdictGroup(row["verdicts"], *(row[name] for name in COUNTED)) for row in unreported],
         state=replace(
             state,
             run=run,
             tails=chain.tails,
             policies=read_rows([*state.policies, *chain.policies]),
+            zones={"/".join(map(str, place)): changes[-1][1] for place, changes in zones.items()},
+            recurs=state.recurs or new.occurrences is not None,
             counts=dict(rows_by_verdict),
             open=state.open + opened,
         ),
@@ -208,6 +213,7 @@ def _none(store: StateStore, facts: StructType) -> DataFrame:
         *(*ORIGIN, "id", "links", "facts"),
         F.struct("verdicts", "details").alias("reported"),
         F.lit(False).alias("is_reopened"),
+        "position",
     )
 
 
@@ -246,7 +252,7 @@ def _write_judged(store: StateStore, table: DataFrame, groups: Sequence[Row], to
     """Writes the judged rows, replacing the rows of the same origins in the table."""
     if not groups:
         return
-    rows = table.drop("is_reopened", "reported", "new_findings", "is_reported", "is_fate_lost")
+    rows = table.drop("is_reopened", "reported", "new_findings", "is_reported", "is_fate_lost", "occurrences")
     if not touched.reopened:
         store.add(ORIGINS, rows)
         return

@@ -35,7 +35,7 @@ from postdate.spark.audit.reading import Reading
 from postdate.spark.audit.steps import AuditSteps
 from postdate.spark.job.lifecycle import run_job
 from postdate.spark.job.progress import Reporter
-from postdate.spark.judging.stages import judged_history
+from postdate.spark.judging.stages import judged_history, with_occurrences_of
 from postdate.spark.judging.summary import Counted, by_verdicts, summarise
 from postdate.spark.session.places import write_text
 from postdate.spark.session.start import require_connectors
@@ -139,6 +139,7 @@ def _outcome(steps: AuditSteps) -> Outcome:
     with steps.reporter.working(spark, "comparing requests, fates and records"):
         # No later audit reads the log again, so the chain ends where it does.
         chain = Chain.of(history.log.withColumn("late", F.lit(False)), ())
+        history = with_occurrences_of(history, chain.zones, chain.recurs)
         found = judged_history(history, read.how, read.digests, None if needs_rows else read.asked)
         judged = found.rows
         groups = by_verdicts(judged)

@@ -55,6 +55,13 @@ class _Metrics(Collector):
             *("quantile", late_s),
             unit="seconds",
         )
+        schedules = outcome.summary.schedules
+        if schedules is not None:
+            yield self._gauge("schedules", "Recurring schedules that this run judged.", schedules.judged)
+            yield self._gauges(
+                *("occurrences", "Occurrences of schedules that this run judged; one may count under several names."),
+                *("outcome", schedules.occurrences),
+            )
         if outcome.state is not None:
             yield self._gauge("run", "The number of this run in its state.", outcome.state.run)
         yield self._gauge("exit_code", "The exit code of this run.", outcome.exit_code)

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from postdate.spark.audit.picture import AuditPicture
 from postdate.spark.job.bounds import Range
+from postdate.spark.judging.schedule_figures import Schedules
 from postdate.spark.judging.summary import Outcomes, Summary
 from postdate.spark.output.lateness import FIGURES, Exceeded, LatenessBound, exceeded, spelled_figure
 from postdate.spark.output.text_table import aligned_lines
@@ -31,6 +32,7 @@ MEANINGS = {
     "dropped": "an earlier message with the same id had been delivered",
     "applied": "a cancel or reschedule that was carried out",
     "dead": "refused or undeliverable; its dead letter has the reason",
+    "completed": "a schedule whose last occurrence was delivered or skipped",
     "missing": "overdue, without a fate or without its record",
     "duplicate": "more than one final fate, or more than one committed record",
     "orphan": "a fate or a record without its request",
@@ -43,6 +45,9 @@ MEANINGS = {
     "past-grace": "delivered later than due time + grace",
     "order": "delivered after a message of its key and target that was due later",
     "false-refusal": "refused for a reason that the request does not justify",
+    "extra": "an occurrence that its schedule does not have",
+    "wrong-skip": "an occurrence was skipped for a reason that does not apply",
+    "out-of-policy": "an occurrence was delivered that the schedule skips",
     "unreadable": "a dead letter, or a record on a target, whose origin cannot be read",
     "request-expired": "retention has deleted the request",
     "target-expired": "retention or compaction may have deleted the delivered record",
@@ -53,7 +58,7 @@ MEANINGS = {
     "not-selected": "its target was not read",
     "overtaken": "as order, but the message was late: its target may have failed",
     "policy-unknown": "a return whose named policy is not in the dispatch log",
-    "unverified-schedule": "a recurring schedule; the audit does not verify its occurrences",
+    "zone-version": "other versions of the time zone rules decided than the audit has",
 }
 
 _VERDICT_WIDTH: Final = max(map(len, VERDICTS))
@@ -205,6 +210,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "outcomes": _outcomes(outcome.outcomes),
         "order_checked": outcome.order_checked,
         "lateness_ms": summary.lateness_ms or None,
+        "schedules": _schedules(summary.schedules) if summary.schedules is not None else None,
         "lateness_exceeded": [vars(one) for one in outcome.exceeded],
         "trend": _trend(outcome.trend) if outcome.trend is not None else None,
         "samples": {
@@ -225,6 +231,11 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
     }
 
 
+def _schedules(found: Schedules) -> dict[str, Any]:
+    each = [{**vars(one), "lateness_ms": one.lateness_ms or None} for one in found.each]
+    return {"judged": found.judged, "occurrences": found.occurrences, "each": each}
+
+
 def trend_rows(outcome: Outcome) -> list[tuple[object, ...]]:
     """The lateness by day as table rows with TREND_COLUMNS; days without deliveries have no figures."""
     return [
@@ -243,6 +254,12 @@ def _outcomes(found: Outcomes) -> dict[str, Any]:
     counts = {"verified": found.verified, "violated": found.violated, "not_verifiable": found.not_verifiable}
     reasons = dict(found.reasons)
     return {**counts, "pending": found.pending, "reasons": reasons, "verified_share": found.verified_share}
+
+
+def _schedule_line(found: Schedules) -> str:
+    shown = {name: count for name, count in found.occurrences.items() if count}
+    counts = "  ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in shown.items())
+    return f"{counted(found.judged, 'schedule')}; occurrences: {counts or 'none yet'}"
 
 
 def outcome_lines(found: Outcomes) -> list[str]:
@@ -341,6 +358,8 @@ def closing_lines(outcome: Outcome) -> list[str]:
                 "`postdate audit acknowledge RUN` closes those of a run"
             )
     lines += outcome_lines(outcome.outcomes)
+    if outcome.summary.schedules is not None:
+        lines.append(_schedule_line(outcome.summary.schedules))
     if not outcome.order_checked:
         lines.append("order not checked: there are too many messages; an audit with --strict compares all of them")
     lines += [str(one) for one in outcome.exceeded]

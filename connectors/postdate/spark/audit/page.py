@@ -12,6 +12,7 @@ from postdate.spark.audit.output import (
     trend_rows,
 )
 from postdate.spark.audit.picture import LATENESS_EDGES_MS, AuditPicture
+from postdate.spark.judging.schedule_figures import PROBLEMS, Schedules
 from postdate.spark.output.charts import Bar, Line, bar_chart, line_chart
 from postdate.spark.output.lateness import spelled_figure
 from postdate.spark.output.page import (
@@ -45,6 +46,7 @@ def audit_page(outcome: Outcome, picture: AuditPicture) -> str:
             section("Lateness of deliveries", _histogram(picture)),
             *([section(TREND_HEADING, *_trend(outcome))] if outcome.trend is not None else []),
             section("Over time", *_over_time(picture)),
+            *([section("Schedules", *_schedules(summary.schedules))] if summary.schedules is not None else []),
             section("Samples", _samples(outcome)),
             section("What was read", _ranges(outcome)),
         ],
@@ -99,6 +101,22 @@ def _over_time(picture: AuditPicture) -> list[str]:
         line_chart(places, flows, "messages delivered and requests accepted over time"),
         line_chart(places, pending, "messages pending over time"),
     ]
+
+
+def _schedules(found: Schedules) -> list[str]:
+    totals = [(name.replace("_", " "), count) for name, count in found.occurrences.items()]
+    columns = ("schedule", "target", "fate", "next", "verified", "problems", "late, max")
+    rows = [
+        (
+            *(one.origin, one.target, one.fate, spelled_instant(one.next_ms) if one.next_ms else ""),
+            *(one.occurrences["verified"], sum(one.occurrences[name] for name in PROBLEMS)),
+            spelled_length(one.lateness_ms["max"]) if one.lateness_ms else "",
+        )
+        for one in found.each
+    ]
+    marks = ["bad" if any(one.occurrences[name] for name in PROBLEMS) else "" for one in found.each]
+    said = f"{found.judged:,} schedules. Their occurrences that this run judged:"
+    return [paragraph(said, "faint"), table(("occurrences", "number"), totals), table(columns, rows, marks)]
 
 
 def _samples(outcome: Outcome) -> str:

@@ -33,10 +33,12 @@ from postdate.spark.rules.claims import (
     judged_returns,
     judged_series,
     judged_survivors,
+    judged_switches,
     unfounded_ends,
 )
 from postdate.spark.rules.drops import judged_drops
 from postdate.spark.rules.mismatches import expected_headers
+from postdate.spark.rules.occurrences import OCCURRENCES, Events, is_of_schedule, with_occurrences
 from postdate.spark.rules.request_histories import history_rows
 from postdate.spark.rules.unanswered import Mode, unanswered_ends
 from postdate.spark.rules.verdict_checks import judged_answers
@@ -90,7 +92,7 @@ class Found:
 
     `has_related`: whether any has an id or names another; `has_claims`: a fate that names a cause, a return that
     names an attempt, or a request that may continue a series; `has_answers`: an answer; `has_bare`: a request that must
-    be read again.
+    be read again; `has_schedules`: a schedule, or an occurrence.
     """
 
     rows: int
@@ -99,6 +101,7 @@ class Found:
     has_claims: bool
     has_answers: bool
     has_bare: bool
+    has_schedules: bool
 
 
 def is_bare() -> Column:
@@ -114,12 +117,17 @@ def is_bare() -> Column:
 
 def placed(rows: DataFrame, how: JudgingParameters) -> DataFrame:
     """`rows` with the columns of `how.partitions` and `how.targets`; `is_judged`, whether the origin lies in the
-    audited range; and `plain`, its verdict, null if the rules must judge it."""
+    audited range; `plain`, its verdict, null if the rules must judge it; and `occurrences`, null until
+    `rules.occurrences` has judged them."""
     beside = rows.join(F.broadcast(how.partitions), list(PARTITION), "left")
     beside = beside.withColumn("target", F.col("facts.request.target")).join(F.broadcast(how.targets), "target", "left")
     is_request = F.col("facts.request").isNotNull()
     return beside.withColumns(
-        {"is_judged": is_in_range(is_request), "plain": _plain(how.overdue_before_ms, how.owes_all)}
+        {
+            "is_judged": is_in_range(is_request),
+            "plain": _plain(how.overdue_before_ms, how.owes_all),
+            "occurrences": F.lit(None).cast(OCCURRENCES),
+        }
     )
 
 
@@ -136,6 +144,7 @@ def found_of(beside: DataFrame) -> Found:
         ).alias("has_claims"),
         F.bool_or(F.size("facts.answers") > 0).alias("has_answers"),
         F.bool_or(is_bare()).alias("has_bare"),
+        F.bool_or(is_of_schedule()).alias("has_schedules"),
     ).collect()[0]
     return Found(found["rows"], found["left"], *(bool(found[name]) for name in list(Found.__annotations__)[2:]))
 
@@ -146,6 +155,7 @@ def judged_origins(
     how: JudgingParameters,
     kept: Sequence[str] = (),
     requests_of: Callable[[DataFrame], DataFrame] | None = None,
+    occurrences: Events | None = None,
 ) -> DataFrame:
     """`rows` as of `inputs.folded`, with the columns of `judge` (null for rows that are not judged) and those `kept`.
 
@@ -156,6 +166,9 @@ def judged_origins(
     found = found_of(beside)
     if found.has_bare and requests_of is not None:
         beside = materialised(placed(_with_requests(rows, requests_of), how))
+    if found.has_schedules:
+        beside = materialised(with_occurrences(beside, occurrences, how.overdue_before_ms))
+        found = found_of(beside)
     return judged_placed(beside, found, context, how, kept)
 
 
@@ -170,7 +183,8 @@ def judged_placed(
         return rows
     left = beside.where(is_left)
     causes = _causes(beside, left, found, context, how)
-    return rows.unionByName(judge(left, causes, kept, overdue_before_ms=how.overdue_before_ms))
+    before_ms, has_schedules = how.overdue_before_ms, found.has_schedules
+    return rows.unionByName(judge(left, causes, kept, overdue_before_ms=before_ms, has_schedules=has_schedules))
 
 
 def _causes(
@@ -179,7 +193,7 @@ def _causes(
     """What other origins cause in the rows `left`, for `judge`."""
     if not (found.has_claims or found.has_answers or how.verdicts != "none"):
         return []
-    around, has_few = beside.select(*ORIGIN, "id", "links", "facts"), found.left <= SEPARATE_ROWS_MAX
+    around, has_few = beside.select(*ORIGIN, "id", "links", "facts", "position"), found.left <= SEPARATE_ROWS_MAX
 
     def wanted(rows: DataFrame) -> DataFrame:
         return F.broadcast(wanted_keys(rows)) if has_few else wanted_keys(rows)
@@ -209,6 +223,7 @@ def _claims() -> list[tuple[Callable[[DataFrame], list[DataFrame]], Column]]:
         (lambda known: [unfounded_ends(known)], end.fate_name.isin("cancelled", "replaced")),
         (lambda known: [judged_drops(known)], end.fate_name == "dropped"),
         (lambda known: [judged_moves(known)], F.size("moves") > 0),
+        (lambda known: [judged_switches(known)], F.size("switches") > 0),
         (lambda known: [judged_returns(known)], F.col("said").isNotNull()),
         (lambda known: [judged_survivors(known)], names_another),
         (lambda known: [judged_series(known)], F.col("latest_ms").isNotNull()),

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from postdate.spark.columns.by_origin import ORIGIN, by_origin
+from postdate.spark.rules.occurrences import POSITION, Events
 from postdate.spark.rules.ordering import DISORDER
 
 _ANSWER = ("answer", "id", "of", "place", "count", "by")
@@ -20,6 +21,7 @@ _EFFECTS = ("fates", "records", "letters", "answers", "disorders")
 FACTS = ("request", *_EFFECTS)
 """What is known of an origin."""
 _REPORTED = "struct<verdicts:array<string>,details:array<string>>"
+_BESIDE = ("reported", "is_reopened", "position")
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class AuditInputs:
     answers: DataFrame
     overtaken: tuple[DataFrame, ...] = ()
     """One row for each message out of order, as `ordering` finds them; empty if nobody looked."""
+    occurrences: Events | None = None
+    """The occurrences of recurring schedules; None if there are none."""
 
 
 def folded(inputs: AuditInputs) -> DataFrame:
@@ -43,6 +47,7 @@ def folded(inputs: AuditInputs) -> DataFrame:
     links                    offsets of its partition that it names, as a control, by its fates or by its answers
     facts                    `request`, `fates`, `records`, `letters`, `answers`, `disorders`
     is_reopened reported     false and null: not from a state, see `joined`
+    position                 of a schedule with occurrences, as in `rules.occurrences`; otherwise null
 
     Cost: one shuffle and sort of all rows, of about 300 bytes each.
     """
@@ -60,9 +65,14 @@ def folded(inputs: AuditInputs) -> DataFrame:
     if not inputs.overtaken:
         union = union.withColumn("disorder", F.lit(None).cast(DISORDER))
     names = zip(("fate", "record", "letter", "answer", "disorder"), _EFFECTS, strict=True)
-    together = by_origin(union, F.col("request"), {many: F.col(one) for one, many in names})
+    lists, position = {many: F.col(one) for one, many in names}, F.lit(None).cast(POSITION)
+    if inputs.occurrences is not None:
+        union = union.unionByName(inputs.occurrences.origins(), allowMissingColumns=True)
+        lists["positions"], position = F.col("position"), F.get("positions", 0)
+    together = by_origin(union, F.col("request"), lists)
     none = F.lit(None).cast(_REPORTED).alias("reported")
-    return _with_links(together.select("*", F.lit(False).alias("is_reopened"), none), "reported", "is_reopened")
+    rows = together.select("*", F.lit(False).alias("is_reopened"), none, position.alias("position"))
+    return _with_links(rows, *_BESIDE)
 
 
 def facts_schema(inputs: AuditInputs) -> StructType:
@@ -78,20 +88,21 @@ def facts_schema(inputs: AuditInputs) -> StructType:
 
 
 def joined(rows: DataFrame, reopened: DataFrame) -> DataFrame:
-    """Rows as of `folded`, merged by origin with rows of a state: their `facts`, and the stored `verdicts` and
-    `details` as `reported`."""
+    """Rows as of `folded`, merged by origin with rows of a state: their `facts` and `position`, and the stored
+    `verdicts` and `details` as `reported`."""
     some = F.struct("facts", "reported").alias("row")
     of_state = F.struct(F.col("facts"), F.struct("verdicts", "details").alias("reported")).alias("row")
-    union = rows.select(*ORIGIN, "is_reopened", some).unionByName(
-        reopened.select(*ORIGIN, F.lit(True).alias("is_reopened"), of_state)
+    union = rows.select(*ORIGIN, "is_reopened", some, "position").unionByName(
+        reopened.select(*ORIGIN, F.lit(True).alias("is_reopened"), of_state, "position")
     )
     together = union.groupBy(*ORIGIN).agg(
         F.first("row.facts.request", ignorenulls=True).alias("request"),
         *(F.flatten(F.collect_list(f"row.facts.{name}")).alias(name) for name in _EFFECTS),
         F.first("row.reported", ignorenulls=True).alias("reported"),
         F.bool_or("is_reopened").alias("is_reopened"),
+        F.max_by("position", F.struct(F.col("position").isNotNull(), "is_reopened")).alias("position"),
     )
-    return _with_links(together, "reported", "is_reopened")
+    return _with_links(together, *_BESIDE)
 
 
 def unfolded(rows: DataFrame) -> AuditInputs:
@@ -103,8 +114,12 @@ def unfolded(rows: DataFrame) -> AuditInputs:
     answers = each("answers", "answer").select(
         *ORIGIN, *(F.col(f"answer.{name}").alias(name) for name in _ANSWER), F.lit(False).alias("malformed")
     )
+    # The message of a schedule is due at its next nominal time.
+    due_ms = F.coalesce("facts.request.due_ms", F.nullif("position.next_ms", F.lit(0))).alias("due_ms")
+    names: list[str] = rows.select("facts.request").schema[0].dataType.names  # type: ignore[attr-defined]
+    request = (due_ms if name == "due_ms" else F.col(f"facts.request.{name}") for name in names)
     return AuditInputs(
-        rows.where(F.col("facts.request").isNotNull()).select(*ORIGIN, "facts.request.*"),
+        rows.where(F.col("facts.request").isNotNull()).select(*ORIGIN, *request),
         each("fates", "fate"),
         each("records", "record"),
         each("letters", "letter"),

@@ -15,7 +15,7 @@ from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.columns.expressions import one_of, remembered
 from postdate.spark.judging.inputs import FACTS
 from postdate.spark.records.fates import FINAL
-from postdate.spark.records.requests import RECURRING
+from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.rules.endings import (
     answer_problems,
     ended_problems,
@@ -24,16 +24,25 @@ from postdate.spark.rules.endings import (
     unended_problems,
 )
 from postdate.spark.rules.mismatches import expected_partitions, expected_return_headers, mismatch_problems
+from postdate.spark.rules.occurrences import occurrence_problems
 from postdate.spark.rules.ordering import DISORDER
 from postdate.spark.rules.verdicts import Problem
 
 
-def judge(placed: DataFrame, causes: Sequence[DataFrame], kept: Sequence[str], *, overdue_before_ms: int) -> DataFrame:
+def judge(
+    placed: DataFrame,
+    causes: Sequence[DataFrame],
+    kept: Sequence[str],
+    *,
+    overdue_before_ms: int,
+    has_schedules: bool = False,
+) -> DataFrame:
     """One row for each of `placed`: the request, its outcome, `verdicts`, `details`, and the columns `kept`.
 
     `placed`: rows as of `inputs.folded` with the columns of their partition and target (`audit.ranges`), all of them in
     the audited range. `causes`: the results of `claims`, `answers` and `unanswered`, if they have anything to check.
-    Times are epoch milliseconds. Cost: no shuffle without causes.
+    `has_schedules`: whether a row is that of a schedule, whose occurrences were judged. Times are epoch milliseconds.
+    Cost: no shuffle without causes.
     """
     facts = F.col("facts")
     rows = placed.withColumns({name: facts[name] for name in FACTS if name != "answers"})
@@ -49,7 +58,10 @@ def judge(placed: DataFrame, causes: Sequence[DataFrame], kept: Sequence[str], *
         for one, none in ((one, F.array().cast(f"array<{kind}>")) for one, kind in _OPTIONAL.items())
     }
     rows = rows.withColumns(present).withColumns({many: F.sort_array(many) for many in _LISTS.values()})
-    return _judged(_facts(rows, overdue_before_ms), *kept)
+    if has_schedules:  # the letters of occurrences were judged with them
+        own = F.filter("letters", lambda letter: letter.single_due_ms.isNull())
+        rows = rows.withColumn("letters", F.when(_recurs(), own).otherwise(F.col("letters")))
+    return _judged(_facts(rows, overdue_before_ms, has_schedules), has_schedules, *kept)
 
 
 _OPTIONAL = {
@@ -83,16 +95,18 @@ def is_in_range(is_request: Column) -> Column:
     return is_request | F.when(known, is_expired | is_inside | is_beyond).otherwise(F.lit(True))
 
 
-def _facts(found: DataFrame, overdue_before_ms: int) -> DataFrame:
+def _facts(found: DataFrame, overdue_before_ms: int, has_schedules: bool) -> DataFrame:
     """The input of the rules, by name."""
-    first, second, third = _fact_columns()
+    first, second, third = _fact_columns(has_schedules)
     latest_ms = F.col("last_due_ms") + F.coalesce(F.col("request.window_ms"), F.lit(0))
     is_overdue = F.coalesce(latest_ms, F.col("request.request_ms")) < overdue_before_ms
+    if has_schedules:
+        is_overdue = F.coalesce(F.col("occurrences.overdue") > 0, is_overdue)
     return found.withColumns(first).withColumns(second).withColumns({**third, "is_overdue": is_overdue})
 
 
 @remembered
-def _fact_columns() -> tuple[dict[str, Column], dict[str, Column], dict[str, Column]]:
+def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Column], dict[str, Column]]:
     """The columns of three steps; columns of one step are computed once for the next."""
     finals = F.filter("fates", lambda row: one_of(row.fate_name, FINAL))
     moves = F.filter("fates", lambda row: row.fate_name == "moved")
@@ -109,6 +123,10 @@ def _fact_columns() -> tuple[dict[str, Column], dict[str, Column], dict[str, Col
     # Nobody can compute the due time of a return whose policy is unknown: the dispatch log is believed.
     is_unknown = F.coalesce(F.col("request.retry.is_unknown"), F.lit(False))
     first_due_ms = F.coalesce(first_due_ms, F.when(is_unknown, said_ms))
+    last_due_ms = F.coalesce(F.col("moved.new_due_ms"), F.col("first_due_ms"))
+    if has_schedules:  # a schedule is due at its next nominal time, as long as it has one
+        nominal_ms = [F.when(_recurs(), F.nullif(f"position.{name}", F.lit(0))) for name in ("first_ms", "next_ms")]
+        first_due_ms, last_due_ms = F.coalesce(nominal_ms[0], first_due_ms), F.coalesce(nominal_ms[1], last_due_ms)
     return (
         {
             "finals": finals,
@@ -119,7 +137,7 @@ def _fact_columns() -> tuple[dict[str, Column], dict[str, Column], dict[str, Col
         },
         {
             "final": F.get("finals", 0),
-            "last_due_ms": F.coalesce(F.col("moved.new_due_ms"), F.col("first_due_ms")),
+            "last_due_ms": last_due_ms,
             "return_headers": expected_return_headers(F.col("request"), F.col("first_due_ms")),
             "topics": F.array_distinct(F.transform("on_target", lambda record: record.target)),
             "grace_ms": F.coalesce(F.try_element_at("graces", F.lit(-1)).grace_ms, F.col("request.grace_ms")),
@@ -146,13 +164,13 @@ def _known_due_ms() -> Column:
     return F.coalesce("last_due_ms", F.get("on_target", 0).due_ms, by_log)
 
 
-def _judged(facts: DataFrame, *kept: str) -> DataFrame:
-    problems, columns = _judgement()
+def _judged(facts: DataFrame, has_schedules: bool, *kept: str) -> DataFrame:
+    problems, columns = _judgement(has_schedules)
     return facts.withColumn("problems", problems).select(*columns, *kept)
 
 
 @remembered
-def _judgement() -> tuple[Column, list[Column]]:
+def _judgement(has_schedules: bool) -> tuple[Column, list[Column]]:
     """The problems of a row, and then the columns of its judgement."""
     rules = (_orphans(), unended_problems(), ended_problems(), mismatch_problems(), answer_problems())
     problems: list[Problem] = [problem for some in rules for problem in some]
@@ -178,8 +196,12 @@ def _judgement() -> tuple[Column, list[Column]]:
         (is_lost & F.array_contains(verdicts, "unsettled")).alias("is_fate_lost"),
         F.transform(verdicts, _detail_of).alias("details"),
     ]
-    recurs = F.coalesce(F.col("request.action") == RECURRING, F.lit(False))
-    return F.when(recurs, F.slice(F.array_compact(rows), 1, 0)).otherwise(F.array_compact(rows)), columns
+    found = F.array_compact(rows)
+    return F.concat(found, occurrence_problems()) if has_schedules else found, columns
+
+
+def _recurs() -> Column:
+    return F.coalesce(F.col("request.action") == RECURRING, F.lit(False))
 
 
 def _detail_of(verdict: Column) -> Column:
@@ -206,6 +228,7 @@ def _orphans() -> list[Problem]:
         F.when(F.size("fates") > 0, F.concat(F.lit("fate "), fates)),
         F.when(F.size("records") > 0, F.concat(F.lit("record "), places)),
         F.when(F.size("letters") > 0, F.lit("dead letter")),
+        F.when(F.col("position").isNotNull(), F.lit("occurrences")),
         F.when(F.size("answers") > 0, F.concat(F.lit("verdict "), answers)),
     )
     is_request = F.col("is_request")

@@ -7,7 +7,7 @@ twice. A short one is cached, and has one stage.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 
 from pyspark.sql import DataFrame
@@ -22,8 +22,13 @@ from postdate.spark.judging.summary import Plain
 from postdate.spark.limits import SEPARATE_ROWS_MAX
 from postdate.spark.records.deliveries import record_rows, without_garbled
 from postdate.spark.records.fates import exceptional_fate_rows, fate_rows
+from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.records.requests import digested_requests
+from postdate.spark.rules.occurrences import Events, Zones
 from postdate.spark.session.caching import cached, materialised
+
+ROW_COLUMNS = ("position", "occurrences")
+"""The columns of judged rows besides those of `judge`: of schedules, otherwise null."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,8 @@ class History:
     digests instead (`requests`, `records`), dispatch logs as of `log_rows`, all others as in `AuditInputs`.
 
     `returns`: the origins of requests with `postdate-retry`; None if there are none. `requests_of`, in an audit with a
-    state, reads the requests of some origins once more, as far as their topics still have them.
+    state, reads the requests of some origins once more, as far as their topics still have them. `occurrences` as in
+    `AuditInputs`.
     """
 
     understood: DataFrame
@@ -45,11 +51,13 @@ class History:
     overtaken: tuple[DataFrame, ...] = ()
     returns: DataFrame | None = None
     requests_of: Callable[[DataFrame], DataFrame] | None = None
+    occurrences: Events | None = None
 
     def inputs(self) -> AuditInputs:
         """The rows of all origins."""
         fates, delivered = fate_rows(self.log), without_garbled(self.records)
-        return AuditInputs(self.requests, fates, delivered, self.letters, self.answers, self.overtaken)
+        effects = (self.letters, self.answers, self.overtaken, self.occurrences)
+        return AuditInputs(self.requests, fates, delivered, *effects)
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,17 @@ class Judged:
     has_garbled: bool = True
 
 
+def with_occurrences_of(history: History, zones: Zones, recurs: bool) -> History:
+    """`history` with the occurrences of its schedules, if there may be any.
+
+    `zones` as in `rules.occurrences`; `recurs`: whether a fate of an occurrence was read. Only an owner that knows
+    schedules names a version of the time zone rules; then the requests are looked at, which is a job.
+    """
+    if not recurs and (not zones or history.requests.where(F.col("action") == RECURRING).isEmpty()):
+        return history
+    return replace(history, occurrences=Events.of(history.log, history.messages, zones))
+
+
 def judged_history(history: History, how: JudgingParameters, digests: ChunkDigests, asked: DataFrame | None) -> Judged:
     """Judges `history`; `asked` are the cached chunks of its requests, None: judge each origin."""
     found = split(history, how, digests, asked) if asked is not None else None
@@ -90,7 +109,7 @@ def judged_history(history: History, how: JudgingParameters, digests: ChunkDiges
 
 def _judged(inputs: AuditInputs, context: Context | None, how: JudgingParameters) -> DataFrame:
     """The judged rows of `inputs` in the audited range."""
-    rows = judged_origins(folded(inputs), context, how)
+    rows = judged_origins(folded(inputs), context, how, ROW_COLUMNS, occurrences=inputs.occurrences)
     return materialised(rows.where(F.col("verdicts").isNotNull()))
 
 
@@ -151,6 +170,7 @@ def split(
             digests.left_of(history.letters, inconsistent, exceptional),
             digests.left_of(sound, inconsistent, exceptional),
             tuple(digests.left_of(rows, inconsistent, exceptional) for rows in history.overtaken),
+            history.occurrences,  # a chunk with an occurrence is inconsistent, and so is one with a schedule
         )
     return Split(plain, left, regular_asked, inconsistent, exceptional, found["garbled"] > 0)
 

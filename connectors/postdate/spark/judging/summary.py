@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
+from postdate.spark.judging.schedule_figures import Schedules, schedule_figures
 from postdate.spark.output.lateness import FIGURES, PERCENTILES
 from postdate.spark.rules.verdicts import INFORMATION, VERDICTS, VIOLATIONS
 
@@ -51,13 +52,14 @@ class Outcomes:
 
 @dataclass(frozen=True)
 class Summary:
-    """The findings of an audit. `lateness_ms` is empty if nothing was delivered."""
+    """The findings of an audit. `lateness_ms` is empty if nothing was delivered; `schedules` None: there were none."""
 
     rows: int
     counts: dict[str, int]
     lateness_ms: dict[str, int]
     samples: dict[str, list[Sample]]
     outcomes: Outcomes = Outcomes()
+    schedules: Schedules | None = None
 
     @property
     def violations(self) -> int:
@@ -75,11 +77,16 @@ class Plain:
 
 @dataclass(frozen=True)
 class VerdictGroup:
-    """A number of judged `rows` with the same verdicts, `late` of them with a lateness."""
+    """A number of judged `rows` with the same verdicts, `late` of them with a lateness; `schedules` are schedules."""
 
     verdicts: Sequence[str]
     rows: int
     late: int
+    schedules: int = 0
+
+
+COUNTED: Final = {"rows": "*", "late": "lateness_ms", "schedules": "occurrences"}
+"""The numbers of a VerdictGroup, and the column of which each counts the values."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +122,11 @@ def summarise(
             counts[verdict] += group.rows
     if judged is not None and any(group.late for group in counted.groups):
         lateness.append(judged.where("lateness_ms is not null").select("lateness_ms"))
+    schedules = None
+    if judged is not None and any(group.schedules for group in counted.groups):
+        schedules = schedule_figures(judged, samples_max)
+        if schedules.occurrences["occurred"]:
+            lateness.append(judged.select(F.explode("occurrences.lateness_ms").alias("lateness_ms")))
     samples = {}
     if judged is not None and any(counts[name] for name in VIOLATIONS) and samples_max:
         samples = _samples(judged, samples_max)
@@ -129,15 +141,15 @@ def summarise(
         found += _malformed_samples(malformed, samples_max - len(found))
     verified, violated, pending = (outcomes.pop(name, 0) for name in (_VERIFIED, _VIOLATED, _PENDING))
     sums = Outcomes(verified, violated, dict(outcomes), pending)
-    return Summary(rows, counts, _percentiles(lateness), samples, sums)
+    return Summary(rows, counts, _percentiles(lateness), samples, sums, schedules)
 
 
 def by_verdicts(judged: DataFrame | None) -> list[VerdictGroup]:
     """The judged rows by their verdicts. Cost: one job."""
     if judged is None:
         return []
-    groups = judged.groupBy("verdicts").agg(F.count("*").alias("rows"), F.count("lateness_ms").alias("late"))
-    return [VerdictGroup(row["verdicts"], row["rows"], row["late"]) for row in groups.collect()]
+    groups = judged.groupBy("verdicts").agg(*(F.count(what).alias(name) for name, what in COUNTED.items()))
+    return [VerdictGroup(row["verdicts"], *(row[name] for name in COUNTED)) for row in groups.collect()]
 
 
 _VERIFIED, _VIOLATED, _PENDING = "verified", "violated", "pending"

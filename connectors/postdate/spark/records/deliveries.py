@@ -27,6 +27,12 @@ _DEAD_LETTER_HEADERS = 3
 # What it adds behind the headers of a message that is no return: origin, due, id.
 _OWN_HEADERS_MAX = 3
 
+OCCURRENCE_RECORD = (
+    "struct<number:bigint,target:string,partition:int,offset:bigint,due_ms:bigint,next_ms:bigint,id:binary,"
+    "own_headers:string,digests:array<binary>>"
+)
+"""A record of an occurrence; `digests` of key, value and headers."""
+
 
 def delivered_rows(records: DataFrame, requests: Sequence[str]) -> DataFrame:
     """One row for each record whose `postdate-origin` names one of the topics `requests`: the origin, and `record`."""
@@ -35,7 +41,7 @@ def delivered_rows(records: DataFrame, requests: Sequence[str]) -> DataFrame:
 
 def delivered_messages(records: DataFrame, requests: Sequence[str]) -> DataFrame:
     """One row for each record, with the message itself instead of its digests: the origin, null if it names none of
-    `requests`, or if it is an occurrence of a schedule, which nobody verifies yet; its place (`target`, `place`,
+    `requests`, or if it is an occurrence of a schedule, which has it as `occurrence_of`; its place (`target`, `place`,
     `record_offset`); `key`, `value` and `data`, the untouched headers; the headers that Postdate adds, `due_ms`, `id`
     and `own_headers`; `is_garbled`, whether its origin cannot be read.
 
@@ -84,11 +90,16 @@ def _message_steps(requests: Sequence[str]) -> list[list[Column]]:
     ours = [
         *map(F.col, (*carried, *places)),
         is_garbled.alias("is_garbled"),
-        (F.col(places[0]).isin(*requests) & ~F.col("own_headers").contains(names.OCCURRENCE)).alias("is_ours"),
+        F.col(places[0]).isin(*requests).alias("is_ours"),
+        F.col("own_headers").contains(names.OCCURRENCE).alias("is_occurrence"),
     ]
     carried.append("is_garbled")
-    found = [F.when(F.col("is_ours"), F.col(place)).alias(place.removeprefix("origin_")) for place in places]
-    return [read, split, named, *steps, ours, [*found, *map(F.col, carried)]]
+    is_occurrence = F.col("is_ours") & F.col("is_occurrence")
+    is_message = F.col("is_ours") & ~F.col("is_occurrence")
+    found = [F.when(is_message, F.col(place)).alias(place.removeprefix("origin_")) for place in places]
+    origin = F.struct(*(F.col(place).alias(place.removeprefix("origin_")) for place in places))
+    occurrence_of = F.when(is_occurrence, origin).alias("occurrence_of")
+    return [read, split, named, *steps, ours, [*found, *map(F.col, carried), occurrence_of]]
 
 
 def record_rows(messages: DataFrame) -> DataFrame:
@@ -97,6 +108,25 @@ def record_rows(messages: DataFrame) -> DataFrame:
     has_origin = F.col("topic").isNotNull() & F.col("offset").isNotNull()
     found = where_computed(messages, has_origin | F.col("is_garbled"))
     return found.select("topic", "partition", "offset", _record(), "is_garbled")
+
+
+def occurrence_records(messages: DataFrame) -> DataFrame:
+    """One row for each record of `delivered_messages` that is an occurrence of a schedule: the origin, and a struct
+    `record` as OCCURRENCE_RECORD. Records without a number are occurrence 0, which no schedule has."""
+    found = where_computed(messages, F.col("occurrence_of").isNotNull())
+    record = found.select("occurrence_of", _record())
+
+    def behind(name: str) -> Column:
+        return natural(last_value(F.col("record.retry"), name).cast("string"))
+
+    occurrence = F.struct(
+        F.coalesce(behind(names.OCCURRENCE), F.lit(0)).alias("number"),
+        *("record.target", "record.partition", "record.offset", "record.due_ms"),
+        behind(names.NEXT).alias("next_ms"),
+        *("record.id", "record.own_headers"),
+        F.array("record.key_digest", "record.value_digest", "record.headers_digest").alias("digests"),
+    )
+    return record.select("occurrence_of.*", occurrence.alias("record"))
 
 
 def without_garbled(records: DataFrame) -> DataFrame:
@@ -152,7 +182,8 @@ def _is_own_letter(requests_of: Mapping[str, str]) -> Column:
 LETTER_ROWS = (
     "topic string, partition int, offset bigint, letter struct<partition:int,offset:bigint,reason:string,"
     "key_digest:binary,value_digest:binary,headers_digest:binary,is_without_value:boolean,is_without_headers:boolean,"
-    "unfounded:string,has_grace:boolean,has_retry:boolean,names_horizon:boolean>"
+    "unfounded:string,has_grace:boolean,has_retry:boolean,names_horizon:boolean,"
+    "single_due_ms:bigint>"
 )
 """The columns of `dead_letter_rows`."""
 
@@ -194,8 +225,17 @@ def _letter(judges_refusals: bool) -> Column:
         has(F.coalesce(as_sent, headers), names.GRACE).alias("has_grace"),
         has(F.coalesce(as_sent, headers), names.RETRY).alias("has_retry"),
         F.coalesce(F.contains(detail, F.lit("horizon")), F.lit(False)).alias("names_horizon"),
+        _single_due_ms(as_sent).alias("single_due_ms"),
     )
     return letter.alias("letter")
+
+
+def _single_due_ms(as_sent: Column) -> Column:
+    """The nominal time in the dead letter of an occurrence, which requests that occurrence alone: the last header. Null
+    for the dead letter of a schedule; a message that is none may have one, too."""
+    last = F.try_element_at(as_sent, F.lit(-1))
+    is_single = (last.key == names.AT) & ~has(as_sent, names.CRON) & ~has(as_sent, names.EVERY)
+    return F.when(is_single, natural(last.value.cast("string")))
 
 
 def _by_origin(found: DataFrame, is_own: Column, row: Column) -> DataFrame:

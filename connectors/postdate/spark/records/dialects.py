@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.digests import EMPTY_HEADERS, present
+from postdate.spark.records.recurrences import RECURRING, recurrence_of
 from postdate.spark.records.returns import RETRY
 from postdate.spark.records.selections import SELECTED, read_selection
 from postdate.wire.errors import RequestRefused
@@ -84,6 +85,7 @@ def read_by_the_parser(records: DataFrame, levels_ms: Sequence[int], dialects: D
         F.when(F.col("asked.action").isin("cancel", "reschedule"), read_selection(headers))
         .cast(SELECTED)
         .alias("selected"),
+        F.when(F.col("asked.action") == RECURRING, recurrence_of(headers)).alias("recurrence"),
     )
 
 
@@ -126,16 +128,20 @@ def read_request(
 
 
 def _row(request: Request, request_ms: int) -> tuple[Any, ...]:
-    action, due_ms = Action(request.action), request.due_ms
+    action, due_ms = Action(request.action).name.lower(), request.due_ms
+    grace_ms, window_ms = request.grace_ms, request.window_ms
+    if request.schedule is not None:
+        action, due_ms = RECURRING, -1
+        grace_ms, window_ms = request.schedule.grace_ms, request.schedule.window_ms
     if request.latest_ms:  # the latest possible due time: it may continue a series
         due_ms = min(due_ms, request_ms + request.latest_ms)
     return (
-        action.name.lower(),
+        action,
         request.target or None,
         request.id or None,
         due_ms if due_ms >= 0 else None,
-        request.grace_ms if request.grace_ms >= 0 else None,
-        request.window_ms or None,
+        grace_ms if grace_ms >= 0 else None,
+        window_ms or None,
         request.latest_ms or None,
         request.keeps,
         request.drops,

@@ -10,7 +10,8 @@ A fate is kept as a text: `offset,due_ms` for one that is delivered, otherwise `
 moved one is `moved/new_due_ms/control_offset`, that of one with a window `delivered/chosen_ms` or `dead/chosen_ms`, and
 that of one which a bulk control has cancelled `cancelled/control_offset`. A bulk control has `swept/count` and
 `applied/count`. One that another request survived has `kept/survivor`, `dropped/survivor`, `replaced/survivor` or
-`replaced/survivor/start_ms`.
+`replaced/survivor/start_ms`. Occurrences of a schedule have `occurred/number/nominal_ms/next_ms` and
+`skipped/first/last/reason/next_ms`; they are rows of a kind of their own (`occurrence_fates`).
 A named policy is a row of texts: first request, name, text.
 """
 
@@ -24,7 +25,13 @@ from postdate.wire.limits import POLICY_NAME_LENGTH_MAX, POLICY_ROWS_MAX, POLICY
 
 FINAL = ("delivered", "dead", "cancelled", "replaced", "kept", "dropped", "applied", "completed")
 _OCCURRENCES = ("occurred", "skipped")
-_SWITCHES = ("paused", "resumed")
+SWITCHES = ("paused", "resumed")
+OCCURRENCE_FATE = (
+    "struct<number:bigint,last:bigint,reason:string,nominal_ms:bigint,next_ms:bigint,log_offset:bigint,place:int,"
+    "at_ms:bigint,late:boolean>"
+)
+"""The numbers that the fate of an occurrence decides, and the reason of a skip, otherwise null."""
+_PLACED = ("topic", "partition", "log_offset", "place", "at_ms", "late")
 _SKIPS = ("missed", "paused", "gap", "grace", "dead")
 _CHOSEN = ("delivered", "dead")
 _COUNTED = ("swept", "applied")
@@ -37,7 +44,8 @@ _VERSION_2, _VERSION_3 = 2, 3
 _MARKED = ("[", ',{"v":0}]')
 _JSON = (
     "ARRAY<STRUCT<v BIGINT, seq BIGINT, takeover BIGINT, instance STRING, `group` STRING, at BIGINT,"
-    " next_request BIGINT, low_water BIGINT, kind STRING, fates ARRAY<ARRAY<STRING>>, policies STRING, ids STRING>>"
+    " next_request BIGINT, low_water BIGINT, kind STRING, fates ARRAY<ARRAY<STRING>>, policies STRING, ids STRING,"
+    " tz STRING>>"
 )
 _POLICIES = "array<array<string>>"
 
@@ -125,6 +133,7 @@ def _log_columns() -> list[Column]:
         (record.kind == "owner").alias("is_owner"),
         (F.col("log_offset") >= F.col("log_end")).alias("late"),
         policies.alias("policies"),
+        F.when(record.kind == "owner", record.tz).alias("zone_version"),
         is_plain,
         F.when(is_plain, F.col("delivered")).otherwise(F.transform(fates, _spelled)).alias("fates"),
         F.coalesce(parses, F.lit(False)).alias("parses"),
@@ -132,17 +141,52 @@ def _log_columns() -> list[Column]:
 
 
 def fate_rows(log: DataFrame) -> DataFrame:
-    """One row for each fate of the records that parse, except occurrences and pauses, which nobody verifies yet: the
-    origin, and a struct `fate` that sorts by its place."""
-    exploded = log.where("parses").select("*", F.posexplode("fates").alias("place", "fate"))
-    for columns in _fate_steps():
-        exploded = exploded.select(*columns)
-    return exploded.where(~one_of(F.col("fate.fate_name"), (*_OCCURRENCES, *_SWITCHES)))
+    """One row for each fate of the records that parse, except occurrences: the origin, and a struct `fate` that sorts
+    by its place. A `paused` and a `resumed` have the timestamp of their control as `new_due_ms`."""
+    return _all_fate_rows(log).where(~one_of(F.col("fate.fate_name"), _OCCURRENCES))
 
 
 def exceptional_fate_rows(log: DataFrame) -> DataFrame:
-    """The same for records that contain other fates than `delivered`, or are late."""
-    return fate_rows(log.where(~F.col("all_delivered") | F.col("late")))
+    """One row for each fate, occurrences included, of records that contain other fates than `delivered`, or are
+    late."""
+    return _all_fate_rows(log.where(~F.col("all_delivered") | F.col("late")))
+
+
+def occurrence_fates(log: DataFrame) -> DataFrame:
+    """One row for each fate `occurred` and `skipped` of the records that parse: the origin, and a struct `fate` as
+    OCCURRENCE_FATE."""
+    some = log.where(F.col("parses") & has_occurrences())
+    exploded = some.select("*", F.posexplode("fates").alias("place", "text"))
+    middle = F.split(_middle(F.col("text")), "/")
+    named = exploded.select(*_PLACED, F.substring_index("text", ",", 1).alias("offset"), middle.alias("middle"))
+    name, is_skip = F.get("middle", 0), F.get("middle", 0) == _OCCURRENCES[1]
+
+    def number(place: int) -> Column:
+        return F.get("middle", place).try_cast("bigint")
+
+    fate = F.struct(
+        number(1).alias("number"),
+        F.greatest(number(1), F.when(is_skip, number(2))).alias("last"),
+        F.when(is_skip, F.get("middle", 3)).alias("reason"),
+        F.when(is_skip, F.lit(0)).otherwise(number(2)).cast("bigint").alias("nominal_ms"),
+        F.when(is_skip, number(4)).otherwise(number(3)).alias("next_ms"),
+        *("log_offset", "place", "at_ms", "late"),
+    )
+    occurrences = named.where(one_of(name, _OCCURRENCES))
+    return occurrences.select("topic", "partition", F.col("offset").cast("bigint").alias("offset"), fate.alias("fate"))
+
+
+def has_occurrences() -> Column:
+    """Whether a row of the log has a fate of an occurrence."""
+    has_some = F.exists("fates", lambda text: text.rlike(f",(?:{'|'.join(_OCCURRENCES)})/"))
+    return ~F.col("all_delivered") & has_some
+
+
+def _all_fate_rows(log: DataFrame) -> DataFrame:
+    exploded = log.where("parses").select("*", F.posexplode("fates").alias("place", "fate"))
+    for columns in _fate_steps():
+        exploded = exploded.select(*columns)
+    return exploded
 
 
 @remembered
@@ -157,7 +201,7 @@ def _fate_steps() -> list[list[Column]]:
         F.when(~F.col("all_delivered"), F.split(_middle(text), "/")).alias("middle"),
     ]
     name, number, third = F.get(middle, 0), F.get(middle, 1).try_cast("bigint"), F.get(middle, 2).try_cast("bigint")
-    is_moved, is_survived = name == "moved", one_of(name, _SURVIVED)
+    is_moved, is_survived = one_of(name, ("moved", *SWITCHES)), one_of(name, _SURVIVED)
     fate = F.struct(
         F.col("log_offset"),
         F.col("place"),
@@ -243,7 +287,7 @@ def _is_fate(values: Column) -> Column:
 
     name = F.get(values, 2)
     is_moved = (
-        (F.size(values) == 5) & one_of(name, ("moved", *_SWITCHES)) & number(3).isNotNull() & (number(0) < number(4))
+        (F.size(values) == 5) & one_of(name, ("moved", *SWITCHES)) & number(3).isNotNull() & (number(0) < number(4))
     )
     has_four, is_before = F.size(values) == 4, number(0) < number(3)
     is_chosen = has_four & one_of(name, (*_CHOSEN, *_COUNTED)) & number(3).isNotNull()
@@ -262,9 +306,9 @@ def _is_fate(values: Column) -> Column:
 
 def _recurs(values: Column) -> Column:
     """Whether a fate is one of a schedule, from version 3 on."""
-    return one_of(F.get(values, 2), (*_OCCURRENCES, *_SWITCHES, "completed"))
+    return one_of(F.get(values, 2), (*_OCCURRENCES, *SWITCHES, "completed"))
 
 
 def _is_of_version_2(values: Column) -> Column:
     """Whether a fate has a chosen time or a survivor, or is one of a bulk control."""
-    return (F.size(values) == 4) | ((F.size(values) == 5) & ~one_of(F.get(values, 2), ("moved", *_SWITCHES)))
+    return (F.size(values) == 4) | ((F.size(values) == 5) & ~one_of(F.get(values, 2), ("moved", *SWITCHES)))

@@ -14,6 +14,7 @@ drops                    whether it ends if a message of its id was delivered
 partition_asked          of `postdate-partition`, null if absent
 retry                    of a return, as in `returns`; null for other requests
 selected                 of a bulk control, as in `selections`; null for other requests
+recurrence               of a schedule: the headers that only schedules have; null for other requests
 key_hash                 positive murmur2 of the target key, null for a null key
 key_digest …             of the message: target key, value, untouched headers
 own_key_digest …         of the record as sent: its own key, all headers; a dead letter repeats these
@@ -45,14 +46,12 @@ from postdate.spark.columns.murmur2 import positive_murmur2
 from postdate.spark.columns.times import due_ms, duration_in, durations_ms
 from postdate.spark.records.dialects import NO_DIALECTS, DialectOptions, read_by_the_parser
 from postdate.spark.records.policies import with_policy_texts
+from postdate.spark.records.recurrences import RECURRING, recurrence_of, recurs
 from postdate.spark.records.returns import RETRY, read_return, return_texts
 from postdate.spark.records.selections import SELECTED, read_selection
 from postdate.wire import headers as names
 
 _ORIGIN = r"\A([^/]+)/(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})\z"
-
-#: The action of a recurring schedule.
-RECURRING: Final = "recurring"
 
 # The texts of durations; `durations_ms` has them in this order.
 _DURATION_TEXTS: Final = ("delay", "grace_text", "window_text", "latest_text")
@@ -220,14 +219,14 @@ def _text_columns(reads_returns: bool) -> list[Column]:
         placed(names.ID).alias("id"),
         F.when(~is_usual, return_texts(headers) if reads_returns else has(headers, names.RETRY)).alias("return_texts"),
         F.when(~is_usual, read_selection(headers)).alias("selected"),
+        F.when(~is_usual, recurrence_of(headers)).alias("recurrence"),
     ]
 
 
 def _rare_action(headers: Column) -> Column:
     """The action of a request that may also be a recurring schedule."""
     action = F.coalesce(_action(headers), F.lit("schedule"))
-    recurs = has(headers, names.CRON) | has(headers, names.EVERY)
-    return F.when(recurs & (action == "schedule"), RECURRING).otherwise(action)
+    return F.when(recurs(headers) & (action == "schedule"), RECURRING).otherwise(action)
 
 
 def _action(headers: Column) -> Column:
@@ -268,6 +267,7 @@ def _understood_columns(levels_ms: Sequence[int]) -> list[Column]:
         *map(F.col, ("key", "value", "data", "own_key", "headers")),
         F.when(F.col("action") == "schedule", F.col("return_texts")).alias("return_texts"),
         F.when(is_control, F.col("selected")).cast(SELECTED).alias("selected"),
+        F.when(F.col("action") == RECURRING, F.col("recurrence")).alias("recurrence"),
     ]
 
 
@@ -282,6 +282,7 @@ _KEPT: Final = ("topic", "partition", "offset", "request_ms", "action", "target"
 _BESIDE: Final = (
     *("grace_ms", "window_ms", "latest_ms", "keeps", "drops"),
     *("partition_asked", "key", "value", "data", "own_key", "headers", "selected"),
+    "recurrence",
 )
 
 
@@ -339,5 +340,5 @@ def _digested_columns() -> list[Column]:
         digest(F.col("own_key")).alias("own_key_digest"),
         headers_digest(F.col("headers")).alias("own_headers_digest"),
         # New columns go to the end, where the tables of an older state get them.
-        *map(F.col, ("window_ms", "retry", "selected", "latest_ms", "keeps", "drops")),
+        *map(F.col, ("window_ms", "retry", "selected", "latest_ms", "keeps", "drops", "recurrence")),
     ]

@@ -7,6 +7,7 @@ repair would duplicate it. So these reasons are checked in this order, from the 
 of the audit:
 
 control       a cancel or reschedule: its intent cannot be determined any more
+schedule      a recurring schedule: a repair would request it again, and not its missing occurrences
 ended         it has ended since the audit
 on-target     its record is on its target after all
 record-gone   its target has lost records of that time, hides some, or was created again, or no record there has the
@@ -33,6 +34,7 @@ from postdate.spark.columns.digests import first_value
 from postdate.spark.columns.expressions import natural
 from postdate.spark.columns.murmur2 import positive_murmur2
 from postdate.spark.records.fates import FINAL
+from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.rules.endings import of_places
 from postdate.spark.rules.mismatches import expected_partitions
 from postdate.spark.rules.request_histories import CONTROLS
@@ -172,6 +174,11 @@ def _reasons(now_ms: int) -> list[tuple[str, Column, Column]]:
     provable_from_ms = of_places("target_provable_from_ms", F.array_max)
     return [
         ("control", F.col("action").isin(*CONTROLS), F.concat(F.lit("it is a "), F.col("action"))),
+        (
+            "schedule",
+            F.col("action") == RECURRING,
+            F.lit("it is a schedule: send a request for each missing occurrence by hand, with its nominal time"),
+        ),
         (
             ENDED,
             F.col("end").isNotNull() & ~(is_lost_record & (F.col("end") == "delivered")),

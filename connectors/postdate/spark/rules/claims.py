@@ -23,10 +23,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
+from postdate.spark.records.fates import SWITCHES
+from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.records.selections import selects
 from postdate.spark.rules.request_histories import is_refused, was_accepted
 
-CLAIMING = ("cancelled", "replaced", "kept", "dropped", "moved", "swept")
+CLAIMING = ("cancelled", "replaced", "kept", "dropped", "moved", "swept", *SWITCHES)
 
 
 def unfounded_ends(known: DataFrame) -> DataFrame:
@@ -72,7 +74,7 @@ def judged_survivors(known: DataFrame) -> DataFrame:
         F.struct("action", "id", "end", "latest_ms", "keeps", "request_ms").alias("by"),
     )
     by, is_kept = F.col("by"), end.fate_name == "kept"
-    is_same_id = (by.action == "schedule") & (by.id == F.col("id")) & was_accepted(by.end)
+    is_same_id = by.action.isin("schedule", RECURRING) & (by.id == F.col("id")) & was_accepted(by.end)
     was_there = by.end.log_offset.isNull() | (by.end.log_offset >= end.log_offset)
     continues = F.col("latest_ms").isNotNull() & by.latest_ms.isNotNull()
     start_ms = F.when(continues, F.least(F.coalesce("series_ms", "request_ms"), by.request_ms))
@@ -163,6 +165,33 @@ def _moves_in_bulk() -> Column:
     )
 
 
+def judged_switches(known: DataFrame) -> DataFrame:
+    """One row for each `paused` and `resumed` of a schedule whose control does not ask for it: the origin, and a
+    sentence `claim`.
+
+    `known` as in `history_rows`. Cost: a join of these fates with the pauses and resumes.
+    """
+    switch, by = F.col("switch"), F.col("by")
+    switches = known.where(F.size("switches") > 0).select(
+        *(*ORIGIN, "id", "request_end", "request_ms"), F.explode("switches").alias("switch")
+    )
+    controls = known.where(F.col("action").isin("pause", "resume")).select(
+        *(*PARTITION, F.col("offset").alias("control")),
+        F.struct("action", "id", "request_ms", "end", "acts_on").alias("by"),
+    )
+    is_asked = by.action == F.when(switch.fate_name == "paused", F.lit("pause")).otherwise(F.lit("resume"))
+    is_meant = (by.acts_on == F.col("offset")) | (by.id == F.col("id"))
+    is_applied = (by.end.fate_name == "applied") & (by.end.log_offset == switch.log_offset)
+    is_founded = is_asked & is_meant & is_applied & (by.request_ms == switch.new_due_ms)
+    said = F.concat(switch.fate_name, F.lit(" by offset "), switch.control_offset, F.lit(", which does not ask for it"))
+    return (
+        switches.withColumn("control", switch.control_offset)
+        .join(controls, [*PARTITION, "control"], "left")
+        .where(_is_known(switch.next_request) & ~F.coalesce(is_founded, F.lit(False)))
+        .select(*ORIGIN, said.alias("claim"))
+    )
+
+
 def judged_bulks(known: DataFrame) -> list[DataFrame]:
     """One row for each message that a bulk control has cancelled without selecting it, and one for each bulk control
     with another count than that of the fates that name it: the origin, and a sentence `claim`.
@@ -176,7 +205,9 @@ def judged_bulks(known: DataFrame) -> list[DataFrame]:
         *PARTITION, F.col("offset").alias("control"), F.col("selected").alias("by"), is_refused(end).alias("is_refused")
     )
     last = F.try_element_at("moves", F.lit(-1))
-    due_ms = F.coalesce(last.new_due_ms, end.first_due_ms)
+    # A schedule is selected by its next nominal time, which its last fate has published.
+    next_ms = F.when(F.col("action") == RECURRING, F.col("due_ms"))
+    due_ms = F.coalesce(last.new_due_ms, next_ms, end.first_due_ms)
     is_selected = (
         (control > F.col("offset"))
         & ~F.coalesce(F.col("is_refused"), F.lit(True))

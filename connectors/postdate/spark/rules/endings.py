@@ -13,8 +13,7 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.expressions import one_of
 from postdate.spark.limits import BURIED_EARLY_MS_MAX, COMMIT_MS_MAX
-from postdate.spark.records.requests import RECURRING
-from postdate.spark.rules.verdicts import SCHEDULE, Problem
+from postdate.spark.rules.verdicts import Problem
 from postdate.wire.reasons import Reason
 
 _TRIED = tuple(
@@ -146,12 +145,7 @@ def ended_state() -> Column:
     is_unproved = F.col("final.late") & (
         (F.col("is_delivered") & (F.size("on_target") == 0)) | (F.col("is_dead") & (F.size("letters") == 0))
     )
-    is_recurring = F.col("is_request") & (F.col("request.action") == RECURRING)
-    return (
-        F.when(is_recurring, F.lit(SCHEDULE))
-        .when(is_unproved | ~F.col("is_ended"), F.lit("pending"))
-        .otherwise(F.col("final.fate_name"))
-    )
+    return F.when(is_unproved | ~F.col("is_ended"), F.lit("pending")).otherwise(F.col("final.fate_name"))
 
 
 def places() -> Column:

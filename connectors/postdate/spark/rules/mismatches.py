@@ -13,6 +13,8 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.digests import EMPTY_HEADERS, joined_names
 from postdate.spark.columns.expressions import one_of
+from postdate.spark.records.fates import SWITCHES
+from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.records.refusals import is_return_sound, is_time_readable
 from postdate.spark.rules.request_histories import CONTROLS
 from postdate.spark.rules.verdicts import Problem
@@ -23,6 +25,8 @@ from postdate.wire.reasons import Reason
 _OWN_HEADERS = f"{names.ORIGIN},{names.DUE}"
 
 _HELD = ("delivered", "cancelled", "replaced", "kept", "dropped", "moved", "stored")
+# Those of them that a schedule may have; it alone may be `completed`, `paused` or `resumed`.
+_OF_SCHEDULES = ("cancelled", "replaced", "stored")
 
 
 def mismatch_problems() -> list[Problem]:
@@ -145,12 +149,16 @@ def _fate_problems() -> list[Problem]:
     first_due_ms, action = F.col("first_due_ms"), F.col("request.action")
 
     def due_differs(row: Column) -> Column:
-        held = one_of(row.fate_name, _HELD) & ~row.first_due_ms.eqNullSafe(first_due_ms)
+        held = one_of(row.fate_name, (*_HELD, "completed")) & ~row.first_due_ms.eqNullSafe(first_due_ms)
         dead = (row.fate_name == "dead") & (row.first_due_ms != 0) & ~row.first_due_ms.eqNullSafe(first_due_ms)
         return held | dead | ((row.fate_name == "applied") & (row.first_due_ms != 0))
 
     def action_differs(row: Column) -> Column:
+        recurs = action == RECURRING
         held = one_of(row.fate_name, _HELD) & (action != "schedule")
+        held = held & ~(recurs & one_of(row.fate_name, _OF_SCHEDULES)) | (
+            one_of(row.fate_name, ("completed", *SWITCHES)) & ~recurs
+        )
         swept = (row.fate_name == "swept") | row["count"].isNotNull()
         is_bulk = F.col("request.selected").isNotNull()
         held = held | (swept & ~is_bulk) | ((row.fate_name == "applied") & row["count"].isNull() & is_bulk)

@@ -11,6 +11,7 @@ said attempt             of a return, as in `records.returns`
 target key_digest selected   as in `records.requests`
 end                      its first final fate; `position` orders ends of a partition as `_position` defines
 moves                    fates that moved it
+switches                 its fates `paused` and `resumed`
 moved                    offsets of the requests that it moved, if it is a control
 was_stored               whether it has a fate `stored`
 answers                  the answers to it
@@ -31,8 +32,8 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.columns.expressions import one_of, remembered
-from postdate.spark.records.fates import FINAL
-from postdate.spark.records.requests import RECURRING
+from postdate.spark.records.fates import FINAL, SWITCHES
+from postdate.spark.records.recurrences import RECURRING
 
 CONTROLS: Final = ("cancel", "reschedule", "pause", "resume")
 _PLACES: Final = (
@@ -117,6 +118,7 @@ def _folding() -> tuple[list[Column], ...]:
         *map(F.col, ("moved", "series_ms", "answers", "answers_of_others")),
         F.get(F.filter("fates", lambda row: one_of(row.fate_name, FINAL)), 0).alias("end"),
         F.filter("fates", lambda row: row.fate_name == "moved").alias("moves"),
+        F.filter("fates", lambda row: one_of(row.fate_name, SWITCHES)).alias("switches"),
         F.exists("fates", lambda row: row.fate_name == "stored").alias("was_stored"),
     ]
     return (

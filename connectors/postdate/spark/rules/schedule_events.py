@@ -80,6 +80,16 @@ class Letter(NamedTuple):
     is_same: bool
 
 
+class Switch(NamedTuple):
+    """A fate `paused` or `resumed` of a schedule, by the control at the offset `control` with the timestamp `at_ms`."""
+
+    control: int
+    at_ms: int
+    is_pause: bool
+    log_offset: int
+    place: int
+
+
 class End(NamedTuple):
     """The final fate of a schedule."""
 
@@ -96,6 +106,7 @@ class RowFacts(NamedTuple):
     stored: tuple[int, int] | None = None
     """The first due time in its first fate `stored`, and the offset of that record of the log."""
     end: End | None = None
+    switches: Sequence[Switch] = ()
 
 
 class Bounds(NamedTuple):

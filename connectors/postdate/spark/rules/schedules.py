@@ -9,7 +9,8 @@ so its memory does not grow with the number of occurrences.
     early            committed before the nominal time, or before the chosen time of a window
     duplicate        a number that was decided again, or has two records
     wrong-skip       a skip whose reason does not apply
-    out-of-policy    delivered, although the gap, `postdate-missed`, `postdate-catch-up` or `postdate-grace` skips it
+    out-of-policy    delivered, although a pause, the gap, `postdate-missed`, `postdate-catch-up` or `postdate-grace`
+                     skips it
     mismatch         a record that differs from the request, or from its fate
     contradiction    the final fate does not fit the occurrences, or a dead letter fits no skip
 
@@ -33,6 +34,7 @@ from zlib import crc32
 from postdate.spark.limits import COMMIT_MS_MAX, OCCURRENCES_STEPPED_MAX, SCHEDULE_PROBLEMS_MAX
 from postdate.spark.rules.nominal_search import NominalSearch
 from postdate.spark.rules.nominal_times import CronTimes, IntervalTimes
+from postdate.spark.rules.pauses import Pause, pauses_of
 from postdate.spark.rules.schedule_events import (
     Asked,
     Bounds,
@@ -71,7 +73,7 @@ def judge_schedule(
 
     Raises ValueError if the times of `asked` cannot be read. Cost: O(events), 20 us each.
     """
-    judge = _Judge(asked, known, versions, bounds, facts.letters)
+    judge = _Judge(asked, known, versions, bounds, facts)
     judge.begin(facts.stored)
     kept: list[Event] = [*known.waiting_fates, *known.waiting_records]
     waiting = sorted(kept, key=_number)
@@ -85,9 +87,7 @@ def _number(event: Event) -> int:
 
 
 class _Judge:
-    def __init__(
-        self, asked: Asked, known: Position, versions: ZoneVersions, bounds: Bounds, letters: Iterable[Letter]
-    ) -> None:
+    def __init__(self, asked: Asked, known: Position, versions: ZoneVersions, bounds: Bounds, facts: RowFacts) -> None:
         self._asked, self._known, self._versions, self._bounds = asked, known, versions, bounds
         self._at = known
         self._search = NominalSearch(asked.times, asked.end_ms)
@@ -99,8 +99,9 @@ class _Judge:
         self._records: list[Delivered] = []
         self._lateness_ms: list[int] = []
         self._letters: dict[int, list[Letter]] = {}
-        for letter in letters:
+        for letter in facts.letters:
             self._letters.setdefault(letter.due_ms, []).append(letter)
+        self._pauses = pauses_of(facts.switches)
         self._is_sound = True
 
     def begin(self, stored: tuple[int, int] | None) -> None:
@@ -201,6 +202,9 @@ class _Judge:
     def _broken_policy(self, fate: Fate, chosen_ms: int) -> str | None:
         """The header by which a delivered occurrence had to be skipped; None: there is none."""
         asked, late_ms = self._asked, fate.at_ms - COMMIT_MS_MAX - chosen_ms
+        pause = self._pause_at(fate.nominal_ms)
+        if pause is not None and pause.began_at < (fate.log_offset, fate.place):
+            return "a pause"
         if self._is_in_gap(fate.nominal_ms):
             return names.GAP
         if asked.catch_up_ms is not None and late_ms > asked.catch_up_ms:
@@ -220,7 +224,7 @@ class _Judge:
             said = f"occurrences {fate.number} to {fate.last} are skipped at once {_in_log(fate)}"
             self._find("wrongly_skipped", "wrong-skip", said, _size(fate))
             return 0
-        gaps = int(self._is_in_gap(nominal_ms))
+        gaps, paused = int(self._is_in_gap(nominal_ms)), int(self._was_paused(fate, nominal_ms))
         for number in range(fate.number, fate.last):
             found = self._next(number, nominal_ms)
             if found is None:
@@ -228,7 +232,7 @@ class _Judge:
                 self._find("extra", "extra", said)
                 break
             nominal_ms, is_in_gap = found
-            gaps += is_in_gap
+            gaps, paused = gaps + is_in_gap, paused + self._was_paused(fate, nominal_ms)
         if not can_decide:
             return nominal_ms
         late_ms = fate.at_ms - self._chosen_ms(fate._replace(nominal_ms=nominal_ms))
@@ -237,8 +241,8 @@ class _Judge:
             "missed": lambda: not gaps and self._is_missed(fate, nominal_ms, late_ms),
             "grace": lambda: not gaps and asked.grace_ms is not None and late_ms > asked.grace_ms,
             "dead": lambda: late_ms >= 0,
+            "paused": lambda: paused == _size(fate),
         }
-        # No version writes `paused`: it needs a control that pauses the schedule.
         if fate.reason not in applies or not applies[fate.reason]():
             last = f" to {fate.last}" if fate.last > fate.number else ""
             said = f"occurrence {fate.number}{last}, due {nominal_ms}, was skipped as {fate.reason} at {fate.at_ms}"
@@ -302,9 +306,7 @@ class _Judge:
             self._records += records
         elif number < self._known.number:
             self._find("repeated", "duplicate", f"occurrence {number} has another record: {place}", len(records))
-        elif number >= self._at.number and self._asked.request_ms < self._bounds.fates_lost_before_ms:
-            self._leave("unsettled", 1)
-        else:
+        elif number < self._at.number or self._asked.request_ms >= self._bounds.fates_lost_before_ms:
             self._find("extra", "extra", f"occurrence {number} has the record {place}, and no fate", len(records))
 
     def _judge_absence(self, fate: Fate) -> bool:
@@ -398,6 +400,9 @@ class _Judge:
         number, nominal_ms, count = self._at.number, self._at.next_ms, 0
         before_ms = self._bounds.overdue_before_ms - (self._asked.window_ms or 0)
         while 0 < nominal_ms < before_ms and count < OCCURRENCES_STEPPED_MAX:
+            pause = self._pause_at(nominal_ms)
+            if pause is not None and pause.ended_at is None:
+                break
             found = self._next(number, nominal_ms)
             number, nominal_ms, count = number + 1, found[0] if found is not None else 0, count + 1
         return count
@@ -424,13 +429,23 @@ class _Judge:
             return False
         return self._search.after(nominal_ms - 1) == (nominal_ms, True)
 
+    def _pause_at(self, nominal_ms: int) -> Pause | None:
+        """Return the pause in which a nominal time lies; None: there is none."""
+        return next((pause for pause in self._pauses if pause.holds(nominal_ms)), None)
+
+    def _was_paused(self, fate: Fate, nominal_ms: int) -> bool:
+        """Return True if a nominal time lies in a pause that had ended when a fate was written."""
+        pause = self._pause_at(nominal_ms)
+        return pause is not None and pause.ended_at is not None and pause.ended_at < (fate.log_offset, fate.place)
+
     def _is_newer_due(self, number: int, nominal_ms: int, by_ms: int) -> bool:
-        """Return True if an occurrence behind `number` that no gap skips was due by then."""
+        """Return True if an occurrence behind `number` that neither a gap nor a pause skips was due by then."""
         found = self._next(number, nominal_ms)
         while found is not None and found[0] <= by_ms:
             number, (newer_ms, is_in_gap) = number + 1, found
             found = self._next(number, newer_ms)
-            if not is_in_gap and self._draw(number, newer_ms, found[0] if found is not None else 0) <= by_ms:
+            may_leave = not is_in_gap and self._pause_at(newer_ms) is None
+            if may_leave and self._draw(number, newer_ms, found[0] if found is not None else 0) <= by_ms:
                 return True
         return False
 

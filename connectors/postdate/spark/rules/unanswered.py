@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN
+from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.rules.request_histories import is_refused
 from postdate.spark.rules.verdict_checks import is_about_another
 
@@ -40,6 +41,7 @@ def unanswered_ends(known: DataFrame, mode: Mode) -> DataFrame:
 
 def _is_owed(mode: Mode) -> Column:
     """Whether this end must be answered."""
-    end, action = F.col("end"), F.col("action")
-    is_control = end.fate_name.isin("applied", "kept", "dropped") | (is_refused(end) & (action != "schedule"))
-    return is_control | (action == "schedule") if mode == "all" else is_control
+    end, is_message = F.col("end"), F.col("action").isin("schedule", RECURRING)
+    is_control = end.fate_name.isin("applied", "kept", "dropped") | (is_refused(end) & ~is_message)
+    # The end of a schedule that completes is not answered.
+    return is_control | (is_message & (end.fate_name != "completed")) if mode == "all" else is_control

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.columns.expressions import remembered
-from postdate.spark.records.requests import RECURRING
+from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.rules.request_histories import CONTROLS, is_refused, position_before
 
 
@@ -97,7 +97,7 @@ def _times() -> Column:
 def _is_true() -> Column:
     """Whether the dispatch log confirms an answer; null counts as no."""
     checked, action, end, of = F.col("checked"), F.col("action"), F.col("end"), F.col("of")
-    answer, is_of, is_schedule = checked.answer, checked.of.isNotNull(), action == "schedule"
+    answer, is_of, is_schedule = checked.answer, checked.of.isNotNull(), action.isin("schedule", RECURRING)
     is_bulk = F.col("selected").isNotNull()
     is_applied = action.isin(*CONTROLS) & (end.fate_name == "applied") & ~is_bulk
     same_id = F.coalesce(F.col("id") == of.id, F.lit(False))

@@ -7,15 +7,18 @@ from typing import Final
 
 from pyspark.sql import Column
 
-ENDINGS: Final = ("delivered", "pending", "cancelled", "replaced", "kept", "dropped", "applied", "dead")
+from postdate.spark.rules.schedules import ZONE_VERSION
+
+ENDINGS: Final = ("delivered", "pending", "cancelled", "replaced", "kept", "dropped", "applied", "dead", "completed")
 VIOLATIONS: Final = (
     *("missing", "duplicate", "orphan", "early", "mismatch", "contradiction", "chain"),
     *("false-verdict", "unanswered", "past-grace", "order", "false-refusal", "unreadable"),
+    *("extra", "wrong-skip", "out-of-policy"),
 )
 INFORMATION: Final = (
     *("request-expired", "target-expired", "target-recreated", "target-younger"),
     *("unsettled", "capped", "not-selected", "overtaken", "policy-unknown"),
-    "unverified-schedule",
+    ZONE_VERSION,
 )
 """Why an origin could not be verified."""
 FINDINGS: Final = (*VIOLATIONS, "unsettled")
@@ -25,11 +28,12 @@ OUTSIDE_WINDOW: Final = "outside-window"
 """Why a request was not even read."""
 CAPPED: Final = "capped"
 """Why a request was not read, or could not be verified: an open transaction hides it, or what would decide."""
-SCHEDULE: Final = "unverified-schedule"
-"""Of a recurring schedule: no rule verifies its occurrences yet."""
 EXPIRED: Final = "request-expired"
 """Why a request could not be read any more."""
-VERIFIABLE: Final = ("target-younger", "unsettled", CAPPED, "not-selected", "policy-unknown", OUTSIDE_WINDOW, SCHEDULE)
+VERIFIABLE: Final = (
+    *("target-younger", "unsettled", CAPPED, "not-selected", "policy-unknown"),
+    *(OUTSIDE_WINDOW, ZONE_VERSION),
+)
 """The reasons that another audit does not find: `--strict` refuses them. What has expired stays unverified for ever."""
 VERDICTS: Final = (*ENDINGS, *VIOLATIONS, *INFORMATION)
 """All of them, in the order of every output."""

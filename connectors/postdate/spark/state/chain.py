@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final, Self
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import PARTITION
 from postdate.spark.errors import CannotRun
-from postdate.spark.records.fates import chain_breaks
+from postdate.spark.records.fates import chain_breaks, has_occurrences
 from postdate.spark.records.policies import PolicyRow, policy_rows, read_rows
 from postdate.spark.session.small_tables import small_table
 
@@ -27,12 +27,16 @@ _TAIL = tuple(column.split()[0] for column in TAIL.split(","))
 @dataclass(frozen=True)
 class Chain:
     """`breaks` at new records that will not be read again, `broken` of them; `tails`, the last record of each dispatch
-    log that parses and will not be read again; and the named `policies` of the new records."""
+    log that parses and will not be read again; and the named `policies` of the new records. `zones` are the versions
+    of the time zone rules by topic and partition: from which offset of the log on an owner had which. `recurs`: whether
+    a new record has an occurrence of a schedule."""
 
     breaks: DataFrame
     broken: int
     tails: list[list[Any]]
     policies: tuple[PolicyRow, ...]
+    zones: dict[tuple[str, int], tuple[tuple[int, str], ...]]
+    recurs: bool
 
     @classmethod
     def of(cls, log: DataFrame, tails: Sequence[Sequence[Any]]) -> Self:
@@ -48,12 +52,16 @@ class Chain:
         )
         breaks = chain_breaks(settled).join(F.broadcast(seen), [*PARTITION, "log_offset"], "left_anti")
         rest = [name for name in _TAIL if name not in (*PARTITION, "log_offset")]
+        zone = F.when(F.col("zone_version").isNotNull(), F.struct("log_offset", "zone_version")).alias("zone")
         unstamped = F.concat_ws("/", "log_topic", "partition", "log_offset")
         parts = (
             breaks.select(*PARTITION, F.lit(1).alias("broken")),
             settled.where("parses").select(*PARTITION, F.struct("log_offset", *rest).alias("tail")),
             log.where(~F.col("is_broker_time")).select(*PARTITION, unstamped.alias("unstamped")),
             policy_rows(log).select(*PARTITION, F.struct(*PolicyRow._fields).alias("policy")),
+            log.where(F.col("zone_version").isNotNull() | has_occurrences()).select(
+                *PARTITION, zone, has_occurrences().alias("recurs")
+            ),
         )
         union = reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), parts)
         found = (
@@ -63,6 +71,8 @@ class Chain:
                 F.max("tail").alias("tail"),
                 F.min("unstamped").alias("unstamped"),
                 F.collect_set("policy").alias("policies"),
+                F.collect_set("zone").alias("zones"),
+                F.bool_or("recurs").alias("recurs"),
             )
             .orderBy(*PARTITION)
             .collect()
@@ -73,7 +83,29 @@ class Chain:
         last = [{**row.asDict(), **row["tail"].asDict()} for row in found if row["tail"] is not None]
         policies = read_rows(policy for row in found for policy in row["policies"])
         ends = [[one[name] for name in _TAIL] for one in last]
-        return cls(breaks, sum(row["broken"] or 0 for row in found), ends, policies)
+        zones = {(row["topic"], row["partition"]): _changes(row["zones"]) for row in found if row["zones"]}
+        broken = sum(row["broken"] or 0 for row in found)
+        return cls(breaks, broken, ends, policies, zones, any(row["recurs"] for row in found))
+
+
+def known_zones(
+    before: Mapping[str, str], new: Mapping[tuple[str, int], tuple[tuple[int, str], ...]]
+) -> dict[tuple[str, int], tuple[tuple[int, str], ...]]:
+    """The `zones` of a chain after the versions of a state, by `topic/partition`."""
+    known = dict(new)
+    for place, version in before.items():
+        topic, _, number = place.rpartition("/")
+        known[topic, int(number)] = ((0, version), *known.get((topic, int(number)), ()))
+    return known
+
+
+def _changes(zones: Iterable[Sequence[Any]]) -> tuple[tuple[int, str], ...]:
+    """The offsets at which the version changes, each with the version from then on."""
+    found: list[tuple[int, str]] = []
+    for log_offset, version in sorted(map(tuple, zones)):
+        if not found or found[-1][1] != version:
+            found.append((log_offset, version))
+    return tuple(found)
 
 
 def not_stamped(place: str) -> CannotRun:

@@ -19,21 +19,24 @@ from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, DateType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, DataType, DateType, LongType, StringType, StructField, StructType
 
 from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.columns.expressions import one_of, remembered
 from postdate.spark.judging.folded import JUDGEMENT
 from postdate.spark.judging.inputs import FACTS, without_late
+from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.rules.mismatches import expected_headers
-from postdate.spark.rules.verdicts import ENDINGS, FINDINGS, INFORMATION, SCHEDULE, VIOLATIONS
+from postdate.spark.rules.occurrences import POSITION, without_decided_letters
+from postdate.spark.rules.schedules import ZONE_VERSION
+from postdate.spark.rules.verdicts import ENDINGS, FINDINGS, INFORMATION, VIOLATIONS
 from postdate.spark.state.delta import TableForm
 
 PENDING, DOUBTFUL, CLOSED = "pending", "doubtful", "closed"
 """The states of a row."""
 STATE_COLUMNS: Final = (
     *("request_end", "log_capped", "letters_capped", "answers_capped", "target_capped"),
-    *("id", "links", "facts", "reported", "is_reopened", "plain"),
+    *("id", "links", "facts", "reported", "is_reopened", "plain", "position", "occurrences"),
 )
 """What `judged_rows` asks of rows besides how they were judged."""
 _DAY_MS, _LAST_MS, _EPOCH = 86_400_000, 253_402_300_799_999, date(1970, 1, 1)
@@ -44,7 +47,7 @@ _FOR_GOOD: Final = (
     *_GONE,
     "overtaken",
     "policy-unknown",
-    SCHEDULE,
+    ZONE_VERSION,
 )
 _JUDGED: Final = tuple(name for name in JUDGEMENT if name != "is_fate_lost")
 
@@ -67,6 +70,7 @@ def form_of(facts: StructType) -> TableForm:
         StructField("id", BinaryType()),
         *links,
         StructField("facts", facts),
+        StructField("position", DataType.fromDDL(POSITION)),
     ]
     # Of these columns Delta notes the least and the greatest value in each file.
     measured = {"delta.dataSkippingStatsColumns": "topic,partition,offset,last_due_ms,request_ms,run"}
@@ -92,12 +96,17 @@ def judged_rows(judged: DataFrame, run: int) -> DataFrame:
         F.lit(run).cast("bigint").alias("run"),
         "id",
         "links",
-        F.when(~F.col("plain").eqNullSafe("delivered"), without_late(F.col("facts"))).alias("facts"),
-        *("is_reopened", "is_fate_lost"),
+        F.when(~F.col("plain").eqNullSafe("delivered"), _kept_facts()).alias("facts"),
+        *("position", "occurrences", "is_reopened", "is_fate_lost"),
         F.col("reported.verdicts").alias("reported"),
         new.alias("new_findings"),
         is_reported.alias("is_reported"),
     )
+
+
+def _kept_facts() -> Column:
+    facts = without_late(F.col("facts"))
+    return F.when(F.col("position").isNull(), facts).otherwise(without_decided_letters(facts))
 
 
 def pending_rows(requests: DataFrame, facts: StructType, run: int) -> DataFrame:
@@ -143,16 +152,18 @@ def stored_rows(table: DataFrame, facts: StructType) -> DataFrame:
     return table.select(
         *(*ORIGIN, "id", F.coalesce("links", F.array().cast("array<bigint>")).alias("links")),
         F.coalesce(F.col("facts"), _facts_of_plain(facts)).alias("facts"),
-        *("verdicts", "details", "state", "due_day"),
+        *("verdicts", "details", "state", "due_day", "position"),
     )
 
 
 def recorded_due_day() -> Column:
-    """The due day in the first fate or record of an origin; null without either.
+    """The due day in the first fate or record of an origin, or of the first new occurrence of a schedule; null without
+    either.
 
     The origin's row is in that partition of the table, unless the message was rescheduled.
     """
-    return _day_of(F.coalesce(F.get("facts.fates", 0).first_due_ms, F.get("facts.records", 0).due_ms))
+    first_due_ms, due_ms = F.get("facts.fates", 0).first_due_ms, F.get("facts.records", 0).due_ms
+    return _day_of(F.coalesce("position.next_ms", first_due_ms, due_ms))
 
 
 def is_due(before_ms: int) -> Column:
@@ -263,9 +274,14 @@ def _state() -> Column:
     has_late = F.exists(fates, lambda fate: fate.late)
     was_read = F.forall(fates, lambda fate: F.coalesce(fate.next_request <= F.col("request_end"), F.lit(True)))
     is_for_good = F.forall("verdicts", lambda verdict: verdict.isin(*_FOR_GOOD))
-    is_pending = F.array_contains("verdicts", "pending")
+    # An open schedule is judged again when its next occurrence is overdue, whatever was found before.
+    is_open = (F.col("action") == RECURRING) & F.col("fate").isNull()
+    is_pending = F.array_contains("verdicts", "pending") | F.coalesce(is_open, F.lit(False))
     # The dispatch-log record of a fate contains the policy; without a fate, a later record may.
-    may_be_known = _holds(("policy-unknown", SCHEDULE)) & F.col("fate").isNull()
+    may_be_known = _holds(("policy-unknown",)) & F.col("fate").isNull()
+    position = F.col("position")
+    waits = (F.size(position.waiting_fates) > 0) | (F.size(position.waiting_records) > 0)
+    may_be_known = may_be_known | F.coalesce(waits, F.lit(False))
     return (
         F.when(F.col("verdicts").isNull() | has_late | ~was_read | may_be_known, DOUBTFUL)
         .when(is_pending, PENDING)

@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import MapType, StructType
 
 from postdate.spark.errors import CannotRun, JobUsageError
 from postdate.spark.job.cluster import Partition
@@ -60,7 +60,7 @@ _RUN_COLUMNS: Final = (
     "run bigint, snapshot_ms bigint, committed_ms bigint, versions map<string,bigint>, targets array<string>,"
     f" tails array<struct<{TAIL.replace(' ', ':').replace(',:', ',')}>>, counts map<string,bigint>, open bigint,"
     " violations bigint, judged bigint, lateness_ms map<string,bigint>, settings string, policies array<struct<"
-    "topic:string,partition:int,name:string,first:bigint,text:string>>"
+    "topic:string,partition:int,name:string,first:bigint,text:string>>, zones map<string,string>, recurs boolean"
 )
 _ACKNOWLEDGED: Final = "run bigint, acknowledged_by string, acknowledged_ms bigint, note string"
 
@@ -77,7 +77,8 @@ class AuditState:
 
     `topic_ids` detect a topic that was deleted and created again; `recreated` are the targets to which that happened.
     `known_ms`: since when each partition of a target is known to exist, under its present topic id. `tails` are the
-    last record of each dispatch log, `policies` the named policies that unread requests may need.
+    last record of each dispatch log, `policies` the named policies that unread requests may need, `zones` the versions
+    of the time zone rules of the last owners by partition. `recurs`: whether there was a schedule.
     `counts` of all rows by verdict, including expired rows. `open`: the number of rows that a later run may judge
     again. `violations`: the number of rows of that table. `versions`: the versions of the tables that belong to this
     state.
@@ -93,6 +94,8 @@ class AuditState:
     targets: list[str] = field(default_factory=list)
     tails: list[list[Any]] = field(default_factory=list)
     policies: tuple[PolicyRow, ...] = ()
+    zones: dict[str, str] = field(default_factory=dict)
+    recurs: bool = False
     counts: dict[str, int] = field(default_factory=dict)
     open: int = 0
     violations: int = 0
@@ -139,6 +142,8 @@ class StateStore:
             targets=list(row["targets"]),
             tails=[list(tail) for tail in row["tails"]],
             policies=read_rows(row.asDict().get("policies") or ()),
+            zones=dict(row.asDict().get("zones") or {}),
+            recurs=bool(row.asDict().get("recurs")),
             counts=dict(row["counts"]),
             open=row["open"],
             violations=row["violations"],
@@ -229,7 +234,7 @@ class StateStore:
         row = (
             *(kept.run, kept.snapshot_ms, time.time_ns() // 1_000_000, versions, kept.targets, kept.tails),
             *(kept.counts, kept.open, kept.violations, figures["judged"], figures["lateness_ms"]),
-            *(json.dumps(figures["settings"]), kept.policies),
+            *(json.dumps(figures["settings"]), kept.policies, kept.zones, kept.recurs),
         )
         rows = _run_row(self._spark, row)
         if not self._tables.merge(RUNS, rows, "old.run >= new.run", updates=False):
@@ -312,13 +317,13 @@ def acknowledge(spark: SparkSession, path: str, run: int, by: str, note: str | N
 
 def _run_row(spark: SparkSession, row: Iterable[Any]) -> DataFrame:
     """The row of a run; maps travel as JSON objects."""
-    maps = {"versions", "counts", "lateness_ms"}
     kind = _form(_RUN_COLUMNS).schema
+    maps = {one.name: one.dataType.simpleString() for one in kind if isinstance(one.dataType, MapType)}
     values = [json.dumps(value) if one.name in maps else value for one, value in zip(kind, row, strict=True)]
     columns = ", ".join(f"{one.name} {'string' if one.name in maps else one.dataType.simpleString()}" for one in kind)
     given = small_table(spark, [values], columns)
     return given.select(
-        *(F.from_json(one.name, "map<string,bigint>").alias(one.name) if one.name in maps else one.name for one in kind)
+        *(F.from_json(one.name, maps[one.name]).alias(one.name) if one.name in maps else one.name for one in kind)
     )
 
 

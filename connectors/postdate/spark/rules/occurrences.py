@@ -1,0 +1,335 @@
+"""Applies `rules.schedules` to all recurring schedules of an audit: rows of schedules, fates and records in, positions
+out.
+
+Nominal times need calendars and zone files, which no column expression can read without the JVM's own database of
+zones. So the rows of schedules, and only they, pass through Python workers, which need Postdate, numpy and tzdata. The
+events of a schedule are sorted by their numbers and judged in one pass, so its number of occurrences is not limited by
+memory.
+
+`position` is what a state keeps of a schedule, and `occurrences` what one run has found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from typing import Any, Final, Self
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructType
+
+from postdate.spark.columns.by_origin import ORIGIN
+from postdate.spark.columns.expressions import one_of
+from postdate.spark.records.deliveries import OCCURRENCE_RECORD, occurrence_records
+from postdate.spark.records.fates import FINAL, OCCURRENCE_FATE, SWITCHES, occurrence_fates
+from postdate.spark.records.recurrences import RECURRING, read_recurrence
+from postdate.spark.rules.cron_fields import read_cron
+from postdate.spark.rules.nominal_times import CronTimes, IntervalTimes
+from postdate.spark.rules.schedule_events import (
+    Asked,
+    Bounds,
+    Delivered,
+    End,
+    Event,
+    Fate,
+    Figures,
+    Judgement,
+    Letter,
+    Position,
+    RowFacts,
+    Switch,
+    ZoneVersions,
+)
+from postdate.spark.rules.schedules import judge_schedule
+from postdate.spark.rules.zone_files import read_zone, tz_version
+
+Zones = Mapping[tuple[str, int], tuple[tuple[int, str], ...]]
+"""By topic and partition of the requests: from which offset of the dispatch log on which version of the zone rules
+decided, ascending."""
+
+_FIGURES: Final = f"struct<{','.join(f'{name}:bigint' for name in Figures._fields)}>"
+_WAITING_FATE: Final = OCCURRENCE_FATE.removesuffix(">") + ",is_sound:boolean>"
+POSITION: Final = (
+    "struct<first_ms:bigint,next_number:bigint,next_ms:bigint,log_offset:bigint,place:int,"
+    f"figures:{_FIGURES},problems:array<struct<verdict:string,detail:string>>,"
+    f"reasons:array<struct<reason:string,occurrences:bigint>>,waiting_fates:array<{_WAITING_FATE}>,"
+    f"waiting_records:array<{OCCURRENCE_RECORD}>>"
+)
+"""As `schedules.Position`."""
+OCCURRENCES: Final = f"struct<added:{_FIGURES},lateness_ms:array<bigint>,overdue:bigint>"
+"""As `schedules.Judgement` without the position."""
+_RESULT: Final = f"topic string, partition int, offset bigint, position {POSITION}, occurrences {OCCURRENCES}"
+
+_BOUNDS: Final = (
+    *("fates_lost_before_ms", "letters_lost_before_ms", "letters_capped_from_ms"),
+    *("target_began_ms", "target_recreated_ms"),
+)
+_BOUNDS_OF_PARTITIONS: Final = ("target_lost_before_ms", "target_capped_from_ms", "target_known_ms")
+# Replaces a zone that the audit does not know.
+_OTHER_ZONE: Final = "Etc/UTC"
+
+
+@dataclass(frozen=True)
+class Events:
+    """The occurrences that an audit reads: their fates and records, and the versions of the zone rules."""
+
+    fates: DataFrame
+    records: DataFrame
+    zones: Zones = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, log: DataFrame, messages: DataFrame, zones: Zones) -> Self:
+        """Those in `log`, as of `log_rows`, and in `messages`, as of `delivered_messages`."""
+        return cls(occurrence_fates(log), occurrence_records(messages), zones)
+
+    def origins(self) -> DataFrame:
+        """One row for each schedule: its origin, and a `position` with nothing but a nominal time in `next_ms`, by
+        which its row is found in a state."""
+        due_ms = F.coalesce(F.nullif("fate.nominal_ms", F.lit(0)), F.nullif("fate.next_ms", F.lit(0)))
+        named = self.fates.select(*ORIGIN, due_ms.alias("due_ms")).unionByName(
+            self.records.select(*ORIGIN, F.col("record.due_ms").alias("due_ms"))
+        )
+        first = named.groupBy(*ORIGIN).agg(F.min("due_ms").alias("next_ms"))
+        return first.select(*ORIGIN, _found_at(F.col("next_ms")).alias("position"))
+
+
+def is_of_schedule() -> Column:
+    """Whether a row as of `inputs.folded` is that of a schedule, or of an origin with occurrences."""
+    return F.col("position").isNotNull() | F.coalesce(F.col("facts.request.action") == RECURRING, F.lit(False))
+
+
+def with_occurrences(placed: DataFrame, events: Events | None, overdue_before_ms: int) -> DataFrame:
+    """The rows of `judging.placed` with the new `position` and the `occurrences` of schedules; null for others. No
+    schedule is plain.
+
+    `events`: None if there are none. Cost: one shuffle and sort of the events, 20 us of Python for each, and a join.
+    """
+    schedules = placed.where(is_of_schedule()).select(
+        *ORIGIN, F.lit(-1).cast("bigint").alias("number"), F.lit(0).alias("kind"), _schedule().alias("schedule")
+    )
+    rows = schedules.withColumns(
+        {"fate": F.lit(None).cast(OCCURRENCE_FATE), "record": F.lit(None).cast(OCCURRENCE_RECORD)}
+    )
+    if events is not None:
+        for kind, some in ((1, events.fates), (2, events.records)):
+            name = "fate" if kind == 1 else "record"
+            numbered = some.select(*ORIGIN, F.col(f"{name}.number").alias("number"), F.lit(kind).alias("kind"), name)
+            rows = rows.unionByName(numbered, allowMissingColumns=True)
+    ordered = rows.repartition(*ORIGIN).sortWithinPartitions(*ORIGIN, "number", "kind", "fate.log_offset", "fate.place")
+    judge = partial(_judged_rows, zones=dict(events.zones) if events is not None else {}, before_ms=overdue_before_ms)
+    found = placed.sparkSession.createDataFrame(ordered.rdd.mapPartitions(judge), _RESULT, verifySchema=False)
+    joined = placed.drop("position", "occurrences").join(found, list(ORIGIN), "left")
+    return joined.withColumn("plain", F.when(F.col("position").isNull(), F.col("plain")))
+
+
+def _found_at(next_ms: Column) -> Column:
+    """A position of which only the nominal time is known."""
+    kind = DataType.fromDDL(POSITION)
+    assert isinstance(kind, StructType), "a position has fields"
+    values = ((next_ms if one.name == "next_ms" else F.lit(None)).cast(one.dataType).alias(one.name) for one in kind)
+    return F.struct(*values)
+
+
+def occurrence_problems() -> Column:
+    """The problems of a row's `position`, as `judging.judge` has them."""
+    unverified = F.transform(
+        F.coalesce("position.reasons", F.array().cast("array<struct<reason:string,occurrences:bigint>>")),
+        lambda one: F.struct(
+            one.reason.alias("verdict"), F.concat(F.lit("occurrences: "), one.occurrences).alias("detail")
+        ),
+    )
+    none = F.array().cast("array<struct<verdict:string,detail:string>>")
+    return F.concat(F.coalesce("position.problems", none), unverified)
+
+
+def without_decided_letters(facts: Column) -> Column:
+    """The facts of a schedule without the dead letters of occurrences that its position has passed."""
+    next_ms = F.nullif("position.next_ms", F.lit(0))
+    letters = F.filter(
+        facts.letters, lambda letter: F.coalesce(letter.single_due_ms >= next_ms, letter.single_due_ms.isNull())
+    )
+    return facts.withField("letters", letters)
+
+
+def _schedule() -> Column:
+    """Everything that the judge needs of a row besides the events."""
+    request, facts = F.col("facts.request"), F.col("facts")
+    stored = F.filter(facts.fates, lambda fate: fate.fate_name == "stored")
+    finals = F.filter(facts.fates, lambda fate: one_of(fate.fate_name, FINAL))
+    switches = F.filter(facts.fates, lambda fate: one_of(fate.fate_name, SWITCHES))
+    singles = F.filter(facts.letters, lambda letter: letter.single_due_ms.isNotNull())
+
+    def is_same(letter: Column) -> Column:
+        same_value = (letter.value_digest == request.value_digest) | letter.is_without_value
+        return (letter.key_digest == request.own_key_digest) & same_value
+
+    bounds = ("log_capped", "target_partitions", "target_capped", "target_compacted", "request_end", "is_judged")
+    return F.struct(
+        *(
+            request[name].alias(name)
+            for name in (
+                *("action", "request_ms", "target", "id", "window_ms", "grace_ms", "partition_asked", "key_hash"),
+                *("key_digest", "value_digest", "headers_digest"),
+            )
+        ),
+        *read_recurrence(request.recurrence),
+        F.array_min(F.transform(stored, lambda fate: F.struct(fate.log_offset, fate.first_due_ms))).alias("stored"),
+        F.array_min(
+            F.transform(finals, lambda fate: F.struct(fate.log_offset, fate.place, fate.fate_name, fate.first_due_ms))
+        ).alias("end"),
+        F.transform(
+            switches,
+            lambda fate: F.struct(
+                *(fate.control_offset, fate.new_due_ms, fate.fate_name == "paused", fate.log_offset, fate.place)
+            ),
+        ).alias("switches"),
+        F.transform(singles, lambda letter: F.struct(letter.single_due_ms, is_same(letter))).alias("letters"),
+        *(*bounds, *_BOUNDS, *_BOUNDS_OF_PARTITIONS, "position"),
+    )
+
+
+def _judged_rows(rows: Iterable[Row], zones: Zones, before_ms: int) -> Iterator[tuple[Any, ...]]:
+    """The result for each schedule among sorted rows; the events of other origins are left out."""
+    for origin, some in groupby(rows, key=lambda row: row[:3]):
+        row = next(some)["schedule"]
+        if row is not None:
+            events = (_event(one) for one in some)
+            yield (*origin, *_spelled(_judged(origin, row, events, zones.get(origin[:2], ()), before_ms)))
+
+
+def _judged(
+    origin: tuple[str, int, int],
+    row: Row,
+    events: Iterable[Event],
+    zones: Iterable[tuple[int, str]],
+    before_ms: int,
+) -> Judgement | None:
+    """The judgement of one schedule; None if there is nothing to judge."""
+    known, times = _known(row["position"]), _times(row)
+    if not row["is_judged"]:
+        # Its request may lie behind the end that this audit has fixed; then the next one reads it.
+        is_ahead = row["request_end"] is not None and origin[2] >= row["request_end"]
+        return _kept(known, events) if is_ahead else None
+    if row["action"] is None:
+        return _wrong(Position())
+    if row["action"] != RECURRING:
+        return _wrong(known, "has occurrences, though it is no schedule")
+    end = None
+    if row["end"] is not None:
+        log_offset, place, name, first_due_ms = row["end"]
+        end = End(name, first_due_ms, log_offset, place)
+    if (end is not None and end.name == "dead" and not end.first_due_ms) or times is None:
+        was_accepted = known.log_offset >= 0 or bool(known.problems) or any(True for _ in events)
+        why = "its times cannot be read" if times is None else "it was refused"
+        return _wrong(known, f"has occurrences, though {why}") if was_accepted else None
+    # Of a zone that the audit does not know, no version of the rules is installed.
+    versions = ZoneVersions(tz_version() if _is_zone_known(row, times) else "", *zip(*zones, strict=True))
+    stored = None if row["stored"] is None else (row["stored"][1], row["stored"][0])
+    letters = [Letter(*letter) for letter in row["letters"] or ()]
+    facts = RowFacts(letters, stored, end, [Switch(*switch) for switch in row["switches"] or ()])
+    asked, bounds = _asked(origin, row, times), _bounds(row, before_ms)
+    return judge_schedule(asked, known, events, facts, versions, bounds)
+
+
+def _asked(origin: tuple[str, int, int], row: Row, times: CronTimes | IntervalTimes) -> Asked:
+    return Asked(
+        "/".join(map(str, origin)),
+        times=times,
+        count_max=row["count"],
+        missed=row["missed"] or "all",
+        id=_bytes(row["id"]),
+        digests=tuple(_bytes(row[name]) for name in ("key_digest", "value_digest", "headers_digest")),
+        **{name: row[name] for name in ("request_ms", "start_ms", "end_ms", "window_ms", "grace_ms", "catch_up_ms")},
+        **{name: row[name] for name in ("target", "partition_asked", "key_hash")},
+    )
+
+
+def _times(row: Row) -> CronTimes | IntervalTimes | None:
+    """The nominal times of a schedule; None if they cannot be read."""
+    if not row["is_read"]:
+        return None
+    if row["cron"] is None:
+        return IntervalTimes(row["every_ms"], row["phase_ms"]) if row["every_ms"] else None
+    times = CronTimes(row["cron"], row["zone"] or "UTC", row["gap"] or "next", row["fold"] or "first")
+    try:
+        read_cron(times.cron)
+    except ValueError:
+        return None
+    try:
+        read_zone(times.zone)
+    except ValueError:
+        return times._replace(zone=_OTHER_ZONE)
+    return times
+
+
+def _is_zone_known(row: Row, times: CronTimes | IntervalTimes) -> bool:
+    return not isinstance(times, CronTimes) or times.zone == (row["zone"] or "UTC")
+
+
+def _bounds(row: Row, before_ms: int) -> Bounds:
+    known: dict[str, Any] = {name: -1 if row[name] is None else row[name] for name in _BOUNDS}
+    of_partitions: dict[str, Any] = {name: row[name] or () for name in _BOUNDS_OF_PARTITIONS}
+    return Bounds(
+        overdue_before_ms=before_ms,
+        log_capped=bool(row["log_capped"]),
+        is_target_read=row["target_capped"] is not None,
+        target_partitions=row["target_partitions"],
+        target_compacted=bool(row["target_compacted"]),
+        **known,
+        **of_partitions,
+    )
+
+
+def _event(row: Row) -> Event:
+    return Fate(*row["fate"]) if row["fate"] is not None else _delivered(row["record"])
+
+
+def _delivered(record: Row) -> Delivered:
+    values = {**record.asDict(), "id": _bytes(record["id"]), "digests": tuple(map(_bytes, record["digests"]))}
+    return Delivered(**values)
+
+
+def _bytes(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+def _known(position: Row | None) -> Position:
+    if position is None or position["next_number"] is None:
+        return Position()
+    first_ms, number, next_ms, log_offset, place, figures, problems, reasons, fates, records = position
+    return Position(
+        first_ms,
+        number,
+        next_ms,
+        log_offset,
+        place,
+        Figures(*figures),
+        tuple((verdict, detail) for verdict, detail in problems),
+        tuple((reason, count) for reason, count in reasons),
+        tuple(Fate(*fate) for fate in fates),
+        tuple(map(_delivered, records)),
+    )
+
+
+def _kept(known: Position, events: Iterable[Event]) -> Judgement:
+    """A position that only keeps these events for the next audit. Late fates are read again by itself."""
+    all_events = [*known.waiting_fates, *known.waiting_records, *events]
+    fates = tuple(event for event in all_events if isinstance(event, Fate) and not event.late)
+    records = tuple(event for event in all_events if isinstance(event, Delivered))
+    return Judgement(known._replace(waiting_fates=fates, waiting_records=records), Figures(), [], 0)
+
+
+def _wrong(known: Position, detail: str | None = None) -> Judgement:
+    """A position without occurrences."""
+    problems = () if detail is None else (("contradiction", detail),)
+    return Judgement(known._replace(problems=problems), Figures(), [], 0)
+
+
+def _spelled(found: Judgement | None) -> tuple[Any, Any]:
+    """`position` and `occurrences` of a row."""
+    if found is None:
+        return None, None
+    return tuple(found.position), (tuple(found.added), found.lateness_ms, found.overdue)
