@@ -424,6 +424,12 @@ def _deliveries() -> list[Case]:
     return [_case(name, "delivered", headers=pairs(*headers)) for name, headers in given.items()]
 
 
+_WORDS = (
+    *("accepted", "rejected", "cancelled", "rescheduled", "replaced"),
+    *("delivered", "dead", "not-found", "too-late"),
+)
+
+
 def _verdicts() -> list[Case]:
     good = {
         "v": 1,
@@ -433,17 +439,6 @@ def _verdicts() -> list[Case]:
         "of": "R/3/990",
         "at": 1_767_225_600_000,
     }
-    words = [
-        "accepted",
-        "rejected",
-        "cancelled",
-        "rescheduled",
-        "replaced",
-        "delivered",
-        "dead",
-        "not-found",
-        "too-late",
-    ]
     kept = {"v": 2, "verdict": "kept", "of": None, "by": "R/3/990"}
     applied = {"v": 2, "verdict": "applied", "id": None, "of": None, "count": 12}
     changed: dict[str, Any] = {
@@ -487,7 +482,7 @@ def _verdicts() -> list[Case]:
         "verdict of 9 KB": {"more": "x" * 9_000},
     }
     texts: dict[str, bytes | None] = {
-        f"verdict {word}": json.dumps({**good, "verdict": word}).encode() for word in words
+        f"verdict {word}": json.dumps({**good, "verdict": word}).encode() for word in _WORDS
     }
     for name, change in changed.items():
         texts[name] = json.dumps({**good, **change}, ensure_ascii=False).encode()
