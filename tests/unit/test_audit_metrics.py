@@ -23,6 +23,7 @@ from postdate.spark.audit.metrics import audit_metrics
 from postdate.spark.audit.output import Outcome, StateOutcome
 from postdate.spark.job.bounds import Range
 from postdate.spark.job.cluster import Partition
+from postdate.spark.judging.schedule_figures import Schedules
 from postdate.spark.judging.summary import Outcomes, Summary
 from postdate.spark.rules.verdicts import INFORMATION, OUTSIDE_WINDOW, VERDICTS, VIOLATIONS
 
@@ -105,8 +106,11 @@ def section() -> str:
 
 
 def test_the_document_describes_these_metrics() -> None:
+    """Of an audit that has judged schedules."""
     told = dict(re.findall(r"(?m)^\| `(postdate_audit_\w+)` \| (?:`(\w+)`)? ?\|", section()))
-    families = read_openmetrics(audit_metrics(FOUND, _ENDED_MS))
+    schedules = Schedules(1, {"verified": 3, "missing": 0}, ())
+    found = replace(FOUND, summary=replace(_SUMMARY, schedules=schedules))
+    families = read_openmetrics(audit_metrics(found, _ENDED_MS))
     assert told == {
         family.name: next((name for name in family.samples[0].labels if name != "topic"), "") for family in families
     }

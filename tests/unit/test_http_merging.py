@@ -26,7 +26,7 @@ from postdate.sidecar.errors import ConfigError, TransientError
 from postdate.sidecar.http import deployment
 from postdate.sidecar.http.api_client import NotKnown
 from postdate.sidecar.http.deployment import Deployment, peers_of
-from postdate.sidecar.http.merging import merged_count, merged_page
+from postdate.sidecar.http.merging import merged_count, merged_named, merged_page
 from postdate.sidecar.http.pending import Place
 from postdate.sidecar.http.signing import Signatures
 from postdate.wheel.keys import entry_key
@@ -80,6 +80,14 @@ def test_pages_of_all_hold_every_entry_once_and_in_order(seed: int) -> None:
         if cursor is None:
             break
     assert seen == sorted(entries, key=place)
+
+
+def test_a_paused_schedule_comes_last_and_once() -> None:
+    """It does not leave before it is resumed."""
+    paused = {**entry(5, 1, 7), "chosen_ms": None, "paused": True}
+    page = {"entries": [entry(9, 0, 1), paused], "cursor": None, "shards": []}
+    assert merged_page([page, page], 10)["entries"] == page["entries"]
+    assert merged_named([page, page])["entries"] == page["entries"]
 
 
 def test_a_shard_that_two_answer_for_is_shown_and_counted_once() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from postdate.kafka.interface import Partition
 from postdate.sidecar.http.pending import PARKED, Place
+from postdate.sidecar.index.recurrences import PAUSED_MS
 from postdate.wheel.keys import entry_key, parked_key
 from postdate.wire.origins import parse_origin
 
@@ -91,6 +92,8 @@ def _unasked(answers: Iterable[Answer]) -> Iterator[tuple[Partition, Answer]]:
 def _place(entry: Answer) -> Place:
     topic, index, offset = parse_origin(entry["origin"].encode())
     due_ms = entry["chosen_ms"] if "chosen_ms" in entry else entry["due_ms"]
+    if due_ms is None:
+        due_ms = PAUSED_MS
     parked = entry["state"] == PARKED
     key = parked_key(entry["target"], due_ms, offset) if parked else entry_key(due_ms, offset)
     return Place(key, Partition(topic, index))
