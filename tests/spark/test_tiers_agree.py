@@ -33,7 +33,7 @@ from postdate.spark.job.sources import RECORDS
 from postdate.spark.judging.chunk_digests import ChunkDigests
 from postdate.spark.judging.folded import JudgingParameters, judged_origins, placed
 from postdate.spark.judging.inputs import folded
-from postdate.spark.judging.stages import History, judged_history, read_context, split
+from postdate.spark.judging.stages import ROW_COLUMNS, History, judged_history, read_context, split
 from postdate.spark.records.deliveries import dead_letter_rows, delivered_messages, record_rows
 from postdate.spark.records.fates import fate_rows, log_rows
 from postdate.spark.records.policies import policy_rows, policy_table, read_rows
@@ -144,7 +144,7 @@ def problems_of_chunks(judged: Judged) -> tuple[dict[str, list[tuple[Any, ...]]]
     )
     late = lateness.join(judged.expected, list(ORIGIN), "left").where("NOT (found_ms <=> lateness_ms)")
     assert found.left is not None
-    rows = judged_origins(folded(found.left).localCheckpoint(), partial(read_context, history), how)
+    rows = judged_origins(folded(found.left).localCheckpoint(), partial(read_context, history), how, ROW_COLUMNS)
     rows = rows.where("verdicts is not null").localCheckpoint()
     missing = judged.expected.select(*ORIGIN).exceptAll(rows.select(*ORIGIN).unionByName(verified.select(*ORIGIN)))
     problems = {
@@ -160,7 +160,7 @@ def problems_of_chunks(judged: Judged) -> tuple[dict[str, list[tuple[Any, ...]]]
 def test_origins_get_the_rows_of_the_rules_alone(judged: Judged) -> None:
     rows = folded(judged.history.inputs()).localCheckpoint()
     plain = placed(rows, judged.how).where("is_judged and plain is not null").count()
-    found = judged_origins(rows, None, judged.how).where("verdicts is not null").localCheckpoint()
+    found = judged_origins(rows, None, judged.how, ROW_COLUMNS).where("verdicts is not null").localCheckpoint()
     assert judged.differences(found) == []
     assert found.count() == judged.expected.count()
     assert 0.1 < plain / found.count() < 0.8, "both kinds occur"
