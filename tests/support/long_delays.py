@@ -7,8 +7,10 @@ played by applying its fates. Every family of the timer log can be compared.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -167,3 +169,21 @@ def verdicts(batch: Batch) -> list[tuple[str, int]]:
     """What a transaction answers: (verdict, offset answered)."""
     told = [json.loads(value) for _, topic, _, _, value, _ in batch.messages if topic == OWN.verdicts and value]
     return [(said["verdict"], int(said["origin"].rpartition("/")[2])) for said in told]
+
+
+@contextmanager
+def new_shards(directory: Path, mode: Verdicts = "none", format_version: int = 2) -> Iterator[Callable[..., Shard]]:
+    """Opens shards, each in a directory of its own, and closes them at the end. With `begins=False` a shard has not
+    begun; the other arguments replace those given here."""
+    opened: list[Shard] = []
+
+    def make(begins: bool = True, **options: Any) -> Shard:
+        given = {"mode": mode, "format_version": format_version, **options}
+        opened.append(Shard(directory / str(len(opened)), **given))
+        if begins:
+            opened[-1].begin()
+        return opened[-1]
+
+    yield make
+    for shard in opened:
+        shard.index.close()

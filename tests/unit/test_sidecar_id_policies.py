@@ -38,6 +38,7 @@ from support.long_delays import (
     OWN,
     SOON_MS,
     Shard,
+    new_shards,
     request,
     schedule,
     timed,
@@ -54,18 +55,8 @@ LIMIT_MS = BASE_MS + LATEST_MS
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
-    """Makes shards, each on a disk of its own; they are closed at the end."""
-    made: list[Shard] = []
-
-    def one(begins: bool = True, **options: str) -> Shard:
-        made.append(Shard(tmp_path / str(len(made)), **options))  # type: ignore[arg-type]
-        if begins:
-            made[-1].begin()
-        return made[-1]
-
-    yield one
-    for shard in made:
-        shard.index.close()
+    with new_shards(tmp_path) as make:
+        yield make
 
 
 def debounced(offset: int, due_ms: int, at_ms: int = BASE_MS) -> Record:

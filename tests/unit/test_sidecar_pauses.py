@@ -42,35 +42,16 @@ from postdate.wire.dispatch_log import (
 from postdate.wire.errors import FormatError
 from postdate.wire.limits import SWITCHES_MAX
 from postdate.wire.requests import RequestRules
-from support.long_delays import BASE_MS, OWN, Shard, request, timed, verdict_texts
+from support.calendars import FIRST_MS, calendar, nominal_ms
+from support.long_delays import BASE_MS, OWN, Shard, new_shards, request, timed, verdict_texts
 
 Make = Callable[..., Shard]
-EVERY_MS = 1_000
-FIRST_MS = BASE_MS + EVERY_MS
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
-    """Makes shards, each on a disk of its own; they are closed at the end."""
-    made: list[Shard] = []
-
-    def one(begins: bool = True) -> Shard:
-        made.append(Shard(tmp_path / str(len(made)), "all", format_version=3))
-        if begins:
-            made[-1].begin()
-        return made[-1]
-
-    yield one
-    for shard in made:
-        shard.index.close()
-
-
-def nominal_ms(number: int) -> int:
-    return BASE_MS + number * EVERY_MS
-
-
-def calendar(offset: int, **headers: str | int) -> Record:
-    return request(offset, topic="orders", every="1s", **{"id": "c", **headers})
+    with new_shards(tmp_path, "all", format_version=3) as make:
+        yield make
 
 
 def control(offset: int, action: str, at_ms: int, **headers: str | int) -> Record:

@@ -41,35 +41,16 @@ from postdate.wire.dispatch_log import (
     encode_record,
 )
 from postdate.wire.errors import FormatError
-from support.long_delays import BASE_MS, OWN, Shard, request
+from support.calendars import FIRST_MS, calendar, nominal_ms
+from support.long_delays import BASE_MS, OWN, Shard, new_shards, request
 
 Make = Callable[..., Shard]
-EVERY_MS = 1_000
-FIRST_MS = BASE_MS + EVERY_MS
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
-    """Makes shards, each on a disk of its own; they are closed at the end."""
-    made: list[Shard] = []
-
-    def one(begins: bool = True) -> Shard:
-        made.append(Shard(tmp_path / str(len(made)), "all", format_version=3))
-        if begins:
-            made[-1].begin()
-        return made[-1]
-
-    yield one
-    for shard in made:
-        shard.index.close()
-
-
-def nominal_ms(number: int) -> int:
-    return BASE_MS + number * EVERY_MS
-
-
-def calendar(offset: int, **headers: str | int) -> object:
-    return request(offset, topic="orders", every="1s", **{"id": "c", **headers})
+    with new_shards(tmp_path, "all", format_version=3) as make:
+        yield make
 
 
 def stored(shard: Shard, *records: object) -> Shard:
@@ -91,7 +72,7 @@ def state(shard: Shard) -> dict[int, tuple[Kind, int, Next | None, bool]]:
 
 def test_a_schedule_is_stored_before_anything_else(make: Make) -> None:
     shard = make()
-    shard.feed(calendar(0))  # type: ignore[arg-type]
+    shard.feed(calendar(0))
     assert state(shard) == {0: (Kind.STORE, 0, Next(1, FIRST_MS), False)}
     assert shard.commit().fates == [PlainFate(0, FIRST_MS, STORED)]
     assert state(shard) == {0: (Kind.DELIVER, FIRST_MS, Next(1, FIRST_MS), True)}
@@ -226,7 +207,7 @@ def test_a_mark_keeps_the_largest_number(make: Make) -> None:
         PlainFate(0, FIRST_MS, STORED), occurred(0, 1), Skipped(0, FIRST_MS, SKIPPED, 2, 6, "missed", nominal_ms(7))
     )
     shard.recover(occurred(0, 1))
-    shard.feed(calendar(0))  # type: ignore[arg-type]
+    shard.feed(calendar(0))
     assert state(shard) == {0: (Kind.DELIVER, nominal_ms(7), Next(7, nominal_ms(7)), True)}
 
 
@@ -236,10 +217,10 @@ def test_a_published_time_is_final(make: Make) -> None:
     for is_ahead in (False, True):
         shard = make()
         if not is_ahead:
-            shard.feed(calendar(0))  # type: ignore[arg-type]
+            shard.feed(calendar(0))
         shard.recover(PlainFate(0, other_ms, STORED))
         if is_ahead:
-            shard.feed(calendar(0))  # type: ignore[arg-type]
+            shard.feed(calendar(0))
         assert state(shard) == {0: (Kind.DELIVER, other_ms, Next(1, other_ms), True)}
         assert shard.commit(other_ms).fates == []
         assert shard.commit(other_ms + 1).fates == [Occurred(0, other_ms, OCCURRED, 1, other_ms, nominal_ms(2))]
@@ -289,7 +270,7 @@ def test_an_occurrence_of_another_owner_does_not_disturb_one_that_a_control_ends
 @pytest.mark.parametrize("by", ["schedule", "message"])
 def test_a_request_with_the_same_id_replaces_a_schedule(make: Make, by: str) -> None:
     shard = stored(make(), calendar(0))
-    shard.feed(calendar(1) if by == "schedule" else request(1, topic="orders", id="c", at=FIRST_MS))  # type: ignore[arg-type]
+    shard.feed(calendar(1) if by == "schedule" else request(1, topic="orders", id="c", at=FIRST_MS))
     fates = shard.commit().fates
     assert fates[0] == SurvivorFate(0, FIRST_MS, REPLACED, 1)
     assert shard.entries().keys() == {1}
@@ -309,7 +290,7 @@ def test_a_schedule_is_not_rescheduled(make: Make) -> None:
 
 def test_without_a_store_a_schedule_is_refused(make: Make) -> None:
     shard = make()
-    ingest(shard.index, Intake(shard.rules, 0, store_after_ms=0), [calendar(0)], BASE_MS)  # type: ignore[list-item]
+    ingest(shard.index, Intake(shard.rules, 0, store_after_ms=0), [calendar(0)], BASE_MS)
     batch = shard.commit()
     assert batch.fates == [PlainFate(0, 0, DEAD)]
     (letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]

@@ -44,6 +44,7 @@ from support.long_delays import (
     SOON_MS,
     STORE_AFTER_MS,
     Shard,
+    new_shards,
     request,
     schedule,
     verdicts,
@@ -55,19 +56,8 @@ CANCEL, MOVE = {"action": "cancel", "id": "a"}, {"action": "reschedule", "id": "
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
-    """Makes shards, each on a disk of its own; they are closed at the end."""
-    made: list[Shard] = []
-
-    def one(begins: bool = True, mode: str = "none") -> Shard:
-        shard = Shard(tmp_path / str(len(made)), mode)  # type: ignore[arg-type]  # one of the three words
-        made.append(shard)
-        if begins:
-            shard.begin()
-        return shard
-
-    yield one
-    for shard in made:
-        shard.index.close()
+    with new_shards(tmp_path) as make:
+        yield make
 
 
 def unmoved(shard: Shard) -> dict[int, tuple[int, Entry]]:

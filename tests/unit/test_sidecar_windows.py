@@ -35,7 +35,7 @@ from postdate.wire.dispatch_log import (
     decode_record,
     encode_record,
 )
-from support.long_delays import BASE_MS, FAR_MS, OWN, SOON_MS, STORE_AFTER_MS, Shard, request, schedule
+from support.long_delays import BASE_MS, FAR_MS, OWN, SOON_MS, STORE_AFTER_MS, Shard, new_shards, request, schedule
 
 Make = Callable[..., Shard]
 WINDOW_MS = 4_000
@@ -44,18 +44,8 @@ LATER_MS = BASE_MS + 3_000
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
-    """Makes shards, each on a disk of its own; they are closed at the end."""
-    made: list[Shard] = []
-
-    def one(begins: bool = True) -> Shard:
-        made.append(Shard(tmp_path / str(len(made))))
-        if begins:
-            made[-1].begin()
-        return made[-1]
-
-    yield one
-    for shard in made:
-        shard.index.close()
+    with new_shards(tmp_path) as make:
+        yield make
 
 
 def drawn_ms(offset: int, window_ms: int = WINDOW_MS) -> int:

@@ -134,9 +134,8 @@ class PartitionLog:
         visible, limit = _VISIBLE[isolation], self.end_for(isolation) if limit is None else limit
         found: list[Record] = []
         position = offset
-        while (
-            position < limit and len(found) < records_max
-        ):  # by whole slices, since tests read long logs again and again
+        while position < limit and len(found) < records_max:
+            # By whole slices: tests read long logs again and again.
             passed = min(limit - position, records_max - len(found))
             first = position - self.start
             found += [slot.record for slot in self._slots[first : first + passed] if slot.status in visible]

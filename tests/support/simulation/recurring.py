@@ -29,10 +29,10 @@ _REQUESTS = "requests"
 _EVERY_MS = (1_000, 1_000, 2_000, 5_000)
 #: ms. Only occurrences that are later than this are skipped if `postdate-missed` is none.
 _NONE_LATE_MS = 60_000
-#: What a process may refuse a schedule for, by its settings.
 #: The controls of a schedule that a fate names, and the fate.
 _SWITCHES = {"pause": "paused", "resume": "resumed"}
 _FOR_EVER_MS = 2**63
+#: What a process may refuse a schedule for, by its settings.
 _REFUSALS = frozenset({"bad-schedule", "forbidden-target", "limit-exceeded"})
 
 
