@@ -80,7 +80,7 @@ class Case:
 
 
 def occurred(number: int, nominal_ms: int, next_ms: int, **changes: Any) -> Fate:
-    """A delivery 5 ms after its nominal time, in a record of the log of its own."""
+    """A delivery 5 ms after its nominal time, with its own record in the log."""
     fate = Fate(number, number, None, nominal_ms, next_ms, 1 + number, 0, nominal_ms + 5, False)
     return fate._replace(**changes)
 

@@ -160,6 +160,8 @@ KARAFKA: Final = Dialect(
     partition_key_header="schedule_target_partition_key",
 )
 
+_NO_RECURRING: Final = "a dialect has no recurring schedules: send Postdate's own header postdate-cron instead"
+
 KASPR: Final = Dialect(
     name="kaspr",
     marks=frozenset(
@@ -175,8 +177,8 @@ KASPR: Final = Dialect(
     cancels=_kaspr_cancels,
     left_over=frozenset({"x-scheduler-cron-fire-timestamp"}),
     refused={
-        "x-scheduler-cron-expr": "recurring schedules are not supported",
-        "x-scheduler-cron-missed-fire-policy": "recurring schedules are not supported",
+        "x-scheduler-cron-expr": _NO_RECURRING,
+        "x-scheduler-cron-missed-fire-policy": _NO_RECURRING,
     },
     needs_id=("x-scheduler-action", b"REPLACE"),
 )
@@ -211,7 +213,7 @@ NATS: Final = Dialect(
     left_over=frozenset({"Nats-Schedule-TTL", "Nats-Schedule-Rollup"}),
     refused={
         "Nats-Schedule-Source": "a message is delivered as it was sent, not read from elsewhere",
-        "Nats-Schedule-Time-Zone": "it belongs to recurring schedules, which are not supported",
+        "Nats-Schedule-Time-Zone": _NO_RECURRING,
         "Nats-TTL": "how long a schedule may live is not supported",
     },
     id_is_key=True,

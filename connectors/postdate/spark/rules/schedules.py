@@ -300,7 +300,7 @@ class _Judge:
                 self._lateness_ms.append(fate.at_ms - self._chosen_ms(fate))
 
     def _match_nothing(self, number: int, records: Sequence[Delivered], has_late: bool) -> None:
-        """Judge the records of an occurrence without a fate of its own."""
+        """Judge the records of an occurrence that has no fate."""
         place = records[0].place
         if has_late or (number >= self._at.number and self._bounds.log_capped):
             self._records += records
