@@ -93,7 +93,7 @@ REFUSED: list[tuple[Headers, Reason, str]] = [
     ([("x-scheduler-action", b"CANCEL")], Reason.MISSING_ID, "kaspr: a cancel needs x-scheduler-request-id"),
     ([*KASPR, ("x-scheduler-action", b"REPLACE")], Reason.MISSING_ID, "'REPLACE' needs x-scheduler-request-id"),
     ([*KASPR, ("x-scheduler-action", b"CRON_ADD")], Reason.BAD_ACTION, "x-scheduler-action 'CRON_ADD' is not ADD"),
-    ([*KASPR, ("x-scheduler-cron-expr", b"* * * * *")], Reason.UNKNOWN_HEADER, "postdate-cron"),
+    ([*KASPR, ("x-scheduler-cron-expr", b"* * * * *")], Reason.UNKNOWN_HEADER, "use Postdate's own headers"),
     ([*KARAFKA, ("schedule_source_type", b"delete")], Reason.BAD_ACTION, "schedule_source_type 'delete'"),
     ([*KARAFKA, ("schedule_schema_version", b"2.0.0")], Reason.UNKNOWN_HEADER, "schedule_schema_version '2.0.0'"),
     ([*KARAFKA, ("schedule_target_partition", b"-1")], Reason.BAD_PARTITION, "schedule_target_partition '-1'"),

@@ -160,7 +160,7 @@ KARAFKA: Final = Dialect(
     partition_key_header="schedule_target_partition_key",
 )
 
-_NO_RECURRING: Final = "a dialect has no recurring schedules: send Postdate's own header postdate-cron instead"
+_NO_RECURRING: Final = "a dialect has no recurring schedules: use Postdate's own headers for them (docs/calendar.md)"
 
 KASPR: Final = Dialect(
     name="kaspr",
