@@ -61,21 +61,21 @@ def test_delivery_resumes_without_an_operator_after(scene: Scene, name: str) -> 
 def test_a_planned_hand_over_between_members_of_one_machine(scene: Scene, watch: Watch) -> None:
     """Another member joins and takes some of the shards, then leaves; it shares a data directory with one of them."""
     third = scene.extras[0]
-    since_ms, owners = now_ms(), len(scene.book.owners)
+    since_ms, owners = _before_change(scene)
     third.start()
     third.wait_for_shards(1)
     _recover(scene, watch, since_ms, "a member joins", 2_000)
     joined = _handed_over(scene, owners)
     assert [new for _, _, new in joined] == [third.instance]
-    since_ms, owners = now_ms(), len(scene.book.owners)
+    since_ms, owners = _before_change(scene)
     assert third.stop() == 0
     _recover(scene, watch, since_ms, "a member leaves", 2_000)
     assert [(part, old) for part, old, _ in _handed_over(scene, owners)] == [(joined[0][0], third.instance)]
 
 
 def test_a_static_member_that_comes_back_keeps_its_shards(scene: Scene, watch: Watch) -> None:
-    shards, since_ms, owners = scene.static.shards(), now_ms(), len(scene.book.owners)
-    before = scene.static.instance
+    since_ms, owners = _before_change(scene)
+    shards, before = scene.static.shards(), scene.static.instance
     scene.static.kill()
     scene.static.start()
     scene.static.wait_for_shards(shards)
@@ -86,7 +86,8 @@ def test_a_static_member_that_comes_back_keeps_its_shards(scene: Scene, watch: W
 
 
 def test_a_member_that_dies_is_missed_after_its_session(scene: Scene, watch: Watch) -> None:
-    shards, since_ms, owners = scene.dynamic.shards(), now_ms(), len(scene.book.owners)
+    since_ms, owners = _before_change(scene)
+    shards = scene.dynamic.shards()
     scene.dynamic.kill()
     outage_ms = _recover(scene, watch, since_ms, "a dynamic member dies", _SESSION_MS + 2_000)
     assert outage_ms > 1_000, "nobody missed it: it had no shards"
@@ -132,6 +133,12 @@ def test_every_request_ended_exactly_once(scene: Scene) -> None:
     assert exits == [0, 0]
     assert scene.look_through_logs() == []
     assert min(found.delivered, found.dead, found.controls, len(scene.book.owners)) > 0
+
+
+def _before_change(scene: Scene) -> tuple[int, int]:
+    """The time (epoch ms) and the number of owner records, once no hand-over of an earlier fault is under way."""
+    wait_for_all_shards(scene)
+    return now_ms(), len(scene.book.owners)
 
 
 def _recover(scene: Scene, watch: Watch, since_ms: int, what: str, aim_ms: int) -> int:

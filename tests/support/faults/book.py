@@ -212,6 +212,11 @@ class Book:
                 count += int(((columns.ints("kind", *span) > 0) & (columns.ints("ends", *span) == 0)).sum())
             return count
 
+    def holders(self) -> dict[int, str]:
+        """Partition -> the instance that wrote its last owner record."""
+        with self.lock:
+            return {part: instance for part, _, instance, _ in self.owners}
+
     def newest_ms(self) -> int:
         """When the last request that was filed was taken by the broker; 0 before the first."""
         with self.lock:

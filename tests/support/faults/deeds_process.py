@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from pathlib import Path
 
 from postdate.sidecar.failpoints import NAMES
@@ -174,9 +175,12 @@ def is_stopped(member: Sidecar) -> bool:
 
 
 def wait_for_all_shards(scene: Scene, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-    """Returns when the members that live deliver for all partitions between them: none was left paused or unowned."""
+    """Returns when the members that live deliver for all partitions between them, none of which was left paused or
+    unowned, and the book has their owner records: no hand-over is under way."""
 
     def served() -> bool:
-        return sum(member.shards() for member in [*scene.base, *scene.extras] if member.is_alive()) == PARTITIONS
+        live = [member for member in [*scene.base, *scene.extras] if member.is_alive()]
+        held = Counter(scene.book.holders().values())
+        return held.total() == PARTITIONS and held == Counter({member.instance: member.shards() for member in live})
 
     wait_until(served, "every partition is served", timeout_s)
