@@ -206,6 +206,17 @@ def test_a_request_that_the_store_refuses_is_a_dead_letter(make: Make) -> None:
     assert list(shard.held()) == [0]
 
 
+def test_a_control_comes_too_late_for_a_request_that_the_store_refuses(make: Make) -> None:
+    shard = make(mode="control")
+    shard.targets[OWN.store].size_bytes_max = 800
+    shard.feed(request(0, b"v" * 800, topic="orders", id="a", at=FAR_MS), request(1, **MOVE, at=FARTHER_MS))
+    batch = shard.commit()
+    assert batch.fates == [PlainFate(0, FAR_MS, DEAD), PlainFate(1, 0, APPLIED)]
+    assert verdicts(batch) == [("too-late", 1)]
+    shard.feed(request(2, **MOVE, at=FARTHER_MS), request(3, **CANCEL))
+    assert verdicts(shard.commit()) == [("too-late", 2), ("too-late", 3)]
+
+
 _TRACES: dict[str, tuple[list[list[Record]], int]] = {
     "stored": ([[schedule(0, FAR_MS, id="a"), schedule(1, SOON_MS), schedule(2, FAR_MS)]], SOON_MS),
     "stored beside what ends": ([[schedule(0, FAR_MS), request(1, **CANCEL), schedule(2, FAR_MS, id="a")]], FAR_MS),

@@ -430,6 +430,7 @@ class BatchBuilder:
         if size > size_max:
             detail = f"{size} bytes are more than the {size_max} that {self._own.store} takes"
             self._dead_letter(batch, entry, offset, Refusal(Reason.TOO_LARGE, detail))
+            batch.unstored.add(offset)
             return False
         batch.messages.append(record)
         batch.fates.append(PlainFate(offset, entry.first_due, STORED))
@@ -450,6 +451,10 @@ class BatchBuilder:
         return topic.size_bytes_max
 
     def _apply(self, batch: Batch, overlay: IndexOverlay, entry: Entry, offset: int) -> None:
+        if entry.acts_on in batch.unstored:
+            batch.fates.append(PlainFate(offset, 0, APPLIED))
+            batch.messages += self._answers.too_late(entry, offset)
+            return
         key = overlay.find(entry.acts_on) if entry.acts_on >= 0 and entry.new_due >= 0 else None
         if key is not None:
             other = overlay.entry(key)

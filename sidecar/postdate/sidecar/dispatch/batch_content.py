@@ -66,6 +66,7 @@ class Batch:
     sizes: list[list[int]] = field(default_factory=lambda: [[]])
     linked: list[tuple[bytes, Entry, str]] = field(default_factory=list)  # ended entries with an id or a place, and how
     stored: list[tuple[bytes, Entry]] = field(default_factory=list)  # entries that are in STORE from now on, and go on
+    unstored: set[int] = field(default_factory=set)  # requests that STORE did not take: they are dead letters now
     unparked: list[tuple[bytes, int]] = field(default_factory=list)
     recurred: list[tuple[bytes, Entry, Entry]] = field(default_factory=list)  # schedules that go on: before and after
     kept: set[bytes] = field(default_factory=set)  # those of the keys in runs and unparked whose truth is STORE

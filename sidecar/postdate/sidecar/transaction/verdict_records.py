@@ -78,6 +78,10 @@ class VerdictRecords:
         value = encode_bulk_verdict(self._origin_prefix + b"%d" % offset, count, self._wall_ms())
         return [(NOBODY, self._topic, self._partition, None, value, [])]
 
+    def too_late(self, entry: Entry, offset: int) -> list[Message]:
+        """The answer to a control on a request that this transaction makes a dead letter."""
+        return [self.message(Verdict.TOO_LATE, offset, entry.id, entry.acts_on)] if self.controls else []
+
     def to_control(self, overlay: IndexOverlay, entry: Entry, offset: int) -> list[Message]:
         """The answer to a control, from the present state of the entry that it acts on."""
         if not self.controls:
