@@ -310,6 +310,15 @@ def test_an_occurrence_that_its_target_refuses_is_a_dead_letter_and_the_schedule
     assert state(shard)[0][2] == Next(2, nominal_ms(2))
 
 
+def test_what_a_schedule_skips_is_no_dead_letter_of_its_target(make: Make) -> None:
+    shard = stored(make(), calendar(0, partition=17, missed="last"), calendar(1, partition=17, missed="none", id="d"))
+    batch = shard.commit(nominal_ms(3) + 1)
+    assert batch.fates[0] == Skipped(0, FIRST_MS, SKIPPED, 1, 2, "missed", nominal_ms(3))
+    assert batch.fates[1] == Skipped(1, FIRST_MS, SKIPPED, 1, 1, "dead", nominal_ms(2))
+    assert len(batch.dead) == 1
+    assert Skipped(0, FIRST_MS, SKIPPED, 3, 3, "dead", nominal_ms(4)) in shard.commit(nominal_ms(3) + 1).fates
+
+
 def test_a_parked_schedule_leaves_from_where_it_waits(make: Make) -> None:
     shard = stored(make(), calendar(0))
     shard.park(0)

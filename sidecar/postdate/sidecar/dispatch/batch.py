@@ -34,7 +34,6 @@ from postdate.sidecar.index.recurrences import (
     Decided,
     behind,
     decide_due,
-    is_skipped_by_pause,
     leaves_ms,
     single_headers,
     undeliverable,
@@ -321,16 +320,17 @@ class BatchBuilder:
         decision: Decision | Refusal,
         bulk: Bulk | None,
     ) -> bool:
-        """Deliver or skip the due occurrences of a schedule; the next one of a refused schedule becomes a dead letter,
-        which requests it alone. `row`: key and value of the entry. True if the schedule goes on."""
+        """Deliver or skip the due occurrences of a schedule. If its target refuses them, the next one becomes a dead
+        letter, which requests it alone, unless it is skipped in any case. `row`: key and value of the entry. True if
+        the schedule goes on."""
         key, raw = row
         offset = split_key(key)[1]
-        assert entry.next is not None
-        if not isinstance(decision, Decision) and not is_skipped_by_pause(entry.next):
+        origin = self._origin_prefix + b"%d" % offset
+        surplus_max = self._surplus_max(batch, entry, len(raw)) if isinstance(decision, Decision) else 0
+        decided = decide_due(entry, offset, origin, batch.now_ms, surplus_max)
+        if not isinstance(decision, Decision) and isinstance(decided.fates[0], Occurred):
             self._bury(batch, entry, offset, decision, single_headers(entry))
             return self._go_on(batch, overlay, key, entry, undeliverable(entry, offset), bulk)
-        origin = self._origin_prefix + b"%d" % offset
-        decided = decide_due(entry, offset, origin, batch.now_ms, self._surplus_max(batch, entry, len(raw)))
         if bulk is not None:
             decided = _until_selected(decided, entry, offset, bulk)
         for fate in decided.fates:

@@ -96,11 +96,6 @@ def switched(following: Next, *switches: Switch) -> Next:
     return msgspec.structs.replace(following, switches=settles)
 
 
-def is_skipped_by_pause(following: Next) -> bool:
-    """True if an occurrence lies in a pause that has ended."""
-    return pause_at(pauses_of(following.switches), following.nominal_ms) is not None
-
-
 def _is_held(following: Next) -> bool:
     """True if an occurrence lies in a pause without a resume."""
     pause = pause_at(pauses_of(following.switches), following.nominal_ms)
