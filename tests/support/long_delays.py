@@ -73,10 +73,10 @@ class Shard:
         overlay.advance(next_request=next_request, next_dispatch=0, seq=0)
         overlay.write()
 
-    def feed(self, *records: Record) -> None:
+    def feed(self, *records: Record, now_ms: int = BASE_MS) -> None:
         """Ingests all of these."""
         intake = Intake(self.rules, 0, store_after_ms=STORE_AFTER_MS)
-        used = ingest(self.index, intake, list(records), BASE_MS, now_ms=BASE_MS)
+        used = ingest(self.index, intake, list(records), BASE_MS, now_ms=now_ms)
         assert used == len(records)
 
     def recover(self, *fates: Fate, ids: Sequence[IdRow] = (), at_ms: int = BASE_MS) -> int:
@@ -121,9 +121,10 @@ class Shard:
         """The requests that STORE keeps, tombstones left out."""
         return {int(key) for key, record in self.store.items() if record.value is not None}
 
-    def rebuild(self, other: Shard, low: int) -> None:
-        """Takes from the STORE of `other` what an empty start takes, where the low-water mark is `low`."""
-        take_stored(self.index, Partition(OWN.store, 0), list(other.store.values()), low)
+    def rebuild(self, other: Shard, low: int, logged_ms: int = -1) -> None:
+        """Takes from the STORE of `other` what an empty start takes, where the low-water mark is `low`. `logged_ms`:
+        the time of the last record of the dispatch log."""
+        take_stored(self.index, Partition(OWN.store, 0), list(other.store.values()), low, logged_ms)
         self.begin(low)
 
     def held(self) -> dict[int, tuple[Kind, int, bool]]:

@@ -309,6 +309,32 @@ def test_a_control_and_a_replacement_end_a_deferred_choice(make: Make) -> None:
     assert sorted(fate.offset for fate in shard.commit(LATE_MS).fates) == [1, 5]
 
 
+@pytest.mark.parametrize(("now_ms", "chosen_ms"), [(SOON_MS + 900, SOON_MS + 901), (SOON_MS + 5_000, SOON_MS + 1_000)])
+def test_an_even_spread_chooses_no_time_in_the_past(make: Make, now_ms: int, chosen_ms: int) -> None:
+    shard = make()
+    records = [schedule(offset, SOON_MS, window="1s", spread=EVEN) for offset in range(50)]
+    shard.feed(*records, schedule(50, SOON_MS, window="1s"), now_ms=now_ms)
+    behind = {offset: drawn_ms(offset, 1_000) for offset in range(50) if SOON_MS + drawn_ms(offset, 1_000) > chosen_ms}
+    assert len(behind) < 10, "the test proves nothing"
+    for offset, (due_ms, _, _) in dues(shard).items():
+        assert due_ms >= chosen_ms if offset < 50 else due_ms == SOON_MS + drawn_ms(50, 1_000)
+    assert [due_ms for due_ms, _, _ in dues(shard).values()].count(chosen_ms) >= 40
+
+
+def test_a_rebuild_from_the_store_takes_no_time_before_the_last_record_of_the_log(make: Make) -> None:
+    shard, rebuilt = make(), make(begins=False)
+    shard.feed(*(schedule(offset, LATE_MS, window="1s", spread=EVEN) for offset in range(50)))
+    shard.commit()
+    logged_ms = LATE_MS + 600
+    rebuilt.rebuild(shard, 50, logged_ms)
+    assert {offset: due_ms for offset, (due_ms, _, _) in dues(rebuilt).items()} == {
+        offset: max(LATE_MS + drawn_ms(offset, 1_000), logged_ms + 1) for offset in range(50)
+    }
+    rebuilt.recover(*shard.commit(LATE_MS + 2_000).fates)
+    assert rebuilt.entries() == {}
+    assert rebuilt.families()["places"] == []
+
+
 def test_a_rebuild_from_the_store_chooses_again(make: Make) -> None:
     shard, rebuilt = make(), make(begins=False)
     shard.feed(*(schedule(offset, LATE_MS, window="1s", spread=EVEN) for offset in range(50)))

@@ -139,8 +139,8 @@ def _all_of_the_store(_: World) -> AbstractContextManager[object]:
     """A rebuild takes from STORE also what it will find in the request topic (M17, M18)."""
     honest = store_reading.take_stored
 
-    def take(index: TimerIndex, store: Partition, records: list[Record], low: int) -> None:
-        honest(index, store, records, 1 << 62)
+    def take(index: TimerIndex, store: Partition, records: list[Record], _: int, logged_ms: int) -> None:
+        honest(index, store, records, 1 << 62, logged_ms)
 
     return patch.object(store_reading, "take_stored", take)
 
@@ -162,9 +162,9 @@ def _interrupted_rebuild(_: World) -> Iterator[None]:
         finally:
             halves.remove(index)
 
-    def take(index: TimerIndex, store: Partition, records: list[Record], low: int) -> None:
+    def take(index: TimerIndex, *given: Any) -> None:
         if all(index is not half for half in halves):
-            honest_take(index, store, records, low)
+            honest_take(index, *given)
 
     def count(self: TimerIndex) -> int:
         return 0 if any(self is half for half in halves) else honest_count(self)

@@ -169,12 +169,12 @@ def _counting_choices(world: World) -> Callable[[TimerIndex, int], bool]:
     return choose
 
 
-def _counting_stored(world: World) -> Callable[[TimerIndex, Partition, list[Record], int], None]:
+def _counting_stored(world: World) -> Callable[[TimerIndex, Partition, list[Record], int, int], None]:
     honest = store_reading.take_stored
 
-    def take(index: TimerIndex, store: Partition, records: list[Record], low: int) -> None:
+    def take(index: TimerIndex, store: Partition, records: list[Record], low: int, logged_ms: int) -> None:
         before = index.count
-        honest(index, store, records, low)
+        honest(index, store, records, low, logged_ms)
         world.reached["a rebuild reads STORE in several batches"] += before >= 1_000 and index.count > before
         if index.count > before:
             world.reached["entry read from STORE"] += index.count - before

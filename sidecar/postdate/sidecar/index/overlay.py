@@ -46,6 +46,12 @@ def read_up_to(index: TimerIndex) -> int:
     return offset
 
 
+def not_before(chosen_ms: int, left_ms: int, last_ms: int) -> int:
+    """A chosen time that lies behind `left_ms`, before which other messages of its key may have left, or at the end of
+    its window, `last_ms`. REQUIRES: `chosen_ms` <= `last_ms`."""
+    return max(chosen_ms, min(left_ms + 1, last_ms))
+
+
 class IndexOverlay:
     """The timer index as the next WriteBatch will leave it."""
 
@@ -347,12 +353,14 @@ class IndexOverlay:
 
     def choose_ms(self, offset: int, due_ms: int, length_ms: int, is_even: bool) -> tuple[int, Spread]:
         """The time at which a message with a window leaves, if request `offset` gave it its due time, and how it was
-        chosen. REQUIRES: `origin_prefix`. O(1) unless `is_even`: see `wheel.even_spread`."""
+        chosen. With `is_even` it is not in the past, unless the whole window is. REQUIRES: `origin_prefix`. O(1) unless
+        `is_even`: see `wheel.even_spread`."""
         drawn_ms = due_ms + self.draw_ms(offset, length_ms)
         if not is_even:
             return drawn_ms, Spread.DRAWN
         chosen_ms = self.emptiest_ms(due_ms, length_ms, drawn_ms) if self.now_ms >= 0 else None
-        return (drawn_ms, Spread.DEFERRED) if chosen_ms is None else (chosen_ms, Spread.CHOSEN)
+        at_ms, spread = (drawn_ms, Spread.DEFERRED) if chosen_ms is None else (chosen_ms, Spread.CHOSEN)
+        return not_before(at_ms, self.now_ms, due_ms + length_ms), spread
 
     def emptiest_ms(self, due_ms: int, length_ms: int, drawn_ms: int, is_counted: bool = False) -> int | None:
         """The emptiest moment of a window that begins at `due_ms`, as `EvenSpread.choose` returns it. It takes account

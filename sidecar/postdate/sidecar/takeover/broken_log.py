@@ -38,12 +38,13 @@ class _LastBreak:
     record: Record | None = None
     decoded: DispatchRecord | None = None
     last: DispatchRecord | None = None
+    logged_ms: int = -1
     accepted_end: int = -1
 
     def note(self, record: Record, decoded: DispatchRecord) -> None:
         if decoded.seq != self.expected:
             self.record, self.decoded, self.accepted_end = record, decoded, -1
-        self.expected, self.last = decoded.seq + 1, decoded
+        self.expected, self.last, self.logged_ms = decoded.seq + 1, decoded, record.timestamp_ms
         for reason, _, _, end in decoded.accepted or []:
             if reason == HaltReason.SEQ_BROKEN:
                 self.accepted_end = end
@@ -77,4 +78,4 @@ def start_behind(ctx: ShardContext, acceptance: AcceptedLosses, broken: SeqBroke
             f"stranger, and to deliver what it ended would repeat messages. To go on means to give up the requests "
             f"[{low}, {until}) that are pending and not in {ctx.own.store}; run postdate audit first",
         ).end
-    return start_at(first, at, found.decoded.takeover, found.last)
+    return start_at(first, at, found.decoded.takeover, found.last, found.logged_ms)

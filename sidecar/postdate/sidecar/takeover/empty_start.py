@@ -21,7 +21,6 @@ from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover.dispatch_tail import (
     decode,
     first_record,
-    last_committed,
     last_committed_record,
     read_log,
 )
@@ -50,7 +49,8 @@ class Start:
 
     `seq`: SEQ_UNKNOWN, if the first record read sets it; or `last_seq`, that of the last record of the log, if none is
     left to read. `ingested`: earlier owners have ingested the requests below this offset. `policies`: the named retry
-    policies of the last record. `remembers`: requests may need ids that earlier records have delivered.
+    policies of the last record. `remembers`: requests may need ids that earlier records have delivered. `logged_ms`:
+    the time of the last record.
     """
 
     low: int
@@ -61,6 +61,7 @@ class Start:
     ingested: int
     policies: tuple[PolicyRow, ...] = ()
     remembers: bool = False
+    logged_ms: int = -1
 
 
 def find_start(ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses) -> Start:
@@ -68,25 +69,26 @@ def find_start(ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses) ->
 
     Raises Halted, naming the range, if Kafka no longer holds what is needed and that was not accepted.
     """
-    last = last_committed(ctx, bounds.start, bounds.end, acceptance)
+    record = last_committed_record(ctx, bounds.start, bounds.end, acceptance)
     req_start = ctx.admin.start_offsets([ctx.requests])[ctx.requests]
-    if last is None:
+    if record is None:
         low = _first_unrecorded(ctx, bounds, acceptance, req_start)
         return Start(low, bounds.start, takeover=0, seq=0, last_seq=0, ingested=0)
+    last = decode(ctx.log, record)
     low = _first_request(ctx, last, acceptance, req_start)
     low, position = _first_dispatch(ctx, bounds, acceptance, low, last.seq)
-    return start_at(low, position, last.takeover, last)
+    return start_at(low, position, last.takeover, last, record.timestamp_ms)
 
 
-def start_at(low: int, position: int, takeover: int, last: DispatchRecord) -> Start:
-    """The start of an empty index in the middle of a log that ends with the record `last`."""
+def start_at(low: int, position: int, takeover: int, last: DispatchRecord, logged_ms: int) -> Start:
+    """The start of an empty index in the middle of a log that ends with the record `last`, written at `logged_ms`."""
     policies, remembers = (*(last.policies or ()),), bool(last.remembers or last.ids)
-    return Start(low, position, takeover, SEQ_UNKNOWN, last.seq, last.next_request, policies, remembers)
+    return Start(low, position, takeover, SEQ_UNKNOWN, last.seq, last.next_request, policies, remembers, logged_ms)
 
 
 def start_empty(ctx: ShardContext, index: TimerIndex, start: Start, acceptance: AcceptedLosses) -> None:
     """Fill an empty index from STORE with requests below `start.low`, then set its R and D."""
-    stored = rebuild(ctx, index, start.low, acceptance=acceptance) if start.low else 0
+    stored = rebuild(ctx, index, start.low, 0, acceptance, start.logged_ms) if start.low else 0
     overlay = IndexOverlay(index)
     overlay.advance(next_request=start.low, next_dispatch=start.position, seq=start.seq, takeover=start.takeover)
     if start.policies:

@@ -8,29 +8,36 @@ Thread rule: the shard's thread. Cost: one pass over what compaction has left, s
 
 from __future__ import annotations
 
+import msgspec
+
 from postdate.kafka.errors import KafkaFault, RecordRejected, Retriable
 from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.context.shard_context import ShardContext
-from postdate.sidecar.index.overlay import IndexOverlay
+from postdate.sidecar.index.overlay import IndexOverlay, not_before
 from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover.dispatch_tail import not_ours, read_log
 from postdate.sidecar.takeover.limits import STORE_RECORDS_MAX
 from postdate.sidecar.transaction.limits import FLUSH_TIMEOUT_S
 from postdate.sidecar.transaction.store import entry_of
-from postdate.wheel.entry import Entry
+from postdate.wheel.entry import Entry, Spread
 from postdate.wheel.index import TimerIndex
 from postdate.wire.errors import FormatError
 from postdate.wire.stored import BOUND_KEY, decode_stored, stored_offset
 
 
 def rebuild(
-    ctx: ShardContext, index: TimerIndex, low: int, first: int = 0, acceptance: AcceptedLosses | None = None
+    ctx: ShardContext,
+    index: TimerIndex,
+    low: int,
+    first: int = 0,
+    acceptance: AcceptedLosses | None = None,
+    logged_ms: int = -1,
 ) -> int:
     """Put the entries of STORE for requests below `low` into the index; returns their number.
 
     Requests from `low` on come from REQ with the fates of the dispatch log; reading them here as well would deliver
-    them twice. `first`: requests below it are skipped too. REQUIRES: the index contains none of these entries. Raises
-    Halted for a foreign record, and as `read_log`.
+    them twice. `first`: requests below it are skipped too. `logged_ms`: the time of the last record of the dispatch
+    log. REQUIRES: the index contains none of these entries. Raises Halted for a foreign record, and as `read_log`.
     """
     accepted = acceptance or AcceptedLosses()
 
@@ -39,7 +46,7 @@ def rebuild(
         if first:
             ours = [record for record in ours if _is_from(first, record)]
         for at in range(0, len(ours), STORE_RECORDS_MAX):
-            take_stored(index, ctx.store, ours[at : at + STORE_RECORDS_MAX], low)
+            take_stored(index, ctx.store, ours[at : at + STORE_RECORDS_MAX], low, logged_ms)
 
     end = write_bound(ctx)
     start = ctx.admin.start_offsets([ctx.store])[ctx.store]
@@ -85,8 +92,9 @@ def _is_from(first: int, record: Record) -> bool:
         return True
 
 
-def take_stored(index: TimerIndex, store: Partition, records: list[Record], low: int) -> None:
-    """One local write. The last record of each request below `low` counts; a null value removes the entry.
+def take_stored(index: TimerIndex, store: Partition, records: list[Record], low: int, logged_ms: int = -1) -> None:
+    """One local write. The last record of each request below `low` counts; a null value removes the entry. An entry
+    with an even spread whose time has passed at `logged_ms` gets a later one: its owner may have chosen that.
 
     Raises Halted for a foreign record.
     """
@@ -104,8 +112,15 @@ def take_stored(index: TimerIndex, store: Partition, records: list[Record], low:
         except FormatError as error:
             raise not_ours(store, record, error) from error
     for offset, entry in last.items():
-        _put(overlay, offset, entry)
+        _put(overlay, offset, entry and _chosen_behind(entry, logged_ms))
     overlay.write()
+
+
+def _chosen_behind(entry: Entry, logged_ms: int) -> Entry:
+    window = entry.window
+    if window is None or window.spread == Spread.DRAWN:
+        return entry
+    return msgspec.structs.replace(entry, due=not_before(entry.due, logged_ms, window.due + window.length_ms))
 
 
 def _put(overlay: IndexOverlay, offset: int, entry: Entry | None) -> None:
