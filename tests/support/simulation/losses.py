@@ -42,7 +42,7 @@ class Losses:
 
     def __init__(self, world: World, random: Random) -> None:
         self.kind = ""
-        self._said_nothing = False
+        self._silent_to = 0  # the last seq of a log that is gone and had no fates
         self._world = world
         self._random = random
 
@@ -85,11 +85,14 @@ class Losses:
 
     def excused(self, wrong: list[str]) -> list[str]:
         """What is left of the complaints: about a forged record itself, what was read before requests vanished, and a
-        log that counts from 1 again since all that it had said was who owns the shard."""
+        log that counts again from what the disk of its new owner has seen, since all that it had said was who owns the
+        shard."""
+        last = self._silent_to
+        counts_again = [f"O6: partition {LOSER} has seq {seq} after {last} at " for seq in range(1, last + 1)]
         excuses = {
-            "forged record": ("O6: partition 0 ",),
+            "forged record": (f"O6: partition {LOSER} ",),
             "requests deleted": ("I3:", "I5:"),
-            "fates deleted": ("I3:", *(["O6: partition 0 has seq 1 after "] if self._said_nothing else [])),
+            "fates deleted": ("I3:", *counts_again),
         }
         return [line for line in wrong if not line.startswith(excuses.get(self.kind, ("-",)))]
 
@@ -110,7 +113,8 @@ class Losses:
         if not said or log.stable_end < log.end:
             return False
         before = self._random.choice([log.end, self._random.randint(said[0].offset + 1, log.end)])
-        self._said_nothing = before > said[-1].offset and not any(decode_record(record.value).fates for record in said)
+        if before > said[-1].offset and not any(decode_record(record.value).fates for record in said):
+            self._silent_to = decode_record(said[-1].value).seq
         part = Partition(_LOG, LOSER)
         self._world.archive.setdefault(part, []).extend(record for record in said if record.offset < before)
         log.delete_before(before)
