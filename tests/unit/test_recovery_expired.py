@@ -124,6 +124,20 @@ def test_an_index_that_may_have_missed_fates_halts_and_stays_where_it_is(
     assert len(bench.read("orders")) == delivered
 
 
+@pytest.mark.parametrize("left", [0, 1], ids=["nothing", "a marker"])
+def test_without_a_disk_an_expired_log_halts_whatever_is_left_of_it(bench: Bench, left: int) -> None:
+    """The group has no offset yet: only what is gone shows that the shard was served before."""
+    shard = bench.shard()
+    _deliver(bench, shard, 1)
+    shard.close()
+    shutil.rmtree(bench.directory / "0")
+    bench.admin.delete_records({_LOG: _end(bench) - left})
+    shard = _halt(bench)
+    assert shard.why.startswith("dispatch-log-empty")
+    shard.close()
+    assert len(bench.read("orders")) == 1
+
+
 def test_an_index_whose_next_record_is_the_oldest_continues(bench: Bench) -> None:
     shard = bench.shard()
     bench.schedule(bench.time.now_ms + _LATER_MS)

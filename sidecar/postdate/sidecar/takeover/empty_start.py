@@ -137,7 +137,7 @@ def _read_ids_back(ctx: ShardContext, index: TimerIndex, start: Start, acceptanc
 
 def _first_unrecorded(ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses, req_start: int) -> int:
     """Without a dispatch-log record: a new shard starts at the first request; an older one has lost every fate."""
-    emptied = bounds.start == bounds.end > 0
+    emptied = bounds.start > 0  # a marker may be left
     if not emptied and ctx.admin.group_offset(ctx.config.group_id, ctx.requests) is None:
         return req_start
     end = _end_of_all(ctx)
