@@ -10,13 +10,9 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from postdate.spark.job.sources import RECORDS
-from postdate.spark.records.fates import fate_rows, log_rows
-from postdate.spark.session.small_tables import small_table
 from support.bulk_cases import bulk_cases
-from support.history import History
-from support.judging import Bounds, by_offset, check_case, judged, staged
-from support.verdict_cases import DUE, T
+from support.judging import ReadRecord, by_offset, check_case, judged, read_fates, staged
+from support.verdict_cases import DUE
 
 CASES = bulk_cases()
 
@@ -41,29 +37,30 @@ def test_the_fast_tiers_say_the_same(spark: SparkSession, rows: dict[int, Row], 
     }
 
 
-@pytest.mark.parametrize(
-    ("fate", "version", "parses"),
-    [
-        ([0, DUE, "cancelled", 1], 2, True),
-        ([0, DUE, "cancelled", 0], 2, False),
-        ([0, DUE, "cancelled", 1], 1, False),
-        ([0, 0, "swept", 0], 2, True),
-        ([0, 0, "swept", 0], 1, False),
-        ([0, 0, "swept"], 2, False),
-        ([0, 0, "applied", 7], 2, True),
-        ([0, 0, "applied", -7], 2, False),
-        ([0, DUE, "replaced", 0], 2, False),
-        ([0, DUE, "stored", 1], 2, False),
-    ],
-)
-def test_fates_are_read_as_the_sidecar_reads_them(
-    spark: SparkSession, fate: list[object], version: int, parses: bool
-) -> None:
-    history = History(T)
-    history.commit(fate, v=version)
-    log = log_rows(small_table(spark, history.log, RECORDS), Bounds().table(spark))
-    assert log.collect()[0]["parses"] is parses
-    if parses:
-        (row,) = fate_rows(log).collect()
-        assert row["fate"]["fate_name"] == fate[2]
-        assert (row["fate"]["bulk_offset"] or row["fate"]["count"] or 0) == fate[3]
+_FATES: list[tuple[list[object], int, bool]] = [
+    ([0, DUE, "cancelled", 1], 2, True),
+    ([0, DUE, "cancelled", 0], 2, False),
+    ([0, DUE, "cancelled", 1], 1, False),
+    ([0, 0, "swept", 0], 2, True),
+    ([0, 0, "swept", 0], 1, False),
+    ([0, 0, "swept"], 2, False),
+    ([0, 0, "applied", 7], 2, True),
+    ([0, 0, "applied", -7], 2, False),
+    ([0, DUE, "replaced", 0], 2, False),
+    ([0, DUE, "stored", 1], 2, False),
+]
+
+
+@pytest.fixture(scope="module")
+def read(spark: SparkSession) -> list[ReadRecord]:
+    """All of these fates."""
+    return read_fates(spark, [case[:2] for case in _FATES])
+
+
+@pytest.mark.parametrize("number", range(len(_FATES)))
+def test_fates_are_read_as_the_sidecar_reads_them(read: list[ReadRecord], number: int) -> None:
+    fate, _, parses = _FATES[number]
+    assert (read[number].parses, len(read[number].fates)) == (parses, parses)
+    for found in read[number].fates:
+        assert found["fate_name"] == fate[2]
+        assert (found["bulk_offset"] or found["count"] or 0) == fate[3]

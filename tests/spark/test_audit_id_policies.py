@@ -10,14 +10,11 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from postdate.spark.job.sources import RECORDS
-from postdate.spark.records.fates import fate_rows, log_rows
-from postdate.spark.session.small_tables import small_table
 from postdate.wire.dispatch_log import decode_record
 from postdate.wire.errors import FormatError
 from support.history import History
 from support.id_policy_cases import id_policy_cases
-from support.judging import Bounds, by_offset, check_case, judged, staged
+from support.judging import ReadRecord, by_offset, check_case, judged, read_fates, staged
 from support.verdict_cases import DUE, T
 
 CASES = id_policy_cases()
@@ -50,42 +47,43 @@ def test_each_case_is_judged_as_by_the_rules_alone(spark: SparkSession, rows: di
     assert {row["offset"]: row for row in found.collect()} == rows
 
 
-@pytest.mark.parametrize(
-    ("fate", "version", "survivor", "series_ms"),
-    [
-        ([1, DUE, "replaced", 2], 2, 2, None),
-        ([1, DUE, "replaced", 2, T], 2, 2, T),
-        ([1, DUE, "kept", 0], 2, 0, None),
-        ([1, DUE, "replaced", 2], 1, -1, None),
-        ([1, DUE, "kept", 0], 1, -1, None),
-        ([1, DUE, "kept"], 2, -1, None),
-        ([1, DUE, "kept", 1], 2, -1, None),
-        ([1, DUE, "kept", 2], 2, -1, None),
-        ([1, DUE, "kept", 0, T], 2, -1, None),
-        ([1, DUE, "replaced", 1], 2, -1, None),
-        ([1, DUE, "replaced", 0, T], 2, -1, None),
-        ([1, DUE, "replaced", 2, "x"], 2, -1, None),
-        ([1, DUE, "replaced", 2, -1], 2, -1, None),
-        ([1, DUE, "replaced", 2, T, 1], 2, -1, None),
-        ([1, DUE, "stored", 2], 2, -1, None),
-    ],
-)
-def test_a_survivor_is_read_as_the_sidecar_reads_it(
-    spark: SparkSession, fate: list[object], version: int, survivor: int, series_ms: int | None
-) -> None:
+_FATES: list[tuple[list[object], int, int, int | None]] = [
+    ([1, DUE, "replaced", 2], 2, 2, None),
+    ([1, DUE, "replaced", 2, T], 2, 2, T),
+    ([1, DUE, "kept", 0], 2, 0, None),
+    ([1, DUE, "replaced", 2], 1, -1, None),
+    ([1, DUE, "kept", 0], 1, -1, None),
+    ([1, DUE, "kept"], 2, -1, None),
+    ([1, DUE, "kept", 1], 2, -1, None),
+    ([1, DUE, "kept", 2], 2, -1, None),
+    ([1, DUE, "kept", 0, T], 2, -1, None),
+    ([1, DUE, "replaced", 1], 2, -1, None),
+    ([1, DUE, "replaced", 0, T], 2, -1, None),
+    ([1, DUE, "replaced", 2, "x"], 2, -1, None),
+    ([1, DUE, "replaced", 2, -1], 2, -1, None),
+    ([1, DUE, "replaced", 2, T, 1], 2, -1, None),
+    ([1, DUE, "stored", 2], 2, -1, None),
+]
+
+
+@pytest.fixture(scope="module")
+def read(spark: SparkSession) -> list[ReadRecord]:
+    """All of these fates."""
+    return read_fates(spark, [case[:2] for case in _FATES])
+
+
+@pytest.mark.parametrize("number", range(len(_FATES)))
+def test_a_survivor_is_read_as_the_sidecar_reads_it(read: list[ReadRecord], number: int) -> None:
     """`survivor` -1: the record does not parse."""
-    history = History(T)
+    fate, version, survivor, series_ms = _FATES[number]
+    parses, history = survivor >= 0, History(T)
+    assert (read[number].parses, len(read[number].fates)) == (parses, parses)
     history.commit(fate, v=version)
-    log = log_rows(small_table(spark, history.log, RECORDS), Bounds().table(spark))
-    record = log.collect()[0]
-    assert record["parses"] is (survivor >= 0)
     try:
         decoded = decode_record(history.log[0][6])
     except FormatError:
         decoded = None
-    assert (decoded is not None) is (survivor >= 0)
-    if survivor >= 0:
-        (row,) = fate_rows(log).collect()
-        found = row["fate"]
+    assert (decoded is not None) is parses
+    for found in read[number].fates:
         assert (found["fate_name"], found["control_offset"], found["series_ms"]) == (fate[2], survivor, series_ms)
         assert (found["new_due_ms"], found["chosen_ms"]) == (None, None)

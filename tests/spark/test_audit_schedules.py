@@ -13,12 +13,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from postdate.spark.job.sources import RECORDS
-from postdate.spark.records.fates import log_rows
-from postdate.spark.session.small_tables import small_table
 from support.audit_runs import Ends, Runs, offset_of
-from support.history import REQUESTS, History
-from support.judging import Bounds, by_offset, check_case, judged, staged
+from support.history import REQUESTS
+from support.judging import ReadRecord, by_offset, check_case, judged, read_fates, staged
 from support.schedule_cases import schedule_cases
 from support.verdict_cases import DUE, T
 
@@ -47,32 +44,34 @@ def test_the_fast_tiers_say_the_same(spark: SparkSession, rows: dict[int, Row], 
     assert all(verdicts == {"delivered"} for verdicts in verified)
 
 
-@pytest.mark.parametrize(
-    ("fate", "version", "parses"),
-    [
-        ([0, DUE, "occurred", 1, DUE, DUE + 1], 3, True),
-        ([0, DUE, "skipped", 1, 4, "missed", 0], 3, True),
-        ([0, DUE, "completed"], 3, True),
-        ([0, DUE, "paused", T, 4], 3, True),
-        ([0, DUE, "resumed", T, 4], 3, True),
-        ([0, DUE, "paused", T, 4], 2, False),
-        ([0, DUE, "paused", T, 0], 3, False),
-        ([0, DUE, "paused", T], 3, False),
-        ([0, DUE, "occurred", 1, DUE, DUE + 1], 2, False),
-        ([0, DUE, "completed"], 1, False),
-        ([0, DUE, "occurred", 1, DUE], 3, False),
-        ([0, DUE, "occurred", 1, DUE, "never"], 3, False),
-        ([0, DUE, "skipped", 1, 4, "bored", 0], 3, False),
-        ([0, DUE, "delivered"], 4, False),
-    ],
-)
-def test_a_fate_of_a_schedule_is_read_as_the_sidecar_reads_it(
-    spark: SparkSession, fate: list[object], version: int, parses: bool
-) -> None:
-    history = History(T)
-    history.commit(fate, v=version)
-    log = log_rows(small_table(spark, history.log, RECORDS), Bounds().table(spark))
-    assert log.collect()[0]["parses"] is parses
+_FATES: list[tuple[list[object], int, bool]] = [
+    ([0, DUE, "occurred", 1, DUE, DUE + 1], 3, True),
+    ([0, DUE, "skipped", 1, 4, "missed", 0], 3, True),
+    ([0, DUE, "completed"], 3, True),
+    ([0, DUE, "paused", T, 4], 3, True),
+    ([0, DUE, "resumed", T, 4], 3, True),
+    ([0, DUE, "paused", T, 4], 2, False),
+    ([0, DUE, "paused", T, 0], 3, False),
+    ([0, DUE, "paused", T], 3, False),
+    ([0, DUE, "occurred", 1, DUE, DUE + 1], 2, False),
+    ([0, DUE, "completed"], 1, False),
+    ([0, DUE, "occurred", 1, DUE], 3, False),
+    ([0, DUE, "occurred", 1, DUE, "never"], 3, False),
+    ([0, DUE, "skipped", 1, 4, "bored", 0], 3, False),
+    ([0, DUE, "delivered"], 4, False),
+]
+
+
+@pytest.fixture(scope="module")
+def read(spark: SparkSession) -> list[ReadRecord]:
+    """All of these fates."""
+    return read_fates(spark, [case[:2] for case in _FATES])
+
+
+@pytest.mark.parametrize("number", range(len(_FATES)))
+def test_a_fate_of_a_schedule_is_read_as_the_sidecar_reads_it(read: list[ReadRecord], number: int) -> None:
+    _, _, parses = _FATES[number]
+    assert read[number].parses is parses
 
 
 @pytest.mark.timeout(900)  # two runs of some ten Spark jobs

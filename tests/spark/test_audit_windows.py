@@ -19,7 +19,16 @@ from postdate.wire.limits import WINDOW_MS_MAX
 from postdate.wire.origins import format_origin
 from postdate.wire.windows import draw_ms as sidecar_draw_ms
 from support.history import REQUESTS, History
-from support.judging import Bounds, by_offset, check_case, judged, overtaken_of, staged
+from support.judging import (
+    Bounds,
+    ReadRecord,
+    by_offset,
+    check_case,
+    judged,
+    overtaken_of,
+    read_fates,
+    staged,
+)
 from support.verdict_cases import DUE, TO_ORDERS, T
 from support.window_cases import window_cases
 
@@ -99,28 +108,29 @@ def test_the_order_is_that_of_the_chosen_times(
     assert overtaken_of(spark, history).keys() == overtaken
 
 
-@pytest.mark.parametrize(
-    ("fate", "version", "parses"),
-    [
-        ([0, DUE, "delivered", DUE], 2, True),
-        ([0, DUE, "dead", DUE], 2, True),
-        ([0, DUE, "delivered", DUE], 1, False),
-        ([1, DUE, "cancelled", 0], 2, False),
-        ([0, DUE, "delivered", -1], 2, False),
-        ([0, DUE, "delivered", "x"], 2, False),
-        ([0, DUE, "delivered", DUE, 1], 2, False),
-        ([0, DUE, "delivered"], 2, True),
-        ([0, DUE, "delivered"], 4, False),
-    ],
-)
-def test_a_chosen_time_is_read_as_the_sidecar_reads_it(
-    spark: SparkSession, fate: list[object], version: int, parses: bool
-) -> None:
-    history = History(T)
-    history.commit(fate, v=version)
-    log = log_rows(small_table(spark, history.log, RECORDS), Bounds().table(spark))
-    assert log.collect()[0]["parses"] is parses
-    if parses:
-        (row,) = fate_rows(log).collect()
-        assert (row["fate"]["fate_name"], row["fate"]["chosen_ms"]) == (fate[2], fate[3] if len(fate) == 4 else None)
-        assert row["fate"]["new_due_ms"] is None
+_FATES: list[tuple[list[object], int, bool]] = [
+    ([0, DUE, "delivered", DUE], 2, True),
+    ([0, DUE, "dead", DUE], 2, True),
+    ([0, DUE, "delivered", DUE], 1, False),
+    ([1, DUE, "cancelled", 0], 2, False),
+    ([0, DUE, "delivered", -1], 2, False),
+    ([0, DUE, "delivered", "x"], 2, False),
+    ([0, DUE, "delivered", DUE, 1], 2, False),
+    ([0, DUE, "delivered"], 2, True),
+    ([0, DUE, "delivered"], 4, False),
+]
+
+
+@pytest.fixture(scope="module")
+def read(spark: SparkSession) -> list[ReadRecord]:
+    """All of these fates."""
+    return read_fates(spark, [case[:2] for case in _FATES])
+
+
+@pytest.mark.parametrize("number", range(len(_FATES)))
+def test_a_chosen_time_is_read_as_the_sidecar_reads_it(read: list[ReadRecord], number: int) -> None:
+    fate, _, parses = _FATES[number]
+    assert (read[number].parses, len(read[number].fates)) == (parses, parses)
+    for found in read[number].fates:
+        assert (found["fate_name"], found["chosen_ms"]) == (fate[2], fate[3] if len(fate) == 4 else None)
+        assert found["new_due_ms"] is None

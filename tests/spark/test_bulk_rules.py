@@ -121,33 +121,42 @@ def test_what_is_sound_is_refused_by_nobody(judged: dict[str, Row], name: str) -
     assert judged[name]["reasons"] == [], judged[name]["details"]
 
 
-@pytest.mark.parametrize(
-    ("window", "spread", "reasons"),
-    [
-        ("15m", None, []),
-        ("900000", "even", []),
-        ("0", None, ["bad-window"]),
-        ("soon", None, ["bad-window"]),
-        ("549755813888", None, ["bad-window", "beyond-horizon"]),
-        ("10d", None, ["beyond-horizon"]),
-        ("15m", "odd", ["bad-spread"]),
-        (None, "even", ["bad-spread"]),
-    ],
-)
-def test_windows_are_those_of_the_client(
-    spark: SparkSession, window: str | None, spread: str | None, reasons: list[str]
-) -> None:
+_WINDOWS: list[tuple[str | None, str | None, list[str]]] = [
+    ("15m", None, []),
+    ("900000", "even", []),
+    ("0", None, ["bad-window"]),
+    ("soon", None, ["bad-window"]),
+    ("549755813888", None, ["bad-window", "beyond-horizon"]),
+    ("10d", None, ["beyond-horizon"]),
+    ("15m", "odd", ["bad-spread"]),
+    (None, "even", ["bad-spread"]),
+]
+
+
+@pytest.fixture(scope="module")
+def windows(spark: SparkSession) -> DataFrame:
+    """A row for each of these windows, checked; its id is the number of the window."""
     columns = "target string, at string, id string, window string, spread string"
-    checked_row = checked(spark, spark.createDataFrame([("orders", AT, "w", window, spread)], columns))
-    assert [row["reasons"] for row in checked_row.collect()] == [reasons]
-    if reasons:
-        return
-    even: Literal["even"] | None = "even" if spread else None
-    expected = RequestTopic("requests", partitions=7).schedule(
-        "orders", None, at=_instant(AT), id="w", window=timedelta(minutes=15), spread=even
-    )
-    (row,) = record_rows_of(checked_row, "requests", 7).collect()
-    assert sorted((header["key"], _bytes(header["value"])) for header in row["headers"]) == sorted(expected.headers)
+    rows = [("orders", AT, str(number), *window) for number, (*window, _) in enumerate(_WINDOWS)]
+    return checked(spark, spark.createDataFrame(rows, columns)).persist()
+
+
+def test_each_window_has_its_reasons_and_no_others(windows: DataFrame) -> None:
+    found = {int(row["id"]): row["reasons"] for row in windows.collect()}
+    assert found == {number: reasons for number, (*_, reasons) in enumerate(_WINDOWS)}
+
+
+def test_windows_are_those_of_the_client(windows: DataFrame) -> None:
+    sound = windows.where("size(reasons) = 0")
+    records = {int(row["key"]): row["headers"] for row in record_rows_of(sound, "requests", 7).collect()}
+    assert records.keys() == {0, 1}
+    for number, spread in ((0, None), (1, "even")):
+        even: Literal["even"] | None = "even" if spread else None
+        expected = RequestTopic("requests", partitions=7).schedule(
+            "orders", None, at=_instant(AT), id=str(number), window=timedelta(minutes=15), spread=even
+        )
+        found = sorted((header["key"], _bytes(header["value"])) for header in records[number])
+        assert found == sorted(expected.headers)
 
 
 def _instant(epoch_ms: str) -> datetime:

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from postdate.spark.job.sources import RECORDS
 from postdate.spark.records.fates import chain_breaks, fate_rows, log_rows
@@ -97,10 +97,19 @@ WRITTEN = encode_record(
 _PLACES = "topic string, partition int, log_topic string, log_end bigint, log_is_whole boolean"
 
 
-def _log(spark: SparkSession, values: list[bytes | None], *, whole: bool = True) -> Any:
-    places = spark.createDataFrame([(REQUESTS, 0, LOG, 1_000, whole)], _PLACES)
-    rows = [kafka_row(LOG, offset, 5_000 + offset, None, value, None) for offset, value in enumerate(values)]
-    return log_rows(spark.createDataFrame(rows, RECORDS), places)
+def _log(spark: SparkSession, values: list[bytes | None]) -> DataFrame:
+    return _logs(spark, [(values, True)])
+
+
+def _logs(spark: SparkSession, logs: list[tuple[list[bytes | None], bool]]) -> DataFrame:
+    """A partition for the values of each log, with whether it is whole."""
+    places = [(REQUESTS, partition, LOG, 1_000, whole) for partition, (_, whole) in enumerate(logs)]
+    rows = [
+        kafka_row(LOG, offset, 5_000 + offset, None, value, None, partition=partition)
+        for partition, (values, _) in enumerate(logs)
+        for offset, value in enumerate(values)
+    ]
+    return log_rows(spark.createDataFrame(rows, RECORDS), spark.createDataFrame(places, _PLACES))
 
 
 def _oracle(value: bytes | None) -> bool:
@@ -186,47 +195,58 @@ def test_damage_to_a_record_as_written(spark: SparkSession) -> None:
     assert 100 < len(said) < len(damaged) - 100, "some are as good as before, and most are not"
 
 
-@pytest.mark.parametrize(
-    ("sequence", "whole", "problems"),
-    [
-        ([1, 2, 3], True, []),
-        ([7, 8], False, []),
-        ([7, 8], True, ["begins at seq 7"]),
-        ([1, 2, 2, 3], True, ["seq 2 again, after 2"]),
-        ([1, 2, 4, 5], True, ["seq 4 leaves a gap after 2"]),
-        ([1, 2, 3, 1], True, ["seq 1 again, after 3"]),
-        ([1, None, 2], True, ["does not parse"]),
-    ],
-    ids=["whole", "began before", "begins amiss", "repeat", "gap", "begun anew", "unreadable"],
-)
-def test_chain(spark: SparkSession, sequence: list[int | None], whole: bool, problems: list[str]) -> None:
-    values = [b"?" if seq is None else log_value(seq, []) for seq in sequence]
-    found = chain_breaks(_log(spark, [*values], whole=whole)).orderBy("log_offset").collect()
-    assert [row["problem"] for row in found] == problems
+_SEQUENCES: dict[str, tuple[list[int | None], bool, list[str]]] = {
+    "whole": ([1, 2, 3], True, []),
+    "began before": ([7, 8], False, []),
+    "begins amiss": ([7, 8], True, ["begins at seq 7"]),
+    "repeat": ([1, 2, 2, 3], True, ["seq 2 again, after 2"]),
+    "gap": ([1, 2, 4, 5], True, ["seq 4 leaves a gap after 2"]),
+    "begun anew": ([1, 2, 3, 1], True, ["seq 1 again, after 3"]),
+    "unreadable": ([1, None, 2], True, ["does not parse"]),
+}
+_FIRST: dict[str, Any] = {"kind": "owner", "takeover": 4, "instance": "a"}
+_OWNER: dict[str, Any] = {"kind": "owner", "takeover": 5, "instance": "b"}
+_STRANGERS: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
+    "handed over": ([{"takeover": 4}, _OWNER, {"takeover": 5, "instance": "b"}], []),
+    "not announced": ([{"takeover": 5, "instance": "b"}], ["takeover 5 has no owner record"]),
+    "fenced": ([_OWNER, {"takeover": 4}], ["takeover 4 after takeover 5"]),
+    "another instance": (
+        [{"takeover": 4, "instance": "x"}],
+        ["takeover 4 of x of postdate, which is that of a of postdate"],
+    ),
+    "another group": ([{"takeover": 4, "group": "x"}], ["takeover 4 of a of x, which is that of a of postdate"]),
+    "announced twice": ([_FIRST], ["takeover 4 is announced again"]),
+}
 
 
-FIRST: dict[str, Any] = {"kind": "owner", "takeover": 4, "instance": "a"}
-OWNER: dict[str, Any] = {"kind": "owner", "takeover": 5, "instance": "b"}
+@pytest.fixture(scope="module")
+def breaks(spark: SparkSession) -> dict[str, list[str]]:
+    """The problems of each of these logs, which is a partition."""
+    logs: dict[str, tuple[list[bytes | None], bool]] = {
+        **{
+            name: ([b"?" if seq is None else log_value(seq, []) for seq in sequence], whole)
+            for name, (sequence, whole, _) in _SEQUENCES.items()
+        },
+        **{
+            name: ([log_value(1 + n, [], **changes) for n, changes in enumerate([_FIRST, *later])], True)
+            for name, (later, _) in _STRANGERS.items()
+        },
+    }
+    found = chain_breaks(_logs(spark, [*logs.values()])).orderBy("partition", "log_offset").collect()
+    problems: dict[str, list[str]] = {name: [] for name in logs}
+    for row in found:
+        problems[[*logs][row["partition"]]].append(row["problem"])
+    return problems
 
 
-@pytest.mark.parametrize(
-    ("later", "problems"),
-    [
-        ([{"takeover": 4}, OWNER, {"takeover": 5, "instance": "b"}], []),
-        ([{"takeover": 5, "instance": "b"}], ["takeover 5 has no owner record"]),
-        ([OWNER, {"takeover": 4}], ["takeover 4 after takeover 5"]),
-        ([{"takeover": 4, "instance": "x"}], ["takeover 4 of x of postdate, which is that of a of postdate"]),
-        ([{"takeover": 4, "group": "x"}], ["takeover 4 of a of x, which is that of a of postdate"]),
-        ([FIRST], ["takeover 4 is announced again"]),
-    ],
-    ids=["handed over", "not announced", "fenced", "another instance", "another group", "announced twice"],
-)
-def test_a_strangers_record_breaks_the_chain(
-    spark: SparkSession, later: list[dict[str, Any]], problems: list[str]
-) -> None:
-    values: list[bytes | None] = [log_value(1 + n, [], **changes) for n, changes in enumerate([FIRST, *later])]
-    found = chain_breaks(_log(spark, values)).orderBy("log_offset").collect()
-    assert [row["problem"] for row in found] == problems
+@pytest.mark.parametrize("name", _SEQUENCES)
+def test_chain(breaks: dict[str, list[str]], name: str) -> None:
+    assert breaks[name] == _SEQUENCES[name][2]
+
+
+@pytest.mark.parametrize("name", _STRANGERS)
+def test_a_strangers_record_breaks_the_chain(breaks: dict[str, list[str]], name: str) -> None:
+    assert breaks[name] == _STRANGERS[name][1]
 
 
 def test_the_literal_record_is_the_one_of_the_format() -> None:

@@ -30,10 +30,12 @@ from support.history import LETTERS, REQUESTS, TARGET, Headers, History
 from support.id_policy_cases import id_policy_cases
 from support.judging import (
     Bounds,
+    Situation,
     by_offset,
     check_case,
     chunks_of,
     judged,
+    judged_together,
     overtaken_of,
     plain_of,
     staged,
@@ -205,21 +207,19 @@ def test_lateness_counts_from_the_last_due_time(rows: dict[int, Row]) -> None:
     assert rows[CASES.expected["two records"].offset]["lateness_ms"] is None
 
 
-def test_what_open_transactions_hide_is_capped(spark: SparkSession) -> None:
+def _open_transactions() -> dict[str, Situation]:
     history = History(T)
     for offset in (1, 2, 3):
         history.ask(offset)
     history.commit([2, DUE, "delivered"], [3, DUE, "dead"])
-    verdicts = {}
-    for capped in (False, True):
-        targets = [target_row(capped_from_ms=[-1] * 4)] if capped else [target_row()]
-        found, _ = judged(spark, history, log_capped=capped, letters_capped=capped, targets=targets)
-        verdicts[capped] = {row["offset"]: row["verdicts"] for row in found.collect()}
-    assert verdicts[True] == {1: ["capped"], 2: ["capped"], 3: ["capped"]}
-    assert verdicts[False] == {1: ["missing"], 2: ["missing", "contradiction"], 3: ["contradiction"]}
+    capped = Bounds(log_capped=True, letters_capped=True)
+    return {
+        "open transactions": Situation(history, [target_row(capped_from_ms=[-1] * 4)], capped),
+        "no open transactions": Situation(history),
+    }
 
 
-def test_what_retention_took_is_no_violation(spark: SparkSession) -> None:
+def _retention() -> dict[str, Situation]:
     history = History(T)
     history.commit([1, DUE, "delivered"])  # its request has left the topic
     for offset in (10, 11, 12, 13):
@@ -227,84 +227,64 @@ def test_what_retention_took_is_no_violation(spark: SparkSession) -> None:
     history.ask(14, at_ms=T - 1)
     history.commit([10, DUE, "delivered"], [11, DUE, "delivered"], [12, DUE, "dead"])
     gone: tuple[object, ...] = ("gone", None, False, False, [NEVER_MS], [NEVER_MS], [], -1, -1)
-    targets = [target_row(compacted=True), gone]
-    found, _ = judged(
-        spark,
-        history,
-        log_start=10,
-        request_start=10,
-        targets=targets,
-        fates_lost_before_ms=T,
-        letters_lost_before_ms=T + 2_000,
-    )
-    by_offset = {row["offset"]: row for row in found.collect()}
-    assert {offset: row["verdicts"] for offset, row in by_offset.items()} == {
-        1: ["request-expired"],
-        10: ["target-expired"],
-        11: ["target-expired"],
-        12: ["target-expired"],
-        13: ["missing"],
-        14: ["unsettled"],
-    }
-    assert [offset for offset, row in by_offset.items() if row["is_fate_lost"]] == [14]
+    bounds = Bounds(log_start=10, request_start=10, fates_lost_before_ms=T, letters_lost_before_ms=T + 2_000)
+    return {"retention": Situation(history, [target_row(compacted=True), gone], bounds)}
 
 
-def test_a_bound_of_one_partition_excuses_nothing_in_another(spark: SparkSession) -> None:
-    """Partitions of keys k0 to k9 of four; whichever bound partition 3 has, only its own messages are excused."""
-    history, places = History(T), {offset: partition_for(b"k%d" % offset, 4) for offset in range(10)}
-    for offset in places:
+_PLACES = {offset: partition_for(b"k%d" % offset, 4) for offset in range(10)}
+
+
+def _bounds_of_partitions() -> dict[str, Situation]:
+    """Partitions of keys k0 to k9 of four, and bounds of partition 3."""
+    history = History(T)
+    for offset in _PLACES:
         history.ask(offset, key=b"k%d" % offset)
     history.ask(10, key=None)
     history.commit(*([offset, DUE, "delivered"] for offset in range(11)))
-    at_ms = T + 2_000
+    at_ms, never_ms = T + 2_000, [NEVER_MS] * 3
+    before_ms = at_ms - COMMIT_MS_MAX
     bounds = {
-        "target-expired": target_row(lost_ms=[-1, -1, -1, at_ms - COMMIT_MS_MAX]),
-        "capped": target_row(capped_from_ms=[NEVER_MS, NEVER_MS, NEVER_MS, at_ms]),
+        "partition 3 target-expired": target_row(lost_ms=[-1, -1, -1, before_ms]),
+        "partition 3 capped": target_row(capped_from_ms=[*never_ms, at_ms]),
+        "partition 3 hides nothing": target_row(
+            lost_ms=[-1, -1, -1, before_ms - 1], capped_from_ms=[*never_ms, at_ms + 1]
+        ),
     }
-    for reason, row in bounds.items():
-        found, _ = judged(spark, history, targets=[row])
-        verdicts = {row["offset"]: row["verdicts"] for row in found.collect()}
-        lost = ["missing", "contradiction"]
-        assert verdicts == {**{offset: [reason] if places[offset] == 3 else lost for offset in places}, 10: [reason]}
-    before_ms = at_ms - COMMIT_MS_MAX - 1
-    row = target_row(lost_ms=[-1, -1, -1, before_ms], capped_from_ms=[NEVER_MS, NEVER_MS, NEVER_MS, at_ms + 1])
-    found, _ = judged(spark, history, targets=[row])
-    assert {tuple(row["verdicts"]) for row in found.collect()} == {("missing", "contradiction")}
+    return {name: Situation(history, [row]) for name, row in bounds.items()}
 
 
-@pytest.mark.parametrize(("recreated_ms", "reason"), [(-1, "target-younger"), (T + 3_000, "target-recreated")])
-def test_what_is_older_than_its_target_is_not_missing(spark: SparkSession, recreated_ms: int, reason: str) -> None:
+_YOUNG = {"target-younger": -1, "target-recreated": T + 3_000}
+
+
+def _young_targets() -> dict[str, Situation]:
     history = History(T)
     for offset in (1, 2):
         history.ask(offset)
     history.commit([1, DUE, "delivered"], at_ms=T + 2_000)
     history.commit([2, DUE, "delivered"], at_ms=T + 3_000)
-    found, _ = judged(spark, history, targets=[target_row(began_ms=T + 3_000, recreated_ms=recreated_ms)])
-    assert {row["offset"]: row["verdicts"] for row in found.collect()} == {
-        1: [reason],
-        2: ["missing", "contradiction"],
+    return {
+        reason: Situation(history, [target_row(began_ms=T + 3_000, recreated_ms=recreated_ms)])
+        for reason, recreated_ms in _YOUNG.items()
     }
 
 
-def test_a_key_belongs_to_the_partition_of_any_count_that_the_target_may_have_had(spark: SparkSession) -> None:
+_KEYS = [b"k%d" % number for number in range(20)]
+
+
+def _grown_target() -> dict[str, Situation]:
     """Three partitions, then a fourth, whose first record is of T + 5 s."""
     history = History(T)
-    keys = [b"k%d" % number for number in range(20)]
-    moved = [offset for offset, key in enumerate(keys) if partition_for(key, 3) != partition_for(key, 4)]
-    for offset, key in enumerate(keys):
+    for offset, key in enumerate(_KEYS):
         history.ask(offset, key=key)
         history.ask(100 + offset, key=key)
         history.commit([offset, DUE, "delivered"], at_ms=T + 4_999)
         history.commit([100 + offset, DUE, "delivered"], at_ms=T + 5_000)
         for origin in (offset, 100 + offset):
             history.deliver(origin, key=key, partition=partition_for(key, 3))
-    found, _ = judged(spark, history, targets=[target_row(known_ms=[-1, -1, -1, T + 5_000])])
-    verdicts = {row["offset"]: row["verdicts"] for row in found.collect()}
-    assert {offset for offset, found in verdicts.items() if found == ["mismatch"]} == {100 + offset for offset in moved}
-    assert moved
+    return {"grown target": Situation(history, [target_row(known_ms=[-1, -1, -1, T + 5_000])])}
 
 
-def test_without_its_request_an_origin_still_has_one_record_and_none_too_early(spark: SparkSession) -> None:
+def _expired_requests() -> dict[str, Situation]:
     """The requests below offset 10 have left their topic; a record names their due time, or the dispatch log does."""
     history = History(T)
     for offset in range(1, 8):
@@ -312,11 +292,84 @@ def test_without_its_request_an_origin_still_has_one_record_and_none_too_early(s
     history.commit([8, T + HOUR_MS, "moved", DUE, 9], [8, T + HOUR_MS, "delivered"])
     for origin, topic in ((1, TARGET), (2, TARGET), (2, TARGET), (3, TARGET), (5, TARGET), (5, "retries"), (8, TARGET)):
         history.deliver(origin, topic=topic)
-    found, _ = judged(spark, history, log_start=10, request_start=10)
-    assert {row["offset"]: set(row["verdicts"]) - {"request-expired"} for row in found.collect()} == {
+    return {"expired requests": Situation(history, bounds=Bounds(log_start=10, request_start=10))}
+
+
+def _window() -> dict[str, Situation]:
+    history = History(T)
+    history.ask(20)
+    history.commit([5, DUE, "delivered"], [20, DUE, "delivered"], [30, DUE, "delivered"])
+    for origin in (5, 20, 30):
+        history.deliver(origin)
+    return {"window": Situation(history, bounds=Bounds(request_start=10, request_end=25))}
+
+
+@pytest.fixture(scope="module")
+def situations(spark: SparkSession) -> dict[str, dict[int, Row]]:
+    """All of these situations judged, by offset."""
+    some = (_open_transactions(), _retention(), _bounds_of_partitions(), _young_targets(), _grown_target())
+    every = {name: one for each in (*some, _expired_requests(), _window()) for name, one in each.items()}
+    return judged_together(spark, every)
+
+
+def _verdicts(rows: dict[int, Row]) -> dict[int, list[str]]:
+    return {offset: row["verdicts"] for offset, row in rows.items()}
+
+
+def test_what_open_transactions_hide_is_capped(situations: dict[str, dict[int, Row]]) -> None:
+    capped, others = situations["open transactions"], situations["no open transactions"]
+    assert _verdicts(capped) == {1: ["capped"], 2: ["capped"], 3: ["capped"]}
+    assert _verdicts(others) == {1: ["missing"], 2: ["missing", "contradiction"], 3: ["contradiction"]}
+
+
+def test_what_retention_took_is_no_violation(situations: dict[str, dict[int, Row]]) -> None:
+    rows = situations["retention"]
+    assert _verdicts(rows) == {
+        1: ["request-expired"],
+        10: ["target-expired"],
+        11: ["target-expired"],
+        12: ["target-expired"],
+        13: ["missing"],
+        14: ["unsettled"],
+    }
+    assert [offset for offset, row in rows.items() if row["is_fate_lost"]] == [14]
+
+
+def test_a_bound_of_one_partition_excuses_nothing_in_another(situations: dict[str, dict[int, Row]]) -> None:
+    """Whichever bound partition 3 has, only its own messages are excused."""
+    lost = ["missing", "contradiction"]
+    for reason in ("target-expired", "capped"):
+        expected = {offset: [reason] if place == 3 else lost for offset, place in _PLACES.items()}
+        assert _verdicts(situations[f"partition 3 {reason}"]) == {**expected, 10: [reason]}
+    assert _verdicts(situations["partition 3 hides nothing"]) == dict.fromkeys(range(11), lost)
+
+
+@pytest.mark.parametrize("reason", _YOUNG)
+def test_what_is_older_than_its_target_is_not_missing(situations: dict[str, dict[int, Row]], reason: str) -> None:
+    assert _verdicts(situations[reason]) == {1: [reason], 2: ["missing", "contradiction"]}
+
+
+def test_a_key_belongs_to_the_partition_of_any_count_that_the_target_may_have_had(
+    situations: dict[str, dict[int, Row]],
+) -> None:
+    moved = {100 + offset for offset, key in enumerate(_KEYS) if partition_for(key, 3) != partition_for(key, 4)}
+    verdicts = _verdicts(situations["grown target"])
+    assert {offset for offset, found in verdicts.items() if found == ["mismatch"]} == moved
+    assert moved
+
+
+def test_without_its_request_an_origin_still_has_one_record_and_none_too_early(
+    situations: dict[str, dict[int, Row]],
+) -> None:
+    verdicts = _verdicts(situations["expired requests"])
+    assert {offset: set(found) - {"request-expired"} for offset, found in verdicts.items()} == {
         **{1: set(), 2: {"duplicate"}, 3: {"early"}, 4: {"early"}, 5: set()},
         **{6: set(), 7: set(), 8: set()},  # their target is not known, and may not have been read
     }
+
+
+def test_a_window_does_not_judge_what_lies_around_it(situations: dict[str, dict[int, Row]]) -> None:
+    assert _verdicts(situations["window"]) == {20: ["delivered"]}
 
 
 def test_the_summary_counts_four_outcomes(spark: SparkSession) -> None:
@@ -440,16 +493,6 @@ def test_an_origin_that_cannot_be_read_is_named_by_its_place(spark: SparkSession
         *("gone/0/0", "garbled/0/1"),
         *(f"{LETTERS}/0/{offset}" for offset in (10, 11, 12, 13)),
     }
-
-
-def test_a_window_does_not_judge_what_lies_around_it(spark: SparkSession) -> None:
-    history = History(T)
-    history.ask(20)
-    history.commit([5, DUE, "delivered"], [20, DUE, "delivered"], [30, DUE, "delivered"])
-    for origin in (5, 20, 30):
-        history.deliver(origin)
-    found, _ = judged(spark, history, request_start=10, request_end=25)
-    assert {row["offset"]: row["verdicts"] for row in found.collect()} == {20: ["delivered"]}
 
 
 def test_a_late_fate_clears_a_record_and_is_held_to_nothing_else(spark: SparkSession) -> None:

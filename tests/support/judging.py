@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,7 +41,8 @@ from postdate.spark.rules.verdict_checks import judged_answers
 from postdate.spark.session.small_tables import small_table
 from postdate.spark.state.chain import Chain
 from support.history import LETTERS, LOG, REQUESTS, TARGET, VERDICTS, History
-from support.verdict_cases import SNAPSHOT, Expected
+from support.history import Row as Record
+from support.verdict_cases import SNAPSHOT, Expected, T
 
 
 @dataclass(frozen=True)
@@ -62,13 +63,16 @@ class Bounds:
 
     def table(self, spark: SparkSession) -> DataFrame:
         """The one partition of the history, as `judge` asks for it."""
-        requests = (REQUESTS, 0, self.log_start, self.request_start, self.request_end)
-        log = (LOG, self.log_end, True, self.log_capped, self.fates_lost_before_ms)
+        return small_table(spark, [self.row()], PARTITIONS)
+
+    def row(self, prefix: str = "") -> tuple[Any, ...]:
+        """The same as a row, of topics with this prefix."""
+        requests = (f"{prefix}{REQUESTS}", 0, self.log_start, self.request_start, self.request_end)
+        log = (f"{prefix}{LOG}", self.log_end, True, self.log_capped, self.fates_lost_before_ms)
         letters = (self.letters_capped, self.letters_lost_before_ms)
         answers = (self.answers_capped, self.answers_lost_before_ms)
         letters_capped_ms = -1 if self.letters_capped else NEVER_MS
-        row = (*requests, *log, *letters, *answers, letters_capped_ms, self.request_present_end)
-        return small_table(spark, [row], PARTITIONS)
+        return (*requests, *log, *letters, *answers, letters_capped_ms, self.request_present_end)
 
 
 def target_row(
@@ -138,6 +142,48 @@ def judged(
         return by_the_rules(inputs, how), chain_breaks(found.log)
     rows = judged_origins(folded(inputs).localCheckpoint(), None, how, ROW_COLUMNS, occurrences=inputs.occurrences)
     return rows.where("verdicts is not null"), chain_breaks(found.log)
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A history without answers that is judged together with others: its targets, and what of it is read."""
+
+    history: History
+    targets: Sequence[tuple[Any, ...]] = (target_row(),)
+    bounds: Bounds = Bounds()
+
+
+def judged_together(spark: SparkSession, situations: Mapping[str, Situation]) -> dict[str, dict[int, Row]]:
+    """The judged rows of each situation by offset. One plan judges all of them, since planning takes longer than
+    judging: the topics of each situation have a prefix of its own."""
+    prefixes = {f"{number}.": one for number, one in enumerate(situations.values())}
+    names = dict(zip((f"{prefix}{REQUESTS}" for prefix in prefixes), situations, strict=True))
+
+    def records(side: str) -> DataFrame:
+        rows = [_prefixed(row, prefix) for prefix, one in prefixes.items() for row in getattr(one.history, side)]
+        return small_table(spark, rows, RECORDS)
+
+    partitions = small_table(spark, [one.bounds.row(prefix) for prefix, one in prefixes.items()], PARTITIONS)
+    targets = [(f"{prefix}{name}", *row) for prefix, one in prefixes.items() for name, *row in one.targets]
+    inputs = AuditInputs(
+        request_rows(records("requests"), LEVELS_MS_DEFAULT),
+        fate_rows(log_rows(records("log"), partitions)),
+        delivered_rows(records("delivered"), [*names]),
+        dead_letter_rows(records("letters"), {f"{prefix}{LETTERS}": f"{prefix}{REQUESTS}" for prefix in prefixes}),
+        answer_rows(records("answers"), {}),
+    )
+    how = JudgingParameters(partitions, small_table(spark, targets, TARGETS), "none", SNAPSHOT, slack_ms=60_000)
+    found: dict[str, dict[int, Row]] = {name: {} for name in situations}
+    for row in judged_origins(folded(inputs).localCheckpoint(), None, how).where("verdicts is not null").collect():
+        found[names[row["topic"]]][row["offset"]] = row
+    return found
+
+
+def _prefixed(record: Record, prefix: str) -> Record:
+    """The same record of a topic with this prefix, which also the topics have that it names."""
+    named = {"postdate-topic", "postdate-origin"}
+    sent = [(name, prefix.encode() + (value or b"") if name in named else value) for name, value in record[7] or []]
+    return (f"{prefix}{record[0]}", *record[1:7], sent)
 
 
 def summary_of(
@@ -235,6 +281,26 @@ def _occurrences(spark: SparkSession, history: History, log: DataFrame) -> Event
         return None
     messages = delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS])
     return Events.of(log, messages, Chain.of(log, ()).zones)
+
+
+@dataclass(frozen=True)
+class ReadRecord:
+    """A dispatch-log record with one fate: whether it parses, and what `fate_rows` makes of it."""
+
+    parses: bool
+    fates: list[Row]
+
+
+def read_fates(spark: SparkSession, fates: Iterable[tuple[list[object], int]]) -> list[ReadRecord]:
+    """Each of these fates read from a dispatch-log record of this version, all of them by one plan."""
+    history = History(T)
+    for fate, version in fates:
+        history.commit(fate, v=version)
+    log = log_rows(small_table(spark, history.log, RECORDS), Bounds().table(spark)).persist()
+    found = [ReadRecord(row["parses"], []) for row in log.orderBy("log_offset").collect()]
+    for row in fate_rows(log).collect():
+        found[row["fate"]["log_offset"]].fates.append(row["fate"])
+    return found
 
 
 def owed(known: DataFrame, mode: Mode) -> dict[int, str]:
