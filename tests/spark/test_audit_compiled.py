@@ -1,8 +1,9 @@
 """The audit as its users start it, with Spark's compiler on; the other tests interpret the plans.
 
 Goal: an audit prints no error of Spark's unless it fails, and Spark compiles every plan. Method: a small history that
-was written by hand has origins of most kinds. The command runs in a separate process: one full audit, one that begins
-with chunks as for a long history, and two with a state. Spark logs to standard error, also if code does not compile.
+was written by hand has origins of most kinds. A separate process runs the command four times in one session, which it
+starts as the command does: to start and warm up a JVM takes longer than an audit. One audit is full, one begins with
+chunks as for a long history, and two have a state. Spark logs to standard error, also if code does not compile.
 """
 
 from __future__ import annotations
@@ -17,18 +18,30 @@ from pathlib import Path
 
 import pytest
 
+from postdate.spark.limits import CHUNKS_ROWS_MIN
 from postdate.wire.headers import ACTION, ID
 from support.bed import new_bed
 from support.broker import RunningBroker
-from support.command import run_postdate
 from support.forged import Forged
+from support.small_spark import SMALL_SPARK
 
-_TIMEOUT_S = 400.0
 _EACH = Counter(delivered=22, cancelled=1, applied=1, dead=1, pending=1, duplicate=1, overtaken=1)
-_IN_STAGES = (
-    "from postdate.spark.audit import reading; reading.CHUNKS_ROWS_MIN = 0; "
-    "from postdate.cli import postdate; postdate()"
-)
+_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
+#: Its argument are settings of Java, since Java would compile longer than the audits take. Each line that it reads is a
+#: list: the number of requests from which on an audit looks at chunks, and the command.
+_PROGRAM = """
+import json, sys
+from postdate.cli import postdate
+from postdate.spark.audit import reading
+from postdate.spark.session.start import spark_session
+with spark_session(None, json.loads(sys.argv[1]), sys.stderr.write, with_delta=True):
+    for line in sys.stdin:
+        reading.CHUNKS_ROWS_MIN, command = json.loads(line)
+        try:
+            postdate(command)
+        except SystemExit as end:
+            print(end.code, flush=True)
+"""
 
 
 def _write(forged: Forged) -> None:
@@ -52,31 +65,40 @@ def _write(forged: Forged) -> None:
 
 @pytest.mark.timeout(1800)
 def test_spark_compiles_every_plan_of_an_audit(broker: RunningBroker, tmp_path: Path) -> None:
-    with new_bed(broker.bootstrap_servers, tmp_path) as bed:
+    with new_bed(broker.bootstrap_servers, tmp_path) as bed, _started() as audits:
         forged = Forged.on(bed)
         given = ("audit", "-b", bed.bootstrap, "--requests", forged.requests, "--output", "json", "--slack", "1s")
+        state = (*given, "--state", str(tmp_path / "state"))
         _write(forged)
-        _check(run_postdate(*given, timeout_s=_TIMEOUT_S), _EACH)
-        _check(_run_in_stages(*given), _EACH)
-        state = ("--state", str(tmp_path / "state"))
-        _check(run_postdate(*given, *state, timeout_s=_TIMEOUT_S), _EACH)
+        for chunks_rows_min, command in ((CHUNKS_ROWS_MIN, given), (0, given), (CHUNKS_ROWS_MIN, state)):
+            _check(audits, chunks_rows_min, command)
         _write(forged)
-        _check(run_postdate(*given, *state, timeout_s=_TIMEOUT_S), _EACH)
+        _check(audits, CHUNKS_ROWS_MIN, state)
+        _, errors = audits.communicate()
+    assert audits.returncode == 0, errors
+    assert "spark: " not in errors, errors
 
 
-def _run_in_stages(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command, for which no history is short."""
+def _started() -> subprocess.Popen[str]:
     path = {"PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", _IN_STAGES, *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, env={**os.environ, **path}
+    return subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, json.dumps({_JAVA_OPTIONS: SMALL_SPARK[_JAVA_OPTIONS]})],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **path},
     )
 
 
-def _check(done: subprocess.CompletedProcess[str], counts: Counter[str]) -> None:
-    """Asserts that an audit found the duplicate, and that Spark logged nothing."""
-    assert "spark: " not in done.stderr, done.stderr
-    assert done.returncode == 4, done.stderr
-    found = json.loads(done.stdout)
+def _check(audits: subprocess.Popen[str], chunks_rows_min: int, command: tuple[str, ...]) -> None:
+    """Asserts that an audit finds the duplicate."""
+    assert audits.stdin is not None
+    assert audits.stdout is not None
+    audits.stdin.write(json.dumps([chunks_rows_min, command]) + "\n")
+    audits.stdin.flush()
+    told, exit_code = audits.stdout.readline(), audits.stdout.readline()
+    assert exit_code == "4\n", audits.communicate()[1]
+    found = json.loads(told)
     sys.stdout.write(f"judged in {found['seconds']} s\n")
-    assert Counter({name: count for name, count in found["counts"].items() if count}) == counts
+    assert Counter({name: count for name, count in found["counts"].items() if count}) == _EACH
