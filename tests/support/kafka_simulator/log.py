@@ -52,10 +52,12 @@ class _Slot:
 
 class PartitionLog:
     """Offsets `start` to `end`; `epochs` holds the newest epoch seen of each producer. `leader` is the number of the
-    broker that leads it; where it has none at all, `has_leader` is False."""
+    broker that leads it; where it has none at all, `has_leader` is False. `rewrites` counts what changed or removed
+    decided records: while it stays the same, everything below a former `stable_end` is as it was."""
 
     def __init__(self) -> None:
         self.start = 0
+        self.rewrites = 0
         self.epochs: dict[int, int] = {}
         self.leader = 0
         self.has_leader = True
@@ -142,9 +144,10 @@ class PartitionLog:
             position += passed
         return found, position
 
-    def committed(self) -> list[Record]:
-        """Every committed record, also those that the last stable offset hides: what nobody but an observer sees."""
-        return [slot.record for slot in self._slots if slot.status in _KEPT]
+    def committed(self, since: int = 0) -> list[Record]:
+        """Every committed record from an offset on, also those that the last stable offset hides: what nobody but an
+        observer sees. O(offsets from `since` on)."""
+        return [slot.record for slot in self._slots[max(since - self.start, 0) :] if slot.status in _KEPT]
 
     def undecided(self) -> dict[int, int]:
         """The producers with an open transaction here, and its first offset."""
@@ -167,6 +170,7 @@ class PartitionLog:
         if offset > self.end:
             raise refusal(KafkaError.OFFSET_OUT_OF_RANGE, f"offset {offset} is above the end {self.end}")
         if offset > self.start:
+            self.rewrites += 1
             del self._slots[: offset - self.start]
             self.start = offset
             self._open = {producer: max(first, offset) for producer, first in self._open.items()}
@@ -178,6 +182,7 @@ class PartitionLog:
         first compaction that meets it, so that whoever reads the whole log within that time sees it. What was aborted
         goes. Offsets stay as they are.
         """
+        self.rewrites += 1
         slots = self._slots[: max(min(before, self.stable_end) - self.start, 0)]
         last = {slot.record.key: slot for slot in slots if slot.status in _KEPT}
         gone = 0
@@ -197,5 +202,6 @@ class PartitionLog:
 
     def truncate(self, end: int) -> None:
         """Lose everything from an offset on, as an unclean leader election does."""
+        self.rewrites += 1
         del self._slots[max(end - self.start, 0) :]
         self._open = {producer: first for producer, first in self._open.items() if first < self.end}

@@ -35,8 +35,10 @@ _ALL, _BEHIND = 1 << 30, b"\xff" * 17
 
 @dataclass
 class _Said:
-    """What the dispatch log says below some offset."""
+    """What the dispatch log says below an offset, as long as it is not rewritten."""
 
+    below: int = 0
+    rewrites: int = -1
     final: set[int] = field(default_factory=set)
     stored: set[int] = field(default_factory=set)
     moved: dict[int, int] = field(default_factory=dict)
@@ -49,6 +51,23 @@ class _Said:
     def touched(self) -> set[int]:
         return self.final | self.stored | self.moved.keys() | self.series.keys()
 
+    def add(self, fate: Fate) -> None:
+        if fate.name in FINAL_FATES:
+            self.final.add(fate.offset)
+            if isinstance(fate, SeriesFate):
+                self.series[fate.survivor] = fate.start_ms
+        elif fate.name == "moved":
+            self.moved[fate.offset] = fate.due_ms
+        elif isinstance(fate, BulkProgress):
+            self.swept[fate.offset] = fate.count
+        elif fate.name in ("occurred", "skipped"):
+            self.decided[fate.offset] = fate.last
+        elif fate.name in ("paused", "resumed"):
+            switch = (fate.control, fate.at_ms, fate.name == "paused")
+            self.switches.setdefault(fate.offset, []).append(switch)
+        else:
+            self.stored.add(fate.offset)
+
 
 class Invariants:
     """Watches the timer indexes of one schedule; what is wrong goes to the world."""
@@ -59,6 +78,8 @@ class Invariants:
         self._traffic = traffic
         self._readings = readings
         self._decoded: dict[tuple[int, int], list[Fate]] = {}
+        self._last: dict[int, _Said] = {}
+        """By partition, what the last look found: the next one reads only what was written since."""
 
     def check(self, part: int, index: TimerIndex, when: str) -> None:
         """Hold an index against the logs. Nothing can be said while a commit that was answered is not marked yet."""
@@ -73,8 +94,7 @@ class Invariants:
         said = self._said(part, log, applied)
         entries = {split_key(key)[1]: entry for key, entry in _entries(index)}
         wrong = self._compare(part, index, entries, said, read)
-        newest = max((record.offset for record in log.committed()), default=-1)
-        if newest < applied and not _is_between(log, log.end) and not _is_between(store, store.end):
+        if not log.committed(applied) and not _is_between(log, log.end) and not _is_between(store, store.end):
             wrong += self._look_at_store(part, held(store.committed()), entries, said, read)
         world.wrong += [f"{complaint} ({world.acting().name}, {when})" for complaint in wrong]
 
@@ -148,26 +168,17 @@ class Invariants:
             reached["mark stored and moved"] += offset in said.stored and offset in said.moved
 
     def _said(self, part: int, log: PartitionLog, before: int) -> _Said:
-        said = _Said()
         old = self._world.archive.get(Partition(_LOG, part), [])
-        for record in (*old, *log.committed()):
+        said = self._last.pop(part, _Said())
+        if old or said.rewrites != log.rewrites or said.below > before:
+            said = _Said()
+        for record in (*old, *log.committed(said.below)):
             if record.offset < before:
                 for fate in self._fates(part, record):
-                    if fate.name in FINAL_FATES:
-                        said.final.add(fate.offset)
-                        if isinstance(fate, SeriesFate):
-                            said.series[fate.survivor] = fate.start_ms
-                    elif fate.name == "moved":
-                        said.moved[fate.offset] = fate.due_ms
-                    elif isinstance(fate, BulkProgress):
-                        said.swept[fate.offset] = fate.count
-                    elif fate.name in ("occurred", "skipped"):
-                        said.decided[fate.offset] = fate.last
-                    elif fate.name in ("paused", "resumed"):
-                        switch = (fate.control, fate.at_ms, fate.name == "paused")
-                        said.switches.setdefault(fate.offset, []).append(switch)
-                    else:
-                        said.stored.add(fate.offset)
+                    said.add(fate)
+        if not old and log.stable_end >= before:  # otherwise some of it may yet be decided
+            said.below, said.rewrites = before, log.rewrites
+            self._last[part] = said
         return said
 
     def _fates(self, part: int, record: Record) -> list[Fate]:
