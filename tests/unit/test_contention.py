@@ -44,9 +44,15 @@ def test_only_waits_beside_others_count_and_never_more_than_passed() -> None:
 
 
 def test_the_load_of_other_programs_is_separated_from_that_of_the_test() -> None:
-    """Each burns half a second of the processor: a child, which is the test's own, and a child of init."""
+    """Each burns half a second of the processor: a child, which is the test's own also while it lives, and a child of
+    init."""
     own, busy = used_s(os.getpid()), busy_s()
-    subprocess.run([sys.executable, "-c", _BURN], check=True)
+    burn_and_stay = [sys.executable, "-c", f"{_BURN}\nprint(flush=True)\ninput()"]
+    with subprocess.Popen(burn_and_stay, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"\n"
+        assert used_s(os.getpid()) - own >= _LEAST_S
+        child.communicate(b"\n")
     between = used_s(os.getpid())
     assert between - own >= _LEAST_S
     assert busy_s() - busy >= _LEAST_S
