@@ -24,9 +24,9 @@ from support.simulation.volume import VOLUME
 
 #: Theme -> its schedules in the test command; `make simulate` runs as many as it is told.
 SEEDS = {
-    BROKERS: range(1, 101),
+    BROKERS: range(1, 61),
     ADMIN: range(1, 9),
-    STALLS: range(1, 61),
+    STALLS: range(1, 41),
     STAMPS: range(1, 21),
     BAD_TARGET: range(1, 41),
     DISKS: range(1, 31),
