@@ -12,7 +12,8 @@ from typing import Final
 
 import pytest
 
-from support.models.schedules import CANCEL, PAUSE, RESUME, SCHEDULE, Model, Request, Rules
+from support.models.schedule_worlds import CANCEL, EXTRA, PAUSE, RESUME, SCHEDULE, Request
+from support.models.schedules import Model, Rules
 
 _SCHEDULE: Final = Request(0, SCHEDULE)
 _SAME: Final = ((1, 2), (1, 2))
@@ -47,6 +48,18 @@ CHECKS: Final = {
         Model((_SCHEDULE, Request(2, PAUSE), Request(2, RESUME)), _SAME, end=2, crashes_max=1, mortal=(0,)),
         {"occurred", "an empty start behind its schedule", "came to its end"},
     ),
+    "a trigger races the last occurrence": (
+        Model((_SCHEDULE, Request(1, EXTRA)), ((1,), (1,)), end=1, crashes_max=1),
+        {"extra", "a fate before its request", "an empty start behind its schedule", "came to its end"},
+    ),
+    "a backfill of two times": (
+        Model((_SCHEDULE, Request(1, EXTRA, (0, 1))), ((0, 1), (0, 1)), end=1, crashes_max=1, mortal=(0,)),
+        {"extra", "extras behind the last occurrence", "an empty start behind its schedule", "came to its end"},
+    ),
+    "a cancel races a trigger": (
+        Model((_SCHEDULE, Request(1, EXTRA), Request(1, CANCEL)), ((2,), (2,)), end=2, crashes_max=1, mortal=(0,)),
+        {"extra", "an empty start behind its schedule", "came to its end"},
+    ),
 }
 
 #: The rule that is taken out, the check, and how the counter-example begins.
@@ -65,6 +78,11 @@ MUTATIONS: Final = {
     "pauses_in_marks": ("killed while it is paused", "PAUSE LOST"),
     "pauses_in_store": ("killed while it is paused", "PAUSE LOST"),
     "pauses_added_once": ("a pause ends before it is in the log", "LOST"),
+    "extras_in_log": ("a trigger races the last occurrence", "EXTRA LOST"),
+    "extras_in_marks": ("a trigger races the last occurrence", "EXTRA LOST"),
+    "extras_in_store": ("a trigger races the last occurrence", "LOST"),
+    "extras_numbered": ("a trigger races the last occurrence", "REPEATED"),
+    "extras_awaited": ("a trigger races the last occurrence", "EXTRA LOST"),
 }
 
 

@@ -3,7 +3,7 @@
 Takes the core of the protocol as given: a takeover is one atomic step, since after the fence nobody else can append to
 the dispatch log, and a transaction is atomic. Explores what is built on it: the state of a schedule in the index, in
 marks, in STORE and in the log; crashes with a restart from any earlier disk or from none; controls that race an
-occurrence; and two members whose time zone rules differ.
+occurrence; extra deliveries; and two members whose time zone rules differ.
 
 Abstractions: one shard; request 0 is a schedule, the others are controls of it. The clock is a small integer. The
 nominal times of a schedule are a tuple for each version of the time zone rules; the next time follows from the last
@@ -18,97 +18,31 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
-INFINITE = 99
-NONE = -1
-
-SCHEDULE, CANCEL, PAUSE, RESUME = "schedule", "cancel", "pause", "resume"
-STORE, DELIVER, CANCELLED = "store", "deliver", "cancelled"
-
-#: The control's offset, its timestamp, and whether it pauses.
-Switch = tuple[int, int, bool]
-
-
-class Request(NamedTuple):
-    """One record of the request topic, and when it was appended."""
-
-    at: int
-    action: str
-
-
-class State(NamedTuple):
-    """Where a schedule is: the number and the nominal time of its next occurrence, and what has paused it."""
-
-    number: int
-    due: int
-    switches: tuple[Switch, ...] = ()
-
-
-class Entry(NamedTuple):
-    """The entry of the schedule."""
-
-    kind: str
-    state: State
-    stored: bool = False
-
-
-class Mark(NamedTuple):
-    """Fates of the schedule that were read before its request."""
-
-    final: bool = False
-    state: State | None = None
-    switches: tuple[Switch, ...] = ()
-
-
-class Fate(NamedTuple):
-    """One fate. `number`: of the occurrence, or the first of a range that ends at `last`, or the control's offset."""
-
-    name: str
-    number: int = NONE
-    last: int = NONE
-    due: int = NONE
-    next_due: int = NONE
-    reason: str = ""
-
-
-class Memory(NamedTuple):
-    """The timer index: R, D, the schedule, the pending controls (offset, whether it acts), and the marks."""
-
-    next_request: int = 0
-    next_dispatch: int = 0
-    entry: Entry | None = None
-    controls: tuple[tuple[int, bool], ...] = ()
-    mark: Mark | None = None
-    ended: frozenset[int] = frozenset()
-
-
-class Log(NamedTuple):
-    """One record of the dispatch log. `readable`: the number of requests when it was written."""
-
-    readable: int
-    fates: tuple[Fate, ...]
-
-
-class Instance(NamedTuple):
-    """A member: memory is None while it is down; `gate`: the requests that were there when it took over."""
-
-    memory: Memory | None = None
-    disk: Memory | None = None
-    owns: bool = False
-    gate: int = 0
-
-
-class World(NamedTuple):
-    """Everything that there is."""
-
-    now: int
-    log: tuple[Log, ...]
-    store: State | None
-    low_water: int
-    members: tuple[Instance, Instance]
-    crashes: int
-
+from support.models.schedule_worlds import (
+    CANCEL,
+    CANCELLED,
+    DELIVER,
+    EXTRA,
+    INFINITE,
+    NONE,
+    PAUSE,
+    RESUME,
+    SCHEDULE,
+    STORE,
+    Entry,
+    Extra,
+    Fate,
+    Instance,
+    Log,
+    Mark,
+    Memory,
+    Request,
+    State,
+    Switch,
+    World,
+)
 
 Late = Literal["all", "last"]
 
@@ -130,6 +64,11 @@ class Rules:
     pauses_in_marks: bool = True  # marks keep pauses and resumes
     pauses_in_store: bool = True  # the record of STORE keeps them
     pauses_added_once: bool = True  # False: a replay adds those again that ingest has added
+    extras_in_log: bool = True  # False: an extra delivery is asked for in the index alone
+    extras_in_marks: bool = True  # marks keep extra deliveries
+    extras_in_store: bool = True  # the record of STORE keeps them
+    extras_numbered: bool = True  # False: only the commit of the owner itself advances an extra delivery
+    extras_awaited: bool = True  # False: a schedule is completed behind its last occurrence
     cancel_in_log: bool = True  # False: a cancel ends the schedule in the index alone
 
 
@@ -178,6 +117,27 @@ class Model:
         over = {switch for pair in pairs if pair[1][1] <= state.due for switch in pair}
         return state._replace(switches=tuple(each for each in kept if each not in over))
 
+    def extra_of(self, member: int, offset: int) -> Extra:
+        """The extra deliveries for which a control asks, by the rules of a member; none of a time: NONE."""
+        at, _, times = self.requests[offset]
+        first, end = (at, at) if times is None else (self.next_after(member, times[0] - 1), times[1])
+        return offset, 1, first if first <= end else NONE, end
+
+    def extended(self, state: State, extra: Extra) -> State:
+        """A state with the extra deliveries of one more control, unless it has them."""
+        is_new = extra[2] != NONE and all(extra[0] != each[0] for each in state.extras)
+        return state._replace(extras=(*state.extras, extra)) if is_new else state
+
+    def extra_done(self, state: State, fate: Fate) -> State:
+        """A state behind an extra delivery."""
+        extras = []
+        for control, number, due, end in state.extras:
+            if control == fate.number and number <= fate.last:
+                number, due = fate.last + 1, fate.next_due
+            if due != NONE:
+                extras.append((control, number, due, end))
+        return state._replace(extras=tuple(extras))
+
     # ---- the two pure functions ------------------------------------------------------------------------------------
 
     def ingest(self, member: int, memory: Memory) -> Memory:
@@ -191,6 +151,8 @@ class Model:
             first = State(1, self.next_after(member, request.at))
             state = (mark.state if self.rules.marks_number else None) or first
             state = self.settled(state, *mark.switches)
+            for extra in mark.extras:
+                state = self.extended(state, extra)
             put = Entry(DELIVER if mark.state else STORE, state, mark.state is not None)
             return memory._replace(entry=put, mark=None)
         if offset in memory.ended:
@@ -202,6 +164,8 @@ class Model:
                 entry = entry._replace(kind=CANCELLED)
                 if not self.rules.cancel_in_log:
                     return memory._replace(entry=None)
+            elif request.action == EXTRA:
+                entry = entry._replace(kind=STORE, state=self.extended(entry.state, self.extra_of(member, offset)))
             else:
                 switch = (offset, request.at, request.action == PAUSE)
                 entry = entry._replace(kind=STORE, state=self.settled(entry.state, switch))
@@ -227,9 +191,18 @@ class Model:
         if fate.name in ("paused", "resumed"):
             if fate.number >= memory.next_request or not self.rules.pauses_added_once:
                 state = self.settled(state, (fate.number, fate.due, fate.name == "paused"))
+        elif fate.name == "extended":
+            if fate.number >= memory.next_request:
+                state = self.extended(state, (fate.number, 1, fate.due, fate.last))
+        elif fate.name == "extra":
+            state = self.extra_done(state, fate) if self.rules.extras_numbered else state
         elif fate.last >= state.number:
-            state = self.settled(State(fate.last + 1, self._next_due(member, fate), state.switches))
+            state = self._behind(member, state, fate)
         return memory._replace(entry=entry._replace(state=state))
+
+    def _behind(self, member: int, state: State, fate: Fate) -> State:
+        """A state behind an occurrence."""
+        return self.settled(state._replace(number=fate.last + 1, due=self._next_due(member, fate)))
 
     def _next_due(self, member: int, fate: Fate) -> int:
         return fate.next_due if self.rules.next_from_fate else self.next_after(member, fate.due)
@@ -243,6 +216,13 @@ class Model:
             switch = (fate.number, fate.due, fate.name == "paused")
             switches = (*mark.switches, switch) if self.rules.pauses_in_marks else ()
             return memory._replace(mark=mark._replace(switches=switches))
+        if fate.name in ("extended", "extra"):
+            state = State(1, NONE, extras=mark.extras)
+            if fate.name == "extra":
+                state = self.extra_done(state, fate)
+            elif self.rules.extras_in_marks:
+                state = self.extended(state, (fate.number, 1, fate.due, fate.last))
+            return memory._replace(mark=mark._replace(extras=state.extras))
         state = mark.state or State(1, fate.due)
         if fate.name != "stored" and fate.last >= state.number:
             state = State(fate.last + 1, self._next_due(member, fate))
@@ -260,10 +240,13 @@ class Model:
             yield self._key_zero(memory)
         if entry is None or waits:
             return
+        for extra in entry.state.extras:
+            if extra[2] <= world.now:
+                yield self._extra(member, entry.state, extra)
         is_early = memory.next_request < instance.gate and (
             memory.next_request == 0 or entry.state.due > self.requests[memory.next_request - 1].at
         )
-        if not is_early:
+        if entry.state.due != NONE and not is_early:
             found = self._occurrence(world.now, member, entry)
             if found is not None:
                 yield found
@@ -281,8 +264,13 @@ class Model:
             store, writes = entry.state, True
         for offset, acts in memory.controls:
             request = self.requests[offset]
-            if acts and request.action in (PAUSE, RESUME) and entry is not None and entry.kind in (STORE, DELIVER):
-                if self.rules.pauses_in_log:
+            changes = request.action in (PAUSE, RESUME, EXTRA)
+            if acts and changes and entry is not None and entry.kind in (STORE, DELIVER):
+                if request.action == EXTRA:
+                    extra = next((each for each in entry.state.extras if each[0] == offset), None)
+                    if extra is not None and self.rules.extras_in_log:
+                        fates.append(Fate("extended", offset, extra[3], extra[2]))
+                elif self.rules.pauses_in_log:
                     fates.append(Fate("paused" if request.action == PAUSE else "resumed", offset, due=request.at))
                 if entry.kind == DELIVER:  # another owner has stored it, without this control
                     self._hit("stored by another owner under a control")
@@ -292,7 +280,8 @@ class Model:
 
     def _occurrence(self, now: int, member: int, entry: Entry) -> tuple[tuple[Fate, ...], State | None, bool] | None:
         """Delivers or skips what is due, and completes the schedule behind its last occurrence."""
-        number, due, _ = state = entry.state
+        number, due = entry.state[:2]
+        state = entry.state
         fates: list[Fate] = []
         skip = self._skipped(now, member, state)
         if skip is not None:
@@ -309,10 +298,23 @@ class Model:
             self._hit("occurred")
         else:
             return None
-        if due == NONE:
+        return self._go_on(fates, self.settled(state._replace(number=number, due=due)))
+
+    def _extra(self, member: int, state: State, extra: Extra) -> tuple[tuple[Fate, ...], State | None, bool]:
+        """Delivers an extra, and completes the schedule behind the last one."""
+        control, number, due, end = extra
+        following = self.next_after(member, due)
+        fate = Fate("extra", control, number, due, following if following <= end else NONE)
+        self._hit("extra")
+        return self._go_on([fate], self.extra_done(state, fate))
+
+    def _go_on(self, fates: list[Fate], state: State) -> tuple[tuple[Fate, ...], State | None, bool]:
+        if state.due == NONE and (not state.extras or not self.rules.extras_awaited):
             fates.append(Fate("completed"))
             return tuple(fates), None, self.rules.tombstone
-        return tuple(fates), self.settled(State(number, due, state.switches)), True
+        if state.due == NONE:
+            self._hit("extras behind the last occurrence")
+        return tuple(fates), state, True
 
     def _after(self, now: int, member: int, due: int, steps: int) -> int:
         for _ in range(steps):
@@ -392,6 +394,8 @@ class Model:
             memory = memory._replace(entry=memory.entry._replace(state=store))
         if store is not None and not self.rules.pauses_in_store:
             store = store._replace(switches=())
+        if store is not None and not self.rules.extras_in_store:
+            store = store._replace(extras=())
         low_water = self._low_water(before)
         log = (*world.log, Log(self.readable(world.now), fates)) if fates else world.log
         memory = memory._replace(next_dispatch=len(log))
@@ -440,14 +444,28 @@ class Model:
         assert instance.memory is not None
         known = max(instance.memory.next_request, instance.gate)
         number, due, ended = 0, NONE, False
+        extras: dict[int, tuple[int, int]] = {}
         for record in (*world.log, Log(known, fates)):
             for fate in record.fates:
                 if fate.name == "applied":
+                    asks = self.requests[fate.number].action == EXTRA and not ended
+                    if asks and number + due != NONE and fate.number not in extras:
+                        return f"EXTRA LOST: {fate.number}"
                     continue
                 if ended:
                     return f"AFTER ITS END: {fate.name}"
                 ended = fate.name in ("cancelled", "completed")
-                if fate.name == "stored" and number == 0:
+                if fate.name == "completed" and any(next_due != NONE for _, next_due in extras.values()):
+                    return "EXTRA LOST: completed"
+                if fate.name == "extended":
+                    if fate.number in extras:
+                        return f"REPEATED: extended by {fate.number}"
+                    extras[fate.number] = (1, fate.due)
+                elif fate.name == "extra":
+                    if extras.get(fate.number) != (fate.last, fate.due):
+                        return f"REPEATED: extra {fate.number}/{fate.last}"
+                    extras[fate.number] = (fate.last + 1, fate.next_due)
+                elif fate.name == "stored" and number == 0:
                     due = fate.due
                 elif fate.name in ("occurred", "skipped"):
                     if fate.number <= number:
@@ -461,6 +479,8 @@ class Model:
 
     def _bad(self, now: int, member: int, fate: Fate, known: int) -> str:
         """What one new fate breaks, given the requests below `known`."""
+        if fate.name == "extra" and now < fate.due:
+            return f"EARLY: extra {fate.number}/{fate.last}"
         if fate.name not in ("occurred", "skipped"):
             return ""
         switches = tuple(
