@@ -52,7 +52,7 @@ public final class Postdate {
         "postdate-origin", "postdate-due", "postdate-id", "postdate-attempt", "postdate-first-origin",
         "postdate-first-due");
     private static final Set<String> ADDED =
-        Set.of("postdate-moved", "postdate-error", "postdate-occurrence", "postdate-next");
+        Set.of("postdate-moved", "postdate-error", "postdate-occurrence", "postdate-next", "postdate-extra");
 
     private final String name;
     private final int partitions;
@@ -299,6 +299,14 @@ public final class Postdate {
     /** Returns the record that ends a pause: nominal times from its timestamp on are delivered again. */
     public ProducerRecord<byte[], byte[]> resume(Named named) {
         return control("resume", named, null, null);
+    }
+
+    /**
+     * Returns the record that delivers a recurring schedule once more, at the timestamp of the record. That consumes no
+     * occurrence number.
+     */
+    public ProducerRecord<byte[], byte[]> trigger(Named named) {
+        return control("trigger", named, null, null);
     }
 
     /** Returns the record that moves a pending message to another time; its content does not change. */
@@ -833,11 +841,13 @@ public final class Postdate {
      * {@code id}: null without one. {@code attempt}, {@code firstOrigin} and {@code firstDue}: null unless the message
      * was given back before. {@code error}: why it was given back, null if that was not told. {@code occurrence}: the
      * number of the occurrence of a recurring schedule, from 1, with {@code origin} unique for ever; null without one.
-     * {@code next}: the nominal time of the next occurrence; null if this was the last one.
+     * {@code next}: the nominal time of the next occurrence; null if this was the last one. {@code extra}: of an extra
+     * delivery of a recurring schedule, which is no occurrence, the origin of the control that asked for it and the
+     * number of the delivery, unique for ever; null without one.
      */
     public record Delivered(
         Origin origin, Instant due, String id, Integer attempt, Origin firstOrigin, Instant firstDue, String error,
-        Long occurrence, Instant next, List<Header> headers) {
+        Long occurrence, Instant next, String extra, List<Header> headers) {
     }
 
     /** Returns what the headers of a delivered record tell. Throws FormatException: Postdate did not deliver it. */
@@ -869,7 +879,17 @@ public final class Postdate {
             added.get("postdate-error"),
             occurrence == null ? null : natural(occurrence),
             instant(added.get("postdate-next")),
+            extra(added.get("postdate-extra")),
             message);
+    }
+
+    private static String extra(String text) {
+        if (text != null) {
+            int slash = Math.max(text.lastIndexOf('/'), 0);
+            Origin.parse(text.substring(0, slash));
+            natural(text.substring(slash + 1));
+        }
+        return text;
     }
 
     private static Instant instant(String text) {
@@ -879,7 +899,7 @@ public final class Postdate {
     /** What a verdict says; {@code text} is its word in the record. */
     public enum Verdict {
         ACCEPTED, REJECTED, CANCELLED, RESCHEDULED, REPLACED, DELIVERED, DEAD, NOT_FOUND, TOO_LATE, KEPT, DROPPED, APPLIED,
-        PAUSED, RESUMED;
+        PAUSED, RESUMED, TRIGGERED;
 
         private final String text = name().toLowerCase(Locale.ROOT).replace('_', '-');
 
@@ -925,7 +945,8 @@ public final class Postdate {
     private static Answer answer(Map<?, ?> fields, Verdict verdict, String version, Instant at) {
         boolean isApplied = verdict == Verdict.APPLIED;
         boolean isSurvived = verdict == Verdict.KEPT || verdict == Verdict.DROPPED;
-        boolean isOfSchedule = verdict == Verdict.PAUSED || verdict == Verdict.RESUMED;
+        boolean isOfSchedule =
+            verdict == Verdict.PAUSED || verdict == Verdict.RESUMED || verdict == Verdict.TRIGGERED;
         String expected = isApplied || isSurvived ? "2" : isOfSchedule ? "3" : "1";
         if (!version.equals(expected) || isApplied != fields.containsKey("count")) {
             throw new FormatException("a verdict has the version or the count of another one");

@@ -135,6 +135,11 @@ export class RequestTopic {
   pause(named: Named): RequestRecord;
   /** Returns the request that ends a pause: nominal times from its timestamp on are delivered again. */
   resume(named: Named): RequestRecord;
+  /**
+   * Returns the request that delivers a recurring schedule once more, at the timestamp of the request. That consumes no
+   * occurrence number.
+   */
+  trigger(named: Named): RequestRecord;
   /** Returns the request that moves a pending message to another time; its content does not change. */
   reschedule(options: Named & When & { graceMs?: number }): RequestRecord;
   /** Returns the request that delivers a pending message now: a reschedule without delay. */
@@ -191,6 +196,11 @@ export interface Delivered {
   occurrence: number | null;
   /** The nominal time of the next occurrence. null: this was the last one. */
   nextMs: number | null;
+  /**
+   * Of an extra delivery of a recurring schedule, which is no occurrence: the origin of the control that asked for it,
+   * and the number of the delivery, unique for ever. null: none.
+   */
+  extra: string | null;
   headers: Headers;
 }
 
@@ -211,7 +221,8 @@ export type Verdict =
   | "dropped"
   | "applied"
   | "paused"
-  | "resumed";
+  | "resumed"
+  | "triggered";
 
 /** One verdict: the answer to the request `origin`. */
 export interface Answer {

@@ -26,13 +26,13 @@ const ORIGIN = /^([^/]+)\/(0|[1-9][0-9]{0,9})\/(0|[1-9][0-9]{0,18})$/;
 const COUNTED = new Set(
   ["origin", "due", "id", "attempt", "first-origin", "first-due"].map((name) => `postdate-${name}`),
 );
-const ADDED = new Set(["moved", "error", "occurrence", "next"].map((name) => `postdate-${name}`));
+const ADDED = new Set(["moved", "error", "occurrence", "next", "extra"].map((name) => `postdate-${name}`));
 const OWN = ["", ".dispatch-log", ".store", ".dead-letters", ".verdicts"];
 const VERDICTS = new Map(
   [
     ["accepted rejected cancelled rescheduled replaced delivered dead not-found too-late", 1],
     ["kept dropped applied", 2],
-    ["paused resumed", 3],
+    ["paused resumed triggered", 3],
   ].flatMap(([words, version]) => words.split(" ").map((word) => [word, version])),
 );
 const SURVIVED = new Set(["kept", "dropped"]);
@@ -173,6 +173,10 @@ export class RequestTopic {
 
   resume({ id, origin }) {
     return this.#control({ id, origin }, { "postdate-action": text("resume") });
+  }
+
+  trigger({ id, origin }) {
+    return this.#control({ id, origin }, { "postdate-action": text("trigger") });
   }
 
   reschedule({ id, origin, at, delayMs, level, graceMs }) {
@@ -340,8 +344,17 @@ export function readDelivered(headers) {
     error: added["postdate-error"] ?? null,
     occurrence: number("postdate-occurrence"),
     nextMs: number("postdate-next"),
+    extra: readExtra(added["postdate-extra"]),
     headers: message,
   };
+}
+
+function readExtra(extra) {
+  if (extra === undefined) return null;
+  const slash = Math.max(extra.lastIndexOf("/"), 0);
+  parseOrigin(extra.slice(0, slash));
+  readNatural("postdate-extra", extra.slice(slash + 1));
+  return extra;
 }
 
 export function readVerdict(value) {

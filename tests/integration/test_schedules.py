@@ -14,7 +14,7 @@ from collections import Counter
 
 import pytest
 
-from postdate.wire.dispatch_log import Occurred, Skipped, Switched
+from postdate.wire.dispatch_log import ExtraFate, Occurred, Skipped, Switched
 from postdate.wire.headers import ACTION, ID, TOPIC, Headers
 from support.bed import Bed
 from support.oracle import Seen, Sent, gather
@@ -40,9 +40,9 @@ def nominal_ms(asked_ms: int, number: int) -> int:
 
 
 def control(bed: Bed, action: bytes) -> Sent:
-    """Pauses or resumes the schedule with the id `paused`."""
+    """Pauses, resumes or triggers the schedule with the id `controlled`."""
     sender = bed.sender()
-    sent = sender.send(bed.requests[0], Sent("", b"", None, [(ACTION, action), (ID, b"paused")]), partition=0)
+    sent = sender.send(bed.requests[0], Sent("", b"", None, [(ACTION, action), (ID, b"controlled")]), partition=0)
     sender.flush()
     return sent
 
@@ -128,7 +128,7 @@ def test_a_pause_skips_what_lies_in_it_through_a_kill_and_a_lost_disk(bed: Bed) 
     sidecar = new_sidecar(bed)
     sidecar.start()
     sidecar.wait_for_shards(1)
-    origin, asked_ms = calendar(bed, b"paused", ("postdate-count", b"14"))
+    origin, asked_ms = calendar(bed, b"controlled", ("postdate-count", b"14"))
     of_origin(bed, origin, 2)
     pause = control(bed, b"pause")
     threading.Event().wait(max(pause.appended_ms / 1000 + 2.5 - time.time(), 0.0))
@@ -150,6 +150,34 @@ def test_a_pause_skips_what_lies_in_it_through_a_kill_and_a_lost_disk(bed: Bed) 
     assert len(skipped) >= 3
     numbers = Counter(int(seen.last("postdate-occurrence")) for seen in of_origin(bed, origin))
     assert numbers == Counter(set(range(1, 15)) - set(skipped))
+
+
+@pytest.mark.timeout(600)
+def test_a_trigger_delivers_once_through_a_kill_and_a_lost_disk(bed: Bed) -> None:
+    requests = bed.new_requests(1)
+    target = bed.new_target(message_timestamp_type="LogAppendTime")
+    sidecar = new_sidecar(bed)
+    sidecar.start()
+    sidecar.wait_for_shards(1)
+    origin, _ = calendar(bed, b"controlled", ("postdate-count", b"8"))
+    of_origin(bed, origin, 2)
+    triggers = [control(bed, b"trigger") for _ in range(3)]
+    sidecar.kill()
+    shutil.rmtree(sidecar.data_dir)
+    sidecar.start()
+    triggers += [control(bed, b"trigger") for _ in range(2)]
+    bed.wait_for_ends(6)
+    assert sidecar.stop() == 0
+    fates = [fate for _, record in gather(bed.bootstrap, [requests], [target]).log for fate in record.fates]
+    dues_ms = {each.origin.decode() + "/1": each.appended_ms for each in triggers}
+    extras = [each for each in fates if isinstance(each, ExtraFate)]
+    assert sorted(each.control for each in extras) == [1, 2, 3, 4, 5]
+    seen = of_origin(bed, origin)
+    extra = [each for each in seen if any(name == "postdate-extra" for name, _ in each.headers)]
+    found = [(each.last("postdate-extra").decode(), int(each.last("postdate-due"))) for each in extra]
+    assert sorted(found) == sorted(dues_ms.items())
+    numbers = [int(each.last("postdate-occurrence")) for each in seen if each not in extra]
+    assert sorted(numbers) == [*range(1, 9)], "a trigger consumes no number"
 
 
 def test_a_deployment_accepts_schedules_once_it_has_the_setting(bed: Bed) -> None:

@@ -33,6 +33,7 @@ from postdate.wire.dispatch_log import (
     ChosenFate,
     Completed,
     DispatchRecord,
+    ExtraFate,
     Fate,
     Moved,
     Occurred,
@@ -41,6 +42,7 @@ from postdate.wire.dispatch_log import (
     Skipped,
     SurvivorFate,
     Switched,
+    Triggered,
     decode_record,
     encode_record,
 )
@@ -84,6 +86,9 @@ def fates_that_name_another(draw: st.DrawFn) -> Fate:
         SeriesFate(earlier, due_ms, "replaced", later, time_ms),
         Switched(earlier, due_ms, "paused", time_ms, later),
         Switched(earlier, due_ms, "resumed", time_ms, later),
+        Triggered(earlier, due_ms, "triggered", time_ms, later),
+        ExtraFate(earlier, due_ms, "extra", later, 1 + due_ms, time_ms, 0),
+        ExtraFate(earlier, due_ms, "extra-dead", later, 1, time_ms, time_ms),
     ]
     return draw(st.sampled_from(fates))
 
@@ -171,7 +176,7 @@ def test_a_verdict_is_json_for_others(
     key, value = encode_verdict(verdict, origin, identifier.encode(), acted_on, at_ms, survivor)
     assert key == (identifier.encode() or None)
     version = 2 if verdict in (Verdict.KEPT, Verdict.DROPPED, Verdict.APPLIED) else 1
-    version = 3 if verdict in (Verdict.PAUSED, Verdict.RESUMED) else version
+    version = 3 if verdict in (Verdict.PAUSED, Verdict.RESUMED, Verdict.TRIGGERED) else version
     assert json.loads(value) == {
         **{"v": version, "origin": f"R/3/{offset}", "id": identifier or None, "verdict": str(verdict)},
         **{"of": None if of is None else f"R/3/{of}", "at": at_ms},

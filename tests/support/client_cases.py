@@ -103,6 +103,7 @@ def _delivered(given: Case) -> Case:
             "error": read.error,
             "occurrence": read.occurrence,
             "next_ms": None if read.next is None else _epoch_ms(read.next),
+            "extra": read.extra,
             "headers": pairs(*read.headers),
         }
     }

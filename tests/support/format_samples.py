@@ -24,6 +24,7 @@ from postdate.wire.dispatch_log import (
     ChosenFate,
     Completed,
     DispatchRecord,
+    ExtraFate,
     Moved,
     Occurred,
     PlainFate,
@@ -31,6 +32,7 @@ from postdate.wire.dispatch_log import (
     Skipped,
     SurvivorFate,
     Switched,
+    Triggered,
     encode_record,
 )
 from postdate.wire.headers import Headers
@@ -123,6 +125,14 @@ RECORDS_3 = [
             Switched(1_040, NOW_MS, "paused", NOW_MS + 9, 1_050), Switched(1_040, NOW_MS, "resumed", NOW_MS, 1_051),
         ],
     ),
+    DispatchRecord(
+        seq=8, takeover=3, instance="postdate-0", group="postdate", at=NOW_MS, next_request=2_041, low_water=2_040,
+        fates=[
+            Triggered(1_040, NOW_MS, "triggered", NOW_MS + 9, 1_052),
+            ExtraFate(1_040, NOW_MS, "extra", 1_052, 1, NOW_MS + 9, 0),
+            ExtraFate(1_040, NOW_MS, "extra-dead", 1_053, 2, NOW_MS + 9, NOW_MS + 99),
+        ],
+    ),
 ]  # fmt: skip
 
 ANSWERS = [
@@ -139,7 +149,7 @@ ANSWERS_2 = [
 
 ANSWERS_3 = [
     Answer(verdict=verdict, origin="R/3/1050", id="order-9", of="R/3/1040", at_ms=NOW_MS)
-    for verdict in (Verdict.PAUSED, Verdict.RESUMED)
+    for verdict in (Verdict.PAUSED, Verdict.RESUMED, Verdict.TRIGGERED)
 ]
 
 STORED = [
@@ -159,6 +169,9 @@ STORED_2 = [
 STORED_3 = [
     msgspec.structs.replace(STORED[0], number=7, chosen_ms=NOW_MS + 11, tz="2026f"),
     msgspec.structs.replace(STORED[0], number=7, chosen_ms=2**63 - 1, tz="2026f", switches=((1_050, NOW_MS, True),)),
+    msgspec.structs.replace(
+        STORED[0], number=7, due_ms=0, chosen_ms=NOW_MS, tz="2026f", extras=((1_052, 1, NOW_MS, NOW_MS),)
+    ),
 ]
 
 ENTRIES = {

@@ -10,7 +10,7 @@ from typing import Any
 
 from postdate.spark.limits import COMMIT_MS_MAX
 from postdate.spark.rules.zone_files import tz_version
-from support.history import Headers
+from support.history import REQUESTS, Headers
 from support.verdict_cases import DUE, HOUR_MS, TO_ORDERS, Cases
 
 EVERY = ("postdate-every", b"1s")
@@ -51,6 +51,15 @@ def deliver(
     behind: Headers = [("postdate-occurrence", b"%d" % number)]
     behind += [("postdate-next", b"%d" % next_ms)] if next_ms else []
     cases.deliver(offset, due_ms=nominal_ms, id=id.encode(), behind=behind, **changes)
+
+
+def deliver_extra(
+    cases: Cases, offset: int, id: str, control: int, *, m: int = 1, occurrence: int = 0, **changes: Any
+) -> None:
+    """The record of an extra delivery."""
+    behind: Headers = [("postdate-occurrence", b"%d" % occurrence)] if occurrence else []
+    behind.append(("postdate-extra", f"{REQUESTS}/0/{control}/{m}".encode()))
+    cases.deliver(offset, id=id.encode(), behind=behind, **changes)
 
 
 def commit(cases: Cases, *fates: Sequence[Any], late_ms: int = 5, at_ms: int | None = None) -> None:
@@ -200,6 +209,7 @@ def _control_cases(cases: Cases) -> None:
         cases.commit([o, DUE, "cancelled"], [o + 1, 0, "applied"], at_ms=DUE + 1_500)
         cases.answer(o + 1, "cancelled", o, f"d{at}")
     _pause_cases(cases)
+    _trigger_cases(cases)
     o = cases.case("cancelled by nobody", "contradiction", "no later request")
     open_twice(cases, o, "d2")
     cases.commit([o, DUE, "cancelled"], at_ms=DUE + 1_500)
@@ -285,6 +295,83 @@ def _pause_cases(cases: Cases) -> None:
     cases.cancel(o + 1, b"p6")
     cases.commit([o, DUE, "cancelled"], [o + 1, 0, "applied"], at_ms=DUE + 1_500)
     cases.answer(o + 1, "paused", o, "p6", v=3)
+
+
+def _trigger(cases: Cases, offset: int, id: str, at_ms: int, *, said_ms: int | None = None) -> int:
+    """The trigger of a schedule, the next request, and its effect. Returns its offset."""
+    control = max(request[2] for request in cases.requests) + 1
+    cases.ask(control, ("postdate-action", b"trigger"), ("postdate-id", id.encode()), at_ms=at_ms)
+    fate = [offset, due(1), "triggered", at_ms if said_ms is None else said_ms, control]
+    cases.commit([offset, due(1), "stored"], fate, [control, 0, "applied"], at_ms=at_ms + 5, v=3)
+    cases.answer(control, "triggered", offset, id, v=3)
+    return control
+
+
+def _extra(cases: Cases, offset: int, control: int, at_ms: int, *, late_ms: int = 9, **changes: Any) -> None:
+    """The fate of an extra delivery, which completes its schedule unless `ends` is false."""
+    number, next_ms, name = (changes.get(key, other) for key, other in (("m", 1), ("next_ms", 0), ("name", "extra")))
+    fates = [[offset, due(1), name, control, number, at_ms, next_ms], [offset, due(1), "completed"]]
+    cases.commit(*fates[: 2 if changes.get("ends", True) else 1], at_ms=at_ms + late_ms, v=3)
+
+
+def _triggered(cases: Cases, offset: int, id: str, at_ms: int, **changes: Any) -> int:
+    """A schedule that has occurred twice, with a pending trigger. Returns the offset of that."""
+    ask(cases, offset, id, TWICE)
+    for number, next_ms in ((1, None), (2, 0)):
+        commit(cases, occurred(offset, number, next_ms))
+        deliver(cases, offset, id, number, next_ms)
+    return _trigger(cases, offset, id, at_ms, **changes)
+
+
+def _trigger_cases(cases: Cases) -> None:
+    at_ms = due(2) + 500
+    others: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
+        "triggered": ("completed", "", {}, {}),
+        "triggered, early": ("early", "committed at", {"late_ms": -1}, {}),
+        "triggered, with another number": ("missing", "1 has no fate", {"m": 2}, {"m": 2}),
+        "triggered, and another one follows": (
+            "extra missing contradiction",
+            "published as due",
+            {"next_ms": at_ms + 1},
+            {},
+        ),
+        "triggered, with another value": ("mismatch", "value", {}, {"value": b"other"}),
+        "triggered, with a number of an occurrence": ("mismatch", "own headers", {}, {"occurrence": 3}),
+        "triggered, with another due time": ("mismatch", "postdate-due", {}, {"due_ms": at_ms + 1}),
+    }
+    for name, (verdicts, detail, fate, record) in others.items():
+        o = cases.case(name, verdicts, detail)
+        control = _triggered(cases, o, "t1", at_ms)
+        _extra(cases, o, control, at_ms, **fate)
+        deliver_extra(cases, o, "t1", control, **{"due_ms": at_ms, **record})
+    o = cases.case("triggered from another time", "contradiction", "does not ask for it")
+    control = _triggered(cases, o, "t2", at_ms, said_ms=at_ms - 1)
+    _extra(cases, o, control, at_ms - 1)
+    deliver_extra(cases, o, "t2", control, due_ms=at_ms - 1)
+    o = cases.case("an extra delivery without its record", "missing", "no record on orders")
+    _extra(cases, o, _triggered(cases, o, "t3", at_ms), at_ms)
+    o = cases.case("an extra delivery without its fate", "extra missing contradiction", "and no fate")
+    deliver_extra(cases, o, "t4", _triggered(cases, o, "t4", at_ms), due_ms=at_ms)
+    cases.commit([o, due(1), "completed"], at_ms=at_ms + 9, v=3)
+    o = cases.case("an extra delivery twice", "duplicate", "2 records")
+    control = _triggered(cases, o, "t5", at_ms)
+    _extra(cases, o, control, at_ms)
+    for _ in range(2):
+        deliver_extra(cases, o, "t5", control, due_ms=at_ms)
+    o = cases.case("an extra delivery decided twice", "duplicate contradiction", "decided again")
+    control = _triggered(cases, o, "t6", at_ms)
+    for ends in (False, True):
+        _extra(cases, o, control, at_ms, ends=ends)
+    deliver_extra(cases, o, "t6", control, due_ms=at_ms)
+    o = cases.case("an extra delivery that nobody asked for", "extra contradiction", "behind the last one")
+    twice(cases, o, "t7")
+    _extra(cases, o, o + 1, at_ms, ends=False)
+    deliver_extra(cases, o, "t7", o + 1, due_ms=at_ms)
+    for name, verdicts, is_buried in (("with", "completed", True), ("without", "missing", False)):
+        o = cases.case(f"an extra delivery that is dead {name} a dead letter", verdicts)
+        _extra(cases, o, _triggered(cases, o, "t8", at_ms), at_ms, name="extra-dead")
+        if is_buried:
+            cases.bury(o, TO_ORDERS, ("postdate-at", b"%d" % at_ms))
 
 
 def _nightly(cases: Cases, offset: int, id: str, next_ms: int) -> None:

@@ -173,7 +173,7 @@ def test_the_setting_that_is_missing_is_named() -> None:
     assert (done.exit_code, "needs format_version = 3" in done.stderr) == (2, True), done.stderr
 
 
-@pytest.mark.parametrize("action", ["cancel", "pause", "resume"])
+@pytest.mark.parametrize("action", ["cancel", "pause", "resume", "trigger"])
 def test_a_schedule_is_changed_by_its_id(action: str) -> None:
     cluster = SimulatedCluster()
     done = cluster.call("schedule", action, "--requests", "requests", "--id", "nightly", environ=ENVIRON)
@@ -182,7 +182,7 @@ def test_a_schedule_is_changed_by_its_id(action: str) -> None:
     assert dict(record.headers or []) == {"postdate-action": action.encode(), "postdate-id": b"nightly"}
 
 
-@pytest.mark.parametrize("action", ["pause", "resume"])
+@pytest.mark.parametrize("action", ["pause", "resume", "trigger"])
 def test_a_pause_needs_the_setting_and_takes_no_selector(action: str) -> None:
     cluster = SimulatedCluster()
     done = cluster.call("schedule", action, "--requests", "requests", "--id", "nightly")

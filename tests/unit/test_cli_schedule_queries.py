@@ -77,6 +77,21 @@ def test_a_schedule_is_shown_with_its_latest_and_next_occurrences(monkeypatch: p
     assert json.loads(result.stdout) == {**ENTRY, "events": [OCCURRED, SKIPPED], "complete": True}
 
 
+def test_extra_deliveries_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    by = {"due_ms": 60_000, "by": "requests/0/9", "at_ms": 60_100}
+    events = [{"fate": name, **by} for name in ("triggered", "extra", "extra-dead")]
+    pending = {**ENTRY, "extras_ms": [120_000]}
+    life = {"entry": pending, "events": events, "complete": True}
+    result, _ = call(monkeypatch, [pending], "show", "--id", "nightly", life=life)
+    assert result.stdout.splitlines()[3:8] == [
+        "        1970-01-01T00:01:00.000Z  triggered by requests/0/9",
+        "        1970-01-01T00:01:00.000Z  delivered 100ms late by requests/0/9",
+        "        1970-01-01T00:01:00.000Z  dead letter of requests/0/9",
+        "extra delivery at 1970-01-01T00:02:00.000Z",
+        "next:",
+    ]
+
+
 def test_a_paused_schedule_is_shown_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     paused = {**ENTRY, "paused": True, "chosen_ms": None}
     result, _ = call(monkeypatch, [paused], "list")

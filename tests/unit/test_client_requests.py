@@ -23,6 +23,7 @@ import pytest
 
 from postdate.client import Reason, RequestInvalid, RequestRecord, RequestTopic, read_delivered
 from postdate.wire.murmur2 import partition_for
+from postdate.wire.request import OF_SCHEDULES
 from postdate.wire.requests import Action, Request, RequestRules, parse_request
 from postdate.wire.schedules.schedule import Fold, Gap, Missed, Schedule
 from postdate.wire.selection import Selection
@@ -120,8 +121,8 @@ def test_deliver_is_a_reschedule_to_the_time_of_the_record() -> None:
         assert (read(record).action, read(record).due_ms) == (Action.RESCHEDULE, NOW_MS)
 
 
-@pytest.mark.parametrize(("call", "action"), [("pause", Action.PAUSE), ("resume", Action.RESUME)])
-def test_a_schedule_is_paused_and_resumed(call: str, action: Action) -> None:
+@pytest.mark.parametrize(("call", "action"), [(action.name.lower(), action) for action in OF_SCHEDULES])
+def test_a_schedule_is_controlled(call: str, action: Action) -> None:
     by_id, by_origin = getattr(TOPIC, call)(id="i"), getattr(TOPIC, call)(origin=TOPIC.origin(3, 1017))
     assert (by_id.partition, by_id.key, read(by_id).id) == (TOPIC.partition_of("i"), b"i", b"i")
     assert (by_origin.partition, read(by_origin).acts_on) == (3, 1017)

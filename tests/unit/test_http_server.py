@@ -204,7 +204,8 @@ def test_on_a_loopback_port_anybody_reads_and_only_the_token_changes(scene: Scen
     client = scene.serve(token_file)
     assert client.get("/api/v1/pending").json == {"entries": [], "cursor": None, "shards": [], "not_asked": []}
     assert client.get("/api/v1/pending/count").json["count"] == 0
-    for path in ("/api/v1/cancel", "/api/v1/reschedule", "/api/v1/deliver", "/api/v1/pause", "/api/v1/resume"):
+    for action in ("cancel", "reschedule", "deliver", "pause", "resume", "trigger"):
+        path = f"/api/v1/{action}"
         missing = client.post(path, {"id": "x"})
         assert (missing.status, "--token-file FILE" in missing.json["error"]) == (401, True)
         refused = client.post(path, {"id": "x"}, Authorization=f"Bearer {TOKEN}x")
@@ -372,7 +373,7 @@ def test_deliver_produces_a_reschedule_to_the_time_of_the_control(scene: Scene, 
     assert (refused.status, "unknown field delay" in refused.text) == (400, True)
 
 
-@pytest.mark.parametrize("action", ["pause", "resume"])
+@pytest.mark.parametrize("action", ["pause", "resume", "trigger"])
 def test_a_pause_is_produced_where_the_setting_permits_it(scene: Scene, token_file: Path, action: str) -> None:
     scene.kafka.admin().create_topics([request_topic(PART.topic, TopicsConfig(partitions=1))])
     client = Client(scene.serve(token_file).port, TOKEN)

@@ -479,7 +479,7 @@ def ask_every_route(shown: Shown, count: int) -> None:
         origin = f"{R}/0/{offset}"
         assert shown.get(f"/api/v1/requests/{origin}").status == 200
         assert shown.get(f"/api/v1/requests/{origin}?payload=true").status == 400
-    for path in ("cancel", "reschedule", "deliver", "pause", "resume"):
+    for path in ("cancel", "reschedule", "deliver", "pause", "resume", "trigger"):
         shown.post(f"/api/v1/{path}", {"origin": f"{R}/0/0", **({"delay": "1h"} if path == "reschedule" else {})})
     shown.get("/api/v1/pending/selected?target=orders")
     for path in ("cancel", "reschedule", "deliver"):

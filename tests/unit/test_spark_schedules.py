@@ -29,6 +29,7 @@ from postdate.spark.rules.schedule_events import (
     Position,
     RowFacts,
     Switch,
+    Trigger,
     ZoneVersions,
 )
 from postdate.spark.rules.schedules import judge_schedule
@@ -64,6 +65,7 @@ class Case:
     records: Sequence[Delivered] = ()
     letters: Sequence[Letter] = ()
     switches: Sequence[Switch] = ()
+    triggers: Sequence[Trigger] = ()
     stored: tuple[int, int] | None = (T + MINUTE, 1)
     end: End | None = None
     asked: dict[str, Any] = field(default_factory=dict)
@@ -73,9 +75,9 @@ class Case:
 
     def judged(self) -> Judgement:
         found: list[Event] = [*self.fates, *self.records]
-        events = sorted(found, key=lambda event: (event.number, isinstance(event, Delivered)))
+        events = sorted(found, key=lambda event: (event.control, event.number, isinstance(event, Delivered)))
         asked, bounds = ASKED._replace(**self.asked), BOUNDS._replace(**self.bounds)
-        facts = RowFacts(self.letters, self.stored, self.end, self.switches)
+        facts = RowFacts(self.letters, self.stored, self.end, self.switches, self.triggers)
         return judge_schedule(asked, self.known, events, facts, self.zones, bounds)
 
 
@@ -194,6 +196,50 @@ def test_a_gap_is_skipped() -> None:
     case = nightly(times, MARCH)
     found = replace(case, fates=fates, records=[record(fates[0])]).judged()
     assert (found.position.problems, found.added.verified, found.added.gap) == ((), 2, 1)
+
+
+OWN_OF_EXTRA = "postdate-origin,postdate-due,postdate-id,postdate-extra"
+ASKED_MS = at(2) + 500
+TRIGGER = Trigger(20, ASKED_MS, 3, 1)
+EXTRA = Fate(1, 1, None, ASKED_MS, 0, 9, 0, ASKED_MS + 5, False, 20)
+EXTRA_RECORD = Delivered(1, "orders", 3, 99, ASKED_MS, None, b"id", OWN_OF_EXTRA, DIGESTS, 20)
+
+
+def triggered(
+    *fates: Fate, records: Sequence[Delivered] = (EXTRA_RECORD,), triggers: Sequence[Trigger] = (TRIGGER,), **more: Any
+) -> Case:
+    """A schedule with three occurrences and one trigger; its extra delivery is sound unless there are other `fates`."""
+    case = sound()
+    given = {"fates": [*case.fates, *(fates or (EXTRA,))], "records": [*case.records, *records], "triggers": triggers}
+    return replace(case, **{**given, **more})
+
+
+def test_an_extra_delivery_is_verified() -> None:
+    found = triggered().judged()
+    assert (found.position.problems, found.added.verified, found.added.occurred) == ((), 4, 4)
+    assert found.lateness_ms == [5] * 4
+    assert (found.position.number, found.position.next_ms) == (4, at(4)), "no occurrence number is consumed"
+
+
+def test_a_later_run_continues_behind_the_extra_deliveries() -> None:
+    known = triggered().judged().position
+    again = Case(triggers=[TRIGGER], known=known).judged()
+    assert (again.position.problems, again.overdue, sum(again.added)) == ((), 0, 0)
+    twice = Case([EXTRA._replace(log_offset=11)], triggers=[TRIGGER], known=known).judged()
+    assert [verdict for verdict, _ in twice.position.problems] == ["duplicate"]
+
+
+def test_a_pending_extra_delivery_is_overdue_and_may_be_cancelled() -> None:
+    case = triggered(records=(), fates=sound().fates)
+    assert case.judged().overdue == 1
+    assert replace(case, bounds={"overdue_before_ms": ASKED_MS}).judged().overdue == 0
+    assert replace(case, end=End("cancelled", at(1), 10, 0)).judged().position.problems == ()
+    last = occurred(1, at(1), 0)
+    of_one = Case([last], [record(last)], triggers=[TRIGGER], asked={"count_max": 1})
+    assert of_one.judged().position.problems == ()
+    assert replace(of_one, end=End("cancelled", at(1), 10, 0)).judged().position.problems == ()
+    done = replace(of_one, fates=[last, EXTRA], records=[record(last), EXTRA_RECORD])
+    assert replace(done, end=End("completed", at(1), 9, 1)).judged().position.problems == ()
 
 
 EXPIRED = {"target_lost_before_ms": (NEVER_MS,) * 4}
@@ -341,6 +387,43 @@ WRONG: dict[str, tuple[Case, str, str]] = {
     "another letter": (
         only(skipped(1, 1, "dead", at(2), at(1) + 5), letters=[Letter(at(1), False)]), "mismatch", "the dead letter"
     ),
+    # extra deliveries
+    "an extra without a trigger": (triggered(triggers=()), "extra", "deliveries by offset 20"),
+    "an extra without a record": (triggered(records=()), "missing", "deliveries by offset 20"),
+    "an extra without a fate": (triggered(fates=sound().fates), "extra", "and no fate"),
+    "an early extra": (triggered(EXTRA._replace(at_ms=ASKED_MS - 1)), "early", f"due {ASKED_MS}"),
+    "an extra at another time": (
+        triggered(EXTRA._replace(nominal_ms=at(1)), records=(EXTRA_RECORD._replace(due_ms=at(1)),)),
+        "extra", "published was",
+    ),
+    "an extra decided twice": (triggered(EXTRA, EXTRA._replace(log_offset=11)), "duplicate", "decided again"),
+    "two records of an extra": (
+        triggered(records=(EXTRA_RECORD, EXTRA_RECORD._replace(offset=98))), "duplicate", "2 records"
+    ),
+    "a second extra of a trigger": (
+        triggered(
+            EXTRA, EXTRA._replace(number=2, last=2, log_offset=11),
+            records=(EXTRA_RECORD, EXTRA_RECORD._replace(number=2)),
+        ),
+        "extra", "behind the last one",
+    ),
+    "an extra before its trigger": (triggered(EXTRA._replace(log_offset=2)), "contradiction", "before others"),
+    "an extra that another follows": (triggered(EXTRA._replace(next_ms=at(4))), "extra", "is published as due"),
+    "an extra with another value": (
+        triggered(records=(EXTRA_RECORD._replace(digests=(b"k", b"x", b"h")),)), "mismatch", "differs in value"
+    ),
+    "an extra with an occurrence number": (
+        triggered(records=(EXTRA_RECORD._replace(own_headers=f"{OWN},postdate-extra"),)), "mismatch", "own headers"
+    ),
+    "a dead extra without a letter": (
+        triggered(EXTRA._replace(reason="dead"), records=()), "missing", "without a dead letter"
+    ),
+    "completed before an extra": (
+        Case([occurred(1, at(1), 0)], [record(occurred(1, at(1), 0))], triggers=[TRIGGER], asked={"count_max": 1},
+             end=End("completed", at(1), 2, 1)),
+        "missing", "completed, though",
+    ),
+    "an extra after the cancel": (triggered(end=End("cancelled", at(1), 8, 0)), "contradiction", "cancelled before"),
     # contradiction
     "decided before others": (with_fate(3, log_offset=0), "contradiction", "3 is decided before others"),
     "a letter of a delivery": (sound(letters=[Letter(at(2), True)]), "contradiction", "belongs to no skip"),

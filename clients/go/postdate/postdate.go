@@ -434,6 +434,12 @@ func (r *Requests) Resume(named Named) (*kgo.Record, error) {
 	return r.control(named, []kgo.RecordHeader{header("postdate-action", "resume")})
 }
 
+// Trigger returns the record that delivers a recurring schedule once more, at the timestamp of the record. That consumes
+// no occurrence number. The error is a *RequestInvalid.
+func (r *Requests) Trigger(named Named) (*kgo.Record, error) {
+	return r.control(named, []kgo.RecordHeader{header("postdate-action", "trigger")})
+}
+
 // Reschedule returns the record that moves a pending message to another time; its content does not change. grace is how
 // late it may be, 0: no bound. The error is a *RequestInvalid.
 func (r *Requests) Reschedule(named Named, when When, grace time.Duration) (*kgo.Record, error) {
@@ -702,7 +708,7 @@ func isCounted(name string) bool {
 
 func isAdded(name string) bool {
 	switch name {
-	case "postdate-moved", "postdate-error", "postdate-occurrence", "postdate-next":
+	case "postdate-moved", "postdate-error", "postdate-occurrence", "postdate-next", "postdate-extra":
 		return true
 	}
 	return isCounted(name) || strings.HasPrefix(name, "postdate-dead-")
@@ -992,7 +998,10 @@ type Delivered struct {
 	// Occurrence is the number of the occurrence of a recurring schedule, from 1: with Origin, unique for ever. 0: none.
 	Occurrence int64
 	// Next is the nominal time of the next occurrence. Zero: this was the last one.
-	Next    time.Time
+	Next time.Time
+	// Extra is that of an extra delivery of a recurring schedule, which is no occurrence: the origin of the control that
+	// asked for it, and the number of the delivery, unique for ever. "": none.
+	Extra   string
 	Headers []kgo.RecordHeader
 }
 
@@ -1044,6 +1053,16 @@ func ReadDelivered(headers []kgo.RecordHeader) (Delivered, error) {
 		}
 		read.FirstOrigin = &first
 	}
+	if text, ok := added["postdate-extra"]; ok {
+		slash := max(strings.LastIndex(text, "/"), 0)
+		if _, err := ParseOrigin(text[:slash]); err != nil {
+			return Delivered{}, err
+		}
+		if _, err := natural("postdate-extra", strings.TrimPrefix(text[slash:], "/")); err != nil {
+			return Delivered{}, err
+		}
+		read.Extra = text
+	}
 	return read, nil
 }
 
@@ -1074,6 +1093,7 @@ const (
 	Applied     Verdict = "applied"
 	Paused      Verdict = "paused"
 	Resumed     Verdict = "resumed"
+	Triggered   Verdict = "triggered"
 )
 
 // Answer is one verdict: the answer to the request Origin.
@@ -1115,7 +1135,7 @@ func ReadVerdict(value []byte) (Answer, error) {
 		isSurvived, expected = true, "2"
 	case Applied:
 		isApplied, expected = true, "2"
-	case Paused, Resumed:
+	case Paused, Resumed, Triggered:
 		expected = "3"
 	default:
 		return Answer{}, malformed("a verdict has a word that this client does not know: use a newer client")

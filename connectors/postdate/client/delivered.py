@@ -13,6 +13,7 @@ from postdate.wire.headers import (
     DROPPED_3,
     DUE,
     ERROR,
+    EXTRA,
     FIRST_DUE,
     FIRST_ORIGIN,
     ID,
@@ -49,6 +50,9 @@ class Delivered:
     message."""
     next: datetime | None
     """The nominal time of the next occurrence. None: this was the last one."""
+    extra: str | None
+    """Of an extra delivery of a recurring schedule, which is no occurrence: the origin of the control that asked for
+    it, and the number of the delivery, `<request topic>/<partition>/<offset>/<number>`, which is unique for ever."""
     headers: tuple[tuple[str, bytes | None], ...]
     """The headers of the message."""
 
@@ -78,6 +82,7 @@ def read_delivered(headers: Iterable[tuple[str, bytes | None]] | None) -> Delive
             error=added[ERROR].decode("utf-8", "replace") if ERROR in added else None,
             occurrence=parse_natural(added[OCCURRENCE]) if OCCURRENCE in added else None,
             next=_instant(added[NEXT]) if NEXT in added else None,
+            extra=_extra(added[EXTRA]) if EXTRA in added else None,
             headers=tuple(message),
         )
     except (ValueError, OverflowError) as error:
@@ -86,6 +91,13 @@ def read_delivered(headers: Iterable[tuple[str, bytes | None]] | None) -> Delive
 
 def _origin(value: bytes) -> str:
     parse_origin(value)
+    return value.decode()
+
+
+def _extra(value: bytes) -> str:
+    origin, _, number = value.rpartition(b"/")
+    parse_origin(origin)
+    parse_natural(number)
     return value.decode()
 
 

@@ -231,6 +231,15 @@ class RequestTopic:
         `pause`, with the verdict `resumed`."""
         return self._control(b"resume", id, origin, [])
 
+    def trigger(self, *, id: bytes | str | None = None, origin: bytes | str | None = None) -> RequestRecord:
+        """Return the record that delivers the recurring schedule of this id, or of the request with this origin, once
+        more, at the timestamp of this record. That consumes no occurrence number.
+
+        The deployment needs the setting `format_version = 3`. Raises RequestInvalid, TypeError. The verdict,
+        `triggered`, promises one delivery, unless a cancel or a replacement ends the schedule before it.
+        """
+        return self._control(b"trigger", id, origin, [])
+
     def cancel_selected(
         self,
         *,

@@ -8,6 +8,7 @@ from postdate.wire.headers import (
     DEAD_DETAIL,
     DEAD_REASON,
     DUE,
+    EXTRA,
     ID,
     NEXT,
     OCCURRENCE,
@@ -48,6 +49,12 @@ def occurrence_headers(headers: Headers, origin: bytes, id: bytes, number: int, 
     nominal_ms, next_ms = times_ms
     added = [(OCCURRENCE, b"%d" % number), *([(NEXT, b"%d" % next_ms)] if next_ms else [])]
     return [*headers, (ORIGIN, origin), (DUE, b"%d" % nominal_ms), (ID, id), *added]
+
+
+def extra_headers(headers: Headers, origin: bytes, id: bytes, extra: bytes, nominal_ms: int) -> Headers:
+    """Return the headers of an extra delivery of a schedule. `extra`: the origin of its control, and its number there.
+    Cost: O(headers)."""
+    return [*headers, (ORIGIN, origin), (DUE, b"%d" % nominal_ms), (ID, id), (EXTRA, extra)]
 
 
 def dead_letter_headers(original: Headers, reason: str, detail: str, origin: bytes) -> Headers:

@@ -14,11 +14,12 @@ survived, and a `replaced` within a series of debounced requests its start. A re
 `policies` of a shard with named retry policies, or the `ids` of delivered messages is of version 2. `occurred` of a
 recurring schedule adds the number of the occurrence, its nominal time and that of the next one; `skipped` adds the
 first and the last number, the reason, and the next nominal time; `paused` and `resumed` add the timestamp and the
-offset of their control. A record that has a fate of a recurring schedule is of
-version 3; all others are of version 1. `owner` (after a takeover) and `beat` (of an idle shard) have no fates. Unknown
-extra fields are ignored, an unknown `v` never: decoding is strict, since a shard that misreads its own history would
-deliver twice. An error names what is wrong and never quotes it: a foreign record may hold the data of somebody's
-message.
+offset of their control, as does `triggered`. `extra` adds the offset of its control, the number of the delivery, its
+nominal time and that of the next one; so does `extra-dead`, if a dead letter was written instead. A record that has a
+fate of a recurring schedule is of version 3; all others are of version 1. `owner` (after a takeover) and `beat` (of an
+idle shard) have no fates. Unknown extra fields are ignored, an unknown `v` never: decoding is strict, since a shard
+that misreads its own history would deliver twice. An error names what is wrong and never quotes it: a foreign record
+may hold the data of somebody's message.
 """
 
 from __future__ import annotations
@@ -58,6 +59,9 @@ OCCURRED: Final = "occurred"
 SKIPPED: Final = "skipped"
 PAUSED: Final = "paused"
 RESUMED: Final = "resumed"
+TRIGGERED: Final = "triggered"
+EXTRA: Final = "extra"
+EXTRA_DEAD: Final = "extra-dead"
 COMPLETED: Final = "completed"
 
 FINAL: Final = frozenset({DELIVERED, DEAD, CANCELLED, REPLACED, KEPT, DROPPED, APPLIED, COMPLETED})
@@ -191,6 +195,30 @@ class Switched(msgspec.Struct, array_like=True, forbid_unknown_fields=True, froz
     control: _Natural
 
 
+class Triggered(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
+    """The schedule at `offset` is delivered once more at `at_ms`, which is the timestamp of the request at the offset
+    `control`. Version 3."""
+
+    offset: _Natural
+    first_due_ms: _Natural
+    name: Literal["triggered"]
+    at_ms: _Natural
+    control: _Natural
+
+
+class ExtraFate(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
+    """Extra delivery `number` of the schedule at `offset`, by the request at the offset `control`: it was delivered, or
+    became a dead letter. The next one of this control is due at `next_ms`, 0: there is none. Version 3."""
+
+    offset: _Natural
+    first_due_ms: _Natural
+    name: Literal["extra", "extra-dead"]
+    control: _Natural
+    number: _Natural
+    nominal_ms: _Natural
+    next_ms: _Natural
+
+
 class Completed(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
     """The schedule at `offset` has ended: its last occurrence was delivered or skipped. Version 3."""
 
@@ -210,6 +238,8 @@ Fate: TypeAlias = (
     | Occurred
     | Skipped
     | Switched
+    | Triggered
+    | ExtraFate
     | Completed
 )
 
@@ -225,7 +255,7 @@ IdRow: TypeAlias = tuple[int, str]
 _KINDS: Final = frozenset({FATES, OWNER, BEAT})
 _PLAIN_FIELDS: Final = 3
 _OF_VERSION_2: Final = frozenset({ChosenFate, BulkCancelled, BulkProgress, SurvivorFate, SeriesFate})
-_OF_VERSION_3: Final = frozenset({Occurred, Skipped, Switched, Completed})
+_OF_VERSION_3: Final = frozenset({Occurred, Skipped, Switched, Triggered, ExtraFate, Completed})
 _BY_NAME: Final[dict[int | str, type[ChosenFate | BulkCancelled | BulkProgress | SurvivorFate]]] = {
     **dict.fromkeys((DELIVERED, DEAD), ChosenFate),
     CANCELLED: BulkCancelled,
@@ -235,6 +265,11 @@ _BY_NAME: Final[dict[int | str, type[ChosenFate | BulkCancelled | BulkProgress |
 """The fates with four fields."""
 _BY_FIELDS: Final[dict[int, type[Occurred | Skipped]]] = {6: Occurred, 7: Skipped}
 """The fates with more fields than a `moved`."""
+_BY_CONTROL: Final[dict[int | str, type[Switched | Triggered]]] = {
+    **dict.fromkeys((PAUSED, RESUMED), Switched),
+    TRIGGERED: Triggered,
+}
+"""The fates by a control with as many fields as a `moved`."""
 
 
 class DispatchRecord(msgspec.Struct, kw_only=True):
@@ -410,9 +445,13 @@ def _checked_fate(fate: tuple[int | str, ...]) -> Fate:
             if fate[2] == COMPLETED:
                 return msgspec.convert(fate, Completed)
             return msgspec.convert(fate, PlainFate)
-        if len(fate) in _BY_FIELDS:
+        if len(fate) > _PLAIN_FIELDS and fate[2] in (EXTRA, EXTRA_DEAD):
+            extra = msgspec.convert(fate, ExtraFate)
+            if extra.offset < extra.control and extra.number > 0:
+                return extra
+        elif len(fate) in _BY_FIELDS:
             return msgspec.convert(fate, _BY_FIELDS[len(fate)])
-        if len(fate) == _PLAIN_FIELDS + 1 and fate[2] in _BY_NAME:
+        elif len(fate) == _PLAIN_FIELDS + 1 and fate[2] in _BY_NAME:
             four = msgspec.convert(fate, _BY_NAME[fate[2]])
             if _is_in_order(four):
                 return four
@@ -421,8 +460,9 @@ def _checked_fate(fate: tuple[int | str, ...]) -> Fate:
             if continued.offset < continued.survivor:
                 return continued
         else:
-            is_switch = len(fate) > _PLAIN_FIELDS and fate[2] in (PAUSED, RESUMED)
-            five = msgspec.convert(fate, Switched) if is_switch else msgspec.convert(fate, Moved)
+            name = fate[2] if len(fate) > _PLAIN_FIELDS else ""
+            kind: type[Moved] | type[Switched] | type[Triggered] = _BY_CONTROL.get(name, Moved)
+            five: Moved | Switched | Triggered = msgspec.convert(fate, kind)
             if five.offset < five.control:
                 return five
     raise FormatError(f"a dispatch-log record holds a list of {len(fate)} values that is not a fate")

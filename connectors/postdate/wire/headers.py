@@ -51,6 +51,7 @@ CATCH_UP: Final = "postdate-catch-up"
 DUE: Final = "postdate-due"
 OCCURRENCE: Final = "postdate-occurrence"
 NEXT: Final = "postdate-next"
+EXTRA: Final = "postdate-extra"
 MOVED: Final = "postdate-moved"
 ATTEMPT: Final = "postdate-attempt"
 FIRST_ORIGIN: Final = "postdate-first-origin"
@@ -82,7 +83,7 @@ DROPPED: Final = frozenset({ORIGIN, DUE, MOVED})
 DROPPED_2: Final = frozenset({ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})
 """What `is_dropped` names from `format_version` 2 on, besides; on a return these mean something."""
 
-DROPPED_3: Final = frozenset({OCCURRENCE, NEXT})
+DROPPED_3: Final = frozenset({OCCURRENCE, NEXT, EXTRA})
 """What `is_dropped` names from `format_version` 3 on, besides."""
 
 FORMAT_2: Final = (REQUEST_2 - REQUEST) | DROPPED_2

@@ -107,6 +107,9 @@ OCCURRENCES_MAX: Final = 1_000
 # Pauses and resumes of one schedule that still matter: a record of STORE has all of them.
 SWITCHES_MAX: Final = 64
 
+# Triggers of one schedule whose extra deliveries are pending: a record of STORE has all of them.
+EXTRAS_MAX: Final = 64
+
 # Later occurrences are missed if `postdate-missed` is none. A takeover ends well before.
 LATE_MS_MAX: Final = 60_000
 

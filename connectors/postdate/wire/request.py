@@ -35,9 +35,13 @@ class Action(IntEnum):
     RESCHEDULE = 2
     PAUSE = 3
     RESUME = 4
+    TRIGGER = 5
 
 
 SWITCHES: Final = frozenset({Action.PAUSE, Action.RESUME})
+"""The controls that pause a schedule and let it go on."""
+
+OF_SCHEDULES: Final = SWITCHES | {Action.TRIGGER}
 """The controls that only a schedule takes."""
 
 
@@ -48,7 +52,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     target: str
     """The target topic; "" unless the action is to schedule."""
     due_ms: int
-    """Epoch milliseconds, 1 to 2**63 - 1; -1 for a cancel, a pause and a resume."""
+    """Epoch milliseconds, 1 to 2**63 - 1; -1 for a control without a time."""
     key: bytes | None
     """The target key: `postdate-key` where given, else the record's own key."""
     partition: int

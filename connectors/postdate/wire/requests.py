@@ -61,7 +61,7 @@ from postdate.wire.limits import (
 from postdate.wire.naturals import parse_natural
 from postdate.wire.origins import parse_origin
 from postdate.wire.reasons import Reason
-from postdate.wire.request import SWITCHES, Action, Request
+from postdate.wire.request import OF_SCHEDULES, Action, Request
 from postdate.wire.returns import read_return
 from postdate.wire.rules import DEFAULT_LEVELS_MS, RequestRules
 from postdate.wire.schedules.occurrences import first_occurrence
@@ -87,6 +87,7 @@ _ACTIONS: dict[bytes | None, Action] = {
     b"reschedule": Action.RESCHEDULE,
     b"pause": Action.PAUSE,
     b"resume": Action.RESUME,
+    b"trigger": Action.TRIGGER,
 }
 _FORMAT_3 = SCHEDULE | DROPPED_3
 _NAMED_TAKES = frozenset({ACTION, ID})
@@ -332,7 +333,7 @@ def _action(rules: RequestRules, value: bytes | None) -> Action:
     action = _ACTIONS.get(value)
     if action is None:
         raise RequestRefused(Reason.BAD_ACTION, f"postdate-action {quote(value)} is not an action")
-    if action in SWITCHES and rules.format_version < SCHEDULES_VERSION:
+    if action in OF_SCHEDULES and rules.format_version < SCHEDULES_VERSION:
         served = f"{rules.topic} is served with {rules.format_version}"
         detail = f"postdate-action {quote(value)} needs format_version = {SCHEDULES_VERSION}, and {served}"
         raise RequestRefused(Reason.BAD_ACTION, detail)
@@ -368,7 +369,7 @@ def _parse_control(
         )
     if ID not in said and not left_over:
         raise RequestRefused(Reason.MISSING_ID, f"a {action.name.lower()} needs postdate-id or postdate-origin")
-    if action in SWITCHES and timestamp_ms < 0:
+    if action in OF_SCHEDULES and timestamp_ms < 0:
         raise RequestRefused(Reason.BAD_TIME, f"the record has no timestamp, from which a {action.name.lower()} counts")
     identifier = _id(said[ID]) if ID in said else b""
     acts_on = _offset_meant(rules, partition, left_over[0][1]) if left_over else -1

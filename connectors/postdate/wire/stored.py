@@ -17,7 +17,8 @@ header says so.
 `key`: the header whose value is the target key, -1 for the request's own key. A request with a window also has
 `window`, its length and the chosen time; `spread` is `even` if that time is chosen by the load. A debounced one has
 `series`, the start of its series. With a window or a series, `v` is 2. A recurring schedule has `occurrence`: the
-number of the next one, the time at which it leaves, and the version of the time zones of the writer; then `v` is 3. The
+number of the next one, the time at which it leaves, and the version of the time zones of the writer; then `v` is 3.
+`extras` are its pending extra deliveries. If it has only these left, its present due time is 0. The
 parsed request is stored here and not parsed again: rules may have changed since, and a relative time has become a due
 time.
 
@@ -33,9 +34,10 @@ import msgspec
 
 from postdate.wire.errors import FormatError, NewerFormat
 from postdate.wire.headers import DUE, KEY, MOVED, RECORD_KEY, STORED, Control, Headers
-from postdate.wire.limits import INTEGER_END, SWITCHES_MAX
+from postdate.wire.limits import EXTRAS_MAX, INTEGER_END, SWITCHES_MAX
 from postdate.wire.naturals import parse_natural
 from postdate.wire.requests import restore_headers
+from postdate.wire.schedules.extras import Extras
 from postdate.wire.schedules.pauses import Switches
 from postdate.wire.texts import time_text
 
@@ -79,12 +81,15 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
     0: it is none."""
     switches: Switches = ()
     """What has paused and resumed the schedule, ascending by offset."""
+    extras: Extras = ()
+    """The pending extra deliveries of the schedule, ascending by the offset of their controls."""
     tz: str = ""
     """The version of the time zones of the writer, if it is a schedule."""
 
 
 _Integer = Annotated[int, msgspec.Meta(ge=-1, le=INTEGER_END - 1)]
 _Offset = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_END - 1)]
+_Number = Annotated[int, msgspec.Meta(ge=1, le=INTEGER_END - 1)]
 
 
 class _Meaning(msgspec.Struct):
@@ -106,6 +111,12 @@ class _Meaning(msgspec.Struct):
     occurrence: tuple[_Integer, _Integer, str] | msgspec.UnsetType = msgspec.UNSET
     switches: (
         Annotated[tuple[tuple[_Offset, _Offset, bool], ...], msgspec.Meta(min_length=1, max_length=SWITCHES_MAX)]
+        | msgspec.UnsetType
+    ) = msgspec.UNSET
+    extras: (
+        Annotated[
+            tuple[tuple[_Offset, _Number, _Offset, _Offset], ...], msgspec.Meta(min_length=1, max_length=EXTRAS_MAX)
+        ]
         | msgspec.UnsetType
     ) = msgspec.UNSET
 
@@ -169,6 +180,7 @@ def encode_stored(request: StoredRequest) -> tuple[bytes, bytes, Headers]:
         request.series_ms if request.series_ms >= 0 else msgspec.UNSET,
         (request.number, request.chosen_ms, request.tz) if request.number else msgspec.UNSET,
         request.switches or msgspec.UNSET,
+        request.extras or msgspec.UNSET,
     )
     headers.append((STORED, _encoder.encode(meaning)))
     return stored_key(request.offset), request.value or b"", headers
@@ -203,14 +215,14 @@ def decode_stored(key: bytes | None, value: bytes, headers: Headers | None) -> S
         raise FormatError(f"the record of the store for request {offset} has a chosen time outside its window")
     if (has_window or meaning.series is not msgspec.UNSET) != (meaning.v == _VERSION_2):
         raise FormatError(f"the record of the store for request {offset} has content of another version")
-    number, tz = 0, ""
+    number, tz, has_extras = 0, "", meaning.extras is not msgspec.UNSET
     if meaning.occurrence is not msgspec.UNSET:
         number, chosen_ms, tz = meaning.occurrence
-    if (number > 0) != (meaning.v == _VERSION_3) or (number > 0 and chosen_ms < due_ms):
+    if (number > 0) != (meaning.v == _VERSION_3) or (number > 0 and chosen_ms < due_ms and not has_extras):
         raise FormatError(f"the record of the store for request {offset} has an occurrence that cannot be")
     switches = () if meaning.switches is msgspec.UNSET else meaning.switches
-    if switches and not number:
-        raise FormatError(f"the record of the store for request {offset} is paused, and is no schedule")
+    if (switches or has_extras) and not number:
+        raise FormatError(f"the record of the store for request {offset} is controlled as a schedule, and is none")
     return StoredRequest(
         offset=offset,
         accepted_ms=meaning.at,
@@ -231,6 +243,7 @@ def decode_stored(key: bytes | None, value: bytes, headers: Headers | None) -> S
         series_ms=meaning.series if meaning.series is not msgspec.UNSET else -1,
         number=number,
         switches=switches,
+        extras=() if meaning.extras is msgspec.UNSET else meaning.extras,
         tz=tz,
     )
 

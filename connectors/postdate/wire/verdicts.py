@@ -6,7 +6,8 @@ A verdict is true: `cancelled` means that the message will never be delivered, b
     value {"v":1,"origin":"R/3/1017","id":"order-9","verdict":"cancelled","of":"R/3/990","at":1795258284000}
 
 A verdict of `replaced` to the message that was replaced, `kept` and `dropped` name as `by` the request that
-survived. The last two are of version 2, `paused` and `resumed` of a recurring schedule of version 3.
+survived. The last two are of version 2, `paused`, `resumed` and `triggered` of a recurring schedule of
+version 3.
 
 One request may have several: a schedule that replaces a pending message is answered `replaced` with that message as
 `of`, and where every request is answered, once more when its own message has ended. Unknown extra fields are ignored,
@@ -40,6 +41,7 @@ class Verdict(StrEnum):
     RESCHEDULED = "rescheduled"
     PAUSED = "paused"
     RESUMED = "resumed"
+    TRIGGERED = "triggered"
     REPLACED = "replaced"
     KEPT = "kept"
     DROPPED = "dropped"
@@ -103,7 +105,7 @@ _WORDS: Final = frozenset(Verdict)
 _NAMES_SURVIVOR: Final = frozenset({Verdict.KEPT, Verdict.DROPPED})
 _VERSIONS: Final = {
     **dict.fromkeys((Verdict.KEPT, Verdict.DROPPED, Verdict.APPLIED), _VERSION_2),
-    **dict.fromkeys((Verdict.PAUSED, Verdict.RESUMED), VERSION_MAX),
+    **dict.fromkeys((Verdict.PAUSED, Verdict.RESUMED, Verdict.TRIGGERED), VERSION_MAX),
 }
 """The version of the records with a verdict that version 1 lacks."""
 _encoder = msgspec.json.Encoder()

@@ -1,5 +1,5 @@
 """`postdate cancel`, `postdate reschedule` and `postdate deliver`: change a message while it is pending. `postdate
-schedule pause` and `resume` do the same for a recurring schedule.
+schedule pause`, `resume` and `trigger` do the same for a recurring schedule.
 
 A control must follow its request in the same partition. With --origin, this is the partition of the origin. With --id,
 murmur2 chooses it from the id and the partition count of the live topic.
@@ -215,6 +215,24 @@ def resume(loader: Loader, **asked: Any) -> None:
       postdate schedule resume -b localhost:9092 --id nightly --wait-verdict
     """
     _control(loader, b"resume", [], asked)
+
+
+@click.command(short_help="Deliver a schedule once more, now.")
+@configured
+@named_options
+@verdict_options
+@output_option
+def trigger(loader: Loader, **asked: Any) -> None:
+    """Deliver the message of a recurring schedule once more, and print the origin of the request.
+
+    The extra delivery leaves at the timestamp of this request, also while the schedule is paused. It has the header
+    postdate-extra and no occurrence number. --wait-verdict also prints the verdict, `triggered`, and the origin of the
+    schedule; any other verdict ends with exit code 1.
+
+    \b
+      postdate schedule trigger -b localhost:9092 --id nightly --wait-verdict
+    """
+    _control(loader, b"trigger", [], asked)
 
 
 def _control(loader: Loader, action: bytes, headers: Headers, asked: Mapping[str, Any]) -> None:

@@ -13,13 +13,14 @@ from postdate.cli.limits import PREVIEW_MAX
 from postdate.cli.options import output_option
 from postdate.cli.pending import table
 from postdate.cli.processes import asks_processes, remark
-from postdate.wire.dispatch_log import OCCURRED, PAUSED, RESUMED, SKIPPED
+from postdate.wire.dispatch_log import EXTRA, EXTRA_DEAD, OCCURRED, PAUSED, RESUMED, SKIPPED, TRIGGERED
 from postdate.wire.durations import format_duration
 from postdate.wire.instants import format_instant
 
 if TYPE_CHECKING:
     from postdate.sidecar.http.deployment import Deployment
 
+_SHOWN = (OCCURRED, SKIPPED, PAUSED, RESUMED, TRIGGERED, EXTRA, EXTRA_DEAD)
 _COLUMNS = ("next", "id", "target", "origin", "times")
 
 
@@ -78,9 +79,7 @@ def show(deployment: Deployment, request_id: str, requests: str | None, output: 
         life = deployment.life(entry["origin"], [])
         # An occurrence that left meanwhile is among the latest ones, and the entry is that of the history.
         entry = life["entry"] or entry
-        events = [event for event in life["events"] if event["fate"] in (OCCURRED, SKIPPED, PAUSED, RESUMED)][
-            -PREVIEW_MAX:
-        ]
+        events = [event for event in life["events"] if event["fate"] in _SHOWN][-PREVIEW_MAX:]
         if output == "json":
             click.echo(json.dumps({**entry, "events": events, "complete": life["complete"]}))
             continue
@@ -101,11 +100,18 @@ def _shown(entry: dict[str, Any], events: list[dict[str, Any]], complete: bool) 
         if event["fate"] == OCCURRED:
             late = format_duration(max(event["at_ms"] - event["due_ms"], 0))
             yield f"{event['occurrence']:>6}  {format_instant(event['due_ms'])}  delivered {late} late"
-        elif event["fate"] in (PAUSED, RESUMED):
+        elif event["fate"] == EXTRA:
+            late = format_duration(max(event["at_ms"] - event["due_ms"], 0))
+            yield f"        {format_instant(event['due_ms'])}  delivered {late} late by {event['by']}"
+        elif event["fate"] == EXTRA_DEAD:
+            yield f"        {format_instant(event['due_ms'])}  dead letter of {event['by']}"
+        elif event["fate"] in (PAUSED, RESUMED, TRIGGERED):
             yield f"        {format_instant(event['due_ms'])}  {event['fate']} by {event['by']}"
         else:
             last = "" if event["last"] == event["occurrence"] else f" to {event['last']}"
             yield f"{event['occurrence']:>6}{last}  skipped: {event['reason']}"
+    for extra_ms in entry.get("extras_ms", []):
+        yield f"extra delivery at {format_instant(extra_ms)}"
     yield "next, once it is resumed:" if entry.get("paused") else "next:"
     for number, next_ms in enumerate(entry["next_ms"], entry["occurrence"]):
         yield f"{number:>6}  {format_instant(next_ms)}"

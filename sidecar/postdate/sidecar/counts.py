@@ -25,6 +25,8 @@ from postdate.sidecar.clock import BrokerClock, Clock
 from postdate.sidecar.states import StateTimes
 from postdate.wire.dispatch_log import (
     DELIVERED,
+    EXTRA,
+    EXTRA_DEAD,
     FINAL,
     MOVED,
     OCCURRED,
@@ -33,6 +35,7 @@ from postdate.wire.dispatch_log import (
     SKIPPED,
     STORED,
     SWEPT,
+    TRIGGERED,
     Fate,
     Skipped,
 )
@@ -48,11 +51,13 @@ TRANSACTION_BOUNDS_MS: Final = (2, 3, 5, 7, 10, 15, 20, 30, 50, 100, 200, 500, 1
 COMMITTED, ABORTED, UNKNOWN, FENCED, FAILED = OUTCOMES = ("committed", "aborted", "unknown", "fenced", "failed")
 """How a transaction ended, as far as this process knows."""
 
-SCHEDULE, CANCEL, RESCHEDULE, PAUSE, RESUME, REFUSED = REQUEST_OUTCOMES = (
-    *("schedule", "cancel", "reschedule", "pause", "resume"),
+SCHEDULE, CANCEL, RESCHEDULE, PAUSE, RESUME, TRIGGER, REFUSED = REQUEST_OUTCOMES = (
+    *("schedule", "cancel", "reschedule", "pause", "resume", "trigger"),
     "refused",
 )
 """The kind of a request that was read."""
+
+_NOT_FINAL: Final = (MOVED, STORED, SWEPT, OCCURRED, SKIPPED, PAUSED, RESUMED, TRIGGERED, EXTRA, EXTRA_DEAD)
 
 # Fewer values than this are sorted into their classes one by one: numpy's calls cost more than they do.
 _VECTOR_MIN: Final = 200
@@ -96,9 +101,7 @@ class ShardCounts:
     def __init__(self) -> None:
         self.states = StateTimes()
         self.requests = dict.fromkeys(REQUEST_OUTCOMES, 0)
-        self.fates: Counter[str] = Counter(
-            dict.fromkeys((*sorted(FINAL), MOVED, OCCURRED, PAUSED, RESUMED, SKIPPED, STORED, SWEPT), 0)
-        )
+        self.fates: Counter[str] = Counter(dict.fromkeys((*sorted(FINAL), *_NOT_FINAL), 0))
         self.dead: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
         """Skipped occurrences of recurring schedules by reason."""
@@ -144,8 +147,8 @@ class ShardCounts:
     ) -> None:
         """A transaction with these fates has just been committed. REQUIRES: `clock` is known.
 
-        `dues_ms`: for each `delivered` or `occurred` fate the time from which its message could have left. `dead`: the
-        reason of each dead letter. `recurs`: some of the fates are those of schedules.
+        `dues_ms`: for each `delivered`, `occurred` or `extra` fate the time from which its message could have left.
+        `dead`: the reason of each dead letter. `recurs`: some of the fates are those of schedules.
         """
         if len(fates) == len(dues_ms) and not recurs:
             self.fates[DELIVERED] += len(fates)

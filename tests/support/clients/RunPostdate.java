@@ -84,6 +84,8 @@ public class RunPostdate {
                 return requests.pause(named(given));
             case "resume":
                 return requests.resume(named(given));
+            case "trigger":
+                return requests.trigger(named(given));
             case "reschedule":
                 return requests.reschedule(named(given), when(given), grace(given));
             case "retry":
@@ -221,6 +223,7 @@ public class RunPostdate {
         made.put("first_due_ms", read.firstDue() == null ? null : (Long) read.firstDue().toEpochMilli());
         made.put("occurrence", read.occurrence());
         made.put("next_ms", read.next() == null ? null : (Long) read.next().toEpochMilli());
+        made.put("extra", read.extra());
         made.put("error", read.error()).set("headers", pairs(read.headers()));
         return made;
     }

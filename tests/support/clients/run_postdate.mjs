@@ -31,6 +31,7 @@ function request(requests, call, given) {
     case "deliver":
     case "pause":
     case "resume":
+    case "trigger":
       return requests[call]({ id, origin });
     case "reschedule":
       return requests.reschedule({ id, origin, graceMs, ...when });
@@ -76,8 +77,8 @@ function result(name, { call, input }) {
     if (call === "delivered") {
       const read = postdate.readDelivered(headers(input.headers));
       const first = { first_origin: origin(read.firstOrigin), first_due_ms: read.firstDueMs, error: read.error };
-      const { id, attempt, dueMs: due_ms, occurrence, nextMs: next_ms } = read;
-      const message = { headers: pairs(read.headers), occurrence, next_ms };
+      const { id, attempt, dueMs: due_ms, occurrence, nextMs: next_ms, extra } = read;
+      const message = { headers: pairs(read.headers), occurrence, next_ms, extra };
       return { delivered: { origin: origin(read.origin), due_ms, id, attempt, ...first, ...message } };
     }
     if (call === "verdict") {

@@ -16,6 +16,7 @@ from postdate.kafka.interface import Headers, Partition, Record
 from postdate.wire.dispatch_log import BulkCancelled, BulkProgress, Fate, Moved, Occurred, Skipped, decode_record
 from postdate.wire.errors import FormatError
 from postdate.wire.verdicts import Verdict, decode_verdict
+from support.simulation.recurring import FATES_OF_SCHEDULES
 
 if TYPE_CHECKING:
     from support.kafka_simulator import SimBroker
@@ -227,7 +228,7 @@ def _recurs(course: _Course, index: int, fate: Fate, traffic: Traffic) -> list[s
             course.recurring[fate.offset] = fate.next_ms
         elif fate.name == "stored":
             course.recurring.setdefault(fate.offset, fate.first_due_ms)
-        elif fate.name not in ("paused", "resumed"):
+        elif fate.name not in FATES_OF_SCHEDULES:
             course.recurring.pop(fate.offset, None)
     return wrong
 

@@ -46,6 +46,7 @@ class _Said:
     series: dict[int, int] = field(default_factory=dict)
     decided: dict[int, int] = field(default_factory=dict)
     switches: dict[int, list[tuple[int, int, bool]]] = field(default_factory=dict)
+    extras: dict[int, dict[int, int]] = field(default_factory=dict)
 
     @property
     def touched(self) -> set[int]:
@@ -65,6 +66,10 @@ class _Said:
         elif fate.name in ("paused", "resumed"):
             switch = (fate.control, fate.at_ms, fate.name == "paused")
             self.switches.setdefault(fate.offset, []).append(switch)
+        elif fate.name == "triggered":
+            self.extras.setdefault(fate.offset, {})[fate.control] = fate.at_ms
+        elif fate.name in ("extra", "extra-dead"):
+            self.extras.setdefault(fate.offset, {}).pop(fate.control, None)
         else:
             self.stored.add(fate.offset)
 
@@ -145,8 +150,8 @@ class Invariants:
         for offset, record in kept.items():
             recurring = self._traffic.recurrences.asked.get((part, offset))
             if recurring is not None and recurring.action == "schedule":
-                switches = said.switches.get(offset, [])
-                wrong += recurring_differences(recurring, said.decided.get(offset, 0), switches, record)
+                switches, extras = said.switches.get(offset, []), said.extras.get(offset, {})
+                wrong += recurring_differences(recurring, said.decided.get(offset, 0), switches, extras, record)
             asked = self._traffic.asked.get((part, offset))
             if asked is None:
                 continue

@@ -23,7 +23,7 @@ from postdate.wire.errors import FormatError
 from support.expected import FINAL_FATES, dead_letter_complaints, delivery_headers, origin_of, partition_of
 from support.simulation.bulk import BULK
 from support.simulation.readings import Readings, accepted_headers
-from support.simulation.recurring import Occurrences
+from support.simulation.recurring import FATES_OF_SCHEDULES, Occurrences
 from support.simulation.returning import policy_rows, settle
 from support.simulation.traffic import REQUESTS, TARGETS, Asked, Traffic
 from support.simulation.troubles import UNAUTHORIZED, UNAVAILABLE, UNKNOWN
@@ -108,7 +108,7 @@ def gather(broker: SimBroker, partitions: int, archive: dict[Partition, list[Rec
             for record in all_of(target, index):
                 if record.value == b"a stranger's":
                     continue
-                if any(name == "postdate-occurrence" for name, _ in record.headers or []):
+                if any(name in ("postdate-occurrence", "postdate-extra") for name, _ in record.headers or []):
                     outcome.occurrences[_origin(record)].records.append((target, record))
                 else:
                     outcome.delivered[_origin(record)].append(Arrival(target, index, record))
@@ -155,7 +155,7 @@ def _read_log(outcome: Outcome, index: int, records: list[Record]) -> None:
                     outcome.wrong.append(f"O2: {origin} is {fate.name} after it has ended")
                 if fate.name == "moved":
                     outcome.moved[origin].append(fate)
-                elif fate.name in ("occurred", "skipped", "paused", "resumed"):
+                elif fate.name in FATES_OF_SCHEDULES:
                     as_json = json.loads(msgspec.json.encode(fate))
                     outcome.occurrences[origin].fates.append((as_json, record.timestamp_ms, said.next_request))
                 elif fate.name == "stored":

@@ -75,14 +75,19 @@ KNOWN_SEEDS: Mapping[str, int] = {
     "half the grace": 42,
     "parked messages are overtaken": 16,
     "retry budget not from the due time": 2,
-    "schedules: STORE is not rewritten": 6,
-    "schedules: marks without the number": 5,
+    "schedules: STORE is not rewritten": 11,
+    "schedules: marks without the number": 74,
     "schedules: occurrences are not replayed": 24,
     "schedules: skips are not recorded": 2,
-    "pauses: marks without them": 67,
+    "pauses: marks without them": 55,
     "pauses: STORE without them": 17,
     "pauses: skipped when their time comes": 4,
     "pauses: delivered behind the resume": 2,
+    "triggers: not recorded": 2,
+    "triggers: marks without them": 55,
+    "triggers: STORE without them": 6,
+    "triggers: extra deliveries are not replayed": 67,
+    "triggers: completed before they have left": 2,
 }
 
 

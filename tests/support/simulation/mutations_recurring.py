@@ -19,8 +19,8 @@ from postdate.sidecar.index import apply, recurrences
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import Decided, decide_due
 from postdate.sidecar.transaction import store
-from postdate.wheel.entry import Entry
-from postdate.wire.dispatch_log import Fate, Occurred, Skipped, Switched
+from postdate.wheel.entry import Entry, Next
+from postdate.wire.dispatch_log import ExtraFate, Fate, Occurred, Skipped, Switched, Triggered
 from postdate.wire.schedules import due, pauses
 from postdate.wire.schedules.pauses import Pause, Switch, Switches
 from postdate.wire.stored import StoredRequest
@@ -63,7 +63,7 @@ def _skips_unrecorded(_: World) -> AbstractContextManager[object]:
 
     def decide(entry: Entry, *arguments: Any) -> Decided:
         decided = decide_due(entry, *arguments)
-        kept: list[Occurred | Skipped] = [fate for fate in decided.fates if not isinstance(fate, Skipped)]
+        kept: list[Occurred | Skipped | ExtraFate] = [fate for fate in decided.fates if not isinstance(fate, Skipped)]
         return decided._replace(fates=kept or decided.fates)
 
     return patch.object(builder, "decide_due", decide)
@@ -120,7 +120,7 @@ def _skipped_at_once(_: World) -> AbstractContextManager[object]:
     def ended(switches: Switches) -> list[Pause]:
         return [pause._replace(until_ms=pause.until_ms - 1) for pause in honest(switches)]
 
-    stack.enter_context(patch.object(recurrences, "_is_held", lambda following: False))
+    stack.enter_context(patch.object(recurrences, "is_held", lambda following: False))
     stack.enter_context(patch.object(due, "pauses_of", ended))
     return stack
 
@@ -135,6 +135,53 @@ def _resume_ends_no_pause(_: World) -> AbstractContextManager[object]:
     return patch.object(recurrences, "settled", settled)
 
 
+def _trigger_unrecorded(_: World) -> AbstractContextManager[object]:
+    """A trigger is carried out in the index and in STORE, and no fate names it."""
+    honest = BatchBuilder._apply
+
+    def act(self: BatchBuilder, batch: Batch, *arguments: Any) -> None:
+        honest(self, batch, *arguments)
+        batch.fates[:] = [fate for fate in batch.fates if not isinstance(fate, Triggered)]
+
+    return patch.object(BatchBuilder, "_apply", act)
+
+
+def _marks_without_extras(_: World) -> AbstractContextManager[object]:
+    """A mark does not keep triggers."""
+    honest = apply._mark
+
+    def mark(overlay: IndexOverlay, fate: Fate) -> None:
+        if not isinstance(fate, Triggered):
+            honest(overlay, fate)
+
+    return patch.object(apply, "_mark", mark)
+
+
+def _store_without_extras(_: World) -> AbstractContextManager[object]:
+    """The record of STORE does not keep triggers."""
+    honest = store.stored_of
+
+    def stored_of(entry: Entry, offset: int) -> StoredRequest:
+        return msgspec.structs.replace(honest(entry, offset), extras=())
+
+    return patch.object(store, "stored_of", stored_of)
+
+
+def _extras_not_replayed(_: World) -> AbstractContextManager[object]:
+    """Recovery passes over the extra deliveries of others."""
+    honest = recurrences.behind
+
+    def behind(following: Next, *fates: Occurred | Skipped | ExtraFate) -> Next:
+        return honest(following, *(fate for fate in fates if not isinstance(fate, ExtraFate)))
+
+    return patch(f"{apply.__name__}.behind", behind)
+
+
+def _completed_with_extras(_: World) -> AbstractContextManager[object]:
+    """The last occurrence completes a schedule, whatever extra deliveries it has."""
+    return patch.object(builder, "is_over", lambda following: not following.nominal_ms)
+
+
 RECURRING_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "schedules: STORE is not rewritten": (_store_not_rewritten, "calendar"),
     "schedules: marks without the number": (_marks_without_number, "calendar"),
@@ -146,4 +193,9 @@ RECURRING_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "pauses: STORE without them": (_store_without_switches, "calendar"),
     "pauses: skipped when their time comes": (_skipped_at_once, "calendar"),
     "pauses: delivered behind the resume": (_resume_ends_no_pause, "calendar"),
+    "triggers: not recorded": (_trigger_unrecorded, "calendar"),
+    "triggers: marks without them": (_marks_without_extras, "calendar"),
+    "triggers: STORE without them": (_store_without_extras, "calendar"),
+    "triggers: extra deliveries are not replayed": (_extras_not_replayed, "calendar"),
+    "triggers: completed before they have left": (_completed_with_extras, "calendar"),
 }

@@ -206,6 +206,9 @@ class Plan:
             pauses = Random(f"{self._seed}/pauses")
             if self._asked_theme == CALENDAR or pauses.random() < 0.3:
                 self.traffic.recurrences.pauses = pauses
+            triggers = Random(f"{self._seed}/triggers")
+            if triggers.random() < (0.6 if self._asked_theme == CALENDAR else 0.3):
+                self.traffic.recurrences.triggers = triggers
             self.traffic.recurrences.plan(self.world, share * self.duration_ms, drawn.choice(counts))
 
     def _plan_volume(self) -> None:

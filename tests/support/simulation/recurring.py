@@ -1,9 +1,9 @@
 """Recurring schedules in the traffic, and their judge.
 
 Every schedule fires at a fixed interval, so that its nominal times follow by arithmetic. They are requested, cancelled,
-replaced, rescheduled, paused and resumed by ids that no other traffic has; each pause is followed by a resume. The
-judge reads the dispatch log, the targets, the dead letters, the verdicts and STORE, and shares no code with the
-product.
+replaced, rescheduled, paused, resumed and triggered by ids that no other traffic has; each pause is followed by a
+resume. The judge reads the dispatch log, the targets, the dead letters, the verdicts and STORE, and shares no code with
+the product.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ _EVERY_MS = (1_000, 1_000, 2_000, 5_000)
 _NONE_LATE_MS = 60_000
 #: The controls of a schedule that a fate names, and the fate.
 _SWITCHES = {"pause": "paused", "resume": "resumed"}
+_CHANGES = {**_SWITCHES, "trigger": "triggered"}
+_EXTRAS = ("extra", "extra-dead")
+FATES_OF_SCHEDULES = ("occurred", "skipped", *_CHANGES.values(), *_EXTRAS)
 _FOR_EVER_MS = 2**63
 #: What a process may refuse a schedule for, by its settings.
 _REFUSALS = frozenset({"bad-schedule", "forbidden-target", "limit-exceeded"})
@@ -38,7 +41,7 @@ _REFUSALS = frozenset({"bad-schedule", "forbidden-target", "limit-exceeded"})
 
 @dataclass
 class Recurring:
-    """One request about a schedule: `action` is schedule, single, cancel, reschedule, pause or resume."""
+    """One request about a schedule: `action` is schedule, single, cancel, reschedule, pause, resume or trigger."""
 
     part: Partition
     action: str
@@ -80,6 +83,7 @@ class Recurrences:
         self._partitions = partitions
         self._world: World | None = None
         self.pauses: Random | None = None  # the choices about pauses, if there are any
+        self.triggers: Random | None = None  # the choices about triggers, if there are any
 
     def plan(self, world: World, duration_ms: float, requests: int) -> None:
         """Add the events that send `requests` requests within the duration."""
@@ -89,6 +93,9 @@ class Recurrences:
         for _ in range(requests if self.pauses is not None else 0):
             assert self.pauses is not None
             world.time.at(world.time.now_ms + self.pauses.uniform(0.0, duration_ms), self._pause)
+        for _ in range(requests if self.triggers is not None else 0):
+            assert self.triggers is not None
+            world.time.at(world.time.now_ms + self.triggers.uniform(0.0, duration_ms), self._trigger)
 
     def last_due_ms(self) -> int:
         """The latest nominal time."""
@@ -128,6 +135,15 @@ class Recurrences:
             return
         self._append(self._switch(chosen.part, chosen.id, "pause"))
         self._resume_later(chosen.part, chosen.id)
+
+    def _trigger(self) -> None:
+        """Trigger a schedule, that may have ended, once or several times."""
+        assert self.triggers is not None
+        asked = [each for each in self.asked.values() if each.action in ("schedule", "single")][-3:]
+        chosen = self.triggers.choice(asked) if asked else None
+        for _ in range(self.triggers.choice([1, 1, 3])):
+            if chosen is not None and self._broker.serves(self._broker.topics[_REQUESTS].logs[chosen.part.index]):
+                self._append(self._switch(chosen.part, chosen.id, "trigger"))
 
     def _switch(self, part: Partition, caller_id: bytes, action: str) -> Recurring:
         headers: Headers = [("postdate-id", caller_id), ("postdate-action", action.encode())]
@@ -190,10 +206,11 @@ def judge_recurrences(outcome: Outcome, traffic: Traffic, readings: Readings, wo
             continue
         found = outcome.occurrences[origin]
         wrong = _ending(outcome, traffic, asked, final)
-        if asked.action in _SWITCHES:
+        if asked.action in _CHANGES:
             wrong += _switch(recurrences, outcome, asked, final, answers.get(origin, []))
         if asked.action == "schedule":
             wrong += _pauses(recurrences, asked, found, readings)
+            wrong += _extras(recurrences, asked, found, final)
             wrong += _chain(asked, found, outcome.reached, final)
             wrong += _records(asked, found, outcome, world)
             if not (world.reached["broker's clock stepped"] or world.reached["broker's clock stepped far"]):
@@ -209,7 +226,7 @@ def _ending(outcome: Outcome, traffic: Traffic, asked: Recurring, final: str) ->
     }
     origin = (asked.part.index, asked.offset)
     letters = [_header(letter, "postdate-dead-reason").decode() for letter in outcome.dead.get(origin, [])]
-    if asked.action in ("cancel", "reschedule", *_SWITCHES):
+    if asked.action in ("cancel", "reschedule", *_CHANGES):
         return [] if final in ("applied", "dead") else [f"O2: it ended as {final}"]
     allowed = {"dead", "completed" if asked.action == "schedule" else "delivered"}
     allowed |= {"cancelled"} if "cancel" in followers else set()
@@ -232,7 +249,8 @@ def _chain(asked: Recurring, found: Occurrences, reached: Counter[str] | dict[st
     decided = 0
     for fate, at_ms, _ in found.fates:
         name, first = fate[2], fate[3]
-        if name in _SWITCHES.values():
+        if name not in ("occurred", "skipped"):
+            reached[f"{name} of a calendar"] += 1
             continue
         last, next_ms = (first, fate[5]) if name == "occurred" else (fate[4], fate[6])
         if first != decided + 1 or last < first:
@@ -248,7 +266,9 @@ def _chain(asked: Recurring, found: Occurrences, reached: Counter[str] | dict[st
         else:
             reached[f"skipped: {fate[5]}"] += 1
             wrong += _skip(asked, fate, at_ms)
-    if (final == "completed") != (decided == asked.count):
+    names = Counter(fate[2] for fate, _, _ in found.fates)
+    has_extras = names["triggered"] > names["extra"] + names["extra-dead"]
+    if (final == "completed") != (decided == asked.count) and not (decided == asked.count and has_extras):
         wrong.append(f"O9: it ended as {final} behind {decided} of {asked.count} occurrences")
     return wrong
 
@@ -271,26 +291,32 @@ def _records(asked: Recurring, found: Occurrences, outcome: Outcome, world: Worl
     """O1, O3, O4: one record for each occurrence with its headers, and one dead letter for each that failed."""
     wrong: list[str] = []
     origin = b"%s/%d/%d" % (_REQUESTS.encode(), asked.part.index, asked.offset)
-    delivered = Counter(int(_header(record, "postdate-occurrence")) for _, record in found.records)
-    named = Counter(fate[3] for fate, _, _ in found.fates if fate[2] == "occurred")
+    part = origin.rpartition(b"/")[0]
+    delivered = Counter(
+        _header(record, "postdate-extra") or int(_header(record, "postdate-occurrence")) for _, record in found.records
+    )
+    named: Counter[bytes | int] = Counter(fate[3] for fate, _, _ in found.fates if fate[2] == "occurred")
+    named.update(b"%s/%d/%d" % (part, fate[3], fate[4]) for fate, _, _ in found.fates if fate[2] == "extra")
     if delivered != named:
-        wrong.append(f"O1: delivered {sorted(delivered.items())}, by the log {sorted(named.items())}")
+        wrong.append(f"O1: delivered {delivered}, by the log {named}")
+    extras_ms = {b"%s/%d/%d" % (part, *fate[3:5]): fate[5] for fate, _, _ in found.fates if fate[2] == "extra"}
     for target, record in found.records:
-        number = int(_header(record, "postdate-occurrence"))
+        extra = _header(record, "postdate-extra")
+        number = int(_header(record, "postdate-occurrence") or b"0")
         next_header = [("postdate-next", b"%d" % asked.nominal_ms(number + 1))] if number < asked.count else []
         expected = [
             ("traceparent", b"00-1"),
             ("postdate-origin", origin),
-            ("postdate-due", b"%d" % asked.nominal_ms(number)),
+            ("postdate-due", b"%d" % (extras_ms.get(extra, 0) if extra else asked.nominal_ms(number))),
             ("postdate-id", asked.id),
-            ("postdate-occurrence", b"%d" % number),
-            *next_header,
+            *([("postdate-extra", extra)] if extra else [("postdate-occurrence", b"%d" % number), *next_header]),
         ]
         if (target, record.key, record.value, record.headers) != (asked.target, b"k", asked.value, expected):
             wrong.append(
                 f"O4: expected {expected}, delivered {target} {record.key!r} {record.value!r} {record.headers}"
             )
     failed = [fate[3] for fate, _, _ in found.fates if fate[2] == "skipped" and fate[5] == "dead"]
+    failed += [fate[3] for fate, _, _ in found.fates if fate[2] == "extra-dead"]
     letters = outcome.dead.get((asked.part.index, asked.offset), [])
     ended_dead = outcome.final((asked.part.index, asked.offset)) == "dead"
     if len(letters) != len(failed) + ended_dead:
@@ -330,18 +356,18 @@ def _answers(world: World) -> dict[tuple[int, int], list[tuple[str, str | None]]
 def _switch(
     recurrences: Recurrences, outcome: Outcome, asked: Recurring, final: str, answers: list[tuple[str, str | None]]
 ) -> list[str]:
-    """A pause or a resume is answered once, and truly."""
+    """A pause, a resume or a trigger is answered once, and truly."""
     if len(answers) != 1:
         return [f"verdict: {len(answers)} answers to a {asked.action}"]
     ((word, of),) = answers
     outcome.reached[f"{asked.action} answered {word}"] += 1
-    done = _SWITCHES[asked.action]
+    done = _CHANGES[asked.action]
     acted = [
         offset
         for (index, offset), found in outcome.occurrences.items()
         if index == asked.part.index
         for fate, _, _ in found.fates
-        if fate[2] in _SWITCHES.values() and fate[4] == asked.offset
+        if fate[2] in _CHANGES.values() and fate[4] == asked.offset
     ]
     if word == done:
         is_true = final == "applied" and acted == [int((of or "/-1").rpartition("/")[2])]
@@ -391,6 +417,8 @@ def _pauses(
             seen.add(fate[4])
             switches.append((fate[3], name == "paused"))
             continue
+        if name not in ("occurred", "skipped"):
+            continue
         intervals = _intervals(switches)
         closed = [each for each in intervals if each[1] < _FOR_EVER_MS]
         last = fate[3] if name == "occurred" else fate[4]
@@ -411,28 +439,54 @@ def _pauses(
     return wrong
 
 
+def _extras(recurrences: Recurrences, asked: Recurring, found: Occurrences, final: str) -> list[str]:
+    """O1, O5: each trigger in the log is delivered once, not before its timestamp, unless a control ends the schedule
+    first."""
+    wrong: list[str] = []
+    followers = {each.offset: each for each in recurrences.followers(asked)}
+    pending: dict[int, int] = {}
+    seen: set[int] = set()
+    for fate, at_ms, _ in found.fates:
+        if fate[2] == "triggered":
+            control = followers.get(fate[4])
+            if control is None or control.action != "trigger" or fate[3] != control.appended_ms or fate[4] in seen:
+                wrong.append(f"O2: triggered at {fate[3]} by {fate[4]}, which does not ask for it, or did before")
+            seen.add(fate[4])
+            pending[fate[4]] = fate[3]
+        elif fate[2] in _EXTRAS:
+            due_ms = pending.pop(fate[3], None)
+            if (fate[4], fate[5], fate[6]) != (1, due_ms, 0) or at_ms < fate[5]:
+                wrong.append(f"O1: {fate[2:]} at {at_ms}, and control {fate[3]} asks for {due_ms}")
+    if pending and final in ("completed", ""):
+        wrong.append(f"O9: it ended as {final!r}, and was not delivered for {sorted(pending)}")
+    return wrong
+
+
 def recurring_differences(
-    asked: Recurring, number: int, switches: list[tuple[int, int, bool]], record: Record
+    asked: Recurring, number: int, switches: list[tuple[int, int, bool]], extras: dict[int, int], record: Record
 ) -> list[str]:
     """What a record of STORE has wrong that keeps a schedule behind occurrence `number`. `switches`: by the log, the
-    offset of each control, its timestamp, and whether it pauses."""
+    offset of each control, its timestamp, and whether it pauses. `extras`: the timestamps of the pending triggers."""
     headers = dict(record.headers or [])
     meaning = json.loads(headers["postdate-stored"] or b"")
     due_ms = int(headers.get("postdate-moved") or headers["postdate-due"] or b"")
-    kept = (meaning["v"], *meaning["occurrence"][:2], due_ms, meaning["target"], meaning["id"], meaning.get("switches"))
-    next_ms = asked.nominal_ms(number + 1)
+    kept = (meaning["v"], *meaning["occurrence"][:2], due_ms, meaning["target"], meaning["id"])
+    next_ms = asked.nominal_ms(number + 1) if number < asked.count else 0
     still: list[tuple[int, int, bool]] = []
-    for control, at_ms, pauses in switches:
+    for control, at_ms, pauses in switches if next_ms else []:
         if pauses != bool(still and still[-1][2]):
             still.append((control, at_ms, pauses))
             if not pauses and at_ms <= next_ms:  # a pause that is over is forgotten
                 still = still[:-2]
     is_paused = any(since <= next_ms and until == _FOR_EVER_MS for since, until in _intervals([s[1:] for s in still]))
-    leaves_ms = _FOR_EVER_MS - 1 if is_paused else next_ms
+    occurs_ms = _FOR_EVER_MS - 1 if is_paused or not next_ms else next_ms
+    leaves_ms = min(occurs_ms, *extras.values()) if extras else occurs_ms
     written = [list(switch) for switch in still] or None
-    expected = (3, number + 1, leaves_ms, next_ms, asked.target, asked.id.decode(), written)
-    return [] if kept == expected else [f"STORE: {asked.offset} is kept as {kept}, expected {expected}"]
+    expected = (3, number + 1, leaves_ms, next_ms, asked.target, asked.id.decode())
+    pending = [[control, 1, at_ms, at_ms] for control, at_ms in sorted(extras.items())] or None
+    all_kept, all_expected = (kept, *map(meaning.get, ("switches", "extras"))), (expected, written, pending)
+    return [] if all_kept == all_expected else [f"STORE: {asked.offset} is kept as {all_kept}, expected {all_expected}"]
 
 
 def _header(record: Record, name: str) -> bytes:
-    return next(value or b"" for header, value in reversed(record.headers or []) if header == name)
+    return next((value or b"" for header, value in reversed(record.headers or []) if header == name), b"")

@@ -121,7 +121,7 @@ def policy_rows(records: Iterable[Record]) -> list[tuple[int, str, str]]:
             continue  # a stranger's
         if isinstance(said, dict):
             is_newer = "policies" in said or any(len(fate) == 4 for fate in said["fates"])  # with a chosen time
-            recurs = any(len(fate) > 5 or fate[2] in ("paused", "resumed") for fate in said["fates"])
+            recurs = any(len(fate) > 5 or fate[2] in ("paused", "resumed", "triggered") for fate in said["fates"])
             expected = 3 if recurs else 2 if is_newer else 1
             assert said.get("v") == expected, "only schedules need version 3, only policies and chosen times version 2"
             rows += [(first, name, text) for first, name, text in said.get("policies", [])]

@@ -66,12 +66,14 @@ class Window(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Next(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The next occurrence of a schedule: its number, from 1, its nominal time, and what has paused and resumed the
-    schedule: for each control its offset, its timestamp, and whether it pauses, by rising offset."""
+    """The next occurrence of a schedule: its number, from 1, its nominal time, 0: there is none; what has paused and
+    resumed the schedule: for each control its offset, its timestamp, and whether it pauses; and its pending extra
+    deliveries: the offset of the control, number, nominal time, and the last possible time. All by rising offset."""
 
     number: int
     nominal_ms: int
     switches: tuple[tuple[int, int, bool], ...] = ()
+    extras: tuple[tuple[int, int, int, int], ...] = ()
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -81,10 +83,10 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     An absent number is -1, an absent id b"".
     `own_key` holds the request's own key in a 1-tuple if it differs from the target key; `control` the removed
     `postdate-` headers with their positions, encoded, since a delivery does without them (`pack_control`,
-    `control_of`). `acts_on`, `new_due`: the request a control acts on, and its new time, or the timestamp of a pause or
-    resume; of a kept or dropped request the survivor. `moved_by`: the last control that moved it. `series_ms`: when the
-    series of a debounced message began; of a replaced one, only if its survivor continues the series. `next`: of a
-    schedule alone, whose `due` is the time at which the next occurrence leaves. `drops`: its request has
+    `control_of`). `acts_on`, `new_due`: the request a control acts on, and its new time, or the timestamp of a control
+    of a schedule; of a kept or dropped request the survivor. `moved_by`: the last control that moved it. `series_ms`:
+    when the series of a debounced message began; of a replaced one, only if its survivor continues the series. `next`:
+    of a schedule alone, whose `due` is the time at which its next delivery leaves. `drops`: its request has
     `postdate-if-ended`.
     """
 

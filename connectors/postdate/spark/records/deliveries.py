@@ -29,9 +29,10 @@ _OWN_HEADERS_MAX = 3
 
 OCCURRENCE_RECORD = (
     "struct<number:bigint,target:string,partition:int,offset:bigint,due_ms:bigint,next_ms:bigint,id:binary,"
-    "own_headers:string,digests:array<binary>>"
+    "own_headers:string,digests:array<binary>,control:bigint>"
 )
-"""A record of an occurrence; `digests` of key, value and headers."""
+"""A record of an occurrence; `digests` of key, value and headers. That of an extra delivery has its number there, and
+the offset of its `control`, otherwise -1."""
 
 
 def delivered_rows(records: DataFrame, requests: Sequence[str]) -> DataFrame:
@@ -87,11 +88,12 @@ def _message_steps(requests: Sequence[str]) -> list[list[Column]]:
     carried += ["due_ms", "own_headers", "retry"]
     is_garbled = F.col("has_origin") & F.col(places[-1]).isNull()
     steps = origin_steps([*carried, "has_origin"], "origin_text", places)
+    own = F.col("own_headers")
     ours = [
         *map(F.col, (*carried, *places)),
         is_garbled.alias("is_garbled"),
         F.col(places[0]).isin(*requests).alias("is_ours"),
-        F.col("own_headers").contains(names.OCCURRENCE).alias("is_occurrence"),
+        (own.contains(names.OCCURRENCE) | own.contains(names.EXTRA)).alias("is_occurrence"),
     ]
     carried.append("is_garbled")
     is_occurrence = F.col("is_ours") & F.col("is_occurrence")
@@ -111,20 +113,33 @@ def record_rows(messages: DataFrame) -> DataFrame:
 
 
 def occurrence_records(messages: DataFrame) -> DataFrame:
-    """One row for each record of `delivered_messages` that is an occurrence of a schedule: the origin, and a struct
-    `record` as OCCURRENCE_RECORD. Records without a number are occurrence 0, which no schedule has."""
+    """One row for each record of `delivered_messages` that is an occurrence or an extra delivery of a schedule: the
+    origin, and a struct `record` as OCCURRENCE_RECORD. Records without a number are occurrence 0, which no schedule
+    has, and so are extra deliveries that name no control of the partition."""
     found = where_computed(messages, F.col("occurrence_of").isNotNull())
     record = found.select("occurrence_of", _record())
 
-    def behind(name: str) -> Column:
-        return natural(last_value(F.col("record.retry"), name).cast("string"))
+    def text(name: str) -> Column:
+        return last_value(F.col("record.retry"), name).cast("string")
 
+    def behind(name: str) -> Column:
+        return natural(text(name))
+
+    # Of `<topic>/<partition>/<control>/<number>`. No topic has a slash in its name.
+    parts = F.split(text(names.EXTRA), "/")
+    control, extra = natural(F.get(parts, 2)), natural(F.get(parts, 3))
+    origin = F.col("occurrence_of")
+    is_here = (F.size(parts) == 4) & (F.get(parts, 0) == origin.topic)
+    is_here &= F.get(parts, 1) == origin.partition.cast("string")
+    is_extra = F.coalesce(is_here & control.isNotNull() & (extra > 0), F.lit(False))
+    number = F.when(is_extra, extra).when(text(names.EXTRA).isNull(), behind(names.OCCURRENCE))
     occurrence = F.struct(
-        F.coalesce(behind(names.OCCURRENCE), F.lit(0)).alias("number"),
+        F.coalesce(number, F.lit(0)).alias("number"),
         *("record.target", "record.partition", "record.offset", "record.due_ms"),
         behind(names.NEXT).alias("next_ms"),
         *("record.id", "record.own_headers"),
         F.array("record.key_digest", "record.value_digest", "record.headers_digest").alias("digests"),
+        F.when(is_extra, control).otherwise(-1).cast("bigint").alias("control"),
     )
     return record.select("occurrence_of.*", occurrence.alias("record"))
 

@@ -11,7 +11,8 @@ moved one is `moved/new_due_ms/control_offset`, that of one with a window `deliv
 that of one which a bulk control has cancelled `cancelled/control_offset`. A bulk control has `swept/count` and
 `applied/count`. One that another request survived has `kept/survivor`, `dropped/survivor`, `replaced/survivor` or
 `replaced/survivor/start_ms`. Occurrences of a schedule have `occurred/number/nominal_ms/next_ms` and
-`skipped/first/last/reason/next_ms`; they are rows of a kind of their own (`occurrence_fates`).
+`skipped/first/last/reason/next_ms`, and extra deliveries `extra/control/number/nominal_ms/next_ms` and the same with
+`extra-dead`; they are rows of a kind of their own (`occurrence_fates`).
 A named policy is a row of texts: first request, name, text.
 """
 
@@ -24,13 +25,17 @@ from postdate.spark.columns.expressions import natural, one_of, remembered
 from postdate.wire.limits import POLICY_NAME_LENGTH_MAX, POLICY_ROWS_MAX, POLICY_TEXT_LENGTH_MAX
 
 FINAL = ("delivered", "dead", "cancelled", "replaced", "kept", "dropped", "applied", "completed")
-_OCCURRENCES = ("occurred", "skipped")
+_EXTRAS = ("extra", "extra-dead")
+_OCCURRENCES = ("occurred", "skipped", *_EXTRAS)
 SWITCHES = ("paused", "resumed")
+OF_CONTROLS = (*SWITCHES, "triggered")
+"""The fates of a schedule that name a control and its timestamp."""
 OCCURRENCE_FATE = (
     "struct<number:bigint,last:bigint,reason:string,nominal_ms:bigint,next_ms:bigint,log_offset:bigint,place:int,"
-    "at_ms:bigint,late:boolean>"
+    "at_ms:bigint,late:boolean,control:bigint>"
 )
-"""The numbers that the fate of an occurrence decides, and the reason of a skip, otherwise null."""
+"""The numbers that the fate of an occurrence decides, and the reason of a skip, otherwise null; for an extra delivery
+its number there, and the offset of its `control`, otherwise -1."""
 _PLACED = ("topic", "partition", "log_offset", "place", "at_ms", "late")
 _SKIPS = ("missed", "paused", "gap", "grace", "dead")
 _CHOSEN = ("delivered", "dead")
@@ -142,7 +147,7 @@ def _log_columns() -> list[Column]:
 
 def fate_rows(log: DataFrame) -> DataFrame:
     """One row for each fate of the records that parse, except occurrences: the origin, and a struct `fate` that sorts
-    by its place. A `paused` and a `resumed` have the timestamp of their control as `new_due_ms`."""
+    by its place. Those of OF_CONTROLS have the timestamp of their control as `new_due_ms`."""
     return _all_fate_rows(log).where(~one_of(F.col("fate.fate_name"), _OCCURRENCES))
 
 
@@ -153,24 +158,26 @@ def exceptional_fate_rows(log: DataFrame) -> DataFrame:
 
 
 def occurrence_fates(log: DataFrame) -> DataFrame:
-    """One row for each fate `occurred` and `skipped` of the records that parse: the origin, and a struct `fate` as
-    OCCURRENCE_FATE."""
+    """One row for each occurrence and each extra delivery in the records that parse: the origin, and a struct `fate`
+    as OCCURRENCE_FATE."""
     some = log.where(F.col("parses") & has_occurrences())
     exploded = some.select("*", F.posexplode("fates").alias("place", "text"))
     middle = F.split(_middle(F.col("text")), "/")
     named = exploded.select(*_PLACED, F.substring_index("text", ",", 1).alias("offset"), middle.alias("middle"))
-    name, is_skip = F.get("middle", 0), F.get("middle", 0) == _OCCURRENCES[1]
+    name, is_skip = F.get("middle", 0), F.get("middle", 0) == "skipped"
+    is_extra = one_of(name, _EXTRAS)
 
     def number(place: int) -> Column:
         return F.get("middle", place).try_cast("bigint")
 
     fate = F.struct(
-        number(1).alias("number"),
-        F.greatest(number(1), F.when(is_skip, number(2))).alias("last"),
-        F.when(is_skip, F.get("middle", 3)).alias("reason"),
-        F.when(is_skip, F.lit(0)).otherwise(number(2)).cast("bigint").alias("nominal_ms"),
-        F.when(is_skip, number(4)).otherwise(number(3)).alias("next_ms"),
+        F.when(is_extra, number(2)).otherwise(number(1)).alias("number"),
+        F.when(is_extra, number(2)).otherwise(F.greatest(number(1), F.when(is_skip, number(2)))).alias("last"),
+        F.when(is_skip, F.get("middle", 3)).when(name == _EXTRAS[1], F.lit("dead")).alias("reason"),
+        F.when(is_skip, F.lit(0)).when(is_extra, number(3)).otherwise(number(2)).cast("bigint").alias("nominal_ms"),
+        F.when(is_skip | is_extra, number(4)).otherwise(number(3)).alias("next_ms"),
         *("log_offset", "place", "at_ms", "late"),
+        F.when(is_extra, number(1)).otherwise(-1).cast("bigint").alias("control"),
     )
     occurrences = named.where(one_of(name, _OCCURRENCES))
     return occurrences.select("topic", "partition", F.col("offset").cast("bigint").alias("offset"), fate.alias("fate"))
@@ -201,7 +208,7 @@ def _fate_steps() -> list[list[Column]]:
         F.when(~F.col("all_delivered"), F.split(_middle(text), "/")).alias("middle"),
     ]
     name, number, third = F.get(middle, 0), F.get(middle, 1).try_cast("bigint"), F.get(middle, 2).try_cast("bigint")
-    is_moved, is_survived = one_of(name, ("moved", *SWITCHES)), one_of(name, _SURVIVED)
+    is_moved, is_survived = one_of(name, ("moved", *OF_CONTROLS)), one_of(name, _SURVIVED)
     fate = F.struct(
         F.col("log_offset"),
         F.col("place"),
@@ -287,7 +294,7 @@ def _is_fate(values: Column) -> Column:
 
     name = F.get(values, 2)
     is_moved = (
-        (F.size(values) == 5) & one_of(name, ("moved", *SWITCHES)) & number(3).isNotNull() & (number(0) < number(4))
+        (F.size(values) == 5) & one_of(name, ("moved", *OF_CONTROLS)) & number(3).isNotNull() & (number(0) < number(4))
     )
     has_four, is_before = F.size(values) == 4, number(0) < number(3)
     is_chosen = has_four & one_of(name, (*_CHOSEN, *_COUNTED)) & number(3).isNotNull()
@@ -300,15 +307,17 @@ def _is_fate(values: Column) -> Column:
     is_occurred = (F.size(values) == 6) & (name == "occurred") & has_numbers & number(5).isNotNull()
     is_skipped = (F.size(values) == 7) & (name == "skipped") & has_numbers & number(6).isNotNull()
     is_skipped &= one_of(F.get(values, 5), _SKIPS)
-    is_known = is_moved | is_chosen | is_bulk | is_survived | is_other | is_occurred | is_skipped
+    is_extra = (F.size(values) == 7) & one_of(name, _EXTRAS) & is_before & (number(4) > 0)
+    is_extra &= number(5).isNotNull() & number(6).isNotNull()
+    is_known = is_moved | is_chosen | is_bulk | is_survived | is_other | is_occurred | is_skipped | is_extra
     return F.coalesce(number(0).isNotNull() & number(1).isNotNull() & is_known, F.lit(False))
 
 
 def _recurs(values: Column) -> Column:
     """Whether a fate is one of a schedule, from version 3 on."""
-    return one_of(F.get(values, 2), (*_OCCURRENCES, *SWITCHES, "completed"))
+    return one_of(F.get(values, 2), (*_OCCURRENCES, *OF_CONTROLS, "completed"))
 
 
 def _is_of_version_2(values: Column) -> Column:
     """Whether a fate has a chosen time or a survivor, or is one of a bulk control."""
-    return (F.size(values) == 4) | ((F.size(values) == 5) & ~one_of(F.get(values, 2), ("moved", *SWITCHES)))
+    return (F.size(values) == 4) | ((F.size(values) == 5) & ~one_of(F.get(values, 2), ("moved", *OF_CONTROLS)))

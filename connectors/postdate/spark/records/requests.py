@@ -249,7 +249,7 @@ def _duration_columns() -> list[Column]:
 def _understood_columns(levels_ms: Sequence[int]) -> list[Column]:
     acts_on = parsed_origin(F.col("origin_text"))
     is_here = (acts_on.topic == F.col("topic")) & (acts_on.partition == F.col("partition"))
-    is_control = F.col("action").isin("cancel", "reschedule", "pause", "resume")
+    is_control = F.col("action").isin("cancel", "reschedule", "pause", "resume", "trigger")
     at, delay, level, request_ms = F.col("at"), F.col("delay"), F.col("level"), F.col("request_ms")
     delay_ms, grace_ms, window_ms, latest_ms = (
         duration_in(F.col("durations"), place, F.col(name)) for place, name in enumerate(_DURATION_TEXTS)

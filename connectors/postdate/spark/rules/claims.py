@@ -23,12 +23,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
-from postdate.spark.records.fates import SWITCHES
+from postdate.spark.records.fates import OF_CONTROLS
 from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.records.selections import selects
 from postdate.spark.rules.request_histories import is_refused, was_accepted
 
-CLAIMING = ("cancelled", "replaced", "kept", "dropped", "moved", "swept", *SWITCHES)
+CLAIMING = ("cancelled", "replaced", "kept", "dropped", "moved", "swept", *OF_CONTROLS)
 
 
 def unfounded_ends(known: DataFrame) -> DataFrame:
@@ -166,20 +166,21 @@ def _moves_in_bulk() -> Column:
 
 
 def judged_switches(known: DataFrame) -> DataFrame:
-    """One row for each `paused` and `resumed` of a schedule whose control does not ask for it: the origin, and a
-    sentence `claim`.
+    """One row for each `paused`, `resumed` and `triggered` of a schedule whose control does not ask for it: the origin,
+    and a sentence `claim`.
 
-    `known` as in `history_rows`. Cost: a join of these fates with the pauses and resumes.
+    `known` as in `history_rows`. Cost: a join of these fates with their controls.
     """
     switch, by = F.col("switch"), F.col("by")
     switches = known.where(F.size("switches") > 0).select(
         *(*ORIGIN, "id", "request_end", "request_ms"), F.explode("switches").alias("switch")
     )
-    controls = known.where(F.col("action").isin("pause", "resume")).select(
+    controls = known.where(F.col("action").isin("pause", "resume", "trigger")).select(
         *(*PARTITION, F.col("offset").alias("control")),
         F.struct("action", "id", "request_ms", "end", "acts_on").alias("by"),
     )
-    is_asked = by.action == F.when(switch.fate_name == "paused", F.lit("pause")).otherwise(F.lit("resume"))
+    fate = switch.fate_name
+    is_asked = by.action == F.when(fate == "paused", "pause").when(fate == "resumed", "resume").otherwise("trigger")
     is_meant = (by.acts_on == F.col("offset")) | (by.id == F.col("id"))
     is_applied = (by.end.fate_name == "applied") & (by.end.log_offset == switch.log_offset)
     is_founded = is_asked & is_meant & is_applied & (by.request_ms == switch.new_due_ms)

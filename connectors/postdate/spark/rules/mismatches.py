@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.digests import EMPTY_HEADERS, joined_names
 from postdate.spark.columns.expressions import one_of
-from postdate.spark.records.fates import SWITCHES
+from postdate.spark.records.fates import OF_CONTROLS
 from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.records.refusals import is_return_sound, is_time_readable
 from postdate.spark.rules.request_histories import CONTROLS
@@ -157,7 +157,7 @@ def _fate_problems() -> list[Problem]:
         recurs = action == RECURRING
         held = one_of(row.fate_name, _HELD) & (action != "schedule")
         held = held & ~(recurs & one_of(row.fate_name, _OF_SCHEDULES)) | (
-            one_of(row.fate_name, ("completed", *SWITCHES)) & ~recurs
+            one_of(row.fate_name, ("completed", *OF_CONTROLS)) & ~recurs
         )
         swept = (row.fate_name == "swept") | row["count"].isNotNull()
         is_bulk = F.col("request.selected").isNotNull()

@@ -34,6 +34,7 @@ from postdate.spark.rules.schedule_events import (
     Delivered,
     End,
     Event,
+    ExtraPosition,
     Fate,
     Figures,
     Judgement,
@@ -41,6 +42,7 @@ from postdate.spark.rules.schedule_events import (
     Position,
     RowFacts,
     Switch,
+    Trigger,
     ZoneVersions,
 )
 from postdate.spark.rules.schedules import judge_schedule
@@ -56,7 +58,8 @@ POSITION: Final = (
     "struct<first_ms:bigint,next_number:bigint,next_ms:bigint,log_offset:bigint,place:int,"
     f"figures:{_FIGURES},problems:array<struct<verdict:string,detail:string>>,"
     f"reasons:array<struct<reason:string,occurrences:bigint>>,waiting_fates:array<{_WAITING_FATE}>,"
-    f"waiting_records:array<{OCCURRENCE_RECORD}>>"
+    f"waiting_records:array<{OCCURRENCE_RECORD}>,"
+    "extras:array<struct<control:bigint,number:bigint,next_ms:bigint,log_offset:bigint,place:int>>>"
 )
 """As `schedules.Position`."""
 OCCURRENCES: Final = f"struct<added:{_FIGURES},lateness_ms:array<bigint>,overdue:bigint>"
@@ -108,7 +111,9 @@ def with_occurrences(placed: DataFrame, events: Events | None, overdue_before_ms
     `events`: None if there are none. Cost: one shuffle and sort of the events, 20 us of Python for each, and a join.
     """
     schedules = placed.where(is_of_schedule()).select(
-        *ORIGIN, F.lit(-1).cast("bigint").alias("number"), F.lit(0).alias("kind"), _schedule().alias("schedule")
+        *ORIGIN,
+        *(F.lit(-1).cast("bigint").alias(name) for name in ("control", "number")),
+        *(F.lit(0).alias("kind"), _schedule().alias("schedule")),
     )
     rows = schedules.withColumns(
         {"fate": F.lit(None).cast(OCCURRENCE_FATE), "record": F.lit(None).cast(OCCURRENCE_RECORD)}
@@ -116,9 +121,11 @@ def with_occurrences(placed: DataFrame, events: Events | None, overdue_before_ms
     if events is not None:
         for kind, some in ((1, events.fates), (2, events.records)):
             name = "fate" if kind == 1 else "record"
-            numbered = some.select(*ORIGIN, F.col(f"{name}.number").alias("number"), F.lit(kind).alias("kind"), name)
+            place = (F.col(f"{name}.{one}").alias(one) for one in ("control", "number"))
+            numbered = some.select(*ORIGIN, *place, F.lit(kind).alias("kind"), name)
             rows = rows.unionByName(numbered, allowMissingColumns=True)
-    ordered = rows.repartition(*ORIGIN).sortWithinPartitions(*ORIGIN, "number", "kind", "fate.log_offset", "fate.place")
+    order = ("control", "number", "kind", "fate.log_offset", "fate.place")
+    ordered = rows.repartition(*ORIGIN).sortWithinPartitions(*ORIGIN, *order)
     judge = partial(_judged_rows, zones=dict(events.zones) if events is not None else {}, before_ms=overdue_before_ms)
     found = placed.sparkSession.createDataFrame(ordered.rdd.mapPartitions(judge), _RESULT, verifySchema=False)
     joined = placed.drop("position", "occurrences").join(found, list(ORIGIN), "left")
@@ -146,10 +153,16 @@ def occurrence_problems() -> Column:
 
 
 def without_decided_letters(facts: Column) -> Column:
-    """The facts of a schedule without the dead letters of occurrences that its position has passed."""
+    """The facts of a schedule without the dead letters of occurrences that its position has passed, apart from those
+    of pending extra deliveries."""
     next_ms = F.nullif("position.next_ms", F.lit(0))
+    pending = F.coalesce(F.col("position.extras.next_ms"), F.array().cast("array<bigint>"))
     letters = F.filter(
-        facts.letters, lambda letter: F.coalesce(letter.single_due_ms >= next_ms, letter.single_due_ms.isNull())
+        facts.letters,
+        lambda letter: (
+            F.coalesce(letter.single_due_ms >= next_ms, letter.single_due_ms.isNull())
+            | F.coalesce(F.array_contains(pending, letter.single_due_ms), F.lit(False))
+        ),
     )
     return facts.withField("letters", letters)
 
@@ -160,6 +173,7 @@ def _schedule() -> Column:
     stored = F.filter(facts.fates, lambda fate: fate.fate_name == "stored")
     finals = F.filter(facts.fates, lambda fate: one_of(fate.fate_name, FINAL))
     switches = F.filter(facts.fates, lambda fate: one_of(fate.fate_name, SWITCHES))
+    triggers = F.filter(facts.fates, lambda fate: fate.fate_name == "triggered")
     singles = F.filter(facts.letters, lambda letter: letter.single_due_ms.isNotNull())
 
     def is_same(letter: Column) -> Column:
@@ -186,6 +200,9 @@ def _schedule() -> Column:
                 *(fate.control_offset, fate.new_due_ms, fate.fate_name == "paused", fate.log_offset, fate.place)
             ),
         ).alias("switches"),
+        F.transform(
+            triggers, lambda fate: F.struct(fate.control_offset, fate.new_due_ms, fate.log_offset, fate.place)
+        ).alias("triggers"),
         F.transform(singles, lambda letter: F.struct(letter.single_due_ms, is_same(letter))).alias("letters"),
         *(*bounds, *_BOUNDS, *_BOUNDS_OF_PARTITIONS, "position"),
     )
@@ -229,7 +246,10 @@ def _judged(
     versions = ZoneVersions(tz_version() if _is_zone_known(row, times) else "", *zip(*zones, strict=True))
     stored = None if row["stored"] is None else (row["stored"][1], row["stored"][0])
     letters = [Letter(*letter) for letter in row["letters"] or ()]
-    facts = RowFacts(letters, stored, end, [Switch(*switch) for switch in row["switches"] or ()])
+    switches, triggers = row["switches"] or (), row["triggers"] or ()
+    facts = RowFacts(
+        letters, stored, end, [Switch(*switch) for switch in switches], [Trigger(*trigger) for trigger in triggers]
+    )
     asked, bounds = _asked(origin, row, times), _bounds(row, before_ms)
     return judge_schedule(asked, known, events, facts, versions, bounds)
 
@@ -299,7 +319,7 @@ def _bytes(value: bytearray | None) -> bytes | None:
 def _known(position: Row | None) -> Position:
     if position is None or position["next_number"] is None:
         return Position()
-    first_ms, number, next_ms, log_offset, place, figures, problems, reasons, fates, records = position
+    first_ms, number, next_ms, log_offset, place, figures, problems, reasons, fates, records, extras = position
     return Position(
         first_ms,
         number,
@@ -311,6 +331,7 @@ def _known(position: Row | None) -> Position:
         tuple((reason, count) for reason, count in reasons),
         tuple(Fate(*fate) for fate in fates),
         tuple(map(_delivered, records)),
+        tuple(ExtraPosition(*extra) for extra in extras or ()),
     )
 
 

@@ -32,10 +32,10 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.columns.expressions import one_of, remembered
-from postdate.spark.records.fates import FINAL, SWITCHES
+from postdate.spark.records.fates import FINAL, OF_CONTROLS
 from postdate.spark.records.recurrences import RECURRING
 
-CONTROLS: Final = ("cancel", "reschedule", "pause", "resume")
+CONTROLS: Final = ("cancel", "reschedule", "pause", "resume", "trigger")
 _PLACES: Final = (
     *("request_start", "request_end", "log_capped", "fates_lost_before_ms"),
     *("answers_capped", "answers_lost_before_ms"),
@@ -118,7 +118,7 @@ def _folding() -> tuple[list[Column], ...]:
         *map(F.col, ("moved", "series_ms", "answers", "answers_of_others")),
         F.get(F.filter("fates", lambda row: one_of(row.fate_name, FINAL)), 0).alias("end"),
         F.filter("fates", lambda row: row.fate_name == "moved").alias("moves"),
-        F.filter("fates", lambda row: one_of(row.fate_name, SWITCHES)).alias("switches"),
+        F.filter("fates", lambda row: one_of(row.fate_name, OF_CONTROLS)).alias("switches"),
         F.exists("fates", lambda row: row.fate_name == "stored").alias("was_stored"),
     ]
     return (

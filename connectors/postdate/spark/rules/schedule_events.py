@@ -48,6 +48,8 @@ class Fate(NamedTuple):
     place: int
     at_ms: int
     late: bool
+    control: int = -1
+    """Of an extra delivery: the offset of its control."""
     is_sound: bool = True
     """False: something is wrong with it, or could not be verified."""
 
@@ -64,6 +66,8 @@ class Delivered(NamedTuple):
     id: bytes | None
     own_headers: str
     digests: tuple[bytes | None, ...]
+    control: int = -1
+    """Of an extra delivery: the offset of its control."""
 
     @property
     def place(self) -> str:
@@ -90,6 +94,15 @@ class Switch(NamedTuple):
     place: int
 
 
+class Trigger(NamedTuple):
+    """A fate `triggered` of a schedule, by the control at the offset `control` with the timestamp `at_ms`."""
+
+    control: int
+    at_ms: int
+    log_offset: int
+    place: int
+
+
 class End(NamedTuple):
     """The final fate of a schedule."""
 
@@ -107,6 +120,7 @@ class RowFacts(NamedTuple):
     """The first due time in its first fate `stored`, and the offset of that record of the log."""
     end: End | None = None
     switches: Sequence[Switch] = ()
+    triggers: Sequence[Trigger] = ()
 
 
 class Bounds(NamedTuple):
@@ -150,6 +164,16 @@ class Figures(NamedTuple):
         return Figures(*(one + more for one, more in zip(self, other, strict=True)))
 
 
+class ExtraPosition(NamedTuple):
+    """How far the extra deliveries of one control were judged: as the fields of `Position`."""
+
+    control: int
+    number: int
+    next_ms: int
+    log_offset: int
+    place: int
+
+
 class Position(NamedTuple):
     """How far a schedule was judged, and the findings until then."""
 
@@ -170,6 +194,8 @@ class Position(NamedTuple):
     waiting_fates: tuple[Fate, ...] = ()
     """Below `number`: their records may be hidden. From `number` on: their request was not read yet."""
     waiting_records: tuple[Delivered, ...] = ()
+    extras: tuple[ExtraPosition, ...] = ()
+    """Of each control with extra deliveries that was judged, by rising offset."""
 
 
 class Judgement(NamedTuple):

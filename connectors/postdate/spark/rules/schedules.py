@@ -14,6 +14,9 @@ so its memory does not grow with the number of occurrences.
     mismatch         a record that differs from the request, or from its fate
     contradiction    the final fate does not fit the occurrences, or a dead letter fits no skip
 
+The extra deliveries of one control are judged in the same way, as a schedule of their own, whose first time is that of
+the control. They lie beside the occurrences: neither has a number of the other.
+
 A sidecar decides up to COMMIT_MS_MAX before the commit. So the reason of a skip must apply at the commit, and a policy
 is broken only if it applied COMMIT_MS_MAX before.
 
@@ -41,12 +44,14 @@ from postdate.spark.rules.schedule_events import (
     Delivered,
     End,
     Event,
+    ExtraPosition,
     Fate,
     Figures,
     Judgement,
     Letter,
     Position,
     RowFacts,
+    Trigger,
     ZoneVersions,
 )
 from postdate.wire import headers as names
@@ -57,6 +62,9 @@ ZONE_VERSION: Final = "zone-version"
 # Occurrences are missed if they are later than this and `postdate-missed` is `none`.
 _NONE_LATE_MS: Final = 60_000
 _OWN_HEADERS: Final = ",".join((names.ORIGIN, names.DUE, names.ID, names.OCCURRENCE))
+_OWN_HEADERS_OF_EXTRA: Final = ",".join((names.ORIGIN, names.DUE, names.ID, names.EXTRA))
+#: A trigger delivers once, at any time.
+_ANY_TIME: Final = IntervalTimes(1, 0)
 _UNUSED_BITS: Final = 8
 _DRAW_BITS: Final = 24
 
@@ -69,17 +77,32 @@ def judge_schedule(
     versions: ZoneVersions,
     bounds: Bounds,
 ) -> Judgement:
-    """Judge the `events` of a schedule, in the order of their numbers, from a `known` position on.
+    """Judge the `events` of a schedule from a `known` position on: first its occurrences, then the extra deliveries of
+    each control, all in the order of their numbers.
 
     Raises ValueError if the times of `asked` cannot be read. Cost: O(events), 20 us each.
     """
     judge = _Judge(asked, known, versions, bounds, facts)
     judge.begin(facts.stored)
     kept: list[Event] = [*known.waiting_fates, *known.waiting_records]
-    waiting = sorted(kept, key=_number)
-    for number, some in groupby(merge(waiting, events, key=_number), key=_number):
-        judge.decide(number, [*some])
+    waiting = sorted(kept, key=_order)
+    triggers = {trigger.control: trigger for trigger in sorted(facts.triggers, reverse=True)}
+    for control, some in groupby(merge(waiting, events, key=_order), key=_control):
+        if control < 0:
+            judge.decide_all(some)
+        else:
+            judge.judge_extras(control, triggers.pop(control, None), some, facts.end)
+    for control, trigger in triggers.items():
+        judge.judge_extras(control, trigger, (), facts.end)
     return judge.finish(facts.end)
+
+
+def _order(event: Event) -> tuple[int, int]:
+    return event.control, event.number
+
+
+def _control(event: Event) -> int:
+    return event.control
 
 
 def _number(event: Event) -> int:
@@ -102,6 +125,9 @@ class _Judge:
         for letter in facts.letters:
             self._letters.setdefault(letter.due_ms, []).append(letter)
         self._pauses = pauses_of(facts.switches)
+        self._own_headers = _OWN_HEADERS
+        self._extras = {extra.control: extra for extra in known.extras}
+        self._overdue_extras = 0
         self._is_sound = True
 
     def begin(self, stored: tuple[int, int] | None) -> None:
@@ -116,6 +142,39 @@ class _Judge:
             due = first_ms or "never"
             self._find("extra", "extra", f"occurrence 1 is published as due {published_ms}, and by the request {due}")
         self._at = self._at._replace(first_ms=published_ms, next_ms=published_ms, log_offset=log_offset)
+
+    def judge_extras(self, control: int, trigger: Trigger | None, events: Iterable[Event], end: End | None) -> None:
+        """Judge the extra deliveries of one control. `trigger`: None if no fate asks for them."""
+        asked, known = self._asked, self._extras.get(control)
+        if known is None and trigger is not None:
+            known = ExtraPosition(control, 1, trigger.at_ms, trigger.log_offset, trigger.place)
+        begun = known or ExtraPosition(control, 1, 0, -1, -1)
+        asked = asked._replace(times=_ANY_TIME, start_ms=None, end_ms=None, count_max=1, missed="all")
+        asked = asked._replace(window_ms=None, grace_ms=None, catch_up_ms=None)
+        position = self._known._replace(
+            problems=(), reasons=(), extras=(), **{name: getattr(begun, name) for name in _PLACE}
+        )
+        judge = _Judge(asked, position, self._versions, self._bounds, RowFacts())
+        judge._letters, judge._own_headers = self._letters, _OWN_HEADERS_OF_EXTRA
+        judge.decide_all(events)
+        judge._judge_end_of_extras(end)
+        for said in judge._problems:
+            self._find(None, said[0], f"extra deliveries by offset {control}: {said[1]}")
+        for figure, count in judge._counts.items():
+            self._count(figure, count)
+        for reason, count in judge._reasons.items():
+            self._reasons[reason] = self._reasons.get(reason, 0) + count
+        self._fates += judge._fates
+        self._records += judge._records
+        self._lateness_ms += judge._lateness_ms
+        self._overdue_extras += judge._overdue() if end is None else 0
+        if known is not None:
+            self._extras[control] = ExtraPosition(control, *(getattr(judge._at, name) for name in _PLACE))
+
+    def decide_all(self, events: Iterable[Event]) -> None:
+        """Judge events in the order of their numbers."""
+        for number, some in groupby(events, key=_number):
+            self.decide(number, [*some])
 
     def decide(self, number: int, events: Sequence[Event]) -> None:
         """Judge all events with one number."""
@@ -143,8 +202,10 @@ class _Judge:
             reasons=tuple(sorted(self._reasons.items())),
             waiting_fates=tuple(self._fates),
             waiting_records=tuple(self._records),
+            extras=tuple(sorted(self._extras.values())),
         )
-        return Judgement(position, added, self._lateness_ms, self._overdue() if end is None else 0)
+        overdue = self._overdue() + self._overdue_extras if end is None else 0
+        return Judgement(position, added, self._lateness_ms, overdue)
 
     # ---- a fate and its nominal time ----
 
@@ -337,11 +398,12 @@ class _Judge:
 
     def _judge_record(self, fate: Fate, record: Delivered) -> None:
         asked, places = self._asked, self._places(fate.at_ms)
-        own_headers = f"{_OWN_HEADERS},{names.NEXT}" if fate.next_ms else _OWN_HEADERS
+        has_next = fate.next_ms > 0 and fate.control < 0
+        own_headers = f"{self._own_headers},{names.NEXT}" if has_next else self._own_headers
         same = {
             **{what: one == other for what, one, other in zip(_CONTENT, record.digests, asked.digests, strict=True)},
             names.DUE: record.due_ms == fate.nominal_ms,
-            names.NEXT: (record.next_ms or 0) == fate.next_ms,
+            names.NEXT: (record.next_ms or 0) == (fate.next_ms if has_next else 0),
             names.ID: record.id == asked.id,
             "Postdate's own headers": record.own_headers == own_headers,
             "partition": places is None or record.partition in places,
@@ -371,8 +433,9 @@ class _Judge:
     def _judge_letters(self) -> None:
         """Judge the dead letters of decided occurrences that were not skipped as dead, and further ones of those that
         were."""
+        pending = {extra.next_ms for extra in self._extras.values()}
         for due_ms, left in sorted(self._letters.items()):
-            if left and (due_ms < self._at.next_ms or not self._at.next_ms):
+            if left and due_ms not in pending and (due_ms < self._at.next_ms or not self._at.next_ms):
                 said = f"a dead letter of the occurrence due {due_ms} belongs to no skip"
                 self._find(None, "contradiction", said)
 
@@ -380,19 +443,27 @@ class _Judge:
 
     def _judge_end(self, end: End | None) -> None:
         at, bounds = self._at, self._bounds
-        has_begun = at.number > 1
+        has_begun, has_extras = at.number > 1, any(extra.next_ms for extra in self._extras.values())
+        ended = [extra.log_offset for extra in self._extras.values() if not extra.next_ms]
         if end is None:
-            if has_begun and not at.next_ms and not bounds.log_capped:
+            if has_begun and not at.next_ms and not has_extras and not bounds.log_capped:
                 self._find(None, "contradiction", "its last occurrence was decided, and no fate completes it")
         elif end.name == "completed":
             if at.next_ms:
                 said = f"completed, though occurrence {at.number} is due {at.next_ms}"
                 self._find("missing", "missing", said)
-            elif end.log_offset != at.log_offset:
+            elif end.log_offset != max(at.log_offset, *ended, -1):
                 self._find(None, "contradiction", "completed in another record than its last occurrence")
-        elif has_begun and (not at.next_ms or (end.name == "dead" and not end.first_due_ms)):
+        elif has_begun and (not (at.next_ms or has_extras) or (end.name == "dead" and not end.first_due_ms)):
             self._find(None, "contradiction", f"{end.name}, though occurrence {at.number - 1} was decided")
         elif (at.log_offset, at.place) > (end.log_offset, end.place) and has_begun:
+            self._find(None, "contradiction", f"{end.name} before occurrence {at.number - 1} was decided")
+
+    def _judge_end_of_extras(self, end: End | None) -> None:
+        at = self._at
+        if end is not None and end.name == "completed" and at.next_ms:
+            self._find("missing", "missing", f"completed, though occurrence {at.number} is due {at.next_ms}")
+        elif end is not None and at.number > 1 and (at.log_offset, at.place) > (end.log_offset, end.place):
             self._find(None, "contradiction", f"{end.name} before occurrence {at.number - 1} was decided")
 
     def _overdue(self) -> int:
@@ -495,6 +566,8 @@ class _Judge:
 
 
 _CONTENT: Final = ("key", "value", "headers")
+#: What the positions of a schedule and of the extra deliveries of a control share.
+_PLACE: Final = ("number", "next_ms", "log_offset", "place")
 
 
 def _size(fate: Fate) -> int:

@@ -121,6 +121,7 @@ def _is_true() -> Column:
         )
         .when(answer == "paused", (action == "pause") & is_applied & names_it)
         .when(answer == "resumed", (action == "resume") & is_applied & names_it)
+        .when(answer == "triggered", (action == "trigger") & is_applied & names_it)
         .when(answer == "replaced", F.when(is_of, replaced).otherwise(own_end))
         .when(answer == "too-late", is_applied & ~has_moved & ended)
         .when(answer == "not-found", is_applied & ~is_of & ~has_moved & ~_was_pending() & ~_was_undone())

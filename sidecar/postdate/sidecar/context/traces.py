@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.context.limits import SPANS_QUEUED_MAX, TRACEPARENT_BYTES_MAX, TRACESTATE_BYTES_MAX
-from postdate.wire.dispatch_log import DELIVERED, OCCURRED, Fate
+from postdate.wire.dispatch_log import DELIVERED, EXTRA, OCCURRED, Fate
 from postdate.wire.requests import Headers, Request
 
 #: The length of a `traceparent` of version 00, and the place of its flags, whose lowest bit is set for sampled traces.
@@ -91,10 +91,10 @@ class Traces:
         """Queue the deliveries of a transaction that was committed by now.
 
         `messages`: request offset, topic and headers of each record of the transaction; the first one of a delivered
-        request is the delivery, and those of a schedule are its occurrences. `dues_ms`: for each `delivered` or
-        `occurred` fate the time from which its message could have left.
+        request is the delivery, and those of a schedule are its occurrences. `dues_ms`: for each `delivered`,
+        `occurred` or `extra` fate the time from which its message could have left.
         """
-        offsets = (fate.offset for fate in fates if fate.name in (DELIVERED, OCCURRED))
+        offsets = (fate.offset for fate in fates if fate.name in (DELIVERED, OCCURRED, EXTRA))
         due_ms: dict[int, list[int]] = {}
         for offset, at_ms in zip(offsets, dues_ms, strict=True):
             due_ms.setdefault(offset, []).append(at_ms)

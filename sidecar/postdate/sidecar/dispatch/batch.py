@@ -34,6 +34,7 @@ from postdate.sidecar.index.recurrences import (
     Decided,
     behind,
     decide_due,
+    is_over,
     leaves_ms,
     single_headers,
     undeliverable,
@@ -47,6 +48,7 @@ from postdate.wire.delivered import (
     VALUE_LEFT_OUT,
     dead_letter_headers,
     delivered_headers,
+    extra_headers,
     occurrence_headers,
     record_size_bytes,
 )
@@ -65,17 +67,21 @@ from postdate.wire.dispatch_log import (
     SENT,
     STORED,
     SWEPT,
+    TRIGGERED,
     BulkCancelled,
     BulkProgress,
     ChosenFate,
     Completed,
+    ExtraFate,
     Fate,
     Moved,
     Occurred,
     PlainFate,
     SeriesFate,
+    Skipped,
     SurvivorFate,
     Switched,
+    Triggered,
 )
 from postdate.wire.id_digests import id_digest
 from postdate.wire.limits import FATES_MAX, IDS_MAX
@@ -320,28 +326,35 @@ class BatchBuilder:
         decision: Decision | Refusal,
         bulk: Bulk | None,
     ) -> bool:
-        """Deliver or skip the due occurrences of a schedule. If its target refuses them, the next one becomes a dead
-        letter, which requests it alone, unless it is skipped in any case. `row`: key and value of the entry. True if
-        the schedule goes on."""
+        """Deliver or skip what is due of a schedule. If its target refuses it, the next delivery becomes a dead letter,
+        which requests it alone, unless it is skipped in any case. `row`: key and value of the entry. True if the
+        schedule goes on."""
         key, raw = row
         offset = split_key(key)[1]
+        assert entry.next is not None
         origin = self._origin_prefix + b"%d" % offset
         surplus_max = self._surplus_max(batch, entry, len(raw)) if isinstance(decision, Decision) else 0
         decided = decide_due(entry, offset, origin, batch.now_ms, surplus_max)
-        if not isinstance(decision, Decision) and isinstance(decided.fates[0], Occurred):
-            self._bury(batch, entry, offset, decision, single_headers(entry))
-            return self._go_on(batch, overlay, key, entry, undeliverable(entry, offset), bulk)
+        first = decided.fates[0]
+        if not isinstance(decision, Decision) and not isinstance(first, Skipped):
+            self._bury(batch, entry, offset, decision, single_headers(entry, first.nominal_ms))
+            return self._go_on(batch, overlay, key, entry, undeliverable(entry, first), bulk)
         if bulk is not None:
             decided = _until_selected(decided, entry, offset, bulk)
         for fate in decided.fates:
+            if isinstance(fate, Skipped):
+                continue
             if isinstance(fate, Occurred):
                 times_ms = (fate.nominal_ms, fate.next_ms)
                 headers = occurrence_headers(entry.headers, origin, entry.id, fate.number, times_ms)
-                batch.messages.append((offset, entry.target, entry.partition, entry.key, entry.value, headers))
-                due_ms = entry.due if fate is decided.fates[0] else fate.nominal_ms
-                batch.dues_ms.append(max(due_ms, entry.accepted_ms))
-                if self._rates is not None and self._rates.limits(entry.target):
-                    batch.rated[entry.target] = batch.rated.get(entry.target, 0) + 1
+                due_ms = entry.due if fate is decided.fates[0] and not entry.next.extras else fate.nominal_ms
+            else:
+                extra, due_ms = self._origin_prefix + b"%d/%d" % (fate.control, fate.number), fate.nominal_ms
+                headers = extra_headers(entry.headers, origin, entry.id, extra, due_ms)
+            batch.messages.append((offset, entry.target, entry.partition, entry.key, entry.value, headers))
+            batch.dues_ms.append(max(due_ms, entry.accepted_ms))
+            if self._rates is not None and self._rates.limits(entry.target):
+                batch.rated[entry.target] = batch.rated.get(entry.target, 0) + 1
         return self._go_on(batch, overlay, key, entry, decided, bulk)
 
     def _surplus_max(self, batch: Batch, entry: Entry, size_bytes: int) -> int:
@@ -364,7 +377,7 @@ class BatchBuilder:
         batch.surplus += len(decided.fates) - 1
         batch.surplus_bytes_left -= (len(decided.fates) - 1) * len(entry.value or b"")
         batch.due_max_ms = max(batch.due_max_ms, batch.now_ms)  # what was skipped was late by the broker's clock, too
-        if following is None:
+        if is_over(following):
             batch.surplus += 1
             batch.fates.append(Completed(offset, entry.first_due, COMPLETED))
             return False
@@ -469,8 +482,10 @@ class BatchBuilder:
         batch.messages += self._answers.to_control(overlay, entry, offset)
 
 
-def _changed(action: str, offset: int, first_due_ms: int, at_ms: int, control: int) -> Moved | Switched:
-    """The fate of a request that a reschedule, a pause or a resume has changed."""
+def _changed(action: str, offset: int, first_due_ms: int, at_ms: int, control: int) -> Moved | Switched | Triggered:
+    """The fate of a request that a control has changed."""
+    if action == "trigger":
+        return Triggered(offset, first_due_ms, TRIGGERED, at_ms, control)
     if action == "reschedule":
         return Moved(offset, first_due_ms, MOVED, at_ms, control)
     return Switched(offset, first_due_ms, PAUSED if action == "pause" else RESUMED, at_ms, control)
@@ -518,7 +533,10 @@ def finish(overlay: IndexOverlay, batch: Batch) -> None:
 def _until_selected(decided: Decided, entry: Entry, offset: int, bulk: Bulk) -> Decided:
     """What is decided of a schedule up to the first fate behind which a bulk control selects it."""
     for at, fate in enumerate(decided.fates, 1):
+        if isinstance(fate, ExtraFate):
+            break
         if fate.next_ms and bulk.may_act_on(entry, offset, fate.next_ms):
+            assert entry.next is not None
             return Decided(decided.fates[:at], behind(entry.next, fate))
     return decided
 

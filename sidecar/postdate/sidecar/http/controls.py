@@ -1,5 +1,5 @@
-"""Cancel, reschedule, deliver now, pause and resume over HTTP: produces an ordinary control request, as any client
-would, and returns its origin.
+"""Cancel, reschedule, deliver now, pause, resume and trigger over HTTP: produces an ordinary control request, as any
+client would, and returns its origin.
 
 The result is the verdict on the verdicts topic, and the history of the control (`GET /api/v1/requests/ORIGIN`). This
 module acts on no shard, so every process of the deployment accepts controls for all shards.
@@ -23,10 +23,11 @@ from postdate.wire.headers import Headers
 from postdate.wire.origins import format_origin, parse_origin
 from postdate.wire.texts import counted
 
-CANCEL, RESCHEDULE, DELIVER, PAUSE, RESUME = "cancel", "reschedule", "deliver", "pause", "resume"
+CANCEL, RESCHEDULE, DELIVER = "cancel", "reschedule", "deliver"
+PAUSE, RESUME, TRIGGER = "pause", "resume", "trigger"
 _TIMES = {"at": names.AT, "delay": names.DELAY, "level": names.LEVEL}
 _NAMED = frozenset({"origin", "id", "topic"})
-_FIELDS = {**dict.fromkeys((CANCEL, DELIVER, PAUSE, RESUME), _NAMED), RESCHEDULE: _NAMED | {*_TIMES, "grace"}}
+_FIELDS = {**dict.fromkeys((CANCEL, DELIVER, PAUSE, RESUME, TRIGGER), _NAMED), RESCHEDULE: _NAMED | {*_TIMES, "grace"}}
 
 
 def control(process: Process, action: str, asked: object) -> dict[str, Any]:

@@ -38,6 +38,11 @@ _ENTRY = {
             "description": "when it leaves; only with a window, or for a recurring schedule; null while that is paused",
         },
         "paused": {"type": "boolean", "description": "it leaves only after a resume; only of a recurring schedule"},
+        "extras_ms": {
+            "type": "array",
+            "items": _MS,
+            "description": "when its pending extra deliveries leave; only of a recurring schedule",
+        },
         "occurrence": {**_NUMBER, "description": "the number of the next occurrence; only of a recurring schedule"},
         "spread": {**_TEXT, "enum": ["drawn", "even"], "description": "how that time is chosen; only with a window"},
         "series_ms": {**_MS, "description": "when the first request of its series came; only of a debounced message"},
@@ -301,6 +306,13 @@ def _plain(summary: str) -> dict[str, Any]:
     }
 
 
+_OF_SCHEDULES = {
+    "pause": "Pause a recurring schedule",
+    "resume": "Resume a recurring schedule",
+    "trigger": "Deliver a recurring schedule once more, now",
+}
+
+
 def describe() -> dict[str, Any]:
     """Returns the complete description."""
     limit = {"type": "integer", "minimum": 1, "maximum": limits.PAGE_ENTRIES_MAX}
@@ -363,8 +375,7 @@ def describe() -> dict[str, Any]:
             "/api/v1/deliver/selected": _changing_selected("Deliver now", {}),
             "/api/v1/reschedule": _change("Move a pending message to another time", times),
             "/api/v1/deliver": _change("Deliver a pending message now: a reschedule to the time of the control", {}),
-            "/api/v1/pause": _change("Pause a recurring schedule", {}),
-            "/api/v1/resume": _change("Resume a recurring schedule", {}),
+            **{f"/api/v1/{action}": _change(summary, {}) for action, summary in _OF_SCHEDULES.items()},
         },
         "components": {
             "schemas": _SCHEMAS,

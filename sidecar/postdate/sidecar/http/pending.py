@@ -22,7 +22,7 @@ import msgspec
 
 from postdate.kafka.interface import Partition
 from postdate.sidecar.http import limits
-from postdate.sidecar.index.recurrences import PAUSED_MS, next_occurrences
+from postdate.sidecar.index.recurrences import PAUSED_MS, is_held, next_occurrences
 from postdate.wheel.entry import NO_CONTROL, PENDING, Entry, Spread, control_of, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import DUE_MS_MAX, ENTRY_KEY_SIZE_BYTES, entry_key, split_key
@@ -185,8 +185,11 @@ def as_json(part: Partition, key: bytes, entry: Entry, payload: bool) -> dict[st
     if entry.series_ms >= 0:
         shown["series_ms"] = entry.series_ms
     if entry.next is not None:
-        is_paused = entry.due == PAUSED_MS
-        shown |= {"occurrence": entry.next.number, "chosen_ms": None if is_paused else entry.due}
+        is_paused = is_held(entry.next)
+        leaves = None if entry.due == PAUSED_MS else entry.due
+        shown |= {"occurrence": entry.next.number, "chosen_ms": leaves}
+        shown["due_ms"] = entry.next.nominal_ms or entry.due  # behind the last occurrence: for an extra delivery
+        shown["extras_ms"] = [nominal_ms for _, _, nominal_ms, _ in entry.next.extras]
         shown |= {"paused": is_paused, "schedule": _schedule(entry)}
         shown["next_ms"] = [each.nominal_ms for each in next_occurrences(entry, limits.OCCURRENCES_SHOWN)]
     if payload:

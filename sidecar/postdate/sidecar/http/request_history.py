@@ -27,12 +27,14 @@ from postdate.wire.dispatch_log import (
     BulkCancelled,
     BulkProgress,
     ChosenFate,
+    ExtraFate,
     Moved,
     Occurred,
     SeriesFate,
     Skipped,
     SurvivorFate,
     Switched,
+    Triggered,
     decode_record,
 )
 from postdate.wire.errors import FormatError, RequestRefused
@@ -210,8 +212,11 @@ def _events(part: Partition, record: Record, offset: int) -> Iterator[dict[str, 
             event["dispatch_log"] = f"{part.topic}.dispatch-log/{part.index}/{record.offset}"
             if isinstance(fate, Moved):
                 event |= {"due_ms": fate.due_ms, "by": f"{part.topic}/{part.index}/{fate.control}"}
-            if isinstance(fate, Switched):
+            if isinstance(fate, Switched | Triggered):
                 event |= {"due_ms": fate.at_ms, "by": f"{part.topic}/{part.index}/{fate.control}"}
+            if isinstance(fate, ExtraFate):
+                origin = f"{part.topic}/{part.index}/{fate.control}"
+                event |= {"due_ms": fate.nominal_ms, "by": origin, "number": fate.number}
             if isinstance(fate, ChosenFate):
                 event["chosen_ms"] = fate.chosen_ms
             if isinstance(fate, BulkCancelled):

@@ -16,7 +16,7 @@ from postdate.sidecar.index.bulk import in_force, moved_to
 from postdate.sidecar.index.contradictions import check_moved, check_series, has_moved
 from postdate.sidecar.index.limits import DEFERRED_ENTRIES_MAX
 from postdate.sidecar.index.overlay import NO_FIRST_DUE, IndexOverlay
-from postdate.sidecar.index.recurrences import behind, switch_of, switched
+from postdate.sidecar.index.recurrences import behind, switch_of, switched, triggered
 from postdate.wheel.bulk_rows import BulkRow
 from postdate.wheel.entry import (
     ENDED_BY_EARLIER,
@@ -42,20 +42,21 @@ from postdate.wire.dispatch_log import (
     SWEPT,
     BulkCancelled,
     BulkProgress,
+    ExtraFate,
     Fate,
     Moved,
     Occurred,
     SeriesFate,
     Skipped,
     Switched,
+    Triggered,
 )
 from postdate.wire.durations import format_duration
 from postdate.wire.errors import RequestRefused
-from postdate.wire.limits import DUE_MS_MIN, SWITCHES_MAX
+from postdate.wire.limits import DUE_MS_MIN, EXTRAS_MAX, SWITCHES_MAX
 from postdate.wire.reasons import Reason
-from postdate.wire.request import SWITCHES
+from postdate.wire.request import OF_SCHEDULES
 from postdate.wire.requests import Action, Request
-from postdate.wire.schedules.pauses import Switch
 from postdate.wire.selection import BulkRequest, Selection, encode_bulk
 
 
@@ -313,11 +314,11 @@ def _control(overlay: IndexOverlay, record: Record, request: Request) -> int:
             return _put_control(overlay, offset, refused_entry(record, refusal))
         if request.action == Action.CANCEL:
             _end(overlay, key, old, Kind.CANCELLED, by=offset)
-        elif request.action in SWITCHES:
-            _switch(overlay, key, old, (offset, record.timestamp_ms, request.action == Action.PAUSE))
+        elif request.action in OF_SCHEDULES:
+            _control_schedule(overlay, key, old, record, request)
         else:
             _reschedule(overlay, key, old, record, request)
-    new_due = record.timestamp_ms if request.action in SWITCHES and pending is not None else request.due_ms
+    new_due = record.timestamp_ms if request.action in OF_SCHEDULES and pending is not None else request.due_ms
     entry = Entry(
         kind=Kind.APPLIED,
         stored=False,
@@ -337,11 +338,14 @@ def _control(overlay: IndexOverlay, record: Record, request: Request) -> int:
 
 def _unfit(old: Entry, request: Request) -> RequestRefused | None:
     """The reason why this control cannot act on this pending request, if any."""
-    if request.action in SWITCHES and old.next is None:
+    if request.action in OF_SCHEDULES and old.next is None:
         action = Action(request.action).name.lower()
         return RequestRefused(Reason.BAD_ACTION, f"a {action} acts on a recurring schedule, and this request is none")
     if request.action == Action.PAUSE and old.next is not None and len(old.next.switches) >= SWITCHES_MAX:
         detail = f"the schedule has {SWITCHES_MAX} pauses and resumes that still matter: pause it after its next time"
+        return RequestRefused(Reason.LIMIT_EXCEEDED, detail)
+    if request.action == Action.TRIGGER and old.next is not None and len(old.next.extras) >= EXTRAS_MAX:
+        detail = f"{EXTRAS_MAX} extra deliveries of the schedule are pending: trigger it after they have left"
         return RequestRefused(Reason.LIMIT_EXCEEDED, detail)
     if request.action != Action.RESCHEDULE or old.next is None:
         return None
@@ -398,10 +402,14 @@ def _reschedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, r
     _move(overlay, key, old, msgspec.structs.replace(new, kind=kind, grace_ms=grace_ms))
 
 
-def _switch(overlay: IndexOverlay, key: bytes, old: Entry, switch: Switch) -> None:
-    """Pause or resume a schedule. It is written to STORE again, in the transaction of its control."""
+def _control_schedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, request: Request) -> None:
+    """Pause, resume or trigger a schedule. It is written to STORE again, in the transaction of its control."""
     assert old.next is not None
-    following = switched(old.next, switch)
+    control, at_ms = record.offset, record.timestamp_ms
+    if request.action == Action.TRIGGER:
+        following = triggered(old.next, control, at_ms)
+    else:
+        following = switched(old.next, (control, at_ms, request.action == Action.PAUSE))
     due_ms = overlay.chosen_ms(split_key(key)[1], old.control, following)
     _move(overlay, key, old, msgspec.structs.replace(old, kind=Kind.STORE, due=due_ms, next=following))
 
@@ -471,7 +479,7 @@ def mark_stored(overlay: IndexOverlay, key: bytes, old: Entry) -> None:
 def _publish_first(overlay: IndexOverlay, key: bytes, old: Entry, first_due_ms: int) -> None:
     """Apply the fate `stored`, of another owner, to a schedule: it publishes the first nominal time."""
     if old.next is not None and old.next.number == 1 and old.first_due != first_due_ms:
-        key = go_on(overlay, key, old, Next(1, first_due_ms, old.next.switches))
+        key = go_on(overlay, key, old, msgspec.structs.replace(old.next, nominal_ms=first_due_ms))
         old = msgspec.structs.replace(overlay.entry(key), first_due=first_due_ms)
     mark_stored(overlay, key, old)
 
@@ -528,10 +536,10 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
                 _move(overlay, key, old, moved_to(old, fate.due_ms, fate.control))
         elif fate.control >= next_request or not has_moved(overlay, fate, fate.due_ms):
             _move(overlay, key, old, _due_at(overlay, old, fate.due_ms, fate.control))
-    elif isinstance(fate, Switched):
+    elif isinstance(fate, Switched | Triggered):
         is_new = fate.control >= next_request or not has_moved(overlay, fate, fate.at_ms)
         if is_new and old.next is not None:
-            go_on(overlay, key, old, switched(old.next, switch_of(fate)))
+            go_on(overlay, key, old, _controlled(old.next, fate))
     elif fate.name in FINAL:
         if old.kind == Kind.APPLIED:
             check_moved(overlay, offset, old)
@@ -541,11 +549,18 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
         overlay.end(key, old)
         if fate.name != APPLIED:
             overlay.note_end(offset, old.id if is_noted else b"", fate.name in SENT)
-    elif isinstance(fate, Occurred | Skipped):
-        if old.next is not None and fate.last >= old.next.number:
-            go_on(overlay, key, old, behind(old.next, fate) or Next(fate.last + 1, 0))
+    elif isinstance(fate, Occurred | Skipped | ExtraFate):
+        if old.next is not None and (following := behind(old.next, fate)) != old.next:
+            go_on(overlay, key, old, following)
     else:
         _publish_first(overlay, key, old, fate.first_due_ms)
+
+
+def _controlled(following: Next, fate: Switched | Triggered) -> Next:
+    """What follows after the fate of a control of a schedule."""
+    if isinstance(fate, Triggered):
+        return triggered(following, fate.control, fate.at_ms)
+    return switched(following, switch_of(fate))
 
 
 def _continue_series(overlay: IndexOverlay, fate: SeriesFate, next_request: int) -> None:
@@ -569,13 +584,12 @@ def _mark(overlay: IndexOverlay, fate: Fate) -> None:
     if isinstance(fate, Moved):
         in_bulk = overlay.bulk(fate.control) is not None
         new = msgspec.structs.replace(was, due=fate.due_ms, control=fate.control, in_bulk=in_bulk)
-    elif isinstance(fate, Occurred | Skipped):
-        is_later = was.next is None or fate.last >= was.next.number
-        following = behind(was.next, fate) or Next(fate.last + 1, 0)
-        new = msgspec.structs.replace(was, next=following) if is_later else was
-    elif isinstance(fate, Switched):
+    elif isinstance(fate, Occurred | Skipped | ExtraFate):
         following = was.next or Next(1, fate.first_due_ms)
-        new = msgspec.structs.replace(was, next=switched(following, switch_of(fate)))
+        new = msgspec.structs.replace(was, next=behind(following, fate))
+    elif isinstance(fate, Switched | Triggered):
+        following = was.next or Next(1, fate.first_due_ms)
+        new = msgspec.structs.replace(was, next=_controlled(following, fate))
     elif fate.name in FINAL:
         sent = fate.name in SENT and fate.first_due_ms != CONTROL_DUE
         new = Mark(final=True, stored=False, due=-1, sent=sent, kept=fate.name in BY_EARLIER)

@@ -15,14 +15,14 @@ from typing import Final
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.wheel.entry import Entry, Kind, decode_entry, decode_head
 from postdate.wheel.keys import CONTROL_DUE, split_key
-from postdate.wire.dispatch_log import Fate, IdRow, Moved, SeriesFate, Switched
+from postdate.wire.dispatch_log import Fate, IdRow, Moved, SeriesFate, Switched, Triggered
 
 _ENDED_BY_ANOTHER: Final = frozenset({Kind.CANCELLED, Kind.REPLACED, Kind.KEPT})
 
 
-def has_moved(overlay: IndexOverlay, fate: Moved | Switched, at_ms: int) -> bool:
-    """True if ingest of the control moved the entry to the same time as the log (rule 3), or paused or resumed it from
-    the same time on; or if the control has ended since. `at_ms`: that time by the log."""
+def has_moved(overlay: IndexOverlay, fate: Moved | Switched | Triggered, at_ms: int) -> bool:
+    """True if ingest of the control moved the entry to the same time as the log (rule 3), or paused, resumed or
+    triggered it at the same time; or if the control has ended since. `at_ms`: that time by the log."""
     key = overlay.find(fate.control, CONTROL_DUE)
     if key is None:
         return True
@@ -37,7 +37,7 @@ def has_moved(overlay: IndexOverlay, fate: Moved | Switched, at_ms: int) -> bool
 
 
 def check_moved(overlay: IndexOverlay, control: int, entry: Entry) -> None:
-    """A control ends, and its ingest moved, paused or resumed an entry here. If that entry is still pending, the log
+    """A control ends, and its ingest changed an entry here. If that entry is still pending, the log
     must contain that."""
     if entry.new_due < 0 or entry.acts_on < 0 or overlay.is_move_confirmed(control):
         return

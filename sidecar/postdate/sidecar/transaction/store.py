@@ -59,6 +59,7 @@ def stored_of(entry: Entry, offset: int) -> StoredRequest:
         series_ms=entry.series_ms,
         number=entry.next.number if entry.next is not None else 0,
         switches=entry.next.switches if entry.next is not None else (),
+        extras=entry.next.extras if entry.next is not None else (),
         tz=TZ_VERSION if entry.next is not None else "",
     )
 
@@ -83,6 +84,6 @@ def entry_of(request: StoredRequest) -> Entry:
         accepted_ms=request.accepted_ms,
         window=Window(request.due_ms, request.window_ms, request.chosen_ms, spread) if has_window else None,
         series_ms=request.series_ms,
-        next=Next(request.number, request.due_ms, request.switches) if request.number else None,
+        next=Next(request.number, request.due_ms, request.switches, request.extras) if request.number else None,
         drops=any(name == IF_ENDED for _, name, _ in request.control),
     )

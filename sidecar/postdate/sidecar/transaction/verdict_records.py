@@ -26,7 +26,12 @@ from postdate.wire.topics import OwnTopics
 from postdate.wire.verdicts import Verdict, encode_bulk_verdict, encode_verdict
 
 _CANCEL = "cancel"
-_CHANGED = {"reschedule": Verdict.RESCHEDULED, "pause": Verdict.PAUSED, "resume": Verdict.RESUMED}
+_CHANGED = {
+    "reschedule": Verdict.RESCHEDULED,
+    "pause": Verdict.PAUSED,
+    "resume": Verdict.RESUMED,
+    "trigger": Verdict.TRIGGERED,
+}
 
 
 class VerdictRecords:

@@ -131,6 +131,8 @@ func request(requests *postdate.Requests, call string, given input) (*kgo.Record
 		return requests.Pause(given.named())
 	case "resume":
 		return requests.Resume(given.named())
+	case "trigger":
+		return requests.Trigger(given.named())
 	case "reschedule":
 		return requests.Reschedule(given.named(), given.when(), length(given.GraceUs))
 	case "retry":
@@ -183,6 +185,7 @@ func delivered(read postdate.Delivered) map[string]any {
 		"attempt": optional(read.Attempt, read.Attempt), "first_origin": origin(read.FirstOrigin),
 		"first_due_ms": optional(read.FirstDue, any(read.FirstDue.UnixMilli())),
 		"error":        optional(read.Error, read.Error), "headers": pairs(read.Headers),
+		"extra":      optional(read.Extra, read.Extra),
 		"occurrence": optional(read.Occurrence, read.Occurrence), "next_ms": optional(read.Next, any(read.Next.UnixMilli())),
 	}
 }

@@ -212,11 +212,12 @@ const CHANGES = {
   deliver: { text: "Deliver now", title: "Deliver this message now?", yes: "Deliver it" },
   pause: { text: "Pause", title: "Pause this schedule?", yes: "Pause it" },
   resume: { text: "Resume", title: "Resume this schedule?", yes: "Resume it" },
+  trigger: { text: "Trigger", title: "Deliver this schedule once more, now?", yes: "Trigger it" },
 };
 
 function changesOf(entry) {
   if (!entry.schedule) return ["cancel", "reschedule", "deliver"];
-  return ["cancel", entry.paused ? "resume" : "pause"];
+  return ["cancel", entry.paused ? "resume" : "pause", "trigger"];
 }
 
 async function change(entry, action) {
