@@ -143,24 +143,31 @@ def test_a_partition_is_read_from_where_the_last_run_stopped() -> None:
 
 
 @pytest.mark.parametrize("bits", [None, 0])
-@pytest.mark.parametrize(("late_ms", "verdict"), [(1, "order"), (1_000, "overtaken")])
-def test_a_run_keeps_what_it_finds_out_of_order(
-    spark: SparkSession, tmp_path: Path, bits: int | None, late_ms: int, verdict: str
-) -> None:
-    """A later run judges the message again, with a second record, and does not look at the order."""
-    history = History(T)
-    for offset in (1, 2, 3):
-        history.ask(offset, ("postdate-topic", b"orders"), ("postdate-at", b"%d" % (T + offset)))
-    for offset in (2, 1, 3):
-        history.commit([offset, T + offset, "delivered"], at_ms=T + offset + late_ms, next_request=4)
-        history.deliver(offset, due_ms=T + offset, partition=partition_for(b"k", 4))
+def test_a_run_keeps_what_it_finds_out_of_order(spark: SparkSession, tmp_path: Path, bits: int | None) -> None:
+    """A later run judges the message again, with a second record, and does not look at the order. Messages of one key
+    left in time, those of another one late."""
+    history, cases = History(T), ((1, b"k", 1, "order"), (11, b"l", 1_000, "overtaken"))
+    for first, key, _, _ in cases:
+        for offset in range(first, first + 3):
+            due = ("postdate-at", b"%d" % (T + offset))
+            history.ask(offset, ("postdate-topic", b"orders"), due, key=key)
+    for first, key, late_ms, _ in cases:
+        for offset in (first + 1, first, first + 2):
+            history.commit([offset, T + offset, "delivered"], at_ms=T + offset + late_ms, next_request=14)
+            history.deliver(offset, due_ms=T + offset, key=key, partition=partition_for(key, 4))
     runs = Runs(spark, history, tmp_path, bits)
-    first = runs.audit(all_of(history), in_order=True)
-    assert (runs.union()[1]["verdicts"], runs.union()[2]["verdicts"]) == ([verdict], ["delivered"])
-    assert first.state.open == 0
-    history.deliver(1, due_ms=T + 1, partition=partition_for(b"k", 4))
+    found = runs.audit(all_of(history), in_order=True)
+    union = runs.union()
+    for first, _, _, verdict in cases:
+        verdicts = [union[offset]["verdicts"] for offset in range(first, first + 3)]
+        assert verdicts == [[verdict], ["delivered"], ["delivered"]]
+    assert found.state.open == 0
+    for first, key, _, _ in cases:
+        history.deliver(first, due_ms=T + first, key=key, partition=partition_for(key, 4))
     runs.audit(all_of(history))
-    assert set(runs.union()[1]["verdicts"]) == {verdict, "duplicate"}
+    union = runs.union()
+    for first, _, _, verdict in cases:
+        assert set(union[first]["verdicts"]) == {verdict, "duplicate"}
 
 
 def test_what_names_no_due_time_meets_the_row_of_its_origin(spark: SparkSession, tmp_path: Path) -> None:
