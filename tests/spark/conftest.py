@@ -19,6 +19,8 @@ from support.small_spark import sized_spark
 from support.spark_cluster import WORKERS, spark_cluster
 
 _HAS_CONNECTORS = pyspark.__version__.startswith("4.0.")
+#: By its whole name: of each part of a path the JVM asks all jars whether it is a class.
+_DELTA_LOG = "org.apache.spark.sql.delta.DeltaLog"
 #: PySpark 4.3 keeps a bit set of 640 bytes with most nodes of a plan. In 1.5 GB these filled half of the heap after 85
 #: tests, and the collector took all of the time.
 _MEMORY = "4g"
@@ -62,7 +64,7 @@ def forgotten_tables(request: pytest.FixtureRequest) -> Iterator[None]:
         spark = request.getfixturevalue("spark")
         spark.catalog.clearCache()
         if _HAS_CONNECTORS:
-            spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+            getattr(spark._jvm, _DELTA_LOG).clearCache()
 
 
 @pytest.fixture(scope="session")

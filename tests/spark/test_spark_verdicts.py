@@ -95,8 +95,13 @@ def test_each_case_is_judged_as_by_the_rules_alone(spark: SparkSession, rows: di
     assert {row["offset"]: row for row in by_rules.collect()} == rows
 
 
-def test_what_is_delivered_or_pending_is_plain_and_nothing_else(spark: SparkSession) -> None:
-    plain = plain_of(spark, CASES)
+@pytest.fixture(scope="module")
+def plain(spark: SparkSession) -> dict[int, str]:
+    """The cases that are plain."""
+    return plain_of(spark, CASES)
+
+
+def test_what_is_delivered_or_pending_is_plain_and_nothing_else(plain: dict[int, str]) -> None:
     of = {case.offset: case.verdicts for case in CASES.expected.values()}
     assert {offset: verdict for offset, verdict in plain.items() if of.get(offset, {verdict}) != {verdict}} == {}
     assert plain[CASES.expected["delivered"].offset] == "delivered"
@@ -105,9 +110,8 @@ def test_what_is_delivered_or_pending_is_plain_and_nothing_else(spark: SparkSess
     assert "pending" in plain.values()
 
 
-def test_a_chunk_is_consistent_where_its_one_request_is_plain(spark: SparkSession) -> None:
+def test_a_chunk_is_consistent_where_its_one_request_is_plain(spark: SparkSession, plain: dict[int, str]) -> None:
     of = {case.offset: (name, case.verdicts) for name, case in CASES.expected.items()}
-    plain = plain_of(spark, CASES)
     found = chunks_of(spark, CASES).where("is_consistent and asked + ahead > 0").collect()
     consistent = {row["chunk"]: "delivered" if row["asked"] else "pending" for row in found}
     assert {
@@ -463,17 +467,21 @@ def test_what_was_overtaken_is_judged_alone(spark: SparkSession) -> None:
     assert found.plain.counts["delivered"] == 2
 
 
-@pytest.mark.parametrize(("late_ms", "verdict"), [(500, "order"), (501, "overtaken")])
-def test_a_message_that_left_late_may_have_been_parked(spark: SparkSession, late_ms: int, verdict: str) -> None:
-    history = History(T)
-    for offset in (1, 2):
-        history.ask(offset, ("postdate-topic", b"orders"), ("postdate-at", b"%d" % (T + offset)))
-    for offset in (2, 1):
-        history.commit([offset, T + offset, "delivered"], at_ms=T + offset + late_ms)
-        history.deliver(offset, due_ms=T + offset, partition=partition_for(b"k", 4))
+def test_a_message_that_left_late_may_have_been_parked(spark: SparkSession) -> None:
+    history, cases = History(T), ((1, b"k", 500, "order"), (11, b"l", 501, "overtaken"))
+    for first, key, _, _ in cases:
+        for offset in (first, first + 1):
+            due = ("postdate-at", b"%d" % (T + offset))
+            history.ask(offset, ("postdate-topic", b"orders"), due, key=key)
+    for first, key, late_ms, _ in cases:
+        for offset in (first + 1, first):
+            history.commit([offset, T + offset, "delivered"], at_ms=T + offset + late_ms)
+            history.deliver(offset, due_ms=T + offset, key=key, partition=partition_for(key, 4))
     found = staged(spark, history, bits=4, in_order=True)
     assert found.rows is not None
-    assert {row["offset"]: row["verdicts"] for row in found.rows.collect() if row["offset"] == 1} == {1: [verdict]}
+    assert {row["offset"]: row["verdicts"] for row in found.rows.collect() if row["offset"] in (1, 11)} == {
+        first: [verdict] for first, *_, verdict in cases
+    }
 
 
 def test_an_origin_that_cannot_be_read_is_named_by_its_place(spark: SparkSession) -> None:
