@@ -25,7 +25,7 @@ KNOWN_SEEDS: Mapping[str, int] = {
     "rule 2: decided early": 2,
     "rule 4: messages first": 18,
     "rates: what waits is overtaken": 7,
-    "rule 3: moves undone": 68,
+    "rule 3: moves undone": 77,
     "rule 5: marks overwritten": 2,
     "rule 5: no mark for stored": 7,
     "rule 5: no mark for moved": 2,
