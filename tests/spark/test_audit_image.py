@@ -27,6 +27,7 @@ import json, sys
 from pyspark.sql import SparkSession
 packages, excludes, *schemes = sys.argv[1:]
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.driver.defaultJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 spark = builder.config("spark.jars.packages", packages).config("spark.jars.excludes", excludes).getOrCreate()
 jvm, settings = spark.sparkContext._jvm, spark.sparkContext._jsc.hadoopConfiguration()
 loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()

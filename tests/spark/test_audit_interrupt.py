@@ -18,6 +18,7 @@ import pytest
 from support.bed import new_bed
 from support.broker import RunningBroker
 from support.sidecars import wait_until
+from support.small_spark import SMALL_SPARK
 from support.timeouts import WAIT_TIMEOUT_S
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -58,8 +59,9 @@ def test_interrupted_it_says_so_and_leaves_nothing(
         path = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
         command = [sys.executable, "-m", "postdate.cli", "audit", "-b", bed.bootstrap, "--requests", requests]
         command += ["--follow", "--state", str(tmp_path / "state")] if follows else []
+        settings = {**SMALL_SPARK, "spark.driver.memory": "1g"}
         audit = subprocess.Popen(
-            [*command, "--spark-conf", "spark.driver.memory=1g"],
+            [*command, *(word for name, value in settings.items() for word in ("--spark-conf", f"{name}={value}"))],
             stdout=subprocess.PIPE,
             stderr=stderr,
             env={**os.environ, "PYTHONPATH": path},
