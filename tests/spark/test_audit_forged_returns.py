@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from postdate.spark.audit import reading
 from postdate.wire.headers import ATTEMPT, DUE, ERROR, FIRST_DUE, FIRST_ORIGIN, ORIGIN, RETRY, TOPIC
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
@@ -63,7 +64,10 @@ class _Returns:
 
 
 @pytest.mark.timeout(900)
-def test_each_forged_return_is_named(bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_forged_return_is_named(
+    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "CHUNKS_ROWS_MIN", 0)
     forged = Forged.on(bed)
     returns = _Returns(forged)
     parent = [forged.sound() for _ in range(20)][-1]
