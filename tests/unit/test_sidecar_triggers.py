@@ -19,6 +19,7 @@ from postdate.sidecar.index.recurrences import PAUSED_MS
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.wheel.entry import Kind, Next
 from postdate.wheel.keys import entry_key
+from postdate.wire.delivered import record_size_bytes
 from postdate.wire.dispatch_log import (
     APPLIED,
     CANCELLED,
@@ -129,6 +130,24 @@ def test_a_trigger_is_stored_and_answered_and_delivers_once(make: Make) -> None:
     ]
     assert state(shard) == (Kind.DELIVER, FIRST_MS, Next(1, FIRST_MS))
     assert drained(shard, nominal_ms(2) + 1) == [occurred(1), occurred(2)]
+
+
+@pytest.mark.parametrize("has_trigger", [False, True])
+def test_the_size_of_what_a_schedule_delivers_counts_all_its_headers(make: Make, has_trigger: bool) -> None:
+    shard = stored(make())
+    if has_trigger:
+        shard.feed(trigger(1, nominal_ms(1)))
+        shard.commit(BASE_MS)
+    _, entry = shard.entries()[0]
+    size_bytes = shard._builder._rules.delivered_size_bytes(entry)
+    sent = [
+        record_size_bytes(*message[3:])
+        for message in shard.commit(nominal_ms(1) + 1).messages
+        if message[1] == "orders"
+    ]
+    digits = 18  # that an offset may have and these have not
+    assert len(sent) == 1 + has_trigger
+    assert max(sent) + digits <= size_bytes <= max(sent) + 3 * digits
 
 
 def test_an_extra_delivery_is_never_early(make: Make) -> None:

@@ -17,10 +17,10 @@ from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.limits import DELIVERED_HEADERS_SIZE_BYTES_MAX
 from postdate.sidecar.dispatch.targets import Refusal, Target
 from postdate.wheel.entry import Entry
-from postdate.wire.delivered import delivered_headers, record_size_bytes
+from postdate.wire.delivered import delivered_headers, extra_headers, occurrence_headers, record_size_bytes
 from postdate.wire.durations import format_duration
 from postdate.wire.instants import format_instant
-from postdate.wire.limits import RETURNS_VERSION
+from postdate.wire.limits import OCCURRENCES_MAX, RETURNS_VERSION
 from postdate.wire.reasons import Reason
 from postdate.wire.requests import RequestRules
 from postdate.wire.texts import counted
@@ -99,9 +99,17 @@ class MessageRules:
         return Decision.DELIVER
 
     def delivered_size_bytes(self, entry: Entry) -> int:
-        """The size of the delivered record, with the longest origin. O(headers)."""
-        headers = delivered_headers(entry.headers, self._longest_origin, entry.requested_due, entry.id)
-        return record_size_bytes(entry.key, entry.value, headers)
+        """The size of the delivered record, with the longest origin; of a schedule the largest one that the next
+        transaction may deliver. O(headers)."""
+        origin, following = self._longest_origin, entry.next
+        if following is None:
+            headers = delivered_headers(entry.headers, origin, entry.requested_due, entry.id)
+            return record_size_bytes(entry.key, entry.value, headers)
+        number, times_ms = following.number + OCCURRENCES_MAX, (following.nominal_ms, following.nominal_ms)
+        sent = [occurrence_headers(entry.headers, origin, entry.id, number, times_ms)]
+        if following.extras:
+            sent.append(extra_headers(entry.headers, origin, entry.id, origin + b"/1", following.extras[0][2]))
+        return max(record_size_bytes(entry.key, entry.value, headers) for headers in sent)
 
 
 def is_special(entry: Entry, size_bytes: int, target: Target) -> bool:
