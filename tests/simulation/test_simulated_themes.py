@@ -28,10 +28,10 @@ SEEDS = {
     ADMIN: range(1, 9),
     STALLS: range(1, 41),
     STAMPS: range(1, 21),
-    BAD_TARGET: range(1, 41),
+    BAD_TARGET: range(1, 25),
     DISKS: range(1, 31),
     ENDS: range(1, 41),
-    VOLUME: range(1, 17),
+    VOLUME: range(1, 11),
 }
 
 
