@@ -95,11 +95,12 @@ class Bench:
         while not reached():
             assert self.time.now_ms < deadline, f"{shard.state} {shard.why}"
             wait_ms = shard.turn()
-            self._poll(shard)
+            self.poll(shard)
             most_ms = 50.0 if shard.state in (State.CATCHING_UP, State.RUNNING) else wait_ms  # new input would wake it
             self.time.wait(max(min(wait_ms, most_ms), 1.0))
 
-    def _poll(self, shard: Shard) -> None:
+    def poll(self, shard: Shard) -> None:
+        """Do one step of the poll thread."""
         inbox = shard.inbox
         start = inbox.start_at
         if start >= 0:

@@ -13,7 +13,7 @@ import pytest
 
 from postdate.kafka.interface import Headers, Record
 from postdate.sidecar.shard.inbox import Inbox
-from postdate.sidecar.shard.limits import INBOX_SIZE_BYTES_MAX
+from postdate.sidecar.shard.limits import INBOX_SIZE_BYTES_MAX, TAKEN_RECORDS_MAX, TAKEN_SIZE_BYTES_MAX
 
 _WAIT_S = 0.3
 
@@ -43,6 +43,32 @@ def test_keys_and_headers_fill_an_inbox_as_values_do() -> None:
         assert inbox.take() == [large]
         assert inbox.has_room()
         assert first == record(0)
+
+
+def test_waiting_batches_are_taken_together_up_to_a_bound() -> None:
+    """With a batch for each transaction, an inbox whose shard has slow transactions would only grow."""
+    inbox = open_inbox()
+    batches = [[record(2 * number), record(2 * number + 1)] for number in range(TAKEN_RECORDS_MAX)]
+    for batch in batches:
+        inbox.offer(batch)
+    taken = [inbox.take() for _ in range(3)]
+    assert [len(records) for records in taken] == [TAKEN_RECORDS_MAX, TAKEN_RECORDS_MAX, 0]
+    assert [each.offset for records in taken for each in records] == list(range(2 * TAKEN_RECORDS_MAX))
+    assert inbox.records == 0
+    large = [record(number, value=bytes(TAKEN_SIZE_BYTES_MAX // 2)) for number in range(5)]
+    for each in large:
+        inbox.offer([each])
+    assert [len(inbox.take()) for _ in range(4)] == [2, 2, 1, 0]
+    assert inbox.has_room()
+
+
+def test_a_batch_beyond_the_bound_is_taken_whole() -> None:
+    inbox = open_inbox()
+    records = [record(number) for number in range(TAKEN_RECORDS_MAX + 1)]
+    inbox.offer(records)
+    inbox.offer([record(TAKEN_RECORDS_MAX + 1)])
+    assert inbox.take() is records
+    assert inbox.take() == [record(TAKEN_RECORDS_MAX + 1)]
 
 
 def test_many_small_headers_are_not_free() -> None:

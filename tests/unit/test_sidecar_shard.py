@@ -67,6 +67,21 @@ def test_only_a_refusal_for_its_size_makes_a_dead_letter_leave_without_its_value
     shard.close()
 
 
+def test_requests_that_wait_are_read_with_one_transaction(bench: Bench) -> None:
+    """Otherwise a shard whose transactions take longer than a poll falls behind, further and further."""
+    shard = bench.shard()
+    bench.until(shard, lambda: shard.state is State.RUNNING)
+    for _ in range(60):
+        bench.schedule(1)
+        bench.poll(shard)
+    turns = 0
+    while bench.ended() < 60:
+        shard.turn()
+        turns += 1
+        assert turns < 5
+    shard.close()
+
+
 def test_damage_that_is_met_while_reading_is_rebuilt(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = bench.shard()
     bench.schedule(bench.time.now_ms + 5_000)

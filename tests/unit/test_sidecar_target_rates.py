@@ -214,7 +214,7 @@ def test_a_late_request_with_an_earlier_due_time_leaves_first(bench: Bench) -> N
     bench.until(shard, lambda: bench.ended() >= 3)
     late = bench.schedule(due - 100)
     bench.time.wait(200)
-    bench._poll(shard)  # taken in by the turn in which some of the others may leave
+    bench.poll(shard)  # taken in by the turn in which some of the others may leave
     before = bench.ended()
     bench.until(shard, lambda: bench.ended() == 11)
     assert delivered(bench, "orders")[before] == (int(due - 100), late)

@@ -17,7 +17,12 @@ from typing import Final
 import msgspec
 
 from postdate.kafka.interface import Record
-from postdate.sidecar.shard.limits import INBOX_RECORDS_MAX, INBOX_SIZE_BYTES_MAX
+from postdate.sidecar.shard.limits import (
+    INBOX_RECORDS_MAX,
+    INBOX_SIZE_BYTES_MAX,
+    TAKEN_RECORDS_MAX,
+    TAKEN_SIZE_BYTES_MAX,
+)
 
 # The size of a header beside its name and value: a tuple and two object headers.
 _HEADER_SIZE_BYTES: Final = 100
@@ -64,14 +69,28 @@ class Inbox:
         return self._records <= INBOX_RECORDS_MAX // 2 and self._size_bytes <= INBOX_SIZE_BYTES_MAX // 2
 
     def take(self) -> list[Record]:
-        """The oldest batch, or an empty list."""
+        """The oldest batches, as many as one ingest may apply, or an empty list.
+
+        The poll thread offers a batch every 100 ms, and a shard takes once for each transaction. With a batch at a time
+        it would fall behind its intake, further and further, while transactions take longer than that.
+        """
         with self._condition:
             if not self._batches:
                 return []
             records, size_bytes = self._batches.popleft()
-            self._records -= len(records)
+            joined = [records]
+            count = len(records)
+            while self._batches:
+                records, more_bytes = self._batches[0]
+                count, size_bytes = count + len(records), size_bytes + more_bytes
+                if count > TAKEN_RECORDS_MAX or size_bytes > TAKEN_SIZE_BYTES_MAX:
+                    size_bytes -= more_bytes
+                    break
+                joined.append(self._batches.popleft()[0])
+            taken = joined[0] if len(joined) == 1 else [record for records in joined for record in records]
+            self._records -= len(taken)
             self._size_bytes -= size_bytes
-            return records
+            return taken
 
     def put_back(self, records: list[Record]) -> None:
         """Return the unread rest of a batch; it is taken first again."""

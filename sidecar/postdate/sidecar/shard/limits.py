@@ -8,6 +8,11 @@ from typing import Final
 INBOX_RECORDS_MAX: Final = 20_000
 INBOX_SIZE_BYTES_MAX: Final = 32 * 1024 * 1024
 
+# Waiting batches are ingested together up to this size: as many records as the poll thread offers at once. It takes
+# some 50 ms, and due messages wait meanwhile.
+TAKEN_RECORDS_MAX: Final = 5_000
+TAKEN_SIZE_BYTES_MAX: Final = 4 * 1024 * 1024
+
 # Each takeover reads the dispatch log and may rebuild an index; more at once only compete for the same disk and core.
 TAKEOVERS_AT_ONCE_MAX: Final = 8
 
