@@ -33,7 +33,7 @@ from support.timeouts import WAIT_TIMEOUT_S
 
 _RANDOM_FAULTS = int(os.environ.get("POSTDATE_TEST_BROKER_FAULTS", "0"))
 #: Requests a second: every second has five for each of the four shards. Three brokers with three replicas of everything
-#: need half a core for it; with twice as many, a busy machine never got the backlog of the faults done.
+#: need half a core for it.
 _PER_SECOND = 20
 
 
