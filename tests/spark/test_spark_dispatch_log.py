@@ -198,10 +198,10 @@ def test_damage_to_a_record_as_written(spark: SparkSession) -> None:
 _SEQUENCES: dict[str, tuple[list[int | None], bool, list[str]]] = {
     "whole": ([1, 2, 3], True, []),
     "began before": ([7, 8], False, []),
-    "begins amiss": ([7, 8], True, ["begins at seq 7"]),
+    "does not begin with 1": ([7, 8], True, ["begins at seq 7"]),
     "repeat": ([1, 2, 2, 3], True, ["seq 2 again, after 2"]),
     "gap": ([1, 2, 4, 5], True, ["seq 4 leaves a gap after 2"]),
-    "begun anew": ([1, 2, 3, 1], True, ["seq 1 again, after 3"]),
+    "begins with 1 again": ([1, 2, 3, 1], True, ["seq 1 again, after 3"]),
     "unreadable": ([1, None, 2], True, ["does not parse"]),
 }
 _FIRST: dict[str, Any] = {"kind": "owner", "takeover": 4, "instance": "a"}

@@ -200,7 +200,7 @@ def busy_s() -> float:
 def used_s(pid: int) -> float:
     """Processor seconds of a process and all that descend from it, children that have ended included.
 
-    Each thread may have children of its own, and three brokers have hundreds of threads, so pathlib is too slow here.
+    Every thread can have children, and three brokers have hundreds of threads, so pathlib is too slow here.
     """
     ticks, left = 0, [pid]
     while left:

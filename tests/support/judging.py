@@ -155,7 +155,7 @@ class Situation:
 
 def judged_together(spark: SparkSession, situations: Mapping[str, Situation]) -> dict[str, dict[int, Row]]:
     """The judged rows of each situation by offset. One plan judges all of them, since planning takes longer than
-    judging: the topics of each situation have a prefix of its own."""
+    judging: the names of its topics begin with the number of the situation."""
     prefixes = {f"{number}.": one for number, one in enumerate(situations.values())}
     names = dict(zip((f"{prefix}{REQUESTS}" for prefix in prefixes), situations, strict=True))
 

@@ -174,7 +174,7 @@ def verdicts(batch: Batch) -> list[tuple[str, int]]:
 
 @contextmanager
 def new_shards(directory: Path, mode: Verdicts = "none", format_version: int = 2) -> Iterator[Callable[..., Shard]]:
-    """Opens shards, each in a directory of its own, and closes them at the end. With `begins=False` a shard has not
+    """Opens shards in separate directories, and closes them at the end. With `begins=False` a shard has not
     begun; the other arguments replace those given here."""
     opened: list[Shard] = []
 

@@ -20,7 +20,6 @@ from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.wheel.entry import Kind, Next
 from postdate.wheel.keys import entry_key
 from postdate.wire.dispatch_log import (
-    APPLIED,
     CANCELLED,
     COMPLETED,
     DEAD,
@@ -28,7 +27,6 @@ from postdate.wire.dispatch_log import (
     PAUSED,
     RESUMED,
     SKIPPED,
-    STORED,
     Completed,
     DispatchRecord,
     Fate,
@@ -42,8 +40,19 @@ from postdate.wire.dispatch_log import (
 from postdate.wire.errors import FormatError
 from postdate.wire.limits import SWITCHES_MAX
 from postdate.wire.requests import RequestRules
-from support.calendars import FIRST_MS, calendar, nominal_ms
-from support.long_delays import BASE_MS, OWN, Shard, new_shards, request, timed, verdict_texts
+from support.calendars import (
+    FIRST_MS,
+    IS_STORED,
+    applied,
+    calendar,
+    control,
+    drained,
+    nominal_ms,
+    refusal,
+    state,
+    stored,
+)
+from support.long_delays import BASE_MS, Shard, new_shards, request, verdict_texts
 
 Make = Callable[..., Shard]
 
@@ -52,10 +61,6 @@ Make = Callable[..., Shard]
 def make(tmp_path: Path) -> Iterator[Make]:
     with new_shards(tmp_path, "all", format_version=3) as make:
         yield make
-
-
-def control(offset: int, action: str, at_ms: int, **headers: str | int) -> Record:
-    return timed(request(offset, action=action, **(headers or {"id": "c"})), at_ms)
 
 
 def pause(offset: int, at_ms: int) -> Record:
@@ -74,10 +79,6 @@ def resumed(control: int, at_ms: int) -> Switched:
     return Switched(0, FIRST_MS, RESUMED, at_ms, control)
 
 
-def applied(control: int) -> PlainFate:
-    return PlainFate(control, 0, APPLIED)
-
-
 def occurred(number: int) -> Occurred:
     return Occurred(0, FIRST_MS, OCCURRED, number, nominal_ms(number), nominal_ms(number + 1))
 
@@ -86,34 +87,11 @@ def skipped(first: int, last: int, reason: str = "paused") -> Skipped:
     return Skipped(0, FIRST_MS, SKIPPED, first, last, reason, nominal_ms(last + 1))  # type: ignore[arg-type]
 
 
-_STORED = PlainFate(0, FIRST_MS, STORED)
-
-
-def stored(shard: Shard, **headers: str | int) -> Shard:
-    shard.feed(calendar(0, **headers))
-    shard.commit()
-    return shard
-
-
-def state(shard: Shard) -> tuple[Kind, int, Next | None]:
-    """Kind, due time of the key and next occurrence of the schedule at offset 0."""
-    due_ms, entry = shard.entries()[0]
-    return Kind(entry.kind), due_ms, entry.next
-
-
-def drained(shard: Shard, now_ms: int) -> list[Fate]:
-    """The fates of all transactions up to a time."""
-    found: list[Fate] = []
-    while fates := shard.commit(now_ms).fates:
-        found += fates
-    return found
-
-
 def test_a_pause_is_stored_and_answered_and_nothing_is_due(make: Make) -> None:
     shard = stored(make())
     shard.feed(pause(1, BASE_MS + 500))
     batch = shard.commit()
-    assert batch.fates == [_STORED, paused(1, BASE_MS + 500), applied(1)]
+    assert batch.fates == [IS_STORED, paused(1, BASE_MS + 500), applied(1)]
     assert verdict_texts(batch) == [("paused", "requests/0/1", "requests/0/0", None)]
     following = Next(1, FIRST_MS, ((1, BASE_MS + 500, True),))
     assert state(shard) == (Kind.DELIVER, PAUSED_MS, following)
@@ -127,7 +105,7 @@ def test_a_resume_skips_what_lay_in_the_pause_and_goes_on(make: Make) -> None:
     assert drained(shard, nominal_ms(7) + 1)[1:] == [paused(1, nominal_ms(3)), applied(1), occurred(1), occurred(2)]
     shard.feed(resume(2, nominal_ms(6)))
     batch = shard.commit(nominal_ms(7) + 1)
-    assert batch.fates == [_STORED, resumed(2, nominal_ms(6)), applied(2)]
+    assert batch.fates == [IS_STORED, resumed(2, nominal_ms(6)), applied(2)]
     assert verdict_texts(batch) == [("resumed", "requests/0/2", "requests/0/0", None)]
     assert drained(shard, nominal_ms(7) + 1) == [skipped(3, 5), occurred(6), occurred(7)]
     assert state(shard) == (Kind.DELIVER, nominal_ms(8), Next(8, nominal_ms(8)))
@@ -143,7 +121,7 @@ def test_a_pause_and_a_resume_in_one_transaction(make: Make) -> None:
     shard = stored(make())
     shard.feed(pause(1, nominal_ms(2)), resume(2, nominal_ms(4)))
     batch = shard.commit(nominal_ms(9))
-    assert batch.fates == [_STORED, paused(1, nominal_ms(2)), applied(1), resumed(2, nominal_ms(4)), applied(2)]
+    assert batch.fates == [IS_STORED, paused(1, nominal_ms(2)), applied(1), resumed(2, nominal_ms(4)), applied(2)]
     assert [verdict for verdict, *_ in verdict_texts(batch)] == ["paused", "resumed"]
 
 
@@ -225,9 +203,9 @@ def test_a_window_of_a_paused_schedule(make: Make) -> None:
 
 def test_the_same_fates_twice_leave_the_same_state(make: Make) -> None:
     traces: list[list[Fate]] = [
-        [_STORED, paused(1, nominal_ms(3)), applied(1)],
-        [_STORED, paused(1, nominal_ms(3)), applied(1), occurred(1), resumed(2, nominal_ms(6)), applied(2)],
-        [_STORED, paused(1, nominal_ms(3)), applied(1), paused(2, nominal_ms(4)), applied(2)],
+        [IS_STORED, paused(1, nominal_ms(3)), applied(1)],
+        [IS_STORED, paused(1, nominal_ms(3)), applied(1), occurred(1), resumed(2, nominal_ms(6)), applied(2)],
+        [IS_STORED, paused(1, nominal_ms(3)), applied(1), paused(2, nominal_ms(4)), applied(2)],
     ]
     for fates in traces:
         shard = stored(make())
@@ -243,7 +221,7 @@ def test_an_owner_with_an_older_disk_is_paused(make: Make) -> None:
         shard = make()
         if not is_ahead:
             shard.feed(calendar(0))
-        shard.recover(_STORED, occurred(1), paused(1, nominal_ms(3)), applied(1))
+        shard.recover(IS_STORED, occurred(1), paused(1, nominal_ms(3)), applied(1))
         if is_ahead:
             shard.feed(calendar(0))
         shard.feed(pause(1, nominal_ms(3)))
@@ -272,7 +250,7 @@ def test_a_forgotten_pause_is_not_added_again(make: Make) -> None:
     shard = stored(make())
     shard.recover(occurred(1), occurred(2))
     shard.feed(pause(1, nominal_ms(2)), resume(2, nominal_ms(3)))
-    shard.recover(_STORED, paused(1, nominal_ms(2)), applied(1))
+    shard.recover(IS_STORED, paused(1, nominal_ms(2)), applied(1))
     assert drained(shard, nominal_ms(3) + 1) == [resumed(2, nominal_ms(3)), applied(2), occurred(3)]
 
 
@@ -287,7 +265,7 @@ def test_an_occurrence_of_another_owner_before_the_pause_was_read(make: Make) ->
     shard = stored(make())
     shard.feed(pause(1, nominal_ms(1)))
     shard.recover(occurred(1))
-    assert drained(shard, nominal_ms(9)) == [_STORED, paused(1, nominal_ms(1)), applied(1)]
+    assert drained(shard, nominal_ms(9)) == [IS_STORED, paused(1, nominal_ms(1)), applied(1)]
     shard.feed(resume(2, nominal_ms(4)))
     assert drained(shard, nominal_ms(4) + 1)[3:] == [skipped(2, 3), occurred(4)]
 
@@ -295,7 +273,7 @@ def test_an_occurrence_of_another_owner_before_the_pause_was_read(make: Make) ->
 def test_a_successor_that_stored_the_schedule_before_it_read_the_pause(make: Make) -> None:
     shard = make()
     shard.feed(calendar(0), pause(1, nominal_ms(1)))
-    shard.recover(_STORED)
+    shard.recover(IS_STORED)
     assert shard.commit().fates == [paused(1, nominal_ms(1)), applied(1)]
     rebuilt = make(begins=False)
     rebuilt.rebuild(shard, low=2)
@@ -326,12 +304,6 @@ def test_a_pause_that_was_refused_here_contradicts_the_log(make: Make) -> None:
 # ---- refusals and other controls -----------------------------------------------------------------------------------
 
 
-def _reason(shard: Shard) -> tuple[bytes | None, list[str]]:
-    batch = shard.commit()
-    (letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]
-    return dict(letter[5])["postdate-dead-reason"], [verdict for verdict, *_ in verdict_texts(batch)]
-
-
 @pytest.mark.parametrize("action", ["pause", "resume"])
 def test_what_is_no_schedule_is_not_paused(make: Make, action: str) -> None:
     shard = make()
@@ -339,7 +311,7 @@ def test_what_is_no_schedule_is_not_paused(make: Make, action: str) -> None:
     shard.commit()
     before = shard.entries()
     shard.feed(control(2, action, BASE_MS, origin="requests/0/0"))
-    assert _reason(shard) == (b"bad-action", ["rejected"])
+    assert refusal(shard) == (b"bad-action", ["rejected"])
     assert shard.entries() == before
 
 
@@ -379,7 +351,7 @@ def test_switches_are_bounded_and_a_resume_is_never_refused(make: Make) -> None:
         shard.feed(pause(at, nominal_ms(at)), resume(at + 1, nominal_ms(at + 1)))
         shard.commit()
     shard.feed(pause(SWITCHES_MAX + 1, nominal_ms(500)))
-    assert _reason(shard) == (b"limit-exceeded", ["rejected"])
+    assert refusal(shard) == (b"limit-exceeded", ["rejected"])
     shard.feed(resume(SWITCHES_MAX + 2, nominal_ms(501)))
     assert [verdict for verdict, *_ in verdict_texts(shard.commit())] == ["resumed"]
 
@@ -388,7 +360,7 @@ def test_members_without_the_setting_refuse_a_pause(make: Make) -> None:
     shard = stored(make())
     older = RequestRules(topic="requests", format_version=2)
     ingest(shard.index, Intake(older, 0, store_after_ms=10_000), [pause(1, nominal_ms(1))], BASE_MS)
-    assert _reason(shard) == (b"bad-action", ["rejected"])
+    assert refusal(shard) == (b"bad-action", ["rejected"])
 
 
 def test_a_parked_schedule_is_paused(make: Make) -> None:

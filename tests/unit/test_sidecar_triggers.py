@@ -21,14 +21,12 @@ from postdate.wheel.entry import Kind, Next
 from postdate.wheel.keys import entry_key
 from postdate.wire.delivered import record_size_bytes
 from postdate.wire.dispatch_log import (
-    APPLIED,
     CANCELLED,
     COMPLETED,
     DEAD,
     EXTRA,
     EXTRA_DEAD,
     OCCURRED,
-    STORED,
     TRIGGERED,
     Completed,
     DispatchRecord,
@@ -43,8 +41,19 @@ from postdate.wire.dispatch_log import (
 from postdate.wire.errors import FormatError
 from postdate.wire.limits import EXTRAS_MAX
 from postdate.wire.requests import RequestRules
-from support.calendars import FIRST_MS, calendar, nominal_ms
-from support.long_delays import BASE_MS, OWN, Shard, new_shards, request, timed, verdict_texts
+from support.calendars import (
+    FIRST_MS,
+    IS_STORED,
+    applied,
+    calendar,
+    control,
+    drained,
+    nominal_ms,
+    refusal,
+    state,
+    stored,
+)
+from support.long_delays import BASE_MS, OWN, Shard, new_shards, request, verdict_texts
 
 Make = Callable[..., Shard]
 
@@ -53,10 +62,6 @@ Make = Callable[..., Shard]
 def make(tmp_path: Path) -> Iterator[Make]:
     with new_shards(tmp_path, "all", format_version=3) as make:
         yield make
-
-
-def control(offset: int, action: str, at_ms: int, **headers: str | int) -> Record:
-    return timed(request(offset, action=action, **(headers or {"id": "c"})), at_ms)
 
 
 def trigger(offset: int, at_ms: int) -> Record:
@@ -71,37 +76,12 @@ def extra(control: int, at_ms: int) -> ExtraFate:
     return ExtraFate(0, FIRST_MS, EXTRA, control, 1, at_ms, 0)
 
 
-def applied(control: int) -> PlainFate:
-    return PlainFate(control, 0, APPLIED)
-
-
 def occurred(number: int, count: int = 99) -> Occurred:
     next_ms = nominal_ms(number + 1) if number < count else 0
     return Occurred(0, FIRST_MS, OCCURRED, number, nominal_ms(number), next_ms)
 
 
-_STORED = PlainFate(0, FIRST_MS, STORED)
 _COMPLETED = Completed(0, FIRST_MS, COMPLETED)
-
-
-def stored(shard: Shard, **headers: str | int) -> Shard:
-    shard.feed(calendar(0, **headers))
-    shard.commit()
-    return shard
-
-
-def state(shard: Shard) -> tuple[Kind, int, Next | None]:
-    """Kind, due time of the key and next occurrence of the schedule at offset 0."""
-    due_ms, entry = shard.entries()[0]
-    return Kind(entry.kind), due_ms, entry.next
-
-
-def drained(shard: Shard, now_ms: int) -> list[Fate]:
-    """The fates of all transactions up to a time."""
-    found: list[Fate] = []
-    while fates := shard.commit(now_ms).fates:
-        found += fates
-    return found
 
 
 def delivered(batch: Batch) -> list[dict[str, bytes | None]]:
@@ -113,7 +93,7 @@ def test_a_trigger_is_stored_and_answered_and_delivers_once(make: Make) -> None:
     shard, at_ms = stored(make()), BASE_MS + 500
     shard.feed(trigger(1, at_ms))
     batch = shard.commit(at_ms)
-    assert batch.fates == [_STORED, triggered(1, at_ms), applied(1)]
+    assert batch.fates == [IS_STORED, triggered(1, at_ms), applied(1)]
     assert verdict_texts(batch) == [("triggered", "requests/0/1", "requests/0/0", None)]
     assert state(shard) == (Kind.DELIVER, at_ms, Next(1, FIRST_MS, (), ((1, 1, at_ms, at_ms),)))
     assert shard.index.id_key(b"c") == entry_key(at_ms, 0)
@@ -204,9 +184,9 @@ def test_a_refused_message_becomes_a_dead_letter_for_the_extra(make: Make) -> No
 def test_fates_applied_twice_are_as_once(make: Make) -> None:
     at_ms = BASE_MS + 500
     traces: list[list[Fate]] = [
-        [_STORED, triggered(1, at_ms), applied(1)],
-        [_STORED, triggered(1, at_ms), applied(1), extra(1, at_ms), occurred(1)],
-        [_STORED, triggered(1, at_ms), applied(1), occurred(1, 1), extra(1, at_ms)],
+        [IS_STORED, triggered(1, at_ms), applied(1)],
+        [IS_STORED, triggered(1, at_ms), applied(1), extra(1, at_ms), occurred(1)],
+        [IS_STORED, triggered(1, at_ms), applied(1), occurred(1, 1), extra(1, at_ms)],
     ]
     for fates in traces:
         shard = stored(make())
@@ -224,7 +204,7 @@ def test_an_owner_with_an_older_disk_delivers_it(make: Make, is_ahead: bool) -> 
         shard = make()
         if not is_ahead:
             shard.feed(calendar(0))
-        shard.recover(_STORED, triggered(1, at_ms), applied(1), *done)
+        shard.recover(IS_STORED, triggered(1, at_ms), applied(1), *done)
         if is_ahead:
             shard.feed(calendar(0))
         shard.feed(trigger(1, at_ms))
@@ -254,7 +234,7 @@ def test_a_transaction_that_was_committed_and_not_written(make: Make) -> None:
 def test_a_successor_that_stored_the_schedule_before_it_read_the_trigger(make: Make) -> None:
     shard, at_ms = make(), BASE_MS + 500
     shard.feed(calendar(0), trigger(1, at_ms))
-    shard.recover(_STORED)
+    shard.recover(IS_STORED)
     assert shard.commit().fates == [triggered(1, at_ms), applied(1)]
     rebuilt = make(begins=False)
     rebuilt.rebuild(shard, low=2)
@@ -281,19 +261,13 @@ def test_a_trigger_that_was_refused_here_contradicts_the_log(make: Make) -> None
 # ---- refusals and other controls -------------------------------------------------------------------------------------
 
 
-def _reason(shard: Shard) -> tuple[bytes | None, list[str]]:
-    batch = shard.commit()
-    (letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]
-    return dict(letter[5])["postdate-dead-reason"], [verdict for verdict, *_ in verdict_texts(batch)]
-
-
 def test_what_is_no_schedule_is_not_triggered(make: Make) -> None:
     shard = make()
     shard.feed(request(0, topic="orders", id="c", delay="1h"), trigger(1, BASE_MS))
     shard.commit()
     before = shard.entries()
     shard.feed(control(2, "trigger", BASE_MS, origin="requests/0/0"))
-    assert _reason(shard) == (b"bad-action", ["rejected"])
+    assert refusal(shard) == (b"bad-action", ["rejected"])
     assert shard.entries() == before
 
 
@@ -322,14 +296,14 @@ def test_pending_extras_are_bounded(make: Make) -> None:
     shard.feed(*(trigger(at, BASE_MS) for at in range(1, EXTRAS_MAX + 1)))
     shard.commit(BASE_MS - 1)
     shard.feed(trigger(EXTRAS_MAX + 1, BASE_MS))
-    assert _reason(shard) == (b"limit-exceeded", ["rejected"])
+    assert refusal(shard) == (b"limit-exceeded", ["rejected"])
 
 
 def test_members_without_the_setting_refuse_a_trigger(make: Make) -> None:
     shard = stored(make())
     older = RequestRules(topic="requests", format_version=2)
     ingest(shard.index, Intake(older, 0, store_after_ms=10_000), [trigger(1, BASE_MS)], BASE_MS)
-    assert _reason(shard) == (b"bad-action", ["rejected"])
+    assert refusal(shard) == (b"bad-action", ["rejected"])
 
 
 # ---- the record ------------------------------------------------------------------------------------------------------

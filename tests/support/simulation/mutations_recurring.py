@@ -81,36 +81,36 @@ def _without_tombstone(_: World) -> AbstractContextManager[object]:
     return patch.object(BatchBuilder, "_unlink", unlink)
 
 
-def _switch_unrecorded(_: World) -> AbstractContextManager[object]:
-    """A pause or a resume is carried out in the index and in STORE, and no fate names it."""
+def _unrecorded(kind: type[Fate]) -> Mutation:
+    """A control is carried out in the index and in STORE, and no fate of this kind names it."""
     honest = BatchBuilder._apply
 
     def act(self: BatchBuilder, batch: Batch, *arguments: Any) -> None:
         honest(self, batch, *arguments)
-        batch.fates[:] = [fate for fate in batch.fates if not isinstance(fate, Switched)]
+        batch.fates[:] = [fate for fate in batch.fates if not isinstance(fate, kind)]
 
-    return patch.object(BatchBuilder, "_apply", act)
+    return lambda _: patch.object(BatchBuilder, "_apply", act)
 
 
-def _marks_without_switches(_: World) -> AbstractContextManager[object]:
-    """A mark does not keep pauses and resumes."""
+def _marks_without(kind: type[Fate]) -> Mutation:
+    """A mark does not keep what fates of this kind say."""
     honest = apply._mark
 
     def mark(overlay: IndexOverlay, fate: Fate) -> None:
-        if not isinstance(fate, Switched):
+        if not isinstance(fate, kind):
             honest(overlay, fate)
 
-    return patch.object(apply, "_mark", mark)
+    return lambda _: patch.object(apply, "_mark", mark)
 
 
-def _store_without_switches(_: World) -> AbstractContextManager[object]:
-    """The record of STORE does not keep pauses and resumes."""
+def _store_without(field: str) -> Mutation:
+    """The record of STORE does not keep this field."""
     honest = store.stored_of
 
     def stored_of(entry: Entry, offset: int) -> StoredRequest:
-        return msgspec.structs.replace(honest(entry, offset), switches=())
+        return msgspec.structs.replace(honest(entry, offset), **{field: ()})
 
-    return patch.object(store, "stored_of", stored_of)
+    return lambda _: patch.object(store, "stored_of", stored_of)
 
 
 def _skipped_at_once(_: World) -> AbstractContextManager[object]:
@@ -135,38 +135,6 @@ def _resume_ends_no_pause(_: World) -> AbstractContextManager[object]:
     return patch.object(recurrences, "settled", settled)
 
 
-def _trigger_unrecorded(_: World) -> AbstractContextManager[object]:
-    """A trigger is carried out in the index and in STORE, and no fate names it."""
-    honest = BatchBuilder._apply
-
-    def act(self: BatchBuilder, batch: Batch, *arguments: Any) -> None:
-        honest(self, batch, *arguments)
-        batch.fates[:] = [fate for fate in batch.fates if not isinstance(fate, Triggered)]
-
-    return patch.object(BatchBuilder, "_apply", act)
-
-
-def _marks_without_extras(_: World) -> AbstractContextManager[object]:
-    """A mark does not keep triggers."""
-    honest = apply._mark
-
-    def mark(overlay: IndexOverlay, fate: Fate) -> None:
-        if not isinstance(fate, Triggered):
-            honest(overlay, fate)
-
-    return patch.object(apply, "_mark", mark)
-
-
-def _store_without_extras(_: World) -> AbstractContextManager[object]:
-    """The record of STORE does not keep triggers."""
-    honest = store.stored_of
-
-    def stored_of(entry: Entry, offset: int) -> StoredRequest:
-        return msgspec.structs.replace(honest(entry, offset), extras=())
-
-    return patch.object(store, "stored_of", stored_of)
-
-
 def _extras_not_replayed(_: World) -> AbstractContextManager[object]:
     """Recovery passes over the extra deliveries of others."""
     honest = recurrences.behind
@@ -188,14 +156,14 @@ RECURRING_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "schedules: occurrences are not replayed": (_occurrences_not_replayed, "calendar"),
     "schedules: skips are not recorded": (_skips_unrecorded, "calendar"),
     "schedules: no tombstone at the end": (_without_tombstone, "calendar"),
-    "pauses: not recorded": (_switch_unrecorded, "calendar"),
-    "pauses: marks without them": (_marks_without_switches, "calendar"),
-    "pauses: STORE without them": (_store_without_switches, "calendar"),
+    "pauses: not recorded": (_unrecorded(Switched), "calendar"),
+    "pauses: marks without them": (_marks_without(Switched), "calendar"),
+    "pauses: STORE without them": (_store_without("switches"), "calendar"),
     "pauses: skipped when their time comes": (_skipped_at_once, "calendar"),
     "pauses: delivered behind the resume": (_resume_ends_no_pause, "calendar"),
-    "triggers: not recorded": (_trigger_unrecorded, "calendar"),
-    "triggers: marks without them": (_marks_without_extras, "calendar"),
-    "triggers: STORE without them": (_store_without_extras, "calendar"),
+    "triggers: not recorded": (_unrecorded(Triggered), "calendar"),
+    "triggers: marks without them": (_marks_without(Triggered), "calendar"),
+    "triggers: STORE without them": (_store_without("extras"), "calendar"),
     "triggers: extra deliveries are not replayed": (_extras_not_replayed, "calendar"),
     "triggers: completed before they have left": (_completed_with_extras, "calendar"),
 }

@@ -74,23 +74,19 @@ class Inbox:
         The poll thread offers a batch every 100 ms, and a shard takes once for each transaction. With a batch at a time
         it would fall behind its intake, further and further, while transactions take longer than that.
         """
+        taken: list[list[Record]] = []
+        count = size_bytes = 0
         with self._condition:
-            if not self._batches:
-                return []
-            records, size_bytes = self._batches.popleft()
-            joined = [records]
-            count = len(records)
             while self._batches:
                 records, more_bytes = self._batches[0]
-                count, size_bytes = count + len(records), size_bytes + more_bytes
-                if count > TAKEN_RECORDS_MAX or size_bytes > TAKEN_SIZE_BYTES_MAX:
-                    size_bytes -= more_bytes
+                is_beyond = count + len(records) > TAKEN_RECORDS_MAX or size_bytes + more_bytes > TAKEN_SIZE_BYTES_MAX
+                if taken and is_beyond:
                     break
-                joined.append(self._batches.popleft()[0])
-            taken = joined[0] if len(joined) == 1 else [record for records in joined for record in records]
-            self._records -= len(taken)
+                taken.append(self._batches.popleft()[0])
+                count, size_bytes = count + len(records), size_bytes + more_bytes
+            self._records -= count
             self._size_bytes -= size_bytes
-            return taken
+        return taken[0] if len(taken) == 1 else [record for records in taken for record in records]
 
     def put_back(self, records: list[Record]) -> None:
         """Return the unread rest of a batch; it is taken first again."""
