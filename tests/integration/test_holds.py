@@ -95,7 +95,7 @@ def test_a_hold_follows_its_shard_and_each_message_leaves_once(bed: Bed, sidecar
         lambda: sum(value_of(client(each).samples(), "postdate_held", what="delivery") for each in sidecars) == 3,
         "three are held, say the metrics",
     )
-    assert "is held by a person: delivery" in client(one).get("/readyz").text + client(two).get("/readyz").text
+    assert "is held by an operator: delivery" in client(one).get("/readyz").text + client(two).get("/readyz").text
     stopped = next(each for each in asked if _shard(each) == 0)
     assert client(two).post("/api/v1/cancel", {"origin": stopped.origin.decode()}).status == 202
     bed.wait_for_ends(len(free) + 2)

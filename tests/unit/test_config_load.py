@@ -159,9 +159,9 @@ def test_durations_and_sizes_may_be_written_for_people(tmp_path: Path) -> None:
     ("toml", "clause"),
     [
         ("[topics]\nretention_ms = '8d'", "a request must never outlive its fate"),
-        ("[topics]\nreplication_factor = 1", "no write would ever be taken"),
+        ("[topics]\nreplication_factor = 1", "no write could ever be acknowledged"),
         ("[index]\ntick_ms = 70", "must divide an hour"),
-        ("workers = 3\n[http]\nport = 65534", "3 workers need as many ports"),
+        ("workers = 3\n[http]\nport = 65534", "3 workers need that many consecutive ports"),
         ("[http]\nhost = ''", "http.host is empty"),
         ("request_topics = ['a', 'a']", "named twice"),
         ("request_topics = ['a', 'a.store']", "a.store is already a topic of Postdate's own for a"),

@@ -235,7 +235,7 @@ def test_a_member_of_an_earlier_version_appears_in_not_asked() -> None:
         told = Deployment(peers_of([member(earlier.address, 1)], "secret", PLAIN), frozenset()).count([], [counted(0)])
     (missing,) = told["not_asked"]
     assert missing["partition"] == 1
-    assert "an earlier version takes no signed question" in missing["why"]
+    assert "an earlier version, which accepts no signed requests" in missing["why"]
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def test_a_poll_loop_that_hangs_is_neither(scene: Scene) -> None:
     for path in ("/healthz", "/readyz"):
         answer = client.get(path)
         assert answer.status == 503
-        assert "poll loop has not turned for 6" in answer.text
+        assert "poll loop has not run for 6" in answer.text
 
 
 def test_a_process_that_waits_for_kafka_is_alive_and_gives_the_reason(scene: Scene) -> None:
@@ -281,7 +281,7 @@ def test_no_body_forges_a_log_line(scene: Scene, token_file: Path, caplog: pytes
         client.post(f"/api/v1/{action}?{quote(forged)}={quote(forged)}", {})
     assert client.post("/api/v1/hold", {"what": "delivery"}).status == 200
     lines = [OneLine("%(message)s").format(record) for record in caplog.records]
-    assert 'hold asked over HTTP: {"what": "delivery"}' in lines
+    assert 'hold requested over HTTP: {"what": "delivery"}' in lines
     assert not [line for line in lines if "\n" in line or "forged" in line]
 
 

@@ -215,7 +215,7 @@ def test_a_change_is_kept_by_kafka_before_it_counts() -> None:
     [
         (Keeper(Unreachable("no coordinator")), held_shard(), "no coordinator"),
         (Keeper(), held_shard(State.RECOVERING), "it is RECOVERING"),
-        (Keeper(), None, "holds it no more"),
+        (Keeper(), None, "no longer holds it"),
     ],
 )
 def test_a_change_that_is_not_kept_does_not_count(keeper: Keeper, thread: ShardThread | None, why: str) -> None:

@@ -44,7 +44,6 @@ def _filter_options(command: Command) -> Command:
             "--state",
             type=click.Choice(_STATES),
             default="waiting",
-            show_default=True,
             help="parked: the target fails, is held, or is over its rate.",
         ),
         until_option("Only messages due before this time.", kind=time_ms),
@@ -101,7 +100,7 @@ def list_(
     output: str,
     **filters: Any,
 ) -> None:
-    """List pending messages by due time.
+    """List pending messages by due time: the waiting ones, or with --state parked the parked ones.
 
     \b
       postdate pending list --from 2030-01-31T10:00:00Z --until 2030-01-31T10:01:00Z

@@ -145,7 +145,7 @@ class ShardCounts:
     def committed(
         self, fates: list[Fate], dues_ms: list[int], dead: Iterable[str], clock: BrokerClock, recurs: bool = False
     ) -> None:
-        """A transaction with these fates has just been committed. REQUIRES: `clock` is known.
+        """A transaction with these fates has just been committed. REQUIRES: `clock` has a sample.
 
         `dues_ms`: for each `delivered`, `occurred` or `extra` fate the time from which its message could have left.
         `dead`: the reason of each dead letter. `recurs`: some of the fates are those of schedules.

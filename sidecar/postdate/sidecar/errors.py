@@ -86,11 +86,13 @@ class HaltReason(StrEnum):
 
 
 IRREPLACEABLE = frozenset({HaltReason.REQUESTS_TRUNCATED, HaltReason.DISPATCH_LOG_TRUNCATED})
-"""Halted so, a shard must keep its index: it alone knows what Kafka has lost, and a rebuild would deliver it again."""
+"""After one of these, a shard must keep its index: only it has what Kafka has lost, and a rebuild would deliver that
+again."""
 
 
 EVIDENT = frozenset({HaltReason.SEQ_BROKEN, HaltReason.NEWER_FORMAT, HaltReason.FOREIGN_RECORD, HaltReason.INTERNAL})
-"""A record that was read shows it, or it is our own mistake. The others rest on a broker's answer and are confirmed."""
+"""A record that was read shows these, or a defect causes them. The others depend on a broker's answer and are
+confirmed."""
 
 
 @dataclass(frozen=True, slots=True)

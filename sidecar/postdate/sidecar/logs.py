@@ -92,4 +92,4 @@ def configure_logging(level: str) -> None:
 
 
 def _uncaught(error: BaseException | None) -> None:
-    log.critical("a mistake of Postdate's own ended this thread", exc_info=error)
+    log.critical("a defect of Postdate ended this thread", exc_info=error)

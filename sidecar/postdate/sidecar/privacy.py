@@ -23,7 +23,7 @@ from postdate.sidecar.errors import ConfigError
 log = logging.getLogger(__name__)
 
 _PRIVATE: Final = 0o700
-#: prctl(2). Where core dumps are piped to a program, the limit on their size is not looked at; this flag is.
+#: prctl(2). If core dumps are piped to a program, the kernel ignores the limit on their size, but not this flag.
 _PR_SET_DUMPABLE: Final = 4
 
 

@@ -29,7 +29,7 @@ PARTITIONS = 4
 #: s. What the coordinator gives a transaction by default, and the group a member here.
 TRANSACTION_S, SESSION_S = 10.0, 6.0
 #: Log lines that no fault may cause.
-_NEVER = re.compile(r"^.*(?:HALTED|Traceback|a mistake of Postdate's own).*$", re.MULTILINE)
+_NEVER = re.compile(r"^.*(?:HALTED|Traceback|a defect of Postdate).*$", re.MULTILINE)
 _LOOK_S = 0.2
 #: ms. Long delays begin early here, so that some of the load passes through the store.
 STORE_AFTER_MS = 12_000

@@ -192,7 +192,7 @@ def _contradictions(config: Config) -> list[str]:
     if topics.min_insync_replicas > topics.replication_factor:
         problems.append(
             f"topics.min_insync_replicas ({topics.min_insync_replicas}) is more than topics.replication_factor"
-            f" ({topics.replication_factor}): no write would ever be taken"
+            f" ({topics.replication_factor}): no write could ever be acknowledged"
         )
     if not config.group_id:
         problems.append("group_id is empty")
@@ -205,7 +205,7 @@ def _contradictions(config: Config) -> list[str]:
     if (config.http.tls_cert_file is None) != (config.http.tls_key_file is None):
         problems.append("http.tls_cert_file and http.tls_key_file go together: set both, or neither")
     if config.http.port and config.http.port + config.workers - 1 > 65_535:
-        problems.append(f"http.port is {config.http.port}: {config.workers} workers need as many ports from there on")
+        problems.append(f"http.port is {config.http.port}: {config.workers} workers need that many consecutive ports")
     if HOUR_MS % config.index.tick_ms:
         problems.append(f"index.tick_ms is {config.index.tick_ms}, and must divide an hour, as 50, 100 and 200 do")
     return problems + _refused_properties(config.kafka, config.group_protocol)

@@ -89,4 +89,4 @@ class Held:
             self.now = NOTHING
         self._recalled = True
         if self.now != NOTHING:
-            log.warning("shard %s/%d: held by a person: %s", part.topic, part.index, ", ".join(self.now.words()))
+            log.warning("shard %s/%d: held by an operator: %s", part.topic, part.index, ", ".join(self.now.words()))

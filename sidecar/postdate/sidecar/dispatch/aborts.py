@@ -1,7 +1,7 @@
-"""What the abort of a transaction leads to: who is to blame, when the shard tries again, and with how many entries.
+"""Handles the abort of a transaction: the target or entry to blame, the time of the next attempt, and its size.
 
 Step 3 of docs/protocol.md, "Running". `fault_attribution` decides which target or entry an abort is attributed to; this
-module gives it what is known of the transaction, and backs off if the fault is attributed to nobody.
+module gives it the known facts about the transaction, and backs off if the fault is attributed to nobody.
 
 Thread rule: belongs to the shard's thread.
 """

@@ -32,7 +32,7 @@ from postdate.wheel.entry import Kind, decode_head, head_bytes
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
 
-#: So many targets of one due time are told by how their entries begin.
+#: This many targets of one due time are recognized by the first bytes of their entries.
 _LIKE_MAX = 8
 
 
@@ -64,7 +64,7 @@ class BacklogBypass:
         self._is_full = False
         self._is_new = False
         self.searching = False
-        """True at first, and while it has not come as far as to the present: what leaves meanwhile should be short."""
+        """True until it has first reached the present: transactions should be short until then."""
 
     @property
     def active(self) -> bool:
@@ -128,7 +128,7 @@ class BacklogBypass:
             if head.kind != Kind.DELIVER or head.target in self._waiting:
                 self._waiting.add(head.target)
                 passed = True
-                if head.due == due_ms:  # there are more of this time, so it pays
+                if head.due == due_ms:  # more rows have this time, so it pays
                     like_passed = (*like_passed[1 - _LIKE_MAX :], head_bytes(raw, head))
                 due_ms = head.due
                 step()

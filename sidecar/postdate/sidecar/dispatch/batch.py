@@ -94,7 +94,7 @@ from postdate.wire.verdicts import Verdict
 _DELIVER_KIND: Final = int(Kind.DELIVER)
 _DELIVER: Final = Decision.DELIVER
 
-# One record names all fates. Behind this many, an entry may add two, and a bulk control its progress.
+# One record names all fates. Beyond this many, an entry may add two, and a bulk control its progress.
 _FATES_MAX: Final = FATES_MAX - 5
 
 
@@ -201,12 +201,12 @@ class BatchBuilder:
         else:
             batch.fates.append(self._end_by_another(entry, offset))
             batch.messages += self._answers.to_ended(entry, offset)
-            # Now: a later control in this transaction asks for it.
+            # Now, because a later control in this transaction looks it up.
             overlay.note_end(offset, b"" if entry.kind in ENDED_BY_EARLIER else entry.id, sent=False)
 
     def _act_in_bulk(self, batch: Batch, overlay: IndexOverlay, row: tuple[bytes, Entry], bulk: Bulk) -> bool:
-        """Move or end a message that the bulk control in force selects, wherever it comes up. `row`: its key and entry.
-        True if it stays pending."""
+        """Move or end a message that the bulk control in force selects. `row`: its key and entry. True if it stays
+        pending."""
         key, entry = row
         offset = split_key(key)[1]
         batch.swept += 1
@@ -326,9 +326,9 @@ class BatchBuilder:
         decision: Decision | Refusal,
         bulk: Bulk | None,
     ) -> bool:
-        """Deliver or skip what is due of a schedule. If its target refuses it, the next delivery becomes a dead letter,
-        which requests it alone, unless it is skipped in any case. `row`: key and value of the entry. True if the
-        schedule goes on."""
+        """Deliver or skip the due occurrences of a schedule. If its target refuses them, the next delivery becomes a
+        dead letter with the headers of a request for it alone, unless the schedule skips it anyway. `row`: key and
+        value of the entry. True if the schedule continues."""
         key, raw = row
         offset = split_key(key)[1]
         assert entry.next is not None
@@ -358,7 +358,7 @@ class BatchBuilder:
         return self._go_on(batch, overlay, key, entry, decided, bulk)
 
     def _surplus_max(self, batch: Batch, entry: Entry, size_bytes: int) -> int:
-        """How many missed occurrences may leave with the next one. None, if the target takes few messages at a time."""
+        """How many missed occurrences may leave with the next one; 0 if the target takes few messages at a time."""
         is_limited = self._rates is not None and self._rates.limits(entry.target)
         if is_limited or entry.target not in batch.ready:
             return 0
@@ -368,7 +368,7 @@ class BatchBuilder:
     def _go_on(
         self, batch: Batch, overlay: IndexOverlay, key: bytes, entry: Entry, decided: Decided, bulk: Bulk | None
     ) -> bool:
-        """Add what a schedule has come to, and write it to STORE, or complete it. True if it goes on.
+        """Add the new state of a schedule, and write it to STORE, or complete the schedule. True if it continues.
 
         It ends if the bulk control in force selects its next occurrence, which may lie behind the sweep.
         """
@@ -376,7 +376,7 @@ class BatchBuilder:
         batch.fates += decided.fates
         batch.surplus += len(decided.fates) - 1
         batch.surplus_bytes_left -= (len(decided.fates) - 1) * len(entry.value or b"")
-        batch.due_max_ms = max(batch.due_max_ms, batch.now_ms)  # what was skipped was late by the broker's clock, too
+        batch.due_max_ms = max(batch.due_max_ms, batch.now_ms)  # skips must be true by the broker's clock
         if is_over(following):
             batch.surplus += 1
             batch.fates.append(Completed(offset, entry.first_due, COMPLETED))
@@ -407,7 +407,7 @@ class BatchBuilder:
     def _bury(self, batch: Batch, entry: Entry, offset: int, refusal: Refusal, original: Headers) -> None:
         """Write a dead letter with these headers of a request."""
         reason, detail = refusal.reason, refusal.detail
-        if reason is Reason.EXPIRED:  # the broker's clock has to say so, too
+        if reason is Reason.EXPIRED:  # the broker's clock must confirm it
             batch.due_max_ms = max(batch.due_max_ms, entry.due + entry.grace_ms + 1)
         origin = self._origin_prefix + b"%d" % offset
         key = entry.own_key[0] if entry.own_key else entry.key
@@ -524,14 +524,14 @@ def finish(overlay: IndexOverlay, batch: Batch) -> None:
     for key, entry, fate in batch.linked:
         offset = split_key(key)[1]
         overlay.drop_place(offset)
-        if fate in SENT or entry.kind == Kind.DELIVER:  # what another control has ended has no id since
+        if fate in SENT or entry.kind == Kind.DELIVER:  # an entry that another control has ended has no id any more
             overlay.drop_id(entry.id, offset)
         if fate in SENT:  # the end of another was noted when the batch was built
             overlay.note_end(offset, entry.id, sent=True)
 
 
 def _until_selected(decided: Decided, entry: Entry, offset: int, bulk: Bulk) -> Decided:
-    """What is decided of a schedule up to the first fate behind which a bulk control selects it."""
+    """The decided fates of a schedule, up to the first one after which a bulk control selects it."""
     for at, fate in enumerate(decided.fates, 1):
         if isinstance(fate, ExtraFate):
             break

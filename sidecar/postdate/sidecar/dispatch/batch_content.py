@@ -65,12 +65,12 @@ class Batch:
     runs: list[list[bytes]] = field(default_factory=lambda: [[]])
     sizes: list[list[int]] = field(default_factory=lambda: [[]])
     linked: list[tuple[bytes, Entry, str]] = field(default_factory=list)  # ended entries with an id or a place, and how
-    stored: list[tuple[bytes, Entry]] = field(default_factory=list)  # entries that are in STORE from now on, and go on
+    stored: list[tuple[bytes, Entry]] = field(default_factory=list)  # pending entries that are in STORE from now on
     unstored: set[int] = field(default_factory=set)  # requests that STORE did not take: they are dead letters now
     unparked: list[tuple[bytes, int]] = field(default_factory=list)
-    recurred: list[tuple[bytes, Entry, Entry]] = field(default_factory=list)  # schedules that go on: before and after
+    recurred: list[tuple[bytes, Entry, Entry]] = field(default_factory=list)  # continued schedules: before and after
     kept: set[bytes] = field(default_factory=set)  # those of the keys in runs and unparked whose truth is STORE
-    rewritten: set[int] = field(default_factory=set)  # requests that moved where they are stored already
+    rewritten: set[int] = field(default_factory=set)  # moved requests whose STORE record was rewritten
     park: list[tuple[bytes, Entry]] = field(default_factory=list)  # their target fails or is held
     over: list[tuple[bytes, bytes, Entry]] = field(default_factory=list)  # key, value: over the rate of their target
     rated: dict[str, int] = field(default_factory=dict)  # messages for each target that has a rate
@@ -78,13 +78,13 @@ class Batch:
     """Topics that must be looked up first, with what waits for them and is not parked."""
     ids: list[IdRow] = field(default_factory=list)  # of delivered messages: these are remembered
     due_max_ms: int = 0
-    dues_ms: list[int] = field(default_factory=list)  # since when each delivered message could have left
+    dues_ms: list[int] = field(default_factory=list)  # from when each delivered message could have left
     dead: list[str] = field(default_factory=list)  # the reason of each dead letter
     moved: list[tuple[bytes, Entry, Entry]] = field(default_factory=list)  # by a bulk control: key, before, after
     swept: int = 0  # entries on which the bulk control in force acts
     bulk: BulkProgress | None = None  # what it has done with this transaction
     stayed: int = 0
-    passed_own: bool = False  # a message stayed that writes to an isolated topic of Postdate's own
+    passed_own: bool = False  # a message that writes to an isolated topic of Postdate's own stayed
     targets: dict[str, int] = field(default_factory=dict)  # partitions of each target in this transaction
     ready: dict[str, Target] = field(default_factory=dict)  # targets that take every message that is not special
     filled: dict[str, int] = field(default_factory=dict)  # bytes for each target that takes small batches only

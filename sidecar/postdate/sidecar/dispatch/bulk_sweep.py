@@ -2,8 +2,8 @@
 
 A sweep visits the parked entries first and then the others, in order of their keys. While a bulk control is in force,
 no entry that it selects moves from the second part to the first: dispatch acts on such an entry before it would park
-it, and nothing is stored that waited for long. An entry that is moved back from the parked ones is visited later. So
-one pass visits each of them. The position is in memory only: another owner begins again, and finds what is left.
+it, and the sweep of long delays is suspended. An entry that is moved back from the parked ones is visited later. So one
+pass visits each of them. The position is in memory only: another owner begins again, and finds what is left.
 
 Thread rule: belongs to the shard's thread.
 """

@@ -1,8 +1,8 @@
-"""Decides what becomes of a due message: it leaves, waits, or ends as a dead letter.
+"""Decides whether a due message leaves, waits, or ends as a dead letter.
 
-A pure step: it reads what is known of the target, and changes nothing. `batch` carries the decision out. Most messages
-never come here: after one message of a target may leave, the others of the transaction leave as well, unless something
-of their own is against it (`is_special`).
+A pure step: it reads the metadata of the target, and changes nothing. `batch` carries the decision out. Most messages
+need no decision: if one message of a target may leave, the others of the transaction may too, unless they have special
+conditions (`is_special`).
 
 Thread rule: belongs to the shard's thread.
 """
@@ -27,7 +27,7 @@ from postdate.wire.texts import counted
 
 
 class Decision(Enum):
-    """What becomes of a due message that is not refused. A refused one becomes a dead letter: see `Refusal`."""
+    """The decision about a due message that is not refused. A refused one becomes a dead letter: see `Refusal`."""
 
     DELIVER = auto()
     """It leaves with this transaction."""
@@ -36,7 +36,7 @@ class Decision(Enum):
     PARK = auto()
     """It is parked before any transaction: its target is held, fails or is isolated."""
     PARK_FOR_RATE = auto()
-    """It is parked in the same write as the transaction: its target has got what its rate allows."""
+    """It is parked in the same write as the transaction: its target has reached its rate."""
 
 
 class MessageRules:

@@ -38,7 +38,7 @@ from postdate.wire.dispatch_log import BEAT, FATES, SWEPT, BulkProgress
 
 log = logging.getLogger(__name__)
 
-#: What was not looked up is first a target, and if that refuses, the dead letters.
+#: At most two topics of a message are unknown: its target, and the dead letters if the target refuses it.
 _LOOKS = 2
 
 
@@ -80,7 +80,7 @@ class Dispatcher:
             self._rates.begin(index, steady)
         self._parking.begin(index)
         if bulk is not None and self.wants_bulk(index):
-            self._is_bulk_next = not self._is_bulk_next  # in turn with what is due
+            self._is_bulk_next = not self._is_bulk_next  # in turn with due entries
             if self._is_bulk_next and self._bulk_sweep.may_run(index, bulk):
                 return self._dispatch_bulk(index, ownership, bulk), True
         due = self._reader.read(index, steady, before_ms)
@@ -99,7 +99,7 @@ class Dispatcher:
             self._parking.park(index, batch)
             if due.trial is not None or due.apart:
                 return 0, True
-            # Now, not in the next turn: by then more entries to park may be due, again and again.
+            # Now, not in the next turn: then further entries to park may be due, and so on for ever.
             due.leave_out({key for key, _ in batch.park})
             overlay, batch = self._build(index, due)
             if batch.park or not batch.fates:
@@ -119,7 +119,7 @@ class Dispatcher:
             self._limit.committed(due.full and not due.short, ownership.took_ms)
         if self._rates is not None:
             self._note_rates(self._rates, index, batch)
-        if has_parked:  # the transaction was smaller than what was read, so it shows nothing about either
+        if has_parked:  # the transaction was smaller than the input, so it shows nothing about either
             return len(batch.fates), True
         self._reader.ended(index, due, batch.gone(), before_ms)
         return len(batch.fates), due.goes_on or batch.stayed > 0 or not batch.fates or due.trial is not None
@@ -129,7 +129,7 @@ class Dispatcher:
         return min(before_ms, 1) if index.bulks and are_ahead(index.bulks, read_up_to(index)) else before_ms
 
     def wants_bulk(self, index: TimerIndex) -> bool:
-        """True if a bulk control is in force and can go on now: it waits while Postdate's own topics are isolated.
+        """True if a bulk control is in force and can continue now: it waits while Postdate's own topics are isolated.
         O(1)."""
         return bool(index.bulks) and in_force(index.bulks) is not None and not self._faults.is_isolated(OWN)
 

@@ -34,7 +34,7 @@ from postdate.wheel.entry import decode_head
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, LAST_KEY, split_key
 
-#: What part of a full transaction leaves while others wait for the second cursor to find them.
+#: The part of a full transaction that may leave while messages for other targets wait for the second cursor.
 _SHORT = 4
 
 #: Everything under key 0 is due before this.
@@ -165,7 +165,7 @@ class DueReader:
                 due.values += ahead.values
                 due.apart = ahead.apart
                 return due
-        # Whoever is behind a backlog that has just fallen due waits for the first transaction and for the search.
+        # Messages behind a backlog that has just fallen due wait for the first transaction and for the search.
         short = ordered and not self._is_behind and BacklogBypass.wanted(index, before_ms, limit)
         limit = max(1, limit // _SHORT) if short else limit
         due = Due(*index.scan_due(before_ms, limit, size_max), ordered=ordered)
@@ -257,8 +257,8 @@ class DueReader:
 
     def _first_unparked(self, index: TimerIndex, name: str, before_ms: int, until: bytes) -> bytes | None:
         """The key of the first due entry of a target below `until` that is not parked yet: parked ones behind it would
-        overtake it. None if there is none among the first few that are due: a backlog of other targets, which is not
-        looked through, must not stop the trials, and neither must one of Postdate's own topics that is away.
+        overtake it. None if there is none among the first few due entries: the trials must not be stopped by a backlog
+        of other targets, which is not searched, or by an unavailable topic of Postdate's own.
         """
         if self._faults.get(OWN) is not None:
             return None

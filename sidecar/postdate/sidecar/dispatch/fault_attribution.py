@@ -70,13 +70,13 @@ log = logging.getLogger(__name__)
 #: The isolated "target" that stands for Postdate's own topics; no topic has an empty name.
 OWN: Final = ""
 
-#: A trial of which at most this share was refused goes on without these entries, at the same window.
+#: If at most this share of a trial was refused, the trials continue without these entries, at the same window.
 _FEW = 4
 
-#: How many durations say how long transactions take at present.
+#: The number of recent durations that are kept.
 _RECENT = 32
 
-#: A trial is fast if it takes at most so many times as long as common transactions usually do.
+#: A trial is fast if it takes at most this many times as long as common transactions usually do.
 _USUAL = 1.25
 
 #: A larger trial is worthwhile if a message of it took at most this part of the time that one of the last trial took.
@@ -182,7 +182,7 @@ class Attempt:
     took_ms: float
     log_failed: bool = False
     is_refused: bool = False
-    """A record was refused, says the fault of the transaction."""
+    """True if the fault of the transaction is that a record was refused."""
     due_ms: Mapping[int, int] = field(default_factory=dict)
     late_ms: float = 0.0
     """How long the first message of a common transaction had been due when the transaction began."""
@@ -216,7 +216,7 @@ class FaultAttribution:
         self.condemned: dict[int, Refusal] = {}
         """Parked entries that end as dead letters in the next common transaction, by request offset."""
 
-    # ---- what the dispatcher asks ----------------------------------------------------------------------------------
+    # ---- queries of the dispatcher ---------------------------------------------------------------------------------
 
     def get(self, name: str) -> Isolated | None:
         """The state of an isolated target; None for one that is not. O(1)."""
@@ -239,7 +239,7 @@ class FaultAttribution:
     def must_report(self, trial: Isolated | None, size: int) -> bool:
         """True if each message of the next transaction, of `size` entries, needs its own delivery report.
 
-        A large one does so only on suspicion: a slow target lets more fall due, and makes each transaction large.
+        A large one does so only on suspicion: behind a slow target more entries fall due, so each transaction is large.
         """
         is_suspicion = self.is_attributing or self._slow_unreported or self._slow_topics.suspects_any
         return trial is not None or is_suspicion or size < LARGE_TRANSACTION_FATES
@@ -293,7 +293,7 @@ class FaultAttribution:
         if self._is_through_probation(isolated, self._clock.steady_ms()):
             self._return(isolated)
 
-    # ---- what became of a transaction ------------------------------------------------------------------------------
+    # ---- outcomes of transactions ----------------------------------------------------------------------------------
 
     def committed(self, attempt: Attempt, first_wait_ms: float, log_waited_ms: float) -> None:
         """A transaction was committed. `first_wait_ms`, `log_waited_ms`: how long it waited for its first
@@ -387,7 +387,7 @@ class FaultAttribution:
             trial.acknowledged_at = trial.accepted_at = now
         self._rest(trial, attempt.took_ms, now)
         if not faults:
-            trial.window = max(trial.window // 2, 1)  # what holds up the log record may be this target all the same
+            trial.window = max(trial.window // 2, 1)  # this target may still be what delays the log record
             return Finding.BACK_OFF
         trial.faulted_at = now
         trial.topics |= blamed.keys()
@@ -401,7 +401,7 @@ class FaultAttribution:
                 trial.retry_at = max(trial.retry_at, now + trial.delay_ms)
                 trial.delay_ms = min(trial.delay_ms * 2, TARGET_PROBE_MS_MAX)
                 if not attempt.log_failed or self._committed_at > trial.tried_at:
-                    trial.failed_at = now  # others were taken meanwhile: it is this target that is away
+                    trial.failed_at = now  # others acknowledged meanwhile, so this target is unavailable
             trial.tried_at = now
             return Finding.GO_ON
         trial.acknowledged_at = now  # a refusal is an answer
@@ -422,7 +422,7 @@ class FaultAttribution:
         return Finding.GO_ON
 
     def _are_few(self, faults: Mapping[int, KafkaFault], count: int) -> bool:
-        """True if entries are to blame and not their target: they are refused, and a few among many."""
+        """True if entries are to blame and not their target: they were refused, and are a few among many."""
         return len(faults) * _FEW <= count and not any(blame(why) in _OF_THE_TARGET for why in faults.values())
 
     def _set_aside(self, isolated: Isolated, faults: Mapping[int, KafkaFault], now: float) -> None:
@@ -445,9 +445,9 @@ class FaultAttribution:
             while len(self._isolated) >= ISOLATED_MAX:
                 del self._isolated[next(iter(self._isolated))]
             isolated = self._isolated[name] = Isolated(name, window, now, now, now)
-            what = f"target {name} gets its messages apart" if name else "entries under key 0 leave apart"
+            what = f"target {name} is isolated" if name else "entries under key 0 are isolated"
             why_text = why or "it acknowledges slowly"
-            log.warning("%s from now on in transactions of at most %d messages: %s", what, window, why_text)
+            log.warning("%s, with at most %d messages in a transaction: %s", what, window, why_text)
         isolated.window = min(isolated.window, window)
         isolated.faulted_at, isolated.waits = now, True
         if why is not None:
@@ -457,7 +457,8 @@ class FaultAttribution:
     def _return(self, isolated: Isolated) -> None:
         if self._isolated.get(isolated.name) is isolated:
             del self._isolated[isolated.name]
-            log.info("%s with all others again", f"target {isolated.name} leaves" if isolated.name else "key 0 leaves")
+            what = f"target {isolated.name} is" if isolated.name else "entries under key 0 are"
+            log.info("%s no longer isolated", what)
 
     def _is_through_probation(self, isolated: Isolated, now: float) -> bool:
         return isolated.acknowledged_at >= isolated.faulted_at and now - isolated.faulted_at >= PROBATION_MS

@@ -20,8 +20,8 @@ TARGET_LOOK_WAIT_MS: Final = 100.0
 # An entry becomes a dead letter for a missing target only if the metadata is at most this old: two intervals of `tend`.
 TARGET_FRESH_MS_MAX: Final = 1_000
 
-# A failing target is looked at again after this, doubling up to the maximum: quick for a topic that was just created.
-# If another message for it becomes due, it is looked at as soon as its metadata is older than TARGET_FRESH_MS_MAX.
+# A failing target is looked up again after this, doubling up to the maximum: quick for a topic that was just created.
+# If another message for it becomes due, it is looked up as soon as its metadata is older than TARGET_FRESH_MS_MAX.
 TARGET_PROBE_MS_MIN: Final = 500
 TARGET_PROBE_MS_MAX: Final = 10_000
 
@@ -60,8 +60,8 @@ AFTER_FAULT_ENTRIES_MAX: Final = 20
 # Targets that are isolated at a time: a state of some hundred bytes, and a place in the round of trials.
 ISOLATED_MAX: Final = 1_000
 
-# A trial is to take so long; one that took longer than the maximum makes the next ones smaller. All other targets of
-# the shard wait meanwhile.
+# The aim for the duration of a trial; one that took longer than the maximum makes the next ones smaller. All other
+# targets of the shard wait meanwhile.
 TRIAL_AIM_MS: Final = 20.0
 TRIAL_MS_MAX: Final = 50.0
 
@@ -74,7 +74,7 @@ TRIAL_REST: Final = 3.0
 LATE_TRIAL_REST: Final = 150.0
 LATE_TRIAL_REST_MS_MAX: Final = TARGET_PROBE_MS_MAX
 
-# ... and at least this: the broker still writes the markers of the trial, and the next transaction would wait for them.
+# The least pause after a trial: the broker still writes its markers, and the next transaction would wait for them.
 TRIAL_REST_MS_MIN: Final = 20.0
 
 # Due entries that a trial looks through for one of its target that is not parked yet, to keep the order.
@@ -118,8 +118,8 @@ SURPLUS_BYTES_MAX: Final = 4 * 1024 * 1024
 # Failing targets and parked entries are checked this often; each check is a few point reads.
 TEND_INTERVAL_MS: Final = 500
 
-# Entries on which a bulk control acts in one transaction, and that it looks at for them. Other messages wait meanwhile:
-# 10 to 20 ms. Each look costs 1 to 3 us.
+# Entries on which a bulk control acts in one transaction, and entries that it visits to find them. Other messages wait
+# meanwhile: 10 to 20 ms. Each visit costs 1 to 3 us.
 SWEPT_ENTRIES_MAX: Final = 2_000
 SWEPT_LOOKS_MAX: Final = 5_000
 # Bytes of these entries: those that move may be written to the store topic.

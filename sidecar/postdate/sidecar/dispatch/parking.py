@@ -92,7 +92,7 @@ class Parking:
             if not target.works or self._faults.get(name) is not None:
                 moved |= self._end_spent(index, target, now_ms)
             elif self._rates is not None and self._rates.limits(name):
-                self._rates.wait(name)  # it takes them from where they lie
+                self._rates.wait(name)  # it reads them where they are parked
             else:
                 moved |= self._move_back(index, *index.scan_parked(name, UNPARK_ENTRIES_MAX))
         return moved
@@ -101,7 +101,7 @@ class Parking:
         """Move back the entries whose retry budget is used up: the next transaction ends them as dead letters."""
         steady = self._ctx.clock.steady_ms()
         may_end = not target.works and steady - target.failing_since >= self._budget_ms
-        if may_end and steady - target.looked_at > TARGET_FRESH_MS_MAX:  # nobody ends for one that has come back since
+        if may_end and steady - target.looked_at > TARGET_FRESH_MS_MAX:  # the target may have come back since
             self._targets.look_again((target.name,))
             may_end = False
         keys, values = index.scan_parked(target.name, UNPARK_ENTRIES_MAX)

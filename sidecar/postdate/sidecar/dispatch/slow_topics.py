@@ -28,7 +28,7 @@ from postdate.sidecar.transaction.limits import (
 )
 from postdate.sidecar.transaction.transaction import TopicOutcome
 
-#: So many values make up one half of a recent past.
+#: The number of values in each half of the recent past.
 _RECENT = 32
 
 #: The weight of a transaction in the share of slow records, against that of the one before; the weight at which all are
@@ -153,9 +153,9 @@ class SlowTopics:
         `outcomes`: empty if its records did not report. `first_wait_ms`, `log_waited_ms`: how long it waited for its
         first acknowledgement, and for that of its log record. O(topics).
 
-        Returns None if nothing was slow, and for a transaction that says nothing: one with records for a single topic,
-        or one that waited longest for its first acknowledgement, which anything can hold up. A topic is cleared by a
-        transaction that did not wait for it, unless it answered first and late, or by PROBATION_MS.
+        Returns None if nothing was slow, and for a transaction that proves nothing: one with records for a single
+        topic, or one that waited longest for its first acknowledgement, which may have any cause. A topic is cleared by
+        a transaction that did not wait for it, unless it answered first and late, or by PROBATION_MS.
         """
         self._usual_wait_ms.add(first_wait_ms)
         now = self._clock.steady_ms()

@@ -37,7 +37,7 @@ class Sweep:
         """
         if not self._age_ms or index.bulks:  # what a bulk control selects must stay where it is (bulk_sweep)
             return 0
-        if index is not self._of:  # one that was rebuilt holds again what was about to be stored
+        if index is not self._of:  # after a rebuild, the entries that were about to be stored are there again
             self._of, self._next, self._rests_until_ms = index, 0, 0
         if now_ms < self._rests_until_ms:
             return 0

@@ -38,7 +38,7 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import DUE_MS_MAX, ENTRY_KEY_SIZE_BYTES, FIRST_KEY, LAST_KEY, entry_key
 
 _NOWHERE: Final = b""
-# Tokens are sums of fractions: this much less than one is one.
+# Tokens are sums of fractions: a value that is less than one by at most this counts as one.
 _NEARLY: Final = 1e-6
 
 

@@ -40,7 +40,7 @@ _CLEANUP_SETTING = "cleanup.policy"
 SIZE_UNKNOWN_BYTES = 2**31
 
 
-#: What is left of a wait and is shorter than this is not waited for: no clock need resolve it.
+#: A wait shorter than this is skipped: a clock may not resolve it.
 _WAIT_MS_MIN = 0.01
 
 
@@ -83,7 +83,8 @@ class Targets:
         self._wanted: dict[str, None] = {}
         self._asked: tuple[str, ...] = ()
         self._ask_max = TARGETS_KNOWN_MAX
-        """How many are asked about at once: less after a failure, so that one name cannot fail all others for long."""
+        """How many are looked up at once: fewer after a failure, so that one name cannot make all others fail for
+        long."""
         self._look: Callable[[float], LookedUp] | None = None
         self._asked_at = 0.0
         self._retry_at = 0.0
@@ -112,7 +113,7 @@ class Targets:
                 return
 
     def look_again(self, names: Iterable[str]) -> None:
-        """Look up these targets as soon as possible, however fresh the answers about them are."""
+        """Look up these targets as soon as possible, however fresh their metadata is."""
         for name in names:
             self._wanted[name] = None
         self.poll()
@@ -200,7 +201,7 @@ class Targets:
         if info is None:
             self._mark_failing(target, Reason.UNKNOWN_TARGET, f"topic {name} does not exist")
         elif not info.writable:
-            self._mark_failing(target, Reason.UNAUTHORIZED, f"no ACL allows to write to topic {name}")
+            self._mark_failing(target, Reason.UNAUTHORIZED, f"no ACL allows Write on topic {name}")
         elif not all(info.partitions.values()):
             missing = [index for index, led in sorted(info.partitions.items()) if not led]
             target.partitions = len(info.partitions)
@@ -210,7 +211,7 @@ class Targets:
             target.size_bytes_max = int(info.config.get(_SIZE_SETTING, SIZE_UNKNOWN_BYTES))
             target.compacted = "compact" in info.config.get(_CLEANUP_SETTING, "")
             if not target.works:
-                log.info("target %s is there again", name)
+                log.info("target %s is usable again", name)
             target.failing_since, target.probe_delay_ms = -1.0, TARGET_PROBE_MS_MIN
 
     def _mark_failing(self, target: Target, reason: Reason, detail: str) -> None:

@@ -42,7 +42,7 @@ class HoldRequests:
         asked = _Asked(parts, change)
         self._waiting.append(asked)
         if not asked.done.wait(timeout_s):
-            return dict.fromkeys(parts, f"no answer from the poll loop within {timeout_s:g} s: look what is held")
+            return dict.fromkeys(parts, f"no answer from the poll loop within {timeout_s:g} s: list the holds")
         return asked.why_not
 
     def serve(self, consumer: GroupConsumer, shards: Mapping[Partition, ShardThread]) -> None:
@@ -61,22 +61,22 @@ def _hold(
 ) -> str:
     """Write the holds to Kafka, then apply them. Returns the reason if that failed, otherwise an empty text."""
     if thread is None:
-        return "this process holds it no more"
+        return "this process no longer holds it"
     shard = thread.shard
     if shard.state not in DELIVERING or shard.next_request < 0:
-        return f"it is {shard.state}: it delivers nothing, and takes this when it does again"
+        return f"it is {shard.state}; request this again once it delivers"
     held = shard.ctx.held
     holds = change(held.now)
     note = holds.encode()
     if len(note) > HOLD_NOTE_CHARS_MAX:
-        return "these are too many targets to hold one by one: hold the delivery of the shard"
+        return "too many targets are held one by one: hold the delivery of the shard instead"
     if holds == held.now:
         return ""
     try:
         consumer.commit_note(part, shard.next_request, note)
     except KafkaFault as fault:
-        return f"Kafka has not taken it: {fault}"
+        return f"Kafka did not accept it: {fault}"
     held.now = holds
     thread.inbox.wake()
-    log.warning("shard %s: held by a person: %s", shard.ctx.name, ", ".join(holds.words()) or "nothing")
+    log.warning("shard %s: held by an operator: %s", shard.ctx.name, ", ".join(holds.words()) or "nothing")
     return ""

@@ -94,4 +94,4 @@ def _remedy(fault: KafkaFault) -> str:
             "Another process uses the same group.instance.id: give each process of the group its own "
             "(--group-instance-id), or none, then start this one again"
         )
-    return "Look into the logs of the brokers and above this line for the cause, then start this process again"
+    return "Read the logs of the brokers, and this log above this line, for the cause; then start this process again"

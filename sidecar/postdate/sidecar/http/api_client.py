@@ -100,7 +100,7 @@ class Api:
             return decoded
         why = f"{self.url}: {decoded.get('error', status) if isinstance(decoded, dict) else status}"
         if status == 401 and self._signs and self._token:
-            why += " (an earlier version takes no signed question, and processes may have different tokens or times)"
+            why += " (it may be an earlier version, which accepts no signed requests, or have another token or time)"
         if status == 404:
             raise NotKnown(why)
         raise (ConfigError if 400 <= status < 500 else TransientError)(why)

@@ -128,26 +128,26 @@ class _Pages:
     def list_pending(self, request: Request) -> Response:
         """A page of pending messages."""
         query = self._at_fixed_times(request)
-        told = self._own(query, local.page)
+        result = self._own(query, local.page)
         if queries.asks_all(query):
-            told = self._peers.merged(request, query, lambda others, asked: others.page(asked, [told]))
-        return JSONResponse(told)
+            result = self._peers.merged(request, query, lambda others, asked: others.page(asked, [result]))
+        return JSONResponse(result)
 
     def count_pending(self, request: Request) -> Response:
         """The number of pending messages."""
         query = self._at_fixed_times(request)
-        told = self._own(query, local.count)
+        result = self._own(query, local.count)
         if queries.asks_all(query):
-            told = self._peers.merged(request, query, lambda others, asked: others.count(asked, [told]))
-        return JSONResponse(told)
+            result = self._peers.merged(request, query, lambda others, asked: others.count(asked, [result]))
+        return JSONResponse(result)
 
     def count_selected(self, request: Request) -> Response:
         """The pending messages that a bulk control would select now, by shard and target."""
         query = self._at_fixed_times(request)
-        told = self._own(query, bulk.count_selected)
+        result = self._own(query, bulk.count_selected)
         if queries.asks_all(query):
-            told = self._peers.merged(request, query, lambda others, asked: others.selected(asked, [told]))
-        return JSONResponse(told)
+            result = self._peers.merged(request, query, lambda others, asked: others.selected(asked, [result]))
+        return JSONResponse(result)
 
     def _at_fixed_times(self, request: Request) -> QueryParams:
         return queries.at_fixed_times(request.query_params, self._process.clock.wall_ms())
@@ -173,10 +173,10 @@ class _Pages:
         """The state of every shard."""
         query = request.query_params
         queries.known(query)
-        told = overview(self._process, self._peers.own_name)
+        result = overview(self._process, self._peers.own_name)
         if queries.asks_all(query):
-            told = self._peers.merged(request, query, lambda others, _: others.overview([told]))
-        return JSONResponse(told)
+            result = self._peers.merged(request, query, lambda others, _: others.overview([result]))
+        return JSONResponse(result)
 
     # ---- changes -----------------------------------------------------------------------------------------------------
 
@@ -190,9 +190,9 @@ class _Pages:
 
     async def _change(self, request: Request, action: str) -> Response:
         asked = await _body(request)
-        told = await run_in_threadpool(controls.control, self._process, action, asked)
-        log.info("%s asked over HTTP: %s", action, told["origin"])
-        return JSONResponse(told, 202)
+        produced = await run_in_threadpool(controls.control, self._process, action, asked)
+        log.info("%s requested over HTTP: %s", action, produced["origin"])
+        return JSONResponse(produced, 202)
 
     def change_selected(self, action: str) -> Endpoint:
         """The endpoint that produces a bulk control to each partition."""
@@ -205,13 +205,13 @@ class _Pages:
     async def _change_selected(self, request: Request, action: str) -> Response:
         asked = await _body(request)
         try:
-            told = await run_in_threadpool(bulk.control_selected, self._process, action, asked)
+            produced = await run_in_threadpool(bulk.control_selected, self._process, action, asked)
         except PartlyProduced as partly:
-            log.warning("%s of many messages asked over HTTP: %s", action, str(partly).replace("\n", "; "))
+            log.warning("%s of many messages requested over HTTP: %s", action, str(partly).replace("\n", "; "))
             raise
-        origins = ", ".join(one["origin"] for one in told["controls"])
-        log.warning("%s of many messages asked over HTTP: %s", action, origins)
-        return JSONResponse(told, 202)
+        origins = ", ".join(one["origin"] for one in produced["controls"])
+        log.warning("%s of many messages requested over HTTP: %s", action, origins)
+        return JSONResponse(produced, 202)
 
     def holding(self, action: str) -> Endpoint:
         """The endpoint that holds or releases."""
@@ -226,13 +226,13 @@ class _Pages:
         return JSONResponse(await run_in_threadpool(self._held, request, action, asked))
 
     def _held(self, request: Request, action: str, asked: object) -> dict[str, Any]:
-        told = hold_api.hold(self._process, action, asked)
-        log.warning("%s asked over HTTP: %s", action, json.dumps(asked))
+        result = hold_api.hold(self._process, action, asked)
+        log.warning("%s requested over HTTP: %s", action, json.dumps(asked))
         query = request.query_params
         if not queries.asks_all(query):
-            return told
+            return result
         path, meant = f"/api/v1/{action}", hold_api.where(asked)
-        return self._peers.merged(request, query, lambda others, _: others.change(path, asked, meant, [told]))
+        return self._peers.merged(request, query, lambda others, _: others.change(path, asked, meant, [result]))
 
     async def draining(self, request: Request) -> Response:
         """Hand all shards over to the other processes."""

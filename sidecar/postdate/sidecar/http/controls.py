@@ -96,4 +96,4 @@ def _text(asked: dict[str, Any], field: str) -> bytes:
     try:
         return str(value).encode()
     except ValueError as error:
-        raise BadQuery(f"{field} is no text that UTF-8 can hold, or too long a number") from error
+        raise BadQuery(f"{field} cannot be encoded as UTF-8, or is too long a number") from error

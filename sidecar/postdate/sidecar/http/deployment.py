@@ -266,7 +266,7 @@ def _at_once(questions: Sequence[Question]) -> dict[str, Any]:
                 peer, path, query, body = waiting.get_nowait()
             except queue.Empty:
                 return
-            assert peer.api is not None, "only those are asked that serve a port"
+            assert peer.api is not None, "only processes that serve a port are queried"
             try:
                 results[peer.name] = _result(peer.api, path, query, body)
             finally:

@@ -66,7 +66,7 @@ def _read(process: Process, asked: object) -> tuple[str, str, str | None, int | 
     if what not in _WHAT:
         raise BadQuery(f"what takes one of {', '.join(_WHAT)}")
     if (what == TARGET) != (target is not None):
-        raise BadQuery(f"target goes with what={TARGET}, and with nothing else")
+        raise BadQuery(f"target is required with what={TARGET}, and allowed only with it")
     if target is not None and not (isinstance(target, str) and is_topic_name(target)):
         raise BadQuery("target is not a topic name")
     if topic is not None and topic not in process.config.request_topic_names:
@@ -74,7 +74,7 @@ def _read(process: Process, asked: object) -> tuple[str, str, str | None, int | 
             f"this process does not serve {topic}; it serves {', '.join(process.config.request_topic_names)}"
         )
     if index is not None and (isinstance(index, bool) or not isinstance(index, int) or index < 0 or topic is None):
-        raise BadQuery("partition takes a number, and goes with a topic")
+        raise BadQuery("partition takes a number, and needs a topic")
     return what, target or "", topic, index
 
 

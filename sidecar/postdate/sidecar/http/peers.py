@@ -46,7 +46,7 @@ class PeerBook:
         """The result of `ask` for the others and the query `params`. Raises Refused if too many such queries run;
         otherwise as `ask`."""
         if not self._places.acquire(timeout=MERGE_WAIT_S):
-            raise Refused(503, f"{MERGED_AT_ONCE_MAX} questions to the whole deployment are under way; try again")
+            raise Refused(503, f"{MERGED_AT_ONCE_MAX} queries of the whole deployment are in progress; try again")
         try:
             query = [(name, value) for name, value in params.multi_items() if name != SCOPE]
             return ask(self.others(_token(request)), query)

@@ -93,7 +93,7 @@ class Place(NamedTuple):
             key, topic, index = json.loads(text)
             return cls(bytes.fromhex(key), Partition(str(topic), int(index)))
         except (ValueError, TypeError, OverflowError, RecursionError, binascii.Error) as error:
-            raise BadQuery("cursor: is not one that a page gave") from error
+            raise BadQuery("cursor is not the cursor of a page") from error
 
 
 Found = tuple[bytes, Partition, Entry]

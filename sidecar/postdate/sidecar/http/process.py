@@ -51,7 +51,7 @@ def not_alive(process: Process) -> str:
     now = time.monotonic()
     silent_s = now - process.poller.turned_at
     if silent_s > POLL_SILENCE_S_MAX:
-        return f"the poll loop has not turned for {silent_s:.0f} s"
+        return f"the poll loop has not run for {silent_s:.0f} s"
     failure = process.poller.failure
     if failure is not None and now - failure.at > CLIENT_DEAD_S_MAX:
         return f"the group consumer failed {now - failure.at:.0f} s ago, and there is no new one: {failure.why}"
@@ -104,5 +104,5 @@ def remarks(process: Process) -> list[str]:
             found.append(f"{part.topic}/{part.index} is {shard.state}" + (f": {shard.why}" if shard.why else ""))
         held = shard.ctx.held.now.words()
         if held:
-            found.append(f"{part.topic}/{part.index} is held by a person: {', '.join(held)}")
+            found.append(f"{part.topic}/{part.index} is held by an operator: {', '.join(held)}")
     return found

@@ -63,7 +63,7 @@ class Signatures:
         """Returns if the header is a valid signature of this request. Raises BadSignature, NoncesFull."""
         found = _CREDENTIALS.fullmatch(header.partition(" ")[2].strip())
         if found is None:
-            raise BadSignature(f"the signature has not the form {SCHEME} TIME:NONCE:SIGNATURE")
+            raise BadSignature(f"the signature does not have the form {SCHEME} TIME:NONCE:SIGNATURE")
         time_ms, nonce, given = found.groups()
         if not hmac.compare_digest(given, _signature(token, body, method, self._own_address, target, time_ms, nonce)):
             raise BadSignature(f"the signature was not made with the token of {self._own_address} for this request")
@@ -78,7 +78,7 @@ class Signatures:
         while self._nonces and next(iter(self._nonces.values())) < now_ms:
             del self._nonces[next(iter(self._nonces))]
         if nonce in self._nonces:
-            raise BadSignature("this change was already taken")
+            raise BadSignature("this change was already accepted")
         if len(self._nonces) >= NONCES_MAX:
             raise NoncesFull(f"{NONCES_MAX} changes came within {format_duration(2 * SIGNATURE_MS_MAX)}; try again")
         self._nonces[nonce] = now_ms + 2 * SIGNATURE_MS_MAX  # its time may be as far in the future as in the past

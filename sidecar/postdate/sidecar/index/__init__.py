@@ -1,4 +1,4 @@
-"""Changes of a shard's timer index: drafts of new entries, and how fates are applied.
+"""Changes of a shard's timer index: the effect of requests and of fates.
 
 Imports the flat modules of `postdate.sidecar`, and `config`.
 Thread rule: the shard's thread.

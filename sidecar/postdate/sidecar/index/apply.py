@@ -249,7 +249,7 @@ def _meet_pending(
         return None, -1
     if keeps:
         return Kind.KEPT, other
-    if old.series_ms >= 0:  # the start of the series that goes on; -1: it ends
+    if old.series_ms >= 0:  # the start of the series that continues; -1: it ends
         old = msgspec.structs.replace(old, series_ms=series_ms)
     _end(overlay, key, old, Kind.REPLACED, by=offset)
     return None, -1
@@ -376,7 +376,7 @@ def _pending(overlay: IndexOverlay, offset: int, at: bytes | None) -> tuple[byte
 
 
 def _is_swept(overlay: IndexOverlay, entry: Entry, offset: int) -> bool:
-    """True if the bulk control in force ends this pending entry: for later requests it is pending no more."""
+    """True if the bulk control in force ends this pending entry: for later requests it is no longer pending."""
     bulk = in_force(overlay.bulks) if overlay.bulks else None
     return bulk is not None and not bulk.asked.moves and bulk.acts_on(entry, offset)
 
@@ -557,7 +557,7 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
 
 
 def _controlled(following: Next, fate: Switched | Triggered) -> Next:
-    """What follows after the fate of a control of a schedule."""
+    """The next occurrence after the fate of a control of a schedule."""
     if isinstance(fate, Triggered):
         return triggered(following, fate.control, fate.at_ms)
     return switched(following, switch_of(fate))

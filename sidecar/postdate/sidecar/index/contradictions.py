@@ -1,8 +1,8 @@
 """Detects that the log decided a control differently than ingest did here (docs/protocol.md, "Contradictions").
 
-Ingest carries a control out before the log contains its fate. If another owner, with other settings, judged that
-control otherwise, the index must be rebuilt. Each check raises Contradicted, or logs a warning if only this disk holds
-the index.
+Ingest applies a control before the log contains its fate. If another owner, with other settings, judged that control
+differently, the index must be rebuilt. Each check raises Contradicted, or logs a warning if only this disk holds the
+index.
 
 Thread rule: that of the overlay.
 """

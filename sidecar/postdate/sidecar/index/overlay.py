@@ -73,7 +73,7 @@ class IndexOverlay:
         """
         self._index = index
         self._origin_prefix = origin_prefix
-        self.now_ms = -1  # the broker's time, if known; otherwise even choices are deferred
+        self.now_ms = -1  # the broker's time; -1: unknown, and choices of even spreads are deferred
         self._spread: EvenSpread | None = None
         self._replaceable = replaceable
         self.at_ms = at_ms
@@ -83,7 +83,7 @@ class IndexOverlay:
         self._changes: Changes = index.changes()
         self._marks_end = index.marks_end
         self._confirmed_moves: set[int] = set()
-        # What was asked last, and what the index said: an entry, or an id, is mostly asked for again at once.
+        # The last look-ups and their results: an entry or an id is usually looked up again at once.
         self._entry: tuple[bytes, bytes | None] = (b"", None)
         self._id: tuple[bytes, bytes | None] = (b"", None)
         self._first_dues: list[tuple[int, list[int]]] = []  # rows: an offset, and what it and those behind it became
@@ -268,7 +268,7 @@ class IndexOverlay:
             self._spread.count(due_ms, 1)
 
     def defer(self, key: bytes) -> None:
-        """Have the time of the entry under `key` chosen later. O(1)."""
+        """Note that the time of the entry under `key` is chosen later. O(1)."""
         self._changes.deferred[key] = b""
 
     def drop_deferred(self, key: bytes) -> None:
@@ -381,7 +381,7 @@ class IndexOverlay:
             self._changes.ids[entry.id] = entry_key(entry.due, offset)
 
     def move(self, key: bytes, offset: int, old: Entry, new: Entry) -> bytes:
-        """Replace the entry under `key` by `new`, under the key that follows from `new`. Returns that key."""
+        """Replace the entry under `key` by `new`, under the key that `new` determines. Returns that key."""
         self.remove(key, old.stored)
         self.forget_choice(key, old)
         self.drop_place(offset)
@@ -414,7 +414,7 @@ class IndexOverlay:
 
     def note_end(self, offset: int, caller_id: bytes, sent: bool) -> None:
         """Remember that a request has ended: with `sent`, by a delivery or dead letter, otherwise by a control."""
-        if not sent and offset >= self._index.first_dues_from:  # else `was_sent` knows nothing of it any more
+        if not sent and offset >= self._index.first_dues_from:  # otherwise `was_sent` cannot know it any more
             self._changes.ended[control_end_key(offset)] = b""
         key = self._index.outcomes.key(caller_id, self.at_ms) if caller_id else None
         if key is not None:
@@ -436,7 +436,7 @@ class IndexOverlay:
         """Make all changes visible in one write, once. Raises as `TimerIndex.write`."""
         self._index.write(self._changes)
 
-    # ---- first due times of the requests of this batch ---------------------------------------------------------------
+    # ---- first due times of the requests of this batch -------------------------------------------------------------
 
     def saw_first_due(self, offset: int, first_due_ms: int) -> None:
         """Record the first due time of a request, so that a control can name the request by its offset. Offsets ascend.

@@ -1,4 +1,4 @@
-"""Schedules in the timer index: what follows from the headers of an entry and from its next occurrence.
+"""Schedules in the timer index: computes due times, fates and next occurrences from the headers of an entry.
 
 An entry keeps the headers that describe its schedule as they were sent, so they are read again for each occurrence. All
 times that a fate has published are final; only those behind them are computed here.
@@ -33,14 +33,14 @@ from postdate.wire.schedules.occurrences import Occurrence, following, next_afte
 from postdate.wire.schedules.pauses import OPEN_MS, Switch, pause_at, pauses_of, settled
 from postdate.wire.schedules.schedule import Gap, Schedule, read_schedule
 
-#: The due time of a schedule that is paused: none.
+#: The due time of a paused schedule: never.
 PAUSED_MS: Final = INTEGER_END - 1
 
 _NOT_OF_ONE = SCHEDULE | {ID, WINDOW, GRACE}
 
 
 class Decided(NamedTuple):
-    """The fates of one transaction for a schedule, and what follows; nothing may (`is_over`)."""
+    """The fates of one transaction for a schedule, and the state after them, which may be its end (`is_over`)."""
 
     fates: list[Occurred | Skipped | ExtraFate]
     following: Next
@@ -110,7 +110,7 @@ def _decide_occurrences(
 
 
 def behind(following: Next, *fates: Occurred | Skipped | ExtraFate) -> Next:
-    """What follows after fates. Those that it has behind it already change nothing."""
+    """The state after these fates. Fates that it contains already change nothing."""
     for fate in fates:
         if isinstance(fate, ExtraFate):
             extras = after_extra(following.extras, fate.control, fate.number, fate.next_ms)
@@ -128,7 +128,7 @@ def is_over(following: Next) -> bool:
 
 
 def triggered(following: Next, control: int, at_ms: int) -> Next:
-    """What follows after a trigger by the request at the offset `control`."""
+    """The state after a trigger by the request at the offset `control`."""
     return msgspec.structs.replace(following, extras=extended(following.extras, control, at_ms, at_ms))
 
 
@@ -161,7 +161,7 @@ def next_occurrences(entry: Entry, limit: int) -> list[Occurrence]:
 
 
 def undeliverable(entry: Entry, fate: Occurred | ExtraFate) -> Decided:
-    """The next delivery of a schedule, by the fate that it would have, becomes a dead letter."""
+    """The fate of the next delivery of a schedule if it becomes a dead letter, from the fate that it would have had."""
     assert entry.next is not None
     dead: Skipped | ExtraFate
     if isinstance(fate, ExtraFate):
@@ -172,7 +172,7 @@ def undeliverable(entry: Entry, fate: Occurred | ExtraFate) -> Decided:
 
 
 def single_headers(entry: Entry, nominal_ms: int) -> Headers:
-    """The headers of a request for one delivery of a schedule alone: what a dead letter of it contains."""
+    """The headers of a request for one delivery of a schedule, as its dead letter contains them."""
     sent = sent_headers(entry.headers, control_of(entry))
     kept = [(name, value) for name, value in sent if name not in _NOT_OF_ONE]
     return [*kept, (AT, b"%d" % nominal_ms)]

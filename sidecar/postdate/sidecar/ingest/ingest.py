@@ -42,8 +42,9 @@ _CONTROLS: dict[int, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """What decides about the requests of one shard. `store_after_ms`: a request that is due later than this after its
-    record's timestamp is stored; 0: none is. `counts`: the counters to update. `traces`: the queue for spans."""
+    """The rules by which the requests of one shard are accepted. `store_after_ms`: a request that is due later than
+    this after its record's timestamp is stored; 0: none is. `counts`: the counters to update. `traces`: the queue for
+    spans."""
 
     rules: RequestRules
     partition: int
@@ -74,8 +75,8 @@ def ingest(
     expected = read_up_to(index)
     used = passed_over = 0
     policies: NamedPolicies | None = None
-    has_bulks = bool(overlay.bulks)  # asked for once: there are hardly ever any
-    others: list[str] = []  # what was read that is no request to schedule
+    has_bulks = bool(overlay.bulks)  # looked up once: there are rarely any
+    others: list[str] = []  # the kind of each request that schedules nothing
     accepted: list[tuple[Record, Request]] | None = None if intake.traces is None else []
     for record in records:
         offset = record.offset
@@ -133,8 +134,8 @@ def _overlay(index: TimerIndex, intake: Intake, at_ms: int, now_ms: int) -> Inde
 
 
 def _must_wait(overlay: IndexOverlay, request: Request) -> bool:
-    """True if bulk controls must end before this request is applied: there are as many as may be, or it would keep a
-    message that a waiting bulk cancel may still end, and then nothing would be delivered for the id. O(rows)."""
+    """True if bulk controls must end before this request is applied: their maximum is reached, or the request would
+    keep a message that a waiting bulk cancel may still end, and nothing would be delivered for the id. O(rows)."""
     if sum(1 for row in overlay.bulks if row.asked) >= BULK_CONTROLS_MAX:
         return True
     at = overlay.pending_id(request.id) if request.keeps else None
@@ -144,7 +145,7 @@ def _must_wait(overlay: IndexOverlay, request: Request) -> bool:
 
 
 def _newest(rules: RequestRules) -> RequestRules:
-    """The rules with which a bulk control is read that another owner has begun: it must end, whatever is set here."""
+    """The rules for reading a bulk control that another owner has begun: it must end, whatever the settings here."""
     return replace(rules, format_version=FORMAT_VERSION_MAX, horizon_ms=INTEGER_END, dialects=())
 
 

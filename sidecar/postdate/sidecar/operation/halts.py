@@ -29,13 +29,13 @@ ADVICE: Final[dict[HaltReason, Advice]] = {
         " again, then rebuild the shard",
     ),
     HaltReason.REQUESTS_TRUNCATED: Advice(
-        "the request topic ends before requests that were read: its end was lost, and its offsets are given out again",
+        "the request topic ends before requests that were read: its end was lost, and its offsets are assigned again",
         "Find out which broker lost data. Produce to the partition until it has passed the end of the range, then"
         " resume and accept its loss. Do not rebuild: it would forget that offsets were used twice",
     ),
     HaltReason.REQUESTS_LOST: Advice(
         "retention deleted requests before they were read",
-        "Raise retention.ms of the request topic. To go on, resume and accept the loss of the range",
+        "Raise retention.ms of the request topic. To continue, resume and accept the loss of the range",
     ),
     HaltReason.LOW_WATER_OUTSIDE: Advice(
         "the local index is gone, and retention deleted requests that were still pending",
@@ -43,8 +43,8 @@ ADVICE: Final[dict[HaltReason, Advice]] = {
     ),
     HaltReason.DISPATCH_LOG_TRUNCATED: Advice(
         "the dispatch log ends before records that were seen: its end was lost",
-        "Find out which broker lost data. Keep this shard's directory: only it knows the lost fates. To go on with it,"
-        " resume and accept the loss; do not rebuild",
+        "Find out which broker lost data. Keep this shard's directory: only it has the lost fates. To continue with"
+        " it, resume and accept the loss; do not rebuild",
     ),
     HaltReason.DISPATCH_LOG_EMPTY: Advice(
         "the dispatch log holds no record of a shard that was served before",

@@ -58,5 +58,5 @@ class AcceptedLosses:
         accepted = self.covering(Loss(HaltReason.FOREIGN_RECORD, topic, offset, offset + 1))
         if accepted is not None and accepted not in self.used:
             self.used.append(accepted)
-            log.error("ACCEPTED: the record at offset %d of %s is nobody's and is passed over", offset, topic)
+            log.error("ACCEPTED: the foreign record at offset %d of %s is skipped", offset, topic)
         return accepted is not None

@@ -81,7 +81,7 @@ class OperatorInterface:
         again."""
         if self.reason not in IRREPLACEABLE:
             return True
-        log.error("shard %s: not rebuilt: halted as %s, only its index knows what is done", self._ctx.name, self.reason)
+        log.error("shard %s: not rebuilt: halted as %s, only its index has the lost fates", self._ctx.name, self.reason)
         return False
 
     # ---- instructions ----------------------------------------------------------------------------------------------
@@ -98,14 +98,14 @@ class OperatorInterface:
         if instruction.accept is not None:
             if instruction.accept != self.loss:
                 log.error(
-                    "shard %s: what was accepted, %s, is not what it halted for, %s: nothing is done",
+                    "shard %s: the accepted loss, %s, is not the one for which it halted, %s: ignored",
                     self._ctx.name,
                     instruction.accept,
                     self.loss,
                 )
                 return ""
             self._accepted = (*self._accepted, instruction.accept)
-        log.warning("shard %s: %s was asked for", self._ctx.name, instruction.do)
+        log.warning("shard %s: %s was requested", self._ctx.name, instruction.do)
         return instruction.do
 
     def _open(self) -> None:

@@ -55,7 +55,7 @@ class Housekeeping:
         self._rests_until = 0.0  # steady ms
 
     def look_in_ms(self, index: TimerIndex, is_running: bool, committed_at: float) -> float:
-        """Milliseconds until the next duty, if nothing leaves and nothing arrives before.
+        """Milliseconds until the next duty, if no entry leaves and no request arrives before.
 
         `committed_at`: the end of the last transaction, steady ms. The next beat is due `beat_interval_ms` after it.
         """

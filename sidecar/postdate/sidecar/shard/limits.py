@@ -27,7 +27,7 @@ INTERNAL_BACKOFF_MS_MIN: Final = 1_000
 INTERNAL_BACKOFF_MS_MAX: Final = 60_000
 INTERNAL_CALM_MS: Final = 3_600_000
 
-# An idle shard looks whether the wheel is right this often (one bounded seek).
+# An idle shard checks its wheel this often (one bounded seek).
 CONFIRM_INTERVAL_MS: Final = 1_000
 
 # After this many checks without a change a shard rests, and checks only this often, since its figures, its status and

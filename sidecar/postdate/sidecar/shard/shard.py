@@ -1,4 +1,4 @@
-"""A shard: everything about one request partition. Exactly one thread of one process acts for it.
+"""A shard: the state machine of one request partition. Exactly one thread of one process acts for it.
 
 States (docs/protocol.md, "Takeover")::
 
@@ -252,7 +252,7 @@ class Shard(Stateful):
 
     def _after_transaction(self) -> None:
         self._last_committed_at = self.ctx.clock.steady_ms()
-        self._backoff_ms = 0.0  # what fails after a success is tried again at once, and then with a pause
+        self._backoff_ms = 0.0  # the first failure after a success is retried at once, further ones after a pause
 
     def _recycle(self) -> None:
         """Drop an ownership whose last transaction was not settled: a late response could decide the next one
@@ -261,7 +261,8 @@ class Shard(Stateful):
             log.info("shard %s: the producer is not used again: a new one, and a new takeover", self.ctx.name)
             self._drop_ownership()
 
-    # ---- when it cannot go on --------------------------------------------------------------------------------------
+    # ---- when it cannot continue ---------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------
 
     def _later(self, least_ms: float = 0.0) -> float:
         wait = max(self._backoff_ms, least_ms)
@@ -282,7 +283,7 @@ class Shard(Stateful):
 
         Returns the milliseconds after which the next turn is wanted. From the shard's thread.
         """
-        log.error("shard %s: a mistake of Postdate's own stopped it", self.ctx.name, exc_info=error)
+        log.error("shard %s: a defect of Postdate stopped it", self.ctx.name, exc_info=error)
         retry_ms, detail = self._failures.retry_ms(self.ctx.clock.steady_ms()), place_of(error)
         if retry_ms is None:
             return self._halt(Halted(HaltReason.INTERNAL, f"{detail}; report it with the log"))

@@ -74,8 +74,8 @@ def start_behind(ctx: ShardContext, acceptance: AcceptedLosses, broken: SeqBroke
             ctx.name,
             loss,
             f"record {ctx.log.topic}/{ctx.partition}/{at} has seq {seq} and does not follow on the one before it (at "
-            f"offset {broken.offset}, seq {broken.expected} must be): a record was lost, written twice or written by a "
-            f"stranger, and to deliver what it ended would repeat messages. To go on means to give up the requests "
-            f"[{low}, {until}) that are pending and not in {ctx.own.store}; run postdate audit first",
+            f"offset {broken.offset}, seq {broken.expected} must be): a record was lost, written twice or written by "
+            f"another program, and delivering what it ended would repeat messages. To continue, accept the loss of the "
+            f"requests [{low}, {until}) that are pending and not in {ctx.own.store}; run postdate audit first",
         ).end
     return start_at(first, at, found.decoded.takeover, found.last, found.logged_ms)

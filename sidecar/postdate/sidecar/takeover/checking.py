@@ -97,8 +97,8 @@ def _check_refilled(ctx: ShardContext, acceptance: AcceptedLosses, lost: Loss, e
     these offsets, since their origins are ambiguous. Raises Halted otherwise."""
     detail = (
         f"{ctx.name} ended at offset {lost.first}, but requests up to {lost.end} were read: it {_TRUNCATED}. Requests "
-        f"that were produced since to the offsets [{lost.first}, {lost.end}) bear the origins of others and are never "
-        f"read; the shard can go on when the topic has reached offset {lost.end}"
+        f"that were produced since to the offsets [{lost.first}, {lost.end}) have the origins of others and are never "
+        f"read; the shard can continue when the topic has reached offset {lost.end}"
     )
     acceptance.take(ctx.name, lost, detail)
     if end < lost.end:

@@ -63,8 +63,8 @@ def _batches(
                 position, moved_at, wait_s = reader.position(), ctx.clock.steady_ms(), LOG_READ_S_MIN
             elif ctx.clock.steady_ms() - moved_at > RECOVERY_STALL_MS_MAX:
                 raise Retriable(
-                    f"no progress at offset {position} of {end} of {part.topic}/{part.index}: its leader is away, or a "
-                    "transaction is open there; recovery goes on when that is over"
+                    f"no progress at offset {position} of {end} of {part.topic}/{part.index}: its leader is "
+                    "unavailable, or a transaction is open there; recovery continues after that"
                 )
     finally:
         reader.close()
@@ -116,7 +116,7 @@ def not_ours(log: Partition, record: Record, error: FormatError) -> Halted:
         return Halted(HaltReason.NEWER_FORMAT, f"{where}: {error}; run that version here, then resume the shard")
     return Halted(
         HaltReason.FOREIGN_RECORD,
-        f"{where} is not one of Postdate's ({error}): find who writes into {log.topic} and take their permission away. "
-        "To go on means to pass over this record",
+        f"{where} is not one of Postdate's ({error}): find who writes into {log.topic} and revoke its permission. "
+        "To continue, accept that this record is skipped",
         Loss(HaltReason.FOREIGN_RECORD, log.topic, record.offset, record.offset + 1),
     )

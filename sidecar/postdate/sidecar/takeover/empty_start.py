@@ -145,7 +145,7 @@ def _first_unrecorded(ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLos
         ctx.name,
         Loss(HaltReason.DISPATCH_LOG_EMPTY, ctx.own.requests, req_start, end, since=bounds.start),
         f"{ctx.log.topic}/{ctx.partition} holds no record, but {ctx.name} was served before: the fates of what was "
-        f"delivered are gone, and to deliver again would repeat messages. To go on means to give up the requests "
+        f"delivered are gone, and delivering could repeat messages. To continue, accept the loss of the requests "
         f"[{req_start}, {end}) that are not in {ctx.own.store}",
     ).end
 
@@ -217,9 +217,9 @@ def _above_missing(ctx: ShardContext, acceptance: AcceptedLosses, low: int, olde
         ctx.name,
         loss,
         f"the dispatch log begins at offset {oldest.offset}, after request {low} of {ctx.name} was written: fates of "
-        f"the requests [{low}, {end}) may have been deleted, and to deliver them could repeat them. To go on means to "
-        f"give up those that are not in {ctx.own.store}. The dispatch log must keep its records for longer than the "
-        "request topic",
+        f"the requests [{low}, {end}) may have been deleted, and delivering them could repeat them. To continue, "
+        f"accept the loss of those that are not in {ctx.own.store}. The dispatch log must keep its records for longer "
+        "than the request topic",
     ).end
 
 

@@ -34,8 +34,8 @@ HALT_FINDINGS_MIN: Final = 3
 RECOVERY_RECORDS_MAX: Final = 200
 RECOVERY_FATES_MAX: Final = 10_000
 
-# Bytes of the dispatch log after whose application the timer log writes its memtables out. A mark takes twice what its
-# fate does; without this, eight takeovers at once fill eight times two memtables of 16 MiB.
+# After this many bytes of the dispatch log are applied, the timer log writes out its memtables. A mark takes twice what
+# its fate does; without this, eight takeovers at once fill eight times two memtables of 16 MiB.
 RECOVERY_MEMTABLES_BYTES_MAX: Final = 4 * 1024 * 1024
 
 # The last committed dispatch-log record is looked for backwards in steps that double from this many offsets.

@@ -37,7 +37,7 @@ from postdate.wheel.options import IndexOptions
 
 log = logging.getLogger(__name__)
 
-# Why an index is moved aside while the shard stays what it was.
+# Reasons for moving an index aside that do not concern the shard: its halt and accepted losses are kept.
 _SAME_SHARD = frozenset({"unusable", "old"})
 
 _BESIDE_NAME = re.compile(r"\d+\.beside-[0-9a-f]+")
@@ -95,7 +95,7 @@ def _grow(ctx: ShardContext, topics: dict[str, TopicInfo]) -> None:
     except NotAuthorized as error:
         raise Halted(
             HaltReason.TOPIC_RULES,
-            f"{', '.join(sorted(short))} have no partition {ctx.partition} and may not be altered from here ({error}): "
+            f"{', '.join(sorted(short))} have no partition {ctx.partition} and this process may not add it ({error}): "
             f"run postdate topics create --requests {ctx.own.requests} --allow-existing, then resume the shard",
         ) from error
     except SettingRefused as error:  # another shard was quicker; if not, the next step cannot read the partition
@@ -137,7 +137,7 @@ def _open(ctx: ShardContext, identity: Identity) -> TimerIndex:
 def keep(directory: Path, why: str) -> Path:
     """Move a directory aside for the operator, and remove all but the newest few of those kept before."""
     kept = move_aside(directory, why)
-    if why in _SAME_SHARD:  # what the shard had halted for, and what was accepted, is as true without this index
+    if why in _SAME_SHARD:  # its halt and the accepted losses still apply without this index
         _carry_over(kept, directory)
     for old in _by_age(list(directory.parent.glob(f"{directory.name}.{why}-*")))[:-ASIDE_DIRECTORIES_MAX]:
         shutil.rmtree(old, ignore_errors=True)
@@ -194,7 +194,7 @@ def close_index(shard: str, index: TimerIndex, clean: bool = True) -> None:
         index.close(clean)
     except WheelError as fault:
         release_frames(fault)
-        log.error("shard %s: the timer index was not closed well: %s", shard, fault)
+        log.error("shard %s: the timer index was not closed cleanly: %s", shard, fault)
 
 
 def put_aside(shard: str, directory: Path, why: str) -> None:

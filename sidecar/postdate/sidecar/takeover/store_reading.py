@@ -79,7 +79,7 @@ def _write_bound(ctx: ShardContext, created_ms: int) -> int:
     fault, offset = answers[0] if answers else (None, -1)
     if fault is not None:
         raise fault
-    if offset < 0:  # no answer, or the one that a repeated request gets
+    if offset < 0:  # no answer, or the answer to a repeated request
         raise Retriable(f"{ctx.store.topic}/{ctx.partition} did not report where a record was appended")
     return offset
 

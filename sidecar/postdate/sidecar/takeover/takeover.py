@@ -216,8 +216,8 @@ def _check_behind(ctx: ShardContext, bounded: Bounded, checked: Checked) -> int:
         ctx.name,
         Loss(HaltReason.REQUESTS_LOST, ctx.own.requests, read, start, checked.index.seq),
         f"requests [{read}, {start}) of {ctx.name} were deleted before they were read; the retention of the request "
-        f"topic is too short for the outage. To go on means to give up those that are not in {ctx.own.store}; what was "
-        "read before is kept",
+        f"topic is too short for the outage. To continue, accept the loss of those that are not in {ctx.own.store}; "
+        "requests that were read before are kept",
     )
     return start
 
@@ -355,7 +355,7 @@ def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owne
     offset = ownership.run(Content(OWNER), read_up_to(index), ownership.low_water_of(index))
     overlay = IndexOverlay(index)
     overlay.advance(next_dispatch=offset + 1, seq=ownership.seq, takeover=ownership.takeover)
-    # Its next request may be below the low-water mark of others: a stored one, which it reads again with its policy.
+    # Its next request may lie below the committed low-water mark: it is stored, and is read again with its policy.
     needed = known.needed_from(min(ownership.low_water, read_up_to(index)))
     if needed.rows != index.policies:
         overlay.set_policies(needed)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-# A connection has at most five requests of an idempotent producer in flight. What a transaction to so many topics sends
-# may wait behind them, and if the transaction fails, it is given up without a correction of the sequence numbers.
+# A connection has at most five requests of an idempotent producer in flight. If a transaction writes to this many
+# topics, further requests wait behind these, and if it fails, they are given up without a correction of the sequence
+# numbers.
 GAP_TOPICS_MIN: Final = 5
 
 # A topic is slow if transactions in a row waited longest for it, and this many of its records took SLOW_RECORD_MS or
-# longer. Two are enough if their times add up to SLOW_WAIT_MS: while they wait, more falls due, and each transaction
-# takes about twice as long as the one before. These numbers hold while at most SLOW_SHARE_MIN of the records of other
-# topics are slow. On a busy machine every topic is slow at times, so more slow records in a row are needed, which keeps
-# a coincidence as unlikely. The maximum share bounds that number: a topic that is always slow needs 24 at most.
+# longer. Two are enough if their times add up to SLOW_WAIT_MS: while they wait, more entries fall due, and each
+# transaction takes about twice as long as the one before. These numbers hold while at most SLOW_SHARE_MIN of the
+# records of other topics are slow. On a busy machine every topic is slow at times, so more slow records in a row are
+# needed, which keeps a coincidence as unlikely. The maximum share bounds that number: a topic that is always slow needs
+# 24 at most.
 SLOW_IN_A_ROW: Final = 4
 SLOW_SHARE_MIN: Final = 0.05
 SLOW_SHARE_MAX: Final = 0.6

@@ -33,7 +33,7 @@ class StoreRecords:
         return NOBODY, *self.record(entry, offset)[1:]
 
     def tombstone(self, offset: int) -> Message:
-        """The record that says that request `offset` has ended."""
+        """The record that marks request `offset` as ended."""
         return NOBODY, self._topic, self._partition, stored_key(offset), None, []
 
 

@@ -278,7 +278,7 @@ class ShardOwnership:
         self._saw(fault)
         if fault is None:
             self.log_waited_ms = self._wait_ms()
-            if offset >= 0:  # else the timestamp is unknown, and `_check` aborts
+            if offset >= 0:  # otherwise the timestamp is unknown, and `_check` aborts
                 self.broker_clock.sample(timestamp_ms, self._acknowledged_at)
 
     def _check(self, left: int, due_max_ms: int) -> None:
