@@ -9,8 +9,8 @@
     producer.produce(**requests.reschedule(id="order-9", delay=2 * later))
     producer.produce(**requests.cancel(id="order-9"))
 
-Nothing here connects to anything, and no Kafka client is needed: a record is a value that unpacks into the call that
-produces it. Everything may be called from any thread. `docs/client.md` has the rest.
+This package opens no connection and needs no Kafka client: a record is a value that unpacks into the call that produces
+it. Everything may be called from any thread. `docs/client.md` is the guide.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checks arguments: text, whole numbers and headers of a message. Nothing is converted, except str to UTF-8.
 
-Python converts more than a caller means: `%d` cuts 1.5 to 1, True is an int, and a str of two letters unpacks like a
+Python converts more than a caller intends: `%d` cuts 1.5 to 1, True is an int, and a str of two letters unpacks like a
 pair. Each check therefore names the types that it accepts and raises TypeError for all others.
 """
 
@@ -82,7 +82,7 @@ def _pairs(headers: MessageHeaders | None) -> Iterator[tuple[str, bytes | None]]
     if isinstance(headers, str | bytes) or not isinstance(headers, Iterable):
         raise TypeError(f"headers {_HEADERS_REMEDY}, not {type(headers).__name__}")
     for header in headers.items() if isinstance(headers, Mapping) else headers:
-        # A str or a set of two also unpacks into two: into wrong names and values.
+        # A str or a set of two members also unpacks into two, but into wrong names and values.
         if not isinstance(header, tuple | list) or len(header) != 2:
             raise TypeError(f"headers {_HEADERS_REMEDY}; {header!r:.80} is not a pair of name and value")
         name, value = header

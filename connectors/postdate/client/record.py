@@ -1,4 +1,4 @@
-"""A record ready to be produced: a value that unpacks into the call of whatever producer there is.
+"""A record ready to be produced: a value that unpacks into the call of any producer.
 
     producer.produce(**record)          confluent-kafka
     producer.send(**record)             kafka-python

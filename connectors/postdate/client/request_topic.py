@@ -1,4 +1,4 @@
-"""Builds requests to one request topic, with their partitions, and checks each with the sidecar's own parser.
+"""Builds requests to one request topic, with their partitions, and checks each with the sidecar's parser.
 
 An id is known only in one *request partition*, so its schedule, cancel and reschedule must go to the same one. Here
 the partition is computed from the id (murmur2, as Java clients hash keys), the id is the record's key, and
@@ -58,7 +58,8 @@ def _selectors(
 
 @dataclass(frozen=True)
 class RequestTopic:
-    """The request topic `name` with its number of `partitions`, which must be that of the live topic: ask the cluster.
+    """The request topic `name` with its number of `partitions`, which must be that of the live topic: read it from the
+    cluster.
 
     `horizon`: the longest delay that its sidecars accept, by this machine's clock. Raises ValueError: no such topic
     can exist. Raises TypeError.
@@ -97,7 +98,7 @@ class RequestTopic:
         latest: timedelta | None = None,
         if_ended: Literal["drop"] | None = None,
     ) -> RequestRecord:
-        """Return the record that asks for this message on `target` at a time: one of `at`, `delay` and `level`.
+        """Return the record that schedules this message for `target` at a time: one of `at`, `delay` and `level`.
 
         Texts become UTF-8. `delay` counts from the record's own timestamp. `id`: your name for the message while it is
         pending; scheduling it again replaces it, or with `if_pending` "keep" leaves it as it is and ends the new
@@ -157,7 +158,7 @@ class RequestTopic:
         headers: MessageHeaders | None = None,
         target_partition: int | None = None,
     ) -> RequestRecord:
-        """Return the record that asks for this message again and again: by `cron` in a `zone`, or `every` interval.
+        """Return the record of a recurring schedule of this message: by `cron` in a `zone`, or at an interval `every`.
 
         `id` names the schedule: the same id replaces it, and `cancel` ends it. `zone`: an IANA name, UTC without one;
         `gap`, `fold`: what clock changes do. `phase` shifts the multiples of `every`. `start`, `end`: inclusive.
@@ -195,7 +196,7 @@ class RequestTopic:
         headers: MessageHeaders | None = None,
         error: bytes | str | None = None,
     ) -> RequestRecord:
-        """Return the record that gives a consumed message back, to be delivered to `target` again later.
+        """Return the record that returns a consumed message, to be delivered to `target` again later.
 
         `value`, `key`, `headers`: those of the consumed message, all of them, since its headers count the attempts.
         `policy`: such as `base=1s, factor=2, max=1h, attempts=12, jitter=20%`, or the name of a policy of the request
@@ -222,7 +223,7 @@ class RequestTopic:
         nominal times from the timestamp of this record on are skipped, up to that of a `resume`.
 
         The deployment needs the setting `format_version = 3`. Raises RequestInvalid, TypeError. The verdict, `paused`,
-        promises that no such occurrence will be delivered that has not been by then.
+        promises that no such occurrence will be delivered, except those already delivered.
         """
         return self._control(b"pause", id, origin, [])
 
@@ -370,7 +371,7 @@ class RequestTopic:
     def _checked(
         self, key: bytes | None, value: bytes | None, headers: Headers, partition: int | None
     ) -> RequestRecord:
-        """Return the record, which the sidecar's own parser has read. Raises RequestInvalid: it would be refused."""
+        """Return the record after the sidecar's parser has accepted it. Raises RequestInvalid: it would be refused."""
         now_ms = time.time_ns() // 1_000_000
         try:
             parse_request(self._rules, partition or 0, now_ms, key, headers)

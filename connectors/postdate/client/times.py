@@ -1,6 +1,6 @@
-"""When, as headers: `datetime` and `timedelta` become whole milliseconds, without floats, a rest rounded *up*.
+"""Headers of times: `datetime` and `timedelta` become whole milliseconds, without floats, and round *up*.
 
-A naive datetime is refused: it means another instant on every machine.
+A naive datetime is refused: it means a different instant on every machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def time_header(at: datetime | None, delay: timedelta | None, level: int | None) -> tuple[str, bytes]:
-    """Return the header with the time. Raises RequestInvalid: none or several are given, or it is no time."""
+    """Return the header with the time. Raises RequestInvalid: none or several are given, or it is not a valid time."""
     given = [name for name, value in (("at", at), ("delay", delay), ("level", level)) if value is not None]
     if not given:
         raise RequestInvalid(Reason.MISSING_TIME, "give one of at, delay and level")

@@ -1,4 +1,4 @@
-"""What leaves Postdate: the headers of a delivered record and of a dead letter, and how large a record becomes."""
+"""Delivered records and dead letters: their headers and sizes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from postdate.wire.headers import (
 )
 from postdate.wire.limits import DETAIL_BYTES_MAX
 
-# How the detail of a dead letter says that it goes without its value; who puts it back looks for the request itself.
+# In the detail of a dead letter without its value; `requeue` then reads the request itself.
 VALUE_LEFT_OUT: Final = "the value is too large for the dead letters"
 
 # Kafka's record batch of version 2: the batch header, and per record its length, attributes, time and offset deltas,
@@ -30,7 +30,7 @@ _HEADER_BYTES = 5 + 5
 
 
 def delivered_headers(headers: Headers, origin: bytes, due_ms: int, id: bytes) -> Headers:
-    """Return the headers of the delivered record: the untouched ones in their order, then Postdate's.
+    """Return the headers of the delivered record: those of the message in their order, then Postdate's.
 
     `due_ms`: the present due time. `id`: b"" if the request has none. Those of a return end with the headers of its
     redelivery, which come last. Cost: O(headers). Hot path.
@@ -60,16 +60,16 @@ def extra_headers(headers: Headers, origin: bytes, id: bytes, extra: bytes, nomi
 def dead_letter_headers(original: Headers, reason: str, detail: str, origin: bytes) -> Headers:
     """Return the headers of a dead letter: all of the request as sent, then reason, detail and origin.
 
-    Readers take the last of each name, so a request that carries such names itself hides nothing. A detail beyond
-    1,024 bytes is cut. Cost: O(headers).
+    Readers take the last one of each name, so headers of these names in the request hide nothing. A detail beyond 1,024
+    bytes is cut. Cost: O(headers).
     """
     sentence = detail.encode("utf-8", "replace")[:DETAIL_BYTES_MAX].decode("utf-8", "ignore").encode()
     return [*original, (DEAD_REASON, reason.encode()), (DEAD_DETAIL, sentence), (ORIGIN, origin)]
 
 
 def record_size_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """Return an upper bound of the bytes that a record takes in a batch of its own, uncompressed: what a topic's
-    `max.message.bytes` is compared with. At most 29 bytes, and 8 a header, above the truth. Cost: O(headers).
+    """Return an upper bound of the bytes of a record alone in a batch, uncompressed, to compare with a topic's
+    `max.message.bytes`. At most 29 bytes, and 8 for each header, above the exact size. Cost: O(headers).
     """
     size_bytes = _BATCH_BYTES + _RECORD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
     for name, content in headers:

@@ -1,8 +1,8 @@
 """Translates requests of other schedulers into the headers of Postdate.
 
 Pure and deterministic, like the parser: the result depends only on the configured dialects and the record. A record is
-a request of the one dialect whose marks it carries. The headers that this dialect reads or leaves over are removed from
-the message and kept with their positions, as the headers of Postdate are. All other headers belong to the message.
+a request of the one dialect whose marks it carries. The headers that this dialect reads or ignores are removed from the
+message and kept with their positions, like the headers of Postdate. All other headers belong to the message.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _RECORD_KEY: Final = "the record's key, which names the schedule,"
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The dialects that a request topic speaks.
+    """The dialects that a request topic accepts.
 
-    `marks`: which dialect a name belongs to. `bare_cancel`: the dialect in which a null value alone cancels, if that is
-    spoken. `default_target`: where a message goes whose dialect names no target; "": such a request is refused.
+    `marks`: the dialect that a name belongs to. `bare_cancel`: the dialect in which a null value alone cancels, if it
+    is accepted. `default_target`: the target of a message whose dialect names none; "": such a request is refused.
     """
 
     marks: dict[str, Dialect]

@@ -56,7 +56,7 @@ def delay_s(value: bytes | None) -> bytes:
 
 
 def rfc3339(value: bytes | None) -> bytes:
-    """RFC 3339 with an offset or `Z`. Digits alone are refused: nothing says whether they are seconds or more."""
+    """RFC 3339 with an offset or `Z`. Digits alone are refused: their unit is unknown."""
     return _instant(time_text(value))
 
 

@@ -60,7 +60,7 @@ def _is_tombstone(found: Found, is_tombstone: bool) -> bool:
 
 
 def _karafka_cancels(found: Found, is_tombstone: bool) -> bool:
-    # Karafka writes a tombstone after a dispatch: here, too, nothing remains to be sent.
+    # Karafka writes a tombstone after a dispatch; here, too, it means that nothing is left to send.
     return found.get("schedule_source_type") in (b"cancel", b"tombstone")
 
 
@@ -69,7 +69,7 @@ def _kaspr_cancels(found: Found, is_tombstone: bool) -> bool:
 
 
 def _nats_cancels(found: Found, is_tombstone: bool) -> bool:
-    # Every message that a schedule has produced carries these two, too: beside a new schedule they have no meaning.
+    # Every message that a schedule has produced carries these two; in a new schedule they have no meaning.
     return found.get("Nats-Schedule-Next") == b"purge" and "Nats-Schedule" not in found
 
 
@@ -81,14 +81,14 @@ def _rocketmq_cancels(found: Found, is_tombstone: bool) -> bool:
 class Dialect:
     """How another system requests a message at a later time.
 
-    `marks`: the names by which a record is known to be a request of the system. `schedule`, `cancel`: what its headers
-    say in a request of that kind; a name that is in the other kind only is passed over. `cancels`: True where a record
-    with these headers is a cancel. `left_over`: names that have no meaning here, which the system puts on what it
-    delivers or uses inside; repeats of them are legal. `refused`: names of what Postdate cannot do, and why.
-    `id_is_key`: the record's own key names the schedule where no header does. `key_header`: the target key; where it
-    is named and absent, the target key is null. `partition_key_header`: a text to choose the partition by.
-    `needs_id`: a header and the value with which an id must be given. `needs_target`: False where the system chooses
-    the target outside of the record, so that the request topic's default applies.
+    `marks`: the names that identify a record as a request of the system. `schedule`, `cancel`: the meaning of its
+    headers in a request of that kind; a name of the other kind only is ignored. `cancels`: True if a record with these
+    headers is a cancel. `left_over`: names without a meaning here, which the system adds to delivered messages or uses
+    internally; they may be repeated. `refused`: names of features that Postdate does not have, and the reason.
+    `id_is_key`: if no header names the schedule, the record's own key does. `key_header`: the header of the target key;
+    if it is absent, the target key is null. `partition_key_header`: a text by which the partition is chosen.
+    `needs_id`: a header and its value with which an id is required. `needs_target`: False if the system chooses the
+    target outside the record, so that the request topic's default applies.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Dialect:
 
     @cached_property
     def has_ids(self) -> bool:
-        """True if its requests may name a schedule, so that what is delivered carries `postdate-id`."""
+        """True if its requests may name a schedule, so that delivered messages carry `postdate-id`."""
         return self.id_is_key or any(part.header == ID for part in self.schedule.values())
 
     @cached_property

@@ -1,6 +1,6 @@
-"""Records of the dispatch log: what became of requests. The log is the only authority on it.
+"""Records of the dispatch log: the fates of requests. The log is the only authority on them.
 
-JSON, so that kcat and Spark read it without this code. One record a transaction and partition, produced last:
+JSON, so that kcat and Spark can read it without this code. One record per transaction and partition, produced last:
 
     {"v":1,"seq":42,"takeover":7,"instance":"postdate-0","group":"postdate","at":1795258284000,"next_request":2040,
      "low_water":990,"kind":"fates","fates":[[1017,1795258283950,"delivered"],
@@ -18,8 +18,8 @@ offset of their control, as does `triggered`. `extra` adds the offset of its con
 nominal time and that of the next one; so does `extra-dead`, if a dead letter was written instead. A record that has a
 fate of a recurring schedule is of version 3; all others are of version 1. `owner` (after a takeover) and `beat` (of an
 idle shard) have no fates. Unknown extra fields are ignored, an unknown `v` never: decoding is strict, since a shard
-that misreads its own history would deliver twice. An error names what is wrong and never quotes it: a foreign record
-may hold the data of somebody's message.
+that misreads its own history would deliver twice. An error names the problem and never quotes the record: a foreign
+record may contain the data of a message.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ BY_EARLIER: Final = frozenset({KEPT, DROPPED})
 """The fates of a request that an earlier one of its id ends: it never holds the id."""
 
 SENT: Final = frozenset({DELIVERED, DEAD, COMPLETED})
-"""The final fates for which a control comes too late: everything that was to leave has left."""
+"""The final fates for which a control comes too late: every message of the request has left."""
 
 FATES: Final = "fates"
 OWNER: Final = "owner"
@@ -86,7 +86,7 @@ _Natural = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_END - 1)]
 
 
 class PlainFate(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
-    """What became of the request at `offset`. `first_due_ms`: the first due time that the writer gave it."""
+    """A fate of the request at `offset`. `first_due_ms`: the first due time that the writer gave it."""
 
     offset: _Natural
     first_due_ms: _Natural
@@ -244,7 +244,7 @@ Fate: TypeAlias = (
 )
 
 Accepted: TypeAlias = tuple[str, str, int, int]
-"""A loss that a person accepted: the reason of the halt, topic, first offset, end."""
+"""A loss that an operator accepted: the reason of the halt, topic, first offset, end."""
 
 PolicyRow: TypeAlias = tuple[int, str, str]
 """A named retry policy: the first request offset to which it applies, its name, its text; "" from where it is gone."""
@@ -284,27 +284,28 @@ class DispatchRecord(msgspec.Struct, kw_only=True):
     instance: str
     group: str
     at: int
-    """The writer's word for the time, epoch ms; the record's LogAppendTime is the truth."""
+    """The time by the writer's clock, epoch ms; the record's LogAppendTime is authoritative."""
     next_request: int
     """R: the next request offset that the writer would ingest."""
     low_water: int
     """L: no request below it is needed any more."""
     ids: list[IdRow] | msgspec.UnsetType = msgspec.UNSET
-    """Only where there are any: the ids of the delivered messages whose requests have `postdate-if-ended`."""
+    """Only if there are any: the ids of the delivered messages whose requests have `postdate-if-ended`."""
     remembers: bool | msgspec.UnsetType = msgspec.UNSET
     """True only while requests may need `ids` of earlier records: an owner without a disk then reads them back."""
     kind: str = FATES
     fates: list[Fate] = []
     accepted: list[Accepted] | msgspec.UnsetType = msgspec.UNSET
-    """In an owner record alone, and only where there is one: what was given up so that the shard could go on."""
+    """Only in an owner record, and only if there are any: the losses that were accepted so that the shard could
+    continue."""
     policies: list[PolicyRow] | msgspec.UnsetType = msgspec.UNSET
-    """Only where there are any: the named retry policies that requests from the low-water mark on need."""
+    """Only if there are any: the named retry policies that requests from the low-water mark on need."""
     ingested: int | msgspec.UnsetType = msgspec.UNSET
     """Only if it is above `next_request`: the highest one of all records so far. An owner with an older disk reads
     requests again that an earlier one has ingested."""
 
     tz: str | msgspec.UnsetType = msgspec.UNSET
-    """In an owner record alone, from `format_version` 3 on: the version of the time zones by which this owner computes
+    """Only in an owner record, from `format_version` 3 on: the version of the time zones by which this owner computes
     the times of schedules."""
 
     @property
@@ -332,7 +333,7 @@ _IdRow: TypeAlias = tuple[_Natural, Annotated[str, msgspec.Meta(pattern=rf"^[A-Z
 
 
 class _Read(msgspec.Struct):
-    """What every record holds. Types and bounds are checked in C, while decoding."""
+    """The fields of every record. Types and bounds are checked in C, while decoding."""
 
     v: Literal[1, 2, 3]
     seq: Annotated[int, msgspec.Meta(ge=1, le=INTEGER_END - 1)]
@@ -360,7 +361,7 @@ class _ReadPlain(_Read):
 
 
 class _ReadMixed(_Read):
-    """A record whose fates differ in length, which no type of the decoder can say: `_checked_fate` does."""
+    """A record whose fates differ in length, which no type of the decoder can express: `_checked_fate` checks them."""
 
     fates: list[tuple[_Natural | str, ...]] = []
 

@@ -4,7 +4,7 @@
     short             1500ms  90s  5m  2h30m  1d12h  1.5s          units d h m s ms, each once, largest first
     ISO-8601          PT5M  PT0.5S  P1DT12H  P2W                   days, hours, minutes, seconds; weeks alone
 
-A fraction is allowed in the last component only, and a rest of a millisecond rounds *up*: a delay is never cut short.
+A fraction is allowed in the last component only, and a fraction of a millisecond rounds *up*, so no delay is too short.
 There are no signs, no months and no years (they have no fixed length), no spaces; letters have the case shown. The
 arithmetic is exact: floats never occur.
 """

@@ -5,7 +5,7 @@
     `-- FormatError       a record on one of Postdate's own topics is malformed: halt the shard for an operator
         `-- NewerFormat   a newer Postdate wrote it: run that version
 
-Texts that are no duration, instant or origin raise ValueError; request parsing turns it into a RequestRefused.
+An invalid duration, instant or origin raises ValueError; request parsing turns it into a RequestRefused.
 """
 
 from __future__ import annotations

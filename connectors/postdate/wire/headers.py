@@ -1,7 +1,7 @@
 """Every header name of Postdate, once.
 
 A header belongs to Postdate when its name begins with `postdate-`, whatever the case of its ASCII letters. Only the
-exact lower-case names below mean something: any other is refused, since a typo must not silently change a delivery.
+exact lower-case names below have a meaning. Any other is refused, since a typo must not silently change a delivery.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ RECORD_KEY: Final = "postdate-record-key"
 STORED: Final = "postdate-stored"
 
 REQUEST: Final = frozenset({TOPIC, AT, DELAY, LEVEL, KEY, PARTITION, ID, ACTION, GRACE})
-"""What a request may say of itself; `postdate-origin` joins them on a cancel and a reschedule."""
+"""The headers of a request; a cancel or reschedule may also have `postdate-origin`."""
 
 SELECTORS: Final = frozenset({SELECT_TOPIC, SELECT_ID, SELECT_KEY, SELECT_FROM, SELECT_UNTIL})
 """Which pending messages a bulk control selects."""
@@ -75,22 +75,22 @@ SCHEDULE: Final = frozenset({CRON, EVERY, ZONE, START, END, COUNT, GAP, FOLD, MI
 """The headers that only a schedule has; it may also have an id (required), a window and a grace."""
 
 REDELIVERED: Final = frozenset({ID, ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})
-"""What a redelivery has behind its origin and due time."""
+"""The headers of a redelivery after its origin and due time."""
 
 DROPPED: Final = frozenset({ORIGIN, DUE, MOVED})
 """The headers of a delivered record or a record of the store that a new request may carry without meaning."""
 
 DROPPED_2: Final = frozenset({ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})
-"""What `is_dropped` names from `format_version` 2 on, besides; on a return these mean something."""
+"""Further names for `is_dropped` from `format_version` 2 on; on a return these have a meaning."""
 
 DROPPED_3: Final = frozenset({OCCURRENCE, NEXT, EXTRA})
-"""What `is_dropped` names from `format_version` 3 on, besides."""
+"""Further names for `is_dropped` from `format_version` 3 on."""
 
 FORMAT_2: Final = (REQUEST_2 - REQUEST) | DROPPED_2
-"""What a request may say of itself from `format_version` 2 on."""
+"""The headers of a request from `format_version` 2 on."""
 
 TIMES: Final = (AT, DELAY, LEVEL)
-"""The ways to say when; a request takes exactly one."""
+"""The headers that give a time; a request takes exactly one."""
 
 
 def is_ours(name: str) -> bool:
@@ -99,7 +99,7 @@ def is_ours(name: str) -> bool:
 
 
 def is_dropped(name: str) -> bool:
-    """True if a schedule request may carry this header without meaning: a delivered record or dead letter left it.
+    """True if this header is ignored in a request to schedule, since it comes from a delivered record or dead letter.
 
     A consumer that copies the headers of a delivered record to retry it must work.
     """

@@ -6,9 +6,9 @@ Headers take these alone. Options of commands and parameters of the HTTP API als
 
     now    10s (in ten seconds)    -2h (two hours ago)
 
-A rest of a millisecond rounds *up*, so that nothing is early. A leap second (only where UTC has them, at 23:59:60 UTC)
-is the first second of the next day, as in POSIX time. Times without an offset are refused: they mean something else
-on every machine. So are times before 1970. `T` and `Z` may be lower case, as RFC 3339 says.
+A fraction of a millisecond rounds *up*, so that nothing is early. A leap second (only at 23:59:60 UTC) is the first
+second of the next day, as in POSIX time. Times without an offset are refused, since they mean a different instant on
+every machine. So are times before 1970. `T` and `Z` may be lower case, as in RFC 3339.
 """
 
 from __future__ import annotations

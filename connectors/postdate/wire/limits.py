@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from typing import Final
 
-# Offsets, times and sequence numbers are signed 64-bit in Kafka; what is larger was never written by a broker.
+# Offsets, times and sequence numbers are signed 64-bit in Kafka; no broker writes larger ones.
 INTEGER_END: Final = 2**63
 
 # The newest record formats and request headers that this version knows.
 FORMAT_VERSION_MAX: Final = 3
 
-# Those from which on returns and windows, and schedules, are accepted.
+# The versions from which returns and windows, and recurring schedules, are accepted.
 RETURNS_VERSION: Final = 2
 SCHEDULES_VERSION: Final = 3
 
 # Partitions are signed 32-bit in Kafka.
 PARTITION_END: Final = 2**31
 
-# Key due 0 of the timer log belongs to what ends without a delivery, so an instant of 0 is taken as 1.
+# Key due 0 of the timer log belongs to entries that end without a delivery, so an instant of 0 counts as 1.
 DUE_MS_MIN: Final = 1
 
-# Decimal digits of 2**63 - 1: more are refused before they are converted, whose cost grows with the square.
+# Decimal digits of 2**63 - 1: more are refused unconverted, since the cost of a conversion grows with the square.
 INTEGER_DIGITS_MAX: Final = 19
 
-# The longest honest time, 9999-12-31T23:59:59.999999999+00:00, has 35 characters. Longer texts are refused unread.
+# The longest plausible time, 9999-12-31T23:59:59.999999999+00:00, has 35 characters. Longer texts are refused unread.
 TIME_TEXT_BYTES_MAX: Final = 64
 
-# Kafka's own limit of a topic name, which ends as a directory name.
+# Kafka's limit of a topic name, which is also a directory name.
 TOPIC_NAME_LENGTH_MAX: Final = 249
 
 # `<topic>/<partition>/<offset>`.
@@ -38,11 +38,11 @@ ID_DIGEST_LENGTH: Final = 22
 # An id is a key of the timer log and of verdicts; 256 bytes hold any UUID, URN or composed order number.
 ID_BYTES_MAX: Final = 256
 
-# A key by which a bulk control selects is part of each row of the timer log; real keys are names.
+# A key by which a bulk control selects is part of its row in the timer log; real keys are names.
 SELECTED_KEY_BYTES_MAX: Final = 4_096
 
-# Parsed texts that are remembered, for each request topic. Real streams use few targets and few delays; beyond this
-# the table is emptied, which costs a stream of ever new texts no more than parsing them.
+# Parsed texts that are remembered, for each request topic. Real streams use few targets and few delays; beyond this the
+# table is emptied, which costs a stream of new texts no more than parsing them.
 REMEMBERED_TEXTS_MAX: Final = 4_096
 
 # 400 days: a year and a month of grace. The wheel's hour ring has a slot for each hour of it.
@@ -72,7 +72,7 @@ POLICIES_BYTES_MAX: Final = 96 * 1024
 # 17 years: the arithmetic of a draw stays below 2**63, so that SQL computes the same.
 WINDOW_MS_MAX: Final = 2**39 - 1
 
-# 10,000 fates of the widest kind with 19-digit numbers; what is larger was not written by Postdate.
+# 10,000 fates of the widest kind with 19-digit numbers; Postdate writes no larger record.
 DISPATCH_RECORD_BYTES_MAX: Final = 1024 * 1024
 
 # What one fate may add to a dispatch-log record: three 19-digit numbers at the widest, the name, brackets and commas.
@@ -85,7 +85,7 @@ DETAIL_BYTES_MAX: Final = 1_024
 # Two origins of the longest topic name, an id of 256 bytes that JSON escapes six times, and the fields' names, doubled.
 VERDICT_BYTES_MAX: Final = 8 * 1024
 
-# A text of the producer's that is quoted in a detail is cut here.
+# A producer's text that is quoted in a detail is cut here.
 QUOTED_BYTES_MAX: Final = 80
 
 # A list of all sixty seconds, one of all sixty minutes, and four more fields.
@@ -110,7 +110,7 @@ SWITCHES_MAX: Final = 64
 # Triggers of one schedule whose extra deliveries are pending: a record of STORE has all of them.
 EXTRAS_MAX: Final = 64
 
-# Later occurrences are missed if `postdate-missed` is none. A takeover ends well before.
+# Occurrences that are later than this are missed if `postdate-missed` is none. A takeover takes much less.
 LATE_MS_MAX: Final = 60_000
 
 # Parsed expressions that are remembered, of about 2 KB each, and the months of one of them whose days are known.

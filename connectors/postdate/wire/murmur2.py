@@ -1,7 +1,7 @@
 """The hash and the partitioner of Kafka's Java client, so that a message lands where a Java producer would put it.
 
-Source: `Utils.murmur2`, `Utils.toPositive` and `BuiltInPartitioner.partitionForKey` of apache/kafka. A null key has no
-partition of its own there nor here; an empty key has one.
+Source: `Utils.murmur2`, `Utils.toPositive` and `BuiltInPartitioner.partitionForKey` of apache/kafka. A null key
+determines no partition, in Java as here; an empty key does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Decimal numbers as producers write them: ASCII digits only, and bounded before they are converted.
 
 Python's `int()` also takes signs, spaces, underscores and the digits of other scripts, and its cost grows with the
-square of the length: none of that may depend on a producer.
+square of the length, so it is not used on the text of a producer.
 """
 
 from __future__ import annotations

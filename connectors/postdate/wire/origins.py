@@ -1,7 +1,7 @@
 """The origin of a request: `<request topic>/<partition>/<offset>`, its name for ever.
 
-A topic name has no slash, so the text reads back in one way only; numbers have no leading zeros, so one request has one
-text and origins may be compared as bytes.
+A topic name has no slash, so the text is unambiguous. Numbers have no leading zeros, so one request has one text, and
+origins may be compared as bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ORIGIN: Final = re.compile(rb"([^/]+)/(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})"
 
 
 def format_origin(topic: str, partition: int, offset: int) -> bytes:
-    """Return the origin of the request at `offset` of `partition`, as it stands in headers and verdicts."""
+    """Return the origin of the request at `offset` of `partition`, as in headers and verdicts."""
     return b"%b/%d/%d" % (topic.encode(), partition, offset)
 
 

@@ -14,7 +14,7 @@ from postdate.wire.selection import Selection
 
 
 class Return(msgspec.Struct, frozen=True, gc=False):
-    """What a return says of its retry. Absent: None, and -1 for numbers."""
+    """The retry that a return requests. Absent: None, and -1 for numbers."""
 
     policy: RetryPolicy | str
     """The policy, or the name of one."""
@@ -24,11 +24,11 @@ class Return(msgspec.Struct, frozen=True, gc=False):
     """The origin of the first request; None: the return itself is the first."""
     first_due_ms: int
     error: tuple[str, bytes | None] | None
-    """The header by which the consumer says why."""
+    """The header with the consumer's reason."""
 
 
 class Action(IntEnum):
-    """What a request asks for."""
+    """The action of a request."""
 
     SCHEDULE = 0
     CANCEL = 1
@@ -39,10 +39,10 @@ class Action(IntEnum):
 
 
 SWITCHES: Final = frozenset({Action.PAUSE, Action.RESUME})
-"""The controls that pause a schedule and let it go on."""
+"""The controls that pause and resume a schedule."""
 
 OF_SCHEDULES: Final = SWITCHES | {Action.TRIGGER}
-"""The controls that only a schedule takes."""
+"""The controls that act only on a schedule."""
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -54,29 +54,29 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     due_ms: int
     """Epoch milliseconds, 1 to 2**63 - 1; -1 for a control without a time."""
     key: bytes | None
-    """The target key: `postdate-key` where given, else the record's own key."""
+    """The target key: `postdate-key` if given, otherwise the record's key."""
     partition: int
-    """The target partition asked for; -1: as a Java producer would choose by the key."""
+    """The requested target partition; -1: as a Java producer would choose by the key."""
     id: bytes
     """1 to 256 bytes of UTF-8; b"" none."""
     acts_on: int
-    """A control by origin: the offset of the request meant, in this same partition; -1: by id."""
+    """Of a control by origin: the offset of the request on which it acts, in this partition; -1: by id."""
     grace_ms: int
-    """How late a delivery may be before the message is dead-lettered as expired; -1: without end."""
+    """How late a delivery may be before the message becomes the dead letter `expired`; -1: no limit."""
     headers: Headers
     """The untouched headers in their order: what will be delivered."""
     control: Control
-    """The headers of Postdate that were taken out, with their places in the record."""
+    """The removed headers of Postdate, with their places in the record."""
     retry: Return | None = None
     """Of a return alone, whose `due_ms` is -1 until `schedule_return` knows its offset."""
     window_ms: int = 0
-    """The message may leave so long after its due time; 0: it has no window."""
+    """The longest time after its due time at which the message may leave; 0: it has no window."""
     keeps: bool = False
     """If its id is pending already, that message stays and this request ends."""
     drops: bool = False
     """If a message of its id was delivered within the remembered window, this request ends."""
     latest_ms: int = 0
-    """It is due at most so long after the first request of its series; 0: no limit."""
+    """It is due at most this long after the first request of its series; 0: no limit."""
     selection: Selection | None = None
     """Of a bulk control alone: the messages on which it acts."""
     is_even: bool = False

@@ -1,11 +1,11 @@
-"""Parsing of requests: from a record's headers to what is asked of Postdate, or a reason why not.
+"""Parses requests: a record's headers become a `Request`, or a reason for refusing it.
 
-Pure and deterministic: the answer depends on the rules and the record alone, so that ingest, recovery and audit agree;
-above all the horizon and relative delays count from the record's own timestamp, never from a clock. Whatever the
-headers hold, parsing returns a request or raises RequestRefused, nothing else.
+Pure and deterministic: the result depends only on the rules and the record, so that ingest, recovery and audit agree.
+In particular, the horizon and relative delays count from the record's timestamp, never from a clock. Whatever the
+headers contain, parsing returns a request or raises RequestRefused.
 
-This is the hot path, every accepted message passes it: one walk over the headers, then a handful of lookups for the
-common request (a target and one time). Rules remember texts they know, so no text is parsed twice in a row.
+This is the hot path of every message: one pass over the headers, then a few look-ups for the common request (a target
+and one time). Rules remember parsed texts, so no text is parsed twice in a row.
 """
 
 from __future__ import annotations
@@ -103,11 +103,11 @@ def parse_request(
     headers: Headers | None,
     is_tombstone: bool = False,
 ) -> Request:
-    """Return what the record at `partition` of `rules.topic` asks for.
+    """Return the request in the record at `partition` of `rules.topic`.
 
     `timestamp_ms`: the record's own, -1 if it has none. `headers`: None if the client library could not read them.
-    `is_tombstone`: True if its value is null, which is a cancel in a dialect that may be spoken.
-    Raises RequestRefused: the request ends as a dead letter. Cost: O(headers), 1 to 2 us, in a dialect 5 to 8 us.
+    `is_tombstone`: True if its value is null, which is a cancel in some dialects. Raises RequestRefused: the request
+    ends as a dead letter. Cost: O(headers), 1 to 2 us, in a dialect 5 to 8 us.
     """
     if headers is None:
         raise RequestRefused(Reason.BAD_HEADERS, "a header name is not UTF-8, so no header could be read")
@@ -169,12 +169,12 @@ def sent_headers(headers: Headers, control: Control) -> Headers:
 
     Cost: O(headers).
     """
-    # A refused request keeps its headers as sent, and takes none out. The headers of a message are never Postdate's.
+    # A refused request keeps all headers as sent. The headers of a message are never Postdate's.
     return restore_headers(split_redelivery(headers)[0], control) if control else headers
 
 
 def restore_headers(headers: Headers, control: Control) -> Headers:
-    """Return headers with those that were taken out in their places: the inverse of what parsing took apart.
+    """Return headers with the removed ones in their places: the inverse of parsing.
 
     Cost: O(headers).
     """
@@ -192,7 +192,7 @@ def restore_headers(headers: Headers, control: Control) -> Headers:
 def _parse_translation(
     rules: RequestRules, partition: int, timestamp_ms: int, key: bytes | None, translation: Translation
 ) -> Request:
-    """Return what a request in a dialect asks: what Postdate's own headers that say the same would ask."""
+    """Return the request in a dialect: that of Postdate's equivalent headers."""
     try:
         request = parse_request(rules, partition, timestamp_ms, key, translation.own)
     except RequestRefused as refused:
@@ -287,7 +287,7 @@ def _is_even(said: dict[str, bytes | None]) -> bool:
 
 
 def _keeps(said: dict[str, bytes | None]) -> bool:
-    """Return what `postdate-if-pending` says: True for `keep`, False for `replace`."""
+    """Return the value of `postdate-if-pending`: True for `keep`, False for `replace`."""
     value = said[IF_PENDING]
     if value not in (b"keep", b"replace"):
         raise RequestRefused(Reason.BAD_IF_PENDING, f"{IF_PENDING} {quote(value)} is neither keep nor replace")
@@ -381,7 +381,7 @@ def _parse_control(
 def _bulk_control(
     action: Action, rules: RequestRules, timestamp_ms: int, said: dict[str, bytes | None]
 ) -> tuple[Selection, int, int]:
-    """Return what a control with selectors selects, and the time to which or by which it moves that."""
+    """Return the selection of a control with selectors, and the time to which or by which it moves the messages."""
     selection = read_selection(said)
     if action is Action.CANCEL:
         return selection, -1, 0
@@ -447,7 +447,7 @@ def _grace_ms(rules: RequestRules, value: bytes | None) -> int:
 
 
 def _offset_meant(rules: RequestRules, partition: int, value: bytes | None) -> int:
-    """Return the offset of the request that `value` names, which must lie in this very partition."""
+    """Return the offset of the request that `value` names, which must lie in this partition."""
     try:
         topic, named_partition, offset = parse_origin(value or b"")
     except ValueError as error:

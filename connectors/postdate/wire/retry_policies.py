@@ -54,7 +54,7 @@ class RetryPolicy(NamedTuple):
 
 @lru_cache(maxsize=POLICIES_REMEMBERED_MAX)
 def parse_policy(text: str) -> RetryPolicy:
-    """Return the policy that a text is. Raises ValueError if it is none. Cost: O(1) for a text seen lately."""
+    """Return the policy in a text. Raises ValueError if it is not one. Cost: O(1) for a text seen lately."""
     if len(text) > POLICY_TEXT_LENGTH_MAX or not text.isascii():
         raise ValueError("is too long or not ASCII")
     values: dict[str, int] = {}

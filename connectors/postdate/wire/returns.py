@@ -1,4 +1,4 @@
-"""Returns: requests with `postdate-retry`, by which a consumer gives a message back to be delivered again later.
+"""Returns: requests with `postdate-retry`, by which a consumer returns a message to be delivered again later.
 
 Parsing reads a return from its headers alone; `schedule_return` adds what depends on its offset: the policy of that
 name, the jitter, the root of its attempts. The state of a retry is in its headers, so no store holds any.
@@ -31,7 +31,7 @@ _ONCE: Final = (ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ORIGIN)
 
 
 def read_return(rules: RequestRules, value: bytes | None, left_over: Headers) -> Return:
-    """Return what `postdate-retry` with this value, and the headers that a delivery left, ask.
+    """Return the retry that this value of `postdate-retry`, and the headers of an earlier delivery, request.
 
     Raises RequestRefused (bad-retry, duplicate-header). Cost: O(headers).
     """
@@ -59,7 +59,7 @@ def read_return(rules: RequestRules, value: bytes | None, left_over: Headers) ->
 def schedule_return(
     rules: RequestRules, request: Request, partition: int, offset: int, timestamp_ms: int, policies: NamedPolicies
 ) -> Request:
-    """Return the request that a return at `offset` makes: due after its backoff, with the headers of a redelivery.
+    """Return the request of a return at `offset`: due after its backoff, with the headers of a redelivery.
 
     `request`: from `parse_request`, with `retry`. `policies`: the named ones of the shard. Raises RequestRefused
     (bad-retry, attempts-exhausted, beyond-horizon). Cost: about 2 us.

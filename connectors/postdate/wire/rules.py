@@ -50,9 +50,8 @@ class RequestRules:
     `levels_ms`: the delay of each level from level 1 on, at least one. `horizon_ms`: the longest delay, counted from
     the record's own timestamp. `forbidden`: exact names of Postdate's topics of the whole deployment; those of `topic`
     are added. `allow`: patterns of fnmatch (`*`, `?`, `[...]`; case matters) of which a target must match one.
-    `dialects`: the names of the dialects that are spoken beside Postdate's own headers; `default_target`: where a
-    message goes whose dialect names no target, "": it is refused. `format_version`: the newest format
-    whose headers are accepted.
+    `dialects`: the names of the dialects that are accepted beside Postdate's headers; `default_target`: the target of a
+    message whose dialect names none, "": it is refused. `format_version`: the newest format whose headers are accepted.
     Raises ValueError if the rules are invalid: fix the configuration.
     """
 
@@ -65,10 +64,10 @@ class RequestRules:
     default_target: str = ""
     format_version: int = 1
 
-    # The names of the headers that say something in a request.
+    # The names of the headers that have a meaning in a request.
     names: frozenset[str] = field(init=False, repr=False, compare=False, default=REQUEST)
 
-    # Headers that a delivered record leaves, and that mean nothing in a request; `is_dropped` knows more of them.
+    # Headers of a delivered record that are ignored in a request; `is_dropped` knows more of them.
     dropped: frozenset[str] = field(init=False, repr=False, compare=False, default=DROPPED)
 
     # The headers of the dialects; None without a dialect.
@@ -125,9 +124,8 @@ class RequestRules:
         return _remember(self.targets, text, target)
 
     def parse_delay_ms(self, text: bytes | None) -> int:
-        """Return the length in milliseconds of the duration that a header's value is.
-
-        Raises ValueError if it is none. Cost: O(1) for a text seen lately.
+        """Return the duration in a header's value in milliseconds. Raises ValueError if it is not one. Cost: O(1) for a
+        text seen lately.
         """
         delay_ms = plain_ms(text)
         if delay_ms < 0:
@@ -137,9 +135,8 @@ class RequestRules:
         return _remember(self.delays_ms, text, parse_duration_ms(time_text(text)))
 
     def level_ms(self, text: bytes | None) -> int:
-        """Return the delay of the level that the value of `postdate-level` names: 0 at once, above the last the last.
-
-        Raises RequestRefused (bad-level) if it is no level.
+        """Return the delay of the level that the value of `postdate-level` names: 0 is immediately, a level above the
+        last counts as the last. Raises RequestRefused (bad-level) if it is not a level.
         """
         try:
             level = parse_natural(time_text(text))

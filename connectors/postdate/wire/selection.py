@@ -44,8 +44,8 @@ class Selection(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class BulkRequest(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What a bulk control asks: cancel the messages of `selection`, or `moves` them to `due_ms`, or by `by_ms` if that
-    is -1. `accepted_ms`: the timestamp of its record."""
+    """The request of a bulk control: cancel the messages of `selection`, or if `moves`, move them to `due_ms`, or by
+    `by_ms` if that is -1. `accepted_ms`: the timestamp of its record."""
 
     selection: Selection
     moves: bool = False
@@ -59,7 +59,7 @@ _decoder = msgspec.msgpack.Decoder(BulkRequest)
 
 
 def encode_bulk(request: BulkRequest) -> bytes:
-    """Return the bytes of what a bulk control asks, for the timer log."""
+    """Return the bytes of the request of a bulk control, for the timer log."""
     return _encoder.encode(request)
 
 

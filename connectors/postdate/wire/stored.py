@@ -1,8 +1,8 @@
 """Records of the store topic: requests whose due time is so late that retention may delete the request first.
 
 The topic is compacted, and the key of a record is the offset of its request: the last record of a key counts, and a
-null value says that the request has ended. So a message whose own value is null is written with an empty one, and a
-header says so.
+null value means that the request has ended. So a message whose value is null is written with an empty one, and a header
+marks it.
 
     key      1017
     value    the message
@@ -131,7 +131,7 @@ _version_decoder = msgspec.json.Decoder(_Version)
 
 
 #: The key of a tombstone that bounds a read of the topic: the largest offset, which no request has. Every version reads
-#: it as a request above all those that it asks for, and an audit as one that has ended.
+#: it as a request above all those that it needs, and an audit as one that has ended.
 BOUND_KEY: Final = b"%d" % (INTEGER_END - 1)
 
 
@@ -189,7 +189,8 @@ def encode_stored(request: StoredRequest) -> tuple[bytes, bytes, Headers]:
 def decode_stored(key: bytes | None, value: bytes, headers: Headers | None) -> StoredRequest:
     """Return the request that a record of the store keeps.
 
-    Raises FormatError: written by another hand; NewerFormat: by a newer Postdate. What is pending is then not known.
+    Raises FormatError: another program wrote it; NewerFormat: a newer Postdate did. The pending messages are then
+    unknown.
     """
     offset = stored_offset(key)
     if not headers or headers[-1][0] != STORED:

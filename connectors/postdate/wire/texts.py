@@ -11,7 +11,7 @@ def plain_ms(value: bytes | None) -> int:
 
 
 def time_text(value: bytes | None) -> str:
-    """Return a header's value as a text that is short and ASCII enough to be a time; else raise ValueError."""
+    """Return a header's value as text. Raises ValueError if it is too long or not ASCII, and so cannot be a time."""
     if value is None:
         raise ValueError("has no value")
     if len(value) > TIME_TEXT_BYTES_MAX or not value.isascii():

@@ -10,7 +10,7 @@ from postdate.wire.limits import TOPIC_NAME_LENGTH_MAX
 
 DEFAULT_REQUESTS: Final = "postdate.requests"
 
-# Kafka keeps names of this prefix for itself (consumer offsets, transaction state, cluster metadata).
+# Kafka reserves names with this prefix (consumer offsets, transaction state, cluster metadata).
 _INTERNAL_PREFIX: Final = "__"
 _TOPIC_NAME: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}")
 

@@ -1,6 +1,6 @@
 """Verdicts: answers to requests, on the topic `<requests>.verdicts`, in the transaction of the fate that they report.
 
-A verdict is true: `cancelled` means that the message will never be delivered, by any process, whatever crashes next.
+A verdict is true: `cancelled` means that no process will ever deliver the message, whatever crashes next.
 
     key   the id, or null
     value {"v":1,"origin":"R/3/1017","id":"order-9","verdict":"cancelled","of":"R/3/990","at":1795258284000}
@@ -10,8 +10,8 @@ survived. The last two are of version 2, `paused`, `resumed` and `triggered` of 
 version 3.
 
 One request may have several: a schedule that replaces a pending message is answered `replaced` with that message as
-`of`, and where every request is answered, once more when its own message has ended. Unknown extra fields are ignored,
-an unknown `v` never. The answer to a bulk control has version 2, and `count`: the number of messages on which it has
+`of`, and if every request is answered, again when its own message has ended. Unknown extra fields are ignored, an
+unknown `v` never. The answer to a bulk control has version 2, and `count`: the number of messages on which it has
 acted.
 """
 
@@ -53,7 +53,7 @@ class Verdict(StrEnum):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """One verdict as its readers get it."""
+    """One decoded verdict."""
 
     origin: str
     """The answered request: `<request topic>/<partition>/<offset>`."""
@@ -141,7 +141,7 @@ def decode_verdict(value: bytes | None) -> Answer:
     """Return the verdict that the value of a record on the verdicts topic holds: the inverse of `encode_verdict`.
 
     Raises FormatError on anything else: a foreign writer, damage or a newer Postdate; nothing is known of the request
-    then. The error quotes nothing of the record but a newer version. Cost: 2 us.
+    then. The error quotes only a newer version number from the record. Cost: 2 us.
     """
     if value is None:
         raise FormatError("a record of the verdicts topic has no value")

@@ -15,8 +15,8 @@ from postdate.wheel.errors import Corrupt
 
 
 class BulkRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One bulk control: the offset of its request, what it asks, encoded, and the number of entries on which it has
-    acted; -1 if it has not begun."""
+    """One bulk control: the offset of its request, its encoded selection and action, and the number of entries on which
+    it has acted; -1 if it has not begun."""
 
     offset: int
     asked: bytes = b""

@@ -2,8 +2,8 @@
 
 - Raw mode, always: the default mode unpickles values, so a tampered file would execute code.
 - `set_iterate_lower_bound` of rocksdict 0.3.29 sets the upper bound: never called, a scan seeks to its start.
-- A `ReadOptions` that is collected while its iterator lives cuts scans short in silence, since the bound is a raw
-  pointer into it. `Range` owns both, and `finish` checks the iterator's status after every scan.
+- A `ReadOptions` that is collected while its iterator lives silently cuts scans short, since the bound is a raw pointer
+  into it. `Range` owns both, and `finish` checks the iterator's status after every scan.
 - `close` keeps the LOCK while any view, handle or iterator lives: `Database` owns all of them and drops them first.
 
 Thread rule: one owner, one thread.

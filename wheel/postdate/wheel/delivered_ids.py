@@ -7,9 +7,9 @@ Rows of the column family `ended`:
 | `d`, hour u64, 16 bytes: a digest of the id, request offset u64 | epoch ms u64 | until the hour is forgotten |
 
 The time is that of the dispatch-log record with the delivery, by the broker's clock, and the hour is that of this time.
-So all owners have the same rows, and one range tombstone deletes an hour. Each delivery has its row: an owner that
-replays the log reads requests behind later deliveries of their id, and only an earlier one counts. A row takes about 30
-bytes of disk and no memory. One process adds at most DELIVERED_IDS_PER_HOUR_MAX rows of an hour, and at most
+So all owners have the same rows, and one range tombstone deletes an hour. Each delivery has a separate row: an owner
+that replays the log reads requests after later deliveries of their id, and only earlier deliveries count. A row takes
+about 30 bytes of disk and no memory. One process adds at most DELIVERED_IDS_PER_HOUR_MAX rows of an hour, and at most
 DELIVERED_HOURS_MAX hours are kept. An id beyond these bounds is not remembered, so its repetition is delivered.
 
 Thread rule: that of the timer log.
@@ -104,7 +104,7 @@ class DeliveredIds:
     def outdated(self, at_ms: int) -> bytes | None:
         """The key below which no request that is written at or after `at_ms` needs a row; None if there is no such row.
 
-        An hour more is kept, since the timestamps of requests may fall back.
+        One more hour is kept, since the timestamps of requests may go back.
         """
         first = (at_ms - self.window_ms) // _HOUR_MS - 1
         hours = sorted(self._added)

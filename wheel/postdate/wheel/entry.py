@@ -80,14 +80,13 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A pending request: all the data of its transaction, so dispatch reads nothing but this.
 
     `due` is the time at which it leaves, even if the key's is 0: the present due time, or the chosen time in `window`.
-    An absent number is -1, an absent id b"".
-    `own_key` holds the request's own key in a 1-tuple if it differs from the target key; `control` the removed
-    `postdate-` headers with their positions, encoded, since a delivery does without them (`pack_control`,
-    `control_of`). `acts_on`, `new_due`: the request a control acts on, and its new time, or the timestamp of a control
-    of a schedule; of a kept or dropped request the survivor. `moved_by`: the last control that moved it. `series_ms`:
-    when the series of a debounced message began; of a replaced one, only if its survivor continues the series. `next`:
-    of a schedule alone, whose `due` is the time at which its next delivery leaves. `drops`: its request has
-    `postdate-if-ended`.
+    An absent number is -1, an absent id b"". `own_key` holds the request's own key in a 1-tuple if it differs from the
+    target key; `control` the removed `postdate-` headers with their positions, encoded, since a delivery does not need
+    them (`pack_control`, `control_of`). `acts_on`, `new_due`: the request a control acts on, and its new time, or the
+    timestamp of a control of a schedule; of a kept or dropped request the survivor. `moved_by`: the last control that
+    moved it. `series_ms`: when the series of a debounced message began; of a replaced one, only if its survivor
+    continues the series. `next`: only of a schedule; its `due` is the time at which the next delivery leaves. `drops`:
+    its request has `postdate-if-ended`.
     """
 
     kind: int

@@ -4,7 +4,7 @@ WheelError
 ├── StorageError        the operating system refused: retry with a deadline, then stop
 │   ├── DiskFull        free space, then close and reopen: RocksDB itself may refuse for much longer
 │   └── Locked          another process owns the directory: wait, then take a fresh directory
-├── Corrupt             the bytes are not ours: move the directory aside and start empty
+├── Corrupt             the bytes fail a check: move the directory aside and start empty
 ├── FormatMismatch      written by another version of the format: move aside and start empty
 ├── IdentityMismatch    belongs to another cluster, topic or partition: `.fields` names the differences
 ├── Closed              used after close: a mistake of ours
@@ -38,7 +38,7 @@ class Unfinished(StorageError):
 
 
 class Corrupt(WheelError):
-    """Stored bytes fail a check; the directory is of no more use."""
+    """Stored bytes fail a check; the directory is useless."""
 
 
 class FormatMismatch(WheelError):
@@ -78,7 +78,7 @@ def release_frames(error: BaseException) -> None:
 
 
 def from_rocksdict(error: Exception) -> WheelError:
-    """Maps an error of rocksdict. All of those have one class, so the text decides; no other function reads it."""
+    """Maps an error of rocksdict. All of them have one class, so their text decides."""
     text = str(error)
     if type(error).__name__ == "DbClosedError":
         return Closed(text)

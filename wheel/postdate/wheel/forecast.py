@@ -108,7 +108,7 @@ def due_load(rings: Rings, before_ms: int) -> Load:
 def next_due_ms(rings: Rings) -> int | None:
     """A lower bound of the earliest due time: 0 if an entry is overdue or a control waits, None if none is pending.
 
-    Amortised O(1). Only true of rings that are not being built.
+    Amortised O(1). Valid only for rings that are not being built.
     """
     if rings.control.count:
         return 0

@@ -45,7 +45,8 @@ _NOTHING = entry_key(DUE_MS_MAX, DUE_MS_MAX)
 
 
 class TimerIndex:
-    """An open timer index; `open` makes one. `rebuilds` counts the wheels that were not believed or proved wrong."""
+    """An open timer index; `open` makes one. `rebuilds` counts the wheels that were not valid, or proved wrong
+    later."""
 
     def __init__(self, log: TimerLog, wheel: WheelMaintenance, rebuilds: int) -> None:
         self._log = log
@@ -67,7 +68,7 @@ class TimerIndex:
 
         Raises Locked (another owner: wait), Corrupt or FormatMismatch (`move_aside`, then reopen), IdentityMismatch
         (`.fields`: a person decides about a re-created topic), DiskFull, StorageError. Returns at once, however many
-        entries are pending: `load_step` rebuilds a wheel that is not believed.
+        entries are pending: `load_step` rebuilds an invalid wheel.
         """
         log = TimerLog(directory / LOG_NAME, identity, options)
         try:
@@ -348,7 +349,7 @@ class TimerIndex:
         return forecast.pending_by_horizon(self._wheel.rings, now_ms)
 
     def even_spread(self, now_ms: int, changes: Changes) -> EvenSpread:
-        """Returns what chooses moments of low load for one batch of changes. O(changes so far)."""
+        """Returns a chooser of moments of low load for one batch of changes. O(changes so far)."""
         put = (key for key, value in changes.entries.items() if value is not None)
         return EvenSpread(self._wheel.rings, now_ms, put)
 
@@ -381,7 +382,7 @@ class TimerIndex:
         return False
 
     def close(self, clean: bool = True) -> None:
-        """Releases the directory; `clean` leaves a wheel that the next open believes, even after a reboot.
+        """Releases the directory; `clean` leaves a wheel that is valid at the next open, even after a reboot.
 
         Raises StorageError if a write-back failed, after releasing everything. A second call does nothing.
         """
@@ -458,7 +459,7 @@ class TimerIndex:
 
 
 def move_aside(directory: Path, why: str) -> Path:
-    """Renames a damaged or foreign directory and returns its new path; a person removes it.
+    """Renames a damaged or foreign directory and returns its new path; an operator removes it.
 
     `why` becomes part of the name. REQUIRES: the index is closed. Raises StorageError.
     """

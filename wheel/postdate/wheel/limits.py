@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
-# Measured: range tombstones of small batches pile up (74 us growing to 666 us a scan), points stay at 21 us.
+# Measured: range tombstones of small batches accumulate (a scan rises from 74 to 666 us), point tombstones do not (21
+# us).
 SPAN_KEYS_MIN: Final = 256
 
-# Each range tombstone in the memtable is looked at by every scan; a flush turns them into one sorted block.
+# Every scan visits each range tombstone in the memtable; a flush turns them into one sorted block.
 RANGE_TOMBSTONES_MAX: Final = 1_000
 
-# Offsets a row of `blocks`: the low-water mark costs one seek, and a batch of 10,000 requests touches few rows.
+# Offsets of a row of `blocks`: the low-water mark costs one seek, and a batch of 10,000 requests touches few rows.
 BLOCK_OFFSETS: Final = 4_096
 
-# Requests that one call may look at to raise the low-water mark: at 5 us each deliveries wait some milliseconds.
+# Requests that one call may look up to raise the low-water mark: at 5 us each, deliveries wait for some milliseconds.
 LOW_WATER_STEPS_MAX: Final = 1_000
 
 # Rows of `blocks` held in memory (about 150 B each): ten million entries in dense blocks are 2,441 rows.
 BLOCKS_CACHED_MAX: Final = 65_536
 
-# Keys a load or a rebuild takes at once: at 0.5-1 us a key deliveries wait 20 ms at the most.
+# Keys that a load or a rebuild takes at once: at 0.5 to 1 us each, deliveries wait for 20 ms at most.
 LOAD_KEYS_MAX: Final = 20_000
 
 # Tombstones a confirming seek may step over before it gives up: once a second it must stay under a millisecond.
@@ -34,26 +35,26 @@ INLINE_VALUE_SIZE_BYTES_MAX: Final = 16 * 1024
 # Memory of a shard's memtables; two of them exist while one is flushed.
 WRITE_BUFFER_SIZE_BYTES: Final = 16 * 1024 * 1024
 
-# Memory of the memtables of all shards of a process; memtables being flushed come on top. Beyond it each write makes
-# a file, so it is what eight busy shards may hold (two write buffers each), and 4 MiB for each of 64.
+# Memory of the memtables of all shards of a process, without those that are being flushed. Beyond it each write makes a
+# file. It is the memory of eight busy shards (two write buffers each), or 4 MiB for each of 64.
 MEMTABLES_SIZE_BYTES_MAX: Final = 256 * 1024 * 1024
 
-# Step in which a memtable takes memory. RocksDB would take 1 MiB for the first entry of each column family.
+# The unit in which a memtable allocates memory. RocksDB's default is 1 MiB, for the first entry of each column family.
 ARENA_BLOCK_SIZE_BYTES: Final = 128 * 1024
 
 # Block cache shared by the shards of a process unless they are given one each.
 CACHE_SIZE_BYTES: Final = 64 * 1024 * 1024
 
-# A log beyond this makes RocksDB flush the column family that holds the oldest part; it bounds the time of a restart.
+# If its write-ahead log is larger, RocksDB flushes the column family with the oldest part, which bounds restart time.
 WAL_SIZE_BYTES_MAX: Final = 128 * 1024 * 1024
 
 # File descriptors of one RocksDB: 64 shards stay below the usual limit of 16,384.
 OPEN_FILES_MAX: Final = 128
 
-# Bytes of ended entries after which `reclaim` compacts: measured 1 s for 660 MB, so a tenth of a second.
+# Bytes of ended entries from which `reclaim` compacts. Measured: 1 s for 660 MB, so a tenth of a second.
 RECLAIM_SIZE_BYTES_MIN: Final = 64 * 1024 * 1024
 
-# Ticks among which an even spread chooses: half an hour of 100 ms, and 20 us for a message.
+# Ticks among which an even spread chooses: half an hour of ticks of 100 ms, at 20 us a message.
 SPREAD_TICKS_MAX: Final = 18_000
 
 # Attempts of a reader to copy a wheel between two updates; an update takes well under a millisecond.
@@ -74,5 +75,5 @@ OUTCOMES_PER_WINDOW_MAX: Final = 1_000_000
 # Ids of delivered messages that one process adds for one hour, 30 bytes each: 0.8 GB of disk a shard for a day.
 DELIVERED_IDS_PER_HOUR_MAX: Final = 1_000_000
 
-# Hours of them: a window of a day behind requests that have waited for six days. Each costs a seek of 4 us.
+# Hours of them: enough for a window of a day and requests that have waited for six days. Each costs a seek of 4 us.
 DELIVERED_HOURS_MAX: Final = 168

@@ -29,8 +29,8 @@ class Resources:
     def create(
         cache_size_bytes: int = limits.CACHE_SIZE_BYTES, buffers_size_bytes: int = limits.MEMTABLES_SIZE_BYTES_MAX
     ) -> Resources:
-        """Resources of the given sizes; `buffers_size_bytes` bounds the memtables of all shards, as far as they are
-        not being written out already: no write ever waits for that."""
+        """Resources of the given sizes; `buffers_size_bytes` bounds the memtables of all shards, without those that are
+        being written out, for which no write waits."""
         return Resources(Cache(cache_size_bytes), WriteBufferManager(buffers_size_bytes, False))
 
     @property
@@ -50,11 +50,10 @@ class IndexOptions:
     """How a timer index is laid out; all but the sizes of memory are fixed once the wheel file exists (it is rebuilt).
 
     tick_ms * fine_slots is the span of the fine ring; it must hold two hours (of hour_ms) so that the present hour and
-    the next one fit, and fine_slots 0 means as many as that takes. tick_ms divides hour_ms: a tick that lay in two
-    hours would be counted in both rings. hour_ms is an hour except in tests.
-    hour_slots * hour_ms is the horizon; entries due later are counted in one number. slot_count_max flags a tick that
-    holds more entries than that; 0 flags none. ended_window_ms is how long the ends of ids are remembered; it may
-    change at any time.
+    the next one fit, and fine_slots 0 means as many as that takes. tick_ms divides hour_ms: a tick in two hours would
+    be counted in both rings. hour_ms is an hour except in tests. hour_slots * hour_ms is the horizon; entries due later
+    are counted in one number. slot_count_max flags a tick that holds more entries than that; 0 flags none.
+    ended_window_ms is how long the ends of ids are remembered; it may change at any time.
     """
 
     tick_ms: int = 100
@@ -110,7 +109,7 @@ def family_options(options: IndexOptions, bodies: bool) -> Options:
     rocks.set_write_buffer_size(options.write_buffer_size_bytes)
     rocks.set_arena_block_size(limits.ARENA_BLOCK_SIZE_BYTES)
     rocks.set_compression_type(DBCompressionType.lz4())
-    # A finished prefix is deleted, not overwritten: files full of tombstones are compacted before scans walk them.
+    # A finished prefix is deleted, not overwritten: files full of tombstones are compacted before scans visit them.
     rocks.add_compact_on_deletion_collector_factory(1024, 512, 0.5)
     if bodies:
         rocks.set_enable_blob_files(True)

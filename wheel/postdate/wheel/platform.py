@@ -20,7 +20,7 @@ class Platform(Protocol):
     """The interface; its methods raise OSError."""
 
     def boot_id(self) -> bytes:
-        """16 bytes that change with every boot; NO_BOOT if unknown: then no unclean file is believed."""
+        """16 bytes that change with every boot; NO_BOOT if unknown: then no unclean file is valid."""
         ...
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:

@@ -3,7 +3,7 @@
 Number n (a tick or an hour since the epoch) lies in slot n mod size. Worked example, tick 1 ms and size 4:
 
     entries due at 5, 6, 6   ->   slot 1 {tick 5, count 1, min_due 5}   slot 2 {tick 6, count 2, min_due 6}
-    the window is [5, 9): 8 lies in slot 0; 9 would lie in slot 1, where 5 still is: not before the window moves
+    the window is [5, 9): 8 lies in slot 0; 9 would lie in slot 1, which 5 still occupies: the window must move
     the window moves to [6, 10)   ->   slot 1 is taken (count 1 goes to "overdue") and is free for 9
 
 Invariants: a slot with count 0 is free (state and bytes 0, min_due "none"); any other slot contains its number. min_due

@@ -290,7 +290,7 @@ class Rings:
 
     @property
     def ticks_end(self) -> int:
-        """The number behind the last tick of the fine ring that may hold an entry."""
+        """The number after the last tick of the fine ring that may hold an entry."""
         geometry = self.geometry
         return min(self.cursor[0] // geometry.tick_ms + 1, self.window + geometry.fine_slots)
 

@@ -1,8 +1,8 @@
 """The start of an ordered scan: behind everything that has ended.
 
-RocksDB steps over the tombstone of every ended entry between the start of a scan and the first one that is there;
-queues on it crawl for that reason. The cursor is a key below which nothing is present. It rises when a scan finds
-nothing below a key and when a prefix of what it found ends; it falls to an entry that is put below it.
+RocksDB steps over the tombstone of every ended entry between the start of a scan and the first present one, which makes
+queues on it slow. The cursor is a key below which nothing is present. It rises when a scan finds nothing below a key
+and when a prefix of what it found ends; it falls to an entry that is put below it.
 
 Invariant: no present key is smaller than `at`; `_found` are, ascending, all present keys from `at` to its last.
 Thread rule: that of the timer log.

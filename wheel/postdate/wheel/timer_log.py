@@ -107,7 +107,7 @@ class TimerLog:
         self._low: int | None = None
         self._low_block = 0
         self.first_dues_from = 0  # below it `firsts` holds nothing; a lower bound until the first trim
-        self._firsts_row = 0, b""  # the row of `firsts` that was read last: nothing ever changes one
+        self._firsts_row = 0, b""  # the row of `firsts` that was read last: rows never change
         self._trim_from = 0
         self._deferred_from = FIRST_KEY  # no deferred choice lies below this key
         self._range_tombstones = 0
@@ -429,7 +429,7 @@ class TimerLog:
         self._db.flush(wait=True)
 
     def reclaim(self, before: bytes) -> bool:
-        """Give the disk space of ended entries below `before` back, once there is enough of it; True if it was done.
+        """Free the disk space of ended entries below `before`, once there is enough of it; True if it was done.
 
         Writes the memtables out first, if those of the process are crowded. Takes about 1 s for 600 MB (the GIL is
         released), so call it when nothing is due.
@@ -455,8 +455,8 @@ class TimerLog:
 def _fill(batch: WriteBatch, db: Database, changes: Changes) -> None:
     """Add the changes to a batch: deletions first, then the new values, since a batch keeps its order.
 
-    Only what the timer log holds is deleted: an entry that came and went within the changes leaves no tombstone. A span
-    of entries becomes one range tombstone that ends just behind its last key, never at a scan's bound.
+    Only what the timer log holds is deleted: an entry that was put and ended within the changes leaves no tombstone. A
+    span of entries becomes one range tombstone that ends just behind its last key, never at a scan's bound.
     """
     put, delete = batch.put, batch.delete
     entries = db.handle("entries")

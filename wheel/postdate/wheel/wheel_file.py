@@ -1,14 +1,15 @@
-"""The memory-mapped file of a wheel: when it is believed, and how an update becomes visible.
+"""The memory-mapped file of a wheel: when it is valid, and how an update becomes visible.
 
 An update: the sequence becomes odd; rings, counters and the older copy of the stamp change; the sequence becomes even.
 A reader that sees an odd or a changed sequence reads again. An owner that opens the file after a crash sees an odd
 sequence, or a stamp that names another state of the timer log, and rebuilds.
 
-Believed on open, all of: this format, geometry and timer log (by digest, which holds the log's random id); the
-sequence even; the stamp's RocksDB sequence number and R equal to the log's; not half built; sums equal to the log's
-counters; and either clean with the right crc, or written under this boot (the page cache then holds exactly what was
-written) and without a contradiction among its slots. Any other file is replaced by a new one: a reader that still maps
-the old one keeps its content. Errors of the file system are the only ones raised.
+A file is valid at open if all of this is true: it has this format, geometry and timer log (by digest, which contains
+the log's random id); its sequence is even; the stamp's RocksDB sequence number and R equal the log's; it is not half
+built; its sums equal the log's counters; and it was either closed cleanly with the right crc, or written under this
+boot (then the page cache holds exactly the written bytes) without a contradiction among its slots. Any other file is
+replaced by a new one; a reader that still maps the old one keeps its content. Only errors of the file system are
+raised.
 
 Thread rule: one writer, the owner of the timer log. Memory order: the interpreter issues the stores in order, and
 x86-64 keeps it; on weaker machines a reader could see a torn copy as whole, which costs a wrong number on a dashboard.
@@ -116,7 +117,7 @@ class WheelFile:
         return stamp.boot_id == self._boot_id != NO_BOOT and rings.is_sound()
 
     def begin(self) -> None:
-        """Announce an update; readers wait, and a crash from here on makes the file unbelievable."""
+        """Announce an update; readers wait, and a crash from here on makes the file invalid."""
         self.rings.sequence += 1
         SEQUENCE.pack_into(self._buffer, COUNTERS_OFFSET, self.rings.sequence)
 

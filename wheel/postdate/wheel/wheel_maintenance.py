@@ -42,7 +42,7 @@ class WheelMaintenance:
         self._commit()
 
     def stamp(self) -> None:
-        """Stamp the wheel after a write that no ring counts: a wheel behind its timer log is not believed."""
+        """Stamp the wheel after a write that no ring counts: a wheel with the stamp of an older state is not valid."""
         self._file.begin()
         self._commit()
 

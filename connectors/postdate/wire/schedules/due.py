@@ -1,4 +1,4 @@
-"""Which due occurrences of a schedule are delivered, and which are skipped, with the reason.
+"""Decides which due occurrences of a schedule are delivered, and which are skipped, with the reason.
 
 An occurrence is due from its chosen time on: its nominal time, or with `postdate-window` a moment of the window that
 lies before the next nominal time. So occurrences become due in the order of their numbers. Lateness counts from the
@@ -73,7 +73,8 @@ def decide(schedule: Schedule, origin: bytes, position: Occurrence, now_ms: int,
     due, undecided, is_more_due = _due_occurrences(schedule, origin, position, now_ms, pauses_of(switches))
     newest = _newest(due)
     if is_more_due and schedule.missed is Missed.LAST:
-        # Gaps and pauses may skip all that is due behind them. Then the newest of these is delivered, by the next call.
+        # Gaps and pauses may skip all due occurrences behind them. Then the newest of these is delivered, by the next
+        # call.
         if newest > 0:
             due, undecided = due[:newest], due[newest].occurrence
         newest = -1

@@ -172,7 +172,7 @@ def _macro(text: str) -> str:
 
 
 def _checked(name: str, end: int, term: re.Pattern[str], field: str) -> str:
-    """Return a field as CronSim reads it. Raises ValueError: a term is none, or a step is longer than the field."""
+    """Return a field as CronSim reads it. Raises ValueError: a term is invalid, or a step is longer than the field."""
     if "?" in field:
         raise ValueError(f"has ? as {name}, which is Quartz's; write * instead")
     parts = field.split(",")
@@ -186,7 +186,7 @@ def _checked(name: str, end: int, term: re.Pattern[str], field: str) -> str:
                 f"has a step of {step} as {name}, which has {end} values; for intervals use postdate-every"
             )
         if step is not None and match["high"] is not None and _number(match["low"]) == _number(match["high"]):
-            # CronSim takes `5-5/2` for `5/2`, which goes on to the end of the field.
+            # CronSim treats `5-5/2` as `5/2`, which continues to the end of the field.
             parts[index] = match["low"]
     return ",".join(parts)
 

@@ -1,4 +1,4 @@
-"""Extra deliveries of a schedule: which are pending, and what comes behind one.
+"""Extra deliveries of a schedule: which are pending, and which follow one.
 
 Each is one of a control: (its offset, the number of its next delivery, the nominal time of that, the last possible
 time). They consume no occurrence number.
@@ -26,8 +26,8 @@ def extended(extras: Extras, control: int, first_ms: int, end_ms: int) -> Extras
 
 
 def after_extra(extras: Extras, control: int, number: int, next_ms: int) -> Extras:
-    """Return the extras behind delivery `number` of a control; `next_ms`: the time of its next one, 0: there is none.
-    If they are behind it already, they stay as they are. O(extras)."""
+    """Return the extras after delivery `number` of a control; `next_ms`: the time of its next one, 0: there is none. If
+    they are behind it already, they stay as they are. O(extras)."""
     kept: list[Extra] = []
     for extra in extras:
         if extra[0] != control or extra[1] > number:

@@ -1,7 +1,7 @@
 """Pauses of a schedule: which nominal times lie in one, by the controls that paused and resumed it.
 
 Each control is a switch. In a settled sequence, offsets ascend, and pauses and resumes alternate, beginning with a
-pause. A pause without a resume goes on for ever.
+pause. A pause without a resume never ends.
 
     (7, 12:00, pause) (9, 12:10, resume)      nominal times in [12:00, 12:10) are skipped
 
