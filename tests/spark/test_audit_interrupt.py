@@ -39,7 +39,7 @@ def _members(group: int) -> list[str]:
 
 
 _STOPPED = "stopped; nothing was judged"
-_FOLLOWED = "stopped; the next run goes on behind the last step"
+_FOLLOWED = "stopped; the next run continues after the last step"
 
 
 @pytest.mark.parametrize(

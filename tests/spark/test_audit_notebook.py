@@ -130,7 +130,7 @@ def test_a_second_run_judges_what_is_new_and_a_failed_one_leaves_nothing(
 
 
 def test_options_that_make_no_sense_are_refused(spark: SparkSession) -> None:
-    with pytest.raises(JobUsageError, match="With a state all that is new is audited"):
+    with pytest.raises(JobUsageError, match="With a state, everything new is audited"):
         audit.run(spark, "b:1", ["r"], state="s", to_ms=5)
     with pytest.raises(TypeError, match="slak_ms"):
         audit.run(spark, "b:1", ["r"], state="s", slak_ms=5)

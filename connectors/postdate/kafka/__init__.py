@@ -1,4 +1,4 @@
-"""Kafka as Postdate sees it: the only package that imports confluent_kafka.
+"""Postdate's clients of Kafka: the only package that imports confluent_kafka.
 
 `interface` defines the requests to a cluster, `errors` the failures, and `client` implements them over confluent_kafka.
 The package imports nothing else of Postdate. Thread rule: see each class of `interface`.

@@ -169,9 +169,9 @@ def blame(fault: KafkaFault) -> Blame:
     return _BLAME.get(fault.code, Blame.REFUSED)
 
 
-#: Refusals of a record sent alone that its topic repeats until somebody changes the topic: what a broker validates
-#: (a schema, the key of a compacted topic) and its size. Left out: a stamp, which the clocks of brokers judge; a broken
-#: checksum; a policy or a format of the cluster, which may change with the broker that answers.
+#: Refusals of a record sent alone that its topic repeats until somebody changes the topic: those of a broker's
+#: validation (a schema, the key of a compacted topic) and of the size. Not among them: a timestamp, since the clocks of
+#: brokers decide; a broken checksum; a policy or a format of the cluster, which may depend on the broker that answers.
 _FINAL_CODES = frozenset(
     {KafkaError.INVALID_RECORD, KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE},
 )
@@ -209,7 +209,7 @@ def classify(raised: KafkaException | KafkaError, doing: str, otherwise: type[Ka
     """The fault for this error, which occurred while `doing` something ("commit the transaction").
 
     `otherwise` is the class for an error that carries no flag and has no known code: fatal, unless the caller knows
-    that the client itself is unharmed.
+    that the client is still usable.
     """
     error = error_of(raised)
     kind = _kind(error, otherwise)

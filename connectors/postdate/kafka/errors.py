@@ -53,7 +53,7 @@ class Fenced(KafkaFault):
 
 
 class FatalClient(KafkaFault):
-    """The client instance cannot go on; only a new instance can."""
+    """The client instance is unusable; create a new one."""
 
 
 class NameInUse(FatalClient):

@@ -26,7 +26,7 @@ The behaviour of the client library shapes this module (librdkafka 2.16, read in
 - A fatal error may arrive in any call and any callback: as an event of a poll, in the error callback, as the answer to
   a commit, or as the refusal of an assignment. In every case, `_fault` keeps it, and the next `poll` raises it.
 
-All of it runs on the poll thread, except `confirm`.
+All methods run on the poll thread, except `confirm`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Rules for every method, unless its docstring states another:
 
 - It raises only `errors.KafkaFault`, by consequence: the caller reacts to the class, never to a code.
 - A `timeout_s` is how long it may block; methods without one do not wait for the network.
-- An instance belongs to one thread at a time. Admin alone may be shared by threads.
+- An instance belongs to one thread at a time. Only Admin may be shared by threads.
 - Callbacks run on the calling thread, inside `poll`, `settle`, `flush`, `commit` and `abort`.
 - Waiting for the network releases the GIL.
 
@@ -128,7 +128,8 @@ class GroupListener(Protocol):
         """These are ours until this returns: the last chance to commit and to release them gracefully."""
 
     def lost(self, parts: Sequence[Partition]) -> None:
-        """These are no longer ours, and may already be another's: stop at once; do not wait for anything."""
+        """These are no longer ours, and another member may already have them: stop at once; do not wait for
+        anything."""
 
 
 class GroupConsumer(Protocol):
@@ -237,16 +238,16 @@ class TransactionalProducer(Protocol):
     """
 
     def init(self, timeout_s: float, topic: str = "") -> None:
-        """When it returns, every older producer with this id is fenced and its open transaction has ended, committed
-        or aborted. `topic`: one that exists, with which the client gets to know its brokers first; that is faster.
-        Repeats while retriable until `timeout_s` has passed. Raises Retriable or Unreachable (call again
-        on the same instance), NotAuthorized, Fenced, FatalClient."""
+        """When it returns, every older producer with this id is fenced and its open transaction has ended, committed or
+        aborted. `topic`: an existing one, by which the client learns its brokers first; that is faster. Repeats while
+        retriable until `timeout_s` has passed. Raises Retriable or Unreachable (call again on the same instance),
+        NotAuthorized, Fenced, FatalClient."""
 
     def begin(self, created_ms: int = 0) -> None:
         """Opens a transaction; local, does not wait. Raises Fenced, FatalClient.
 
         `created_ms`: the CreateTime of its records, epoch ms; 0: the time of the local clock for each. Brokers refuse
-        what is stamped more than `message.timestamp.after.max.ms` ahead of them, since Kafka 4 an hour.
+        records that are stamped more than `message.timestamp.after.max.ms` ahead of them, an hour since Kafka 4.
         """
 
     def produce(
@@ -258,9 +259,9 @@ class TransactionalProducer(Protocol):
         partition: int = -1,
         on_delivery: OnDelivery | None = None,
     ) -> None:
-        """Hands one record to the client, for a topic that is writable: *measured*, one that ACLs forbid takes the
-        whole transaction with it, no report names it, and `abort` may end in FatalClient. Partition -1: murmur2 of the
-        key as Java does, any partition for a null key.
+        """Hands one record to the client, for a topic that is writable: *measured*, a topic that ACLs forbid fails the
+        whole transaction, no report names it, and `abort` may end in FatalClient. Partition -1: murmur2 of the key as
+        Java does, any partition for a null key.
 
         Does not wait for the network, unless the client's queue is full: then it serves callbacks and waits, bounded
         by the message time-out. Raises RecordRejected if the record can be refused at once (too large, no such
@@ -286,14 +287,14 @@ class TransactionalProducer(Protocol):
         if the coordinator refuses the abort; Fenced; and FatalClient, which is to be expected after records have timed
         out: the coordinator may refuse to end a transaction that it has given up itself. Never raises AbortRequired.
         After any of these, destroy this producer and fence again: no transaction without a commit request can commit,
-        and the log shows what became of one with a commit request."""
+        and the log shows the outcome of one with a commit request."""
 
     def settle(self) -> bool:
         """Serves all callbacks; True if the next transaction may begin on this producer.
 
-        False: the last transaction's end took so long that it may have been asked for twice, or a connection is known
-        to have failed since it began. A delayed EndTxn might then still be under way and decide the *next* transaction
-        (KAFKA-17754): destroy this producer and fence again.
+        False: the end of the last transaction took so long that it may have been requested twice, or a connection is
+        known to have failed since it began. A delayed EndTxn might then still be under way and decide the *next*
+        transaction (KAFKA-17754): destroy this producer and fence again.
         """
 
     def destroy(self) -> None:
@@ -354,7 +355,8 @@ class Admin(Protocol):
         Neither fails the others. Raises NotAuthorized for the credentials as a whole."""
 
     def look_up(self, topics: Iterable[str], config: Iterable[str] = ()) -> Callable[[float], LookedUp]:
-        """Asks as `describe`; the function returned waits so many seconds for the answer, and raises as `describe`."""
+        """Requests the same as `describe`; the returned function waits for the answer for a number of seconds, and
+        raises as `describe`."""
 
     def topic_rights(self, topics: Iterable[str]) -> dict[str, frozenset[Operation]]:
         """The operations that these credentials may perform on each existing topic: at most DESCRIBE_CONFIGS on a
@@ -393,9 +395,9 @@ class Admin(Protocol):
         """The present members of a consumer group; empty if the group is empty or unknown."""
 
     def share_isolation(self, group_id: str) -> Isolation | None:
-        """The isolation level at which a share group (KIP-932) reads, whether it has members or not. None if
-        `group_id` names a consumer group, whose members set theirs, or if the brokers know no isolation level of
-        groups. Two requests. Raises NotAuthorized without DescribeConfigs on the group."""
+        """The isolation level at which a share group (KIP-932) reads, whether it has members or not. None if `group_id`
+        names a consumer group, whose members set theirs, or if the brokers know no isolation level of groups. Two
+        requests. Raises NotAuthorized without DescribeConfigs on the group."""
 
     def close(self) -> None:
         """Frees the client. Calling it again does nothing."""

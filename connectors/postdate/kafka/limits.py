@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-#: ms. How long the coordinator lets a transaction stay open; also the budget for repeating a commit or an abort. A
-#: transaction takes some milliseconds, so ten seconds pass only when something is wrong.
+#: ms. How long the coordinator keeps a transaction open; also the budget for repeating a commit or an abort. A
+#: transaction takes some milliseconds, so ten seconds pass only if something is wrong.
 TRANSACTION_TIMEOUT_MS = 10_000
 
 #: ms. How long a produced record may stay without its delivery report; far below the transaction time-out, so that one
@@ -45,14 +45,14 @@ GATHER_INTERVAL_S = 0.01
 RECONNECT_BACKOFF_MS_MAX = 1_000
 
 #: ms. How often a consumer refreshes the leaders. The library's 5 minutes would be lateness after an election. A
-#: producer needs no such question: it is replaced after a transaction whose end was slow or unknown.
+#: producer needs no refresh: it is replaced after a transaction whose end was slow or unknown.
 METADATA_REFRESH_MS = 5_000
 
-#: ms. How long a consumer waits for the answer to a request, then the library closes the connection. The library sends
-#: every question about leaders and coordinators to the broker that it used last (librdkafka 2.16,
-#: `rd_kafka_broker_weight_usable`), and to a reader of one partition that is its leader. If that broker freezes, every
-#: question goes to it until its connection closes: with the library's minute, readers and members went on 51 to 60 s
-#: after another broker led. With this value they go on within 10 s, a metadata refresh and a new connection.
+#: ms. How long a consumer waits for the answer to a request before the library closes the connection. The library sends
+#: every metadata request to the broker that it used last (librdkafka 2.16, `rd_kafka_broker_weight_usable`), which for
+#: a reader of one partition is its leader. If that broker freezes, all these requests go to it until its connection
+#: closes: with the library's minute, readers and members continued 51 to 60 s after another broker led. With this value
+#: they continue within 10 s, after a metadata refresh and a new connection.
 CONSUMER_ANSWER_MS_MAX = 10_000
 
 #: Bytes of one fetch: over a slow line, it arrives whole within CONSUMER_ANSWER_MS_MAX.
@@ -61,12 +61,13 @@ FETCH_SIZE_BYTES_MAX = 8 * 1024 * 1024
 #: s. How long an admin request may take.
 ADMIN_TIMEOUT_S = 15.0
 
-#: ms. How long a transactional client waits before it repeats a request whose connection broke, give or take a fifth:
+#: ms. How long a transactional client waits before it repeats a request whose connection broke, plus or minus a fifth:
 #: long enough that the duration of a transaction's end shows whether it was requested twice.
 REPEAT_AFTER_MS = 500
 
-#: s. A transaction whose end took longer may have left a delayed EndTxn in the network (protocol.md, recycle). Below
-#: four fifths of REPEAT_AFTER_MS, so that no repeated one is quicker; above what an end takes on a busy machine.
+#: s. A transaction whose end took longer may have left a delayed EndTxn in the network (protocol.md, recycle). It is
+#: below four fifths of REPEAT_AFTER_MS, so that no repeated end is quicker, and above the duration of an end on a busy
+#: machine.
 SUSPICIOUS_END_S = 0.35
 
 #: s. How long a started partition may refuse its seek before it is assigned again.

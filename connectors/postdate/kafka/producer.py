@@ -36,7 +36,7 @@ from postdate.kafka.settings import ClientConf, KafkaSettings, log
 
 #: s. How long one wait for room in the client's queue lasts.
 _QUEUE_WAIT_S = 0.05
-#: s. How long one wait for delivery reports lasts before the transaction's own state is looked at.
+#: s. How long one wait for delivery reports lasts before the state of the transaction is checked.
 _REPORT_WAIT_S = 0.02
 #: s. How long one request for metadata may take before a producer takes its id.
 _MEET_S = 1.0
@@ -163,8 +163,8 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
         self._created_ms = created_ms
         if self._renewal is not None:
             self._renewal.follow()
-        # Earlier reports belong to transactions that have been decided. A new producer often has the report
-        # of an address among the bootstrap servers that does not answer; later, it would taint the first transaction.
+        # Earlier reports belong to transactions that have been decided. A new producer often has the error of a
+        # bootstrap address that does not answer, which would later taint the first transaction.
         self._serve_events()
         self._transport_failed = False
         self._end_took_s = 0.0

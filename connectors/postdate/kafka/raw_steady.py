@@ -3,9 +3,9 @@
     python -m postdate.kafka.raw_steady BOOTSTRAP TARGET LOG PRODUCERS RATE SECONDS PAUSE_MS
 
 RATE messages a second are due at regular times, in turn for each producer. A producer waits for its next due message.
-In one transaction it produces all of its due messages to TARGET and one record to its partition of LOG, as a shard
-does with its dispatch log. Then it pauses. The messages carry their due time in the header `postdate-due`. The program
-prints {"transactions_per_s": …, "cpu_s": …}. It is written as somebody without Postdate would write it, without the
+In one transaction it produces all of its due messages to TARGET and one record to its partition of LOG, as a shard does
+with its dispatch log. Then it pauses. The messages carry their due time in the header `postdate-due`. The program
+prints {"transactions_per_s": …, "cpu_s": …}. It is written as a user without Postdate would write it, without the
 interface. Thread rule: one thread for each producer.
 """
 

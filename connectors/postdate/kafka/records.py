@@ -1,9 +1,9 @@
 """Converts the client's messages into the interface's records: the hot path of reading.
 
 Pure functions over one batch; O(messages). A message with three headers costs about 2 us without the garbage collector,
-of which the library's `headers()` is 1.2, so no accessor is called twice. `headers()` *must* not be called twice where
-it fails: the second call returns a broken list. The loop is written out, since a call per message would be a tenth of
-the rest.
+of which the library's `headers()` is 1.2, so no accessor is called twice. `headers()` *must* not be called again after
+it has failed: the second call returns a broken list. The loop is written out, since a call per message would be a tenth
+of the rest.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class SettableClient(Protocol):
 
 
 class Renewal:
-    """Passes a changed password from the file to one client. `file` None: there is none to watch."""
+    """Passes a changed password from the file to one client. `file` None: there is no file to watch."""
 
     def __init__(self, client: SettableClient, username: str, file: SecretFile | None) -> None:
         self._client = client

@@ -47,7 +47,7 @@ _decoder = msgspec.json.Decoder(_Statistics)
 def decode_statistics(text: str) -> tuple[BrokerStatistics, ...]:
     """The connections to brokers of the cluster, by name; those for finding it, and idle doubles, are left out.
 
-    Raises msgspec.MsgspecError: the library writes something else than it documents.
+    Raises msgspec.MsgspecError: the library does not write what it documents.
     """
     found = [
         BrokerStatistics(

@@ -8,16 +8,16 @@ columns    column expressions: digests, hashes, times
 output     pages, charts, tables, lateness and load as text
 session    Spark's session, files, cached and small tables
 records    records of Kafka as rows, one module for each kind of topic
-job        what every job does: options, offsets, reading, writing, start and end
+job        shared by all jobs: options, offsets, reading, writing, start and end
 bulk       a table becomes requests
 report     upcoming load, past lateness
-rules      what is right, as column expressions
+rules      the rules of the verdicts, as column expressions
 judging    the rules applied to whole topics, at the least cost
 state      the Delta tables of an audit that continues
 audit      full, incremental and continuous audits
 repair     requests again what an audit reports as missing
 
-The modules of this package itself are the vocabulary of all, `errors` and `limits`, and the programs for
+The modules of this package itself are `errors` and `limits`, which all packages share, and the programs for
 `spark-submit`: one `…_main.py` for each job, and `submitted`, which they share. Users call the commands, these
 programs, `audit.run` and `bulk.schedule`.
 

@@ -38,26 +38,30 @@ def _parser() -> argparse.ArgumentParser:
     add_reading_options(parser)
     parser.add_argument("--requests", action="append", metavar="TOPIC", help=f"default: {DEFAULT_REQUESTS}")
     parser.add_argument("--target", dest="targets", action="append", metavar="TOPIC", help="read only these targets")
-    parser.add_argument("--verdicts", choices=MODES, help="which answers must be there; default: none")
-    parser.add_argument("--from", dest="from_ms", type=instant, metavar="TIME", help="judge requests from then on")
-    parser.add_argument("--until", "--to", dest="to_ms", type=instant, metavar="TIME", help="judge those before then")
+    parser.add_argument("--verdicts", choices=MODES, help="require answers to these requests; default: none")
+    parser.add_argument("--from", dest="from_ms", type=instant, metavar="TIME", help="only requests at or after this")
+    parser.add_argument("--until", "--to", dest="to_ms", type=instant, metavar="TIME", help="only requests before this")
     parser.add_argument("--slack", dest="slack_ms", type=duration, metavar="DURATION", help="default: 60s")
-    parser.add_argument("--samples", type=int, metavar="N", help="origins a violation")
+    parser.add_argument("--samples", type=int, metavar="N", help="origins shown for each kind of violation")
     parser.add_argument("--html", metavar="FILE", help="write a page with charts")
     parser.add_argument("--openmetrics", metavar="FILE", help="write the figures as OpenMetrics text")
-    parser.add_argument("--state", metavar="PATH", help="Delta tables of all audits: audit what is new since the last")
-    parser.add_argument("--keep-days", dest="keep_days", type=int, metavar="N", help="how long closed rows stay there")
-    parser.add_argument("--trend", action="store_true", help="tell the lateness by day, with --state")
-    parser.add_argument("--trend-days", type=int, metavar="N", help="how many days")
-    parser.add_argument("--follow", action="store_true", help="go on, step by step, with --state")
-    parser.add_argument("--every", dest="every_ms", type=duration, metavar="DURATION", help="a step; default: 10s")
-    parser.add_argument("--steps", type=int, metavar="N", help="follow for so many steps")
-    parser.add_argument("--to-topic", metavar="TOPIC", help="tell what is found there too, while following")
-    parser.add_argument("--strict", action="store_true", help="exit with 5 if something that could be was not verified")
+    parser.add_argument("--state", metavar="PATH", help="keep results in Delta tables, read only new records")
     parser.add_argument(
-        "--fail-on-lateness", action="append", metavar="FIGURE=DURATION", help="exit with 3 if messages were later"
+        "--keep-days", dest="keep_days", type=int, metavar="N", help="how long --state keeps closed rows"
     )
-    parser.add_argument("--aborted", dest="count_aborted", action="store_true", help="count aborted copies, too")
+    parser.add_argument("--trend", action="store_true", help="print the lateness by day, with --state")
+    parser.add_argument("--trend-days", type=int, metavar="N", help="days of --trend; default: 30")
+    parser.add_argument("--follow", action="store_true", help="audit step by step, with --state")
+    parser.add_argument("--every", dest="every_ms", type=duration, metavar="DURATION", help="of --follow; default: 10s")
+    parser.add_argument("--steps", type=int, metavar="N", help="end --follow after N steps")
+    parser.add_argument("--to-topic", metavar="TOPIC", help="also write the results of --follow there")
+    parser.add_argument("--strict", action="store_true", help="exit with 5 if something verifiable was not verified")
+    parser.add_argument(
+        "--fail-on-lateness", action="append", metavar="FIGURE=DURATION", help="exit with 3 if lateness exceeds this"
+    )
+    parser.add_argument(
+        "--aborted", dest="count_aborted", action="store_true", help="also count records of aborted transactions"
+    )
     return parser
 
 

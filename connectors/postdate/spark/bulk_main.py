@@ -36,19 +36,21 @@ def _parser() -> argparse.ArgumentParser:
     parser = program_parser("bulk_main", "Schedule every row of a table.")
     parser.add_argument("source", metavar="SOURCE", help="path, URL or table with the rows")
     add_sending_options(parser)
-    parser.add_argument("--format", metavar="NAME", help="parquet, csv, json, … or table; default: by the ending")
-    parser.add_argument("--source-option", action="append", metavar="NAME=VALUE", help="of Spark's reader")
+    parser.add_argument("--format", metavar="NAME", help="parquet, csv, json, … or table; default: by the suffix")
+    parser.add_argument("--source-option", action="append", metavar="NAME=VALUE", help="option of Spark's reader")
     parser.add_argument("--requests", metavar="TOPIC", help=f"default: {DEFAULT_REQUESTS}")
     parser.add_argument("--target", metavar="TOPIC", help="target of every row")
-    parser.add_argument("--column", action="append", metavar="FIELD=COLUMN", help="a column of another name")
-    parser.add_argument("--rejects", metavar="PATH", help="new directory for the rows that are refused")
-    parser.add_argument("--only-new", action="store_true", help="leave out rows whose id was asked already")
     parser.add_argument(
-        "--from", "--since", dest="since_ms", type=instant, metavar="TIME", help="look for ids since then"
+        "--column", action="append", metavar="FIELD=COLUMN", help="column with another name than its field"
     )
-    parser.add_argument("--unknown-targets", action="store_true", help="targets that do not exist are no mistake")
-    parser.add_argument("--dry-run", action="store_true", help="check and tell, send nothing")
-    parser.add_argument("--samples", type=int, metavar="N", help="refused rows that are shown")
+    parser.add_argument("--rejects", metavar="PATH", help="new directory for refused rows")
+    parser.add_argument("--only-new", action="store_true", help="skip rows whose id has a request")
+    parser.add_argument(
+        "--from", "--since", dest="since_ms", type=instant, metavar="TIME", help="with --only-new: search from then on"
+    )
+    parser.add_argument("--unknown-targets", action="store_true", help="accept targets that do not exist yet")
+    parser.add_argument("--dry-run", action="store_true", help="check the rows, send nothing")
+    parser.add_argument("--samples", type=int, metavar="N", help="number of refused rows to show")
     return parser
 
 

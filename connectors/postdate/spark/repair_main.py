@@ -31,14 +31,14 @@ def _planned(given: dict[str, Any]) -> Callable[[], int]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = program_parser("repair_main", "Ask anew for what an audit calls missing.")
+    parser = program_parser("repair_main", "Request missing messages of an audit again.")
     parser.add_argument("audited", metavar="AUDITED", help="the --state of an audit")
     add_reading_options(parser)
     add_sending_options(parser)
     parser.add_argument("--requests", metavar="TOPIC", help=f"default: {DEFAULT_REQUESTS}")
-    parser.add_argument("--apply", action="store_true", help="send; otherwise it is only told what would be sent")
+    parser.add_argument("--apply", action="store_true", help="send; without this option, only print the plan")
     parser.add_argument("--any-share", action="store_true", help="send even if implausibly many are missing")
-    parser.add_argument("--samples", type=int, metavar="N", help="unrepaired ones shown")
+    parser.add_argument("--samples", type=int, metavar="N", help="number of unrepairable requests to show")
     return parser
 
 

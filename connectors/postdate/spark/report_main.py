@@ -30,12 +30,14 @@ def _planned(given: dict[str, Any]) -> Callable[[], int]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = program_parser("report_main", "What falls due when, and how late it was.")
+    parser = program_parser("report_main", "Report upcoming load and past lateness.")
     add_reading_options(parser)
     parser.add_argument("--requests", action="append", metavar="TOPIC", help=f"default: {DEFAULT_REQUESTS}")
-    parser.add_argument("--from", "--since", dest="since_ms", type=instant, metavar="TIME", help="lateness since then")
-    parser.add_argument("--late", type=int, metavar="N", help="latest messages that are named")
-    parser.add_argument("--write", metavar="PATH", help="keep the tables there as Parquet")
+    parser.add_argument(
+        "--from", "--since", dest="since_ms", type=instant, metavar="TIME", help="lateness from then on"
+    )
+    parser.add_argument("--late", type=int, metavar="N", help="number of latest messages to list")
+    parser.add_argument("--write", metavar="PATH", help="write the tables there as Parquet")
     parser.add_argument("--html", metavar="FILE", help="write a page with charts")
     return parser
 

@@ -54,7 +54,7 @@ def program_parser(name: str, description: str) -> argparse.ArgumentParser:
     """A parser with the options of every job: the cluster, -b, -X, -F, and the form of the output."""
     parser = _Parser(prog=name, description=description, argument_default=argparse.SUPPRESS)
     parser.add_argument("-b", "--bootstrap-server", dest="bootstrap_servers", required=True, metavar="HOST:PORT")
-    parser.add_argument("-X", dest="property", action="append", metavar="NAME=VALUE", help="Java client's")
+    parser.add_argument("-X", dest="property", action="append", metavar="NAME=VALUE", help="Java client property")
     parser.add_argument("-F", "--command-config", metavar="FILE", help="Java client properties")
     parser.add_argument("--output", choices=("text", "json"))
     return parser
@@ -62,15 +62,19 @@ def program_parser(name: str, description: str) -> argparse.ArgumentParser:
 
 def add_reading_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options for reading requests: level table and dialects."""
-    parser.add_argument("--levels", dest="levels_ms", type=levels, metavar="1s,5s,…", help="of the request topics")
-    parser.add_argument("--dialect", dest="dialects", action="append", metavar="NAME", help="spoken on request topics")
-    parser.add_argument("--default-target", metavar="TOPIC", help="of requests in a dialect that names none")
+    parser.add_argument(
+        "--levels", dest="levels_ms", type=levels, metavar="1s,5s,…", help="level table of the request topics"
+    )
+    parser.add_argument(
+        "--dialect", dest="dialects", action="append", metavar="NAME", help="accepted on the request topics"
+    )
+    parser.add_argument("--default-target", metavar="TOPIC", help="target of requests in a dialect that names none")
 
 
 def add_sending_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options for sending requests: allowed targets, horizon, rate."""
     parser.add_argument("--horizon", dest="horizon_ms", type=duration, metavar="DURATION", help="default: 400d")
-    parser.add_argument("--allow", action="append", metavar="PATTERN", help="targets that are allowed; default: all")
+    parser.add_argument("--allow", action="append", metavar="PATTERN", help="allowed targets; default: all")
     parser.add_argument("--rate", type=int, metavar="N", help="requests a second")
 
 

@@ -199,7 +199,7 @@ def pause(loader: Loader, **asked: Any) -> None:
     _control(loader, b"pause", [], asked)
 
 
-@click.command(short_help="Let a paused schedule go on.")
+@click.command(short_help="Resume a paused schedule.")
 @configured
 @named_options
 @verdict_options

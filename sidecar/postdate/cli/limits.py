@@ -27,6 +27,6 @@ DISK_FULL_SIZE_BYTES: Final = 1 << 20
 # How long a command waits until a shard reads its instruction; a shard in a takeover reads it later.
 PICK_UP_S_MAX: Final = 5.0
 
-# Nominal times that a preview of a schedule shows; and those before them that it counts, which takes about a second.
+# Nominal times that a preview of a schedule shows, and the number of earlier ones that it counts in about a second.
 PREVIEW_MAX: Final = 10
 PREVIEW_PASSED_MAX: Final = 100_000

@@ -38,7 +38,7 @@ _HEADERS = {
 
 
 def _repeat_options(command: Command) -> Command:
-    """Add the options that say when; `_repeat_headers` makes the headers of a schedule from them."""
+    """Add the options for the times of a schedule; `_repeat_headers` converts them to headers."""
     for option in (
         click.option("--grace", metavar="DURATION", help="Skip occurrences that would be later than this."),
         click.option("--window", metavar="DURATION", help="Deliver within this time after the nominal time."),
@@ -80,7 +80,7 @@ def _repeat_options(command: Command) -> Command:
 def schedule() -> None:
     """Create, show, pause and end messages that are delivered again and again, by a cron expression or at an interval.
 
-    The members of the deployment need the setting format_version = 3, and the configuration of these commands, too.
+    All members of the deployment, and these commands, need the setting format_version = 3.
     """
 
 

@@ -1,4 +1,4 @@
-"""What a schedule will do, computed without Kafka: its next nominal times, in words, and the next clock changes.
+"""The preview of a schedule, computed without Kafka: its next nominal times, a description in words, and clock changes.
 
 Pure functions from a schedule and a time to lines of text.
 """
@@ -80,7 +80,7 @@ def _changes(schedule: Schedule, after_s: int) -> Iterator[str]:
 
 
 def _effect(schedule: Schedule, expression: Expression, change: Change) -> str:
-    """Return what a clock change means for a schedule."""
+    """Return the effect of a clock change on a schedule."""
     low_s, high_s = sorted((change.at_s + change.before_s, change.at_s + change.after_s))
     if expression.is_elapsed:
         return "the schedule follows elapsed time"

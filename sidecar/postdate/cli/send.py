@@ -182,7 +182,7 @@ def draft_of(message: Mapping[str, Any]) -> RequestRecord:
 
 
 def record_of(message: Mapping[str, Any], when: Headers) -> RequestRecord:
-    """The record of a request for the message that the options describe, with the headers that say when."""
+    """The record of a request for the message that the options describe, with the headers of its time."""
     headers: Headers = [*message["headers"], *when]
     own = {
         names.TOPIC: message["topic"],

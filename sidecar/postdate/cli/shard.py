@@ -80,7 +80,7 @@ def resume(loader: Loader, name: str, accept_loss: str | None, data_dir: str | N
 
     If the halt names a loss, the command requires that range: --accept-loss FIRST-END, as `postdate shard status` shows
     it. Messages in an accepted range are not delivered, and no message is delivered twice. If no process serves the
-    shard now, the next process that does carries the command out.
+    shard now, the next one that does executes the command.
     """
     found = _find(_data_path(loader, data_dir), name, cluster)
     if found.state not in _STOPPED and not _is_silent(found):
@@ -105,7 +105,7 @@ def rebuild(loader: Loader, name: str, yes: bool, data_dir: str | None, cluster:
     reason = found.status.reason if found.status is not None else None
     if reason in IRREPLACEABLE:
         raise PostdateError(
-            f"{found.name} has halted as {reason}: this index alone knows what Kafka has lost, and a rebuild would "
+            f"{found.name} has halted as {reason}: only this index has what Kafka has lost, and a rebuild would "
             f"deliver it again. {ADVICE[reason].action}"
         )
     if not yes:

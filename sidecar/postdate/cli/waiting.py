@@ -156,8 +156,8 @@ def is_positive(answer: Answer) -> bool:
     """True if the request had its effect, whether it is a control or schedules a message.
 
     `replaced` with the origin of another entry means that this request replaced that entry; without one, that this
-    request was replaced. The same holds for `cancelled`. `kept` and `dropped` are
-    what a request with such a policy asks for.
+    request was replaced. The same holds for `cancelled`. A request whose policy leads to `kept` or `dropped` had its
+    effect.
     """
     match answer.verdict:
         case Verdict.ACCEPTED | Verdict.DELIVERED | Verdict.RESCHEDULED | Verdict.APPLIED:

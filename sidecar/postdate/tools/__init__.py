@@ -1,4 +1,4 @@
-"""Tools for developers: `dev_broker` runs a Kafka here, `demo` shows Postdate at work, `bench` measures it.
+"""Tools for developers: `dev_broker` runs a local Kafka, `demo` demonstrates Postdate, `bench` measures it.
 
 Only the command line and `postdate.testing` import them; the daemon does not. They may use every public interface,
 and start threads.

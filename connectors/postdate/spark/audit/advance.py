@@ -1,4 +1,4 @@
-"""What one run of an incremental audit adds to a state: judges new records with the stored rows that they affect.
+"""One run of an incremental audit: judges new records with the stored rows that they affect, and writes the result.
 
 1. Check chunks of the new requests, as the full audit does. The rows of consistent chunks are written from the dispatch
    log.
@@ -280,7 +280,7 @@ def violation_rows(fresh: DataFrame, breaks: DataFrame, malformed: DataFrame, un
     """One row for each new finding: topic, partition and offset, `verdict`, `details`, `target`.
 
     `fresh` as of `judged_rows`; `breaks` of the chain; `malformed` are answers, `unreadable` dead letters and records,
-    by `place`. All but the first are read once, so whatever is found there is new.
+    by `place`. All but the first are read once, so every finding in them is new.
     """
     detail = F.lit("is no verdict of a request of this partition")
     of_origins = fresh.select(*ORIGIN, "target", F.explode("new_findings").alias("one"))

@@ -1,17 +1,18 @@
 """The continuous audit: one step after the other, each for the records since the last step, until a signal ends it.
 
-A step is an audit with a state (`incremental`). It fixes the end offsets of all topics, cause before effect, reads from
-where the last step stopped, judges the new records with the stored rows that they affect, reports, and then commits. So
-the state is the checkpoint: after any termination, the next process continues after the last committed step. A step
-that ended between its report and its commit is reported again with the same `run`. A step without new records and
-without rows to judge again commits nothing.
+A step is an audit with a state (`incremental`). It fixes the end offsets of all topics in a defined order (`ranges`),
+reads from where the last step stopped, judges the new records with the stored rows that they affect, reports, and then
+commits. So the state is the checkpoint: after any termination, the next process continues after the last committed
+step. A step that ended between its report and its commit is reported again with the same `run`. A step without new
+records and without rows to judge again commits nothing.
 
 1. One line on standard output for each step: counts, lateness, violations; JSON with `output` `json`.
 2. With `to_topic` the same as records: key the origin (null for the step itself), value JSON.
 3. All verdicts are in the tables of the state (`state.store`).
 
-Why not Structured Streaming: its sources fix the end offsets of all topics in no defined order, so an effect could be
-seen before its cause; and its state would be separate from the state of the nightly audit.
+Why not Structured Streaming: its sources fix the end offsets of all topics in no defined order, so an effect of a newer
+request could not be distinguished from one without a request; and its state would be separate from the state of the
+nightly audit.
 """
 
 from __future__ import annotations
@@ -59,12 +60,12 @@ class FollowOptions:
 
     def __post_init__(self) -> None:
         if self.audit.state is None:
-            raise JobUsageError("An audit that follows needs --state: from there it goes on.")
+            raise JobUsageError("--follow needs --state: it continues from there.")
         for name in ("html", "openmetrics", "fail_on_lateness", "trend"):
             if getattr(self.audit, name):
                 raise JobUsageError(f"--{name.replace('_', '-')} is for a single run, not for --follow.")
         if self.every_ms < 0 or (self.steps is not None and self.steps < 1):
-            raise JobUsageError("The time between two steps is not negative, and there is at least one step.")
+            raise JobUsageError("--every must not be negative, and --steps must be at least 1.")
 
 
 def planned_audit(audit: AuditOptions, follows: bool, **following: Any) -> Callable[[], int]:
@@ -76,7 +77,7 @@ def planned_audit(audit: AuditOptions, follows: bool, **following: Any) -> Calla
     if follows:
         return partial(run_follow, FollowOptions(audit, **given))
     if given:
-        raise JobUsageError("--every, --steps and --to-topic go with --follow.")
+        raise JobUsageError("--every, --steps and --to-topic need --follow.")
     return partial(run_audit, audit)
 
 
@@ -89,7 +90,7 @@ def run_follow(options: FollowOptions) -> int:
     def job(spark: SparkSession, reporter: Reporter) -> int:
         return follow(spark, options, reporter, lambda outcome: _write(outcome, options.audit.output))
 
-    return run_job(options.audit, job, "the next run goes on behind the last step", stopped_code=0)
+    return run_job(options.audit, job, "the next run continues after the last step", stopped_code=0)
 
 
 def follow(spark: SparkSession, options: FollowOptions, reporter: Reporter, report: Callable[[Outcome], None]) -> int:
@@ -111,7 +112,7 @@ def follow(spark: SparkSession, options: FollowOptions, reporter: Reporter, repo
             spark.catalog.clearCache()
             if failed > STEPS_FAILED_MAX:
                 raise
-            reporter.say(f"this step could not judge, it is tried again: {error}")
+            reporter.say(f"this step could not judge and is retried: {error}")
         rest_s = began_s + options.every_ms / 1_000 - time.monotonic()
         if rest_s > 0 and (options.steps is None or done < options.steps):
             time.sleep(rest_s)
@@ -159,7 +160,7 @@ def _send(spark: SparkSession, options: AuditOptions, topic: str, outcome: Outco
     """Writes the records of a step to a topic. Raises CannotRun if the topic does not exist."""
     with Cluster(spark, options.client_settings()) as cluster:
         if topic not in cluster.partition_counts([topic]):
-            raise CannotRun(f"There is no topic {topic}: make it, or name another with --to-topic.")
+            raise CannotRun(f"There is no topic {topic}: create it, or name another with --to-topic.")
         bytes_max = int(cluster.settings([topic], _BYTES_MAX)[topic])
     rows = [(topic, None, key, value, None) for key, value in step_records(outcome)]
     send(small_table(spark, rows, _RECORD), options.client_settings(), bytes_max)

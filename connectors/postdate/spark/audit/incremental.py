@@ -65,7 +65,7 @@ def audit_since(
 
 
 def _trend(steps: AuditSteps, origins: DataFrame, snapshot_ms: int) -> tuple[TrendDay, ...] | None:
-    """The lateness by day, of these rows of the state; None if nobody wants it."""
+    """The lateness by day, of these rows of the state; None if it was not requested."""
     options = steps.options
     if not (options.trend or options.html):
         return None

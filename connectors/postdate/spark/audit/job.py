@@ -3,8 +3,8 @@
 It reads only the topics, and shares with the sidecar only header names, the formats of dispatch log and verdicts, and
 with a dialect the parser of its requests.
 
-1. Fix the end offsets, cause before effect: requests, dispatch log, then targets, dead letters and verdicts, then how
-   far the dispatch log is read a second time.
+1. Fix the end offsets in this order: requests, dispatch log, then targets, dead letters and verdicts, then how far the
+   dispatch log is read a second time.
 2. Group by origin: requests, fates, delivered records, dead letters, answers.
 3. Judge each origin, and the chain of each dispatch log.
 4. Report: counts, lateness, samples. `Outcome.exit_code` has the exit codes; 2: invalid options.
@@ -62,8 +62,8 @@ def run(
     """Audits in the session of a notebook what is new since the last audit with `state`, and commits it.
 
     `options` are further fields of AuditOptions; `master`, `spark_conf` and `output` have no effect. The session needs
-    Spark's Kafka connector and Delta Lake. It goes on, with the settings that it had, and nothing stays cached. Prints
-    nothing. Raises JobUsageError if the options are invalid, CannotRun if there is no verdict; then nothing is
+    Spark's Kafka connector and Delta Lake. It keeps running, with the settings that it had, and nothing stays cached.
+    Prints nothing. Raises JobUsageError if the options are invalid, CannotRun if there is no verdict; then nothing is
     committed. One audit at a time in a process.
     """
     topics = (requests,) if isinstance(requests, str) else tuple(requests)

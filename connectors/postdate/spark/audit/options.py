@@ -61,13 +61,13 @@ class AuditOptions(TopicsOptions):
         super().__post_init__()
         require_shown("samples", self.samples, SAMPLES_MAX)
         if self.slack_ms < 0:
-            raise JobUsageError("Slack and settle time are not negative.")
+            raise JobUsageError("Slack and settle time must not be negative.")
         if self.from_ms is not None and self.to_ms is not None and self.from_ms >= self.to_ms:
             raise JobUsageError("The window is empty: its beginning does not lie before its end.")
         if self.state is not None and (self.targets or self.count_aborted or self.from_ms or self.to_ms):
-            raise JobUsageError("With a state all that is new is audited: no window, no targets.")
+            raise JobUsageError("With a state, everything new is audited: no window, no targets.")
         if self.trend and self.state is None:
-            raise JobUsageError("The trend of the lateness is read from a state: name one with --state.")
+            raise JobUsageError("--trend reads the lateness from a state: name one with --state.")
         if not 1 <= self.trend_days <= TREND_DAYS_MAX:
             raise JobUsageError(f"The trend shows between 1 and {TREND_DAYS_MAX} days, not {self.trend_days}.")
         if self.keep_days < 1:

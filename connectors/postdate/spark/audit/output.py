@@ -106,8 +106,8 @@ class StateOutcome:
 class Outcome:
     """The result of an audit. Times are epoch milliseconds; `aborted_copies` None: not counted. `picture` is the chart
     data of the page at `html`; None without a page. `openmetrics` is where the figures are. `order_checked`: whether
-    the order of messages was compared. `left_unread`: the number of requests that left their topic between two
-    runs with a state. `trend`: the lateness by day; None if nobody wants it. `returned_again`: the number of returns
+    the order of messages was compared. `left_unread`: the number of requests that left their topic between two runs
+    with a state. `trend`: the lateness by day; None if it was not requested. `returned_again`: the number of returns
     whose message an earlier return had returned already."""
 
     requests: tuple[str, ...]

@@ -31,8 +31,8 @@ PARTITIONS = (
     " letters_capped boolean, letters_lost_before_ms bigint, answers_capped boolean, answers_lost_before_ms bigint,"
     " letters_capped_from_ms bigint, request_present_end bigint"
 )
-"""`request_end` was fixed before anything else, `request_present_end` after everything else: no effect that an audit
-reads can be of a later request."""
+"""`request_end` was fixed before everything else, `request_present_end` after everything else: no effect that an audit
+reads can belong to a later request."""
 TARGETS = (
     "target string, target_partitions int, target_capped boolean, target_compacted boolean,"
     " target_lost_before_ms array<bigint>, target_capped_from_ms array<bigint>, target_known_ms array<bigint>,"
@@ -40,8 +40,8 @@ TARGETS = (
 )
 """The arrays have a value for each partition, in the order of their numbers: the first two as in `Range`,
 `target_known_ms` since when the partition is known to exist. `target_began_ms`: since when the topic is known to exist,
-if it still has all that it ever got; else -1. `target_recreated_ms`: the same, if the topic is known to have been
-deleted and created again before; else -1."""
+if it has lost no record; otherwise -1. `target_recreated_ms`: the same, if the topic is known to have been deleted and
+created again before; otherwise -1."""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""What one audit reads: ranges and small tables of all topics, and the new part of each as rows.
+"""The input of one audit: ranges and small tables of all topics, and the new part of each as rows.
 
 An audit without a state begins with an empty one: then everything is new.
 
 A new message may have been overtaken by one that an earlier run has read. That one left at most ORDER_LATE_MS_MAX
 before it, or the new message left late, so it lies a little before the first unread offset. So each partition is read
-again from some records before that offset on: as many as are new, and at least ORDER_AGAIN_MIN. The dispatch log as
-well, whose record tells how far the owner of the earlier message had read.
+again from some records before that offset on: as many as are new, and at least ORDER_AGAIN_MIN. So is the dispatch log,
+whose record shows how far the owner of the earlier message had read.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Reading:
 
     @classmethod
     def of(cls, steps: AuditSteps, state: AuditState) -> Reading:
-        """Fixes the end offsets, cause before effect; starts where `state` stopped."""
+        """Fixes the end offsets in the order of `ranges`; starts where `state` stopped."""
         snapshot_ms, options, spark = time.time_ns() // 1_000_000, steps.options, steps.spark
         own = options.own_topics()
         own_names = [name for one in own for name in one.names()]

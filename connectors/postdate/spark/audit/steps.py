@@ -1,4 +1,4 @@
-"""The steps of an audit; `reading`, `job` and `incremental` put them in order.
+"""The steps of an audit; `reading`, `job` and `incremental` call them in order.
 
 Functions named `…_rows` and `judge` take only DataFrames; the steps here supply them with metadata of the cluster.
 """
@@ -89,8 +89,8 @@ class AuditSteps(Job[AuditOptions]):
         return self._rows(ranges, lambda records: dead_letter_rows(records, own, judges_refusals=judges), LETTER_ROWS)
 
     def _rows(self, ranges: Iterable[Range], make: Callable[[DataFrame], DataFrame], columns: str) -> DataFrame:
-        """What `make` makes of the records there, with these `columns`. Most audits read no dead letter and no verdict
-        record: then Spark plans nothing for them."""
+        """The rows that `make` creates from the records there, with these `columns`. Most audits read no dead letter
+        and no verdict record: then Spark plans nothing for them."""
         spans = [span for span in ranges if span.start < span.end]
         return make(self.read(spans)) if spans else small_table(self.spark, [], columns)
 
@@ -195,7 +195,7 @@ def notes_of(causes: Causes, effects: Effects) -> tuple[str, ...]:
         for span in spans
     ]
     if effects.absent_answers:
-        notes.append(f"no verdicts were looked at, there is no topic {', '.join(effects.absent_answers)}")
+        notes.append(f"no verdicts were checked: there is no topic {', '.join(effects.absent_answers)}")
     if effects.absent_targets:
         notes.append(f"targets that do not exist: {', '.join(effects.absent_targets[:20])}")
     return tuple(notes)

@@ -94,7 +94,7 @@ class _Bulk(Job[BulkOptions]):
         fields = FIELDS if options.target is None else tuple(name for name in FIELDS if name != "target")
         columns = found_columns(rows, options.columns, fields)
         if options.target is None and "target" not in columns:
-            raise JobUsageError("No column is called target: name one, or one target for all rows.")
+            raise JobUsageError("No column is called target: map one with --column, or give one target for all rows.")
         asked = asked_rows(rows, columns, options.target, now_ms).persist(StorageLevel.MEMORY_AND_DISK)
         given = Situation(
             *(options.requests, bytes_max, options.horizon_ms, now_ms, "id" in columns, options.unknown_targets)
@@ -146,7 +146,7 @@ class _Bulk(Job[BulkOptions]):
         for row in bad:
             reasons.update(dict.fromkeys(row["reasons"], row["rows"]))
         samples = self._samples(checked.where(F.size("reasons") > 0)) if bad else ()
-        notes = [f"columns that say nothing: {', '.join(sorted(unused))}"] if unused else []
+        notes = [f"ignored columns: {', '.join(sorted(unused))}"] if unused else []
         if not with_ids:
             notes.append("rows have no id: a row that is sent again, by you or by Spark, is delivered again")
         return BulkOutcome(

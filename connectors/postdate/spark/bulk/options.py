@@ -14,7 +14,7 @@ from postdate.wire.rules import RequestRules
 from postdate.wire.topics import DEFAULT_REQUESTS, OwnTopics, is_topic_name
 
 FIELDS: Final = ("target", "key", "value", "headers", "at", "delay", "id", "grace", "window", "spread", "partition")
-"""What a row may say; a column of that name says it unless another column is named."""
+"""The fields of a row; a column has the name of its field unless another column is named."""
 
 _REFUSED: Final = {
     "acks": "a request that no replica has is lost",
@@ -76,11 +76,11 @@ class BulkOptions(SendingOptions):
                 meant = f" Is {near[0]} meant?" if near else ""
                 raise JobUsageError(f"A row has no {name}; it has {', '.join(FIELDS)}.{meant}")
         if self.target is not None and "target" in self.columns:
-            raise JobUsageError("The target is given by a column and for all rows: one of the two is enough.")
+            raise JobUsageError("The target is given both by a column and for all rows: give only one.")
         if self.target is not None and not is_topic_name(self.target):
             raise JobUsageError(f"{self.target!r} is not a name that Kafka accepts for a topic.")
         if self.since_ms is not None and not self.only_new:
-            raise JobUsageError("Since when is a question of --only-new alone.")
+            raise JobUsageError("--from needs --only-new.")
         for name, why in _REFUSED.items():
             if name in self.properties:
                 raise JobUsageError(f"{name} cannot be set: {why}.")

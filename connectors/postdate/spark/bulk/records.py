@@ -14,10 +14,11 @@ from postdate.spark.columns.digests import EMPTY_HEADERS, first_value
 from postdate.spark.columns.murmur2 import positive_murmur2
 from postdate.wire import headers as names
 
-# What the wire's own estimate adds: batch header and record fields, then lengths for each header (`record_size_bytes`).
+# The constants of the wire's estimate: batch header and record fields, then lengths for each header
+# (`record_size_bytes`).
 _RECORD_BYTES = 97
 _HEADER_BYTES = 10
-# An origin behind the request topic's name: two slashes, ten digits of a partition, nineteen of an offset.
+# The rest of an origin after the request topic's name: two slashes, ten digits of a partition, nineteen of an offset.
 _ORIGIN_BYTES = 2 + 10 + 19
 _DUE_BYTES = 19
 

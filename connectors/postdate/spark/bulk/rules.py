@@ -21,8 +21,8 @@ from postdate.wire.limits import ID_BYTES_MAX, PARTITION_END, TOPIC_NAME_LENGTH_
 from postdate.wire.reasons import Reason
 
 TARGETS = "target string, is_permitted boolean, target_partitions int, target_bytes_max bigint"
-"""One row for each target that a row names: what its rules, and the cluster, say. Partitions are null where there is no
-such topic."""
+"""One row for each target that a row names: whether the rules permit it, and its metadata. Partitions are null if there
+is no such topic."""
 
 _TOPIC_NAME = rf"\A[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}\z"
 _REPEATED = "repeated_id"
@@ -164,7 +164,7 @@ def _window_rules() -> list[Rule]:
 def _id_rules(given: Situation) -> list[Rule]:
     id, times = F.col("id"), F.col(_REPEATED)
     is_short = (F.octet_length(id) >= 1) & (F.octet_length(id) <= ID_BYTES_MAX)
-    # Bytes that are not UTF-8 do not come back from a text.
+    # Bytes that are not UTF-8 are not the same after a conversion to text and back.
     is_text = F.encode(F.decode(id, "UTF-8"), "UTF-8") == id
     twice = F.concat(times, F.lit(" rows have this id, and which of them would be delivered is not defined"))
     return [

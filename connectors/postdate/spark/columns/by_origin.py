@@ -2,7 +2,7 @@
 
 It uses a window instead of an aggregation: an origin has few rows of each kind, so partial aggregation before the
 shuffle saves nothing, and Spark aggregates lists as objects, row by row (measured: half the processor time with a
-window). Of a long history the great majority, in consistent chunks, never get here.
+window). Most origins of a long history are in consistent chunks and never get here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def by_origin(rows: DataFrame, request: Column, lists: Mapping[str, Column]) -> 
 
     Cost: one shuffle and one sort of the given rows.
     """
-    # The offset first: it tells rows apart, and comparing what is equal takes time.
+    # The offset first: it distinguishes rows, and comparing equal columns takes time.
     of_origin = Window.partitionBy(*reversed(ORIGIN)).orderBy(request.isNull())
     all_of_it = of_origin.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     numbered = rows.select(

@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 
 from postdate.wire import headers as names
 
-# So many headers are spelled by compiled code; a record with more is rare, and interpreted.
+# Up to this many headers are spelled by compiled code; a record with more is rare, and interpreted.
 _COMPILED_HEADERS = 4
 
-# So many headers of Postdate's own does a request or a delivery have, all but the rare ones.
+# Nearly every request and delivery has at most this many of Postdate's headers.
 _OWN_COUNTS = (2, 3, 4)
 _LAST_OWN = 3
 _PREFIX = names.PREFIX

@@ -20,14 +20,14 @@ def remembered(make: Callable[..., Made]) -> Callable[..., Made]:
     """Memoizes `make`, a function that creates columns only from its arguments.
 
     A column is a tree in the JVM, and each node costs a call to it. Without this, a step of a continuous audit spends
-    more time on building its columns than on computing them. A process that audits ever new topics forgets those of
-    before, since the bound is on the number of different arguments. One thread at a time.
+    more time on building its columns than on computing them. A process that keeps auditing new topics forgets earlier
+    ones, since the number of different arguments is bounded. One thread at a time.
     """
     made: dict[tuple[Hashable, ...], tuple[Any, Made]] = {}
 
     @wraps(make)
     def found(*arguments: Hashable) -> Made:
-        gateway = SparkContext._gateway  # columns are of the JVM in which they were made
+        gateway = SparkContext._gateway  # columns belong to the JVM in which they were made
         if arguments not in made or made[arguments][0] is not gateway:
             if len(made) >= _REMEMBERED_MAX:
                 made.clear()

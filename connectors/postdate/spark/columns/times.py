@@ -67,7 +67,7 @@ def durations_ms(texts: Sequence[Column]) -> Column:
 
 
 def duration_in(durations: Column, place: int, text: Column) -> Column:
-    """The duration `text`, of which `durations_ms` has made `durations`, there at `place`."""
+    """The duration `text`: the element `place` of `durations`, the result of `durations_ms`."""
     return F.coalesce(natural(text), F.get(durations, place))
 
 
@@ -77,7 +77,7 @@ def delay_of_level_ms(level: Column, levels_ms: Sequence[int]) -> Column:
     table = F.array(F.lit(0).cast("bigint"), *(F.lit(delay_ms).cast("bigint") for delay_ms in levels_ms))
     number = natural(level)
     last = F.lit(len(levels_ms)).cast("bigint")
-    # Not `least` alone: it passes over a null.
+    # Not `least` alone: it ignores nulls.
     return F.get(table, F.when(number > last, last).otherwise(number).cast("int"))
 
 

@@ -1,4 +1,4 @@
-"""What every job does: options, offsets and settings of the cluster, reading, writing, progress, start and end.
+"""Shared by all jobs: options, offsets and settings of the cluster, reading, writing, progress, start and end.
 
 Imports the flat modules `errors` and `limits` of `postdate.spark`, and the packages `columns`, `output`, `session`,
 `records`.

@@ -1,6 +1,6 @@
 """The offsets that an audit reads: start and fixed end of each partition, and what they hide.
 
-Ends are fixed once, cause before effect: requests, dispatch log, then targets and dead letters, and at last how far the
+Ends are fixed once, in this order: requests, dispatch log, then targets and dead letters, and at last how far the
 dispatch log is read a second time. A read_committed end lies before the oldest open transaction. The audit waits a
 bounded time for that transaction; after that it uses the end as it is, `capped`.
 """
@@ -17,7 +17,7 @@ from postdate.spark.job.cluster import Partition, Place, Retention
 from postdate.spark.limits import CLOCK_MARGIN_MS, RETENTION_MARGIN_MS, RETENTION_MARGIN_SHARE
 
 NEVER_MS = 2**63 - 1
-"""Later than every timestamp: all of a partition may have left it."""
+"""Later than every timestamp: any record of a partition may have left it."""
 DISPATCH_LOG, TARGET = "dispatch-log", "target"
 _POLL_S = 0.1
 
@@ -95,7 +95,7 @@ def fixed_ranges(
     wanted = list(partitions)
     retained = _Retained.of(cluster, wanted, now_ms)
     if role == DISPATCH_LOG:
-        # A log always has heartbeats. One without records was emptied by hand: any fate may have been there.
+        # A dispatch log always contains beats. One without records was emptied by hand: any fate may have been there.
         retained = replace(retained, expired_ms={})
     if role == TARGET:
         retained = replace(retained, firsts={})

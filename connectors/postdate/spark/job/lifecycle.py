@@ -36,7 +36,7 @@ class Job(Generic[Asked]):
     """One running job: its session, its cluster, its options."""
 
     could_not: ClassVar[str]
-    """What is said before the cause where Spark fails."""
+    """The beginning of the message if Spark fails; the cause follows."""
 
     spark: SparkSession
     cluster: Cluster
@@ -70,7 +70,7 @@ class Job(Generic[Asked]):
         return broker_times(self.spark, ranges, self.options.client_settings())
 
     def bounded(self, targets: Mapping[Partition, Range]) -> dict[Partition, Range]:
-        """The ranges of targets with what the first record that has the broker's time says of each.
+        """The ranges of targets, with the bounds that follow from the first record with the broker's time in each.
 
         Cost: one job; a second one reads the ranges of which it did not find such a record at the start.
         """

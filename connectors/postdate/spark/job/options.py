@@ -42,7 +42,7 @@ class JobOptions:
 
     def __post_init__(self) -> None:
         if not self.bootstrap_servers:
-            raise JobUsageError("No broker is named: give HOST:PORT.")
+            raise JobUsageError("No broker is given: name HOST:PORT.")
 
     @property
     def needs_delta(self) -> bool:
@@ -67,9 +67,9 @@ class ReadingOptions(JobOptions, ABC):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.settle_ms < 0:
-            raise JobUsageError("The settle time is not negative.")
+            raise JobUsageError("The settle time must not be negative.")
         if not self.levels_ms or min(self.levels_ms) < 0:
-            raise JobUsageError("The level table needs at least one level, and none is negative.")
+            raise JobUsageError("The level table needs at least one level, and no level may be negative.")
         try:
             for own in self.own_topics():
                 rules_of(own.requests, self.levels_ms, self.dialect_options())
@@ -114,7 +114,7 @@ class SendingOptions(JobOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.rate is not None and self.rate < 1:
-            raise JobUsageError("The rate is at least one row a second.")
+            raise JobUsageError("The rate must be at least one row a second.")
 
 
 def require_shown(what: str, number: int, most: int) -> None:

@@ -30,7 +30,7 @@ _ROW_BITS: Final = 33  # of `monotonically_increasing_id`, below which it counts
 def send(records: DataFrame, properties: Mapping[str, str], record_bytes_max: int) -> None:
     """Sends all records with `acks=all`; `properties` are those of a Java client.
 
-    `record_bytes_max`: the limit of the topic. Raises what Spark raises: an unknown part was sent then.
+    `record_bytes_max`: the limit of the topic. Raises what Spark raises; then an unknown part was sent.
     """
     settings = {**_PRODUCER, "max.request.size": str(record_bytes_max), **properties}
     writer = records.select(*_SINK).write.format("kafka")
@@ -102,7 +102,7 @@ def is_between(first: Place, after: Place | None) -> Column:
         due_ms, hashed = F.col("due_ms"), F.col("hash")
         return (due_ms < place[0]) | ((due_ms == place[0]) & (hashed < place[1]))
 
-    # The plain bounds beside the exact ones let Spark pass over whole blocks of what it keeps.
+    # The plain bounds beside the exact ones let Spark skip whole blocks of cached rows.
     found = (F.col("due_ms") >= first[0]) & ~is_before(first)
     return found if after is None else found & (F.col("due_ms") <= after[0]) & is_before(after)
 

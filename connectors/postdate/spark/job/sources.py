@@ -42,7 +42,7 @@ def read_records(
     reader = spark.read.format("kafka")
     for name, value in properties.items():
         reader = reader.option(f"kafka.{name}", value)
-    # A partition is a task, whatever its size: the largest are cut, so that all cores have work.
+    # Spark reads a partition in one task, whatever its size: the largest are split, so that all cores have work.
     count = sum(span.end - span.start for span in wanted)
     size = max(TASK_RECORDS_MIN, count // (TASKS_PER_CORE * spark.sparkContext.defaultParallelism))
     reader = (

@@ -46,8 +46,7 @@ _PARTS: Final = ("target", "due_ms", "id", "key", "value", "data")
 _MESSAGE: Final = ("message_one", "message_other")
 _FATE: Final = ("fate_one", "fate_other")
 _GRACE, _LATE = "grace_min_ms", "late_max_ms"
-# Bytes by which the names of headers, and their values, are separated in one text: nobody who
-# writes records knows them.
+# The secret separators of header names, and of their values, in one text: no writer of records knows them.
 _BETWEEN_BYTES: Final = 16
 
 
@@ -111,7 +110,7 @@ class ChunkDigests:
         rows = placed.select(*PARTITION, "offset", *_PARTS, *_flags(kinds), *garbled)
         hashed = [*self._message(), F.col("garbled")]
         folded = self._folded(rows, hashed, list(kinds), "records", measured=F.sum("garbled").alias("garbled"))
-        # A condition on the group itself Spark would ask of each record, and parse its origin twice.
+        # Spark would evaluate a condition on the group for each record, and parse its origin twice.
         return folded.where("named > 0 or garbled > 0").drop("named")
 
     def together(self, asked: DataFrame, fates: DataFrame, records: DataFrame, targets: DataFrame) -> DataFrame:
@@ -129,7 +128,7 @@ class ChunkDigests:
             *(F.coalesce(F.bit_xor(name), F.lit(0)).alias(name) for name in (*_MESSAGE, *_FATE)),
             *(F.min(_GRACE).alias("grace_ms"), F.max(_LATE).alias("late_ms")),
         )
-        # None was later than the shortest grace allows: then none was later than its own.
+        # If none was later than the shortest grace allows, none was later than its own grace.
         is_in_time = F.coalesce(F.col("late_ms") - COMMIT_MS_MAX <= F.col("grace_ms"), F.lit(True))
         counts_agree = (
             (F.col("asked") == F.col("fates")) & (F.col("asked") == F.col("records")) & (F.col("others") == 0)
@@ -173,7 +172,7 @@ class ChunkDigests:
         texts = [F.col(name).cast("binary") for name in ("topic", "target", "key", "value", "id")]
         sizes = (F.coalesce(F.octet_length(part), F.lit(-1)) for part in (*texts, header_names))
         numbers = F.concat_ws(",", *map(F.col, ("partition", "offset", "due_ms")), *sizes, F.size(data)).cast("binary")
-        # The numbers contain their own length: nothing behind them can be taken for one of them.
+        # The numbers contain their length, so nothing after them can be mistaken for one of them.
         whole = F.concat(
             F.lit(self.secret),
             *(numbers, F.lit(b";")),
@@ -206,7 +205,7 @@ class ChunkDigests:
         counts all rows with an origin. `measured` is one more aggregate."""
         folded = rows.select(*PARTITION, self._chunk().alias("chunk"), *by, *kinds, *hashes)
         names = [name for name in folded.columns if name in (*_MESSAGE, *_FATE)]
-        # A number to mask with, and no condition: Spark would make the digest in each branch of one anew.
+        # A mask instead of a condition: Spark would compute the digest again in each branch of a condition.
         mask = F.negate(F.col(hashed))
         return folded.groupBy(*CHUNK, *by).agg(
             *(F.sum(kind).alias(kind) for kind in kinds),

@@ -52,7 +52,7 @@ JUDGEMENT = {
     **{"records": "array<string>", "fates": "array<string>", "answers": "array<string>", "verdicts": "array<string>"},
     **{"is_fate_lost": "boolean", "details": "array<string>"},
 }
-"""What a row is judged to be: the columns of `judge`."""
+"""The judgement of a row: the columns of `judge`."""
 
 
 Context = Callable[[DataFrame, DataFrame], DataFrame]
@@ -160,7 +160,7 @@ def judged_origins(
     """`rows` as of `inputs.folded`, with the columns of `judge` (null for rows that are not judged) and those `kept`.
 
     `context`: None if `rows` are a whole history. `requests_of` reads the requests of some origins again (`is_bare`);
-    None: nothing could be learned.
+    None: reading them again could show nothing new.
     """
     beside = materialised(placed(rows, how))
     found = found_of(beside)
@@ -190,7 +190,7 @@ def judged_placed(
 def _causes(
     beside: DataFrame, left: DataFrame, found: Found, context: Context | None, how: JudgingParameters
 ) -> list[DataFrame]:
-    """What other origins cause in the rows `left`, for `judge`."""
+    """The effects of other origins on the rows `left`, for `judge`."""
     if not (found.has_claims or found.has_answers or how.verdicts != "none"):
         return []
     around, has_few = beside.select(*ORIGIN, "id", "links", "facts", "position"), found.left <= SEPARATE_ROWS_MAX
@@ -333,7 +333,7 @@ def wanted_keys(rows: DataFrame) -> DataFrame:
 
     Related are rows with the same id in a partition, and rows of which one names the other.
     """
-    # Only what has begun to end can have been named by a closed row.
+    # A closed row can only have named an origin that has begun to end.
     is_ending = (F.size("facts.fates") > 0) | (F.size("facts.answers") > 0)
     own = [_id_key(), _key("at", F.col("offset")), F.when(is_ending, _key("names", F.col("offset")))]
     return rows.select(*PARTITION, _exploded(own, "at")).distinct()

@@ -1,7 +1,7 @@
 """The inputs of an audit: requests, fates, delivered records, dead letters and answers.
 
-Folded into one row for each origin they can be stored between two audits; unfolded they are judged as if they had been
-read from Kafka again.
+Folded into one row for each origin, they can be stored between two audits; unfolded, they are judged as if they had
+been read from Kafka again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from postdate.spark.rules.ordering import DISORDER
 _ANSWER = ("answer", "id", "of", "place", "count", "by")
 _EFFECTS = ("fates", "records", "letters", "answers", "disorders")
 FACTS = ("request", *_EFFECTS)
-"""What is known of an origin."""
+"""The facts about an origin."""
 _REPORTED = "struct<verdicts:array<string>,details:array<string>>"
 _BESIDE = ("reported", "is_reopened", "position")
 

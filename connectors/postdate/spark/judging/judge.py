@@ -71,13 +71,13 @@ _OPTIONAL = {
     "unanswered": "string",
     "disorder": DISORDER,
 }
-"""What the causes may bring."""
+"""The columns of the causes."""
 _LISTS = {
     **{"fate": "fates", "record": "records", "letter": "letters", "claim": "claims"},
     **{"grace": "graces", "answer": "answers", "unanswered": "unanswered", "disorder": "disorders"},
 }
-"""What an origin may have several of, and how these are called together. Each list is sorted, so that an audit spells
-the same findings in the same words whenever it looks."""
+"""The facts of which an origin may have several, and the name of each list. Lists are sorted, so that each audit
+describes the same findings in the same words."""
 
 
 def is_in_range(is_request: Column) -> Column:
@@ -116,7 +116,7 @@ def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Col
     request_ms = F.col("request.request_ms")
     # The time in a reschedule is that of another request: a control itself is due at once.
     first_due_ms = F.when(~F.col("request.action").isin("cancel", "reschedule"), F.col("request.due_ms"))
-    # A later request of a series is due earlier than it says; `claims` judges by how much.
+    # A later request of a series is due earlier than requested; `claims` judges by how much.
     said_ms = F.nullif(F.get("fates", 0).first_due_ms, F.lit(0))
     is_limited = F.col("request.latest_ms").isNotNull() & first_due_ms.isNotNull()
     first_due_ms = F.when(is_limited, F.least(first_due_ms, said_ms)).otherwise(first_due_ms)

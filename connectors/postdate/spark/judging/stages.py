@@ -90,7 +90,7 @@ def with_occurrences_of(history: History, zones: Zones, recurs: bool) -> History
     """`history` with the occurrences of its schedules, if there may be any.
 
     `zones` as in `rules.occurrences`; `recurs`: whether a fate of an occurrence was read. Only an owner that knows
-    schedules names a version of the time zone rules; then the requests are looked at, which is a job.
+    schedules names a version of the time zone rules; then the requests are searched, which is a job.
     """
     if not recurs and (not zones or history.requests.where(F.col("action") == RECURRING).isEmpty()):
         return history

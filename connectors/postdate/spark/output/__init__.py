@@ -1,4 +1,4 @@
-"""What reports show: HTML pages, charts, aligned tables, figures of lateness, load over time.
+"""The parts of reports: HTML pages, charts, aligned tables, figures of lateness, load over time.
 
 Imports the flat modules `errors` and `limits` of `postdate.spark`, and `columns`.
 Thread rule: none; only `load` reads DataFrames.

@@ -45,7 +45,7 @@ def bar_chart(bars: Sequence[Bar], what: str) -> str:
     gap = min(_GAP * place, 2.0) if place > 2 else 0.0
     marks = []
     for number, bar in enumerate(bars):
-        # A value that is there is seen, however small it is beside the largest.
+        # A value above 0 is visible, however small it is beside the largest.
         height = max(1.5, _PLOT_HEIGHT * bar.value / top) if bar.value else 0.0
         x, y = _LEFT + number * place + gap / 2, _TOP + _PLOT_HEIGHT - height
         marks.append(

@@ -47,7 +47,7 @@ def load_by(due: DataFrame, step_ms: int) -> DataFrame:
     """
     both = (F.sum("rows").cast("bigint").alias("rows"), F.sum("size_bytes").cast("bigint").alias("size_bytes"))
     seconds = due.groupBy(_start(_SECOND_MS).alias("due_ms")).agg(*both)
-    # The earliest of the busiest: what is later is less.
+    # The earliest of the busiest: of equal loads, the later one compares as less.
     most = F.max(F.struct("rows", (-F.col("due_ms")).alias("before"), "size_bytes"))
     return seconds.groupBy(_start(step_ms).alias("start_ms")).agg(*both, most.alias("busiest"))
 

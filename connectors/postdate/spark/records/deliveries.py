@@ -21,10 +21,10 @@ from postdate.spark.records.refusals import unfounded_refusal
 from postdate.spark.records.requests import origin_steps, parsed_origin
 from postdate.wire import headers as names
 
-# What the sidecar adds behind the headers of a dead letter: reason, detail, origin.
+# The headers that the sidecar adds to a dead letter: reason, detail, origin.
 _DEAD_LETTER_HEADERS = 3
 
-# What it adds behind the headers of a message that is no return: origin, due, id.
+# The headers that it adds to a message that is no return: origin, due, id.
 _OWN_HEADERS_MAX = 3
 
 OCCURRENCE_RECORD = (

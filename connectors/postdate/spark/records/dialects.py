@@ -52,7 +52,7 @@ NO_DIALECTS = DialectOptions()
 
 
 def rules_of(topic: str, levels_ms: Sequence[int], dialects: DialectOptions) -> RequestRules:
-    """The rules of a request topic that decide what a request means. Raises ValueError: an unknown dialect."""
+    """The rules of a request topic that determine the meaning of a request. Raises ValueError: an unknown dialect."""
     return RequestRules(
         topic=topic,
         levels_ms=tuple(levels_ms),

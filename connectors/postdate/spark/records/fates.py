@@ -45,7 +45,7 @@ _BY_EARLIER = ("kept", "dropped")
 _KINDS = ("fates", "owner", "beat")
 _VERSIONS = (1, 2, 3)
 _VERSION_2, _VERSION_3 = 2, 3
-# An array, the record and then a mark: behind what it takes for the end of a record Spark would read no further.
+# An array of the record and a mark: Spark would stop reading after what it takes for the end of a record.
 _MARKED = ("[", ',{"v":0}]')
 _JSON = (
     "ARRAY<STRUCT<v BIGINT, seq BIGINT, takeover BIGINT, instance STRING, `group` STRING, at BIGINT,"
@@ -54,9 +54,9 @@ _JSON = (
 )
 _POLICIES = "array<array<string>>"
 
-# How the fates begin and end where they are the last field, what stands between two that are delivered, and a pattern
-# for one of them behind another. A quote behind a comma is not escaped, and one brace behind the fates ends the record:
-# so this is no text inside another, and no field of a field.
+# How the fates begin and end if they are the last field, the text between two delivered ones, and a pattern for one
+# after another. A quote after a comma is not escaped, and the one brace after the fates ends the record: so this is no
+# text inside another text, and no field of a field.
 _BEGIN, _END, _BETWEEN, _DELIVERED = ',"fates":[[', "]]}", "],[", ',"delivered"'
 _NATURAL = "(?:0|[1-9][0-9]{0,17}+)"
 _PLAIN = rf"\],\[({_NATURAL},{_NATURAL}){_DELIVERED}"
@@ -88,7 +88,7 @@ def _log_steps() -> list[list[Column]]:
         value,
         F.substring_index(value.cast("string"), _BEGIN, 1).alias("head"),
     ]
-    # Bytes of bytes: those of a text Spark would look for one by one.
+    # Bytes within bytes: in a text, Spark would search character by character.
     before, behind = F.octet_length(head) + len(_BEGIN), F.octet_length(value)
     inner = F.substring(value, before + 1, behind - before - len(_END)).cast("string")
     ends_so = F.endswith(value, F.lit(_END.encode()))
@@ -101,7 +101,7 @@ def _log_steps() -> list[list[Column]]:
         read,
         [*carried, head, first.alias("body")],
         [*carried, head, body, F.regexp_extract_all(body, F.lit(_PLAIN), F.lit(1)).alias("delivered")],
-        # Of another length, where there is anything else.
+        # The length differs if there is anything else.
         [*carried, head, said, F.coalesce(found == F.octet_length(body), F.lit(False)).alias("all_delivered")],
         [*carried[:-1], said, is_plain, F.from_json(one, _JSON).alias("records")],
     ]

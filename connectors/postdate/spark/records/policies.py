@@ -1,7 +1,7 @@
 """Named policies: their texts, from the dispatch log.
 
-A row `[first request, name, text]` says what the name means from that request of the partition on, until the next row
-of the name; an empty text removes the name. Each dispatch-log record repeats the rows that requests at or above its
+A row `[first request, name, text]` gives the meaning of the name from that request of the partition on, until the next
+row of the name; an empty text removes the name. Each dispatch-log record repeats the rows that requests at or above its
 low-water mark need. So the last row at or below a request is the one that its owner used, wherever it was read.
 """
 
@@ -24,7 +24,7 @@ _TABLE: Final = "policy_topic string, policy_partition int, first bigint, next b
 
 
 class PolicyRow(NamedTuple):
-    """What a name means for the requests of a partition from `first` on."""
+    """The meaning of a name for the requests of a partition from `first` on."""
 
     topic: str
     partition: int

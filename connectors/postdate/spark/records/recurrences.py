@@ -21,7 +21,7 @@ RECURRING: Final = "recurring"
 
 
 def recurs(headers: Column) -> Column:
-    """Whether a request with these headers asks for a schedule, if it names no other action."""
+    """Whether a request with these headers is a recurring schedule, if it names no other action."""
     return has(headers, names.CRON) | has(headers, names.EVERY)
 
 

@@ -56,7 +56,7 @@ _ORIGIN = r"\A([^/]+)/(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})\z"
 # The texts of durations; `durations_ms` has them in this order.
 _DURATION_TEXTS: Final = ("delay", "grace_text", "window_text", "latest_text")
 
-# What nearly every request says, and nothing else.
+# The headers of nearly every request.
 _USUAL = (names.TOPIC, *names.TIMES, names.ID)
 
 

@@ -103,7 +103,7 @@ def _read(texts: Column, named_policy: Column, policy: Column, own_origin: Colum
         & (first_due.isNull() | first_due_ms.isNotNull())
     )
     name = policy_name(texts)
-    # The number after the last one is none; whatever is so large is more than any policy permits.
+    # There is no number after the last one; any number this large exceeds every policy.
     after = F.when(said.isNotNull(), F.least(said, F.lit(_INTEGER_MAX - 1)) + 1)
     attempt = F.coalesce(after, F.when(texts.attempt.isNull(), F.lit(1).cast("bigint")))
     is_readable = policy.isNotNull() & are_headers_readable

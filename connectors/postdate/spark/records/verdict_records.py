@@ -20,7 +20,7 @@ ANSWERS = (
     *("delivered", "dead", "not-found", "too-late", "applied", "kept", "dropped", "paused", "resumed"),
     "triggered",
 )
-"""What a request may be answered."""
+"""The possible answers to a request."""
 
 ANSWER_ROWS = (
     "topic string, partition int, offset bigint, answer string, id binary, of bigint, count bigint, place string,"

@@ -132,7 +132,7 @@ class _Repair(Job[RepairOptions]):
         )
         if found.missing:
             planned, *read = self._planned(missing, first)
-            with self.reporter.working(self.spark, "looking for what can be repaired"):
+            with self.reporter.working(self.spark, "finding repairable requests"):
                 found = self._told(planned, found)
             for cached in read:
                 cached.unpersist()

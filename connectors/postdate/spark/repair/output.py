@@ -69,11 +69,11 @@ def _lines(outcome: RepairOutcome) -> list[str]:
     lines += [f"  {reason:<17}{count:>12,}" for reason, count in sorted(outcome.reasons.items())]
     lines += [f"  {one.origin}: {one.reason}: {one.detail}" for one in outcome.samples]
     if outcome.elsewhere:
-        lines.append(f"missing of other request topics, which --requests names: {outcome.elsewhere:,}")
+        lines.append(f"missing requests of other topics (see --requests): {outcome.elsewhere:,}")
     if outcome.applied:
         lines.append(f"sent {outcome.sent:,} requests to {outcome.requests}")
     elif outcome.repairable:
-        lines.append(f"dry run, nothing was sent: --apply would ask for {outcome.repairable:,} messages anew")
+        lines.append(f"dry run, nothing was sent: --apply would request {outcome.repairable:,} messages anew")
     else:
         lines.append("there is nothing to repair")
     return lines

@@ -1,7 +1,7 @@
 """Decides which missing requests can be requested again, and for what reason others cannot. DataFrame to DataFrame.
 
-A request may be repaired only if nothing can deliver it any more. Either its fate says `delivered` and its record is
-not there, or its shard no longer holds it (its offset lies below the low-water mark, and it is not on the store topic)
+A request may be repaired only if nothing can deliver it any more. Either its fate is `delivered` and its record is
+missing, or its shard no longer holds it (its offset lies below the low-water mark, and it is not on the store topic)
 and there is no fate. A request that a sidecar still holds, or has not read yet, is delivered once a sidecar runs, and a
 repair would duplicate it. So these reasons are checked in this order, from the *present* topics, not those at the time
 of the audit:
@@ -41,8 +41,8 @@ from postdate.spark.rules.request_histories import CONTROLS
 from postdate.wire.headers import SPREAD
 
 ID_PREFIX: Final = "repair/"
-"""What the id of a repaired request begins with; partition and offset of the origin follow. Ids are those of a request
-topic, so its name need not be repeated, and the id is short enough whatever that is."""
+"""The prefix of the id of a repaired request; partition and offset of the origin follow. Ids belong to a request topic,
+so its name is not repeated, and the id is always short enough."""
 
 ENDED: Final = "ended"
 

@@ -25,7 +25,7 @@ from postdate.wire.headers import DUE, MOVED, STORED
 
 HOUR_MS: Final = 3_600_000
 BY: Final = ("all", "hour", "target", "partition")
-"""What messages are grouped by: `name` is then the hour's beginning in epoch ms, the target, or topic and number."""
+"""The groups of messages: `name` is the hour's beginning in epoch ms, the target, or topic and partition."""
 
 
 def ended_rows(fates: DataFrame) -> DataFrame:

@@ -1,4 +1,4 @@
-"""What is right and what is a violation: verdicts, and the rules that decide them.
+"""The verdicts, and the rules that decide them.
 
 Imports the flat modules `errors` and `limits` of `postdate.spark`, and the packages `columns`, `output`, `session`,
 `records`, `job`; not `bulk`, whose requests an audit judges like all others.

@@ -1,4 +1,4 @@
-"""Checks fates that name a cause: is there a request that asks for them?
+"""Checks fates that name a cause: does a request justify them?
 
 A `cancelled` needs a later cancel of that id or origin. A `moved` needs the reschedule that it names, with that due
 time. Both controls must be `applied` in the same dispatch-log record, since the end of a request and every control on
@@ -59,7 +59,7 @@ def unfounded_ends(known: DataFrame) -> DataFrame:
 
 
 def judged_survivors(known: DataFrame) -> DataFrame:
-    """One row for each end that names a survivor which is none: the origin, and a sentence `claim`.
+    """One row for each end that names a wrong survivor: the origin, and a sentence `claim`.
 
     `known` as in `history_rows`; a survivor that was not read is not judged. Cost: a join of these ends with requests.
     """

@@ -20,7 +20,7 @@ _TRIED = tuple(
     reason.value
     for reason in (Reason.UNKNOWN_TARGET, Reason.UNAUTHORIZED, Reason.TARGET_UNAVAILABLE, Reason.RECORD_REFUSED)
 )
-"""The reasons that a sidecar gives a message that was pending after it has tried to deliver it."""
+"""The reasons of dead letters that a sidecar writes after it has tried to deliver a message."""
 
 
 def unended_problems() -> list[Problem]:
@@ -111,7 +111,7 @@ def is_past_grace(at_ms: Column, due_ms: Column) -> Column:
 def answer_problems() -> list[Problem]:
     """Answers that contradict the dispatch log, and missing answers."""
     wrong = F.array_compact(F.transform("answers", lambda answer: answer.wrong))
-    # A request that has left its topic, or lies outside the window, is no ground to judge an answer.
+    # An answer to a request that has left its topic, or lies outside the window, cannot be judged.
     return [
         Problem("false-verdict", F.col("is_request") & (F.size(wrong) > 0), F.array_join(wrong, "; ")),
         *_order_problems(),
@@ -162,7 +162,8 @@ def _is_early() -> Column:
 
 
 def _is_buried_early() -> Column:
-    """A message is buried before it is due only if STORE does not accept its size. Otherwise its target was tried."""
+    """A message becomes a dead letter before it is due only if STORE does not accept its size. Otherwise its target was
+    tried."""
     was_tried = F.exists("letters", lambda letter: one_of(letter.reason, _TRIED))
     was_pending = (F.col("final.fate_name") == "dead") & (F.col("final.first_due_ms") != 0)
     is_early = F.col("final.at_ms") < F.col("leaves_ms") - BURIED_EARLY_MS_MAX
@@ -197,7 +198,7 @@ def _expired_problem() -> Problem:
 def _undelivered_problems(holds: Column) -> list[Problem]:
     """A fate `delivered` without a record on the request's own target."""
     on_time, at_ms = holds & ~F.col("final.late"), F.col("final.at_ms")
-    made_ms = at_ms - COMMIT_MS_MAX  # at the earliest: its fate comes with it, but later
+    made_ms = at_ms - COMMIT_MS_MAX  # at the earliest: its fate is in the same transaction, but later
     reason = (
         F.when(F.col("target_capped").isNull(), "not-selected")
         .when(

@@ -21,7 +21,7 @@ from postdate.spark.rules.verdicts import Problem
 from postdate.wire import headers as names
 from postdate.wire.reasons import Reason
 
-# The names of the headers that a delivery adds; one with an id has `postdate-id` behind them.
+# The names of the headers that a delivery adds; with an id, `postdate-id` follows them.
 _OWN_HEADERS = f"{names.ORIGIN},{names.DUE}"
 
 _HELD = ("delivered", "cancelled", "replaced", "kept", "dropped", "moved", "stored")

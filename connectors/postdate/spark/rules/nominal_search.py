@@ -1,4 +1,4 @@
-"""Finds the nominal times of a schedule one after the other; computes a stretch of them at a time.
+"""Finds the next nominal time of a schedule; computes a stretch of nominal times at once.
 
 Pure; numpy does the work. Memory: the nominal times of one stretch.
 """
@@ -14,7 +14,7 @@ from postdate.spark.rules.cron_fields import read_cron, times_of_day
 from postdate.spark.rules.nominal_times import CronTimes, IntervalTimes, nominal_times
 
 _DAY_MS: Final = 86_400_000
-# So many nominal times of a schedule are computed at once, and of a rare one those of so many days.
+# The number of nominal times that are computed at once, and the bounds of the days that they span.
 _TIMES_WANTED: Final = 8_192
 _DAYS_MIN: Final = 1
 _DAYS_MAX: Final = 400

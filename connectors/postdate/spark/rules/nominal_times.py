@@ -35,7 +35,7 @@ class NominalTimes(NamedTuple):
 
 
 class CronTimes(NamedTuple):
-    """What a cron schedule says of its times: the texts of its headers."""
+    """The headers that determine the times of a cron schedule, as texts."""
 
     cron: str
     zone: str = "UTC"
@@ -44,7 +44,7 @@ class CronTimes(NamedTuple):
 
 
 class IntervalTimes(NamedTuple):
-    """What a schedule at an interval says of its times, in milliseconds."""
+    """The interval and phase of a schedule at an interval, in milliseconds."""
 
     every_ms: int
     phase_ms: int = 0
@@ -53,7 +53,8 @@ class IntervalTimes(NamedTuple):
 def nominal_times(said: CronTimes | IntervalTimes, after_ms: int, until_ms: int) -> Iterator[NominalTimes]:
     """Yield the nominal times in (`after_ms`, `until_ms`] in bounded blocks, ascending.
 
-    Requires 0 <= `after_ms`, and `until_ms` before the year 9999. Raises ValueError if a text is none. O(days + times).
+    Requires 0 <= `after_ms`, and `until_ms` before the year 9999. Raises ValueError if a text is invalid. O(days +
+    times).
     """
     if isinstance(said, IntervalTimes):
         yield from _interval_times(said, after_ms, until_ms)

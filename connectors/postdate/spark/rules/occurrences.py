@@ -6,7 +6,7 @@ zones. So the rows of schedules, and only they, pass through Python workers, whi
 events of a schedule are sorted by their numbers and judged in one pass, so its number of occurrences is not limited by
 memory.
 
-`position` is what a state keeps of a schedule, and `occurrences` what one run has found.
+A state keeps the `position` of a schedule; `occurrences` has the findings of one run.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from postdate.spark.rules.schedules import judge_schedule
 from postdate.spark.rules.zone_files import read_zone, tz_version
 
 Zones = Mapping[tuple[str, int], tuple[tuple[int, str], ...]]
-"""By topic and partition of the requests: from which offset of the dispatch log on which version of the zone rules
-decided, ascending."""
+"""By topic and partition of the requests: the versions of the zone rules, each with the offset of the dispatch log from
+which it decided, ascending."""
 
 _FIGURES: Final = f"struct<{','.join(f'{name}:bigint' for name in Figures._fields)}>"
 _WAITING_FATE: Final = OCCURRENCE_FATE.removesuffix(">") + ",is_sound:boolean>"
@@ -227,7 +227,7 @@ def _judged(
     """The judgement of one schedule; None if there is nothing to judge."""
     known, times = _known(row["position"]), _times(row)
     if not row["is_judged"]:
-        # Its request may lie behind the end that this audit has fixed; then the next one reads it.
+        # Its request may lie behind the fixed end of this audit; then the next one reads it.
         is_ahead = row["request_end"] is not None and origin[2] >= row["request_end"]
         return _kept(known, events) if is_ahead else None
     if row["action"] is None:

@@ -1,7 +1,7 @@
 """Order: messages of one request partition with the same target and key must leave by due time, then by request offset.
 
 A message was overtaken if it lies after another one in its target although it was due before, and its request had been
-ingested when the other left. The dispatch-log record of the other one tells how far its owner had read
+ingested when the other left. The dispatch-log record of the other one shows how far its owner had read
 (`next_request`), so a request that arrived too late for its place is not out of order. A message with a window counts
 by its chosen time. Rescheduled messages are not checked, since their place changed while they waited; nor is a record
 without a fate `delivered`, which is another violation. Null keys have no order. A message that left more than
@@ -27,7 +27,7 @@ from postdate.spark.session.caching import materialised
 from postdate.spark.session.small_tables import small_table
 
 DISORDER = "struct<text:string,is_late:boolean>"
-"""What `overtaken` says of a message."""
+"""The result of `overtaken` for a message."""
 _SEQUENCE = ("topic", "partition", "record.target", "record.partition", "record.key_digest")
 
 

@@ -15,7 +15,8 @@ from postdate.spark.rules.schedule_events import Switch
 
 
 class Pause(NamedTuple):
-    """A pause from `from_ms` on. `began_at` and `ended_at`: where the log says so, None: it has not ended."""
+    """A pause from `from_ms` on. `began_at` and `ended_at`: the places of its fates in the log; None: it has not
+    ended."""
 
     from_ms: int
     began_at: tuple[int, int]

@@ -149,7 +149,7 @@ def _related_columns() -> tuple[list[Column], list[Column]]:
     in_record = Window.partitionBy(*PARTITION, "id_group", "end_offset")
     is_schedule = F.col("action").isin("schedule", RECURRING) & was_accepted(end)
     is_lost = F.col("request_ms") < F.col("fates_lost_before_ms")
-    # What a bulk control ends is pending no more for later requests.
+    # An entry that a bulk control ends is no longer pending for later requests.
     until = F.coalesce(
         F.when(end.bulk_offset.isNotNull(), F.lit(-1)).otherwise(_position(end)),
         F.when(is_lost, F.lit(-1)).otherwise(F.lit(_NEVER)),

@@ -1,7 +1,8 @@
-"""What the judge of a recurring schedule takes and returns: its request, its events, its position, what was read.
+"""The inputs and outputs of the judge of a recurring schedule: request, events, position, and the ranges that were
+read.
 
-The position is enough to go on with later events: the next number and its nominal time, fates that wait for a hidden
-record, and records that wait for a hidden fate. A state keeps it.
+The position suffices to judge later events: the next number and its nominal time, fates that wait for a hidden record,
+and records that wait for a hidden fate. A state keeps it.
 
 Nothing of Spark is imported.
 """
@@ -16,7 +17,7 @@ from postdate.spark.rules.nominal_times import CronTimes, IntervalTimes
 
 
 class Asked(NamedTuple):
-    """What the request of a schedule asks for; None: absent. `digests` are those of key, value and headers."""
+    """The request of a schedule; None: absent. `digests` are those of key, value and headers."""
 
     origin: str
     request_ms: int
@@ -113,7 +114,7 @@ class End(NamedTuple):
 
 
 class RowFacts(NamedTuple):
-    """What the row of a schedule holds besides its occurrences."""
+    """The facts in the row of a schedule besides its occurrences."""
 
     letters: Sequence[Letter] = ()
     stored: tuple[int, int] | None = None
@@ -124,7 +125,7 @@ class RowFacts(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """What of the topics was read: columns of `audit.ranges`, for the partition and the target of the schedule."""
+    """The ranges that were read: columns of `audit.ranges`, for the partition and the target of the schedule."""
 
     overdue_before_ms: int
     log_capped: bool
@@ -199,8 +200,8 @@ class Position(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """The new position, and what these events have added to its figures. `overdue`: so many occurrences behind the
-    position should have been decided."""
+    """The new position, and what these events have added to its figures. `overdue`: the number of occurrences behind
+    the position that should have been decided."""
 
     position: Position
     added: Figures
@@ -209,8 +210,8 @@ class Judgement(NamedTuple):
 
 
 class ZoneVersions(NamedTuple):
-    """Which version of the zone rules the owners of a partition had: from each of `log_offsets`, ascending, the one at
-    the same place. `installed`: the version of the audit."""
+    """The versions of the zone rules of a partition's owners: from each of `log_offsets`, ascending, the version at the
+    same place. `installed`: the version of the audit."""
 
     installed: str
     log_offsets: tuple[int, ...] = ()

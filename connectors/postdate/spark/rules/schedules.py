@@ -14,14 +14,14 @@ so its memory does not grow with the number of occurrences.
     mismatch         a record that differs from the request, or from its fate
     contradiction    the final fate does not fit the occurrences, or a dead letter fits no skip
 
-The extra deliveries of one control are judged in the same way, as a schedule of their own, whose first time is that of
-the control. They lie beside the occurrences: neither has a number of the other.
+The extra deliveries of one control are judged in the same way, as a separate schedule whose first time is that of the
+control. They and the occurrences are numbered independently.
 
 A sidecar decides up to COMMIT_MS_MAX before the commit. So the reason of a skip must apply at the commit, and a policy
 is broken only if it applied COMMIT_MS_MAX before.
 
 Each nominal time follows from the one before it, by the zone rules of the owner that published it. The audit verifies
-it only if it has the same version of the rules (`zone-version`), and goes on from the published time.
+it only if it has the same version of the rules (`zone-version`), and continues from the published time.
 
 Pure functions. They import nothing of Spark, and nothing of the sidecar's implementation.
 """
@@ -566,7 +566,7 @@ class _Judge:
 
 
 _CONTENT: Final = ("key", "value", "headers")
-#: What the positions of a schedule and of the extra deliveries of a control share.
+#: The positions of a schedule, and of the extra deliveries of a control.
 _PLACE: Final = ("number", "next_ms", "log_offset", "place")
 
 

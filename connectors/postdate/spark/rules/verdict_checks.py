@@ -59,12 +59,12 @@ def is_about_another(answer: Column) -> Column:
 
 
 def _wrong() -> Column:
-    """A sentence about what is wrong with an answer; null if it is right."""
+    """A sentence that describes why an answer is wrong; null if it is right."""
     checked, of, end = F.col("checked"), F.col("of"), F.col("end")
     is_hidden = end.isNull() & (F.col("log_capped") | (F.col("request_ms") < F.col("fates_lost_before_ms")))
     is_of_lost = of.request_ms.isNull() | (of.request_ms < F.col("fates_lost_before_ms"))
     is_of_hidden = checked.of.isNotNull() & of.end.isNull() & (F.col("log_capped") | is_of_lost)
-    # Of an id that nobody in the range read has, nothing is known.
+    # If no request in the range has the id, nothing is known about it.
     is_unread = (
         (checked.answer == "too-late") & checked.of.isNull() & _last_end().isNull() & (F.col("request_start") > 0)
     )

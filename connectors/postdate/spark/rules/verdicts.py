@@ -22,19 +22,20 @@ INFORMATION: Final = (
 )
 """Why an origin could not be verified."""
 FINDINGS: Final = (*VIOLATIONS, "unsettled")
-"""The verdicts that stay open in a state until a person has acknowledged them: the violations, and what no later audit
-can decide either, since the fate is gone."""
+"""The verdicts that stay open in a state until somebody acknowledges them: the violations, and requests that no later
+audit can decide, since the fate is gone."""
 OUTSIDE_WINDOW: Final = "outside-window"
 """Why a request was not even read."""
 CAPPED: Final = "capped"
-"""Why a request was not read, or could not be verified: an open transaction hides it, or what would decide."""
+"""Why a request was not read, or could not be verified: an open transaction hides it, or the records that would
+decide."""
 EXPIRED: Final = "request-expired"
 """Why a request could not be read any more."""
 VERIFIABLE: Final = (
     *("target-younger", "unsettled", CAPPED, "not-selected", "policy-unknown"),
     *(OUTSIDE_WINDOW, ZONE_VERSION),
 )
-"""The reasons that another audit does not find: `--strict` refuses them. What has expired stays unverified for ever."""
+"""The reasons that a different audit would avoid: `--strict` refuses them. Expired requests can never be verified."""
 VERDICTS: Final = (*ENDINGS, *VIOLATIONS, *INFORMATION)
 """All of them, in the order of every output."""
 

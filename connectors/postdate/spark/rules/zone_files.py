@@ -111,7 +111,7 @@ def decode_zone(data: bytes) -> ZoneFile:
 
 
 def parse_rule(text: str) -> PosixRule | None:
-    """Return the rule that a POSIX TZ string is; None if it knows no summer time. Raises ValueError."""
+    """Return the rule of a POSIX TZ string; None if it has no summer time. Raises ValueError."""
     match = _RULE.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a POSIX rule of a zone")

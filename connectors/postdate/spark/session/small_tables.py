@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, StructType
 
-# The optimizer works out what stands on values of the plan, so this is no job either.
+# The optimizer evaluates expressions over literals of the plan, so this is no job either.
 _QUERY = "SELECT from_json(said, :kind, map('mode', 'FAILFAST')) AS rows FROM VALUES (:rows) AS given(said)"
 
 

@@ -43,7 +43,7 @@ from postdate.spark.session.interruption import (
 _PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _QUIET = Path(__file__).with_name("quiet-log4j2.properties")
 
-# What Delta needs of a session, before it starts; and two partitions for the list of a table's files, not fifty.
+# The settings that Delta needs before a session starts; and two partitions for the list of a table's files, not fifty.
 _DELTA_SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -55,12 +55,12 @@ _DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 _MAJOR = "4"
 _DELTA_FOR, _DELTA_PACKAGE = "4.0", "io.delta:delta-spark_2.13:4.0.0"
 
-# Where Java's collector may be chosen.
+# The settings that may choose Java's collector.
 _JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
 _JAVA_OPTIONS_OF_ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _ANY_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
-# What PySpark calls to make columns, lists of columns, and lambdas.
+# The JVM classes by which PySpark makes columns, lists of columns, and lambdas.
 _CLASSES_OF_COLUMNS = ("functions", "PythonUtils", "PythonSQLUtils")
 
 Say = Callable[[str], None]
@@ -322,8 +322,8 @@ def _delta_settings(conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def require_connectors(spark: SparkSession, *, with_delta: bool) -> None:
-    """Raises ConnectorMissing if the session cannot read Kafka, or Delta tables `with_delta`; JobUsageError if it is
-    none that the jobs can use."""
+    """Raises ConnectorMissing if the session cannot read Kafka, or Delta tables `with_delta`; JobUsageError if the jobs
+    cannot use it."""
     _require_classic(spark)
     require_version(spark.version)
     _require_class(spark, _PROVIDER, "This Spark cannot read Kafka: its connector is missing", connector_package)
@@ -356,7 +356,7 @@ def _start_failed(last_lines: list[str], error: Exception) -> str:
     if any("unresolved dependenc" in line.lower() for line in said):
         return (
             f"Spark's Kafka connector {connector_package()} could not be fetched from Maven Central. Is it reachable? "
-            "Behind a mirror set `spark.jars.ivySettings`; without a network put the jars somewhere and set "
-            "`spark.jars.packages` to nothing and `spark.jars` to them. Ivy's last words: " + "; ".join(unresolved[-3:])
+            "Behind a mirror set `spark.jars.ivySettings`; without a network set `spark.jars` to the jars and "
+            "`spark.jars.packages` to nothing. The end of Ivy's output: " + "; ".join(unresolved[-3:])
         )
     return "Spark did not start: " + ("\n".join(said[-5:]) or str(error).splitlines()[0])

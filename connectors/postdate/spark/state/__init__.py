@@ -1,4 +1,4 @@
-"""The state of an audit that continues: Delta tables, the forms of their rows, and what is read from them.
+"""The state of an incremental audit: Delta tables, the forms of their rows, and queries of them.
 
 Imports the flat modules `errors` and `limits` of `postdate.spark`, and the packages `columns`, `output`, `session`,
 `records`, `job`, `rules`, `judging`.

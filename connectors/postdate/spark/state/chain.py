@@ -20,16 +20,16 @@ TAIL: Final = (
     "topic string, partition int, log_topic string, log_offset bigint, seq bigint, takeover bigint, writer string,"
     " is_owner boolean, log_is_whole boolean, parses boolean"
 )
-"""What the chain needs of the last record that was read of a dispatch log."""
+"""The fields of the last record read from a dispatch log that the chain needs."""
 _TAIL = tuple(column.split()[0] for column in TAIL.split(","))
 
 
 @dataclass(frozen=True)
 class Chain:
     """`breaks` at new records that will not be read again, `broken` of them; `tails`, the last record of each dispatch
-    log that parses and will not be read again; and the named `policies` of the new records. `zones` are the versions
-    of the time zone rules by topic and partition: from which offset of the log on an owner had which. `recurs`: whether
-    a new record has an occurrence of a schedule."""
+    log that parses and will not be read again; and the named `policies` of the new records. `zones` are the versions of
+    the time zone rules by topic and partition, each with the offset of the log from which an owner had it. `recurs`:
+    whether a new record has an occurrence of a schedule."""
 
     breaks: DataFrame
     broken: int
@@ -111,6 +111,6 @@ def _changes(zones: Iterable[Sequence[Any]]) -> tuple[tuple[int, str], ...]:
 def not_stamped(place: str) -> CannotRun:
     """The message if the broker's clock did not stamp the dispatch-log record at `place`."""
     return CannotRun(
-        f"The dispatch-log record {place} is not stamped by the broker (LogAppendTime), so nothing can be said of "
-        "early or late: run `postdate topics check`."
+        f"The dispatch-log record {place} is not stamped by the broker (LogAppendTime), so early and late "
+        "cannot be judged: run `postdate topics check`."
     )

@@ -25,9 +25,9 @@ from postdate.spark.session.small_tables import small_table
 from postdate.spark.session.start import restored_settings
 
 _METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
-# Delta sets it with each commit, for the owner of the session: that of an audit is not the owner's.
+# Delta sets this with each commit, for the user of the session; an audit restores it after its own commits.
 _LAST_COMMIT: Final = "spark.databricks.delta.lastCommitVersionInSession"
-# What Delta's errors are called when another writer was faster.
+# The names of Delta's errors if another writer was faster.
 _CONFLICTS: Final = ("DELTA_CONCURRENT", "DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED", "io.delta.exceptions.")
 
 

@@ -38,7 +38,7 @@ STATE_COLUMNS: Final = (
     *("request_end", "log_capped", "letters_capped", "answers_capped", "target_capped"),
     *("id", "links", "facts", "reported", "is_reopened", "plain", "position", "occurrences"),
 )
-"""What `judged_rows` asks of rows besides how they were judged."""
+"""The columns that `judged_rows` needs besides the judgement."""
 _DAY_MS, _LAST_MS, _EPOCH = 86_400_000, 253_402_300_799_999, date(1970, 1, 1)
 _GONE: Final = ("request-expired", "target-expired", "target-recreated", "target-younger")
 _FOR_GOOD: Final = (
@@ -265,9 +265,10 @@ def _due_day() -> Column:
 
 @remembered
 def _state() -> Column:
-    """A row is closed if no later audit of the same records would judge it differently: its verdicts are final, nothing
-    that decided it is hidden or will be read again, and the requests were read at least as far as its owner had read
-    them when it ended. Whether its request is still in its topic does not matter, since its facts are in the table."""
+    """A row is closed if no later audit of the same records would judge it differently: its verdicts are final, no
+    record that decided it is hidden or will be read again, and the requests were read at least as far as its owner had
+    read them when it ended. Whether its request is still in its topic does not matter, since its facts are in the
+    table."""
     hidden = [F.col(f"{name}_capped") for name in ("log", "letters", "answers", "target")]
     is_hidden = reduce(Column.__or__, (F.coalesce(one, F.lit(False)) for one in hidden))
     fates = F.col("facts.fates")

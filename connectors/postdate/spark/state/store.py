@@ -2,7 +2,7 @@
 
     origins            one row for each request or occurrence that an audit has judged, or read before its request
     violations         one row for each violation and run that found it
-    acknowledgements   one row for each run whose violations a person has closed
+    acknowledgements   one row for each run whose violations somebody has closed
     offsets            how far each partition was read
     runs               one row for each run: the commit point
 
@@ -43,7 +43,7 @@ from postdate.spark.state.delta import DeltaTables, TableForm, overtaken
 ORIGINS, VIOLATIONS, OFFSETS, RUNS = "origins", "violations", "offsets", "runs"
 ACKNOWLEDGEMENTS: Final = "acknowledgements"
 _LOCK: Final = ".lock"
-# What a file system without locks answers.
+# The errors of a file system without locks.
 _NO_LOCKS: Final = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 _VERSIONED: Final = (ORIGINS, VIOLATIONS, OFFSETS)
 _PROPERTIES: Final = {"delta.enableDeletionVectors": "true"}

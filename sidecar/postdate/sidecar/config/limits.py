@@ -13,7 +13,7 @@ DISPATCH_LOG_RETENTION_MARGIN_MS: Final = 3_600_000
 # Ten years: beyond it the hour ring of the wheel would exceed 3 MiB per shard, and a longer horizon is a typing error.
 HORIZON_MS_MAX: Final = 3_660 * 86_400_000
 
-# RocketMQ has 18 levels; a table longer than this is a mistake in the file.
+# RocketMQ has 18 levels; a longer table than this is a mistake in the file.
 LEVELS_MAX: Final = 64
 
 # Named retry policies of a request topic: every dispatch-log record repeats them.

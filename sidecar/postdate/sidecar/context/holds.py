@@ -35,7 +35,7 @@ class Holds(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     targets: frozenset[str] = frozenset()
 
     def words(self) -> list[str]:
-        """The holds in the words of the command line; empty if there are none."""
+        """The holds, named as on the command line; empty if there are none."""
         words = [word for word, held in ((DELIVERY, self.delivery), (INTAKE, self.intake)) if held]
         return words + [f"{TARGET} {name}" for name in sorted(self.targets)]
 

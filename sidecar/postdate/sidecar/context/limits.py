@@ -7,7 +7,7 @@ from typing import Final
 # An idle shard writes at least this often, so that the dispatch log never runs empty by retention.
 BEAT_INTERVAL_MS_MAX: Final = 21_600_000
 
-# From this many fates on, a transaction is dominated by its messages, and a pause behind it only costs throughput.
+# From this many fates on, the messages dominate the cost of a transaction, and a pause after it only costs throughput.
 LARGE_TRANSACTION_FATES: Final = 1_000
 
 # Large transactions of a process that are open at once; they share one core. Measured with four shards: the same
@@ -39,7 +39,8 @@ WINDOW_PROBE_MS: Final = 60_000.0
 # the next ones. So the minimum window lets 80 begin in a second.
 WINDOW_TOOK_MS_MAX: Final = 100.0
 
-# Spans that wait for the thread that makes them: some MB, and a second of a traced stream of 10,000 messages a second.
+# Messages that wait for the thread that makes spans: some MB, and a second of a traced stream of 10,000 messages a
+# second.
 SPANS_QUEUED_MAX: Final = 20_000
 
 # Bytes of the headers that such a span keeps. A `traceparent` has 55, and later versions may add fields; a vendor need

@@ -42,10 +42,10 @@ from postdate.sidecar.context.limits import (
     WINDOW_TOOK_MS_MAX,
 )
 
-#: Transactions over which their time is averaged: several for each shard, whose slots are taken that far ahead. Over
-#: fewer, all would slow down and speed up together.
+#: The number of transactions over which durations are averaged: several for each shard, since slots are taken that far
+#: ahead. With fewer, all shards would slow down and speed up together.
 _REMEMBERED: Final = 512
-#: Times the quickest: slower transactions wait for each other rather than for Kafka.
+#: As a multiple of the fastest duration: slower transactions wait for each other rather than for Kafka.
 _SLOW: Final = 2.0
 
 
@@ -84,7 +84,7 @@ class TransactionBudget:
         took_ms = min(took_ms, WINDOW_TOOK_MS_MAX)
         self._seen = min(self._seen + 1, _REMEMBERED)
         self._took_ms += (took_ms - self._took_ms) / self._seen
-        if now_ms >= self._probe_at:  # measures how fast a few can be
+        if now_ms >= self._probe_at:  # measures the duration of a few concurrent ones
             self._probe_at = now_ms + WINDOW_PROBE_MS
             self.window, self._quickest_ms = WINDOW_MIN, inf
         self._quickest_ms = min(self._quickest_ms, took_ms)

@@ -39,7 +39,8 @@ class LongDelays:
 
 @dataclass(frozen=True, slots=True)
 class ShardContext:
-    """One request partition and all that its shard needs. `stopping` returns True when the shard should be released."""
+    """One request partition and everything that its shard needs. `stopping` returns True when the shard should be
+    released."""
 
     config: Config
     topic: RequestTopicConfig

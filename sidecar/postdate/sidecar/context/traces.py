@@ -2,7 +2,8 @@
 
 A producer that traces its messages adds the header `traceparent` of W3C Trace Context. A shard only copies that header
 and a few numbers; `process.tracing` makes the spans. A message without the header, or with one that its producer did
-not sample, costs a look at its header names. Nothing waits: what does not fit into the queue is counted and dropped.
+not sample, costs a look at its header names. Nothing waits: messages that do not fit into the queue are counted and
+dropped.
 
 Thread rule: shards append, one thread takes; the lock is held for a few microseconds.
 """
@@ -50,7 +51,7 @@ class Exemplar(NamedTuple):
 
 @dataclass(slots=True)
 class Step:
-    """What a shard knows of one message that was accepted or delivered; `began_ms` as in `Traced`."""
+    """The data of one message that was accepted or delivered; `began_ms` as in `Traced`."""
 
     offset: int
     target: str

@@ -21,7 +21,7 @@ POLL_TIMEOUT_S: Final = 0.1
 GROUP_COMMIT_INTERVAL_S: Final = 5.0
 
 # One request to the coordinator for all fenced shards, beside the poll thread: a busy machine opens a connection within
-# this time, and a shard that is not confirmed asks again.
+# this time, and a shard that is not confirmed repeats the request.
 CONFIRM_TIMEOUT_S: Final = 10.0
 
 # A failed client of the group is replaced after this pause, which doubles with each consecutive failure. The maximum is

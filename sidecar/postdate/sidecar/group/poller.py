@@ -334,6 +334,6 @@ class _Confirmed(NamedTuple):
 
 
 def _fences(thread: ShardThread) -> int:
-    """The number of times that the shard was fenced in this process. A coordinator's answer counts only if it is
-    unchanged."""
+    """The number of times that the shard was fenced in this process. A coordinator's answer is valid only if this
+    number is unchanged."""
     return thread.shard.ctx.counts.states.entered[State.FENCED]

@@ -1,4 +1,4 @@
-"""Bulk controls over HTTP: counts what a selection selects, and produces one control to each partition.
+"""Bulk controls over HTTP: counts the selected messages, and produces one control to each partition.
 
 The count is a dry run: it changes nothing, and visits every pending entry of the shards of this process. Its result is
 exact for the moment at which each entry was visited.
@@ -130,7 +130,7 @@ def _partitions(asked: dict[str, Any]) -> list[int]:
 
 
 def _action_headers(action: str, asked: dict[str, str], now_ms: int) -> Headers:
-    """The headers that say what a bulk control does."""
+    """The headers with the action of a bulk control."""
     if action == CANCEL:
         return [(names.ACTION, b"cancel")]
     if action == DELIVER:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# A round of the poll loop waits for a hand-over (5 s) and for the coordinator to store a note: far longer is a hang.
+# A round of the poll loop waits for a hand-over (5 s) and for the coordinator to store a note; a much longer one hangs.
 POLL_SILENCE_S_MAX: Final = 60.0
 
 # A failed client of the group is replaced after 16 s at most: without a new one after this, the process does not
@@ -35,7 +35,7 @@ PAGE_LOOKS_MAX: Final = 50_000
 COUNTED_KEYS_MAX: Final = 1_000_000
 COUNTED_ENTRIES_MAX: Final = 200_000
 
-# How long one process counts what a selection selects, in all of its shards: ten million entries take 20 s.
+# How long one process counts the selected messages of all of its shards: ten million entries take 20 s.
 SELECTED_S_MAX: Final = 20.0
 
 # Dispatch-log records that are searched for the fate of one request, and the time of the search.
@@ -75,8 +75,8 @@ HTTP_CONNECTIONS_MAX: Final = 128
 # Connections accepted in one iteration of the event loop: 1 to 3 ms.
 HTTP_ACCEPTS_MAX: Final = 64
 
-# Connections that have not started yet, each with a descriptor. A client that opens 4,000 a second displaces them in
-# 64 ms: until then the first bytes of a probe have come.
+# Connections that have not started yet, each with a descriptor. A client that opens 4,000 a second displaces them in 64
+# ms: by then the first bytes of a probe have arrived.
 HTTP_WAITING_MAX: Final = 256
 
 # Connections that start within one turn, and places beside them for probes: 800 a second together, of some 0.2 ms each.

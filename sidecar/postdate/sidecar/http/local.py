@@ -60,7 +60,7 @@ def silent(process: Process, query: QueryParams, why: str) -> Answer:
 
 
 def holds(process: Process, origin: str) -> bool:
-    """True where this process holds the shard of a request. Raises BadQuery."""
+    """True if this process holds the shard of a request. Raises BadQuery."""
     return queries.origin_of(origin)[0] in dict(process.shards())
 
 

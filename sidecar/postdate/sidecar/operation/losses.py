@@ -17,8 +17,8 @@ from postdate.sidecar.errors import Halted, HaltReason, Loss
 
 log = logging.getLogger(__name__)
 
-# Here the end of the range is the end of the request topic at the time, which moves on; what came since is safe as long
-# as the dispatch log has no newer record, and has lost no older one: nobody can have ended it.
+# For these, the end of the range is the present end of the request topic, which moves on. Later requests are safe as
+# long as the dispatch log has no newer record and has lost no older one: nobody can have ended them.
 _OPEN_ENDED = frozenset({HaltReason.FATES_MISSING, HaltReason.DISPATCH_LOG_EMPTY})
 
 

@@ -62,7 +62,7 @@ def run(config: Config) -> int:
 
 
 def _serve(config: Config, kafka: Kafka, admin: Admin, bound: socket.socket | None, traces: Traces | None) -> int:
-    """Serve from the first look at Kafka to the signal that ends the process."""
+    """Serve from the first request to Kafka to the signal that ends the process."""
     factory = ShardFactory(config, kafka, admin, traces)
     poller = Poller(None, factory.start, announce, _in_background)
 

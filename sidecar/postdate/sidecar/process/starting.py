@@ -85,7 +85,7 @@ def _attempt(kafka: Kafka, look: Callable[[Admin], T], poller: Poller) -> tuple[
 
     fault: KafkaFault | None = None
     while not is_over():
-        # Each call listens for some seconds. On a busy machine an error may arrive later than that.
+        # Each call listens for some seconds. On a busy machine an error may arrive later.
         fault = fault or kafka.connection_fault(is_over)
         if isinstance(fault, NotAuthorized) and not answer.done():
             raise ConfigError(

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 _NS_PER_MS = 1_000_000
 _SERVICE = "postdate"
 
-#: The logger of the packages for what is wrong with a context.
+#: The logger of the packages for errors of a context.
 _CONTEXT_LOGGER = "opentelemetry.trace"
 
 

@@ -200,7 +200,7 @@ def drain(environment: BenchEnvironment, size: Size) -> Figures:
 
 
 def burst(environment: BenchEnvironment, size: Size) -> Figures:
-    """Half of the messages are due in one millisecond, while others go on for another target."""
+    """Half of the messages are due in one millisecond, while messages for another target continue."""
     requests, (target, other, copied) = environment.new_topics(3)
     count = size.messages // 2
     lead_ms = _ACCEPT_MS_MIN + round(count * _ACCEPT_MS_PER_RECORD)

@@ -1,7 +1,7 @@
 """A chart of lateness against load: one self-contained HTML file, for light and dark screens.
 
-A line for each percentile with a point for each rate, both axes logarithmic; where a case ran more than once, a bar
-from the least to the most of its runs. The numbers stand below in a table too. Thread rule: none.
+A line for each percentile with a point for each rate, both axes logarithmic; if a case ran more than once, a bar from
+the lowest to the highest value. A table below has the numbers. Thread rule: none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from postdate.tools.bench.figures import Figure
 
 _WIDTH, _HEIGHT = 720, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 640, 20, 330
-#: How far two names at the ends of lines are apart at least.
+#: The least distance between two names at the ends of lines.
 _NAME_HEIGHT = 15
 _LINES = (("arrival_p50_ms", "p50"), ("arrival_p99_ms", "p99"), ("arrival_p99_9_ms", "p99.9"))
 _STEPS = (1.0, 2.0, 5.0)
@@ -101,7 +101,7 @@ def _ticks(least: float, most: float) -> list[float]:
 
 
 def _scale(low: float, high: float, start: float, end: float) -> Scale:
-    """A logarithmic axis; a single value stands in its middle."""
+    """A logarithmic axis; a single value lies in its middle."""
     if high <= low:
         return lambda value: (start + end) / 2
     span = math.log(high / low)

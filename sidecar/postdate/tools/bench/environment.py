@@ -110,9 +110,9 @@ class BenchEnvironment:
             self.say(f"left behind: {', '.join(names)} ({fault})")
 
     def sidecar(self, requests: str, shards: int = PARTITIONS, workers: int = 1, member: str = "") -> Sidecar:
-        """A sidecar that is to serve so many shards, not started yet; it keeps its data directory from start to start.
-        `workers`: its processes. `member`: its name where it is one of several, which share the directory and join the
-        group dynamically; without a name it is a static member."""
+        """A sidecar for this many shards, not started yet; it keeps its data directory across restarts. `workers`: its
+        processes. `member`: its name if it is one of several, which share the directory and join the group dynamically;
+        without a name it is a static member."""
         return Sidecar(self, requests, self.directory / f"data-{requests}", shards, workers, member)
 
     def fill(self, requests: str, wanted: Iterable[Request]) -> int:
@@ -280,7 +280,7 @@ class Sidecar:
         self._wait(lambda: bool(self.child.shards()), START_TIMEOUT_S, "the sidecar serves no shard")
 
     def long_transactions_share(self) -> float:
-        """How many of its transactions, since it was started, held readers back for longer than they should.
+        """The share of its transactions since its start that held readers back for too long.
 
         REQUIRES: it runs, alone and without a name.
         """

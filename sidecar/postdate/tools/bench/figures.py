@@ -100,7 +100,7 @@ TARGETS: Mapping[tuple[str, str], Target] = {
 """The targets on `REFERENCE`; figures without a target are only reported."""
 
 _MAIN = ("of_copy_share", "of_consumption_share", "arrival_p99_ms", "entries_per_s")
-"""The figure of a case that decides about its repeats: the first of these that it has."""
+"""The figure of a case that determines its repeats: the first of these that it has."""
 
 
 def is_precise(repeats: Sequence[Figures]) -> bool:

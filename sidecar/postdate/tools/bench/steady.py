@@ -83,7 +83,7 @@ class RawLoad:
 
 def beside_raw(environment: BenchEnvironment, load: RawLoad, late: Figures) -> Figures:
     """Returns the lateness of the raw counterpart with its best pause, by p99, and the ratios of `late` to it. The same
-    requests are sent beside it, which nobody reads."""
+    requests are sent meanwhile, and nobody reads them."""
     best: Figures = {}
     for pause_ms in load.pauses_ms:
         found = {**_raw(environment, load, pause_ms), "raw_pause_ms": float(pause_ms)}

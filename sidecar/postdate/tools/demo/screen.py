@@ -86,7 +86,7 @@ class Screen:
         return time.monotonic() - self._began
 
 
-#: The most numbers of messages that a line lists.
+#: The maximum of message numbers that a line lists.
 _NAMED_MAX = 10
 
 

@@ -161,7 +161,7 @@ class Show:
 
     def _audit(self) -> bool:
         """True if the audit finds no violation. Its progress goes to stderr."""
-        self.console.print("audit: Spark reads the topics and compares every request with what became of it")
+        self.console.print("audit: Spark reads the topics and compares every request with its outcome")
         arguments = ["audit", "-b", self.bootstrap, "--requests", REQUESTS, "--output", "json", "--slack", "1s"]
         arguments += ["--spark-conf", f"spark.local.dir={self.directory}"]
         audit = Child("audit", self.directory, arguments, show_stderr=True)

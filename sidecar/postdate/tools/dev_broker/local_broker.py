@@ -34,8 +34,9 @@ from postdate.tools.dev_broker.uninterrupted import uninterrupted
 #: Enough for a few hundred partitions; Kafka's speed depends on the page cache, which is not in the heap.
 HEAP_MB = 512
 #: The options of the JVM unless KAFKA_JVM_PERFORMANCE_OPTS, the variable of Kafka's own scripts, is set. Only the quick
-#: compiler: the other uses a third of a core for the first minutes, and such a broker seldom lives longer. It compiles
-#: after a tenth of the usual calls, since the interpreter took a fifth of the processor time up to 600 transactions.
+#: compiler: the other one uses a third of a core in the first minutes, and such a broker seldom lives longer. It
+#: compiles after a tenth of the usual number of calls, since the interpreter took a fifth of the processor time of the
+#: first 600 transactions.
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:CompileThresholdScaling=0.1 -XX:+UseG1GC -XX:MaxGCPauseMillis=20"
 #: A cold start on a slow machine; it takes about 3 s on a quick one.
 START_TIMEOUT_S = 90.0

@@ -36,7 +36,7 @@ def node_settings(host: str, port: int, controller_port: int) -> dict[str, str]:
         "group.consumer.min.heartbeat.interval.ms": "300",
         "group.consumer.heartbeat.interval.ms": "300",
         # A broker that was killed is admitted again only when its old session has timed out (by default after 9 s).
-        # With 2 s, a busy machine's pauses looked like the broker's death.
+        # With 2 s, the pauses of a busy machine looked like a dead broker.
         "broker.session.timeout.ms": "5000",
         "broker.heartbeat.interval.ms": "500",
         # By default the controller writes an empty record every 500 ms, which shows other nodes that it is alive. This
