@@ -19,7 +19,7 @@ from playwright.sync_api import expect
 from postdate.wire.dispatch_log import BulkCancelled, BulkProgress, decode_record
 from postdate.wire.headers import AT, ID, TOPIC, Headers
 from support.bed import Bed
-from support.browser import DESK, PHONE, browser_page, check_layout
+from support.browser import DESK, PHONE, browser_page, check_layout, open_view
 from support.command import call_postdate
 from support.http_steps import Client, free_port
 from support.oracle import Sent
@@ -177,6 +177,7 @@ def test_the_page_counts_asks_and_cancels(bed: Bed) -> None:
     with browser_page() as page:
         page.goto(f"http://127.0.0.1:{client.port}/")
         expect(page.locator("#pending")).to_have_text("45")
+        open_view(page, "Messages")
         form, selected, question = page.locator("#select"), page.locator("#selected"), page.locator("#change-dialog")
         form.get_by_role("button", name="Count").click()
         expect(selected).to_contain_text("Fill in at least one field.")

@@ -42,6 +42,12 @@ def browser_page(*, runs_scripts: bool = True) -> Iterator[Page]:
     assert complaints == []
 
 
+def open_view(page: Page, name: str) -> None:
+    """Shows one of the views of a sidecar's page."""
+    page.get_by_role("navigation").get_by_role("link", name=name).click()
+    expect(page.get_by_role("region", name=name, exact=True)).to_be_focused()
+
+
 def picture(page: Page, name: str) -> None:
     """Keeps a picture of the whole page, if pictures are wanted."""
     if _PICTURES:

@@ -33,7 +33,8 @@ def test_the_table_of_metrics_is_the_list_of_the_code() -> None:
 
 def test_the_page_names_every_path() -> None:
     named = set(re.findall(r"`(/[\w/.]*)`", section("HTTP")))
-    paths = {path.replace("{origin}", "TOPIC/PARTITION/OFFSET") for path in describe()["paths"]}
+    words = {"origin": "TOPIC/PARTITION/OFFSET", "name": "NAME"}
+    paths = {path.format(**words) for path in describe()["paths"]}
     assert named == paths
 
 

@@ -244,6 +244,25 @@ def test_a_count_is_a_lower_bound_until_its_shard_has_read_all_requests(
     assert told["count"] > 0
 
 
+def test_messages_are_selected_by_the_beginning_of_their_id_and_by_their_key(shards: list[IndexShard]) -> None:
+    fill(shards)
+    changes = shards[1].index.changes()
+    for offset, (caller_id, key) in enumerate([(b"order-1", b"a"), (b"order-2", None), (b"mail-1", b"a"), (b"", b"")]):
+        named = msgspec.structs.replace(entry(9_000, "orders", caller_id=caller_id), key=key)
+        changes.insert(entry_key(9_000, 1_000 + offset), encode_entry(named))
+    shards[1].index.write(changes)
+    for text, offsets in (
+        ("id_prefix=order-", [1_000, 1_001]),
+        ("id_prefix=rder", []),
+        ("key=a", [1_000, 1_002]),
+        ("key=a&id_prefix=mail-1", [1_002]),
+        ("key=", [1_003]),
+    ):
+        filters = queries.filters_of(QueryParams(text))
+        assert [offset for _, offset, _, _ in walk(shards, filters, 1)] == offsets
+        assert pending.count(list(shards), filters) == (len(offsets), True)
+
+
 def test_recurring_schedules_are_listed_alone_with_their_next_times(shards: list[IndexShard]) -> None:
     fill(shards)
     given = (("postdate-every", b"1m/5s"), ("postdate-count", b"7"), ("postdate-id", b"s"))
@@ -261,6 +280,7 @@ def test_recurring_schedules_are_listed_alone_with_their_next_times(shards: list
         assert (listed["origin"], listed["occurrence"]) == ("requests/1/999", 5)
         assert listed["schedule"] == {"every": "1m/5s", "count": "7"}
         assert listed["next_ms"] == [65_000, 125_000, 185_000], "numbers 5 to 7"
+        assert listed["words"].startswith("Every 1m: at its multiples")
     assert pending.count(list(shards), every) == (1, True)
     with pytest.raises(BadQuery, match="recurring takes true or false"):
         queries.filters_of(QueryParams("recurring=yes"))

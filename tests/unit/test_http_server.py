@@ -475,6 +475,8 @@ def test_the_page_loads_only_its_own_files_and_cannot_be_framed(scene: Scene) ->
             "img-src": "data:",
         }
         assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")
+    for name in ("index.html", "unknown.js", "..%2Fapp.py"):
+        assert client.get(f"/page/{name}").status == 404
 
 
 def test_a_taken_port_is_waited_for_and_does_not_stop_the_process(

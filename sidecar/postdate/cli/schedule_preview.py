@@ -15,6 +15,7 @@ from postdate.wire.durations import format_duration
 from postdate.wire.schedules.expressions import Expression, parse_expression
 from postdate.wire.schedules.occurrences import Occurrence, first_occurrence, next_occurrence
 from postdate.wire.schedules.schedule import Fold, Gap, Schedule
+from postdate.wire.schedules.words import describe
 from postdate.wire.schedules.zones import TZ_VERSION, Change, load_zone
 
 _YEAR_S: Final = 366 * 86_400
@@ -44,20 +45,9 @@ def next_occurrences(schedule: Schedule, after_ms: int, limit: int) -> list[Occu
     return found
 
 
-def describe(schedule: Schedule) -> str:
-    """Return a schedule in English words, with its zone."""
-    if not schedule.cron:
-        phase = f", {format_duration(schedule.phase_ms)} after them" if schedule.phase_ms else ""
-        return f"Every {format_duration(schedule.every_ms)}: at its multiples since 1970-01-01T00:00:00Z{phase}"
-    expression = parse_expression(schedule.cron)
-    _, _, _, day, _, weekday = expression.fields
-    either = "" if day.startswith("*") or weekday.startswith("*") else "; one of the two days is enough"
-    return f"{expression.explain()}{either}, in {schedule.zone} (tzdata {TZ_VERSION})"
-
-
 def preview(schedule: Schedule, occurrences: list[Occurrence], after_ms: int) -> Iterator[str]:
     """Yield the lines of a preview: words, local and UTC time of each occurrence, clock changes of the next year."""
-    yield describe(schedule)
+    yield f"{describe(schedule)}, in {schedule.zone} (tzdata {TZ_VERSION})" if schedule.cron else describe(schedule)
     if not occurrences:
         yield "no occurrence follows"
     for occurrence in occurrences:

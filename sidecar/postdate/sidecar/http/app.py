@@ -31,7 +31,7 @@ from postdate.sidecar.http.api_client import NotKnown
 from postdate.sidecar.http.collector import ProcessCollector
 from postdate.sidecar.http.openapi import describe
 from postdate.sidecar.http.overview import overview
-from postdate.sidecar.http.page_files import PATHS, page_file
+from postdate.sidecar.http.page_files import page_file
 from postdate.sidecar.http.peers import PeerBook
 from postdate.sidecar.http.pending import BadQuery
 from postdate.sidecar.http.port import advertised_address
@@ -50,7 +50,8 @@ def make_app(process: Process) -> Starlette:
     api = pages.api
     return Starlette(
         routes=[
-            *(Route(path, pages.file) for path in PATHS),
+            Route("/", pages.file),
+            Route("/page/{name}", pages.file),
             Route("/metrics", pages.metrics),
             Route("/healthz", pages.healthz),
             Route("/readyz", pages.readyz),

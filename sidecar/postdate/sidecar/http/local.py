@@ -17,7 +17,7 @@ from postdate.sidecar.http.process import Process
 from postdate.sidecar.http.request_history import request_history
 from postdate.sidecar.states import DELIVERING, State
 
-_FILTERS = ("topic", "partition", "target", "from", "until", "state", "recurring")
+_FILTERS = ("topic", "partition", "target", "from", "until", "state", "recurring", "id_prefix", "key")
 Answer = dict[str, Any]
 
 

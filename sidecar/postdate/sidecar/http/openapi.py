@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from postdate.sidecar.http import limits
-from postdate.sidecar.http.page_files import PATHS
 
 _TEXT = {"type": "string"}
 _NUMBER = {"type": "integer"}
@@ -47,6 +46,7 @@ _ENTRY = {
         "spread": {**_TEXT, "enum": ["drawn", "even"], "description": "how that time is chosen; only with a window"},
         "series_ms": {**_MS, "description": "when the first request of its series came; only of a debounced message"},
         "schedule": {"type": "object", "description": "its headers without the prefix; only of a recurring schedule"},
+        "words": {**_TEXT, "description": "when it occurs, in English; only of a recurring schedule"},
         "next_ms": {
             "type": "array",
             "items": _MS,
@@ -190,6 +190,8 @@ _FILTERS = [
         "parked: the target fails, is held, or is over its rate",
     ),
     _query("recurring", {"type": "boolean", "default": False}, "only recurring schedules"),
+    _query("id_prefix", _TEXT, "only ids that begin with this text"),
+    _query("key", _TEXT, "only messages with this key"),
     _SCOPE,
 ]
 _SELECTORS = {
@@ -313,8 +315,8 @@ _OF_SCHEDULES = {
 }
 
 
-def describe() -> dict[str, Any]:
-    """Returns the complete description."""
+def _queries() -> dict[str, Any]:
+    """Returns the paths of queries."""
     limit = {"type": "integer", "minimum": 1, "maximum": limits.PAGE_ENTRIES_MAX}
     page = [
         *_FILTERS,
@@ -331,21 +333,33 @@ def describe() -> dict[str, Any]:
         "schema": _TEXT,
         "description": "topic/partition/offset",
     }
-    times = {
-        "at": {**_TEXT, "description": _TIME},
-        "delay": {**_TEXT, "description": "from now: 90s, 2h30m, PT5M"},
-        "level": _NUMBER,
-        "grace": _TEXT,
-    }
     unknown = {"404": {"description": "the request is unknown"}}
     answers = _answers("Life") | unknown
     life = {"summary": "History of one request", "parameters": [origin, _PAYLOAD, _SCOPE], "responses": answers}
     listing = {"summary": "Pending messages by due time", "parameters": page, "responses": _answers("Page")}
     counting = {"summary": "Number of pending messages", "parameters": _FILTERS, "responses": _answers("Count")}
     standing = {"summary": "State of every shard", "parameters": [_SCOPE], "responses": _answers("Shards")}
+    return {
+        "/api/v1/pending": {"get": listing},
+        "/api/v1/pending/count": {"get": counting},
+        "/api/v1/pending/selected": _selecting(),
+        "/api/v1/requests/{origin}": {"get": life},
+        "/api/v1/shards": {"get": standing},
+    }
+
+
+def describe() -> dict[str, Any]:
+    """Returns the complete description."""
+    times = {
+        "at": {**_TEXT, "description": _TIME},
+        "delay": {**_TEXT, "description": "from now: 90s, 2h30m, PT5M"},
+        "level": _NUMBER,
+        "grace": _TEXT,
+    }
     alone = {"409": {"description": "there is no other process"}}
     draining: dict[str, Any] = {"summary": "Hand all shards of this process over to the others"}
     draining |= {"security": [{"token": []}], "responses": _answers("Draining", "202") | alone}
+    name = {"name": "name", "in": "path", "required": True, "schema": _TEXT}
     page_file = {"summary": "The page for people", "responses": {"200": {"description": "a file"}}}
     itself = {"summary": "This description", "responses": {"200": {"description": "OpenAPI 3.1"}}}
     return {
@@ -356,16 +370,13 @@ def describe() -> dict[str, Any]:
             "description": "Queries and changes of the pending messages of a deployment.",
         },
         "paths": {
-            **{path: {"get": page_file} for path in PATHS},
+            "/": {"get": page_file},
+            "/page/{name}": {"get": {**page_file, "parameters": [name]}},
             "/metrics": _plain("Metrics in Prometheus' text format"),
             "/healthz": _plain("Is the process alive?"),
             "/readyz": _plain("Is the process ready?"),
             "/api/v1/openapi.json": {"get": itself},
-            "/api/v1/pending": {"get": listing},
-            "/api/v1/pending/count": {"get": counting},
-            "/api/v1/pending/selected": _selecting(),
-            "/api/v1/requests/{origin}": {"get": life},
-            "/api/v1/shards": {"get": standing},
+            **_queries(),
             "/api/v1/hold": _holding("Hold delivery, intake, or a target"),
             "/api/v1/release": _holding("End a hold"),
             "/api/v1/drain": {"post": draining},

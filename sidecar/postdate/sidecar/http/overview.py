@@ -36,6 +36,7 @@ def _shard(process: Process, name: str, part: Partition, thread: ShardThread) ->
         "state": shard.state,
         "why": shard.why,
         "held": shard.ctx.held.now.words(),
+        "rates": list(process.config.request_topic(part.topic).messages_per_second_max),
         "fates": dict(counts.fates),
         "lateness": {"bounds_ms": list(counts.lateness.bounds), "counts": list(counts.lateness.buckets)},
     }

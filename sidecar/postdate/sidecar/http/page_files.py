@@ -1,4 +1,4 @@
-"""The page at `/`: three static files of this package.
+"""The page at `/`: static files of this package, loaded by the browser as they are.
 
 They use no other host, and a Content-Security-Policy makes the browser enforce it: scripts, styles and requests come
 from this port, inline scripts are forbidden, and no page may frame this one. The files contain no data of a deployment,
@@ -15,6 +15,8 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from postdate.sidecar.http.access import Refused
+
 _TYPES: Final = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _HEADERS: Final = {
     "Content-Security-Policy": (
@@ -25,13 +27,14 @@ _HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-PATHS: Final = {"/": "index.html", "/page/page.css": "page.css", "/page/page.js": "page.js"}
+_contents: Final = {file.name: file.read_bytes() for file in (files(__package__) / "page").iterdir()}
+PATHS: Final = {"/": "index.html", **{f"/page/{name}": name for name in sorted(_contents) if name != "index.html"}}
 """The files by path."""
-
-_contents: Final = {name: (files(__package__) / "page" / name).read_bytes() for name in PATHS.values()}
 
 
 def page_file(request: Request) -> Response:
-    """The file of a path. REQUIRES: the path is one of PATHS."""
-    name = PATHS[request.url.path]
+    """The file of a path. Raises Refused: there is none."""
+    name = PATHS.get(request.url.path)
+    if name is None:
+        raise Refused(404, "the page has no such file")
     return Response(_contents[name], media_type=_TYPES[name.rpartition(".")[2]], headers=dict(_HEADERS))

@@ -22,12 +22,13 @@ import msgspec
 
 from postdate.kafka.interface import Partition
 from postdate.sidecar.http import limits
-from postdate.sidecar.index.recurrences import PAUSED_MS, is_held, next_occurrences
+from postdate.sidecar.index.recurrences import PAUSED_MS, is_held, next_occurrences, schedule_of
 from postdate.wheel.entry import NO_CONTROL, PENDING, Entry, Spread, control_of, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import DUE_MS_MAX, ENTRY_KEY_SIZE_BYTES, entry_key, split_key
 from postdate.wire.headers import ATTEMPT, PREFIX, SCHEDULE, attempt_of, split_redelivery
 from postdate.wire.origins import format_origin
+from postdate.wire.schedules.words import describe
 
 Answer = TypeVar("Answer")
 
@@ -52,24 +53,33 @@ class BadQuery(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Selects entries: due in [from_ms, until_ms), for one of these targets (none: any), waiting or parked; or only the
-    recurring schedules among them."""
+    """Selects entries: due in [from_ms, until_ms), for one of these targets (none: any), waiting or parked, with an id
+    that begins with `id_prefix` and with this key (None: any); or only the recurring schedules among them."""
 
     from_ms: int = 1
     until_ms: int = DUE_MS_MAX
     targets: frozenset[str] = frozenset()
     state: str = WAITING
     recurring: bool = False
+    id_prefix: bytes = b""
+    key: bytes | None = None
 
     @property
     def looks_inside(self) -> bool:
         """True if only the entry shows whether it is selected, not its key."""
-        return bool(self.targets) or self.recurring or self.state == PARKED
+        return self.is_sparse or self.state == PARKED
+
+    @property
+    def is_sparse(self) -> bool:
+        """True if few of the entries that are examined may be selected."""
+        return bool(self.targets) or self.recurring or bool(self.id_prefix) or self.key is not None
 
     def take(self, key: bytes, entry: Entry) -> bool:
         """True if the filters select an entry."""
         due_ms = split_key(key)[0]
         if not self.from_ms <= due_ms < self.until_ms or (self.targets and entry.target not in self.targets):
+            return False
+        if not entry.id.startswith(self.id_prefix) or (self.key is not None and entry.key != self.key):
             return False
         return entry.kind in PENDING and (entry.next is not None or not self.recurring)
 
@@ -190,7 +200,7 @@ def as_json(part: Partition, key: bytes, entry: Entry, payload: bool) -> dict[st
         shown |= {"occurrence": entry.next.number, "chosen_ms": leaves}
         shown["due_ms"] = entry.next.nominal_ms or entry.due  # behind the last occurrence: for an extra delivery
         shown["extras_ms"] = [nominal_ms for _, _, nominal_ms, _ in entry.next.extras]
-        shown |= {"paused": is_paused, "schedule": _schedule(entry)}
+        shown |= {"paused": is_paused, "schedule": _schedule(entry), "words": describe(schedule_of(entry.control))}
         shown["next_ms"] = [each.nominal_ms for each in next_occurrences(entry, limits.OCCURRENCES_SHOWN)]
     if payload:
         shown["payload"] = {
@@ -242,7 +252,7 @@ def _slices(
     shard: AskedShard, filters: Filters, start: bytes, wanted: int = limits.SLICE_ENTRIES_MAX
 ) -> Iterator[tuple[list[bytes], list[Entry]]]:
     """Keys and entries from `start` on, in slices of at most `wanted`, until there are no more."""
-    most = limits.SLICE_ENTRIES_MAX if filters.targets or filters.recurring else min(wanted, limits.SLICE_ENTRIES_MAX)
+    most = limits.SLICE_ENTRIES_MAX if filters.is_sparse else min(wanted, limits.SLICE_ENTRIES_MAX)
     before = entry_key(min(filters.until_ms, DUE_MS_MAX), 0)
 
     def scan(index: TimerIndex) -> tuple[list[bytes], list[bytes]]:

@@ -92,7 +92,10 @@ def filters_of(query: QueryParams) -> Filters:
     recurring = query.get("recurring", "false")
     if recurring not in ("true", "false"):
         raise BadQuery("recurring takes true or false")
-    return Filters(max(from_ms, 1), until_ms, targets, state, recurring == "true")
+    prefix, key = (query.get(name, "").encode("utf-8", "surrogateescape") for name in ("id_prefix", "key"))
+    return Filters(
+        max(from_ms, 1), until_ms, targets, state, recurring == "true", prefix, key if "key" in query else None
+    )
 
 
 def number_of(query: QueryParams, name: str, default: int, most: int) -> int:

@@ -1,0 +1,43 @@
+// Requests to the API. Only a variable of this script has the token.
+
+import { $ } from "./dom.js";
+
+export class Refused extends Error {
+  constructor(status, text) {
+    super(text);
+    this.status = status;
+  }
+}
+
+export const credentials = { token: "" };
+
+export function setToken(token) {
+  credentials.token = token;
+  $("token-button").textContent = token ? "Token set" : "Token";
+}
+
+export async function ask(path, body) {
+  const headers = credentials.token ? { Authorization: `Bearer ${credentials.token}` } : {};
+  const options = body === undefined ? { headers } : { method: "POST", headers, body: JSON.stringify(body) };
+  let answer;
+  try {
+    answer = await fetch(path, options);
+  } catch {
+    throw new Refused(0, "The process does not respond.");
+  }
+  const json = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Refused(answer.status, json.error || `The process responded with ${answer.status}.`);
+  return json;
+}
+
+// Runs `work`, and passes the text of an error of the API to `show`, line by line.
+export async function reporting(show, work) {
+  try {
+    return await work();
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    if (error.status === 401) setToken("");
+    show(error.message.split("\n"));
+    return undefined;
+  }
+}

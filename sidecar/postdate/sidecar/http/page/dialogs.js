@@ -1,0 +1,62 @@
+// The two dialogs: one asks for the token, the other one whether a change is meant.
+
+import { credentials, setToken } from "./api.js";
+import { $ } from "./dom.js";
+
+// Each dialog asks one question at a time. The answer comes from its own buttons and not from the close event alone: the
+// browser fires that event with a later frame, when the dialog may be open again with the next question.
+const questions = new Map();
+let tokenQuestion = null;
+
+function askIn(element) {
+  answer(element, false);
+  element.showModal();
+  return new Promise((resolve) => questions.set(element, resolve));
+}
+
+function answer(element, isMeant) {
+  questions.get(element)?.(isMeant);
+  questions.delete(element);
+}
+
+for (const element of document.querySelectorAll("dialog")) {
+  const close = (isMeant) => {
+    element.close();
+    answer(element, isMeant);
+  };
+  element.addEventListener("submit", (event) => {
+    event.preventDefault();
+    close(true);
+  });
+  element.querySelector("[value='cancel']").addEventListener("click", () => close(false));
+  element.addEventListener("close", () => {
+    if (!element.open) answer(element, false);
+  });
+}
+
+async function askToken(why) {
+  $("token-why").textContent = `${why} The page keeps it in memory only, until it is closed.`;
+  if (await askIn($("token-dialog"))) setToken($("token").value.trim());
+  $("token").value = "";
+  return Boolean(credentials.token);
+}
+
+export function wantToken(why) {
+  tokenQuestion ??= askToken(why).finally(() => { tokenQuestion = null; });
+  return tokenQuestion;
+}
+
+// Asks whether a change is meant, and for the token if there is none. `when` and `by` are the first values of these
+// fields, which are shown only if they are given. Returns the values of the fields; null: it is not meant.
+export async function confirmed({ title, what, yes, when, by }) {
+  $("change-title").textContent = title;
+  $("change-what").textContent = what;
+  for (const [name, value] of [["when", when], ["by", by]]) {
+    $(`change-${name}`).hidden = value === undefined;
+    if (value !== undefined) $(name).value = value;
+  }
+  $("change-yes").textContent = yes;
+  if (!(await askIn($("change-dialog")))) return null;
+  if (!credentials.token && !(await wantToken("Changes need the token."))) return null;
+  return { when: $("when").value.trim(), by: $("by").value.trim() };
+}

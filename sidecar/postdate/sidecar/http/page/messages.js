@@ -1,0 +1,185 @@
+// Pending messages: finds one, lists them by due time, and changes one.
+
+import { ask, reporting } from "./api.js";
+import { confirmed } from "./dialogs.js";
+import { $, Region, at, cell, counted, fieldsOf, inFuture, make, makeButton, paragraph } from "./dom.js";
+
+// Two minutes, which is longer than a takeover. A control that takes longer needs a look at the shards.
+export const FOLLOW_TRIES_MAX = 240;
+const PAGE = 50;
+const found = new Region("found");
+
+export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+const CHANGES = {
+  cancel: { text: "Cancel", title: "Cancel this message?", yes: "Cancel it" },
+  reschedule: { text: "Reschedule", title: "Reschedule this message?", yes: "Reschedule it" },
+  deliver: { text: "Deliver now", title: "Deliver this message now?", yes: "Deliver it" },
+  pause: { text: "Pause", title: "Pause this schedule?", yes: "Pause it" },
+  resume: { text: "Resume", title: "Resume this schedule?", yes: "Resume it" },
+  trigger: { text: "Trigger", title: "Deliver this schedule once more, now?", yes: "Trigger it" },
+};
+
+function changesOf(entry) {
+  if (!entry.schedule) return ["cancel", "reschedule", "deliver"];
+  return ["cancel", entry.paused ? "resume" : "pause", "trigger"];
+}
+
+const due = (entry) => (entry.due_ms === null ? "paused" : `due ${at(entry.due_ms)}`);
+
+// Asks, sends the control, waits for its result, and calls `done`. `begin` gives the place where this is shown.
+async function change(entry, action, begin, done) {
+  const isMove = action === "reschedule";
+  const { title, yes } = CHANGES[action];
+  const ends = entry.schedule && action === "cancel" ? " All its occurrences end." : "";
+  const what = `${entry.id ? `${entry.id}, ` : ""}${entry.origin}, for ${entry.target}, ${due(entry)}.${ends}`;
+  const answer = await confirmed({ title, what, yes, when: isMove ? new Date(entry.due_ms).toISOString() : undefined });
+  if (answer === null) return;
+  const body = isMove ? { origin: entry.origin, at: answer.when } : { origin: entry.origin };
+  const show = begin();
+  await reporting((lines) => show(...lines.map(paragraph)), async () => {
+    show(paragraph("Request sent. Waiting for its acceptance."));
+    const control = await ask(`/api/v1/${action}`, body);
+    if (await applied(show, control.origin)) await done(show);
+  });
+}
+
+// A control is an ordinary request. Its result is in the history of the request that it names. Returns false if
+// something newer is shown.
+async function applied(show, control) {
+  for (let tries = 0; tries < FOLLOW_TRIES_MAX; tries += 1) {
+    if (!show(paragraph(`Accepted as ${control}. Waiting for the result.`))) return false;
+    await pause(500);
+    const history = await ask(`/api/v1/requests/${control}`).catch(() => null);
+    if (history?.state === "applied") break;
+  }
+  return true;
+}
+
+export function changeButtons(entry, begin, done) {
+  const buttons = make("div", "", "line");
+  for (const action of changesOf(entry)) {
+    const button = makeButton(CHANGES[action].text, () => change(entry, action, begin, done));
+    button.dataset.action = action;
+    buttons.append(button);
+  }
+  return buttons;
+}
+
+function describe(entry) {
+  const box = make("div", "", "entry");
+  box.append(
+    make("h3", entry.id || entry.origin, "word"),
+    make("div", `${entry.paused ? "paused" : entry.state}, due ${at(entry.due_ms)}${entry.window_ms ? `, in its window at ${at(entry.chosen_ms)},` : ""} for ${entry.target}${entry.attempt ? `, attempt ${entry.attempt}` : ""}`, "word"),
+    make("div", entry.origin, "word soft"),
+    changeButtons(entry, () => found.begin(), (show) => showHistory(show, entry.origin)),
+  );
+  return box;
+}
+
+async function showHistory(show, origin) {
+  const history = await ask(`/api/v1/requests/${origin}`);
+  const box = make("div", "", "entry");
+  box.append(make("h3", `${history.origin}: ${history.state}`, "word"));
+  if (history.request?.accepted_ms) box.append(make("div", `${at(history.request.accepted_ms)} requested`, "word"));
+  for (const event of history.events) {
+    box.append(make("div", `${at(event.at_ms)} ${event.fate}${event.by ? ` by ${event.by}` : ""}`, "word"));
+  }
+  if (!history.complete) box.append(make("div", "The search of the dispatch log reached its limit.", "word soft"));
+  show(box, ...(history.entry ? [describe(history.entry)] : []));
+}
+
+async function find(event) {
+  event.preventDefault();
+  const what = $("what").value.trim();
+  const show = found.begin();
+  await reporting((lines) => show(...lines.map(paragraph)), async () => {
+    const page = await ask(`/api/v1/pending?id=${encodeURIComponent(what)}`);
+    if (page.entries.length) show(...page.entries.map(describe));
+    else if (/^[\w.-]+\/\d+\/\d+$/.test(what)) await showHistory(show, what);
+    else show(paragraph(`No message is pending under ${what}. For a message that has ended, enter its origin.`));
+  });
+}
+
+// Shows a message below the search, as if it had been found there.
+export async function open(origin) {
+  $("what").value = origin;
+  const show = found.begin();
+  found.element.focus();
+  $("find").scrollIntoView({ block: "nearest" });
+  await reporting((lines) => show(...lines.map(paragraph)), () => showHistory(show, origin));
+}
+
+// ---- the list --------------------------------------------------------------------------------------------------------
+
+// A query that is read page by page. A page may be short or empty and still have a cursor.
+export class Listing {
+  #query;
+  #cursor = null;
+  entries = [];
+  unasked = [];
+  isComplete = false;
+
+  constructor(query) {
+    this.#query = { ...query, limit: PAGE };
+  }
+
+  // Reads on until there are PAGE more entries, at the end, or after ten pages. Returns the new entries.
+  async more() {
+    const added = [];
+    for (let pages = 0; pages < 10 && added.length < PAGE && !this.isComplete; pages += 1) {
+      const cursor = this.#cursor ? { cursor: this.#cursor } : {};
+      const page = await ask(`/api/v1/pending?${new URLSearchParams({ ...this.#query, ...cursor })}`);
+      added.push(...page.entries);
+      this.#cursor = page.cursor;
+      this.isComplete = !page.cursor;
+      this.unasked = page.not_asked;
+    }
+    this.entries.push(...added);
+    return added;
+  }
+
+  // What is listed, in a sentence.
+  summary(noun) {
+    const missing = this.unasked.map((shard) => `${shard.topic}/${shard.partition}`);
+    const more = this.isComplete ? "" : ", more follow";
+    return `${counted(this.entries.length, noun)}${more}, as of ${at(Math.floor(Date.now() / 1000) * 1000)}${missing.length ? `; not asked: ${missing.join(", ")}` : ""}`;
+  }
+}
+
+let listing = null;
+
+function row(entry) {
+  const made = make("tr");
+  const name = cell("message", "", "message");
+  name.append(makeButton(entry.id || entry.origin, () => open(entry.origin), "link word"));
+  const state = entry.paused ? "paused" : entry.schedule ? "recurring" : entry.attempt ? `attempt ${entry.attempt}` : entry.state;
+  const when = entry.chosen_ms === null ? "paused" : at(entry.chosen_ms ?? entry.due_ms);
+  const until = entry.chosen_ms === null ? "–" : inFuture(entry.chosen_ms ?? entry.due_ms);
+  made.append(cell("due", when), cell("", until, "soft left"), cell("target", entry.target, "word"), name, cell("state", state, state), cell("origin", entry.origin, "word soft origin"));
+  return made;
+}
+
+async function readOn() {
+  const mine = listing;
+  const show = (lines) => { if (mine === listing) $("listed-count").textContent = lines.join(" "); };
+  await reporting(show, async () => {
+    const added = await mine.more();
+    if (mine !== listing) return;
+    $("listed").append(...added.map(row));
+    $("listed-table").hidden = !mine.entries.length;
+    $("listed-more").hidden = mine.isComplete;
+    show([mine.summary("message")]);
+  });
+}
+
+export function listMessages() {
+  listing = new Listing(fieldsOf($("select")));
+  $("listed").replaceChildren();
+  $("listed-table").hidden = $("listed-more").hidden = true;
+  $("listed-count").textContent = "Reading.";
+  return readOn();
+}
+
+$("find").addEventListener("submit", find);
+$("listed-more").addEventListener("click", readOn);

@@ -1,0 +1,239 @@
+// Recurring schedules: a list with a calendar strip, and one of them with its latest and next occurrences.
+
+import { ask, reporting } from "./api.js";
+import { $, Region, at, cell, fieldsOf, inFuture, make, makeButton, paragraph, span } from "./dom.js";
+import { Listing, changeButtons } from "./messages.js";
+
+const DAY_MS = 86400000;
+// The number of next occurrences that an answer contains. There may be more if it has as many.
+const NEXT_MAX = 10;
+const SPANS = [{ days: 1, step: DAY_MS / 4 }, { days: 7, step: DAY_MS }, { days: 28, step: 7 * DAY_MS }];
+const EXTRAS = { extra: "delivered", "extra-dead": "became a dead letter" };
+const region = new Region("schedule");
+let listing = null;
+let strip = 1;
+let shown = null;
+
+// ---- times -----------------------------------------------------------------------------------------------------------
+
+// The time in the zone of a schedule, by the browser's time zones; empty in UTC and for a zone that it does not know.
+function inZone(ms, zone) {
+  if (!zone || zone === "UTC") return "";
+  const options = { timeZone: zone, hourCycle: "h23", weekday: "short", year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit" };
+  try {
+    const parts = Object.fromEntries(new Intl.DateTimeFormat("en", options).formatToParts(ms).map(({ type, value }) => [type, value]));
+    return `${parts.weekday} ${parts.year}-${parts.month}-${parts.day} ${parts.hour}:${parts.minute}:${parts.second}`;
+  } catch {
+    return "";
+  }
+}
+
+// In UTC, and below it in the zone.
+const times = (ms, zone) => [at(ms), inZone(ms, zone)].filter(Boolean);
+
+const zoneOf = (entry) => (entry.schedule.cron ? entry.schedule.zone ?? "UTC" : "");
+
+function words(entry) {
+  const { cron, every } = entry.schedule;
+  const given = cron ? `${cron}, ${zoneOf(entry)}` : `every ${every}`;
+  return { given, inWords: cron ? entry.words : "" };
+}
+
+// ---- the strip -------------------------------------------------------------------------------------------------------
+
+const stripFrom = () => Math.floor(Date.now() / 3600000) * 3600000;
+const place = (ms, fromMs) => ((ms - fromMs) / (SPANS[strip].days * DAY_MS)) * 100;
+
+// A mark for each next occurrence, and a hatched bar from the tenth on: the answer does not contain those behind it.
+function fillLane(lane, entry) {
+  const fromMs = stripFrom();
+  const untilMs = fromMs + SPANS[strip].days * DAY_MS;
+  const times = entry.next_ms.filter((ms) => ms >= fromMs && ms < untilMs);
+  const marks = times.map((ms) => {
+    const mark = make("i");
+    mark.style.left = `${place(ms, fromMs)}%`;
+    mark.title = at(ms);
+    return mark;
+  });
+  const last = entry.next_ms.at(-1);
+  const continues = entry.next_ms.length >= NEXT_MAX && last < untilMs;
+  if (continues) {
+    const rest = make("b");
+    rest.style.left = `${Math.max(place(last, fromMs), 0)}%`;
+    rest.title = `goes on after ${at(last)}`;
+    marks.push(rest);
+  }
+  lane.classList.toggle("paused", Boolean(entry.paused));
+  lane.replaceChildren(...marks);
+  const listed = times.map(at).join(", ") || "no occurrence";
+  lane.setAttribute("aria-label", `${entry.paused ? "paused; once it is resumed: " : ""}${listed}${continues ? ", and more" : ""}`);
+}
+
+function showAxis() {
+  const { days, step } = SPANS[strip];
+  const fromMs = stripFrom();
+  const untilMs = fromMs + days * DAY_MS;
+  const form = $("axis").clientWidth < 600 ? { day: "numeric", weekday: "short" } : { day: "numeric", month: "short", weekday: "short" };
+  const labels = [];
+  for (let ms = Math.ceil(fromMs / step) * step; ms < untilMs; ms += step) {
+    const date = new Date(ms);
+    const text = days === 1 ? `${date.toISOString().slice(11, 16)}Z` : date.toLocaleDateString("en", { ...form, timeZone: "UTC" });
+    const label = make("span", text);
+    label.style.left = `${place(ms, fromMs)}%`;
+    labels.push(label);
+  }
+  $("axis").replaceChildren(...labels);
+}
+
+// ---- the list --------------------------------------------------------------------------------------------------------
+
+function buildRow(entry) {
+  const row = make("li", "", "lane-row");
+  row.dataset.origin = entry.origin;
+  const name = makeButton(entry.id, () => open(entry.origin), "link word");
+  const lane = make("div", "", "lane");
+  lane.setAttribute("role", "img");
+  row.append(name, make("div", "", "soft word when"), make("div", "", "next"), lane);
+  fillRow(row, entry);
+  return row;
+}
+
+function fillRow(row, entry) {
+  const { given, inWords } = words(entry);
+  row.querySelector(".when").textContent = `${inWords ? `${inWords} (${given})` : given} to ${entry.target}`;
+  const next = row.querySelector(".next");
+  next.textContent = entry.paused ? "paused" : entry.chosen_ms === null ? "–" : `next ${inFuture(entry.chosen_ms)}`;
+  next.classList.toggle("warn", Boolean(entry.paused));
+  fillLane(row.querySelector(".lane"), entry);
+}
+
+async function readOn() {
+  const mine = listing;
+  const show = (lines) => { if (mine === listing) $("schedules-count").textContent = lines.join(" "); };
+  await reporting(show, async () => {
+    const added = await mine.more();
+    if (mine !== listing) return;
+    $("lanes").append(...added.map(buildRow));
+    $("calendar").hidden = !mine.entries.length;
+    showAxis();
+    $("schedules-more").hidden = mine.isComplete;
+    show([mine.summary("schedule")]);
+  });
+}
+
+export function listSchedules(event) {
+  event?.preventDefault();
+  listing = new Listing({ ...fieldsOf($("schedules-form")), recurring: "true" });
+  $("lanes").replaceChildren();
+  $("calendar").hidden = $("schedules-more").hidden = true;
+  $("schedules-count").textContent = "Reading.";
+  return readOn();
+}
+
+// ---- one schedule ----------------------------------------------------------------------------------------------------
+
+function table(caption, columns, rows) {
+  const made = make("table");
+  const head = make("tr");
+  for (const [name, className] of columns) {
+    const title = make("th", name, className);
+    title.scope = "col";
+    head.append(title);
+  }
+  const titles = make("thead");
+  titles.append(head);
+  const body = make("tbody");
+  for (const values of rows) {
+    const row = make("tr");
+    row.append(...values.map((lines, index) => {
+      const [first, ...others] = [lines].flat();
+      const made = cell(columns[index][0], first, columns[index][1]);
+      made.append(...others.map((line) => make("div", line, "soft")));
+      return made;
+    }));
+    body.append(row);
+  }
+  made.className = "compact";
+  made.append(make("caption", caption), titles, body);
+  return made;
+}
+
+function outcome(event, zone) {
+  const late = () => `${span(Math.max(event.at_ms - event.due_ms, 0))} late`;
+  if (event.fate === "occurred") return [String(event.occurrence), times(event.due_ms, zone), `delivered ${late()}`];
+  if (event.fate === "skipped") {
+    const numbers = event.last === event.occurrence ? String(event.occurrence) : `${event.occurrence} to ${event.last}`;
+    return [numbers, "–", `skipped: ${event.reason}`];
+  }
+  const by = event.by ? ` by ${event.by}` : "";
+  const what = event.fate in EXTRAS ? `extra delivery ${event.fate === "extra" ? `${EXTRAS.extra} ${late()}` : EXTRAS["extra-dead"]}` : event.fate;
+  return ["", times(event.due_ms ?? event.at_ms, zone), `${what}${by}`];
+}
+
+const HAPPENED = ["occurred", "skipped", "paused", "resumed", "triggered", "extra", "extra-dead"];
+
+function latest(history, zone) {
+  const events = history.events.filter(({ fate }) => HAPPENED.includes(fate)).slice(-NEXT_MAX).reverse();
+  const caption = history.complete ? "Latest, newest first" : "Latest, as far as the search of the dispatch log came";
+  if (!events.length) return table(caption, [["no occurrence yet", "soft"]], []);
+  return table(caption, [["no.", "n"], ["nominal time", ""], ["outcome", "word"]], events.map((event) => outcome(event, zone)));
+}
+
+function upcoming(entry) {
+  if (!entry.next_ms.length) return make("p", "No occurrence follows.", "soft");
+  const rows = entry.next_ms.map((ms, index) => [String(entry.occurrence + index), times(ms, zoneOf(entry)), entry.paused ? "–" : inFuture(ms)]);
+  const caption = entry.paused ? "Next, once it is resumed" : `Next ${rows.length}`;
+  return table(caption, [["no.", "n"], ["nominal time", ""], ["from now", "soft"]], rows);
+}
+
+function facts(entry) {
+  const { given, inWords } = words(entry);
+  const rules = Object.entries(entry.schedule).filter(([name]) => !["cron", "every", "zone"].includes(name));
+  const lines = [
+    make("h3", entry.id, "word"),
+    make("div", `${entry.paused ? "paused" : "active"}, ${inWords ? `${inWords} (${given})` : given}, for ${entry.target}`, "word"),
+  ];
+  if (rules.length) lines.push(make("div", rules.map(([name, value]) => `${name} ${value}`).join(", "), "word"));
+  for (const ms of entry.extras_ms) lines.push(make("div", `extra delivery at ${at(ms)}`, "word"));
+  lines.push(make("div", entry.origin, "word soft"));
+  return lines;
+}
+
+async function showSchedule(show, origin) {
+  const history = await ask(`/api/v1/requests/${origin}`);
+  const entry = history.entry;
+  const row = [...$("lanes").children].find((each) => each.dataset.origin === origin);
+  if (!entry) {
+    row?.remove();
+    show(paragraph(`${origin}: ${history.state}`), ...(history.events.length ? [latest(history, "")] : []));
+    return;
+  }
+  if (row) fillRow(row, entry);
+  const tables = make("div", "", "two");
+  tables.append(upcoming(entry), latest(history, zoneOf(entry)));
+  const buttons = changeButtons(entry, () => region.begin(), (later) => showSchedule(later, origin));
+  buttons.append(makeButton("Refresh", () => open(origin)));
+  show(...facts(entry), buttons, tables);
+}
+
+async function open(origin) {
+  shown = origin;
+  for (const row of $("lanes").children) row.classList.toggle("chosen", row.dataset.origin === shown);
+  const show = region.begin();
+  $("schedule-section").hidden = false;
+  region.element.focus({ preventScroll: true });
+  await reporting((lines) => show(...lines.map(paragraph)), () => showSchedule(show, origin));
+  $("schedule-section").scrollIntoView({ block: "nearest" });
+}
+
+addEventListener("resize", () => { if (listing) showAxis(); });
+$("schedules-form").addEventListener("submit", listSchedules);
+$("schedules-more").addEventListener("click", readOn);
+for (const button of document.querySelectorAll("[data-strip]")) {
+  button.addEventListener("click", () => {
+    strip = Number(button.dataset.strip);
+    for (const other of document.querySelectorAll("[data-strip]")) other.setAttribute("aria-pressed", String(other === button));
+    showAxis();
+    for (const row of $("lanes").children) fillLane(row.querySelector(".lane"), listing.entries.find(({ origin }) => origin === row.dataset.origin));
+  });
+}

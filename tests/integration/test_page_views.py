@@ -1,0 +1,240 @@
+"""Goal: the views of the page list what is pending, show recurring schedules with their latest and next occurrences,
+and hold and release; all of it with the keyboard alone, and a refresh moves no focus.
+
+Method: a real browser without a window, over two real processes. What the page did is read from the API and the topics.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from postdate.wire.headers import AT, CRON, EVERY, ID, TOPIC, ZONE, Headers
+from support.bed import Bed
+from support.browser import DESK, PHONE, browser_page, check_layout, open_view
+from support.http_steps import Client, free_port
+from support.oracle import Sent
+from support.sidecars import wait_until
+
+_TOKEN = "the-token-of-this-test"  # noqa: S105
+_HOUR_MS = 3_600_000
+_REFRESH_MS = 3_000
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    with browser_page() as opened:
+        yield opened
+
+
+def start(bed: Bed) -> list[Client]:
+    """Two processes with one shard each."""
+    bed.new_requests(2)
+    bed.new_target()
+    bed.new_target()
+    (bed.directory / "token").write_text(_TOKEN)
+    clients = []
+    for _ in range(2):
+        sidecar = bed.new_sidecar(topic={"messages_per_second_max": [f"{bed.targets[1]}=50"]})
+        sidecar.format_version = 3
+        clients.append(Client(free_port(), _TOKEN))
+        sidecar.http = {"port": clients[-1].port, "token_file": str(bed.directory / "token")}
+        sidecar.start()
+    for sidecar in bed.sidecars:
+        sidecar.wait_for_shards(1)
+    return clients
+
+
+def send(bed: Bed, name: str, target: int, *more: tuple[str, bytes]) -> Sent:
+    sender = bed.sender()
+    given: Headers = [(TOPIC, bed.targets[target].encode()), (ID, name.encode()), *more]
+    sent = sender.send(bed.requests[0], Sent(bed.targets[target], name.encode(), b"v", given, 0))
+    sender.flush()
+    return sent
+
+
+def at(due_ms: int) -> tuple[str, bytes]:
+    return AT, b"%d" % due_ms
+
+
+def give_token(page: Page) -> None:
+    token = page.locator("#token-dialog")
+    token.get_by_label("bearer token").fill(_TOKEN)
+    token.get_by_role("button", name="Use token").click()
+
+
+def confirm(page: Page, question: str, button: str) -> None:
+    change = page.locator("#change-dialog")
+    expect(change).to_contain_text(question)
+    change.get_by_role("button", name=button).click()
+
+
+def test_what_is_pending_is_listed_by_target_and_time(bed: Bed, page: Page) -> None:
+    clients = start(bed)
+    soon_ms = int(time.time() * 1000) + _HOUR_MS
+    for number in range(55):
+        send(bed, f"order-{number:02}", 0, at(soon_ms + number * 1_000))
+    for number in range(3):
+        send(bed, f"mail-{number}", 1, at(soon_ms + number * _HOUR_MS))
+    wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == 58, "everything is held")
+    page.goto(f"http://127.0.0.1:{clients[0].port}/#messages")
+    form, rows, count = page.locator("#select"), page.locator("#listed tr"), page.locator("#listed-count")
+    expect(count).to_contain_text("50 messages, more follow")
+    more = page.get_by_role("button", name="Show more")
+    more.click()
+    expect(count).to_contain_text("58 messages, as of")
+    expect(rows).to_have_count(58)
+    expect(more).to_be_hidden()
+    dues = rows.locator("td:first-child").all_inner_texts()
+    assert dues == sorted(dues)
+
+    form.get_by_label("target").fill(bed.targets[1])
+    form.get_by_label("due before").fill("90m")
+    form.get_by_role("button", name="List").click()
+    expect(count).to_contain_text("1 message, as of")
+    expect(rows).to_contain_text(["mail-0"])
+    form.get_by_label("target").fill("")
+    form.get_by_label("due before").fill("")
+    form.get_by_label("id begins with").fill("order-5")
+    form.get_by_label("id begins with").press("Enter")
+    expect(count).to_contain_text("5 messages, as of")
+    form.get_by_label("key").fill("no such key")
+    form.get_by_role("button", name="List").click()
+    expect(count).to_contain_text("0 messages, as of")
+    form.get_by_label("key").fill("")
+    form.get_by_role("button", name="List").click()
+    expect(count).to_contain_text("5 messages, as of")
+    for size in (PHONE, DESK):
+        for scheme in ("dark", "light"):
+            check_layout(page, size, scheme, "page-messages")
+    rows.get_by_role("button", name="order-52").click()
+    expect(page.locator("#found")).to_contain_text("order-52")
+    expect(page.locator("#found")).to_be_focused()
+    page.locator("#found").get_by_role("button", name="Cancel").click()
+    confirm(page, "Cancel this message?", "Cancel it")
+    give_token(page)
+    expect(page.locator("#found")).to_contain_text(": cancelled")
+    expect(page.locator("#found")).to_be_focused()
+
+
+def test_schedules_are_found_shown_and_controlled(bed: Bed, page: Page) -> None:
+    clients = start(bed)
+    send(bed, "order", 0, at(int(time.time() * 1000) + _HOUR_MS))
+    send(bed, "beat", 0, (EVERY, b"1s"))
+    nightly = send(bed, "nightly", 1, (CRON, b"30 9 * * *"), (ZONE, b"Asia/Kolkata"))
+    send(bed, "night-shift", 1, (EVERY, b"12h"))
+    wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == 4, "everything is held")
+    page.goto(f"http://127.0.0.1:{clients[0].port}/")
+    open_view(page, "Schedules")
+    count, lanes, shown = (page.locator(each) for each in ("#schedules-count", "#lanes > li", "#schedule"))
+    expect(count).to_contain_text("3 schedules, as of")
+    expect(lanes).to_have_count(3)
+    for text in ("every 1s", "every 12h", "At 09:30 every day (30 9 * * *, Asia/Kolkata)"):
+        expect(lanes.filter(has_text=text)).to_have_count(1)
+    night = page.get_by_role("listitem").filter(has_text="nightly")
+    assert night.locator(".lane i").count() in (6, 7), "the strip begins with the present hour"
+    page.get_by_role("button", name="28 days").click()
+    expect(night.locator(".lane i")).to_have_count(10)
+    expect(night.locator(".lane b")).to_have_count(1)
+    expect(night.get_by_role("img")).to_have_attribute("aria-label", re.compile(r"04:00:00Z, .*, and more$"))
+
+    form = page.locator("#schedules-form")
+    form.get_by_label("id begins with").fill("nigh")
+    form.get_by_label("id begins with").press("Enter")
+    expect(count).to_contain_text("2 schedules, as of")
+    page.get_by_role("button", name="nightly").click()
+    expect(shown).to_contain_text("active, At 09:30 every day (30 9 * * *, Asia/Kolkata)")
+    upcoming = shown.get_by_role("table", name="Next 10")
+    expect(upcoming.locator("tbody tr")).to_have_count(10)
+    expect(upcoming).to_contain_text("04:00:00Z")
+    expect(upcoming).to_contain_text("09:30:00")
+    expect(shown).to_contain_text("no occurrence yet")
+
+    shown.get_by_role("button", name="Pause").click()
+    confirm(page, "Pause this schedule?", "Pause it")
+    give_token(page)
+    expect(shown).to_contain_text("paused, At 09:30")
+    expect(night.locator(".next")).to_have_text("paused")
+    expect(shown.get_by_role("table", name="Next, once it is resumed")).to_be_visible()
+    shown.get_by_role("button", name="Resume").click()
+    confirm(page, "Resume this schedule?", "Resume it")
+    expect(shown).to_contain_text("active, At 09:30")
+    shown.get_by_role("button", name="Trigger").click()
+    confirm(page, "Deliver this schedule once more, now?", "Trigger it")
+    expect(shown).to_contain_text("triggered by ")
+
+    form.get_by_label("id begins with").fill("")
+    form.get_by_role("button", name="List").click()
+    page.get_by_role("button", name="beat").click()
+    expect(shown.get_by_role("table", name="Latest, newest first")).to_contain_text("delivered")
+    for size in (PHONE, DESK):
+        for scheme in ("dark", "light"):
+            check_layout(page, size, scheme, "page-schedules")
+    page.get_by_role("button", name="nightly").click()
+    expect(shown).to_contain_text("Asia/Kolkata")
+    shown.get_by_role("button", name="Cancel").click()
+    confirm(page, "All its occurrences end.", "Cancel it")
+    expect(shown).to_contain_text(f"{nightly.origin.decode()}: cancelled")
+    expect(night).to_have_count(0)
+
+
+def test_holds_are_set_and_released_with_the_keyboard_alone(bed: Bed, page: Page) -> None:
+    clients = start(bed)
+    target = bed.targets[0]
+    page.clock.install()
+    page.goto(f"http://127.0.0.1:{clients[0].port}/")
+    expect(page.locator("#freshness")).to_have_text("2 shards, 2 processes")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    for _ in range(5):
+        page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Holds and rates")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("region", name="Holds and rates", exact=True)).to_be_focused()
+    expect(page.locator("#rates")).to_contain_text("50")
+
+    page.keyboard.press("Tab")
+    expect(page.get_by_label("what")).to_be_focused()
+    page.keyboard.type("one")
+    page.keyboard.press("Tab")
+    page.keyboard.type(target[:5])
+    page.clock.run_for(_REFRESH_MS)
+    page.keyboard.type(target[5:])
+    page.keyboard.press("Tab")
+    expect(page.get_by_label("where").locator("option")).to_have_count(3)
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    change = page.locator("#change-dialog")
+    expect(change).to_contain_text(f"Hold the target {target}?")
+    page.keyboard.press("Escape")
+    expect(change).to_be_hidden()
+    expect(page.get_by_role("button", name="Hold", exact=True)).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(change.get_by_role("button", name="No")).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("bearer token")).to_be_focused()
+    page.keyboard.type(_TOKEN)
+    page.keyboard.press("Enter")
+    expect(page.locator("#hold-result")).to_contain_text(f"Held the target {target} on 2 shards.")
+    held = [shard["held"] for shard in clients[1].get("/api/v1/shards").json["shards"]]
+    assert held == [[f"target {target}"]] * 2
+    release = page.get_by_role("button", name=f"Release target {target}")
+    expect(page.locator("#holds")).to_contain_text("all 2")
+    for size in (PHONE, DESK):
+        for scheme in ("dark", "light"):
+            check_layout(page, size, scheme, "page-holds")
+
+    release.focus()
+    page.clock.run_for(_REFRESH_MS)
+    expect(release).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(change).to_contain_text(f"Release the target {target}?")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator("#holds-none")).to_have_text("Nothing is held.")
+    assert all(not shard["held"] for shard in clients[1].get("/api/v1/shards").json["shards"])
