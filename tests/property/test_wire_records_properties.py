@@ -28,6 +28,7 @@ from postdate.wire.dispatch_log import (
     SKIPPED,
     STORED,
     SWEPT,
+    Backfilled,
     BulkCancelled,
     BulkProgress,
     ChosenFate,
@@ -87,6 +88,7 @@ def fates_that_name_another(draw: st.DrawFn) -> Fate:
         Switched(earlier, due_ms, "paused", time_ms, later),
         Switched(earlier, due_ms, "resumed", time_ms, later),
         Triggered(earlier, due_ms, "triggered", time_ms, later),
+        Backfilled(earlier, due_ms, "backfilled", time_ms, later, min(due_ms, time_ms), time_ms),
         ExtraFate(earlier, due_ms, "extra", later, 1 + due_ms, time_ms, 0),
         ExtraFate(earlier, due_ms, "extra-dead", later, 1, time_ms, time_ms),
     ]
@@ -176,7 +178,7 @@ def test_a_verdict_is_json_for_others(
     key, value = encode_verdict(verdict, origin, identifier.encode(), acted_on, at_ms, survivor)
     assert key == (identifier.encode() or None)
     version = 2 if verdict in (Verdict.KEPT, Verdict.DROPPED, Verdict.APPLIED) else 1
-    version = 3 if verdict in (Verdict.PAUSED, Verdict.RESUMED, Verdict.TRIGGERED) else version
+    version = 3 if verdict in (Verdict.PAUSED, Verdict.RESUMED, Verdict.TRIGGERED, Verdict.BACKFILLED) else version
     assert json.loads(value) == {
         **{"v": version, "origin": f"R/3/{offset}", "id": identifier or None, "verdict": str(verdict)},
         **{"of": None if of is None else f"R/3/{of}", "at": at_ms},

@@ -56,6 +56,14 @@ CHECKS: Final = {
         Model((_SCHEDULE, Request(1, EXTRA, (0, 1))), ((0, 1), (0, 1)), end=1, crashes_max=1, mortal=(0,)),
         {"extra", "extras behind the last occurrence", "an empty start behind its schedule", "came to its end"},
     ),
+    "a backfill by two versions of the time zones": (
+        Model((_SCHEDULE, Request(1, EXTRA, (0, 1))), ((0, 2), (1, 2)), end=2, crashes_max=1, mortal=(0,)),
+        {"extra", "an index that contradicts the log", "an empty start behind its schedule", "came to its end"},
+    ),
+    "a backfill of no time by one of two versions": (
+        Model((_SCHEDULE, Request(1, EXTRA, (0, 1))), ((0, 2), (2, 3)), end=3, crashes_max=1, mortal=(0,)),
+        {"extra", "an index that contradicts the log", "an empty start behind its schedule", "came to its end"},
+    ),
     "a cancel races a trigger": (
         Model((_SCHEDULE, Request(1, EXTRA), Request(1, CANCEL)), ((2,), (2,)), end=2, crashes_max=1, mortal=(0,)),
         {"extra", "an empty start behind its schedule", "came to its end"},
@@ -83,6 +91,7 @@ MUTATIONS: Final = {
     "extras_in_store": ("a trigger races the last occurrence", "LOST"),
     "extras_numbered": ("a trigger races the last occurrence", "REPEATED"),
     "extras_awaited": ("a trigger races the last occurrence", "EXTRA LOST"),
+    "extras_as_published": ("a backfill by two versions of the time zones", "REPEATED"),
 }
 
 

@@ -205,7 +205,8 @@ def test_each_occurrence_of_a_recurring_schedule_is_decided_once(pool: ProcessPo
     wanted = {"occurred", "skipped: missed", "skipped: paused", "kill", "disk lost"}
     wanted |= {"pause answered paused", "resume answered resumed", "pause answered rejected"}
     wanted |= {"trigger answered triggered", "trigger answered rejected", "trigger answered too-late"}
-    wanted |= {"triggered of a calendar", "extra of a calendar"}
+    wanted |= {"backfill answered backfilled", "backfill answered rejected", "backfill answered too-late"}
+    wanted |= {"triggered of a calendar", "backfilled of a calendar", "extra of a calendar"}
     wanted |= {*(f"schedule of a calendar {end}" for end in ends)}
     assert {name for name in wanted if not reached[name]} == set(), reached
 

@@ -19,6 +19,7 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
 from postdate.wheel.options import IndexOptions
 from postdate.wire.dispatch_log import (
+    Backfilled,
     BulkCancelled,
     BulkProgress,
     ChosenFate,
@@ -133,6 +134,13 @@ RECORDS_3 = [
             ExtraFate(1_040, NOW_MS, "extra-dead", 1_053, 2, NOW_MS + 9, NOW_MS + 99),
         ],
     ),
+    DispatchRecord(
+        seq=9, takeover=3, instance="postdate-0", group="postdate", at=NOW_MS, next_request=2_041, low_water=2_040,
+        fates=[
+            Backfilled(1_040, NOW_MS, "backfilled", NOW_MS + 9, 1_054, NOW_MS - 60_000, NOW_MS),
+            ExtraFate(1_040, NOW_MS, "extra", 1_054, 1, NOW_MS - 60_000, NOW_MS),
+        ],
+    ),
 ]  # fmt: skip
 
 ANSWERS = [
@@ -149,7 +157,7 @@ ANSWERS_2 = [
 
 ANSWERS_3 = [
     Answer(verdict=verdict, origin="R/3/1050", id="order-9", of="R/3/1040", at_ms=NOW_MS)
-    for verdict in (Verdict.PAUSED, Verdict.RESUMED, Verdict.TRIGGERED)
+    for verdict in (Verdict.PAUSED, Verdict.RESUMED, Verdict.TRIGGERED, Verdict.BACKFILLED)
 ]
 
 STORED = [
@@ -170,7 +178,10 @@ STORED_3 = [
     msgspec.structs.replace(STORED[0], number=7, chosen_ms=NOW_MS + 11, tz="2026f"),
     msgspec.structs.replace(STORED[0], number=7, chosen_ms=2**63 - 1, tz="2026f", switches=((1_050, NOW_MS, True),)),
     msgspec.structs.replace(
-        STORED[0], number=7, due_ms=0, chosen_ms=NOW_MS, tz="2026f", extras=((1_052, 1, NOW_MS, NOW_MS),)
+        STORED[0], number=7, due_ms=0, chosen_ms=NOW_MS, tz="2026f", extras=((1_052, 1, NOW_MS, NOW_MS, NOW_MS),)
+    ),
+    msgspec.structs.replace(
+        STORED[0], number=7, chosen_ms=NOW_MS, tz="2026f", extras=((1_054, 2, NOW_MS - 60_000, NOW_MS, NOW_MS),)
     ),
 ]
 

@@ -95,7 +95,7 @@ def test_a_trigger_is_stored_and_answered_and_delivers_once(make: Make) -> None:
     batch = shard.commit(at_ms)
     assert batch.fates == [IS_STORED, triggered(1, at_ms), applied(1)]
     assert verdict_texts(batch) == [("triggered", "requests/0/1", "requests/0/0", None)]
-    assert state(shard) == (Kind.DELIVER, at_ms, Next(1, FIRST_MS, (), ((1, 1, at_ms, at_ms),)))
+    assert state(shard) == (Kind.DELIVER, at_ms, Next(1, FIRST_MS, (), ((1, 1, at_ms, at_ms, at_ms),)))
     assert shard.index.id_key(b"c") == entry_key(at_ms, 0)
     batch = shard.commit(at_ms + 1)
     assert batch.fates == [extra(1, at_ms)]
@@ -158,7 +158,7 @@ def test_the_last_occurrence_leaves_the_extra(make: Make) -> None:
     shard, at_ms = stored(make(), count=1), nominal_ms(3)
     shard.feed(trigger(1, at_ms))
     assert drained(shard, nominal_ms(2))[3:] == [occurred(1, 1)]
-    assert state(shard) == (Kind.DELIVER, at_ms, Next(2, 0, (), ((1, 1, at_ms, at_ms),)))
+    assert state(shard) == (Kind.DELIVER, at_ms, Next(2, 0, (), ((1, 1, at_ms, at_ms, at_ms),)))
     rebuilt = make(begins=False)
     rebuilt.rebuild(shard, low=2)
     assert rebuilt.entries() == shard.entries()

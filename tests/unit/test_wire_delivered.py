@@ -82,8 +82,8 @@ def test_a_verdict_is_json_with_the_id_as_key() -> None:
 
 
 def test_the_verdicts_are_those_of_the_design() -> None:
-    closed_set = "accepted rejected cancelled rescheduled paused resumed triggered replaced kept dropped delivered dead"
-    closed_set += " not-found too-late applied"
+    closed_set = "accepted rejected cancelled rescheduled paused resumed triggered backfilled replaced kept dropped"
+    closed_set += " delivered dead not-found too-late applied"
     assert [str(verdict) for verdict in Verdict] == closed_set.split()
 
 

@@ -14,7 +14,8 @@ survived, and a `replaced` within a series of debounced requests its start. A re
 `policies` of a shard with named retry policies, or the `ids` of delivered messages is of version 2. `occurred` of a
 recurring schedule adds the number of the occurrence, its nominal time and that of the next one; `skipped` adds the
 first and the last number, the reason, and the next nominal time; `paused` and `resumed` add the timestamp and the
-offset of their control, as does `triggered`. `extra` adds the offset of its control, the number of the delivery, its
+offset of their control, as do `triggered` and `backfilled`, which also adds the first and the last nominal time.
+`extra` adds the offset of its control, the number of the delivery, its
 nominal time and that of the next one; so does `extra-dead`, if a dead letter was written instead. A record that has a
 fate of a recurring schedule is of version 3; all others are of version 1. `owner` (after a takeover) and `beat` (of an
 idle shard) have no fates. Unknown extra fields are ignored, an unknown `v` never: decoding is strict, since a shard
@@ -60,6 +61,7 @@ SKIPPED: Final = "skipped"
 PAUSED: Final = "paused"
 RESUMED: Final = "resumed"
 TRIGGERED: Final = "triggered"
+BACKFILLED: Final = "backfilled"
 EXTRA: Final = "extra"
 EXTRA_DEAD: Final = "extra-dead"
 COMPLETED: Final = "completed"
@@ -206,6 +208,20 @@ class Triggered(msgspec.Struct, array_like=True, forbid_unknown_fields=True, fro
     control: _Natural
 
 
+class Backfilled(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
+    """The schedule at `offset` is delivered once more for each nominal time from `first_ms` to `end_ms`, from `at_ms`
+    on, which is the timestamp of the request at the offset `control`. `first_ms` is the first nominal time. Version
+    3."""
+
+    offset: _Natural
+    first_due_ms: _Natural
+    name: Literal["backfilled"]
+    at_ms: _Natural
+    control: _Natural
+    first_ms: _Natural
+    end_ms: _Natural
+
+
 class ExtraFate(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
     """Extra delivery `number` of the schedule at `offset`, by the request at the offset `control`: it was delivered, or
     became a dead letter. The next one of this control is due at `next_ms`, 0: there is none. Version 3."""
@@ -239,6 +255,7 @@ Fate: TypeAlias = (
     | Skipped
     | Switched
     | Triggered
+    | Backfilled
     | ExtraFate
     | Completed
 )
@@ -255,7 +272,7 @@ IdRow: TypeAlias = tuple[int, str]
 _KINDS: Final = frozenset({FATES, OWNER, BEAT})
 _PLAIN_FIELDS: Final = 3
 _OF_VERSION_2: Final = frozenset({ChosenFate, BulkCancelled, BulkProgress, SurvivorFate, SeriesFate})
-_OF_VERSION_3: Final = frozenset({Occurred, Skipped, Switched, Triggered, ExtraFate, Completed})
+_OF_VERSION_3: Final = frozenset({Occurred, Skipped, Switched, Triggered, Backfilled, ExtraFate, Completed})
 _BY_NAME: Final[dict[int | str, type[ChosenFate | BulkCancelled | BulkProgress | SurvivorFate]]] = {
     **dict.fromkeys((DELIVERED, DEAD), ChosenFate),
     CANCELLED: BulkCancelled,
@@ -450,6 +467,10 @@ def _checked_fate(fate: tuple[int | str, ...]) -> Fate:
             extra = msgspec.convert(fate, ExtraFate)
             if extra.offset < extra.control and extra.number > 0:
                 return extra
+        elif len(fate) > _PLAIN_FIELDS and fate[2] == BACKFILLED:
+            filled = msgspec.convert(fate, Backfilled)
+            if filled.offset < filled.control and filled.first_ms <= filled.end_ms:
+                return filled
         elif len(fate) in _BY_FIELDS:
             return msgspec.convert(fate, _BY_FIELDS[len(fate)])
         elif len(fate) == _PLAIN_FIELDS + 1 and fate[2] in _BY_NAME:

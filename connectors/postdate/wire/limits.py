@@ -107,8 +107,12 @@ OCCURRENCES_MAX: Final = 1_000
 # Pauses and resumes of one schedule that still matter: a record of STORE has all of them.
 SWITCHES_MAX: Final = 64
 
-# Triggers of one schedule whose extra deliveries are pending: a record of STORE has all of them.
+# Triggers and backfills of one schedule whose extra deliveries are pending: a record of STORE has all of them.
 EXTRAS_MAX: Final = 64
+
+# Deliveries of one backfill, which only the end of its schedule stops: every minute of a week, every hour of a year.
+# Ingest counts them, which takes up to 0.1 s.
+BACKFILL_MAX: Final = 10_000
 
 # Occurrences that are later than this are missed if `postdate-missed` is none. A takeover takes much less.
 LATE_MS_MAX: Final = 60_000

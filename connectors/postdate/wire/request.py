@@ -36,12 +36,16 @@ class Action(IntEnum):
     PAUSE = 3
     RESUME = 4
     TRIGGER = 5
+    BACKFILL = 6
 
 
 SWITCHES: Final = frozenset({Action.PAUSE, Action.RESUME})
 """The controls that pause and resume a schedule."""
 
-OF_SCHEDULES: Final = SWITCHES | {Action.TRIGGER}
+EXTENDS: Final = frozenset({Action.TRIGGER, Action.BACKFILL})
+"""The controls that ask for extra deliveries of a schedule."""
+
+OF_SCHEDULES: Final = SWITCHES | EXTENDS
 """The controls that act only on a schedule."""
 
 
@@ -85,3 +89,5 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     """A bulk reschedule moves each message by this time, if its `due_ms` is -1; it may be negative."""
     schedule: Schedule | None = None
     """Of a schedule alone: `due_ms` is its first nominal time, and `window_ms` and `grace_ms` are absent."""
+    times_ms: tuple[int, int] = (-1, -1)
+    """Of a backfill alone: the first and the last nominal time for which it asks."""

@@ -24,6 +24,7 @@ from postdate.wire.headers import (
     CRON,
     DELAY,
     DROPPED_3,
+    END,
     EVERY,
     FORMAT_2,
     GRACE,
@@ -39,6 +40,7 @@ from postdate.wire.headers import (
     SCHEDULE,
     SELECTORS,
     SPREAD,
+    START,
     TIMES,
     TOPIC,
     WINDOW,
@@ -65,7 +67,7 @@ from postdate.wire.request import OF_SCHEDULES, Action, Request
 from postdate.wire.returns import read_return
 from postdate.wire.rules import DEFAULT_LEVELS_MS, RequestRules
 from postdate.wire.schedules.occurrences import first_occurrence
-from postdate.wire.schedules.schedule import Schedule, read_schedule
+from postdate.wire.schedules.schedule import Schedule, read_schedule, read_times
 from postdate.wire.selection import Selection, read_selection
 from postdate.wire.texts import plain_ms, quote, time_text
 
@@ -88,11 +90,15 @@ _ACTIONS: dict[bytes | None, Action] = {
     b"pause": Action.PAUSE,
     b"resume": Action.RESUME,
     b"trigger": Action.TRIGGER,
+    b"backfill": Action.BACKFILL,
 }
 _FORMAT_3 = SCHEDULE | DROPPED_3
 _NAMED_TAKES = frozenset({ACTION, ID})
+_TAKES = {
+    Action.RESCHEDULE: _NAMED_TAKES | {GRACE, *TIMES},
+    Action.BACKFILL: _NAMED_TAKES | {START, END},
+}
 _BULK_TAKES = {Action.CANCEL: SELECTORS | {ACTION}, Action.RESCHEDULE: SELECTORS | {ACTION, BY, *TIMES}}
-_RESCHEDULE_TAKES = frozenset({ACTION, ID, GRACE, *TIMES})
 
 
 def parse_request(
@@ -353,7 +359,7 @@ def _parse_control(
 ) -> Request:
     """Return the control that names its request by id or by origin, or many by selectors."""
     is_bulk = action in _BULK_TAKES and not SELECTORS.isdisjoint(said)
-    takes = _BULK_TAKES[action] if is_bulk else _RESCHEDULE_TAKES if action is Action.RESCHEDULE else _NAMED_TAKES
+    takes = _BULK_TAKES[action] if is_bulk else _TAKES.get(action, _NAMED_TAKES)
     for name in (*said, *(name for name, _ in left_over)):
         if name not in takes and (is_bulk or name != ORIGIN):
             of_many = " with selectors" if is_bulk else ""
@@ -375,7 +381,26 @@ def _parse_control(
     acts_on = _offset_meant(rules, partition, left_over[0][1]) if left_over else -1
     due_ms = _due_ms(rules, timestamp_ms, said) if action is Action.RESCHEDULE else -1
     grace_ms = _grace_ms(rules, said[GRACE]) if GRACE in said else -1
-    return Request(action, "", due_ms, key, -1, identifier, acts_on, grace_ms, untouched, control)
+    times_ms = _times_ms(timestamp_ms, said) if action is Action.BACKFILL else (-1, -1)
+    return Request(action, "", due_ms, key, -1, identifier, acts_on, grace_ms, untouched, control, times_ms=times_ms)
+
+
+def _times_ms(timestamp_ms: int, said: dict[str, bytes | None]) -> tuple[int, int]:
+    """Return the nominal times for which a backfill asks: they have passed, so none is delivered both as an extra and
+    later as an occurrence that was still to come."""
+    for name in (START, END):
+        if name not in said:
+            raise RequestRefused(Reason.MISSING_TIME, f"a backfill needs {START} and {END}, and has no {name}")
+    try:
+        start_ms, end_ms = read_times(said)
+    except ValueError as error:
+        raise RequestRefused(Reason.BAD_TIME, str(error)) from None
+    if end_ms > timestamp_ms:
+        detail = (
+            f"{END} {quote(said[END])} lies after the record's timestamp: a backfill delivers times that have passed"
+        )
+        raise RequestRefused(Reason.BAD_TIME, detail)
+    return start_ms, end_ms
 
 
 def _bulk_control(

@@ -115,7 +115,8 @@ class _Meaning(msgspec.Struct):
     ) = msgspec.UNSET
     extras: (
         Annotated[
-            tuple[tuple[_Offset, _Number, _Offset, _Offset], ...], msgspec.Meta(min_length=1, max_length=EXTRAS_MAX)
+            tuple[tuple[_Offset, _Number, _Offset, _Offset, _Offset], ...],
+            msgspec.Meta(min_length=1, max_length=EXTRAS_MAX),
         ]
         | msgspec.UnsetType
     ) = msgspec.UNSET

@@ -6,7 +6,7 @@ A verdict is true: `cancelled` means that no process will ever deliver the messa
     value {"v":1,"origin":"R/3/1017","id":"order-9","verdict":"cancelled","of":"R/3/990","at":1795258284000}
 
 A verdict of `replaced` to the message that was replaced, `kept` and `dropped` name as `by` the request that
-survived. The last two are of version 2, `paused`, `resumed` and `triggered` of a recurring schedule of
+survived. The last two are of version 2, `paused`, `resumed`, `triggered` and `backfilled` of a recurring schedule of
 version 3.
 
 One request may have several: a schedule that replaces a pending message is answered `replaced` with that message as
@@ -42,6 +42,7 @@ class Verdict(StrEnum):
     PAUSED = "paused"
     RESUMED = "resumed"
     TRIGGERED = "triggered"
+    BACKFILLED = "backfilled"
     REPLACED = "replaced"
     KEPT = "kept"
     DROPPED = "dropped"
@@ -105,7 +106,7 @@ _WORDS: Final = frozenset(Verdict)
 _NAMES_SURVIVOR: Final = frozenset({Verdict.KEPT, Verdict.DROPPED})
 _VERSIONS: Final = {
     **dict.fromkeys((Verdict.KEPT, Verdict.DROPPED, Verdict.APPLIED), _VERSION_2),
-    **dict.fromkeys((Verdict.PAUSED, Verdict.RESUMED, Verdict.TRIGGERED), VERSION_MAX),
+    **dict.fromkeys((Verdict.PAUSED, Verdict.RESUMED, Verdict.TRIGGERED, Verdict.BACKFILLED), VERSION_MAX),
 }
 """The version of the records with a verdict that version 1 lacks."""
 _encoder = msgspec.json.Encoder()

@@ -13,14 +13,14 @@ from postdate.cli.limits import PREVIEW_MAX
 from postdate.cli.options import output_option
 from postdate.cli.pending import table
 from postdate.cli.processes import asks_processes, remark
-from postdate.wire.dispatch_log import EXTRA, EXTRA_DEAD, OCCURRED, PAUSED, RESUMED, SKIPPED, TRIGGERED
+from postdate.wire.dispatch_log import BACKFILLED, EXTRA, EXTRA_DEAD, OCCURRED, PAUSED, RESUMED, SKIPPED, TRIGGERED
 from postdate.wire.durations import format_duration
 from postdate.wire.instants import format_instant
 
 if TYPE_CHECKING:
     from postdate.sidecar.http.deployment import Deployment
 
-_SHOWN = (OCCURRED, SKIPPED, PAUSED, RESUMED, TRIGGERED, EXTRA, EXTRA_DEAD)
+_SHOWN = (OCCURRED, SKIPPED, PAUSED, RESUMED, TRIGGERED, BACKFILLED, EXTRA, EXTRA_DEAD)
 _COLUMNS = ("next", "id", "target", "origin", "times")
 
 
@@ -101,17 +101,21 @@ def _shown(entry: dict[str, Any], events: list[dict[str, Any]], complete: bool) 
             late = format_duration(max(event["at_ms"] - event["due_ms"], 0))
             yield f"{event['occurrence']:>6}  {format_instant(event['due_ms'])}  delivered {late} late"
         elif event["fate"] == EXTRA:
-            late = format_duration(max(event["at_ms"] - event["due_ms"], 0))
-            yield f"        {format_instant(event['due_ms'])}  delivered {late} late by {event['by']}"
+            at = format_instant(event["at_ms"])
+            yield f"        {format_instant(event['due_ms'])}  delivered at {at} by {event['by']}"
         elif event["fate"] == EXTRA_DEAD:
             yield f"        {format_instant(event['due_ms'])}  dead letter of {event['by']}"
+        elif event["fate"] == BACKFILLED:
+            times = f"{format_instant(event['first_ms'])} to {format_instant(event['end_ms'])}"
+            yield f"        {times}  backfilled by {event['by']}"
         elif event["fate"] in (PAUSED, RESUMED, TRIGGERED):
             yield f"        {format_instant(event['due_ms'])}  {event['fate']} by {event['by']}"
         else:
             last = "" if event["last"] == event["occurrence"] else f" to {event['last']}"
             yield f"{event['occurrence']:>6}{last}  skipped: {event['reason']}"
-    for extra_ms in entry.get("extras_ms", []):
-        yield f"extra delivery at {format_instant(extra_ms)}"
+    for extra in entry.get("extras", []):
+        until = f", until {format_instant(extra['end_ms'])}" if extra["end_ms"] != extra["due_ms"] else ""
+        yield f"pending: {format_instant(extra['due_ms'])}{until}, by {extra['by']}"
     yield "next, once it is resumed:" if entry.get("paused") else "next:"
     for number, next_ms in enumerate(entry["next_ms"], entry["occurrence"]):
         yield f"{number:>6}  {format_instant(next_ms)}"

@@ -162,7 +162,9 @@ def is_positive(answer: Answer) -> bool:
     match answer.verdict:
         case Verdict.ACCEPTED | Verdict.DELIVERED | Verdict.RESCHEDULED | Verdict.APPLIED:
             return True
-        case Verdict.KEPT | Verdict.DROPPED | Verdict.PAUSED | Verdict.RESUMED | Verdict.TRIGGERED:
+        case Verdict.PAUSED | Verdict.RESUMED | Verdict.TRIGGERED | Verdict.BACKFILLED:
+            return True
+        case Verdict.KEPT | Verdict.DROPPED:
             return True
         case Verdict.CANCELLED | Verdict.REPLACED:
             return answer.of is not None

@@ -24,6 +24,7 @@ from postdate.kafka.errors import AbortRequired, Fenced, UnknownOutcome
 from postdate.sidecar.clock import BrokerClock, Clock
 from postdate.sidecar.states import StateTimes
 from postdate.wire.dispatch_log import (
+    BACKFILLED,
     DELIVERED,
     EXTRA,
     EXTRA_DEAD,
@@ -51,13 +52,16 @@ TRANSACTION_BOUNDS_MS: Final = (2, 3, 5, 7, 10, 15, 20, 30, 50, 100, 200, 500, 1
 COMMITTED, ABORTED, UNKNOWN, FENCED, FAILED = OUTCOMES = ("committed", "aborted", "unknown", "fenced", "failed")
 """How a transaction ended, as far as this process knows."""
 
-SCHEDULE, CANCEL, RESCHEDULE, PAUSE, RESUME, TRIGGER, REFUSED = REQUEST_OUTCOMES = (
+SCHEDULE, CANCEL, RESCHEDULE, PAUSE, RESUME, TRIGGER, BACKFILL, REFUSED = REQUEST_OUTCOMES = (
     *("schedule", "cancel", "reschedule", "pause", "resume", "trigger"),
-    "refused",
+    *("backfill", "refused"),
 )
 """The kind of a request that was read."""
 
-_NOT_FINAL: Final = (MOVED, STORED, SWEPT, OCCURRED, SKIPPED, PAUSED, RESUMED, TRIGGERED, EXTRA, EXTRA_DEAD)
+_NOT_FINAL: Final = (
+    *(MOVED, STORED, SWEPT, OCCURRED, SKIPPED, PAUSED, RESUMED),
+    *(TRIGGERED, BACKFILLED, EXTRA, EXTRA_DEAD),
+)
 
 # Fewer values than this are sorted into their classes one by one: numpy's calls cost more than they do.
 _VECTOR_MIN: Final = 200

@@ -82,6 +82,7 @@ _VALUES = [
         b"reschedule",
         b"pause",
         b"trigger",
+        b"backfill",
         b"R/3/17",
     ),
     *(b"order-4711", b"", b"3", b"base=1s", b"base=250ms, factor=1.5, max=2h, attempts=7, jitter=20%", b"slow"),

@@ -69,6 +69,7 @@ class Rules:
     extras_in_store: bool = True  # the record of STORE keeps them
     extras_numbered: bool = True  # False: only the commit of the owner itself advances an extra delivery
     extras_awaited: bool = True  # False: a schedule is completed behind its last occurrence
+    extras_as_published: bool = True  # False: an index that has judged a backfill otherwise than the log goes on
     cancel_in_log: bool = True  # False: a cancel ends the schedule in the index alone
 
 
@@ -165,7 +166,9 @@ class Model:
                 if not self.rules.cancel_in_log:
                     return memory._replace(entry=None)
             elif request.action == EXTRA:
-                entry = entry._replace(kind=STORE, state=self.extended(entry.state, self.extra_of(member, offset)))
+                extra = self.extra_of(member, offset)
+                acts = extra[2] != NONE
+                entry = entry._replace(kind=STORE, state=self.extended(entry.state, extra)) if acts else entry
             else:
                 switch = (offset, request.at, request.action == PAUSE)
                 entry = entry._replace(kind=STORE, state=self.settled(entry.state, switch))
@@ -173,7 +176,7 @@ class Model:
 
     def apply(self, member: int, memory: Memory, fate: Fate) -> Memory:
         """The effect of one committed fate."""
-        if fate.name == "applied":
+        if fate.name in ("applied", "refused"):
             if fate.number < memory.next_request:  # ingest has carried it out, as the log has
                 left = tuple(each for each in memory.controls if each[0] != fate.number)
                 return memory._replace(controls=left)
@@ -237,7 +240,7 @@ class Model:
         assert memory is not None
         waits = bool(memory.controls) or (entry is not None and entry.kind != DELIVER)
         if waits:
-            yield self._key_zero(memory)
+            yield self._key_zero(member, memory)
         if entry is None or waits:
             return
         for extra in entry.state.extras:
@@ -251,7 +254,7 @@ class Model:
             if found is not None:
                 yield found
 
-    def _key_zero(self, memory: Memory) -> tuple[tuple[Fate, ...], State | None, bool]:
+    def _key_zero(self, member: int, memory: Memory) -> tuple[tuple[Fate, ...], State | None, bool]:
         entry = memory.entry
         fates: list[Fate] = []
         store: State | None = None
@@ -275,7 +278,8 @@ class Model:
                 if entry.kind == DELIVER:  # another owner has stored it, without this control
                     self._hit("stored by another owner under a control")
                     store, writes = entry.state, True
-            fates.append(Fate("applied", offset))
+            is_refused = not acts and request.action == EXTRA and self.extra_of(member, offset)[2] == NONE
+            fates.append(Fate("refused" if is_refused else "applied", offset))
         return tuple(fates), store, writes
 
     def _occurrence(self, now: int, member: int, entry: Entry) -> tuple[tuple[Fate, ...], State | None, bool] | None:
@@ -421,20 +425,37 @@ class Model:
     def _taken_over(self, world: World, member: int) -> World:
         """Fence, rebuild if the disk is empty, and replay."""
         instance = world.members[member]
-        memory = instance.disk
+        memory = self._replayed(world, member, instance.disk or self._empty(world))
         if memory is None:
-            low = world.low_water
-            self._hit("an empty start below its schedule" if low == 0 else "an empty start behind its schedule")
-            entry = Entry(DELIVER, world.store, True) if low > 0 and world.store is not None else None
-            start = next((at for at, record in enumerate(world.log) if record.readable > low), len(world.log))
-            memory = Memory(low, start, entry)
-        for record in world.log[memory.next_dispatch :]:
-            for fate in record.fates:
-                memory = self.apply(member, memory, fate)
-        memory = memory._replace(next_dispatch=len(world.log))
+            self._hit("an index that contradicts the log")
+            memory = self._replayed(world, member, self._empty(world))
+            assert memory is not None, "without an index nothing contradicts the log"
         others = _with(world, 1 - member, world.members[1 - member]._replace(owns=False))
         gate = self.readable(world.now)
         return _with(others, member, Instance(memory, instance.disk, True, gate if memory.next_request < gate else 0))
+
+    def _empty(self, world: World) -> Memory:
+        """What a start without a disk reads from STORE."""
+        low = world.low_water
+        self._hit("an empty start below its schedule" if low == 0 else "an empty start behind its schedule")
+        entry = Entry(DELIVER, world.store, True) if low > 0 and world.store is not None else None
+        start = next((at for at, record in enumerate(world.log) if record.readable > low), len(world.log))
+        return Memory(low, start, entry)
+
+    def _replayed(self, world: World, member: int, memory: Memory) -> Memory | None:
+        """The index behind the log; None if it contradicts the log: both have judged a backfill differently."""
+        published: set[Extra] = set()
+        for record in world.log[memory.next_dispatch :]:
+            for fate in record.fates:
+                if fate.name == "extended":
+                    published.add((fate.number, 1, fate.due, fate.last))
+                elif fate.name in ("applied", "refused") and (fate.number, True) in memory.controls:
+                    held = memory.entry.state.extras if memory.entry is not None else ()
+                    is_same = all(extra in published for extra in held if extra[0] == fate.number)
+                    if not is_same and self.rules.extras_as_published:
+                        return None
+                memory = self.apply(member, memory, fate)
+        return memory._replace(next_dispatch=len(world.log))
 
     # ---- what must hold --------------------------------------------------------------------------------------------
 
@@ -447,6 +468,10 @@ class Model:
         extras: dict[int, tuple[int, int]] = {}
         for record in (*world.log, Log(known, fates)):
             for fate in record.fates:
+                if fate.name == "refused":
+                    if all(self.extra_of(each, fate.number)[2] != NONE for each in (0, 1)):
+                        return f"EXTRA LOST: {fate.number}"
+                    continue
                 if fate.name == "applied":
                     asks = self.requests[fate.number].action == EXTRA and not ended
                     if asks and number + due != NONE and fate.number not in extras:

@@ -46,7 +46,7 @@ class _Said:
     series: dict[int, int] = field(default_factory=dict)
     decided: dict[int, int] = field(default_factory=dict)
     switches: dict[int, list[tuple[int, int, bool]]] = field(default_factory=dict)
-    extras: dict[int, dict[int, int]] = field(default_factory=dict)
+    extras: dict[int, dict[int, list[int]]] = field(default_factory=dict)
 
     @property
     def touched(self) -> set[int]:
@@ -67,9 +67,14 @@ class _Said:
             switch = (fate.control, fate.at_ms, fate.name == "paused")
             self.switches.setdefault(fate.offset, []).append(switch)
         elif fate.name == "triggered":
-            self.extras.setdefault(fate.offset, {})[fate.control] = fate.at_ms
+            self.extras.setdefault(fate.offset, {})[fate.control] = [fate.control, 1, *(3 * [fate.at_ms])]
+        elif fate.name == "backfilled":
+            extra = [fate.control, 1, fate.first_ms, fate.end_ms, fate.at_ms]
+            self.extras.setdefault(fate.offset, {})[fate.control] = extra
         elif fate.name in ("extra", "extra-dead"):
-            self.extras.setdefault(fate.offset, {}).pop(fate.control, None)
+            extra = self.extras.setdefault(fate.offset, {}).pop(fate.control, [])
+            if fate.next_ms:
+                self.extras[fate.offset][fate.control] = [fate.control, fate.number + 1, fate.next_ms, *extra[3:]]
         else:
             self.stored.add(fate.offset)
 
@@ -150,7 +155,7 @@ class Invariants:
         for offset, record in kept.items():
             recurring = self._traffic.recurrences.asked.get((part, offset))
             if recurring is not None and recurring.action == "schedule":
-                switches, extras = said.switches.get(offset, []), said.extras.get(offset, {})
+                switches, extras = said.switches.get(offset, []), sorted(said.extras.get(offset, {}).values())
                 wrong += recurring_differences(recurring, said.decided.get(offset, 0), switches, extras, record)
             asked = self._traffic.asked.get((part, offset))
             if asked is None:

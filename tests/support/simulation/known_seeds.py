@@ -80,7 +80,7 @@ KNOWN_SEEDS: Mapping[str, int] = {
     "schedules: occurrences are not replayed": 24,
     "schedules: skips are not recorded": 2,
     "pauses: marks without them": 55,
-    "pauses: STORE without them": 26,
+    "pauses: STORE without them": 31,
     "pauses: skipped when their time comes": 4,
     "pauses: delivered behind the resume": 2,
     "triggers: not recorded": 2,
@@ -88,6 +88,10 @@ KNOWN_SEEDS: Mapping[str, int] = {
     "triggers: STORE without them": 6,
     "triggers: extra deliveries are not replayed": 74,
     "triggers: completed before they have left": 2,
+    "backfills: not recorded": 3,
+    "backfills: marks without them": 55,
+    "backfills: only one delivery is replayed": 55,
+    "backfills: the last time is left out": 9,
 }
 
 

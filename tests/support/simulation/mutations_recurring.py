@@ -20,9 +20,10 @@ from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import Decided, decide_due
 from postdate.sidecar.transaction import store
 from postdate.wheel.entry import Entry, Next
-from postdate.wire.dispatch_log import ExtraFate, Fate, Occurred, Skipped, Switched, Triggered
-from postdate.wire.schedules import due, pauses
+from postdate.wire.dispatch_log import Backfilled, ExtraFate, Fate, Occurred, Skipped, Switched, Triggered
+from postdate.wire.schedules import due, extras, pauses
 from postdate.wire.schedules.pauses import Pause, Switch, Switches
+from postdate.wire.schedules.schedule import Schedule
 from postdate.wire.stored import StoredRequest
 from support.simulation.world import World
 
@@ -150,6 +151,27 @@ def _completed_with_extras(_: World) -> AbstractContextManager[object]:
     return patch.object(builder, "is_over", lambda following: not following.nominal_ms)
 
 
+def _one_time_of_a_backfill_replayed(_: World) -> AbstractContextManager[object]:
+    """Recovery takes a delivery of another owner for the last one of its backfill."""
+    honest = recurrences.behind
+
+    def behind(following: Next, *fates: Occurred | Skipped | ExtraFate) -> Next:
+        last = (msgspec.structs.replace(fate, next_ms=0) if isinstance(fate, ExtraFate) else fate for fate in fates)
+        return honest(following, *last)
+
+    return patch(f"{apply.__name__}.behind", behind)
+
+
+def _last_time_of_a_backfill_left_out(_: World) -> AbstractContextManager[object]:
+    """The end of a backfill is exclusive."""
+    honest = extras.next_filled
+
+    def next_filled(schedule: Schedule, after_ms: int, end_ms: int) -> int:
+        return honest(schedule, after_ms, end_ms - 1)
+
+    return patch(f"{recurrences.__name__}.next_filled", next_filled)
+
+
 RECURRING_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "schedules: STORE is not rewritten": (_store_not_rewritten, "calendar"),
     "schedules: marks without the number": (_marks_without_number, "calendar"),
@@ -166,4 +188,8 @@ RECURRING_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "triggers: STORE without them": (_store_without("extras"), "calendar"),
     "triggers: extra deliveries are not replayed": (_extras_not_replayed, "calendar"),
     "triggers: completed before they have left": (_completed_with_extras, "calendar"),
+    "backfills: not recorded": (_unrecorded(Backfilled), "calendar"),
+    "backfills: marks without them": (_marks_without(Backfilled), "calendar"),
+    "backfills: only one delivery is replayed": (_one_time_of_a_backfill_replayed, "calendar"),
+    "backfills: the last time is left out": (_last_time_of_a_backfill_left_out, "calendar"),
 }

@@ -1,9 +1,9 @@
 """Recurring schedules in the traffic, and their judge.
 
 Every schedule fires at a fixed interval, so that its nominal times follow by arithmetic. They are requested, cancelled,
-replaced, rescheduled, paused, resumed and triggered by ids that no other traffic has; each pause is followed by a
-resume. The judge reads the dispatch log, the targets, the dead letters, the verdicts and STORE, and shares no code with
-the product.
+replaced, rescheduled, paused, resumed, triggered and backfilled by ids that no other traffic has; each pause is
+followed by a resume. The judge reads the dispatch log, the targets, the dead letters, the verdicts and STORE, and
+shares no code with the product.
 """
 
 from __future__ import annotations
@@ -31,17 +31,23 @@ _EVERY_MS = (1_000, 1_000, 2_000, 5_000)
 _NONE_LATE_MS = 60_000
 #: The controls of a schedule that a fate names, and the fate.
 _SWITCHES = {"pause": "paused", "resume": "resumed"}
-_CHANGES = {**_SWITCHES, "trigger": "triggered"}
+_CHANGES = {**_SWITCHES, "trigger": "triggered", "backfill": "backfilled"}
 _EXTRAS = ("extra", "extra-dead")
 FATES_OF_SCHEDULES = ("occurred", "skipped", *_CHANGES.values(), *_EXTRAS)
 _FOR_EVER_MS = 2**63
+#: ms. The ranges of backfills: some without a time, and if no target has a rate, some with more times than fit into a
+#: transaction. Some end behind their request.
+_FILLED_MS = (0, 900, 3_000, 3_000, 12_000, 12_000, 40_000)
+_FILLED_FAR_MS = 1_300_000
+_FILLED_BEFORE_MS = (-9_000, 0, 0, 1_500, 60_000)
 #: What a process may refuse a schedule for, by its settings.
 _REFUSALS = frozenset({"bad-schedule", "forbidden-target", "limit-exceeded"})
 
 
 @dataclass
 class Recurring:
-    """One request about a schedule: `action` is schedule, single, cancel, reschedule, pause, resume or trigger."""
+    """One request about a schedule: `action` is schedule, single, cancel, reschedule, pause, resume, trigger or
+    backfill."""
 
     part: Partition
     action: str
@@ -56,6 +62,13 @@ class Recurring:
     target: str = "orders"
     offset: int = -1
     appended_ms: int = -1
+    times_ms: tuple[int, int] = (0, 0)
+    """Of a backfill: the first and the last nominal time for which it asks."""
+
+    def filled_ms(self, start_ms: int, end_ms: int) -> list[int]:
+        """The nominal times from one time to another, both included."""
+        first_ms = start_ms + (self.phase_ms - start_ms) % self.every_ms
+        return [*range(first_ms, end_ms + 1, self.every_ms)]
 
     def nominal_ms(self, number: int) -> int:
         """The nominal time of an occurrence: a multiple of the interval, and its phase, behind the timestamp."""
@@ -84,6 +97,8 @@ class Recurrences:
         self._world: World | None = None
         self.pauses: Random | None = None  # the choices about pauses, if there are any
         self.triggers: Random | None = None  # the choices about triggers, if there are any
+        self.backfills: Random | None = None  # the choices about backfills, if there are any
+        self.fills_far = True
 
     def plan(self, world: World, duration_ms: float, requests: int) -> None:
         """Add the events that send `requests` requests within the duration."""
@@ -96,6 +111,9 @@ class Recurrences:
         for _ in range(requests if self.triggers is not None else 0):
             assert self.triggers is not None
             world.time.at(world.time.now_ms + self.triggers.uniform(0.0, duration_ms), self._trigger)
+        for _ in range(requests if self.backfills is not None else 0):
+            assert self.backfills is not None
+            world.time.at(world.time.now_ms + self.backfills.uniform(0.0, duration_ms), self._backfill)
 
     def last_due_ms(self) -> int:
         """The latest nominal time."""
@@ -144,6 +162,26 @@ class Recurrences:
         for _ in range(self.triggers.choice([1, 1, 3])):
             if chosen is not None and self._broker.serves(self._broker.topics[_REQUESTS].logs[chosen.part.index]):
                 self._append(self._switch(chosen.part, chosen.id, "trigger"))
+
+    def _backfill(self) -> None:
+        """Backfill a schedule, that may have ended, for times around its request, once or twice."""
+        assert self.backfills is not None
+        choose = self.backfills
+        asked = [each for each in self.asked.values() if each.action in ("schedule", "single")][-3:]
+        chosen = choose.choice(asked) if asked else None
+        for _ in range(choose.choice([1, 1, 2])):
+            if chosen is None or not self._broker.serves(self._broker.topics[_REQUESTS].logs[chosen.part.index]):
+                return
+            now_ms = self._broker.now_ms(self._broker.topics[_REQUESTS].logs[chosen.part.index])
+            end_ms = now_ms - choose.choice(_FILLED_BEFORE_MS)
+            if chosen.every_ms and choose.random() < 0.5:  # both bounds may be nominal times
+                end_ms -= (end_ms - chosen.phase_ms) % chosen.every_ms
+            is_far = choose.random() < 0.1 and self.fills_far
+            start_ms = end_ms - (_FILLED_FAR_MS if is_far else choose.choice(_FILLED_MS))
+            made = self._switch(chosen.part, chosen.id, "backfill")
+            made.headers += [("postdate-start", b"%d" % start_ms), ("postdate-end", b"%d" % end_ms)]
+            made.times_ms = (start_ms, end_ms)
+            self._append(made)
 
     def _switch(self, part: Partition, caller_id: bytes, action: str) -> Recurring:
         headers: Headers = [("postdate-id", caller_id), ("postdate-action", action.encode())]
@@ -267,7 +305,8 @@ def _chain(asked: Recurring, found: Occurrences, reached: Counter[str] | dict[st
             reached[f"skipped: {fate[5]}"] += 1
             wrong += _skip(asked, fate, at_ms)
     names = Counter(fate[2] for fate, _, _ in found.fates)
-    has_extras = names["triggered"] > names["extra"] + names["extra-dead"]
+    filled = sum(len(asked.filled_ms(*fate[5:7])) for fate, _, _ in found.fates if fate[2] == "backfilled")
+    has_extras = names["triggered"] + filled > names["extra"] + names["extra-dead"]
     if (final == "completed") != (decided == asked.count) and not (decided == asked.count and has_extras):
         wrong.append(f"O9: it ended as {final} behind {decided} of {asked.count} occurrences")
     return wrong
@@ -356,7 +395,7 @@ def _answers(world: World) -> dict[tuple[int, int], list[tuple[str, str | None]]
 def _switch(
     recurrences: Recurrences, outcome: Outcome, asked: Recurring, final: str, answers: list[tuple[str, str | None]]
 ) -> list[str]:
-    """A pause, a resume or a trigger is answered once, and truly."""
+    """A control of a schedule is answered once, and truly."""
     if len(answers) != 1:
         return [f"verdict: {len(answers)} answers to a {asked.action}"]
     ((word, of),) = answers
@@ -440,33 +479,47 @@ def _pauses(
 
 
 def _extras(recurrences: Recurrences, asked: Recurring, found: Occurrences, final: str) -> list[str]:
-    """O1, O5: each trigger in the log is delivered once, not before its timestamp, unless a control ends the schedule
-    first."""
+    """O1, O5: each trigger and each time of a backfill in the log is delivered once, not before the timestamp of the
+    control, unless a control ends the schedule first."""
     wrong: list[str] = []
     followers = {each.offset: each for each in recurrences.followers(asked)}
-    pending: dict[int, int] = {}
+    pending: dict[int, list[tuple[int, int]]] = {}
     seen: set[int] = set()
     for fate, at_ms, _ in found.fates:
-        if fate[2] == "triggered":
+        if fate[2] in ("triggered", "backfilled"):
             control = followers.get(fate[4])
-            if control is None or control.action != "trigger" or fate[3] != control.appended_ms or fate[4] in seen:
-                wrong.append(f"O2: triggered at {fate[3]} by {fate[4]}, which does not ask for it, or did before")
+            expected = [] if control is None else _extra_times(asked, control)
+            said = fate[2:5] if fate[2] == "triggered" else [*fate[2:5], *expected[:1], control and control.times_ms[1]]
+            named = control is not None and _CHANGES.get(control.action) == fate[2] and fate[3] == control.appended_ms
+            if not named or not expected or fate[4] in seen or fate[2:7] != said:
+                wrong.append(f"O2: {fate[2:]}, and {control} does not ask for it, or did before")
             seen.add(fate[4])
-            pending[fate[4]] = fate[3]
+            pending[fate[4]] = [*enumerate(expected, 1)]
         elif fate[2] in _EXTRAS:
-            due_ms = pending.pop(fate[3], None)
-            if (fate[4], fate[5], fate[6]) != (1, due_ms, 0) or at_ms < fate[5]:
-                wrong.append(f"O1: {fate[2:]} at {at_ms}, and control {fate[3]} asks for {due_ms}")
-    if pending and final in ("completed", ""):
-        wrong.append(f"O9: it ended as {final!r}, and was not delivered for {sorted(pending)}")
+            number, due_ms = pending[fate[3]].pop(0) if pending.get(fate[3]) else (0, 0)
+            next_ms = pending[fate[3]][0][1] if pending.get(fate[3]) else 0
+            control = followers.get(fate[3])
+            is_early = control is None or at_ms < control.appended_ms
+            if (fate[4], fate[5], fate[6]) != (number, due_ms, next_ms) or is_early:
+                wrong.append(f"O1: {fate[2:]} at {at_ms}, and {control} asks for {number} at {due_ms}")
+    left = {control: times for control, times in pending.items() if times}
+    if left and final in ("completed", ""):
+        wrong.append(f"O9: it ended as {final!r}, and was not delivered for {left}")
     return wrong
 
 
+def _extra_times(asked: Recurring, control: Recurring) -> list[int]:
+    """The nominal times of the extra deliveries for which a control asks; a backfill of times to come asks for none."""
+    if control.action != "backfill":
+        return [control.appended_ms]
+    return asked.filled_ms(*control.times_ms) if control.times_ms[1] <= control.appended_ms else []
+
+
 def recurring_differences(
-    asked: Recurring, number: int, switches: list[tuple[int, int, bool]], extras: dict[int, int], record: Record
+    asked: Recurring, number: int, switches: list[tuple[int, int, bool]], extras: list[list[int]], record: Record
 ) -> list[str]:
     """What a record of STORE has wrong that keeps a schedule behind occurrence `number`. `switches`: by the log, the
-    offset of each control, its timestamp, and whether it pauses. `extras`: the timestamps of the pending triggers."""
+    offset of each control, its timestamp, and whether it pauses. `extras`: those that are pending, by the log."""
     headers = dict(record.headers or [])
     meaning = json.loads(headers["postdate-stored"] or b"")
     due_ms = int(headers.get("postdate-moved") or headers["postdate-due"] or b"")
@@ -480,11 +533,10 @@ def recurring_differences(
                 still = still[:-2]
     is_paused = any(since <= next_ms and until == _FOR_EVER_MS for since, until in _intervals([s[1:] for s in still]))
     occurs_ms = _FOR_EVER_MS - 1 if is_paused or not next_ms else next_ms
-    leaves_ms = min(occurs_ms, *extras.values()) if extras else occurs_ms
+    leaves_ms = min(occurs_ms, *(extra[4] for extra in extras)) if extras else occurs_ms
     written = [list(switch) for switch in still] or None
     expected = (3, number + 1, leaves_ms, next_ms, asked.target, asked.id.decode())
-    pending = [[control, 1, at_ms, at_ms] for control, at_ms in sorted(extras.items())] or None
-    all_kept, all_expected = (kept, *map(meaning.get, ("switches", "extras"))), (expected, written, pending)
+    all_kept, all_expected = (kept, *map(meaning.get, ("switches", "extras"))), (expected, written, extras or None)
     return [] if all_kept == all_expected else [f"STORE: {asked.offset} is kept as {all_kept}, expected {all_expected}"]
 
 

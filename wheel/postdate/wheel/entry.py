@@ -68,12 +68,13 @@ class Window(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Next(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The next occurrence of a schedule: its number, from 1, its nominal time, 0: there is none; what has paused and
     resumed the schedule: for each control its offset, its timestamp, and whether it pauses; and its pending extra
-    deliveries: the offset of the control, number, nominal time, and the last possible time. All by rising offset."""
+    deliveries: the offset of the control, number, nominal time, the last possible one, and the timestamp of the
+    control. All by rising offset."""
 
     number: int
     nominal_ms: int
     switches: tuple[tuple[int, int, bool], ...] = ()
-    extras: tuple[tuple[int, int, int, int], ...] = ()
+    extras: tuple[tuple[int, int, int, int, int], ...] = ()
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -1,9 +1,11 @@
 """Extra deliveries of a schedule: which are pending, and which follow one.
 
-Each is one of a control: (its offset, the number of its next delivery, the nominal time of that, the last possible
-time). They consume no occurrence number.
+Each is one of a control: its offset, the number of its next delivery, the nominal time of that, the last possible
+nominal time, and the timestamp of the control, from which on its deliveries may leave. They consume no occurrence
+number.
 
-    (9, 1, 12:00, 12:00)      a trigger at 12:00, which delivers once
+    (9, 1, 12:00, 12:00, 12:00)     a trigger at 12:00, which delivers once
+    (9, 4, 03:00, 08:00, 12:00)     a backfill at 12:00, whose first three deliveries have left
 
 Pure functions.
 """
@@ -12,17 +14,21 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-Extra: TypeAlias = tuple[int, int, int, int]
-"""The offset of a control, the number of its next delivery, its nominal time, and the last possible one."""
+from postdate.wire.schedules.occurrences import next_after
+from postdate.wire.schedules.schedule import Schedule
+
+Extra: TypeAlias = tuple[int, int, int, int, int]
+"""The offset of a control, the number of its next delivery, the nominal time of that, the last possible one, and the
+timestamp of the control."""
 
 Extras: TypeAlias = tuple[Extra, ...]
 
 
-def extended(extras: Extras, control: int, first_ms: int, end_ms: int) -> Extras:
+def extended(extras: Extras, control: int, first_ms: int, end_ms: int, at_ms: int) -> Extras:
     """Return the extras with the deliveries of one more control, unless they have it. O(extras)."""
     if any(extra[0] == control for extra in extras):
         return extras
-    return tuple(sorted((*extras, (control, 1, first_ms, end_ms))))
+    return tuple(sorted((*extras, (control, 1, first_ms, end_ms, at_ms))))
 
 
 def after_extra(extras: Extras, control: int, number: int, next_ms: int) -> Extras:
@@ -33,5 +39,38 @@ def after_extra(extras: Extras, control: int, number: int, next_ms: int) -> Extr
         if extra[0] != control or extra[1] > number:
             kept.append(extra)
         elif next_ms:
-            kept.append((control, number + 1, next_ms, extra[3]))
+            kept.append((control, number + 1, next_ms, *extra[3:]))
     return tuple(kept)
+
+
+def first_filled(schedule: Schedule, start_ms: int, end_ms: int) -> int:
+    """Return the first nominal time that a backfill of these times delivers, both included; 0: there is none.
+
+    The start and the end of the schedule limit the times, if its request gives them; its count does not, and neither
+    does the timestamp of its request. Times in a gap that the schedule skips are left out.
+    """
+    return next_filled(schedule, max(start_ms, schedule.start_ms) - 1, end_ms)
+
+
+def next_filled(schedule: Schedule, after_ms: int, end_ms: int) -> int:
+    """Return the nominal time behind another one; 0: there is none. Cost: that of `next_occurrence`."""
+    end_ms = min(end_ms, schedule.last_ms)
+    while after_ms < end_ms:
+        found = next_after(schedule, after_ms)
+        if found is None or found[0] > end_ms:
+            return 0
+        after_ms, is_in_gap = found
+        if not is_in_gap:
+            return after_ms
+    return 0
+
+
+def fills_more(schedule: Schedule, first_ms: int, end_ms: int, count_max: int) -> bool:
+    """Return True if a backfill from its first nominal time on has more than `count_max`. O(count_max)."""
+    if schedule.every_ms > 0:
+        return (min(end_ms, schedule.last_ms) - first_ms) // schedule.every_ms >= count_max
+    for _ in range(count_max):
+        first_ms = next_filled(schedule, first_ms, end_ms)
+        if not first_ms:
+            return False
+    return True

@@ -139,6 +139,17 @@ def read_schedule(found: Mapping[str, bytes | None]) -> Schedule:
     return schedule
 
 
+def read_times(found: Mapping[str, bytes | None]) -> tuple[int, int]:
+    """Return the first and the last nominal time for which the headers of a backfill ask. Requires START and END.
+
+    Raises ValueError with the header and the remedy.
+    """
+    start_ms, end_ms = _read(START, found, _instant), _read(END, found, _instant)
+    if end_ms < start_ms:
+        raise ValueError(f"{END} {quote(found[END])} lies before {START} {quote(found[START])}")
+    return start_ms, end_ms
+
+
 _Value = TypeVar("_Value")
 _Choice = TypeVar("_Choice", bound=StrEnum)
 

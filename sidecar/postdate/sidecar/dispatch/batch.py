@@ -32,6 +32,7 @@ from postdate.sidecar.index.bulk import Bulk, in_force
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import (
     Decided,
+    backfilled,
     behind,
     decide_due,
     is_over,
@@ -68,6 +69,7 @@ from postdate.wire.dispatch_log import (
     STORED,
     SWEPT,
     TRIGGERED,
+    Backfilled,
     BulkCancelled,
     BulkProgress,
     ChosenFate,
@@ -341,6 +343,7 @@ class BatchBuilder:
             return self._go_on(batch, overlay, key, entry, undeliverable(entry, first), bulk)
         if bulk is not None:
             decided = _until_selected(decided, entry, offset, bulk)
+        asked_ms = {extra[0]: extra[4] for extra in entry.next.extras}
         for fate in decided.fates:
             if isinstance(fate, Skipped):
                 continue
@@ -349,8 +352,8 @@ class BatchBuilder:
                 headers = occurrence_headers(entry.headers, origin, entry.id, fate.number, times_ms)
                 due_ms = entry.due if fate is decided.fates[0] and not entry.next.extras else fate.nominal_ms
             else:
-                extra, due_ms = self._origin_prefix + b"%d/%d" % (fate.control, fate.number), fate.nominal_ms
-                headers = extra_headers(entry.headers, origin, entry.id, extra, due_ms)
+                extra, due_ms = self._origin_prefix + b"%d/%d" % (fate.control, fate.number), asked_ms[fate.control]
+                headers = extra_headers(entry.headers, origin, entry.id, extra, fate.nominal_ms)
             batch.messages.append((offset, entry.target, entry.partition, entry.key, entry.value, headers))
             batch.dues_ms.append(max(due_ms, entry.accepted_ms))
             if self._rates is not None and self._rates.limits(entry.target):
@@ -472,8 +475,7 @@ class BatchBuilder:
         if key is not None:
             other = overlay.entry(key)
             if other.kind in PENDING:
-                change = (entry.acts_on, other.first_due, entry.new_due, offset)
-                batch.fates.append(_changed(entry.reason, *change))
+                batch.fates.append(_changed(entry, offset, other))
             if other.kind == Kind.DELIVER and other.stored and entry.acts_on not in batch.rewritten:
                 # A successor stored it before it read the control, which had moved it here already.
                 batch.rewritten.add(entry.acts_on)
@@ -482,13 +484,16 @@ class BatchBuilder:
         batch.messages += self._answers.to_control(overlay, entry, offset)
 
 
-def _changed(action: str, offset: int, first_due_ms: int, at_ms: int, control: int) -> Moved | Switched | Triggered:
-    """The fate of a request that a control has changed."""
-    if action == "trigger":
+def _changed(entry: Entry, control: int, other: Entry) -> Moved | Switched | Triggered | Backfilled:
+    """The fate of another entry that a control has changed: `entry` at the offset `control`."""
+    offset, first_due_ms, at_ms = entry.acts_on, other.first_due, entry.new_due
+    if entry.reason == "backfill":
+        return backfilled(other, offset, control)
+    if entry.reason == "trigger":
         return Triggered(offset, first_due_ms, TRIGGERED, at_ms, control)
-    if action == "reschedule":
+    if entry.reason == "reschedule":
         return Moved(offset, first_due_ms, MOVED, at_ms, control)
-    return Switched(offset, first_due_ms, PAUSED if action == "pause" else RESUMED, at_ms, control)
+    return Switched(offset, first_due_ms, PAUSED if entry.reason == "pause" else RESUMED, at_ms, control)
 
 
 def finish(overlay: IndexOverlay, batch: Batch) -> None:

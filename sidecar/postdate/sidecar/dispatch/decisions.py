@@ -20,7 +20,7 @@ from postdate.wheel.entry import Entry
 from postdate.wire.delivered import delivered_headers, extra_headers, occurrence_headers, record_size_bytes
 from postdate.wire.durations import format_duration
 from postdate.wire.instants import format_instant
-from postdate.wire.limits import OCCURRENCES_MAX, RETURNS_VERSION
+from postdate.wire.limits import BACKFILL_MAX, OCCURRENCES_MAX, RETURNS_VERSION
 from postdate.wire.reasons import Reason
 from postdate.wire.requests import RequestRules
 from postdate.wire.texts import counted
@@ -108,7 +108,8 @@ class MessageRules:
         number, times_ms = following.number + OCCURRENCES_MAX, (following.nominal_ms, following.nominal_ms)
         sent = [occurrence_headers(entry.headers, origin, entry.id, number, times_ms)]
         if following.extras:
-            sent.append(extra_headers(entry.headers, origin, entry.id, origin + b"/1", following.extras[0][2]))
+            extra, nominal_ms = origin + b"/%d" % BACKFILL_MAX, following.extras[0][2]
+            sent.append(extra_headers(entry.headers, origin, entry.id, extra, nominal_ms))
         return max(record_size_bytes(entry.key, entry.value, headers) for headers in sent)
 
 

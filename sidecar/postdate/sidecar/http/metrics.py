@@ -58,15 +58,16 @@ LATENESS: Final = Metric(
 REQUESTS: Final = Metric(
     "postdate_requests_total",
     ("topic", "outcome"),
-    "Requests read, by kind: schedule, cancel, reschedule, pause, resume, trigger, refused. After a restart some are "
-    "read and counted again.",
+    "Requests read, by kind: schedule, cancel, reschedule, pause, resume, trigger, backfill, refused. After a restart "
+    "some are read and counted again.",
     "Many refused: read the reasons in the dead letters of the topic.",
 )
 FATES: Final = Metric(
     "postdate_fates_total",
     ("topic", "fate"),
     "Fates that this process committed: delivered, dead, cancelled, replaced, applied, moved, stored, swept; "
-    "of recurring schedules also occurred, skipped, paused, resumed, triggered, extra, extra-dead, completed.",
+    "of recurring schedules also occurred, skipped, paused, resumed, triggered, backfilled, extra, extra-dead, "
+    "completed.",
     "`delivered` does not rise while entries are due: see lateness.",
 )
 SKIPPED_OCCURRENCES: Final = Metric(

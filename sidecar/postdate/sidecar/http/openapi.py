@@ -37,10 +37,11 @@ _ENTRY = {
             "description": "when it leaves; only with a window, or for a recurring schedule; null while that is paused",
         },
         "paused": {"type": "boolean", "description": "it leaves only after a resume; only of a recurring schedule"},
-        "extras_ms": {
+        "extras": {
             "type": "array",
-            "items": _MS,
-            "description": "when its pending extra deliveries leave; only of a recurring schedule",
+            "items": {"type": "object", "properties": {"by": _TEXT, "number": _NUMBER, "due_ms": _MS, "end_ms": _MS}},
+            "description": "for each trigger and backfill with pending deliveries: its origin, number and nominal time "
+            "of the next one, and the last possible time; only of a recurring schedule",
         },
         "occurrence": {**_NUMBER, "description": "the number of the next occurrence; only of a recurring schedule"},
         "spread": {**_TEXT, "enum": ["drawn", "even"], "description": "how that time is chosen; only with a window"},

@@ -28,6 +28,7 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import DUE_MS_MAX, ENTRY_KEY_SIZE_BYTES, entry_key, split_key
 from postdate.wire.headers import ATTEMPT, PREFIX, SCHEDULE, attempt_of, split_redelivery
 from postdate.wire.origins import format_origin
+from postdate.wire.schedules.extras import Extra
 from postdate.wire.schedules.words import describe
 
 Answer = TypeVar("Answer")
@@ -199,7 +200,7 @@ def as_json(part: Partition, key: bytes, entry: Entry, payload: bool) -> dict[st
         leaves = None if entry.due == PAUSED_MS else entry.due
         shown |= {"occurrence": entry.next.number, "chosen_ms": leaves}
         shown["due_ms"] = entry.next.nominal_ms or entry.due  # behind the last occurrence: for an extra delivery
-        shown["extras_ms"] = [nominal_ms for _, _, nominal_ms, _ in entry.next.extras]
+        shown["extras"] = [_extra(part, extra) for extra in entry.next.extras]
         shown |= {"paused": is_paused, "schedule": _schedule(entry), "words": describe(schedule_of(entry.control))}
         shown["next_ms"] = [each.nominal_ms for each in next_occurrences(entry, limits.OCCURRENCES_SHOWN)]
     if payload:
@@ -209,6 +210,13 @@ def as_json(part: Partition, key: bytes, entry: Entry, payload: bool) -> dict[st
             "headers": [[name, _base64(value)] for name, value in entry.headers],
         }
     return shown
+
+
+def _extra(part: Partition, extra: Extra) -> dict[str, Any]:
+    """The pending extra deliveries of one control."""
+    control, number, due_ms, end_ms, _ = extra
+    by = format_origin(part.topic, part.index, control).decode()
+    return {"by": by, "number": number, "due_ms": due_ms, "end_ms": end_ms}
 
 
 def _schedule(entry: Entry) -> dict[str, str]:

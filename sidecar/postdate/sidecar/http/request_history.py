@@ -24,6 +24,7 @@ from postdate.wheel.entry import Entry
 from postdate.wire.dispatch_log import (
     DELIVERED,
     FINAL,
+    Backfilled,
     BulkCancelled,
     BulkProgress,
     ChosenFate,
@@ -212,8 +213,10 @@ def _events(part: Partition, record: Record, offset: int) -> Iterator[dict[str, 
             event["dispatch_log"] = f"{part.topic}.dispatch-log/{part.index}/{record.offset}"
             if isinstance(fate, Moved):
                 event |= {"due_ms": fate.due_ms, "by": f"{part.topic}/{part.index}/{fate.control}"}
-            if isinstance(fate, Switched | Triggered):
+            if isinstance(fate, Switched | Triggered | Backfilled):
                 event |= {"due_ms": fate.at_ms, "by": f"{part.topic}/{part.index}/{fate.control}"}
+            if isinstance(fate, Backfilled):
+                event |= {"first_ms": fate.first_ms, "end_ms": fate.end_ms}
             if isinstance(fate, ExtraFate):
                 origin = f"{part.topic}/{part.index}/{fate.control}"
                 event |= {"due_ms": fate.nominal_ms, "by": origin, "number": fate.number}

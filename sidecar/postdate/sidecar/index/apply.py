@@ -16,7 +16,7 @@ from postdate.sidecar.index.bulk import in_force, moved_to
 from postdate.sidecar.index.contradictions import check_moved, check_series, has_moved
 from postdate.sidecar.index.limits import DEFERRED_ENTRIES_MAX
 from postdate.sidecar.index.overlay import NO_FIRST_DUE, IndexOverlay
-from postdate.sidecar.index.recurrences import behind, switch_of, switched, triggered
+from postdate.sidecar.index.recurrences import after_control, behind, compared_ms, controlled, unfit
 from postdate.wheel.bulk_rows import BulkRow
 from postdate.wheel.entry import (
     ENDED_BY_EARLIER,
@@ -40,6 +40,7 @@ from postdate.wire.dispatch_log import (
     FINAL,
     SENT,
     SWEPT,
+    Backfilled,
     BulkCancelled,
     BulkProgress,
     ExtraFate,
@@ -53,7 +54,7 @@ from postdate.wire.dispatch_log import (
 )
 from postdate.wire.durations import format_duration
 from postdate.wire.errors import RequestRefused
-from postdate.wire.limits import DUE_MS_MIN, EXTRAS_MAX, SWITCHES_MAX
+from postdate.wire.limits import DUE_MS_MIN
 from postdate.wire.reasons import Reason
 from postdate.wire.request import OF_SCHEDULES
 from postdate.wire.requests import Action, Request
@@ -308,17 +309,17 @@ def _control(overlay: IndexOverlay, record: Record, request: Request) -> int:
     acts_on, at = _acts_on(overlay, offset, request)
     pending = _pending(overlay, acts_on, at)
     is_swept = pending is not None and _is_swept(overlay, pending[1], acts_on)
+    new_due = -1 if is_swept else request.due_ms
     if pending is not None and not is_swept:
         key, old = pending
-        if refusal := _unfit(old, request) or _beyond_horizon(overlay, old, request):
+        if refusal := unfit(old, request) or _beyond_horizon(overlay, old, request):
             return _put_control(overlay, offset, refused_entry(record, refusal))
         if request.action == Action.CANCEL:
             _end(overlay, key, old, Kind.CANCELLED, by=offset)
         elif request.action in OF_SCHEDULES:
-            _control_schedule(overlay, key, old, record, request)
+            new_due = _control_schedule(overlay, key, old, record, request)
         else:
             _reschedule(overlay, key, old, record, request)
-    new_due = record.timestamp_ms if request.action in OF_SCHEDULES and pending is not None else request.due_ms
     entry = Entry(
         kind=Kind.APPLIED,
         stored=False,
@@ -331,25 +332,9 @@ def _control(overlay: IndexOverlay, record: Record, request: Request) -> int:
         id=request.id,
         reason=Action(request.action).name.lower(),
         acts_on=acts_on,
-        new_due=-1 if is_swept else new_due,
+        new_due=new_due,
     )
     return _put_control(overlay, offset, entry)
-
-
-def _unfit(old: Entry, request: Request) -> RequestRefused | None:
-    """The reason why this control cannot act on this pending request, if any."""
-    if request.action in OF_SCHEDULES and old.next is None:
-        action = Action(request.action).name.lower()
-        return RequestRefused(Reason.BAD_ACTION, f"a {action} acts on a recurring schedule, and this request is none")
-    if request.action == Action.PAUSE and old.next is not None and len(old.next.switches) >= SWITCHES_MAX:
-        detail = f"the schedule has {SWITCHES_MAX} pauses and resumes that still matter: pause it after its next time"
-        return RequestRefused(Reason.LIMIT_EXCEEDED, detail)
-    if request.action == Action.TRIGGER and old.next is not None and len(old.next.extras) >= EXTRAS_MAX:
-        detail = f"{EXTRAS_MAX} extra deliveries of the schedule are pending: trigger it after they have left"
-        return RequestRefused(Reason.LIMIT_EXCEEDED, detail)
-    if request.action != Action.RESCHEDULE or old.next is None:
-        return None
-    return RequestRefused(Reason.BAD_ACTION, "a schedule is not rescheduled: replace it by a request with the same id")
 
 
 def _beyond_horizon(overlay: IndexOverlay, old: Entry, request: Request) -> RequestRefused | None:
@@ -402,16 +387,13 @@ def _reschedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, r
     _move(overlay, key, old, msgspec.structs.replace(new, kind=kind, grace_ms=grace_ms))
 
 
-def _control_schedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, request: Request) -> None:
-    """Pause, resume or trigger a schedule. It is written to STORE again, in the transaction of its control."""
-    assert old.next is not None
-    control, at_ms = record.offset, record.timestamp_ms
-    if request.action == Action.TRIGGER:
-        following = triggered(old.next, control, at_ms)
-    else:
-        following = switched(old.next, (control, at_ms, request.action == Action.PAUSE))
+def _control_schedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, request: Request) -> int:
+    """Pause, resume, trigger or backfill a schedule. It is written to STORE again, in the transaction of its control.
+    Returns the time by which the fate of the control is compared with this judgement."""
+    following, compared_ms = controlled(old, record.offset, record.timestamp_ms, request)
     due_ms = overlay.chosen_ms(split_key(key)[1], old.control, following)
     _move(overlay, key, old, msgspec.structs.replace(old, kind=Kind.STORE, due=due_ms, next=following))
+    return compared_ms
 
 
 def choose_deferred(index: TimerIndex, now_ms: int) -> bool:
@@ -536,10 +518,10 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
                 _move(overlay, key, old, moved_to(old, fate.due_ms, fate.control))
         elif fate.control >= next_request or not has_moved(overlay, fate, fate.due_ms):
             _move(overlay, key, old, _due_at(overlay, old, fate.due_ms, fate.control))
-    elif isinstance(fate, Switched | Triggered):
-        is_new = fate.control >= next_request or not has_moved(overlay, fate, fate.at_ms)
+    elif isinstance(fate, Switched | Triggered | Backfilled):
+        is_new = fate.control >= next_request or not has_moved(overlay, fate, compared_ms(fate))
         if is_new and old.next is not None:
-            go_on(overlay, key, old, _controlled(old.next, fate))
+            go_on(overlay, key, old, after_control(old.next, fate))
     elif fate.name in FINAL:
         if old.kind == Kind.APPLIED:
             check_moved(overlay, offset, old)
@@ -554,13 +536,6 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
             go_on(overlay, key, old, following)
     else:
         _publish_first(overlay, key, old, fate.first_due_ms)
-
-
-def _controlled(following: Next, fate: Switched | Triggered) -> Next:
-    """The next occurrence after the fate of a control of a schedule."""
-    if isinstance(fate, Triggered):
-        return triggered(following, fate.control, fate.at_ms)
-    return switched(following, switch_of(fate))
 
 
 def _continue_series(overlay: IndexOverlay, fate: SeriesFate, next_request: int) -> None:
@@ -587,9 +562,9 @@ def _mark(overlay: IndexOverlay, fate: Fate) -> None:
     elif isinstance(fate, Occurred | Skipped | ExtraFate):
         following = was.next or Next(1, fate.first_due_ms)
         new = msgspec.structs.replace(was, next=behind(following, fate))
-    elif isinstance(fate, Switched | Triggered):
+    elif isinstance(fate, Switched | Triggered | Backfilled):
         following = was.next or Next(1, fate.first_due_ms)
-        new = msgspec.structs.replace(was, next=_controlled(following, fate))
+        new = msgspec.structs.replace(was, next=after_control(following, fate))
     elif fate.name in FINAL:
         sent = fate.name in SENT and fate.first_due_ms != CONTROL_DUE
         new = Mark(final=True, stored=False, due=-1, sent=sent, kept=fate.name in BY_EARLIER)

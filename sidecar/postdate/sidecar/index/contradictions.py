@@ -15,14 +15,15 @@ from typing import Final
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.wheel.entry import Entry, Kind, decode_entry, decode_head
 from postdate.wheel.keys import CONTROL_DUE, split_key
-from postdate.wire.dispatch_log import Fate, IdRow, Moved, SeriesFate, Switched, Triggered
+from postdate.wire.dispatch_log import Backfilled, Fate, IdRow, Moved, SeriesFate, Switched, Triggered
 
 _ENDED_BY_ANOTHER: Final = frozenset({Kind.CANCELLED, Kind.REPLACED, Kind.KEPT})
 
 
-def has_moved(overlay: IndexOverlay, fate: Moved | Switched | Triggered, at_ms: int) -> bool:
+def has_moved(overlay: IndexOverlay, fate: Moved | Switched | Triggered | Backfilled, at_ms: int) -> bool:
     """True if ingest of the control moved the entry to the same time as the log (rule 3), or paused, resumed or
-    triggered it at the same time; or if the control has ended since. `at_ms`: that time by the log."""
+    triggered it at the same time, or backfilled it from the same nominal time on; or if the control has ended since.
+    `at_ms`: that time by the log."""
     key = overlay.find(fate.control, CONTROL_DUE)
     if key is None:
         return True

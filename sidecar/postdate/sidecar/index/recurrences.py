@@ -14,21 +14,28 @@ import msgspec
 
 from postdate.wheel.entry import Entry, Next, control_headers, control_of
 from postdate.wire.dispatch_log import (
+    BACKFILLED,
     EXTRA,
     EXTRA_DEAD,
     OCCURRED,
     PAUSED,
     SKIPPED,
+    Backfilled,
     ExtraFate,
     Occurred,
     Skipped,
     Switched,
+    Triggered,
 )
+from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import AT, GRACE, ID, SCHEDULE, WINDOW, Headers
-from postdate.wire.limits import INTEGER_END
+from postdate.wire.instants import format_instant
+from postdate.wire.limits import BACKFILL_MAX, EXTRAS_MAX, INTEGER_END, SWITCHES_MAX
+from postdate.wire.reasons import Reason
+from postdate.wire.request import EXTENDS, OF_SCHEDULES, Action, Request
 from postdate.wire.requests import sent_headers
 from postdate.wire.schedules.due import chosen_ms, decide
-from postdate.wire.schedules.extras import after_extra, extended
+from postdate.wire.schedules.extras import Extra, after_extra, extended, fills_more, first_filled, next_filled
 from postdate.wire.schedules.occurrences import Occurrence, following, next_after, next_occurrence
 from postdate.wire.schedules.pauses import OPEN_MS, Switch, pause_at, pauses_of, settled
 from postdate.wire.schedules.schedule import Gap, Schedule, read_schedule
@@ -54,7 +61,7 @@ def schedule_of(control: msgspec.Raw) -> Schedule:
 def leaves_ms(origin: bytes, control: msgspec.Raw, following: Next) -> int:
     """When a schedule leaves: for an extra delivery, or for its next occurrence; PAUSED_MS: not before a resume."""
     occurs_ms = _occurs_ms(origin, control, following)
-    return min(occurs_ms, *(extra[2] for extra in following.extras)) if following.extras else occurs_ms
+    return min(occurs_ms, *(extra[4] for extra in following.extras)) if following.extras else occurs_ms
 
 
 def _occurs_ms(origin: bytes, control: msgspec.Raw, following: Next) -> int:
@@ -76,12 +83,12 @@ def decide_due(entry: Entry, offset: int, origin: bytes, now_ms: int, surplus_ma
     """
     assert entry.next is not None
     fates: list[Occurred | Skipped | ExtraFate] = []
-    due = [extra for extra in entry.next.extras if extra[2] <= now_ms]
+    due = [extra for extra in entry.next.extras if extra[4] <= now_ms]
     # If no extra delivery is due, the occurrence is, though another owner may have chosen an earlier time for it.
     if not due or _occurs_ms(origin, entry.control, entry.next) <= now_ms:
         fates += _decide_occurrences(entry, entry.next, offset, origin, now_ms)[: 1 + surplus_max]
-    room = 1 + surplus_max - len(fates)
-    fates += [ExtraFate(offset, entry.first_due, EXTRA, *extra[:3], 0) for extra in due[:room]]
+    for extra in due:
+        fates += _decide_extras(entry, extra, offset, 1 + surplus_max - len(fates))
     assert fates, "what is due is delivered or skipped"
     return Decided(fates, behind(entry.next, *fates))
 
@@ -109,6 +116,18 @@ def _decide_occurrences(
     return fates
 
 
+def _decide_extras(entry: Entry, extra: Extra, offset: int, room: int) -> list[ExtraFate]:
+    """The next deliveries of one control, at most `room`."""
+    control, number, nominal_ms, end_ms, _ = extra
+    schedule = schedule_of(entry.control) if room > 0 and nominal_ms < end_ms else None
+    fates: list[ExtraFate] = []
+    while nominal_ms and len(fates) < room:
+        next_ms = next_filled(schedule, nominal_ms, end_ms) if schedule is not None else 0
+        fates.append(ExtraFate(offset, entry.first_due, EXTRA, control, number + len(fates), nominal_ms, next_ms))
+        nominal_ms = next_ms
+    return fates
+
+
 def behind(following: Next, *fates: Occurred | Skipped | ExtraFate) -> Next:
     """The state after these fates. Fates that it contains already change nothing."""
     for fate in fates:
@@ -127,14 +146,77 @@ def is_over(following: Next) -> bool:
     return not following.nominal_ms and not following.extras
 
 
-def triggered(following: Next, control: int, at_ms: int) -> Next:
-    """The state after a trigger by the request at the offset `control`."""
-    return msgspec.structs.replace(following, extras=extended(following.extras, control, at_ms, at_ms))
+def unfit(entry: Entry, request: Request) -> RequestRefused | None:
+    """The reason why a control cannot act on a pending entry because that is a schedule, or is none; None: it can."""
+    name, following = Action(request.action).name.lower(), entry.next
+    if following is None:
+        if request.action not in OF_SCHEDULES:
+            return None
+        return RequestRefused(Reason.BAD_ACTION, f"a {name} acts on a recurring schedule, and this request is none")
+    if request.action == Action.RESCHEDULE:
+        detail = "a schedule is not rescheduled: replace it by a request with the same id"
+        return RequestRefused(Reason.BAD_ACTION, detail)
+    if request.action == Action.PAUSE and len(following.switches) >= SWITCHES_MAX:
+        detail = f"the schedule has {SWITCHES_MAX} pauses and resumes that still matter: pause it after its next time"
+        return RequestRefused(Reason.LIMIT_EXCEEDED, detail)
+    if request.action in EXTENDS and len(following.extras) >= EXTRAS_MAX:
+        detail = f"{EXTRAS_MAX} triggers and backfills of the schedule are pending: {name} it after they have left"
+        return RequestRefused(Reason.LIMIT_EXCEEDED, detail)
+    return _unfillable(entry, *request.times_ms) if request.action == Action.BACKFILL else None
 
 
-def switch_of(fate: Switched) -> Switch:
-    """The switch that a fate adds."""
-    return fate.control, fate.at_ms, fate.name == PAUSED
+def _unfillable(entry: Entry, start_ms: int, end_ms: int) -> RequestRefused | None:
+    """The reason why a schedule cannot be backfilled for these times, if any."""
+    schedule = schedule_of(entry.control)
+    first_ms = first_filled(schedule, start_ms, end_ms)
+    times = f"{format_instant(start_ms)} to {format_instant(end_ms)}"
+    if not first_ms:
+        return RequestRefused(Reason.BAD_SCHEDULE, f"the schedule has no nominal time from {times}")
+    if fills_more(schedule, first_ms, end_ms, BACKFILL_MAX):
+        detail = f"the schedule has more than {BACKFILL_MAX:,} nominal times from {times}: backfill it in parts"
+        return RequestRefused(Reason.LIMIT_EXCEEDED, detail)
+    return None
+
+
+def controlled(entry: Entry, control: int, at_ms: int, request: Request) -> tuple[Next, int]:
+    """What follows after a control of a schedule, by the request at the offset `control`, and the time by which its
+    fate is compared with this judgement: its timestamp `at_ms`, or of a backfill the first nominal time.
+
+    REQUIRES: the schedule is not `unfit` for it.
+    """
+    assert entry.next is not None
+    if request.action not in EXTENDS:
+        return switched(entry.next, (control, at_ms, request.action == Action.PAUSE)), at_ms
+    first_ms, end_ms = at_ms, at_ms
+    if request.action == Action.BACKFILL:
+        start_ms, end_ms = request.times_ms
+        first_ms = first_filled(schedule_of(entry.control), start_ms, end_ms)
+    return _extended(entry.next, control, first_ms, end_ms, at_ms), first_ms
+
+
+def compared_ms(fate: Switched | Triggered | Backfilled) -> int:
+    """The time of a fate that is compared with that of `controlled`."""
+    return fate.first_ms if isinstance(fate, Backfilled) else fate.at_ms
+
+
+def after_control(following: Next, fate: Switched | Triggered | Backfilled) -> Next:
+    """What follows after the fate of a control of a schedule."""
+    if isinstance(fate, Switched):
+        return switched(following, (fate.control, fate.at_ms, fate.name == PAUSED))
+    end_ms = fate.end_ms if isinstance(fate, Backfilled) else fate.at_ms
+    return _extended(following, fate.control, compared_ms(fate), end_ms, fate.at_ms)
+
+
+def backfilled(entry: Entry, offset: int, control: int) -> Backfilled:
+    """The fate of a schedule that a backfill has extended, none of whose deliveries has left."""
+    assert entry.next is not None
+    (extra,) = [extra for extra in entry.next.extras if extra[0] == control]
+    return Backfilled(offset, entry.first_due, BACKFILLED, extra[4], control, *extra[2:4])
+
+
+def _extended(following: Next, control: int, first_ms: int, end_ms: int, at_ms: int) -> Next:
+    extras = extended(following.extras, control, first_ms, end_ms, at_ms)
+    return msgspec.structs.replace(following, extras=extras)
 
 
 def switched(following: Next, *switches: Switch) -> Next:

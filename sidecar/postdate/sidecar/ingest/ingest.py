@@ -12,7 +12,7 @@ from postdate.kafka.interface import Isolation, Partition, Record
 from postdate.sidecar import failpoints
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.context.traces import Traces
-from postdate.sidecar.counts import CANCEL, PAUSE, REFUSED, RESCHEDULE, RESUME, TRIGGER, ShardCounts
+from postdate.sidecar.counts import BACKFILL, CANCEL, PAUSE, REFUSED, RESCHEDULE, RESUME, TRIGGER, ShardCounts
 from postdate.sidecar.index.apply import apply_request
 from postdate.sidecar.index.bulk import may_end_later
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
@@ -37,6 +37,7 @@ _CONTROLS: dict[int, str] = {
     Action.PAUSE: PAUSE,
     Action.RESUME: RESUME,
     Action.TRIGGER: TRIGGER,
+    Action.BACKFILL: BACKFILL,
 }
 
 

@@ -31,6 +31,7 @@ _CHANGED = {
     "pause": Verdict.PAUSED,
     "resume": Verdict.RESUMED,
     "trigger": Verdict.TRIGGERED,
+    "backfill": Verdict.BACKFILLED,
 }
 
 

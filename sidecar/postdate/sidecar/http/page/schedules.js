@@ -166,11 +166,13 @@ function outcome(event, zone) {
     return [numbers, "–", `skipped: ${event.reason}`];
   }
   const by = event.by ? ` by ${event.by}` : "";
-  const what = event.fate in EXTRAS ? `extra delivery ${event.fate === "extra" ? `${EXTRAS.extra} ${late()}` : EXTRAS["extra-dead"]}` : event.fate;
+  if (event.fate === "backfilled") return ["", times(event.first_ms, zone), `backfilled until ${at(event.end_ms)}${by}`];
+  // No lateness: the nominal time of a backfill lies long before its request.
+  const what = event.fate in EXTRAS ? `extra delivery ${EXTRAS[event.fate]} at ${at(event.at_ms)}` : event.fate;
   return ["", times(event.due_ms ?? event.at_ms, zone), `${what}${by}`];
 }
 
-const HAPPENED = ["occurred", "skipped", "paused", "resumed", "triggered", "extra", "extra-dead"];
+const HAPPENED = ["occurred", "skipped", "paused", "resumed", "triggered", "backfilled", "extra", "extra-dead"];
 
 function latest(history, zone) {
   const events = history.events.filter(({ fate }) => HAPPENED.includes(fate)).slice(-NEXT_MAX).reverse();
@@ -194,7 +196,10 @@ function facts(entry) {
     make("div", `${entry.paused ? "paused" : "active"}, ${inWords ? `${inWords} (${given})` : given}, for ${entry.target}`, "word"),
   ];
   if (rules.length) lines.push(make("div", rules.map(([name, value]) => `${name} ${value}`).join(", "), "word"));
-  for (const ms of entry.extras_ms) lines.push(make("div", `extra delivery at ${at(ms)}`, "word"));
+  for (const extra of entry.extras) {
+    const until = extra.end_ms === extra.due_ms ? "" : ` to ${at(extra.end_ms)}`;
+    lines.push(make("div", `extra delivery of ${at(extra.due_ms)}${until}`, "word"));
+  }
   lines.push(make("div", entry.origin, "word soft"));
   return lines;
 }
