@@ -15,8 +15,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from postdate.cli import letters
 from postdate.cli import postdate as program
+from postdate.sidecar.cluster import letters
 from postdate.sidecar.errors import Exit
 from postdate.wire.headers import ORIGIN, Headers
 from support.bed import Bed

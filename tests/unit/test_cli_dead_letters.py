@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from postdate.cli import dead_letters, limits
+from postdate.cli import dead_letters
 from postdate.kafka.interface import Headers, Isolation, LogReader, Partition
+from postdate.sidecar.cluster import limits
 from postdate.sidecar.errors import Exit
 from postdate.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers
 from postdate.wire.headers import AT, DELAY, GRACE, ID, KEY, ORIGIN, TOPIC

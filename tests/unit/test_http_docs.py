@@ -32,7 +32,7 @@ def test_the_table_of_metrics_is_the_list_of_the_code() -> None:
 
 
 def test_the_page_names_every_path() -> None:
-    named = set(re.findall(r"`(/[\w/.]*)`", section("HTTP")))
+    named = set(re.findall(r"`(/[\w/.-]*)`", section("HTTP")))
     words = {"origin": "TOPIC/PARTITION/OFFSET", "name": "NAME"}
     paths = {path.format(**words) for path in describe()["paths"]}
     assert named == paths

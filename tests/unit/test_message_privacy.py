@@ -91,7 +91,7 @@ SIZE_BYTES_MAX = 300_000
 LATER_MS = 600_000
 
 #: What the API shows of a request besides its origin, target and times.
-SHOWS_IDS = ("GET /api/v1/pending", "GET /api/v1/requests/")
+SHOWS_IDS = ("GET /api/v1/pending", "GET /api/v1/requests/", "GET /api/v1/dead-letters", "POST /api/v1/dead-letters")
 
 TO, NOW, CANCEL = (TOPIC, b"orders"), (DELAY, b"0"), (ACTION, b"cancel")
 
@@ -486,6 +486,10 @@ def ask_every_route(shown: Shown, count: int) -> None:
     for path in ("cancel", "reschedule", "deliver"):
         more = {"by": "1h"} if path == "reschedule" else {}
         shown.post(f"/api/v1/{path}/selected", {"target": "nothing-for-it", **more})
+    assert shown.get("/api/v1/dead-letters?limit=1000").json["letters"]
+    assert shown.get("/api/v1/dead-letters?payload=true").status == 400
+    for reason in Reason:
+        assert shown.post("/api/v1/dead-letters/requeue", {"reason": reason}).status == 200
     for path in ("hold", "release"):
         shown.post(f"/api/v1/{path}", {"what": "intake"})
     shown.post("/api/v1/drain", {})

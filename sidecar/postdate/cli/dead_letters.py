@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from postdate.cli import limits
 from postdate.cli.commands import listed, say, warn
@@ -22,17 +23,17 @@ from postdate.cli.letter_output import (
     outcome_as_line,
     summary,
 )
-from postdate.cli.letters import Filters, Letter, Spans, letters_of, spans_of
 from postdate.cli.options import Loader, configured, from_option, output_option, until_option
 from postdate.cli.request_options import the_request_topic, time_headers, time_options
-from postdate.cli.requeue import Earlier, Outcome, Status, judge, put_back
-from postdate.kafka.interface import Admin, Kafka, Partition
-from postdate.sidecar.cluster.producing import LiveTopic, RequestRecord, look_up
+from postdate.kafka.interface import Admin, Partition
+from postdate.sidecar.cluster.letters import Filters, Letter, letters_of, spans_of
+from postdate.sidecar.cluster.producing import LiveTopic, look_up
+from postdate.sidecar.cluster.requeue import Earlier, Outcome, Status, carried_out, first, plan
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError, Exit
 from postdate.wire.origins import parse_origin
 from postdate.wire.reasons import Reason
-from postdate.wire.topics import OwnTopics, is_topic_name
+from postdate.wire.topics import OwnTopics
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _MORE = "use --max for more"
@@ -105,8 +106,8 @@ def list_(loader: Loader, requests: str | None, output: str, letters_max: int, *
     kafka = kafka_of(config)
     with admin_of(kafka) as admin:
         spans = spans_of(admin, name, _look_up(admin, config, name).partitions, filters)
-    found = letters_of(kafka, rules_of(config, name), spans, filters)
-    letters = _first(found, letters_max, _MORE, _without_value)
+    found = letters_of(kafka, rules_of(config, name), spans, filters, _bar, warn)
+    letters = _first(found, letters_max)
     if not letters:
         say(f"no dead letter of {name}" + (" matches" if filters != Filters() else ""))
     if output == "json":
@@ -143,26 +144,24 @@ def requeue(
     config = loader({"request_topics": (requests,) if requests else ()}).config
     name = the_request_topic(config)
     kafka = kafka_of(config)
-    before: dict[bytes, str] = {}
-    unknown: set[bytes] = set()
     with admin_of(kafka) as admin:
         live = _look_up(admin, config, name)
         rules = rules_of(config, name, live.retention_ms)
         spans = spans_of(admin, name, live.partitions, filters)
-        found = letters_of(kafka, rules, spans, filters)
-        meant = _first(found, limits.LETTERS_MAX, "use --from for the others", _without_content)
-        if meant and not again:
-            earlier = Earlier(kafka, admin, name, meant)
-            before, unknown = earlier.find(), earlier.unknowable()
-        left = (letter for letter in meant if letter.origin not in before)
-        chosen = _first(left, letters_max, _MORE, _without_content)
-        _warn_of_missing_targets(admin, chosen)
-    done = (Outcome(letter, Status.BEFORE, before[letter.origin]) for letter in meant if letter.origin in before)
-    filters = Filters(origins=frozenset(letter.origin for letter in chosen))
-    letters = letters_of(kafka, rules, _spans_around(name, chosen), filters, shown=False)
-    judged = judge(kafka, letters, rules, when, unknown)
-    rest = _carried_out(kafka, name, judged) if execute else (outcome for outcome, _ in judged)
-    _tell(itertools.chain(done, rest), output, execute)
+        found = letters_of(kafka, rules, spans, filters, _bar, warn)
+        earlier = None if again else (lambda letters: Earlier(kafka, admin, name, letters, _bar))
+        run = plan(found, earlier, limits.LETTERS_MAX, letters_max)
+        if run.has_more_meant:
+            say(f"only the first {limits.LETTERS_MAX} are used; use --from for the others")
+        if run.has_more_chosen:
+            say(f"only the first {letters_max} are used; {_MORE}")
+        missing = run.missing_targets(admin)
+        if missing:
+            warn(
+                f"target topics that do not exist: {listed(missing)}; create them, or these messages become dead"
+                " letters again"
+            )
+    _tell(carried_out(kafka, rules, run, when, execute), output, execute)
 
 
 def _filters(asked: dict[str, Any]) -> Filters:
@@ -187,64 +186,21 @@ def _look_up(admin: Admin, config: Config, requests: str) -> LiveTopic:
     return live
 
 
-def _warn_of_missing_targets(admin: Admin, letters: list[Letter]) -> None:
-    targets = {letter.target for letter in letters if is_topic_name(letter.target)}
-    missing = sorted(targets - admin.describe(targets).keys())
-    if missing:
-        warn(
-            f"target topics that do not exist: {listed(missing)}; create them, or these messages become dead letters"
-            " again"
-        )
-
-
-def _first(letters: Generator[Letter], letters_max: int, hint: str, kept: Callable[[Letter], Letter]) -> list[Letter]:
-    """The first letters, each reduced by `kept`. If there are more, prints `hint` on stderr."""
-    with closing(letters):  # nothing may be printed while the progress bar is drawn
-        found = [kept(letter) for letter in itertools.islice(letters, letters_max)]
-        more = next(letters, None) is not None
-    if more:
-        say(f"only the first {letters_max} are used; {hint}")
+def _first(letters: Generator[Letter], letters_max: int) -> list[Letter]:
+    """The first letters without their values. If there are more, prints a hint on stderr."""
+    found, has_more = first(letters, letters_max, lambda letter: dataclasses.replace(letter, value=None))
+    if has_more:
+        say(f"only the first {letters_max} are used; {_MORE}")
     return found
 
 
-def _without_value(letter: Letter) -> Letter:
-    """The letter as a list shows it."""
-    return dataclasses.replace(letter, value=None)
-
-
-def _without_content(letter: Letter) -> Letter:
-    return dataclasses.replace(letter, key=None, value=None, headers=[])
-
-
-def _spans_around(requests: str, letters: list[Letter]) -> Spans:
-    """The offsets from the first to the last of these letters, for each partition."""
-    topic = OwnTopics.of(requests).dead_letters
-    spans: Spans = {}
-    for letter in letters:
-        part = Partition(topic, letter.request[0])
-        start, end = spans.get(part, (letter.offset, 0))
-        spans[part] = (min(start, letter.offset), max(end, letter.offset + 1))
-    return spans
-
-
-def _carried_out(
-    kafka: Kafka, requests: str, judged: Iterator[tuple[Outcome, RequestRecord | None]]
-) -> Iterator[Outcome]:
-    """Requeue the letters that can be; yields the outcome of each letter."""
-    aside: list[Outcome] = []
-
-    def drafts() -> Iterator[tuple[Letter, RequestRecord]]:
-        for outcome, draft in judged:
-            if draft is None:
-                aside.append(outcome)
-            else:
-                yield outcome.letter, draft
-
-    for done in put_back(kafka, requests, drafts()):
-        yield done
-        yield from aside
-        aside.clear()
-    yield from aside
+@contextmanager
+def _bar(part: Partition, count: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar if stderr is a terminal; nothing may be printed meanwhile."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task(f"{part.topic}/{part.index}", total=count)
+        yield lambda passed: progress.update(task, completed=passed)
 
 
 def _tell(outcomes: Iterable[Outcome], output: str, execute: bool) -> None:

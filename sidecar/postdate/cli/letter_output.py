@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from postdate.cli.letters import Letter
-from postdate.cli.requeue import Outcome, Status
+from postdate.sidecar.cluster.letters import Letter
+from postdate.sidecar.cluster.requeue import Outcome, Status
 from postdate.wire.headers import ATTEMPT
 from postdate.wire.instants import format_instant
 from postdate.wire.topics import OwnTopics
@@ -56,7 +56,7 @@ def outcome_as_json(outcome: Outcome) -> dict[str, object]:
         "reason": letter.reason,
         "target": letter.target or None,
         "id": letter.id,
-        "why": outcome.why or None,
+        "why": _why(outcome) or None,
     }
 
 
@@ -69,9 +69,13 @@ def outcome_as_line(outcome: Outcome) -> str:
         case Status.BEFORE:
             return f"{origin} was already requeued as {outcome.now}"
         case Status.CANNOT:
-            return f"{origin} cannot be requeued: {outcome.why}"
+            return f"{origin} cannot be requeued: {_why(outcome)}"
         case Status.WOULD:
             return f"{origin} would be requeued ({outcome.letter.reason}, {outcome.letter.target})"
+
+
+def _why(outcome: Outcome) -> str:
+    return f"{outcome.why}: {outcome.detail}" if outcome.detail else outcome.why
 
 
 def summary(counts: Mapping[Status, int], with_id: int, execute: bool) -> str:

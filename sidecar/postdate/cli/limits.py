@@ -11,13 +11,6 @@ VERDICT_TIMEOUT_MS: Final = 30_000
 LETTERS_MAX_DEFAULT: Final = 1_000
 LETTERS_MAX: Final = 100_000
 
-# Dead letters that are requeued between two flushes.
-REQUEUED_AT_ONCE_MAX: Final = 100
-REQUEUED_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
-
-# The assumed maximum difference of the brokers' clocks when timestamps of two topics are compared.
-CLOCKS_APART_MS_MAX: Final = 3_600_000
-
 # A shard without a new status for this long counts as not served: three times the longest interval of a live shard.
 STATUS_SILENT_MS_MAX: Final = 30_000
 

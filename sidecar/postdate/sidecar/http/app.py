@@ -25,7 +25,7 @@ from postdate.kafka.errors import KafkaFault
 from postdate.sidecar.cluster.producing import PartlyProduced
 from postdate.sidecar.context.index_queries import Unanswered
 from postdate.sidecar.errors import PostdateError
-from postdate.sidecar.http import bulk, controls, hold_api, limits, local, queries
+from postdate.sidecar.http import bulk, controls, dead_letters, hold_api, limits, local, queries
 from postdate.sidecar.http.access import Access, Refused
 from postdate.sidecar.http.api_client import NotKnown
 from postdate.sidecar.http.collector import ProcessCollector
@@ -61,6 +61,8 @@ def make_app(process: Process) -> Starlette:
             Route("/api/v1/pending/selected", api(pages.count_selected)),
             Route("/api/v1/requests/{origin:path}", api(pages.life)),
             Route("/api/v1/shards", api(pages.shards)),
+            Route("/api/v1/dead-letters", api(pages.dead_letters)),
+            Route("/api/v1/dead-letters/requeue", pages.requeueing, methods=["POST"]),
             Route("/api/v1/hold", pages.holding(hold_api.HOLD), methods=["POST"]),
             Route("/api/v1/release", pages.holding(hold_api.RELEASE), methods=["POST"]),
             Route("/api/v1/drain", pages.draining, methods=["POST"]),
@@ -179,6 +181,10 @@ class _Pages:
             result = self._peers.merged(request, query, lambda others, _: others.overview([result]))
         return JSONResponse(result)
 
+    def dead_letters(self, request: Request) -> Response:
+        """The dead letters by reason."""
+        return JSONResponse(dead_letters.list_letters(self._process, self._at_fixed_times(request)))
+
     # ---- changes -----------------------------------------------------------------------------------------------------
 
     def change(self, action: str) -> Endpoint:
@@ -213,6 +219,18 @@ class _Pages:
         origins = ", ".join(one["origin"] for one in produced["controls"])
         log.warning("%s of many messages requested over HTTP: %s", action, origins)
         return JSONResponse(produced, 202)
+
+    async def requeueing(self, request: Request) -> Response:
+        """Requeue dead letters, or plan it."""
+
+        async def requeue() -> Response:
+            asked, payload = await _body(request), queries.wants_payload(self._process, request.query_params)
+            told = await run_in_threadpool(dead_letters.requeue, self._process, asked, payload)
+            if told["executed"]:
+                log.warning("requeue asked over HTTP: %d dead letters of %s", told["requeued"], told["topic"])
+            return JSONResponse(told)
+
+        return await self._answer(request, self._access.may_change, requeue)
 
     def holding(self, action: str) -> Endpoint:
         """The endpoint that holds or releases."""

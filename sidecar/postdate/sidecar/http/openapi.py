@@ -151,6 +151,33 @@ _CONTROL = {
     "properties": {"origin": _TEXT, "action": _TEXT, "accepted_ms": _MS},
     "description": "the produced control request; its verdict is the outcome",
 }
+_DEAD_LETTERS = {
+    "type": "object",
+    "properties": {
+        "topic": _TEXT,
+        "groups": {"type": "array", "items": {"type": "object"}, "description": "count, times and targets by reason"},
+        "letters": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "the newest dead letters, newest first",
+        },
+        "complete": {"type": "boolean", "description": "false: there are older ones, which were not read"},
+    },
+}
+_REQUEUED = {
+    "type": "object",
+    "properties": {
+        "topic": _TEXT,
+        "executed": {"type": "boolean"},
+        "requeued": {**_NUMBER, "description": "the dead letters that were requeued, or would be"},
+        "requeued_before": _NUMBER,
+        "impossible": _NUMBER,
+        "with_id": {**_NUMBER, "description": "requeued ones with an id, which replace pending messages of that id"},
+        "missing_targets": {"type": "array", "items": _TEXT},
+        "outcomes": {"type": "array", "items": {"type": "object"}, "description": "each one, with its new origin"},
+        "complete": {"type": "boolean", "description": "false: others match, so repeat it"},
+    },
+}
 _ERROR = {"type": "object", "properties": {"error": _TEXT}}
 
 
@@ -165,6 +192,8 @@ _SCHEMAS = {
     "Shards": _SHARDS,
     "Held": _HELD,
     "Draining": _DRAINING,
+    "DeadLetters": _DEAD_LETTERS,
+    "Requeued": _REQUEUED,
     "Error": _ERROR,
 }
 
@@ -206,6 +235,12 @@ _MOVE = {
     "by": {**_TEXT, "description": "move each message by this time: 2h or -30m; or one time for all:"},
     "at": {**_TEXT, "description": _TIME},
     "delay": {**_TEXT, "description": "from now: 90s, 2h30m, PT5M"},
+}
+_LETTERS_CHOSEN = {
+    "reason": {**_TEXT, "description": "only with this reason"},
+    "target": {**_TEXT, "description": "only for this target"},
+    "from": {**_TEXT, "description": f"written at or after: {_TIME}"},
+    "until": {**_TEXT, "description": f"written before: {_TIME}"},
 }
 _PAYLOAD = _query("payload", {"type": "boolean", "default": False}, "show key, headers and value as base64")
 
@@ -299,6 +334,38 @@ def _holding(summary: str) -> dict[str, Any]:
     }
 
 
+def _letters() -> dict[str, Any]:
+    limit = {"type": "integer", "minimum": 1, "maximum": limits.PAGE_ENTRIES_MAX}
+    parameters = [
+        _query("topic", _TEXT, "request topic, if the process serves several"),
+        *(_query(name, schema, schema["description"]) for name, schema in _LETTERS_CHOSEN.items()),
+        _query("limit", {**limit, "default": limits.PAGE_ENTRIES_DEFAULT}, "most dead letters of the answer"),
+        _PAYLOAD,
+    ]
+    return {"summary": "Dead letters by reason", "parameters": parameters, "responses": _answers("DeadLetters")}
+
+
+def _requeueing() -> dict[str, Any]:
+    fields = {
+        "topic": {**_TEXT, "description": "request topic, if the process serves several"},
+        **_LETTERS_CHOSEN,
+        "origins": {"type": "array", "items": _TEXT, "description": "the requests of the dead letters"},
+        "at": {**_TEXT, "description": f"a new time for all: {_TIME}; or"},
+        "delay": {**_TEXT, "description": "from now: 90s, 2h30m, PT5M; default: the times that they have"},
+        "execute": {"type": "boolean", "default": False, "description": "false: only plan it"},
+    }
+    schema = {"type": "object", "additionalProperties": False, "properties": fields}
+    return {
+        "post": {
+            "summary": "Schedule dead letters again, as new requests",
+            "security": [{"token": []}],
+            "parameters": [_PAYLOAD],
+            "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
+            "responses": _answers("Requeued"),
+        }
+    }
+
+
 def _plain(summary: str) -> dict[str, Any]:
     content = {"description": "yes", "content": {"text/plain": {"schema": _TEXT}}}
     return {
@@ -346,6 +413,7 @@ def _queries() -> dict[str, Any]:
         "/api/v1/pending/selected": _selecting(),
         "/api/v1/requests/{origin}": {"get": life},
         "/api/v1/shards": {"get": standing},
+        "/api/v1/dead-letters": {"get": _letters()},
     }
 
 
@@ -378,6 +446,7 @@ def describe() -> dict[str, Any]:
             "/readyz": _plain("Is the process ready?"),
             "/api/v1/openapi.json": {"get": itself},
             **_queries(),
+            "/api/v1/dead-letters/requeue": _requeueing(),
             "/api/v1/hold": _holding("Hold delivery, intake, or a target"),
             "/api/v1/release": _holding("End a hold"),
             "/api/v1/drain": {"post": draining},

@@ -2,23 +2,21 @@
 
 A dead letter has the key, value and headers of its request, followed by three headers: reason, detail, origin. The end
 offsets are read once at the start, so that reading ends even if new letters arrive.
+
+Thread rule: functions over their arguments, callable from any thread.
 """
 
 from __future__ import annotations
 
-import sys
+import logging
 import time
-from collections.abc import Generator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-from postdate.cli.commands import warn
 from postdate.kafka.interface import Admin, Isolation, Kafka, Partition, Record
-from postdate.sidecar.cluster.limits import COMMAND_TIMEOUT_S
+from postdate.sidecar.cluster.limits import COMMAND_TIMEOUT_S, LETTERS_READ_MAX, LETTERS_READ_TIMEOUT_S
 from postdate.sidecar.errors import TransientError
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import DEAD_DETAIL, DEAD_REASON, ID, KEY, ORIGIN, TOPIC, Headers
@@ -29,8 +27,12 @@ from postdate.wire.topics import OwnTopics
 Spans: TypeAlias = dict[Partition, tuple[int, int]]
 """The offsets [first, end) to read of each partition."""
 
-READ_RECORDS_MAX = 2_000
-READ_TIMEOUT_S = 1.0
+Progress: TypeAlias = Callable[[Partition, int], AbstractContextManager[Callable[[int], None]]]
+"""Reports the progress of reading a number of offsets of a partition. The reader calls the function of the context
+after each batch, with the number of offsets that it has passed. If the function raises, reading ends."""
+
+log = logging.getLogger(__name__)
+
 _ADDED = (DEAD_REASON, DEAD_DETAIL, ORIGIN)
 
 
@@ -152,13 +154,24 @@ def spans_of(admin: Admin, requests: str, partitions: int, filters: Filters) -> 
     return {part: (starts[part], ends[part]) for part in parts if starts[part] < ends[part]}
 
 
+@contextmanager
+def unseen(_part: Partition, _count: int) -> Iterator[Callable[[int], None]]:
+    """Reports no progress."""
+    yield lambda _: None
+
+
 def letters_of(
-    kafka: Kafka, rules: RequestRules, spans: Spans, filters: Filters, shown: bool = True
+    kafka: Kafka,
+    rules: RequestRules,
+    spans: Spans,
+    filters: Filters,
+    progress: Progress = unseen,
+    warn: Callable[[str], None] = log.warning,
 ) -> Generator[Letter]:
     """The matching letters in order of partition and offset. Records that are not dead letters are skipped with a
     warning."""
     for part, (start, end) in spans.items():
-        with closing(records_of(kafka, part, start, end, shown)) as records:
+        with closing(records_of(kafka, part, start, end, progress)) as records:
             for record in records:
                 try:
                     letter = letter_of(rules, part.index, record)
@@ -169,26 +182,22 @@ def letters_of(
                     yield letter
 
 
-def records_of(kafka: Kafka, part: Partition, start: int, end: int, shown: bool = True) -> Generator[Record]:
+def records_of(kafka: Kafka, part: Partition, start: int, end: int, progress: Progress = unseen) -> Generator[Record]:
     """The committed records of a partition in [start, end). Raises TransientError if none arrives for
-    COMMAND_TIMEOUT_S.
-
-    `shown`: draw a progress bar if stderr is a terminal; the caller must print nothing meanwhile.
-    """
+    COMMAND_TIMEOUT_S."""
     if start >= end:
         return
     reader = kafka.log_reader(part, start, Isolation.READ_COMMITTED)
     deadline = time.monotonic() + COMMAND_TIMEOUT_S
     try:
-        with _progress(shown) as progress:
-            task = progress.add_task(f"{part.topic}/{part.index}", total=end - start)
+        with progress(part, end - start) as advanced_to:
             while (at := reader.position()) < end:
-                for record in reader.read(READ_RECORDS_MAX, READ_TIMEOUT_S):
+                for record in reader.read(LETTERS_READ_MAX, LETTERS_READ_TIMEOUT_S):
                     if record.offset < end:
                         yield record
                 if reader.position() > at:
                     deadline = time.monotonic() + COMMAND_TIMEOUT_S
-                    progress.update(task, completed=min(reader.position(), end) - start)
+                    advanced_to(min(reader.position(), end) - start)
                 elif time.monotonic() >= deadline:
                     raise TransientError(
                         f"{part.topic}/{part.index} returns no records from offset {at} on; check that its leader is"
@@ -196,9 +205,3 @@ def records_of(kafka: Kafka, part: Partition, start: int, end: int, shown: bool 
                     )
     finally:
         reader.close()
-
-
-def _progress(shown: bool) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    disable = not shown or not sys.stderr.isatty()
-    return Progress(*columns, console=Console(stderr=True), transient=True, disable=disable)

@@ -3,21 +3,25 @@
 The header `postdate-origin` of the new request names the old one; the sidecar ignores this header of a schedule
 request. It makes a second run harmless. Before a run requeues letters, it reads the later requests of the topic, and
 skips each letter whose origin one of them names. So the request topic itself records which letters were requeued, for
-as long as it retains these requests, and a run that was killed can be repeated.
+as long as it retains these requests, and a run that was killed can be repeated. Two runs at the same time may both
+requeue a letter.
+
+Thread rule: functions over their arguments, callable from any thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import itertools
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from postdate.cli import limits
-from postdate.cli.letters import Letter, records_of
-from postdate.cli.options import now_ms
 from postdate.kafka.errors import OffsetOutOfRange, RecordRejected
 from postdate.kafka.interface import Admin, Isolation, Kafka, Partition, PlainProducer
+from postdate.sidecar.cluster import limits
+from postdate.sidecar.cluster.letters import Filters, Letter, Progress, Spans, letters_of, records_of, unseen
 from postdate.sidecar.cluster.limits import COMMAND_TIMEOUT_S
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord
 from postdate.wire.delivered import VALUE_LEFT_OUT
@@ -38,6 +42,7 @@ from postdate.wire.headers import (
 from postdate.wire.origins import format_origin
 from postdate.wire.reasons import Reason
 from postdate.wire.requests import Action, RequestRules, parse_request
+from postdate.wire.topics import OwnTopics, is_topic_name
 
 _TOO_LARGE = "its value was too large for the dead letters, and the topic no longer has the request"
 _CONTROL = "it is a control, and its id may now belong to another message"
@@ -54,38 +59,48 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome for one letter: `now` is the origin of the new request, `why` the reason if it cannot be requeued."""
+    """The outcome for one letter: `now` is the origin of the new request, `why` the reason if it cannot be requeued,
+    and `detail` a part of the reason that may quote headers."""
 
     letter: Letter
     status: Status
     now: str | None = None
     why: str = ""
+    detail: str = ""
 
 
-def request_again(letter: Letter, rules: RequestRules, when: Headers) -> RequestRecord | str:
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """The reason why no request can be made of a letter. `detail` may quote headers."""
+
+    why: str
+    detail: str = ""
+
+
+def request_again(letter: Letter, rules: RequestRules, when: Headers) -> RequestRecord | Unfit:
     """The new request for a letter, with key, value and headers as sent, and the time of `when` if given.
 
-    Returns the reason as text if the request would become a dead letter again, or act on another message.
+    Returns the reason if the request would become a dead letter again, or act on another message.
     """
     if letter.reason == Reason.BAD_HEADERS:
-        return "its headers could not be read, so the dead letter has none of them"
+        return Unfit("its headers could not be read, so the dead letter has none of them")
     if letter.last(ACTION) not in (None, b"schedule"):
-        return _CONTROL
+        return Unfit(_CONTROL)
     replaced = (*TIMES, RETRY) if when else ()
     kept = [(name, value) for name, value in letter.headers if name not in replaced and not is_dropped(name)]
     is_return = any(name == RETRY for name, _ in kept)
     kept = _attempts_again(letter, kept) if is_return else [each for each in kept if each[0] not in DROPPED_2]
     headers: Headers = [*kept, *when, (ORIGIN, letter.origin)]
-    sent_ms = now_ms()
+    sent_ms = _now_ms()
     try:
         request = parse_request(rules, letter.request[0], sent_ms, letter.key, headers, letter.value is None)
     except RequestRefused as refusal:
-        return f"it would be refused again: {refusal}"
+        return Unfit(f"it would be refused again: {refusal.reason.value}", refusal.detail)
     if request.action != Action.SCHEDULE:  # in a dialect, a cancel need not have an action
-        return _CONTROL
+        return Unfit(_CONTROL)
     latest_ms = request.due_ms + request.window_ms
     if request.retry is None and request.grace_ms >= 0 and latest_ms + request.grace_ms < sent_ms:
-        return "it would expire again: give it a new time with --delay, --at or --level"
+        return Unfit("it would expire again: give it a new time with --delay, --at or --level")
     return RequestRecord(letter.key, letter.value, headers)
 
 
@@ -104,7 +119,7 @@ def whole(kafka: Kafka, requests: str, letter: Letter) -> Letter | None:
         return letter
     partition, offset = letter.request
     try:
-        request = next(records_of(kafka, Partition(requests, partition), offset, offset + 1, shown=False), None)
+        request = next(records_of(kafka, Partition(requests, partition), offset, offset + 1), None)
     except OffsetOutOfRange:
         return None
     if request is None:
@@ -115,7 +130,9 @@ def whole(kafka: Kafka, requests: str, letter: Letter) -> Letter | None:
 class Earlier:
     """Finds letters that were requeued before, by reading the requests that the topic still retains."""
 
-    def __init__(self, kafka: Kafka, admin: Admin, requests: str, letters: Iterable[Letter]) -> None:
+    def __init__(
+        self, kafka: Kafka, admin: Admin, requests: str, letters: Iterable[Letter], progress: Progress = unseen
+    ) -> None:
         self._kafka = kafka
         self._letters: dict[Partition, list[Letter]] = {}
         for letter in letters:
@@ -124,6 +141,7 @@ class Earlier:
         # The high watermark: requests may already follow a transaction that is still open.
         self._ends = admin.end_offsets(self._letters, Isolation.READ_UNCOMMITTED)
         self._admin = admin
+        self._progress = progress
 
     def find(self) -> dict[bytes, str]:
         """The origin of the new request by the origin of the letter, for each letter that was requeued before.
@@ -133,7 +151,7 @@ class Earlier:
         found: dict[bytes, str] = {}
         for part, letters in self._letters.items():
             wanted = {letter.origin for letter in letters}
-            for record in records_of(self._kafka, part, self._first(part, letters), self._ends[part]):
+            for record in records_of(self._kafka, part, self._first(part, letters), self._ends[part], self._progress):
                 stands_for = _stands_for(record.headers or [])
                 if stands_for in wanted:
                     found[stands_for] = format_origin(part.topic, part.index, record.offset).decode()
@@ -150,9 +168,9 @@ class Earlier:
 
     def _kept_since_ms(self, part: Partition) -> int:
         """The timestamp of the oldest retained request; now if there is none."""
-        with closing(records_of(self._kafka, part, self._starts[part], self._ends[part], shown=False)) as records:
+        with closing(records_of(self._kafka, part, self._starts[part], self._ends[part])) as records:
             oldest = next(records, None)
-        return now_ms() if oldest is None else oldest.timestamp_ms
+        return _now_ms() if oldest is None else oldest.timestamp_ms
 
     def _first(self, part: Partition, letters: list[Letter]) -> int:
         """The first offset that a requeued letter could have: after its own request, and not before the letter was
@@ -228,8 +246,112 @@ def judge(
             yield Outcome(letter, Status.CANNOT, why=why), None
         else:
             complete = whole(kafka, rules.topic, letter)
-            draft = request_again(complete, rules, when) if complete else _TOO_LARGE
-            if isinstance(draft, str):
-                yield Outcome(letter, Status.CANNOT, why=draft), None
+            draft = request_again(complete, rules, when) if complete else Unfit(_TOO_LARGE)
+            if isinstance(draft, Unfit):
+                yield Outcome(letter, Status.CANNOT, why=draft.why, detail=draft.detail), None
             else:
                 yield Outcome(letter, Status.WOULD), draft
+
+
+# ---- a whole run -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The letters of one run, without their contents.
+
+    `chosen`: those to requeue; `before`: the origin of the new request for each letter that was requeued before;
+    `unknown`: the origins of those that may have been. `has_more`: more of them match than the run may requeue, or look
+    at.
+    """
+
+    meant: list[Letter]
+    chosen: list[Letter]
+    before: dict[bytes, str]
+    unknown: set[bytes]
+    has_more_meant: bool
+    has_more_chosen: bool
+
+    def missing_targets(self, admin: Admin) -> list[str]:
+        """The targets of the chosen letters that do not exist. One request to Kafka."""
+        targets = {letter.target for letter in self.chosen if is_topic_name(letter.target)}
+        return sorted(targets - admin.describe(targets).keys())
+
+
+def plan(
+    letters: Generator[Letter], earlier: Callable[[list[Letter]], Earlier] | None, meant_max: int, chosen_max: int
+) -> Plan:
+    """The plan for the first of these letters. `earlier` finds those that were requeued before; None: look for none."""
+    meant, has_more_meant = first(letters, meant_max, without_content)
+    before: dict[bytes, str] = {}
+    unknown: set[bytes] = set()
+    if meant and earlier is not None:
+        found = earlier(meant)
+        before, unknown = found.find(), found.unknowable()
+    left = [letter for letter in meant if letter.origin not in before]
+    return Plan(meant, left[:chosen_max], before, unknown, has_more_meant, len(left) > chosen_max)
+
+
+def carried_out(kafka: Kafka, rules: RequestRules, run: Plan, when: Headers, execute: bool) -> Iterator[Outcome]:
+    """The outcome of each letter of a plan: those that were requeued before first. `execute`: requeue the chosen ones.
+
+    Raises as `put_back`.
+    """
+    for letter in run.meant:
+        if letter.origin in run.before:
+            yield Outcome(letter, Status.BEFORE, run.before[letter.origin])
+    filters = Filters(origins=frozenset(letter.origin for letter in run.chosen))
+    letters = letters_of(kafka, rules, _spans_around(rules.topic, run.chosen), filters)
+    judged = judge(kafka, letters, rules, when, run.unknown)
+    if execute:
+        yield from _put_back_judged(kafka, rules.topic, judged)
+    else:
+        yield from (outcome for outcome, _ in judged)
+
+
+def first(letters: Generator[Letter], letters_max: int, kept: Callable[[Letter], Letter]) -> tuple[list[Letter], bool]:
+    """The first letters, each reduced by `kept`, and whether there are more."""
+    with closing(letters):
+        found = [kept(letter) for letter in itertools.islice(letters, letters_max)]
+        return found, next(letters, None) is not None
+
+
+def without_content(letter: Letter) -> Letter:
+    """The letter without key, value and headers."""
+    return replace(letter, key=None, value=None, headers=[])
+
+
+def _spans_around(requests: str, letters: list[Letter]) -> Spans:
+    """The offsets from the first to the last of these letters, for each partition."""
+    topic = OwnTopics.of(requests).dead_letters
+    spans: Spans = {}
+    for letter in letters:
+        part = Partition(topic, letter.request[0])
+        start, end = spans.get(part, (letter.offset, 0))
+        spans[part] = (min(start, letter.offset), max(end, letter.offset + 1))
+    return spans
+
+
+def _put_back_judged(
+    kafka: Kafka, requests: str, judged: Iterator[tuple[Outcome, RequestRecord | None]]
+) -> Iterator[Outcome]:
+    """Requeue the letters that can be; yields the outcome of each letter."""
+    aside: list[Outcome] = []
+
+    def drafts() -> Iterator[tuple[Letter, RequestRecord]]:
+        for outcome, draft in judged:
+            if draft is None:
+                aside.append(outcome)
+            else:
+                yield outcome.letter, draft
+
+    for done in put_back(kafka, requests, drafts()):
+        yield done
+        yield from aside
+        aside.clear()
+    yield from aside
+
+
+def _now_ms() -> int:
+    """The time of this machine's clock, epoch ms."""
+    return time.time_ns() // 1_000_000

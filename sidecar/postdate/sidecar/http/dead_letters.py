@@ -1,0 +1,278 @@
+"""Dead letters over HTTP: groups the newest ones by reason, and requeues them as `postdate dead-letters requeue` does.
+
+Any process answers for the whole deployment, since it reads the topics and no index. Reading is bounded in records and
+time. A requeue first reads the requests since the oldest of its letters, to skip those that were requeued before.
+
+Thread rule: a thread of the HTTP server. One requeue runs at a time in a process, so that no letter is requeued by two.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from starlette.datastructures import QueryParams
+
+from postdate.kafka.interface import Partition
+from postdate.sidecar.cluster.letters import Filters, Letter, Progress, Spans, letters_of, spans_of
+from postdate.sidecar.cluster.producing import LiveTopic, look_up
+from postdate.sidecar.cluster.requeue import Earlier, Outcome, Plan, Status, carried_out, plan, without_content
+from postdate.sidecar.errors import ConfigError, TransientError
+from postdate.sidecar.http import limits, queries
+from postdate.sidecar.http.access import Refused
+from postdate.sidecar.http.pending import BadQuery
+from postdate.sidecar.http.process import Process
+from postdate.sidecar.ingest.request_rules import rules_of
+from postdate.wire import headers as names
+from postdate.wire.headers import ATTEMPT, Headers
+from postdate.wire.origins import parse_origin
+from postdate.wire.reasons import Reason
+from postdate.wire.requests import RequestRules
+from postdate.wire.topics import OwnTopics, is_topic_name
+
+_FILTERS: Final = ("topic", "reason", "target", "from", "until")
+_TIMES: Final = {"at": names.AT, "delay": names.DELAY}
+_ORDER: Final = (Status.CANNOT, Status.DONE, Status.WOULD, Status.BEFORE)
+
+# The reasons of requests that were accepted before. A request that was refused at once may have anything in its
+# headers, so their values are shown only with payloads.
+_ACCEPTED: Final = frozenset(
+    {
+        *(Reason.ATTEMPTS_EXHAUSTED, Reason.TOO_LARGE, Reason.UNKNOWN_TARGET, Reason.RECORD_REFUSED),
+        *(Reason.UNAUTHORIZED, Reason.EXPIRED, Reason.TARGET_UNAVAILABLE),
+    }
+)
+_requeues = threading.Lock()
+
+
+@dataclass(slots=True)
+class _Group:
+    """The letters with one reason."""
+
+    count: int = 0
+    oldest_ms: int = 0
+    newest_ms: int = 0
+    targets: Counter[str] = field(default_factory=Counter)
+
+    def add(self, letter: Letter, target: str) -> None:
+        self.oldest_ms = min(self.oldest_ms, letter.timestamp_ms) if self.count else letter.timestamp_ms
+        self.newest_ms = max(self.newest_ms, letter.timestamp_ms)
+        self.count += 1
+        self.targets[target] += 1
+
+
+def list_letters(process: Process, query: QueryParams) -> dict[str, Any]:
+    """The dead letters by reason, and the newest of them. Raises BadQuery, KafkaFault, TransientError."""
+    queries.known(query, *_FILTERS, "limit", "payload")
+    payload = queries.wants_payload(process, query)
+    limit = queries.number_of(query, "limit", limits.PAGE_ENTRIES_DEFAULT, limits.PAGE_ENTRIES_MAX)
+    topic, filters = _topic(process, query.get("topic")), _filters(dict(query), ())
+    live = _look_up(process, topic)
+    spans, is_complete = _newest(spans_of(process.admin, topic, live.partitions, filters))
+    groups: dict[str, _Group] = {}
+    newest: list[tuple[int, int, Letter]] = []
+    rules = rules_of(process.config, topic, live.retention_ms)
+    with _within(limits.LETTERS_S_MAX) as progress:
+        for number, letter in enumerate(letters_of(process.kafka, rules, spans, filters, progress)):
+            groups.setdefault(letter.reason, _Group()).add(letter, _target(letter, payload) or "")
+            kept = letter if payload else without_content(letter)
+            heapq.heappush(newest, (letter.timestamp_ms, number, kept))
+            if len(newest) > limit:
+                heapq.heappop(newest)
+    shown = [_letter_as_json(letter, payload) for _, _, letter in sorted(newest, reverse=True)]
+    by_reason = sorted(groups.items(), key=lambda item: (-item[1].count, item[0]))
+    return {
+        "topic": topic,
+        "groups": [_group_as_json(reason, group) for reason, group in by_reason],
+        "letters": shown,
+        "complete": is_complete,
+    }
+
+
+def requeue(process: Process, asked: object, payload: bool) -> dict[str, Any]:
+    """Requeue the dead letters that a body selects, or only plan it, unless `execute` is true.
+
+    Raises BadQuery; Refused: another requeue runs; KafkaFault, TransientError: those that were put back before the
+    fault stay so, and a repetition skips them.
+    """
+    topic, filters, when, execute = _read(process, asked)
+    live = _look_up(process, topic)
+    rules = rules_of(process.config, topic, live.retention_ms)
+    would, with_id = Status.DONE if execute else Status.WOULD, 0
+    if not _requeues.acquire(blocking=False):
+        raise Refused(503, "another requeue is under way in this process; try again")
+    try:
+        run, is_complete = _plan(process, rules, live, filters)
+        outcomes: list[dict[str, Any]] = []
+        # Only what is shown of a letter is kept, since its value may be large.
+        for outcome in carried_out(process.kafka, rules, run, when, execute):
+            outcomes.append(_outcome_as_json(outcome, payload))
+            with_id += outcome.letter.id is not None and outcome.status == would
+    finally:
+        _requeues.release()
+    named = [letter for letter in run.chosen if _target(letter, payload)]
+    counts = Counter(outcome["status"] for outcome in outcomes)
+    outcomes.sort(key=lambda outcome: _ORDER.index(outcome["status"]))
+    return {
+        "topic": topic,
+        "executed": execute,
+        "requeued": counts[would],
+        "requeued_before": counts[Status.BEFORE],
+        "impossible": counts[Status.CANNOT],
+        "with_id": with_id,
+        "missing_targets": replace(run, chosen=named).missing_targets(process.admin),
+        "outcomes": outcomes[: limits.PAGE_ENTRIES_MAX],
+        "complete": is_complete and not run.has_more_chosen and not run.has_more_meant,
+    }
+
+
+def _plan(process: Process, rules: RequestRules, live: LiveTopic, filters: Filters) -> tuple[Plan, bool]:
+    spans, is_complete = _newest(spans_of(process.admin, rules.topic, live.partitions, filters))
+    with _within(limits.LETTERS_S_MAX) as progress:
+
+        def earlier(letters: list[Letter]) -> Earlier:
+            return Earlier(process.kafka, process.admin, rules.topic, letters, progress)
+
+        found = letters_of(process.kafka, rules, spans, filters, progress)
+        return plan(found, earlier, limits.LETTERS_MAX, limits.LETTERS_REQUEUED_MAX), is_complete
+
+
+def _newest(spans: Spans) -> tuple[Spans, bool]:
+    """The ends of these spans, at most LETTERS_MAX offsets together, and whether nothing was cut off."""
+    most = limits.LETTERS_MAX // max(len(spans), 1)
+    cut = {part: (max(start, end - most), end) for part, (start, end) in spans.items()}
+    return cut, cut == spans
+
+
+@contextmanager
+def _within(seconds: float) -> Iterator[Progress]:
+    """Ends reading with TransientError after this time."""
+    deadline = time.monotonic() + seconds
+
+    @contextmanager
+    def progress(part: Partition, _count: int) -> Iterator[Callable[[int], None]]:
+        def passed(_offsets: int) -> None:
+            if time.monotonic() > deadline:
+                raise TransientError(
+                    f"{part.topic}/{part.index} was not read within {seconds:g} s: give a later `from`, or use "
+                    "`postdate dead-letters`"
+                )
+
+        yield passed
+
+    yield progress
+
+
+def _look_up(process: Process, topic: str) -> LiveTopic:
+    letters = OwnTopics.of(topic).dead_letters
+    live = look_up(process.admin, topic, process.config.kafka.bootstrap_servers, (letters,))
+    if letters not in live.existing:
+        raise ConfigError(f"topic {letters} does not exist")
+    return live
+
+
+def _topic(process: Process, named: str | None) -> str:
+    served = process.config.request_topic_names
+    if named is None and len(served) > 1:
+        raise BadQuery(f"topic is needed: {', '.join(served)} are served")
+    topic = served[0] if named is None else named
+    if topic not in served:
+        raise BadQuery(f"this process does not serve {topic}; it serves {', '.join(served)}")
+    return topic
+
+
+def _read(process: Process, asked: object) -> tuple[str, Filters, Headers, bool]:
+    """Topic, filters, new time, and whether to execute. Raises BadQuery."""
+    if not isinstance(asked, dict):
+        raise BadQuery("the body must be a JSON object")
+    known = (*_FILTERS, "origins", *_TIMES, "execute")
+    unknown = sorted(set(asked) - {*known})
+    if unknown:
+        raise BadQuery(f"unknown field {unknown[0]}; known: {', '.join(known)}")
+    execute, origins = asked.get("execute", False), asked.get("origins", [])
+    if not isinstance(execute, bool):
+        raise BadQuery("execute takes true or false")
+    if not isinstance(origins, list) or not all(isinstance(origin, str) for origin in origins):
+        raise BadQuery("origins takes a list of origins")
+    texts = {name: value for name, value in asked.items() if name not in ("execute", "origins")}
+    if not all(isinstance(value, str) for value in texts.values()):
+        raise BadQuery("each other field takes a text")
+    if not origins and not texts.keys() & {"reason", "target"}:
+        raise BadQuery("give at least one of reason, target, origins")
+    now_ms = process.clock.wall_ms()
+    texts |= {
+        name: str(queries.time_of(name, texts[name], now_ms)) for name in ("from", "until", "at") if name in texts
+    }
+    when = [(header, texts[name].encode("utf-8", "replace")) for name, header in _TIMES.items() if name in texts]
+    if len(when) > 1:
+        raise BadQuery("give one of at and delay")
+    return _topic(process, texts.get("topic")), _filters(texts, origins), when, execute
+
+
+def _filters(texts: dict[str, str], origins: list[str] | tuple[str, ...]) -> Filters:
+    reason, target = texts.get("reason"), texts.get("target")
+    if reason is not None and reason not in {each.value for each in Reason}:
+        raise BadQuery(f"reason takes one of {', '.join(each.value for each in Reason)}")
+    if target is not None and not is_topic_name(target):
+        raise BadQuery("target is not a topic name")
+    for origin in origins:
+        try:
+            parse_origin(origin.encode("utf-8", "replace"))
+        except ValueError as error:
+            raise BadQuery(f"origin {error}") from error
+    since, until = (int(texts[name]) if name in texts else None for name in ("from", "until"))
+    reasons = frozenset() if reason is None else frozenset([reason])
+    targets = frozenset() if target is None else frozenset([target])
+    return Filters(reasons, targets, frozenset(origin.encode() for origin in origins), since, until)
+
+
+def _group_as_json(reason: str, group: _Group) -> dict[str, Any]:
+    targets = [
+        {"target": target or None, "count": count} for target, count in group.targets.most_common(limits.TARGETS_SHOWN)
+    ]
+    times = {"oldest_ms": group.oldest_ms, "newest_ms": group.newest_ms}
+    return {"reason": reason, "count": group.count, **times, "targets": targets}
+
+
+def _target(letter: Letter, payload: bool) -> str | None:
+    return (letter.target or None) if payload or letter.reason in _ACCEPTED else None
+
+
+def _id(letter: Letter, payload: bool) -> str | None:
+    return letter.id if payload or letter.reason in _ACCEPTED else None
+
+
+def _letter_as_json(letter: Letter, payload: bool) -> dict[str, Any]:
+    """A dead letter. The detail quotes headers, so it needs `payload`."""
+    attempt = letter.last(ATTEMPT)
+    shown: dict[str, Any] = {
+        "origin": letter.origin.decode(),
+        "died_ms": letter.timestamp_ms,
+        "reason": letter.reason,
+        "target": _target(letter, payload),
+        "id": _id(letter, payload),
+        "value_size_bytes": letter.value_size_bytes,
+    }
+    if payload:
+        shown |= {"detail": letter.detail, "attempt": None if attempt is None else attempt.decode("utf-8", "replace")}
+    return shown
+
+
+def _outcome_as_json(outcome: Outcome, payload: bool) -> dict[str, Any]:
+    why = f"{outcome.why}: {outcome.detail}" if payload and outcome.detail else outcome.why
+    letter = outcome.letter
+    return {
+        "origin": letter.origin.decode(),
+        "status": outcome.status,
+        "now": outcome.now,
+        "reason": letter.reason,
+        "target": _target(letter, payload),
+        "id": _id(letter, payload),
+        "why": why or None,
+    }

@@ -1,0 +1,181 @@
+"""Goal: dead letters over HTTP are grouped by reason; a plan changes nothing; each one is requeued once, also by two
+requests at the same time; reading is bounded; nothing of a refused request is shown without payloads.
+
+Method: the endpoint's own functions over the simulated Kafka.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from starlette.datastructures import QueryParams
+
+from postdate.kafka.interface import Partition
+from postdate.sidecar.cluster.requeue import carried_out
+from postdate.sidecar.config.settings import Config, HttpConfig, RequestTopicConfig
+from postdate.sidecar.errors import TransientError
+from postdate.sidecar.http import dead_letters, limits
+from postdate.sidecar.http.access import Refused
+from postdate.sidecar.http.dead_letters import list_letters, requeue
+from postdate.sidecar.http.pending import BadQuery
+from postdate.sidecar.http.process import Process
+from postdate.wire.headers import DELAY, GRACE, ID, TOPIC, Headers
+from support.simulated_cluster import SimulatedCluster
+
+ORDERS: Headers = [(TOPIC, b"orders"), (DELAY, b"5s")]
+NOWHERE: Headers = [(TOPIC, b"nowhere"), (DELAY, b"5s")]
+UNKNOWN = {"reason": "unknown-target"}
+
+
+@pytest.fixture
+def bed() -> SimulatedCluster:
+    return SimulatedCluster()
+
+
+@pytest.fixture
+def process(bed: SimulatedCluster) -> Process:
+    config = Config(format_version=2, request_topics=(RequestTopicConfig("requests"),))
+    clock = SimpleNamespace(wall_ms=bed.broker.now_ms)
+    parts = {"config": config, "admin": bed.kafka.admin(), "kafka": bed.kafka, "clock": clock}
+    return cast(Process, SimpleNamespace(**parts))
+
+
+def asked(process: Process, text: str = "") -> dict[str, Any]:
+    return list_letters(process, QueryParams(text))
+
+
+def counts(bed: SimulatedCluster) -> int:
+    return sum(len(bed.records("requests", index)) for index in range(bed.partitions))
+
+
+def test_dead_letters_are_grouped_by_reason_and_the_newest_are_listed(bed: SimulatedCluster, process: Process) -> None:
+    first = bed.bury(0, None, None, ORDERS, "expired")
+    bed.time.wait(60_000)
+    second = bed.bury(1, None, None, [*NOWHERE, (ID, b"o-1")], "unknown-target")
+    bed.time.wait(60_000)
+    third = bed.bury(2, None, b"v" * 9, ORDERS, "unknown-target")
+    told = asked(process)
+    assert [(group["reason"], group["count"]) for group in told["groups"]] == [("unknown-target", 2), ("expired", 1)]
+    assert told["groups"][0]["targets"] == [{"target": "nowhere", "count": 1}, {"target": "orders", "count": 1}]
+    assert told["groups"][0]["newest_ms"] - told["groups"][0]["oldest_ms"] == 60_000
+    assert [letter["origin"] for letter in told["letters"]] == [third, second, first]
+    assert (told["letters"][1]["id"], told["letters"][0]["value_size_bytes"], told["complete"]) == ("o-1", 9, True)
+    assert [letter["origin"] for letter in asked(process, "limit=1")["letters"]] == [third]
+    assert [letter["origin"] for letter in asked(process, "reason=expired")["letters"]] == [first]
+    assert [letter["origin"] for letter in asked(process, "target=nowhere")["letters"]] == [second]
+    since = f"from={told['groups'][0]['newest_ms']}"
+    assert [group["count"] for group in asked(process, since)["groups"]] == [1]
+
+
+def test_a_plan_changes_nothing_and_each_letter_is_requeued_once(bed: SimulatedCluster, process: Process) -> None:
+    origins = [bed.bury(index, None, b"v", [*ORDERS, (ID, b"o-%d" % index)], "unknown-target") for index in range(3)]
+    lost = bed.bury(3, None, b"v", NOWHERE, "unknown-target")
+    expired: Headers = [(TOPIC, b"orders"), ("postdate-at", b"1000"), (GRACE, b"1s")]
+    late = bed.bury(3, None, b"v", expired, "expired")
+    plan = requeue(process, UNKNOWN, payload=False)
+    assert (plan["executed"], plan["requeued"], plan["with_id"], counts(bed)) == (False, 4, 3, 5)
+    assert plan["missing_targets"] == ["nowhere"]
+
+    done = requeue(process, {**UNKNOWN, "target": "orders", "execute": True}, payload=False)
+    assert (done["requeued"], done["requeued_before"], done["complete"]) == (3, 0, True)
+    assert [each["origin"] for each in done["outcomes"]] == origins
+    assert [bed.records("requests", index)[-1].offset for index in range(3)] == [1, 1, 1]
+    again = requeue(process, {**UNKNOWN, "execute": True}, payload=False)
+    assert (again["requeued"], again["requeued_before"], counts(bed)) == (1, 3, 9)
+    assert again["outcomes"][0]["origin"] == lost
+
+    stays = requeue(process, {"reason": "expired", "execute": True}, payload=False)
+    assert (stays["requeued"], stays["impossible"], counts(bed)) == (0, 1, 9)
+    assert stays["outcomes"][0]["why"].startswith("it would expire again")
+    moved = requeue(process, {"origins": [late], "delay": "5s", "execute": True}, payload=False)
+    assert (moved["requeued"], counts(bed)) == (1, 10)
+
+
+def test_two_requeues_do_not_run_at_the_same_time(
+    bed: SimulatedCluster, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed.bury(0, None, b"v", ORDERS, "unknown-target")
+    honest = carried_out
+    refused = []
+
+    def beside_another(*arguments: Any) -> Any:
+        with pytest.raises(Refused) as second:
+            requeue(process, {**UNKNOWN, "execute": True}, payload=False)
+        refused.append(second.value.status)
+        return honest(*arguments)
+
+    monkeypatch.setattr(dead_letters, "carried_out", beside_another)
+    assert requeue(process, {**UNKNOWN, "execute": True}, payload=False)["requeued"] == 1
+    monkeypatch.undo()
+    assert refused == [503]
+    assert requeue(process, UNKNOWN, payload=False)["requeued_before"] == 1, "the next one may run"
+
+
+def test_reading_is_bounded_in_letters_and_time(
+    bed: SimulatedCluster, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, *new = [bed.bury(0, None, b"v", ORDERS, "unknown-target") for _ in range(4)]
+    monkeypatch.setattr(limits, "LETTERS_MAX", 3)
+    monkeypatch.setattr(limits, "LETTERS_REQUEUED_MAX", 2)
+    told = asked(process)
+    assert (told["groups"][0]["count"], told["complete"]) == (3, False)
+    done = requeue(process, {**UNKNOWN, "execute": True}, payload=False)
+    assert ([each["origin"] for each in done["outcomes"]], done["complete"]) == (new[:2], False)
+    done = requeue(process, {**UNKNOWN, "execute": True}, payload=False)
+    assert (done["outcomes"][0]["origin"], done["requeued_before"]) == (new[2], 2)
+    assert old not in [each["origin"] for each in done["outcomes"]]
+    monkeypatch.setattr(limits, "LETTERS_S_MAX", -1.0)
+    with pytest.raises(TransientError, match="was not read within"):
+        asked(process)
+    with pytest.raises(TransientError, match="was not read within"):
+        requeue(process, UNKNOWN, payload=False)
+
+
+def test_what_a_refused_request_contains_is_shown_only_with_payloads(bed: SimulatedCluster, process: Process) -> None:
+    bad: Headers = [(TOPIC, b"orders"), (DELAY, b"card-4111"), (ID, b"card-4111")]
+    bed.bury(0, None, b"v", bad, "bad-time")
+    told, plan = asked(process), requeue(process, {"reason": "bad-time"}, payload=False)
+    assert (told["letters"][0]["id"], told["letters"][0]["target"]) == (None, None)
+    assert told["groups"][0]["targets"] == [{"target": None, "count": 1}]
+    assert plan["outcomes"][0]["why"] == "it would be refused again: bad-time"
+    assert "card-4111" not in str([told, plan])
+    with pytest.raises(BadQuery, match=r"http\.payloads is never"):
+        asked(process, "payload=true")
+    config = replace(process.config, http=HttpConfig(payloads="allowed"))
+    allowed = cast(Process, SimpleNamespace(**{**vars(process), "config": config}))
+    shown = asked(allowed, "payload=true")["letters"][0]
+    assert (shown["id"], shown["target"], shown["detail"]) == ("card-4111", "orders", "why it was bad-time")
+    assert "card-4111" in requeue(allowed, {"reason": "bad-time"}, payload=True)["outcomes"][0]["why"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [],
+        {},
+        {"execute": True},
+        {"reason": "unheard-of"},
+        {"reason": 1},
+        {"target": "no topic"},
+        {"origins": "requests/0/0"},
+        {"origins": ["requests/0"]},
+        {**UNKNOWN, "execute": "yes"},
+        {**UNKNOWN, "at": "yesterday"},
+        {**UNKNOWN, "at": "now", "delay": "1s"},
+        {**UNKNOWN, "topic": "others"},
+        {**UNKNOWN, "limit": 5},
+    ],
+)
+def test_a_wrong_body_requeues_nothing(bed: SimulatedCluster, process: Process, body: object) -> None:
+    bed.bury(0, None, b"v", ORDERS, "unknown-target")
+    with pytest.raises(BadQuery):
+        requeue(process, body, payload=False)
+    assert counts(bed) == 1
+
+
+def test_a_foreign_record_is_no_dead_letter(bed: SimulatedCluster, process: Process) -> None:
+    bed.broker.append(Partition(bed.own.dead_letters, 0), None, b"v", [], bed.broker.now_ms())
+    assert asked(process)["groups"] == []
