@@ -1,5 +1,5 @@
 """Goal: the views of the page list what is pending, show recurring schedules with their latest and next occurrences,
-and hold and release; all of it with the keyboard alone, and a refresh moves no focus.
+requeue dead letters, hold and release; all of it with the keyboard alone, and a refresh moves no focus.
 
 Method: a real browser without a window, over two real processes. What the page did is read from the API and the topics.
 """
@@ -11,14 +11,18 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from playwright.sync_api import Page, expect
 
 from postdate.wire.headers import AT, CRON, EVERY, ID, TOPIC, ZONE, Headers
 from support.bed import Bed
+from support.broker import unique_name
 from support.browser import DESK, PHONE, browser_page, check_layout, open_view
 from support.http_steps import Client, free_port
 from support.oracle import Sent
 from support.sidecars import wait_until
+from support.timeouts import WAIT_TIMEOUT_S
 
 _TOKEN = "the-token-of-this-test"  # noqa: S105
 _HOUR_MS = 3_600_000
@@ -39,7 +43,9 @@ def start(bed: Bed) -> list[Client]:
     (bed.directory / "token").write_text(_TOKEN)
     clients = []
     for _ in range(2):
-        sidecar = bed.new_sidecar(topic={"messages_per_second_max": [f"{bed.targets[1]}=50"]})
+        sidecar = bed.new_sidecar(
+            dispatch={"retry_budget_ms": 300}, topic={"messages_per_second_max": [f"{bed.targets[1]}=50"]}
+        )
         sidecar.format_version = 3
         clients.append(Client(free_port(), _TOKEN))
         sidecar.http = {"port": clients[-1].port, "token_file": str(bed.directory / "token")}
@@ -50,15 +56,29 @@ def start(bed: Bed) -> list[Client]:
 
 
 def send(bed: Bed, name: str, target: int, *more: tuple[str, bytes]) -> Sent:
+    return send_to(bed, bed.targets[target], name, *more)
+
+
+def send_to(bed: Bed, target: str, name: str, *more: tuple[str, bytes]) -> Sent:
     sender = bed.sender()
-    given: Headers = [(TOPIC, bed.targets[target].encode()), (ID, name.encode()), *more]
-    sent = sender.send(bed.requests[0], Sent(bed.targets[target], name.encode(), b"v", given, 0))
+    given: Headers = [(TOPIC, target.encode()), (ID, name.encode()), *more]
+    sent = sender.send(bed.requests[0], Sent(target, name.encode(), b"v", given, 0))
     sender.flush()
     return sent
 
 
 def at(due_ms: int) -> tuple[str, bytes]:
     return AT, b"%d" % due_ms
+
+
+def letters(client: Client) -> dict[str, int]:
+    """The number of dead letters by reason."""
+    return {group["reason"]: group["count"] for group in client.get("/api/v1/dead-letters").json["groups"]}
+
+
+def create_target(bed: Bed, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bed.bootstrap})
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(WAIT_TIMEOUT_S)
 
 
 def give_token(page: Page) -> None:
@@ -182,6 +202,51 @@ def test_schedules_are_found_shown_and_controlled(bed: Bed, page: Page) -> None:
     expect(night).to_have_count(0)
 
 
+def test_dead_letters_are_grouped_and_requeued(bed: Bed, page: Page) -> None:
+    clients = start(bed)
+    missing = unique_name("missing")
+    origins = [send_to(bed, missing, f"lost-{number}", (AT, b"1")).origin.decode() for number in range(3)]
+    send(bed, "bad", 0, (AT, b"soon"))
+    wait_until(lambda: letters(clients[0]) == {"unknown-target": 3, "bad-time": 1}, "all four have died")
+    page.goto(f"http://127.0.0.1:{clients[0].port}/")
+    open_view(page, "Dead letters")
+    groups, plan = page.locator("#groups tr"), page.locator("#requeue")
+    expect(groups).to_contain_text([f"{missing}: 3", "not shown: 1"])
+    expect(page.locator("#letters tr")).to_have_count(4)
+    expect(page.locator("#letters")).not_to_contain_text("soon")
+
+    page.get_by_role("button", name="Requeue those with unknown-target").click()
+    give_token(page)
+    expect(plan).to_contain_text("unknown-target: 3 dead letters can be requeued")
+    expect(plan).to_contain_text(f"do not exist: {missing}")
+    expect(plan).to_be_focused()
+    for size in (PHONE, DESK):
+        for scheme in ("dark", "light"):
+            check_layout(page, size, scheme, "page-letters")
+    create_target(bed, missing)
+    plan.get_by_role("button", name="Requeue 3").click()
+    confirm(page, "Requeue 3 dead letters?", "No")
+    assert clients[0].get("/api/v1/pending/count").json["count"] == 0
+    plan.get_by_label("new time for all").fill("1h")
+    plan.get_by_role("button", name="Requeue 3").click()
+    confirm(page, "due at 1h", "Requeue them")
+    expect(plan).to_contain_text("3 dead letters requeued")
+    for origin in origins:
+        expect(plan).to_contain_text(f"{origin} is now ")
+    wait_until(lambda: clients[1].get("/api/v1/pending/count").json["count"] == 3, "they are pending again")
+    page.get_by_role("button", name="Requeue those with unknown-target").click()
+    expect(plan).to_contain_text("no dead letter can be requeued")
+    expect(plan).to_contain_text("3 dead letters had been requeued before.")
+
+    page.get_by_role("button", name="Requeue those with bad-time").click()
+    expect(plan).to_contain_text("1 dead letter cannot be requeued: it would be refused again: bad-time.")
+    plan.get_by_label("new time for all").fill("2h")
+    plan.get_by_role("button", name="Check again").click()
+    expect(plan).to_contain_text("bad-time: 1 dead letter can be requeued")
+    page.locator("#letters").get_by_role("button", name="lost-1").click()
+    expect(page.locator("#found")).to_contain_text(f"{origins[1]}: dead")
+
+
 def test_holds_are_set_and_released_with_the_keyboard_alone(bed: Bed, page: Page) -> None:
     clients = start(bed)
     target = bed.targets[0]
@@ -190,7 +255,7 @@ def test_holds_are_set_and_released_with_the_keyboard_alone(bed: Bed, page: Page
     expect(page.locator("#freshness")).to_have_text("2 shards, 2 processes")
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
-    for _ in range(5):
+    for _ in range(6):
         page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Holds and rates")).to_be_focused()
     page.keyboard.press("Enter")

@@ -100,7 +100,7 @@ def request_again(letter: Letter, rules: RequestRules, when: Headers) -> Request
         return Unfit(_CONTROL)
     latest_ms = request.due_ms + request.window_ms
     if request.retry is None and request.grace_ms >= 0 and latest_ms + request.grace_ms < sent_ms:
-        return Unfit("it would expire again: give it a new time with --delay, --at or --level")
+        return Unfit("it would expire again: give it a new time")
     return RequestRecord(letter.key, letter.value, headers)
 
 

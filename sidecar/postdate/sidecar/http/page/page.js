@@ -5,6 +5,7 @@ import { ask, credentials, Refused } from "./api.js";
 import { wantToken } from "./dialogs.js";
 import { $, counted } from "./dom.js";
 import { showHoldsAndRates } from "./holds.js";
+import { listLetters } from "./letters.js";
 import { listMessages } from "./messages.js";
 import { showOverview } from "./overview.js";
 import { listSchedules } from "./schedules.js";
@@ -13,7 +14,7 @@ import "./bulk.js";
 const REFRESH_MS = 3000;
 const FIRST = "overview";
 // Called when a view is shown for the first time: what it reads costs more than a refresh may.
-const starts = { messages: listMessages, schedules: listSchedules };
+const starts = { letters: listLetters, messages: listMessages, schedules: listSchedules };
 const views = [...document.querySelectorAll("[data-view]")];
 
 function trouble(text) {
