@@ -182,8 +182,9 @@ def _decoded(part: Partition, offset: int, value: bytes | None) -> Answer | None
 
 def _silence(requests: str, waiting: Waiting, draft: RequestRecord) -> str:
     text = (
-        f"no verdict within {format_duration(waiting.timeout_ms)}; the request is in {requests} and will be carried"
-        f" out. Check that a sidecar serves {requests} (postdate run), and that its setting `verdicts` is not none"
+        f"no verdict within {format_duration(waiting.timeout_ms)}; the request is in {requests}, and will be carried"
+        f" out unless it is refused (postdate dead-letters list). Check that a sidecar serves {requests} (postdate"
+        " run), and that its setting `verdicts` is not none"
     )
     schedules = not any(name == "postdate-action" for name, _ in draft.headers)
     return text + (

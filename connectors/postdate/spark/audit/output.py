@@ -30,7 +30,7 @@ MEANINGS = {
     "replaced": "a later request with the same id replaced it",
     "kept": "an earlier message with the same id was pending and stayed",
     "dropped": "an earlier message with the same id had been delivered",
-    "applied": "a cancel or reschedule that was carried out",
+    "applied": "a control that was carried out, or found nothing to do",
     "dead": "refused or undeliverable; its dead letter has the reason",
     "completed": "a schedule whose last occurrence was delivered or skipped",
     "missing": "overdue, without a fate or without its record",

@@ -93,7 +93,7 @@ class Access:
         """Raises Refused if the request neither has the token nor is signed with it, or no token is configured. `body`:
         that of a signed request."""
         if self._token_file is None:
-            raise Refused(403, "no token is configured (http.token_file), so this request is refused")
+            raise Refused(403, "this needs a token, and the process has none: set http.token_file")
         given = request.headers.get("authorization", "")
         if is_signed(given):
             self._check(request, body, given)

@@ -93,7 +93,7 @@ _NAMED_MAX = 10
 def print_account(console: Console, ledger: Ledger, account: Account) -> None:
     """Print the result of the ledger."""
     lateness = ledger.lateness_ms()
-    table = Table("own count", "", title="what the readers of the targets saw", title_justify="left")
+    table = Table("demo", "", title="Deliveries, as read from the targets", title_justify="left")
     table.add_row("sent", f"{ledger.sent:,}")
     table.add_row("delivered", f"{ledger.distinct:,}")
     for name, found in _findings(account):
@@ -125,11 +125,12 @@ def read_audit(stdout: str) -> Mapping[str, Any]:
 
 def print_audit(console: Console, outcome: Mapping[str, Any]) -> None:
     """Print the audit's counts and lateness, and its samples of violations."""
-    table = Table("audit", "", title="what Spark found in the topics", title_justify="left")
+    table = Table("audit", "", title="The audit of the topics by Spark", title_justify="left")
     for verdict, count in outcome["counts"].items():
         if count or verdict in ("delivered", "missing", "duplicate", "early"):
             table.add_row(verdict, f"{count:,}")
-    lateness = ", ".join(f"{name} {value:,} ms" for name, value in (outcome["lateness_ms"] or {}).items())
+    figures = (outcome["lateness_ms"] or {}).items()
+    lateness = ", ".join(f"{name.replace('_', '.')} {value:,} ms" for name, value in figures)
     table.add_row("lateness at commit", lateness)
     if outcome["aborted_copies"] is not None:
         table.add_row("aborted copies", f"{outcome['aborted_copies']:,}, which no read_committed consumer sees")
