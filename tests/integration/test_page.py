@@ -17,7 +17,7 @@ from playwright.sync_api import Page, Route, expect
 
 from postdate.wire.headers import AT, EVERY, ID, TOPIC, WINDOW
 from support.bed import Bed
-from support.browser import DESK, PHONE, browser_page, check_layout, open_view, picture
+from support.browser import DESK, PHONE, browser_page, check_layouts, open_view, picture
 from support.http_steps import Client, free_port
 from support.oracle import Sent
 from support.sidecars import wait_until
@@ -94,9 +94,7 @@ def test_the_page_shows_finds_stops_and_moves(bed: Bed, page: Page) -> None:
     expect(page.locator("#found")).to_contain_text(", in its window at ")
     expect(page.locator("#found img")).to_have_count(0)
     find(page, "order-4", sent[4].origin.decode())
-    for size in (PHONE, DESK):
-        for scheme in ("dark", "light"):
-            check_layout(page, size, scheme, "page")
+    check_layouts(page, "page")
 
     change, token = page.locator("#change-dialog"), page.locator("#token-dialog")
     page.get_by_role("button", name="Cancel", exact=True).click()

@@ -1,5 +1,6 @@
 """Goal: the views of the page list what is pending, show recurring schedules with their latest and next occurrences,
-requeue dead letters, hold and release; all of it with the keyboard alone, and a refresh moves no focus.
+requeue dead letters, hold and release, and read the log of actions. A view works with the keyboard alone, and a refresh
+moves no focus.
 
 Method: a real browser without a window, over two real processes. What the page did is read from the API and the topics.
 """
@@ -18,7 +19,7 @@ from playwright.sync_api import Page, expect
 from postdate.wire.headers import AT, CRON, EVERY, ID, TOPIC, ZONE, Headers
 from support.bed import Bed
 from support.broker import unique_name
-from support.browser import DESK, PHONE, browser_page, check_layout, open_view
+from support.browser import browser_page, check_layouts, open_view
 from support.http_steps import Client, free_port
 from support.oracle import Sent
 from support.sidecars import wait_until
@@ -128,9 +129,7 @@ def test_what_is_pending_is_listed_by_target_and_time(bed: Bed, page: Page) -> N
     form.get_by_label("key").fill("")
     form.get_by_role("button", name="List").click()
     expect(count).to_contain_text("5 messages, as of")
-    for size in (PHONE, DESK):
-        for scheme in ("dark", "light"):
-            check_layout(page, size, scheme, "page-messages")
+    check_layouts(page, "page-messages")
     rows.get_by_role("button", name="order-52").click()
     expect(page.locator("#found")).to_contain_text("order-52")
     expect(page.locator("#found")).to_be_focused()
@@ -139,6 +138,9 @@ def test_what_is_pending_is_listed_by_target_and_time(bed: Bed, page: Page) -> N
     give_token(page)
     expect(page.locator("#found")).to_contain_text(": cancelled")
     expect(page.locator("#found")).to_be_focused()
+    open_view(page, "Log")
+    page.locator("#actions").get_by_role("button").click()
+    expect(page.locator("#found")).to_contain_text("id order-52")
 
 
 def test_schedules_are_found_shown_and_controlled(bed: Bed, page: Page) -> None:
@@ -191,9 +193,7 @@ def test_schedules_are_found_shown_and_controlled(bed: Bed, page: Page) -> None:
     form.get_by_role("button", name="List").click()
     page.get_by_role("button", name="beat").click()
     expect(shown.get_by_role("table", name="Latest, newest first")).to_contain_text("delivered")
-    for size in (PHONE, DESK):
-        for scheme in ("dark", "light"):
-            check_layout(page, size, scheme, "page-schedules")
+    check_layouts(page, "page-schedules")
     page.get_by_role("button", name="nightly").click()
     expect(shown).to_contain_text("Asia/Kolkata")
     shown.get_by_role("button", name="Cancel").click()
@@ -220,9 +220,7 @@ def test_dead_letters_are_grouped_and_requeued(bed: Bed, page: Page) -> None:
     expect(plan).to_contain_text("unknown-target: 3 dead letters can be requeued")
     expect(plan).to_contain_text(f"do not exist: {missing}")
     expect(plan).to_be_focused()
-    for size in (PHONE, DESK):
-        for scheme in ("dark", "light"):
-            check_layout(page, size, scheme, "page-letters")
+    check_layouts(page, "page-letters")
     create_target(bed, missing)
     plan.get_by_role("button", name="Requeue 3").click()
     confirm(page, "Requeue 3 dead letters?", "No")
@@ -284,15 +282,15 @@ def test_holds_are_set_and_released_with_the_keyboard_alone(bed: Bed, page: Page
     page.keyboard.press("Enter")
     expect(page.get_by_label("bearer token")).to_be_focused()
     page.keyboard.type(_TOKEN)
+    page.keyboard.press("Tab")
+    page.keyboard.type("Ann Müller")
     page.keyboard.press("Enter")
     expect(page.locator("#hold-result")).to_contain_text(f"Held the target {target} on 2 shards.")
     held = [shard["held"] for shard in clients[1].get("/api/v1/shards").json["shards"]]
     assert held == [[f"target {target}"]] * 2
     release = page.get_by_role("button", name=f"Release target {target}")
     expect(page.locator("#holds")).to_contain_text("all 2")
-    for size in (PHONE, DESK):
-        for scheme in ("dark", "light"):
-            check_layout(page, size, scheme, "page-holds")
+    check_layouts(page, "page-holds")
 
     release.focus()
     page.clock.run_for(_REFRESH_MS)
@@ -303,3 +301,15 @@ def test_holds_are_set_and_released_with_the_keyboard_alone(bed: Bed, page: Page
     page.keyboard.press("Enter")
     expect(page.locator("#holds-none")).to_have_text("Nothing is held.")
     assert all(not shard["held"] for shard in clients[1].get("/api/v1/shards").json["shards"])
+
+    open_view(page, "Log")
+    rows = page.locator("#actions tr")
+    expect(rows).to_have_count(2)
+    expect(rows).to_contain_text([f"Ann Müller127.0.0.1releasetarget {target}2 shards changed", "hold"])
+    expect(page.locator("#actions-count")).not_to_contain_text("did not answer")
+    check_layouts(page, "page-log")
+    told = clients[1].get("/api/v1/actions").json["actions"]
+    assert [(each["action"], each["who"], each["answer"]["shards"]) for each in told] == [
+        ("release", "Ann Müller", 2),
+        ("hold", "Ann Müller", 2),
+    ], "another process shows them, too, and each once"

@@ -67,3 +67,10 @@ def check_layout(page: Page, size: ViewportSize, scheme: str, name: str) -> None
     assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
     assert (rgb_sum(page, "backgroundColor") > rgb_sum(page, "color")) == (scheme == "light")
     picture(page, f"{name}-{size['width']}-{scheme}")
+
+
+def check_layouts(page: Page, name: str) -> None:
+    """As `check_layout`, on phone and desktop, dark and light; the last is a light desktop."""
+    for size in (PHONE, DESK):
+        for scheme in ("dark", "light"):
+            check_layout(page, size, scheme, name)

@@ -33,6 +33,7 @@ from postdate.sidecar.errors import HaltReason
 from postdate.sidecar.group.hold_requests import HoldRequests
 from postdate.sidecar.group.poller import Poller
 from postdate.sidecar.http import limits, local
+from postdate.sidecar.http.action_log import ActionLog
 from postdate.sidecar.http.app import make_app
 from postdate.sidecar.http.page_files import PATHS
 from postdate.sidecar.http.port import claim
@@ -91,7 +92,13 @@ SIZE_BYTES_MAX = 300_000
 LATER_MS = 600_000
 
 #: What the API shows of a request besides its origin, target and times.
-SHOWS_IDS = ("GET /api/v1/pending", "GET /api/v1/requests/", "GET /api/v1/dead-letters", "POST /api/v1/dead-letters")
+SHOWS_IDS = (
+    "GET /api/v1/actions",
+    "GET /api/v1/pending",
+    "GET /api/v1/requests/",
+    "GET /api/v1/dead-letters",
+    "POST /api/v1/dead-letters",
+)
 
 TO, NOW, CANCEL = (TOPIC, b"orders"), (DELAY, b"0"), (ACTION, b"cancel")
 
@@ -242,7 +249,8 @@ class Shown:
         )
         config = replace(shard.ctx.config, http=http)
         poller, counts = cast(Poller, self._poller), {PART: shard.ctx.counts}
-        self.process = Process(config, poller, counts, {}, bench.kafka, bench.admin, bench.kafka.clock)
+        actions = ActionLog(token_file.parent)
+        self.process = Process(config, poller, counts, {}, bench.kafka, bench.admin, bench.kafka.clock, actions=actions)
         self.client = Client(http.port, TOKEN)
         self.seen: dict[str, str] = {}
         self.hold(shard)
@@ -461,6 +469,7 @@ def test_no_field_of_a_request_is_written_outside_of_the_topics(
     assert len(status) >= len(HALTS)
     for path in status:
         hides(str(path), path.read_text(), MARK, CALLER_ID)
+    hides("the log of actions", (tmp_path / "actions.jsonl").read_text(), MARK)
     out, log = capfd.readouterr()
     hides("stdout", out, MARK, CALLER_ID)
     hides("the log", log, MARK, CALLER_ID)
@@ -486,6 +495,8 @@ def ask_every_route(shown: Shown, count: int) -> None:
     for path in ("cancel", "reschedule", "deliver"):
         more = {"by": "1h"} if path == "reschedule" else {}
         shown.post(f"/api/v1/{path}/selected", {"target": "nothing-for-it", **more})
+        shown.post(f"/api/v1/{path}/selected", {"key": MARK.decode(), **more})
+        shown.post(f"/api/v1/{path}/selected", {"key": MARK.decode(), "from": "never", **more})
     assert shown.get("/api/v1/dead-letters?limit=1000").json["letters"]
     assert shown.get("/api/v1/dead-letters?payload=true").status == 400
     for reason in Reason:
@@ -493,6 +504,8 @@ def ask_every_route(shown: Shown, count: int) -> None:
     for path in ("hold", "release"):
         shown.post(f"/api/v1/{path}", {"what": "intake"})
     shown.post("/api/v1/drain", {})
+    assert len(shown.get("/api/v1/actions").json["actions"]) > 10
+    assert shown.get("/api/v1/actions?payload=true").status == 400
     for path in PATHS:
         shown.get(path)
     asked = {where.partition(" ")[2].partition("?")[0] for where in shown.seen}

@@ -7,9 +7,11 @@ group, as they find each other.
 from __future__ import annotations
 
 import functools
+import getpass
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
 import click
 
@@ -75,7 +77,8 @@ def _deployment(config: Config, urls: tuple[str, ...], token: str) -> Deployment
     from postdate.sidecar.http.deployment import Deployment, Peer
 
     named = urls or (_HERE,)
-    peers = [Peer(url, Api(url, token, ca_file=config.http.tls_ca_file)) for url in named]
+    labels = _labels()
+    peers = [Peer(url, Api(url, token, ca_file=config.http.tls_ca_file, labels=labels)) for url in named]
     return Deployment(peers, frozenset(), strict=True, alone=len(named) > 1)
 
 
@@ -86,10 +89,21 @@ def _found(config: Config, token: str) -> Deployment:
 
     with admin_of(kafka_of(config)) as admin:
         members, expected = look(admin, config.group_id)
-    peers = peers_of(members, token, config.http)
+    peers = peers_of(members, token, config.http, labels=_labels())
     if not any(peer.api for peer in peers):
         raise TransientError(
             f"group {config.group_id} has {counted(len(members), 'member')}, and none with an HTTP port: does postdate"
             " run serve this group (--group-id)?"
         )
     return Deployment(peers, expected)
+
+
+def _labels() -> dict[str, str]:
+    """The name of the user for the log of actions, and one id for the requests to several processes."""
+    from postdate.sidecar.http.action_log import ACTION, ACTOR, new_action_id
+
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # a container may have a user without a name
+        name = ""
+    return {ACTION: new_action_id(), **({ACTOR: quote(name)} if name else {})}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
@@ -30,7 +30,8 @@ class NotKnown(TransientError):
 class Api:
     """The API of one process. `timeout_s`: the longest wait for an answer. `signs`: sign each request with the token
     instead of sending it, since only the group vouches for the address. `ca_file`: the CAs that verify an https URL,
-    None for those of the system; it is read for each request, so that it can be replaced."""
+    None for those of the system; it is read for each request, so that it can be replaced. `labels`:
+    headers of each request, which the signature does not cover."""
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class Api:
         *,
         signs: bool = False,
         ca_file: Path | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         """Raises ConfigError: not an http or https URL."""
         try:
@@ -50,6 +52,7 @@ class Api:
         if not is_usable:
             raise ConfigError(f"--url {url}: give http://HOST:PORT")
         self._signs = signs
+        self._labels = {**(labels or {})}
         self._ca_file = ca_file
         self.url = url
         self._parts = parts
@@ -85,11 +88,11 @@ class Api:
 
     def _headers(self, method: str, target: str, body: bytes) -> dict[str, str]:
         if not self._token:
-            return {}
+            return self._labels
         if not self._signs:
-            return {"Authorization": f"Bearer {self._token}"}
+            return {**self._labels, "Authorization": f"Bearer {self._token}"}
         address = self._parts.netloc
-        return {"Host": address, "Authorization": signed(self._token, method, address, target, body)}
+        return {**self._labels, "Host": address, "Authorization": signed(self._token, method, address, target, body)}
 
     def _judge(self, status: int, body: bytes) -> dict[str, Any]:
         try:

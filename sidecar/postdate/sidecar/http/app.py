@@ -25,7 +25,7 @@ from postdate.kafka.errors import KafkaFault
 from postdate.sidecar.cluster.producing import PartlyProduced
 from postdate.sidecar.context.index_queries import Unanswered
 from postdate.sidecar.errors import PostdateError
-from postdate.sidecar.http import bulk, controls, dead_letters, hold_api, limits, local, queries
+from postdate.sidecar.http import action_log, bulk, controls, dead_letters, hold_api, limits, local, queries
 from postdate.sidecar.http.access import Access, Refused
 from postdate.sidecar.http.api_client import NotKnown
 from postdate.sidecar.http.collector import ProcessCollector
@@ -61,6 +61,7 @@ def make_app(process: Process) -> Starlette:
             Route("/api/v1/pending/selected", api(pages.count_selected)),
             Route("/api/v1/requests/{origin:path}", api(pages.life)),
             Route("/api/v1/shards", api(pages.shards)),
+            Route("/api/v1/actions", api(pages.actions)),
             Route("/api/v1/dead-letters", api(pages.dead_letters)),
             Route("/api/v1/dead-letters/requeue", pages.requeueing, methods=["POST"]),
             Route("/api/v1/hold", pages.holding(hold_api.HOLD), methods=["POST"]),
@@ -185,13 +186,21 @@ class _Pages:
         """The dead letters by reason."""
         return JSONResponse(dead_letters.list_letters(self._process, self._at_fixed_times(request)))
 
+    def actions(self, request: Request) -> Response:
+        """The newest changes that were requested over HTTP."""
+        query = self._at_fixed_times(request)
+        told = local.actions(self._process, query)
+        if queries.asks_all(query):
+            told = self._peers.merged(request, query, lambda others, asked: others.actions(asked, [told]))
+        return JSONResponse(told)
+
     # ---- changes -----------------------------------------------------------------------------------------------------
 
     def change(self, action: str) -> Endpoint:
         """The endpoint that produces a control."""
 
         async def changing(request: Request) -> Response:
-            return await self._answer(request, self._access.may_change, lambda: self._change(request, action))
+            return await self._changed(request, lambda: self._change(request, action))
 
         return changing
 
@@ -205,7 +214,7 @@ class _Pages:
         """The endpoint that produces a bulk control to each partition."""
 
         async def changing(request: Request) -> Response:
-            return await self._answer(request, self._access.may_change, lambda: self._change_selected(request, action))
+            return await self._changed(request, lambda: self._change_selected(request, action))
 
         return changing
 
@@ -225,18 +234,19 @@ class _Pages:
 
         async def requeue() -> Response:
             asked, payload = await _body(request), queries.wants_payload(self._process, request.query_params)
+            request.state.is_plan = not (isinstance(asked, dict) and asked.get("execute") is True)
             told = await run_in_threadpool(dead_letters.requeue, self._process, asked, payload)
             if told["executed"]:
                 log.warning("requeue asked over HTTP: %d dead letters of %s", told["requeued"], told["topic"])
             return JSONResponse(told)
 
-        return await self._answer(request, self._access.may_change, requeue)
+        return await self._changed(request, requeue)
 
     def holding(self, action: str) -> Endpoint:
         """The endpoint that holds or releases."""
 
         async def changing(request: Request) -> Response:
-            return await self._answer(request, self._access.may_change, lambda: self._hold(request, action))
+            return await self._changed(request, lambda: self._hold(request, action))
 
         return changing
 
@@ -259,7 +269,7 @@ class _Pages:
         async def drain() -> Response:
             return JSONResponse(await run_in_threadpool(hold_api.drain, self._process), 202)
 
-        return await self._answer(request, self._access.may_change, drain)
+        return await self._changed(request, drain)
 
     # ---- rules and errors --------------------------------------------------------------------------------------------
 
@@ -270,6 +280,23 @@ class _Pages:
             return await self._answer(request, self._access.may_read, lambda: run_in_threadpool(page, request))
 
         return reading
+
+    async def _changed(self, request: Request, work: Callable[[], Awaitable[Response]]) -> Response:
+        """The answer to a change, which is recorded if the client may change anything."""
+        permitted = False
+
+        def permit(request: Request, body: bytes) -> None:
+            nonlocal permitted
+            self._access.may_change(request, body)
+            permitted = True
+
+        response = await self._answer(request, permit, work)
+        if permitted and not getattr(request.state, "is_plan", False):
+            config, now_ms = self._process.config, self._process.clock.wall_ms()
+            keeps_keys = config.http.payloads == "allowed"
+            entry = action_log.entry_of(request, response, self._peers.own_name, now_ms, keeps_keys)
+            await run_in_threadpool(self._process.actions.record, entry)
+        return response
 
     async def _answer(
         self, request: Request, rule: Callable[[Request, bytes], None], work: Callable[[], Awaitable[Response]]

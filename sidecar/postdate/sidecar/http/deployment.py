@@ -15,7 +15,7 @@ import queue
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -23,6 +23,7 @@ from urllib.parse import quote
 from postdate.kafka.interface import GroupMember, Partition
 from postdate.sidecar.config.settings import HttpConfig
 from postdate.sidecar.errors import ConfigError, PostdateError, TransientError
+from postdate.sidecar.http.action_log import merged_actions
 from postdate.sidecar.http.api_client import Api, NotKnown, Query
 from postdate.sidecar.http.limits import (
     MERGED_TIMEOUT_S,
@@ -63,9 +64,15 @@ class Peer:
     is_asker: bool = False
 
 
-def peers_of(members: Sequence[GroupMember], token: str, http: HttpConfig, own_address: str = "") -> list[Peer]:
+def peers_of(
+    members: Sequence[GroupMember],
+    token: str,
+    http: HttpConfig,
+    own_address: str = "",
+    labels: Mapping[str, str] | None = None,
+) -> list[Peer]:
     """The processes of the members of a group, by address, at most PEERS_MAX. The one at `own_address` has no API; each
-    member without a port is a separate process. `http`: whether to use TLS."""
+    member without a port is a separate process. `http`: whether to use TLS. `labels`: headers of each request."""
     by_address: dict[str, set[Partition]] = {}
     peers = []
     for member in members:
@@ -75,15 +82,16 @@ def peers_of(members: Sequence[GroupMember], token: str, http: HttpConfig, own_a
             by_address.setdefault(member.address, set()).update(member.partitions)
     for address, parts in sorted(by_address.items()):
         is_asker = address == own_address
-        api = None if is_asker else _api(address, token, http)
+        api = None if is_asker else _api(address, token, http, labels)
         peers.append(Peer(address, api, frozenset(parts), is_asker))
     return peers[:PEERS_MAX]
 
 
-def _api(address: str, token: str, http: HttpConfig) -> Api | None:
+def _api(address: str, token: str, http: HttpConfig, labels: Mapping[str, str] | None) -> Api | None:
     """The API at the address that a member advertises; None if it is not an address."""
     try:
-        return Api(f"{http.scheme}://{address}", token, PEER_TIMEOUT_S, signs=True, ca_file=http.tls_ca_file)
+        url = f"{http.scheme}://{address}"
+        return Api(url, token, PEER_TIMEOUT_S, signs=True, ca_file=http.tls_ca_file, labels=labels)
     except ConfigError:
         return None
 
@@ -145,6 +153,18 @@ class Deployment:
 
         answers, faults = self._ask(path, [], merge, own, json.dumps(body).encode())
         return self._whole(merge(answers), answers, faults, meant)
+
+    def actions(self, query: Query, own: Sequence[Answer] = ()) -> Answer:
+        """The newest changes that were requested from any process. `not_asked`: the processes without an answer.
+        Raises as `page`."""
+        limit = int(dict(query).get("limit", PAGE_ENTRIES_DEFAULT))
+
+        def merge(answers: list[Answer]) -> Answer:
+            return {"actions": merged_actions(answers, limit), "shards": []}
+
+        answers, faults = self._ask("/api/v1/actions", query, merge, own)
+        silent = [{"process": name, "why": str(fault)} for name, fault in sorted(faults.items())]
+        return {**merge(answers), "not_asked": silent}
 
     def drain(self) -> Answer:
         """Make the named process hand over its shards. Raises ConfigError if not exactly one is named."""

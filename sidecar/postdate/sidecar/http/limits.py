@@ -51,6 +51,12 @@ SELECTED_S_MAX: Final = 20.0
 FATE_RECORDS_MAX: Final = 50_000
 FATE_SEARCH_S_MAX: Final = 5.0
 
+# Each of the two files of the log of actions: some 4,000 entries. The parts of an entry that a client determines.
+ACTIONS_FILE_SIZE_BYTES_MAX: Final = 1 << 20
+ACTION_VALUES_MAX: Final = 20
+ACTION_VALUE_LENGTH_MAX: Final = 300
+ACTOR_LENGTH_MAX: Final = 100
+
 # The body of a change: a handful of short fields.
 HTTP_BODY_BYTES_MAX: Final = 16 * 1024
 

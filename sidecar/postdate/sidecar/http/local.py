@@ -12,6 +12,7 @@ from starlette.datastructures import QueryParams
 
 from postdate.sidecar.http import limits, pending, queries
 from postdate.sidecar.http.access import Refused
+from postdate.sidecar.http.action_log import merged_actions, without_keys
 from postdate.sidecar.http.pending import BadQuery, Filters, Place
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.http.request_history import request_history
@@ -57,6 +58,21 @@ def silent(process: Process, query: QueryParams, why: str) -> Answer:
     unable += [{**_shard(shard), "state": shard.thread.shard.state, "why": why} for shard in able]
     none: Answer = {"entries": [], "cursor": None, "count": 0, "exact": True, "targets": {}}
     return {**none, "shards": [], "not_asked": unable}
+
+
+def actions(process: Process, query: QueryParams) -> Answer:
+    """The changes that were requested from this process, the newest first. Raises BadQuery."""
+    queries.known(query, "from", "until", "limit", "payload")
+    payload = queries.wants_payload(process, query)
+    limit = queries.number_of(query, "limit", limits.PAGE_ENTRIES_DEFAULT, limits.PAGE_ENTRIES_MAX)
+    filters = queries.filters_of(query)
+    try:
+        entries = process.actions.read()
+    except OSError as error:
+        raise Refused(503, f"the log of actions cannot be read: {error.strerror}") from error
+    chosen = [entry for entry in entries if filters.from_ms <= entry["at_ms"] < filters.until_ms]
+    shown = chosen if payload else map(without_keys, chosen)
+    return {"actions": merged_actions([{"actions": list(shown)}], limit), "shards": [], "not_asked": []}
 
 
 def holds(process: Process, origin: str) -> bool:

@@ -151,6 +151,28 @@ _CONTROL = {
     "properties": {"origin": _TEXT, "action": _TEXT, "accepted_ms": _MS},
     "description": "the produced control request; its verdict is the outcome",
 }
+_ACTION = {
+    "type": "object",
+    "properties": {
+        "at_ms": _MS,
+        "action_id": _TEXT,
+        "process": {**_TEXT, "description": "the process that received it"},
+        "forwarded": {"type": "boolean", "description": "it was requested for the shards of this process only"},
+        "who": {**_maybe(_TEXT), "description": "the header Postdate-Actor: a name that the client gives, no proof"},
+        "address": _maybe(_TEXT),
+        "action": {**_TEXT, "description": "the path behind /api/v1/"},
+        "asked": {"type": "object", "description": "the body; a key is recorded only if http.payloads is `allowed`"},
+        "status": _NUMBER,
+        "answer": {"type": "object", "description": "its fields, or the error; of a list the length"},
+    },
+}
+_ACTIONS = {
+    "type": "object",
+    "properties": {
+        "actions": {"type": "array", "items": _ACTION},
+        "not_asked": {"type": "array", "items": {"type": "object"}, "description": "processes that did not answer"},
+    },
+}
 _DEAD_LETTERS = {
     "type": "object",
     "properties": {
@@ -192,6 +214,7 @@ _SCHEMAS = {
     "Shards": _SHARDS,
     "Held": _HELD,
     "Draining": _DRAINING,
+    "Actions": _ACTIONS,
     "DeadLetters": _DEAD_LETTERS,
     "Requeued": _REQUEUED,
     "Error": _ERROR,
@@ -334,6 +357,22 @@ def _holding(summary: str) -> dict[str, Any]:
     }
 
 
+def _actions() -> dict[str, Any]:
+    limit = {"type": "integer", "minimum": 1, "maximum": limits.PAGE_ENTRIES_MAX}
+    parameters = [
+        _query("from", _TEXT, f"requested at or after: {_TIME}"),
+        _query("until", _TEXT, f"requested before: {_TIME}"),
+        _query("limit", {**limit, "default": limits.PAGE_ENTRIES_DEFAULT}, "most actions of the answer"),
+        _query("payload", {"type": "boolean", "default": False}, "show keys that selected messages"),
+        _SCOPE,
+    ]
+    return {
+        "summary": "Changes over HTTP, the newest first",
+        "parameters": parameters,
+        "responses": _answers("Actions"),
+    }
+
+
 def _letters() -> dict[str, Any]:
     limit = {"type": "integer", "minimum": 1, "maximum": limits.PAGE_ENTRIES_MAX}
     parameters = [
@@ -413,6 +452,7 @@ def _queries() -> dict[str, Any]:
         "/api/v1/pending/selected": _selecting(),
         "/api/v1/requests/{origin}": {"get": life},
         "/api/v1/shards": {"get": standing},
+        "/api/v1/actions": {"get": _actions()},
         "/api/v1/dead-letters": {"get": _letters()},
     }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.datastructures import QueryParams
@@ -19,6 +19,7 @@ from starlette.requests import Request
 from postdate.kafka.errors import KafkaFault
 from postdate.kafka.interface import Admin, GroupMember, Partition
 from postdate.sidecar.http.access import Refused
+from postdate.sidecar.http.action_log import labels_of
 from postdate.sidecar.http.api_client import Query
 from postdate.sidecar.http.deployment import SCOPE, Deployment, peers_of
 from postdate.sidecar.http.limits import MERGE_WAIT_S, MERGED_AT_ONCE_MAX, PEERS_AGE_S
@@ -49,15 +50,16 @@ class PeerBook:
             raise Refused(503, f"{MERGED_AT_ONCE_MAX} queries of the whole deployment are in progress; try again")
         try:
             query = [(name, value) for name, value in params.multi_items() if name != SCOPE]
-            return ask(self.others(_token(request)), query)
+            return ask(self.others(_token(request), labels_of(request)), query)
         finally:
             self._places.release()
 
-    def others(self, token: str) -> Deployment:
-        """The others, for queries with the token of the client. Raises KafkaFault if they were never listed."""
+    def others(self, token: str, labels: Mapping[str, str]) -> Deployment:
+        """The others, for queries with the token and labels of the client. Raises KafkaFault if they were never
+        listed."""
         self._learn()
         http = self._process.config.http
-        return Deployment(peers_of(self._members, token, http, self._own_address), self._expected)
+        return Deployment(peers_of(self._members, token, http, self._own_address, labels), self._expected)
 
     def _learn(self) -> None:
         with self._lock:

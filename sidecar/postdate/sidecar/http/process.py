@@ -17,6 +17,7 @@ from postdate.sidecar.config.settings import Config
 from postdate.sidecar.context.traces import Traces
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.group.poller import Poller
+from postdate.sidecar.http.action_log import ActionLog
 from postdate.sidecar.http.limits import CLIENT_DEAD_S_MAX, POLL_SILENCE_S_MAX, TAKEOVER_MS_MAX
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import DELIVERING, State
@@ -34,6 +35,7 @@ class Process:
     admin: Admin
     clock: Clock
     traces: Traces | None = None
+    actions: ActionLog = field(default_factory=lambda: ActionLog(None))
     started_s: float = field(default_factory=time.time)
 
     @cached_property

@@ -33,6 +33,7 @@ from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.errors import ConfigError, Exit
 from postdate.sidecar.group.poller import Poller
 from postdate.sidecar.http import serving
+from postdate.sidecar.http.action_log import ActionLog
 from postdate.sidecar.http.port import advertised_address, claim
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.ingest.request_rules import rules_of
@@ -72,7 +73,8 @@ def _serve(config: Config, kafka: Kafka, admin: Admin, bound: socket.socket | No
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     clock = SystemClock()
-    process = Process(config, poller, factory.counts, factory.retentions, kafka, admin, clock, traces)
+    actions = ActionLog(config.data_path)
+    process = Process(config, poller, factory.counts, factory.retentions, kafka, admin, clock, traces, actions)
     with serving.serving(process, bound):
         found = wait_for_kafka(kafka, lambda admin: (check_topics(config, admin), admin.cluster_id()), poller)
         if found is None:

@@ -1,4 +1,4 @@
-// Requests to the API. Only a variable of this script has the token.
+// Requests to the API. Only variables of this script have the token and the name of the user.
 
 import { $ } from "./dom.js";
 
@@ -9,7 +9,7 @@ export class Refused extends Error {
   }
 }
 
-export const credentials = { token: "" };
+export const credentials = { token: "", name: "" };
 
 export function setToken(token) {
   credentials.token = token;
@@ -18,6 +18,7 @@ export function setToken(token) {
 
 export async function ask(path, body) {
   const headers = credentials.token ? { Authorization: `Bearer ${credentials.token}` } : {};
+  if (credentials.name) headers["Postdate-Actor"] = encodeURIComponent(credentials.name);
   const options = body === undefined ? { headers } : { method: "POST", headers, body: JSON.stringify(body) };
   let answer;
   try {

@@ -7,6 +7,7 @@ import { FOLLOW_TRIES_MAX, listMessages, pause } from "./messages.js";
 
 const selected = new Region("selected");
 
+const NAMES = { id_prefix: "an id that begins with", from: "due from", until: "due before" };
 const BULK = {
   cancel: { button: "Cancel them", verb: "Cancel", done: "cancelled", note: " This cannot be undone." },
   reschedule: { button: "Move them", verb: "Move", done: "moved", note: "" },
@@ -36,7 +37,7 @@ async function countSelected() {
 
 async function changeSelected(action, asked, found, show) {
   const { button, verb, done, note } = BULK[action];
-  const words = Object.entries(asked).map(([name, value]) => `${name.replace("_", " ")} ${value}`).join(", ");
+  const words = Object.entries(asked).map(([name, value]) => `${NAMES[name] ?? name} ${value}`).join(", ");
   const title = `${verb} ${counted(found.count, "message")}?`;
   const what = `Every pending message with ${words}.${note}`;
   const answer = await confirmed({ title, what, yes: button, by: action === "reschedule" ? "" : undefined });
@@ -72,5 +73,5 @@ async function appliedCount(control, done, show) {
 $("select").addEventListener("submit", (event) => {
   event.preventDefault();
   if (event.submitter?.value === "count") countSelected();
-  else listMessages();
+  listMessages();
 });

@@ -36,7 +36,10 @@ for (const element of document.querySelectorAll("dialog")) {
 
 async function askToken(why) {
   $("token-why").textContent = `${why} The page keeps it in memory only, until it is closed.`;
-  if (await askIn($("token-dialog"))) setToken($("token").value.trim());
+  if (await askIn($("token-dialog"))) {
+    setToken($("token").value.trim());
+    credentials.name = $("who").value.trim();
+  }
   $("token").value = "";
   return Boolean(credentials.token);
 }

@@ -3,7 +3,7 @@
 import { ask, credentials, reporting } from "./api.js";
 import { confirmed, wantToken } from "./dialogs.js";
 import { $, Region, at, cell, counted, fieldsOf, make, makeButton, number, paragraph } from "./dom.js";
-import { open } from "./messages.js";
+import { openFromElsewhere } from "./messages.js";
 
 const region = new Region("requeue");
 let turn = 0;
@@ -26,11 +26,7 @@ function groupRow(topic, group, asked) {
 function letterRow(letter) {
   const row = make("tr");
   const name = cell("message", "");
-  const show = () => {
-    location.hash = "messages";
-    open(letter.origin);
-  };
-  name.append(makeButton(letter.id ?? letter.origin, show, "link word"));
+  name.append(makeButton(letter.id ?? letter.origin, () => openFromElsewhere(letter.origin), "link word"));
   row.append(cell("died", at(letter.died_ms)), cell("reason", letter.reason, "word"), cell("target", letter.target ?? "", "word"), name, cell("detail", letter.detail ?? "", "word soft"));
   return row;
 }

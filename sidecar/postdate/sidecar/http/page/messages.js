@@ -81,6 +81,7 @@ async function showHistory(show, origin) {
   const history = await ask(`/api/v1/requests/${origin}`);
   const box = make("div", "", "entry");
   box.append(make("h3", `${history.origin}: ${history.state}`, "word"));
+  if (history.request?.id && !history.entry) box.append(make("div", `id ${history.request.id}`, "word"));
   if (history.request?.accepted_ms) box.append(make("div", `${at(history.request.accepted_ms)} requested`, "word"));
   for (const event of history.events) {
     box.append(make("div", `${at(event.at_ms)} ${event.fate}${event.by ? ` by ${event.by}` : ""}`, "word"));
@@ -108,6 +109,11 @@ export async function open(origin) {
   found.element.focus();
   $("find").scrollIntoView({ block: "nearest" });
   await reporting((lines) => show(...lines.map(paragraph)), () => showHistory(show, origin));
+}
+
+export function openFromElsewhere(origin) {
+  location.hash = "messages";
+  return open(origin);
 }
 
 // ---- the list --------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 // The page of a deployment: its views, and the refresh of those that show the present state. The files of the page load
 // nothing from other hosts.
 
+import { listActions } from "./actions.js";
 import { ask, credentials, Refused } from "./api.js";
 import { wantToken } from "./dialogs.js";
 import { $, counted } from "./dom.js";
@@ -13,8 +14,8 @@ import "./bulk.js";
 
 const REFRESH_MS = 3000;
 const FIRST = "overview";
-// Called when a view is shown for the first time: what it reads costs more than a refresh may.
-const starts = { letters: listLetters, messages: listMessages, schedules: listSchedules };
+// Called when a view is shown for the first time, the log each time: they read more than a refresh may.
+const starts = { actions: listActions, letters: listLetters, messages: listMessages, schedules: listSchedules };
 const views = [...document.querySelectorAll("[data-view]")];
 
 function trouble(text) {
@@ -52,7 +53,7 @@ function showView(isMeant) {
     scrollTo(0, 0);
   }
   starts[wanted.dataset.view]?.();
-  delete starts[wanted.dataset.view];
+  if (wanted.dataset.view !== "actions") delete starts[wanted.dataset.view];
 }
 
 $("token-button").addEventListener("click", () => wantToken("Changes need the token, and so do queries from other machines."));
