@@ -1,4 +1,4 @@
-# All the set-up there is: Python 3.11 or newer with its venv module, Java 17 or newer, and this file.
+# Needs only Python 3.11 or newer with its venv module, and Java 17 or newer.
 .DEFAULT_GOAL := help
 .PHONY: help venv java jars tools engine demo test newest simulate fuzz mutants soak bench peers lint types docs chart lock sbom vulnerabilities images clean
 
@@ -13,8 +13,8 @@ help: ## list the targets
 demo: java jars ## start a broker and two sidecars, kill one in mid-dispatch, audit what was delivered
 	$(BIN)/postdate demo
 
-# What does not wait for one another is checked and made ready at the same time. A Docker engine that was started for the
-# tests ends with them; one that ran before goes on.
+# Independent checks and preparations run at the same time. A Docker engine that was started for the tests ends with them;
+# one that ran before keeps running.
 test: java ## lint, types, and every test
 	@trap 'scripts/container-image stop 2>/dev/null' EXIT; trap 'exit 130' INT TERM; \
 	  $(MAKE) --no-print-directory --jobs=4 lint types jars tools engine && scripts/run-tests
@@ -36,7 +36,7 @@ fuzz: venv ## fuzz the parsers for SECONDS=60 from SEED=1 on; prints a reproduce
 	PYTHONPATH=tests $(BIN)/python -m support.fuzzing --seconds $(SECONDS) --seed $(SEED)
 
 SAMPLE ?= 30
-mutants: venv ## remove safeguards one by one, and make SAMPLE=30 small changes of each module, 0: all; lists what no fast test detects
+mutants: venv ## remove safeguards one by one, and make SAMPLE=30 small changes of each module, 0: all; lists the changes that no fast test detects
 	PYTHONPATH=tests $(BIN)/python -m support.mutation --sample $(SAMPLE) --seed $(SEED)
 
 MINUTES ?= 30
@@ -76,7 +76,7 @@ jars: java venv
 tools:
 	@scripts/prepare tools
 
-# After the tools: both may have apt install something.
+# After the tools, since both may install packages by apt.
 engine: jars tools
 	@scripts/prepare engine
 

@@ -62,7 +62,7 @@ public final class Postdate {
      * Describes a request topic.
      *
      * @param name of the request topic
-     * @param partitions that the live topic has: ask the cluster
+     * @param partitions of the live topic: read the number from the cluster
      */
     public Postdate(String name, int partitions) {
         if (!isTopic(name) || partitions < 1) {
@@ -235,7 +235,7 @@ public final class Postdate {
     }
 
     /**
-     * On which pending messages a bulk control acts: those that match all given selectors, of which it needs one.
+     * The pending messages on which a bulk control acts: those that match all given selectors, at least one.
      * Immutable. {@code from} and {@code until}: due times, as requested, at or after the first and before the second.
      */
     public record Selection(String target, String idPrefix, byte[] key, Instant from, Instant until) {
@@ -283,7 +283,7 @@ public final class Postdate {
         return new Recurring(target, value, id, Objects.requireNonNull(times, "give cron or every"));
     }
 
-    /** Returns the record that ends a pending message. Its verdict tells whether it was in time. */
+    /** Returns the record that ends a pending message. Its verdict shows whether it was in time. */
     public ProducerRecord<byte[], byte[]> cancel(Named named) {
         return control("cancel", named, null, null);
     }
@@ -354,11 +354,11 @@ public final class Postdate {
     }
 
     /**
-     * Returns the record by which a consumer gives a message back, to be delivered again to its topic later.
+     * Returns the record by which a consumer returns a message, to be delivered again to its topic later.
      *
      * @param consumed as the consumer got it, with all its headers
      * @param policy text ({@code base=1s, attempts=5}) or the name of a policy of the request topic
-     * @param error why it comes back, for the next consumer; null: not told
+     * @param error the reason, for the next consumer; null: none
      */
     public ProducerRecord<byte[], byte[]> retry(ConsumerRecord<byte[], byte[]> consumed, String policy, String error) {
         Policy.check(policy);
@@ -839,7 +839,7 @@ public final class Postdate {
      * What Postdate adds to a delivered record, and the headers of the message.
      *
      * {@code id}: null without one. {@code attempt}, {@code firstOrigin} and {@code firstDue}: null unless the message
-     * was given back before. {@code error}: why it was given back, null if that was not told. {@code occurrence}: the
+     * was returned before. {@code error}: the reason of the return, null if none was given. {@code occurrence}: the
      * number of the occurrence of a recurring schedule, from 1, with {@code origin} unique for ever; null without one.
      * {@code next}: the nominal time of the next occurrence; null if this was the last one. {@code extra}: of an extra
      * delivery of a recurring schedule, which is no occurrence, the origin of the control that asked for it and the
@@ -850,7 +850,7 @@ public final class Postdate {
         Long occurrence, Instant next, String extra, List<Header> headers) {
     }
 
-    /** Returns what the headers of a delivered record tell. Throws FormatException: Postdate did not deliver it. */
+    /** Reads the headers of a delivered record. Throws FormatException: Postdate did not deliver it. */
     public static Delivered readDelivered(Iterable<Header> headers) {
         var added = new HashMap<String, String>();
         var message = new ArrayList<Header>();
@@ -896,7 +896,7 @@ public final class Postdate {
         return text == null ? null : Instant.ofEpochMilli(natural(text));
     }
 
-    /** What a verdict says; {@code text} is its word in the record. */
+    /** The meaning of a verdict; {@code text} is its word in the record. */
     public enum Verdict {
         ACCEPTED, REJECTED, CANCELLED, RESCHEDULED, REPLACED, DELIVERED, DEAD, NOT_FOUND, TOO_LATE, KEPT, DROPPED, APPLIED,
         PAUSED, RESUMED, TRIGGERED;

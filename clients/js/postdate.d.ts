@@ -91,7 +91,7 @@ export interface RecurringOptions {
   targetPartition?: number;
 }
 
-/** On which pending messages a bulk control acts: those that match all given selectors, of which it needs one. */
+/** The pending messages on which a bulk control acts: those that match all given selectors, at least one. */
 export interface Selection {
   target?: string;
   /** With which the id begins. */
@@ -115,7 +115,7 @@ export class FormatError extends Error {}
 
 /** Builds requests to one request topic. Its methods throw RequestInvalid, and TypeError for values of a wrong type. */
 export class RequestTopic {
-  /** `partitions` must be the number of the live topic: ask the cluster. */
+  /** `partitions` must be the number of the live topic: read it from the cluster. */
   constructor(name: string, partitions: number);
   readonly name: string;
   readonly partitions: number;
@@ -126,7 +126,7 @@ export class RequestTopic {
    * expression exist: the sidecar refuses 30 February.
    */
   repeat(target: string, value: Buffer | string | null, options: RecurringOptions): RequestRecord;
-  /** Returns the request that ends a pending message. Its verdict tells whether it was in time. */
+  /** Returns the request that ends a pending message. Its verdict shows whether it was in time. */
   cancel(named: Named): RequestRecord;
   /**
    * Returns the request that pauses a recurring schedule: its nominal times from the timestamp of the request on are
@@ -154,9 +154,9 @@ export class RequestTopic {
   /** Returns the requests that deliver every selected message now. */
   deliverSelected(selection: Selection): RequestRecord;
   /**
-   * Returns the request by which a consumer gives a message back, to be delivered again to `topic` later. `message` is as
+   * Returns the request by which a consumer returns a message, to be delivered again to `topic` later. `message` is as
    * the consumer got it. `policy`: a text (`base=1s, attempts=5`) or the name of a policy of the request topic.
-   * `error` tells the next consumer why it comes back.
+   * `error` gives the next consumer the reason.
    */
   retry(
     topic: string,
@@ -186,11 +186,11 @@ export interface Delivered {
   origin: Origin;
   dueMs: number;
   id: string | null;
-  /** The number of the retry; null, like the next two, unless the message was given back before. */
+  /** The number of the retry; null, like the next two, unless the message was returned before. */
   attempt: number | null;
   firstOrigin: Origin | null;
   firstDueMs: number | null;
-  /** Why it was given back; null if that was not told. */
+  /** The reason of the return; null if none was given. */
   error: string | null;
   /** The number of the occurrence of a recurring schedule, from 1: with `origin`, unique for ever. null: none. */
   occurrence: number | null;
@@ -204,7 +204,7 @@ export interface Delivered {
   headers: Headers;
 }
 
-/** Returns what the headers of a delivered record tell. Throws FormatError: Postdate did not deliver it. */
+/** Reads the headers of a delivered record. Throws FormatError: Postdate did not deliver it. */
 export function readDelivered(headers: Headers | undefined): Delivered;
 
 export type Verdict =

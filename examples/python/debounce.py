@@ -44,7 +44,7 @@ def changed(document: str, text: str) -> None:
 
 
 def index(count: int) -> None:
-    """Reads what is to be indexed, until `count` documents have come."""
+    """Reads the documents to index, until `count` have arrived."""
     consumer = Consumer(
         {
             "bootstrap.servers": BOOTSTRAP,

@@ -1,7 +1,7 @@
 """Delay levels: 1 for 1 s, 2 for 5 s, 3 for 10 s and so on, as users of RocketMQ know them; 0 is at once.
 
 Shows `postdate-level`, and how late each message was by the headers and the timestamp that it came with. The table of
-levels is the request topic's: `levels` in the configuration.
+levels belongs to the request topic: `levels_ms` in the configuration.
 
     python examples/python/delay_levels.py
 

@@ -1,6 +1,6 @@
 """Nightly report: every night at 02:30 by the clock of Berlin, also when clocks are set back in October.
 
-Shows a recurring schedule: `postdate-cron` in a `postdate-zone`, and what each occurrence says of itself. The nights
+Shows a recurring schedule: `postdate-cron` in a `postdate-zone`, and the headers of each occurrence. The nights
 around the last Sunday of October have passed. Postdate delivers such missed occurrences at once, in order, each once.
 The clock shows 02:30 twice in the night to Sunday: by default, the first time counts.
 

@@ -1,6 +1,6 @@
 """Order time-out with cancel: an order that is not paid in three seconds is given up; a payment cancels the time-out.
 
-Shows an id of one's own, `cancel`, and the verdict that answers it: `cancelled` means that the time-out will never
+Shows an id, `cancel`, and the verdict that answers it: `cancelled` means that the time-out will never
 come, `too-late` that it went out before. `postdate.client` builds the requests and finds the partition that an id
 belongs to; debounce.py does that with plain headers.
 

@@ -78,7 +78,7 @@ def begin(producer: Producer) -> int:
 
 
 def main() -> None:
-    # Whoever starts with this id ends the transaction in which its predecessor died.
+    # A process that starts with this id ends the transaction in which its predecessor died.
     producer = Producer({"bootstrap.servers": BOOTSTRAP, "transactional.id": f"{PAYMENTS}.payer"})
     producer.init_transactions()
     is_example = "PAYMENTS" not in os.environ

@@ -1,4 +1,4 @@
-"""Snooze: a reminder is put off while it is pending, by what the producer's acknowledgement tells and no id.
+"""Snooze: a pending reminder is put off by its origin, from the producer's acknowledgement, without an id.
 
 Shows `postdate-action: reschedule` with `postdate-origin`, produced to the partition that the origin names. The message
 itself stays as it was sent: a reschedule carries a new time and nothing else.

@@ -1,10 +1,10 @@
-"""Test your own service: a sidecar that really delivers, for the length of a pytest session.
+"""Test your service with a real sidecar, which runs for the duration of a pytest session.
 
-`remind` is the service; the test lets it ask for a reminder, cancel another, and sees what arrives.
+`remind` is the service. The test lets it schedule one reminder and cancel another, and checks which one arrives.
 
     pytest -q examples/python/test_your_service.py
 
-BOOTSTRAP names a broker that runs; without it the test starts one of its own.
+BOOTSTRAP names a running broker; without it, the test starts one.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ type Requests struct {
 }
 
 // NewRequests describes the request topic with this name and number of partitions. The number must be that of the live
-// topic: ask the cluster.
+// topic: read it from the cluster.
 func NewRequests(name string, partitions int32) (*Requests, error) {
 	if !isTopic(name) || partitions < 1 {
 		return nil, fmt.Errorf("a request topic needs the name of a Kafka topic and its partitions, 1 or more; got %q and %d",
@@ -95,7 +95,7 @@ func NewRequests(name string, partitions int32) (*Requests, error) {
 	return &Requests{name, partitions}, nil
 }
 
-// When says when a message is due: At, After or Level makes it.
+// When is the time at which a message is due: At, After or Level makes it.
 type When struct {
 	header string
 	number int64
@@ -152,7 +152,7 @@ func (w When) appendTo(headers []kgo.RecordHeader) ([]kgo.RecordHeader, error) {
 	return append(headers, header(w.header, strconv.FormatInt(w.number, 10))), nil
 }
 
-// Named says what a control acts on: ByID or ByOrigin makes it.
+// Named is the request on which a control acts: ByID or ByOrigin makes it.
 type Named struct{ header, text string }
 
 // ByID names the pending message with this id.
@@ -186,7 +186,7 @@ type Message struct {
 	Latest time.Duration
 }
 
-// IfPending says which message stays if one of its ID is pending.
+// IfPending decides which message stays if one of its ID is pending.
 type IfPending string
 
 // The policies for a pending message.
@@ -195,7 +195,7 @@ const (
 	Keep    IfPending = "keep"
 )
 
-// Schedule returns the record that asks for the message. The error is a *RequestInvalid.
+// Schedule returns the record that schedules the message. The error is a *RequestInvalid.
 func (r *Requests) Schedule(message Message) (*kgo.Record, error) {
 	headers, err := messageHeaders(message.Headers)
 	if err != nil {
@@ -285,13 +285,13 @@ type Recurring struct {
 	TargetPartition *int32
 }
 
-// Gap says what happens to times that do not exist, because clocks are set forward.
+// Gap decides what happens to times that do not exist, because clocks are set forward.
 type Gap string
 
-// Fold says which of the times that exist twice, because clocks are set back, are occurrences.
+// Fold decides which of the times that exist twice, because clocks are set back, are occurrences.
 type Fold string
 
-// Missed says which late occurrences are delivered.
+// Missed decides which late occurrences are delivered.
 type Missed string
 
 // The values of Gap, Fold and Missed.
@@ -306,7 +306,7 @@ const (
 	MissedNone Missed = "none" // those that are at most 60 s late
 )
 
-// Repeat returns the record that asks for a recurring message. The error is a *RequestInvalid. It cannot know whether the
+// Repeat returns the record that schedules a recurring message. The error is a *RequestInvalid. It cannot know whether the
 // expression has a date at all: the sidecar refuses 30 February.
 func (r *Requests) Repeat(recurring Recurring) (*kgo.Record, error) {
 	headers, err := messageHeaders(recurring.Headers)
@@ -416,7 +416,7 @@ func (r Recurring) appendBounds(headers []kgo.RecordHeader) ([]kgo.RecordHeader,
 	return headers, nil
 }
 
-// Cancel returns the record that ends a pending message. Its verdict tells whether it was in time. The error is a
+// Cancel returns the record that ends a pending message. Its verdict shows whether it was in time. The error is a
 // *RequestInvalid.
 func (r *Requests) Cancel(named Named) (*kgo.Record, error) {
 	return r.control(named, []kgo.RecordHeader{header("postdate-action", "cancel")})
@@ -459,7 +459,7 @@ func (r *Requests) Deliver(named Named) (*kgo.Record, error) {
 	return r.Reschedule(named, After(0), 0)
 }
 
-// Selection says on which pending messages a bulk control acts: those that match all given fields, of which it needs one.
+// Selection is the set of pending messages on which a bulk control acts: those that match all given fields, at least one.
 type Selection struct {
 	Target   string // "": any
 	IDPrefix string // with which the ID begins; "": any, also none
@@ -543,10 +543,9 @@ func (r *Requests) bulk(selection Selection, headers ...kgo.RecordHeader) ([]*kg
 	return records, nil
 }
 
-// Retry returns the record by which a consumer gives a message back, to be delivered again to its topic later. consumed
+// Retry returns the record by which a consumer returns a message, to be delivered again to its topic later. consumed
 // is as the consumer got it, with all its headers. policy is a text (base=1s, attempts=5) or the name of a policy of the
-// request topic. reason tells the next consumer why it comes back, "" if that is not told. The error is a
-// *RequestInvalid.
+// request topic. reason is for the next consumer, "" for none. The error is a *RequestInvalid.
 func (r *Requests) Retry(consumed *kgo.Record, policy, reason string) (*kgo.Record, error) {
 	if err := checkPolicy(policy); err != nil {
 		return nil, err
@@ -697,7 +696,7 @@ func isOurs(name string) bool {
 	return len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix)
 }
 
-// isCounted says whether the attempts of a return count from this header.
+// isCounted reports whether the attempts of a return count from this header.
 func isCounted(name string) bool {
 	switch name {
 	case "postdate-origin", "postdate-due", "postdate-id", "postdate-attempt", "postdate-first-origin", "postdate-first-due":
@@ -990,11 +989,11 @@ type Delivered struct {
 	Origin Origin
 	Due    time.Time
 	ID     string // "": the request has none
-	// Attempt is the number of the retry; 0: the message was not given back before, and the next three are empty.
+	// Attempt is the number of the retry; 0: the message was not returned before, and the next three are empty.
 	Attempt     int64
 	FirstOrigin *Origin
 	FirstDue    time.Time
-	Error       string // why it was given back; "": that was not told
+	Error       string // the reason of the return; "": none was given
 	// Occurrence is the number of the occurrence of a recurring schedule, from 1: with Origin, unique for ever. 0: none.
 	Occurrence int64
 	// Next is the nominal time of the next occurrence. Zero: this was the last one.
@@ -1005,7 +1004,7 @@ type Delivered struct {
 	Headers []kgo.RecordHeader
 }
 
-// ReadDelivered returns what the headers of a delivered record tell. The error is a *FormatError.
+// ReadDelivered reads the headers of a delivered record. The error is a *FormatError.
 func ReadDelivered(headers []kgo.RecordHeader) (Delivered, error) {
 	var read Delivered
 	added := map[string]string{}
