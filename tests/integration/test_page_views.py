@@ -109,6 +109,7 @@ def test_what_is_pending_is_listed_by_target_and_time(bed: Bed, page: Page) -> N
     more.click()
     expect(count).to_contain_text("58 messages, as of")
     expect(rows).to_have_count(58)
+    expect(rows.nth(50).get_by_role("button")).to_be_focused()
     expect(more).to_be_hidden()
     dues = rows.locator("td:first-child").all_inner_texts()
     assert dues == sorted(dues)
@@ -300,6 +301,7 @@ def test_holds_are_set_and_released_with_the_keyboard_alone(bed: Bed, page: Page
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(page.locator("#holds-none")).to_have_text("Nothing is held.")
+    expect(page.locator("#hold-result")).to_be_focused()
     assert all(not shard["held"] for shard in clients[1].get("/api/v1/shards").json["shards"])
 
     open_view(page, "Log")

@@ -45,8 +45,10 @@ function showHolds() {
     const isEverywhere = shards.length === deployment.shards.length;
     setText(row.children[1], isEverywhere ? `all ${shards.length}` : shards.map(nameOf).join(", "));
   };
+  const hadFocus = $("holds").contains(document.activeElement);
   updateChildren($("holds"), found, ([word]) => word, build, fill);
   $("holds-table").hidden = !found.length;
+  if (hadFocus && !$("holds").contains(document.activeElement)) region.element.focus();
   setText($("holds-none"), found.length ? "" : "Nothing is held.");
 }
 

@@ -166,14 +166,17 @@ function row(entry) {
   return made;
 }
 
-async function readOn() {
+// `isMore`: the user wants those behind the list, so the focus goes to the first of them.
+async function readOn(isMore) {
   const mine = listing;
   const show = (lines) => { if (mine === listing) $("listed-count").textContent = lines.join(" "); };
   await reporting(show, async () => {
     const added = await mine.more();
     if (mine !== listing) return;
-    $("listed").append(...added.map(row));
+    const rows = added.map(row);
+    $("listed").append(...rows);
     $("listed-table").hidden = !mine.entries.length;
+    if (isMore) rows[0]?.querySelector("button").focus();
     $("listed-more").hidden = mine.isComplete;
     show([mine.summary("message")]);
   });
@@ -184,8 +187,8 @@ export function listMessages() {
   $("listed").replaceChildren();
   $("listed-table").hidden = $("listed-more").hidden = true;
   $("listed-count").textContent = "Reading.";
-  return readOn();
+  return readOn(false);
 }
 
 $("find").addEventListener("submit", find);
-$("listed-more").addEventListener("click", readOn);
+$("listed-more").addEventListener("click", () => readOn(true));

@@ -15,6 +15,7 @@ import "./bulk.js";
 const REFRESH_MS = 3000;
 const FIRST = "overview";
 // Called when a view is shown for the first time, the log each time: they read more than a refresh may.
+const started = new Set();
 const starts = { actions: listActions, letters: listLetters, messages: listMessages, schedules: listSchedules };
 const views = [...document.querySelectorAll("[data-view]")];
 
@@ -35,7 +36,11 @@ async function refresh() {
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     trouble(error.message);
-    if (error.status === 401 && !credentials.token) await wantToken("Queries of this port need the token.");
+    if (error.status !== 401 || credentials.token) return;
+    if (await wantToken("Queries of this port need the token.")) {
+      started.clear();
+      showView(false);
+    }
   }
 }
 
@@ -52,8 +57,9 @@ function showView(isMeant) {
     wanted.focus({ preventScroll: true });
     scrollTo(0, 0);
   }
-  starts[wanted.dataset.view]?.();
-  if (wanted.dataset.view !== "actions") delete starts[wanted.dataset.view];
+  const name = wanted.dataset.view;
+  if (name === "actions" || !started.has(name)) starts[name]?.();
+  started.add(name);
 }
 
 $("token-button").addEventListener("click", () => wantToken("Changes need the token, and so do queries from other machines."));

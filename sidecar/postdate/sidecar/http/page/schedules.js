@@ -107,15 +107,17 @@ function fillRow(row, entry) {
   fillLane(row.querySelector(".lane"), entry);
 }
 
-async function readOn() {
+async function readOn(isMore) {
   const mine = listing;
   const show = (lines) => { if (mine === listing) $("schedules-count").textContent = lines.join(" "); };
   await reporting(show, async () => {
     const added = await mine.more();
     if (mine !== listing) return;
-    $("lanes").append(...added.map(buildRow));
+    const rows = added.map(buildRow);
+    $("lanes").append(...rows);
     $("calendar").hidden = !mine.entries.length;
     showAxis();
+    if (isMore) rows[0]?.querySelector("button").focus();
     $("schedules-more").hidden = mine.isComplete;
     show([mine.summary("schedule")]);
   });
@@ -127,7 +129,7 @@ export function listSchedules(event) {
   $("lanes").replaceChildren();
   $("calendar").hidden = $("schedules-more").hidden = true;
   $("schedules-count").textContent = "Reading.";
-  return readOn();
+  return readOn(false);
 }
 
 // ---- one schedule ----------------------------------------------------------------------------------------------------
@@ -233,7 +235,7 @@ async function open(origin) {
 
 addEventListener("resize", () => { if (listing) showAxis(); });
 $("schedules-form").addEventListener("submit", listSchedules);
-$("schedules-more").addEventListener("click", readOn);
+$("schedules-more").addEventListener("click", () => readOn(true));
 for (const button of document.querySelectorAll("[data-strip]")) {
   button.addEventListener("click", () => {
     strip = Number(button.dataset.strip);
