@@ -1,6 +1,7 @@
-"""Goal: `postdate pending get` shows when a message was due, and how late it was or is.
+"""Goal: `postdate pending get` shows when a message was due, and how late it was or is; `pending count` counts the
+named state, or all messages.
 
-Method: the command over the answer of a process, which is given as the API gives it.
+Method: the commands over the answer of a process, which is given as the API gives it.
 """
 
 from __future__ import annotations
@@ -61,3 +62,27 @@ def test_a_pending_message_with_a_window_shows_when_it_leaves(monkeypatch: pytes
     entry = {"due_ms": 32_503_680_000_000, "target": "orders", "window_ms": 900_000, "chosen_ms": 32_503_680_001_500}
     *_, end = lines(monkeypatch, state="waiting", entry=entry)
     assert end == "  3000-01-01T00:00:00.000Z  due within 15m, to leave at 3000-01-01T00:00:01.500Z, for orders"
+
+
+@pytest.mark.parametrize(
+    ("options", "queries", "shown"),
+    [
+        ((), [{}], "14"),
+        (("--state", "waiting"), [{"state": "waiting"}], "9"),
+        (("--state", "parked"), [{"state": "parked"}], "5"),
+        (("--requests", "r"), [{"topic": "r", "state": "waiting"}, {"topic": "r", "state": "parked"}], "14"),
+    ],
+)
+def test_a_count_names_its_state_in_each_query(
+    monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], queries: list[dict[str, str]], shown: str
+) -> None:
+    asked: list[dict[str, str]] = []
+
+    def count(_: Deployment, query: list[tuple[str, str]]) -> dict[str, Any]:
+        asked.append(dict(query))
+        number = {"waiting": 9, "parked": 5}.get(dict(query).get("state", ""), 14)
+        return {"count": number, "exact": True, "shards": [], "not_asked": []}
+
+    monkeypatch.setattr(Deployment, "count", count)
+    result = CliRunner().invoke(postdate, ["pending", "count", "--url", "http://127.0.0.1:1", *options])
+    assert (asked, result.stdout) == (queries, f"{shown}\n"), result.output

@@ -62,6 +62,14 @@ def shards(tmp_path: Path) -> Iterator[list[IndexShard]]:
         shard.index.close()
 
 
+def holder_of(shard: IndexShard, state: State = State.RUNNING) -> Process:
+    """A process that holds the shard alone."""
+    answers = SimpleNamespace(ask=lambda question, *_: question(shard.index))
+    held = SimpleNamespace(state=state, ctx=SimpleNamespace(index_queries=answers))
+    thread = SimpleNamespace(shard=held, inbox=SimpleNamespace(wake=None))
+    return cast(Process, SimpleNamespace(shards=lambda: [(shard.part, thread)]))
+
+
 def fill(shards: list[IndexShard], seed: int = 1) -> list[Put]:
     """Entries with few different due times, so that many are equal across shards; returned in the order of pages."""
     chance = random.Random(seed)
@@ -235,13 +243,27 @@ def test_a_count_is_a_lower_bound_until_its_shard_has_read_all_requests(
     shards: list[IndexShard], state: State, exact: bool, query: str
 ) -> None:
     fill(shards)
-    queries = SimpleNamespace(ask=lambda question, *_: question(shards[0].index))
-    shard = SimpleNamespace(state=state, ctx=SimpleNamespace(index_queries=queries))
-    held = SimpleNamespace(shard=shard, inbox=SimpleNamespace(wake=None))
-    process = cast(Process, SimpleNamespace(shards=lambda: [(shards[0].part, held)]))
-    told = local.count(process, QueryParams(query))
+    told = local.count(holder_of(shards[0], state), QueryParams(query))
     assert (told["exact"], told["shards"][0]["exact"]) == (exact, exact)
     assert told["count"] > 0
+
+
+def test_the_count_of_waiting_messages_leaves_out_those_that_are_parked_or_end(
+    shards: list[IndexShard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "COUNTED_KEYS_MAX", 1)
+    fill(shards)
+    changes = shards[0].index.changes()
+    for offset in (200, 201, 202):
+        changes.insert_parked(parked_key("orders", 10_000, offset), encode_entry(entry(10_000, "orders")))
+    shards[0].index.write(changes)
+    process = holder_of(shards[0])
+    every, waiting, parked = (
+        local.count(process, QueryParams(query)) for query in ("", "state=waiting", "state=parked")
+    )
+    assert (every["count"], every["parked"]) == (ENTRIES + 1 + 3, 3)
+    assert (waiting["count"], waiting["exact"]) == (ENTRIES, True)
+    assert (parked["count"], parked["exact"]) == (3, True)
 
 
 def test_messages_are_selected_by_the_beginning_of_their_id_and_by_their_key(shards: list[IndexShard]) -> None:

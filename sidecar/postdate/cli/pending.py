@@ -12,7 +12,6 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from postdate.cli.commands import warn
 from postdate.cli.dead_letters import origin_bytes
@@ -43,8 +42,7 @@ def _filter_options(command: Command) -> Command:
         click.option(
             "--state",
             type=click.Choice(_STATES),
-            default="waiting",
-            help="parked: the target fails, is held, or is over its rate.",
+            help="parked: the target fails, is held, or is over its rate. [list: waiting; count: both]",
         ),
         until_option("Only messages due before this time.", kind=time_ms),
         from_option("Only messages due at or after this time.", "from_", kind=time_ms),
@@ -138,7 +136,7 @@ def count(deployment: Deployment, output: str, **filters: Any) -> None:
     \b
       postdate pending count --until now      counts overdue messages
     """
-    if click.get_current_context().get_parameter_source("state") is ParameterSource.DEFAULT and _query(filters):
+    if filters["state"] is None and _query(filters):
         totals = [deployment.count(_query({**filters, "state": state})) for state in _STATES]
         summed = {"count": sum(each["count"] for each in totals), "exact": all(each["exact"] for each in totals)}
         total = {**totals[0], **summed, "not_asked": max((each["not_asked"] for each in totals), key=len)}
@@ -167,10 +165,9 @@ def get(deployment: Deployment, origin: str, payload: bool, output: str) -> None
 
 
 def _query(filters: dict[str, Any]) -> list[tuple[str, str]]:
-    names = {"requests": "topic", "partition": "partition", "from_": "from", "until": "until"}
+    names = {"requests": "topic", "partition": "partition", "from_": "from", "until": "until", "state": "state"}
     query = [(name, str(filters[option])) for option, name in names.items() if filters[option] is not None]
-    query += [("target", target) for target in filters["targets"]]
-    return query if filters["state"] == "waiting" else [*query, ("state", filters["state"])]
+    return query + [("target", target) for target in filters["targets"]]
 
 
 def table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:

@@ -45,9 +45,10 @@ def count(process: Process, query: QueryParams) -> Answer:
     queries.known(query, *_FILTERS)
     able, unable = queries.shards_of(process, query)
     filters = queries.filters_of(query)
-    shards = [{**_shard(shard), **_count(shard, filters)} for shard in able]
+    counts_all = filters == Filters() and "state" not in query
+    shards = [{**_shard(shard), **_count(shard, None if counts_all else filters)} for shard in able]
     total: Answer = {"count": sum(shard["count"] for shard in shards), "exact": all(shard["exact"] for shard in shards)}
-    if filters == Filters():
+    if counts_all:
         total["parked"] = sum(shard["parked"] for shard in shards)
     return {**total, "shards": shards, "not_asked": unable}
 
@@ -100,12 +101,16 @@ def _shard(shard: queries.HeldShard) -> Answer:
     return {"topic": shard.part.topic, "partition": shard.part.index}
 
 
-def _count(shard: queries.HeldShard, filters: Filters) -> Answer:
-    """The count of one shard; a lower bound until the shard has read what was requested before its takeover."""
+def _count(shard: queries.HeldShard, filters: Filters | None) -> Answer:
+    """The count of one shard, of all entries without filters; a lower bound until the shard has read what was requested
+    before its takeover."""
     is_complete = shard.thread.shard.state is not State.CATCHING_UP
-    if filters == Filters():
+    if filters is None:
         number, parked = shard.ask(lambda index: (index.count, index.parked_count))
         return {"count": number, "exact": is_complete, "parked": parked}
+    if filters == Filters():  # only `state=waiting`: the index knows it, so the bound of a scan does not apply
+        number = shard.ask(lambda index: index.count - index.parked_count - index.control_count)
+        return {"count": number, "exact": is_complete}
     number, exact = pending.count([shard], filters)
     return {"count": number, "exact": exact and is_complete}
 

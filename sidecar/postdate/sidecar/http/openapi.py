@@ -86,7 +86,7 @@ _COUNT = {
             "description": "false: the real number may be higher, since a shard reached the limit of a count or has "
             "not read all requests since its takeover",
         },
-        "parked": _NUMBER,
+        "parked": {**_NUMBER, "description": "how many of them are parked; only in a count of all"},
         "shards": {"type": "array", "items": {"type": "object"}, "description": "the count of each shard"},
         "not_asked": _UNASKED,
     },
@@ -444,7 +444,11 @@ def _queries() -> dict[str, Any]:
     answers = _answers("Life") | unknown
     life = {"summary": "History of one request", "parameters": [origin, _PAYLOAD, _SCOPE], "responses": answers}
     listing = {"summary": "Pending messages by due time", "parameters": page, "responses": _answers("Page")}
-    counting = {"summary": "Number of pending messages", "parameters": _FILTERS, "responses": _answers("Count")}
+    counting = {
+        "summary": "Number of pending messages; without `state` and filters of messages, that of all, parked ones too",
+        "parameters": _FILTERS,
+        "responses": _answers("Count"),
+    }
     standing = {"summary": "State of every shard", "parameters": [_SCOPE], "responses": _answers("Shards")}
     return {
         "/api/v1/pending": {"get": listing},
