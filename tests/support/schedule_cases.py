@@ -210,6 +210,8 @@ def _control_cases(cases: Cases) -> None:
         cases.answer(o + 1, "cancelled", o, f"d{at}")
     _pause_cases(cases)
     _trigger_cases(cases)
+    _backfill_cases(cases)
+    _answer_cases(cases)
     o = cases.case("cancelled by nobody", "contradiction", "no later request")
     open_twice(cases, o, "d2")
     cases.commit([o, DUE, "cancelled"], at_ms=DUE + 1_500)
@@ -372,6 +374,99 @@ def _trigger_cases(cases: Cases) -> None:
         _extra(cases, o, _triggered(cases, o, "t8", at_ms), at_ms, name="extra-dead")
         if is_buried:
             cases.bury(o, TO_ORDERS, ("postdate-at", b"%d" % at_ms))
+
+
+def _backfill(
+    cases: Cases,
+    offset: int,
+    id: str,
+    *,
+    start: int = -3,
+    end_ms: int = due(-1),
+    said: tuple[int, int] | None = None,
+    action: str = "backfill",
+) -> int:
+    """A schedule that has occurred twice, with a backfill from `start` on that has the fate `said`. Returns its
+    offset."""
+    ask(cases, offset, id, TWICE)
+    for number, next_ms in ((1, None), (2, 0)):
+        commit(cases, occurred(offset, number, next_ms))
+        deliver(cases, offset, id, number, next_ms)
+    at_ms, control = due(2) + 500, max(request[2] for request in cases.requests) + 1
+    times = [("postdate-start", b"%d" % (due(start) - 1)), ("postdate-end", b"%d" % end_ms)]
+    named = [("postdate-action", action.encode()), ("postdate-id", id.encode())]
+    cases.ask(control, *named, *(times if action == "backfill" else []), at_ms=at_ms)
+    fate = [offset, due(1), "backfilled", at_ms, control, *(said or (due(start), end_ms))]
+    cases.commit([offset, due(1), "stored"], fate, [control, 0, "applied"], at_ms=at_ms + 5, v=3)
+    cases.answer(control, "backfilled", offset, id, v=3)
+    return control
+
+
+def _fill(cases: Cases, offset: int, id: str, control: int, *numbers: int, until: int = -1, late_ms: int = 9) -> None:
+    """The deliveries of these nominal times by a backfill, which complete the schedule."""
+    fates: list[list[Any]] = []
+    for m, number in enumerate(numbers, 1):
+        next_ms = due(numbers[m]) if m < len(numbers) else due(number + 1) if number < until else 0
+        fates.append([offset, due(1), "extra", control, m, due(number), next_ms])
+        deliver_extra(cases, offset, id, control, m=m, due_ms=due(number))
+    cases.commit(*fates, [offset, due(1), "completed"], at_ms=due(2) + 500 + late_ms, v=3)
+
+
+def _backfill_cases(cases: Cases) -> None:
+    o = cases.case("backfilled", "completed")
+    _fill(cases, o, "f1", _backfill(cases, o, "f1"), -3, -2, -1)
+    for name, verdicts, numbers, said in (
+        ("a time of a backfill is left out", "missing", (-3, -1), "passed over"),
+        ("a backfill completes too early", "missing contradiction", (-3, -2), "completed, though"),
+        ("a backfill goes on too long", "extra", (-3, -2, -1, 0), "is published as due"),
+    ):
+        o = cases.case(name, verdicts, said)
+        _fill(cases, o, "f2", _backfill(cases, o, "f2"), *numbers)
+    o = cases.case("backfilled, early", "early", "was committed at")
+    _fill(cases, o, "f3", _backfill(cases, o, "f3"), -3, -2, -1, late_ms=-1)
+    fates: dict[str, tuple[tuple[int, int], tuple[int, ...]]] = {
+        "from a later time": ((due(-2), due(-1)), (-2, -1)),
+        "from an earlier time": ((due(-4), due(-1)), (-4, -3, -2, -1)),
+        "until another time": ((due(-3), due(-2)), (-3, -2)),
+    }
+    for name, (range_ms, left) in fates.items():
+        o = cases.case(f"backfilled {name}", "contradiction", f"which asks for {due(-3)} to {due(-1)}")
+        _fill(cases, o, "f4", _backfill(cases, o, "f4", said=range_ms), *left, until=left[-1])
+    o = cases.case("backfilled by a trigger", "contradiction", "does not ask for it")
+    _fill(cases, o, "f5", _backfill(cases, o, "f5", action="trigger"), -3, -2, -1)
+    refused: dict[str, tuple[str, str, int]] = {
+        "without times": ("missing-time", "dead", -1),
+        "of times that have passed": ("missing-time", "false-refusal", 1),
+        "that is readable": ("bad-time", "false-refusal", 1),
+        "of times to come": ("bad-time", "dead", 9_999),
+    }
+    for name, (reason, verdict, end) in refused.items():
+        o = cases.case(f"a backfill {name} is refused as {reason}", verdict)
+        named = [("postdate-action", b"backfill"), ("postdate-id", b"f6")]
+        times = [("postdate-start", b"%d" % due(-3)), ("postdate-end", b"%d" % due(end))] if end > 0 else []
+        cases.ask(o, *named, *times, at_ms=due(2))
+        cases.commit([o, 0, "dead"], at_ms=due(2) + 5)
+        cases.bury(o, *named, *times, reason=reason.encode())
+        cases.answer(o, "rejected", None, "f6")
+
+
+def _answer_cases(cases: Cases) -> None:
+    """Answers to controls of a schedule, whose fate the log lacks, or has although the answer says otherwise."""
+    words = {"pause": "paused", "resume": "resumed", "trigger": "triggered", "backfill": "backfilled"}
+    times = ("postdate-start", b"%d" % due(-3)), ("postdate-end", b"%d" % due(-1))
+    for action, word in words.items():
+        for is_in_log, answer in ((False, word), (True, "not-found")):
+            o = cases.case(
+                f"{answer} to a {action}, {'with' if is_in_log else 'without'} its fate", "false-verdict", at=1
+            )
+            open_twice(cases, o, "g1")
+            named = ("postdate-action", action.encode()), ("postdate-id", b"g1")
+            cases.ask(o + 1, *named, *(times if action == "backfill" else ()), at_ms=due(1))
+            fate = [o, due(1), word, due(1), o + 1, *((due(-3), due(-1)) if action == "backfill" else ())]
+            cases.commit(
+                *([fate] if is_in_log else []), [o + 1, 0, "applied"], at_ms=due(1) + 9, v=3 if is_in_log else 1
+            )
+            cases.answer(o + 1, answer, None if is_in_log else o, "g1", v=1 if is_in_log else 3)
 
 
 def _nightly(cases: Cases, offset: int, id: str, next_ms: int) -> None:

@@ -8,121 +8,42 @@ cases that differ in one thing stand beside each other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
 import pytest
 
 from postdate.spark.limits import COMMIT_MS_MAX, SCHEDULE_PROBLEMS_MAX
-from postdate.spark.rules.nominal_times import CronTimes, IntervalTimes
 from postdate.spark.rules.schedule_events import (
-    Asked,
-    Bounds,
-    Delivered,
     End,
-    Event,
-    Fate,
-    Judgement,
     Letter,
-    Position,
-    RowFacts,
     Switch,
-    Trigger,
     ZoneVersions,
 )
-from postdate.spark.rules.schedules import judge_schedule
-
-MINUTE = 60_000
-T = 1_795_258_260_000  # 2026-11-21T10:51:00Z, a nominal time
-NEVER_MS = 2**62
-DIGESTS = (b"k", b"v", b"h")
-OWN = "postdate-origin,postdate-due,postdate-id,postdate-occurrence"
-ORIGIN = "postdate.requests/0/7"
-BERLIN = CronTimes("30 2 * * *", "Europe/Berlin")
-# 2026-10-24T02:30+02:00, the next day at 02:30+02:00 (the clocks are set back at 03:00), and at 02:30+01:00.
-NIGHT, FOLD, SECOND = 1_792_801_800_000, 1_792_888_200_000, 1_792_891_800_000
-# 2026-03-28T02:30+01:00, 2026-03-29T03:00+02:00 (the clocks are set forward at 02:00), 2026-03-30T02:30+02:00.
-MARCH, GAP, AFTER_GAP = 1_774_661_400_000, 1_774_746_000_000, 1_774_830_600_000
-
-ASKED = Asked(
-    *(ORIGIN, T, IntervalTimes(MINUTE), None, None, None, None, None, None),
-    *("all", "orders", b"id", DIGESTS, None, 3),
+from support.schedule_judgements import (
+    AFTER_GAP,
+    BERLIN,
+    FOLD,
+    GAP,
+    MARCH,
+    MINUTE,
+    NEVER_MS,
+    NIGHT,
+    ORIGIN,
+    OWN,
+    SECOND,
+    Case,
+    T,
+    at,
+    nightly,
+    occurred,
+    only,
+    record,
+    skipped,
+    sound,
+    with_fate,
 )
-BOUNDS = Bounds(
-    *(T + 3 * MINUTE + 30_000, False, -1, -1, NEVER_MS, True, 4, False),
-    *((-1,) * 4, (NEVER_MS,) * 4, (0,) * 4, -1, -1),
-)
-INSTALLED, NOTHING = ZoneVersions("2026f", (0,), ("2026f",)), Position()
-
-
-@dataclass(frozen=True)
-class Case:
-    """A schedule with the fates and records of its occurrences; by default three of them were delivered on time."""
-
-    fates: Sequence[Fate] = ()
-    records: Sequence[Delivered] = ()
-    letters: Sequence[Letter] = ()
-    switches: Sequence[Switch] = ()
-    triggers: Sequence[Trigger] = ()
-    stored: tuple[int, int] | None = (T + MINUTE, 1)
-    end: End | None = None
-    asked: dict[str, Any] = field(default_factory=dict)
-    bounds: dict[str, Any] = field(default_factory=dict)
-    zones: ZoneVersions = INSTALLED
-    known: Position = NOTHING
-
-    def judged(self) -> Judgement:
-        found: list[Event] = [*self.fates, *self.records]
-        events = sorted(found, key=lambda event: (event.control, event.number, isinstance(event, Delivered)))
-        asked, bounds = ASKED._replace(**self.asked), BOUNDS._replace(**self.bounds)
-        facts = RowFacts(self.letters, self.stored, self.end, self.switches, self.triggers)
-        return judge_schedule(asked, self.known, events, facts, self.zones, bounds)
-
-
-def occurred(number: int, nominal_ms: int, next_ms: int, **changes: Any) -> Fate:
-    """A delivery 5 ms after its nominal time, with its own record in the log."""
-    fate = Fate(number, number, None, nominal_ms, next_ms, 1 + number, 0, nominal_ms + 5, False)
-    return fate._replace(**changes)
-
-
-def skipped(number: int, last: int, reason: str, next_ms: int, at_ms: int, **changes: Any) -> Fate:
-    return Fate(number, last, reason, 0, next_ms, 1 + number, 0, at_ms, False)._replace(**changes)
-
-
-def record(fate: Fate, **changes: Any) -> Delivered:
-    """The record of a delivery."""
-    own = f"{OWN},postdate-next" if fate.next_ms else OWN
-    found = Delivered(fate.number, "orders", 3, fate.number, fate.nominal_ms, fate.next_ms or None, b"id", own, DIGESTS)
-    return found._replace(**changes)
-
-
-def at(number: int) -> int:
-    return T + number * MINUTE
-
-
-def sound(count: int = 3, **changes: Any) -> Case:
-    fates = [occurred(number, at(number), at(number + 1)) for number in range(1, count + 1)]
-    return Case(fates, [record(fate) for fate in fates], **changes)
-
-
-def with_fate(changed: int, **changes: Any) -> Case:
-    """The sound case with another fate, and its record unchanged."""
-    case = sound()
-    return replace(case, fates=[fate._replace(**changes) if fate.number == changed else fate for fate in case.fates])
-
-
-def only(fate: Fate, *records: Delivered, **changes: Any) -> Case:
-    return Case([fate], records, **changes)
-
-
-def nightly(times: CronTimes, first_ms: int, *days: tuple[int, int], **changes: Any) -> Case:
-    """A schedule in Berlin, with deliveries at these nominal times with these next ones."""
-    fates = [occurred(number, *day) for number, day in enumerate(days, 1)]
-    given = {"bounds": {"overdue_before_ms": 0}, **changes}
-    asked = {"times": times, "request_ms": first_ms - 1, **given.pop("asked", {})}
-    return Case(fates, [record(fate) for fate in fates], stored=(first_ms, 1), asked=asked, **given)
 
 
 def paused(from_ms: int, until_ms: int | None = None, *, log_offset: int = 0) -> list[Switch]:
@@ -196,50 +117,6 @@ def test_a_gap_is_skipped() -> None:
     case = nightly(times, MARCH)
     found = replace(case, fates=fates, records=[record(fates[0])]).judged()
     assert (found.position.problems, found.added.verified, found.added.gap) == ((), 2, 1)
-
-
-OWN_OF_EXTRA = "postdate-origin,postdate-due,postdate-id,postdate-extra"
-ASKED_MS = at(2) + 500
-TRIGGER = Trigger(20, ASKED_MS, 3, 1)
-EXTRA = Fate(1, 1, None, ASKED_MS, 0, 9, 0, ASKED_MS + 5, False, 20)
-EXTRA_RECORD = Delivered(1, "orders", 3, 99, ASKED_MS, None, b"id", OWN_OF_EXTRA, DIGESTS, 20)
-
-
-def triggered(
-    *fates: Fate, records: Sequence[Delivered] = (EXTRA_RECORD,), triggers: Sequence[Trigger] = (TRIGGER,), **more: Any
-) -> Case:
-    """A schedule with three occurrences and one trigger; its extra delivery is sound unless there are other `fates`."""
-    case = sound()
-    given = {"fates": [*case.fates, *(fates or (EXTRA,))], "records": [*case.records, *records], "triggers": triggers}
-    return replace(case, **{**given, **more})
-
-
-def test_an_extra_delivery_is_verified() -> None:
-    found = triggered().judged()
-    assert (found.position.problems, found.added.verified, found.added.occurred) == ((), 4, 4)
-    assert found.lateness_ms == [5] * 4
-    assert (found.position.number, found.position.next_ms) == (4, at(4)), "no occurrence number is consumed"
-
-
-def test_a_later_run_continues_behind_the_extra_deliveries() -> None:
-    known = triggered().judged().position
-    again = Case(triggers=[TRIGGER], known=known).judged()
-    assert (again.position.problems, again.overdue, sum(again.added)) == ((), 0, 0)
-    twice = Case([EXTRA._replace(log_offset=11)], triggers=[TRIGGER], known=known).judged()
-    assert [verdict for verdict, _ in twice.position.problems] == ["duplicate"]
-
-
-def test_a_pending_extra_delivery_is_overdue_and_may_be_cancelled() -> None:
-    case = triggered(records=(), fates=sound().fates)
-    assert case.judged().overdue == 1
-    assert replace(case, bounds={"overdue_before_ms": ASKED_MS}).judged().overdue == 0
-    assert replace(case, end=End("cancelled", at(1), 10, 0)).judged().position.problems == ()
-    last = occurred(1, at(1), 0)
-    of_one = Case([last], [record(last)], triggers=[TRIGGER], asked={"count_max": 1})
-    assert of_one.judged().position.problems == ()
-    assert replace(of_one, end=End("cancelled", at(1), 10, 0)).judged().position.problems == ()
-    done = replace(of_one, fates=[last, EXTRA], records=[record(last), EXTRA_RECORD])
-    assert replace(done, end=End("completed", at(1), 9, 1)).judged().position.problems == ()
 
 
 EXPIRED = {"target_lost_before_ms": (NEVER_MS,) * 4}
@@ -387,43 +264,6 @@ WRONG: dict[str, tuple[Case, str, str]] = {
     "another letter": (
         only(skipped(1, 1, "dead", at(2), at(1) + 5), letters=[Letter(at(1), False)]), "mismatch", "the dead letter"
     ),
-    # extra deliveries
-    "an extra without a trigger": (triggered(triggers=()), "extra", "deliveries by offset 20"),
-    "an extra without a record": (triggered(records=()), "missing", "deliveries by offset 20"),
-    "an extra without a fate": (triggered(fates=sound().fates), "extra", "and no fate"),
-    "an early extra": (triggered(EXTRA._replace(at_ms=ASKED_MS - 1)), "early", f"due {ASKED_MS}"),
-    "an extra at another time": (
-        triggered(EXTRA._replace(nominal_ms=at(1)), records=(EXTRA_RECORD._replace(due_ms=at(1)),)),
-        "extra", "published was",
-    ),
-    "an extra decided twice": (triggered(EXTRA, EXTRA._replace(log_offset=11)), "duplicate", "decided again"),
-    "two records of an extra": (
-        triggered(records=(EXTRA_RECORD, EXTRA_RECORD._replace(offset=98))), "duplicate", "2 records"
-    ),
-    "a second extra of a trigger": (
-        triggered(
-            EXTRA, EXTRA._replace(number=2, last=2, log_offset=11),
-            records=(EXTRA_RECORD, EXTRA_RECORD._replace(number=2)),
-        ),
-        "extra", "behind the last one",
-    ),
-    "an extra before its trigger": (triggered(EXTRA._replace(log_offset=2)), "contradiction", "before others"),
-    "an extra that another follows": (triggered(EXTRA._replace(next_ms=at(4))), "extra", "is published as due"),
-    "an extra with another value": (
-        triggered(records=(EXTRA_RECORD._replace(digests=(b"k", b"x", b"h")),)), "mismatch", "differs in value"
-    ),
-    "an extra with an occurrence number": (
-        triggered(records=(EXTRA_RECORD._replace(own_headers=f"{OWN},postdate-extra"),)), "mismatch", "own headers"
-    ),
-    "a dead extra without a letter": (
-        triggered(EXTRA._replace(reason="dead"), records=()), "missing", "without a dead letter"
-    ),
-    "completed before an extra": (
-        Case([occurred(1, at(1), 0)], [record(occurred(1, at(1), 0))], triggers=[TRIGGER], asked={"count_max": 1},
-             end=End("completed", at(1), 2, 1)),
-        "missing", "completed, though",
-    ),
-    "an extra after the cancel": (triggered(end=End("cancelled", at(1), 8, 0)), "contradiction", "cancelled before"),
     # contradiction
     "decided before others": (with_fate(3, log_offset=0), "contradiction", "3 is decided before others"),
     "a letter of a delivery": (sound(letters=[Letter(at(2), True)]), "contradiction", "belongs to no skip"),

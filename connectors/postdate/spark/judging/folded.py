@@ -26,6 +26,7 @@ from postdate.spark.columns.expressions import one_of, remembered
 from postdate.spark.judging.inputs import unfolded
 from postdate.spark.judging.judge import is_in_range, judge
 from postdate.spark.limits import AROUND_ROWS_MAX, COMMIT_MS_MAX, LEFT_SHARE_MAX, SEPARATE_ROWS_MAX
+from postdate.spark.rules.backfills import judged_backfills
 from postdate.spark.rules.claims import (
     CLAIMING,
     judged_bulks,
@@ -38,13 +39,14 @@ from postdate.spark.rules.claims import (
 )
 from postdate.spark.rules.drops import judged_drops
 from postdate.spark.rules.mismatches import expected_headers
-from postdate.spark.rules.occurrences import OCCURRENCES, Events, is_of_schedule, with_occurrences
+from postdate.spark.rules.occurrences import OCCURRENCES, Events, Zones, is_of_schedule, with_occurrences
 from postdate.spark.rules.request_histories import history_rows
 from postdate.spark.rules.unanswered import Mode, unanswered_ends
 from postdate.spark.rules.verdict_checks import judged_answers
 from postdate.spark.session.caching import materialised
 
 _KEY: Final = (*PARTITION, "key")
+_NO_ZONES: Final[Zones] = {}
 
 JUDGEMENT = {
     **{"target": "string", "first_due_ms": "bigint", "last_due_ms": "bigint", "action": "string"},
@@ -169,26 +171,31 @@ def judged_origins(
     if found.has_schedules:
         beside = materialised(with_occurrences(beside, occurrences, how.overdue_before_ms))
         found = found_of(beside)
-    return judged_placed(beside, found, context, how, kept)
+    return judged_placed(beside, found, context, how, kept, occurrences.zones if occurrences is not None else _NO_ZONES)
 
 
 def judged_placed(
-    beside: DataFrame, found: Found, context: Context | None, how: JudgingParameters, kept: Sequence[str] = ()
+    beside: DataFrame,
+    found: Found,
+    context: Context | None,
+    how: JudgingParameters,
+    kept: Sequence[str] = (),
+    zones: Zones = _NO_ZONES,
 ) -> DataFrame:
-    """The same for the rows of `placed`, of which `found` was counted."""
+    """The same for the rows of `placed`, of which `found` was counted. `zones`: those of `occurrences`."""
     is_left = F.col("is_judged") & F.col("plain").isNull()
     plain = beside.where(~is_left) if found.left else beside
     rows = plain.select(*ORIGIN, *_plain_judgement(), *kept)
     if not found.left:
         return rows
     left = beside.where(is_left)
-    causes = _causes(beside, left, found, context, how)
+    causes = _causes(beside, left, found, context, how, zones)
     before_ms, has_schedules = how.overdue_before_ms, found.has_schedules
     return rows.unionByName(judge(left, causes, kept, overdue_before_ms=before_ms, has_schedules=has_schedules))
 
 
 def _causes(
-    beside: DataFrame, left: DataFrame, found: Found, context: Context | None, how: JudgingParameters
+    beside: DataFrame, left: DataFrame, found: Found, context: Context | None, how: JudgingParameters, zones: Zones
 ) -> list[DataFrame]:
     """The effects of other origins on the rows `left`, for `judge`."""
     if not (found.has_claims or found.has_answers or how.verdicts != "none"):
@@ -206,15 +213,14 @@ def _causes(
     known = materialised(history_rows(inputs.requests, inputs.fates, inputs.answers, how.partitions))
     causes = [judged_answers(known)] if found.has_answers else []
     if found.has_claims:
-        made = known.agg(*(F.coalesce(F.bool_or(makes), F.lit(False)) for _, makes in _claims())).first()
+        claims = _claims(zones)
+        made = known.agg(*(F.coalesce(F.bool_or(makes), F.lit(False)) for _, makes in claims)).first()
         assert made is not None
-        causes += [
-            rows for (judged, _), is_made in zip(_claims(), made, strict=True) if is_made for rows in judged(known)
-        ]
+        causes += [rows for (judged, _), is_made in zip(claims, made, strict=True) if is_made for rows in judged(known)]
     return causes + ([unanswered_ends(known, how.verdicts)] if how.verdicts != "none" else [])
 
 
-def _claims() -> list[tuple[Callable[[DataFrame], list[DataFrame]], Column]]:
+def _claims(zones: Zones) -> list[tuple[Callable[[DataFrame], list[DataFrame]], Column]]:
     """The rules for each kind of claim, and whether a row of `history_rows` makes one: most histories make few kinds,
     and planning a rule costs more than it computes."""
     end = F.col("end")
@@ -224,6 +230,10 @@ def _claims() -> list[tuple[Callable[[DataFrame], list[DataFrame]], Column]]:
         (lambda known: [judged_drops(known)], end.fate_name == "dropped"),
         (lambda known: [judged_moves(known)], F.size("moves") > 0),
         (lambda known: [judged_switches(known)], F.size("switches") > 0),
+        (
+            lambda known: [judged_backfills(known, zones)],
+            F.exists("switches", lambda fate: fate.fate_name == "backfilled"),
+        ),
         (lambda known: [judged_returns(known)], F.col("said").isNotNull()),
         (lambda known: [judged_survivors(known)], names_another),
         (lambda known: [judged_series(known)], F.col("latest_ms").isNotNull()),

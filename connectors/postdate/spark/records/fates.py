@@ -12,7 +12,8 @@ that of one which a bulk control has cancelled `cancelled/control_offset`. A bul
 `applied/count`. One that another request survived has `kept/survivor`, `dropped/survivor`, `replaced/survivor` or
 `replaced/survivor/start_ms`. Occurrences of a schedule have `occurred/number/nominal_ms/next_ms` and
 `skipped/first/last/reason/next_ms`, and extra deliveries `extra/control/number/nominal_ms/next_ms` and the same with
-`extra-dead`; they are rows of a kind of their own (`occurrence_fates`).
+`extra-dead`; they are rows of a kind of their own (`occurrence_fates`). A backfill has
+`backfilled/timestamp/control/first_ms/end_ms`.
 A named policy is a row of texts: first request, name, text.
 """
 
@@ -28,8 +29,10 @@ FINAL = ("delivered", "dead", "cancelled", "replaced", "kept", "dropped", "appli
 _EXTRAS = ("extra", "extra-dead")
 _OCCURRENCES = ("occurred", "skipped", *_EXTRAS)
 SWITCHES = ("paused", "resumed")
-OF_CONTROLS = (*SWITCHES, "triggered")
+EXTENDING = ("triggered", "backfilled")
+OF_CONTROLS = (*SWITCHES, *EXTENDING)
 """The fates of a schedule that name a control and its timestamp."""
+_OF_TIME = ("moved", *SWITCHES, "triggered")
 OCCURRENCE_FATE = (
     "struct<number:bigint,last:bigint,reason:string,nominal_ms:bigint,next_ms:bigint,log_offset:bigint,place:int,"
     "at_ms:bigint,late:boolean,control:bigint>"
@@ -41,6 +44,8 @@ _SKIPS = ("missed", "paused", "gap", "grace", "dead")
 _CHOSEN = ("delivered", "dead")
 _COUNTED = ("swept", "applied")
 _SURVIVED = ("replaced", "kept", "dropped")
+# The bounds of a backfill, and the places of their texts.
+_FILLED = ((3, "from"), (4, "until"))
 _BY_EARLIER = ("kept", "dropped")
 _KINDS = ("fates", "owner", "beat")
 _VERSIONS = (1, 2, 3)
@@ -209,6 +214,7 @@ def _fate_steps() -> list[list[Column]]:
     ]
     name, number, third = F.get(middle, 0), F.get(middle, 1).try_cast("bigint"), F.get(middle, 2).try_cast("bigint")
     is_moved, is_survived = one_of(name, ("moved", *OF_CONTROLS)), one_of(name, _SURVIVED)
+    is_filled = name == "backfilled"
     fate = F.struct(
         F.col("log_offset"),
         F.col("place"),
@@ -224,6 +230,10 @@ def _fate_steps() -> list[list[Column]]:
         F.when(name == "cancelled", number).alias("bulk_offset"),
         F.when(one_of(name, _COUNTED), number).alias("count"),
         F.when(is_survived, third).alias("series_ms"),
+        *(
+            F.when(is_filled, F.get(middle, place).try_cast("bigint")).alias(f"filled_{bound}_ms")
+            for place, bound in _FILLED
+        ),
     )
     return [named, [F.col("topic"), F.col("partition"), F.col("offset"), fate.alias("fate")]]
 
@@ -293,9 +303,7 @@ def _is_fate(values: Column) -> Column:
         return natural(F.get(values, index))
 
     name = F.get(values, 2)
-    is_moved = (
-        (F.size(values) == 5) & one_of(name, ("moved", *OF_CONTROLS)) & number(3).isNotNull() & (number(0) < number(4))
-    )
+    is_moved = (F.size(values) == 5) & one_of(name, _OF_TIME) & number(3).isNotNull() & (number(0) < number(4))
     has_four, is_before = F.size(values) == 4, number(0) < number(3)
     is_chosen = has_four & one_of(name, (*_CHOSEN, *_COUNTED)) & number(3).isNotNull()
     is_bulk = has_four & (name == "cancelled") & is_before
@@ -309,7 +317,10 @@ def _is_fate(values: Column) -> Column:
     is_skipped &= one_of(F.get(values, 5), _SKIPS)
     is_extra = (F.size(values) == 7) & one_of(name, _EXTRAS) & is_before & (number(4) > 0)
     is_extra &= number(5).isNotNull() & number(6).isNotNull()
-    is_known = is_moved | is_chosen | is_bulk | is_survived | is_other | is_occurred | is_skipped | is_extra
+    is_filled = (F.size(values) == 7) & (name == "backfilled") & number(3).isNotNull() & (number(0) < number(4))
+    is_filled &= number(5) <= number(6)
+    is_single = is_moved | is_chosen | is_bulk | is_survived | is_other
+    is_known = is_single | is_occurred | is_skipped | is_extra | is_filled
     return F.coalesce(number(0).isNotNull() & number(1).isNotNull() & is_known, F.lit(False))
 
 
@@ -320,4 +331,4 @@ def _recurs(values: Column) -> Column:
 
 def _is_of_version_2(values: Column) -> Column:
     """Whether a fate has a chosen time or a survivor, or is one of a bulk control."""
-    return (F.size(values) == 4) | ((F.size(values) == 5) & ~one_of(F.get(values, 2), ("moved", *OF_CONTROLS)))
+    return (F.size(values) == 4) | ((F.size(values) == 5) & ~one_of(F.get(values, 2), _OF_TIME))

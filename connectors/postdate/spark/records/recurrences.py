@@ -18,6 +18,8 @@ from postdate.wire import headers as names
 
 RECURRING: Final = "recurring"
 """The action of a request for a recurring schedule."""
+BACKFILL: Final = "backfill"
+"""The action of a request that delivers nominal times of a schedule again."""
 
 
 def recurs(headers: Column) -> Column:
@@ -26,8 +28,15 @@ def recurs(headers: Column) -> Column:
 
 
 def recurrence_of(headers: Column) -> Column:
-    """The headers that only schedules have; null for another request."""
-    return F.when(recurs(headers), F.filter(headers, lambda header: one_of(header.key, sorted(names.SCHEDULE))))
+    """The headers that only schedules and backfills have; null for another request."""
+    is_one = recurs(headers) | has(headers, names.START) | has(headers, names.END)
+    return F.when(is_one, F.filter(headers, lambda header: one_of(header.key, sorted(names.SCHEDULE))))
+
+
+def filled_range(headers: Column) -> tuple[Column, Column]:
+    """The first and the last nominal time for which a backfill asks, each null if it is absent or cannot be read."""
+    start_ms, end_ms = (instant_ms(first_value(headers, name).cast("string")) for name in (names.START, names.END))
+    return start_ms, end_ms
 
 
 def read_recurrence(headers: Column) -> list[Column]:

@@ -14,8 +14,9 @@ from functools import reduce
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from postdate.spark.columns.digests import first_value, has, is_ours
+from postdate.spark.columns.digests import first_value, has, is_ours, last_value
 from postdate.spark.columns.expressions import one_of
+from postdate.spark.records.recurrences import BACKFILL, filled_range
 from postdate.spark.records.requests import parsed_origin
 from postdate.spark.records.selections import has_selector
 from postdate.wire import headers as names
@@ -38,10 +39,12 @@ def unfounded_refusal(reason: Column, headers: Column, topic: Column, partition:
     single = F.array_remove(our_names, names.ERROR)
     times = reduce(Column.__add__, (has(headers, name).cast("int") for name in names.TIMES))
     spread = first_value(headers, names.SPREAD).cast("string")
+    is_backfill = F.coalesce(last_value(headers, names.ACTION).cast("string") == BACKFILL, F.lit(False))
+    is_bounded = has(headers, names.START) & has(headers, names.END)
     is_even = F.coalesce(spread == "even", F.lit(False)) & has(headers, names.WINDOW)
     holds = {
         Reason.MISSING_TARGET: ~has(headers, names.TOPIC),
-        Reason.MISSING_TIME: (times == 0) & ~has(headers, names.RETRY),
+        Reason.MISSING_TIME: (times == 0) & ~has(headers, names.RETRY) & ~(is_backfill & is_bounded),
         Reason.CONFLICTING_TIME: times + has(headers, names.RETRY).cast("int") > 1,
         Reason.BAD_WINDOW: has(headers, names.WINDOW),
         Reason.BAD_SELECTION: has_selector(headers),
@@ -72,6 +75,13 @@ def is_time_readable(letter: Column, request: Column) -> Column:
     is_readable = F.when(letter.reason == Reason.BAD_TIME.value, due & grace)
     is_readable = is_readable.when(letter.reason == Reason.BAD_WINDOW.value, window)
     return is_readable.when(letter.reason == Reason.BAD_LATEST.value, latest).otherwise(F.lit(False))
+
+
+def is_range_readable(request: Column) -> Column:
+    """Whether a request is a backfill of times that have passed, which is not `bad-time`."""
+    start_ms, end_ms = filled_range(request.recurrence)
+    is_passed = (start_ms <= end_ms) & (end_ms <= request.request_ms)
+    return F.when(request.action == BACKFILL, F.coalesce(is_passed, F.lit(False))).otherwise(F.lit(False))
 
 
 def _is_length(length_ms: Column) -> Column:

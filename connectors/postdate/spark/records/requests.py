@@ -14,7 +14,7 @@ drops                    whether it ends if a message of its id was delivered
 partition_asked          of `postdate-partition`, null if absent
 retry                    of a return, as in `returns`; null for other requests
 selected                 of a bulk control, as in `selections`; null for other requests
-recurrence               of a schedule: the headers that only schedules have; null for other requests
+recurrence               of a schedule and a backfill: the headers that only these have; null for other requests
 key_hash                 positive murmur2 of the target key, null for a null key
 key_digest …             of the message: target key, value, untouched headers
 own_key_digest …         of the record as sent: its own key, all headers; a dead letter repeats these
@@ -46,7 +46,7 @@ from postdate.spark.columns.murmur2 import positive_murmur2
 from postdate.spark.columns.times import due_ms, duration_in, durations_ms
 from postdate.spark.records.dialects import NO_DIALECTS, DialectOptions, read_by_the_parser
 from postdate.spark.records.policies import with_policy_texts
-from postdate.spark.records.recurrences import RECURRING, recurrence_of, recurs
+from postdate.spark.records.recurrences import BACKFILL, RECURRING, recurrence_of, recurs
 from postdate.spark.records.returns import RETRY, read_return, return_texts
 from postdate.spark.records.selections import SELECTED, read_selection
 from postdate.wire import headers as names
@@ -249,7 +249,7 @@ def _duration_columns() -> list[Column]:
 def _understood_columns(levels_ms: Sequence[int]) -> list[Column]:
     acts_on = parsed_origin(F.col("origin_text"))
     is_here = (acts_on.topic == F.col("topic")) & (acts_on.partition == F.col("partition"))
-    is_control = F.col("action").isin("cancel", "reschedule", "pause", "resume", "trigger")
+    is_control = F.col("action").isin("cancel", "reschedule", "pause", "resume", "trigger", BACKFILL)
     at, delay, level, request_ms = F.col("at"), F.col("delay"), F.col("level"), F.col("request_ms")
     delay_ms, grace_ms, window_ms, latest_ms = (
         duration_in(F.col("durations"), place, F.col(name)) for place, name in enumerate(_DURATION_TEXTS)
@@ -267,7 +267,7 @@ def _understood_columns(levels_ms: Sequence[int]) -> list[Column]:
         *map(F.col, ("key", "value", "data", "own_key", "headers")),
         F.when(F.col("action") == "schedule", F.col("return_texts")).alias("return_texts"),
         F.when(is_control, F.col("selected")).cast(SELECTED).alias("selected"),
-        F.when(F.col("action") == RECURRING, F.col("recurrence")).alias("recurrence"),
+        F.when(F.col("action").isin(RECURRING, BACKFILL), F.col("recurrence")).alias("recurrence"),
     ]
 
 

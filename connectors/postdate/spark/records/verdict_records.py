@@ -18,7 +18,7 @@ _JSON = "v BIGINT, origin STRING, id STRING, verdict STRING, of STRING, at BIGIN
 ANSWERS = (
     *("accepted", "rejected", "cancelled", "rescheduled", "replaced"),
     *("delivered", "dead", "not-found", "too-late", "applied", "kept", "dropped", "paused", "resumed"),
-    "triggered",
+    *("triggered", "backfilled"),
 )
 """The possible answers to a request."""
 
@@ -60,7 +60,7 @@ def _answer_columns() -> tuple[list[Column], list[Column], list[Column]]:
         return (named.topic == F.col("topic")) & (named.partition == F.col("partition")) & named.offset.isNotNull()
 
     is_of_bulk, is_of_version_2 = said.verdict == "applied", said.verdict.isin("applied", "kept", "dropped")
-    is_of_version_3 = said.verdict.isin("paused", "resumed", "triggered")
+    is_of_version_3 = said.verdict.isin("paused", "resumed", "triggered", "backfilled")
     version = F.when(is_of_version_2, 2).when(is_of_version_3, 3).otherwise(1)
     is_version = (said.v == version) & (said["count"].isNotNull() == is_of_bulk)
     is_whole = is_version & said.verdict.isin(*ANSWERS) & (said["at"] >= 0) & is_here(origin)

@@ -166,8 +166,8 @@ def _moves_in_bulk() -> Column:
 
 
 def judged_switches(known: DataFrame) -> DataFrame:
-    """One row for each `paused`, `resumed` and `triggered` of a schedule whose control does not ask for it: the origin,
-    and a sentence `claim`.
+    """One row for each fate OF_CONTROLS of a schedule whose control does not ask for it: the origin, and a sentence
+    `claim`.
 
     `known` as in `history_rows`. Cost: a join of these fates with their controls.
     """
@@ -175,12 +175,13 @@ def judged_switches(known: DataFrame) -> DataFrame:
     switches = known.where(F.size("switches") > 0).select(
         *(*ORIGIN, "id", "request_end", "request_ms"), F.explode("switches").alias("switch")
     )
-    controls = known.where(F.col("action").isin("pause", "resume", "trigger")).select(
+    controls = known.where(F.col("action").isin("pause", "resume", "trigger", "backfill")).select(
         *(*PARTITION, F.col("offset").alias("control")),
         F.struct("action", "id", "request_ms", "end", "acts_on").alias("by"),
     )
     fate = switch.fate_name
-    is_asked = by.action == F.when(fate == "paused", "pause").when(fate == "resumed", "resume").otherwise("trigger")
+    named = {"paused": "pause", "resumed": "resume", "triggered": "trigger", "backfilled": "backfill"}
+    is_asked = by.action == F.create_map(*(F.lit(name) for pair in named.items() for name in pair))[fate]
     is_meant = (by.acts_on == F.col("offset")) | (by.id == F.col("id"))
     is_applied = (by.end.fate_name == "applied") & (by.end.log_offset == switch.log_offset)
     is_founded = is_asked & is_meant & is_applied & (by.request_ms == switch.new_due_ms)

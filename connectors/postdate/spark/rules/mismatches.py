@@ -15,7 +15,7 @@ from postdate.spark.columns.digests import EMPTY_HEADERS, joined_names
 from postdate.spark.columns.expressions import one_of
 from postdate.spark.records.fates import OF_CONTROLS
 from postdate.spark.records.recurrences import RECURRING
-from postdate.spark.records.refusals import is_return_sound, is_time_readable
+from postdate.spark.records.refusals import is_range_readable, is_return_sound, is_time_readable
 from postdate.spark.rules.request_histories import CONTROLS
 from postdate.spark.rules.verdicts import Problem
 from postdate.wire import headers as names
@@ -131,6 +131,9 @@ def _letter_problems() -> list[Problem]:
     def is_unknown(letter: Column) -> Column:
         return ~F.coalesce(letter.reason.isin(*(reason.value for reason in Reason)), F.lit(False))
 
+    def is_bad_time(letter: Column) -> Column:
+        return letter.reason == Reason.BAD_TIME.value
+
     def refused_wrongly(letter: Column) -> Column:
         is_wrong = is_time_readable(letter, request) | is_return_sound(letter, request)
         return F.when(is_wrong, letter.reason).otherwise(letter.unfounded)
@@ -141,6 +144,12 @@ def _letter_problems() -> list[Problem]:
             "mismatch", is_request & F.exists("letters", differs), F.lit("the dead letter differs from the request")
         ),
         Problem("false-refusal", is_request & (F.size(wrong) > 0), F.concat(F.lit("not "), F.array_join(wrong, ", "))),
+        # Outside of the functions of a letter, in which Spark cannot read a time.
+        Problem(
+            "false-refusal",
+            is_request & is_range_readable(request) & F.exists("letters", is_bad_time),
+            F.lit(f"not {Reason.BAD_TIME.value}"),
+        ),
         Problem("mismatch", is_request & F.exists("letters", is_unknown), F.lit("the dead letter has no known reason")),
     ]
 

@@ -23,11 +23,13 @@ _DAYS_MAX: Final = 400
 class NominalSearch:
     """The nominal times of one schedule. It searches forwards; going back costs a stretch."""
 
-    def __init__(self, times: CronTimes | IntervalTimes, last_ms: int | None) -> None:
-        """`last_ms`: no nominal time is later. Raises ValueError if `times` cannot be read."""
+    def __init__(self, times: CronTimes | IntervalTimes, last_ms: int | None, *, has_gaps: bool = True) -> None:
+        """`last_ms`: no nominal time is later. Without `has_gaps`, times that the schedule skips are left out. Raises
+        ValueError if `times` cannot be read."""
         self._times = times
         self._last_ms = NOMINAL_MS_MAX if last_ms is None else min(last_ms, NOMINAL_MS_MAX)
         self._low_ms = self._high_ms = 0
+        self._has_gaps = has_gaps
         self._found = np.empty(0, dtype=np.int64)
         self._in_gap = np.empty(0, dtype=np.bool_)
         self._stretch_ms = _stretch_ms(times)
@@ -55,6 +57,8 @@ class NominalSearch:
         blocks = [*nominal_times(self._times, low_ms, min(self._high_ms, NOMINAL_MS_MAX))]
         self._found = np.concatenate([self._found[:0], *(block.times_ms for block in blocks)])
         self._in_gap = np.concatenate([self._in_gap[:0], *(block.in_gap for block in blocks)])
+        if not self._has_gaps:
+            self._found, self._in_gap = self._found[~self._in_gap], self._in_gap[~self._in_gap]
 
 
 def _stretch_ms(times: CronTimes | IntervalTimes) -> int:

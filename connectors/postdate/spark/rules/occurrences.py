@@ -24,7 +24,7 @@ from pyspark.sql.types import DataType, StructType
 from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.columns.expressions import one_of
 from postdate.spark.records.deliveries import OCCURRENCE_RECORD, occurrence_records
-from postdate.spark.records.fates import FINAL, OCCURRENCE_FATE, SWITCHES, occurrence_fates
+from postdate.spark.records.fates import EXTENDING, FINAL, OCCURRENCE_FATE, SWITCHES, occurrence_fates
 from postdate.spark.records.recurrences import RECURRING, read_recurrence
 from postdate.spark.rules.cron_fields import read_cron
 from postdate.spark.rules.nominal_times import CronTimes, IntervalTimes
@@ -173,7 +173,7 @@ def _schedule() -> Column:
     stored = F.filter(facts.fates, lambda fate: fate.fate_name == "stored")
     finals = F.filter(facts.fates, lambda fate: one_of(fate.fate_name, FINAL))
     switches = F.filter(facts.fates, lambda fate: one_of(fate.fate_name, SWITCHES))
-    triggers = F.filter(facts.fates, lambda fate: fate.fate_name == "triggered")
+    triggers = F.filter(facts.fates, lambda fate: one_of(fate.fate_name, EXTENDING))
     singles = F.filter(facts.letters, lambda letter: letter.single_due_ms.isNotNull())
 
     def is_same(letter: Column) -> Column:
@@ -201,7 +201,11 @@ def _schedule() -> Column:
             ),
         ).alias("switches"),
         F.transform(
-            triggers, lambda fate: F.struct(fate.control_offset, fate.new_due_ms, fate.log_offset, fate.place)
+            triggers,
+            lambda fate: F.struct(
+                *(fate.control_offset, fate.new_due_ms, fate.log_offset, fate.place),
+                *(fate.filled_from_ms, fate.filled_until_ms),
+            ),
         ).alias("triggers"),
         F.transform(singles, lambda letter: F.struct(letter.single_due_ms, is_same(letter))).alias("letters"),
         *(*bounds, *_BOUNDS, *_BOUNDS_OF_PARTITIONS, "position"),
@@ -225,7 +229,7 @@ def _judged(
     before_ms: int,
 ) -> Judgement | None:
     """The judgement of one schedule; None if there is nothing to judge."""
-    known, times = _known(row["position"]), _times(row)
+    known, times = _known(row["position"]), times_of(row)
     if not row["is_judged"]:
         # Its request may lie behind the fixed end of this audit; then the next one reads it.
         is_ahead = row["request_end"] is not None and origin[2] >= row["request_end"]
@@ -243,7 +247,7 @@ def _judged(
         why = "its times cannot be read" if times is None else "it was refused"
         return _wrong(known, f"has occurrences, though {why}") if was_accepted else None
     # Of a zone that the audit does not know, no version of the rules is installed.
-    versions = ZoneVersions(tz_version() if _is_zone_known(row, times) else "", *zip(*zones, strict=True))
+    versions = ZoneVersions(tz_version() if is_zone_known(row, times) else "", *zip(*zones, strict=True))
     stored = None if row["stored"] is None else (row["stored"][1], row["stored"][0])
     letters = [Letter(*letter) for letter in row["letters"] or ()]
     switches, triggers = row["switches"] or (), row["triggers"] or ()
@@ -267,7 +271,7 @@ def _asked(origin: tuple[str, int, int], row: Row, times: CronTimes | IntervalTi
     )
 
 
-def _times(row: Row) -> CronTimes | IntervalTimes | None:
+def times_of(row: Row) -> CronTimes | IntervalTimes | None:
     """The nominal times of a schedule; None if they cannot be read."""
     if not row["is_read"]:
         return None
@@ -285,7 +289,8 @@ def _times(row: Row) -> CronTimes | IntervalTimes | None:
     return times
 
 
-def _is_zone_known(row: Row, times: CronTimes | IntervalTimes) -> bool:
+def is_zone_known(row: Row, times: CronTimes | IntervalTimes) -> bool:
+    """Return True if the audit has the zone of a schedule."""
     return not isinstance(times, CronTimes) or times.zone == (row["zone"] or "UTC")
 
 

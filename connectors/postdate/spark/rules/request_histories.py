@@ -11,8 +11,10 @@ said attempt             of a return, as in `records.returns`
 target key_digest selected   as in `records.requests`
 end                      its first final fate; `position` orders ends of a partition as `_position` defines
 moves                    fates that moved it
-switches                 its fates `paused` and `resumed`
+switches                 its fates `paused`, `resumed`, `triggered` and `backfilled`
+recurrence               of a schedule and a backfill, as in `records.requests`
 moved                    offsets of the requests that it moved, if it is a control
+changed                  if it is a control, its fates OF_CONTROLS: structs of name and offset of the schedule
 was_stored               whether it has a fate `stored`
 answers                  the answers to it
 answers_of_others        the answers to other requests that name it
@@ -33,9 +35,9 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.columns.expressions import one_of, remembered
 from postdate.spark.records.fates import FINAL, OF_CONTROLS
-from postdate.spark.records.recurrences import RECURRING
+from postdate.spark.records.recurrences import BACKFILL, RECURRING
 
-CONTROLS: Final = ("cancel", "reschedule", "pause", "resume", "trigger")
+CONTROLS: Final = ("cancel", "reschedule", "pause", "resume", "trigger", BACKFILL)
 _PLACES: Final = (
     *("request_start", "request_end", "log_capped", "fates_lost_before_ms"),
     *("answers_capped", "answers_lost_before_ms"),
@@ -72,10 +74,11 @@ def _position(end: Column) -> Column:
 
 
 def _folded(requests: DataFrame, fates: DataFrame, answers: DataFrame) -> DataFrame:
-    of_requests, of_fates, of_moves, of_series, of_answers, of_named, folds, found = _folding()
+    of_requests, of_fates, of_moves, of_changes, of_series, of_answers, of_named, folds, found = _folding()
     inputs = (
         fates.select(*of_fates),
         fates.where(F.col("fate.fate_name") == "moved").select(*of_moves),
+        fates.where(one_of(F.col("fate.fate_name"), OF_CONTROLS)).select(*of_changes),
         fates.where(F.col("fate.series_ms").isNotNull()).select(*of_series),
         answers.select(*of_answers),
         answers.where("of is not null").select(*of_named),
@@ -88,18 +91,18 @@ def _folded(requests: DataFrame, fates: DataFrame, answers: DataFrame) -> DataFr
 
 @remembered
 def _folding() -> tuple[list[Column], ...]:
-    """The columns of requests, fates, moves, continued series, answers, and answers that name another request; their
-    aggregates; and the result columns."""
+    """The columns of requests, fates, moves, changes of schedules, continued series, answers, and answers that name
+    another request; their aggregates; and the result columns."""
     # A return has an id, but is not found by it.
     id_ = F.when(F.col("retry").isNull(), F.col("id")).alias("id")
     attempts = (F.col("retry.said").alias("said"), F.col("retry.attempt").alias("attempt"))
     asked = (
         *("acts_on", "due_ms", "grace_ms", "request_ms", "target", "key_digest", "selected"),
-        *("latest_ms", "keeps", "drops"),
+        *("latest_ms", "keeps", "drops", "recurrence"),
     )
     request = F.struct("action", id_, *asked, *attempts)
     parts = ("log_offset", "place", "fate_name", "first_due_ms", "new_due_ms", "control_offset", "at_ms")
-    more = ("next_request", "late", "bulk_offset", "count", "series_ms")
+    more = ("next_request", "late", "bulk_offset", "count", "series_ms", "filled_from_ms", "filled_until_ms")
     fate = F.struct(*(F.col(f"fate.{name}") for name in (*parts, *more)))
     control, offset = F.col("fate.control_offset"), F.col("offset")
     answer = F.struct("answer", "id", "of", "place", "count", "by")
@@ -108,6 +111,7 @@ def _folding() -> tuple[list[Column], ...]:
         F.first("request", ignorenulls=True).alias("request"),
         F.sort_array(F.collect_list("fate")).alias("fates"),
         F.collect_set("moves").alias("moved"),
+        F.collect_set("changes").alias("changed"),
         F.max("series").alias("series_ms"),
         F.sort_array(F.collect_list("answer")).alias("answers"),
         F.collect_list("answers_of_others").alias("answers_of_others"),
@@ -115,7 +119,7 @@ def _folding() -> tuple[list[Column], ...]:
     found = [
         *origin,
         *(F.col(f"request.{name}") for name in ("action", "id", *asked, "said", "attempt")),
-        *map(F.col, ("moved", "series_ms", "answers", "answers_of_others")),
+        *map(F.col, ("moved", "changed", "series_ms", "answers", "answers_of_others")),
         F.get(F.filter("fates", lambda row: one_of(row.fate_name, FINAL)), 0).alias("end"),
         F.filter("fates", lambda row: row.fate_name == "moved").alias("moves"),
         F.filter("fates", lambda row: one_of(row.fate_name, OF_CONTROLS)).alias("switches"),
@@ -125,6 +129,7 @@ def _folding() -> tuple[list[Column], ...]:
         [*origin, request.alias("request")],
         [*origin, fate.alias("fate")],
         [*partition, control.alias("offset"), offset.alias("moves")],
+        [*partition, control.alias("offset"), F.struct(F.col("fate.fate_name"), offset).alias("changes")],
         [*partition, control.alias("offset"), F.col("fate.series_ms").alias("series")],
         [*origin, answer.alias("answer")],
         [*partition, F.col("of").alias("offset"), F.col("answer").alias("answers_of_others")],

@@ -96,12 +96,28 @@ class Switch(NamedTuple):
 
 
 class Trigger(NamedTuple):
-    """A fate `triggered` of a schedule, by the control at the offset `control` with the timestamp `at_ms`."""
+    """A fate `triggered` or `backfilled` of a schedule, by the control at the offset `control` with the timestamp
+    `at_ms`: that of a backfill names the first nominal time `from_ms`, and `until_ms`, behind which none lies."""
 
     control: int
     at_ms: int
     log_offset: int
     place: int
+    from_ms: int | None = None
+    until_ms: int | None = None
+
+    @property
+    def first_ms(self) -> int:
+        """The nominal time of its first delivery."""
+        return self.at_ms if self.from_ms is None else self.from_ms
+
+    def asked(self, schedule: Asked) -> Asked:
+        """Its extra deliveries as a schedule of their own: once at any time, or each time of the backfill."""
+        alike = schedule._replace(start_ms=None, window_ms=None, grace_ms=None, catch_up_ms=None, missed="all")
+        if self.until_ms is None:
+            return alike._replace(times=IntervalTimes(1, 0), end_ms=None, count_max=1)
+        end_ms = self.until_ms if schedule.end_ms is None else min(self.until_ms, schedule.end_ms)
+        return alike._replace(end_ms=end_ms, count_max=None)
 
 
 class End(NamedTuple):

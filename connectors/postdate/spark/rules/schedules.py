@@ -14,8 +14,9 @@ so its memory does not grow with the number of occurrences.
     mismatch         a record that differs from the request, or from its fate
     contradiction    the final fate does not fit the occurrences, or a dead letter fits no skip
 
-The extra deliveries of one control are judged in the same way, as a separate schedule whose first time is that of the
-control. They and the occurrences are numbered independently.
+The extra deliveries of one control are judged in the same way, as a separate schedule: that of a trigger has one time,
+its timestamp, and that of a backfill the nominal times in the range of its fate, which `backfills` compares with the
+request. They and the occurrences are numbered independently.
 
 A sidecar decides up to COMMIT_MS_MAX before the commit. So the reason of a skip must apply at the commit, and a policy
 is broken only if it applied COMMIT_MS_MAX before.
@@ -63,8 +64,6 @@ ZONE_VERSION: Final = "zone-version"
 _NONE_LATE_MS: Final = 60_000
 _OWN_HEADERS: Final = ",".join((names.ORIGIN, names.DUE, names.ID, names.OCCURRENCE))
 _OWN_HEADERS_OF_EXTRA: Final = ",".join((names.ORIGIN, names.DUE, names.ID, names.EXTRA))
-#: A trigger delivers once, at any time.
-_ANY_TIME: Final = IntervalTimes(1, 0)
 _UNUSED_BITS: Final = 8
 _DRAW_BITS: Final = 24
 
@@ -126,6 +125,7 @@ class _Judge:
             self._letters.setdefault(letter.due_ms, []).append(letter)
         self._pauses = pauses_of(facts.switches)
         self._own_headers = _OWN_HEADERS
+        self._from_ms = 0  # of extra deliveries: the timestamp of their control, before which none may leave
         self._extras = {extra.control: extra for extra in known.extras}
         self._overdue_extras = 0
         self._is_sound = True
@@ -145,17 +145,18 @@ class _Judge:
 
     def judge_extras(self, control: int, trigger: Trigger | None, events: Iterable[Event], end: End | None) -> None:
         """Judge the extra deliveries of one control. `trigger`: None if no fate asks for them."""
-        asked, known = self._asked, self._extras.get(control)
+        known = self._extras.get(control)
         if known is None and trigger is not None:
-            known = ExtraPosition(control, 1, trigger.at_ms, trigger.log_offset, trigger.place)
+            known = ExtraPosition(control, 1, trigger.first_ms, trigger.log_offset, trigger.place)
         begun = known or ExtraPosition(control, 1, 0, -1, -1)
-        asked = asked._replace(times=_ANY_TIME, start_ms=None, end_ms=None, count_max=1, missed="all")
-        asked = asked._replace(window_ms=None, grace_ms=None, catch_up_ms=None)
+        trigger = trigger or Trigger(control, 0, -1, -1)
+        asked = trigger.asked(self._asked)
         position = self._known._replace(
             problems=(), reasons=(), extras=(), **{name: getattr(begun, name) for name in _PLACE}
         )
         judge = _Judge(asked, position, self._versions, self._bounds, RowFacts())
-        judge._letters, judge._own_headers = self._letters, _OWN_HEADERS_OF_EXTRA
+        judge._search = NominalSearch(asked.times, asked.end_ms, has_gaps=False)
+        judge._letters, judge._own_headers, judge._from_ms = self._letters, _OWN_HEADERS_OF_EXTRA, trigger.at_ms
         judge.decide_all(events)
         judge._judge_end_of_extras(end)
         for said in judge._problems:
@@ -252,8 +253,9 @@ class _Judge:
             said = f"occurrence {fate.number} was that of {nominal_ms} {_in_log(fate)}, published was {published_ms}"
             self._find("extra", "extra", said)
         chosen_ms = self._chosen_ms(fate) if can_decide else nominal_ms
-        if fate.at_ms < max(chosen_ms, nominal_ms):
-            self._find("early", "early", f"occurrence {fate.number} was committed at {fate.at_ms}, due {chosen_ms}")
+        if fate.at_ms < max(chosen_ms, nominal_ms, self._from_ms):
+            due_ms = max(chosen_ms, self._from_ms)
+            self._find("early", "early", f"occurrence {fate.number} was committed at {fate.at_ms}, due {due_ms}")
         broken = self._broken_policy(fate, chosen_ms)
         if broken and (broken != names.GAP or self._can_decide(fate.log_offset)):
             said = f"occurrence {fate.number}, due {chosen_ms}, was delivered at {fate.at_ms}, and {broken} skips it"
@@ -358,7 +360,7 @@ class _Judge:
         if self._is_sound:
             self._count("verified", _size(fate))
             if fate.reason is None:
-                self._lateness_ms.append(fate.at_ms - self._chosen_ms(fate))
+                self._lateness_ms.append(fate.at_ms - max(self._chosen_ms(fate), self._from_ms))
 
     def _match_nothing(self, number: int, records: Sequence[Delivered], has_late: bool) -> None:
         """Judge the records of an occurrence that has no fate."""
@@ -470,6 +472,8 @@ class _Judge:
         """Return how many occurrences behind the position are overdue."""
         number, nominal_ms, count = self._at.number, self._at.next_ms, 0
         before_ms = self._bounds.overdue_before_ms - (self._asked.window_ms or 0)
+        if self._from_ms >= before_ms:
+            return 0
         while 0 < nominal_ms < before_ms and count < OCCURRENCES_STEPPED_MAX:
             pause = self._pause_at(nominal_ms)
             if pause is not None and pause.ended_at is None:

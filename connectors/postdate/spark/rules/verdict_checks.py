@@ -4,6 +4,8 @@ An answer is in the same transaction as the fate that it reports, so both are vi
 
     cancelled of p      p ended `cancelled` in the dispatch-log record in which this cancel was `applied`
     rescheduled of p    p was `moved` by this control
+    paused resumed triggered backfilled of p
+                        p has that fate by this control, which `claims` compares with the control
     replaced of p       p ended `replaced`, and this is a later request of the same id
     too-late            p, or the last request of that id, ended `delivered` or `dead` before this control was applied
     applied             this bulk control ended with that count
@@ -23,6 +25,7 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.columns.expressions import remembered
+from postdate.spark.records.fates import OF_CONTROLS
 from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.rules.request_histories import CONTROLS, is_refused, position_before
 
@@ -109,7 +112,8 @@ def _is_true() -> Column:
     own_end = is_schedule & ~is_of & (end.fate_name == answer) & is_by
     cancelled = (action == "cancel") & is_applied & names_it & (of.end.fate_name == "cancelled")
     replaced = is_schedule & is_later & (is_unread | same_id) & (of.end.fate_name == "replaced") & ~is_refused(end)
-    has_moved = F.size("moved") > 0
+    has_moved = (F.size("moved") > 0) | (F.size("changed") > 0)
+    has_fate = F.array_contains("changed", F.struct(answer.alias("fate_name"), checked.of.alias("offset")))
     ended = F.when(is_of, names_it & _ended_before(of.end)).otherwise(_ended_before(_last_end()))
     return (
         F.when(
@@ -119,9 +123,7 @@ def _is_true() -> Column:
             answer == "rescheduled",
             (action == "reschedule") & is_applied & names_it & F.array_contains("moved", checked.of),
         )
-        .when(answer == "paused", (action == "pause") & is_applied & names_it)
-        .when(answer == "resumed", (action == "resume") & is_applied & names_it)
-        .when(answer == "triggered", (action == "trigger") & is_applied & names_it)
+        .when(answer.isin(*OF_CONTROLS), is_applied & names_it & has_fate)
         .when(answer == "replaced", F.when(is_of, replaced).otherwise(own_end))
         .when(answer == "too-late", is_applied & ~has_moved & ended)
         .when(answer == "not-found", is_applied & ~is_of & ~has_moved & ~_was_pending() & ~_was_undone())
