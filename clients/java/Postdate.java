@@ -309,6 +309,20 @@ public final class Postdate {
         return control("trigger", named, null, null);
     }
 
+    /**
+     * Returns the record that delivers a recurring schedule once more for each of its nominal times from {@code start} to
+     * {@code end}, both included, which have passed. That consumes no occurrence number.
+     */
+    public ProducerRecord<byte[], byte[]> backfill(Named named, Instant start, Instant end) {
+        if (end.isBefore(start) || end.isAfter(Instant.now())) {
+            throw new RequestInvalid("bad-time", "the end lies before the start, or in the future: give an earlier range");
+        }
+        var range = new ArrayList<Header>();
+        addInstant(range, "postdate-start", start);
+        addInstant(range, "postdate-end", end);
+        return control("backfill", named, range);
+    }
+
     /** Returns the record that moves a pending message to another time; its content does not change. */
     public ProducerRecord<byte[], byte[]> reschedule(Named named, When when) {
         return reschedule(named, when, null);
@@ -637,17 +651,23 @@ public final class Postdate {
     }
 
     private ProducerRecord<byte[], byte[]> control(String action, Named named, When when, Duration grace) {
+        var times = new ArrayList<Header>();
+        if (when != null) {
+            times.add(timeHeader(when));
+        }
+        if (grace != null) {
+            times.add(header("postdate-grace", Long.toString(ceilMs("grace", grace))));
+        }
+        return control(action, named, times);
+    }
+
+    private ProducerRecord<byte[], byte[]> control(String action, Named named, List<Header> times) {
         if (named == null || named.text == null) {
             throw new RequestInvalid("missing-id", "give Postdate.id(...) or Postdate.origin(...)");
         }
         var headers = new ArrayList<Header>();
         headers.add(header("postdate-action", action));
-        if (when != null) {
-            headers.add(timeHeader(when));
-        }
-        if (grace != null) {
-            headers.add(header("postdate-grace", Long.toString(ceilMs("grace", grace))));
-        }
+        headers.addAll(times);
         headers.add(header(named.header, named.text));
         if (named.header.equals("postdate-id")) {
             byte[] id = idBytes(named.text);
@@ -899,7 +919,7 @@ public final class Postdate {
     /** The meaning of a verdict; {@code text} is its word in the record. */
     public enum Verdict {
         ACCEPTED, REJECTED, CANCELLED, RESCHEDULED, REPLACED, DELIVERED, DEAD, NOT_FOUND, TOO_LATE, KEPT, DROPPED, APPLIED,
-        PAUSED, RESUMED, TRIGGERED;
+        PAUSED, RESUMED, TRIGGERED, BACKFILLED;
 
         private final String text = name().toLowerCase(Locale.ROOT).replace('_', '-');
 
@@ -945,8 +965,7 @@ public final class Postdate {
     private static Answer answer(Map<?, ?> fields, Verdict verdict, String version, Instant at) {
         boolean isApplied = verdict == Verdict.APPLIED;
         boolean isSurvived = verdict == Verdict.KEPT || verdict == Verdict.DROPPED;
-        boolean isOfSchedule =
-            verdict == Verdict.PAUSED || verdict == Verdict.RESUMED || verdict == Verdict.TRIGGERED;
+        boolean isOfSchedule = verdict.compareTo(Verdict.PAUSED) >= 0;
         String expected = isApplied || isSurvived ? "2" : isOfSchedule ? "3" : "1";
         if (!version.equals(expected) || isApplied != fields.containsKey("count")) {
             throw new FormatException("a verdict has the version or the count of another one");

@@ -140,6 +140,11 @@ export class RequestTopic {
    * occurrence number.
    */
   trigger(named: Named): RequestRecord;
+  /**
+   * Returns the request that delivers a recurring schedule once more for each of its nominal times from `start` to `end`,
+   * both included, which have passed: dates or epoch milliseconds. That consumes no occurrence number.
+   */
+  backfill(options: Named & { start: Date | number; end: Date | number }): RequestRecord;
   /** Returns the request that moves a pending message to another time; its content does not change. */
   reschedule(options: Named & When & { graceMs?: number }): RequestRecord;
   /** Returns the request that delivers a pending message now: a reschedule without delay. */
@@ -222,7 +227,8 @@ export type Verdict =
   | "applied"
   | "paused"
   | "resumed"
-  | "triggered";
+  | "triggered"
+  | "backfilled";
 
 /** One verdict: the answer to the request `origin`. */
 export interface Answer {

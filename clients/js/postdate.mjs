@@ -32,7 +32,7 @@ const VERDICTS = new Map(
   [
     ["accepted rejected cancelled rescheduled replaced delivered dead not-found too-late", 1],
     ["kept dropped applied", 2],
-    ["paused resumed triggered", 3],
+    ["paused resumed triggered backfilled", 3],
   ].flatMap(([words, version]) => words.split(" ").map((word) => [word, version])),
 );
 const SURVIVED = new Set(["kept", "dropped"]);
@@ -177,6 +177,17 @@ export class RequestTopic {
 
   trigger({ id, origin }) {
     return this.#control({ id, origin }, { "postdate-action": text("trigger") });
+  }
+
+  backfill({ id, origin, start, end }) {
+    const headers = { "postdate-action": text("backfill") };
+    const startMs = addInstant(headers, "postdate-start", "start", start);
+    const endMs = addInstant(headers, "postdate-end", "end", end);
+    if (startMs === undefined || endMs === undefined) throw new RequestInvalid("missing-time", "give start and end");
+    if (endMs < startMs || endMs > Date.now()) {
+      throw new RequestInvalid("bad-time", "end lies before start, or in the future: give an earlier range");
+    }
+    return this.#control({ id, origin }, headers);
   }
 
   reschedule({ id, origin, at, delayMs, level, graceMs }) {

@@ -288,6 +288,27 @@ def _bulk_controls() -> list[Case]:
     ]
 
 
+def _backfills(origin: str) -> list[Case]:
+    range_us: Case = {"start_us": _AT_US + 1, "end_us": _AT_US + _SECOND_US}
+    far_us = 4_102_444_800 * _SECOND_US  # the year 2100
+    return [
+        _case("backfill by id", "backfill", partitions=12, id="nightly", **range_us),
+        _case("backfill by origin", "backfill", partitions=12, origin=origin, **range_us),
+        _case("backfill of one time", "backfill", partitions=12, id="i", start_us=_AT_US, end_us=_AT_US),
+        _case("backfill of nothing", "backfill", partitions=12, **range_us),
+        _case(
+            "backfill with an end before its start",
+            "backfill",
+            partitions=12,
+            id="i",
+            start_us=_AT_US,
+            end_us=_AT_US - 1_000,
+        ),
+        _case("backfill of times to come", "backfill", partitions=12, id="i", start_us=_AT_US, end_us=far_us),
+        _case("backfill before 1970", "backfill", partitions=12, id="i", start_us=-1_000, end_us=_AT_US),
+    ]
+
+
 def _controls() -> list[Case]:
     origin = f"{REQUESTS}/3/1017"
     wrong = (
@@ -313,6 +334,7 @@ def _controls() -> list[Case]:
         _case("trigger by id", "trigger", partitions=12, id="nightly"),
         _case("trigger by origin", "trigger", partitions=12, origin=origin),
         _case("trigger of nothing", "trigger", partitions=12),
+        *_backfills(origin),
         _case("pause of nothing", "pause", partitions=12),
         _case("resume of a long id", "resume", partitions=12, id="x" * 257),
         _case("cancel of nothing", "cancel", partitions=12),
@@ -468,6 +490,8 @@ def _verdicts() -> list[Case]:
         "verdict resumed": {"v": 3, "verdict": "resumed"},
         "verdict triggered": {"v": 3, "verdict": "triggered"},
         "verdict triggered of version 2": {"v": 2, "verdict": "triggered"},
+        "verdict backfilled": {"v": 3, "verdict": "backfilled"},
+        "verdict backfilled of version 1": {"verdict": "backfilled"},
         "verdict paused of version 1": {"verdict": "paused"},
         "verdict resumed of version 2": {"v": 2, "verdict": "resumed"},
         "verdict paused with a count": {"v": 3, "verdict": "paused", "count": 1},

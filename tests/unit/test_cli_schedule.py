@@ -190,3 +190,21 @@ def test_a_pause_needs_the_setting_and_takes_no_selector(action: str) -> None:
     done = cluster.call("schedule", action, "--requests", "requests", "--target", "reports", environ=ENVIRON)
     assert (done.exit_code, "No such option" in done.stderr) == (2, True), done.stderr
     assert [each for index in range(4) for each in cluster.records("requests", index)] == []
+
+
+def test_a_schedule_is_backfilled_for_times_that_have_passed() -> None:
+    cluster = SimulatedCluster()
+    command = ("schedule", "backfill", "--requests", "requests", "--id", "nightly", "--start", "2025-01-01T00:00:00Z")
+    done = cluster.call(*command, "--end", "1735776000000", environ=ENVIRON)
+    assert done.exit_code == 0, done.stderr
+    (record,) = cluster.records("requests", partition_for(b"nightly", cluster.partitions))
+    assert dict(record.headers or []) == {
+        "postdate-action": b"backfill",
+        "postdate-start": b"1735689600000",
+        "postdate-end": b"1735776000000",
+        "postdate-id": b"nightly",
+    }
+    for end, message in (("1h", "lies after the record's timestamp"), ("2024-12-31T00:00:00Z", "lies before")):
+        refused = cluster.call(*command, "--end", end, environ=ENVIRON)
+        assert (refused.exit_code, message in refused.stderr) == (2, True), refused.stderr
+    assert cluster.call(*command, environ=ENVIRON).exit_code == 2, "both bounds are required"

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -32,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TOPIC = RequestTopic("postdate.requests", partitions=4)
 NOW_MS = 1_795_258_284_000
 SECOND = timedelta(seconds=1)
+EARLIER = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def read(record: RequestRecord) -> Request:
@@ -123,12 +125,24 @@ def test_deliver_is_a_reschedule_to_the_time_of_the_record() -> None:
 
 @pytest.mark.parametrize(("call", "action"), [(action.name.lower(), action) for action in OF_SCHEDULES])
 def test_a_schedule_is_controlled(call: str, action: Action) -> None:
-    by_id, by_origin = getattr(TOPIC, call)(id="i"), getattr(TOPIC, call)(origin=TOPIC.origin(3, 1017))
+    times = (EARLIER, EARLIER + SECOND) if action == Action.BACKFILL else ()
+    build = partial(getattr(TOPIC, call), *times)
+    by_id, by_origin = build(id="i"), build(origin=TOPIC.origin(3, 1017))
     assert (by_id.partition, by_id.key, read(by_id).id) == (TOPIC.partition_of("i"), b"i", b"i")
     assert (by_origin.partition, read(by_origin).acts_on) == (3, 1017)
     assert [read(record).action for record in (by_id, by_origin)] == [action, action]
     with pytest.raises(RequestInvalid, match="give id or origin"):
-        getattr(TOPIC, call)()
+        build()
+
+
+def test_a_backfill_asks_for_times_that_have_passed() -> None:
+    asked = read(TOPIC.backfill(EARLIER, EARLIER + SECOND, id="i"))
+    first_ms = round(EARLIER.timestamp() * 1_000)
+    assert asked.times_ms == (first_ms, first_ms + 1_000)
+    for start, end in ((EARLIER, EARLIER - SECOND), (EARLIER, datetime.now(UTC) + 60 * SECOND)):
+        with pytest.raises(RequestInvalid) as refused:
+            TOPIC.backfill(start, end, id="i")
+        assert refused.value.reason == Reason.BAD_TIME
 
 
 def test_a_bulk_cancel_goes_to_every_partition() -> None:

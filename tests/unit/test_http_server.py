@@ -204,7 +204,7 @@ def test_on_a_loopback_port_anybody_reads_and_only_the_token_changes(scene: Scen
     client = scene.serve(token_file)
     assert client.get("/api/v1/pending").json == {"entries": [], "cursor": None, "shards": [], "not_asked": []}
     assert client.get("/api/v1/pending/count").json["count"] == 0
-    for action in ("cancel", "reschedule", "deliver", "pause", "resume", "trigger"):
+    for action in ("cancel", "reschedule", "deliver", "pause", "resume", "trigger", "backfill"):
         path = f"/api/v1/{action}"
         missing = client.post(path, {"id": "x"})
         assert (missing.status, "--token-file FILE" in missing.json["error"]) == (401, True)
@@ -385,6 +385,29 @@ def test_a_pause_is_produced_where_the_setting_permits_it(scene: Scene, token_fi
     assert (answer.status, answer.json["action"]) == (202, action), answer.text
     (record,), _ = scene.kafka.broker.log(PART).read(0, Isolation.READ_COMMITTED, 10)
     assert dict(record.headers or []) == {"postdate-action": action.encode(), "postdate-id": b"a"}
+
+
+def test_a_backfill_is_produced_with_its_range(scene: Scene, token_file: Path) -> None:
+    scene.kafka.admin().create_topics([request_topic(PART.topic, TopicsConfig(partitions=1))])
+    scene.format_version = 3
+    client = Client(scene.serve(token_file).port, TOKEN)
+    asked = {"id": "a", "start": "2025-01-01T00:00:00Z", "end": "2025-01-01T00:00:01Z"}
+    answer = client.post("/api/v1/backfill", asked)
+    assert (answer.status, answer.json["action"]) == (202, "backfill"), answer.text
+    (record,), _ = scene.kafka.broker.log(PART).read(0, Isolation.READ_COMMITTED, 10)
+    request = parse_request(
+        RequestRules(topic=PART.topic, format_version=3), 0, record.timestamp_ms, record.key, record.headers
+    )
+    assert (request.action, request.times_ms) == (Action.BACKFILL, (1_735_689_600_000, 1_735_689_601_000))
+    for wrong, said in (
+        ({"end": "10s"}, "after the record"),
+        ({"start": "soon"}, "start"),
+        ({"at": "now"}, "unknown field at"),
+    ):
+        refused = client.post("/api/v1/backfill", {**asked, **wrong})
+        assert (refused.status, said in refused.text) == (400, True), refused.text
+    refused = client.post("/api/v1/backfill", {"id": "a"})
+    assert (refused.status, "needs postdate-start and postdate-end" in refused.text) == (400, True), refused.text
 
 
 def test_changes_share_a_producer_which_is_replaced_after_a_fault(scene: Scene, token_file: Path) -> None:

@@ -489,8 +489,9 @@ def ask_every_route(shown: Shown, count: int) -> None:
         origin = f"{R}/0/{offset}"
         assert shown.get(f"/api/v1/requests/{origin}").status == 200
         assert shown.get(f"/api/v1/requests/{origin}?payload=true").status == 400
-    for path in ("cancel", "reschedule", "deliver", "pause", "resume", "trigger"):
-        shown.post(f"/api/v1/{path}", {"origin": f"{R}/0/0", **({"delay": "1h"} if path == "reschedule" else {})})
+    more_of = {"reschedule": {"delay": "1h"}, "backfill": {"start": "1", "end": "2"}}
+    for path in ("cancel", "reschedule", "deliver", "pause", "resume", "trigger", "backfill"):
+        shown.post(f"/api/v1/{path}", {"origin": f"{R}/0/0", **more_of.get(path, {})})
     shown.get("/api/v1/pending/selected?target=orders")
     for path in ("cancel", "reschedule", "deliver"):
         more = {"by": "1h"} if path == "reschedule" else {}

@@ -440,6 +440,22 @@ func (r *Requests) Trigger(named Named) (*kgo.Record, error) {
 	return r.control(named, []kgo.RecordHeader{header("postdate-action", "trigger")})
 }
 
+// Backfill returns the record that delivers a recurring schedule once more for each of its nominal times from start to end,
+// both included, which have passed. That consumes no occurrence number. The error is a *RequestInvalid.
+func (r *Requests) Backfill(named Named, start, end time.Time) (*kgo.Record, error) {
+	headers := []kgo.RecordHeader{header("postdate-action", "backfill")}
+	for i, each := range []When{At(start), At(end)} {
+		if each.err != nil {
+			return nil, each.err
+		}
+		headers = append(headers, header([]string{"postdate-start", "postdate-end"}[i], strconv.FormatInt(each.number, 10)))
+	}
+	if end.Before(start) || end.After(time.Now()) {
+		return nil, invalid("bad-time", "the end lies before the start, or in the future: give an earlier range")
+	}
+	return r.control(named, headers)
+}
+
 // Reschedule returns the record that moves a pending message to another time; its content does not change. grace is how
 // late it may be, 0: no bound. The error is a *RequestInvalid.
 func (r *Requests) Reschedule(named Named, when When, grace time.Duration) (*kgo.Record, error) {
@@ -1093,6 +1109,7 @@ const (
 	Paused      Verdict = "paused"
 	Resumed     Verdict = "resumed"
 	Triggered   Verdict = "triggered"
+	Backfilled  Verdict = "backfilled"
 )
 
 // Answer is one verdict: the answer to the request Origin.
@@ -1134,7 +1151,7 @@ func ReadVerdict(value []byte) (Answer, error) {
 		isSurvived, expected = true, "2"
 	case Applied:
 		isApplied, expected = true, "2"
-	case Paused, Resumed, Triggered:
+	case Paused, Resumed, Triggered, Backfilled:
 		expected = "3"
 	default:
 		return Answer{}, malformed("a verdict has a word that this client does not know: use a newer client")

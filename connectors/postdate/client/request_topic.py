@@ -241,6 +241,19 @@ class RequestTopic:
         """
         return self._control(b"trigger", id, origin, [])
 
+    def backfill(
+        self, start: datetime, end: datetime, *, id: bytes | str | None = None, origin: bytes | str | None = None
+    ) -> RequestRecord:
+        """Return the record that delivers the recurring schedule of this id, or of the request with this origin, once
+        more for each of its nominal times from `start` to `end`, both included, which have passed.
+
+        That consumes no occurrence number. The deployment needs the setting `format_version = 3`. Raises
+        RequestInvalid, TypeError. The verdict, `backfilled`, promises one delivery of each of these times, unless a
+        cancel or a replacement ends the schedule before it.
+        """
+        own: Headers = [(names.START, b"%d" % epoch_ms(start)), (names.END, b"%d" % epoch_ms(end))]
+        return self._control(b"backfill", id, origin, own)
+
     def cancel_selected(
         self,
         *,

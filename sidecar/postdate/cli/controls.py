@@ -1,5 +1,5 @@
 """`postdate cancel`, `postdate reschedule` and `postdate deliver`: change a message while it is pending. `postdate
-schedule pause`, `resume` and `trigger` do the same for a recurring schedule.
+schedule pause`, `resume`, `trigger` and `backfill` do the same for a recurring schedule.
 
 A control must follow its request in the same partition. With --origin, this is the partition of the origin. With --id,
 murmur2 chooses it from the id and the partition count of the live topic.
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from postdate.cli.options import Loader, as_bytes, configured, now_ms, output_option
+from postdate.cli.options import Loader, as_bytes, configured, now_ms, output_option, time_ms
 from postdate.cli.request_options import due_ms, the_request_topic, the_time, time_options
 from postdate.cli.selection import control_selected, is_bulk, selector_options
 from postdate.cli.waiting import require_verdicts, send_and_report, verdict_options, waiting
@@ -235,6 +235,33 @@ def trigger(loader: Loader, **asked: Any) -> None:
     _control(loader, b"trigger", [], asked)
 
 
+@click.command(short_help="Deliver a schedule again for times that have passed.")
+@configured
+@named_options
+@click.option(
+    "--start",
+    type=time_ms,
+    required=True,
+    metavar="TIME",
+    help="The first possible nominal time: RFC 3339, epoch milliseconds, now, or -2h (ago).",
+)
+@click.option("--end", type=time_ms, required=True, metavar="TIME", help="The last possible one. TIME as for --start.")
+@verdict_options
+@output_option
+def backfill(loader: Loader, start: int, end: int, **asked: Any) -> None:
+    """Deliver the message of a recurring schedule once more for each of its nominal times from --start to --end, both
+    included, and print the origin of the request.
+
+    The times may lie before the schedule was created, or in a pause. Each extra delivery has the header postdate-extra
+    and no occurrence number. --wait-verdict also prints the verdict, `backfilled`, and the origin of the schedule; any
+    other verdict ends with exit code 1.
+
+    \b
+      postdate schedule backfill -b localhost:9092 --id nightly --start 2026-10-01T00:00:00Z --end now --wait-verdict
+    """
+    _control(loader, b"backfill", [(names.START, b"%d" % start), (names.END, b"%d" % end)], asked)
+
+
 def _control(loader: Loader, action: bytes, headers: Headers, asked: Mapping[str, Any]) -> None:
     """Send a control with these headers, and report it. `asked`: the options that all controls share."""
     from postdate.sidecar.cluster.cluster import admin_of, kafka_of
@@ -256,7 +283,7 @@ def _control(loader: Loader, action: bytes, headers: Headers, asked: Mapping[str
 
         def facts(receipt: Receipt) -> Mapping[str, object]:
             fields: dict[str, object] = {"action": action.decode(), "sent_ms": receipt.timestamp_ms}
-            if headers:
+            if action == b"reschedule":
                 fields["due_ms"] = due_ms(rules, draft, part.index, receipt)
             return fields
 

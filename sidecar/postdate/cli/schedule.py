@@ -1,4 +1,4 @@
-"""`postdate schedule create|list|show|pause|resume|trigger|cancel`: messages that are delivered again and again.
+"""`postdate schedule create|list|show|pause|resume|trigger|backfill|cancel`: messages that recur.
 
 The request is checked here by the rules of the sidecar, as that of `postdate send`.
 """
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from postdate.cli.controls import cancel, pause, resume, trigger
+from postdate.cli.controls import backfill, cancel, pause, resume, trigger
 from postdate.cli.limits import PREVIEW_MAX
 from postdate.cli.options import Loader, as_bytes, configured, now_ms, output_option, time_ms
 from postdate.cli.schedule_queries import list_, show
@@ -135,7 +135,7 @@ def create(
     send_request(config, record_of(message, when), str(message["topic"]), waiting(wait_verdict, timeout), output)
 
 
-for command in (cancel, list_, pause, resume, show, trigger):
+for command in (backfill, cancel, list_, pause, resume, show, trigger):
     schedule.add_command(command)
 
 

@@ -86,6 +86,8 @@ public class RunPostdate {
                 return requests.resume(named(given));
             case "trigger":
                 return requests.trigger(named(given));
+            case "backfill":
+                return requests.backfill(named(given), instant(given, "start_us"), instant(given, "end_us"));
             case "reschedule":
                 return requests.reschedule(named(given), when(given), grace(given));
             case "retry":

@@ -33,6 +33,8 @@ function request(requests, call, given) {
     case "resume":
     case "trigger":
       return requests[call]({ id, origin });
+    case "backfill":
+      return requests.backfill({ id, origin, start: milliseconds(given.start_us), end: milliseconds(given.end_us) });
     case "reschedule":
       return requests.reschedule({ id, origin, graceMs, ...when });
     case "retry": {

@@ -77,6 +77,7 @@ def make_app(process: Process) -> Starlette:
             Route("/api/v1/pause", pages.change(controls.PAUSE), methods=["POST"]),
             Route("/api/v1/resume", pages.change(controls.RESUME), methods=["POST"]),
             Route("/api/v1/trigger", pages.change(controls.TRIGGER), methods=["POST"]),
+            Route("/api/v1/backfill", pages.change(controls.BACKFILL), methods=["POST"]),
         ]
     )
 

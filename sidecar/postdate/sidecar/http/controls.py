@@ -1,5 +1,5 @@
-"""Cancel, reschedule, deliver now, pause, resume and trigger over HTTP: produces an ordinary control request, as any
-client would, and returns its origin.
+"""Cancel, reschedule, deliver now, pause, resume, trigger and backfill over HTTP: produces an ordinary control request,
+as any client would, and returns its origin.
 
 The result is the verdict on the verdicts topic, and the history of the control (`GET /api/v1/requests/ORIGIN`). This
 module acts on no shard, so every process of the deployment accepts controls for all shards.
@@ -24,10 +24,15 @@ from postdate.wire.origins import format_origin, parse_origin
 from postdate.wire.texts import counted
 
 CANCEL, RESCHEDULE, DELIVER = "cancel", "reschedule", "deliver"
-PAUSE, RESUME, TRIGGER = "pause", "resume", "trigger"
+PAUSE, RESUME, TRIGGER, BACKFILL = "pause", "resume", "trigger", "backfill"
 _TIMES = {"at": names.AT, "delay": names.DELAY, "level": names.LEVEL}
 _NAMED = frozenset({"origin", "id", "topic"})
-_FIELDS = {**dict.fromkeys((CANCEL, DELIVER, PAUSE, RESUME, TRIGGER), _NAMED), RESCHEDULE: _NAMED | {*_TIMES, "grace"}}
+_RANGE = {"start": names.START, "end": names.END}
+_FIELDS = {
+    **dict.fromkeys((CANCEL, DELIVER, PAUSE, RESUME, TRIGGER), _NAMED),
+    RESCHEDULE: _NAMED | {*_TIMES, "grace"},
+    BACKFILL: _NAMED | {*_RANGE},
+}
 
 
 def control(process: Process, action: str, asked: object) -> dict[str, Any]:
@@ -44,10 +49,9 @@ def control(process: Process, action: str, asked: object) -> dict[str, Any]:
     if action == DELIVER:  # a reschedule to its own timestamp
         action, asked = RESCHEDULE, asked | {"delay": "0s"}
     headers: Headers = [(names.ACTION, action.encode()), *named]
-    if "at" in asked:
-        at_ms = time_of("at", _text(asked, "at").decode(), process.clock.wall_ms())
-        asked = asked | {"at": at_ms}
-    headers += [(header, _text(asked, field)) for field, header in _TIMES.items() if field in asked]
+    for field in {"at", *_RANGE} & asked.keys():
+        asked = asked | {field: time_of(field, _text(asked, field).decode(), process.clock.wall_ms())}
+    headers += [(header, _text(asked, field)) for field, header in (_TIMES | _RANGE).items() if field in asked]
     if "grace" in asked:
         headers.append((names.GRACE, _text(asked, "grace")))
     caller_id = dict(named).get(names.ID)

@@ -422,6 +422,12 @@ _OF_SCHEDULES = {
 }
 
 
+_RANGE = {
+    "start": {**_TEXT, "description": f"the first possible nominal time: {_TIME}"},
+    "end": {**_TEXT, "description": "the last possible one, which has passed"},
+}
+
+
 def _queries() -> dict[str, Any]:
     """Returns the paths of queries."""
     limit = {"type": "integer", "minimum": 1, "maximum": limits.PAGE_ENTRIES_MAX}
@@ -501,6 +507,7 @@ def describe() -> dict[str, Any]:
             "/api/v1/reschedule": _change("Move a pending message to another time", times),
             "/api/v1/deliver": _change("Deliver a pending message now: a reschedule to the time of the control", {}),
             **{f"/api/v1/{action}": _change(summary, {}) for action, summary in _OF_SCHEDULES.items()},
+            "/api/v1/backfill": _change("Deliver a recurring schedule again for times that have passed", _RANGE),
         },
         "components": {
             "schemas": _SCHEMAS,

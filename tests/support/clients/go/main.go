@@ -133,6 +133,8 @@ func request(requests *postdate.Requests, call string, given input) (*kgo.Record
 		return requests.Resume(given.named())
 	case "trigger":
 		return requests.Trigger(given.named())
+	case "backfill":
+		return requests.Backfill(given.named(), instant(given.StartUs), instant(given.EndUs))
 	case "reschedule":
 		return requests.Reschedule(given.named(), given.when(), length(given.GraceUs))
 	case "retry":
