@@ -149,7 +149,7 @@ class Cluster:
 def _items(found: Any) -> Iterator[tuple[Any, Any]]:
     """The pairs of a Java map.
 
-    Py4J ends the iteration of a map by an exception of Java's, for which PySpark then looks up a dozen classes (measured:
+    Py4J ends the iteration of a map by an exception of Java, for which PySpark looks up a dozen classes (measured:
     a twelfth of the processor time of a small audit).
     """
     for entry in found.entrySet().toArray():
