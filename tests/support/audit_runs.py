@@ -10,7 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from postdate.spark.audit.advance import Advance, advance, write_findings
 from postdate.spark.audit.ranges import TARGETS
@@ -31,8 +31,9 @@ from postdate.spark.records.policies import policy_rows, policy_table, read_rows
 from postdate.spark.records.requests import digested_requests, request_rows, understood_rows
 from postdate.spark.records.verdict_records import answer_rows
 from postdate.spark.rules.ordering import overtaken
+from postdate.spark.session.caching import materialised
 from postdate.spark.session.small_tables import small_table
-from postdate.spark.state.store import StateStore, acknowledge, last_verdicts
+from postdate.spark.state.store import AuditState, StateStore, acknowledge, last_verdicts
 from support.history import LETTERS, REQUESTS, VERDICTS, History
 from support.history import Row as Record
 from support.judging import Bounds, target_row
@@ -80,6 +81,11 @@ def all_of(history: History) -> Ends:
     return Ends(_END, log, len(history.delivered), len(history.letters), len(history.answers), log)
 
 
+def _kept(rows: DataFrame, records: list[Record]) -> DataFrame:
+    """What an audit makes of these records, kept as it keeps the rows of few: none are no part of its plans."""
+    return materialised(rows) if records else rows
+
+
 class Runs:
     """One audit after the other over a history; `bits` says how many requests are a chunk, None: no chunks."""
 
@@ -87,26 +93,35 @@ class Runs:
         self.spark, self.history, self.bits = spark, history, bits
         self.path = str(directory / "state")
         self.last = Ends()
+        self._committed: AuditState | None = None
 
     def audit(self, ends: Ends | None = None, *, keep: bool = True, in_order: bool = False, **bounds: Any) -> Advance:
         """What a run says that sees the history up to `ends`, by default all of it, with these `bounds`; if `in_order`,
         it looks at the order of messages."""
         ends = all_of(self.history) if ends is None else ends
         store = StateStore(self.spark, self.path)
-        state, history, last = store.newest(), self.history, self.last
+        state, history, last = self._state(), self.history, self.last
         partitions = Bounds(request_end=ends.requests, log_end=ends.log, **bounds).table(self.spark)
         asked = [record for record in history.requests if last.requests <= record[2] < ends.requests]
         there = [record for record in history.requests if bounds.get("log_start", 0) <= record[2] < ends.requests]
-        log = log_rows(self._records(history.log[last.log : ends.again]), partitions).persist()
+        logged = history.log[last.log : ends.again]
+        log = _kept(log_rows(self._records(logged), partitions), logged)
         known = read_rows([*state.policies, *policy_rows(log).collect()])
         policies = policy_table(self.spark, known)
         understood = understood_rows(self._records(asked), LEVELS_MS_DEFAULT, policies=policies)
-        letters = self._records(history.letters[last.letters : ends.letters])
-        messages = delivered_messages(self._records(history.delivered[last.delivered : ends.delivered]), [REQUESTS])
+        delivered = history.delivered[last.delivered : ends.delivered]
+        buried = history.letters[last.letters : ends.letters]
+        answered = history.answers[last.answers : ends.answers]
+        letters, messages = self._records(buried), delivered_messages(self._records(delivered), [REQUESTS])
+        answers = answer_rows(self._records(answered), {VERDICTS: REQUESTS})
         new = Read(
-            *(understood, digested_requests(understood), messages, record_rows(messages), log),
-            dead_letter_rows(letters, {LETTERS: REQUESTS}),
-            answer_rows(self._records(history.answers[last.answers : ends.answers]), {VERDICTS: REQUESTS}),
+            *(
+                understood,
+                _kept(digested_requests(understood), asked),
+                messages,
+                _kept(record_rows(messages), delivered),
+            ),
+            *(log, _kept(dead_letter_rows(letters, {LETTERS: REQUESTS}), buried), _kept(answers, answered)),
             requests_of=lambda _: request_rows(self._records(there), LEVELS_MS_DEFAULT, policies=policies),
         )
         if in_order:
@@ -125,7 +140,7 @@ class Runs:
             garbled = unreadable_letters(letters, {LETTERS: REQUESTS}).unionByName(unreadable_records(new.records))
             opened = write_findings(store, found, new.answers.where("malformed"), garbled, SNAPSHOT)
             read = replace(found.state, next={f"{REQUESTS}/0": ends.requests}, targets=["orders"])
-            store.commit(
+            self._committed = store.commit(
                 replace(read, violations=state.violations + opened), {"judged": 0, "lateness_ms": {}, "settings": {}}
             )
             self.last = ends
@@ -141,17 +156,21 @@ class Runs:
     def violations(self) -> list[tuple[int, int, str]]:
         """Run, offset and verdict of all violations that the runs have opened."""
         store = StateStore(self.spark, self.path)
-        rows = store.known_violations(store.newest()).where(f"topic = '{REQUESTS}'").collect()
+        rows = store.known_violations(self._state()).where(f"topic = '{REQUESTS}'").collect()
         return sorted((row["run"], row["offset"], row["verdict"]) for row in rows)
 
     def standing(self) -> int:
         """The number of violations that nobody has acknowledged."""
         store = StateStore(self.spark, self.path)
-        return store.open_violations(store.newest())
+        return store.open_violations(self._state())
 
     def acknowledge(self, run: int) -> None:
         """Closes the violations of a run."""
         acknowledge(self.spark, self.path, run, "Ada", None)
+
+    def _state(self) -> AuditState:
+        """The state that the last run has committed; that on the disk, if this object has made no run."""
+        return self._committed or StateStore(self.spark, self.path).newest()
 
     def _records(self, records: list[Record]) -> Any:
         return small_table(self.spark, records, RECORDS)

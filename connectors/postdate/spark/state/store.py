@@ -47,6 +47,8 @@ _LOCK: Final = ".lock"
 _NO_LOCKS: Final = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 _VERSIONED: Final = (ORIGINS, VIOLATIONS, OFFSETS)
 _PROPERTIES: Final = {"delta.enableDeletionVectors": "true"}
+# Of the other tables Delta notes no least and greatest values of files: each is read as a whole.
+_UNMEASURED: Final = {"delta.dataSkippingNumIndexedCols": "0"}
 
 VIOLATION_COLUMNS: Final = (
     "run bigint, topic string, partition int, offset bigint, verdict string, details array<string>, target string,"
@@ -68,7 +70,7 @@ _ACKNOWLEDGED: Final = "run bigint, acknowledged_by string, acknowledged_ms bigi
 def _form(columns: str) -> TableForm:
     kind = StructType.fromDDL(columns)
     assert isinstance(kind, StructType), "a table has columns"
-    return TableForm(kind, properties=_PROPERTIES)
+    return TableForm(kind, properties={**_PROPERTIES, **_UNMEASURED})
 
 
 @dataclass(frozen=True)
@@ -167,8 +169,10 @@ class StateStore:
                 self._tables.ensure(name, form)
             self._base[name] = self._tables.restored(name, version)
         if not state.run:
-            properties = {**_PROPERTIES, "delta.isolationLevel": "Serializable"}
-            self._tables.ensure(RUNS, replace(_form(_RUN_COLUMNS), properties=properties))
+            form = _form(_RUN_COLUMNS)
+            self._tables.ensure(
+                RUNS, replace(form, properties={**form.properties, "delta.isolationLevel": "Serializable"})
+            )
         self._tables.ensure(ORIGINS, forms[ORIGINS])
 
     def origins(self) -> DataFrame:
