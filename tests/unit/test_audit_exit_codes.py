@@ -86,7 +86,7 @@ def test_bounds_are_read() -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["p95=1s", "p99", "p99=", "=1s", "p99=fast", "p99=-1s", "p99_9=1s", ""])
+@pytest.mark.parametrize("text", ["p95=1s", "p99", "p99=", "=1s", "p99=fast", "p99=250", "p99=-1s", "p99_9=1s", ""])
 def test_a_bad_bound_is_refused_with_the_right_form(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     remedy = "write FIGURE=DURATION with one of the figures p50, p90, p99, p99.9, max"
     with pytest.raises(JobUsageError, match=remedy) as caught:

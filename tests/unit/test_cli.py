@@ -74,29 +74,46 @@ def leaf_commands() -> list[list[str]]:
     return found
 
 
+def found_command(names: list[str]) -> click.Command:
+    found: click.Command = postdate
+    for name in names:
+        assert isinstance(found, click.Group)
+        found = found.commands[name]
+    return found
+
+
 @pytest.mark.parametrize("command", leaf_commands(), ids=" ".join)
 def test_every_option_has_a_description(command: list[str]) -> None:
     result = call(*command, "-h")
     assert result.exit_code == 0
-    found: click.Command = postdate
-    for name in command:
-        assert isinstance(found, click.Group)
-        found = found.commands[name]
-    assert all(option.help for option in found.params if isinstance(option, click.Option))
+    assert all(option.help for option in found_command(command).params if isinstance(option, click.Option))
 
 
 @pytest.mark.parametrize("command", leaf_commands(), ids=" ".join)
 def test_times_have_one_vocabulary_and_ranges_one_pair_of_names(command: list[str]) -> None:
-    found: click.Command = postdate
-    for name in command:
-        assert isinstance(found, click.Group)
-        found = found.commands[name]
-    for option in found.params:
+    for option in found_command(command).params:
         if isinstance(option, click.Option) and option.metavar == "TIME":
             assert option.opts[0] in ("--from", "--until", "--at", "--start", "--end", "--after")
             read = [option.type.convert(text, None, None) for text in ("now", "-2h", "0s", "1970-01-01T00:00:01Z", "7")]
             assert read[3:] == [1_000, 7]
             assert read[0] - 7_200_000 <= read[1] < read[2]
+
+
+def test_a_duration_needs_a_unit_in_every_command() -> None:
+    """A header takes a number as milliseconds, but who types `--delay 5` may mean seconds."""
+    options = [
+        option
+        for command in leaf_commands()
+        for option in found_command(command).params
+        if isinstance(option, click.Option) and (option.metavar or "").startswith("DURATION")
+    ]
+    assert len(options) > 10
+    for option in options:
+        for text in ("5", "250"):
+            with pytest.raises(click.BadParameter, match=f"has no unit: write {text}ms, {text}s or {text}m"):
+                option.type.convert(text, option, None)
+        assert option.type.convert("0", option, None) in (0, "0"), "nothing needs no unit"
+        assert option.type.convert("1500ms", option, None) in (1_500, "1500ms")
 
 
 @pytest.mark.parametrize(
@@ -121,6 +138,9 @@ def test_the_list_of_commands_cuts_no_sentence() -> None:
         (["send", "--topic", "t"], "exactly one of --at, --delay, --level, --retry"),
         (["send", "--topic", "t", "--at", "1", "--delay", "1s"], "exactly one of --at, --delay, --level, --retry"),
         (["send", "--topic", "t", "--delay", "5x"], "bad-time"),
+        (["send", "--topic", "t", "--delay", "5"], "'5' has no unit: write 5ms, 5s or 5m"),
+        (["reschedule", "--target", "t", "--by", "-30"], "'-30' has no unit: write 30ms, 30s or 30m"),
+        (["schedule", "create", "--topic", "t", "--every", "15m/5"], "'15m/5' has no unit: write 5ms"),
         (["send", "--topic", "__offsets", "--delay", "5s"], "forbidden-target"),
         (["send", "--topic", "postdate.requests", "--delay", "5s"], "forbidden-target"),
         (["send", "--topic", "t", "--delay", "5s", "-H", "postdate-dely=6s"], "unknown-header"),

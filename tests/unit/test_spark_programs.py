@@ -35,6 +35,14 @@ def test_contradictory_options_end_with_2(
     assert capsys.readouterr().err.startswith(said)
 
 
+@pytest.mark.parametrize("option", ["--slack", "--every"])
+def test_a_duration_needs_a_unit(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        audit_main.main(["-b", "x:1", option, "5"])
+    assert ended.value.code == 2
+    assert "'5' has no unit: write 5ms, 5s or 5m" in capsys.readouterr().err
+
+
 def test_a_program_does_not_look_for_modules_beside_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(_PACKAGE), "elsewhere"])
     assert submitted.run_program(argparse.ArgumentParser(), lambda given: lambda: 7, []) == 7

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from postdate.spark.errors import JobUsageError
-from postdate.wire.durations import parse_duration_ms
+from postdate.wire.durations import parse_duration_ms, require_unit
 from postdate.wire.instants import parse_time_ms
 
 
@@ -93,7 +93,10 @@ def instant(text: str) -> int:
 
 def duration(text: str) -> int:
     """Milliseconds of an option."""
-    return parse_duration_ms(text)
+    try:
+        return parse_duration_ms(require_unit(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
 
 
 def levels(text: str) -> tuple[int, ...]:

@@ -59,6 +59,15 @@ def parse_duration_ms(text: str) -> int:
     return duration_ms
 
 
+def require_unit(text: str) -> str:
+    """Return the text of a duration that a person types. Raises ValueError for a number without a unit, except 0: in a
+    header it means milliseconds, but a person may mean seconds."""
+    number = text.lstrip("-")
+    if number.strip("0").isdigit():
+        raise ValueError(f"has no unit: write {number}ms, {number}s or {number}m")
+    return text
+
+
 def format_duration(duration_ms: int) -> str:
     """Return a duration for a person, exact and as `parse_duration_ms` reads it: 400d, 1d12h, 1m30s, 1.5s, 250ms, 0s.
 

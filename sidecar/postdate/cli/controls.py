@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from postdate.cli.options import Loader, as_bytes, configured, now_ms, output_option, time_ms
+from postdate.cli.options import Loader, as_bytes, configured, duration_text, now_ms, output_option, time_ms
 from postdate.cli.request_options import due_ms, the_request_topic, the_time, time_options
 from postdate.cli.selection import control_selected, is_bulk, selector_options
 from postdate.cli.waiting import require_verdicts, send_and_report, verdict_options, waiting
@@ -117,11 +117,17 @@ def cancel(loader: Loader, **asked: Any) -> None:
 @named_options
 @time_options
 @click.option(
-    "--by", metavar="DURATION", help="With selectors: move each message by this time; -2h: to an earlier one."
+    "--by",
+    type=duration_text,
+    metavar="DURATION",
+    help="With selectors: move each message by this time; -2h: to an earlier one.",
 )
 @selector_options
 @click.option(
-    "--grace", metavar="DURATION", help="If the message would be later than this, write a dead letter instead."
+    "--grace",
+    type=duration_text,
+    metavar="DURATION",
+    help="If the message would be later than this, write a dead letter instead.",
 )
 @verdict_options
 @output_option

@@ -18,7 +18,7 @@ import click
 from postdate.kafka.errors import Unreachable
 from postdate.sidecar.config.load import Flags, Loaded, load
 from postdate.sidecar.errors import TransientError
-from postdate.wire.durations import parse_duration_ms
+from postdate.wire.durations import parse_duration_ms, require_unit
 from postdate.wire.instants import parse_time_ms
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -71,10 +71,18 @@ def past_ms(text: str) -> int:
     return time_ms(text)
 
 
+def duration_text(text: str) -> str:
+    """A duration, or an interval and its phase, as a header has it. Raises BadParameter: a number without a unit."""
+    try:
+        return "/".join(map(require_unit, text.split("/")))
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} {error}") from None
+
+
 def duration_ms(text: str) -> int:
     """Parse a duration as milliseconds. Raises BadParameter if it is malformed."""
     try:
-        return parse_duration_ms(text)
+        return parse_duration_ms(require_unit(text))
     except ValueError as error:
         raise click.BadParameter(f"{text!r} {error}") from None
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from postdate.cli.options import as_bytes, time_ms
+from postdate.cli.options import as_bytes, duration_text, time_ms
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
@@ -28,7 +28,7 @@ def time_options(command: Command) -> Command:
     """Add --at, --delay and --level; `time_headers` accepts one of them."""
     for option in (
         click.option("--level", metavar="N", help="Delay level; 0: immediately."),
-        click.option("--delay", metavar="DURATION", help="Delay: 1500ms, 90s, 2h30m, 1d12h, PT5M."),
+        click.option("--delay", type=duration_text, metavar="DURATION", help="Delay: 1500ms, 90s, 2h30m, 1d12h, PT5M."),
         click.option(
             "--at",
             type=time_ms,

@@ -13,7 +13,7 @@ import click
 
 from postdate.cli.controls import backfill, cancel, pause, resume, trigger
 from postdate.cli.limits import PREVIEW_MAX
-from postdate.cli.options import Loader, as_bytes, configured, now_ms, output_option, time_ms
+from postdate.cli.options import Loader, as_bytes, configured, duration_text, now_ms, output_option, time_ms
 from postdate.cli.schedule_queries import list_, show
 from postdate.cli.send import message_options, record_of, send_request
 from postdate.cli.waiting import verdict_options, waiting
@@ -40,9 +40,15 @@ _HEADERS = {
 def _repeat_options(command: Command) -> Command:
     """Add the options for the times of a schedule; `_repeat_headers` converts them to headers."""
     for option in (
-        click.option("--grace", metavar="DURATION", help="Skip occurrences that would be later than this."),
-        click.option("--window", metavar="DURATION", help="Deliver within this time after the nominal time."),
-        click.option("--catch-up", metavar="DURATION", help="Skip due occurrences that are later than this."),
+        click.option(
+            "--grace", type=duration_text, metavar="DURATION", help="Skip occurrences that would be later than this."
+        ),
+        click.option(
+            "--window", type=duration_text, metavar="DURATION", help="Deliver within this time after the nominal time."
+        ),
+        click.option(
+            "--catch-up", type=duration_text, metavar="DURATION", help="Skip due occurrences that are later than this."
+        ),
         click.option(
             "--missed",
             type=click.Choice([each.value for each in Missed]),
@@ -68,7 +74,10 @@ def _repeat_options(command: Command) -> Command:
         ),
         click.option("--zone", metavar="NAME", help="IANA time zone of --cron, such as Europe/Berlin. [UTC]"),
         click.option(
-            "--every", metavar="DURATION[/PHASE]", help="At multiples of a duration since 1970, plus a phase: 15m/5m."
+            "--every",
+            type=duration_text,
+            metavar="DURATION[/PHASE]",
+            help="At multiples of a duration since 1970, plus a phase: 15m/5m.",
         ),
         click.option("--cron", metavar="EXPRESSION", help="Five fields, six with seconds first, or @daily."),
     ):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from postdate.cli.commands import warn
-from postdate.cli.options import Loader, as_bytes, configured, header_pair, now_ms, output_option
+from postdate.cli.options import Loader, as_bytes, configured, duration_text, header_pair, now_ms, output_option
 from postdate.cli.request_options import TIMES, due_ms, parsed, the_request_topic, the_time, time_options
 from postdate.cli.waiting import Waiting, require_verdicts, send_and_report, verdict_options, waiting
 from postdate.kafka.interface import Partition
@@ -68,10 +68,14 @@ def message_options(command: Command) -> Command:
     "--id", "request_id", metavar="ID", help="Id of the message; it replaces a pending message with the same id."
 )
 @click.option(
-    "--grace", metavar="DURATION", help="If the message would be later than this, write a dead letter instead."
+    "--grace",
+    type=duration_text,
+    metavar="DURATION",
+    help="If the message would be later than this, write a dead letter instead.",
 )
 @click.option(
     "--window",
+    type=duration_text,
     metavar="DURATION",
     help="Deliver within this time after the due time, at a moment that follows from the origin.",
 )
@@ -93,6 +97,7 @@ def message_options(command: Command) -> Command:
 )
 @click.option(
     "--latest",
+    type=duration_text,
     metavar="DURATION",
     help="Due at most this time after the first of the requests that replaced one another.",
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from postdate.wire.durations import parse_duration_ms
+from postdate.wire.durations import parse_duration_ms, require_unit
 
 PERCENTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_9", 0.999))
 """Names as in the output, and the share of values that are not larger."""
@@ -48,7 +48,7 @@ def parse_bound(text: str) -> LatenessBound:
     try:
         if figure not in map(spelled_figure, FIGURES):
             raise ValueError("names no figure of lateness")
-        return LatenessBound(figure.replace(".", "_"), parse_duration_ms(duration))
+        return LatenessBound(figure.replace(".", "_"), parse_duration_ms(require_unit(duration)))
     except ValueError as error:
         figures = ", ".join(map(spelled_figure, FIGURES))
         raise ValueError(
