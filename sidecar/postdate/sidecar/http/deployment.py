@@ -164,7 +164,7 @@ class Deployment:
 
         answers, faults = self._ask("/api/v1/actions", query, merge, own)
         silent = [{"process": name, "why": str(fault)} for name, fault in sorted(faults.items())]
-        return {**merge(answers), "not_asked": silent}
+        return {"actions": merge(answers)["actions"], "not_asked": silent}
 
     def drain(self) -> Answer:
         """Make the named process hand over its shards. Raises ConfigError if not exactly one is named."""

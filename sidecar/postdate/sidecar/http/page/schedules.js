@@ -31,6 +31,8 @@ function inZone(ms, zone) {
 // In UTC, and below it in the zone.
 const times = (ms, zone) => [at(ms), inZone(ms, zone)].filter(Boolean);
 
+const nominal = (zone) => (zone && zone !== "UTC" ? `nominal time, and in ${zone}` : "nominal time");
+
 const zoneOf = (entry) => (entry.schedule.cron ? entry.schedule.zone ?? "UTC" : "");
 
 function words(entry) {
@@ -73,9 +75,12 @@ function showAxis() {
   const { days, step } = SPANS[strip];
   const fromMs = stripFrom();
   const untilMs = fromMs + days * DAY_MS;
-  const form = $("axis").clientWidth < 600 ? { day: "numeric", weekday: "short" } : { day: "numeric", month: "short", weekday: "short" };
+  const isNarrow = $("axis").clientWidth < 600;
+  const form = isNarrow ? { day: "numeric", weekday: "short" } : { day: "numeric", month: "short", weekday: "short" };
+  // A label needs space to its right.
+  const endMs = untilMs - (untilMs - fromMs) * (isNarrow ? 0.1 : 0.06);
   const labels = [];
-  for (let ms = Math.ceil(fromMs / step) * step; ms < untilMs; ms += step) {
+  for (let ms = Math.ceil(fromMs / step) * step; ms < endMs; ms += step) {
     const date = new Date(ms);
     const text = days === 1 ? `${date.toISOString().slice(11, 16)}Z` : date.toLocaleDateString("en", { ...form, timeZone: "UTC" });
     const label = make("span", text);
@@ -180,22 +185,23 @@ function latest(history, zone) {
   const events = history.events.filter(({ fate }) => HAPPENED.includes(fate)).slice(-NEXT_MAX).reverse();
   const caption = history.complete ? "Latest, newest first" : "Latest, as far as the search of the dispatch log came";
   if (!events.length) return table(caption, [["no occurrence yet", "soft"]], []);
-  return table(caption, [["no.", "n"], ["nominal time", ""], ["outcome", "word"]], events.map((event) => outcome(event, zone)));
+  return table(caption, [["no.", "n"], [nominal(zone), ""], ["outcome", "word"]], events.map((event) => outcome(event, zone)));
 }
 
 function upcoming(entry) {
   if (!entry.next_ms.length) return make("p", "No occurrence follows.", "soft");
   const rows = entry.next_ms.map((ms, index) => [String(entry.occurrence + index), times(ms, zoneOf(entry)), entry.paused ? "–" : inFuture(ms)]);
   const caption = entry.paused ? "Next, once it is resumed" : `Next ${rows.length}`;
-  return table(caption, [["no.", "n"], ["nominal time", ""], ["from now", "soft"]], rows);
+  return table(caption, [["no.", "n"], [nominal(zoneOf(entry)), ""], ["from now", "soft"]], rows);
 }
 
 function facts(entry) {
   const { given, inWords } = words(entry);
+  const when = inWords ? `${inWords[0].toLowerCase()}${inWords.slice(1)} (${given})` : given;
   const rules = Object.entries(entry.schedule).filter(([name]) => !["cron", "every", "zone"].includes(name));
   const lines = [
     make("h3", entry.id, "word"),
-    make("div", `${entry.paused ? "paused" : "active"}, ${inWords ? `${inWords} (${given})` : given}, for ${entry.target}`, "word"),
+    make("div", `${entry.paused ? "paused" : "active"}, ${when}, for ${entry.target}`, "word"),
   ];
   if (rules.length) lines.push(make("div", rules.map(([name, value]) => `${name} ${value}`).join(", "), "word"));
   for (const extra of entry.extras) {
