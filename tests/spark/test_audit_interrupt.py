@@ -2,7 +2,8 @@
 
 Method: `postdate audit` in its own process group, as a terminal starts it. Ctrl-C goes to all of the group, once while
 Spark starts and once while it reads: exit code 1, since nothing was judged. SIGTERM goes to an audit that follows, as a
-pod that is stopped gets it: exit code 0, since that is how it ends.
+pod that is stopped gets it: exit code 0, since that is how it ends. Spark's directory `artifacts` is gone, too, except
+one that was there before.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ _FOLLOWED = "stopped; the next run continues after the last step"
 def test_interrupted_it_says_so_and_leaves_nothing(
     broker: RunningBroker, tmp_path: Path, moment: str, follows: bool, code: int, sentence: str
 ) -> None:
-    said = tmp_path / "stderr"
+    said, work = tmp_path / "stderr", tmp_path / "work"
+    had = [work / "artifacts"] if moment == "reading requests" else []
+    for directory in (work, *had):
+        directory.mkdir()
     with new_bed(broker.bootstrap_servers, tmp_path) as bed, said.open("wb") as stderr:
         requests = bed.new_requests(1)
         path = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
@@ -65,6 +69,7 @@ def test_interrupted_it_says_so_and_leaves_nothing(
             stdout=subprocess.PIPE,
             stderr=stderr,
             env={**os.environ, "PYTHONPATH": path},
+            cwd=work,
             start_new_session=True,
         )
         try:
@@ -81,6 +86,7 @@ def test_interrupted_it_says_so_and_leaves_nothing(
             audit.wait(WAIT_TIMEOUT_S)
     wait_until(lambda: not _members(audit.pid), f"nothing is left of {_members(audit.pid)}")
     assert (audit.returncode, stdout) == (code, b""), said.read_text()
+    assert list(work.iterdir()) == had
     lines = said.read_text().splitlines()
     assert lines[-1] == sentence
     assert not [line for line in lines if "Traceback" in line or "Error" in line or "Exception" in line], lines

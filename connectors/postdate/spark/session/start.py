@@ -55,6 +55,10 @@ _DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 _MAJOR = "4"
 _DELTA_FOR, _DELTA_PACKAGE = "4.0", "io.delta:delta-spark_2.13:4.0.0"
 
+# With its first query Spark 4.0 makes this directory in the working directory, for files that Spark Connect uploads. It
+# removes only the directory that it makes inside. No setting changes the place; later versions use the temporary one.
+_ARTIFACTS, _ARTIFACTS_OF = "artifacts", "4.0"
+
 # The settings that may choose Java's collector.
 _JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
 _JAVA_OPTIONS_OF_ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
@@ -194,6 +198,7 @@ def spark_session(
         raise
     try:
         spark.sparkContext.setLogLevel("ERROR")
+        _remove_artifacts_at_end(spark)
         _remember_classes(spark)
         require_connectors(spark, with_delta=with_delta)
         yield spark
@@ -218,6 +223,17 @@ def restored_settings(spark: SparkSession, *names: str) -> Iterator[None]:
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, value)
+
+
+def _remove_artifacts_at_end(spark: SparkSession) -> None:
+    """Has the JVM remove the directory of Spark's artifacts when it ends, unless it exists already.
+
+    The JVM removes it after Spark has removed its own directory inside, and only if it is empty.
+    """
+    jvm: Any = spark.sparkContext._jvm
+    directory = jvm.java.io.File(_ARTIFACTS).getAbsoluteFile()
+    if _minor(spark.version) == _ARTIFACTS_OF and not directory.exists():
+        directory.deleteOnExit()
 
 
 def _remember_classes(spark: SparkSession) -> None:
