@@ -142,7 +142,7 @@ def test_a_schedule_is_paused_and_resumed(bed: Bed, page: Page) -> None:
     page.goto(f"http://127.0.0.1:{clients[0].port}/#messages")
     change, token, found = (page.locator(each) for each in ("#change-dialog", "#token-dialog", "#found"))
     find(page, "nightly", sent.origin.decode())
-    expect(found.get_by_role("button")).to_have_text(["Cancel", "Pause", "Trigger"])
+    expect(found.get_by_role("button")).to_have_text(["Cancel", "Pause", "Trigger", "Backfill"])
     found.get_by_role("button", name="Pause").click()
     expect(change).to_contain_text("Pause this schedule?")
     change.get_by_role("button", name="Pause it").click()
@@ -150,11 +150,11 @@ def test_a_schedule_is_paused_and_resumed(bed: Bed, page: Page) -> None:
     token.get_by_role("button", name="Use token").click()
     expect(found).to_contain_text("paused by ")
     find(page, "nightly", "paused, due ")
-    expect(found.get_by_role("button")).to_have_text(["Cancel", "Resume", "Trigger"])
+    expect(found.get_by_role("button")).to_have_text(["Cancel", "Resume", "Trigger", "Backfill"])
     found.get_by_role("button", name="Resume").click()
     change.get_by_role("button", name="Resume it").click()
     expect(found).to_contain_text("resumed by ")
-    expect(found.get_by_role("button")).to_have_text(["Cancel", "Pause", "Trigger"])
+    expect(found.get_by_role("button")).to_have_text(["Cancel", "Pause", "Trigger", "Backfill"])
 
 
 def test_no_answer_in_a_dialog_is_lost_and_no_late_answer_replaces_a_newer_one(bed: Bed, page: Page) -> None:

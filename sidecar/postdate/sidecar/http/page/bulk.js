@@ -40,7 +40,7 @@ async function changeSelected(action, asked, found, show) {
   const words = Object.entries(asked).map(([name, value]) => `${NAMES[name] ?? name} ${value}`).join(", ");
   const title = `${verb} ${counted(found.count, "message")}?`;
   const what = `Every pending message with ${words}.${note}`;
-  const answer = await confirmed({ title, what, yes: button, by: action === "reschedule" ? "" : undefined });
+  const answer = await confirmed({ title, what, yes: button, fields: action === "reschedule" ? { by: "" } : {} });
   if (answer === null) return;
   const origins = [];
   const report = (lines) => {

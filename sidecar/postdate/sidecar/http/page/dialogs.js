@@ -49,17 +49,19 @@ export function wantToken(why) {
   return tokenQuestion;
 }
 
-// Asks whether a change is meant, and for the token if there is none. `when` and `by` are the first values of these
-// fields, which are shown only if they are given. Returns the values of the fields; null: it is not meant.
-export async function confirmed({ title, what, yes, when, by }) {
+const FIELDS = ["when", "by", "start", "end"];
+
+// Asks whether a change is meant, and for the token if there is none. `fields`: the first values of the fields that are
+// shown. Returns the values of all fields; null: it is not meant.
+export async function confirmed({ title, what, yes, fields = {} }) {
   $("change-title").textContent = title;
   $("change-what").textContent = what;
-  for (const [name, value] of [["when", when], ["by", by]]) {
-    $(`change-${name}`).hidden = value === undefined;
-    if (value !== undefined) $(name).value = value;
+  for (const name of FIELDS) {
+    $(`change-${name}`).hidden = fields[name] === undefined;
+    $(name).value = fields[name] ?? "";
   }
   $("change-yes").textContent = yes;
   if (!(await askIn($("change-dialog")))) return null;
   if (!credentials.token && !(await wantToken("Changes need the token."))) return null;
-  return { when: $("when").value.trim(), by: $("by").value.trim() };
+  return Object.fromEntries(FIELDS.map((name) => [name, $(name).value.trim()]));
 }

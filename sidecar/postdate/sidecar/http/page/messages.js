@@ -18,24 +18,27 @@ const CHANGES = {
   pause: { text: "Pause", title: "Pause this schedule?", yes: "Pause it" },
   resume: { text: "Resume", title: "Resume this schedule?", yes: "Resume it" },
   trigger: { text: "Trigger", title: "Deliver this schedule once more, now?", yes: "Trigger it" },
+  backfill: { text: "Backfill", title: "Deliver this schedule again for times that have passed?", yes: "Backfill it" },
 };
 
 function changesOf(entry) {
   if (!entry.schedule) return ["cancel", "reschedule", "deliver"];
-  return ["cancel", entry.paused ? "resume" : "pause", "trigger"];
+  return ["cancel", entry.paused ? "resume" : "pause", "trigger", "backfill"];
 }
 
 const due = (entry) => (entry.due_ms === null ? "paused" : `due ${at(entry.due_ms)}`);
 
 // Asks, sends the control, waits for its result, and calls `done`. `begin` gives the place where this is shown.
 async function change(entry, action, begin, done) {
-  const isMove = action === "reschedule";
   const { title, yes } = CHANGES[action];
   const ends = entry.schedule && action === "cancel" ? " All its occurrences end." : "";
   const what = `${entry.id ? `${entry.id}, ` : ""}${entry.origin}, for ${entry.target}, ${due(entry)}.${ends}`;
-  const answer = await confirmed({ title, what, yes, when: isMove ? new Date(entry.due_ms).toISOString() : undefined });
+  const fields = { reschedule: { when: new Date(entry.due_ms).toISOString() }, backfill: { start: "-1d", end: "now" } }[action];
+  const answer = await confirmed({ title, what, yes, fields });
   if (answer === null) return;
-  const body = isMove ? { origin: entry.origin, at: answer.when } : { origin: entry.origin };
+  const body = { origin: entry.origin };
+  if (action === "reschedule") body.at = answer.when;
+  if (action === "backfill") Object.assign(body, { start: answer.start, end: answer.end });
   const show = begin();
   await reporting((lines) => show(...lines.map(paragraph)), async () => {
     show(paragraph("Request sent. Waiting for its acceptance."));
@@ -44,16 +47,22 @@ async function change(entry, action, begin, done) {
   });
 }
 
-// A control is an ordinary request. Its result is in the history of the request that it names. Returns false if
-// something newer is shown.
+// A control is an ordinary request. Its result is in the history of the request that it names. Returns false if it was
+// refused, or if something newer is shown.
 async function applied(show, control) {
   for (let tries = 0; tries < FOLLOW_TRIES_MAX; tries += 1) {
     if (!show(paragraph(`Accepted as ${control}. Waiting for the result.`))) return false;
     await pause(500);
     const history = await ask(`/api/v1/requests/${control}`).catch(() => null);
-    if (history?.state === "applied") break;
+    if (history?.state === "applied") return true;
+    if (history?.state === "dead") {
+      const why = history.request?.refused ? ` as ${history.request.refused}` : "";
+      show(paragraph(`${control} was refused${why}. Its dead letter has the details.`));
+      return false;
+    }
   }
-  return true;
+  show(paragraph(`${control} has not ended yet. Look at the shards.`));
+  return false;
 }
 
 export function changeButtons(entry, begin, done) {
