@@ -24,6 +24,7 @@ from support.timeouts import WAIT_TIMEOUT_S
 _EVERY_MS = 1_000
 _COUNT = 24
 _KILLS = 6
+_FILLED = 2_500
 
 
 def calendar(bed: Bed, caller_id: bytes, *more: tuple[str, bytes]) -> tuple[bytes, int]:
@@ -39,10 +40,11 @@ def nominal_ms(asked_ms: int, number: int) -> int:
     return asked_ms - asked_ms % _EVERY_MS + number * _EVERY_MS
 
 
-def control(bed: Bed, action: bytes) -> Sent:
-    """Pauses, resumes or triggers the schedule with the id `controlled`."""
+def control(bed: Bed, action: bytes, *more: tuple[str, bytes]) -> Sent:
+    """Pauses, resumes, triggers or backfills the schedule with the id `controlled`."""
+    given: Headers = [(ACTION, action), (ID, b"controlled"), *more]
     sender = bed.sender()
-    sent = sender.send(bed.requests[0], Sent("", b"", None, [(ACTION, action), (ID, b"controlled")]), partition=0)
+    sent = sender.send(bed.requests[0], Sent("", b"", None, given), partition=0)
     sender.flush()
     return sent
 
@@ -153,31 +155,38 @@ def test_a_pause_skips_what_lies_in_it_through_a_kill_and_a_lost_disk(bed: Bed) 
 
 
 @pytest.mark.timeout(600)
-def test_a_trigger_delivers_once_through_a_kill_and_a_lost_disk(bed: Bed) -> None:
+def test_extra_deliveries_leave_once_through_a_kill_and_a_lost_disk(bed: Bed) -> None:
+    """The process is killed while a backfill of several transactions leaves, before or behind the first one."""
     requests = bed.new_requests(1)
     target = bed.new_target(message_timestamp_type="LogAppendTime")
     sidecar = new_sidecar(bed)
     sidecar.start()
     sidecar.wait_for_shards(1)
-    origin, _ = calendar(bed, b"controlled", ("postdate-count", b"8"))
+    origin, asked_ms = calendar(bed, b"controlled", ("postdate-count", b"8"))
     of_origin(bed, origin, 2)
     triggers = [control(bed, b"trigger") for _ in range(3)]
+    times_ms = range(nominal_ms(asked_ms, -_FILLED), nominal_ms(asked_ms, 0), _EVERY_MS)
+    bounds = ("postdate-start", b"%d" % times_ms[0]), ("postdate-end", b"%d" % times_ms[-1])
+    backfill = control(bed, b"backfill", *bounds)
+    of_origin(bed, origin, 3)
     sidecar.kill()
     shutil.rmtree(sidecar.data_dir)
     sidecar.start()
     triggers += [control(bed, b"trigger") for _ in range(2)]
-    bed.wait_for_ends(6)
+    bed.wait_for_ends(7)
     assert sidecar.stop() == 0
-    fates = [fate for _, record in gather(bed.bootstrap, [requests], [target]).log for fate in record.fates]
-    dues_ms = {each.origin.decode() + "/1": each.appended_ms for each in triggers}
-    extras = [each for each in fates if isinstance(each, ExtraFate)]
-    assert sorted(each.control for each in extras) == [1, 2, 3, 4, 5]
+    log = [record.fates for _, record in gather(bed.bootstrap, [requests], [target]).log]
+    dues_ms = {f"{each.origin.decode()}/1": each.appended_ms for each in triggers}
+    dues_ms |= {f"{backfill.origin.decode()}/{number}": due_ms for number, due_ms in enumerate(times_ms, 1)}
+    extras = [[each for each in fates if isinstance(each, ExtraFate)] for fates in log]
+    assert Counter(each.control for fates in extras for each in fates) == {1: 1, 2: 1, 3: 1, 4: _FILLED, 5: 1, 6: 1}
+    assert 1 < max(map(len, extras)) <= 1_001, "a transaction is bounded"
     seen = of_origin(bed, origin)
     extra = [each for each in seen if any(name == "postdate-extra" for name, _ in each.headers)]
     found = [(each.last("postdate-extra").decode(), int(each.last("postdate-due"))) for each in extra]
     assert sorted(found) == sorted(dues_ms.items())
     numbers = [int(each.last("postdate-occurrence")) for each in seen if each not in extra]
-    assert sorted(numbers) == [*range(1, 9)], "a trigger consumes no number"
+    assert sorted(numbers) == [*range(1, 9)], "an extra delivery consumes no number"
 
 
 def test_a_deployment_accepts_schedules_once_it_has_the_setting(bed: Bed) -> None:
