@@ -179,7 +179,7 @@ def _follow(
                 or _is_move(control)
                 or not (
                     (asked is not None and _may_select(control, asked, course, readings))
-                    or (recurring is not None and _may_select_recurring(control, recurring))
+                    or (recurring is not None and _may_select_recurring(control, recurring, course))
                 )
             ):
                 wrong.append(f"{fate.offset} is cancelled by {fate.control}, which does not select it")
@@ -310,9 +310,13 @@ def _may_select(control: Asked, asked: Asked, course: _Course, readings: Reading
     )
 
 
-def _may_select_recurring(control: Asked, recurring: Recurring) -> bool:
+def _may_select_recurring(control: Asked, recurring: Recurring, course: _Course) -> bool:
+    """True if a bulk control selects a request about a schedule, or a single message of its id where it was moved."""
     selected = control.selected
-    return selected is not None and recurring.offset < control.offset and selected.may_select(recurring)
+    if selected is None or recurring.offset >= control.offset:
+        return False
+    moves = course.moves.get(recurring.offset)
+    return selected.selects_next(recurring, max(moves)[1]) if moves else selected.may_select(recurring)
 
 
 def _judge_answers(outcome: Outcome, broker: SimBroker, traffic: Traffic, index: int, course: _Course) -> None:

@@ -40,7 +40,7 @@ KNOWN_SEEDS: Mapping[str, int] = {
     "an even choice behind the window": 8,
     "an even choice moves an entry without its place": 2,
     "bulk: only the sweep ends messages": 7,
-    "bulk: messages leave before it is read": 17,
+    "bulk: messages leave before it is read": 45,
     "bulk: later controls act on what it selects": 68,
     "bulk: each owner counts from zero": 8,
     "bulk: parked messages are left out": 10,
