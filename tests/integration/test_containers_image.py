@@ -205,7 +205,7 @@ def _places(bed: Bed) -> tuple[str, list[str], list[str]]:
 def _wait_for(pod: Pod, shards: int) -> None:
     def reached() -> bool:
         said = [line for line in pod.logs().splitlines() if line.startswith("running: ")]
-        return bool(said) and said[-1] == f"running: {shards} shards"
+        return bool(said) and said[-1].removesuffix("s") == f"running: {shards} shard"
 
     wait_until(reached, f"{pod.name} delivers for {shards} shards:\n{pod.logs()[-2000:]}")
 

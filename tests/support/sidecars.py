@@ -20,7 +20,7 @@ from pathlib import Path
 from support.timeouts import WAIT_TIMEOUT_S
 
 _ROOT = Path(__file__).resolve().parents[2]
-_RUNNING = re.compile(r"^running: (\d+) shards$", re.MULTILINE)
+_RUNNING = re.compile(r"^running: (\d+) shards?$", re.MULTILINE)
 
 #: The shortest session time-out that a broker accepts by default: the group soon notices a killed member.
 QUICK_SESSION: Mapping[str, str] = {"session.timeout.ms": "6000"}

@@ -218,7 +218,7 @@ def test_a_true_no_is_printed_and_fails(bed: SimulatedCluster, command: list[str
     bed.kafka.answering = says(verdict)
     result = bed.call(*command, "--id", "i", "--requests", "requests", *SOON)
     assert result.exit_code == Exit.FAILED
-    assert result.stdout.splitlines()[1] == f"{verdict} -"
+    assert result.stdout.splitlines()[1] == verdict, "no origin is named"
     assert result.stderr.startswith(f"error: {verdict}: ")
     as_json = bed.call(*command, "--id", "i", "--requests", "requests", *SOON, "--output", "json")
     assert (as_json.exit_code, json.loads(as_json.stdout)["verdict"]) == (Exit.FAILED, verdict)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
@@ -155,3 +156,6 @@ def test_the_line_of_a_shard_names_its_figures_and_rounds_the_skew_to_zero(tmp_p
     (line,) = as_lines(found, 0)
     assert "next request 3  next dispatch-log record 9  pending 1" in line
     assert line.endswith("skew 0 ms  (reported 0 s ago by it)")
+    unmeasured = msgspec.structs.replace(status, skew_ms=None)
+    (line,) = as_lines(FoundShard("cluster-1", "requests", 0, tmp_path, unmeasured, 3, 1), 0)
+    assert "takeover 0  lag unknown  skew unknown  (reported" in line

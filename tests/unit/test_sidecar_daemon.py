@@ -16,7 +16,8 @@ from postdate.sidecar import logs
 from postdate.sidecar.config.settings import Config, HttpConfig, RequestTopicConfig
 from postdate.sidecar.http import serving
 from postdate.sidecar.limits import LOG_REPEAT_S
-from postdate.sidecar.process.daemon import check_topics
+from postdate.sidecar.process.children import Child
+from postdate.sidecar.process.daemon import announce, check_topics
 from support.command import run_postdate
 from support.http_steps import free_port
 from support.simulated_cluster import SimulatedCluster
@@ -37,6 +38,20 @@ def test_repeated_log_lines_are_counted_and_logged_rarely(monkeypatch: pytest.Mo
     assert said(logging.INFO, "info") == said(logging.INFO, "info") == "info"
     now += LOG_REPEAT_S + 1
     assert said(logging.ERROR, "broker 1 is away after 9 ms") == "broker 1 is away after 9 ms (and 5 times like it)"
+
+
+@pytest.mark.parametrize(
+    ("shards", "line"), [(0, "running: 0 shards"), (1, "running: 1 shard"), (12, "running: 12 shards")]
+)
+def test_the_number_of_shards_is_printed_for_people_and_read_by_the_parent(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, shards: int, line: str
+) -> None:
+    announce(shards)
+    printed = capsys.readouterr().out
+    assert printed == f"{line}\n"
+    child = Child("it", tmp_path, ())
+    child.stdout_file.write_text(printed)
+    assert child.shards() == shards
 
 
 def test_a_rate_that_matches_no_target_is_logged_at_the_start() -> None:

@@ -56,7 +56,8 @@ def status(loader: Loader, data_dir: str | None, output: str) -> None:
     remedy.
 
     Works whether or not the sidecar runs. `takeover` counts the takeovers so far; `lag` counts the requests not yet
-    read; `skew` is the clock of this machine minus that of the broker. Exit code 0, also if a shard has halted.
+    read; `skew` is the clock of this machine minus that of the broker, unknown until the process has committed for the
+    shard. Exit code 0, also if a shard has halted.
     """
     from postdate.sidecar.operation.shard_directories import find_shards, no_shard_in, require_directory
 
@@ -146,7 +147,7 @@ def as_lines(found: FoundShard, now_ms: int) -> list[str]:
         "lag": status.lag if status else None,
         "skew": f"{round(status.skew_ms)} ms" if status and status.skew_ms is not None else None,
     }
-    shown = "  ".join(f"{name} {'-' if value is None else value}" for name, value in numbers.items())
+    shown = "  ".join(f"{name} {'unknown' if value is None else value}" for name, value in numbers.items())
     reported = (
         "no status yet"
         if age_ms is None or status is None

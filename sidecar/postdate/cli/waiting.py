@@ -124,7 +124,8 @@ def send_and_report(
         if output == "json":
             click.echo(json.dumps(fields))
     if answer is not None and output == "text":
-        click.echo(f"{answer.verdict} {answer.of or answer.by or '-'}")
+        named = answer.of or answer.by
+        click.echo(f"{answer.verdict} {named}" if named else answer.verdict)
     if not waiting.wanted:
         return receipt
     if answer is None:

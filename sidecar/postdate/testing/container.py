@@ -89,7 +89,7 @@ class PostdateContainer(DockerContainer, Observed):
         self._kwargs = {**self._kwargs, "entrypoint": ["sh", "-c"]}
 
     def _wait_until_it_serves(self) -> None:
-        served, deadline = f"running: {self.requests.partitions} shards", time.monotonic() + START_TIMEOUT_S
+        served, deadline = f"running: {self.requests.partitions} shard", time.monotonic() + START_TIMEOUT_S
         while served not in self.log():
             self.reload()
             if self.status == "exited" or time.monotonic() >= deadline:

@@ -18,7 +18,7 @@ from pathlib import Path
 #: s. A sidecar that has not released its shards within this time is killed.
 _STOP_TIMEOUT_S = 15.0
 _LINES_SHOWN = 20
-_RUNNING = re.compile(r"^running: (\d+) shards$", re.MULTILINE)
+_RUNNING = re.compile(r"^running: (\d+) shards?$", re.MULTILINE)
 
 
 class Child:

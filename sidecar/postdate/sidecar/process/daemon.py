@@ -110,7 +110,7 @@ def _in_background(work: Callable[[], None]) -> None:
 
 def announce(shards: int) -> None:
     """Print on stdout, for scripts, the number of shards that this process delivers for now."""
-    sys.stdout.write(f"running: {shards} shards\n")
+    sys.stdout.write(f"running: {shards} {'shard' if shards == 1 else 'shards'}\n")
     sys.stdout.flush()
 
 

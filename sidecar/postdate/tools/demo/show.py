@@ -22,6 +22,7 @@ from postdate.tools.demo.ledger import Ledger
 from postdate.tools.demo.plan import BURST_SHARE, PARTITIONS, REQUESTS, TARGET_PARTITIONS, TARGETS, plan
 from postdate.tools.demo.screen import Screen, audit_agrees, print_account, print_audit, read_audit
 from postdate.tools.demo.traffic import Readers, Sender, now_ms
+from postdate.wire.texts import counted
 
 #: s. A sidecar starts and takes its shards over in about 3 s; a slow machine gets longer.
 _START_TIMEOUT_S = 180.0
@@ -135,7 +136,7 @@ class Show:
         shards = victim.shards()
         victim.kill()
         overdue = self.ledger.overdue(now_ms())
-        what = f"killed {victim.name} (SIGKILL, process {victim.pid}) with {shards} shards in mid-dispatch"
+        what = f"killed {victim.name} (SIGKILL, process {victim.pid}) with {counted(shards, 'shard')} in mid-dispatch"
         screen.event(f"{what}: {overdue:,} messages were due and on the way", "bold red")
 
     def _wait(self, screen: Screen, condition: Callable[[], bool], timeout_s: float, otherwise: str) -> None:
@@ -156,7 +157,7 @@ class Show:
                 )
 
     def _sidecars_line(self) -> str:
-        states = (f"{one.shards()} shards" if one.is_running() else "killed" for one in self.sidecars)
+        states = (counted(one.shards(), "shard") if one.is_running() else "killed" for one in self.sidecars)
         return "   ".join(f"{one.name}: {state}" for one, state in zip(self.sidecars, states, strict=True))
 
     def _audit(self) -> bool:
