@@ -386,8 +386,8 @@ def _parse_control(
 
 
 def _times_ms(timestamp_ms: int, said: dict[str, bytes | None]) -> tuple[int, int]:
-    """Return the nominal times for which a backfill asks: they have passed, so none is delivered both as an extra and
-    later as an occurrence that was still to come."""
+    """Return the first and the last nominal time of a backfill. Both have passed, so no occurrence is delivered in
+    advance."""
     for name in (START, END):
         if name not in said:
             raise RequestRefused(Reason.MISSING_TIME, f"a backfill needs {START} and {END}, and has no {name}")

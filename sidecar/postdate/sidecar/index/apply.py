@@ -389,7 +389,7 @@ def _reschedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, r
 
 def _control_schedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, request: Request) -> int:
     """Pause, resume, trigger or backfill a schedule. It is written to STORE again, in the transaction of its control.
-    Returns the time by which the fate of the control is compared with this judgement."""
+    Returns the time that the fate of the control must have."""
     following, compared_ms = controlled(old, record.offset, record.timestamp_ms, request)
     due_ms = overlay.chosen_ms(split_key(key)[1], old.control, following)
     _move(overlay, key, old, msgspec.structs.replace(old, kind=Kind.STORE, due=due_ms, next=following))

@@ -147,7 +147,7 @@ def is_over(following: Next) -> bool:
 
 
 def unfit(entry: Entry, request: Request) -> RequestRefused | None:
-    """The reason why a control cannot act on a pending entry because that is a schedule, or is none; None: it can."""
+    """Return why a control cannot act on a pending entry, which is a schedule or a single message; None: it can."""
     name, following = Action(request.action).name.lower(), entry.next
     if following is None:
         if request.action not in OF_SCHEDULES:
@@ -166,7 +166,7 @@ def unfit(entry: Entry, request: Request) -> RequestRefused | None:
 
 
 def _unfillable(entry: Entry, start_ms: int, end_ms: int) -> RequestRefused | None:
-    """The reason why a schedule cannot be backfilled for these times, if any."""
+    """Return why a schedule cannot be backfilled for these times; None: it can."""
     schedule = schedule_of(entry.control)
     first_ms = first_filled(schedule, start_ms, end_ms)
     times = f"{format_instant(start_ms)} to {format_instant(end_ms)}"
@@ -179,8 +179,8 @@ def _unfillable(entry: Entry, start_ms: int, end_ms: int) -> RequestRefused | No
 
 
 def controlled(entry: Entry, control: int, at_ms: int, request: Request) -> tuple[Next, int]:
-    """What follows after a control of a schedule, by the request at the offset `control`, and the time by which its
-    fate is compared with this judgement: its timestamp `at_ms`, or of a backfill the first nominal time.
+    """Return the state after a control of a schedule, the request at the offset `control`, and the time that its fate
+    must have: the timestamp `at_ms`, or of a backfill the first nominal time.
 
     REQUIRES: the schedule is not `unfit` for it.
     """
@@ -195,12 +195,12 @@ def controlled(entry: Entry, control: int, at_ms: int, request: Request) -> tupl
 
 
 def compared_ms(fate: Switched | Triggered | Backfilled) -> int:
-    """The time of a fate that is compared with that of `controlled`."""
+    """Return the time of a fate that must equal that of `controlled`."""
     return fate.first_ms if isinstance(fate, Backfilled) else fate.at_ms
 
 
 def after_control(following: Next, fate: Switched | Triggered | Backfilled) -> Next:
-    """What follows after the fate of a control of a schedule."""
+    """Return the state after the fate of a control of a schedule."""
     if isinstance(fate, Switched):
         return switched(following, (fate.control, fate.at_ms, fate.name == PAUSED))
     end_ms = fate.end_ms if isinstance(fate, Backfilled) else fate.at_ms
@@ -208,7 +208,10 @@ def after_control(following: Next, fate: Switched | Triggered | Backfilled) -> N
 
 
 def backfilled(entry: Entry, offset: int, control: int) -> Backfilled:
-    """The fate of a schedule that a backfill has extended, none of whose deliveries has left."""
+    """Return the fate of a schedule that the backfill at the offset `control` extends.
+
+    REQUIRES: none of its deliveries has left.
+    """
     assert entry.next is not None
     (extra,) = [extra for extra in entry.next.extras if extra[0] == control]
     return Backfilled(offset, entry.first_due, BACKFILLED, extra[4], control, *extra[2:4])
