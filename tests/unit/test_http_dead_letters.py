@@ -14,6 +14,7 @@ import pytest
 from starlette.datastructures import QueryParams
 
 from postdate.kafka.interface import Partition
+from postdate.sidecar.cluster.letters import letters_of
 from postdate.sidecar.cluster.requeue import carried_out
 from postdate.sidecar.config.settings import Config, HttpConfig, RequestTopicConfig
 from postdate.sidecar.errors import TransientError
@@ -130,7 +131,10 @@ def test_reading_is_bounded_in_letters_and_time(
     monkeypatch.setattr(limits, "LETTERS_S_MAX", -1.0)
     with pytest.raises(TransientError, match="was not read within"):
         asked(process)
-    with pytest.raises(TransientError, match="was not read within"):
+    with pytest.raises(TransientError, match=r"requests\.dead-letters/0 was not read within"):
+        requeue(process, {"reason": "expired"}, payload=False)
+    monkeypatch.setattr(dead_letters, "letters_of", lambda *arguments: letters_of(*arguments[:4]))
+    with pytest.raises(TransientError, match="requests/0 was not read within"):
         requeue(process, UNKNOWN, payload=False)
 
 
