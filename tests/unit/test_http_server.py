@@ -222,6 +222,15 @@ def test_beyond_this_machine_reading_needs_the_token_and_probes_do_not(scene: Sc
     assert [client.get(path).status for path in ("/metrics", "/healthz", "/readyz")] == [200] * 3
 
 
+def test_every_change_needs_the_token_and_beyond_this_machine_every_query(scene: Scene, token_file: Path) -> None:
+    client = scene.serve(token_file, host="0.0.0.0")  # noqa: S104
+    methods = {route.path: route.methods for route in make_app(scene.process(HttpConfig())).routes}  # type: ignore[attr-defined]
+    asked = {path for path in methods if path.startswith("/api/v1/")} - {"/api/v1/openapi.json"}
+    assert {
+        path: client.ask("POST" if "POST" in methods[path] else "GET", path, b"{}", {}).status for path in asked
+    } == (dict.fromkeys(asked, 401))
+
+
 def test_without_a_token_file_nothing_can_be_changed(scene: Scene) -> None:
     refused = scene.serve().post("/api/v1/cancel", {"id": "x"}, Authorization="Bearer ")
     assert (refused.status, "http.token_file" in refused.text) == (403, True)
