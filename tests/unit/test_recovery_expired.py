@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from pathlib import Path
+from zlib import crc32
 
 import msgspec
 import pytest
@@ -21,12 +22,12 @@ from postdate.sidecar.operation.instructions import RESUME, Instruction, instruc
 from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
-from postdate.wire.dispatch_log import BEAT, encode_record
+from postdate.wire.dispatch_log import BEAT, ChosenFate, encode_record
 from support.shard_bench import OWN, Bench, R
 
 _LATER_MS = 120_000
 _OUTAGE_MS = 600_000
-_LOG = Partition(OWN.dispatch_log, 0)
+_LOG, _STORE = Partition(OWN.dispatch_log, 0), Partition(OWN.store, 0)
 
 
 @pytest.fixture
@@ -199,6 +200,37 @@ def test_an_old_disk_needs_no_request_below_the_low_water_mark(bench: Bench, bey
     bench.admin.delete_records({Partition(R, 0): 2 + beyond})
     shard = _halt(bench) if beyond else bench.shard()
     assert shard.why.startswith("requests-lost" if beyond else "")
+    shard.close()
+
+
+def test_a_stored_message_behind_lost_requests_gets_no_time_before_the_last_record_of_the_log(bench: Bench) -> None:
+    """Its owner had chosen a later time for it than its draw, since fewer messages are due then, and some of its key
+    with a time in between have left."""
+    bench.format_version = 2
+    shard = bench.shard()
+    _deliver(bench, shard, 1)
+    shard.close()
+    other = bench.new_shard(place="elsewhere/0")
+    bench.until(other, lambda: other.state is State.RUNNING)
+    due_ms = int(bench.time.now_ms) + 12 * _OUTAGE_MS
+    even = bench.schedule(due_ms, ("postdate-window", b"60s"), ("postdate-spread", b"even"))
+    draw_ms = due_ms + ((60_001 * (crc32(b"requests/0/%d" % even) >> 8)) >> 24)
+    for tick in range(100):
+        bench.schedule(draw_ms + 100 * tick)
+    bench.until(other, lambda: bench.admin.end_offsets([_STORE], Isolation.READ_UNCOMMITTED)[_STORE] > 101)
+    bench.time.wait(due_ms - bench.time.now_ms - _LATER_MS)
+    bench.until(other, lambda: len(bench.read("orders")) == 21, 2 * _LATER_MS)
+    lost = bench.schedule(bench.time.now_ms + _OUTAGE_MS)
+    bench.until(other, lambda: other.next_request == lost + 1)
+    logged_ms, logged = bench.read(OWN.dispatch_log)[-1].timestamp_ms, len(bench.log())
+    other.close()
+    bench.admin.delete_records({Partition(R, 0): lost + 1})
+    shard = _halt(bench)
+    assert shard.why.startswith("requests-lost")
+    _accept(bench)
+    bench.until(shard, lambda: len(bench.read("orders")) == 102, _LATER_MS)
+    (chosen,) = [fate for each in bench.log()[logged:] for fate in each.fates if isinstance(fate, ChosenFate)]
+    assert (chosen.offset, draw_ms < logged_ms < chosen.chosen_ms) == (even, True)
     shard.close()
 
 

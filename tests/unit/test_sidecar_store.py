@@ -336,7 +336,7 @@ def test_the_last_record_of_a_key_counts_however_the_records_are_cut(make: Make)
     for size in (1, 2, 3, 7):
         rebuilt = make(begins=False)
         for first in range(0, len(written), size):
-            take_stored(rebuilt.index, Partition(OWN.store, 0), written[first : first + size], 6)
+            take_stored(rebuilt.index, Partition(OWN.store, 0), written[first : first + size], 6, -1)
         rebuilt.begin(6)
         assert rebuilt.entries() == unmoved(shard)
         assert rebuilt.families()["ids"] == shard.families()["ids"]
@@ -347,7 +347,7 @@ def test_a_record_of_a_stranger_in_the_store_halts(make: Make) -> None:
     shard = make(begins=False)
     for key, value in ((b"x", b""), (b"0", b"{}")):
         with pytest.raises(Halted) as halted:
-            take_stored(shard.index, Partition(OWN.store, 0), [Record(0, 0, False, key, value, [])], 1)
+            take_stored(shard.index, Partition(OWN.store, 0), [Record(0, 0, False, key, value, [])], 1, -1)
         assert halted.value.reason == HaltReason.FOREIGN_RECORD
 
 

@@ -26,20 +26,15 @@ from postdate.wire.stored import BOUND_KEY, decode_stored, stored_offset
 
 
 def rebuild(
-    ctx: ShardContext,
-    index: TimerIndex,
-    low: int,
-    first: int = 0,
-    acceptance: AcceptedLosses | None = None,
-    logged_ms: int = -1,
+    ctx: ShardContext, index: TimerIndex, low: int, first: int, accepted: AcceptedLosses, logged_ms: int
 ) -> int:
     """Put the entries of STORE for requests below `low` into the index; returns their number.
 
     Requests from `low` on come from REQ with the fates of the dispatch log; reading them here as well would deliver
     them twice. `first`: requests below it are skipped too. `logged_ms`: the time of the last record of the dispatch
-    log. REQUIRES: the index contains none of these entries. Raises Halted for a foreign record, and as `read_log`.
+    log, -1: it has none. REQUIRES: the index contains none of these entries. Raises Halted for a foreign record, and as
+    `read_log`.
     """
-    accepted = acceptance or AcceptedLosses()
 
     def take(records: list[Record]) -> None:
         ours = [record for record in records if not accepted.skips(ctx.store.topic, record.offset)]
@@ -92,7 +87,7 @@ def _is_from(first: int, record: Record) -> bool:
         return True
 
 
-def take_stored(index: TimerIndex, store: Partition, records: list[Record], low: int, logged_ms: int = -1) -> None:
+def take_stored(index: TimerIndex, store: Partition, records: list[Record], low: int, logged_ms: int) -> None:
     """One local write. The last record of each request below `low` counts; a null value removes the entry. An entry
     with an even spread whose time has passed at `logged_ms` gets a later one: its owner may have chosen that.
 

@@ -26,7 +26,7 @@ from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover.broken_log import SeqBroken, start_behind
 from postdate.sidecar.takeover.checking import Checked
-from postdate.sidecar.takeover.dispatch_tail import Stopped, decode, last_committed, read_log
+from postdate.sidecar.takeover.dispatch_tail import Stopped, decode, last_committed, last_committed_record, read_log
 from postdate.sidecar.takeover.empty_start import SEQ_UNKNOWN, Bounds, Start, find_start, oldest_record, start_empty
 from postdate.sidecar.takeover.limits import (
     FENCE_TIMEOUT_S,
@@ -143,9 +143,10 @@ def recover(ctx: ShardContext, bounded: Bounded) -> Recovered:
         except Contradicted as fault:
             checked.replaceable = False
             start, why = _start_again(ctx, bounded, checked), f"contradicted by the dispatch log ({fault})"
+    record = last_committed_record(ctx, bounded.start, bounded.end, checked.acceptance)
     if give_up_to >= 0:
-        _give_up(ctx, bounded, checked.index, give_up_to)
-    last = last_committed(ctx, bounded.start, bounded.end, checked.acceptance)
+        _give_up(ctx, bounded, checked.index, give_up_to, -1 if record is None else record.timestamp_ms)
+    last = None if record is None else decode(ctx.log, record)
     failpoints.reached("takeover.recovered")
     low_water, ingested_to = (last.low_water, last.ingested_to) if last is not None else (0, 0)
     ingested_to = max(read_up_to(checked.index), checked.ingested, ingested_to)
@@ -222,11 +223,11 @@ def _check_behind(ctx: ShardContext, bounded: Bounded, checked: Checked) -> int:
     return start
 
 
-def _give_up(ctx: ShardContext, bounded: Bounded, index: TimerIndex, start: int) -> None:
+def _give_up(ctx: ShardContext, bounded: Bounded, index: TimerIndex, start: int, logged_ms: int) -> None:
     """Move R to `start` over deleted requests; only their entries in STORE are read. Their marks are removed as
-    well."""
+    well. `logged_ms` as in `rebuild`."""
     read = read_up_to(index)
-    rebuild(ctx, index, start, read, bounded.fenced.checked.acceptance)
+    rebuild(ctx, index, start, read, bounded.fenced.checked.acceptance, logged_ms)
     overlay = IndexOverlay(index)
     for offset in range(read, min(start, index.marks_end)):
         if index.mark(offset) is not None:
