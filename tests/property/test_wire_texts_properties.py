@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from fractions import Fraction
 from math import ceil
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -19,7 +20,7 @@ from postdate.wire.headers import Headers
 from postdate.wire.instants import parse_instant_ms
 from postdate.wire.limits import INTEGER_END
 from postdate.wire.murmur2 import murmur2, partition_for
-from postdate.wire.origins import format_origin, parse_origin
+from postdate.wire.origins import check_origin, format_origin, parse_origin
 from postdate.wire.topics import is_topic_name
 
 UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
@@ -92,7 +93,10 @@ def test_what_reads_as_an_origin_has_no_second_text(text: bytes) -> None:
     try:
         topic, partition, offset = parse_origin(text)
     except ValueError:
+        with pytest.raises(ValueError, match="is not an origin"):
+            check_origin(text)
         return
+    check_origin(text)
     assert format_origin(topic, partition, offset) == text
 
 

@@ -10,7 +10,7 @@ import pytest
 from postdate.wire.durations import format_duration, parse_duration_ms
 from postdate.wire.instants import format_instant, parse_instant_ms, parse_time_ms
 from postdate.wire.naturals import parse_natural
-from postdate.wire.origins import format_origin, parse_origin
+from postdate.wire.origins import check_origin, format_origin, parse_origin
 from postdate.wire.texts import counted
 from postdate.wire.topics import DEFAULT_REQUESTS, OwnTopics, is_forbidden, is_topic_name
 
@@ -158,8 +158,9 @@ def test_an_origin_reads_back() -> None:
     ],
 )
 def test_malformed_origins(text: bytes) -> None:
-    with pytest.raises(ValueError, match="is not an origin"):
-        parse_origin(text)
+    for read in (parse_origin, check_origin):
+        with pytest.raises(ValueError, match="is not an origin"):
+            read(text)
 
 
 def test_topic_names_are_those_of_kafka() -> None:

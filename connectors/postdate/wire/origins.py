@@ -14,6 +14,9 @@ from postdate.wire.topics import is_topic_name
 
 _ORIGIN: Final = re.compile(rb"([^/]+)/(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})")
 
+# Topics that do not begin with a dot, and numbers below every limit: all that Postdate itself writes.
+_USUAL: Final = re.compile(rb"[A-Za-z0-9_-][A-Za-z0-9._-]{0,248}/(?:0|[1-9][0-9]{0,8})/(?:0|[1-9][0-9]{0,17})")
+
 
 def format_origin(topic: str, partition: int, offset: int) -> bytes:
     """Return the origin of the request at `offset` of `partition`, as in headers and verdicts."""
@@ -33,3 +36,9 @@ def parse_origin(origin: bytes) -> tuple[str, int, int]:
     if not is_topic_name(topic) or partition >= PARTITION_END or offset >= INTEGER_END:
         raise ValueError("is not an origin: its topic, partition or offset cannot exist")
     return topic, partition, offset
+
+
+def check_origin(origin: bytes) -> None:
+    """Raises ValueError if `origin` is not the text of an origin, as `parse_origin`, in half of its time."""
+    if _USUAL.fullmatch(origin) is None:
+        parse_origin(origin)

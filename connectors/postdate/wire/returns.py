@@ -18,7 +18,7 @@ from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import ATTEMPT, DUE, ERROR, FIRST_DUE, FIRST_ORIGIN, ID, ORIGIN, RETRY, Headers
 from postdate.wire.limits import INTEGER_END, POLICIES_REMEMBERED_MAX, POLICY_TEXT_LENGTH_MAX
 from postdate.wire.naturals import parse_natural
-from postdate.wire.origins import format_origin, parse_origin
+from postdate.wire.origins import check_origin, format_origin
 from postdate.wire.reasons import Reason
 from postdate.wire.request import Request, Return
 from postdate.wire.retry_policies import NamedPolicies, RetryPolicy, delay_ms, is_policy_name, jitter_ms, parse_policy
@@ -48,6 +48,8 @@ def read_return(rules: RequestRules, value: bytes | None, left_over: Headers) ->
             f"{RETRY} {quote(value)} has a max of {format_duration(policy.max_ms)}, above the horizon of "
             f"{format_duration(rules.horizon_ms)}",
         )
+    if not found:
+        return Return(policy, 1, None, -1, None)
     attempt = _natural(ATTEMPT, found[ATTEMPT]) + 1 if ATTEMPT in found else 1
     root_header = FIRST_ORIGIN if FIRST_ORIGIN in found else ORIGIN
     root = _origin(root_header, found[root_header]) if root_header in found else None
@@ -127,7 +129,7 @@ def _natural(name: str, value: bytes | None) -> int:
 
 def _origin(name: str, value: bytes | None) -> bytes:
     try:
-        parse_origin(value or b"")
+        check_origin(value or b"")
     except ValueError as error:
         raise RequestRefused(Reason.BAD_RETRY, f"{name} {quote(value)} {error}") from None
     assert value is not None, "an origin that parses is a text"
