@@ -283,7 +283,7 @@ def test_load_is_told_by_minute_and_drawn_whole(spark: SparkSession) -> None:
     ("more", "said"),
     [
         ({"columns": {"topic": "t"}}, "has no topic"),
-        ({"columns": {"target": "t"}, "target": "orders"}, "one of the two"),
+        ({"columns": {"target": "t"}, "target": "orders"}, "give only one"),
         ({"target": "a b"}, "a b"),
         ({"rate": 0}, "at least one"),
         ({"since_ms": 5}, "only-new"),

@@ -279,7 +279,7 @@ def _middle(fate: Column) -> Column:
 
 def _spelled(values: Column) -> Column:
     """A fate as a text, from its JSON values."""
-    name = F.array_join(F.slice(values, 3, F.size(values) - 2), "/")
+    name = F.array_join(F.slice(values, 3, F.greatest(F.size(values) - 2, F.lit(0))), "/")
     return F.concat_ws(",", F.get(values, 0), name, F.get(values, 1))
 
 
