@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from postdate.sidecar.cluster.cluster import admin_of
 from postdate.sidecar.errors import TransientError
+from postdate.tools.bench.bulk import bulk
 from postdate.tools.bench.environment import BenchEnvironment, Sidecar, cancel_of, request, with_id
 from postdate.tools.bench.figures import Figures, percentiles
 from postdate.tools.bench.hand_over import hand_over
@@ -290,6 +291,7 @@ CASES: Mapping[str, Case] = {
     "steady 3000/s": lambda environment, size: steady(environment, 3_000, size.seconds),
     "steady 10000/s": lambda environment, size: steady(environment, 10_000, size.seconds),
     "many": lambda environment, size: many(environment, 5_000, size.seconds),
+    "bulk": lambda environment, size: bulk(environment, size.messages, 1_000, size.seconds),
     "bad target": lambda environment, size: bad_target(environment, 1_000, size.seconds),
 }
 """Name -> case, in the order in which they run."""

@@ -196,6 +196,8 @@ class Sidecar:
             workers,
         )
         self._member = member
+        self.format_version = 1
+        """What a user sets for newer headers; to be set before it starts."""
         self._http_port = 0 if workers > 1 or member else free_port()
         self._child: Child | None = None
         self._starts = 0
@@ -206,6 +208,9 @@ class Sidecar:
         arguments = ["run", "-b", self._environment.bootstrap, "--requests", self._requests, "--data", str(self._data)]
         arguments += ["--group-id", self._requests, "--http-port", str(self._http_port)]
         arguments += ["--workers", str(self._workers)]
+        config = self._environment.directory / f"format-{self.format_version}.toml"
+        config.write_text(f"format_version = {self.format_version}\n")
+        arguments += ["--config", str(config)]
         if self._member:
             arguments += ["--instance", self._member]
         elif self._workers == 1:  # several have a name each

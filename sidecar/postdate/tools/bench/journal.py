@@ -7,7 +7,7 @@ Thread rule: an object belongs to one thread.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from postdate.sidecar.errors import TransientError
 from postdate.tools.bench.figures import Lateness
 from postdate.tools.bench.limits import CASE_TIMEOUT_S, LOOK_S, PARTITIONS, READ_RECORDS_MAX
 from postdate.wire import headers as names
-from postdate.wire.dispatch_log import DELIVERED, OWNER, decode_record
+from postdate.wire.dispatch_log import DELIVERED, OWNER, Fate, decode_record
 from postdate.wire.topics import OwnTopics
 
 
@@ -67,13 +67,16 @@ class Journal:
 
     def lateness(self, is_meant: Callable[[int], bool] = lambda due_ms: True) -> Lateness:
         """The lateness of the fates: the broker's time of the transaction's record minus the due time."""
-        late = [
-            record.timestamp_ms - fate.first_due_ms
-            for record in self._records
-            for fate in decode_record(record.value or b"").fates
-            if fate.name == self._fate and is_meant(fate.first_due_ms)
-        ]
+        late = [at_ms - fate.first_due_ms for at_ms, fate in self.fates() if is_meant(fate.first_due_ms)]
         return np.array(late, dtype=np.float64)
+
+    def fates(self) -> Iterator[tuple[int, Fate]]:
+        """Each of these fates with the broker's time of its record, ms."""
+        for record in self._records:
+            if self._mark in (record.value or b""):
+                for fate in decode_record(record.value or b"").fates:
+                    if fate.name == self._fate:
+                        yield record.timestamp_ms, fate
 
 
 class Arrivals:

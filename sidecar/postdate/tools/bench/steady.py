@@ -32,7 +32,8 @@ from postdate.tools.bench.limits import (
 )
 from postdate.wire.topics import OwnTopics
 
-_DELAY_MS = (1_000, 5_000)
+DELAY_MS = (1_000, 5_000)
+"""The least and the longest delay of the requests."""
 #: s. Requests are sent in groups of this time: the client library gathers for longer.
 _STEP_S = 0.005
 #: s. The interval of the reader, which is part of its figures.
@@ -50,9 +51,9 @@ def steady(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
     cpu_s, began = sidecar.cpu_s(), time.monotonic()
     with (
         closing(Arrivals(environment.kafka, target, TARGET_PARTITIONS)) as arrivals,
-        _Sender(environment, requests, [target], rate, count, PARTITIONS) as sender,
+        Sender(environment, requests, [target], rate, count, PARTITIONS) as sender,
     ):
-        _read(arrivals, count, _checks(sidecar, sender))
+        _read(arrivals, count, checks(sidecar, sender))
         used = (sidecar.cpu_s() - cpu_s) / (time.monotonic() - began)
         arrived = arrivals.lateness(warm_up)
     with closing(Journal(environment.kafka, requests)) as journal:
@@ -104,7 +105,7 @@ def _raw(environment: BenchEnvironment, load: RawLoad, pause_ms: int) -> Figures
     with (
         closing(Arrivals(environment.kafka, target, TARGET_PARTITIONS)) as arrivals,
         environment.raw_program("raw_steady", *arguments) as program,
-        _Sender(environment, requests, [target], load.rate, count, load.producers) as sender,
+        Sender(environment, requests, [target], load.rate, count, load.producers) as sender,
     ):
 
         def check() -> None:
@@ -146,9 +147,9 @@ def many(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
     environment.say(f"sending {rate:,} requests a second {_times(seconds)}, to {MANY_PARTITIONS} partitions")
     with (
         closing(Arrivals(environment.kafka, target, TARGET_PARTITIONS)) as arrivals,
-        _Sender(environment, requests, [target], rate, count, MANY_PARTITIONS) as sender,
+        Sender(environment, requests, [target], rate, count, MANY_PARTITIONS) as sender,
     ):
-        _read(arrivals, count, _checks(sidecar, sender))
+        _read(arrivals, count, checks(sidecar, sender))
         arrived = arrivals.lateness(warm_up)
     sidecar.stop()
     late = percentiles("arrival", arrived)
@@ -156,7 +157,9 @@ def many(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
     return {"start_s": started_s, "idle_core_share": idle, **late, **raw}
 
 
-def _checks(sidecar: Sidecar, sender: _Sender) -> Callable[[], None]:
+def checks(sidecar: Sidecar, sender: Sender) -> Callable[[], None]:
+    """Raises, when it is called, if the sidecar has ended or sending failed."""
+
     def check() -> None:
         sidecar.check()
         sender.check()
@@ -183,15 +186,15 @@ def _others_late(environment: BenchEnvironment, rate: int, seconds: float, missi
     began_ms = time.time_ns() // 1_000_000
     with (
         closing(Journal(environment.kafka, requests)) as journal,
-        _Sender(environment, requests, [*targets[:-1], tenth], rate, count, PARTITIONS) as sender,
+        Sender(environment, requests, [*targets[:-1], tenth], rate, count, PARTITIONS) as sender,
     ):
-        journal.follow(count - count // 10 if missing else count, _checks(sidecar, sender))
-        late = journal.lateness(lambda due_ms: due_ms > began_ms + 1_000 * warm_up / rate + _DELAY_MS[1])
+        journal.follow(count - count // 10 if missing else count, checks(sidecar, sender))
+        late = journal.lateness(lambda due_ms: due_ms > began_ms + 1_000 * warm_up / rate + DELAY_MS[1])
     sidecar.stop()
     return late
 
 
-class _Sender:
+class Sender:
     """A thread that sends `count` requests, `rate` a second, for each target in turn, while its context is open."""
 
     def __init__(
@@ -233,7 +236,7 @@ class _Sender:
                 now_ms = time.time_ns() // 1_000_000
                 for number in range(sent, wanted):
                     target = self._targets[number % len(self._targets)]
-                    key, headers = request(number, target, now_ms + chance.randint(*_DELAY_MS))
+                    key, headers = request(number, target, now_ms + chance.randint(*DELAY_MS))
                     self._producer.produce(
                         self._requests, value_of(number), key, headers, number % self._partitions, self._delivered
                     )
