@@ -17,13 +17,17 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+from postdate.spark.job.sources import RECORDS
 from postdate.spark.report.job import run_report
 from postdate.spark.report.options import ReportOptions
+from postdate.spark.report.rows import stored_rows
+from postdate.spark.session.small_tables import small_table
 from postdate.wire.dispatch_log import DispatchRecord, Moved, PlainFate, encode_record
 from postdate.wire.headers import ACTION, AT, ID, TOPIC
 from postdate.wire.stored import StoredRequest, encode_stored
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
+from support.history import kafka_row
 
 _MINUTE = 60_000
 Sent = list[tuple[str, str | bytes | None]]
@@ -82,6 +86,37 @@ class Topics:
         )
         key, value, headers = encode_stored(stored)
         self.producer.produce(f"{self.requests}.store", value, key, 0, headers=[*headers])
+
+
+def test_a_schedule_with_only_extra_deliveries_is_ahead_at_the_earliest(spark: SparkSession) -> None:
+    first_ms, next_ms, extra_ms = 1_000, 61_000, 90_000
+    records = []
+    for offset, due_ms, extras in (
+        (3, 0, ((9, 1, extra_ms, extra_ms, extra_ms), (12, 1, 2_000, 5_000, extra_ms + 5))),
+        (4, next_ms, ()),
+    ):
+        stored = StoredRequest(
+            offset=offset,
+            accepted_ms=0,
+            first_due_ms=first_ms,
+            due_ms=due_ms,
+            target="far",
+            key=None,
+            own_key=None,
+            value=b"v",
+            headers=[],
+            control=[(0, TOPIC, b"far")],
+            partition=-1,
+            id=b"s",
+            grace_ms=-1,
+            chosen_ms=due_ms or extra_ms,
+            number=4,
+            extras=extras,
+            tz="2026a",
+        )
+        records.append(kafka_row("R.store", offset, 0, *encode_stored(stored)))
+    found = stored_rows(small_table(spark, records, RECORDS), {"R.store": "R"}).collect()
+    assert {row["offset"]: row["due_ms"] for row in found} == {3: extra_ms, 4: next_ms}
 
 
 @pytest.mark.timeout(900)

@@ -62,8 +62,10 @@ def stored_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame
     """
     headers = present(F.col("headers"))
     own = F.create_map(*(F.lit(name) for pair in requests_of.items() for name in pair))
-    due, moved = (last_value(headers, name).cast("string") for name in (DUE, MOVED))
+    due, moved = (natural(last_value(headers, name).cast("string")) for name in (DUE, MOVED))
     meaning = last_value(headers, STORED).cast("string")
+    # A schedule of which only extra deliveries remain has no due time, but leaves at the earliest of them.
+    due_ms = F.when(moved == 0, natural(F.get_json_object(meaning, "$.occurrence[1]"))).otherwise(moved)
     read = records.select(
         F.try_element_at(own, F.col("topic")).alias("topic"),
         "partition",
@@ -72,7 +74,7 @@ def stored_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame
             "offset",
             F.col("value").isNotNull().alias("is_there"),
             F.get_json_object(meaning, "$.target").alias("target"),
-            F.coalesce(natural(moved), natural(due)).alias("due_ms"),
+            F.coalesce(due_ms, due).alias("due_ms"),
             _size_bytes(F.col("key"), F.col("value"), headers).alias("size_bytes"),
             natural(F.get_json_object(meaning, "$.window[1]")).alias("chosen_ms"),
         ).alias("record"),
