@@ -327,7 +327,7 @@ def test_a_right_revoked_at_run_time_is_named_and_used_when_granted_again(
     (letter,) = [seen for seen in letters.to_end() if seen.origin == forbidden.origin]
     letters.close()
     assert letter.last(DEAD_REASON) == b"unauthorized"
-    assert f"no ACL allows to write to topic {place.target}".encode() in letter.last(DEAD_DETAIL)
+    assert f"no ACL allows Write on topic {place.target}".encode() in letter.last(DEAD_DETAIL)
     place.broker.grant([target])
 
 

@@ -220,7 +220,7 @@ def classify_delivery(error: KafkaError, topic: str | None) -> KafkaFault:
     """The fault for a delivery report: RecordRejected if this record is at fault, AbortRequired if it failed together
     with its transaction, Fenced or FatalClient if the producer is unusable."""
     code = error.code()
-    missing = f": no ACL allows to write to topic {topic}" if code == KafkaError.TOPIC_AUTHORIZATION_FAILED else ""
+    missing = f": no ACL allows Write on topic {topic}" if code == KafkaError.TOPIC_AUTHORIZATION_FAILED else ""
     message = f"A record for {topic} was not delivered: {error.str()} ({error.name()}){missing}"
     if error.fatal():
         return (Fenced if code in FENCED_CODES else FatalClient)(message, code)

@@ -86,7 +86,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "_control",
         "another negative number for “none”",
         "only the sign is used",
-        ("new_due=-1 if is_swept", "new_due=-2 if is_swept"),
+        ("new_due = -1 if is_swept", "new_due = -2 if is_swept"),
     ),
     _of(
         f"{_SIDECAR}/index/contradictions.py",
