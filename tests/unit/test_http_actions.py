@@ -129,7 +129,7 @@ def test_a_change_is_answered_although_it_cannot_be_recorded(
 
 def entry(number: int, **more: Any) -> dict[str, Any]:
     named = {"at_ms": number, "action_id": f"{number:016}", "action": "hold", "asked": {}, "who": None}
-    return {**named, "forwarded": False, **more}
+    return {**named, "process": "p", "forwarded": False, **more}
 
 
 def test_two_files_bound_the_log_and_keep_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,8 +167,25 @@ def test_what_a_client_sends_is_bounded(stack: ExitStack, tmp_path: Path) -> Non
     client.post("/api/v1/cancel", body, **{"Postdate-Actor": "n" * 5_000 + "%0A"})
     client.post("/api/v1/cancel", b"[" * 9_000)
     client.post("/api/v1/cancel", {"id": 10**400})
+    client.post("/api/v1/cancel", b'{"id": "\\ud800"}')
+    client.post("/api/v1/cancel", b'{"partition": 1e999, "at": NaN}')
     entries = actions(client)
-    assert [each["asked"].keys() for each in entries] == [{"id"}, set(), {"id", "origins"}]
-    assert len(entries[2]["asked"]["id"]) == limits.ACTION_VALUE_LENGTH_MAX
-    assert entries[2]["who"] == "n" * limits.ACTOR_LENGTH_MAX
+    assert [each["asked"] for each in entries[:2]] == [{"at": None, "partition": None}, {"id": "?"}]
+    assert [each["asked"].keys() for each in entries[2:]] == [{"id"}, set(), {"id", "origins"}]
+    assert len(entries[4]["asked"]["id"]) == limits.ACTION_VALUE_LENGTH_MAX
+    assert entries[4]["who"] == "n" * limits.ACTOR_LENGTH_MAX
     assert (tmp_path / "actions.jsonl").stat().st_size < 12_000
+
+
+def test_entries_of_an_older_process_are_shown_without_what_json_cannot_have(stack: ExitStack, tmp_path: Path) -> None:
+    answered = {"action": "cancel", "asked": {"id": "\ud800", "partition": float("inf")}, "answer": {"error": "\udfff"}}
+    (tmp_path / "actions.jsonl").write_text(json.dumps({**entry(SystemClock().wall_ms()), **answered}) + "\n")
+    (shown,) = actions(serve(stack, tmp_path))
+    assert (shown["asked"], shown["answer"]) == ({"id": "?", "partition": None}, {"error": "?"})
+
+
+def test_each_process_that_a_command_has_asked_is_shown() -> None:
+    parts = [entry(number, action_id="a" * 16, forwarded=True, process=f"p{number}") for number in (1, 2)]
+    parts[1]["status"] = 503
+    for answers in ([[parts[0]], [parts[1]]], [parts, parts]):
+        assert merged_actions([{"actions": each} for each in answers], 10) == parts[::-1]

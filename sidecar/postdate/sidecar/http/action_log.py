@@ -4,7 +4,7 @@ It is a file of JSON lines in the data directory, which survives a restart and h
 there. Two files of ACTIONS_FILE_SIZE_BYTES_MAX bound it: a full file replaces the previous one. Workers share them.
 
 A process that forwards a change to others passes on the id of the action, and each process records its part. The merged
-log shows the part of the process that received the change.
+log shows the part of the process that received the change. If a command asked each process itself, it shows every part.
 
 The name of the user is what the client says: the token is shared, so it proves nothing. Values of messages and headers
 are never recorded, and a key of messages only if `http.payloads` is `allowed`.
@@ -17,6 +17,7 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
+import math
 import os
 import re
 import secrets
@@ -125,14 +126,21 @@ def entry_of(request: Request, response: Response, process: str, now_ms: int, ke
 
 
 def merged_actions(answers: Sequence[Mapping[str, Any]], limit: int) -> list[Entry]:
-    """The newest entries of several processes, the newest first; an action that was forwarded appears once."""
-    found: dict[str, Entry] = {}
+    """The newest entries of several processes, the newest first.
+
+    An action that a process forwarded appears once. One of a command has an entry of each process, which may differ.
+    """
+    parts: dict[str, dict[str, Entry]] = {}
+    received: dict[str, Entry] = {}
     for entry in (entry for answer in answers for entry in answer["actions"]):
         named = json.dumps([entry["action_id"], entry["action"], entry["asked"], entry["who"]], sort_keys=True)
-        known = found.get(named)
-        if known is None or (known["forwarded"] and not entry["forwarded"]):
-            found[named] = entry
-    return sorted(found.values(), key=lambda entry: int(entry["at_ms"]), reverse=True)[:limit]
+        if entry["forwarded"]:
+            parts.setdefault(named, {})[entry["process"]] = entry
+        else:
+            received[named] = entry
+    found = [*received.values()]
+    found += [entry for named, each in parts.items() if named not in received for entry in each.values()]
+    return sorted(found, key=lambda entry: int(entry["at_ms"]), reverse=True)[:limit]
 
 
 def without_keys(entry: Entry) -> Entry:
@@ -171,11 +179,13 @@ def _answer(told: Any, body: Any, keeps_keys: bool) -> dict[str, Any]:
 
 
 def _short(value: Any) -> Any:
-    """A value of bounded length."""
+    """A value of bounded length that JSON and UTF-8 can represent. A client may send 1e999 and lone surrogates."""
     if isinstance(value, list):
         return [_short(each) for each in value[: limits.ACTION_VALUES_MAX]]
     if isinstance(value, str):
-        return value[: limits.ACTION_VALUE_LENGTH_MAX]
+        return value[: limits.ACTION_VALUE_LENGTH_MAX].encode("utf-8", "replace").decode()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return value if isinstance(value, int | float | None) and len(str(value)) <= limits.ACTOR_LENGTH_MAX else None
 
 
@@ -189,7 +199,12 @@ def _json(text: bytes) -> Any:
 def _decoded(line: bytes) -> Entry | None:
     """The entry of a line; None for one that a crash has cut off."""
     entry = _json(line)
-    return entry if isinstance(entry, dict) and isinstance(entry.get("at_ms"), int) else None
+    if not isinstance(entry, dict) or not isinstance(entry.get("at_ms"), int):
+        return None
+    for part in ("asked", "answer"):  # older processes recorded values that no JSON answer may have
+        if isinstance(entry.get(part), dict):
+            entry[part] = {name: _short(value) for name, value in entry[part].items()}
+    return entry
 
 
 def _size_bytes(path: Path) -> int:
