@@ -14,7 +14,7 @@ import pytest
 from starlette.datastructures import QueryParams
 
 from postdate.kafka.interface import Partition
-from postdate.sidecar.cluster.letters import letters_of
+from postdate.sidecar.cluster.letters import Letter, letters_of
 from postdate.sidecar.cluster.requeue import carried_out
 from postdate.sidecar.config.settings import Config, HttpConfig, RequestTopicConfig
 from postdate.sidecar.errors import TransientError
@@ -23,7 +23,7 @@ from postdate.sidecar.http.access import Refused
 from postdate.sidecar.http.dead_letters import list_letters, requeue
 from postdate.sidecar.http.pending import BadQuery
 from postdate.sidecar.http.process import Process
-from postdate.wire.headers import DELAY, GRACE, ID, TOPIC, Headers
+from postdate.wire.headers import ATTEMPT, DELAY, GRACE, ID, TOPIC, Headers
 from support.simulated_cluster import SimulatedCluster
 
 ORDERS: Headers = [(TOPIC, b"orders"), (DELAY, b"5s")]
@@ -125,9 +125,11 @@ def test_reading_is_bounded_in_letters_and_time(
     assert (told["groups"][0]["count"], told["complete"]) == (3, False)
     done = requeue(process, {**UNKNOWN, "execute": True}, payload=False)
     assert ([each["origin"] for each in done["outcomes"]], done["complete"]) == (new[:2], False)
+    assert (done["has_more"], done["older_unread"]) == (True, True)
     done = requeue(process, {**UNKNOWN, "execute": True}, payload=False)
     assert (done["outcomes"][0]["origin"], done["requeued_before"]) == (new[2], 2)
     assert old not in [each["origin"] for each in done["outcomes"]]
+    assert (done["has_more"], done["older_unread"]) == (False, True)
     monkeypatch.setattr(limits, "LETTERS_S_MAX", -1.0)
     with pytest.raises(TransientError, match="was not read within"):
         asked(process)
@@ -136,6 +138,45 @@ def test_reading_is_bounded_in_letters_and_time(
     monkeypatch.setattr(dead_letters, "letters_of", lambda *arguments: letters_of(*arguments[:4]))
     with pytest.raises(TransientError, match="requests/0 was not read within"):
         requeue(process, UNKNOWN, payload=False)
+
+
+def test_an_earlier_until_reaches_older_letters(
+    bed: SimulatedCluster, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LETTERS_MAX", 3)
+    old = bed.bury(0, None, b"v", ORDERS, "unknown-target")
+    bed.time.wait(60_000)
+    until = str(bed.broker.now_ms())
+    new = [bed.bury(0, None, b"v", ORDERS, "unknown-target") for _ in range(3)]
+    assert (len(asked(process)["letters"]), asked(process)["complete"]) == (3, False)
+    told = asked(process, f"until={until}")
+    assert ([letter["origin"] for letter in told["letters"]], told["complete"]) == ([old], True)
+    done = requeue(process, {**UNKNOWN, "until": until, "execute": True}, payload=False)
+    assert ([each["origin"] for each in done["outcomes"]], done["complete"], done["older_unread"]) == (
+        [old],
+        True,
+        False,
+    )
+    assert new[0] in [letter["origin"] for letter in asked(process)["letters"]]
+
+
+def test_no_value_of_a_listed_letter_is_kept(
+    bed: SimulatedCluster, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(process.config, http=HttpConfig(payloads="allowed"))
+    allowed = cast(Process, SimpleNamespace(**{**vars(process), "config": config}))
+    bed.bury(0, b"k", b"v" * 9, [*ORDERS, (ATTEMPT, b"2")], "expired")
+    kept, as_json = [], dead_letters._letter_as_json
+
+    def seen(letter: Letter, payload: bool) -> dict[str, Any]:
+        kept.append(letter)
+        return as_json(letter, payload)
+
+    monkeypatch.setattr(dead_letters, "_letter_as_json", seen)
+    for query in ("", "payload=true"):
+        assert asked(allowed, query)["letters"][0]["value_size_bytes"] == 9
+    assert [(letter.key, letter.value) for letter in kept] == [(None, None)] * 2
+    assert asked(allowed, "payload=true")["letters"][0]["attempt"] == "2"
 
 
 def test_what_a_refused_request_contains_is_shown_only_with_payloads(bed: SimulatedCluster, process: Process) -> None:

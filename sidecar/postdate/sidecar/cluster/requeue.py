@@ -242,7 +242,10 @@ def judge(
     """Decide for each letter whether it can be requeued; yields the new request with the outcome if so."""
     for letter in letters:
         if letter.origin in unknown:
-            why = "it may have been requeued before, by a request that the topic no longer has; --again requeues it"
+            why = (
+                "it may have been requeued before, by a request that the topic no longer has; "
+                "`postdate dead-letters requeue --again` requeues it"
+            )
             yield Outcome(letter, Status.CANNOT, why=why), None
         else:
             complete = whole(kafka, rules.topic, letter)

@@ -74,14 +74,15 @@ def list_letters(process: Process, query: QueryParams) -> dict[str, Any]:
     limit = queries.number_of(query, "limit", limits.PAGE_ENTRIES_DEFAULT, limits.PAGE_ENTRIES_MAX)
     topic, filters = _topic(process, query.get("topic")), _filters(dict(query), ())
     live = _look_up(process, topic)
-    spans, is_complete = _newest(spans_of(process.admin, topic, live.partitions, filters))
+    spans, is_complete = _newest(process, spans_of(process.admin, topic, live.partitions, filters), filters)
     groups: dict[str, _Group] = {}
     newest: list[tuple[int, int, Letter]] = []
     rules = rules_of(process.config, topic, live.retention_ms)
     with _within(limits.LETTERS_S_MAX) as progress:
         for number, letter in enumerate(letters_of(process.kafka, rules, spans, filters, progress)):
             groups.setdefault(letter.reason, _Group()).add(letter, _target(letter, payload) or "")
-            kept = letter if payload else without_content(letter)
+            # What is shown needs the headers at most, and a value may be large.
+            kept = replace(letter, key=None, value=None) if payload else without_content(letter)
             heapq.heappush(newest, (letter.timestamp_ms, number, kept))
             if len(newest) > limit:
                 heapq.heappop(newest)
@@ -116,6 +117,7 @@ def requeue(process: Process, asked: object, payload: bool) -> dict[str, Any]:
             with_id += outcome.letter.id is not None and outcome.status == would
     finally:
         _requeues.release()
+    has_more = run.has_more_chosen or run.has_more_meant
     named = [letter for letter in run.chosen if _target(letter, payload)]
     counts = Counter(outcome["status"] for outcome in outcomes)
     outcomes.sort(key=lambda outcome: _ORDER.index(outcome["status"]))
@@ -128,12 +130,14 @@ def requeue(process: Process, asked: object, payload: bool) -> dict[str, Any]:
         "with_id": with_id,
         "missing_targets": replace(run, chosen=named).missing_targets(process.admin),
         "outcomes": outcomes[: limits.PAGE_ENTRIES_MAX],
-        "complete": is_complete and not run.has_more_chosen and not run.has_more_meant,
+        "complete": is_complete and not has_more,
+        "has_more": has_more,
+        "older_unread": not is_complete,
     }
 
 
 def _plan(process: Process, rules: RequestRules, live: LiveTopic, filters: Filters) -> tuple[Plan, bool]:
-    spans, is_complete = _newest(spans_of(process.admin, rules.topic, live.partitions, filters))
+    spans, is_complete = _newest(process, spans_of(process.admin, rules.topic, live.partitions, filters), filters)
     with _within(limits.LETTERS_S_MAX) as progress:
 
         def earlier(letters: list[Letter]) -> Earlier:
@@ -143,11 +147,21 @@ def _plan(process: Process, rules: RequestRules, live: LiveTopic, filters: Filte
         return plan(found, earlier, limits.LETTERS_MAX, limits.LETTERS_REQUEUED_MAX), is_complete
 
 
-def _newest(spans: Spans) -> tuple[Spans, bool]:
-    """The ends of these spans, at most LETTERS_MAX offsets together, and whether nothing was cut off."""
+def _newest(process: Process, spans: Spans, filters: Filters) -> tuple[Spans, bool]:
+    """The ends of these spans, at most LETTERS_MAX offsets together, and whether nothing older was cut off.
+
+    A span that is too long ends at `until`, so that older letters can be reached. A shorter one is read as a whole,
+    since timestamps do not always ascend.
+    """
     most = limits.LETTERS_MAX // max(len(spans), 1)
-    cut = {part: (max(start, end - most), end) for part, (start, end) in spans.items()}
-    return cut, cut == spans
+    cut: Spans = {}
+    for part, (start, end) in spans.items():
+        later = None
+        if end - start > most and filters.until_ms is not None:
+            later = process.admin.offset_for_time(part, filters.until_ms)
+        last = end if later is None else max(start, min(later, end))
+        cut[part] = (max(start, last - most), last)
+    return cut, all(cut[part][0] == start for part, (start, _) in spans.items())
 
 
 @contextmanager

@@ -173,6 +173,7 @@ _ACTIONS = {
         "not_asked": {"type": "array", "items": {"type": "object"}, "description": "processes that did not answer"},
     },
 }
+_OLDER = "there are older ones, which were not read; an earlier `until` reaches them"
 _DEAD_LETTERS = {
     "type": "object",
     "properties": {
@@ -183,7 +184,7 @@ _DEAD_LETTERS = {
             "items": {"type": "object"},
             "description": "the newest dead letters, newest first",
         },
-        "complete": {"type": "boolean", "description": "false: there are older ones, which were not read"},
+        "complete": {"type": "boolean", "description": f"false: {_OLDER}"},
     },
 }
 _REQUEUED = {
@@ -197,7 +198,9 @@ _REQUEUED = {
         "with_id": {**_NUMBER, "description": "requeued ones with an id, which replace pending messages of that id"},
         "missing_targets": {"type": "array", "items": _TEXT},
         "outcomes": {"type": "array", "items": {"type": "object"}, "description": "each one, with its new origin"},
-        "complete": {"type": "boolean", "description": "false: others match, so repeat it"},
+        "complete": {"type": "boolean", "description": "false: has_more or older_unread is true"},
+        "has_more": {"type": "boolean", "description": "true: others match, so repeat it"},
+        "older_unread": {"type": "boolean", "description": f"true: {_OLDER}"},
     },
 }
 _ERROR = {"type": "object", "properties": {"error": _TEXT}}
