@@ -9,8 +9,10 @@ const OLDER_MAX = 1000;
 let shown = PAGE;
 let turn = 0;
 
+const TIMES = ["at", "from", "until", "start", "end"];
+
 function inWords([name, value]) {
-  const text = [value].flat().map((each) => (/^\d{13}$/.test(each) ? at(Number(each)) : each)).join(", ");
+  const text = [value].flat().map((each) => (TIMES.includes(name) && /^\d{13}$/.test(each) ? at(Number(each)) : each)).join(", ");
   return `${name === "id_prefix" ? "id begins with" : name} ${text}`;
 }
 

@@ -3,7 +3,7 @@
 import { ask, reporting, Refused } from "./api.js";
 import { confirmed } from "./dialogs.js";
 import { $, Region, counted, fieldsOf, make, makeButton, number, paragraph } from "./dom.js";
-import { FOLLOW_TRIES_MAX, listMessages, pause } from "./messages.js";
+import { FOLLOW_TRIES_MAX, listMessages, pause, refusal } from "./messages.js";
 
 const selected = new Region("selected");
 
@@ -64,6 +64,7 @@ async function appliedCount(control, done, show) {
     const history = await ask(`/api/v1/requests/${control}`).catch(() => null);
     const last = history?.events.at(-1);
     if (history?.state === "applied") return last.count;
+    if (history?.state === "dead") throw new Refused(0, refusal(control, history));
     show(paragraph(`Accepted as ${control}. ${counted(last?.count ?? 0, "message")} ${done} so far.`));
     await pause(500);
   }

@@ -36,8 +36,9 @@ for (const element of document.querySelectorAll("dialog")) {
 
 async function askToken(why) {
   $("token-why").textContent = `${why} The page keeps it in memory only, until it is closed.`;
+  $("token").placeholder = credentials.token ? "unchanged" : "";
   if (await askIn($("token-dialog"))) {
-    setToken($("token").value.trim());
+    setToken($("token").value.trim() || credentials.token);
     credentials.name = $("who").value.trim();
   }
   $("token").value = "";

@@ -51,7 +51,7 @@ export async function listLetters(event) {
     const query = new URLSearchParams({ ...asked, ...(payload && { payload }) });
     const found = await ask(`/api/v1/dead-letters?${query}`);
     if (mine !== turn) return;
-    const { topic: _, from: __, ...filters } = asked;
+    const { topic: _, from: __, until: ___, ...filters } = asked;
     // A relative time would move on until the requeue.
     if (asked.from) filters.from = String(Math.min(...found.groups.map((group) => group.oldest_ms)));
     $("groups").replaceChildren(...found.groups.map((group) => groupRow(found.topic, group, filters)));
@@ -76,8 +76,22 @@ function remarks(told) {
     lines.push(`Target topics that do not exist: ${told.missing_targets.join(", ")}. Create them first, or these messages become dead letters again.`);
   }
   if (told.with_id) lines.push(`${counted(told.with_id, "message")} with an id: each replaces a pending message with the same id.`);
-  if (!told.complete) lines.push("More dead letters match. Repeat it for the others.");
+  if (told.has_more) lines.push("More dead letters match. Repeat it for the others.");
+  if (told.older_unread) lines.push("There are older dead letters, which were not read. List those before an earlier time to requeue them, or use postdate dead-letters requeue.");
   return lines;
+}
+
+// A new time, and a button that plans with it.
+function timeField(chosen, time) {
+  const field = make("label", "new time for all; empty: the times that they have");
+  const input = make("input");
+  input.value = time;
+  input.placeholder = "RFC 3339, now, 2h";
+  input.autocomplete = "off";
+  field.append(input);
+  const buttons = make("div", "", "line");
+  buttons.append(makeButton("Check again", () => plan(chosen, input.value.trim())));
+  return { input, field, buttons };
 }
 
 async function plan(chosen, time = "") {
@@ -85,17 +99,10 @@ async function plan(chosen, time = "") {
   const show = region.begin();
   $("requeue-section").hidden = false;
   region.element.focus();
-  await reporting((lines) => show(...lines.map(paragraph)), async () => {
+  const { input, field, buttons } = timeField(chosen, time);
+  await reporting((lines) => show(...lines.map(paragraph), field, buttons), async () => {
     show(paragraph("Looking for those that were requeued before."));
     const told = await ask("/api/v1/dead-letters/requeue", { ...chosen, ...(time && { at: time }) });
-    const field = make("label", "new time for all; empty: the times that they have");
-    const input = make("input");
-    input.value = time;
-    input.placeholder = "RFC 3339, now, 2h";
-    input.autocomplete = "off";
-    field.append(input);
-    const buttons = make("div", "", "line");
-    buttons.append(makeButton("Check again", () => plan(chosen, input.value.trim())));
     if (told.requeued) buttons.append(makeButton(`Requeue ${number(told.requeued)}…`, () => requeue(chosen, input.value.trim(), told)));
     const title = make("h3", `${chosen.reason}: ${told.requeued ? counted(told.requeued, "dead letter") : "no dead letter"} can be requeued`, "word");
     show(title, ...remarks(told).map(paragraph), field, buttons);
@@ -107,7 +114,8 @@ async function requeue(chosen, time, planned) {
   const what = `Those with the reason ${chosen.reason}${chosen.target ? ` for ${chosen.target}` : ""} become new requests, ${time ? `due at ${time}` : "with the times that they have: most are due at once"}.`;
   if ((await confirmed({ title, what, yes: "Requeue them" })) === null) return;
   const show = region.begin();
-  await reporting((lines) => show(...lines.map(paragraph)), async () => {
+  const { field, buttons } = timeField(chosen, time);
+  await reporting((lines) => show(...lines.map(paragraph), field, buttons), async () => {
     show(paragraph("Requeueing."));
     const told = await ask("/api/v1/dead-letters/requeue", { ...chosen, ...(time && { at: time }), execute: true });
     const done = told.outcomes.filter(({ now }) => now).slice(0, 20).map(({ origin, now }) => make("div", `${origin} is now ${now}`, "word soft"));

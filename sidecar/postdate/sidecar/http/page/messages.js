@@ -26,6 +26,9 @@ function changesOf(entry) {
   return ["cancel", entry.paused ? "resume" : "pause", "trigger", "backfill"];
 }
 
+// The values of a change that was not accepted, for the next try.
+const typed = new Map();
+
 const due = (entry) => (entry.due_ms === null ? "paused" : `due ${at(entry.due_ms)}`);
 
 // Asks, sends the control, waits for its result, and calls `done`. `begin` gives the place where this is shown.
@@ -33,9 +36,11 @@ async function change(entry, action, begin, done) {
   const { title, yes } = CHANGES[action];
   const ends = entry.schedule && action === "cancel" ? " All its occurrences end." : "";
   const what = `${entry.id ? `${entry.id}, ` : ""}${entry.origin}, for ${entry.target}, ${due(entry)}.${ends}`;
-  const fields = { reschedule: { when: new Date(entry.due_ms).toISOString() }, backfill: { start: "-1d", end: "now" } }[action];
-  const answer = await confirmed({ title, what, yes, fields });
+  const first = { reschedule: { when: new Date(entry.due_ms).toISOString() }, backfill: { start: "-1d", end: "now" } }[action];
+  const key = `${action} ${entry.origin}`;
+  const answer = await confirmed({ title, what, yes, fields: typed.get(key) ?? first });
   if (answer === null) return;
+  if (first) typed.set(key, Object.fromEntries(Object.keys(first).map((name) => [name, answer[name]])));
   const body = { origin: entry.origin };
   if (action === "reschedule") body.at = answer.when;
   if (action === "backfill") Object.assign(body, { start: answer.start, end: answer.end });
@@ -43,8 +48,14 @@ async function change(entry, action, begin, done) {
   await reporting((lines) => show(...lines.map(paragraph)), async () => {
     show(paragraph("Request sent. Waiting for its acceptance."));
     const control = await ask(`/api/v1/${action}`, body);
+    typed.delete(key);
     if (await applied(show, control.origin)) await done(show);
   });
+}
+
+export function refusal(control, history) {
+  const why = history.request?.refused ? ` as ${history.request.refused}` : "";
+  return `${control} was refused${why}. Its dead letter has the details.`;
 }
 
 // A control is an ordinary request. Its result is in the history of the request that it names. Returns false if it was
@@ -56,8 +67,7 @@ async function applied(show, control) {
     const history = await ask(`/api/v1/requests/${control}`).catch(() => null);
     if (history?.state === "applied") return true;
     if (history?.state === "dead") {
-      const why = history.request?.refused ? ` as ${history.request.refused}` : "";
-      show(paragraph(`${control} was refused${why}. Its dead letter has the details.`));
+      show(paragraph(refusal(control, history)));
       return false;
     }
   }

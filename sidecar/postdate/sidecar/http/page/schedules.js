@@ -204,7 +204,7 @@ function facts(entry) {
     make("div", `${entry.paused ? "paused" : "active"}, ${when}, for ${entry.target}`, "word"),
   ];
   if (rules.length) lines.push(make("div", rules.map(([name, value]) => `${name} ${value}`).join(", "), "word"));
-  for (const extra of entry.extras) {
+  for (const extra of entry.extras ?? []) {  // a process of an older version sends none
     const until = extra.end_ms === extra.due_ms ? "" : ` to ${at(extra.end_ms)}`;
     lines.push(make("div", `extra delivery of ${at(extra.due_ms)}${until}`, "word"));
   }
@@ -221,7 +221,11 @@ async function showSchedule(show, origin) {
     show(paragraph(`${origin}: ${history.state}`), ...(history.events.length ? [latest(history, "")] : []));
     return;
   }
-  if (row) fillRow(row, entry);
+  if (row) {
+    fillRow(row, entry);
+    const index = listing.entries.findIndex((each) => each.origin === origin);
+    if (index >= 0) listing.entries[index] = entry;
+  }
   const tables = make("div", "", "two");
   tables.append(upcoming(entry), latest(history, zoneOf(entry)));
   const buttons = changeButtons(entry, () => region.begin(), (later) => showSchedule(later, origin));
