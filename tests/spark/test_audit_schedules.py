@@ -92,7 +92,8 @@ def test_a_fate_of_a_schedule_is_read_as_the_sidecar_reads_it(read: list[ReadRec
 def test_two_runs_with_a_state_find_what_one_audit_finds(
     spark: SparkSession, rows: dict[int, Row], tmp_path: Path
 ) -> None:
-    """The first run ends between two occurrences of a schedule, and the second one continues from its position."""
+    """The first run ends between two occurrences of a schedule, and within two backfills, whose dead letters it has
+    read. The second one continues from their positions."""
     cut = CASES.expected["an occurrence decided twice"].offset
     topics = (CASES.log, CASES.delivered, CASES.letters, CASES.answers)
     log, delivered, letters, answers = (

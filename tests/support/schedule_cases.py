@@ -137,9 +137,6 @@ def _occurrence_cases(cases: Cases) -> None:
     o = cases.case("a record beside the occurrences", "contradiction", "delivered although completed")
     twice(cases, o, "b3")
     cases.deliver(o, id=b"b3")
-    o = cases.case("an occurrence decided twice", "duplicate", "1 is decided again")
-    twice(cases, o, "b4")
-    commit(cases, occurred(o, 1))
     o = cases.case("two records of an occurrence", "duplicate", "2 records")
     twice(cases, o, "b5")
     deliver(cases, o, "b5", 2, 0)
@@ -198,7 +195,7 @@ def _skip_cases(cases: Cases) -> None:
             cases.bury(o, TO_ORDERS, ("postdate-at", b"%d" % due(1)), **content)
     o = cases.case("a dead letter of a delivered occurrence", "contradiction", "belongs to no skip")
     twice(cases, o, "c4")
-    cases.bury(o, TO_ORDERS, ("postdate-at", b"%d" % due(1)))
+    _bury(cases, o, 1)
 
 
 def _control_cases(cases: Cases) -> None:
@@ -392,6 +389,20 @@ def _backfill(
     for number, next_ms in ((1, None), (2, 0)):
         commit(cases, occurred(offset, number, next_ms))
         deliver(cases, offset, id, number, next_ms)
+    return _ask_backfill(cases, offset, id, start=start, end_ms=end_ms, said=said, action=action)
+
+
+def _ask_backfill(
+    cases: Cases,
+    offset: int,
+    id: str,
+    *,
+    start: int,
+    end_ms: int,
+    said: tuple[int, int] | None = None,
+    action: str = "backfill",
+) -> int:
+    """The backfill of a schedule, the next request, and its effect. Returns its offset."""
     at_ms, control = due(2) + 500, max(request[2] for request in cases.requests) + 1
     times = [("postdate-start", b"%d" % (due(start) - 1)), ("postdate-end", b"%d" % end_ms)]
     named = [("postdate-action", action.encode()), ("postdate-id", id.encode())]
@@ -410,6 +421,36 @@ def _fill(cases: Cases, offset: int, id: str, control: int, *numbers: int, until
         fates.append([offset, due(1), "extra", control, m, due(number), next_ms])
         deliver_extra(cases, offset, id, control, m=m, due_ms=due(number))
     cases.commit(*fates, [offset, due(1), "completed"], at_ms=due(2) + 500 + late_ms, v=3)
+
+
+def _cases_of_two_runs(cases: Cases) -> None:
+    """Cases that a run reads in part if it ends within "an occurrence decided twice"."""
+    dead = cases.case("dead letters of a backfill ahead of their fates", "completed")
+    control = _backfill(cases, dead, "f7")
+    fates = [
+        [dead, due(1), "extra-dead", control, m, due(m - 4), due(m - 3) if m < 3 else 0]  # from due(-3) to due(-1)
+        for m in (1, 2, 3)
+    ]
+    cases.commit(fates[0], at_ms=due(2) + 509, v=3)
+    for number in (-3, -2, -1):
+        _bury(cases, dead, number)
+    again = cases.case("a backfill of an occurrence that was skipped as dead", "completed")
+    ask(cases, again, "f8", TWICE)
+    cases.commit([again, due(1), "skipped", 1, 1, "dead", due(2)], at_ms=due(1) + 5, v=3)
+    _bury(cases, again, 1)
+    commit(cases, occurred(again, 2, 0))
+    deliver(cases, again, "f8", 2, 0)
+    control = _ask_backfill(cases, again, "f8", start=1, end_ms=due(2))
+    o = cases.case("an occurrence decided twice", "duplicate", "1 is decided again")
+    twice(cases, o, "b4")
+    commit(cases, occurred(o, 1))
+    cases.commit(*fates[1:], [dead, due(1), "completed"], at_ms=due(2) + 510, v=3)
+    _fill(cases, again, "f8", control, 1, 2, until=2)
+
+
+def _bury(cases: Cases, offset: int, number: int) -> None:
+    """The dead letter of an occurrence."""
+    cases.bury(offset, TO_ORDERS, ("postdate-at", b"%d" % due(number)))
 
 
 def _backfill_cases(cases: Cases) -> None:
@@ -485,6 +526,7 @@ def schedule_cases() -> Cases:
     cases.commit(kind="owner", tz=tz_version())
     _ending_cases(cases)
     _occurrence_cases(cases)
+    _cases_of_two_runs(cases)
     _skip_cases(cases)
     _control_cases(cases)
     o = cases.case("by the rules of a zone", "pending")

@@ -15,6 +15,7 @@ from postdate.spark.rules.schedule_events import (
     Delivered,
     End,
     Fate,
+    Letter,
     Trigger,
 )
 from support.schedule_judgements import (
@@ -30,6 +31,7 @@ from support.schedule_judgements import (
     nightly,
     occurred,
     record,
+    skipped,
     sound,
 )
 
@@ -129,6 +131,53 @@ def test_a_backfill_leaves_out_what_a_gap_skips() -> None:
     assert replace(case, fates=fates, records=records).judged().position.problems == ()
     fates[0] = fates[0]._replace(next_ms=GAP)
     assert "extra" in [verdict for verdict, _ in replace(case, fates=fates, records=records).judged().position.problems]
+
+
+# The dead letters of the backfill, whose deliveries are all skipped as dead.
+DEAD = [fate._replace(reason="dead") for fate in FILLED]
+BURIED = [Letter(fate.nominal_ms, True, offset=number) for number, fate in enumerate(DEAD)]
+
+
+@pytest.mark.parametrize("decided", [0, 1, 2, 3])
+def test_dead_letters_of_a_pending_backfill_wait_for_their_fates(decided: int) -> None:
+    """Letters are read after the end of the log was fixed, so those of several times may be ahead of their fates."""
+    fates = [*sound().fates, *DEAD[:decided]]
+    first = filled(fates=fates, records=(), letters=BURIED).judged()
+    assert (first.position.problems, first.letters) == ((), BURIED[decided:])
+    rest = Case(DEAD[decided:], letters=first.letters or (), triggers=[BACKFILL], known=first.position).judged()
+    assert (rest.position.problems, rest.position.figures.verified, rest.letters) == ((), 6, [])
+
+
+@pytest.mark.parametrize("nominal_ms", [at(-4), at(0), at(1)])
+def test_a_dead_letter_outside_a_pending_backfill_belongs_to_no_skip(nominal_ms: int) -> None:
+    found = filled(fates=sound().fates, records=(), letters=[Letter(nominal_ms, True)]).judged()
+    assert [verdict for verdict, _ in found.position.problems] == ["contradiction"]
+    assert found.letters == []
+
+
+def test_a_dead_letter_behind_the_next_time_of_a_backfill_belongs_to_no_skip() -> None:
+    first = filled(*DEAD[:1], records=(), letters=[BURIED[0], BURIED[0]._replace(offset=9)]).judged()
+    assert [verdict for verdict, _ in first.position.problems] == ["contradiction"]
+
+
+@pytest.mark.parametrize("is_dead", [False, True])
+def test_a_dead_letter_is_used_once_though_a_backfill_has_its_time(is_dead: bool) -> None:
+    """The first occurrence is skipped as dead, and a backfill of its time is pending when the first run ends."""
+    own, extra = Letter(at(1), True, offset=0), Letter(at(1), True, offset=1)
+    fill = Trigger(20, ASKED_MS, 3, 1, at(1), at(1))
+    fates = [skipped(1, 1, "dead", at(2), at(1) + 5), *sound().fates[1:]]
+    letters = [own, extra] if is_dead else [own]
+    first = Case(fates, sound().records[1:], letters, triggers=[fill]).judged()
+    assert (first.position.problems, first.letters) == ((), letters[1:])
+    fate = EXTRA._replace(nominal_ms=at(1), reason="dead" if is_dead else None)
+    records = [] if is_dead else [EXTRA_RECORD._replace(due_ms=at(1))]
+    last = Case([fate], records, first.letters or (), triggers=[fill], known=first.position).judged()
+    assert (last.position.problems, last.position.figures.verified, last.letters) == ((), 4, [])
+
+
+def test_letters_of_later_occurrences_wait() -> None:
+    letter = Letter(at(5), True)
+    assert sound(letters=[letter]).judged().letters == [letter]
 
 
 WRONG: dict[str, tuple[Case, str, str]] = {

@@ -62,8 +62,11 @@ POSITION: Final = (
     "extras:array<struct<control:bigint,number:bigint,next_ms:bigint,log_offset:bigint,place:int>>>"
 )
 """As `schedules.Position`."""
-OCCURRENCES: Final = f"struct<added:{_FIGURES},lateness_ms:array<bigint>,overdue:bigint>"
-"""As `schedules.Judgement` without the position."""
+OCCURRENCES: Final = (
+    f"struct<added:{_FIGURES},lateness_ms:array<bigint>,overdue:bigint,"
+    "letters:array<struct<partition:int,offset:bigint>>>"
+)
+"""As `schedules.Judgement` without the position; of the letters, their places."""
 _RESULT: Final = f"topic string, partition int, offset bigint, position {POSITION}, occurrences {OCCURRENCES}"
 
 _BOUNDS: Final = (
@@ -152,19 +155,15 @@ def occurrence_problems() -> Column:
     return F.concat(F.coalesce("position.problems", none), unverified)
 
 
-def without_decided_letters(facts: Column) -> Column:
-    """The facts of a schedule without the dead letters of occurrences that its position has passed, apart from those
-    of pending extra deliveries."""
-    next_ms = F.nullif("position.next_ms", F.lit(0))
-    pending = F.coalesce(F.col("position.extras.next_ms"), F.array().cast("array<bigint>"))
-    letters = F.filter(
-        facts.letters,
-        lambda letter: (
-            F.coalesce(letter.single_due_ms >= next_ms, letter.single_due_ms.isNull())
-            | F.coalesce(F.array_contains(pending, letter.single_due_ms), F.lit(False))
-        ),
-    )
-    return facts.withField("letters", letters)
+def without_judged_letters(facts: Column) -> Column:
+    """The facts of a schedule without the dead letters of occurrences that no later run needs."""
+    waiting = F.col("occurrences.letters")
+
+    def is_kept(letter: Column) -> Column:
+        place = F.struct(*(letter[name].alias(name) for name in ("partition", "offset")))
+        return letter.single_due_ms.isNull() | waiting.isNull() | F.array_contains(waiting, place)
+
+    return facts.withField("letters", F.filter(facts.letters, is_kept))
 
 
 def _schedule() -> Column:
@@ -207,7 +206,10 @@ def _schedule() -> Column:
                 *(fate.filled_from_ms, fate.filled_until_ms),
             ),
         ).alias("triggers"),
-        F.transform(singles, lambda letter: F.struct(letter.single_due_ms, is_same(letter))).alias("letters"),
+        F.transform(
+            singles,
+            lambda letter: F.struct(letter.single_due_ms, is_same(letter), letter["partition"], letter["offset"]),
+        ).alias("letters"),
         *(*bounds, *_BOUNDS, *_BOUNDS_OF_PARTITIONS, "position"),
     )
 
@@ -358,4 +360,5 @@ def _spelled(found: Judgement | None) -> tuple[Any, Any]:
     """`position` and `occurrences` of a row."""
     if found is None:
         return None, None
-    return tuple(found.position), (tuple(found.added), found.lateness_ms, found.overdue)
+    letters = None if found.letters is None else [(letter.partition, letter.offset) for letter in found.letters]
+    return tuple(found.position), (tuple(found.added), found.lateness_ms, found.overdue, letters)

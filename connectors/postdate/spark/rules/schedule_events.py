@@ -83,6 +83,9 @@ class Letter(NamedTuple):
 
     due_ms: int
     is_same: bool
+    partition: int = 0
+    """Of the dead-letter topic; with `offset`, the place of the letter."""
+    offset: int = -1
 
 
 class Switch(NamedTuple):
@@ -217,12 +220,14 @@ class Position(NamedTuple):
 
 class Judgement(NamedTuple):
     """The new position, and what these events have added to its figures. `overdue`: the number of occurrences behind
-    the position that should have been decided."""
+    the position that should have been decided. `letters`: the dead letters for which a later run may read a fate; None:
+    all of them, because none was judged."""
 
     position: Position
     added: Figures
     lateness_ms: list[int]
     overdue: int
+    letters: Sequence[Letter] | None = None
 
 
 class ZoneVersions(NamedTuple):

@@ -127,6 +127,7 @@ class _Judge:
         self._own_headers = _OWN_HEADERS
         self._from_ms = 0  # of extra deliveries: the timestamp of their control, before which none may leave
         self._extras = {extra.control: extra for extra in known.extras}
+        self._pending_ms: list[tuple[int, int]] = []  # the first and the last time of pending extra deliveries
         self._overdue_extras = 0
         self._is_sound = True
 
@@ -169,6 +170,8 @@ class _Judge:
         self._records += judge._records
         self._lateness_ms += judge._lateness_ms
         self._overdue_extras += judge._overdue() if end is None else 0
+        if known is not None and judge._at.next_ms:
+            self._pending_ms.append((judge._at.next_ms, trigger.until_ms or judge._at.next_ms))
         if known is not None:
             self._extras[control] = ExtraPosition(control, *(getattr(judge._at, name) for name in _PLACE))
 
@@ -194,7 +197,7 @@ class _Judge:
 
     def finish(self, end: End | None) -> Judgement:
         """Judge the end of the schedule, and return what was found."""
-        self._judge_letters()
+        letters = self._judge_letters()
         self._judge_end(end)
         added = Figures(**self._counts)
         position = self._at._replace(
@@ -206,7 +209,7 @@ class _Judge:
             extras=tuple(sorted(self._extras.values())),
         )
         overdue = self._overdue() + self._overdue_extras if end is None else 0
-        return Judgement(position, added, self._lateness_ms, overdue)
+        return Judgement(position, added, self._lateness_ms, overdue, letters)
 
     # ---- a fate and its nominal time ----
 
@@ -432,14 +435,18 @@ class _Judge:
             self._find("missing", "missing", f"occurrence {fate.number} is dead {_in_log(fate)}, without a dead letter")
         return True
 
-    def _judge_letters(self) -> None:
+    def _judge_letters(self) -> list[Letter]:
         """Judge the dead letters of decided occurrences that were not skipped as dead, and further ones of those that
-        were."""
-        pending = {extra.next_ms for extra in self._extras.values()}
+        were. Return the others: letters are read further than the log, so their fates may still come."""
+        next_ms, waiting = self._at.next_ms, list[Letter]()
         for due_ms, left in sorted(self._letters.items()):
-            if left and due_ms not in pending and (due_ms < self._at.next_ms or not self._at.next_ms):
+            is_pending = any(first_ms <= due_ms <= last_ms for first_ms, last_ms in self._pending_ms)
+            if is_pending or 0 < next_ms <= due_ms:
+                waiting += left
+            elif left:
                 said = f"a dead letter of the occurrence due {due_ms} belongs to no skip"
                 self._find(None, "contradiction", said)
+        return waiting
 
     # ---- the end ----
 

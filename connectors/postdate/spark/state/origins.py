@@ -27,7 +27,7 @@ from postdate.spark.judging.folded import JUDGEMENT
 from postdate.spark.judging.inputs import FACTS, without_late
 from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.rules.mismatches import expected_headers
-from postdate.spark.rules.occurrences import POSITION, without_decided_letters
+from postdate.spark.rules.occurrences import POSITION, without_judged_letters
 from postdate.spark.rules.schedules import ZONE_VERSION
 from postdate.spark.rules.verdicts import ENDINGS, FINDINGS, INFORMATION, VIOLATIONS
 from postdate.spark.state.delta import TableForm
@@ -106,7 +106,7 @@ def judged_rows(judged: DataFrame, run: int) -> DataFrame:
 
 def _kept_facts() -> Column:
     facts = without_late(F.col("facts"))
-    return F.when(F.col("position").isNull(), facts).otherwise(without_decided_letters(facts))
+    return F.when(F.col("position").isNull(), facts).otherwise(without_judged_letters(facts))
 
 
 def pending_rows(requests: DataFrame, facts: StructType, run: int) -> DataFrame:
