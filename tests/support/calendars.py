@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from postdate.kafka.interface import Record
@@ -55,6 +56,14 @@ def drained(shard: Shard, now_ms: int) -> list[Fate]:
     while fates := shard.commit(now_ms).fates:
         found += fates
     return found
+
+
+def recovered_twice(shard: Shard, fates: Sequence[Fate]) -> None:
+    """Asserts that the fates, read a second time, change nothing."""
+    shard.recover(*fates)
+    once = shard.families()
+    shard.recover(*fates)
+    assert shard.families() == once
 
 
 def refusal(shard: Shard) -> tuple[bytes | None, list[str]]:

@@ -39,7 +39,18 @@ from postdate.wire.dispatch_log import (
 from postdate.wire.errors import FormatError
 from postdate.wire.limits import BACKFILL_MAX, EXTRAS_MAX
 from postdate.wire.schedules import extras as extras_of_a_schedule
-from support.calendars import FIRST_MS, IS_STORED, applied, control, drained, nominal_ms, refusal, state, stored
+from support.calendars import (
+    FIRST_MS,
+    IS_STORED,
+    applied,
+    control,
+    drained,
+    nominal_ms,
+    recovered_twice,
+    refusal,
+    state,
+    stored,
+)
 from support.long_delays import BASE_MS, OWN, Shard, new_shards, request, verdict_texts
 
 Make = Callable[..., Shard]
@@ -167,11 +178,7 @@ _ASKED: list[Fate] = [IS_STORED, filled(1, -2, 0), applied(1)]
 def test_fates_applied_twice_are_as_once(make: Make) -> None:
     traces: list[list[Fate]] = [[*_ASKED, *extras(1, -2, last, until=0)] for last in (-3, -2, -1, 0)]
     for fates in traces:
-        shard = stored(make())
-        shard.recover(*fates)
-        once = shard.families()
-        shard.recover(*fates)
-        assert shard.families() == once
+        recovered_twice(stored(make()), fates)
 
 
 @pytest.mark.parametrize("is_ahead", [False, True])

@@ -48,6 +48,7 @@ from support.calendars import (
     control,
     drained,
     nominal_ms,
+    recovered_twice,
     refusal,
     state,
     stored,
@@ -208,11 +209,7 @@ def test_the_same_fates_twice_leave_the_same_state(make: Make) -> None:
         [IS_STORED, paused(1, nominal_ms(3)), applied(1), paused(2, nominal_ms(4)), applied(2)],
     ]
     for fates in traces:
-        shard = stored(make())
-        shard.recover(*fates)
-        once = shard.families()
-        shard.recover(*fates)
-        assert shard.families() == once
+        recovered_twice(stored(make()), fates)
 
 
 def test_an_owner_with_an_older_disk_is_paused(make: Make) -> None:

@@ -49,6 +49,7 @@ from support.calendars import (
     control,
     drained,
     nominal_ms,
+    recovered_twice,
     refusal,
     state,
     stored,
@@ -189,11 +190,7 @@ def test_fates_applied_twice_are_as_once(make: Make) -> None:
         [IS_STORED, triggered(1, at_ms), applied(1), occurred(1, 1), extra(1, at_ms)],
     ]
     for fates in traces:
-        shard = stored(make())
-        shard.recover(*fates)
-        once = shard.families()
-        shard.recover(*fates)
-        assert shard.families() == once
+        recovered_twice(stored(make()), fates)
 
 
 @pytest.mark.parametrize("is_ahead", [False, True])

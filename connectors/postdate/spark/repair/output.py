@@ -73,7 +73,9 @@ def _lines(outcome: RepairOutcome) -> list[str]:
     if outcome.applied:
         lines.append(f"sent {outcome.sent:,} requests to {outcome.requests}")
     elif outcome.repairable:
-        lines.append(f"dry run, nothing was sent: --apply would request {outcome.repairable:,} messages anew")
+        lines.append(
+            f"dry run, nothing was sent: --apply would send requests for {outcome.repairable:,} messages again"
+        )
     else:
         lines.append("there is nothing to repair")
     return lines
