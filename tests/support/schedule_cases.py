@@ -242,11 +242,30 @@ def _control_cases(cases: Cases) -> None:
     for name, number, verdicts in (("", 3, "cancelled"), (" at its first due time", 1, "contradiction")):
         o = cases.case(f"a bulk cancel of its next occurrence{name}", verdicts)
         open_twice(cases, o, "d7")
-        start = ("postdate-select-from", b"%d" % due(number))
-        until = ("postdate-select-until", b"%d" % (due(number) + 1))
-        cases.ask(o + 1, ("postdate-action", b"cancel"), start, until)
-        cases.commit([o + 1, 0, "swept", 0], v=2)
-        cases.commit([o, DUE, "cancelled", o + 1], [o + 1, 0, "applied", 1], at_ms=DUE + 1_500, v=2)
+        _cancel_in_bulk(cases, o, o + 1, due(number))
+    at_ms = due(2) + 500
+    for name, from_ms, verdicts in (
+        ("", at_ms, "cancelled"),
+        (" at its first due time", DUE, "contradiction"),
+        (" before it", at_ms - 1, "contradiction"),
+    ):
+        o = cases.case(f"a bulk cancel of its extra delivery{name}", verdicts)
+        _cancel_in_bulk(cases, o, _triggered(cases, o, "d8", at_ms) + 1, from_ms)
+    for name, from_ms, verdicts in (("second", at_ms + 100, "cancelled"), ("first", at_ms, "contradiction")):
+        o = cases.case(f"a bulk cancel of its {name} extra delivery, which is the next", verdicts)
+        control = _triggered(cases, o, "d9", at_ms)
+        second = _trigger(cases, o, "d9", at_ms + 100)
+        _extra(cases, o, control, at_ms, late_ms=200, ends=False)
+        deliver_extra(cases, o, "d9", control, due_ms=at_ms)
+        _cancel_in_bulk(cases, o, second + 1, from_ms)
+
+
+def _cancel_in_bulk(cases: Cases, offset: int, control: int, from_ms: int) -> None:
+    """A bulk cancel of what is due at one time, which has cancelled the schedule."""
+    start, until = ("postdate-select-from", b"%d" % from_ms), ("postdate-select-until", b"%d" % (from_ms + 1))
+    cases.ask(control, ("postdate-action", b"cancel"), start, until)
+    cases.commit([control, 0, "swept", 0], v=2)
+    cases.commit([offset, DUE, "cancelled", control], [control, 0, "applied", 1], at_ms=due(2) + 900, v=2)
 
 
 def _pause(cases: Cases, offset: int, id: str, at_ms: int, *, name: str = "pause", said_ms: int | None = None) -> None:

@@ -13,7 +13,18 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from postdate.kafka.interface import Headers, Partition, Record
-from postdate.wire.dispatch_log import BulkCancelled, BulkProgress, Fate, Moved, Occurred, Skipped, decode_record
+from postdate.wire.dispatch_log import (
+    Backfilled,
+    BulkCancelled,
+    BulkProgress,
+    ExtraFate,
+    Fate,
+    Moved,
+    Occurred,
+    Skipped,
+    Triggered,
+    decode_record,
+)
 from postdate.wire.errors import FormatError
 from postdate.wire.verdicts import Verdict, decode_verdict
 from support.simulation.recurring import FATES_OF_SCHEDULES
@@ -75,14 +86,11 @@ class Selected:
         )
 
     def may_select(self, recurring: Recurring) -> bool:
-        """True if one of the due times that a recurring request may have is selected."""
-        dues_ms = [recurring.appended_ms + 3_000]
-        if recurring.action == "schedule":
-            dues_ms = [recurring.nominal_ms(number) for number in range(1, recurring.count + 1)]
-        return any(self.selects_next(recurring, due_ms) for due_ms in dues_ms)
+        """True if a recurring request is selected at some due time."""
+        return self.selects_next(recurring, self.from_ms)
 
     def selects_next(self, recurring: Recurring, due_ms: int) -> bool:
-        """True if a recurring request is selected whose next occurrence is due then."""
+        """True if a recurring request is selected that is due then."""
         return (
             self.target in ("", recurring.target)
             and recurring.id.startswith(self.prefix)
@@ -125,6 +133,12 @@ class _Course:
     applied: dict[int, int] = field(default_factory=dict)
     moves: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # request -> (control, due time)
     recurring: dict[int, int] = field(default_factory=dict)  # pending schedule -> its next nominal time
+    extras: dict[int, dict[int, int]] = field(default_factory=dict)  # schedule -> (control -> its timestamp)
+
+    def due_ms(self, schedule: int) -> int:
+        """The due time that a range compares for a pending schedule; 0 if it is none."""
+        extras = self.extras.get(schedule)
+        return self.recurring.get(schedule, 0) or (extras[min(extras)] if extras else 0)
 
     def present_ms(self, asked: Asked, first_ms: int) -> int:
         """The due time in force of a request; `first_ms`: that of the request itself."""
@@ -169,6 +183,7 @@ def _follow(
         wrong.append(f"cancelled by {sorted(named)} without a count")
     for fate in fates:
         asked = traffic.asked.get((index, fate.offset))
+        due_ms = course.due_ms(fate.offset)
         wrong += _recurs(course, index, fate, traffic)
         if isinstance(fate, BulkCancelled):
             course.counts[fate.control] += 1
@@ -179,7 +194,7 @@ def _follow(
                 or _is_move(control)
                 or not (
                     (asked is not None and _may_select(control, asked, course, readings))
-                    or (recurring is not None and _may_select_recurring(control, recurring, course))
+                    or (recurring is not None and _may_select_recurring(control, recurring, course, due_ms))
                 )
             ):
                 wrong.append(f"{fate.offset} is cancelled by {fate.control}, which does not select it")
@@ -210,15 +225,14 @@ def _follow(
             wrong += _left(course, index, number, fate, asked, traffic, readings)
         if isinstance(fate, Moved):
             course.moves.setdefault(fate.offset, []).append((fate.control, fate.due_ms))
-    wrong += _selected(course, index, [fate.offset for fate in fates if isinstance(fate, Occurred | Skipped)], traffic)
-    return wrong
+    decided = [fate.offset for fate in fates if isinstance(fate, Occurred | Skipped | ExtraFate)]
+    return wrong + _selected(course, index, decided, traffic)
 
 
 def _recurs(course: _Course, index: int, fate: Fate, traffic: Traffic) -> list[str]:
-    """Follow the schedules; returns what is wrong if one occurs, or outlives a bulk cancel, that selects its next
-    occurrence."""
+    """Follow the schedules; returns what is wrong if one is delivered, or outlives a bulk cancel, that selects it."""
     wrong: list[str] = []
-    if isinstance(fate, Occurred):
+    if isinstance(fate, Occurred | ExtraFate):
         wrong = _selected(course, index, [fate.offset], traffic)
     elif isinstance(fate, BulkProgress) and fate.name == "applied":
         wrong = _selected(course, index, [*course.recurring], traffic)
@@ -228,8 +242,13 @@ def _recurs(course: _Course, index: int, fate: Fate, traffic: Traffic) -> list[s
             course.recurring[fate.offset] = fate.next_ms
         elif fate.name == "stored":
             course.recurring.setdefault(fate.offset, fate.first_due_ms)
+        elif isinstance(fate, Triggered | Backfilled):
+            course.extras.setdefault(fate.offset, {})[fate.control] = fate.at_ms
+        elif isinstance(fate, ExtraFate) and not fate.next_ms:
+            course.extras[fate.offset].pop(fate.control, None)
         elif fate.name not in FATES_OF_SCHEDULES:
             course.recurring.pop(fate.offset, None)
+            course.extras.pop(fate.offset, None)
     return wrong
 
 
@@ -241,13 +260,9 @@ def _selected(course: _Course, index: int, schedules: list[int], traffic: Traffi
         if selected is None or selected.moves:
             continue
         for offset in schedules:
-            next_ms = course.recurring.get(offset, 0)
-            if (
-                next_ms
-                and offset < control
-                and selected.selects_next(traffic.recurrences.asked[index, offset], next_ms)
-            ):
-                wrong.append(f"schedule {offset}, due at {next_ms}, goes on, though {control} selects it")
+            due_ms = course.due_ms(offset)
+            if due_ms and offset < control and selected.selects_next(traffic.recurrences.asked[index, offset], due_ms):
+                wrong.append(f"schedule {offset}, due at {due_ms}, goes on, though {control} selects it")
     return wrong
 
 
@@ -310,13 +325,14 @@ def _may_select(control: Asked, asked: Asked, course: _Course, readings: Reading
     )
 
 
-def _may_select_recurring(control: Asked, recurring: Recurring, course: _Course) -> bool:
-    """True if a bulk control selects a request about a schedule, or a single message of its id where it was moved."""
+def _may_select_recurring(control: Asked, recurring: Recurring, course: _Course, due_ms: int) -> bool:
+    """True if a bulk control selects a schedule that is due then, or a single message of its id (0) where it was
+    moved."""
     selected = control.selected
     if selected is None or recurring.offset >= control.offset:
         return False
     moves = course.moves.get(recurring.offset)
-    return selected.selects_next(recurring, max(moves)[1]) if moves else selected.may_select(recurring)
+    return selected.selects_next(recurring, max(moves)[1] if moves else due_ms or recurring.appended_ms + 3_000)
 
 
 def _judge_answers(outcome: Outcome, broker: SimBroker, traffic: Traffic, index: int, course: _Course) -> None:

@@ -277,6 +277,7 @@ def _ending(outcome: Outcome, traffic: Traffic, asked: Recurring, final: str) ->
 
 
 def _bulk_may_end(asked: Recurring, other: Asked) -> bool:
+    """True if a bulk control may end it; `judge_bulks` compares its due time with the range."""
     is_later = other.part == asked.part and other.offset > asked.offset
     return is_later and other.selected is not None and other.selected.may_select(asked)
 

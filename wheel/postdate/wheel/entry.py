@@ -76,6 +76,12 @@ class Next(msgspec.Struct, array_like=True, frozen=True, gc=False):
     switches: tuple[tuple[int, int, bool], ...] = ()
     extras: tuple[tuple[int, int, int, int, int], ...] = ()
 
+    @property
+    def requested_due(self) -> int:
+        """The nominal time; behind the last occurrence, the timestamp of the first control with pending extra
+        deliveries. A later control never changes it. 0: nothing is left."""
+        return self.nominal_ms or (self.extras[0][4] if self.extras else 0)
+
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A pending request: all the data of its transaction, so dispatch reads nothing but this.
@@ -123,7 +129,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     def requested_due(self) -> int:
         """The present due time as requested."""
         if self.next is not None:
-            return self.next.nominal_ms
+            return self.next.requested_due
         return self.due if self.window is None else self.window.due
 
 

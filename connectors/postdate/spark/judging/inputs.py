@@ -13,6 +13,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from postdate.spark.columns.by_origin import ORIGIN, by_origin
+from postdate.spark.columns.expressions import one_of
+from postdate.spark.records.fates import EXTENDING
 from postdate.spark.rules.occurrences import POSITION, Events
 from postdate.spark.rules.ordering import DISORDER
 
@@ -114,8 +116,7 @@ def unfolded(rows: DataFrame) -> AuditInputs:
     answers = each("answers", "answer").select(
         *ORIGIN, *(F.col(f"answer.{name}").alias(name) for name in _ANSWER), F.lit(False).alias("malformed")
     )
-    # The message of a schedule is due at its next nominal time.
-    due_ms = F.coalesce("facts.request.due_ms", F.nullif("position.next_ms", F.lit(0))).alias("due_ms")
+    due_ms = F.coalesce("facts.request.due_ms", _next_ms()).alias("due_ms")
     names: list[str] = rows.select("facts.request").schema[0].dataType.names  # type: ignore[attr-defined]
     request = (due_ms if name == "due_ms" else F.col(f"facts.request.{name}") for name in names)
     return AuditInputs(
@@ -126,6 +127,18 @@ def unfolded(rows: DataFrame) -> AuditInputs:
         answers,
         (each("disorders", "disorder"),),
     )
+
+
+def _next_ms() -> Column:
+    """The due time of a schedule, as a due range compares it: the next nominal time; behind the last occurrence, the
+    timestamp of the first control with pending extra deliveries."""
+    pending = F.transform(F.filter("position.extras", lambda extra: extra.next_ms > 0), lambda extra: extra["control"])
+    asked = F.filter(
+        "facts.fates",
+        lambda fate: one_of(fate.fate_name, EXTENDING) & F.array_contains(pending, fate.control_offset),
+    )
+    first = F.array_min(F.transform(asked, lambda fate: F.struct(fate.control_offset, fate.new_due_ms)))
+    return F.coalesce(F.nullif("position.next_ms", F.lit(0)), first.new_due_ms)
 
 
 def without_late(facts: Column) -> Column:

@@ -74,7 +74,6 @@ from postdate.wire.dispatch_log import (
     BulkProgress,
     ChosenFate,
     Completed,
-    ExtraFate,
     Fate,
     Moved,
     Occurred,
@@ -373,7 +372,7 @@ class BatchBuilder:
     ) -> bool:
         """Add the new state of a schedule, and write it to STORE, or complete the schedule. True if it continues.
 
-        It ends if the bulk control in force selects its next occurrence, which may lie behind the sweep.
+        It ends if the bulk control in force selects its next delivery, which may lie behind the sweep.
         """
         offset, following = split_key(key)[1], decided.following
         batch.fates += decided.fates
@@ -384,7 +383,7 @@ class BatchBuilder:
             batch.surplus += 1
             batch.fates.append(Completed(offset, entry.first_due, COMPLETED))
             return False
-        if bulk is not None and bulk.may_act_on(entry, offset, following.nominal_ms):
+        if bulk is not None and bulk.may_act_on(entry, offset, following.requested_due):
             batch.swept += 1
             self._cancel_in_bulk(batch, overlay, (key, entry), bulk)
             return False
@@ -537,12 +536,12 @@ def finish(overlay: IndexOverlay, batch: Batch) -> None:
 
 def _until_selected(decided: Decided, entry: Entry, offset: int, bulk: Bulk) -> Decided:
     """The decided fates of a schedule, up to the first one after which a bulk control selects it."""
+    assert entry.next is not None
+    following = entry.next
     for at, fate in enumerate(decided.fates, 1):
-        if isinstance(fate, ExtraFate):
-            break
-        if fate.next_ms and bulk.may_act_on(entry, offset, fate.next_ms):
-            assert entry.next is not None
-            return Decided(decided.fates[:at], behind(entry.next, fate))
+        following = behind(following, fate)
+        if not is_over(following) and bulk.may_act_on(entry, offset, following.requested_due):
+            return Decided(decided.fates[:at], following)
     return decided
 
 

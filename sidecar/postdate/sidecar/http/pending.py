@@ -199,7 +199,6 @@ def as_json(part: Partition, key: bytes, entry: Entry, payload: bool) -> dict[st
         is_paused = is_held(entry.next)
         leaves = None if entry.due == PAUSED_MS else entry.due
         shown |= {"occurrence": entry.next.number, "chosen_ms": leaves}
-        shown["due_ms"] = entry.next.nominal_ms or entry.due  # behind the last occurrence: for an extra delivery
         shown["extras"] = [_extra(part, extra) for extra in entry.next.extras]
         shown |= {"paused": is_paused, "schedule": _schedule(entry), "words": describe(schedule_of(entry.control))}
         shown["next_ms"] = [each.nominal_ms for each in next_occurrences(entry, limits.OCCURRENCES_SHOWN)]

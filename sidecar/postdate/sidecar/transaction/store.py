@@ -43,7 +43,7 @@ def stored_of(entry: Entry, offset: int) -> StoredRequest:
         offset=offset,
         accepted_ms=entry.accepted_ms,
         first_due_ms=entry.first_due,
-        due_ms=entry.requested_due,
+        due_ms=entry.requested_due if entry.next is None else entry.next.nominal_ms,
         target=entry.target,
         key=entry.key,
         own_key=entry.own_key[0] if entry.own_key else entry.key,
