@@ -24,7 +24,7 @@ from postdate.spark.rules.cron_fields import read_cron
 from postdate.spark.rules.nominal_times import CronTimes, IntervalTimes, nominal_times
 from postdate.spark.rules.zone_files import read_zone, tz_version
 from postdate.wire.schedules.expressions import parse_expression
-from postdate.wire.schedules.occurrences import next_after
+from postdate.wire.schedules.occurrences import count_nominal, next_after
 from postdate.wire.schedules.schedule import Fold, Gap, Schedule
 from postdate.wire.schedules.zones import TZ_VERSION, load_zone, zone_names
 
@@ -110,6 +110,9 @@ def test_both_agree_in_every_zone() -> None:
             after_ms = moment_s * 1000 - random.choice((3 * DAY_MS, 3_600_000, 1_800_001, 1))
             expected = computed(schedule, after_ms, after_ms + 7 * DAY_MS)
             assert searched(schedule, after_ms, after_ms + 7 * DAY_MS) == expected, (schedule, after_ms)
+            last_ms = expected[-1][0] if len(expected) == TIMES_MAX else after_ms + 7 * DAY_MS
+            filled = sum(not is_skipped for _, is_skipped in expected)
+            assert count_nominal(schedule, after_ms + 1, last_ms, TIMES_MAX) == filled, (schedule, after_ms)
             compared += len(expected)
             gaps += sum(is_in_gap for _, is_in_gap in expected)
     print(f"seed {SEED}: {COUNT} zones, {compared} nominal times agree, {gaps} of them in gaps that are skipped")

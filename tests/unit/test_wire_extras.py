@@ -11,7 +11,9 @@ import pytest
 
 from postdate.wire.errors import RequestRefused
 from postdate.wire.instants import format_instant, parse_instant_ms
+from postdate.wire.limits import BACKFILL_MAX
 from postdate.wire.requests import Action, RequestRules, parse_request
+from postdate.wire.schedules.expressions import Expression
 from postdate.wire.schedules.extras import fills_more, first_filled, next_filled
 from postdate.wire.schedules.schedule import Fold, Gap, Schedule
 
@@ -56,6 +58,24 @@ def test_more_times_than_a_bound(schedule: Schedule) -> None:
     end_ms = first_ms + 9 * 86_400_000
     assert [fills_more(schedule, first_ms, end_ms, bound) for bound in (9, 10, 11)] == [True, False, False]
     assert [fills_more(schedule, first_ms, end_ms - 1, bound) for bound in (8, 9)] == [True, False]
+
+
+@pytest.mark.parametrize("cron", ["* * * * * *", "0-59 0-59 0-23 * * *", "0 9 * * MON-FRI"])
+def test_the_times_of_a_refused_backfill_are_not_computed_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, cron: str
+) -> None:
+    """Nothing bounds the number of refused backfills, and the shard's thread reads them."""
+    schedule, first_ms = Schedule(cron=cron, zone="Europe/Berlin"), parse_instant_ms("1986-01-01T08:00:00Z")
+    searches: list[int] = []
+    honest = Expression.next_wall_s
+
+    def counted(self: Expression, wall_s: int, until_s: int) -> int | None:
+        searches.append(wall_s)
+        return honest(self, wall_s, until_s)
+
+    monkeypatch.setattr(Expression, "next_wall_s", counted)
+    assert fills_more(schedule, first_ms, ASKED_MS, BACKFILL_MAX)
+    assert len(searches) < 10
 
 
 def _parsed(*times: tuple[str, bytes | None], version: int = 3) -> tuple[int, int]:

@@ -111,15 +111,13 @@ SWITCHES_MAX: Final = 64
 EXTRAS_MAX: Final = 64
 
 # Deliveries of one backfill, which only the end of its schedule stops: every minute of a week, every hour of a year.
-# Ingest counts them, which takes up to 0.1 s.
 BACKFILL_MAX: Final = 10_000
 
 # Occurrences that are later than this are missed if `postdate-missed` is none. A takeover takes much less.
 LATE_MS_MAX: Final = 60_000
 
-# Parsed expressions that are remembered, of about 2 KB each, and the months of one of them whose days are known.
+# Parsed expressions that are remembered, of about 2 KB each.
 EXPRESSIONS_REMEMBERED_MAX: Final = 4_096
-MONTHS_REMEMBERED_MAX: Final = 64
 
 # All zones of tzdata, which has about 600. A zone remembers blocks of 388 days: a search of 50 years needs 48.
 ZONES_REMEMBERED_MAX: Final = 1_024

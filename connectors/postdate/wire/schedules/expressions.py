@@ -27,7 +27,7 @@ from typing import Final
 
 from cronsim import CronSim, CronSimError
 
-from postdate.wire.limits import CRON_LENGTH_MAX, EXPRESSIONS_REMEMBERED_MAX, MONTHS_REMEMBERED_MAX
+from postdate.wire.limits import CRON_LENGTH_MAX, EXPRESSIONS_REMEMBERED_MAX
 
 _DAY_S: Final = 86_400
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
@@ -74,7 +74,7 @@ class Expression:
         self._hours = _mask(self._cron.hours)
         self._first_minute_s = _lowest(self._minutes) * 60 + _lowest(self._seconds)
         self._first_s = _lowest(self._hours) * 3_600 + self._first_minute_s
-        self._days_of_months: dict[tuple[int, int], int] = {}
+        self._days_of_months: dict[tuple[int, int], int] = {}  # by first weekday and length: at most 28
 
     def next_wall_s(self, wall_s: int, until_s: int) -> int | None:
         """Return the first matching time from `wall_s` to `until_s`, both included; None if there is none.
@@ -101,6 +101,36 @@ class Expression:
         found_s = (first + _lowest(days)) * _DAY_S + self._first_s
         return found_s if found_s <= until_s else None
 
+    def count(self, from_s: int, until_s: int) -> int:
+        """Return the number of matching times in [`from_s`, `until_s`). Cost: O(months between), 1 us each."""
+        return self._count_before(until_s) - self._count_before(from_s) + self._count_days(from_s, until_s)
+
+    def _count_days(self, from_s: int, until_s: int) -> int:
+        """Return the number of matching times on the days from that of one time to that before another."""
+        start, end = (date.fromordinal(wall_s // _DAY_S + _EPOCH_DAY) for wall_s in (from_s, until_s))
+        year, month, days = start.year, start.month, 0
+        skipped = start.day
+        while (year, month) < (end.year, end.month):
+            days += (self._days(year, month) >> skipped).bit_count()
+            year, month, skipped = (year, month + 1, 0) if month < 12 else (year + 1, 1, 0)
+        days += (_lower(self._days(year, month), end.day) >> skipped).bit_count()
+        return days * self._hours.bit_count() * self._minutes.bit_count() * self._seconds.bit_count()
+
+    def _count_before(self, wall_s: int) -> int:
+        """Return the number of matching times on the day of a time that lie before it."""
+        day, time_s = divmod(wall_s, _DAY_S)
+        start = date.fromordinal(day + _EPOCH_DAY)
+        if not self._days(start.year, start.month) >> start.day & 1:
+            return 0
+        hour, rest_s = divmod(time_s, 3_600)
+        minute, second = divmod(rest_s, 60)
+        count = _lower(self._hours, hour).bit_count() * self._minutes.bit_count() * self._seconds.bit_count()
+        if self._hours >> hour & 1:
+            count += _lower(self._minutes, minute).bit_count() * self._seconds.bit_count()
+            if self._minutes >> minute & 1:
+                count += _lower(self._seconds, second).bit_count()
+        return count
+
     def _next_time_s(self, time_s: int) -> int | None:
         """Return the first matching time of day at or after `time_s`; None if the day has no more."""
         hour, rest_s = divmod(time_s, 3_600)
@@ -117,16 +147,14 @@ class Expression:
         return (hour + 1 + _lowest(hours)) * 3_600 + self._first_minute_s if hours else None
 
     def _days(self, year: int, month: int) -> int:
-        """Return the matching days of a month: bit n is day n."""
-        days = self._days_of_months.get((year, month))
+        """Return the matching days of a month: bit n is day n. They follow from its first weekday and its length."""
+        if month not in self._cron.months:
+            return 0
+        shape = monthrange(year, month)
+        days = self._days_of_months.get(shape)
         if days is None:
-            days = 0
-            if month in self._cron.months:
-                length = monthrange(year, month)[1]
-                days = _mask(day for day in range(1, length + 1) if self._cron.match_day(date(year, month, day)))
-            if len(self._days_of_months) >= MONTHS_REMEMBERED_MAX:
-                self._days_of_months.clear()
-            self._days_of_months[(year, month)] = days
+            days = _mask(day for day in range(1, shape[1] + 1) if self._cron.match_day(date(year, month, day)))
+            self._days_of_months[shape] = days
         return days
 
     def explain(self) -> str:
@@ -204,6 +232,11 @@ def _mask(values: Iterable[int]) -> int:
     for value in values:
         mask |= 1 << value
     return mask
+
+
+def _lower(mask: int, bit: int) -> int:
+    """Return the bits below a position."""
+    return mask & ((1 << bit) - 1)
 
 
 def _lowest(mask: int) -> int:
