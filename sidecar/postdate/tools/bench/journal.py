@@ -30,7 +30,7 @@ class Journal:
         self._readers = [
             kafka.log_reader(Partition(log, index), 0, Isolation.READ_COMMITTED) for index in range(PARTITIONS)
         ]
-        self._records: list[Record] = []
+        self._records: list[list[Record]] = [[] for _ in self._readers]
         self.counted = 0
 
     def follow(self, count: int, check: Callable[[], None]) -> None:
@@ -40,14 +40,20 @@ class Journal:
         """
         deadline = time.monotonic() + CASE_TIMEOUT_S
         while self.counted < count:
-            taken = [record for reader in self._readers for record in reader.read(READ_RECORDS_MAX, 0.0)]
-            self._records += taken
-            self.counted += sum((record.value or b"").count(self._mark) for record in taken)
-            if not taken:
+            if not self._read():
                 check()
                 if time.monotonic() > deadline:
                     raise TransientError(f"{self.counted} of {count} were {self._fate} in {CASE_TIMEOUT_S:.0f} s")
                 time.sleep(LOOK_S)
+
+    def _read(self) -> int:
+        found = 0
+        for reader, records in zip(self._readers, self._records, strict=True):
+            taken = reader.read(READ_RECORDS_MAX, 0.0)
+            records += taken
+            self.counted += sum((record.value or b"").count(self._mark) for record in taken)
+            found += len(taken)
+        return found
 
     def close(self) -> None:
         """Drop the clients."""
@@ -55,15 +61,16 @@ class Journal:
             reader.close()
 
     def seconds(self) -> float:
-        """From the takeover of the last owner until the last of these fates, by the broker's clock."""
-        owned = [record.timestamp_ms for record in self._records if decode_record(record.value or b"").kind == OWNER]
-        sent = [record.timestamp_ms for record in self._records if self._mark in (record.value or b"")]
-        return max(max(sent) - min(owned[-PARTITIONS:]), 1) / 1000
+        """From the first shard that its last owner took over until the last of these fates, by the broker's clock."""
+        began = min(
+            max(record.timestamp_ms for record in records if decode_record(record.value or b"").kind == OWNER)
+            for records in self._records
+        )
+        return max(max(record.timestamp_ms for record in self._marked()) - began, 1) / 1000
 
     def senders(self) -> int:
         """The number of processes that have written these fates."""
-        values = [record.value for record in self._records if self._mark in (record.value or b"")]
-        return len({decode_record(value).instance for value in values})
+        return len({decode_record(record.value or b"").instance for record in self._marked()})
 
     def lateness(self, is_meant: Callable[[int], bool] = lambda due_ms: True) -> Lateness:
         """The lateness of the fates: the broker's time of the transaction's record minus the due time."""
@@ -72,11 +79,13 @@ class Journal:
 
     def fates(self) -> Iterator[tuple[int, Fate]]:
         """Each of these fates with the broker's time of its record, ms."""
-        for record in self._records:
-            if self._mark in (record.value or b""):
-                for fate in decode_record(record.value or b"").fates:
-                    if fate.name == self._fate:
-                        yield record.timestamp_ms, fate
+        for record in self._marked():
+            for fate in decode_record(record.value or b"").fates:
+                if fate.name == self._fate:
+                    yield record.timestamp_ms, fate
+
+    def _marked(self) -> Iterator[Record]:
+        return (each for records in self._records for each in records if self._mark in (each.value or b""))
 
 
 class Arrivals:
