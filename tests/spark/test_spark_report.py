@@ -23,7 +23,7 @@ from postdate.spark.report.options import ReportOptions
 from postdate.spark.report.rows import stored_rows
 from postdate.spark.session.small_tables import small_table
 from postdate.wire.dispatch_log import DispatchRecord, Moved, PlainFate, encode_record
-from postdate.wire.headers import ACTION, AT, ID, TOPIC
+from postdate.wire.headers import ACTION, AT, ID, RETRY, TOPIC
 from postdate.wire.stored import StoredRequest, encode_stored
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
@@ -55,6 +55,10 @@ class Topics:
         headers: Sent = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), *more]
         self.producer.produce(self.requests, b"value", b"key", partition, headers=headers)
 
+    def retry(self, target: str, policy: bytes) -> None:
+        headers: Sent = [(TOPIC, target.encode()), (RETRY, policy)]
+        self.producer.produce(self.requests, b"value", b"key", 0, headers=headers)
+
     def commit(self, *fates: Any) -> None:
         record = DispatchRecord(
             seq=1,
@@ -64,6 +68,7 @@ class Topics:
             at=self.base_ms,
             next_request=100,
             low_water=0,
+            policies=[(0, "patient", "base=5h, factor=1, max=5h, attempts=3, jitter=0%")],
             fates=[Moved(*fate) if len(fate) == 5 else PlainFate(*fate) for fate in fates],
         )
         self.producer.produce(f"{self.requests}.dispatch-log", encode_record(record), partition=0)
@@ -134,6 +139,7 @@ def test_the_report_is_what_was_written(
     topics.ask("far", base_ms + 5 * hour_ms)  # 5: stored too
     topics.ask("overdue", base_ms - 4 * hour_ms)  # 6
     topics.producer.produce(topics.requests, None, b"x", 0, headers=[(ACTION, b"cancel"), (ID, b"x")])  # 7
+    topics.retry("again", b"patient")  # 8: five hours after its record
     topics.ask("near", base_ms, 1)
     topics.commit([2, base_ms, "moved", base_ms + hour_ms, 8], [3, base_ms - 3 * hour_ms, "delivered"])
     topics.commit([4, base_ms - 3 * hour_ms, "replaced"], [5, base_ms + 5 * hour_ms, "stored"])
@@ -149,18 +155,26 @@ def test_the_report_is_what_was_written(
     )
     assert run_report(given) == 0
     said = json.loads(capsys.readouterr().out)
-    assert (said["ahead"], said["overdue"], said["stored"], said["notes"]) == (7, 1, 2, [])
+    assert (said["ahead"], said["overdue"], said["stored"], said["notes"]) == (8, 1, 2, [])
     loads = {(one["by"], one["name"]): one["messages"] for one in said["loads"]}
     assert {name: count for (by, name), count in loads.items() if by == "target"} == {
-        **{"near": 3, "moved": 1, "far": 2, "overdue": 1}
+        **{"near": 3, "moved": 1, "far": 2, "overdue": 1, "again": 1}
     }
-    assert loads["partition", f"{topics.requests}/0"] == 6
+    assert loads["partition", f"{topics.requests}/0"] == 7
     hours = {int(name): count for (by, name), count in loads.items() if by == "hour"}
-    assert hours == {base_ms: 2, base_ms + hour_ms: 2, base_ms + 5 * hour_ms: 2, base_ms - 4 * hour_ms: 1}
+    assert hours == {
+        base_ms: 2,
+        base_ms + hour_ms: 2,
+        base_ms + 3 * hour_ms: 1,
+        base_ms + 5 * hour_ms: 2,
+        base_ms - 4 * hour_ms: 1,
+    }
     steps = {step["start_ms"]: step["rows"] for step in said["load"]["steps"]}
     overdue = said["now_ms"] // _MINUTE * _MINUTE
+    again_ms = next(start_ms for start_ms in steps if 0 <= start_ms - base_ms - 3 * hour_ms < hour_ms)
     assert steps == {
-        **{overdue: 1, base_ms: 2, base_ms + hour_ms: 1, base_ms + 90 * _MINUTE: 1, base_ms + 5 * hour_ms: 2}
+        **{overdue: 1, base_ms: 2, base_ms + hour_ms: 1, base_ms + 90 * _MINUTE: 1, base_ms + 5 * hour_ms: 2},
+        again_ms: 1,
     }
     assert all(one["size_bytes"] > 8 * one["messages"] for one in said["loads"])
 
@@ -170,7 +184,7 @@ def test_the_report_is_what_was_written(
     spreads = {(one["by"], one["name"]): one for one in said["lateness"]}
     assert spreads["target", "late"]["p50"] == spreads["all", "all"]["max"] == late[0]["lateness_ms"]
     tables = {name: spark.read.parquet(str(written / name)).count() for name in ("load", "minutes", "lateness", "late")}
-    assert tables == {"load": len(said["loads"]), "minutes": 5, "lateness": 4, "late": 1}
+    assert tables == {"load": len(said["loads"]), "minutes": 6, "lateness": 4, "late": 1}
     page = html.read_text()
     assert page.count("<svg") == 2
     assert f"{topics.requests}/0/3" in page

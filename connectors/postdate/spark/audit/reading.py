@@ -31,7 +31,7 @@ from postdate.spark.judging.stages import History
 from postdate.spark.limits import CHUNKS_ROWS_MIN, ORDER_AGAIN_MIN, TARGETS_MAX
 from postdate.spark.records.deliveries import record_rows
 from postdate.spark.records.fates import log_rows
-from postdate.spark.records.policies import PolicyRow
+from postdate.spark.records.policies import PolicyRow, recorded_policies
 from postdate.spark.records.requests import digested_requests
 from postdate.spark.session.caching import cached, materialised
 from postdate.spark.session.small_tables import small_table
@@ -96,7 +96,7 @@ class Reading:
         log = cached(log if asked is not None else _kept(log, _count(log_spans)))
         returns = None
         if any(named.values()):
-            understood = steps.understood(new_requests.values(), steps.policies(log, state.policies))
+            understood = steps.understood(new_requests.values(), recorded_policies(spark, log, state.policies))
             requests = _kept(digested_requests(understood), count)
             returns = cached(requests.where(F.col("retry").isNotNull()).select(*ORIGIN, "acts_on"))
         messages = steps.messages(fresh[0].values())
@@ -274,4 +274,4 @@ def _requests_of(
         replace(span, start=max(span.log_start, row["first"]), end=min(span.end, row["last"] + 1))
         for span, row in spans
     ]
-    return digested_requests(steps.understood(ranges, steps.policies(log, known)))
+    return digested_requests(steps.understood(ranges, recorded_policies(steps.spark, log, known)))

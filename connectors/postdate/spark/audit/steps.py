@@ -21,7 +21,7 @@ from postdate.spark.job.cluster import Partition
 from postdate.spark.job.lifecycle import Job
 from postdate.spark.job.sources import read_records
 from postdate.spark.judging.stages import History
-from postdate.spark.limits import ORDER_RECORDS_MAX, POLICIES_MAX
+from postdate.spark.limits import ORDER_RECORDS_MAX
 from postdate.spark.records.deliveries import (
     LETTER_ROWS,
     UNREADABLE,
@@ -32,7 +32,6 @@ from postdate.spark.records.deliveries import (
     unreadable_records,
 )
 from postdate.spark.records.fates import fate_rows
-from postdate.spark.records.policies import PolicyRow, policy_rows, policy_table, read_rows
 from postdate.spark.records.requests import understood_rows
 from postdate.spark.records.verdict_records import ANSWER_ROWS, answer_rows
 from postdate.spark.rules.ordering import overtaken
@@ -62,11 +61,6 @@ class AuditSteps(Job[AuditOptions]):
         options = self.options
         how = (options.levels_ms, options.dialect_options(), policies)
         return understood_rows(self.read(ranges), *how, reads_returns=reads_returns)
-
-    def policies(self, log: DataFrame, known: Iterable[PolicyRow]) -> DataFrame | None:
-        """The named policies that are `known` or in `log`, as `understood` needs them. Cost: one job."""
-        found = policy_rows(log).distinct().limit(POLICIES_MAX + 1).collect()
-        return policy_table(self.spark, read_rows([*known, *found]))
 
     def say(self, *ranges: Mapping[Partition, Range]) -> None:
         """Prints the offsets that are read."""

@@ -53,6 +53,12 @@ def read_rows(rows: Iterable[Row | Sequence[Any]]) -> tuple[PolicyRow, ...]:
     return tuple(found)
 
 
+def recorded_policies(spark: SparkSession, log: DataFrame, known: Iterable[PolicyRow] = ()) -> DataFrame | None:
+    """The policies that are `known` or in `log`, as `with_policy_texts` needs them; None without any. Cost: one job."""
+    found = policy_rows(log).distinct().limit(POLICIES_MAX + 1).collect()
+    return policy_table(spark, read_rows([*known, *found]))
+
+
 def needed(rows: Iterable[PolicyRow], next_offsets: Mapping[tuple[str, int], int]) -> tuple[PolicyRow, ...]:
     """The rows that requests from the given offset of each partition on need."""
     kept: list[PolicyRow] = []

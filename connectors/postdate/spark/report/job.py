@@ -12,7 +12,6 @@ import sys
 import time
 from dataclasses import dataclass, replace
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -22,6 +21,7 @@ from postdate.spark.job.progress import Reporter
 from postdate.spark.limits import GROUPS_MAX
 from postdate.spark.output.load import gathered_load, load_by
 from postdate.spark.records.fates import fate_rows, log_rows
+from postdate.spark.records.policies import recorded_policies
 from postdate.spark.records.requests import understood_rows
 from postdate.spark.report.options import ReportOptions
 from postdate.spark.report.output import Group, ReportOutcome, write_report_outcome
@@ -32,9 +32,11 @@ from postdate.spark.report.rows import (
     ended_rows,
     lateness_table,
     load_table,
+    schedule_requests,
     sized_requests,
     stored_rows,
 )
+from postdate.spark.session.caching import cached, materialised
 from postdate.spark.session.places import require_new, write_text
 from postdate.spark.session.small_tables import small_table
 
@@ -76,7 +78,7 @@ class _Report(Job[ReportOptions]):
     def outcome(self) -> ReportOutcome:
         began_s, now_ms = time.monotonic(), time.time_ns() // 1_000_000
         ahead, behind, notes = self._rows()
-        ahead, behind = (rows.persist(StorageLevel.MEMORY_AND_DISK) for rows in (ahead, behind))
+        ahead, behind = cached(ahead), cached(behind)
         with self.reporter.working(self.spark, "looking ahead"):
             counts = ahead.agg(
                 F.count("*").alias("ahead"),
@@ -91,8 +93,6 @@ class _Report(Job[ReportOptions]):
         if self.options.write is not None:
             with self.reporter.working(self.spark, f"writing {self.options.write}"):
                 self._write(self.options.write, ahead, behind, due)
-        for cached in (ahead, behind):
-            cached.unpersist()
         found = ReportOutcome(self.options.requests, now_ms, counts["ahead"], counts["overdue"], counts["stored"])
         return replace(
             found,
@@ -112,22 +112,33 @@ class _Report(Job[ReportOptions]):
         requests = self._fixed("requests", [one.requests for one in own])
         store = self._fixed("store", [one.store for one in own])
         log = self._fixed("dispatch-log", [one.dispatch_log for one in own])
-        asked = understood_rows(self.read(requests), options.levels_ms, options.dialect_options())
-        sized = sized_requests(asked).persist(StorageLevel.MEMORY_AND_DISK)
         requests_of = {one.dispatch_log: one.requests for one in own}
         ends = [
             (requests_of[span.partition.topic], span.partition.number, span.partition.topic, span.end, False)
             for span in log
         ]
-        fates = fate_rows(log_rows(self.read(log), small_table(self.spark, ends, _LOGS)))
-        ended = ended_rows(fates).persist(StorageLevel.MEMORY_AND_DISK)
+        records = log_rows(self.read(log), small_table(self.spark, ends, _LOGS))
+        scheduled = self._scheduled(requests, records)
+        ended = materialised(ended_rows(fate_rows(records)))
         stored = stored_rows(self.read(store), {one.store: one.requests for one in own})
         notes = tuple(
             f"an open transaction hides the end of {span.partition.topic}/{span.partition.number}"
             for span in (*requests, *store, *log)
             if span.capped
         )
-        return ahead_rows(sized, stored, ended), behind_rows(sized, ended, options.since_ms), notes
+        return ahead_rows(scheduled, stored, ended), behind_rows(scheduled, ended, options.since_ms), notes
+
+    def _scheduled(self, requests: list[Range], log: DataFrame) -> DataFrame:
+        """The rows of `schedule_requests`. Most topics hold no returns, whose due times cost most."""
+
+        def sized(policies: DataFrame | None, reads_returns: bool) -> DataFrame:
+            how = (self.options.levels_ms, self.options.dialect_options(), policies)
+            return sized_requests(understood_rows(self.read(requests), *how, reads_returns=reads_returns))
+
+        found = sized(None, False)
+        if not found.where("is_return").isEmpty():
+            found = sized(recorded_policies(self.spark, log), True)
+        return schedule_requests(found)
 
     def _fixed(self, role: str, topics: list[str]) -> list[Range]:
         settle_ms = self.options.settle_ms
