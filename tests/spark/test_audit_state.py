@@ -74,7 +74,7 @@ def test_a_run_counts_when_its_last_commit_does(spark: SparkSession, tmp_path: P
     killed.add(ORIGINS, _rows(spark, 1))
     assert StateStore(spark, str(path)).newest() == AuditState()
     first = _ran(spark, path, 2)
-    assert StateStore(spark, str(path)).newest() == replace(first, lost_before_ms={"r/0": -1})
+    assert StateStore(spark, str(path)).newest() == first
     killed, _ = _begun(spark, path)
     killed.add(ORIGINS, _rows(spark, 3))
     killed.merge_origins(_rows(spark, 2, 4), "old.state = 'closed'")
@@ -103,9 +103,10 @@ def test_two_commits_at_the_same_moment_add_one_run(spark: SparkSession, tmp_pat
 
     def commit(store: StateStore, state: AuditState) -> None:
         tables: Any = store._tables
-        merge = tables.merge
-        tables.merge = lambda *given, **named: (meeting.wait(), merge(*given, **named))[1]
-        tables.commits_after = lambda *_: [True]  # the other tables have no commits of others
+        append, after = tables.append_once, tables.commits_after
+        tables.append_once = lambda *given: (meeting.wait(), append(*given))[1]
+        # The other tables have no commits of others.
+        tables.commits_after = lambda name, version: after(name, version) if name == RUNS else [True]
         tables.replace = lambda *_: None
         try:
             store.commit(replace(state, run=2), _TOLD)
@@ -123,6 +124,15 @@ def test_two_commits_at_the_same_moment_add_one_run(spark: SparkSession, tmp_pat
     assert DeltaTables(spark, str(path)).read(RUNS).count() == 2
 
 
+def test_a_state_is_read_whoever_has_changed_the_table_of_runs(spark: SparkSession, tmp_path: Path) -> None:
+    """The last commit is not that of an audit: an operator has changed a property of the table."""
+    path = tmp_path / "state"
+    first = _ran(spark, path, 2)
+    spark.sql(f"ALTER TABLE delta.`{path}/{RUNS}` SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 9 days')")
+    assert StateStore(spark, str(path)).newest() == replace(first, lost_before_ms={"r/0": -1})
+    assert _ran(spark, path, 3).run == 2
+
+
 def test_rows_of_another_audit_are_not_taken_for_those_of_the_state(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +145,7 @@ def test_rows_of_another_audit_are_not_taken_for_those_of_the_state(
 
     def slowly(tables: DeltaTables, statement: str) -> DataFrame:
         done = run(tables, statement)
-        other.append(ORIGINS, _rows(spark, 3))
+        other.append(ORIGINS, _rows(spark, 3), _form(_FACTS))
         return done
 
     with monkeypatch.context() as patched:
@@ -200,6 +210,8 @@ def test_a_state_gets_the_columns_of_a_later_version(
     columns += ", topic_id string, run bigint"
     with monkeypatch.context() as earlier:
         earlier.setattr(state_store, "_OFFSET_COLUMNS", columns)
+        append: Any = DeltaTables.append_once
+        earlier.setattr(DeltaTables, "append_once", lambda *given: append(*given[:-1], ""))  # it wrote no note
         earlier.setattr(StateStore, "_offsets", lambda *_: small_table(spark, [("r", 0, 2, -1, "id", 1)], columns))
         _ran(spark, path, 1)
     store, state = _begun(spark, path)

@@ -1,7 +1,8 @@
 """Delta tables under one path: create, read a version, write, and inspect their logs.
 
 A table's log is `_delta_log/<version>.json`, one file for each commit (the Delta protocol). Every commit of one audit
-carries the audit's token as `userMetadata`, so an audit can verify that nobody else wrote between its own commits.
+carries the audit's token as `userMetadata`, so an audit can verify that nobody else wrote between its own commits. A
+commit may also carry a note, after the token and a space.
 Delta commits one table at a time; `state.store` combines several tables into one state. One thread at a time.
 """
 
@@ -27,6 +28,8 @@ from postdate.spark.session.start import restored_settings
 _METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 # Delta sets this with each commit, for the user of the session; an audit restores it after its own commits.
 _LAST_COMMIT: Final = "spark.databricks.delta.lastCommitVersionInSession"
+# The name of the counter by which Delta refuses a second append with the same number.
+_APPLICATION: Final = "postdate-audit"
 # The names of Delta's errors if another writer was faster.
 _CONFLICTS: Final = ("DELTA_CONCURRENT", "DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED", "io.delta.exceptions.")
 
@@ -57,14 +60,23 @@ class DeltaTables:
                 return True
         return False
 
-    def ensure(self, name: str, form: TableForm) -> None:
-        """Creates the table without rows, or adds the columns that it lacks, including nested ones. Costs one commit if
-        there is anything to do."""
-        exists = self.exists(name)
-        if exists and _has_all(self.read(name).schema, form.schema):
-            return
-        columns = ", ".join(f"`{one.name}` {one.dataType.simpleString()}" for one in form.schema)
-        self.append(name, small_table(self._spark, [], columns), form if not exists else None)
+    def newest(self, name: str) -> tuple[int, str]:
+        """The newest version of the table and the note of its commit; -1 and "" if there is no such table.
+
+        Reads the log from its last checkpoint on, by default ten commits, and starts no job.
+        """
+        version, note = -1, ""
+        checkpoint = self._text(name, "_last_checkpoint")
+        if checkpoint is not None:
+            version = json.loads(checkpoint)["version"]
+        for number, said in enumerate(self._commits(name, max(version, 0)), max(version, 0)):
+            version, note = number, said.partition(" ")[2]
+        return version, note
+
+    def widen(self, name: str, form: TableForm) -> None:
+        """Adds the columns that the table lacks, including nested ones. Costs one commit if there are any."""
+        if not _has_all(self.read(name).schema, form.schema):
+            self.append(name, empty_table(self._spark, form), form)
 
     def read(self, name: str, version: int | None = None) -> DataFrame:
         """The rows at a version; None: the newest one."""
@@ -73,48 +85,48 @@ class DeltaTables:
             reader = reader.option("versionAsOf", version)
         return reader.load(f"{self.path}/{name}")
 
-    def append(self, name: str, rows: DataFrame, form: TableForm | None = None) -> None:
-        """Adds rows, and columns that the table lacks; creates it in this `form`."""
+    def append(self, name: str, rows: DataFrame, form: TableForm) -> None:
+        """Adds rows, and columns that the table lacks. If there is no such table, creates it in this `form`."""
+        self._write(name, rows, "append", form)
+
+    def append_once(self, name: str, rows: DataFrame, form: TableForm, number: int, note: str) -> bool:
+        """The same, unless an append with this or a higher `number` was committed before: then it changes nothing and
+        returns False. The commit carries the `note`."""
+        before, _ = self.newest(name)
+        once = {"txnAppId": _APPLICATION, "txnVersion": number, "userMetadata": f"{self._token} {note}"}
+        self._write(name, rows, "append", form, **once)
+        return any(self.commits_after(name, before))
+
+    def replace(self, name: str, rows: DataFrame, form: TableForm) -> None:
+        """Replaces all rows. If there is no such table, creates it in this `form`."""
+        self._write(name, rows, "overwrite", form)
+
+    def _write(self, name: str, rows: DataFrame, mode: str, form: TableForm, **options: Any) -> None:
         with self._marked():
-            writer = rows.write.format("delta").mode("append").option("mergeSchema", "true")
-            if form is not None:
+            writer = rows.write.format("delta").mode(mode).options(mergeSchema=True, **options)
+            if not self.exists(name):
                 writer = writer.partitionBy(*form.partitioned_by).options(**form.properties)
             writer.save(f"{self.path}/{name}")
 
-    def replace(self, name: str, rows: DataFrame) -> None:
-        """Replaces all rows."""
-        with self._marked():
-            rows.write.format("delta").mode("overwrite").option("mergeSchema", "true").save(f"{self.path}/{name}")
-
-    def merge(self, name: str, rows: DataFrame, condition: str, *, updates: bool = True) -> int:
-        """Updates the rows that match, inserts the others; returns the number of written rows.
-
-        `condition` compares `old`, the table, with `new`, the rows.
-        """
+    def merge(self, name: str, rows: DataFrame, condition: str) -> None:
+        """Updates the rows that match, inserts the others. `condition` compares `old`, the table, with `new`."""
         view = f"postdate_{self._token}"
         rows.createOrReplaceTempView(view)
-        update = " WHEN MATCHED THEN UPDATE SET *" if updates else ""
         try:
-            found = self._sql(
+            self._sql(
                 f"MERGE WITH SCHEMA EVOLUTION INTO {self._named(name)} AS old USING {view} AS new ON {condition}"
-                f"{update} WHEN NOT MATCHED THEN INSERT *"
-            ).collect()[0]
+                " WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+            )
         finally:
             self._spark.catalog.dropTempView(view)
-        return int(found["num_affected_rows"])
 
     def delete(self, name: str, condition: str) -> None:
         """Deletes the rows for which the condition holds."""
         self._sql(f"DELETE FROM {self._named(name)} WHERE {condition}")  # noqa: S608 - the caller's own words
 
-    def restored(self, name: str, version: int) -> int:
-        """The version that holds the rows of this one and no others: the same, or that of a new commit if there are
-        later ones. A commit that another writer adds meanwhile lies after the returned version."""
-        if not self.commits_after(name, version):
-            return version
+    def restore(self, name: str, version: int) -> None:
+        """Makes a commit after which the table has the rows of this version and no others."""
         self._sql(f"RESTORE TABLE {self._named(name)} TO VERSION AS OF {version}")
-        own = [place for place, is_own in enumerate(self.commits_after(name, version), 1) if is_own]
-        return version + own[-1]
 
     def tidy(self, name: str) -> None:
         """Merges small files, and removes files that no version of the last week needs."""
@@ -123,19 +135,26 @@ class DeltaTables:
 
     def commits_after(self, name: str, version: int) -> list[bool]:
         """For each commit after this version, in order, whether this object made it."""
-        found: list[bool] = []
-        while True:
-            place, system = located(self._spark, f"{self.path}/{name}/_delta_log/{version + 1 + len(found):020d}.json")
-            if not system.exists(place):
-                return found
-            stream = system.open(place)
-            try:
-                text = bytes(stream.readAllBytes()).decode()
-            finally:
-                stream.close()
+        return [said.partition(" ")[0] == self._token for said in self._commits(name, version + 1)]
+
+    def _commits(self, name: str, version: int) -> Iterator[str]:
+        """The `userMetadata` of each commit from this version on, "" if it has none."""
+        while (text := self._text(name, f"{version:020d}.json")) is not None:
             actions = (json.loads(line) for line in text.splitlines() if '"commitInfo"' in line)
-            tokens = [action["commitInfo"].get("userMetadata") for action in actions if "commitInfo" in action]
-            found.append(self._token in tokens)
+            notes = [action["commitInfo"].get("userMetadata") for action in actions if "commitInfo" in action]
+            yield next((note for note in notes if note), "")
+            version += 1
+
+    def _text(self, name: str, file: str) -> str | None:
+        """The content of a file of the table's log; None if there is no such file."""
+        place, system = located(self._spark, f"{self.path}/{name}/_delta_log/{file}")
+        if not system.exists(place):
+            return None
+        stream = system.open(place)
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
 
     def _named(self, name: str) -> str:
         return f"delta.`{f'{self.path}/{name}'.replace('`', '``')}`"
@@ -155,6 +174,11 @@ class DeltaTables:
             if any(sign in str(error) for sign in _CONFLICTS):
                 raise overtaken(self.path) from error
             raise CannotRun(f"{self.path} cannot be read or written: {first_cause(str(error))}") from error
+
+
+def empty_table(spark: SparkSession, form: TableForm) -> DataFrame:
+    """A table of this form without rows."""
+    return small_table(spark, [], ", ".join(f"`{one.name}` {one.dataType.simpleString()}" for one in form.schema))
 
 
 def overtaken(path: str) -> CannotRun:

@@ -9,10 +9,10 @@
 Delta commits one table at a time, so an audit writes `origins`, `violations` and `offsets` first. Its last commit adds
 a row to `runs` that names the versions of those tables. An audit begins with the newest row of `runs`: if a table has
 later commits, an audit was killed before its last commit, and the table is restored to the version that the row names.
-Of two audits at the same time only one adds the next row to `runs`: the insert is conditional, and Delta's optimistic
-concurrency control refuses the second. On a local disk Delta looks for a file and then renames another to its name, so
-two processes may both commit: there an audit also holds a lock (`state_lock`). An acknowledgement belongs to no run, so
-it conflicts with no audit.
+The commit of the row carries the state as a note too, since reading two tables takes longer than judging few records.
+Of two audits at the same time only one adds the next row to `runs`: Delta appends a row of each number once. On a local
+disk Delta looks for a file and then renames another to its name, so two processes may both commit: there an audit also
+holds a lock (`state_lock`). An acknowledgement belongs to no run, so it conflicts with no audit.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import MapType, StructType
@@ -38,7 +39,7 @@ from postdate.spark.records.policies import PolicyRow, read_rows
 from postdate.spark.session.places import located
 from postdate.spark.session.small_tables import small_table
 from postdate.spark.state.chain import TAIL
-from postdate.spark.state.delta import DeltaTables, TableForm, overtaken
+from postdate.spark.state.delta import DeltaTables, TableForm, empty_table, overtaken
 
 ORIGINS, VIOLATIONS, OFFSETS, RUNS = "origins", "violations", "offsets", "runs"
 ACKNOWLEDGEMENTS: Final = "acknowledgements"
@@ -116,14 +117,19 @@ class StateStore:
         self._spark = spark
         self._tables = DeltaTables(spark, path)
         self._base: dict[str, int] = {}
+        self._forms: dict[str, TableForm] = {}
         self.path = self._tables.path
 
     def newest(self) -> AuditState:
         """The state of the last committed run; an empty one before the first. Raises JobUsageError: an old form.
 
-        Cost: three jobs.
+        The newest commit of `runs` has it as its note. Cost: no job, unless somebody else has committed to that table
+        since: then eight.
         """
-        if not self._tables.exists(RUNS):
+        version, note = self._tables.newest(RUNS)
+        if note.startswith("{"):  # otherwise it is that of somebody else
+            return msgspec.json.decode(note, type=AuditState)
+        if version < 0:
             _refuse_old_form(self._spark, self.path)
             return AuditState()
         found = self._tables.read(RUNS).orderBy(F.desc("run")).limit(1).collect()
@@ -154,29 +160,28 @@ class StateStore:
 
     def prepare(self, state: AuditState, origins: TableForm) -> None:
         """Restores the tables to the versions in `state`, and adds missing columns of `origins`. Before any read or
-        write.
+        write. A table that does not exist is created with its first rows.
 
         Raises CannotRun: another audit writes at the same time.
         """
-        forms = {
-            ORIGINS: replace(origins, properties={**_PROPERTIES, **origins.properties}),
-            VIOLATIONS: _form(VIOLATION_COLUMNS),
-            OFFSETS: _form(_OFFSET_COLUMNS),
-        }
-        for name, form in forms.items():
-            version = state.versions.get(name, 0)
-            if not state.run:
-                self._tables.ensure(name, form)
-            self._base[name] = self._tables.restored(name, version)
-        if not state.run:
-            form = _form(_RUN_COLUMNS)
-            self._tables.ensure(
-                RUNS, replace(form, properties={**form.properties, "delta.isolationLevel": "Serializable"})
-            )
-        self._tables.ensure(ORIGINS, forms[ORIGINS])
+        rows = replace(origins, properties={**_PROPERTIES, **origins.properties})
+        self._forms = {ORIGINS: rows, VIOLATIONS: _form(VIOLATION_COLUMNS), OFFSETS: _form(_OFFSET_COLUMNS)}
+        for name, form in self._forms.items():
+            self._base[name], _ = self._tables.newest(name)
+            is_left = self._base[name] >= 0 and self._base[name] != state.versions.get(name)
+            if not is_left or name == OFFSETS:  # the commit replaces all of its rows
+                continue
+            if state.run:
+                self._tables.restore(name, state.versions[name])
+            else:
+                self._tables.replace(name, empty_table(self._spark, form), form)
+        if self._base[ORIGINS] >= 0:
+            self._tables.widen(ORIGINS, self._forms[ORIGINS])
 
     def origins(self) -> DataFrame:
         """The rows of all origins, including those that this audit has written."""
+        if not self._tables.exists(ORIGINS):
+            return empty_table(self._spark, self._forms[ORIGINS])
         return self._tables.read(ORIGINS)
 
     def origins_of(self, state: AuditState) -> DataFrame:
@@ -185,7 +190,7 @@ class StateStore:
 
     def add(self, name: str, rows: DataFrame) -> None:
         """Adds rows to a table; they are valid once `commit` has succeeded."""
-        self._tables.append(name, rows)
+        self._tables.append(name, rows, self._forms[name])
 
     def merge_origins(self, rows: DataFrame, condition: str) -> None:
         """Replaces the rows of these origins, and adds new ones; `condition` limits the files that are read."""
@@ -197,14 +202,12 @@ class StateStore:
         return self._tables.read(VIOLATIONS, state.versions.get(VIOLATIONS, 0))
 
     def open_violations(self, state: AuditState) -> int:
-        """The number of violations of `state` that nobody has acknowledged. Cost: one job if there are any."""
-        if not state.violations:
-            return 0
-        violations = self.known_violations(state)
-        if self._tables.exists(ACKNOWLEDGEMENTS):
-            closed = self._tables.read(ACKNOWLEDGEMENTS).select("run").distinct()
-            violations = violations.join(F.broadcast(closed), "run", "left_anti")
-        return violations.count()
+        """The number of violations of `state` that nobody has acknowledged. Cost: one job if somebody has acknowledged
+        any."""
+        if not state.violations or not self._tables.exists(ACKNOWLEDGEMENTS):
+            return state.violations
+        closed = self._tables.read(ACKNOWLEDGEMENTS).select("run").distinct()
+        return self.known_violations(state).join(F.broadcast(closed), "run", "left_anti").count()
 
     def expire(self, before_day: str, log_starts: Mapping[str, int]) -> None:
         """Deletes closed rows that were due before a day and whose requests have left their topic.
@@ -224,7 +227,10 @@ class StateStore:
 
         `figures`: more columns for the row of the run. Raises CannotRun: another audit has used the path meanwhile.
         """
-        self._tables.replace(OFFSETS, self._offsets(state))
+        self._tables.replace(OFFSETS, self._offsets(state), self._forms[OFFSETS])
+        for name in (ORIGINS, VIOLATIONS):  # the first run may have had no row for them
+            if not self._tables.exists(name):
+                self._tables.append(name, empty_table(self._spark, self._forms[name]), self._forms[name])
         if state.run % RUNS_BETWEEN_TIDYING == 0:
             for name in (*_VERSIONED, RUNS):
                 self._tables.tidy(name)
@@ -240,8 +246,8 @@ class StateStore:
             *(kept.counts, kept.open, kept.violations, figures["judged"], figures["lateness_ms"]),
             *(json.dumps(figures["settings"]), kept.policies, kept.zones, kept.recurs),
         )
-        rows = _run_row(self._spark, row)
-        if not self._tables.merge(RUNS, rows, "old.run >= new.run", updates=False):
+        note = msgspec.json.encode(kept).decode()
+        if not self._tables.append_once(RUNS, _run_row(self._spark, row), _form(_RUN_COLUMNS), kept.run, note):
             raise overtaken(self.path)
         self._base = dict(versions)
         return kept
@@ -313,9 +319,8 @@ def acknowledge(spark: SparkSession, path: str, run: int, by: str, note: str | N
     found = store.known_violations(newest).where(F.col("run") == run).count() if newest.violations else 0
     if not found:
         raise JobUsageError(f"Run {run} of {path} has found no violation.")
-    tables.ensure(ACKNOWLEDGEMENTS, _form(_ACKNOWLEDGED))
     row = (run, by, time.time_ns() // 1_000_000, note)
-    tables.append(ACKNOWLEDGEMENTS, small_table(spark, [row], _ACKNOWLEDGED))
+    tables.append(ACKNOWLEDGEMENTS, small_table(spark, [row], _ACKNOWLEDGED), _form(_ACKNOWLEDGED))
     return found
 
 
