@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from operator import itemgetter
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Row, Window
@@ -189,7 +190,7 @@ def _samples(judged: DataFrame, samples_max: int) -> dict[str, list[Sample]]:
     by_origin = Window.partitionBy("verdict").orderBy("topic", "partition", "offset")
     first = named.withColumn("place", F.row_number().over(by_origin)).where(F.col("place") <= samples_max)
     found: dict[str, list[Sample]] = {}
-    for row in first.orderBy("verdict", "place").collect():
+    for row in sorted(first.collect(), key=itemgetter("verdict", "place")):
         origin = f"{row['topic']}/{row['partition']}/{row['offset']}"
         shown = ("target", "action", "fate", "first_due_ms", "last_due_ms", "ended_ms", "records", "fates", "answers")
         sample = Sample(origin, tuple(row["details"]), {name: row[name] for name in shown})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from operator import itemgetter
 from typing import Any, Final, Self
 
 from pyspark.sql import DataFrame
@@ -74,9 +75,9 @@ class Chain:
                 F.collect_set("zone").alias("zones"),
                 F.bool_or("recurs").alias("recurs"),
             )
-            .orderBy(*PARTITION)
             .collect()
         )
+        found.sort(key=itemgetter(*PARTITION))  # here: Spark would compute everything once more, for a sample
         for row in found:
             if row["unstamped"] is not None:
                 raise not_stamped(row["unstamped"])
