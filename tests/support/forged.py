@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -160,11 +160,22 @@ class Forged:
 
     def audited(self, capsys: pytest.CaptureFixture[str], **options: Any) -> dict[str, Any]:
         """The JSON of an audit of the topics."""
-        given = {"output": "json", "slack_ms": 1_000, "settle_ms": 1_000, "samples": 1_000, **options}
-        exit_code = run_audit(AuditOptions(self.bed.bootstrap, (self.requests,), **given))
-        outcome: dict[str, Any] = json.loads(capsys.readouterr().out)
-        assert outcome["exit"] == exit_code
-        return outcome
+        return audited_together([self], capsys, **options)
+
+
+def audited_together(histories: Sequence[Forged], capsys: pytest.CaptureFixture[str], **options: Any) -> dict[str, Any]:
+    """The JSON of one audit of the topics of all `histories`, which lie on the same broker."""
+    given = {"output": "json", "slack_ms": 1_000, "settle_ms": 1_000, "samples": 1_000, **options}
+    requests = tuple(one.requests for one in histories)
+    exit_code = run_audit(AuditOptions(histories[0].bed.bootstrap, requests, **given))
+    outcome: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert outcome["exit"] == exit_code
+    return outcome
+
+
+def expected_of(histories: Sequence[Forged]) -> dict[str, set[str]]:
+    """What an audit of all `histories` must find, by origin."""
+    return {origin: verdicts for one in histories for origin, verdicts in one.expected.items()}
 
 
 def place_of(key: bytes | None, partitions: int = 4) -> int:
