@@ -1,0 +1,224 @@
+"""Goal: after an outage, each recurring schedule follows its policy for missed occurrences exactly: `all`, `last` or
+`none`, with intervals and with cron expressions in zones.
+
+Method: a real broker. Half of the schedules are accepted before the only process is killed, and half are requested
+during the outage with a start that has passed. The nominal times are computed here by arithmetic. Each of them must
+have one fate, and each occurrence in the dispatch log one record on the target. Which occurrences must be skipped
+follows from the time of the restart and from the broker's timestamps of the fates, so a slow machine does not matter.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from postdate.wire.dispatch_log import STORED, DispatchRecord, Occurred, Skipped, decode_record
+from postdate.wire.headers import ID, TOPIC, Headers
+from support.bed import Bed
+from support.expected import origin_of
+from support.oracle import Reader, Sent
+from support.sidecars import Sidecar
+from support.timeouts import WAIT_TIMEOUT_S
+
+_SCHEDULES = int(os.environ.get("POSTDATE_OUTAGE_SCHEDULES", "72"))
+_OUTAGE_S = int(os.environ.get("POSTDATE_OUTAGE_SECONDS", "6"))
+
+#: Of the request topic.
+_PARTITIONS = 4
+#: ms. The lateness beyond which `none` skips an occurrence (docs/calendar.md).
+_LATE_MS_MAX = 60_000
+#: ms. The schedules of the outage start that long before they are requested: `none` skips some in a short one, too.
+_PAST_MS = max(1_000 * _OUTAGE_S, 150_000)
+_INTERVALS_S = [each for each in (1, 2, 5, 15, 60, 300, 900, 3_600) if _OUTAGE_S <= 60 * each <= 60 * _OUTAGE_S]
+_POLICIES = ("all", "last", "none")
+#: Their clocks differ from UTC by whole hours.
+_ZONES = ("Europe/Berlin", "America/New_York", "Asia/Tokyo", "Pacific/Auckland")
+
+
+@dataclass
+class Calendar:
+    """A schedule that fires every `interval_ms` from `first_ms` on, and what became of it."""
+
+    sent: Sent
+    missed: str
+    first_ms: int
+    interval_ms: int
+    steps: list[Step] = field(default_factory=list)
+
+    def nominal_ms(self, number: int) -> int:
+        return self.first_ms + (number - 1) * self.interval_ms
+
+    @property
+    def next_ms(self) -> int:
+        """The nominal time of the first occurrence without a fate."""
+        return self.nominal_ms(sum(step.fate.last - step.fate.number + 1 for step in self.steps) + 1)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A fate of a schedule, with the broker's timestamp of its record and the process that wrote it."""
+
+    fate: Occurred | Skipped
+    at_ms: int
+    instance: str
+
+
+class Log:
+    """The dispatch log, as far as it was read, by the origins of the schedules."""
+
+    def __init__(self, bed: Bed) -> None:
+        self.stored = 0
+        self.steps: dict[bytes, list[Step]] = {}
+        self._requests = bed.requests[0]
+        self._reader = bed.reader(f"{self._requests}.dispatch-log")
+
+    def until_stored(self, count: int) -> None:
+        self._reader.until(lambda: self._take() and self.stored >= count, f"{count} schedules are stored")
+
+    def until_decided(self, calendars: list[Calendar], at_ms: int) -> None:
+        """Reads until every nominal time before `at_ms` has a fate."""
+        for each in calendars:
+            each.steps = self.steps.setdefault(each.sent.origin, [])
+        behind = {each.sent.origin: each for each in calendars}
+
+        def passed() -> bool:
+            self._take()
+            for origin in [origin for origin, each in behind.items() if each.next_ms > at_ms]:
+                del behind[origin]
+            return not behind
+
+        self._reader.until(passed, "each missed occurrence has a fate", WAIT_TIMEOUT_S + _OUTAGE_S)
+
+    def close(self) -> None:
+        """Reads what is left, too."""
+        self._reader.to_end()
+        self._take()
+        self._reader.close()
+
+    def _take(self) -> bool:
+        for seen in self._reader.forgotten():
+            record: DispatchRecord = decode_record(seen.value)
+            for fate in record.fates:
+                if isinstance(fate, Occurred | Skipped):
+                    origin = origin_of(self._requests, seen.partition, fate.offset)
+                    self.steps.setdefault(origin, []).append(Step(fate, seen.timestamp_ms, record.instance))
+                elif fate.name == STORED:
+                    self.stored += 1
+        return True
+
+
+def cron(interval_s: int, phase_s: int) -> bytes:
+    """The expression of the times that leave `phase_s` when they are divided by the interval."""
+    minute, second = divmod(phase_s, 60)
+    if interval_s < 60:
+        return b"%d-59/%d * * * * *" % (second, interval_s)
+    minutes = {60: b"*", 3_600: b"%d" % minute}.get(interval_s, b"%d-59/%d" % (minute, interval_s // 60))
+    return b"%d %b * * * *" % (second, minutes)
+
+
+def request(bed: Bed, number: int, start_ms: int) -> Calendar:
+    """A schedule with one of the policies and intervals; of these, every second one is a cron expression."""
+    policy, interval_s = _POLICIES[number % 3], _INTERVALS_S[number // 6 % len(_INTERVALS_S)]
+    phase_s = number * 7_919 % interval_s
+    given: Headers = [(TOPIC, bed.targets[0].encode()), (ID, b"schedule-%d" % number)]
+    given += [("postdate-missed", policy.encode()), ("postdate-start", b"%d" % start_ms)]
+    if number // 3 % 2:
+        zone = _ZONES[number % len(_ZONES)].encode()
+        given += [("postdate-cron", cron(interval_s, phase_s)), ("postdate-zone", zone)]
+    else:
+        given += [("postdate-every", b"%ds/%ds" % (interval_s, phase_s))]
+    interval_ms, phase_ms = 1_000 * interval_s, 1_000 * phase_s
+    first_ms = start_ms + (phase_ms - start_ms) % interval_ms
+    return Calendar(Sent(bed.targets[0], b"key", b"%d" % number, given), policy, first_ms, interval_ms)
+
+
+def send(bed: Bed, numbers: range, start_ms: int) -> list[Calendar]:
+    calendars = [request(bed, number, start_ms) for number in numbers]
+    sender = bed.sender()
+    for number, each in zip(numbers, calendars, strict=True):
+        sender.send(bed.requests[0], each.sent, number % _PARTITIONS)
+    sender.flush()
+    return calendars
+
+
+def faults(each: Calendar, second: str, restarted_ms: int) -> Iterator[str]:
+    """The differences between the fates of a schedule and its rules. `second`: the process that ran from `restarted_ms`
+    on; what was due at that time, it has decided together."""
+    number = 1
+    for at, (fate, at_ms, is_later) in enumerate((s.fate, s.at_ms, s.instance == second) for s in each.steps):
+        what = f"{each.missed} {each.sent.headers}: {fate} at {at_ms}"
+        if fate.number != number:
+            yield f"number {number} is missing or repeated before {what}"
+        number = fate.last + 1
+        last_ms, newer_ms = each.nominal_ms(fate.last), each.nominal_ms(number)
+        if fate.next_ms != newer_ms:
+            yield f"the next nominal time is {newer_ms}: {what}"
+        if at_ms < last_ms:
+            yield f"early: {what}"
+        if isinstance(fate, Occurred):
+            if fate.nominal_ms != last_ms:
+                yield f"the nominal time is {last_ms}: {what}"
+            if is_later and each.missed == "last" and newer_ms <= restarted_ms:
+                yield f"delivered, but {newer_ms} was due, too: {what}"
+            if is_later and each.missed == "none" and restarted_ms - last_ms > _LATE_MS_MAX:
+                yield f"delivered after more than a minute: {what}"
+        elif fate.reason != "missed" or each.missed == "all":
+            yield f"skipped for no reason: {what}"
+        elif each.missed == "last":
+            newer = each.steps[at + 1 : at + 2]
+            if newer_ms > at_ms or not newer or not isinstance(newer[0].fate, Occurred):
+                yield f"skipped, but it was the newest: {what}"
+        elif at_ms - last_ms <= _LATE_MS_MAX:
+            yield f"skipped, but it was at most a minute late: {what}"
+
+
+def wait_in_outage(sidecar: Sidecar) -> None:
+    sidecar.kill()
+    threading.Event().wait(_OUTAGE_S)
+
+
+def assert_delivered_as_the_log_says(bed: Bed, calendars: list[Calendar]) -> int:
+    """Returns how many occurrences the target has."""
+    values = {each.sent.origin: each.sent.value for each in calendars}
+    reader, found = Reader(bed.bootstrap, bed.targets), Counter[tuple[bytes, int, int]]()
+    for seen in reader.passing():
+        found[(seen.origin, int(seen.last("postdate-occurrence")), int(seen.last("postdate-due")))] += 1
+        assert seen.timestamp_ms >= int(seen.last("postdate-due")), "early by the clock of the target"
+        assert (seen.key, seen.value) == (b"key", values[seen.origin])
+    reader.close()
+    fates = [(each.sent.origin, s.fate) for each in calendars for s in each.steps if isinstance(s.fate, Occurred)]
+    assert found == Counter((origin, fate.number, fate.nominal_ms) for origin, fate in fates)
+    return found.total()
+
+
+@pytest.mark.timeout(900 + 3 * _OUTAGE_S)
+def test_schedules_follow_their_policies_after_an_outage(bed: Bed) -> None:
+    bed.new_requests(_PARTITIONS)
+    bed.new_target(message_timestamp_type="LogAppendTime")
+    sidecar = bed.new_sidecar(static=True)
+    sidecar.format_version = 3
+    sidecar.start()
+    sidecar.wait_for_shards(_PARTITIONS)
+    half, log = _SCHEDULES // 2, Log(bed)
+    calendars = send(bed, range(half), time.time_ns() // 1_000_000)
+    log.until_stored(half)
+    wait_in_outage(sidecar)
+    calendars += send(bed, range(half, 2 * half), time.time_ns() // 1_000_000 - _PAST_MS)
+    restarted_ms = time.time_ns() // 1_000_000
+    sidecar.start()
+    log.until_decided(calendars, restarted_ms)
+    assert sidecar.stop() == 0
+    log.close()
+    wrong = [fault for each in calendars for fault in faults(each, sidecar.instance, restarted_ms)]
+    assert not wrong, f"{len(wrong)} faults:\n" + "\n".join(wrong[:10])
+    delivered, skipped = assert_delivered_as_the_log_says(bed, calendars), Counter[str]()
+    for each in calendars:
+        skipped[each.missed] += sum(s.fate.last - s.fate.number + 1 for s in each.steps if isinstance(s.fate, Skipped))
+    print(f"\n{len(calendars)} schedules, {_OUTAGE_S} s without a process: {delivered} delivered, skipped {skipped}")
+    assert all(skipped[policy] for policy in ("last", "none")), "the outage was too short to skip any"
