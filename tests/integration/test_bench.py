@@ -22,6 +22,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 def test_each_kind_of_case_gives_its_figures(broker: RunningBroker, tmp_path: Path) -> None:
     chart = tmp_path / "chart.html"
     command = [sys.executable, "-m", "postdate.cli", "bench", "through", "scale", "steady 100/s"]
+    command += ["schedules once", "schedules 100/s"]
     command += ["-b", broker.bootstrap_servers, "--messages", "1000", "--seconds", "2"]
     command += ["--repeats", "1", "--repeats-max", "1"]
     paths = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
@@ -44,6 +45,11 @@ def test_each_kind_of_case_gives_its_figures(broker: RunningBroker, tmp_path: Pa
     assert steady["raw_transactions_per_s"]["median"] > 1
     assert 0 < through["sidecar_cpu_us"]["median"] < 1e6
     assert 0 <= steady["commit_p50_ms"]["median"] < steady["arrival_most_ms"]["median"]
+    schedules, beside = said["cases"]["schedules once"], said["cases"]["schedules 100/s"]
+    assert schedules["occurrences_per_s"]["median"] > 0
+    assert 0 <= schedules["commit_p50_ms"]["median"] < schedules["commit_most_ms"]["median"]
+    p99_ms = [beside[name]["median"] for name in ("occurrence_p99_ms", "message_p99_ms")]
+    assert beside["occurrence_of_message_p99_share"]["median"] == p99_ms[0] / p99_ms[1]
     scale = said["cases"]["scale"]
     assert scale["with_1_per_s"]["median"] > 0
     if "with_2_per_s" in scale:  # a machine with one core has nothing to compare

@@ -28,6 +28,7 @@ from postdate.tools.bench.limits import (
     VALUE_SIZE_BYTES,
 )
 from postdate.tools.bench.scale import scale
+from postdate.tools.bench.schedules import schedules_once, steady_schedules
 from postdate.tools.bench.steady import bad_target, many, steady
 from postdate.wire.dispatch_log import CANCELLED, DELIVERED, STORED
 
@@ -292,6 +293,9 @@ CASES: Mapping[str, Case] = {
     "steady 10000/s": lambda environment, size: steady(environment, 10_000, size.seconds),
     "many": lambda environment, size: many(environment, 5_000, size.seconds),
     "bulk": lambda environment, size: bulk(environment, size.messages, 1_000, size.seconds),
+    "schedules once": lambda environment, size: schedules_once(environment, size.messages),
+    "schedules 100/s": lambda environment, size: steady_schedules(environment, 100, size.seconds),
+    "schedules 1000/s": lambda environment, size: steady_schedules(environment, 1_000, size.seconds),
     "bad target": lambda environment, size: bad_target(environment, 1_000, size.seconds),
 }
 """Name -> case, in the order in which they run."""

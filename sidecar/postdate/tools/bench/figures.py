@@ -80,6 +80,9 @@ TARGETS: Mapping[tuple[str, str], Target] = {
     ("many", "idle_core_share"): Target(0.015, at_most=True),
     ("bulk", "cancelled_per_s"): Target(50_000.0, at_most=False),
     ("bulk", "disturbed_of_undisturbed_p99_share"): Target(1.5, at_most=True),
+    ("schedules once", "memory_mb"): Target(400.0, at_most=True),
+    ("schedules once", "occurrences_per_s"): Target(20_000.0, at_most=False),
+    ("schedules 1000/s", "occurrence_of_message_p99_share"): Target(1.2, at_most=True),
     ("bad target", "disturbed_of_undisturbed_p99_share"): Target(1.5, at_most=True),
     ("burst", "of_copy_share"): Target(0.9, at_most=False),
     ("burst", "others_late_most_ms"): Target(300.0, at_most=True),
@@ -101,7 +104,15 @@ TARGETS: Mapping[tuple[str, str], Target] = {
 }
 """The targets on `REFERENCE`; figures without a target are only reported."""
 
-_MAIN = ("of_copy_share", "of_consumption_share", "arrival_p99_ms", "entries_per_s", "cancelled_per_s")
+_MAIN = (
+    "occurrences_per_s",
+    "occurrence_of_message_p99_share",
+    "of_copy_share",
+    "of_consumption_share",
+    "arrival_p99_ms",
+    "entries_per_s",
+    "cancelled_per_s",
+)
 """The figure of a case that determines its repeats: the first of these that it has."""
 
 

@@ -67,6 +67,9 @@ FAR_MS = 1_800_000
 LONG_MS = 30 * 86_400_000
 """ms. Due in thirty days: beyond what a request topic keeps, so that requests are stored."""
 
+READ_PAUSE_S = 0.001
+"""s. The interval of a reader that measures lateness, which is part of its figures."""
+
 READ_RECORDS_MAX = 2_000
 """Records of one read."""
 

@@ -27,6 +27,7 @@ from postdate.tools.bench.limits import (
     PARTITIONS,
     RAW_MANY_PAUSES_MS,
     RAW_PAUSES_MS,
+    READ_PAUSE_S,
     TARGET_PARTITIONS,
     WARM_UP_S,
 )
@@ -36,8 +37,6 @@ DELAY_MS = (1_000, 5_000)
 """The least and the longest delay of the requests."""
 #: s. Requests are sent in groups of this time: the client library gathers for longer.
 _STEP_S = 0.005
-#: s. The interval of the reader, which is part of its figures.
-_READ_PAUSE_S = 0.001
 _SEED = 20
 
 
@@ -128,7 +127,7 @@ def _read(arrivals: Arrivals, count: int, check: Callable[[], None]) -> None:
     deadline = time.monotonic() + CASE_TIMEOUT_S
     while arrivals.count < count:
         if not arrivals.take():
-            time.sleep(_READ_PAUSE_S)
+            time.sleep(READ_PAUSE_S)
             check()
             if time.monotonic() > deadline:
                 raise PostdateError(f"{arrivals.count} of {count} messages arrived in {CASE_TIMEOUT_S:.0f} s")

@@ -1,0 +1,288 @@
+"""The cases `schedules`: many recurring schedules in one process, and their lateness beside that of single messages.
+
+Half of the schedules fire at an interval, and half by a cron expression in a zone. The nominal times are computed here,
+by arithmetic and with zoneinfo, and every occurrence on the target is compared with them.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from postdate.kafka.interface import Isolation, Partition
+from postdate.sidecar.cluster.cluster import admin_of
+from postdate.sidecar.errors import PostdateError, TransientError
+from postdate.tools.bench.environment import BenchEnvironment, Request
+from postdate.tools.bench.figures import Figures, Lateness, percentiles
+from postdate.tools.bench.journal import Arrivals, Journal
+from postdate.tools.bench.limits import (
+    CASE_TIMEOUT_S,
+    LOOK_S,
+    PARTITIONS,
+    READ_PAUSE_S,
+    READ_RECORDS_MAX,
+    TARGET_PARTITIONS,
+    WARM_UP_S,
+)
+from postdate.tools.bench.steady import DELAY_MS, Sender
+from postdate.wire import headers as names
+from postdate.wire.dispatch_log import OCCURRED
+from postdate.wire.topics import OwnTopics
+
+#: The format version in which schedules are accepted.
+_FORMAT_VERSION = 3
+#: Occurrences a second that fall due in the first case: a little more than its aim, which must not be their bound.
+_OFFERED_PER_S = 22_000
+#: ms. The interval of the schedules of the first case: each fires once while it is measured.
+_HOUR_MS = 3_600_000
+#: ms. From the start of sending to the first due time of the first case, at least and for each schedule. If a lead was
+#: too short, it is doubled.
+_LEAD_MS_MIN = 15_000
+_LEAD_MS_PER_SCHEDULE = 0.15
+_LEADS_MAX = 4
+#: s. The interval of the schedules of the second case.
+_OFTEN_S = 5
+#: Each differs from UTC by whole hours, so the minutes of a cron expression are those of UTC.
+_ZONES = (
+    "Africa/Cairo",
+    "America/Chicago",
+    "America/Los_Angeles",
+    "America/New_York",
+    "America/Sao_Paulo",
+    "Asia/Singapore",
+    "Asia/Tokyo",
+    "Australia/Sydney",
+    "Europe/Berlin",
+    "Europe/London",
+    "Pacific/Auckland",
+    "UTC",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """A schedule: the headers that describe it, its first nominal time from the measured time on, and its interval."""
+
+    headers: list[tuple[str, bytes | None]]
+    first_ms: int
+    interval_ms: int
+
+    def request(self, number: int, target: str, start_ms: int) -> Request:
+        id = b"schedule-%d" % number
+        return id, [
+            (names.TOPIC, target.encode()),
+            (names.ID, id),
+            (names.START, b"%d" % start_ms),
+            *self.headers,
+            ("n", b"%d" % number),
+        ]
+
+
+def hourly_or_daily(number: int, at_ms: int) -> Calendar:
+    """A schedule that fires at `at_ms`, and then every hour; or at that second by the clock of a zone, every day."""
+    if number % 2 == 0:
+        return Calendar([(names.EVERY, b"1h/%dms" % (at_ms % _HOUR_MS))], at_ms, _HOUR_MS)
+    zone = _ZONES[number // 2 % len(_ZONES)]
+    at_s = at_ms // 1_000
+    wall = datetime.fromtimestamp(at_s, ZoneInfo(zone))
+    cron = b"%d %d %d * * *" % (wall.second, wall.minute, wall.hour)
+    return Calendar([(names.CRON, cron), (names.ZONE, zone.encode())], at_s * 1_000, 24 * _HOUR_MS)
+
+
+def often(number: int, count: int, start_ms: int) -> Calendar:
+    """A schedule that fires every _OFTEN_S from `start_ms` on. Those by interval divide it evenly; those by cron
+    expressions fire at whole seconds."""
+    interval_ms = 1_000 * _OFTEN_S
+    if number % 2 == 0:
+        phase_ms = number * interval_ms // count
+        headers = [(names.EVERY, b"%ds/%dms" % (_OFTEN_S, phase_ms))]
+    else:
+        phase_s = number // 2 % _OFTEN_S
+        phase_ms = 1_000 * phase_s
+        zone = _ZONES[number // 2 % len(_ZONES)].encode()
+        headers = [(names.CRON, b"%d-59/%d * * * * *" % (phase_s, _OFTEN_S)), (names.ZONE, zone)]
+    return Calendar([*headers], start_ms + (phase_ms - start_ms) % interval_ms, interval_ms)
+
+
+def schedules_once(environment: BenchEnvironment, count: int) -> Figures:
+    """Holds `count` schedules, of which each fires once within a time in which _OFFERED_PER_S a second fall due.
+
+    An occurrence is two records: the message and the record of STORE. The raw counterpart copies as many of both.
+    """
+    lead_ms = _LEAD_MS_MIN + round(_LEAD_MS_PER_SCHEDULE * count)
+    for _ in range(_LEADS_MAX):
+        found = _once_each(environment, count, lead_ms)
+        if found is not None:
+            return found
+        environment.say(f"they fell due before all were accepted, after {lead_ms / 1_000:.0f} s: sending others")
+        lead_ms *= 2
+    raise TransientError(f"{count:,} schedules were not accepted before they were due: try fewer (--messages)")
+
+
+def _once_each(environment: BenchEnvironment, count: int, lead_ms: int) -> Figures | None:
+    """The figures; None if some schedules were accepted only after they were due."""
+    requests, (target, copied) = environment.new_topics(2)
+    sidecar = environment.sidecar(requests)
+    sidecar.format_version = _FORMAT_VERSION
+    sidecar.start_and_wait()
+    first_ms = (_now_ms() + lead_ms) // 1_000 * 1_000
+    planned = [hourly_or_daily(number, first_ms + number * 1_000 // _OFFERED_PER_S) for number in range(count)]
+    environment.say(f"sending {count:,} schedules to {requests}")
+    cpu_s, began = sidecar.cpu_s(), time.monotonic()
+    environment.fill(requests, (each.request(number, target, first_ms) for number, each in enumerate(planned)))
+    if not sidecar.holds_before(count, first_ms):
+        sidecar.kill()
+        return None
+    accepted_s, accepting_s = time.monotonic() - began, sidecar.cpu_s() - cpu_s
+    time.sleep(max((first_ms - _now_ms()) / 1_000 - 1, 0.0))
+    memory_mb, cpu_s, broker_s = sidecar.memory_mb(), sidecar.cpu_s(), environment.broker_cpu_s()
+    with closing(Journal(environment.kafka, requests, OCCURRED)) as journal:
+        journal.follow(count, sidecar.check)
+        used_s, broker_used_s = sidecar.cpu_s() - cpu_s, (environment.broker_cpu_s() or 0.0) - (broker_s or 0.0)
+        late = [(at_ms, at_ms - fate.nominal_ms) for at_ms, fate in journal.fates()]  # type: ignore[union-attr]
+    memory_after_mb, long_share = sidecar.memory_mb(), sidecar.long_transactions_share()
+    sidecar.stop()
+    with closing(_Occurrences(environment, target, first_ms + _HOUR_MS)) as occurrences:
+        occurrences.compare(requests, planned)
+    seconds = (max(at_ms for at_ms, _ in late) - first_ms) / 1_000
+    rate, sources = count / seconds, (target, OwnTopics.of(requests).store)
+    raw_s = sum(count / environment.raw_copy(source, copied, count) for source in sources)
+    return {
+        "occurrences_per_s": rate,
+        "memory_mb": memory_mb,
+        "memory_after_mb": memory_after_mb,
+        "accepted_per_s": count / accepted_s,
+        **percentiles("commit", np.array([each for _, each in late], dtype=np.float64)),
+        "raw_per_s": count / raw_s,
+        "of_raw_share": rate * raw_s / count,
+        "sidecar_cpu_us": used_s * 1e6 / count,
+        "broker_cpu_us": broker_used_s * 1e6 / count,
+        "accepted_cpu_us": accepting_s * 1e6 / count,
+        "long_transactions_share": long_share,
+    }
+
+
+def steady_schedules(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
+    """Lateness at a read_committed consumer of `rate` occurrences a second, and of as many single messages."""
+    requests, (target, other) = environment.new_topics(2)
+    sidecar = environment.sidecar(requests)
+    sidecar.format_version = _FORMAT_VERSION
+    sidecar.start_and_wait()
+    count = rate * _OFTEN_S
+    start_ms = (_now_ms() + _LEAD_MS_MIN) // 1_000 * 1_000
+    planned = [often(number, count, start_ms) for number in range(count)]
+    environment.fill(requests, (each.request(number, target, start_ms) for number, each in enumerate(planned)))
+    if not sidecar.holds_before(count, start_ms):
+        raise TransientError(f"{count:,} schedules were not accepted within {_LEAD_MS_MIN / 1_000:.0f} s")
+    duration_s = max(seconds, _OFTEN_S) + WARM_UP_S
+    until_ms, warm_ms = start_ms + round(1_000 * duration_s), start_ms + round(1_000 * WARM_UP_S)
+    environment.say(f"{rate:,} occurrences and as many single messages a second for {duration_s:.0f} s")
+    time.sleep(max((start_ms - _now_ms() - DELAY_MS[0]) / 1_000, 0.0))
+    sent, due = int(rate * duration_s), sum(-(-(until_ms - each.first_ms) // each.interval_ms) for each in planned)
+    occurrences = _Occurrences(environment, target, until_ms)
+    with (
+        closing(occurrences),
+        closing(Arrivals(environment.kafka, other, TARGET_PARTITIONS)) as arrivals,
+        Sender(environment, requests, [other], rate, sent, PARTITIONS) as sender,
+    ):
+        deadline = time.monotonic() + CASE_TIMEOUT_S
+        while occurrences.due < due or arrivals.count < sent:
+            if not arrivals.take() + occurrences.take():
+                time.sleep(READ_PAUSE_S)
+                sidecar.check()
+                sender.check()
+                if time.monotonic() > deadline:
+                    found = f"{occurrences.due} of {due} occurrences and {arrivals.count} of {sent} messages"
+                    raise PostdateError(f"{found} arrived in {CASE_TIMEOUT_S:.0f} s")
+        messages = arrivals.lateness(int(rate * WARM_UP_S))
+        long_share = sidecar.long_transactions_share()
+        sidecar.stop()
+        occurrences.compare(requests, planned)
+    late = percentiles("occurrence", occurrences.lateness(warm_ms)) | percentiles("message", messages)
+    return {
+        **late,
+        "occurrence_of_message_p99_share": late["occurrence_p99_ms"] / late["message_p99_ms"],
+        "early": float((messages < 0).sum()),
+        "long_transactions_share": long_share,
+    }
+
+
+class _Occurrences:
+    """A read_committed consumer of the occurrences on a target, with the time at which each came. Those with a nominal
+    time before `until_ms` count; `due` is their number so far."""
+
+    def __init__(self, environment: BenchEnvironment, target: str, until_ms: int) -> None:
+        self.due = 0
+        self._until_ms = until_ms
+        self._kafka = environment.kafka
+        self._parts = [Partition(target, index) for index in range(TARGET_PARTITIONS)]
+        self._readers = [self._kafka.log_reader(part, 0, Isolation.READ_COMMITTED) for part in self._parts]
+        self._found: list[tuple[bytes, int, int, float]] = []  # origin, number, nominal time, lateness
+
+    def take(self) -> int:
+        """Reads the present records; returns their number."""
+        before = len(self._found)
+        for reader in self._readers:
+            records = reader.read(READ_RECORDS_MAX, 0.0)
+            now_ms = time.time_ns() / 1_000_000
+            for record in records:
+                found = dict(record.headers or [])
+                nominal_ms = int(found[names.DUE] or b"0")
+                number = int(found[names.OCCURRENCE] or b"0")
+                self.due += nominal_ms < self._until_ms
+                self._found.append((found[names.ORIGIN] or b"", number, nominal_ms, now_ms - nominal_ms))
+        return len(self._found) - before
+
+    def lateness(self, from_ms: int) -> Lateness:
+        """The lateness of the occurrences that count, from a nominal time on."""
+        late = [each[3] for each in self._found if from_ms <= each[2] < self._until_ms]
+        return np.array(late, dtype=np.float64)
+
+    def compare(self, requests: str, planned: list[Calendar]) -> None:
+        """Reads on to the end. Raises PostdateError unless each schedule has delivered each nominal time that counts,
+        none twice, none early, and nothing else.
+
+        REQUIRES: nothing writes to the target any more. The requests were sent first, in turn to each partition.
+        """
+        self._read_on()
+        origins = {
+            b"%b/%d/%d" % (requests.encode(), number % PARTITIONS, number // PARTITIONS): number
+            for number in range(len(planned))
+        }
+        last = [0] * len(planned)
+        for origin, number, nominal_ms, late_ms in self._found:
+            at = origins[origin]
+            last[at] += 1  # the occurrences of one key are in one partition
+            expected_ms = planned[at].first_ms + (last[at] - 1) * planned[at].interval_ms
+            if (number, nominal_ms) != (last[at], expected_ms) or late_ms < 0:
+                raise PostdateError(
+                    f"expected occurrence {last[at]} of {origin.decode()} at {expected_ms}, and found {number} "
+                    f"at {nominal_ms}, {late_ms:.0f} ms late"
+                )
+        for each, number in zip(planned, last, strict=True):
+            if each.first_ms + number * each.interval_ms < self._until_ms:
+                raise PostdateError(f"{each.headers} delivered {number} occurrences: the next one is missing")
+
+    def _read_on(self) -> None:
+        deadline = time.monotonic() + CASE_TIMEOUT_S
+        with admin_of(self._kafka) as admin:
+            ends = admin.end_offsets(self._parts, Isolation.READ_COMMITTED)
+        while any(reader.position() < ends[part] for part, reader in zip(self._parts, self._readers, strict=True)):
+            if not self.take():
+                if time.monotonic() > deadline:
+                    raise TransientError(f"the ends of the target were not reached in {CASE_TIMEOUT_S:.0f} s")
+                time.sleep(LOOK_S)
+
+    def close(self) -> None:
+        """Drops the clients."""
+        for reader in self._readers:
+            reader.close()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
