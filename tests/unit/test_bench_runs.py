@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from postdate.cli import postdate
-from postdate.cli.bench import _measure
+from postdate.cli.bench import _measure, _report
 from postdate.cli.interrupts import Interrupted
 from postdate.sidecar.errors import TransientError
 from postdate.tools.bench.cases import CASES, Size
@@ -43,6 +44,19 @@ def test_figures_before_and_after_a_failure_are_kept(
         assert environment.stack is stack
     assert {figure.case for figure in found} == {name for name in ran if name != "two"}
     assert ("two: failed: too slow" in capsys.readouterr().err) == later
+
+
+def test_without_a_steady_case_the_figures_of_the_others_are_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chart, figures = tmp_path / "chart.html", [Figure("through", "records_per_s", (1.0,), None)]
+    with ExitStack() as stack:
+        environment = BenchEnvironment(SimKafka(SimBroker()), "nowhere:1", tmp_path, stack, print)
+        _report(Console(stderr=True), environment, figures, "text", chart, {})
+    printed = capsys.readouterr().err
+    assert "through" in printed
+    assert "no chart: every steady case failed" in printed
+    assert not chart.exists()
 
 
 def test_the_help_lists_every_case() -> None:

@@ -187,6 +187,8 @@ def _report(
     print_table(console, figures)
     if output == "json":
         click.echo(as_json(figures, {**settings, "broker": environment.broker_settings()}))
-    if chart is not None:
+    if chart is not None and not any(figure.case.startswith("steady ") for figure in figures):
+        say("no chart: every steady case failed")
+    elif chart is not None:
         chart.write_text(as_html(figures), encoding="utf-8")
         say(f"lateness against load: {chart}")
