@@ -83,12 +83,23 @@ class RawLoad:
 
 def beside_raw(environment: BenchEnvironment, load: RawLoad, late: Figures) -> Figures:
     """Returns the lateness of the raw counterpart with its best pause, by p99, and the ratios of `late` to it. The same
-    requests are sent meanwhile, and nobody reads them."""
+    requests are sent meanwhile, and nobody reads them.
+
+    A pause with which the broker does not take the load is left out. Raises the last of these errors if all are.
+    """
     best: Figures = {}
+    failed: TransientError | None = None
     for pause_ms in load.pauses_ms:
-        found = {**_raw(environment, load, pause_ms), "raw_pause_ms": float(pause_ms)}
+        try:
+            found = {**_raw(environment, load, pause_ms), "raw_pause_ms": float(pause_ms)}
+        except TransientError as error:
+            environment.say(f"the pause of {pause_ms} ms is left out: {error}")
+            failed = error
+            continue
         if not best or found["raw_arrival_p99_ms"] < best["raw_arrival_p99_ms"]:
             best = found
+    if not best and failed is not None:
+        raise failed
     for name in ("p50", "p99"):
         best = {**best, f"arrival_{name}_of_raw_share": late[f"arrival_{name}_ms"] / best[f"raw_arrival_{name}_ms"]}
     return best
