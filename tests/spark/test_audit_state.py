@@ -195,6 +195,14 @@ def test_a_table_that_was_never_finished_is_created(spark: SparkSession, tmp_pat
     assert _offsets(store) == [1, 2]
 
 
+def test_a_table_has_all_columns_whatever_its_first_rows_have(spark: SparkSession, tmp_path: Path) -> None:
+    """The rows of consistent chunks have neither facts nor links."""
+    store, state = _begun(spark, tmp_path / "state")
+    store.add(ORIGINS, _rows(spark, 1).drop("facts"))
+    store.commit(replace(state, run=1), _TOLD)
+    assert [(row["offset"], row["facts"]) for row in store.origins().collect()] == [(1, None)]
+
+
 def test_the_columns_of_a_state_grow(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "state"
     _ran(spark, path, 1)

@@ -103,8 +103,11 @@ class DeltaTables:
 
     def _write(self, name: str, rows: DataFrame, mode: str, form: TableForm, **options: Any) -> None:
         with self._marked():
+            is_new = not self.exists(name)
+            if is_new:  # its first rows may lack some columns
+                rows = empty_table(self._spark, form).unionByName(rows, allowMissingColumns=True)
             writer = rows.write.format("delta").mode(mode).options(mergeSchema=True, **options)
-            if not self.exists(name):
+            if is_new:
                 writer = writer.partitionBy(*form.partitioned_by).options(**form.properties)
             writer.save(f"{self.path}/{name}")
 
