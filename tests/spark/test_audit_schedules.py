@@ -16,7 +16,7 @@ from pyspark.sql import Row, SparkSession
 from support.audit_runs import Ends, Runs, offset_of
 from support.history import REQUESTS
 from support.judging import ReadRecord, by_offset, check_case, judged, read_fates, staged
-from support.schedule_cases import schedule_cases
+from support.schedule_cases import late_cases, schedule_cases
 from support.verdict_cases import DUE, T
 
 CASES = schedule_cases()
@@ -31,6 +31,16 @@ def rows(spark: SparkSession) -> dict[int, Row]:
 @pytest.mark.parametrize("name", CASES.expected)
 def test_verdict(rows: dict[int, Row], name: str) -> None:
     check_case(rows, CASES.expected[name])
+
+
+def test_what_lies_behind_the_fixed_end_of_the_log_settles_doubts_only(spark: SparkSession) -> None:
+    """The occurrences there are not judged, so an end there must not ask for them."""
+    cases, log_end = late_cases()
+    rows = by_offset(judged(spark, cases, rules_alone=True, log_end=log_end)[0])
+    for expected in cases.expected.values():
+        check_case(rows, expected)
+        figures = rows[expected.offset]["position"]["figures"]
+        assert (figures["occurred"], figures["verified"], figures["missing"]) == (1, 1, 0)
 
 
 @pytest.mark.parametrize("bits", [0, 10])

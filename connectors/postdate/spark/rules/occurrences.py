@@ -169,10 +169,12 @@ def without_judged_letters(facts: Column) -> Column:
 def _schedule() -> Column:
     """Everything that the judge needs of a row besides the events."""
     request, facts = F.col("facts.request"), F.col("facts")
-    stored = F.filter(facts.fates, lambda fate: fate.fate_name == "stored")
-    finals = F.filter(facts.fates, lambda fate: one_of(fate.fate_name, FINAL))
-    switches = F.filter(facts.fates, lambda fate: one_of(fate.fate_name, SWITCHES))
-    triggers = F.filter(facts.fates, lambda fate: one_of(fate.fate_name, EXTENDING))
+    # The occurrences of later records are not judged, so neither an end nor a control among them may ask for any.
+    fates = F.filter(facts.fates, lambda fate: ~fate.late)
+    stored = F.filter(fates, lambda fate: fate.fate_name == "stored")
+    finals = F.filter(fates, lambda fate: one_of(fate.fate_name, FINAL))
+    switches = F.filter(fates, lambda fate: one_of(fate.fate_name, SWITCHES))
+    triggers = F.filter(fates, lambda fate: one_of(fate.fate_name, EXTENDING))
     singles = F.filter(facts.letters, lambda letter: letter.single_due_ms.isNotNull())
 
     def is_same(letter: Column) -> Column:
