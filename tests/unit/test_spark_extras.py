@@ -180,6 +180,28 @@ def test_letters_of_later_occurrences_wait() -> None:
     assert sound(letters=[letter]).judged().letters == [letter]
 
 
+@pytest.mark.parametrize("case", [sound(letters=[Letter(at(5), True)]), filled(*DEAD[:1], records=(), letters=BURIED)])
+def test_letters_of_times_that_an_end_has_left_out_belong_to_no_skip(case: Case) -> None:
+    """No further fate may come behind the end."""
+    for name in ("cancelled", "replaced"):
+        found = replace(case, end=End(name, at(1), 20, 0)).judged()
+        assert {verdict for verdict, _ in found.position.problems} == {"contradiction"}
+        assert (len(found.position.problems), found.letters) == (len(case.letters) - len(case.fates) + 3, [])
+    sound_end = replace(case, letters=case.letters[: len(case.fates) - 3], end=End("cancelled", at(1), 20, 0)).judged()
+    assert (sound_end.position.problems, sound_end.letters) == ((), [])
+
+
+def test_a_dead_letter_whose_fate_has_left_the_log_is_unsettled() -> None:
+    """The fates of the first two occurrences, and of an earlier backfill, are lost."""
+    lost, letters = {"fates_lost_before_ms": at(2) + 1}, [Letter(at(1), True), Letter(at(0), True, offset=1)]
+    found = replace(sound(), fates=sound().fates[2:], letters=letters, bounds=lost).judged()
+    assert (found.position.problems, found.letters) == ((), [])
+    assert (found.position.reasons, found.added.unverifiable) == ((("unsettled", 3),), 3), "each is counted once"
+    for due_ms, asked in ((at(2) + 1, {}), (at(2), {"request_ms": at(2) + 1})):
+        case = sound(letters=[Letter(due_ms, True)], bounds=lost, asked=asked)
+        assert "contradiction" in {verdict for verdict, _ in case.judged().position.problems}, "its fate must be there"
+
+
 WRONG: dict[str, tuple[Case, str, str]] = {
     # extra deliveries
     "an extra without a trigger": (triggered(triggers=()), "extra", "deliveries by offset 20"),

@@ -10,7 +10,7 @@ Nothing of Spark is imported.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from postdate.spark.rules.nominal_times import CronTimes, IntervalTimes
@@ -242,3 +242,9 @@ class ZoneVersions(NamedTuple):
         """Return True if the owner that wrote a record had the version of the audit."""
         index = bisect_right(self.log_offsets, log_offset) - 1
         return index >= 0 and self.versions[index] == self.installed
+
+
+def of_places(values: Sequence[int], places: Iterable[int] | None, loosest: Callable[[Iterable[int]], int]) -> int:
+    """The loosest of the values for these partitions, or of all. As `endings.of_places`."""
+    found = [values[place] for place in places or () if place < len(values)]
+    return loosest(found or values or [-1])

@@ -29,7 +29,7 @@ Pure functions. They import nothing of Spark, and nothing of the sidecar's imple
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from heapq import merge
 from itertools import groupby
 from typing import Final
@@ -54,6 +54,7 @@ from postdate.spark.rules.schedule_events import (
     RowFacts,
     Trigger,
     ZoneVersions,
+    of_places,
 )
 from postdate.wire import headers as names
 
@@ -130,6 +131,8 @@ class _Judge:
         self._pending_ms: list[tuple[int, int]] = []  # the first and the last time of pending extra deliveries
         self._overdue_extras = 0
         self._is_sound = True
+        lost_ms = bounds.fates_lost_before_ms
+        self._lost_before_ms = lost_ms if asked.request_ms < lost_ms else 0  # fates before it may be lost; 0: none
 
     def begin(self, stored: tuple[int, int] | None) -> None:
         """Compare the first nominal time with the published one, unless a fate was judged before."""
@@ -170,9 +173,9 @@ class _Judge:
         self._records += judge._records
         self._lateness_ms += judge._lateness_ms
         self._overdue_extras += judge._overdue() if end is None else 0
-        if known is not None and judge._at.next_ms:
-            self._pending_ms.append((judge._at.next_ms, trigger.until_ms or judge._at.next_ms))
         if known is not None:
+            if judge._at.next_ms:
+                self._pending_ms.append((judge._at.next_ms, trigger.until_ms or judge._at.next_ms))
             self._extras[control] = ExtraPosition(control, *(getattr(judge._at, name) for name in _PLACE))
 
     def decide_all(self, events: Iterable[Event]) -> None:
@@ -197,7 +200,7 @@ class _Judge:
 
     def finish(self, end: End | None) -> Judgement:
         """Judge the end of the schedule, and return what was found."""
-        letters = self._judge_letters()
+        letters = self._judge_letters(has_ended=end is not None)
         self._judge_end(end)
         added = Figures(**self._counts)
         position = self._at._replace(
@@ -236,7 +239,7 @@ class _Judge:
     def _judge_hole(self, fate: Fate) -> None:
         """Numbers without a fate lie before this one."""
         at, size = self._at, fate.number - self._at.number
-        if self._asked.request_ms < self._bounds.fates_lost_before_ms:
+        if self._lost_before_ms:
             self._leave("unsettled", size)
         else:
             last = f" to {fate.number - 1}" if size > 1 else ""
@@ -248,6 +251,9 @@ class _Judge:
                 found = self._next(number, nominal_ms) if nominal_ms else None
                 nominal_ms = found[0] if found is not None else 0
         self._at = at._replace(number=fate.number, next_ms=nominal_ms or fate.nominal_ms or at.next_ms)
+        for due_ms in [each for each in self._letters if 0 < at.next_ms <= each < self._at.next_ms]:
+            if due_ms < self._lost_before_ms:  # its occurrence is counted
+                del self._letters[due_ms]
         self._is_sound = True
 
     def _judge_delivery(self, fate: Fate, can_decide: bool) -> int:
@@ -372,14 +378,14 @@ class _Judge:
             self._records += records
         elif number < self._known.number:
             self._find("repeated", "duplicate", f"occurrence {number} has another record: {place}", len(records))
-        elif number < self._at.number or self._asked.request_ms >= self._bounds.fates_lost_before_ms:
+        elif number < self._at.number or not self._lost_before_ms:
             self._find("extra", "extra", f"occurrence {number} has the record {place}, and no fate", len(records))
 
     def _judge_absence(self, fate: Fate) -> bool:
         """Judge a delivery without a record. False: the record may still come."""
         bounds, at_ms = self._bounds, fate.at_ms
         places = self._places(at_ms)
-        lost_ms = _of_places(bounds.target_lost_before_ms, places, max)
+        lost_ms = of_places(bounds.target_lost_before_ms, places, max)
         reason = (
             "not-selected"
             if not bounds.is_target_read
@@ -393,7 +399,7 @@ class _Judge:
         )
         if reason is not None:
             self._leave(reason, 1)
-        elif at_ms >= _of_places(bounds.target_capped_from_ms, places, min):
+        elif at_ms >= of_places(bounds.target_capped_from_ms, places, min):
             self._fates.append(fate)
             return False
         else:
@@ -435,14 +441,18 @@ class _Judge:
             self._find("missing", "missing", f"occurrence {fate.number} is dead {_in_log(fate)}, without a dead letter")
         return True
 
-    def _judge_letters(self) -> list[Letter]:
-        """Judge the dead letters of decided occurrences that were not skipped as dead, and further ones of those that
-        were. Return the others: letters are read further than the log, so their fates may still come."""
-        next_ms, waiting = self._at.next_ms, list[Letter]()
+    def _judge_letters(self, has_ended: bool) -> list[Letter]:
+        """Judge the dead letters of decided occurrences, except one of each that was skipped as dead. Return others:
+        letters are read further than the log, so until the schedule `has_ended`, their fates may still come."""
+        waiting: list[Letter] = []
         for due_ms, left in sorted(self._letters.items()):
-            is_pending = any(first_ms <= due_ms <= last_ms for first_ms, last_ms in self._pending_ms)
-            if is_pending or 0 < next_ms <= due_ms:
+            is_ahead = 0 < self._at.next_ms <= due_ms or any(
+                first <= due_ms <= last for first, last in self._pending_ms
+            )
+            if is_ahead and not has_ended:
                 waiting += left
+            elif left and due_ms < self._lost_before_ms:
+                self._leave("unsettled", len(left))
             elif left:
                 said = f"a dead letter of the occurrence due {due_ms} belongs to no skip"
                 self._find(None, "contradiction", said)
@@ -587,9 +597,3 @@ def _size(fate: Fate) -> int:
 
 def _in_log(fate: Fate) -> str:
     return f"at offset {fate.log_offset} of the log"
-
-
-def _of_places(values: Sequence[int], places: Iterable[int] | None, loosest: Callable[[Iterable[int]], int]) -> int:
-    """The loosest of the values for these partitions, or of all. As `endings.of_places`."""
-    found = [values[place] for place in places or () if place < len(values)]
-    return loosest(found or values or [-1])
