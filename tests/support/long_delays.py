@@ -79,9 +79,11 @@ class Shard:
         used = ingest(self.index, intake, list(records), BASE_MS, now_ms=now_ms)
         assert used == len(records)
 
-    def recover(self, *fates: Fate, ids: Sequence[IdRow] = (), at_ms: int = BASE_MS) -> int:
-        """Applies a record of the dispatch log; returns the number of its `ids` that are not remembered."""
+    def recover(self, *fates: Fate, ids: Sequence[IdRow] = (), at_ms: int = BASE_MS, logged_ms: int = -1) -> int:
+        """Applies a record of the dispatch log, whose last one was written at `logged_ms`; returns the number of its
+        `ids` that are not remembered."""
         overlay = IndexOverlay(self.index, BASE_MS, origin_prefix=b"requests/0/")
+        overlay.logged_ms = logged_ms
         check_delivered(overlay, ids, at_ms, read_up_to(self.index))
         missed = overlay.remember_ids(ids, at_ms)
         for fate in fates:

@@ -117,8 +117,7 @@ def test_given_up_requests_leave_no_marks(tmp_path: Path, monkeypatch: pytest.Mo
         overlay.set_mark(offset, Mark(final=True, stored=False, due=-1))
     overlay.write()
     monkeypatch.setattr(takeover, "rebuild", lambda *_: None)
-    bounded: Any = SimpleNamespace(fenced=SimpleNamespace(checked=SimpleNamespace(acceptance=None)))
-    takeover._give_up(_CTX, bounded, index, 5, -1)
+    takeover._give_up(_CTX, Checked(index, AcceptedLosses(), empty=False, behind=True), 5)
     assert index.next_request == 5
     assert [offset for offset in range(9) if index.mark(offset) is not None] == [5, 6]
     index.close()

@@ -22,3 +22,9 @@ def draw_ms(origin: bytes, window_ms: int) -> int:
     `origin`: of the request, or of the reschedule that gave the due time. Requires 0 <= `window_ms` <= WINDOW_MS_MAX.
     """
     return ((window_ms + 1) * (crc32(origin) >> _UNUSED_BITS)) >> _DRAW_BITS
+
+
+def not_before(chosen_ms: int, left_ms: int, last_ms: int) -> int:
+    """Return a chosen time that lies behind `left_ms`, before which other messages of its key may have left, or at the
+    end of its window, `last_ms`. Requires `chosen_ms` <= `last_ms`."""
+    return max(chosen_ms, min(left_ms + 1, last_ms))

@@ -41,10 +41,10 @@ def _only_the_sweep_ends(_: World) -> Iterator[None]:
     def in_force(rows: BulkRows) -> Bulk | None:
         return honest(rows) if sweeping else None
 
-    def step(self: Dispatcher, index: TimerIndex, ownership: ShardOwnership, bulk: Bulk) -> int:
+    def step(self: Dispatcher, index: TimerIndex, ownership: ShardOwnership, bulk: Bulk, before_ms: int) -> int:
         sweeping.append(True)
         try:
-            return honest_step(self, index, ownership, bulk)
+            return honest_step(self, index, ownership, bulk, before_ms)
         finally:
             sweeping.pop()
 
@@ -97,16 +97,18 @@ def _schedules_come_in(_: World) -> AbstractContextManager[object]:
     return patch.object(BatchBuilder, "_go_on", go_on)
 
 
-def _without_mover(entry: Entry, due_ms: int, control: int) -> Entry:
-    return msgspec.structs.replace(bulks.moved_to(entry, due_ms, control), moved_by=entry.moved_by)
+def _without_mover(entry: Entry, due_ms: int, control: int, left_ms: int) -> Entry:
+    return msgspec.structs.replace(bulks.moved_to(entry, due_ms, control, left_ms), moved_by=entry.moved_by)
 
 
 def _moved_again(_: World) -> AbstractContextManager[object]:
     """A message that a bulk control has moved is selected by it again."""
     honest = Bulk.moved
-    return patch.object(
-        Bulk, "moved", lambda self, entry: msgspec.structs.replace(honest(self, entry), moved_by=entry.moved_by)
-    )
+
+    def moved(self: Bulk, entry: Entry, now_ms: int) -> Entry:
+        return msgspec.structs.replace(honest(self, entry, now_ms), moved_by=entry.moved_by)
+
+    return patch.object(Bulk, "moved", moved)
 
 
 def _moved_again_by_the_next(_: World) -> AbstractContextManager[object]:

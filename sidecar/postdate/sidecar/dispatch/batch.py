@@ -214,7 +214,7 @@ class BatchBuilder:
         if not bulk.asked.moves:
             self._cancel_in_bulk(batch, overlay, row, bulk)
             return False
-        moved = bulk.moved(entry)
+        moved = bulk.moved(entry, batch.now_ms)
         batch.fates.append(Moved(offset, entry.first_due, MOVED, moved.requested_due, bulk.offset))
         if entry.stored or overlay.is_long(moved.due - bulk.asked.accepted_ms):
             if not self._keep(batch, moved, offset):

@@ -82,7 +82,7 @@ class Dispatcher:
         if bulk is not None and self.wants_bulk(index):
             self._is_bulk_next = not self._is_bulk_next  # in turn with due entries
             if self._is_bulk_next and self._bulk_sweep.may_run(index, bulk):
-                return self._dispatch_bulk(index, ownership, bulk), True
+                return self._dispatch_bulk(index, ownership, bulk, before_ms), True
         due = self._reader.read(index, steady, before_ms)
         due.now_ms = before_ms - 1
         if not due.keys and not due.waiting:
@@ -150,12 +150,12 @@ class Dispatcher:
         self._aborts.committed()
         return 1, True
 
-    def _dispatch_bulk(self, index: TimerIndex, ownership: ShardOwnership, bulk: Bulk) -> int:
+    def _dispatch_bulk(self, index: TimerIndex, ownership: ShardOwnership, bulk: Bulk, before_ms: int) -> int:
         """Run a transaction with the next entries on which a bulk control acts; returns the number of its fates, 0 if
         there was none. Raises as `dispatch`."""
         entries_max = self._faults.entries_max(self._limit.entries)
         due = self._bulk_sweep.read(index, bulk, entries_max, self._limit.size_bytes)
-        due.short = self._faults.is_attributing
+        due.now_ms, due.short = before_ms - 1, self._faults.is_attributing
         overlay, batch = self._build(index, due)
         if batch.fates and not self._commit(index, ownership, overlay, batch, due, self._ctx.held.now):
             return 0

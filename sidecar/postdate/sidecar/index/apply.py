@@ -12,7 +12,7 @@ from __future__ import annotations
 import msgspec
 
 from postdate.kafka.interface import Record
-from postdate.sidecar.index.bulk import in_force, moved_to
+from postdate.sidecar.index.bulk import in_force, moved_to, shifted
 from postdate.sidecar.index.contradictions import check_moved, check_series, has_moved
 from postdate.sidecar.index.limits import DEFERRED_ENTRIES_MAX
 from postdate.sidecar.index.overlay import NO_FIRST_DUE, IndexOverlay
@@ -436,8 +436,8 @@ def _moved_to(overlay: IndexOverlay, window: Window | None, due_ms: int, control
     """The time at which a message leaves, and its window, after a control (-1: in bulk) gave it this due time."""
     if window is None:
         return due_ms, None
-    if control < 0:  # it keeps its distance from the due time
-        return due_ms + window.first - window.due, msgspec.structs.replace(window, due=due_ms)
+    if control < 0:
+        return shifted(window, window.first, due_ms, overlay.left_ms)
     chosen_ms, spread = overlay.choose_ms(control, due_ms, window.length_ms, window.spread != Spread.DRAWN)
     return chosen_ms, Window(due_ms, window.length_ms, window.first, spread)
 
@@ -515,7 +515,7 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
     if isinstance(fate, Moved):
         if overlay.bulk(fate.control) is not None:  # its request may be unread
             if old.moved_by < fate.control:
-                _move(overlay, key, old, moved_to(old, fate.due_ms, fate.control))
+                _move(overlay, key, old, moved_to(old, fate.due_ms, fate.control, overlay.left_ms))
         elif fate.control >= next_request or not has_moved(overlay, fate, fate.due_ms):
             _move(overlay, key, old, _due_at(overlay, old, fate.due_ms, fate.control))
     elif isinstance(fate, Switched | Triggered | Backfilled):

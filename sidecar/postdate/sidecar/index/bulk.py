@@ -15,10 +15,11 @@ from functools import lru_cache
 import msgspec
 
 from postdate.wheel.bulk_rows import BulkRow, BulkRows
-from postdate.wheel.entry import PENDING, Entry
+from postdate.wheel.entry import PENDING, Entry, Spread, Window
 from postdate.wheel.errors import Corrupt
 from postdate.wire.limits import DUE_MS_MIN, INTEGER_END, WINDOW_MS_MAX
 from postdate.wire.selection import BulkRequest, decode_bulk
+from postdate.wire.windows import not_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +49,29 @@ class Bulk:
             and selection.selects(entry.target, entry.id, entry.key, selection.from_ms if due_ms is None else due_ms)
         )
 
-    def moved(self, entry: Entry) -> Entry:
-        """The entry as it moves it. Within a window, the message keeps its distance from the due time."""
+    def moved(self, entry: Entry, now_ms: int) -> Entry:
+        """The entry as it moves it at `now_ms`, the broker's time."""
         due_ms = self.asked.due_ms
         if due_ms < 0:
             due_ms = min(max(entry.requested_due + self.asked.by_ms, DUE_MS_MIN), INTEGER_END - 1 - WINDOW_MS_MAX)
-        return moved_to(entry, due_ms, self.offset)
+        return moved_to(entry, due_ms, self.offset, now_ms)
 
 
-def moved_to(entry: Entry, due_ms: int, control: int) -> Entry:
-    """The entry with the due time that the bulk control at offset `control` gives it."""
-    window = entry.window
-    if window is None:
+def moved_to(entry: Entry, due_ms: int, control: int, left_ms: int) -> Entry:
+    """The entry with the due time that the bulk control at offset `control` gives it. `left_ms`: as of the overlay."""
+    if entry.window is None:
         return msgspec.structs.replace(entry, due=due_ms, moved_by=control)
-    chosen_ms = due_ms + entry.due - window.due
-    return msgspec.structs.replace(
-        entry, due=chosen_ms, window=msgspec.structs.replace(window, due=due_ms), moved_by=control
-    )
+    chosen_ms, window = shifted(entry.window, entry.due, due_ms, left_ms)
+    return msgspec.structs.replace(entry, due=chosen_ms, window=window, moved_by=control)
+
+
+def shifted(window: Window, chosen_ms: int, due_ms: int, left_ms: int) -> tuple[int, Window]:
+    """The chosen time of a message, and its window, with another due time. The message keeps its distance from the due
+    time, unless an even spread would then have a time up to `left_ms`."""
+    chosen_ms += due_ms - window.due
+    if window.spread != Spread.DRAWN:
+        chosen_ms = not_before(chosen_ms, left_ms, due_ms + window.length_ms)
+    return chosen_ms, msgspec.structs.replace(window, due=due_ms)
 
 
 def in_force(rows: BulkRows) -> Bulk | None:

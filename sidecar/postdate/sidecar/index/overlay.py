@@ -31,7 +31,7 @@ from postdate.wheel.recent_outcomes import RecentOutcome, control_end_key, decod
 from postdate.wire.dispatch_log import IdRow, PolicyRow
 from postdate.wire.id_digests import digest_bytes, id_digest
 from postdate.wire.retry_policies import NamedPolicies
-from postdate.wire.windows import draw_ms
+from postdate.wire.windows import draw_ms, not_before
 
 log = logging.getLogger(__name__)
 
@@ -44,12 +44,6 @@ def read_up_to(index: TimerIndex) -> int:
     offset = index.next_request
     assert offset is not None, "a new index has no R before step 5 of a takeover"
     return offset
-
-
-def not_before(chosen_ms: int, left_ms: int, last_ms: int) -> int:
-    """A chosen time that lies behind `left_ms`, before which other messages of its key may have left, or at the end of
-    its window, `last_ms`. REQUIRES: `chosen_ms` <= `last_ms`."""
-    return max(chosen_ms, min(left_ms + 1, last_ms))
 
 
 class IndexOverlay:
@@ -74,6 +68,7 @@ class IndexOverlay:
         self._index = index
         self._origin_prefix = origin_prefix
         self.now_ms = -1  # the broker's time; -1: unknown, and choices of even spreads are deferred
+        self.logged_ms = -1  # in recovery: the time of the last record of the dispatch log
         self._spread: EvenSpread | None = None
         self._replaceable = replaceable
         self.at_ms = at_ms
@@ -351,6 +346,11 @@ class IndexOverlay:
         assert self._origin_prefix, "a time is drawn from an origin"
         return draw_ms(self._origin_prefix + b"%d" % offset, window_ms)
 
+    @property
+    def left_ms(self) -> int:
+        """Messages with times up to it may have left, so no time of an even spread is chosen before it."""
+        return max(self.now_ms, self.logged_ms)
+
     def choose_ms(self, offset: int, due_ms: int, length_ms: int, is_even: bool) -> tuple[int, Spread]:
         """The time at which a message with a window leaves, if request `offset` gave it its due time, and how it was
         chosen. With `is_even` it is not in the past, unless the whole window is. REQUIRES: `origin_prefix`. O(1) unless
@@ -360,7 +360,7 @@ class IndexOverlay:
             return drawn_ms, Spread.DRAWN
         chosen_ms = self.emptiest_ms(due_ms, length_ms, drawn_ms) if self.now_ms >= 0 else None
         at_ms, spread = (drawn_ms, Spread.DEFERRED) if chosen_ms is None else (chosen_ms, Spread.CHOSEN)
-        return not_before(at_ms, self.now_ms, due_ms + length_ms), spread
+        return not_before(at_ms, self.left_ms, due_ms + length_ms), spread
 
     def emptiest_ms(self, due_ms: int, length_ms: int, drawn_ms: int, is_counted: bool = False) -> int | None:
         """The emptiest moment of a window that begins at `due_ms`, as `EvenSpread.choose` returns it. It takes account

@@ -31,6 +31,8 @@ class Checked:
     last_seq: int = 0
     ingested: int = 0
     """Earlier owners have ingested the requests below this offset, and checked the quotas of their senders then."""
+    logged_ms: int = -1
+    """The time of the last committed record of the dispatch log, once the log was bounded; -1: it has none."""
     replaceable: bool = True
     """True if the topics hold everything that a rebuild needs, since no loss was accepted that only this index
     records."""

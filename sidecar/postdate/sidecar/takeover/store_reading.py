@@ -13,7 +13,7 @@ import msgspec
 from postdate.kafka.errors import KafkaFault, RecordRejected, Retriable
 from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.context.shard_context import ShardContext
-from postdate.sidecar.index.overlay import IndexOverlay, not_before
+from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover.dispatch_tail import not_ours, read_log
 from postdate.sidecar.takeover.limits import STORE_RECORDS_MAX
@@ -23,6 +23,7 @@ from postdate.wheel.entry import Entry, Spread
 from postdate.wheel.index import TimerIndex
 from postdate.wire.errors import FormatError
 from postdate.wire.stored import BOUND_KEY, decode_stored, stored_offset
+from postdate.wire.windows import not_before
 
 
 def rebuild(

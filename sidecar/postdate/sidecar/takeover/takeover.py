@@ -129,6 +129,8 @@ def recover(ctx: ShardContext, bounded: Bounded) -> Recovered:
         checked.empty = give_up_to < 0
     if checked.empty:
         start = find_start(ctx, bounded, checked.acceptance)
+    record = last_committed_record(ctx, bounded.start, bounded.end, checked.acceptance)
+    checked.logged_ms = -1 if record is None else record.timestamp_ms
     while True:
         if start is not None:
             _begin(ctx, checked, start, why)
@@ -143,9 +145,8 @@ def recover(ctx: ShardContext, bounded: Bounded) -> Recovered:
         except Contradicted as fault:
             checked.replaceable = False
             start, why = _start_again(ctx, bounded, checked), f"contradicted by the dispatch log ({fault})"
-    record = last_committed_record(ctx, bounded.start, bounded.end, checked.acceptance)
     if give_up_to >= 0:
-        _give_up(ctx, bounded, checked.index, give_up_to, -1 if record is None else record.timestamp_ms)
+        _give_up(ctx, checked, give_up_to)
     last = None if record is None else decode(ctx.log, record)
     failpoints.reached("takeover.recovered")
     low_water, ingested_to = (last.low_water, last.ingested_to) if last is not None else (0, 0)
@@ -223,11 +224,12 @@ def _check_behind(ctx: ShardContext, bounded: Bounded, checked: Checked) -> int:
     return start
 
 
-def _give_up(ctx: ShardContext, bounded: Bounded, index: TimerIndex, start: int, logged_ms: int) -> None:
+def _give_up(ctx: ShardContext, checked: Checked, start: int) -> None:
     """Move R to `start` over deleted requests; only their entries in STORE are read. Their marks are removed as
-    well. `logged_ms` as in `rebuild`."""
+    well."""
+    index = checked.index
     read = read_up_to(index)
-    rebuild(ctx, index, start, read, bounded.fenced.checked.acceptance, logged_ms)
+    rebuild(ctx, index, start, read, checked.acceptance, checked.logged_ms)
     overlay = IndexOverlay(index)
     for offset in range(read, min(start, index.marks_end)):
         if index.mark(offset) is not None:
@@ -294,6 +296,7 @@ def _apply_piece(ctx: ShardContext, checked: Checked, piece: list[tuple[Record, 
     index = checked.index
     at_ms = max(piece[-1][0].timestamp_ms, 0)
     overlay = IndexOverlay(index, at_ms, replaceable=checked.replaceable, origin_prefix=ctx.origin_prefix)
+    overlay.logged_ms = checked.logged_ms
     seq, takeover = index.seq if checked.rewind_to < 0 else SEQ_UNKNOWN, index.takeover
     checked.rewind_to = -1  # from here on `seq` is that of the log as it is now
     for record, decoded in piece:

@@ -1,0 +1,159 @@
+"""Goal: a moved message with an even spread gets no time in the past, whichever owner, disk or record moves it.
+
+Its owner may have chosen a later time than the draw, and may have delivered messages with a time in between.
+Method: a whole takeover without a disk (`support.shard_bench`), and single steps over a timer index
+(`support.long_delays`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+from postdate.kafka.interface import Record
+from postdate.sidecar.dispatch.batch import finish
+from postdate.sidecar.dispatch.bulk_sweep import BulkSweep
+from postdate.sidecar.index.bulk import in_force
+from postdate.sidecar.index.overlay import IndexOverlay
+from postdate.sidecar.states import State
+from postdate.wire.dispatch_log import (
+    APPLIED,
+    MOVED,
+    STORED,
+    SWEPT,
+    BulkProgress,
+    ChosenFate,
+    Fate,
+    Moved,
+    PlainFate,
+)
+from support.long_delays import BASE_MS, Shard, new_shards, request, schedule
+from support.shard_bench import OWN, Bench
+
+Make = Callable[..., Shard]
+MINUTE_MS = 60_000
+#: The first due time, that of the move, and the present, by which most of the window has passed.
+FIRST_MS, MOVED_MS, NOW_MS = BASE_MS + 30 * MINUTE_MS, BASE_MS + 2 * MINUTE_MS, BASE_MS + 2 * MINUTE_MS + 900
+EVEN = {"window": "1s", "spread": "even"}
+COUNT = 50
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    with new_shards(tmp_path) as make:
+        yield make
+
+
+def draw_ms(offset: int, window_ms: int) -> int:
+    """The draw of request `offset`."""
+    return ((window_ms + 1) * (crc32(b"requests/0/%d" % offset) >> 8)) >> 24
+
+
+def test_a_rebuild_applies_a_move_of_a_stored_message_behind_the_last_record_of_the_log(tmp_path: Path) -> None:
+    """The trace: q keeps the low-water mark below the reschedule c, so the move is read again behind STORE."""
+    bench = Bench(tmp_path)
+    bench.format_version = 2
+    shard = bench.shard()
+    started_ms, count = int(bench.time.now_ms), 100
+    even = bench.schedule(
+        *(
+            started_ms + 120 * MINUTE_MS,
+            ("postdate-window", b"60s"),
+            ("postdate-spread", b"even"),
+            ("postdate-id", b"m"),
+        )
+    )
+    bench.schedule(started_ms + 50 * MINUTE_MS)
+    move_ms, c = started_ms + 5 * MINUTE_MS, even + 2 + count
+    drawn_ms = move_ms + draw_ms(c, MINUTE_MS)
+    for tick in range(count):  # all ticks behind the draw are taken
+        bench.schedule(drawn_ms + 100 * tick)
+    bench.until(shard, lambda: any(record.value for record in bench.read(OWN.store)))
+    move = [("postdate-action", b"reschedule"), ("postdate-id", b"m"), ("postdate-at", b"%d" % move_ms)]
+    assert bench.ask(*move) == c
+    bench.until(shard, lambda: any(fate.name == MOVED for each in bench.log() for fate in each.fates))
+    bench.time.wait(drawn_ms + 2_000 - bench.time.now_ms)
+    bench.until(shard, lambda: len(bench.read("orders")) >= 20)
+    logged_ms, logged = bench.read(OWN.dispatch_log)[-1].timestamp_ms, len(bench.log())
+    assert drawn_ms < logged_ms
+    shard.close()
+    rebuilt = bench.new_shard(place="b")
+    bench.until(rebuilt, lambda: rebuilt.state is State.RUNNING)
+    bench.until(rebuilt, lambda: len(bench.read("orders")) == count + 1, 2 * MINUTE_MS)
+    assert bench.log()[logged - 1].low_water == even + 1
+    (chosen,) = [fate for each in bench.log()[logged:] for fate in each.fates if isinstance(fate, ChosenFate)]
+    assert (chosen.offset, chosen.chosen_ms > logged_ms) == (even, True)
+    rebuilt.close()
+
+
+def messages() -> list[Record]:
+    return [schedule(offset, FIRST_MS, **EVEN) for offset in range(COUNT)]
+
+
+def moves(control: int) -> list[Fate]:
+    return [Moved(offset, FIRST_MS, MOVED, MOVED_MS, control) for offset in range(COUNT)]
+
+
+def chosen(shard: Shard) -> list[int]:
+    """The times of the messages; those under key 0 have one, too."""
+    return [entry.due for offset, (_, entry) in shard.entries().items() if offset < COUNT]
+
+
+def by_a_mark(make: Make) -> Shard:
+    """An owner without a disk reads the moves before the requests."""
+    shard = make()
+    shard.recover(BulkProgress(COUNT, 0, SWEPT, 0))
+    shard.recover(*moves(COUNT), BulkProgress(COUNT, 0, APPLIED, COUNT))
+    shard.feed(*messages(), now_ms=NOW_MS)
+    return shard
+
+
+def by_the_log(make: Make) -> Shard:
+    """An owner with an old disk has read the requests, and not the bulk control."""
+    shard = make()
+    shard.feed(*messages())
+    shard.commit()
+    shard.recover(BulkProgress(COUNT, 0, SWEPT, 0))
+    shard.recover(*moves(COUNT), BulkProgress(COUNT, 0, APPLIED, COUNT), logged_ms=NOW_MS)
+    return shard
+
+
+def by_a_control_in_the_log(make: Make) -> Shard:
+    """The same of reschedules of each message."""
+    shard = make()
+    shard.feed(*messages())
+    shard.commit()
+    fates = [Moved(offset, FIRST_MS, MOVED, MOVED_MS, COUNT + offset) for offset in range(COUNT)]
+    shard.recover(*fates, *(PlainFate(offset, FIRST_MS, STORED) for offset in range(COUNT)), logged_ms=NOW_MS)
+    return shard
+
+
+def by_the_sweep(make: Make) -> Shard:
+    """The owner moves them itself, by a bulk control that was written when the window began."""
+    shard = make()
+    shard.feed(*messages())
+    shard.commit()
+    earlier = {"select-topic": "orders", "by": f"-{FIRST_MS - MOVED_MS}ms"}
+    shard.feed(request(COUNT, action="reschedule", **earlier), now_ms=NOW_MS)
+    overlay, sweep = IndexOverlay(shard.index, BASE_MS), BulkSweep()
+    bulk = in_force(overlay.bulks)
+    assert bulk is not None
+    due = sweep.read(shard.index, bulk, COUNT, 1 << 20)
+    if not due.keys:  # nothing is parked
+        sweep.committed()
+        due = sweep.read(shard.index, bulk, COUNT, 1 << 20)
+    due.now_ms = NOW_MS
+    finish(overlay, shard._builder.build(overlay, due, 0.0))
+    overlay.write()
+    return shard
+
+
+@pytest.mark.parametrize("moved", [by_a_mark, by_the_log, by_a_control_in_the_log, by_the_sweep])
+def test_a_moved_message_gets_no_time_in_the_past(make: Make, moved: Callable[[Make], Shard]) -> None:
+    found = chosen(moved(make))
+    assert len(found) == COUNT
+    assert min(found) == NOW_MS + 1
+    assert max(found) <= MOVED_MS + 1_000
