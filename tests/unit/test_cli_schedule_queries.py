@@ -79,17 +79,25 @@ def test_a_schedule_is_shown_with_its_latest_and_next_occurrences(monkeypatch: p
 
 def test_extra_deliveries_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     by = {"due_ms": 60_000, "by": "requests/0/9", "at_ms": 60_100}
-    events = [{"fate": name, **by} for name in ("triggered", "extra", "extra-dead")]
-    events.append({"fate": "backfilled", "first_ms": 0, "end_ms": 60_000, **by})
+    events = [{"fate": "extra", "number": 5_000, "deliveries": 4_998, **by}, {"fate": "extra-dead", "number": 7, **by}]
+    events += [
+        {"fate": "triggered", **by},
+        *[OCCURRED] * 8,
+        {"fate": "backfilled", "first_ms": 0, "end_ms": 60_000, **by},
+    ]
     triggered = {"by": "requests/0/9", "number": 1, "due_ms": 120_000, "end_ms": 120_000}
     pending = {**ENTRY, "extras": [triggered, {**triggered, "end_ms": 180_000}]}
     life = {"entry": pending, "events": events, "complete": True}
     result, _ = call(monkeypatch, [pending], "show", "--id", "nightly", life=life)
-    assert result.stdout.splitlines()[3:10] == [
-        "        1970-01-01T00:01:00.000Z  triggered by requests/0/9",
-        "        1970-01-01T00:01:00.000Z  delivered at 1970-01-01T00:01:00.100Z by requests/0/9",
-        "        1970-01-01T00:01:00.000Z  dead letter of requests/0/9",
+    last = "at 1970-01-01T00:01:00.100Z"
+    lines = result.stdout.splitlines()
+    assert lines[3] == "        1970-01-01T00:01:00.000Z  triggered by requests/0/9", (
+        "the latest ten without the extras"
+    )
+    assert lines[12:18] == [
         "        1970-01-01T00:00:00.000Z to 1970-01-01T00:01:00.000Z  backfilled by requests/0/9",
+        f"extra:  1970-01-01T00:01:00.000Z  4,998 delivered by requests/0/9; the last one, number 5,000, {last}",
+        f"extra:  1970-01-01T00:01:00.000Z  1 dead-lettered by requests/0/9; the last one, number 7, {last}",
         "pending: 1970-01-01T00:02:00.000Z, by requests/0/9",
         "pending: 1970-01-01T00:02:00.000Z, until 1970-01-01T00:03:00.000Z, by requests/0/9",
         "next:",

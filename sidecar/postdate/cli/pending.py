@@ -213,7 +213,8 @@ def _life(life: dict[str, Any]) -> Iterator[str]:
         elif event["fate"] == DELIVERED and due_ms is not None:
             first_due_ms = event["first_due_ms"] if "latest_ms" in asked and not was_moved else due_ms
             late = f", {_late(event.get('chosen_ms', first_due_ms), asked, event['at_ms'])}"
-        yield f"  {format_instant(event['at_ms'])}  {event['fate']}{moved}{late}  ({event['dispatch_log']})"
+        times = f" ({event['deliveries']:,} times)" if event.get("deliveries", 1) > 1 else ""
+        yield f"  {format_instant(event['at_ms'])}  {event['fate']}{times}{moved}{late}  ({event['dispatch_log']})"
     if entry is not None:
         leaves_ms = entry.get("chosen_ms", entry["due_ms"])
         late = f", {_late(leaves_ms, asked, now_ms())} so far" if now_ms() >= leaves_ms else ""

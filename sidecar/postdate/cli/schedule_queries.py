@@ -20,7 +20,8 @@ from postdate.wire.instants import format_instant
 if TYPE_CHECKING:
     from postdate.sidecar.http.deployment import Deployment
 
-_SHOWN = (OCCURRED, SKIPPED, PAUSED, RESUMED, TRIGGERED, BACKFILLED, EXTRA, EXTRA_DEAD)
+_SHOWN = (OCCURRED, SKIPPED, PAUSED, RESUMED, TRIGGERED, BACKFILLED)
+_EXTRAS = {EXTRA: "delivered", EXTRA_DEAD: "dead-lettered"}
 _COLUMNS = ("next", "id", "target", "origin", "times")
 
 
@@ -66,6 +67,7 @@ def list_(
 @output_option
 def show(deployment: Deployment, request_id: str, requests: str | None, output: str) -> None:
     """Show a schedule: its next ten nominal times, and its latest ten occurrences with their lateness or skip reason.
+    Extra deliveries are counted for each trigger and backfill.
 
     \b
       postdate schedule show -b localhost:9092 --id nightly
@@ -80,6 +82,7 @@ def show(deployment: Deployment, request_id: str, requests: str | None, output: 
         # An occurrence that left meanwhile is among the latest ones, and the entry is that of the history.
         entry = life["entry"] or entry
         events = [event for event in life["events"] if event["fate"] in _SHOWN][-PREVIEW_MAX:]
+        events += [event for event in life["events"] if event["fate"] in _EXTRAS][-PREVIEW_MAX:]
         if output == "json":
             click.echo(json.dumps({**entry, "events": events, "complete": life["complete"]}))
             continue
@@ -100,11 +103,10 @@ def _shown(entry: dict[str, Any], events: list[dict[str, Any]], complete: bool) 
         if event["fate"] == OCCURRED:
             late = format_duration(max(event["at_ms"] - event["due_ms"], 0))
             yield f"{event['occurrence']:>6}  {format_instant(event['due_ms'])}  delivered {late} late"
-        elif event["fate"] == EXTRA:
-            at = format_instant(event["at_ms"])
-            yield f"        {format_instant(event['due_ms'])}  delivered at {at} by {event['by']}"
-        elif event["fate"] == EXTRA_DEAD:
-            yield f"        {format_instant(event['due_ms'])}  dead letter of {event['by']}"
+        elif event["fate"] in _EXTRAS:
+            last = f"the last one, number {event['number']:,}, at {format_instant(event['at_ms'])}"
+            outcome = f"{event.get('deliveries', 1):,} {_EXTRAS[event['fate']]}"
+            yield f"extra:  {format_instant(event['due_ms'])}  {outcome} by {event['by']}; {last}"
         elif event["fate"] == BACKFILLED:
             times = f"{format_instant(event['first_ms'])} to {format_instant(event['end_ms'])}"
             yield f"        {times}  backfilled by {event['by']}"

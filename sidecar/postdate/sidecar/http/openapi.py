@@ -60,6 +60,10 @@ _ENTRY = {
         },
     },
 }
+_EVENTS = (
+    "its fates, oldest first; all `extra`, and all `extra-dead`, by the same control are one, with the number and the "
+    "times of the last one, and how many were found in `deliveries`"
+)
 _UNASKED = {
     "type": "array",
     "description": "shards that did not answer, with the reason",
@@ -122,7 +126,7 @@ _LIFE = {
         },
         "request": {"type": ["object", "null"], "description": "null: retention has deleted the record"},
         "entry": {"anyOf": [{"$ref": "#/components/schemas/Entry"}, {"type": "null"}]},
-        "events": {"type": "array", "items": {"type": "object"}, "description": "its fates, oldest first"},
+        "events": {"type": "array", "items": {"type": "object"}, "description": _EVENTS},
         "complete": {"type": "boolean", "description": "false: the search of the dispatch log reached its limit"},
     },
 }

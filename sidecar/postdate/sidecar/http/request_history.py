@@ -23,6 +23,8 @@ from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.wheel.entry import Entry
 from postdate.wire.dispatch_log import (
     DELIVERED,
+    EXTRA,
+    EXTRA_DEAD,
     FINAL,
     Backfilled,
     BulkCancelled,
@@ -50,7 +52,8 @@ _EARLIER_MS = 1_000  # clocks of two brokers, and the time from an append to the
 
 
 class Sought(NamedTuple):
-    """The result of a search of the dispatch log, and whether it was complete."""
+    """The result of a search of the dispatch log, and whether it was complete. One event stands for all extra
+    deliveries by the same control, since a backfill may have thousands."""
 
     events: list[dict[str, Any]]
     complete: bool
@@ -159,12 +162,12 @@ def _recent(process: Process, part: Partition, offset: int, entry: Entry) -> Sou
     They are searched for in the time before the next occurrence that is twice as long as the next ones take.
     """
     upcoming = next_occurrences(entry, limits.OCCURRENCES_SHOWN + 1)
-    first_ms, last_ms = upcoming[0].nominal_ms, upcoming[-1].nominal_ms
-    if len(upcoming) <= limits.OCCURRENCES_SHOWN:
-        first_ms, last_ms = entry.accepted_ms, first_ms
+    since_ms = entry.accepted_ms
+    if len(upcoming) > limits.OCCURRENCES_SHOWN:
+        first_ms, last_ms = upcoming[0].nominal_ms, upcoming[-1].nominal_ms
+        since_ms = max(first_ms - 2 * (last_ms - first_ms), since_ms)
     log = Partition(OwnTopics.of(part.topic).dispatch_log, part.index)
-    since_ms = max(first_ms - 2 * (last_ms - first_ms), entry.accepted_ms) - _EARLIER_MS
-    return _read(process, part, log, _log_offset(process, log, since_ms), offset)
+    return _read(process, part, log, _log_offset(process, log, since_ms - _EARLIER_MS), offset)
 
 
 def _log_offset(process: Process, log: Partition, since_ms: int) -> int:
@@ -184,6 +187,7 @@ def _read(process: Process, part: Partition, log: Partition, start: int, offset:
     bound = _end(process, log) if end is None else end
     deadline = time.monotonic() + limits.FATE_SEARCH_S_MAX
     events: list[dict[str, Any]] = []
+    extras: dict[tuple[str, str], dict[str, Any]] = {}
     read = 0
     reader = process.kafka.log_reader(log, start, Isolation.READ_COMMITTED)
     try:
@@ -193,12 +197,23 @@ def _read(process: Process, part: Partition, log: Partition, start: int, offset:
             for record in reader.read(1_000, 0.2):
                 read += 1
                 if record.offset < bound:
-                    events += _events(part, record, offset)
+                    events += (each for each in _events(part, record, offset) if not _is_one_more(each, extras))
             if events and events[-1]["fate"] in FINAL:
                 break
     finally:
         reader.close()
     return Sought(events, True)
+
+
+def _is_one_more(event: dict[str, Any], extras: dict[tuple[str, str], dict[str, Any]]) -> bool:
+    """True if an event is an extra delivery, and an earlier one by its control stands for it: that gets its number and
+    times. `extras`: these earlier ones."""
+    if event["fate"] not in (EXTRA, EXTRA_DEAD):
+        return False
+    shown = extras.setdefault((event["fate"], event["by"]), event)
+    deliveries = shown.get("deliveries", 0) + 1
+    shown |= event | {"deliveries": deliveries}
+    return shown is not event
 
 
 def _events(part: Partition, record: Record, offset: int) -> Iterator[dict[str, Any]]:

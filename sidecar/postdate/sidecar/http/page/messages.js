@@ -103,7 +103,7 @@ async function showHistory(show, origin) {
   if (history.request?.id && !history.entry) box.append(make("div", `id ${history.request.id}`, "word"));
   if (history.request?.accepted_ms) box.append(make("div", `${at(history.request.accepted_ms)} requested`, "word"));
   for (const event of history.events) {
-    box.append(make("div", `${at(event.at_ms)} ${event.fate}${event.by ? ` by ${event.by}` : ""}`, "word"));
+    box.append(make("div", `${at(event.at_ms)} ${event.fate}${event.deliveries > 1 ? ` (${event.deliveries} times)` : ""}${event.by ? ` by ${event.by}` : ""}`, "word"));
   }
   if (!history.complete) box.append(make("div", "The search of the dispatch log reached its limit.", "word soft"));
   show(box, ...(history.entry ? [describe(history.entry)] : []));

@@ -8,7 +8,7 @@ const DAY_MS = 86400000;
 // The number of next occurrences that an answer contains. There may be more if it has as many.
 const NEXT_MAX = 10;
 const SPANS = [{ days: 1, step: DAY_MS / 4 }, { days: 7, step: DAY_MS }, { days: 28, step: 7 * DAY_MS }];
-const EXTRAS = { extra: "delivered", "extra-dead": "became a dead letter" };
+const EXTRAS = { extra: "delivered", "extra-dead": "dead-lettered" };
 const region = new Region("schedule");
 let listing = null;
 let strip = 1;
@@ -174,18 +174,28 @@ function outcome(event, zone) {
   }
   const by = event.by ? ` by ${event.by}` : "";
   if (event.fate === "backfilled") return ["", times(event.first_ms, zone), `backfilled until ${at(event.end_ms)}${by}`];
-  // No lateness: the nominal time of a backfill lies long before its request.
-  const what = event.fate in EXTRAS ? `extra delivery ${EXTRAS[event.fate]} at ${at(event.at_ms)}` : event.fate;
-  return ["", times(event.due_ms ?? event.at_ms, zone), `${what}${by}`];
+  return ["", times(event.due_ms ?? event.at_ms, zone), `${event.fate}${by}`];
 }
 
-const HAPPENED = ["occurred", "skipped", "paused", "resumed", "triggered", "backfilled", "extra", "extra-dead"];
+// No lateness: the nominal time of a backfill lies long before its request.
+function extras(event, zone) {
+  const outcome = `${event.deliveries ?? 1} ${EXTRAS[event.fate]} by ${event.by}, the last one at ${at(event.at_ms)}`;
+  return [String(event.number), times(event.due_ms, zone), outcome];
+}
+
+const HAPPENED = ["occurred", "skipped", "paused", "resumed", "triggered", "backfilled"];
 
 function latest(history, zone) {
   const events = history.events.filter(({ fate }) => HAPPENED.includes(fate)).slice(-NEXT_MAX).reverse();
+  const extra = history.events.filter(({ fate }) => fate in EXTRAS).slice(-NEXT_MAX).reverse();
   const caption = history.complete ? "Latest, newest first" : "Latest, as far as the search of the dispatch log came";
-  if (!events.length) return table(caption, [["no occurrence yet", "soft"]], []);
-  return table(caption, [["no.", "n"], [nominal(zone), ""], ["outcome", "word"]], events.map((event) => outcome(event, zone)));
+  const columns = [["no.", "n"], [nominal(zone), ""], ["outcome", "word"]];
+  const made = make("div");
+  made.append(
+    events.length ? table(caption, columns, events.map((event) => outcome(event, zone))) : table(caption, [["no occurrence yet", "soft"]], []),
+  );
+  if (extra.length) made.append(table("Extra deliveries, the last one of each control", columns, extra.map((event) => extras(event, zone))));
+  return made;
 }
 
 function upcoming(entry) {

@@ -1,0 +1,80 @@
+"""Goal: the history of a schedule keeps its latest occurrences, however many extra deliveries a backfill has made.
+
+Method: one shard of a simulated cluster (`support.shard_bench`); its dispatch log is read as a query reads it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from postdate.kafka.interface import Partition
+from postdate.sidecar.http import request_history
+from postdate.sidecar.shard.shard import Shard
+from postdate.wheel.entry import Entry, Next, decode_entry
+from support.shard_bench import Bench, R
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    made = Bench(tmp_path)
+    made.format_version = 3
+    return made
+
+
+def entry_of(shard: Shard, schedule: int) -> Entry:
+    """A pending schedule."""
+    assert shard._index is not None
+    key = shard._index.find(schedule)
+    assert key is not None
+    raw = shard._index.entry(key)
+    assert raw is not None
+    return decode_entry(raw)
+
+
+def recent(bench: Bench, entry: Entry, schedule: int) -> tuple[list[dict[str, Any]], bool]:
+    """Its latest events."""
+    process: Any = SimpleNamespace(kafka=bench.kafka, admin=bench.admin)
+    found = request_history._recent(process, Partition(R, 0), schedule, entry)
+    return found.events, found.complete
+
+
+def backfill(bench: Bench, count: int) -> int:
+    end_ms = bench.broker.now_ms() // 1_000 * 1_000 - 1_000
+    times = [("postdate-start", b"%d" % (end_ms - (count - 1) * 1_000)), ("postdate-end", b"%d" % end_ms)]
+    return bench.ask(("postdate-id", b"c"), ("postdate-action", b"backfill"), *times)
+
+
+def test_extra_deliveries_of_a_control_are_one_event(bench: Bench) -> None:
+    shard = bench.shard()
+    schedule = bench.ask(("postdate-id", b"c"), ("postdate-every", b"1s"), ("postdate-topic", b"orders"))
+    bench.until(shard, lambda: len(bench.read("orders")) == 3)
+    control = backfill(bench, 1_500)
+    bench.until(shard, lambda: len(bench.read("orders")) >= 1_505)
+    trigger = bench.ask(("postdate-id", b"c"), ("postdate-action", b"trigger"))
+    bench.until(shard, lambda: len(bench.read("orders")) >= 1_508)
+    events, complete = recent(bench, entry_of(shard, schedule), schedule)
+    extras = [event for event in events if event["fate"] == "extra"]
+    assert [(event["by"], event["number"], event["deliveries"]) for event in extras] == [
+        (f"{R}/0/{control}", 1_500, 1_500),
+        (f"{R}/0/{trigger}", 1, 1),
+    ]
+    last = [fate for said in bench.log() for fate in said.fates if fate.name == "extra"][1_499]
+    assert (extras[0]["due_ms"], complete) == (last.nominal_ms, True)
+    occurred = [event["occurrence"] for event in events if event["fate"] == "occurred"]
+    assert occurred == list(range(1, len(bench.read("orders")) - 1_501 + 1))
+
+
+def test_a_schedule_with_only_extra_deliveries_left_has_a_history(bench: Bench) -> None:
+    shard = bench.shard()
+    schedule = bench.ask(("postdate-id", b"c"), ("postdate-every", b"1s"), ("postdate-topic", b"orders"))
+    bench.until(shard, lambda: len(bench.read("orders")) == 3)
+    pending = (9, 1, bench.broker.now_ms(), bench.broker.now_ms(), bench.broker.now_ms())
+    left = msgspec.structs.replace(entry_of(shard, schedule), next=Next(4, 0, (), (pending,)))
+    events, complete = recent(bench, left, schedule)
+    assert [event["fate"] for event in events] == ["stored", "occurred", "occurred", "occurred"]
+    assert complete
