@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyspark
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from postdate.spark.session.start import spark_session
+from support.bulk_cases import bulk_cases
+from support.history import History, side_by_side
+from support.id_policy_cases import id_policy_cases
+from support.judging import by_history, judged, staged
 from support.small_spark import sized_spark
 from support.spark_cluster import WORKERS, spark_cluster
+from support.window_cases import window_cases
 
 _HAS_CONNECTORS = pyspark.__version__.startswith("4.0.")
 #: By its whole name: of each part of a path the JVM asks all jars whether it is a class.
@@ -72,3 +77,29 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The cluster on which `spark-submit` runs its jobs."""
     with spark_cluster(tmp_path_factory.mktemp("cluster"), WORKERS) as url:
         yield url
+
+
+#: Cases of which no rule needs to know whether there are schedules: one plan judges them all.
+_CASES: Mapping[str, History] = {"windows": window_cases(), "ids": id_policy_cases(), "bulks": bulk_cases()}
+_TOGETHER = side_by_side([*_CASES.values()])
+
+
+@pytest.fixture(scope="session")
+def ruled(spark: SparkSession) -> dict[str, dict[int, Row]]:
+    """These cases judged by the rules alone, by offset."""
+    return by_history(judged(spark, _TOGETHER, rules_alone=True)[0], _CASES)
+
+
+@pytest.fixture(scope="session")
+def one_by_one(spark: SparkSession) -> dict[str, dict[int, Row]]:
+    """These cases judged as an audit of few requests does it."""
+    return by_history(judged(spark, _TOGETHER)[0], _CASES)
+
+
+@pytest.fixture(scope="session", params=[0, 10], ids="chunks of {} bits".format)
+def chunked(request: pytest.FixtureRequest, spark: SparkSession) -> dict[str, dict[int, Row]]:
+    """These cases judged by chunks of so many bits before the rules, by offset. Plain messages of consistent chunks
+    have no row."""
+    rows = staged(spark, _TOGETHER, request.param).rows
+    assert rows is not None
+    return by_history(rows, _CASES)

@@ -11,16 +11,16 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from support.bulk_cases import bulk_cases
-from support.judging import ReadRecord, by_offset, check_case, judged, read_fates, staged
+from support.judging import ReadRecord, check_case, read_fates
 from support.verdict_cases import DUE
 
 CASES = bulk_cases()
 
 
 @pytest.fixture(scope="module")
-def rows(spark: SparkSession) -> dict[int, Row]:
+def rows(ruled: dict[str, dict[int, Row]]) -> dict[int, Row]:
     """All cases judged by the rules, by offset."""
-    return by_offset(judged(spark, CASES, rules_alone=True)[0])
+    return ruled["bulks"]
 
 
 @pytest.mark.parametrize("name", CASES.expected)
@@ -28,11 +28,8 @@ def test_verdict(rows: dict[int, Row], name: str) -> None:
     check_case(rows, CASES.expected[name])
 
 
-@pytest.mark.parametrize("bits", [0, 10])
-def test_the_fast_tiers_say_the_same(spark: SparkSession, rows: dict[int, Row], bits: int) -> None:
-    found = staged(spark, CASES, bits).rows
-    assert found is not None
-    assert {row["offset"]: set(row["verdicts"]) for row in found.collect()} == {
+def test_the_fast_tiers_say_the_same(rows: dict[int, Row], chunked: dict[str, dict[int, Row]]) -> None:
+    assert {offset: set(row["verdicts"]) for offset, row in chunked["bulks"].items()} == {
         offset: set(row["verdicts"]) for offset, row in rows.items()
     }
 

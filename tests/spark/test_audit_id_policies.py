@@ -14,16 +14,16 @@ from postdate.wire.dispatch_log import decode_record
 from postdate.wire.errors import FormatError
 from support.history import History
 from support.id_policy_cases import id_policy_cases
-from support.judging import ReadRecord, by_offset, check_case, judged, read_fates, staged
+from support.judging import ReadRecord, check_case, read_fates
 from support.verdict_cases import DUE, T
 
 CASES = id_policy_cases()
 
 
 @pytest.fixture(scope="module")
-def rows(spark: SparkSession) -> dict[int, Row]:
+def rows(ruled: dict[str, dict[int, Row]]) -> dict[int, Row]:
     """All cases judged by the rules, by offset."""
-    return by_offset(judged(spark, CASES, rules_alone=True)[0])
+    return ruled["ids"]
 
 
 @pytest.mark.parametrize("name", CASES.expected)
@@ -31,20 +31,17 @@ def test_verdict(rows: dict[int, Row], name: str) -> None:
     check_case(rows, CASES.expected[name])
 
 
-@pytest.mark.parametrize("bits", [0, 10])
-def test_the_fast_tiers_say_the_same(spark: SparkSession, rows: dict[int, Row], bits: int) -> None:
-    """Plain messages of consistent chunks have no row."""
-    judged_rows = staged(spark, CASES, bits).rows
-    assert judged_rows is not None
-    found = {row["offset"]: set(row["verdicts"]) for row in judged_rows.collect()}
+def test_the_fast_tiers_say_the_same(rows: dict[int, Row], chunked: dict[str, dict[int, Row]]) -> None:
+    found = {offset: set(row["verdicts"]) for offset, row in chunked["ids"].items()}
     expected = {offset: set(row["verdicts"]) for offset, row in rows.items()}
     assert found == {offset: verdicts for offset, verdicts in expected.items() if offset in found}
     assert all(verdicts <= {"delivered", "pending"} for offset, verdicts in expected.items() if offset not in found)
 
 
-def test_each_case_is_judged_as_by_the_rules_alone(spark: SparkSession, rows: dict[int, Row]) -> None:
-    found, _ = judged(spark, CASES)
-    assert {row["offset"]: row for row in found.collect()} == rows
+def test_each_case_is_judged_as_by_the_rules_alone(
+    ruled: dict[str, dict[int, Row]], one_by_one: dict[str, dict[int, Row]]
+) -> None:
+    assert one_by_one == ruled
 
 
 _FATES: list[tuple[list[object], int, int, int | None]] = [

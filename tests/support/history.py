@@ -6,6 +6,7 @@ Offsets are given by the test; dispatch-log records follow each other. Times are
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -45,7 +46,7 @@ def log_value(seq: int, fates: list[Any], /, **changes: Any) -> bytes:
 
 @dataclass
 class History:
-    """Five topics of one partition each, filled by hand."""
+    """Five topics of one partition each, filled by hand; of more only as `side_by_side` makes it."""
 
     start_ms: int
     requests: list[Row] = field(default_factory=list)
@@ -53,6 +54,7 @@ class History:
     delivered: list[Row] = field(default_factory=list)
     letters: list[Row] = field(default_factory=list)
     answers: list[Row] = field(default_factory=list)
+    partitions: int = 1
 
     def ask(
         self,
@@ -128,3 +130,26 @@ class History:
         value = json.dumps(said | changes).encode()
         place, sent_key = len(self.answers), None if key is None else key.encode()
         self.answers.append(kafka_row(VERDICTS, place, self.start_ms, sent_key, value, [], partition=partition))
+
+
+def side_by_side(histories: Sequence[History]) -> History:
+    """One history in which each of these has a partition of its own, in this order. One plan judges all of them, since
+    planning takes longer than judging."""
+    together = History(histories[0].start_ms, partitions=len(histories))
+    for number, one in enumerate(histories):
+        for side in ("requests", "log", "delivered", "letters", "answers"):
+            rows: list[Row] = getattr(one, side)
+            getattr(together, side).extend(_moved(row, number, is_own=side != "delivered") for row in rows)
+    return together
+
+
+def _moved(row: Row, number: int, *, is_own: bool) -> Row:
+    """The same record for requests of another partition; `is_own`: it lies in that partition of a topic of Postdate."""
+    topic, partition, offset, stamped, kind, key, value, headers = row
+    assert not (is_own and partition), "there it would lie among those of another history"
+
+    def origin(text: bytes | None) -> bytes | None:
+        return text and text.replace(f"{REQUESTS}/0/".encode(), f"{REQUESTS}/{number}/".encode())
+
+    sent = None if headers is None else [(name, origin(text)) for name, text in headers]
+    return topic, number if is_own else partition, offset, stamped, kind, key, origin(value), sent

@@ -61,13 +61,13 @@ class Bounds:
     answers_lost_before_ms: int = -1
     request_present_end: int = 10_000
 
-    def table(self, spark: SparkSession) -> DataFrame:
-        """The one partition of the history, as `judge` asks for it."""
-        return small_table(spark, [self.row()], PARTITIONS)
+    def table(self, spark: SparkSession, partitions: int = 1) -> DataFrame:
+        """The partitions of the history, as `judge` asks for them."""
+        return small_table(spark, [self.row(partition=number) for number in range(partitions)], PARTITIONS)
 
-    def row(self, prefix: str = "") -> tuple[Any, ...]:
-        """The same as a row, of topics with this prefix."""
-        requests = (f"{prefix}{REQUESTS}", 0, self.log_start, self.request_start, self.request_end)
+    def row(self, prefix: str = "", partition: int = 0) -> tuple[Any, ...]:
+        """One of them as a row, of topics with this prefix."""
+        requests = (f"{prefix}{REQUESTS}", partition, self.log_start, self.request_start, self.request_end)
         log = (f"{prefix}{LOG}", self.log_end, True, self.log_capped, self.fates_lost_before_ms)
         letters = (self.letters_capped, self.letters_lost_before_ms)
         answers = (self.answers_capped, self.answers_lost_before_ms)
@@ -103,7 +103,7 @@ class Tables:
 
 def tables(spark: SparkSession, history: History, bounds: Bounds, dialects: DialectOptions = NO_DIALECTS) -> Tables:
     """What all rules begin with; kept, as the audit keeps it."""
-    partitions = bounds.table(spark)
+    partitions = bounds.table(spark, history.partitions)
     log = log_rows(small_table(spark, history.log, RECORDS), partitions).persist()
     asked = small_table(spark, history.requests, RECORDS)
     requests = request_rows(asked, LEVELS_MS_DEFAULT, dialects, _policies(spark, log)).persist()
@@ -311,6 +311,15 @@ def owed(known: DataFrame, mode: Mode) -> dict[int, str]:
 def wrong_answers(known: DataFrame) -> dict[int, str | None]:
     """What is wrong with the one answer that each request got."""
     return {row["offset"]: row["answer"]["wrong"] for row in judged_answers(known).collect()}
+
+
+def by_history(judged_rows: DataFrame, histories: Iterable[str]) -> dict[str, dict[int, Row]]:
+    """Judged rows of `side_by_side` by the name of the history, and by offset."""
+    found: dict[str, dict[int, Row]] = {name: {} for name in histories}
+    names = [*found]
+    for row in judged_rows.collect():
+        found[names[row["partition"]]][row["offset"]] = row
+    return found
 
 
 def by_offset(judged_rows: DataFrame) -> dict[int, Row]:
