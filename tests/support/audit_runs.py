@@ -83,7 +83,7 @@ def all_of(history: History) -> Ends:
 
 def _kept(rows: DataFrame, records: list[Record]) -> DataFrame:
     """What an audit makes of these records, kept as it keeps the rows of few: none are no part of its plans."""
-    return materialised(rows) if records else rows
+    return materialised(rows, few=True) if records else rows
 
 
 class Runs:

@@ -38,6 +38,7 @@ from postdate.spark.rules.ordering import overtaken
 from postdate.spark.rules.request_histories import history_rows
 from postdate.spark.rules.unanswered import Mode, unanswered_ends
 from postdate.spark.rules.verdict_checks import judged_answers
+from postdate.spark.session.caching import materialised
 from postdate.spark.session.small_tables import small_table
 from postdate.spark.state.chain import Chain
 from support.history import LETTERS, LOG, REQUESTS, TARGET, VERDICTS, History
@@ -106,7 +107,7 @@ def tables(spark: SparkSession, history: History, bounds: Bounds, dialects: Dial
     partitions = bounds.table(spark, history.partitions)
     log = log_rows(small_table(spark, history.log, RECORDS), partitions).persist()
     asked = small_table(spark, history.requests, RECORDS)
-    requests = request_rows(asked, LEVELS_MS_DEFAULT, dialects, _policies(spark, log)).persist()
+    requests = materialised(request_rows(asked, LEVELS_MS_DEFAULT, dialects, _policies(spark, log)), few=True)
     fates = fate_rows(log)
     answers = answer_rows(small_table(spark, history.answers, RECORDS), {VERDICTS: REQUESTS})
     return Tables(requests, log, fates, history_rows(requests, fates, answers, partitions).persist(), partitions)
@@ -114,9 +115,9 @@ def tables(spark: SparkSession, history: History, bounds: Bounds, dialects: Dial
 
 def by_the_rules(inputs: AuditInputs, how: JudgingParameters) -> DataFrame:
     """The inputs judged by the rules alone: no origin counts as plain."""
-    beside = placed(folded(inputs).localCheckpoint(), how).withColumn("plain", F.lit(None).cast("string"))
+    beside = placed(materialised(folded(inputs), few=True), how).withColumn("plain", F.lit(None).cast("string"))
     if found_of(beside).has_schedules:
-        beside = with_occurrences(beside, inputs.occurrences, how.overdue_before_ms).localCheckpoint()
+        beside = materialised(with_occurrences(beside, inputs.occurrences, how.overdue_before_ms), few=True)
     rows = judged_placed(beside, found_of(beside), None, how, ROW_COLUMNS)
     return rows.where("verdicts is not null")
 
@@ -140,7 +141,9 @@ def judged(
     inputs = _inputs(spark, history, found)
     if rules_alone:
         return by_the_rules(inputs, how), chain_breaks(found.log)
-    rows = judged_origins(folded(inputs).localCheckpoint(), None, how, ROW_COLUMNS, occurrences=inputs.occurrences)
+    rows = judged_origins(
+        materialised(folded(inputs), few=True), None, how, ROW_COLUMNS, occurrences=inputs.occurrences
+    )
     return rows.where("verdicts is not null"), chain_breaks(found.log)
 
 
@@ -174,7 +177,9 @@ def judged_together(spark: SparkSession, situations: Mapping[str, Situation]) ->
     )
     how = JudgingParameters(partitions, small_table(spark, targets, TARGETS), "none", SNAPSHOT, slack_ms=60_000)
     found: dict[str, dict[int, Row]] = {name: {} for name in situations}
-    for row in judged_origins(folded(inputs).localCheckpoint(), None, how).where("verdicts is not null").collect():
+    for row in (
+        judged_origins(materialised(folded(inputs), few=True), None, how).where("verdicts is not null").collect()
+    ):
         found[names[row["topic"]]][row["offset"]] = row
     return found
 
@@ -205,7 +210,8 @@ def chunks_of(spark: SparkSession, history: History, bits: int = 0) -> DataFrame
     """The chunks of a history of one partition, of so many bits."""
     read = _history(spark, history, tables(spark, history, Bounds()))
     digests, targets = ChunkDigests(SNAPSHOT - 60_000, bits), _targets(spark)
-    exceptional = exceptional_origins(exceptional_fate_rows(read.log), [read.letters, read.answers]).localCheckpoint()
+    exceptional = exceptional_origins(exceptional_fate_rows(read.log), [read.letters, read.answers])
+    exceptional = materialised(exceptional, few=True)
     fates, messages = regular(fate_rows(read.log), exceptional), regular(read.messages, exceptional)
     asked = subtracted(digests.of_requests(read.understood), digests.of_requests(_of(read.understood, exceptional)))
     return digests.together(asked, digests.of_fates(fates), digests.of_records(messages, targets), targets)
@@ -259,8 +265,9 @@ def _targets(spark: SparkSession) -> DataFrame:
 def _history(spark: SparkSession, history: History, found: Tables) -> Read:
     inputs, policies = _inputs(spark, history, found), _policies(spark, found.log)
     asked = small_table(spark, history.requests, RECORDS)
-    understood = understood_rows(asked, LEVELS_MS_DEFAULT, policies=policies).localCheckpoint()
-    messages = delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS]).localCheckpoint()
+    understood = materialised(understood_rows(asked, LEVELS_MS_DEFAULT, policies=policies), few=True)
+    messages = delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS])
+    messages = materialised(messages, few=True)
     rows = (digested_requests(understood), messages, record_rows(messages), found.log, inputs.letters, inputs.answers)
     return Read(understood, *rows, occurrences=inputs.occurrences)
 

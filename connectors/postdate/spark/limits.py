@@ -126,6 +126,10 @@ RUNS_BETWEEN_TIDYING: Final = 50
 # Topics with fewer records are read once and cached.
 CHUNKS_ROWS_MIN: Final = 50_000
 
+# Up to this many rows, of some kilobytes each, an audit keeps in its plans. It expects so few if it reads no more new
+# records.
+LOCAL_ROWS_MAX: Final = 5_000
+
 # Days after its due time for which a closed row stays in a state.
 KEEP_DAYS_DEFAULT: Final = 90
 

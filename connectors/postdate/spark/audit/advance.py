@@ -28,6 +28,7 @@ from postdate.spark.judging.folded import JudgingParameters, judged_origins, sto
 from postdate.spark.judging.inputs import facts_schema, folded, joined
 from postdate.spark.judging.stages import History, Split, split, with_occurrences_of
 from postdate.spark.judging.summary import COUNTED, Plain, VerdictGroup
+from postdate.spark.limits import LOCAL_ROWS_MAX
 from postdate.spark.records.fates import fate_rows
 from postdate.spark.records.policies import read_rows
 from postdate.spark.records.requests import digested_requests
@@ -106,11 +107,11 @@ def advance(
         rows_by_verdict.update(plain.counts)
         opened, closed = plain.counts["pending"], plain.counts["delivered"]
     left = inputs if found is None else found.left
-    rows = _none(store, facts) if left is None else materialised(folded(left))
+    rows = _none(store, facts) if left is None else materialised(folded(left), few=how.is_short)
     touched = _touched(store, state, rows, how, facts)
     context = partial(stored_context, stored_rows(store.origins(), facts))
     judged = judged_origins(touched.rows, context, how, STATE_COLUMNS, new.requests_of, new.occurrences)
-    table = materialised(judged_rows(judged, run))
+    table = materialised(judged_rows(judged, run), few=how.is_short)
     groups = (
         table.groupBy("state", "is_reported", "is_reopened", "verdicts", "reported")
         .agg(*(F.count(what).alias(name) for name, what in COUNTED.items()))
@@ -164,7 +165,8 @@ def _touched(
     if not state.run:
         return _Touched(new)
     table = store.origins()
-    hits = cached(new.where("facts.request is null").select(*ORIGIN, recorded_due_day().alias("day")))
+    hits = new.where("facts.request is null").select(*ORIGIN, recorded_due_day().alias("day"))
+    hits = hits if how.is_short else cached(hits)
     days = [row["day"] for row in hits.select("day").distinct().limit(_DAYS_MAX).collect() if row["day"] is not None]
     overdue_before_ms = how.snapshot_ms - how.slack_ms
     is_needed = (F.col("state") == DOUBTFUL) | is_due(overdue_before_ms)
@@ -177,20 +179,20 @@ def _touched(
         found = marked.where(is_needed | F.col("is_hit")).drop("is_hit")
     # A state may hold request topics that this audit does not read.
     found = found.join(F.broadcast(how.partitions.select(*PARTITION)), list(PARTITION), "left_semi")
-    reopened = materialised(stored_rows(found, facts))
+    reopened = materialised(stored_rows(found, facts), few=how.is_short)
     rest = hits.where(_was_read(state)).join(reopened.select(*ORIGIN), list(ORIGIN), "left_anti").select(*ORIGIN)
-    rest = materialised(rest)
+    rest = materialised(rest, few=how.is_short)
     if not rest.isEmpty():
         places = table.select(*ORIGIN, "due_day").join(rest, list(ORIGIN), "left_semi")
         elsewhere = [row["due_day"] for row in places.select("due_day").distinct().limit(_DAYS_MAX).collect()]
         again = table.where(F.col("due_day").isin(*elsewhere)) if len(elsewhere) < _DAYS_MAX else table
         more = stored_rows(again.join(rest, list(ORIGIN), "left_semi"), facts)
-        reopened = materialised(reopened.unionByName(more))
+        reopened = materialised(reopened.unionByName(more), few=how.is_short)
     groups = reopened.groupBy("state", "due_day").count().collect()
     if not groups:
         return _Touched(new)
     return _Touched(
-        materialised(joined(new, reopened)),
+        materialised(joined(new, reopened), few=how.is_short),
         sum(row["count"] for row in groups),
         sum(row["count"] for row in groups if row["state"] != CLOSED),
         tuple(sorted({row["due_day"].isoformat() for row in groups})),
@@ -268,11 +270,11 @@ def write_findings(
     rows = violation_rows(found.fresh, found.chain.breaks, malformed, unreadable)
     run, at_ms = F.lit(found.state.run).cast("bigint"), F.lit(found_ms).cast("bigint")
     columns = [column.split()[0] for column in VIOLATION_COLUMNS.split(", ")]
-    rows = cached(rows.select("*", run.alias("run"), at_ms.alias("found_ms")).select(*columns))
+    rows = rows.select("*", run.alias("run"), at_ms.alias("found_ms")).select(*columns)
+    rows = materialised(rows, few=sum(group.rows for group in found.groups) <= LOCAL_ROWS_MAX)
     count = rows.count()
     if count:
         store.add(VIOLATIONS, rows)
-    rows.unpersist()
     return count
 
 

@@ -28,7 +28,7 @@ from postdate.spark.job.cluster import Partition
 from postdate.spark.judging.chunk_digests import ChunkDigests
 from postdate.spark.judging.folded import JudgingParameters
 from postdate.spark.judging.stages import History
-from postdate.spark.limits import CHUNKS_ROWS_MIN, ORDER_AGAIN_MIN, TARGETS_MAX
+from postdate.spark.limits import CHUNKS_ROWS_MIN, LOCAL_ROWS_MAX, ORDER_AGAIN_MIN, TARGETS_MAX
 from postdate.spark.records.deliveries import record_rows
 from postdate.spark.records.fates import log_rows
 from postdate.spark.records.policies import PolicyRow, recorded_policies
@@ -93,7 +93,7 @@ class Reading:
         partitions = partition_table(spark, own, causes, effects)
         log_spans = since(by_partition(log_ranges(causes, effects)), state)[1]
         log = log_rows(steps.read(log_spans.values()), partitions)
-        log = cached(log if asked is not None else _kept(log, _count(log_spans)))
+        log = cached(log if asked is not None else _kept(log, _count(log_spans), may_be_large=True))
         returns = None
         if any(named.values()):
             understood = steps.understood(new_requests.values(), recorded_policies(spark, log, state.policies))
@@ -109,6 +109,7 @@ class Reading:
         requests_of = partial(_requests_of, steps, causes, log, state.policies) if state.run else None
         history = (understood, requests, messages, records, log, letters, answers)
         how = (partitions, target_table(spark, effects), options.verdicts, snapshot_ms, options.slack_ms)
+        records_read = count + sum(map(_count, fresh))
         return cls(
             state=state,
             snapshot_ms=snapshot_ms,
@@ -119,7 +120,7 @@ class Reading:
             targets=targets,
             topic_ids=ids,
             partitions=partitions,
-            how=JudgingParameters(*how),
+            how=JudgingParameters(*how, is_short=asked is None and records_read <= LOCAL_ROWS_MAX),
             digests=digests,
             asked=asked,
             history=History(*history, returns=returns, requests_of=requests_of),
@@ -246,9 +247,11 @@ def _valid(named: Iterable[str | None], own: Iterable[str]) -> list[str]:
     return [name for name in named if name and is_topic_name(name) and not name.startswith("__") and name not in own]
 
 
-def _kept(rows: DataFrame, count: int) -> DataFrame:
-    """The same rows, which come from `count` records: materialised if they are few, so that plans stay short."""
-    return materialised(rows) if 0 < count < CHUNKS_ROWS_MIN else rows
+def _kept(rows: DataFrame, count: int, *, may_be_large: bool = False) -> DataFrame:
+    """The same rows, which come from `count` records: materialised if they are few, so that plans stay short.
+    `may_be_large`: each may have thousands of fates."""
+    few = count <= LOCAL_ROWS_MAX and not may_be_large
+    return materialised(rows, few=few) if 0 < count < CHUNKS_ROWS_MIN else rows
 
 
 def _count(ranges: Mapping[Partition, Range]) -> int:

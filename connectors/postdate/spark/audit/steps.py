@@ -21,7 +21,7 @@ from postdate.spark.job.cluster import Partition
 from postdate.spark.job.lifecycle import Job
 from postdate.spark.job.sources import read_records
 from postdate.spark.judging.stages import History
-from postdate.spark.limits import ORDER_RECORDS_MAX
+from postdate.spark.limits import LOCAL_ROWS_MAX, ORDER_RECORDS_MAX
 from postdate.spark.records.deliveries import (
     LETTER_ROWS,
     UNREADABLE,
@@ -105,7 +105,8 @@ class AuditSteps(Job[AuditOptions]):
         if records > ORDER_RECORDS_MAX and not self.options.strict:
             return ()
         with self.reporter.working(self.spark, "comparing the order of records"):
-            return (overtaken(history.records, fate_rows(history.log), requests, starts),)
+            few = records <= LOCAL_ROWS_MAX
+            return (overtaken(history.records, fate_rows(history.log), requests, starts, few=few),)
 
     def count(self, answers: DataFrame) -> VerdictRecords:
         """How many verdict records were read."""

@@ -67,7 +67,7 @@ class JudgingParameters:
     """The parameters of judging: the tables about partitions and targets, required answers, times.
 
     `snapshot_ms`: a moment before the ends were fixed. If the chunks leave more than `left_share_max` of the requests,
-    all origins are judged one by one.
+    all origins are judged one by one. `is_short`: there are probably few rows (`materialised`).
     """
 
     partitions: DataFrame
@@ -76,6 +76,7 @@ class JudgingParameters:
     snapshot_ms: int
     slack_ms: int
     left_share_max: float = LEFT_SHARE_MAX
+    is_short: bool = True
 
     @property
     def owes_all(self) -> bool:
@@ -164,12 +165,12 @@ def judged_origins(
     `context`: None if `rows` are a whole history. `requests_of` reads the requests of some origins again (`is_bare`);
     None: reading them again could show nothing new.
     """
-    beside = materialised(placed(rows, how))
+    beside = materialised(placed(rows, how), few=how.is_short)
     found = found_of(beside)
     if found.has_bare and requests_of is not None:
-        beside = materialised(placed(_with_requests(rows, requests_of), how))
+        beside = materialised(placed(_with_requests(rows, requests_of), how), few=how.is_short)
     if found.has_schedules:
-        beside = materialised(with_occurrences(beside, occurrences, how.overdue_before_ms))
+        beside = materialised(with_occurrences(beside, occurrences, how.overdue_before_ms), few=how.is_short)
         found = found_of(beside)
     return judged_placed(beside, found, context, how, kept, occurrences.zones if occurrences is not None else _NO_ZONES)
 
@@ -210,7 +211,8 @@ def _causes(
     if context is not None and found.has_related:
         around = around.unionByName(context(around, wanted(around)).select(*around.columns))
     inputs = unfolded(around)
-    known = materialised(history_rows(inputs.requests, inputs.fates, inputs.answers, how.partitions))
+    known = history_rows(inputs.requests, inputs.fates, inputs.answers, how.partitions)
+    known = materialised(known, few=how.is_short)
     causes = [judged_answers(known)] if found.has_answers else []
     if found.has_claims:
         claims = _claims(zones)

@@ -31,13 +31,16 @@ DISORDER = "struct<text:string,is_late:boolean>"
 _SEQUENCE = ("topic", "partition", "record.target", "record.partition", "record.key_digest")
 
 
-def overtaken(records: DataFrame, fates: DataFrame, requests: DataFrame, starts: DataFrame | None = None) -> DataFrame:
+def overtaken(
+    records: DataFrame, fates: DataFrame, requests: DataFrame, starts: DataFrame | None = None, *, few: bool = True
+) -> DataFrame:
     """One row for each message that was overtaken by another with its key: the origin, and `disorder`: a sentence
     `text`, and `is_late` if the message left late.
 
     `records` as of `record_rows`, `fates` as of `fate_rows`; `requests` have origin and target. A message without one
     of these requests is not checked. A message is compared with the ORDER_LOOKED_BACK_MAX messages before it. `starts`:
     only messages from these offsets on count (`target`, `place`, `start`); they are compared with the ones before.
+    `few`: there are few records (`materialised`).
     Cost: one shuffle and sort of all records, of 32 bytes each.
     """
     record = F.col("record")
@@ -47,14 +50,14 @@ def overtaken(records: DataFrame, fates: DataFrame, requests: DataFrame, starts:
         *(record.target.alias("target"), record["partition"].alias("place"), record.offset.alias("record_offset")),
         *(record.due_ms.alias("due_ms"), F.xxhash64(*_SEQUENCE).alias("sequence")),
     )
-    inverted = materialised(_inverted(placed))
+    inverted = materialised(_inverted(placed), few=few)
     if inverted.isEmpty():
         return small_table(records.sparkSession, [], f"topic string, partition int, offset bigint, disorder {DISORDER}")
-    doubtful = materialised(placed.join(inverted, "sequence", "left_semi"))
+    doubtful = materialised(placed.join(inverted, "sequence", "left_semi"), few=few)
     found = _compared(_own(doubtful, requests), fates)
     if starts is not None:
         found = found.join(F.broadcast(starts), ["target", "place"]).where("record_offset >= start")
-    return materialised(found.select(*ORIGIN, "disorder"))
+    return materialised(found.select(*ORIGIN, "disorder"), few=few)
 
 
 def _inverted(rows: DataFrame) -> DataFrame:
