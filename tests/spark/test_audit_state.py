@@ -230,6 +230,16 @@ def test_a_state_gets_the_columns_of_a_later_version(
     assert (newest.next, newest.known_ms, newest.recreated) == (grown.next, grown.known_ms, grown.recreated)
 
 
+def test_a_state_whose_table_of_runs_was_set_back_asks_for_a_new_path(spark: SparkSession, tmp_path: Path) -> None:
+    """Delta remembers which runs were appended, and refuses to append one again."""
+    path = tmp_path / "state"
+    _ran(spark, path, 1)
+    _ran(spark, path, 2)
+    spark.sql(f"RESTORE TABLE delta.`{path}/{RUNS}` TO VERSION AS OF 0")
+    with pytest.raises(CannotRun, match="runs was set back to an earlier version"):
+        _ran(spark, path, 3)
+
+
 def test_closed_rows_expire_once_their_requests_have_left(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "state"
     _ran(spark, path, 1, 2)

@@ -120,7 +120,7 @@ class Reading:
             targets=targets,
             topic_ids=ids,
             partitions=partitions,
-            how=JudgingParameters(*how, is_short=asked is None and records_read <= LOCAL_ROWS_MAX),
+            how=JudgingParameters(*how, is_short=asked is None and records_read + state.open <= LOCAL_ROWS_MAX),
             digests=digests,
             asked=asked,
             history=History(*history, returns=returns, requests_of=requests_of),

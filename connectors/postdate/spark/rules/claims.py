@@ -207,7 +207,7 @@ def judged_bulks(known: DataFrame) -> list[DataFrame]:
         *PARTITION, F.col("offset").alias("control"), F.col("selected").alias("by"), is_refused(end).alias("is_refused")
     )
     last = F.try_element_at("moves", F.lit(-1))
-    # The due time of a schedule is that of its next delivery, by its fates.
+    # The due time of a schedule follows from its fates (`inputs.unfolded`).
     next_ms = F.when(F.col("action") == RECURRING, F.col("due_ms"))
     due_ms = F.coalesce(last.new_due_ms, next_ms, end.first_due_ms)
     is_selected = (

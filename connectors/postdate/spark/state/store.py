@@ -123,11 +123,11 @@ class StateStore:
     def newest(self) -> AuditState:
         """The state of the last committed run; an empty one before the first. Raises JobUsageError: an old form.
 
-        The newest commit of `runs` has it as its note. Cost: no job, unless somebody else has committed to that table
-        since: then eight.
+        The newest commit of `runs` has it as its note. Cost: no job, unless that is not the commit of a run, but for
+        example one that tidied the table: then eight.
         """
         version, note = self._tables.newest(RUNS)
-        if note.startswith("{"):  # otherwise it is that of somebody else
+        if note.startswith("{"):  # otherwise it is not that of a run
             return msgspec.json.decode(note, type=AuditState)
         if version < 0:
             _refuse_old_form(self._spark, self.path)
@@ -180,7 +180,7 @@ class StateStore:
 
     def origins(self) -> DataFrame:
         """The rows of all origins, including those that this audit has written."""
-        if not self._tables.exists(ORIGINS):
+        if ORIGINS in self._forms and not self._tables.exists(ORIGINS):
             return empty_table(self._spark, self._forms[ORIGINS])
         return self._tables.read(ORIGINS)
 
@@ -248,7 +248,9 @@ class StateStore:
         )
         note = msgspec.json.encode(kept).decode()
         if not self._tables.append_once(RUNS, _run_row(self._spark, row), _form(_RUN_COLUMNS), kept.run, note):
-            raise overtaken(self.path)
+            if self.newest().run >= kept.run:
+                raise overtaken(self.path)
+            raise CannotRun(f"{self.path}/{RUNS} was set back to an earlier version. Use a new path for the state.")
         self._base = dict(versions)
         return kept
 

@@ -372,7 +372,7 @@ class BatchBuilder:
     ) -> bool:
         """Add the new state of a schedule, and write it to STORE, or complete the schedule. True if it continues.
 
-        It ends if the bulk control in force selects its next delivery, which may lie behind the sweep.
+        It ends if the bulk control in force selects it now, perhaps behind the sweep.
         """
         offset, following = split_key(key)[1], decided.following
         batch.fates += decided.fates

@@ -61,8 +61,8 @@ _ENTRY = {
     },
 }
 _EVENTS = (
-    "its fates, oldest first; all `extra`, and all `extra-dead`, by the same control are one, with the number and the "
-    "times of the last one, and how many were found in `deliveries`"
+    "its fates, oldest first; all `extra`, and all `extra-dead`, by the same control are one, in the place of the "
+    "first, with the number and the times of the last one, and how many were found in `deliveries`"
 )
 _UNASKED = {
     "type": "array",
