@@ -122,3 +122,9 @@ EXPRESSIONS_REMEMBERED_MAX: Final = 4_096
 # All zones of tzdata, which has about 600. A zone remembers blocks of 388 days: a search of 50 years needs 48.
 ZONES_REMEMBERED_MAX: Final = 1_024
 ZONE_BLOCKS_MAX: Final = 64
+
+# Descriptions of schedules that are remembered as read, of about 600 bytes each: many schedules share their headers.
+SCHEDULES_REMEMBERED_MAX: Final = 8_192
+
+# Nominal times of cron expressions that are remembered, of about 300 bytes each: many schedules share an expression.
+NOMINALS_REMEMBERED_MAX: Final = 16_384

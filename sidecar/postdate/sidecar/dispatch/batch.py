@@ -339,7 +339,7 @@ class BatchBuilder:
         first = decided.fates[0]
         if not isinstance(decision, Decision) and not isinstance(first, Skipped):
             self._bury(batch, entry, offset, decision, single_headers(entry, first.nominal_ms))
-            return self._go_on(batch, overlay, key, entry, undeliverable(entry, first), bulk)
+            return self._go_on(batch, overlay, row, entry, undeliverable(entry, first), bulk)
         if bulk is not None:
             decided = _until_selected(decided, entry, offset, bulk)
         asked_ms = {extra[0]: extra[4] for extra in entry.next.extras}
@@ -357,7 +357,7 @@ class BatchBuilder:
             batch.dues_ms.append(max(due_ms, entry.accepted_ms))
             if self._rates is not None and self._rates.limits(entry.target):
                 batch.rated[entry.target] = batch.rated.get(entry.target, 0) + 1
-        return self._go_on(batch, overlay, key, entry, decided, bulk)
+        return self._go_on(batch, overlay, row, entry, decided, bulk)
 
     def _surplus_max(self, batch: Batch, entry: Entry, size_bytes: int) -> int:
         """How many missed occurrences may leave with the next one; 0 if the target takes few messages at a time."""
@@ -368,13 +368,20 @@ class BatchBuilder:
         return max(min(room, batch.surplus_bytes_left // size_bytes), 0)
 
     def _go_on(
-        self, batch: Batch, overlay: IndexOverlay, key: bytes, entry: Entry, decided: Decided, bulk: Bulk | None
+        self,
+        batch: Batch,
+        overlay: IndexOverlay,
+        row: tuple[bytes, bytes],
+        entry: Entry,
+        decided: Decided,
+        bulk: Bulk | None,
     ) -> bool:
         """Add the new state of a schedule, and write it to STORE, or complete the schedule. True if it continues.
 
         It ends if the bulk control in force selects it now, perhaps behind the sweep.
         """
-        offset, following = split_key(key)[1], decided.following
+        (key, raw), following = row, decided.following
+        offset = split_key(key)[1]
         batch.fates += decided.fates
         batch.surplus += len(decided.fates) - 1
         batch.surplus_bytes_left -= (len(decided.fates) - 1) * len(entry.value or b"")
@@ -390,7 +397,7 @@ class BatchBuilder:
         due = leaves_ms(self._origin_prefix + b"%d" % offset, entry.control, following)
         new = msgspec.structs.replace(entry, due=due, next=following)
         batch.messages.append(self._store.rewritten(new, offset))
-        batch.recurred.append((key, entry, new))
+        batch.recurred.append((key, len(raw), entry, new))
         batch.cut()
         return True
 
@@ -519,9 +526,9 @@ def finish(overlay: IndexOverlay, batch: Batch) -> None:
         overlay.move(key, offset, old, new)
         if overlay.has_id(old.id, offset):
             overlay.claim_id(new, offset)
-    for key, entry, new in batch.recurred:
+    for key, size_bytes, entry, new in batch.recurred:
         offset = split_key(key)[1]
-        overlay.move(key, offset, entry, new)
+        overlay.move(key, offset, entry, new, size_bytes)
         overlay.claim_id(new, offset)
     if batch.bulk is not None:
         note_bulk(overlay, batch.bulk)

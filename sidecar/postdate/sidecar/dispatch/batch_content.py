@@ -68,7 +68,8 @@ class Batch:
     stored: list[tuple[bytes, Entry]] = field(default_factory=list)  # pending entries that are in STORE from now on
     unstored: set[int] = field(default_factory=set)  # requests that STORE did not take: they are dead letters now
     unparked: list[tuple[bytes, int]] = field(default_factory=list)
-    recurred: list[tuple[bytes, Entry, Entry]] = field(default_factory=list)  # continued schedules: before and after
+    recurred: list[tuple[bytes, int, Entry, Entry]] = field(default_factory=list)
+    """Continued schedules: key and size of the value, the entry before and after."""
     kept: set[bytes] = field(default_factory=set)  # those of the keys in runs and unparked whose truth is STORE
     rewritten: set[int] = field(default_factory=set)  # moved requests whose STORE record was rewritten
     park: list[tuple[bytes, Entry]] = field(default_factory=list)  # their target fails or is held
@@ -91,7 +92,7 @@ class Batch:
 
     def gone(self) -> set[bytes]:
         """The keys of all entries that end or become parked, except those that were parked before. O(entries)."""
-        return {key for run in self.runs for key in run}.union(key for key, _, _ in self.recurred)
+        return {key for run in self.runs for key in run}.union(row[0] for row in self.recurred)
 
     def skip(self) -> None:
         """An entry between the ended ones stays where it is for now."""

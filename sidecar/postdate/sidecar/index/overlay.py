@@ -296,18 +296,21 @@ class IndexOverlay:
         self._changes.places[offset] = key = parked_key(target, due_ms, offset)
         self._changes.insert_parked(key, raw, stored=stored)
 
-    def remove(self, key: bytes, stored: bool) -> None:
-        """Remove an entry, parked or not. The caller must remove its place and id."""
-        raw = self.raw(key)
-        assert raw is not None, "only a present entry can be removed"
+    def remove(self, key: bytes, stored: bool, size_bytes: int = -1) -> None:
+        """Remove an entry, parked or not. The caller must remove its place and id. `size_bytes`: of its value, if it is
+        known; otherwise the entry is read."""
+        if size_bytes < 0:
+            raw = self.raw(key)
+            assert raw is not None, "only a present entry can be removed"
+            size_bytes = len(raw)
         if len(key) > ENTRY_KEY_SIZE_BYTES:
-            self._changes.delete_parked(key, len(raw), stored=stored)
+            self._changes.delete_parked(key, size_bytes, stored=stored)
         else:
-            self._changes.delete(key, len(raw), stored=stored)
+            self._changes.delete(key, size_bytes, stored=stored)
             due_ms = split_key(key)[0]
             if due_ms == CONTROL_DUE:
                 self.control_count -= 1
-                self.control_bytes -= len(raw)
+                self.control_bytes -= size_bytes
             elif self._spread is not None:
                 self._spread.count(due_ms, -1)
 
@@ -380,9 +383,10 @@ class IndexOverlay:
         if entry.id:
             self._changes.ids[entry.id] = entry_key(entry.due, offset)
 
-    def move(self, key: bytes, offset: int, old: Entry, new: Entry) -> bytes:
-        """Replace the entry under `key` by `new`, under the key that `new` determines. Returns that key."""
-        self.remove(key, old.stored)
+    def move(self, key: bytes, offset: int, old: Entry, new: Entry, size_bytes: int = -1) -> bytes:
+        """Replace the entry under `key` by `new`, under the key that `new` determines. Returns that key. `size_bytes`:
+        as for `remove`."""
+        self.remove(key, old.stored, size_bytes)
         self.forget_choice(key, old)
         self.drop_place(offset)
         due = new.due if new.kind == Kind.DELIVER else CONTROL_DUE
