@@ -245,7 +245,7 @@ def _recurs(course: _Course, index: int, fate: Fate, traffic: Traffic) -> list[s
         elif isinstance(fate, Triggered | Backfilled):
             course.extras.setdefault(fate.offset, {})[fate.control] = fate.at_ms
         elif isinstance(fate, ExtraFate) and not fate.next_ms:
-            course.extras[fate.offset].pop(fate.control, None)
+            course.extras.get(fate.offset, {}).pop(fate.control, None)
         elif fate.name not in FATES_OF_SCHEDULES:
             course.recurring.pop(fate.offset, None)
             course.extras.pop(fate.offset, None)
