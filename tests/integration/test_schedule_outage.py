@@ -13,8 +13,6 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import pytest
 
@@ -22,6 +20,7 @@ from postdate.wire.dispatch_log import STORED, DispatchRecord, Occurred, Skipped
 from postdate.wire.headers import ID, TOPIC, Headers
 from support.bed import Bed
 from support.expected import origin_of
+from support.missed_occurrences import Calendar, Step, faults
 from support.oracle import Reader, Sent
 from support.sidecars import Sidecar
 from support.timeouts import WAIT_TIMEOUT_S
@@ -31,42 +30,12 @@ _OUTAGE_S = int(os.environ.get("POSTDATE_OUTAGE_SECONDS", "6"))
 
 #: Of the request topic.
 _PARTITIONS = 4
-#: ms. The lateness beyond which `none` skips an occurrence (docs/calendar.md).
-_LATE_MS_MAX = 60_000
 #: ms. The schedules of the outage start that long before they are requested: `none` skips some in a short one, too.
 _PAST_MS = max(1_000 * _OUTAGE_S, 150_000)
 _INTERVALS_S = [each for each in (1, 2, 5, 15, 60, 300, 900, 3_600) if _OUTAGE_S <= 60 * each <= 60 * _OUTAGE_S]
 _POLICIES = ("all", "last", "none")
 #: Their clocks differ from UTC by whole hours.
 _ZONES = ("Europe/Berlin", "America/New_York", "Asia/Tokyo", "Pacific/Auckland")
-
-
-@dataclass
-class Calendar:
-    """A schedule that fires every `interval_ms` from `first_ms` on, and what became of it."""
-
-    sent: Sent
-    missed: str
-    first_ms: int
-    interval_ms: int
-    steps: list[Step] = field(default_factory=list)
-
-    def nominal_ms(self, number: int) -> int:
-        return self.first_ms + (number - 1) * self.interval_ms
-
-    @property
-    def next_ms(self) -> int:
-        """The nominal time of the first occurrence without a fate."""
-        return self.nominal_ms(sum(step.fate.last - step.fate.number + 1 for step in self.steps) + 1)
-
-
-@dataclass(frozen=True)
-class Step:
-    """A fate of a schedule, with the broker's timestamp of its record and the process that wrote it."""
-
-    fate: Occurred | Skipped
-    at_ms: int
-    instance: str
 
 
 class Log:
@@ -82,14 +51,15 @@ class Log:
         self._reader.until(lambda: self._take() and self.stored >= count, f"{count} schedules are stored")
 
     def until_decided(self, calendars: list[Calendar], at_ms: int) -> None:
-        """Reads until every nominal time before `at_ms` has a fate."""
+        """Reads until every nominal time before `at_ms` has a fate, and each `last` schedule has delivered the newest,
+        which may leave in a later transaction than the skip of the others."""
         for each in calendars:
             each.steps = self.steps.setdefault(each.sent.origin, [])
         behind = {each.sent.origin: each for each in calendars}
 
         def passed() -> bool:
             self._take()
-            for origin in [origin for origin, each in behind.items() if each.next_ms > at_ms]:
+            for origin in [origin for origin, each in behind.items() if each.is_decided(at_ms)]:
                 del behind[origin]
             return not behind
 
@@ -145,37 +115,6 @@ def send(bed: Bed, numbers: range, start_ms: int) -> list[Calendar]:
         sender.send(bed.requests[0], each.sent, number % _PARTITIONS)
     sender.flush()
     return calendars
-
-
-def faults(each: Calendar, second: str, restarted_ms: int) -> Iterator[str]:
-    """The differences between the fates of a schedule and its rules. `second`: the process that ran from `restarted_ms`
-    on; what was due at that time, it has decided together."""
-    number = 1
-    for at, (fate, at_ms, is_later) in enumerate((s.fate, s.at_ms, s.instance == second) for s in each.steps):
-        what = f"{each.missed} {each.sent.headers}: {fate} at {at_ms}"
-        if fate.number != number:
-            yield f"number {number} is missing or repeated before {what}"
-        number = fate.last + 1
-        last_ms, newer_ms = each.nominal_ms(fate.last), each.nominal_ms(number)
-        if fate.next_ms != newer_ms:
-            yield f"the next nominal time is {newer_ms}: {what}"
-        if at_ms < last_ms:
-            yield f"early: {what}"
-        if isinstance(fate, Occurred):
-            if fate.nominal_ms != last_ms:
-                yield f"the nominal time is {last_ms}: {what}"
-            if is_later and each.missed == "last" and newer_ms <= restarted_ms:
-                yield f"delivered, but {newer_ms} was due, too: {what}"
-            if is_later and each.missed == "none" and restarted_ms - last_ms > _LATE_MS_MAX:
-                yield f"delivered after more than a minute: {what}"
-        elif fate.reason != "missed" or each.missed == "all":
-            yield f"skipped for no reason: {what}"
-        elif each.missed == "last":
-            newer = each.steps[at + 1 : at + 2]
-            if newer_ms > at_ms or not newer or not isinstance(newer[0].fate, Occurred):
-                yield f"skipped, but it was the newest: {what}"
-        elif at_ms - last_ms <= _LATE_MS_MAX:
-            yield f"skipped, but it was at most a minute late: {what}"
 
 
 def wait_in_outage(sidecar: Sidecar) -> None:
