@@ -202,6 +202,59 @@ def test_a_dead_letter_whose_fate_has_left_the_log_is_unsettled() -> None:
         assert "contradiction" in {verdict for verdict, _ in case.judged().position.problems}, "its fate must be there"
 
 
+def refilled(**more: Any) -> Case:
+    """The fates of the first two occurrences are lost; a later backfill of their times is dead."""
+    fill = Trigger(20, at(3) + 500, 3, 1, at(1), at(2))
+    dead = [
+        EXTRA._replace(number=n, last=n, nominal_ms=at(n), next_ms=after, at_ms=at(3) + 600, reason="dead", place=n)
+        for n, after in ((1, at(2)), (2, 0))
+    ]
+    given = {"fates": [*sound().fates[2:], *dead], "records": sound().records[2:], "triggers": [fill]}
+    return Case(**{**given, "bounds": {"fates_lost_before_ms": at(2) + 1}, **more})
+
+
+@pytest.mark.parametrize(("each", "unsettled"), [(1, 2), (2, 2), (3, 4)])
+def test_a_backfill_of_times_whose_fates_are_lost_has_its_own_dead_letters(each: int, unsettled: int) -> None:
+    """A second letter of a time may be that of the lost fate, which is counted. A third one is of another lost fate."""
+    letters = [Letter(at(n), True, offset=10 * n + copy) for n in (1, 2) for copy in range(each)]
+    found = refilled(letters=letters).judged()
+    assert (found.position.problems, found.letters) == ((), [])
+    assert dict(found.position.reasons) == {"unsettled": unsettled}
+
+
+def test_dead_letters_wait_for_a_backfill_of_times_whose_fates_are_lost() -> None:
+    letters = [Letter(at(n), True, offset=n) for n in (1, 2)]
+    case = refilled(letters=letters)
+    first = replace(case, fates=case.fates[:1]).judged()
+    assert (first.position.problems, first.letters) == ((), letters)
+    rest = replace(case, fates=case.fates[1:], records=(), letters=first.letters or (), known=first.position).judged()
+    assert (rest.position.problems, rest.letters, dict(rest.position.reasons)) == ((), [], {"unsettled": 2})
+
+
+def test_a_backfill_has_its_own_dead_letters_though_an_earlier_one_of_its_times_is_lost() -> None:
+    """The third fate of the first backfill is left. The second one is dead, with its letters."""
+    first, second = BACKFILL._replace(at_ms=ASKED_MS), BACKFILL._replace(control=30, at_ms=at(3) + 500, log_offset=8)
+    again = [fate._replace(control=30, log_offset=12, at_ms=at(3) + 600) for fate in DEAD]
+    case = triggered(FILLED[2], *again, records=FILLED_RECORDS[2:], triggers=(first, second))
+    lost = {"fates_lost_before_ms": ASKED_MS + 400}
+    for letters in (BURIED, [*BURIED, *(letter._replace(offset=9) for letter in BURIED[:2])]):
+        found = replace(case, letters=letters, bounds=lost).judged()
+        assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 2})
+
+
+def test_a_second_dead_letter_of_a_backfill_in_the_log_belongs_to_no_skip() -> None:
+    """Its nominal times lie before the losses, and all its fates behind them."""
+    case = filled(*DEAD, records=(), letters=[*BURIED, BURIED[0]._replace(offset=9)])
+    for lost_ms in (-1, at(0) + 1, ASKED_MS):
+        problems = replace(case, bounds={"fates_lost_before_ms": lost_ms}).judged().position.problems
+        assert [verdict for verdict, _ in problems] == ["contradiction"]
+    older = BACKFILL._replace(control=10, at_ms=at(0) + 1)
+    for changes in ({"triggers": ()}, {"triggers": [BACKFILL, older], "end": End("cancelled", at(1), 20, 0)}):
+        lost = {"fates_lost_before_ms": at(0) + 2}
+        found = replace(case, fates=sound().fates, letters=BURIED[:1], bounds=lost, **changes).judged()
+        assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 1}), "it may be older"
+
+
 WRONG: dict[str, tuple[Case, str, str]] = {
     # extra deliveries
     "an extra without a trigger": (triggered(triggers=()), "extra", "deliveries by offset 20"),

@@ -142,6 +142,11 @@ class RowFacts(NamedTuple):
     switches: Sequence[Switch] = ()
     triggers: Sequence[Trigger] = ()
 
+    def backfilled_ms(self, nominal_ms: int) -> int:
+        """Return when a known backfill of a time was requested first; 0: there is none."""
+        found = [some.at_ms for some in self.triggers if some.first_ms <= nominal_ms <= (some.until_ms or 0)]
+        return min(found, default=0)
+
 
 class Bounds(NamedTuple):
     """The ranges that were read: columns of `audit.ranges`, for the partition and the target of the schedule."""

@@ -124,7 +124,8 @@ class _Judge:
         self._letters: dict[int, list[Letter]] = {}
         for letter in facts.letters:
             self._letters.setdefault(letter.due_ms, []).append(letter)
-        self._pauses = pauses_of(facts.switches)
+        self._lost_ms: list[tuple[int, int]] = []  # the first time without a fate in the log, and the next with one
+        self._pauses, self._facts = pauses_of(facts.switches), facts
         self._own_headers = _OWN_HEADERS
         self._from_ms = 0  # of extra deliveries: the timestamp of their control, before which none may leave
         self._extras = {extra.control: extra for extra in known.extras}
@@ -160,7 +161,8 @@ class _Judge:
         )
         judge = _Judge(asked, position, self._versions, self._bounds, RowFacts())
         judge._search = NominalSearch(asked.times, asked.end_ms, has_gaps=False)
-        judge._letters, judge._own_headers, judge._from_ms = self._letters, _OWN_HEADERS_OF_EXTRA, trigger.at_ms
+        judge._letters, judge._lost_ms = self._letters, self._lost_ms
+        judge._own_headers, judge._from_ms = _OWN_HEADERS_OF_EXTRA, trigger.at_ms
         judge.decide_all(events)
         judge._judge_end_of_extras(end)
         for said in judge._problems:
@@ -251,9 +253,8 @@ class _Judge:
                 found = self._next(number, nominal_ms) if nominal_ms else None
                 nominal_ms = found[0] if found is not None else 0
         self._at = at._replace(number=fate.number, next_ms=nominal_ms or fate.nominal_ms or at.next_ms)
-        for due_ms in [each for each in self._letters if 0 < at.next_ms <= each < self._at.next_ms]:
-            if due_ms < self._lost_before_ms:  # its occurrence is counted
-                del self._letters[due_ms]
+        if at.next_ms and self._lost_before_ms:
+            self._lost_ms.append((at.next_ms, self._at.next_ms))
         self._is_sound = True
 
     def _judge_delivery(self, fate: Fate, can_decide: bool) -> int:
@@ -443,19 +444,19 @@ class _Judge:
 
     def _judge_letters(self, has_ended: bool) -> list[Letter]:
         """Judge the dead letters of decided occurrences, except one of each that was skipped as dead. Return others:
-        letters are read further than the log, so until the schedule `has_ended`, their fates may still come."""
+        letters are read further than the log, so until the schedule `has_ended`, their fates may still come. That of a
+        surplus letter may be lost, unless known backfills of its time came behind the losses, and no fate is lost."""
         waiting: list[Letter] = []
+        lost_ms, has_lost = self._lost_before_ms, "unsettled" in self._reasons
         for due_ms, left in sorted(self._letters.items()):
-            is_ahead = 0 < self._at.next_ms <= due_ms or any(
-                first <= due_ms <= last for first, last in self._pending_ms
-            )
-            if is_ahead and not has_ended:
+            is_pending = any(first <= due_ms <= last for first, last in self._pending_ms)
+            if (is_pending or 0 < self._at.next_ms <= due_ms) and not has_ended:
                 waiting += left
-            elif left and due_ms < self._lost_before_ms:
-                self._leave("unsettled", len(left))
+            elif left and due_ms < lost_ms and (has_lost or self._facts.backfilled_ms(due_ms) < lost_ms):
+                counted = sum(first <= due_ms < behind for first, behind in self._lost_ms)
+                self._leave("unsettled", max(len(left) - counted, 0))
             elif left:
-                said = f"a dead letter of the occurrence due {due_ms} belongs to no skip"
-                self._find(None, "contradiction", said)
+                self._find(None, "contradiction", f"a dead letter of the occurrence due {due_ms} belongs to no skip")
         return waiting
 
     # ---- the end ----
