@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from postdate.spark.audit.options import AuditOptions
 from postdate.spark.errors import JobUsageError
 from postdate.spark.session.small_tables import small_table
+from postdate.spark.state.delta import TableForm
 from postdate.spark.state.lateness_trend import TrendDay, lateness_trend
 from postdate.spark.state.store import StateStore, last_verdicts
 from support.bed import Bed, new_bed
@@ -105,6 +106,7 @@ def test_the_trend_covers_all_runs_of_a_state(
 def _leave_rows_of_a_killed_run(spark: SparkSession, path: str) -> None:
     store = StateStore(spark, path)
     rows = store.origins().where("fate = 'delivered'")
+    store.prepare(store.newest(), TableForm(rows.schema))
     store.add("origins", rows.withColumn("offset", rows["offset"] + 1_000))
 
 
