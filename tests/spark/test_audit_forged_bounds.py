@@ -171,7 +171,7 @@ def _capped_by_times_of_its_own(forged: Forged) -> Producer:
 def test_a_loss_is_named_unless_its_partition_may_hide_it(
     bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One audit of six request topics, each with a target of its own."""
+    """One audit reads six request topics. Each sends to another target."""
     stamped = Forged.on(bed, message_timestamp_type="LogAppendTime")
     others = [Forged.on(bed) for _ in range(5)]
     for forge, forged in zip((_without_requests, _created_again_and_grown, _filled_by_others), others, strict=False):

@@ -133,7 +133,7 @@ class History:
 
 
 def side_by_side(histories: Sequence[History]) -> History:
-    """One history in which each of these has a partition of its own, in this order. One plan judges all of them, since
+    """These histories as one: each becomes a partition, numbered in the given order. One plan then judges all of them;
     planning takes longer than judging."""
     together = History(histories[0].start_ms, partitions=len(histories))
     for number, one in enumerate(histories):

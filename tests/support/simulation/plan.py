@@ -212,7 +212,7 @@ class Plan:
             backfills = Random(f"{self._seed}/backfills")
             if backfills.random() < (0.6 if self._asked_theme == CALENDAR else 0.3):
                 self.traffic.recurrences.backfills = backfills
-                self.traffic.recurrences.fills_far = not self.rates
+                self.traffic.recurrences.fills_far = not self.rates and not self.differ  # other settings have rates
             self.traffic.recurrences.plan(self.world, share * self.duration_ms, drawn.choice(counts))
 
     def _plan_volume(self) -> None:
