@@ -78,6 +78,11 @@ class Delivered(NamedTuple):
 Event: TypeAlias = Fate | Delivered
 
 
+def in_log(fate: Fate) -> str:
+    """The place of a fate in the log, for sentences."""
+    return f"at offset {fate.log_offset} of the log"
+
+
 class Letter(NamedTuple):
     """A dead letter of the occurrence due at `due_ms`; `is_same`: it has the key and the value of the request."""
 

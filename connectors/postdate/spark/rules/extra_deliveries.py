@@ -1,0 +1,70 @@
+"""Judges the extra deliveries of a schedule: those of each trigger and backfill as a separate schedule.
+
+That of a trigger has one time, its timestamp, and that of a backfill the nominal times in the range of its fate, which
+`backfills` compares with the request. They are numbered independently of the occurrences.
+
+Pure Python. Nothing of Spark is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from postdate.spark.rules.numbered_deliveries import Audited, Kind, NumberedDeliveries
+from postdate.spark.rules.schedule_events import Asked, Delivered, End, Event, ExtraPosition, Fate, Position, Trigger
+from postdate.spark.rules.schedule_findings import Findings
+
+#: The positions of a schedule, and of the extra deliveries of a control.
+_PLACE: Final = ("number", "next_ms", "log_offset", "place")
+
+
+class ExtraDeliveries:
+    """`positions`: of each judged control. `pending_ms`: the first and the last time of pending extra deliveries."""
+
+    def __init__(self, asked: Asked, known: Position, audited: Audited, findings: Findings) -> None:
+        self._asked, self._known, self._audited, self._findings = asked, known, audited, findings
+        self.positions = {extra.control: extra for extra in known.extras}
+        self.pending_ms: list[tuple[int, int]] = []
+        self.overdue = 0
+        self.waiting_fates: list[Fate] = []
+        self.waiting_records: list[Delivered] = []
+
+    def judge(self, control: int, trigger: Trigger | None, events: Iterable[Event], end: End | None) -> None:
+        """Judge the extra deliveries of one control. `trigger`: None if no fate asks for them."""
+        known = self.positions.get(control)
+        if known is None and trigger is not None:
+            known = ExtraPosition(control, 1, trigger.first_ms, trigger.log_offset, trigger.place)
+        begun = known or ExtraPosition(control, 1, 0, -1, -1)
+        trigger = trigger or Trigger(control, 0, -1, -1)
+        position = self._known._replace(
+            problems=(), reasons=(), extras=(), **{name: getattr(begun, name) for name in _PLACE}
+        )
+        kind, findings = Kind(is_extra=True, from_ms=trigger.at_ms), Findings()
+        judge = NumberedDeliveries(trigger.asked(self._asked), position, kind, self._audited, findings)
+        judge.decide_all(events)
+        _judge_end(judge.at, end, findings)
+        self._findings.include(findings, f"extra deliveries by offset {control}")
+        self.waiting_fates += judge.waiting_fates
+        self.waiting_records += judge.waiting_records
+        self.overdue += judge.overdue() if end is None else 0
+        if known is not None:
+            if judge.at.next_ms:
+                self.pending_ms.append((judge.at.next_ms, trigger.until_ms or judge.at.next_ms))
+            self.positions[control] = ExtraPosition(control, *(getattr(judge.at, name) for name in _PLACE))
+
+    def are_pending(self) -> bool:
+        return any(extra.next_ms for extra in self.positions.values())
+
+    def last_ended_at(self) -> int:
+        """Return where the log has the last delivery of the controls that have ended; -1: nowhere."""
+        ended = (extra.log_offset for extra in self.positions.values() if not extra.next_ms)
+        return max(ended, default=-1)
+
+
+def _judge_end(at: Position, end: End | None, findings: Findings) -> None:
+    """Compare the end of the schedule with the position `at` of a control."""
+    if end is not None and end.name == "completed" and at.next_ms:
+        findings.find("missing", "missing", f"completed, though occurrence {at.number} is due {at.next_ms}")
+    elif end is not None and at.number > 1 and (at.log_offset, at.place) > (end.log_offset, end.place):
+        findings.find(None, "contradiction", f"{end.name} before occurrence {at.number - 1} was decided")

@@ -1,0 +1,412 @@
+"""Judges numbered deliveries of a recurring schedule: its occurrences, or the extra deliveries of one control.
+
+Each fate is compared with the nominal times of the request, each record with its fate. Both are taken in the order of
+their numbers, and only the position that was reached is kept. `schedules` describes what may be wrong.
+
+A sidecar decides up to COMMIT_MS_MAX before the commit. So the reason of a skip must apply at the commit, and a policy
+is broken only if it applied COMMIT_MS_MAX before.
+
+Each nominal time follows from the one before it, by the zone rules of the owner that published it. The audit verifies
+it only if it has the same version of the rules (`zone-version`), and continues from the published time.
+
+Pure Python. Nothing of Spark is imported, and nothing of the sidecar's implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+from zlib import crc32
+
+from postdate.spark.limits import COMMIT_MS_MAX, OCCURRENCES_STEPPED_MAX
+from postdate.spark.rules.nominal_search import NominalSearch
+from postdate.spark.rules.nominal_times import CronTimes, IntervalTimes
+from postdate.spark.rules.pauses import Pause
+from postdate.spark.rules.schedule_events import (
+    Asked,
+    Bounds,
+    Delivered,
+    Event,
+    Fate,
+    Position,
+    ZoneVersions,
+    in_log,
+    of_places,
+)
+from postdate.spark.rules.schedule_findings import Findings
+from postdate.spark.rules.schedule_holes import Holes
+from postdate.spark.rules.schedule_letters import DeadLetters
+from postdate.wire import headers as names
+
+ZONE_VERSION: Final = "zone-version"
+"""Why an occurrence could not be verified: the zone rules that decided are not installed."""
+
+# Occurrences are missed if they are later than this and `postdate-missed` is `none`.
+_NONE_LATE_MS: Final = 60_000
+_OWN_HEADERS: Final = ",".join((names.ORIGIN, names.DUE, names.ID, names.OCCURRENCE))
+_OWN_HEADERS_OF_EXTRA: Final = ",".join((names.ORIGIN, names.DUE, names.ID, names.EXTRA))
+_CONTENT: Final = ("key", "value", "headers")
+_UNUSED_BITS: Final = 8
+_DRAW_BITS: Final = 24
+
+
+@dataclass(frozen=True)
+class Audited:
+    """The parts of an audit that all numbered deliveries of a schedule share."""
+
+    versions: ZoneVersions
+    bounds: Bounds
+    holes: Holes
+    letters: DeadLetters
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Occurrences with the `pauses` of their schedule, or extra deliveries (`is_extra`): none may leave before
+    `from_ms`, the timestamp of their control."""
+
+    pauses: Sequence[Pause] = ()
+    is_extra: bool = False
+    from_ms: int = 0
+
+    @property
+    def own_headers(self) -> str:
+        return _OWN_HEADERS_OF_EXTRA if self.is_extra else _OWN_HEADERS
+
+
+class NumberedDeliveries:
+    """`at`: the position that was reached. `waiting_fates` and `waiting_records`: those of which the record, or the
+    fate, may still come."""
+
+    def __init__(self, asked: Asked, known: Position, kind: Kind, audited: Audited, findings: Findings) -> None:
+        self._asked, self._known, self._kind, self.findings = asked, known, kind, findings
+        self._versions, self._bounds = audited.versions, audited.bounds
+        self._holes, self._letters = audited.holes, audited.letters
+        self.at = known
+        self.waiting_fates: list[Fate] = []
+        self.waiting_records: list[Delivered] = []
+        self._search = NominalSearch(asked.times, asked.end_ms, has_gaps=not kind.is_extra)
+        self._has_zone = isinstance(asked.times, CronTimes) and asked.times.zone != "UTC"
+
+    def begin(self, stored: tuple[int, int] | None) -> None:
+        """Compare the first nominal time with the published one, unless a fate was judged before."""
+        if self.at.log_offset >= 0:
+            return
+        asked = self._asked
+        found = self._search.after(asked.request_ms if asked.start_ms is None else max(asked.start_ms - 1, 0))
+        first_ms = found[0] if found is not None else 0
+        published_ms, log_offset = stored or (first_ms, -1)
+        if published_ms != first_ms and self._can_decide(log_offset):
+            due = first_ms or "never"
+            said = f"occurrence 1 is published as due {published_ms}, and by the request {due}"
+            self.findings.find("extra", "extra", said)
+        self.at = self.at._replace(first_ms=published_ms, next_ms=published_ms, log_offset=log_offset)
+
+    def decide_all(self, events: Iterable[Event]) -> None:
+        """Judge events in the order of their numbers."""
+        for number, some in groupby(events, key=_number):
+            self.decide(number, [*some])
+
+    def decide(self, number: int, events: Sequence[Event]) -> None:
+        """Judge all events with one number."""
+        fates = [event for event in events if isinstance(event, Fate) and not event.late]
+        records = [event for event in events if isinstance(event, Delivered) and event.target == self._asked.target]
+        if fates and number < self._known.number and fates[0] in self._known.waiting_fates:
+            self._match(fates[0], records)
+        elif fates and number >= self.at.number:
+            self._match(self._decided(fates[0]), records)
+        elif fates:
+            fates.insert(0, fates[0])
+        elif records:
+            self._match_nothing(number, records, any(isinstance(event, Fate) for event in events))
+        for fate in fates[1:]:
+            said = f"occurrence {number} is decided again {in_log(fate)}"
+            self.findings.find("repeated", "duplicate", said, _size(fate))
+
+    # ---- a fate and its nominal time ----
+
+    def _decided(self, fate: Fate) -> Fate:
+        """Judge a fate, and move the position behind it."""
+        self.findings.is_sound = True
+        if fate.number > self.at.number:
+            self.at = self._holes.judge(fate, self.at, self._next_ms, self.findings)
+        at = self.at
+        if not at.next_ms:
+            self.findings.find("extra", "extra", f"occurrence {fate.number} comes behind the last one {in_log(fate)}")
+        if (fate.log_offset, fate.place) <= (at.log_offset, at.place):
+            said = f"occurrence {fate.number} is decided before others {in_log(fate)}"
+            self.findings.find(None, "contradiction", said)
+        can_decide = self._can_decide(at.log_offset) and self._can_decide(fate.log_offset)
+        judge = self._judge_delivery if fate.reason is None else self._judge_skip
+        nominal_ms = judge(fate, can_decide)
+        self.findings.count(fate.reason or "occurred", _size(fate))
+        self._judge_next(fate, nominal_ms)
+        if not can_decide:
+            self.findings.leave(ZONE_VERSION, _size(fate))
+        self.at = at._replace(number=fate.last + 1, next_ms=fate.next_ms, log_offset=fate.log_offset, place=fate.place)
+        return fate._replace(nominal_ms=nominal_ms, is_sound=self.findings.is_sound)
+
+    def _judge_delivery(self, fate: Fate, can_decide: bool) -> int:
+        nominal_ms, published_ms = fate.nominal_ms, self.at.next_ms
+        if published_ms not in (0, nominal_ms):
+            said = f"occurrence {fate.number} was that of {nominal_ms} {in_log(fate)}, published was {published_ms}"
+            self.findings.find("extra", "extra", said)
+        chosen_ms = self._chosen_ms(fate) if can_decide else nominal_ms
+        if fate.at_ms < max(chosen_ms, nominal_ms, self._kind.from_ms):
+            due_ms = max(chosen_ms, self._kind.from_ms)
+            said = f"occurrence {fate.number} was committed at {fate.at_ms}, due {due_ms}"
+            self.findings.find("early", "early", said)
+        broken = self._broken_policy(fate, chosen_ms)
+        if broken and (broken != names.GAP or self._can_decide(fate.log_offset)):
+            said = f"occurrence {fate.number}, due {chosen_ms}, was delivered at {fate.at_ms}, and {broken} skips it"
+            self.findings.find("out_of_policy", "out-of-policy", said)
+        return nominal_ms
+
+    def _broken_policy(self, fate: Fate, chosen_ms: int) -> str | None:
+        """The header by which a delivered occurrence had to be skipped; None: there is none."""
+        asked, late_ms = self._asked, fate.at_ms - COMMIT_MS_MAX - chosen_ms
+        pause = self._pause_at(fate.nominal_ms)
+        if pause is not None and pause.began_at < (fate.log_offset, fate.place):
+            return "a pause"
+        if self._is_in_gap(fate.nominal_ms):
+            return names.GAP
+        if asked.catch_up_ms is not None and late_ms > asked.catch_up_ms:
+            return names.CATCH_UP
+        is_missed = {
+            "last": lambda: self._is_newer_due(fate.last, fate.nominal_ms, fate.at_ms - COMMIT_MS_MAX),
+            "none": lambda: late_ms > _NONE_LATE_MS,
+        }
+        if asked.missed in is_missed and is_missed[asked.missed]():
+            return names.MISSED
+        return names.GRACE if asked.grace_ms is not None and late_ms > asked.grace_ms else None
+
+    def _judge_skip(self, fate: Fate, can_decide: bool) -> int:
+        """Judge a skip; return the nominal time of its last occurrence, 0: unknown."""
+        nominal_ms, asked = self.at.next_ms, self._asked
+        if _size(fate) > OCCURRENCES_STEPPED_MAX or not nominal_ms:
+            said = f"occurrences {fate.number} to {fate.last} are skipped at once {in_log(fate)}"
+            self.findings.find("wrongly_skipped", "wrong-skip", said, _size(fate))
+            return 0
+        gaps, paused = int(self._is_in_gap(nominal_ms)), int(self._was_paused(fate, nominal_ms))
+        for number in range(fate.number, fate.last):
+            found = self._next(number, nominal_ms)
+            if found is None:
+                said = f"occurrence {number + 1} is skipped {in_log(fate)}, and {number} is the last"
+                self.findings.find("extra", "extra", said)
+                break
+            nominal_ms, is_in_gap = found
+            gaps, paused = gaps + is_in_gap, paused + self._was_paused(fate, nominal_ms)
+        if not can_decide:
+            return nominal_ms
+        late_ms = fate.at_ms - self._chosen_ms(fate._replace(nominal_ms=nominal_ms))
+        applies = {
+            "gap": lambda: gaps == _size(fate) and late_ms >= 0,
+            "missed": lambda: not gaps and self._is_missed(fate, nominal_ms, late_ms),
+            "grace": lambda: not gaps and asked.grace_ms is not None and late_ms > asked.grace_ms,
+            "dead": lambda: late_ms >= 0,
+            "paused": lambda: paused == _size(fate),
+        }
+        if fate.reason not in applies or not applies[fate.reason]():
+            last = f" to {fate.last}" if fate.last > fate.number else ""
+            said = f"occurrence {fate.number}{last}, due {nominal_ms}, was skipped as {fate.reason} at {fate.at_ms}"
+            self.findings.find("wrongly_skipped", "wrong-skip", said, _size(fate))
+        return nominal_ms
+
+    def _is_missed(self, fate: Fate, nominal_ms: int, late_ms: int) -> bool:
+        """Return True if `postdate-catch-up` or `postdate-missed` skips an occurrence; it is `late_ms` late."""
+        asked = self._asked
+        if asked.catch_up_ms is not None and late_ms > asked.catch_up_ms:
+            return True
+        if asked.missed == "last":
+            return self._is_newer_due(fate.last, nominal_ms, fate.at_ms)
+        return asked.missed == "none" and late_ms > _NONE_LATE_MS
+
+    def _judge_next(self, fate: Fate, nominal_ms: int) -> None:
+        """Compare the next nominal time that a fate publishes with the one that follows from its own."""
+        if not self._can_decide(fate.log_offset) or not nominal_ms:
+            return
+        found, number, next_ms = self._next(fate.last, nominal_ms), fate.last + 1, fate.next_ms
+        due_ms = found[0] if found is not None else 0
+        if next_ms == due_ms:
+            return
+        if due_ms and (not next_ms or (next_ms > due_ms and self._is_nominal(next_ms))):
+            said = f"occurrence {number}, due {due_ms}, is passed over {in_log(fate)}, next is {next_ms or 'none'}"
+            self.findings.find("missing", "missing", said)
+        else:
+            due = f"is due {due_ms}" if due_ms else "does not exist"
+            said = f"occurrence {number} {due}, and is published as due {next_ms} {in_log(fate)}"
+            self.findings.find("extra", "extra", said)
+
+    # ---- records ----
+
+    def _match(self, fate: Fate, records: Sequence[Delivered]) -> None:
+        """Compare a judged fate with the records of its number."""
+        self.findings.is_sound = fate.is_sound
+        if fate.reason is not None:
+            if records:
+                said = f"occurrence {fate.number} was skipped as {fate.reason}, and has the record {records[0].place}"
+                self.findings.find("extra", "extra", said, len(records))
+            if fate.reason == "dead" and not self._letters.use(fate, self.findings):
+                self.waiting_fates.append(fate)
+                return
+        elif not records:
+            if not self._judge_absence(fate):
+                return
+        else:
+            for record in records[1:]:
+                said = f"occurrence {fate.number} has {len(records)} records: {records[0].place}, {record.place}"
+                self.findings.find("repeated", "duplicate", said)
+            for record in records:
+                self._judge_record(fate, record)
+        if self.findings.is_sound:
+            self.findings.count("verified", _size(fate))
+            if fate.reason is None:
+                self.findings.lateness_ms.append(fate.at_ms - max(self._chosen_ms(fate), self._kind.from_ms))
+
+    def _match_nothing(self, number: int, records: Sequence[Delivered], has_late: bool) -> None:
+        """Judge the records of an occurrence that has no fate."""
+        place = records[0].place
+        if has_late or (number >= self.at.number and self._bounds.log_capped):
+            self.waiting_records += records
+        elif number < self._known.number:
+            said = f"occurrence {number} has another record: {place}"
+            self.findings.find("repeated", "duplicate", said, len(records))
+        elif number < self.at.number or not self._holes.lost_before_ms:
+            said = f"occurrence {number} has the record {place}, and no fate"
+            self.findings.find("extra", "extra", said, len(records))
+
+    def _judge_absence(self, fate: Fate) -> bool:
+        """Judge a delivery without a record. False: the record may still come."""
+        bounds, at_ms = self._bounds, fate.at_ms
+        places = self._places(at_ms)
+        lost_ms = of_places(bounds.target_lost_before_ms, places, max)
+        reason = (
+            "not-selected"
+            if not bounds.is_target_read
+            else "target-expired"
+            if bounds.target_compacted or at_ms - COMMIT_MS_MAX <= lost_ms
+            else "target-recreated"
+            if at_ms < bounds.target_recreated_ms
+            else "target-younger"
+            if at_ms < bounds.target_began_ms
+            else None
+        )
+        if reason is not None:
+            self.findings.leave(reason, 1)
+        elif at_ms >= of_places(bounds.target_capped_from_ms, places, min):
+            self.waiting_fates.append(fate)
+            return False
+        else:
+            said = f"occurrence {fate.number} was delivered {in_log(fate)}, and has no record on {self._asked.target}"
+            self.findings.find("missing", "missing", said)
+        return True
+
+    def _judge_record(self, fate: Fate, record: Delivered) -> None:
+        asked, places = self._asked, self._places(fate.at_ms)
+        has_next = fate.next_ms > 0 and fate.control < 0
+        own_headers = f"{self._kind.own_headers},{names.NEXT}" if has_next else self._kind.own_headers
+        same = {
+            **{what: one == other for what, one, other in zip(_CONTENT, record.digests, asked.digests, strict=True)},
+            names.DUE: record.due_ms == fate.nominal_ms,
+            names.NEXT: (record.next_ms or 0) == (fate.next_ms if has_next else 0),
+            names.ID: record.id == asked.id,
+            "Postdate's own headers": record.own_headers == own_headers,
+            "partition": places is None or record.partition in places,
+        }
+        wrong = [what for what, is_same in same.items() if not is_same]
+        if wrong:
+            said = f"occurrence {fate.number} differs in {', '.join(wrong)}: {record.place}"
+            self.findings.find("mismatched", "mismatch", said)
+
+    # ---- nominal times ----
+
+    def overdue(self) -> int:
+        """Return how many occurrences behind the position are overdue."""
+        number, nominal_ms, count = self.at.number, self.at.next_ms, 0
+        before_ms = self._bounds.overdue_before_ms - (self._asked.window_ms or 0)
+        if self._kind.from_ms >= before_ms:
+            return 0
+        while 0 < nominal_ms < before_ms and count < OCCURRENCES_STEPPED_MAX:
+            pause = self._pause_at(nominal_ms)
+            if pause is not None and pause.ended_at is None:
+                break
+            found = self._next(number, nominal_ms)
+            number, nominal_ms, count = number + 1, found[0] if found is not None else 0, count + 1
+        return count
+
+    def _can_decide(self, log_offset: int) -> bool:
+        """Return True if the audit has the zone rules of the owner that wrote a record."""
+        return not self._has_zone or self._versions.are_installed_at(log_offset)
+
+    def _next(self, number: int, nominal_ms: int) -> tuple[int, bool] | None:
+        """Return the nominal time behind that of occurrence `number`, and whether a gap skips it."""
+        if self._asked.count_max is not None and number >= self._asked.count_max:
+            return None
+        return self._search.after(nominal_ms)
+
+    def _next_ms(self, number: int, nominal_ms: int) -> int:
+        """Return the nominal time behind that of occurrence `number` of a hole; 0: there is none, or it is unknown."""
+        found = self._next(number, nominal_ms) if self._can_decide(self.at.log_offset) else None
+        return 0 if found is None else found[0]
+
+    def _is_nominal(self, ms: int) -> bool:
+        found = self._search.after(ms - 1)
+        return found is not None and found[0] == ms
+
+    def _is_in_gap(self, nominal_ms: int) -> bool:
+        times = self._asked.times
+        if isinstance(times, IntervalTimes) or times.gap != "skip":
+            return False
+        return self._search.after(nominal_ms - 1) == (nominal_ms, True)
+
+    def _pause_at(self, nominal_ms: int) -> Pause | None:
+        """Return the pause in which a nominal time lies; None: there is none."""
+        return next((pause for pause in self._kind.pauses if pause.holds(nominal_ms)), None)
+
+    def _was_paused(self, fate: Fate, nominal_ms: int) -> bool:
+        """Return True if a nominal time lies in a pause that had ended when a fate was written."""
+        pause = self._pause_at(nominal_ms)
+        return pause is not None and pause.ended_at is not None and pause.ended_at < (fate.log_offset, fate.place)
+
+    def _is_newer_due(self, number: int, nominal_ms: int, by_ms: int) -> bool:
+        """Return True if an occurrence behind `number` that neither a gap nor a pause skips was due by then."""
+        found = self._next(number, nominal_ms)
+        while found is not None and found[0] <= by_ms:
+            number, (newer_ms, is_in_gap) = number + 1, found
+            found = self._next(number, newer_ms)
+            may_leave = not is_in_gap and self._pause_at(newer_ms) is None
+            if may_leave and self._draw(number, newer_ms, found[0] if found is not None else 0) <= by_ms:
+                return True
+        return False
+
+    def _chosen_ms(self, fate: Fate) -> int:
+        """Return the time from which the last occurrence of a fate is due."""
+        return self._draw(fate.last, fate.nominal_ms, fate.next_ms)
+
+    def _draw(self, number: int, nominal_ms: int, next_ms: int) -> int:
+        """Return the chosen time of an occurrence, by the formula of docs/protocol.md."""
+        window_ms = self._asked.window_ms or 0
+        if next_ms:
+            window_ms = min(window_ms, max(next_ms - nominal_ms - 1, 0))
+        drawn = crc32(f"{self._asked.origin}/{number}".encode()) >> _UNUSED_BITS
+        return nominal_ms + (((window_ms + 1) * drawn) >> _DRAW_BITS)
+
+    def _places(self, at_ms: int) -> set[int] | None:
+        """Return the possible partitions of a record in its target; None: any. As `mismatches.expected_partitions`."""
+        asked, bounds = self._asked, self._bounds
+        if asked.partition_asked is not None:
+            return {asked.partition_asked}
+        if asked.key_hash is None or bounds.target_partitions is None:
+            return None
+        known = sum(known_ms <= at_ms for known_ms in bounds.target_known_ms)
+        return {asked.key_hash % count for count in range(max(known, 1), bounds.target_partitions + 1)}
+
+
+def _number(event: Event) -> int:
+    return event.number
+
+
+def _size(fate: Fate) -> int:
+    return fate.last + 1 - fate.number

@@ -1,0 +1,52 @@
+"""The findings of the judge of a recurring schedule: figures, problems, lateness, and why something was not verified.
+
+The occurrences and the extra deliveries of each control have findings of their own, which `include` adds up.
+
+Pure Python. Nothing of Spark is imported.
+"""
+
+from __future__ import annotations
+
+from postdate.spark.limits import SCHEDULE_PROBLEMS_MAX
+from postdate.spark.rules.schedule_events import Figures
+
+
+class Findings:
+    """`is_sound`: nothing was found since the judge has set it. `problems`: verdict and sentence."""
+
+    def __init__(self, problems: tuple[tuple[str, str], ...] = (), reasons: tuple[tuple[str, int], ...] = ()) -> None:
+        self.counts = dict.fromkeys(Figures._fields, 0)
+        self.problems = [*problems]
+        self.reasons = dict(reasons)
+        self.lateness_ms: list[int] = []
+        self.is_sound = True
+
+    def count(self, figure: str, size: int = 1) -> None:
+        self.counts[figure] += size
+
+    def find(self, figure: str | None, verdict: str, said: str, size: int = 1) -> None:
+        """Note a problem. `figure`: the one that counts it."""
+        self.is_sound = False
+        problem = verdict, said
+        if problem in self.problems:
+            return
+        if figure is not None:
+            self.count(figure, size)
+        if len(self.problems) < SCHEDULE_PROBLEMS_MAX:
+            self.problems.append(problem)
+
+    def leave(self, reason: str, size: int) -> None:
+        """Note occurrences that cannot be verified."""
+        self.is_sound = False
+        self.count("unverifiable", size)
+        self.reasons[reason] = self.reasons.get(reason, 0) + size
+
+    def include(self, other: Findings, whose: str) -> None:
+        """Add those of a part of the schedule; `whose` begins the sentences of its problems."""
+        for verdict, said in other.problems:
+            self.find(None, verdict, f"{whose}: {said}")
+        for figure, count in other.counts.items():
+            self.count(figure, count)
+        for reason, count in other.reasons.items():
+            self.reasons[reason] = self.reasons.get(reason, 0) + count
+        self.lateness_ms += other.lateness_ms

@@ -1,0 +1,51 @@
+"""Holes in the numbers of a schedule: occurrences, or extra deliveries, between two fates of which the log has none.
+
+A hole is `missing`, unless the dispatch log may have lost fates of the schedule; then it is `unsettled`. Dead letters
+of the times in such a hole may remain, so these times are kept.
+
+Pure Python. Nothing of Spark is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from postdate.spark.limits import OCCURRENCES_STEPPED_MAX
+from postdate.spark.rules.schedule_events import Asked, Bounds, Fate, Position
+from postdate.spark.rules.schedule_findings import Findings
+
+
+class Holes:
+    """`lost_before_ms`: fates before it may have left the log; 0: none of the schedule."""
+
+    def __init__(self, asked: Asked, bounds: Bounds) -> None:
+        lost_ms = bounds.fates_lost_before_ms
+        self.lost_before_ms = lost_ms if asked.request_ms < lost_ms else 0
+        self._lost_ms: list[tuple[int, int]] = []  # the first time without a fate in the log, and the next with one
+
+    def judge(self, fate: Fate, at: Position, next_ms: Callable[[int, int], int], findings: Findings) -> Position:
+        """Judge the numbers from the position `at` to that of a fate; return the position of that.
+
+        `next_ms`: gives the nominal time behind that of a number, 0 if there is none, or if it is unknown.
+        """
+        size = fate.number - at.number
+        if self.lost_before_ms:
+            findings.leave("unsettled", size)
+        else:
+            last = f" to {fate.number - 1}" if size > 1 else ""
+            said = f"occurrence {at.number}{last} has no fate, due from {at.next_ms}"
+            findings.find("missing", "missing", said, size)
+        nominal_ms = 0
+        if size <= OCCURRENCES_STEPPED_MAX:
+            nominal_ms = at.next_ms
+            for number in range(at.number, fate.number):
+                nominal_ms = next_ms(number, nominal_ms) if nominal_ms else 0
+        behind = at._replace(number=fate.number, next_ms=nominal_ms or fate.nominal_ms or at.next_ms)
+        if at.next_ms and self.lost_before_ms:
+            self._lost_ms.append((at.next_ms, behind.next_ms))
+        findings.is_sound = True
+        return behind
+
+    def counted(self, due_ms: int) -> int:
+        """Return how many of the holes that were left contain a time."""
+        return sum(first <= due_ms < behind for first, behind in self._lost_ms)

@@ -1,0 +1,61 @@
+"""The dead letters of a schedule: one for each occurrence, or extra delivery, that was skipped as dead, and no other.
+
+Letters are read further than the dispatch log, so one may be ahead of its fate; the next run reads it again. The fate
+of a surplus letter may be lost.
+
+Pure Python. Nothing of Spark is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from postdate.spark.limits import COMMIT_MS_MAX
+from postdate.spark.rules.schedule_events import Bounds, Fate, Letter, RowFacts, in_log
+from postdate.spark.rules.schedule_findings import Findings
+from postdate.spark.rules.schedule_holes import Holes
+
+
+class DeadLetters:
+    """Those that no fate has used yet, by their nominal times."""
+
+    def __init__(self, facts: RowFacts, bounds: Bounds, holes: Holes) -> None:
+        self._facts, self._bounds, self._holes = facts, bounds, holes
+        self._letters: dict[int, list[Letter]] = {}
+        for letter in facts.letters:
+            self._letters.setdefault(letter.due_ms, []).append(letter)
+
+    def use(self, fate: Fate, findings: Findings) -> bool:
+        """Judge the dead letter of an occurrence that was skipped as dead. False: the letter may still come."""
+        bounds, at_ms = self._bounds, fate.at_ms
+        found = self._letters.get(fate.nominal_ms, [])[:1]
+        self._letters[fate.nominal_ms] = self._letters.get(fate.nominal_ms, [])[1:]
+        if any(not letter.is_same for letter in found):
+            said = f"the dead letter of occurrence {fate.number} differs from the request"
+            findings.find("mismatched", "mismatch", said)
+        elif not found and at_ms - COMMIT_MS_MAX <= bounds.letters_lost_before_ms:
+            findings.leave("target-expired", 1)
+        elif not found and at_ms >= bounds.letters_capped_from_ms:
+            return False
+        elif not found:
+            said = f"occurrence {fate.number} is dead {in_log(fate)}, without a dead letter"
+            findings.find("missing", "missing", said)
+        return True
+
+    def judge_rest(self, next_ms: int, pending_ms: Sequence[tuple[int, int]], findings: Findings) -> list[Letter]:
+        """Judge the unused letters of decided occurrences. Return the others, whose fates may still come.
+
+        `next_ms`: the time of the next occurrence, 0: there is none. `pending_ms`: the first and the last time of each
+        pending backfill or trigger. The fate of a surplus letter may be lost, unless known backfills of its time came
+        behind the losses, and no fate is lost.
+        """
+        waiting: list[Letter] = []
+        lost_ms, has_lost = self._holes.lost_before_ms, "unsettled" in findings.reasons
+        for due_ms, left in sorted(self._letters.items()):
+            if 0 < next_ms <= due_ms or any(first <= due_ms <= last for first, last in pending_ms):
+                waiting += left
+            elif left and due_ms < lost_ms and (has_lost or self._facts.backfilled_ms(due_ms) < lost_ms):
+                findings.leave("unsettled", max(len(left) - self._holes.counted(due_ms), 0))
+            elif left:
+                findings.find(None, "contradiction", f"a dead letter of the occurrence due {due_ms} belongs to no skip")
+        return waiting
