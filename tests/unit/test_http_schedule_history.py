@@ -16,6 +16,7 @@ from postdate.kafka.interface import Partition
 from postdate.sidecar.http import request_history
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.entry import Entry, Next, decode_entry
+from postdate.wire.requests import parse_request
 from support.shard_bench import Bench, R
 
 
@@ -78,3 +79,29 @@ def test_a_schedule_with_only_extra_deliveries_left_has_a_history(bench: Bench) 
     events, complete = recent(bench, left, schedule)
     assert [event["fate"] for event in events] == ["stored", "occurred", "occurred", "occurred"]
     assert complete
+
+
+def test_extra_deliveries_of_an_ended_schedule_are_one_event(bench: Bench) -> None:
+    """The search of an ended request reads the log from its first due time on, and afterwards what lies before. Of the
+    two transactions of the backfill, one lies before that time."""
+    shard = bench.shard()
+    first_ms, every_ms, count = bench.broker.now_ms() + 10_000, 20_000, 1_500
+    every = b"%dms/%dms" % (every_ms, first_ms % every_ms)
+    named = ("postdate-id", b"c")
+    schedule = bench.ask(named, ("postdate-every", every), ("postdate-count", b"1"), ("postdate-topic", b"orders"))
+    times = ("postdate-start", b"%d" % (first_ms - count * every_ms)), ("postdate-end", b"%d" % (first_ms - every_ms))
+    control = bench.ask(named, ("postdate-action", b"backfill"), *times)
+    bench.until(shard, lambda: len(bench.read("orders")) > 0)
+    assert len(bench.read("orders")) < count
+    bench.time.wait(9_500)
+    bench.until(shard, lambda: bench.log()[-1].fates[-1:] != [] and bench.log()[-1].fates[-1].name == "completed")
+    process: Any = SimpleNamespace(kafka=bench.kafka, admin=bench.admin)
+    record = bench.read(R)[schedule]
+    request = parse_request(shard.ctx.rules, 0, record.timestamp_ms, record.key, record.headers, False)
+    found = request_history._search(process, Partition(R, 0), schedule, record, request)
+    extras = [(event["by"], event["number"], event["deliveries"]) for event in found.events if event["fate"] == "extra"]
+    assert (extras, found.complete) == ([(f"{R}/0/{control}", count, count)], True)
+    assert [event["fate"] for event in found.events if event["fate"] in ("occurred", "completed")] == [
+        "occurred",
+        "completed",
+    ]

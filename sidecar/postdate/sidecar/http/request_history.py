@@ -152,7 +152,9 @@ def _search(process: Process, part: Partition, offset: int, record: Record | Non
         sought = _read(process, part, log, due, offset)
         if any(event["fate"] in FINAL for event in sought.events):
             before = Sought([], True) if due == accepted else _read(process, part, log, accepted, offset, due)
-            return Sought(before.events + sought.events, before.complete)
+            extras: dict[tuple[str, str], dict[str, Any]] = {}
+            events = [*before.events, *sought.events]
+            return Sought([each for each in events if not _is_one_more(each, extras)], before.complete)
     return _read(process, part, log, accepted, offset)
 
 
@@ -206,14 +208,16 @@ def _read(process: Process, part: Partition, log: Partition, start: int, offset:
 
 
 def _is_one_more(event: dict[str, Any], extras: dict[tuple[str, str], dict[str, Any]]) -> bool:
-    """True if an event is an extra delivery, and an earlier one by its control stands for it: that gets its number and
-    times. `extras`: these earlier ones."""
+    """True if an event is an extra delivery, or stands for several, and an earlier one by its control stands for it:
+    that gets its number and times. `extras`: these earlier ones."""
     if event["fate"] not in (EXTRA, EXTRA_DEAD):
         return False
+    event.setdefault("deliveries", 1)
     shown = extras.setdefault((event["fate"], event["by"]), event)
-    deliveries = shown.get("deliveries", 0) + 1
-    shown |= event | {"deliveries": deliveries}
-    return shown is not event
+    if shown is event:
+        return False
+    shown |= event | {"deliveries": shown["deliveries"] + event["deliveries"]}
+    return True
 
 
 def _events(part: Partition, record: Record, offset: int) -> Iterator[dict[str, Any]]:
