@@ -31,7 +31,7 @@ from postdate.sidecar.context.index_queries import IndexQueries
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.errors import ConfigError, Exit
 from postdate.sidecar.group.poller import ClientFailure, Poller
-from postdate.sidecar.http import server, serving
+from postdate.sidecar.http import process, server, serving
 from postdate.sidecar.http.app import make_app
 from postdate.sidecar.http.metrics import METRICS
 from postdate.sidecar.http.openapi import describe
@@ -53,9 +53,19 @@ TOKEN = "a-token-of-some-length"  # noqa: S105
 PART = Partition("postdate.requests", 0)
 
 
+class StoppedClock(SystemClock):
+    """Steady time stands still, so a slow machine makes nothing in a process overdue."""
+
+    def __init__(self) -> None:
+        self._steady_ms = super().steady_ms()
+
+    def steady_ms(self) -> float:
+        return self._steady_ms
+
+
 @dataclass
 class Scene:
-    """A poll loop as the test wants it, and the server over it."""
+    """A poll loop as the test wants it, and the server over it. Only the test decides how old anything in it is."""
 
     stack: ExitStack
     shards: dict[Partition, SimpleNamespace] = field(default_factory=dict)
@@ -64,9 +74,12 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.kafka = SimKafka(SimBroker())
+        self.clock, self.now_s = StoppedClock(), time.monotonic()
+        stopped = SimpleNamespace(monotonic=lambda: self.now_s)
+        self.stack.enter_context(pytest.MonkeyPatch.context()).setattr(process, "time", stopped)
         self.poller = SimpleNamespace(
             shards=self.shards,
-            turned_at=time.monotonic(),
+            turned_at=self.now_s,
             is_member=True,
             is_stopping=False,
             is_drained=False,
@@ -79,7 +92,7 @@ class Scene:
     def process(self, config: HttpConfig) -> Process:
         poller = cast(Poller, self.poller)
         settings = Config(http=config, format_version=self.format_version)
-        return Process(settings, poller, self.counts, {}, self.kafka, self.kafka.admin(), SystemClock())
+        return Process(settings, poller, self.counts, {}, self.kafka, self.kafka.admin(), self.clock)
 
     def serve(self, token_file: Path | None = None, host: str = "127.0.0.1", **options: Any) -> Client:
         config = HttpConfig(port=free_port(), host=host, token_file=token_file, **options)
@@ -91,9 +104,8 @@ class Scene:
     def hold(self, part: Partition, state: State, why: str = "", since_s: float = 0.0) -> None:
         """A shard in this state since so long ago."""
         counts = self.counts[part] = ShardCounts()
-        clock = SystemClock()
         shard = Stateful(
-            counts.states, SimpleNamespace(steady_ms=lambda: clock.steady_ms() - since_s * 1000, wall_ms=int)
+            counts.states, SimpleNamespace(steady_ms=lambda: self.clock.steady_ms() - since_s * 1000, wall_ms=int)
         )
         shard.state = state
         index_queries = SimpleNamespace(index_queries=IndexQueries(), held=Held())
@@ -140,6 +152,12 @@ def test_a_process_without_shards_is_alive_and_ready(scene: Scene) -> None:
     assert (client.get("/healthz").status, client.get("/readyz").text) == (200, "ready\n")
 
 
+def test_a_slow_machine_makes_no_process_of_a_test_silent(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests with this scene may take minutes beside other programs, and ask it all the time."""
+    monkeypatch.setattr(process, "POLL_SILENCE_S_MAX", 0.0)
+    assert scene.serve().get("/healthz").status == 200
+
+
 def test_a_poll_loop_that_hangs_is_neither(scene: Scene) -> None:
     scene.poller.turned_at -= 61
     client = scene.serve()
@@ -162,7 +180,7 @@ def test_a_process_whose_client_failed_is_not_ready_and_after_a_minute_not_alive
     scene: Scene, since_s: float, alive: int
 ) -> None:
     scene.poller.is_member = False
-    scene.poller.failure = ClientFailure(time.monotonic() - since_s, "somebody replaced it")
+    scene.poller.failure = ClientFailure(scene.now_s - since_s, "somebody replaced it")
     client = scene.serve()
     assert client.get("/healthz").status == alive
     answer = client.get("/readyz")
