@@ -13,9 +13,11 @@ from rich.console import Console
 from postdate.cli import postdate
 from postdate.cli.bench import _measure, _report
 from postdate.cli.interrupts import Interrupted
-from postdate.sidecar.errors import TransientError
+from postdate.kafka import limits
+from postdate.kafka.interface import NewTopic
+from postdate.sidecar.errors import PostdateError, TransientError
 from postdate.tools.bench.cases import CASES, Size
-from postdate.tools.bench.environment import BenchEnvironment, value_of
+from postdate.tools.bench.environment import BenchEnvironment, load_clients, request, value_of
 from postdate.tools.bench.figures import Figure, Figures
 from postdate.tools.bench.limits import VALUE_SIZE_BYTES
 from support.kafka_simulator import SimBroker, SimKafka
@@ -68,3 +70,19 @@ def test_values_are_of_one_size_and_hardly_repeat() -> None:
     values = [value_of(number) for number in range(20_000)]
     assert {len(value) for value in values} == {VALUE_SIZE_BYTES}
     assert len(set(values)) == 16_384
+
+
+def test_a_pause_of_the_broker_loses_no_request() -> None:
+    """A shard repeats what it could not write in time; the load is written once."""
+    given = load_clients("nowhere:1").settings.producer_conf(None, 1_000_000)["message.timeout.ms"]
+    assert given >= 30 * limits.MESSAGE_TIMEOUT_MS
+
+
+def test_a_request_without_acknowledgement_fails_the_case(tmp_path: Path) -> None:
+    broker = SimBroker()
+    broker.create(NewTopic("requests", 4, 1, {}))
+    broker.topics["requests"].logs[2].hold()
+    with ExitStack() as stack:
+        environment = BenchEnvironment(SimKafka(broker), "nowhere:1", tmp_path, stack, print)
+        with pytest.raises(PostdateError, match="the broker did not acknowledge 25 requests: "):
+            environment.fill("requests", (request(number, "target", 0) for number in range(100)))

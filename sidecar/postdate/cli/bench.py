@@ -126,9 +126,7 @@ def _chosen(wanted: tuple[str, ...]) -> list[str]:
 
 
 def _environment(directory: Path, stack: ExitStack, bootstrap: str | None) -> BenchEnvironment:
-    from postdate.kafka.client import ConfluentKafka
-    from postdate.kafka.settings import KafkaSettings
-    from postdate.tools.bench.environment import BenchEnvironment
+    from postdate.tools.bench.environment import BenchEnvironment, load_clients
     from postdate.tools.dev_broker.local_broker import PRODUCTION_JVM, LocalBroker
 
     pid = None
@@ -140,7 +138,7 @@ def _environment(directory: Path, stack: ExitStack, bootstrap: str | None) -> Be
         broker.start()
         screen.done()
         bootstrap, pid = broker.bootstrap_servers, broker.pid
-    return BenchEnvironment(ConfluentKafka(KafkaSettings(bootstrap)), bootstrap, directory, stack, say, pid)
+    return BenchEnvironment(load_clients(bootstrap), bootstrap, directory, stack, say, pid)
 
 
 def _measure(environment: BenchEnvironment, chosen: list[str], size: Size, runs: range, figures: list[Figure]) -> bool:

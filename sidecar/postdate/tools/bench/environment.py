@@ -21,14 +21,17 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.errors import KafkaFault
 from postdate.kafka.interface import Kafka, NewTopic
+from postdate.kafka.settings import KafkaSettings
 from postdate.sidecar.cluster.cluster import admin_of
 from postdate.sidecar.dispatch.limits import HELD_BACK_MS_MAX
 from postdate.sidecar.errors import PostdateError
 from postdate.sidecar.http.metrics import TRANSACTION_SECONDS
 from postdate.sidecar.process.children import Child
 from postdate.tools.bench.limits import (
+    ACKNOWLEDGE_TIMEOUT_S,
     BROKER_SETTINGS,
     CASE_TIMEOUT_S,
     COPY_BATCH_RECORDS,
@@ -51,13 +54,17 @@ from postdate.wire.topics import OwnTopics
 _VALUES = random.Random(20).randbytes(16_384 * VALUE_SIZE_BYTES)  # noqa: S311  # not a secret
 #: Records between two flushes, which the client library may buffer.
 _FILL_RECORDS = 50_000
-#: s. A record without an acknowledgement by then will never get one.
-_ACKNOWLEDGE_TIMEOUT_S = 60.0
 _PAGE_SIZE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 Request = tuple[bytes, Headers]
 """Key and headers of one request; its value is `value_of` its number."""
+
+
+def load_clients(bootstrap: str) -> ConfluentKafka:
+    """The clients that write the load and read the results."""
+    patient = {"message.timeout.ms": round(ACKNOWLEDGE_TIMEOUT_S * 1_000)}
+    return ConfluentKafka(KafkaSettings(bootstrap, producer=patient))
 
 
 @dataclass
@@ -116,14 +123,22 @@ class BenchEnvironment:
         return Sidecar(self, requests, self.directory / f"data-{requests}", shards, workers, member)
 
     def fill(self, requests: str, wanted: Iterable[Request]) -> int:
-        """Produce requests and wait until all are acknowledged; returns how many."""
+        """Produce requests until all are acknowledged; returns how many. Raises PostdateError if one is lost."""
         producer, count, wanted = self.kafka.plain_producer(), 0, iter(wanted)
+        lost: list[KafkaFault] = []
+
+        def delivered(fault: KafkaFault | None, _offset: int, _timestamp_ms: int) -> None:
+            if fault is not None:
+                lost.append(fault)
+
         while part := list(islice(wanted, _FILL_RECORDS)):
             for key, headers in part:
-                producer.produce(requests, value_of(count), key, headers, count % PARTITIONS)
+                producer.produce(requests, value_of(count), key, headers, count % PARTITIONS, delivered)
                 count += 1
-            if left := producer.flush(_ACKNOWLEDGE_TIMEOUT_S):
-                raise PostdateError(f"the broker did not acknowledge {left} requests")
+            left = producer.flush(ACKNOWLEDGE_TIMEOUT_S) + len(lost)
+            if left:
+                why = f": {lost[0]}" if lost else ""
+                raise PostdateError(f"the broker did not acknowledge {left} requests{why}")
         producer.destroy()
         return count
 
