@@ -18,6 +18,7 @@ from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.context.shard_context import LongDelays
 from postdate.sidecar.dispatch.sweep import Sweep
 from postdate.sidecar.errors import Halted, HaltReason
+from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.ingest.limits import CONTROL_SIZE_BYTES_MAX
 from postdate.sidecar.takeover.store_reading import take_stored
@@ -380,6 +381,26 @@ def test_the_sweep_stores_what_is_still_pending_at_half_of_the_retention(make: M
     assert shard.index.parked_count == 0
     assert shard.commit(BASE_MS).fates == [PlainFate(3, SOON_MS, STORED)]
     assert shard.index.low_water() == 4
+
+
+def test_a_sweep_rests_at_a_young_request_that_is_about_to_be_stored(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise, while requests with long delays arrive, each sweep looks up all that wait for their store record."""
+    shard = make()
+    shard.feed(schedule(0, FAR_MS), schedule(1, FAR_MS))
+    find, looked = IndexOverlay.find, list[int]()
+
+    def noted(overlay: IndexOverlay, offset: int) -> bytes | None:
+        looked.append(offset)
+        return find(overlay, offset)
+
+    monkeypatch.setattr(IndexOverlay, "find", noted)
+    sweep = Sweep(1_000)
+    assert sweep.step(shard.index, BASE_MS) == 0
+    assert sweep.step(shard.index, BASE_MS + 100) == 0
+    assert looked == [0]
+    assert [fate.name for fate in shard.commit().fates] == [STORED, STORED]
 
 
 @pytest.mark.parametrize(

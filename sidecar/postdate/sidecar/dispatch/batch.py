@@ -175,7 +175,7 @@ class BatchBuilder:
                     continue
             elif entry.kind == Kind.STORE:
                 if self._keep(batch, entry, offset):
-                    batch.stored.append((key, entry))
+                    batch.stored.append((key, len(raw), entry))
                     batch.cut()
                     continue
             else:
@@ -519,8 +519,8 @@ def finish(overlay: IndexOverlay, batch: Batch) -> None:
     for key, raw, entry in batch.over:
         due_ms, offset = split_key(key)
         overlay.park(offset, due_ms, entry.target, raw, entry.stored)
-    for key, entry in batch.stored:
-        mark_stored(overlay, key, entry)
+    for key, size_bytes, entry in batch.stored:
+        mark_stored(overlay, key, entry, size_bytes)
     for key, old, new in batch.moved:
         offset = split_key(key)[1]
         overlay.move(key, offset, old, new)

@@ -65,7 +65,8 @@ class Batch:
     runs: list[list[bytes]] = field(default_factory=lambda: [[]])
     sizes: list[list[int]] = field(default_factory=lambda: [[]])
     linked: list[tuple[bytes, Entry, str]] = field(default_factory=list)  # ended entries with an id or a place, and how
-    stored: list[tuple[bytes, Entry]] = field(default_factory=list)  # pending entries that are in STORE from now on
+    stored: list[tuple[bytes, int, Entry]] = field(default_factory=list)
+    """Pending entries that are in STORE from now on: key and size of the value, the entry before."""
     unstored: set[int] = field(default_factory=set)  # requests that STORE did not take: they are dead letters now
     unparked: list[tuple[bytes, int]] = field(default_factory=list)
     recurred: list[tuple[bytes, int, Entry, Entry]] = field(default_factory=list)

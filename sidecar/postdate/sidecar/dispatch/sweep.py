@@ -10,7 +10,7 @@ import msgspec
 from postdate.sidecar.dispatch.limits import SWEEP_OFFSETS_MAX
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.limits import CONTROL_ENTRIES_MAX, CONTROL_SIZE_BYTES_MAX
-from postdate.wheel.entry import Kind
+from postdate.wheel.entry import PENDING, Kind
 from postdate.wheel.index import TimerIndex
 
 
@@ -50,12 +50,13 @@ class Sweep:
                 break
             key = overlay.find(offset)
             entry = None if key is None else overlay.entry(key)
-            if key is not None and entry is not None and entry.kind == Kind.DELIVER and not entry.stored:
+            if key is not None and entry is not None and entry.kind in PENDING and not entry.stored:
                 if entry.accepted_ms > now_ms - self._age_ms:
                     self._rests_until_ms = min(entry.accepted_ms + self._age_ms, now_ms + max(self._age_ms // 8, 1))
                     break
-                overlay.move(key, offset, entry, msgspec.structs.replace(entry, kind=Kind.STORE))
-                found += 1
+                if entry.kind == Kind.DELIVER:
+                    overlay.move(key, offset, entry, msgspec.structs.replace(entry, kind=Kind.STORE))
+                    found += 1
             looked = offset + 1
         if found:
             overlay.write()

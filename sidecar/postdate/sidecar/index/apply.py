@@ -451,11 +451,11 @@ def _move(overlay: IndexOverlay, key: bytes, old: Entry, new: Entry) -> bytes:
     return key
 
 
-def mark_stored(overlay: IndexOverlay, key: bytes, old: Entry) -> None:
+def mark_stored(overlay: IndexOverlay, key: bytes, old: Entry, size_bytes: int = -1) -> None:
     """Apply the fate `stored` to the entry under `key`, after an own commit and in recovery: STORE holds the entry from
-    now on."""
+    now on. `size_bytes`: as for `IndexOverlay.remove`."""
     kind = Kind.DELIVER if old.kind == Kind.STORE else old.kind
-    overlay.move(key, split_key(key)[1], old, msgspec.structs.replace(old, kind=kind, stored=True))
+    overlay.move(key, split_key(key)[1], old, msgspec.structs.replace(old, kind=kind, stored=True), size_bytes)
 
 
 def _publish_first(overlay: IndexOverlay, key: bytes, old: Entry, first_due_ms: int) -> None:
