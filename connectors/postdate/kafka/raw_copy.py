@@ -20,8 +20,8 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 _PATIENCE_S = 30.0
 
 
-def copy(bootstrap: str, source: str, target: str, count: int, batch: int) -> float:
-    """Seconds for `count` records. Raises RuntimeError if the topic has fewer."""
+def copy(bootstrap: str, source: str, target: str, count: int, batch: int) -> tuple[float, float]:
+    """Wall and processor time, s, for `count` records. Raises RuntimeError if the topic has fewer."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": f"raw-{uuid.uuid4()}", "enable.auto.commit": False}
     )
@@ -30,7 +30,7 @@ def copy(bootstrap: str, source: str, target: str, count: int, batch: int) -> fl
     consumer.assign([TopicPartition(source, partition, 0) for partition in partitions])
     first = consumer.poll(_PATIENCE_S)  # `consume` would wait for a whole batch, while the library keeps fetching
     messages = [] if first is None else [first]
-    taken, began = 0, time.perf_counter()
+    taken, began, began_cpu = 0, time.perf_counter(), time.process_time()
     while taken < count:
         messages += consumer.consume(min(batch, count - taken) - len(messages), 1.0)
         if not messages:
@@ -42,9 +42,9 @@ def copy(bootstrap: str, source: str, target: str, count: int, batch: int) -> fl
             _produce(producer, target, messages)
         taken += len(messages)
         messages = []
-    took_s = time.perf_counter() - began
+    took_s, cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
     consumer.close()
-    return took_s
+    return took_s, cpu_s
 
 
 def _producer(bootstrap: str) -> Producer:
@@ -70,5 +70,5 @@ def _produce(producer: Producer, target: str, messages: list[Message]) -> None:
 
 if __name__ == "__main__":
     _bootstrap, _source, _target, _count, _batch = sys.argv[1:]
-    _seconds = copy(_bootstrap, _source, _target, int(_count), int(_batch))
-    sys.stdout.write(json.dumps({"records": int(_count), "seconds": _seconds}) + "\n")
+    _seconds, _cpu_s = copy(_bootstrap, _source, _target, int(_count), int(_batch))
+    sys.stdout.write(json.dumps({"records": int(_count), "seconds": _seconds, "cpu_s": _cpu_s}) + "\n")
