@@ -5,6 +5,7 @@ Method: click's runner calls the real commands; `connect_nowhere` makes sure tha
 
 from __future__ import annotations
 
+import gc
 import json
 import tomllib
 from pathlib import Path
@@ -13,7 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from postdate.cli import postdate
+from postdate.cli import main, postdate
 from postdate.cli.commands import Commands
 from postdate.cli.send import draft_of
 from postdate.kafka import errors as kafka_errors
@@ -22,6 +23,7 @@ from postdate.sidecar.cluster.producing import accepted, partition_of
 from postdate.sidecar.config.settings import Config, RequestTopicConfig
 from postdate.sidecar.errors import ConfigError, Exit, Fenced, Halted, HaltReason, PostdateError, TransientError
 from postdate.sidecar.ingest.request_rules import rules_of
+from postdate.sidecar.process.limits import GC_THRESHOLDS
 from postdate.wire import headers as names
 from postdate.wire.errors import RequestRefused
 from postdate.wire.murmur2 import partition_for
@@ -54,6 +56,16 @@ def connect_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def call(*arguments: str, environ: dict[str, str] | None = None) -> Result:
     return CliRunner().invoke(postdate, list(arguments), env=environ)
+
+
+def test_a_command_imports_its_modules_without_a_search_for_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, during = gc.get_threshold(), []
+    monkeypatch.setattr("postdate.cli.postdate", lambda prog_name: during.append(gc.get_threshold()))
+    try:
+        main()
+    finally:
+        gc.set_threshold(*before)
+    assert during == [GC_THRESHOLDS]
 
 
 def test_every_command_of_the_contract_exists() -> None:

@@ -9,12 +9,16 @@ commands start quickly and Spark stays optional.
 
 from __future__ import annotations
 
+import gc
+
 from postdate.cli import version
 from postdate.cli.commands import Commands, Imported
+from postdate.sidecar.process.limits import GC_THRESHOLDS
 
 
 def main() -> None:
     """Run the program `postdate`."""
+    gc.set_threshold(*GC_THRESHOLDS)
     postdate(prog_name="postdate")
 
 

@@ -39,7 +39,7 @@ from postdate.sidecar.http.process import Process
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.sidecar.logs import configure_logging
 from postdate.sidecar.privacy import forbid_core_dumps, prepare_data_directory
-from postdate.sidecar.process.limits import GC_THRESHOLDS, OPEN_FILES_PER_SHARD, TOPIC_CHECK_INTERVAL_MS
+from postdate.sidecar.process.limits import OPEN_FILES_PER_SHARD, TOPIC_CHECK_INTERVAL_MS
 from postdate.sidecar.process.starting import wait_for_kafka
 from postdate.sidecar.process.tracing import tracing
 from postdate.sidecar.shard.shard_thread import ShardThread
@@ -84,7 +84,6 @@ def _serve(config: Config, kafka: Kafka, admin: Admin, bound: socket.socket | No
             log.warning("%s", text)
         factory.retentions.update(checked.retentions)
         gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
         ended = threading.Event()
         watch = threading.Thread(target=watch_topics, args=(config, admin, ended), name="topic rules", daemon=True)
         watch.start()
