@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import errno
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +41,13 @@ def client(tmp_path: Path) -> Iterator[Client]:
     path.write_text(TOKEN)
     with ExitStack() as stack:
         yield Client(Scene(stack).serve(path).port, TOKEN)
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server waits for requests for as long as a test lasts: nothing but a bound ends a connection."""
+    for module in (acceptor, connections):
+        monkeypatch.setattr(module, "HTTP_REQUEST_S_MAX", 2 * WAIT_TIMEOUT_S)
 
 
 def connect(client: Client, first: bytes = b"") -> socket.socket:
@@ -87,6 +96,7 @@ def test_probes_are_answered_while_whole_requests_flood_the_port(client: Client)
     wait_until(lambda: client.get("/api/v1/pending").status == 200, "the flood is over")
 
 
+@pytest.mark.usefixtures("patience")
 def test_a_client_with_many_connections_displaces_only_its_own(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HTTP_CONNECTIONS_MAX", 20)
     monkeypatch.setattr(acceptor, "HTTP_WAITING_MAX", 20)
@@ -109,25 +119,58 @@ def connect_from_elsewhere(client: Client) -> socket.socket:
     return connection
 
 
+@dataclass
+class Turns:
+    """The turns in which waiting connections start: there are none before `begin`. `waiting`: how many have sent
+    something. `ports`: those of the clients in the order of their starts."""
+
+    begin: threading.Event = field(default_factory=threading.Event)
+    waiting: int = 0
+    ports: list[int] = field(default_factory=list)
+
+
+@pytest.fixture
+def turns(client: Client, monkeypatch: pytest.MonkeyPatch) -> Turns:
+    """REQUIRES: the server has started, which takes a turn."""
+    found, turn, start = Turns(), acceptor.Acceptor._turn, acceptor.Acceptor._start
+
+    def held_turn(self: acceptor.Acceptor) -> None:
+        found.waiting = sum(each.has_sent for each in self._waiting.values())
+        if found.begin.is_set():
+            turn(self)
+
+    def noted_start(self: acceptor.Acceptor, connection: socket.socket) -> None:
+        found.ports.append(connection.getpeername()[1])
+        start(self, connection)
+
+    monkeypatch.setattr(acceptor.Acceptor, "_turn", held_turn)
+    monkeypatch.setattr(acceptor.Acceptor, "_start", noted_start)
+    return found
+
+
+@pytest.mark.usefixtures("patience")
 @pytest.mark.parametrize("who", ["a probe", "another address"])
-def test_a_queue_of_connections_is_passed_by(client: Client, monkeypatch: pytest.MonkeyPatch, who: str) -> None:
-    """Each turn starts four, so the hundred of one address take 25 turns, and the newcomer is in the next."""
-    monkeypatch.setattr(acceptor, "HTTP_TURN_S", 0.1)
+def test_a_queue_of_connections_is_passed_by(client: Client, turns: Turns, who: str) -> None:
+    """Each turn starts four and the probes, so the hundred of one address take 25 turns. The newcomer, which has come
+    behind them, is in the first one."""
     with ExitStack() as stack:
         many = [stack.enter_context(connect(client, _HEAD + b"\r\n")) for _ in range(100)]
-        newcomer = connect(client, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n") if who == "a probe" else None
-        if newcomer is None:
+        if who == "a probe":
+            newcomer = connect(client, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        else:
             newcomer = connect_from_elsewhere(client)
             newcomer.sendall(_HEAD + b"\r\n")
         stack.enter_context(newcomer)
+        wait_until(lambda: turns.waiting == 101, "all wait")
+        turns.begin.set()
+        stack.enter_context(connect(client))  # which begins a turn
         assert newcomer.recv(100).startswith(b"HTTP/1.1 200")
-        many[-1].setblocking(False)
-        with pytest.raises(BlockingIOError):
-            many[-1].recv(100)
+        assert turns.ports.index(newcomer.getsockname()[1]) < 5
         many[-1].settimeout(WAIT_TIMEOUT_S)
         assert many[-1].recv(100).startswith(b"HTTP/1.1 200"), "the others are served after it"
 
 
+@pytest.mark.usefixtures("patience")
 def test_probes_keep_their_places_in_a_queue_that_is_full(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acceptor, "HTTP_TURN_S", 0.5)
     monkeypatch.setattr(acceptor, "HTTP_WAITING_MAX", 20)
@@ -217,6 +260,7 @@ def test_a_client_that_does_not_take_its_answer_ends_its_connection(
 # ---- bounds of requests ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("patience")
 @pytest.mark.parametrize(("bound", "status"), [("HTTP_REQUESTS_PER_ADDRESS_MAX", 429), ("HTTP_REQUESTS_MAX", 503)])
 def test_requests_beyond_a_bound_are_refused_and_probes_are_not(
     client: Client, monkeypatch: pytest.MonkeyPatch, bound: str, status: int
