@@ -1,8 +1,8 @@
 """What a state remembers of what audits have found. Goal: whatever is found stays open until a person has acknowledged
-it, and nothing that was not verified turns green by waiting.
+it, nothing that was not verified turns green by waiting, and later records are judged with those before them.
 
 Method: histories of a few records, audited again and again while records arrive, retention deletes requests, and open
-transactions end.
+transactions end. Histories that need the same runs are partitions of one topic.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from postdate.spark.audit.advance import Advance
+from postdate.wire.murmur2 import partition_for
 from support.audit_runs import Runs
-from support.history import History
+from support.history import History, SideBySide
 from support.verdict_cases import DUE, SNAPSHOT, T
 
 
@@ -32,67 +33,124 @@ def _fresh(found: Advance, offset: int) -> list[list[str]]:
     return [row["verdicts"] for row in found.fresh.where(F.col("offset") == offset).collect()]
 
 
+_EXPIRED, _FOUND_TWICE, _ANOTHER, _COPIED, _BURIED = 1, 5, 6, 7, 8
+_SECOND_FINDINGS = [
+    *((2, _EXPIRED, "duplicate"), (2, _FOUND_TWICE, "duplicate"), (2, _ANOTHER, "duplicate")),
+    *((2, _ANOTHER, "mismatch"), (2, _COPIED, "duplicate"), (2, _BURIED, "contradiction"), (2, _BURIED, "mismatch")),
+]
+
+
+def _add_second_records(history: History) -> None:
+    history.deliver(_FOUND_TWICE)
+    history.deliver(_ANOTHER, value=b"another")
+    history.deliver(_COPIED)
+    history.bury(_BURIED, key=b"another")
+    history.deliver(_EXPIRED, value=b"another")
+
+
+#: The offset of the message that another one of its key overtook, the key, how late they left, and the verdict.
+_DISORDERS = ((21, b"k", 1, "order"), (31, b"l", 1_000, "overtaken"))
+
+
+def _overtaken() -> History:
+    """Messages of one key left in time, those of another one late. A second record follows."""
+    history = History(T)
+    for first, key, _, _ in _DISORDERS:
+        for offset in range(first, first + 3):
+            due = ("postdate-at", b"%d" % (T + offset))
+            history.ask(offset, ("postdate-topic", b"orders"), due, key=key)
+    for first, key, late_ms, _ in _DISORDERS:
+        for offset in (first + 1, first, first + 2):
+            history.commit([offset, T + offset, "delivered"], at_ms=T + offset + late_ms, next_request=34)
+            history.deliver(offset, due_ms=T + offset, key=key, partition=partition_for(key, 4))
+    return history
+
+
+_LETTER = 40
+
+
+def _buried() -> History:
+    """A request that ended as a dead letter. A second letter is all that a later run reads: no record of that run says
+    on which day the request was due."""
+    history = History(T)
+    history.ask(_LETTER)
+    history.commit([_LETTER, DUE, "dead"])
+    history.bury(_LETTER)
+    return history
+
+
 @pytest.mark.parametrize("bits", [None, 0], ids=["one by one", "in a chunk"])
 def test_each_new_finding_opens_a_violation_and_an_old_one_none(
     spark: SparkSession, tmp_path: Path, bits: int | None
 ) -> None:
     """A later copy is compared with its request, of which a state stores no digests if it was delivered as it should
-    be. If the request has expired, the copy is a duplicate."""
-    history, (expired, found_twice, another, copied, buried) = History(T), (1, 5, 6, 7, 8)
-    _deliver(history, expired, found_twice, another, copied, buried, 9)
-    history.deliver(found_twice)
-    runs = Runs(spark, history, tmp_path, bits)
-    runs.audit()
-    assert runs.violations() == [(1, found_twice, "duplicate")]
+    be. If the request has expired, the copy is a duplicate. The second run does not look at the order of messages."""
+    history, disordered, buried = History(T), _overtaken(), _buried()
+    _deliver(history, _EXPIRED, _FOUND_TWICE, _ANOTHER, _COPIED, _BURIED, 9)
+    history.deliver(_FOUND_TWICE)
+    together, expired = SideBySide([history, disordered, buried]), {0: {"log_start": 5}}
+    runs = Runs(spark, together.grown(), tmp_path, bits)
+    assert runs.audit(in_order=True).state.open == 0
+    opened = [(1, _FOUND_TWICE, "duplicate"), *((1, first, verdict) for first, _, _, verdict in _DISORDERS[:1])]
+    assert runs.violations() == opened
+    union = runs.union()
+    for first, _, _, verdict in _DISORDERS:
+        verdicts = [union[offset]["verdicts"] for offset in range(first, first + 3)]
+        assert verdicts == [[verdict], ["delivered"], ["delivered"]]
+    assert union[_LETTER]["verdicts"] == ["dead"]
     runs.acknowledge(1)
     assert runs.standing() == 0
 
-    history.deliver(found_twice)
-    history.deliver(another, value=b"another")
-    history.deliver(copied)
-    history.bury(buried, key=b"another")
-    history.deliver(expired, value=b"another")
-    assert len(_fresh(runs.audit(log_start=5), found_twice)) == 1
-    assert runs.violations()[1:] == [
-        *((2, expired, "duplicate"), (2, found_twice, "duplicate"), (2, another, "duplicate")),
-        *((2, another, "mismatch"), (2, copied, "duplicate"), (2, buried, "contradiction"), (2, buried, "mismatch")),
-    ]
-    assert runs.standing() == 7
+    _add_second_records(history)
+    for first, key, _, _ in _DISORDERS:
+        disordered.deliver(first, due_ms=T + first, key=key, partition=partition_for(key, 4))
+    buried.bury(_LETTER)
+    together.grown()
+    assert len(_fresh(runs.audit(bounds=expired), _FOUND_TWICE)) == 1
+    beside = [*((2, first, "duplicate") for first, _, _, _ in _DISORDERS), (2, _LETTER, "duplicate")]
+    opened += [*_SECOND_FINDINGS, *beside]
+    assert runs.violations() == opened
+    assert runs.standing() == len(_SECOND_FINDINGS) + len(beside)
+    union = runs.union()
+    for first, _, _, verdict in _DISORDERS:
+        assert set(union[first]["verdicts"]) == {verdict, "duplicate"}
+    assert union[_LETTER]["verdicts"] == ["duplicate"]
     runs.acknowledge(2)
 
-    history.bury(found_twice)
-    runs.audit(log_start=5)
-    assert runs.violations()[8:] == [(3, found_twice, "contradiction")], "the copies were acknowledged"
+    history.bury(_FOUND_TWICE)
+    together.grown()
+    runs.audit(bounds=expired)
+    assert runs.violations()[len(opened) :] == [(3, _FOUND_TWICE, "contradiction")], "the copies were acknowledged"
 
 
-def test_what_an_open_transaction_keeps_in_doubt_is_judged_again(spark: SparkSession, tmp_path: Path) -> None:
-    """Each run judges these rows again. What it finds unchanged opens nothing. A request behind the transaction is
-    judged when that has ended, even if retention deletes the request in between."""
-    history, (hidden, doubtful) = History(T), (1, 10)
-    history.ask(hidden)
-    _deliver(history, doubtful)
-    history.deliver(doubtful, partition=1)
-    history.deliver(doubtful)
-    runs, opened = Runs(spark, history, tmp_path), [(1, doubtful, "duplicate"), (1, doubtful, "mismatch")]
+def test_what_may_be_hidden_is_judged_again_and_stays_open(spark: SparkSession, tmp_path: Path) -> None:
+    """Each run judges the rows that an open transaction keeps in doubt again. What it finds unchanged opens nothing. A
+    request behind the transaction is judged when that has ended, even if retention deletes the request in between; one
+    whose fate is gone stays open after it has expired."""
+    behind, gone = History(T), History(T)
+    hidden, doubtful, unsettled = 1, 10, 2
+    behind.ask(hidden)
+    _deliver(behind, doubtful)
+    behind.deliver(doubtful, partition=1)
+    behind.deliver(doubtful)
+    gone.ask(unsettled)
+    runs = Runs(spark, SideBySide([behind, gone]).grown(), tmp_path)
+    opened = [(1, unsettled, "unsettled"), (1, doubtful, "duplicate"), (1, doubtful, "mismatch")]
     for run, log_start in enumerate((0, 5, 5)):
-        found = runs.audit(log_capped=True, log_start=log_start)
+        lost = {"log_start": log_start, "fates_lost_before_ms": SNAPSHOT}
+        found = runs.audit(bounds={0: {"log_start": log_start, "log_capped": True}, 1: lost})
         assert _fresh(found, hidden) == [["capped"]], "each run counts it again"
         assert len(_fresh(found, doubtful)) == (run == 0)
         assert runs.violations() == opened
-        assert found.state.open == 2
-    found = runs.audit(log_start=5)
-    assert (runs.violations(), found.state.open) == ([*opened, (4, hidden, "missing")], 0)
-
-
-def test_a_request_whose_fate_is_gone_stays_open_after_it_has_expired(spark: SparkSession, tmp_path: Path) -> None:
-    history = History(T)
-    history.ask(1)
-    runs = Runs(spark, history, tmp_path)
-    found = runs.audit(fates_lost_before_ms=SNAPSHOT)
-    assert [row["verdicts"] for row in found.fresh.where("is_fate_lost").collect()] == [["unsettled"]]
-    assert (runs.violations(), found.state.counts["unsettled"]) == ([(1, 1, "unsettled")], 1)
-    for _ in range(2):
-        runs.audit(fates_lost_before_ms=SNAPSHOT, log_start=5)
-        assert runs.standing() == 1
+        assert runs.standing() == 3
+        if run == 0:
+            assert [row["verdicts"] for row in found.fresh.where("is_fate_lost").collect()] == [["unsettled"]]
+            assert found.state.counts["unsettled"] == 1
+        union = runs.union()
+        assert all(union[offset]["state"] != "closed" for offset in (hidden, doubtful))
     runs.acknowledge(1)
     assert runs.standing() == 0
+    found = runs.audit(bounds={0: {"log_start": 5}, 1: lost})
+    assert runs.violations() == [*opened, (4, hidden, "missing")]
+    union = runs.union()
+    assert [union[offset]["state"] for offset in (hidden, doubtful)] == ["closed", "closed"]

@@ -27,12 +27,10 @@ from postdate.spark.job.cluster import Partition
 from postdate.spark.judging import folded
 from postdate.spark.rules.verdicts import VIOLATIONS
 from postdate.spark.state.store import AuditState
-from postdate.wire.murmur2 import partition_for
 from support.answer_cases import answer_cases
 from support.audit_runs import Ends, Runs, all_of
-from support.history import History
 from support.judging import judged
-from support.verdict_cases import DUE, Cases, T, all_cases
+from support.verdict_cases import Cases, all_cases
 
 _WIDE = "POSTDATE_TEST_CUTS" in os.environ
 _SEEDS = range(int(os.environ.get("POSTDATE_TEST_CUTS", "1")))
@@ -140,45 +138,3 @@ def test_a_partition_is_read_from_where_the_last_run_stopped() -> None:
     renewed = without_renewed(state, {"r": "id-2"}, [])
     assert (renewed.next, renewed.known_ms, renewed.recreated) == ({}, {}, frozenset({"r"}))
     assert without_renewed(state, {"r": "id-1"}, ["r"]) == state
-
-
-@pytest.mark.parametrize("bits", [None, 0])
-def test_a_run_keeps_what_it_finds_out_of_order(spark: SparkSession, tmp_path: Path, bits: int | None) -> None:
-    """A later run judges the message again, with a second record, and does not look at the order. Messages of one key
-    left in time, those of another one late."""
-    history, cases = History(T), ((1, b"k", 1, "order"), (11, b"l", 1_000, "overtaken"))
-    for first, key, _, _ in cases:
-        for offset in range(first, first + 3):
-            due = ("postdate-at", b"%d" % (T + offset))
-            history.ask(offset, ("postdate-topic", b"orders"), due, key=key)
-    for first, key, late_ms, _ in cases:
-        for offset in (first + 1, first, first + 2):
-            history.commit([offset, T + offset, "delivered"], at_ms=T + offset + late_ms, next_request=14)
-            history.deliver(offset, due_ms=T + offset, key=key, partition=partition_for(key, 4))
-    runs = Runs(spark, history, tmp_path, bits)
-    found = runs.audit(all_of(history), in_order=True)
-    union = runs.union()
-    for first, _, _, verdict in cases:
-        verdicts = [union[offset]["verdicts"] for offset in range(first, first + 3)]
-        assert verdicts == [[verdict], ["delivered"], ["delivered"]]
-    assert found.state.open == 0
-    for first, key, _, _ in cases:
-        history.deliver(first, due_ms=T + first, key=key, partition=partition_for(key, 4))
-    runs.audit(all_of(history))
-    union = runs.union()
-    for first, _, _, verdict in cases:
-        assert set(union[first]["verdicts"]) == {verdict, "duplicate"}
-
-
-def test_what_names_no_due_time_meets_the_row_of_its_origin(spark: SparkSession, tmp_path: Path) -> None:
-    """A second dead letter is all that a run reads: no record of that run says on which day its request was due."""
-    history = History(T)
-    history.ask(1)
-    history.commit([1, DUE, "dead"])
-    history.bury(1)
-    runs = Runs(spark, history, tmp_path)
-    runs.audit(all_of(history))
-    assert runs.union()[1]["verdicts"] == ["dead"]
-    history.bury(1)
-    runs.audit(all_of(history))
-    assert runs.union()[1]["verdicts"] == ["duplicate"]

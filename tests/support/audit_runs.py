@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Row, SparkSession
 
 from postdate.spark.audit.advance import Advance, advance, write_findings
 from postdate.spark.audit.ranges import TARGETS
@@ -31,16 +32,16 @@ from postdate.spark.records.policies import policy_rows, policy_table, read_rows
 from postdate.spark.records.requests import digested_requests, request_rows, understood_rows
 from postdate.spark.records.verdict_records import answer_rows
 from postdate.spark.rules.ordering import overtaken
-from postdate.spark.session.caching import materialised
 from postdate.spark.session.small_tables import small_table
 from postdate.spark.state.store import AuditState, StateStore, acknowledge, last_verdicts
 from support.history import LETTERS, REQUESTS, VERDICTS, History
 from support.history import Row as Record
-from support.judging import Bounds, target_row
+from support.judging import Bounds, kept, partition_table, target_row
 from support.verdict_cases import SNAPSHOT
 
 _END = 10_000
 _TABLE = [target_row()]
+_NO_BOUNDS: Mapping[int, Mapping[str, Any]] = {}
 
 
 def offset_of(record: Record) -> int:
@@ -81,11 +82,6 @@ def all_of(history: History) -> Ends:
     return Ends(_END, log, len(history.delivered), len(history.letters), len(history.answers), log)
 
 
-def _kept(rows: DataFrame, records: list[Record]) -> DataFrame:
-    """What an audit makes of these records, kept as it keeps the rows of few: none are no part of its plans."""
-    return materialised(rows, few=True) if records else rows
-
-
 class Runs:
     """One audit after the other over a history; `bits` says how many requests are a chunk, None: no chunks."""
 
@@ -95,17 +91,29 @@ class Runs:
         self.last = Ends()
         self._committed: AuditState | None = None
 
-    def audit(self, ends: Ends | None = None, *, keep: bool = True, in_order: bool = False, **bounds: Any) -> Advance:
-        """What a run says that sees the history up to `ends`, by default all of it, with these `bounds`; if `in_order`,
-        it looks at the order of messages."""
+    def audit(
+        self,
+        ends: Ends | None = None,
+        *,
+        keep: bool = True,
+        in_order: bool = False,
+        bounds: Mapping[int, Mapping[str, Any]] = _NO_BOUNDS,
+    ) -> Advance:
+        """What a run says that sees the history up to `ends`, by default all of it, with these `bounds` of partitions;
+        if `in_order`, it looks at the order of messages."""
         ends = all_of(self.history) if ends is None else ends
         store = StateStore(self.spark, self.path)
         state, history, last = self._state(), self.history, self.last
-        partitions = Bounds(request_end=ends.requests, log_end=ends.log, **bounds).table(self.spark)
+        of = [
+            Bounds(request_end=ends.requests, log_end=ends.log, **bounds.get(partition, {}))
+            for partition in range(history.partitions)
+        ]
+        partitions = partition_table(self.spark, of)
+        starts = {number: one.log_start for number, one in enumerate(of)}
         asked = [record for record in history.requests if last.requests <= record[2] < ends.requests]
-        there = [record for record in history.requests if bounds.get("log_start", 0) <= record[2] < ends.requests]
+        there = [record for record in history.requests if starts.get(record[1], 0) <= record[2] < ends.requests]
         logged = history.log[last.log : ends.again]
-        log = _kept(log_rows(self._records(logged), partitions), logged)
+        log = kept(log_rows(self._records(logged), partitions), logged)
         known = read_rows([*state.policies, *policy_rows(log).collect()])
         policies = policy_table(self.spark, known)
         understood = understood_rows(self._records(asked), LEVELS_MS_DEFAULT, policies=policies)
@@ -117,11 +125,11 @@ class Runs:
         new = Read(
             *(
                 understood,
-                _kept(digested_requests(understood), asked),
+                kept(digested_requests(understood), asked),
                 messages,
-                _kept(record_rows(messages), delivered),
+                kept(record_rows(messages), delivered),
             ),
-            *(log, _kept(dead_letter_rows(letters, {LETTERS: REQUESTS}), buried), _kept(answers, answered)),
+            *(log, kept(dead_letter_rows(letters, {LETTERS: REQUESTS}), buried), kept(answers, answered)),
             requests_of=lambda _: request_rows(self._records(there), LEVELS_MS_DEFAULT, policies=policies),
         )
         if in_order:
@@ -139,7 +147,8 @@ class Runs:
         if keep:
             garbled = unreadable_letters(letters, {LETTERS: REQUESTS}).unionByName(unreadable_records(new.records))
             opened = write_findings(store, found, new.answers.where("malformed"), garbled, SNAPSHOT)
-            read = replace(found.state, next={f"{REQUESTS}/0": ends.requests}, targets=["orders"])
+            next_offsets = {f"{REQUESTS}/{number}": ends.requests for number in range(history.partitions)}
+            read = replace(found.state, next=next_offsets, targets=["orders"])
             self._committed = store.commit(
                 replace(read, violations=state.violations + opened), {"judged": 0, "lateness_ms": {}, "settings": {}}
             )

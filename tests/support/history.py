@@ -6,6 +6,7 @@ Offsets are given by the test; dispatch-log records follow each other. Times are
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -132,15 +133,33 @@ class History:
         self.answers.append(kafka_row(VERDICTS, place, self.start_ms, sent_key, value, [], partition=partition))
 
 
+@dataclass
+class SideBySide:
+    """Histories as one, `together`: each is a partition, numbered in the given order. They may grow between two audits.
+
+    One plan then judges all of them; planning takes longer than judging.
+    """
+
+    histories: Sequence[History]
+    together: History = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.together = History(self.histories[0].start_ms, partitions=len(self.histories))
+        self._taken: Counter[tuple[int, str]] = Counter()
+
+    def grown(self) -> History:
+        """The same history with what was written down since the last call at its end."""
+        for number, one in enumerate(self.histories):
+            for side in ("requests", "log", "delivered", "letters", "answers"):
+                rows: list[Row] = getattr(one, side)[self._taken[number, side] :]
+                getattr(self.together, side).extend(_moved(row, number, is_own=side != "delivered") for row in rows)
+                self._taken[number, side] += len(rows)
+        return self.together
+
+
 def side_by_side(histories: Sequence[History]) -> History:
-    """These histories as one: each becomes a partition, numbered in the given order. One plan then judges all of them;
-    planning takes longer than judging."""
-    together = History(histories[0].start_ms, partitions=len(histories))
-    for number, one in enumerate(histories):
-        for side in ("requests", "log", "delivered", "letters", "answers"):
-            rows: list[Row] = getattr(one, side)
-            getattr(together, side).extend(_moved(row, number, is_own=side != "delivered") for row in rows)
-    return together
+    """These histories as one, as `SideBySide` does it."""
+    return SideBySide(histories).grown()
 
 
 def _moved(row: Row, number: int, *, is_own: bool) -> Row:

@@ -64,7 +64,7 @@ class Bounds:
 
     def table(self, spark: SparkSession, partitions: int = 1) -> DataFrame:
         """The partitions of the history, as `judge` asks for them."""
-        return small_table(spark, [self.row(partition=number) for number in range(partitions)], PARTITIONS)
+        return partition_table(spark, [self] * partitions)
 
     def row(self, prefix: str = "", partition: int = 0) -> tuple[Any, ...]:
         """One of them as a row, of topics with this prefix."""
@@ -74,6 +74,11 @@ class Bounds:
         answers = (self.answers_capped, self.answers_lost_before_ms)
         letters_capped_ms = -1 if self.letters_capped else NEVER_MS
         return (*requests, *log, *letters, *answers, letters_capped_ms, self.request_present_end)
+
+
+def partition_table(spark: SparkSession, bounds: Sequence[Bounds]) -> DataFrame:
+    """The partitions of a history, each with its bounds, as `judge` asks for them."""
+    return small_table(spark, [one.row(partition=number) for number, one in enumerate(bounds)], PARTITIONS)
 
 
 def target_row(
@@ -89,6 +94,11 @@ def target_row(
     """A target of as many partitions as there are bounds, as `judge` asks for it."""
     bounds = ([*lost_ms], [*capped_from_ms], [*known_ms], began_ms, recreated_ms)
     return name, len(lost_ms), min(capped_from_ms) < NEVER_MS, compacted, *bounds
+
+
+def kept(rows: DataFrame, records: Sequence[Record]) -> DataFrame:
+    """What an audit makes of these records, kept as it keeps the rows of few: none are no part of its plans."""
+    return materialised(rows, few=True) if records else rows
 
 
 @dataclass(frozen=True)
