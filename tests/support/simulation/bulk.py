@@ -302,6 +302,8 @@ def _left(
             continue
         if control.selected is not None and control.selected.moves and fate.name != "delivered":
             continue  # a later control may end or move what waits to be moved
+        if fate.name != "delivered" and _was_moved_away(control, asked, followers, readings):
+            continue
         ender = {"replaced": "schedule", "cancelled": "cancel"}.get(fate.name)
         is_late = ender is not None and not any(each.action == ender and each.offset < offset for each in followers)
         if fate.name == "delivered" or (is_late and offset == min(course.begun)):
@@ -322,6 +324,18 @@ def _may_select(control: Asked, asked: Asked, course: _Course, readings: Reading
     return any(
         each.accepts and selected.selects(asked, each.target, due_ms if by >= 0 else each.due_ms)
         for each in readings.of(asked)
+    )
+
+
+def _was_moved_away(control: Asked, asked: Asked, followers: list[Asked], readings: Readings) -> bool:
+    """True if the last reschedule before a bulk control moves a message to where that does not select it. If the same
+    transaction ends the message, the log has no fate of the move."""
+    before = [each for each in followers if each.action == "reschedule" and each.offset < control.offset]
+    if not before or control.selected is None:
+        return False
+    due_ms = {each.due_ms for each in readings.of(before[-1])}
+    return not any(
+        control.selected.selects(asked, each.target, at_ms) for each in readings.of(asked) for at_ms in due_ms
     )
 
 

@@ -116,9 +116,11 @@ class Recurrences:
             world.time.at(world.time.now_ms + self.backfills.uniform(0.0, duration_ms), self._backfill)
 
     def last_due_ms(self) -> int:
-        """The latest nominal time."""
+        """The latest nominal time, or the latest timestamp of a control that asks for extra deliveries: they are due by
+        then, and the broker's clock may have been ahead."""
         schedules = [each for each in self.asked.values() if each.action == "schedule"]
-        return max((each.nominal_ms(each.count) for each in schedules), default=0)
+        asking_ms = [each.appended_ms for each in self.asked.values() if each.action in ("trigger", "backfill")]
+        return max([*(each.nominal_ms(each.count) for each in schedules), *asking_ms], default=0)
 
     def followers(self, asked: Recurring) -> list[Recurring]:
         """The later requests with the same id."""
