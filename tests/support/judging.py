@@ -126,9 +126,13 @@ def tables(spark: SparkSession, history: History, bounds: Bounds, dialects: Dial
 def by_the_rules(inputs: AuditInputs, how: JudgingParameters) -> DataFrame:
     """The inputs judged by the rules alone: no origin counts as plain."""
     beside = placed(materialised(folded(inputs), few=True), how).withColumn("plain", F.lit(None).cast("string"))
-    if found_of(beside).has_schedules:
-        beside = materialised(with_occurrences(beside, inputs.occurrences, how.overdue_before_ms), few=True)
-    rows = judged_placed(beside, found_of(beside), None, how, ROW_COLUMNS)
+    found = found_of(beside)
+    if found.has_schedules:
+        has_lost, before_ms = found.has_lost_controls, how.overdue_before_ms
+        recurring = with_occurrences(beside, inputs.occurrences, before_ms, has_lost_controls=has_lost)
+        beside = materialised(recurring, few=True)
+        found = found_of(beside)
+    rows = judged_placed(beside, found, None, how, ROW_COLUMNS)
     return rows.where("verdicts is not null")
 
 
@@ -245,15 +249,23 @@ def unreadable_of(spark: SparkSession, history: History) -> set[str]:
     return {row["place"] for row in letters.unionByName(unreadable_records(record_rows(messages))).collect()}
 
 
-def staged(spark: SparkSession, history: History, bits: int = 0, *, in_order: bool = False) -> Judged:
+def staged(spark: SparkSession, history: History, bits: int = 0, *, in_order: bool = False, **bounds: Any) -> Judged:
     """What an audit makes of a history of one partition when it looks at chunks of so many bits first, and with
     `in_order` at the order of messages."""
-    found = tables(spark, history, Bounds())
+    found = tables(spark, history, Bounds(**bounds))
     read, digests = _history(spark, history, found), ChunkDigests(SNAPSHOT - 60_000, bits)
     if in_order:
         read = replace(read, overtaken=(overtaken(read.records, fate_rows(read.log), read.requests),))
     how = JudgingParameters(found.partitions, _targets(spark), "none", SNAPSHOT, slack_ms=60_000, left_share_max=1.0)
     return judged_history(read, how, digests, digests.of_requests(read.understood))
+
+
+def before_rules(spark: SparkSession, history: History) -> tuple[DataFrame, DataFrame]:
+    """The rows of a history of one partition before any rule: placed, and as of `history_rows`. Both are kept."""
+    found = tables(spark, history, Bounds())
+    how = JudgingParameters(found.partitions, _targets(spark), "none", SNAPSHOT, slack_ms=60_000)
+    rows = placed(folded(_inputs(spark, history, found)), how)
+    return materialised(rows, few=True), materialised(found.known, few=True)
 
 
 def plain_of(spark: SparkSession, history: History) -> dict[int, str]:

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
-from postdate.spark.columns.expressions import where_computed
+from postdate.spark.columns.expressions import one_of, where_computed
 from postdate.spark.judging.chunk_digests import CHUNK, ChunkDigests
 from postdate.spark.judging.folded import JudgingParameters, judged_origins, stored_context
 from postdate.spark.judging.inputs import facts_schema, folded, joined
@@ -32,6 +32,7 @@ from postdate.spark.limits import LOCAL_ROWS_MAX
 from postdate.spark.records.fates import fate_rows
 from postdate.spark.records.policies import read_rows
 from postdate.spark.records.requests import digested_requests
+from postdate.spark.rules.occurrences import EXTENDS, lost_controls
 from postdate.spark.session.caching import cached, materialised
 from postdate.spark.state.chain import Chain, known_zones
 from postdate.spark.state.origins import (
@@ -96,6 +97,7 @@ def advance(
     inputs = new.inputs()
     facts = facts_schema(inputs)
     store.prepare(state, form_of(facts))
+    new = _with_lost_controls(store, state, new, how)
     plain, rows_by_verdict, found = None, Counter(state.counts), None
     if asked is not None:
         in_doubt = store.origins().where(F.col("state") == DOUBTFUL).select(*ORIGIN)
@@ -141,6 +143,17 @@ def advance(
         closed=closed + sum(row["rows"] for row in groups if row["state"] == CLOSED),
         has_garbled=found is None or found.has_garbled,
     )
+
+
+def _with_lost_controls(store: StateStore, state: AuditState, new: History, how: JudgingParameters) -> History:
+    """`new` with the triggers and backfills in the table that may have lost their fate: their extra deliveries may be
+    new. Cost: a look at all rows of the table, if a dispatch log has lost fates and there are schedules."""
+    has_losses = F.col("fates_lost_before_ms") >= 0
+    if not state.run or new.occurrences is None or how.partitions.where(has_losses).isEmpty():
+        return new
+    lost = store.origins().where(one_of(F.col("action"), EXTENDS) & F.array_contains("verdicts", "unsettled"))
+    found = materialised(lost_controls(lost), few=how.is_short)
+    return replace(new, occurrences=replace(new.occurrences, lost_controls=None if found.isEmpty() else found))
 
 
 @dataclass(frozen=True)

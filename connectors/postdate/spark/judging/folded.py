@@ -39,7 +39,14 @@ from postdate.spark.rules.claims import (
 )
 from postdate.spark.rules.drops import judged_drops
 from postdate.spark.rules.mismatches import expected_headers
-from postdate.spark.rules.occurrences import OCCURRENCES, Events, Zones, is_of_schedule, with_occurrences
+from postdate.spark.rules.occurrences import (
+    OCCURRENCES,
+    Events,
+    Zones,
+    is_of_schedule,
+    may_have_lost_fate,
+    with_occurrences,
+)
 from postdate.spark.rules.request_histories import history_rows
 from postdate.spark.rules.unanswered import Mode, unanswered_ends
 from postdate.spark.rules.verdict_checks import judged_answers
@@ -94,8 +101,9 @@ class Found:
     """The result of `found_of`: `rows` in total, `left` of them for the rules.
 
     `has_related`: whether any has an id or names another; `has_claims`: a fate that names a cause, a return that
-    names an attempt, or a request that may continue a series; `has_answers`: an answer; `has_bare`: a request that must
-    be read again; `has_schedules`: a schedule, or an occurrence.
+    names an attempt, a request that may continue a series, or a bulk control; `has_answers`: an answer; `has_bare`: a
+    request that must be read again; `has_schedules`: a schedule, or an occurrence; `has_lost_controls`: a trigger or
+    backfill whose fate may have left the dispatch log.
     """
 
     rows: int
@@ -105,6 +113,7 @@ class Found:
     has_answers: bool
     has_bare: bool
     has_schedules: bool
+    has_lost_controls: bool
 
 
 def is_bare() -> Column:
@@ -136,20 +145,25 @@ def placed(rows: DataFrame, how: JudgingParameters) -> DataFrame:
 
 def found_of(beside: DataFrame) -> Found:
     """Counts rows as of `placed`. Cost: one job."""
-    found = beside.agg(
+    found = beside.agg(*found_columns()).collect()[0]
+    return Found(found["rows"], found["left"], *(bool(found[name]) for name in list(Found.__annotations__)[2:]))
+
+
+def found_columns() -> list[Column]:
+    """The fields of `Found` as aggregates of rows as of `placed`; a flag is null if there are none."""
+    request = F.col("facts.request")
+    names_a_cause = F.exists("facts.fates", lambda fate: one_of(fate.fate_name, CLAIMING))
+    makes_a_claim = request.retry.said.isNotNull() | request.latest_ms.isNotNull() | request.selected.isNotNull()
+    return [
         F.count("*").alias("rows"),
         F.count_if(F.col("is_judged") & F.col("plain").isNull()).alias("left"),
         F.bool_or(F.col("id").isNotNull() | (F.size("links") > 0)).alias("has_related"),
-        F.bool_or(
-            F.exists("facts.fates", lambda fate: one_of(fate.fate_name, CLAIMING))
-            | F.col("facts.request.retry.said").isNotNull()
-            | F.col("facts.request.latest_ms").isNotNull()
-        ).alias("has_claims"),
+        F.bool_or(names_a_cause | makes_a_claim).alias("has_claims"),
         F.bool_or(F.size("facts.answers") > 0).alias("has_answers"),
         F.bool_or(is_bare()).alias("has_bare"),
         F.bool_or(is_of_schedule()).alias("has_schedules"),
-    ).collect()[0]
-    return Found(found["rows"], found["left"], *(bool(found[name]) for name in list(Found.__annotations__)[2:]))
+        F.bool_or(may_have_lost_fate()).alias("has_lost_controls"),
+    ]
 
 
 def judged_origins(
@@ -170,7 +184,9 @@ def judged_origins(
     if found.has_bare and requests_of is not None:
         beside = materialised(placed(_with_requests(rows, requests_of), how), few=how.is_short)
     if found.has_schedules:
-        beside = materialised(with_occurrences(beside, occurrences, how.overdue_before_ms), few=how.is_short)
+        has_lost = found.has_lost_controls
+        judged = with_occurrences(beside, occurrences, how.overdue_before_ms, has_lost_controls=has_lost)
+        beside = materialised(judged, few=how.is_short)
         found = found_of(beside)
     return judged_placed(beside, found, context, how, kept, occurrences.zones if occurrences is not None else _NO_ZONES)
 
@@ -215,31 +231,37 @@ def _causes(
     known = materialised(known, few=how.is_short)
     causes = [judged_answers(known)] if found.has_answers else []
     if found.has_claims:
-        claims = _claims(zones)
-        made = known.agg(*(F.coalesce(F.bool_or(makes), F.lit(False)) for _, makes in claims)).first()
-        assert made is not None
-        causes += [rows for (judged, _), is_made in zip(claims, made, strict=True) if is_made for rows in judged(known)]
+        claims, may_lose = claim_rules(zones), F.col("request_ms") < F.col("fates_lost_before_ms")
+        asked = (*(makes for _, makes in claims), may_lose)
+        row = known.agg(*(F.coalesce(F.bool_or(one), F.lit(False)) for one in asked)).first()
+        assert row is not None
+        *made, has_losses = row
+        for (judged, _), is_made in zip(claims, made, strict=True):
+            causes += judged(known, has_losses) if is_made else []
     return causes + ([unanswered_ends(known, how.verdicts)] if how.verdicts != "none" else [])
 
 
-def _claims(zones: Zones) -> list[tuple[Callable[[DataFrame], list[DataFrame]], Column]]:
+def claim_rules(zones: Zones) -> list[tuple[Callable[[DataFrame, bool], list[DataFrame]], Column]]:
     """The rules for each kind of claim, and whether a row of `history_rows` makes one: most histories make few kinds,
-    and planning a rule costs more than it computes."""
+    and planning a rule costs more than it computes. The second argument of a rule is whether fates may be lost."""
     end = F.col("end")
     names_another = end.fate_name.isin("replaced", "kept") & end.control_offset.isNotNull()
     return [
-        (lambda known: [unfounded_ends(known)], end.fate_name.isin("cancelled", "replaced")),
-        (lambda known: [judged_drops(known)], end.fate_name == "dropped"),
-        (lambda known: [judged_moves(known)], F.size("moves") > 0),
-        (lambda known: [judged_switches(known)], F.size("switches") > 0),
+        (lambda known, _: [unfounded_ends(known)], end.fate_name.isin("cancelled", "replaced")),
+        (lambda known, _: [judged_drops(known)], end.fate_name == "dropped"),
+        (lambda known, has_losses: [judged_moves(known, has_losses=has_losses)], F.size("moves") > 0),
+        (lambda known, _: [judged_switches(known)], F.size("switches") > 0),
         (
-            lambda known: [judged_backfills(known, zones)],
+            lambda known, _: [judged_backfills(known, zones)],
             F.exists("switches", lambda fate: fate.fate_name == "backfilled"),
         ),
-        (lambda known: [judged_returns(known)], F.col("said").isNotNull()),
-        (lambda known: [judged_survivors(known)], names_another),
-        (lambda known: [judged_series(known)], F.col("latest_ms").isNotNull()),
-        (judged_bulks, end.bulk_offset.isNotNull() | F.col("selected").isNotNull()),
+        (lambda known, _: [judged_returns(known)], F.col("said").isNotNull()),
+        (lambda known, _: [judged_survivors(known)], names_another),
+        (lambda known, _: [judged_series(known)], F.col("latest_ms").isNotNull()),
+        (
+            lambda known, has_losses: judged_bulks(known, has_losses=has_losses),
+            end.bulk_offset.isNotNull() | F.col("selected").isNotNull(),
+        ),
     ]
 
 

@@ -131,14 +131,13 @@ def unfolded(rows: DataFrame) -> AuditInputs:
 
 def _next_ms() -> Column:
     """The due time of a schedule, as a due range compares it: the next nominal time; behind the last occurrence, the
-    timestamp of the first control with pending extra deliveries."""
-    pending = F.transform(F.filter("position.extras", lambda extra: extra.next_ms > 0), lambda extra: extra["control"])
-    asked = F.filter(
-        "facts.fates",
-        lambda fate: one_of(fate.fate_name, EXTENDING) & F.array_contains(pending, fate.control_offset),
-    )
-    first = F.array_min(F.transform(asked, lambda fate: F.struct(fate.control_offset, fate.new_due_ms)))
-    return F.coalesce(F.nullif("position.next_ms", F.lit(0)), first.new_due_ms)
+    timestamp of the first control with pending extra deliveries, null if the fate of that may be lost; 0: nothing is
+    pending."""
+    pending = F.filter("position.extras", lambda extra: (extra.next_ms > 0) | (extra.log_offset < 0))
+    first = F.array_min(F.transform(pending, lambda extra: extra["control"]))
+    asked = F.filter("facts.fates", lambda fate: one_of(fate.fate_name, EXTENDING) & (fate.control_offset == first))
+    is_over = (F.col("position.next_ms") == 0) & first.isNull()
+    return F.when(is_over, 0).otherwise(F.coalesce(F.nullif("position.next_ms", F.lit(0)), F.get(asked, 0).new_due_ms))
 
 
 def without_late(facts: Column) -> Column:

@@ -66,6 +66,7 @@ def judge(
 
 _OPTIONAL = {
     "claim": "string",
+    "doubt": "string",
     "grace": "struct<log_offset:bigint,place:int,grace_ms:bigint>",
     "answer": "struct<text:string,wrong:string>",
     "unanswered": "string",
@@ -73,7 +74,7 @@ _OPTIONAL = {
 }
 """The columns of the causes."""
 _LISTS = {
-    **{"fate": "fates", "record": "records", "letter": "letters", "claim": "claims"},
+    **{"fate": "fates", "record": "records", "letter": "letters", "claim": "claims", "doubt": "doubts"},
     **{"grace": "graces", "answer": "answers", "unanswered": "unanswered", "disorder": "disorders"},
 }
 """The facts of which an origin may have several, and the name of each list. Lists are sorted, so that each audit

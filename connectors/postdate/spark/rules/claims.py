@@ -8,7 +8,9 @@ not ended before. Checked only if the audit has read every request that the owne
 necessary, not sufficient, so no valid fate is rejected.
 
 A message that a bulk control has ended or moved must be selected by it, at its due time in force, and the count of a
-bulk control must be the number of the fates that name it.
+bulk control must be the number of the fates that name it. The fate that set this due time may have left the dispatch
+log, if the message has a reschedule, or the schedule an occurrence or a control, that may have lost its fate. Then the
+row has a sentence `doubt` instead of a `claim`.
 
 A return that names its parent, an earlier delivery of the same partition, and an attempt must name the attempt of that
 delivery: 0 for the delivery of a request that is no return.
@@ -29,6 +31,8 @@ from postdate.spark.records.selections import selects
 from postdate.spark.rules.request_histories import is_refused, was_accepted
 
 CLAIMING = ("cancelled", "replaced", "kept", "dropped", "moved", "swept", *OF_CONTROLS)
+
+_DOUBT = ", at a due time whose fate may have left the dispatch log"
 
 
 def unfounded_ends(known: DataFrame) -> DataFrame:
@@ -107,14 +111,16 @@ def judged_series(known: DataFrame) -> DataFrame:
     return known.where(F.col("latest_ms").isNotNull() & is_visible & is_wrong).select(*ORIGIN, claim.alias("claim"))
 
 
-def judged_moves(known: DataFrame) -> DataFrame:
+def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
     """One row for each `moved`, in log order: the origin, the `grace` of its control, and a sentence `claim` if the
-    control does not ask for the move.
+    control does not ask for the move, or a `doubt` if an earlier move that it depends on may be lost.
 
-    `known` as in `history_rows`. Cost: a join of the moves with the reschedules.
+    `known` as in `history_rows`; `has_losses`: whether fates of its rows may have left the dispatch log. Cost: a join
+    of the moves with the reschedules, and a second one if there are losses.
     """
     moves = known.where(F.size("moves") > 0).select(
-        *(*ORIGIN, "id", "request_end", "request_ms", "target", "key_digest", "moves"), F.explode("moves").alias("move")
+        *(*ORIGIN, "id", "request_end", "request_ms", "target", "key_digest", "fates_lost_before_ms", "moves"),
+        F.explode("moves").alias("move"),
     )
     is_move = (F.col("action") == "reschedule") & (
         (F.col("end.fate_name") == "applied") | F.col("selected").isNotNull()
@@ -141,20 +147,62 @@ def judged_moves(known: DataFrame) -> DataFrame:
         F.concat(said, F.lit(", which does not ask for it")),
     )
     grace = F.when(F.col("grace_ms").isNotNull(), F.struct(move.log_offset, move.place, F.col("grace_ms")))
-    return (
+    judged = (
         moves.withColumn("control", move.control_offset)
         .join(controls, [*PARTITION, "control"], "left")
-        .select(*ORIGIN, claim.alias("claim"), grace.alias("grace"))
+        .withColumns({"claim": claim, "grace": grace})
+    )
+    if not has_losses:
+        return judged.select(*ORIGIN, "claim", "grace")
+    is_first = F.col("claim").isNotNull() & F.col("by").isNotNull() & (F.size(_moves_before()) == 0)
+    doubted = _may_have_moved(judged.where(is_first & _is_older_than_losses()), known)
+    is_doubted, found = F.col("is_doubted").isNotNull(), doubted.withColumn("is_doubted", F.lit(True))
+    return judged.join(found, [*ORIGIN, "control"], "left").select(
+        *ORIGIN,
+        F.when(~is_doubted, F.col("claim")).alias("claim"),
+        "grace",
+        F.when(is_doubted, F.concat(said, F.lit(_DOUBT))).alias("doubt"),
+    )
+
+
+def _may_have_moved(rows: DataFrame, known: DataFrame) -> DataFrame:
+    """The rows, messages with the offset of a `control`, that another reschedule before it may have moved by a fate
+    that has left the dispatch log: their origin and `control`.
+
+    A reschedule of one message is `applied` in the record of its move, so neither is lost if the log has the other.
+    """
+    is_lost = _is_older_than_losses() & (F.col("end").isNull() | F.col("selected").isNotNull())
+    lost = known.where((F.col("action") == "reschedule") & is_lost).select(
+        *PARTITION,
+        F.struct("offset", "acts_on", "id", "selected").alias("lost"),
+    )
+    one = F.col("lost")
+    at_any_time = one.selected.withField("from_ms", F.lit(None).cast("bigint"))
+    at_any_time = at_any_time.withField("until_ms", F.lit(None).cast("bigint"))
+    in_bulk = selects(at_any_time, F.col("target"), F.col("id"), F.col("key_digest"), F.lit(None).cast("bigint"))
+    means = (one.acts_on == F.col("offset")) | (one.id == F.col("id")) | (one.selected.isNotNull() & in_bulk)
+    messages = rows.select(*ORIGIN, "id", "target", "key_digest", "control").join(lost, list(PARTITION))
+    is_between = (one.offset > F.col("offset")) & (one.offset < F.col("control"))
+    return messages.where(is_between & F.coalesce(means, F.lit(False))).select(*ORIGIN, "control").distinct()
+
+
+def _is_older_than_losses() -> Column:
+    """Whether fates of a request may have left the dispatch log."""
+    return F.coalesce(F.col("request_ms") < F.col("fates_lost_before_ms"), F.lit(False))
+
+
+def _moves_before() -> Column:
+    """The moves of a message before the `move`."""
+    move = F.col("move")
+    return F.filter(
+        "moves", lambda other: F.struct(other.log_offset, other.place) < F.struct(move.log_offset, move.place)
     )
 
 
 def _moves_in_bulk() -> Column:
     """Whether the bulk control of a `moved` selects the message at the due time before, and asks for this one."""
     move, by = F.col("move"), F.col("by")
-    before = F.filter(
-        "moves", lambda other: F.struct(other.log_offset, other.place) < F.struct(move.log_offset, move.place)
-    )
-    last = F.try_element_at(before, F.lit(-1))
+    last = F.try_element_at(_moves_before(), F.lit(-1))
     was_ms = F.coalesce(last.new_due_ms, move.first_due_ms)
     asked_ms = F.when(by.by_ms.isNotNull(), F.greatest(was_ms + by.by_ms, F.lit(1))).otherwise(F.col("due_ms"))
     return (
@@ -194,11 +242,13 @@ def judged_switches(known: DataFrame) -> DataFrame:
     )
 
 
-def judged_bulks(known: DataFrame) -> list[DataFrame]:
+def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
     """One row for each message that a bulk control has cancelled without selecting it, and one for each bulk control
-    with another count than that of the fates that name it: the origin, and a sentence `claim`.
+    with another count than that of the fates that name it: the origin, and a sentence `claim`, or `doubt` if the due
+    time of the message may be that of a lost fate.
 
-    `known` as in `history_rows`. Cost: a join of the cancelled messages with the bulk controls, and a count by control.
+    `known` and `has_losses` as in `judged_moves`. Cost: a join of the cancelled messages with the bulk controls, and a
+    count by control; a second join if there are losses.
     """
     end, control = F.col("end"), F.col("control")
     ended = known.where(end.bulk_offset.isNotNull()).withColumn("control", end.bulk_offset)
@@ -208,7 +258,7 @@ def judged_bulks(known: DataFrame) -> list[DataFrame]:
     )
     last = F.try_element_at("moves", F.lit(-1))
     # The due time of a schedule follows from its fates (`inputs.unfolded`).
-    next_ms = F.when(F.col("action") == RECURRING, F.col("due_ms"))
+    next_ms = F.when(F.col("action") == RECURRING, F.nullif("due_ms", F.lit(0)))
     due_ms = F.coalesce(last.new_due_ms, next_ms, end.first_due_ms)
     is_selected = (
         (control > F.col("offset"))
@@ -221,24 +271,36 @@ def judged_bulks(known: DataFrame) -> list[DataFrame]:
         .drop("selected")
         .join(asked, [*PARTITION, "control"], "left")
         .where(~is_selected)
-        .select(
-            *ORIGIN,
-            F.concat(F.lit("cancelled by offset "), control, F.lit(", which does not select it")).alias("claim"),
-        )
     )
+    said = F.concat(F.lit("cancelled by offset "), control)
+    claim = F.concat(said, F.lit(", which does not select it")).alias("claim")
+    judged = [unselected.select(*ORIGIN, claim)]
+    if has_losses:
+        is_known = (F.col("due_ms") == 0) | (F.col("due_ms") >= F.col("fates_lost_before_ms"))
+        may_have_occurred = (F.col("action") == RECURRING) & ~F.coalesce(is_known, F.lit(False))
+        is_unmoved = (F.col("action") != RECURRING) & (F.size("moves") == 0)
+        older = unselected.where(_is_older_than_losses())
+        doubted = _may_have_moved(older.where(is_unmoved), known).select(*ORIGIN)
+        doubted = doubted.unionByName(older.where(may_have_occurred).select(*ORIGIN))
+        judged = [
+            unselected.join(doubted, list(ORIGIN), "left_anti").select(*ORIGIN, claim),
+            unselected.join(doubted, list(ORIGIN), "left_semi").select(
+                *ORIGIN, F.concat(said, F.lit(_DOUBT)).alias("doubt")
+            ),
+        ]
     moved = known.where(F.size("moves") > 0).select(*PARTITION, F.explode("moves.control_offset").alias("control"))
     named = ended.select(*PARTITION, "control").unionByName(moved)
     counts = named.groupBy(*PARTITION, control.alias("offset")).agg(F.count("*").alias("found"))
     is_whole = ~end.late & ~F.col("log_capped") & (F.col("request_ms") >= F.col("fates_lost_before_ms"))
     found = F.coalesce("found", F.lit(0))
-    said = F.concat(F.lit("counts "), end["count"], F.lit(" messages, and "), found, F.lit(" fates name it"))
+    counted = F.concat(F.lit("counts "), end["count"], F.lit(" messages, and "), found, F.lit(" fates name it"))
     miscounted = (
         controls.where((end.fate_name == "applied") & is_whole)
         .join(counts, list(ORIGIN), "left")
         .where(~end["count"].eqNullSafe(found))
-        .select(*ORIGIN, said.alias("claim"))
+        .select(*ORIGIN, counted.alias("claim"))
     )
-    return [unselected, miscounted]
+    return [*judged, miscounted]
 
 
 def judged_returns(known: DataFrame) -> DataFrame:

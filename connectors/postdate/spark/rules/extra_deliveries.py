@@ -3,18 +3,34 @@
 That of a trigger has one time, its timestamp, and that of a backfill the nominal times in the range of its fate, which
 `backfills` compares with the request. They are numbered independently of the occurrences.
 
+If the fate of a control may have left the dispatch log (`RowFacts.lost_controls`), its extra deliveries are
+`unsettled`: only their records, their dead letters and the order of their times can be judged. Those of any other
+control without a fate are `extra`.
+
 Pure Python. Nothing of Spark is imported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Literal
 
 from postdate.spark.rules.numbered_deliveries import Audited, Kind, NumberedDeliveries
-from postdate.spark.rules.schedule_events import Asked, Delivered, End, Event, ExtraPosition, Fate, Position, Trigger
+from postdate.spark.rules.schedule_events import (
+    Asked,
+    Delivered,
+    End,
+    Event,
+    ExtraPosition,
+    Fate,
+    Position,
+    RowFacts,
+    Trigger,
+)
 from postdate.spark.rules.schedule_findings import Findings
 
+# The end of a backfill whose range is unknown.
+_NEVER_MS: Final = 2**63 - 1
 #: The positions of a schedule, and of the extra deliveries of a control.
 _PLACE: Final = ("number", "next_ms", "log_offset", "place")
 
@@ -22,36 +38,46 @@ _PLACE: Final = ("number", "next_ms", "log_offset", "place")
 class ExtraDeliveries:
     """`positions`: of each judged control. `pending_ms`: the first and the last time of pending extra deliveries."""
 
-    def __init__(self, asked: Asked, known: Position, audited: Audited, findings: Findings) -> None:
+    def __init__(self, asked: Asked, known: Position, facts: RowFacts, audited: Audited, findings: Findings) -> None:
         self._asked, self._known, self._audited, self._findings = asked, known, audited, findings
-        self.positions = {extra.control: extra for extra in known.extras}
+        self._lost, self._end = frozenset(facts.lost_controls), facts.end
+        # An earlier run may have kept a control without fates as lost that has ended since.
+        is_kept = {extra.control: extra.log_offset >= 0 or extra.control in self._lost for extra in known.extras}
+        self.positions = {extra.control: extra for extra in known.extras if is_kept[extra.control]}
         self.pending_ms: list[tuple[int, int]] = []
         self.overdue = 0
         self.waiting_fates: list[Fate] = []
         self.waiting_records: list[Delivered] = []
 
-    def judge(self, control: int, trigger: Trigger | None, events: Iterable[Event], end: End | None) -> None:
+    def judge(self, control: int, trigger: Trigger | None, events: Iterable[Event]) -> None:
         """Judge the extra deliveries of one control. `trigger`: None if no fate asks for them."""
-        known = self.positions.get(control)
+        known, end = self.positions.get(control), self._end
+        is_lost = trigger is None and (known is not None or control in self._lost)
+        cause: Literal["known", "lost", "none"] = "lost" if is_lost else "none" if trigger is None else "known"
         if known is None and trigger is not None:
             known = ExtraPosition(control, 1, trigger.first_ms, trigger.log_offset, trigger.place)
         begun = known or ExtraPosition(control, 1, 0, -1, -1)
-        trigger = trigger or Trigger(control, 0, -1, -1)
+        trigger = trigger or Trigger(control, 0, -1, -1, *((0, _NEVER_MS) if is_lost else ()))
         position = self._known._replace(
             problems=(), reasons=(), extras=(), **{name: getattr(begun, name) for name in _PLACE}
         )
-        kind, findings = Kind(is_extra=True, from_ms=trigger.at_ms), Findings()
-        judge = NumberedDeliveries(trigger.asked(self._asked), position, kind, self._audited, findings)
+        kind = Kind(is_extra=True, from_ms=trigger.at_ms, cause=cause)
+        judge = NumberedDeliveries(trigger.asked(self._asked), position, kind, self._audited, Findings())
         judge.decide_all(events)
-        _judge_end(judge.at, end, findings)
-        self._findings.include(findings, f"extra deliveries by offset {control}")
+        judge.leave_unexplained()
+        _judge_end(judge.at, end, judge.findings)
+        self._findings.include(judge.findings, f"extra deliveries by offset {control}")
         self.waiting_fates += judge.waiting_fates
         self.waiting_records += judge.waiting_records
         self.overdue += judge.overdue() if end is None else 0
-        if known is not None:
+        if known is not None or is_lost:
             if judge.at.next_ms:
                 self.pending_ms.append((judge.at.next_ms, trigger.until_ms or judge.at.next_ms))
             self.positions[control] = ExtraPosition(control, *(getattr(judge.at, name) for name in _PLACE))
+
+    def may_be_pending(self) -> bool:
+        """Return True if a control may have lost its fate, and none of its extra deliveries has one."""
+        return any(extra.log_offset < 0 for extra in self.positions.values())
 
     def are_pending(self) -> bool:
         return any(extra.next_ms for extra in self.positions.values())

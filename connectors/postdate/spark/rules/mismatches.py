@@ -211,4 +211,7 @@ def _chosen_problem() -> Problem:
 
 
 def _claim_problems() -> list[Problem]:
-    return [Problem("contradiction", F.size("claims") > 0, F.array_join("claims", "; "))]
+    return [
+        Problem("contradiction", F.size("claims") > 0, F.array_join("claims", "; ")),
+        Problem("unsettled", F.size("doubts") > 0, F.array_join("doubts", "; ")),
+    ]

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final
+from typing import Final, Literal
 from zlib import crc32
 
 from postdate.spark.limits import COMMIT_MS_MAX, OCCURRENCES_STEPPED_MAX
@@ -65,11 +65,13 @@ class Audited:
 @dataclass(frozen=True)
 class Kind:
     """Occurrences with the `pauses` of their schedule, or extra deliveries (`is_extra`): none may leave before
-    `from_ms`, the timestamp of their control."""
+    `from_ms`, the timestamp of their control. `cause`: whether a fate in the log asks for them, may have left it, so
+    that nobody knows their times, or cannot have been there."""
 
     pauses: Sequence[Pause] = ()
     is_extra: bool = False
     from_ms: int = 0
+    cause: Literal["known", "lost", "none"] = "known"
 
     @property
     def own_headers(self) -> str:
@@ -87,6 +89,7 @@ class NumberedDeliveries:
         self.at = known
         self.waiting_fates: list[Fate] = []
         self.waiting_records: list[Delivered] = []
+        self._unexplained = 0  # records behind the position whose fates may be lost
         self._search = NominalSearch(asked.times, asked.end_ms, has_gaps=not kind.is_extra)
         self._has_zone = isinstance(asked.times, CronTimes) and asked.times.zone != "UTC"
 
@@ -108,6 +111,11 @@ class NumberedDeliveries:
         """Judge events in the order of their numbers."""
         for number, some in groupby(events, key=_number):
             self.decide(number, [*some])
+
+    def leave_unexplained(self) -> None:
+        """Note the records behind the last fate whose own fates may be lost."""
+        if self._unexplained:
+            self.findings.leave("unsettled", self._unexplained)
 
     def decide(self, number: int, events: Sequence[Event]) -> None:
         """Judge all events with one number."""
@@ -131,7 +139,11 @@ class NumberedDeliveries:
         """Judge a fate, and move the position behind it."""
         self.findings.is_sound = True
         if fate.number > self.at.number:
-            self.at = self._holes.judge(fate, self.at, self._next_ms, self.findings)
+            may_be_lost = self._may_be_lost()
+            self.at = self._holes.judge(fate, self.at, self._next_ms, self.findings, may_be_lost=may_be_lost)
+            self._unexplained = 0  # their numbers are counted with the hole
+        if self._kind.cause == "lost" and self.at.log_offset < 0:
+            self.at = self.at._replace(next_ms=fate.nominal_ms)
         at = self.at
         if not at.next_ms:
             self.findings.find("extra", "extra", f"occurrence {fate.number} comes behind the last one {in_log(fate)}")
@@ -143,7 +155,9 @@ class NumberedDeliveries:
         nominal_ms = judge(fate, can_decide)
         self.findings.count(fate.reason or "occurred", _size(fate))
         self._judge_next(fate, nominal_ms)
-        if not can_decide:
+        if self._kind.cause == "lost":
+            self.findings.leave("unsettled", _size(fate))
+        elif not can_decide:
             self.findings.leave(ZONE_VERSION, _size(fate))
         self.at = at._replace(number=fate.last + 1, next_ms=fate.next_ms, log_offset=fate.log_offset, place=fate.place)
         return fate._replace(nominal_ms=nominal_ms, is_sound=self.findings.is_sound)
@@ -225,7 +239,7 @@ class NumberedDeliveries:
 
     def _judge_next(self, fate: Fate, nominal_ms: int) -> None:
         """Compare the next nominal time that a fate publishes with the one that follows from its own."""
-        if not self._can_decide(fate.log_offset) or not nominal_ms:
+        if not self._can_decide(fate.log_offset) or not nominal_ms or (self._kind.cause == "lost" and not fate.next_ms):
             return
         found, number, next_ms = self._next(fate.last, nominal_ms), fate.last + 1, fate.next_ms
         due_ms = found[0] if found is not None else 0
@@ -273,9 +287,15 @@ class NumberedDeliveries:
         elif number < self._known.number:
             said = f"occurrence {number} has another record: {place}"
             self.findings.find("repeated", "duplicate", said, len(records))
-        elif number < self.at.number or not self._holes.lost_before_ms:
+        elif number < self.at.number or not self._may_be_lost():
             said = f"occurrence {number} has the record {place}, and no fate"
             self.findings.find("extra", "extra", said, len(records))
+        else:
+            self._unexplained += 1
+
+    def _may_be_lost(self) -> bool:
+        """Return True if fates behind the position may have left the log."""
+        return self._kind.cause == "lost" or (self._kind.cause == "known" and self._holes.lost_before_ms > 0)
 
     def _judge_absence(self, fate: Fate) -> bool:
         """Judge a delivery without a record. False: the record may still come."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from itertools import groupby
 from typing import Any, Final, Self
 
@@ -21,11 +21,11 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from postdate.spark.columns.by_origin import ORIGIN
+from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.columns.expressions import one_of
 from postdate.spark.records.deliveries import OCCURRENCE_RECORD, occurrence_records
 from postdate.spark.records.fates import EXTENDING, FINAL, OCCURRENCE_FATE, SWITCHES, occurrence_fates
-from postdate.spark.records.recurrences import RECURRING, read_recurrence
+from postdate.spark.records.recurrences import BACKFILL, RECURRING, read_recurrence
 from postdate.spark.rules.cron_fields import read_cron
 from postdate.spark.rules.nominal_times import CronTimes, IntervalTimes
 from postdate.spark.rules.schedule_events import (
@@ -74,6 +74,8 @@ _BOUNDS: Final = (
     *("target_began_ms", "target_recreated_ms"),
 )
 _BOUNDS_OF_PARTITIONS: Final = ("target_lost_before_ms", "target_capped_from_ms", "target_known_ms")
+EXTENDS: Final = ("trigger", BACKFILL)
+"""The controls whose fates are EXTENDING."""
 # Replaces a zone that the audit does not know.
 _OTHER_ZONE: Final = "Etc/UTC"
 
@@ -85,6 +87,8 @@ class Events:
     fates: DataFrame
     records: DataFrame
     zones: Zones = field(default_factory=dict)
+    lost_controls: DataFrame | None = None
+    """Those that earlier runs have found, as of `lost_controls`; None: there are none."""
 
     @classmethod
     def of(cls, log: DataFrame, messages: DataFrame, zones: Zones) -> Self:
@@ -107,13 +111,53 @@ def is_of_schedule() -> Column:
     return F.col("position").isNotNull() | F.coalesce(F.col("facts.request.action") == RECURRING, F.lit(False))
 
 
-def with_occurrences(placed: DataFrame, events: Events | None, overdue_before_ms: int) -> DataFrame:
+def may_have_lost_fate() -> Column:
+    """Whether a row of `judging.placed` is a trigger or a backfill whose fate may have left the dispatch log.
+
+    The schedule's fate and the `applied` of the control are in one record, so neither is lost if the log has the other.
+    """
+    is_older = F.col("facts.request.request_ms") < F.col("fates_lost_before_ms")
+    return F.coalesce(one_of(F.col("facts.request.action"), EXTENDS) & is_older & ~_has_ended(), F.lit(False))
+
+
+def _has_ended() -> Column:
+    return F.exists("facts.fates", lambda fate: one_of(fate.fate_name, FINAL))
+
+
+def lost_controls(rows: DataFrame) -> DataFrame:
+    """These triggers and backfills: `control`, the offset of each, with the `id` or the offset `acts_on` that it
+    names."""
+    acts_on = F.col("facts.request.acts_on").alias("acts_on")
+    return rows.select(*PARTITION, F.col("offset").alias("control"), "id", acts_on)
+
+
+def _with_lost_controls(schedules: DataFrame, lost: DataFrame | None) -> DataFrame:
+    """Rows of schedules with the column `lost_controls`: the offsets of the lost controls that name each."""
+    if lost is None:
+        return schedules.withColumn("lost_controls", F.lit(None).cast("array<bigint>"))
+    own = F.array(F.hex("id"), F.concat(F.lit("#"), F.col("offset").cast("string")))
+    names = schedules.select(*ORIGIN, F.explode(F.array_compact(own)).alias("name"))
+    named = F.coalesce(F.concat(F.lit("#"), F.col("acts_on").cast("string")), F.hex("id"))
+    meant = names.join(lost.select(*PARTITION, "control", named.alias("name")), [*PARTITION, "name"])
+    found = meant.where("control > offset").groupBy(*ORIGIN).agg(F.sort_array(F.collect_set("control")).alias("lost"))
+    return schedules.join(found.withColumnRenamed("lost", "lost_controls"), list(ORIGIN), "left")
+
+
+def with_occurrences(
+    placed: DataFrame, events: Events | None, overdue_before_ms: int, *, has_lost_controls: bool
+) -> DataFrame:
     """The rows of `judging.placed` with the new `position` and the `occurrences` of schedules; null for others. No
     schedule is plain.
 
-    `events`: None if there are none. Cost: one shuffle and sort of the events, 20 us of Python for each, and a join.
+    `events`: None if there are none. `has_lost_controls`: whether a row `may_have_lost_fate`. Cost: one shuffle and
+    sort of the events, 20 us of Python for each, and a join; two more joins if controls are lost.
     """
-    schedules = placed.where(is_of_schedule()).select(
+    lost = [lost_controls(placed.where(may_have_lost_fate()))] if has_lost_controls else []
+    if events is not None and events.lost_controls is not None:
+        ended = placed.where(_has_ended()).select(*PARTITION, F.col("offset").alias("control"))
+        lost.append(events.lost_controls.join(ended, [*PARTITION, "control"], "left_anti"))
+    schedules = placed.where(is_of_schedule())
+    schedules = _with_lost_controls(schedules, reduce(DataFrame.unionByName, lost) if lost else None).select(
         *ORIGIN,
         *(F.lit(-1).cast("bigint").alias(name) for name in ("control", "number")),
         *(F.lit(0).alias("kind"), _schedule().alias("schedule")),
@@ -212,7 +256,7 @@ def _schedule() -> Column:
             singles,
             lambda letter: F.struct(letter.single_due_ms, is_same(letter), letter["partition"], letter["offset"]),
         ).alias("letters"),
-        *(*bounds, *_BOUNDS, *_BOUNDS_OF_PARTITIONS, "position"),
+        *(*bounds, *_BOUNDS, *_BOUNDS_OF_PARTITIONS, "position", "lost_controls"),
     )
 
 
@@ -256,7 +300,8 @@ def _judged(
     letters = [Letter(*letter) for letter in row["letters"] or ()]
     switches, triggers = row["switches"] or (), row["triggers"] or ()
     facts = RowFacts(
-        letters, stored, end, [Switch(*switch) for switch in switches], [Trigger(*trigger) for trigger in triggers]
+        *(letters, stored, end, [Switch(*switch) for switch in switches], [Trigger(*trigger) for trigger in triggers]),
+        lost_controls=row["lost_controls"] or (),
     )
     asked, bounds = _asked(origin, row, times), _bounds(row, before_ms)
     return judge_schedule(asked, known, events, facts, versions, bounds)

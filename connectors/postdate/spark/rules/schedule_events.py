@@ -146,6 +146,8 @@ class RowFacts(NamedTuple):
     end: End | None = None
     switches: Sequence[Switch] = ()
     triggers: Sequence[Trigger] = ()
+    lost_controls: Sequence[int] = ()
+    """The offsets of its triggers and backfills that may have lost their fate: it may have left the dispatch log."""
 
     def backfilled_ms(self, nominal_ms: int) -> int:
         """Return when a known backfill of a time was requested first; 0: there is none."""

@@ -23,13 +23,15 @@ class Holes:
         self.lost_before_ms = lost_ms if asked.request_ms < lost_ms else 0
         self._lost_ms: list[tuple[int, int]] = []  # the first time without a fate in the log, and the next with one
 
-    def judge(self, fate: Fate, at: Position, next_ms: Callable[[int, int], int], findings: Findings) -> Position:
+    def judge(
+        self, fate: Fate, at: Position, next_ms: Callable[[int, int], int], findings: Findings, *, may_be_lost: bool
+    ) -> Position:
         """Judge the numbers from the position `at` to that of a fate; return the position of that.
 
         `next_ms`: gives the nominal time behind that of a number, 0 if there is none, or if it is unknown.
         """
         size = fate.number - at.number
-        if self.lost_before_ms:
+        if may_be_lost:
             findings.leave("unsettled", size)
         else:
             last = f" to {fate.number - 1}" if size > 1 else ""

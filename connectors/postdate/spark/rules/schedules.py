@@ -59,10 +59,10 @@ def judge_schedule(
 
     Raises ValueError if the times of `asked` cannot be read. Cost: O(events), 20 us each.
     """
-    findings, holes, end = Findings(known.problems, known.reasons), Holes(asked, bounds), facts.end
+    findings, holes = Findings(known.problems, known.reasons), Holes(asked, bounds)
     audited = Audited(versions, bounds, holes, DeadLetters(facts, bounds, holes))
     occurrences = NumberedDeliveries(asked, known, Kind(pauses_of(facts.switches)), audited, findings)
-    extras = ExtraDeliveries(asked, known, audited, findings)
+    extras = ExtraDeliveries(asked, known, facts, audited, findings)
     occurrences.begin(facts.stored)
     kept: list[Event] = [*known.waiting_fates, *known.waiting_records]
     triggers = {trigger.control: trigger for trigger in sorted(facts.triggers, reverse=True)}
@@ -70,10 +70,13 @@ def judge_schedule(
         if control < 0:
             occurrences.decide_all(some)
         else:
-            extras.judge(control, triggers.pop(control, None), some, end)
+            extras.judge(control, triggers.pop(control, None), some)
     for control, trigger in triggers.items():
-        extras.judge(control, trigger, (), end)
-    return _finished(known, occurrences, extras, audited, end)
+        extras.judge(control, trigger, ())
+    for control in facts.lost_controls:
+        if control not in extras.positions:
+            extras.judge(control, None, ())
+    return _finished(known, occurrences, extras, audited, facts.end)
 
 
 def _order(event: Event) -> tuple[int, int]:
@@ -89,9 +92,10 @@ def _finished(
 ) -> Judgement:
     """Judge the remaining letters and the end of the schedule, and return the findings."""
     findings, at = occurrences.findings, occurrences.at
+    occurrences.leave_unexplained()
     is_open = end is None
     letters = audited.letters.judge_rest(at.next_ms if is_open else 0, extras.pending_ms if is_open else (), findings)
-    _judge_end(at, extras, end, findings, log_capped=audited.bounds.log_capped)
+    _judge_end(at, extras, end, findings, audited)
     added = Figures(**findings.counts)
     position = at._replace(
         figures=known.figures.plus(added),
@@ -105,18 +109,22 @@ def _finished(
     return Judgement(position, added, findings.lateness_ms, overdue, letters)
 
 
-def _judge_end(at: Position, extras: ExtraDeliveries, end: End | None, findings: Findings, *, log_capped: bool) -> None:
+def _judge_end(at: Position, extras: ExtraDeliveries, end: End | None, findings: Findings, audited: Audited) -> None:
     """Compare the end of the schedule with its occurrences and its extra deliveries."""
-    has_begun, has_extras = at.number > 1, extras.are_pending()
-    if end is None:
-        if has_begun and not at.next_ms and not has_extras and not log_capped:
+    has_begun, has_ended = at.number > 1, not (at.next_ms or extras.are_pending())
+    if has_begun and has_ended and extras.may_be_pending() and (end is None or end.name != "completed"):
+        findings.leave("unsettled", 1)
+    elif end is None:
+        if has_begun and has_ended and not audited.bounds.log_capped:
             findings.find(None, "contradiction", "its last occurrence was decided, and no fate completes it")
     elif end.name == "completed":
-        if at.next_ms:
+        if at.next_ms and at.next_ms < audited.holes.lost_before_ms:
+            findings.leave("unsettled", 1)
+        elif at.next_ms:
             findings.find("missing", "missing", f"completed, though occurrence {at.number} is due {at.next_ms}")
         elif end.log_offset != max(at.log_offset, extras.last_ended_at()):
             findings.find(None, "contradiction", "completed in another record than its last occurrence")
-    elif has_begun and (not (at.next_ms or has_extras) or (end.name == "dead" and not end.first_due_ms)):
+    elif has_begun and (has_ended or (end.name == "dead" and not end.first_due_ms)):
         findings.find(None, "contradiction", f"{end.name}, though occurrence {at.number - 1} was decided")
     elif (at.log_offset, at.place) > (end.log_offset, end.place) and has_begun:
         findings.find(None, "contradiction", f"{end.name} before occurrence {at.number - 1} was decided")

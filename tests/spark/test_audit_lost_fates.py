@@ -1,0 +1,34 @@
+"""The audit of a dispatch log that has lost its first records. Goal: what a lost fate may explain is not verifiable,
+and everything that none can explain stays a violation, in every tier.
+
+Method: as `test_spark_verdicts`. Each sound case stands beside histories that differ in one thing, which shows that the
+fate was never written.
+"""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from support.judging import by_offset, check_case, judged, staged
+from support.lost_fate_cases import LOST_MS, lost_fate_cases
+
+CASES = lost_fate_cases()
+
+
+@pytest.fixture(scope="module")
+def rows(spark: SparkSession) -> dict[int, Row]:
+    """All cases judged by the rules, by offset."""
+    return by_offset(judged(spark, CASES, rules_alone=True, fates_lost_before_ms=LOST_MS)[0])
+
+
+@pytest.mark.parametrize("name", CASES.expected)
+def test_verdict(rows: dict[int, Row], name: str) -> None:
+    check_case(rows, CASES.expected[name])
+
+
+def test_the_fast_tiers_say_the_same(spark: SparkSession, rows: dict[int, Row]) -> None:
+    found = staged(spark, CASES, fates_lost_before_ms=LOST_MS).rows
+    assert found is not None
+    left = {row["offset"]: set(row["verdicts"]) for row in found.collect()}
+    assert {offset: set(row["verdicts"]) for offset, row in rows.items()} == left, "no origin is plain"

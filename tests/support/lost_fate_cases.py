@@ -1,0 +1,221 @@
+"""Cases of the audit's verdicts if the dispatch log has lost its first records: what their fates may have explained,
+and what they cannot.
+
+Each case has an early part, whose fates are lost, and a late part, which the log still has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from support.history import REQUESTS
+from support.schedule_cases import EVERY, TWICE, commit, deliver, deliver_extra, due, occurred
+from support.verdict_cases import DUE, TO_ORDERS, Cases, Expected, T
+
+LOST_MS = T + 800
+"""The time of the first record that the log still has."""
+_BEFORE, _ASKED_MS = T + 500, T + 300
+_LATE_MS = due(2) + 500
+Part = Callable[[Cases, int], None]
+
+
+def _ask(cases: Cases, offset: int, action: str, *more: tuple[str, bytes], at_ms: int = _ASKED_MS) -> None:
+    cases.ask(offset, ("postdate-action", action.encode()), *more, at_ms=at_ms)
+
+
+def _id(offset: int) -> bytes:
+    return b"x%d-" % offset
+
+
+def _named(offset: int) -> tuple[str, bytes]:
+    return "postdate-id", _id(offset)
+
+
+def _schedule(cases: Cases, o: int, *more: tuple[str, bytes]) -> None:
+    cases.ask(o, TO_ORDERS, *(more or (EVERY, TWICE)), _named(o))
+    cases.commit([o, due(1), "stored"], at_ms=_BEFORE)
+
+
+def _triggered(cases: Cases, o: int, *name: tuple[str, bytes], action: str = "trigger", at_ms: int = _ASKED_MS) -> None:
+    """A schedule with a trigger, or another control, whose effect is lost."""
+    _schedule(cases, o)
+    _ask(cases, o + 1, action, *(name or (_named(o),)), at_ms=at_ms)
+
+
+def _twice(cases: Cases, o: int) -> None:
+    for number, next_ms in ((1, None), (2, 0)):
+        commit(cases, occurred(o, number, next_ms))
+        deliver(cases, o, _id(o).decode(), number, next_ms)
+
+
+def _extra(cases: Cases, o: int, *, control: int = 1, **record: Any) -> None:
+    """The occurrences, and then the extra delivery, which completes the schedule."""
+    _twice(cases, o)
+    deliver_extra(cases, o, _id(o).decode(), o + control, **{"due_ms": _ASKED_MS, **record})
+    fate = [o, due(1), "extra", o + control, 1, _ASKED_MS, 0]
+    cases.commit(fate, [o, due(1), "completed"], at_ms=_LATE_MS, v=3)
+
+
+def _backfilled(cases: Cases, o: int) -> None:
+    """A schedule with a backfill of three times, whose effect is lost."""
+    _schedule(cases, o)
+    times = ("postdate-start", b"%d" % due(-5)), ("postdate-end", b"%d" % due(-3))
+    _ask(cases, o + 1, "backfill", _named(o), *times)
+
+
+def _fill(cases: Cases, o: int) -> None:
+    """The occurrences, and the three deliveries of the backfill; the fate of the first is lost."""
+    _twice(cases, o)
+    for m in (1, 2, 3):
+        deliver_extra(cases, o, _id(o).decode(), o + 1, m=m, due_ms=due(m - 6))
+    fates = [[o, due(1), "extra", o + 1, m, due(m - 6), due(m - 5) if m < 3 else 0] for m in (2, 3)]
+    cases.commit(*fates, [o, due(1), "completed"], at_ms=_LATE_MS, v=3)
+
+
+def _left(cases: Cases, o: int) -> None:
+    """The fate of the extra delivery is lost as well; the schedule completes with its last occurrence."""
+    deliver_extra(cases, o, _id(o).decode(), o + 1, due_ms=_ASKED_MS)
+    commit(cases, occurred(o, 1))
+    commit(cases, occurred(o, 2, 0), [o, due(1), "completed"])
+    deliver(cases, o, _id(o).decode(), 1)
+    deliver(cases, o, _id(o).decode(), 2, 0)
+
+
+def _applied(cases: Cases, o: int) -> None:
+    """The control was applied in a record that the log has, and has changed nothing there."""
+    cases.commit([o + 1, 0, "applied"], at_ms=LOST_MS)
+
+
+def _then(*parts: Part) -> Part:
+    def all_of_them(cases: Cases, o: int) -> None:
+        for part in parts:
+            part(cases, o)
+
+    return all_of_them
+
+
+def _extra_cases() -> list[tuple[str, str, Part, Part]]:
+    extra, nobody = _extra, "extra contradiction"
+
+    def by_origin(cases: Cases, o: int) -> None:
+        _triggered(cases, o, ("postdate-origin", f"{REQUESTS}/0/{o}".encode()))
+
+    def of_another(cases: Cases, o: int) -> None:
+        _triggered(cases, o, ("postdate-id", b"another"))
+
+    return [
+        ("a lost trigger", "unsettled", _triggered, extra),
+        ("a lost trigger by origin", "unsettled", by_origin, extra),
+        ("a lost trigger and its delivery", "unsettled", _triggered, _left),
+        ("a lost trigger, another value", "unsettled mismatch", _triggered, partial(extra, value=b"other")),
+        ("a lost backfill, and its first delivery", "unsettled", _backfilled, _fill),
+        ("a trigger behind the losses without a fate", nobody, partial(_triggered, at_ms=LOST_MS), extra),
+        ("a trigger that was applied without a fate", nobody, _triggered, _then(_applied, extra)),
+        ("a trigger of another schedule", nobody, of_another, extra),
+        ("no trigger but a pause", nobody, partial(_triggered, action="pause"), extra),
+        ("a trigger that does not exist", nobody, _triggered, partial(extra, control=2)),
+        ("without its lost fate, of an applied trigger", "extra", _triggered, _then(_applied, _left)),
+    ]
+
+
+def _message(cases: Cases, o: int) -> None:
+    cases.schedule(o, _id(o))
+
+
+def _moved(cases: Cases, o: int, *name: tuple[str, bytes], at_ms: int = T) -> None:
+    """A message with a reschedule whose effect is lost."""
+    _message(cases, o)
+    _ask(cases, o + 1, "reschedule", *(name or (_named(o),)), ("postdate-delay", b"3s"), at_ms=at_ms)
+
+
+def _moved_in_bulk(cases: Cases, o: int, *, of: int = 0) -> None:
+    """The same by a bulk control, which selects messages of the case `of` cases before."""
+    _message(cases, o)
+    _ask(cases, o + 1, "reschedule", ("postdate-by", b"2s"), ("postdate-select-id", _id(o - of * 10)))
+
+
+def _select(cases: Cases, o: int, from_ms: int, *action: tuple[str, bytes]) -> None:
+    times = ("postdate-select-from", b"%d" % from_ms), ("postdate-select-until", b"%d" % (from_ms + 1))
+    cases.ask(o + 2, *(action or (("postdate-action", b"cancel"),)), *times, ("postdate-select-id", _id(o)))
+    cases.commit([o + 2, 0, "swept", 0], at_ms=LOST_MS, v=2)
+
+
+def _cancel(cases: Cases, o: int, *, from_ms: int = T + 3_000) -> None:
+    """A bulk cancel of what is due at that time, which has cancelled the request."""
+    _select(cases, o, from_ms)
+    cases.commit([o, DUE, "cancelled", o + 2], [o + 2, 0, "applied", 1], at_ms=due(2) + 900, v=2)
+
+
+def _move_on(cases: Cases, o: int) -> None:
+    """The message is moved in bulk from three to five seconds, and delivered."""
+    _select(cases, o, T + 3_000, ("postdate-action", b"reschedule"), ("postdate-by", b"2s"))
+    cases.commit([o, DUE, "moved", T + 5_000, o + 2], [o + 2, 0, "applied", 1], at_ms=T + 2_500, v=2)
+    cases.commit([o, DUE, "delivered"], at_ms=T + 5_005)
+    cases.deliver(o, due_ms=T + 5_000, id=_id(o))
+
+
+def _bulk_cases() -> list[tuple[str, str, Part, Part]]:
+    wrong, other = "contradiction", ("postdate-id", b"another")
+
+    def of_another(cases: Cases, o: int) -> None:
+        _moved(cases, o, other)
+
+    def often(cases: Cases, o: int) -> None:
+        cases.ask(o, TO_ORDERS, ("postdate-every", b"100ms"), _named(o))
+
+    def cancel_often(cases: Cases, o: int, *, from_ms: int = LOST_MS) -> None:
+        _select(cases, o, from_ms)
+        cases.commit([o, T + 100, "cancelled", o + 2], [o + 2, 0, "applied", 1], at_ms=LOST_MS + 110, v=2)
+
+    def occur(cases: Cases, o: int) -> None:
+        cases.commit([o, T + 100, "occurred", 8, LOST_MS, LOST_MS + 100], at_ms=LOST_MS + 5, v=3)
+        deliver(cases, o, _id(o).decode(), 8, LOST_MS + 100, nominal_ms=LOST_MS)
+
+    at_trigger = partial(_cancel, from_ms=_ASKED_MS)
+    return [
+        ("cancelled in bulk behind a lost move", "unsettled", _moved, _cancel),
+        ("cancelled in bulk behind a lost move in bulk", "unsettled", _moved_in_bulk, _then(_applied, _cancel)),
+        ("moved in bulk behind a lost move", "unsettled", _moved, _move_on),
+        ("cancelled in bulk and never moved", wrong, _message, _cancel),
+        ("moved in bulk and never before", wrong, _message, _move_on),
+        ("cancelled in bulk, moved behind the losses", wrong, partial(_moved, at_ms=LOST_MS), _cancel),
+        ("cancelled in bulk, a move was applied without a fate", wrong, _moved, _then(_applied, _cancel)),
+        ("cancelled in bulk, another was moved", wrong, of_another, _cancel),
+        ("cancelled in bulk, others were moved in bulk", wrong, partial(_moved_in_bulk, of=1), _cancel),
+        ("a schedule cancelled in bulk behind lost occurrences", "unsettled", often, cancel_often),
+        (
+            "a schedule cancelled in bulk at a lost time",
+            "unsettled contradiction",
+            often,
+            _then(occur, partial(cancel_often, from_ms=T + 100)),
+        ),
+        ("a schedule cancelled in bulk behind a lost trigger", "unsettled", _triggered, _then(_twice, at_trigger)),
+        (
+            "a schedule cancelled in bulk behind an applied trigger",
+            wrong,
+            _triggered,
+            _then(_applied, _twice, at_trigger),
+        ),
+    ]
+
+
+def lost_fate_cases() -> Cases:
+    """All of them in a history of their own, whose log begins at LOST_MS."""
+    cases, late = Cases(), []
+    for name, verdicts, early_part, late_part in (*_extra_cases(), *_bulk_cases()):
+        o = cases.case(name, verdicts)
+        early_part(cases, o)
+        late.append((late_part, o))
+    lost = len(cases.log)
+    for part, o in late:
+        part(cases, o)
+    cases.log = cases.log[lost:]
+    for name, verdict in (
+        ("a lost trigger", "unsettled"),
+        ("a trigger behind the losses without a fate", "missing"),
+        ("a trigger that was applied without a fate", "applied"),
+    ):
+        cases.expected[f"{name}: the control"] = Expected(cases.expected[name].offset + 1, {verdict})
+    return cases

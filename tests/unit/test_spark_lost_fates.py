@@ -1,0 +1,134 @@
+"""The audit's judge of schedules, some of whose fates have left the dispatch log. Goal: extra deliveries whose trigger
+or backfill may be among them are not verifiable; all others without such a fate stay violations.
+
+Method: as `test_spark_extras`; the fate that asks for the extra deliveries is lost. The judge learns from its caller
+which controls may have lost theirs (`lost_controls`). `tests/spark/test_audit_lost_fates.py` tests that rule.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from postdate.spark.rules.schedule_events import Delivered, End, ExtraPosition, Fate, Letter
+from support.schedule_judgements import DIGESTS, Case, at, occurred, record, sound
+
+OWN_OF_EXTRA = "postdate-origin,postdate-due,postdate-id,postdate-extra"
+LOST_MS = at(0) + 500
+LOST = {"fates_lost_before_ms": LOST_MS}
+FATES = [Fate(n, n, None, at(n - 6), at(n - 5) if n < 3 else 0, 9, n, LOST_MS + 5, False, 20) for n in (1, 2, 3)]
+RECORDS = [
+    Delivered(f.number, "orders", 3, 90 + f.number, f.nominal_ms, None, b"id", OWN_OF_EXTRA, DIGESTS, 20) for f in FATES
+]
+
+
+def lost(*fates: Fate, records: Any = RECORDS, controls: tuple[int, ...] = (20,), **more: Any) -> Case:
+    """Three sound occurrences, and these extra deliveries of a backfill that has no fate."""
+    case = sound()
+    given = {"fates": [*case.fates, *fates], "records": [*case.records, *records], "bounds": LOST}
+    return replace(case, lost_controls=controls, **{**given, **more})
+
+
+@pytest.mark.parametrize("first", [0, 1, 2, 3])
+def test_extra_deliveries_of_a_lost_fate_are_unsettled(first: int) -> None:
+    """The first of their own fates may be lost as well."""
+    found = lost(*FATES[first:]).judged()
+    assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 3})
+    assert (found.added.verified, found.overdue) == (3, 0)
+
+
+@pytest.mark.parametrize("nominal_ms", [at(0) + 7, at(2) + 500])
+def test_that_of_a_lost_trigger_may_have_any_time(nominal_ms: int) -> None:
+    fate = FATES[0]._replace(nominal_ms=nominal_ms, next_ms=0, at_ms=nominal_ms + LOST_MS)
+    found = lost(fate, records=[RECORDS[0]._replace(due_ms=nominal_ms)]).judged()
+    assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 1})
+
+
+def test_without_a_lost_fate_they_are_violations() -> None:
+    for changes in ({"controls": ()}, {"controls": (19, 21)}):
+        for fates in ((), FATES[:1], FATES):
+            found = lost(*fates, records=RECORDS[: len(fates) or 3], **changes).judged()
+            assert "extra" in {verdict for verdict, _ in found.position.problems}, (changes, fates)
+
+
+def test_the_next_run_goes_on_behind_them() -> None:
+    first = lost(*FATES[1:2], records=RECORDS[:2]).judged()
+    assert (first.position.problems, dict(first.position.reasons)) == ((), {"unsettled": 2})
+    rest = Case(FATES[2:], RECORDS[2:], known=first.position, bounds=LOST).judged()
+    assert (rest.position.problems, dict(rest.position.reasons)) == ((), {"unsettled": 3})
+    assert rest.position.extras == (ExtraPosition(20, 4, 0, 9, 3),)
+
+
+def test_the_deliveries_of_a_lost_control_may_come_in_a_later_run() -> None:
+    first = lost(records=()).judged()
+    assert (first.position.problems, first.position.reasons) == ((), ())
+    rest = Case(FATES, RECORDS, known=first.position, bounds=LOST, lost_controls=(20,))
+    assert (rest.judged().position.problems, dict(rest.judged().position.reasons)) == ((), {"unsettled": 3})
+    ended = replace(rest, lost_controls=()).judged()
+    assert {verdict for verdict, _ in ended.position.problems} == {"extra"}, "its end was read meanwhile"
+
+
+def test_an_end_may_come_with_or_without_unknown_extra_deliveries() -> None:
+    last = occurred(1, at(1), 0)
+    case = replace(lost(records=()), fates=[last], records=[record(last)], asked={"count_max": 1})
+    for end in (None, End("cancelled", at(1), 20, 0)):
+        found = replace(case, end=end).judged()
+        assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 1})
+        without = replace(case, lost_controls=(), end=end).judged()
+        assert {verdict for verdict, _ in without.position.problems} == {"contradiction"}
+    done = replace(case, fates=[last, *FATES], records=[record(last), *RECORDS], end=End("completed", at(1), 9, 4))
+    assert done.judged().position.problems == ()
+
+
+def test_a_completed_schedule_may_have_lost_its_last_occurrences() -> None:
+    """The fates of all of its occurrences are lost, and the last extra delivery completes it."""
+    end = End("completed", at(1), 9, 4)
+    case = replace(lost(), fates=FATES, records=RECORDS, end=end, stored=None)
+    found = replace(case, asked={"count_max": 1, "request_ms": at(-1)}).judged()
+    assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 4})
+    later = replace(case, asked={"count_max": 1, "start_ms": LOST_MS + 1}, stored=(at(1), 1)).judged()
+    assert [verdict for verdict, _ in later.position.problems] == ["missing"], "it was due behind the losses"
+
+
+DEAD = [fate._replace(reason="dead") for fate in FATES]
+
+
+def test_dead_letters_of_a_lost_fate_are_used() -> None:
+    letters = [Letter(fate.nominal_ms, True, offset=fate.number) for fate in DEAD]
+    for fates, unsettled in ((DEAD, 3), (DEAD[1:], 4)):  # nothing tells that the first letter is that of the lost fate
+        found = lost(*fates, records=(), letters=letters).judged()
+        assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": unsettled})
+
+
+WRONG: dict[str, tuple[Case, str]] = {
+    "without a record": (lost(*FATES, records=RECORDS[:2]), "missing"),
+    "with another value": (
+        lost(*FATES, records=[RECORDS[0]._replace(digests=(b"k", b"x", b"h")), *RECORDS[1:]]),
+        "mismatch",
+    ),
+    "with two records": (lost(*FATES, records=[*RECORDS, RECORDS[0]._replace(offset=98)]), "duplicate"),
+    "decided twice": (lost(*FATES, FATES[0]._replace(log_offset=11)), "duplicate"),
+    "early": (lost(FATES[0]._replace(at_ms=FATES[0].nominal_ms - 1), *FATES[1:]), "early"),
+    "passing over a time": (
+        lost(
+            FATES[0]._replace(next_ms=at(-3)),
+            FATES[2]._replace(number=2, last=2),
+            records=[RECORDS[0], RECORDS[2]._replace(number=2)],
+        ),
+        "missing",
+    ),
+    "at no nominal time": (lost(FATES[0]._replace(next_ms=at(-4) + 1), records=RECORDS[:1]), "extra"),
+    "behind the last one": (
+        lost(*FATES, FATES[2]._replace(number=4, last=4, place=4), records=[*RECORDS, RECORDS[2]._replace(number=4)]),
+        "extra",
+    ),
+    "dead, without a letter": (lost(*DEAD, records=()), "missing"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_can_be_judged_of_them_is_judged(name: str) -> None:
+    case, verdict = WRONG[name]
+    problems = case.judged().position.problems
+    assert {one for one, _ in problems} == {verdict}, problems
+    assert dict(case.judged().position.reasons)["unsettled"] >= 1
