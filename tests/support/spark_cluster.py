@@ -25,6 +25,9 @@ _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = "Successfully registered with master"
 _ROOT = Path(__file__).resolve().parents[2]
 
+#: The JVMs do little: what Java's second compiler and its larger collectors do at their start would cost more.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 #: Executors have no Python: they need none, but for dialects.
 _PYTHON = {"PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": "/nowhere/python"}
 
@@ -56,6 +59,7 @@ def submitted(master: str, program: ModuleType, *arguments: str) -> subprocess.C
     """A program by PySpark's own `spark-submit`, when it has ended."""
     settings = {**sized_spark(), "spark.driver.host": "127.0.0.1", "spark.executor.memory": EXECUTOR_MEMORY}
     settings |= {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
+    settings |= {"spark.executor.defaultJavaOptions": _SHORT_LIVED}
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", master]
     command += ["--packages", connector_package()]
     command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
@@ -74,7 +78,8 @@ def submitted(master: str, program: ModuleType, *arguments: str) -> subprocess.C
 def _running(name: str, arguments: tuple[str, ...], log: Path) -> Iterator[None]:
     """A process of Spark's own for as long as the context is open."""
     home = Path(pyspark.__file__).parent
-    environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "512m", "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment |= {"SPARK_DAEMON_MEMORY": "512m", "SPARK_DAEMON_JAVA_OPTS": _SHORT_LIVED}
     with log.open("wb") as output:
         command = [str(home / "bin" / "spark-class"), name, *arguments]
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
