@@ -80,24 +80,6 @@ def _emptied_and_capped(forged: Forged) -> Producer:
     return open_still
 
 
-@pytest.mark.timeout(600)
-def test_requests_behind_an_open_transaction_are_not_verified(
-    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    forged = Forged.on(bed)
-    open_still = _capped_requests(forged)
-    young = forged.audited(capsys, strict=True, settle_ms=600_000)
-    assert (young["exit"], young["clean"], young["outcomes"]["reasons"]) == (0, True, {}), "a producer that is alive"
-    time.sleep(1.1)
-    state = str(tmp_path / "state")
-    for _ in range(2):
-        found = forged.audited(capsys, strict=True, state=state)
-        assert (found["exit"], found["clean"], found["outcomes"]["reasons"]) == (5, False, {"capped": 3})
-    open_still.abort_transaction(WAIT_TIMEOUT_S)
-    found = forged.audited(capsys, strict=True, state=state)
-    assert (found["exit"], found["outcomes"]["reasons"], found["counts"]["missing"]) == (4, {}, 2)
-
-
 def _capped_requests(forged: Forged) -> Producer:
     """One transaction hangs on the request topic, and two requests lie behind its record. 1 verified, 3 capped."""
     forged.sound()
@@ -190,22 +172,52 @@ def test_a_loss_is_named_unless_its_partition_may_hide_it(
     assert (found["exit"], found["clean"]) == (4, False)
 
 
-@pytest.mark.timeout(900)
-def test_the_times_that_other_producers_give_prove_nothing(
+@pytest.mark.timeout(1200)
+def test_runs_with_a_state_judge_what_was_hidden_and_what_was_created_again(
     bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """As `_filled_by_others`, repaired at each step."""
-    forged, state = Forged.on(bed), str(tmp_path / "state")
+    """One state of three request topics. The requests of `capped` lie behind an open transaction until it ends. The
+    target of `recreated` is created again, which only a state tells from a loss. `filled` comes last: its target has
+    lost a message, is then created again and filled as in `_filled_by_others`; it is repaired at each step."""
+    capped, recreated, filled = (Forged.on(bed) for _ in range(3))
+    open_still = _capped_requests(capped)
+    young = capped.audited(capsys, strict=True, settle_ms=600_000)
+    assert (young["exit"], young["clean"], young["outcomes"]["reasons"]) == (0, True, {}), "a producer that is alive"
+    time.sleep(1.1)
+    state = str(tmp_path / "state")
+    recreated.sound()
+    found = audited_together([capped, recreated], capsys, state=state, strict=True)
+    assert (found["exit"], found["clean"], found["counts"]["delivered"]) == (5, False, 2)
+    assert found["outcomes"]["reasons"] == {"capped": 3}
+    recreated.sound()
+    _created_again(recreated, 4)
+    found = audited_together([capped, recreated], capsys, state=state, strict=True)
+    assert (found["exit"], found["clean"]) == (5, False)
+    assert found["outcomes"]["reasons"] == {"capped": 3, "target-recreated": 1}
+
+    open_still.abort_transaction(WAIT_TIMEOUT_S)
+    for offset in (capped.next - 2, capped.next - 1):
+        capped.expect(offset, "missing")
+    recreated.commit(recreated.expect(recreated.ask(), *LOST))  # the state knows that the target exists, still empty
+    for number in range(4):
+        filled.sound(key=_key_of(number))
+    filled.commit(filled.expect(filled.ask(key=_key_of(1)), *LOST))
+    histories = [capped, recreated, filled]
+    found = audited_together(histories, capsys, state=state, strict=True)
+    assert (named(found), found["outcomes"]["reasons"], found["exit"]) == (expected_of(histories), {}, 4)
+    first = recreated.audited(capsys, strict=True)
+    assert (first["exit"], first["clean"], first["outcomes"]["reasons"]) == (5, False, {"target-younger": 3})
+    _check_repairs(filled, spark, capsys, state)
+
+
+def _check_repairs(forged: Forged, spark: SparkSession, capsys: pytest.CaptureFixture[str], state: str) -> None:
+    """The loss can be repaired until its target is created again: the times that other producers give prove nothing."""
 
     def repairable() -> tuple[int, dict[str, int]]:
-        run_repair(RepairOptions(bed.bootstrap, state, forged.requests, output="json", settle_ms=1_000))
+        run_repair(RepairOptions(forged.bed.bootstrap, state, forged.requests, output="json", settle_ms=1_000))
         found = json.loads(capsys.readouterr().out)
         return found["repairable"], found["reasons"]
 
-    for number in range(4):
-        forged.sound(key=_key_of(number))
-    forged.commit(forged.expect(forged.ask(key=_key_of(1)), *LOST))
-    assert named(forged.audited(capsys, state=state)) == forged.expected
     assert repairable() == (1, {})
     _created_again(forged, 4)
     _add_old_events(forged)
@@ -214,25 +226,6 @@ def test_the_times_that_other_producers_give_prove_nothing(
     assert not has_cached(spark)
     forged.sound(key=_key_of(1))
     assert repairable() == (0, {"record-gone": 1})
-
-
-@pytest.mark.timeout(900)
-def test_a_state_tells_a_loss_from_a_target_that_was_created_again(
-    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    forged, state = Forged.on(bed), str(tmp_path / "state")
-    forged.sound()
-    found = forged.audited(capsys, state=state)
-    assert (found["exit"], found["counts"]["delivered"]) == (0, 1)
-    forged.sound()
-    _created_again(forged, 4)
-    found = forged.audited(capsys, state=state, strict=True)
-    assert (found["exit"], found["outcomes"]["reasons"]) == (0, {"target-recreated": 1})
-    forged.commit(forged.expect(forged.ask(), *LOST))  # the target is empty still, and the state knows that it exists
-    found = forged.audited(capsys, state=state)
-    assert named(found) == forged.expected
-    first = forged.audited(capsys, state=str(tmp_path / "another"), strict=True)
-    assert (first["exit"], first["clean"], first["outcomes"]["reasons"]) == (5, False, {"target-younger": 3})
 
 
 @pytest.mark.timeout(600)

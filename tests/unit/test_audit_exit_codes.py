@@ -24,7 +24,7 @@ from postdate.spark.job.bounds import Range
 from postdate.spark.job.cluster import Partition
 from postdate.spark.judging.summary import Outcomes, Summary
 from postdate.spark.output.lateness import LatenessBound
-from postdate.spark.rules.verdicts import VERDICTS
+from postdate.spark.rules.verdicts import INFORMATION, OUTSIDE_WINDOW, VERDICTS
 
 _SPAN = Range("requests", Partition("r", 0), 0, 0, 10, 10, False, -1)
 _LATE = {"p50": 4, "p90": 10, "p99": 312, "p99_9": 900, "max": 5_000}
@@ -47,6 +47,15 @@ def test_the_code_is_that_of_the_first_that_applies(violated: bool, blind: bool,
         lateness_bounds=(_BOUND,) if late else (),
     )
     assert found.exit_code == (4 if violated else 1 if blind else 5 if unverified else 3 if late else 0)
+
+
+@pytest.mark.parametrize("reason", [*INFORMATION, OUTSIDE_WINDOW])
+def test_a_strict_audit_refuses_what_another_audit_would_verify(reason: str) -> None:
+    found = outcome()
+    summary = replace(found.summary, outcomes=Outcomes(9, 0, {reason: 1}))
+    expected = 0 if reason in ("request-expired", "target-expired", "target-recreated", "overtaken") else 5
+    for is_strict, exit_code in ((True, expected), (False, 0)):
+        assert replace(found, summary=summary, strict=is_strict).exit_code == exit_code
 
 
 def said(found: Outcome, form: str) -> str:
