@@ -19,6 +19,7 @@ from support.bulk_cases import bulk_cases
 from support.history import History, side_by_side
 from support.id_policy_cases import id_policy_cases
 from support.judging import by_history, judged, staged
+from support.schedule_cases import schedule_cases
 from support.small_spark import sized_spark
 from support.spark_cluster import WORKERS, spark_cluster
 from support.window_cases import window_cases
@@ -96,10 +97,26 @@ def one_by_one(spark: SparkSession) -> dict[str, dict[int, Row]]:
     return by_history(judged(spark, _TOGETHER)[0], _CASES)
 
 
-@pytest.fixture(scope="session", params=[0, 10], ids="chunks of {} bits".format)
-def chunked(request: pytest.FixtureRequest, spark: SparkSession) -> dict[str, dict[int, Row]]:
-    """These cases judged by chunks of so many bits before the rules, by offset. Plain messages of consistent chunks
-    have no row."""
-    rows = staged(spark, _TOGETHER, request.param).rows
+@pytest.fixture(scope="session")
+def in_one_chunk(spark: SparkSession) -> dict[str, dict[int, Row]]:
+    """These cases and those of schedules judged by one chunk each before the rules, by offset. Plain messages of
+    consistent chunks have no row."""
+    cases = {**_CASES, "schedules": schedule_cases()}
+    rows = staged(spark, side_by_side([*cases.values()]), bits=10).rows
+    assert rows is not None
+    return by_history(rows, cases)
+
+
+@pytest.fixture(scope="session")
+def chunk_by_chunk(spark: SparkSession) -> dict[str, dict[int, Row]]:
+    """These cases, without schedules, judged by a chunk for each origin before the rules."""
+    rows = staged(spark, _TOGETHER, bits=0).rows
     assert rows is not None
     return by_history(rows, _CASES)
+
+
+@pytest.fixture(scope="session", params=["chunk_by_chunk", "in_one_chunk"])
+def chunked(request: pytest.FixtureRequest) -> dict[str, dict[int, Row]]:
+    """The two, one after the other."""
+    found: dict[str, dict[int, Row]] = request.getfixturevalue(request.param)
+    return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from support.judging import by_offset, check_case, judged, staged
+from support.judging import Bounds, by_offset, check_case, judged, staged
 from support.lost_fate_cases import LOST_MS, lost_fate_cases
 
 CASES = lost_fate_cases()
@@ -19,7 +19,7 @@ CASES = lost_fate_cases()
 @pytest.fixture(scope="module")
 def rows(spark: SparkSession) -> dict[int, Row]:
     """All cases judged by the rules, by offset."""
-    return by_offset(judged(spark, CASES, rules_alone=True, fates_lost_before_ms=LOST_MS)[0])
+    return by_offset(judged(spark, CASES, rules_alone=True, bounds=Bounds(fates_lost_before_ms=LOST_MS))[0])
 
 
 @pytest.mark.parametrize("name", CASES.expected)

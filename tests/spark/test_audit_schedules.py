@@ -14,18 +14,33 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from support.audit_runs import Ends, Runs, offset_of
-from support.history import REQUESTS
-from support.judging import ReadRecord, by_offset, check_case, judged, read_fates, staged
+from support.history import REQUESTS, side_by_side
+from support.judging import Bounds, ReadRecord, by_history, by_offset, check_case, judged, read_fates, staged
 from support.schedule_cases import late_cases, schedule_cases
 from support.verdict_cases import DUE, T
 
 CASES = schedule_cases()
+LATE, LATE_END = late_cases()
+#: Beside the first ones: one plan judges both.
+HISTORIES = {"cases": CASES, "behind the fixed end of the log": LATE}
 
 
 @pytest.fixture(scope="module")
-def rows(spark: SparkSession) -> dict[int, Row]:
+def judged_rows(spark: SparkSession) -> dict[str, dict[int, Row]]:
+    """Both histories judged by the rules, by offset."""
+    found, _ = judged(
+        spark,
+        side_by_side([*HISTORIES.values()]),
+        rules_alone=True,
+        bounds=[Bounds(), Bounds(log_end=LATE_END)],
+    )
+    return by_history(found, HISTORIES)
+
+
+@pytest.fixture(scope="module")
+def rows(judged_rows: dict[str, dict[int, Row]]) -> dict[int, Row]:
     """All cases judged by the rules, by offset."""
-    return by_offset(judged(spark, CASES, rules_alone=True)[0])
+    return judged_rows["cases"]
 
 
 @pytest.mark.parametrize("name", CASES.expected)
@@ -33,21 +48,33 @@ def test_verdict(rows: dict[int, Row], name: str) -> None:
     check_case(rows, CASES.expected[name])
 
 
-def test_what_lies_behind_the_fixed_end_of_the_log_settles_doubts_only(spark: SparkSession) -> None:
+def test_what_lies_behind_the_fixed_end_of_the_log_settles_doubts_only(
+    judged_rows: dict[str, dict[int, Row]],
+) -> None:
     """The occurrences there are not judged, so an end there must not ask for them."""
-    cases, log_end = late_cases()
-    rows = by_offset(judged(spark, cases, rules_alone=True, log_end=log_end)[0])
-    for expected in cases.expected.values():
-        check_case(rows, expected)
-        figures = rows[expected.offset]["position"]["figures"]
+    late = judged_rows["behind the fixed end of the log"]
+    for expected in LATE.expected.values():
+        check_case(late, expected)
+        figures = late[expected.offset]["position"]["figures"]
         assert (figures["occurred"], figures["verified"], figures["missing"]) == (1, 1, 0)
 
 
-@pytest.mark.parametrize("bits", [0, 10])
-def test_the_fast_tiers_say_the_same(spark: SparkSession, rows: dict[int, Row], bits: int) -> None:
-    found = staged(spark, CASES, bits).rows
+def test_a_chunk_for_each_origin_says_the_same(spark: SparkSession, rows: dict[int, Row]) -> None:
+    """Alone, so that nothing else shows the audit that there are schedules."""
+    found = staged(spark, CASES, 0).rows
     assert found is not None
-    left = {row["offset"]: set(row["verdicts"]) for row in found.collect()}
+    _check_tier(by_offset(found), rows)
+
+
+def test_one_chunk_beside_other_cases_says_the_same(
+    rows: dict[int, Row], in_one_chunk: dict[str, dict[int, Row]]
+) -> None:
+    _check_tier(in_one_chunk["schedules"], rows)
+
+
+def _check_tier(found: dict[int, Row], rows: dict[int, Row]) -> None:
+    """Check that what chunks have left was judged as by the rules, and that the rest was delivered."""
+    left = {offset: set(row["verdicts"]) for offset, row in found.items()}
     expected = {offset: set(row["verdicts"]) for offset, row in rows.items()}
     assert {offset: verdicts for offset, verdicts in expected.items() if offset in left} == left
     verified = [verdicts for offset, verdicts in expected.items() if offset not in left]  # by digests

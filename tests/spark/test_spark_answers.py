@@ -53,7 +53,8 @@ def test_what_lies_outside_the_window_still_bears_out_an_answer(spark: SparkSess
     history.ask(replaced, TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-id", b"r"))
     history.commit([replaced, DUE, "replaced"])
     history.answer(end, "replaced", replaced, "r")
-    found = judged(spark, history, verdicts="control", request_start=control, request_end=end)[0].collect()
+    bounds = Bounds(request_start=control, request_end=end)
+    found = judged(spark, history, verdicts="control", bounds=bounds)[0].collect()
     assert {row["offset"]: row["verdicts"] for row in found} == {control: ["false-verdict"], replaced: ["replaced"]}
 
 

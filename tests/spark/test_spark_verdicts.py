@@ -7,7 +7,7 @@ too, so a rule that always or never speaks fails.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -71,12 +71,9 @@ ABOUT_ANSWERS = {"false-verdict", "unanswered"}
 
 
 @pytest.fixture(scope="module")
-def cases(spark: SparkSession) -> Iterator[tuple[DataFrame, DataFrame]]:
-    """All cases judged at once, and the breaks of their chain; kept, as the audit keeps them."""
-    found, breaks = judged(spark, CASES)
-    found.persist()
-    yield found, breaks
-    found.unpersist()
+def cases(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
+    """All cases judged at once, and the breaks of their chain."""
+    return judged(spark, CASES)
 
 
 @pytest.fixture(scope="module")
@@ -385,7 +382,7 @@ def test_the_summary_counts_four_outcomes(spark: SparkSession) -> None:
     history.deliver(10)
     history.deliver(11, value=b"w")
     targets = [target_row(lost_ms=[T + 2_000] * 4)]
-    found, breaks = judged(spark, history, log_start=10, request_start=10, targets=targets)
+    found, breaks = judged(spark, history, targets=targets, bounds=Bounds(log_start=10, request_start=10))
     summary = summary_of(spark, found, breaks, samples_max=0)
     assert summary.outcomes == Outcomes(1, 1, {"request-expired": 1, "target-expired": 1}, pending=1)
     assert summary.outcomes.verified_share == 0.25
@@ -510,7 +507,7 @@ def test_a_late_fate_clears_a_record_and_is_held_to_nothing_else(spark: SparkSes
     history.commit()
     history.commit([1, DUE, "delivered"], [2, DUE, "delivered"], [3, DUE, "dead"])
     history.deliver(1)
-    found, breaks = judged(spark, history, log_end=1)
+    found, breaks = judged(spark, history, bounds=Bounds(log_end=1))
     assert {row["offset"]: row["verdicts"] for row in found.collect()} == {
         1: ["delivered"],
         2: ["pending"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -62,9 +63,9 @@ class Bounds:
     answers_lost_before_ms: int = -1
     request_present_end: int = 10_000
 
-    def table(self, spark: SparkSession, partitions: int = 1) -> DataFrame:
-        """The partitions of the history, as `judge` asks for them."""
-        return partition_table(spark, [self] * partitions)
+    def table(self, spark: SparkSession) -> DataFrame:
+        """The one partition of a history, as `judge` asks for it."""
+        return partition_table(spark, [self])
 
     def row(self, prefix: str = "", partition: int = 0) -> tuple[Any, ...]:
         """One of them as a row, of topics with this prefix."""
@@ -108,19 +109,26 @@ class Tables:
     requests: DataFrame
     log: DataFrame
     fates: DataFrame
-    known: DataFrame
+    answers: DataFrame
     partitions: DataFrame
 
+    @cached_property
+    def known(self) -> DataFrame:
+        """What the rules about other requests begin with; kept, as the audit keeps it."""
+        return materialised(history_rows(self.requests, self.fates, self.answers, self.partitions), few=True)
 
-def tables(spark: SparkSession, history: History, bounds: Bounds, dialects: DialectOptions = NO_DIALECTS) -> Tables:
-    """What all rules begin with; kept, as the audit keeps it."""
-    partitions = bounds.table(spark, history.partitions)
-    log = log_rows(small_table(spark, history.log, RECORDS), partitions).persist()
+
+def tables(
+    spark: SparkSession, history: History, bounds: Bounds | Sequence[Bounds], dialects: DialectOptions = NO_DIALECTS
+) -> Tables:
+    """What all rules begin with; kept, as the audit keeps it. `bounds`: of all partitions, or of each."""
+    each = [bounds] * history.partitions if isinstance(bounds, Bounds) else bounds
+    partitions = partition_table(spark, each)
+    log = kept(log_rows(small_table(spark, history.log, RECORDS), partitions), history.log)
     asked = small_table(spark, history.requests, RECORDS)
     requests = materialised(request_rows(asked, LEVELS_MS_DEFAULT, dialects, _policies(spark, log)), few=True)
-    fates = fate_rows(log)
     answers = answer_rows(small_table(spark, history.answers, RECORDS), {VERDICTS: REQUESTS})
-    return Tables(requests, log, fates, history_rows(requests, fates, answers, partitions).persist(), partitions)
+    return Tables(requests, log, fate_rows(log), kept(answers, history.answers), partitions)
 
 
 def by_the_rules(inputs: AuditInputs, how: JudgingParameters) -> DataFrame:
@@ -144,11 +152,10 @@ def judged(
     dialects: DialectOptions = NO_DIALECTS,
     verdicts: Mode = "none",
     rules_alone: bool = False,
-    **bounds: Any,
+    bounds: Bounds | Sequence[Bounds] = Bounds(),
 ) -> tuple[DataFrame, DataFrame]:
-    """The judged rows and the breaks of the chain of a history of one partition; with `rules_alone` no origin counts as
-    plain."""
-    found = tables(spark, history, Bounds(**bounds), dialects)
+    """The judged rows and the breaks of the chain of a history; with `rules_alone` no origin counts as plain."""
+    found = tables(spark, history, bounds, dialects)
     how = JudgingParameters(
         found.partitions, small_table(spark, [*targets], TARGETS), verdicts, SNAPSHOT, slack_ms=60_000
     )
@@ -158,7 +165,7 @@ def judged(
     rows = judged_origins(
         materialised(folded(inputs), few=True), None, how, ROW_COLUMNS, occurrences=inputs.occurrences
     )
-    return rows.where("verdicts is not null"), chain_breaks(found.log)
+    return materialised(rows.where("verdicts is not null"), few=True), chain_breaks(found.log)
 
 
 @dataclass(frozen=True)
@@ -289,8 +296,11 @@ def _history(spark: SparkSession, history: History, found: Tables) -> Read:
     asked = small_table(spark, history.requests, RECORDS)
     understood = materialised(understood_rows(asked, LEVELS_MS_DEFAULT, policies=policies), few=True)
     messages = delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS])
-    messages = materialised(messages, few=True)
-    rows = (digested_requests(understood), messages, record_rows(messages), found.log, inputs.letters, inputs.answers)
+    messages = kept(messages, history.delivered)
+    requests = kept(digested_requests(understood), history.requests)
+    records = kept(record_rows(messages), history.delivered)
+    letters = kept(inputs.letters, history.letters)
+    rows = (requests, messages, records, found.log, letters, inputs.answers)
     return Read(understood, *rows, occurrences=inputs.occurrences)
 
 
@@ -300,7 +310,7 @@ def _inputs(spark: SparkSession, history: History, found: Tables) -> AuditInputs
         found.fates,
         delivered_rows(small_table(spark, history.delivered, RECORDS), [REQUESTS]),
         dead_letter_rows(small_table(spark, history.letters, RECORDS), {LETTERS: REQUESTS}),
-        answer_rows(small_table(spark, history.answers, RECORDS), {VERDICTS: REQUESTS}),
+        found.answers,
         occurrences=_occurrences(spark, history, found.log),
     )
 
@@ -325,7 +335,7 @@ def read_fates(spark: SparkSession, fates: Iterable[tuple[list[object], int]]) -
     history = History(T)
     for fate, version in fates:
         history.commit(fate, v=version)
-    log = log_rows(small_table(spark, history.log, RECORDS), Bounds().table(spark)).persist()
+    log = kept(log_rows(small_table(spark, history.log, RECORDS), Bounds().table(spark)), history.log)
     found = [ReadRecord(row["parses"], []) for row in log.orderBy("log_offset").collect()]
     for row in fate_rows(log).collect():
         found[row["fate"]["log_offset"]].fates.append(row["fate"])
