@@ -33,7 +33,7 @@ def _id(offset: int) -> bytes:
 
 
 def _ended(*fate: object) -> Callable[[Cases, int], None]:
-    """Two messages of different ids; the first, or with an offset the second, has this fate."""
+    """Two messages with different ids. `kept` and `dropped` are fates of the second, all others of the first."""
 
     def write(cases: Cases, o: int) -> None:
         cases.schedule(o, b"one %d" % o)

@@ -136,21 +136,21 @@ def _moved_in_bulk(cases: Cases, o: int, *, of: int = 0) -> None:
     _ask(cases, o + 1, "reschedule", ("postdate-by", b"2s"), ("postdate-select-id", _id(o - of * 10)))
 
 
-def _select(cases: Cases, o: int, from_ms: int, *action: tuple[str, bytes]) -> None:
+def _select(cases: Cases, o: int, from_ms: int, *action: tuple[str, bytes], prefix: bytes = b"") -> None:
     times = ("postdate-select-from", b"%d" % from_ms), ("postdate-select-until", b"%d" % (from_ms + 1))
-    cases.ask(o + 2, *(action or (("postdate-action", b"cancel"),)), *times, ("postdate-select-id", _id(o)))
+    cases.ask(o + 2, *(action or (("postdate-action", b"cancel"),)), *times, ("postdate-select-id", prefix or _id(o)))
     cases.commit([o + 2, 0, "swept", 0], at_ms=LOST_MS, v=2)
 
 
-def _cancel(cases: Cases, o: int, *, from_ms: int = T + 3_000) -> None:
-    """A bulk cancel of what is due at that time, which has cancelled the request."""
-    _select(cases, o, from_ms)
+def _cancel(cases: Cases, o: int, *, from_ms: int = T + 3_000, prefix: bytes = b"") -> None:
+    """A bulk cancel of what is due at that time, which has cancelled the request; `prefix`: of another id."""
+    _select(cases, o, from_ms, prefix=prefix)
     cases.commit([o, DUE, "cancelled", o + 2], [o + 2, 0, "applied", 1], at_ms=due(2) + 900, v=2)
 
 
-def _move_on(cases: Cases, o: int) -> None:
-    """The message is moved in bulk from three to five seconds, and delivered."""
-    _select(cases, o, T + 3_000, ("postdate-action", b"reschedule"), ("postdate-by", b"2s"))
+def _move_on(cases: Cases, o: int, *, from_ms: int = T + 3_000, prefix: bytes = b"") -> None:
+    """The message is moved in bulk from three to five seconds, and delivered; `from_ms`, `prefix`: what is selected."""
+    _select(cases, o, from_ms, ("postdate-action", b"reschedule"), ("postdate-by", b"2s"), prefix=prefix)
     cases.commit([o, DUE, "moved", T + 5_000, o + 2], [o + 2, 0, "applied", 1], at_ms=T + 2_500, v=2)
     cases.commit([o, DUE, "delivered"], at_ms=T + 5_005)
     cases.deliver(o, due_ms=T + 5_000, id=_id(o))
@@ -165,8 +165,8 @@ def _bulk_cases() -> list[tuple[str, str, Part, Part]]:
     def often(cases: Cases, o: int) -> None:
         cases.ask(o, TO_ORDERS, ("postdate-every", b"100ms"), _named(o))
 
-    def cancel_often(cases: Cases, o: int, *, from_ms: int = LOST_MS) -> None:
-        _select(cases, o, from_ms)
+    def cancel_often(cases: Cases, o: int, *, from_ms: int = LOST_MS, prefix: bytes = b"") -> None:
+        _select(cases, o, from_ms, prefix=prefix)
         cases.commit([o, T + 100, "cancelled", o + 2], [o + 2, 0, "applied", 1], at_ms=LOST_MS + 110, v=2)
 
     def occur(cases: Cases, o: int) -> None:
@@ -198,6 +198,10 @@ def _bulk_cases() -> list[tuple[str, str, Part, Part]]:
             _triggered,
             _then(_applied, _twice, at_trigger),
         ),
+        ("cancelled in bulk behind a lost move, not selected", wrong, _moved, partial(_cancel, prefix=b"none")),
+        ("moved in bulk behind a lost move, not selected", wrong, _moved, partial(_move_on, prefix=b"none")),
+        ("moved in bulk behind a lost move, by other times", wrong, _moved, partial(_move_on, from_ms=T + 4_000)),
+        ("a schedule cancelled in bulk, not selected", wrong, often, partial(cancel_often, prefix=b"none")),
     ]
 
 

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 #: s. If no record arrives for this long, there are fewer than COUNT.
 _PATIENCE_S = 30.0
 
-#: ms. With the default of 1 s, a consumer that is faster than its fetches sometimes waits for a second.
+#: ms. With the default of 1 s, the consumer empties the queue earlier, and then waits.
 _FETCH_PAUSE_MS = 20
 
 

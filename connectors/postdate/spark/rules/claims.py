@@ -155,6 +155,7 @@ def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
     if not has_losses:
         return judged.select(*ORIGIN, "claim", "grace")
     is_first = F.col("claim").isNotNull() & F.col("by").isNotNull() & (F.size(_moves_before()) == 0)
+    is_first = is_first & (F.col("control") > F.col("offset")) & _may_move_in_bulk()
     doubted = _may_have_moved(judged.where(is_first & _is_older_than_losses()), known)
     is_doubted, found = F.col("is_doubted").isNotNull(), doubted.withColumn("is_doubted", F.lit(True))
     return judged.join(found, [*ORIGIN, "control"], "left").select(
@@ -177,13 +178,27 @@ def _may_have_moved(rows: DataFrame, known: DataFrame) -> DataFrame:
         F.struct("offset", "acts_on", "id", "selected").alias("lost"),
     )
     one = F.col("lost")
-    at_any_time = one.selected.withField("from_ms", F.lit(None).cast("bigint"))
-    at_any_time = at_any_time.withField("until_ms", F.lit(None).cast("bigint"))
-    in_bulk = selects(at_any_time, F.col("target"), F.col("id"), F.col("key_digest"), F.lit(None).cast("bigint"))
+    in_bulk = _selects_at_any_time(one.selected)
     means = (one.acts_on == F.col("offset")) | (one.id == F.col("id")) | (one.selected.isNotNull() & in_bulk)
     messages = rows.select(*ORIGIN, "id", "target", "key_digest", "control").join(lost, list(PARTITION))
     is_between = (one.offset > F.col("offset")) & (one.offset < F.col("control"))
     return messages.where(is_between & F.coalesce(means, F.lit(False))).select(*ORIGIN, "control").distinct()
+
+
+def _selects_at_any_time(selected: Column) -> Column:
+    """Whether a selection selects the message, or the schedule, at some due time."""
+    none = F.lit(None).cast("bigint")
+    at_any_time = selected.withField("from_ms", none).withField("until_ms", none)
+    return selects(at_any_time, F.col("target"), F.col("id"), F.col("key_digest"), none)
+
+
+def _may_move_in_bulk() -> Column:
+    """Whether the bulk control of a `moved` selects the message at some due time before, and asks for this one."""
+    move, by = F.col("move"), F.col("by")
+    was_ms = move.new_due_ms - by.by_ms
+    by_duration = selects(by, F.col("target"), F.col("id"), F.col("key_digest"), was_ms) | (move.new_due_ms == 1)
+    is_asked = F.when(by.by_ms.isNotNull(), by_duration).otherwise(move.new_due_ms == F.col("due_ms"))
+    return _selects_at_any_time(by) & F.coalesce(is_asked, F.lit(False))
 
 
 def _is_older_than_losses() -> Column:
@@ -279,7 +294,8 @@ def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
         is_known = (F.col("due_ms") == 0) | (F.col("due_ms") >= F.col("fates_lost_before_ms"))
         may_have_occurred = (F.col("action") == RECURRING) & ~F.coalesce(is_known, F.lit(False))
         is_unmoved = (F.col("action") != RECURRING) & (F.size("moves") == 0)
-        older = unselected.where(_is_older_than_losses())
+        may_select = (control > F.col("offset")) & ~F.coalesce(F.col("is_refused"), F.lit(True))
+        older = unselected.where(_is_older_than_losses() & may_select & _selects_at_any_time(F.col("by")))
         doubted = _may_have_moved(older.where(is_unmoved), known).select(*ORIGIN)
         doubted = doubted.unionByName(older.where(may_have_occurred).select(*ORIGIN))
         judged = [

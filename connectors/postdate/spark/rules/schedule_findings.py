@@ -1,6 +1,6 @@
 """The findings of the judge of a recurring schedule: figures, problems, lateness, and why something was not verified.
 
-The occurrences and the extra deliveries of each control have findings of their own, which `include` adds up.
+The occurrences and the extra deliveries of each control have separate findings, which `include` adds up.
 
 Pure Python. Nothing of Spark is imported.
 """

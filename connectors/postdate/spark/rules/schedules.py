@@ -113,13 +113,13 @@ def _judge_end(at: Position, extras: ExtraDeliveries, end: End | None, findings:
     """Compare the end of the schedule with its occurrences and its extra deliveries."""
     has_begun, has_ended = at.number > 1, not (at.next_ms or extras.are_pending())
     if has_begun and has_ended and extras.may_be_pending() and (end is None or end.name != "completed"):
-        findings.leave("unsettled", 1)
+        _leave_once(findings)
     elif end is None:
         if has_begun and has_ended and not audited.bounds.log_capped:
             findings.find(None, "contradiction", "its last occurrence was decided, and no fate completes it")
     elif end.name == "completed":
         if at.next_ms and at.next_ms < audited.holes.lost_before_ms:
-            findings.leave("unsettled", 1)
+            _leave_once(findings)
         elif at.next_ms:
             findings.find("missing", "missing", f"completed, though occurrence {at.number} is due {at.next_ms}")
         elif end.log_offset != max(at.log_offset, extras.last_ended_at()):
@@ -128,3 +128,9 @@ def _judge_end(at: Position, extras: ExtraDeliveries, end: End | None, findings:
         findings.find(None, "contradiction", f"{end.name}, though occurrence {at.number - 1} was decided")
     elif (at.log_offset, at.place) > (end.log_offset, end.place) and has_begun:
         findings.find(None, "contradiction", f"{end.name} before occurrence {at.number - 1} was decided")
+
+
+def _leave_once(findings: Findings) -> None:
+    """Leave the end of the schedule `unsettled`, unless an earlier run has: an open schedule is judged by each run."""
+    if "unsettled" not in findings.reasons:
+        findings.leave("unsettled", 1)

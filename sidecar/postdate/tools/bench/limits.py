@@ -28,8 +28,8 @@ CASE_TIMEOUT_S = 900.0
 """s. Longer than the slowest case with a million messages takes on two slow cores."""
 
 ACKNOWLEDGE_TIMEOUT_S = 60.0
-"""s. How long a request waits for its acknowledgement, as long as the records of the raw counterpart do. With the two
-seconds of a shard's producer, a broker that pauses beside other programs would lose requests."""
+"""s. How long a request waits for its acknowledgement; the records of the raw copy wait as long. After two seconds, as
+in a shard's producer, requests would fail if a busy machine makes the broker pause."""
 
 HTTP_TIMEOUT_S = 10.0
 """s. A busy process answers a scrape in well under a second."""
