@@ -95,7 +95,7 @@ def _finished(
     occurrences.leave_unexplained()
     is_open = end is None
     letters = audited.letters.judge_rest(at.next_ms if is_open else 0, extras.pending_ms if is_open else (), findings)
-    _judge_end(at, extras, end, findings, audited)
+    _judge_end(known, at, extras, end, findings, audited)
     added = Figures(**findings.counts)
     position = at._replace(
         figures=known.figures.plus(added),
@@ -109,17 +109,19 @@ def _finished(
     return Judgement(position, added, findings.lateness_ms, overdue, letters)
 
 
-def _judge_end(at: Position, extras: ExtraDeliveries, end: End | None, findings: Findings, audited: Audited) -> None:
+def _judge_end(
+    known: Position, at: Position, extras: ExtraDeliveries, end: End | None, findings: Findings, audited: Audited
+) -> None:
     """Compare the end of the schedule with its occurrences and its extra deliveries."""
     has_begun, has_ended = at.number > 1, not (at.next_ms or extras.are_pending())
     if has_begun and has_ended and extras.may_be_pending() and (end is None or end.name != "completed"):
-        _leave_once(findings)
+        _leave_once(findings, known)
     elif end is None:
         if has_begun and has_ended and not audited.bounds.log_capped:
             findings.find(None, "contradiction", "its last occurrence was decided, and no fate completes it")
     elif end.name == "completed":
         if at.next_ms and at.next_ms < audited.holes.lost_before_ms:
-            _leave_once(findings)
+            _leave_once(findings, known)
         elif at.next_ms:
             findings.find("missing", "missing", f"completed, though occurrence {at.number} is due {at.next_ms}")
         elif end.log_offset != max(at.log_offset, extras.last_ended_at()):
@@ -130,7 +132,7 @@ def _judge_end(at: Position, extras: ExtraDeliveries, end: End | None, findings:
         findings.find(None, "contradiction", f"{end.name} before occurrence {at.number - 1} was decided")
 
 
-def _leave_once(findings: Findings) -> None:
-    """Leave the end of the schedule `unsettled`, unless an earlier run has: an open schedule is judged by each run."""
-    if "unsettled" not in findings.reasons:
+def _leave_once(findings: Findings, known: Position) -> None:
+    """Leave the end of the schedule `unsettled`. Each run judges an open schedule again: an earlier one counted it."""
+    if "unsettled" not in dict(known.reasons):
         findings.leave("unsettled", 1)
