@@ -44,7 +44,10 @@ class _Returns:
         sent = [*left, (TOPIC, self.forged.target.encode()), (RETRY, policy), *more]
         offset = self.forged.write(self.forged.requests, 0, b"k", b"v", sent)
         self.forged.sent[offset], self.forged.next = sent, offset + 1
-        return offset, self.forged.stamped_ms + 1
+        reader = self.forged.bed.reader(self.forged.requests)
+        stamps = {seen.offset: seen.timestamp_ms for seen in reader.to_end()}
+        reader.close()
+        return offset, stamps[offset] + 1
 
     def redeliver(self, offset: int, due_ms: int, root: int, *more: tuple[str, bytes | None], attempt: int = 1) -> None:
         """Its redelivery, as a sidecar would write it; `more` headers behind the others."""

@@ -43,8 +43,6 @@ class Forged:
     sent: dict[int, Headers] = field(default_factory=dict)
     expected: dict[str, set[str]] = field(default_factory=dict)
     producer: Producer = field(init=False)
-    #: The timestamp of the record that was written last.
-    stamped_ms: int = 0
 
     def __post_init__(self) -> None:
         self.producer = Producer({"bootstrap.servers": self.bed.bootstrap, "acks": "all"})
@@ -128,17 +126,16 @@ class Forged:
         self, topic: str, partition: int, key: Any, value: Any, headers: Headers, *, stamped_ms: int | None = None
     ) -> int:
         """Produces one record, now or with the CreateTime `stamped_ms`; returns its offset."""
-        taken: list[tuple[int, int]] = []
+        taken: list[int] = []
 
         def note(error: KafkaError | None, message: Message) -> None:
             assert error is None, "the record was not taken"
-            taken.append((message.offset() or 0, message.timestamp()[1]))
+            taken.append(message.offset() or 0)
 
         self.producer.produce(topic, value, key, partition, note, timestamp=stamped_ms or 0, headers=[*headers])
         assert self.producer.flush(WAIT_TIMEOUT_S) == 0
         assert taken, "no answer from the broker"
-        offset, self.stamped_ms = taken[0]
-        return offset
+        return taken[0]
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         """Deletes the records of a partition below an offset, as retention does."""
