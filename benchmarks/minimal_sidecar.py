@@ -43,7 +43,7 @@ _POLL_RECORDS_MAX = 5_000
 _GATHER_S = 1.0
 _STEADY_GATHER_S = 0.01
 _KEY = struct.Struct(">QQ")
-#: What the key of the row of an id begins with; it lies behind all due times.
+#: The prefix of the keys of ids. It sorts after all due times.
 _ID = b"\xff"
 
 _encode = msgspec.msgpack.Encoder().encode

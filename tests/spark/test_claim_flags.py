@@ -152,7 +152,7 @@ def test_a_claim_alone_is_judged(judged: Judged, name: str) -> None:
     assert [claim for claim in judged.claims[name] if CLAIMS[name][1] in claim], judged.claims[name]
 
 
-def test_each_other_flag_is_set_by_each_of_its_causes(spark: SparkSession) -> None:
+def test_other_flags_are_set_by_each_of_their_causes(spark: SparkSession) -> None:
     cases, actions = Cases(), ("trigger", "backfill", "pause", "cancel")
     for action in actions:
         o = cases.case(action, "")
@@ -161,6 +161,7 @@ def test_each_other_flag_is_set_by_each_of_its_causes(spark: SparkSession) -> No
     cases.ask(cases.case("a schedule", ""), TO_ORDERS, EVERY)
     named = ("postdate-origin", f"{REQUESTS}/0/1".encode())
     cases.ask(cases.case("by its origin", ""), ("postdate-action", b"cancel"), named)
+    cases.ask(cases.case("in bulk", ""), ("postdate-action", b"cancel"), ("postdate-select-id", b"nobody"))
     beside, _ = before_rules(spark, cases)
     lost = beside.withColumn("fates_lost_before_ms", F.lit(T + 1))
     columns = [*found_columns(), F.bool_or(may_have_lost_fate()).alias("is_lost")]
@@ -173,6 +174,6 @@ def test_each_other_flag_is_set_by_each_of_its_causes(spark: SparkSession) -> No
         "has_lost_controls": {"trigger", "backfill"},
         "has_answers": {"an answer"},
         "has_schedules": {"a schedule"},
-        "has_related": {*actions, "by its origin"},
+        "has_related": {*actions, "by its origin", "in bulk"},
     }.items():
         assert {name for name, row in found.items() if row[flag]} == names, flag

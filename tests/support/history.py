@@ -148,7 +148,7 @@ class SideBySide:
         self._taken: Counter[tuple[int, str]] = Counter()
 
     def grown(self) -> History:
-        """The same history with what was written down since the last call at its end."""
+        """Append the rows that the histories got since the last call, and return the joined history."""
         for number, one in enumerate(self.histories):
             for side in ("requests", "log", "delivered", "letters", "answers"):
                 rows: list[Row] = getattr(one, side)[self._taken[number, side] :]

@@ -98,7 +98,8 @@ def target_row(
 
 
 def kept(rows: DataFrame, records: Sequence[Record]) -> DataFrame:
-    """What an audit makes of these records, kept as it keeps the rows of few: none are no part of its plans."""
+    """Materialise the `rows` of these `records`, as an audit of few rows does. Without records the rows stay a plan,
+    which the audit leaves out."""
     return materialised(rows, few=True) if records else rows
 
 

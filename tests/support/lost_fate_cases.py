@@ -83,6 +83,11 @@ def _left(cases: Cases, o: int) -> None:
     deliver(cases, o, _id(o).decode(), 2, 0)
 
 
+def _refused(cases: Cases, o: int) -> None:
+    """The control was refused in a record that the log has."""
+    cases.commit([o + 1, 0, "dead"], at_ms=LOST_MS)
+
+
 def _applied(cases: Cases, o: int) -> None:
     """The control was applied in a record that the log has, and has changed nothing there."""
     cases.commit([o + 1, 0, "applied"], at_ms=LOST_MS)
@@ -201,6 +206,7 @@ def _bulk_cases() -> list[tuple[str, str, Part, Part]]:
         ("cancelled in bulk behind a lost move, not selected", wrong, _moved, partial(_cancel, prefix=b"none")),
         ("moved in bulk behind a lost move, not selected", wrong, _moved, partial(_move_on, prefix=b"none")),
         ("moved in bulk behind a lost move, by other times", wrong, _moved, partial(_move_on, from_ms=T + 4_000)),
+        ("cancelled in bulk behind a refused move in bulk", wrong, _moved_in_bulk, _then(_refused, _cancel)),
         ("a schedule cancelled in bulk, not selected", wrong, often, partial(cancel_often, prefix=b"none")),
     ]
 

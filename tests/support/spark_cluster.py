@@ -25,7 +25,7 @@ _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = "Successfully registered with master"
 _ROOT = Path(__file__).resolve().parents[2]
 
-#: The JVMs do little: what Java's second compiler and its larger collectors do at their start would cost more.
+#: These JVMs run for a minute. Java's second compiler and a parallel collector cost more at the start than they save.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 #: Executors have no Python: they need none, but for dialects.

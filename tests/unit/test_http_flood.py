@@ -121,8 +121,8 @@ def connect_from_elsewhere(client: Client) -> socket.socket:
 
 @dataclass
 class Turns:
-    """The turns in which waiting connections start: there are none before `begin`. `waiting`: how many have sent
-    something. `ports`: those of the clients in the order of their starts."""
+    """Controls the turns of the acceptor: no connection starts before `begin` is set. `waiting`: how many waiting
+    clients have sent bytes. `ports`: the ports of the clients, in the order in which they started."""
 
     begin: threading.Event = field(default_factory=threading.Event)
     waiting: int = 0
@@ -131,7 +131,7 @@ class Turns:
 
 @pytest.fixture
 def turns(client: Client, monkeypatch: pytest.MonkeyPatch) -> Turns:
-    """REQUIRES: the server has started, which takes a turn."""
+    """REQUIRES: the server has started, since its start uses one turn."""
     found, turn, start = Turns(), acceptor.Acceptor._turn, acceptor.Acceptor._start
 
     def held_turn(self: acceptor.Acceptor) -> None:

@@ -65,7 +65,7 @@ class StoppedClock(SystemClock):
 
 @dataclass
 class Scene:
-    """A poll loop as the test wants it, and the server over it. Only the test decides how old anything in it is."""
+    """A poll loop as the test wants it, and the server over it. The clock stands still, so only the test sets ages."""
 
     stack: ExitStack
     shards: dict[Partition, SimpleNamespace] = field(default_factory=dict)

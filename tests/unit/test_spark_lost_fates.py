@@ -76,6 +76,8 @@ def test_an_end_may_come_with_or_without_unknown_extra_deliveries() -> None:
         assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 1})
         without = replace(case, lost_controls=(), end=end).judged()
         assert {verdict for verdict, _ in without.position.problems} == {"contradiction"}
+    before = replace(case, end=End("cancelled", at(1), last.log_offset - 1, 0)).judged()
+    assert {verdict for verdict, _ in before.position.problems} == {"contradiction"}, "no lost fate explains the order"
     done = replace(case, fates=[last, *FATES], records=[record(last), *RECORDS], end=End("completed", at(1), 9, 4))
     assert done.judged().position.problems == ()
 
@@ -88,6 +90,12 @@ def test_a_completed_schedule_may_have_lost_its_last_occurrences() -> None:
     assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 4})
     later = replace(case, asked={"count_max": 1, "start_ms": LOST_MS + 1}, stored=(at(1), 1)).judged()
     assert [verdict for verdict, _ in later.position.problems] == ["missing"], "it was due behind the losses"
+    first = occurred(1, at(-2), at(-1), at_ms=LOST_MS + 5)
+    asked = {"count_max": 2, "request_ms": at(-3)}
+    kept = Case([first], [record(first)], asked=asked, bounds=LOST, end=end, stored=(at(-2), 1)).judged()
+    assert [verdict for verdict, _ in kept.position.problems] == ["missing"], (
+        "the log is whole behind a fate that it has"
+    )
 
 
 DEAD = [fate._replace(reason="dead") for fate in FATES]

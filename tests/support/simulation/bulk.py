@@ -222,7 +222,8 @@ def _follow(
             if fate.control not in course.begun or fate.control not in said:
                 wrong.append(f"{fate.offset} is moved by {fate.control}, which has not begun, or does not count")
         elif asked is not None:
-            wrong += _left(course, index, number, fate, asked, traffic, readings)
+            applied = {each.offset for each in fates if each.name == "applied"}
+            wrong += _left(course, index, number, fate, asked, traffic, readings, applied)
         if isinstance(fate, Moved):
             course.moves.setdefault(fate.offset, []).append((fate.control, fate.due_ms))
     decided = [fate.offset for fate in fates if isinstance(fate, Occurred | Skipped | ExtraFate)]
@@ -287,9 +288,17 @@ def _moves(control: Asked, asked: Asked, due_ms: int, course: _Course, readings:
 
 
 def _left(
-    course: _Course, index: int, number: int, fate: Fate, asked: Asked, traffic: Traffic, readings: Readings
+    course: _Course,
+    index: int,
+    number: int,
+    fate: Fate,
+    asked: Asked,
+    traffic: Traffic,
+    readings: Readings,
+    applied: set[int],
 ) -> list[str]:
-    """What is wrong if a message is delivered, or moved by a later control, though a bulk control selects it."""
+    """What is wrong if a message is delivered, or moved by a later control, though a bulk control selects it.
+    `applied`: the controls that were applied by the same record."""
     if not course.begun or fate.name not in ("delivered", "moved", "replaced", "cancelled"):
         return []
     if not readings.is_certain(asked):
@@ -302,7 +311,8 @@ def _left(
             continue
         if control.selected is not None and control.selected.moves and fate.name != "delivered":
             continue  # a later control may end or move what waits to be moved
-        if fate.name != "delivered" and _was_moved_away(control, asked, followers, readings):
+        applied_too = [each for each in followers if each.offset in applied]
+        if fate.name != "delivered" and _was_moved_away(control, asked, applied_too, readings):
             continue
         ender = {"replaced": "schedule", "cancelled": "cancel"}.get(fate.name)
         is_late = ender is not None and not any(each.action == ender and each.offset < offset for each in followers)
@@ -327,10 +337,10 @@ def _may_select(control: Asked, asked: Asked, course: _Course, readings: Reading
     )
 
 
-def _was_moved_away(control: Asked, asked: Asked, followers: list[Asked], readings: Readings) -> bool:
-    """True if the last reschedule before a bulk control moves a message to where that does not select it. If the same
-    transaction ends the message, the log has no fate of the move."""
-    before = [each for each in followers if each.action == "reschedule" and each.offset < control.offset]
+def _was_moved_away(control: Asked, asked: Asked, applied: list[Asked], readings: Readings) -> bool:
+    """True if the last reschedule before a bulk control moves a message to where that does not select it. If it was
+    applied by the transaction that ends the message, the log has no fate of the move."""
+    before = [each for each in applied if each.action == "reschedule" and each.offset < control.offset]
     if not before or control.selected is None:
         return False
     due_ms = {each.due_ms for each in readings.of(before[-1])}

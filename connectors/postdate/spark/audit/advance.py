@@ -146,8 +146,9 @@ def advance(
 
 
 def _with_lost_controls(store: StateStore, state: AuditState, new: History, how: JudgingParameters) -> History:
-    """`new` with the triggers and backfills in the table that may have lost their fate: their extra deliveries may be
-    new. Cost: a look at all rows of the table, if a dispatch log has lost fates and there are schedules."""
+    """Add to `new` the triggers and backfills of the table whose fates may have left the dispatch log, since `new` may
+    contain their extra deliveries. Cost: one scan of the table, only if a dispatch log has lost fates and there are
+    schedules."""
     has_losses = F.col("fates_lost_before_ms") >= 0
     if not state.run or new.occurrences is None or how.partitions.where(has_losses).isEmpty():
         return new

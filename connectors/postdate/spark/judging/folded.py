@@ -100,10 +100,10 @@ class JudgingParameters:
 class Found:
     """The result of `found_of`: `rows` in total, `left` of them for the rules.
 
-    `has_related`: whether any has an id or names another; `has_claims`: a fate that names a cause, a return that
-    names an attempt, a request that may continue a series, or a bulk control; `has_answers`: an answer; `has_bare`: a
-    request that must be read again; `has_schedules`: a schedule, or an occurrence; `has_lost_controls`: a trigger or
-    backfill whose fate may have left the dispatch log.
+    `has_related`: whether any has an id, names another or is a bulk control; `has_claims`: a fate that names a cause,
+    a return that names an attempt, a request that may continue a series, or a bulk control; `has_answers`: an answer;
+    `has_bare`: a request that must be read again; `has_schedules`: a schedule, or an occurrence; `has_lost_controls`:
+    a trigger or backfill whose fate may have left the dispatch log.
     """
 
     rows: int
@@ -154,10 +154,11 @@ def found_columns() -> list[Column]:
     request = F.col("facts.request")
     names_a_cause = F.exists("facts.fates", lambda fate: one_of(fate.fate_name, CLAIMING))
     makes_a_claim = request.retry.said.isNotNull() | request.latest_ms.isNotNull() | request.selected.isNotNull()
+    has_relations = F.col("id").isNotNull() | (F.size("links") > 0) | request.selected.isNotNull()
     return [
         F.count("*").alias("rows"),
         F.count_if(F.col("is_judged") & F.col("plain").isNull()).alias("left"),
-        F.bool_or(F.col("id").isNotNull() | (F.size("links") > 0)).alias("has_related"),
+        F.bool_or(has_relations).alias("has_related"),
         F.bool_or(names_a_cause | makes_a_claim).alias("has_claims"),
         F.bool_or(F.size("facts.answers") > 0).alias("has_answers"),
         F.bool_or(is_bare()).alias("has_bare"),

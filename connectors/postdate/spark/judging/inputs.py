@@ -130,9 +130,9 @@ def unfolded(rows: DataFrame) -> AuditInputs:
 
 
 def _next_ms() -> Column:
-    """The due time of a schedule, as a due range compares it: the next nominal time; behind the last occurrence, the
-    timestamp of the first control with pending extra deliveries, null if the fate of that may be lost; 0: nothing is
-    pending."""
+    """The due time of a schedule that a due range is compared with: the next nominal time. After the last occurrence:
+    the timestamp of the first control with pending extra deliveries, or null if the fate of that control may be lost.
+    If nothing is pending: 0."""
     pending = F.filter("position.extras", lambda extra: (extra.next_ms > 0) | (extra.log_offset < 0))
     first = F.array_min(F.transform(pending, lambda extra: extra["control"]))
     asked = F.filter("facts.fates", lambda fate: one_of(fate.fate_name, EXTENDING) & (fate.control_offset == first))

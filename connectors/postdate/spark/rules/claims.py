@@ -8,9 +8,9 @@ not ended before. Checked only if the audit has read every request that the owne
 necessary, not sufficient, so no valid fate is rejected.
 
 A message that a bulk control has ended or moved must be selected by it, at its due time in force, and the count of a
-bulk control must be the number of the fates that name it. The fate that set this due time may have left the dispatch
-log, if the message has a reschedule, or the schedule an occurrence or a control, that may have lost its fate. Then the
-row has a sentence `doubt` instead of a `claim`.
+bulk control must be the number of the fates that name it. That due time is in doubt if the fate of an earlier
+reschedule of the message may have left the dispatch log. For a schedule, this holds for an occurrence, trigger or
+backfill. The row then has a sentence `doubt` instead of a `claim`.
 
 A return that names its parent, an earlier delivery of the same partition, and an attempt must name the attempt of that
 delivery: 0 for the delivery of a request that is no return.
@@ -167,12 +167,14 @@ def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
 
 
 def _may_have_moved(rows: DataFrame, known: DataFrame) -> DataFrame:
-    """The rows, messages with the offset of a `control`, that another reschedule before it may have moved by a fate
-    that has left the dispatch log: their origin and `control`.
+    """Origin and `control` of each of the `rows` that an earlier reschedule may have moved by a fate that has left the
+    dispatch log. A row is a message with the offset of a `control`.
 
-    A reschedule of one message is `applied` in the record of its move, so neither is lost if the log has the other.
+    A reschedule of one message is `applied` in the record of its `moved`. So if the log has one of the two fates, it
+    has the other.
     """
-    is_lost = _is_older_than_losses() & (F.col("end").isNull() | F.col("selected").isNotNull())
+    may_have_moved = F.col("end").isNull() | (F.col("selected").isNotNull() & ~is_refused(F.col("end")))
+    is_lost = _is_older_than_losses() & may_have_moved
     lost = known.where((F.col("action") == "reschedule") & is_lost).select(
         *PARTITION,
         F.struct("offset", "acts_on", "id", "selected").alias("lost"),

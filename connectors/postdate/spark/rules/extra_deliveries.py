@@ -41,7 +41,7 @@ class ExtraDeliveries:
     def __init__(self, asked: Asked, known: Position, facts: RowFacts, audited: Audited, findings: Findings) -> None:
         self._asked, self._known, self._audited, self._findings = asked, known, audited, findings
         self._lost, self._end = frozenset(facts.lost_controls), facts.end
-        # An earlier run may have kept a control without fates as lost that has ended since.
+        # Drop the controls without fates that an earlier run kept as lost, if this run has read their end.
         is_kept = {extra.control: extra.log_offset >= 0 or extra.control in self._lost for extra in known.extras}
         self.positions = {extra.control: extra for extra in known.extras if is_kept[extra.control]}
         self.pending_ms: list[tuple[int, int]] = []

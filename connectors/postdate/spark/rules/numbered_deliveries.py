@@ -65,8 +65,8 @@ class Audited:
 @dataclass(frozen=True)
 class Kind:
     """Occurrences with the `pauses` of their schedule, or extra deliveries (`is_extra`): none may leave before
-    `from_ms`, the timestamp of their control. `cause`: whether a fate in the log asks for them, may have left it, so
-    that nobody knows their times, or cannot have been there."""
+    `from_ms`, the timestamp of their control. `cause` of extra deliveries: `known`: the log has the fate that asks for
+    them; `lost`: that fate may have left the log, so their times are unknown; `none`: there was no such fate."""
 
     pauses: Sequence[Pause] = ()
     is_extra: bool = False
@@ -79,8 +79,8 @@ class Kind:
 
 
 class NumberedDeliveries:
-    """`at`: the position that was reached. `waiting_fates` and `waiting_records`: those of which the record, or the
-    fate, may still come."""
+    """`at`: the position that was reached. `waiting_fates`: fates whose records may still arrive;
+    `waiting_records`: records whose fates may still arrive."""
 
     def __init__(self, asked: Asked, known: Position, kind: Kind, audited: Audited, findings: Findings) -> None:
         self._asked, self._known, self._kind, self.findings = asked, known, kind, findings

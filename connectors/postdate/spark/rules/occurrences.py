@@ -88,7 +88,7 @@ class Events:
     records: DataFrame
     zones: Zones = field(default_factory=dict)
     lost_controls: DataFrame | None = None
-    """Those that earlier runs have found, as of `lost_controls`; None: there are none."""
+    """The lost controls of earlier runs, in the columns of `lost_controls()`; None if there are none."""
 
     @classmethod
     def of(cls, log: DataFrame, messages: DataFrame, zones: Zones) -> Self:
@@ -125,8 +125,8 @@ def _has_ended() -> Column:
 
 
 def lost_controls(rows: DataFrame) -> DataFrame:
-    """These triggers and backfills: `control`, the offset of each, with the `id` or the offset `acts_on` that it
-    names."""
+    """Columns of `rows`, which are triggers and backfills: `control`, the offset of each, and the `id` or the offset
+    `acts_on` of its schedule."""
     acts_on = F.col("facts.request.acts_on").alias("acts_on")
     return rows.select(*PARTITION, F.col("offset").alias("control"), "id", acts_on)
 

@@ -12,7 +12,8 @@ from postdate.spark.rules.schedule_events import Figures
 
 
 class Findings:
-    """`is_sound`: nothing was found since the judge has set it. `problems`: verdict and sentence."""
+    """`is_sound`: the judge sets it to True, and each later finding to False. `problems`: pairs of verdict and
+    sentence."""
 
     def __init__(self, problems: tuple[tuple[str, str], ...] = (), reasons: tuple[tuple[str, int], ...] = ()) -> None:
         self.counts = dict.fromkeys(Figures._fields, 0)
@@ -42,7 +43,7 @@ class Findings:
         self.reasons[reason] = self.reasons.get(reason, 0) + size
 
     def include(self, other: Findings, whose: str) -> None:
-        """Add those of a part of the schedule; `whose` begins the sentences of its problems."""
+        """Add the findings of a part of the schedule. `whose` is the prefix of each sentence."""
         for verdict, said in other.problems:
             self.find(None, verdict, f"{whose}: {said}")
         for figure, count in other.counts.items():

@@ -16,7 +16,7 @@ from postdate.spark.rules.schedule_findings import Findings
 
 
 class Holes:
-    """`lost_before_ms`: fates before it may have left the log; 0: none of the schedule."""
+    """`lost_before_ms`: fates of the schedule before this time may have left the log; 0 if none has."""
 
     def __init__(self, asked: Asked, bounds: Bounds) -> None:
         lost_ms = bounds.fates_lost_before_ms
@@ -26,7 +26,7 @@ class Holes:
     def judge(
         self, fate: Fate, at: Position, next_ms: Callable[[int, int], int], findings: Findings, *, may_be_lost: bool
     ) -> Position:
-        """Judge the numbers from the position `at` to that of a fate; return the position of that.
+        """Judge the numbers between the position `at` and a fate. Return the position of the fate.
 
         `next_ms`: gives the nominal time behind that of a number, 0 if there is none, or if it is unknown.
         """
@@ -49,5 +49,5 @@ class Holes:
         return behind
 
     def counted(self, due_ms: int) -> int:
-        """Return how many of the holes that were left contain a time."""
+        """Return how many `unsettled` holes contain `due_ms`."""
         return sum(first <= due_ms < behind for first, behind in self._lost_ms)

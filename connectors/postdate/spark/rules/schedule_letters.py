@@ -46,8 +46,8 @@ class DeadLetters:
         """Judge the unused letters of decided occurrences. Return the others, whose fates may still come.
 
         `next_ms`: the time of the next occurrence, 0: there is none. `pending_ms`: the first and the last time of each
-        pending backfill or trigger. The fate of a surplus letter may be lost, unless known backfills of its time came
-        behind the losses, and no fate is lost.
+        pending backfill or trigger. A surplus letter is `unsettled` if its fate may be lost: not if the
+        first known backfill of its time was requested behind the losses and nothing of the schedule is `unsettled`.
         """
         waiting: list[Letter] = []
         lost_ms, has_lost = self._holes.lost_before_ms, "unsettled" in findings.reasons

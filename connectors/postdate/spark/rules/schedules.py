@@ -114,13 +114,16 @@ def _judge_end(
 ) -> None:
     """Compare the end of the schedule with its occurrences and its extra deliveries."""
     has_begun, has_ended = at.number > 1, not (at.next_ms or extras.are_pending())
-    if has_begun and has_ended and extras.may_be_pending() and (end is None or end.name != "completed"):
+    is_before = end is not None and (at.log_offset, at.place) > (end.log_offset, end.place)
+    is_completed = end is not None and end.name == "completed"
+    if has_begun and has_ended and extras.may_be_pending() and not (is_completed or is_before):
         _leave_once(findings, known)
     elif end is None:
         if has_begun and has_ended and not audited.bounds.log_capped:
             findings.find(None, "contradiction", "its last occurrence was decided, and no fate completes it")
     elif end.name == "completed":
-        if at.next_ms and at.next_ms < audited.holes.lost_before_ms:
+        # Behind a fate that was read, the log is whole.
+        if at.next_ms and at.next_ms < audited.holes.lost_before_ms and at.number == known.number:
             _leave_once(findings, known)
         elif at.next_ms:
             findings.find("missing", "missing", f"completed, though occurrence {at.number} is due {at.next_ms}")
@@ -128,7 +131,7 @@ def _judge_end(
             findings.find(None, "contradiction", "completed in another record than its last occurrence")
     elif has_begun and (has_ended or (end.name == "dead" and not end.first_due_ms)):
         findings.find(None, "contradiction", f"{end.name}, though occurrence {at.number - 1} was decided")
-    elif (at.log_offset, at.place) > (end.log_offset, end.place) and has_begun:
+    elif is_before and has_begun:
         findings.find(None, "contradiction", f"{end.name} before occurrence {at.number - 1} was decided")
 
 

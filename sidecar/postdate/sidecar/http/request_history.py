@@ -208,8 +208,9 @@ def _read(process: Process, part: Partition, log: Partition, start: int, offset:
 
 
 def _is_one_more(event: dict[str, Any], extras: dict[tuple[str, str], dict[str, Any]]) -> bool:
-    """True if an event is an extra delivery, or stands for several, and an earlier one by its control stands for it:
-    that gets its number and times. `extras`: these earlier ones."""
+    """Merge an event of extra deliveries into the earlier event of the same control, and return True. Return False if
+    there is no such event, or if the event is no extra delivery. `extras`: the earlier events by fate and control; the
+    merged event has the latest number and times."""
     if event["fate"] not in (EXTRA, EXTRA_DEAD):
         return False
     event.setdefault("deliveries", 1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 # Thresholds of the garbage collector, by generation. Measured: at Python's default of 700 it takes a fifth to a third
-# of the time of ingest, scanning waiting records without finding anything to free, and a sixth of the time that a
-# process takes to import its modules.
+# of the time of ingest, where it scans waiting records and finds nothing to free, and a sixth of the time of importing
+# the modules.
 GC_THRESHOLDS: Final = (50_000, 20, 50)
 
 # Topic settings can change at any time; ten minutes are short compared with any reasonable retention.
