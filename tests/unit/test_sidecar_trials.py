@@ -1,5 +1,5 @@
 """Goal: a target that is as fast as the others again gets its messages in time, however much traffic it has, and
-returns; and a slow one delays few messages of the others.
+returns; and a slow one, or one that refuses everything, delays few messages of the others.
 
 Method: `FaultAttribution` decides for a model of a shard on a clock that the model moves. The shard has one producer: a
 transaction of n messages takes BASE_MS and EACH_MS for each, a trial of a slow target longer. Healthy targets get 1,000
@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from postdate.kafka.errors import RecordRejected
-from postdate.sidecar.dispatch.fault_attribution import Attempt, FaultAttribution
+from postdate.sidecar.dispatch.fault_attribution import Attempt, FaultAttribution, Isolated
 from postdate.sidecar.dispatch.limits import PROBATION_MS
 from postdate.sidecar.transaction.transaction import TopicOutcome
 
@@ -25,7 +25,10 @@ HEALTHY_PER_MS = 1.0
 #: ms of a message, and of a whole trial, that a slow target takes in addition.
 PER_MESSAGE = {"slow": 20.0}
 PER_TRIAL = {"far": 34.0}
+#: The target that refuses every record.
+REFUSING = "refusing"
 _TIMED_OUT = RecordRejected("timed out", KafkaError._MSG_TIMED_OUT)
+_TOO_LARGE = RecordRejected("too large", KafkaError.MSG_SIZE_TOO_LARGE)
 
 
 @dataclass
@@ -35,6 +38,7 @@ class Shard:
 
     rates: Mapping[str, float]
     busy: float = 0.0
+    healthy_per_ms: float = HEALTHY_PER_MS
     now: float = 0.0
     sent: dict[str, int] = field(default_factory=dict)
     waits_ms: list[float] = field(default_factory=list)
@@ -73,29 +77,49 @@ class Shard:
                 self.faults.nothing_waits(each)
                 continue
             name = each.name
+            if name == REFUSING:
+                self._refuse(each)
+                return
             slow_ms = PER_TRIAL.get(name, 0.0) + size * PER_MESSAGE.get(name, 0.0)
             self._commit(Attempt(each, size, {name: size}, {name: TopicOutcome(size)}, slow_ms))
             self.sent[name] += size
             return
+
+    def _refuse(self, target: Isolated) -> None:
+        """A trial of one message, which the broker refuses: its entry becomes a dead letter."""
+        offset = self.sent[REFUSING]
+        outcome = TopicOutcome(0, faults={offset: _TOO_LARGE})
+        due_ms = {offset: int(self.now)}
+        attempt = Attempt(target, 1, {REFUSING: 1}, {REFUSING: outcome}, BASE_MS, is_refused=True, due_ms=due_ms)
+        self.now += self._stretched(BASE_MS)
+        self.faults.aborted(attempt, int(self.now))
+        self.sent[REFUSING] += len(self.faults.condemned)
+        self.faults.ended([offset])
 
     def _send_common(self) -> None:
         for name in self.rates:
             if self.faults.get(name) is None:
                 self.sent[name] += self.due(name)
         first, now = len(self.waits_ms), self.now
-        count = int(now * HEALTHY_PER_MS) - first
+        count = int(now * self.healthy_per_ms) - first
         if not count:
             self.now += 1
             return
-        late_ms = now - first / HEALTHY_PER_MS
+        late_ms = now - first / self.healthy_per_ms
         self._commit(Attempt(None, count, {"good": count}, {"good": TopicOutcome(count)}, 0.0, late_ms=late_ms))
-        self.waits_ms += [self.now - (first + n) / HEALTHY_PER_MS for n in range(count)]
+        self.waits_ms += [self.now - (first + n) / self.healthy_per_ms for n in range(count)]
 
     def _commit(self, attempt: Attempt) -> None:
-        attempt.took_ms += BASE_MS + EACH_MS * attempt.size
-        attempt.took_ms *= 1 + self.chance.expovariate(1 / self.busy) if self.busy else 1
+        attempt.took_ms = self._stretched(attempt.took_ms + BASE_MS + EACH_MS * attempt.size)
         self.now += attempt.took_ms
         self.faults.committed(attempt, 1.0, 1.0)
+
+    def _stretched(self, took_ms: float) -> float:
+        return took_ms * (1 + self.chance.expovariate(1 / self.busy)) if self.busy else took_ms
+
+    def late_ms(self, share: float) -> float:
+        """The wait of the healthy message that is later than this share of them."""
+        return sorted(self.waits_ms)[int(share * len(self.waits_ms))]
 
     def share_later_than(self, wait_ms: float) -> float:
         """The share of healthy messages that waited for longer."""
@@ -137,3 +161,20 @@ def test_a_target_with_a_long_round_trip_gets_large_trials_beside_others() -> No
     shard = Shard({"far": 100.0})
     shard.run(120)
     assert shard.sent["far"] > 120 * 15
+
+
+@pytest.mark.parametrize("busy", [0.2, 0.6])
+def test_a_target_that_refuses_everything_delays_few_messages_of_the_others(busy: float) -> None:
+    """It needs a trial for each of its messages."""
+    shard, alone = Shard({REFUSING: 100.0}, busy), Shard({}, busy)
+    shard.run(120)
+    alone.run(120)
+    assert shard.late_ms(0.9) <= 1.1 * alone.late_ms(0.9)
+    assert shard.late_ms(0.99) <= 1.25 * alone.late_ms(0.99)
+    assert shard.sent[REFUSING] > 120, "a message in a second"
+
+
+def test_a_target_that_refuses_everything_is_soon_done_if_nothing_else_is_due() -> None:
+    shard = Shard({REFUSING: 100.0}, healthy_per_ms=0.0)
+    shard.run(60)
+    assert shard.sent[REFUSING] > 60 * 20

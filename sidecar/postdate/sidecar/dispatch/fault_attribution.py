@@ -18,7 +18,8 @@ special cases:
 An isolated target returns to the common transactions once its window is that of a large transaction, or after
 PROBATION_MS in which it had no fault and every trial was fast. Trials get a quarter of a shard's time, in rounds. If
 messages of other targets waited too long for a trial, the next trial of that target comes later: less than a hundredth
-of the time lies in the part of a trial that is too long.
+of the time lies in the part of a trial that is too long. A trial that is refused delivers nothing, so other messages
+should hardly wait for it at all: a thirtieth of the time, at most, lies in those for which some waited.
 
 Postdate's own topics (store, dead letters, verdicts) count as one target, OWN: its work lies under key 0.
 
@@ -51,6 +52,7 @@ from postdate.sidecar.dispatch.limits import (
     REFUSED_MAX,
     REFUSED_RETRY_MS_MAX,
     REFUSED_RETRY_MS_MIN,
+    REFUSED_TRIAL_REST,
     REPORTED_ENTRIES_MAX,
     TARGET_PROBE_MS_MAX,
     TRIAL_AIM_MS,
@@ -189,13 +191,14 @@ class Attempt:
 
 
 class LastTrial(NamedTuple):
-    """The trial after which no other transaction was committed yet: its end (steady ms), how long it took, and its
-    messages, 0 if it failed."""
+    """The trial after which no other transaction was committed yet: its end (steady ms), how long it took, its
+    messages, 0 if it failed, and whether the broker refused them."""
 
     of: Isolated
     ended_at: float
     took_ms: float
     size: int
+    is_refused: bool = False
 
 
 class FaultAttribution:
@@ -405,6 +408,7 @@ class FaultAttribution:
             trial.tried_at = now
             return Finding.GO_ON
         trial.acknowledged_at = now  # a refusal is an answer
+        self._last_trial = LastTrial(trial, now, attempt.took_ms, 0, is_refused=True)
         if count == 1:
             for offset, refusal in faults.items():
                 refused = trial.refused.get(offset)
@@ -474,12 +478,16 @@ class FaultAttribution:
         last, self._last_trial = self._last_trial, None
         if last is None:
             return
-        since_trial_ms, aim_ms = now - attempt.took_ms - last.ended_at, self._aim_ms()
-        if attempt.late_ms - since_trial_ms < aim_ms:
+        trial, aim_ms = last.of, self._aim_ms()
+        since_trial_ms = now - attempt.took_ms - last.ended_at
+        waited_ms = min(max(attempt.late_ms - since_trial_ms, 0.0), last.took_ms)
+        if last.is_refused:
+            rest_ms = REFUSED_TRIAL_REST * waited_ms
+        elif waited_ms >= aim_ms:
+            rest_ms = LATE_TRIAL_REST * (last.took_ms - aim_ms)
+        else:
             return
-        trial, too_long_ms = last.of, max(last.took_ms - aim_ms, 0.0)
-        rest_ms = min(LATE_TRIAL_REST * too_long_ms, LATE_TRIAL_REST_MS_MAX)
-        trial.retry_at = max(trial.retry_at, last.ended_at + rest_ms)
+        trial.retry_at = max(trial.retry_at, last.ended_at + min(rest_ms, LATE_TRIAL_REST_MS_MAX))
         if last.size and trial.took_ms.least < aim_ms < last.took_ms:
             trial.window = max(1, min(trial.window, int(last.size * aim_ms / last.took_ms)))
 
