@@ -47,6 +47,16 @@ def test_the_pause_keeps_about_one_transaction_in_a_hundred_waiting() -> None:
     assert 20 <= waited <= 80
 
 
+def test_a_trial_of_an_isolated_target_teaches_nothing() -> None:
+    """It waits for its target, not for the markers of the transaction before."""
+    budget = TransactionBudget(10_000)
+    pace = TransactionThrottle(budget, 3.0)
+    for number in range(100):
+        pace.note(number * 20.0, 1, MADE_TO_WAIT_MS + 1, is_trial=True)
+        assert 2.5 < pace.wait_ms(number * 20.0) <= 3.0
+    assert (pace.pace_ms, budget.window) == (3.0, WINDOW_MIN)
+
+
 def test_the_pause_stays_within_its_bounds_and_none_stays_none() -> None:
     pace, none = (
         TransactionThrottle(TransactionBudget(10_000), 3.0),

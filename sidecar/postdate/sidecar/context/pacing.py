@@ -107,16 +107,22 @@ class TransactionThrottle:
         """Milliseconds until the next transaction may begin; 0 or less: now."""
         return self._next_ms - now_ms
 
-    def note(self, now_ms: float, fates: int, took_ms: float) -> None:
-        """A transaction with this number of fates was committed; its records were acknowledged after `took_ms`."""
+    def note(self, now_ms: float, fates: int, took_ms: float, *, is_trial: bool = False) -> None:
+        """A transaction with this number of fates was committed; its records were acknowledged after `took_ms`.
+
+        A trial of an isolated target takes as long as that target: nothing is learnt from it.
+        """
         pause = 0.0
         if fates < LARGE_TRANSACTION_FATES and self.pace_ms > 0:
-            if took_ms >= MADE_TO_WAIT_MS:
+            if is_trial:
+                pass
+            elif took_ms >= MADE_TO_WAIT_MS:
                 self.pace_ms = min(self.pace_ms + PACE_UP_MS, PACE_MS_MAX)
             else:
                 self.pace_ms = max(self.pace_ms - PACE_DOWN_MS, PACE_MS_MIN)
             pause = self.pace_ms
-        self._next_ms = max(self._budget.take(now_ms, took_ms if pause else 0.0), now_ms + pause)
+        learns = pause > 0 and not is_trial
+        self._next_ms = max(self._budget.take(now_ms, took_ms if learns else 0.0), now_ms + pause)
 
 
 class LargeTransactionSemaphore:

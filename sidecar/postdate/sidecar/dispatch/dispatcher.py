@@ -62,6 +62,8 @@ class Dispatcher:
         self._limit = BatchLimit(ctx.config.dispatch.entries_max, ctx.config.dispatch.size_bytes_max)
         self._reader = DueReader(ctx, targets, self._faults, self._limit, self._rates)
         self._aborts = Aborts(ctx, targets, self._faults, self._limit)
+        self.has_tried = False
+        """Whether the last transaction was a trial of an isolated target."""
 
     def dispatch(self, index: TimerIndex, ownership: ShardOwnership, before_ms: int) -> tuple[int, bool]:
         """Run one transaction with entries due before `before_ms`. Returns (fates committed, whether more may be due).
@@ -221,6 +223,7 @@ class Dispatcher:
         content = Content(FATES, batch.messages, batch.fates, batch.due_max_ms, batch.ids)
         low_water = ownership.low_water_of(index)
         report_all = self._faults.must_report(due.trial, len(batch.fates))
+        self.has_tried = due.trial is not None
         try:
             with self._ctx.turns.turn(len(batch.fates)):
                 if self._ctx.held.now is not held or self._ctx.stopping():

@@ -226,7 +226,8 @@ class Shard(Stateful):
             return wait_ms
         fates, more = self._dispatcher.dispatch(index, ownership, before_ms)
         if fates:
-            self._pace.note(self.ctx.clock.steady_ms(), fates, ownership.acknowledged_ms)
+            is_trial = self._dispatcher.has_tried
+            self._pace.note(self.ctx.clock.steady_ms(), fates, ownership.acknowledged_ms, is_trial=is_trial)
             self._after_transaction()
             return 0.0
         if more:
