@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
@@ -20,11 +21,13 @@ from postdate.kafka.errors import Unreachable
 from postdate.kafka.interface import LookedUp, NewTopic
 from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.context.holds import Holds
+from postdate.sidecar.context.pacing import TransactionThrottle
 from postdate.sidecar.dispatch import parking
 from postdate.sidecar.dispatch.due_reader import Due, DueReader
 from postdate.sidecar.dispatch.limits import TARGET_LOOK_WAIT_MS, TEND_INTERVAL_MS, TRIAL_LOOKED_AHEAD_MAX
 from postdate.sidecar.shard.housekeeping import Housekeeping
 from postdate.sidecar.shard.shard import Shard
+from postdate.wheel.index import TimerIndex
 from support.kafka_simulator.admin import SimAdmin
 from support.order import check_order
 from support.shard_bench import OWN, Bench, R, refuse, slow_down
@@ -177,6 +180,45 @@ def test_a_target_that_refuses_everything_stops_no_other(bench: Bench, monkeypat
     bench.until(shard, lambda: len(bench.read(OWN.dead_letters)) == 1_500, 200_000)
     assert Counter(bench.letters()) == {(b"record-refused", b"v"): 1_500}
     assert max(len(fates) for fates in bench.fates()) > 1  # condemned ones leave together
+    shard.close()
+
+
+def test_looking_for_spent_messages_reads_none_that_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands may wait for a target, and the shard looks several times a second."""
+    refuse(monkeypatch, lambda topic, value: topic == "orders", KafkaError.MSG_SIZE_TOO_LARGE)
+    shard = bench.shard()
+    for _ in range(500):
+        bench.schedule(1)
+    bench.until(shard, lambda: shard._index is not None and shard._index.parked_count > 400, 60_000)
+    read, honest = list[int](), TimerIndex.scan_parked
+
+    def scan(self: TimerIndex, *given: Any, **more: Any) -> tuple[list[bytes], list[bytes]]:
+        keys, values = honest(self, *given, **more)
+        read.append(len(keys))
+        return keys, values
+
+    monkeypatch.setattr(TimerIndex, "scan_parked", scan)
+    assert shard._index is not None
+    assert not shard._dispatcher.tend(shard._index, bench.broker.now_ms())
+    assert sum(read) <= 1, read
+    shard.close()
+
+
+@pytest.mark.parametrize("has_slow", [False, True])
+def test_trials_of_a_slow_target_leave_the_pause_of_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, has_slow: bool
+) -> None:
+    if has_slow:
+        slow_down(monkeypatch, "orders", 100)
+    shard = bench.shard()
+    told: list[tuple[float, bool]] = []
+    monkeypatch.setattr(
+        TransactionThrottle, "note", lambda self, now, fates, took_ms, *, is_trial: told.append((took_ms, is_trial))
+    )
+    for _ in range(200):
+        bench.schedule(1)
+    bench.until(shard, lambda: len(bench.read("orders")) == 200, 60_000)
+    assert any(is_trial for _, is_trial in told) == has_slow
     shard.close()
 
 

@@ -218,10 +218,16 @@ class TimerIndex:
         return self._log.scan_keys(start, before, limit)
 
     def scan_parked(
-        self, target: str, limit: int, size_bytes_max: int = limits.SCAN_SIZE_BYTES_MAX, first: bytes = b""
+        self,
+        target: str,
+        limit: int,
+        size_bytes_max: int = limits.SCAN_SIZE_BYTES_MAX,
+        first: bytes = b"",
+        before: bytes | None = None,
     ) -> tuple[list[bytes], list[bytes]]:
-        """Keys and values of the parked entries of a target, in order of due time; none lies below the key `first`."""
-        return self._log.scan_parked(target, limit, size_bytes_max, first)
+        """Keys and values of the parked entries of a target below the key `before`, in order of due time; none lies
+        below the key `first`."""
+        return self._log.scan_parked(target, limit, size_bytes_max, first, before)
 
     def walk_parked(self, start: bytes) -> Range:
         """Returns an iterator over the parked entries of all targets from `start` on, as `walk`."""

@@ -234,14 +234,21 @@ class TimerLog:
         return self._db.range("entries", start, before)
 
     def scan_parked(
-        self, target: str, limit: int, size_bytes_max: int = limits.SCAN_SIZE_BYTES_MAX, first: bytes = b""
+        self,
+        target: str,
+        limit: int,
+        size_bytes_max: int = limits.SCAN_SIZE_BYTES_MAX,
+        first: bytes = b"",
+        before: bytes | None = None,
     ) -> tuple[list[bytes], list[bytes]]:
         """Keys and values of the parked entries of a target, in order of due time; bounded as `scan` is.
 
-        `first`: an entry key below which none of them lies: tombstones there are not stepped over.
+        `first`: an entry key below which none of them lies: tombstones there are not stepped over. `before`: only those
+        below this entry key.
         """
         prefix = parked_prefix(target)
-        return self._scan("parked", prefix + first, prefix[:-1] + b"\1", limit, size_bytes_max)
+        end = prefix[:-1] + b"\1" if before is None else prefix + before
+        return self._scan("parked", prefix + first, end, limit, size_bytes_max)
 
     def walk_parked(self, start: bytes) -> Range:
         """The parked entries from `start` on, all targets, as `walk`."""

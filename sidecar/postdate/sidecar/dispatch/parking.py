@@ -21,7 +21,13 @@ from postdate.sidecar.dispatch.targets import Target, Targets
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.wheel.entry import Entry, decode_entry, encode_entry
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, parked_prefix, split_key, split_parked_key
+from postdate.wheel.keys import (
+    ENTRY_KEY_SIZE_BYTES,
+    entry_key,
+    parked_prefix,
+    split_key,
+    split_parked_key,
+)
 
 
 class Parking:
@@ -99,23 +105,19 @@ class Parking:
 
     def _end_spent(self, index: TimerIndex, target: Target, now_ms: int) -> bool:
         """Move back the entries whose retry budget is used up: the next transaction ends them as dead letters."""
-        steady = self._ctx.clock.steady_ms()
-        may_end = not target.works and steady - target.failing_since >= self._budget_ms
-        if may_end and steady - target.looked_at > TARGET_FRESH_MS_MAX:  # the target may have come back since
-            self._targets.look_again((target.name,))
+        steady, spent_ms = self._ctx.clock.steady_ms(), now_ms - self._budget_ms
+        if target.works:
+            may_end = self._faults.spent(target.name, spent_ms, now_ms) is not None
+        else:
+            may_end = steady - target.failing_since >= self._budget_ms
+        if may_end and not target.works and steady - target.looked_at > TARGET_FRESH_MS_MAX:
+            self._targets.look_again((target.name,))  # it may have come back since
             may_end = False
-        keys, values = index.scan_parked(target.name, UNPARK_ENTRIES_MAX)
-        count = 0
-        for key in keys:
-            due_ms = split_key(key)[0]
-            if target.works:
-                is_spent = self._faults.spent(target.name, due_ms, now_ms) is not None
-            else:
-                is_spent = may_end and due_ms + self._budget_ms <= now_ms
-            if not is_spent:
-                break
-            count += 1
-        return self._move_back(index, keys[:count], values[:count])
+        if not may_end:
+            return False
+        # Only these, since thousands of others may be parked.
+        spent = index.scan_parked(target.name, UNPARK_ENTRIES_MAX, before=entry_key(spent_ms + 1, 0))
+        return self._move_back(index, *spent)
 
     def _move_back(self, index: TimerIndex, keys: list[bytes], values: list[bytes]) -> bool:
         overlay = IndexOverlay(index)
