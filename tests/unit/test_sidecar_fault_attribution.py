@@ -345,8 +345,10 @@ def test_a_trial_without_a_message_for_its_target_does_not_count(faults: FaultAt
 def test_less_than_a_hundredth_of_the_time_is_the_end_of_a_trial_for_which_others_wait_for_too_long(
     faults: FaultAttribution, clock: Clock, late_ms: float, rest_ms: float
 ) -> None:
-    """A trial of 33 ms is 13 ms too long."""
-    isolated = _isolate(faults, 2)
+    """A trial of 33 ms is 13 ms too long, and so was the one before."""
+    isolated = _isolate(faults, 1)
+    _tried(faults, isolated, 33.0)
+    _quick(faults)
     ended_at = clock.now
     _tried(faults, isolated, 33.0)
     clock.now += 12.0
@@ -354,6 +356,25 @@ def test_less_than_a_hundredth_of_the_time_is_the_end_of_a_trial_for_which_other
     faults.committed(common, 3.0, 0.0)
     assert faults.turns(ended_at + rest_ms - 1) == []
     assert faults.turns(ended_at + rest_ms) == [isolated]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_one_long_trial_among_fast_ones_does_not_pause_its_target(
+    faults: FaultAttribution, clock: Clock, fails: bool
+) -> None:
+    """The network was cut for a second. A pause by the time that others waited would last ten seconds."""
+    isolated = _isolate(faults, 1)
+    for took_ms in (12.0, 1_000.0):
+        assert isolated.retry_at <= clock.now
+        if fails and took_ms > 100.0:
+            faults.aborted(_trial(isolated, 1, _outcome(0, 1, why=TIMED_OUT), took_ms=took_ms), 0)
+        else:
+            _tried(faults, isolated, took_ms)
+        ended_at = clock.now
+        clock.now += 12.0
+        faults.committed(Attempt(None, 20, {"good": 20}, {"good": _outcome(20)}, 10.0, late_ms=took_ms + 2.0), 3.0, 0.0)
+        clock.now += 100.0
+    assert faults.turns(ended_at + 3_001) == [isolated]
 
 
 def test_only_the_first_transaction_after_a_trial_waited_for_it(faults: FaultAttribution, clock: Clock) -> None:

@@ -56,6 +56,7 @@ from postdate.sidecar.dispatch.limits import (
     REPORTED_ENTRIES_MAX,
     TARGET_PROBE_MS_MAX,
     TRIAL_AIM_MS,
+    TRIAL_MESSAGE_MS,
     TRIAL_MS_MAX,
     TRIAL_REST,
     TRIAL_REST_MS_MIN,
@@ -144,6 +145,11 @@ class RecentDurations:
         """The median, which a few stalls do not change; 0 before the first. O(32 log 32)."""
         return sorted(self._last)[len(self._last) // 2] if self._last else 0.0
 
+    @property
+    def high(self) -> float:
+        """The duration that one in ten exceeds; 0 before the first. O(32 log 32)."""
+        return sorted(self._last)[len(self._last) * 9 // 10] if self._last else 0.0
+
 
 @dataclass(slots=True)
 class Isolated:
@@ -169,7 +175,9 @@ class Isolated:
     pace_ms: float = inf
     """The time per message of its last trial."""
     took_ms: RecentDurations = field(default_factory=RecentDurations)
-    """Of its trials that were committed."""
+    """Of its trials that were committed, without what as many messages of any target take."""
+    long_in_a_row: int = 0
+    """How many of its last trials, committed or not, took longer than trials should."""
 
 
 @dataclass(slots=True)
@@ -368,12 +376,12 @@ class FaultAttribution:
         if took_ms > aim_ms * TRIAL_MS_MAX / TRIAL_AIM_MS:
             trial.window = max(1, min(trial.window, int(count * aim_ms / took_ms)))
         elif is_full and is_fast:
-            trial.window = max(trial.window, min(2 * trial.window, int(count * _FASTER * aim_ms / took_ms)))
+            trial.window = max(trial.window, min(2 * trial.window, self._fitting(count, took_ms, aim_ms)))
         elif is_full and pace_ms < trial.pace_ms * _FASTER:
             trial.window = min(2 * trial.window, LARGE_TRANSACTION_FATES)
         trial.pace_ms = pace_ms
-        trial.took_ms.add(took_ms)
-        if trial.took_ms.median > aim_ms:
+        trial.took_ms.add(max(took_ms - TRIAL_MESSAGE_MS * count, 0.0))
+        if trial.took_ms.median > self._limit_ms():
             trial.faulted_at = now
         is_ready = trial.window >= LARGE_TRANSACTION_FATES or self._is_through_probation(trial, now)
         if is_fast and is_ready and not trial.refused:
@@ -470,28 +478,41 @@ class FaultAttribution:
     def _rest(self, trial: Isolated, took_ms: float, now: float, size: int = 0) -> None:
         """Schedule the next trials: a pause before any trial, and this target after those that wait."""
         self._rests_until = trial.retry_at = now + max(TRIAL_REST * took_ms, TRIAL_REST_MS_MIN)
+        trial.long_in_a_row = trial.long_in_a_row + 1 if took_ms > self._limit_ms() else 0
         self._last_trial = LastTrial(trial, now, took_ms, size) if trial.name != OWN else None
 
     def _rest_longer(self, attempt: Attempt, now: float) -> None:
         """The first transaction after a trial: if messages of it waited for the trial for too long, the next trial of
-        that target comes later, and is smaller if its smaller trials were fast."""
+        that target is smaller if its smaller trials were fast, and otherwise comes later. One long trial among fast
+        ones has another cause, for example a cut of the network."""
         last, self._last_trial = self._last_trial, None
         if last is None:
             return
-        trial, aim_ms = last.of, self._aim_ms()
+        trial, limit_ms = last.of, self._limit_ms()
         since_trial_ms = now - attempt.took_ms - last.ended_at
         waited_ms = min(max(attempt.late_ms - since_trial_ms, 0.0), last.took_ms)
+        rest_ms = 0.0
         if last.is_refused:
             rest_ms = REFUSED_TRIAL_REST * waited_ms
-        elif waited_ms >= aim_ms:
-            rest_ms = LATE_TRIAL_REST * (last.took_ms - aim_ms)
-        else:
-            return
+        elif waited_ms >= limit_ms and last.size > 1 and trial.took_ms.least < limit_ms:
+            trial.window = max(1, min(trial.window, int(last.size * limit_ms / last.took_ms)))
+        elif waited_ms >= limit_ms and trial.long_in_a_row > 1:
+            rest_ms = LATE_TRIAL_REST * (last.took_ms - limit_ms)
         trial.retry_at = max(trial.retry_at, last.ended_at + min(rest_ms, LATE_TRIAL_REST_MS_MAX))
-        if last.size and trial.took_ms.least < aim_ms < last.took_ms:
-            trial.window = max(1, min(trial.window, int(last.size * aim_ms / last.took_ms)))
+
+    def _fitting(self, count: int, took_ms: float, aim_ms: float) -> int:
+        """The number of messages whose trial should stay faster than the aim, after one of `count` messages. Only what
+        exceeds the usual duration of common transactions is due to the messages, and grows with them."""
+        usual_ms = self._common_ms.median
+        each_ms = (took_ms - usual_ms) / count
+        return count + int(((usual_ms + aim_ms) / 2 - took_ms) / each_ms) if each_ms > 0 else LARGE_TRANSACTION_FATES
 
     def _aim_ms(self) -> float:
         """The longest time of a trial that still counts as fast. On a busy machine, or with brokers that are far away,
         all transactions take longer, and a trial that takes as long costs others no more than any other."""
         return max(TRIAL_AIM_MS, _USUAL * self._common_ms.median)
+
+    def _limit_ms(self) -> float:
+        """A trial that takes longer than this is slow. On a busy machine one transaction takes much longer than the
+        next, and so does one trial."""
+        return max(self._aim_ms(), self._common_ms.high)
