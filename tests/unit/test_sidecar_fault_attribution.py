@@ -362,7 +362,7 @@ def test_less_than_a_hundredth_of_the_time_is_the_end_of_a_trial_for_which_other
 def test_one_long_trial_among_fast_ones_does_not_pause_its_target(
     faults: FaultAttribution, clock: Clock, fails: bool
 ) -> None:
-    """The network was cut for a second. A pause by the time that others waited would last ten seconds."""
+    """The network was cut for a second. A pause of 150 times its excess would last ten seconds."""
     isolated = _isolate(faults, 1)
     for took_ms in (12.0, 1_000.0):
         assert isolated.retry_at <= clock.now

@@ -205,7 +205,7 @@ def test_looking_for_spent_messages_reads_none_that_wait(bench: Bench, monkeypat
 
 
 @pytest.mark.parametrize("has_slow", [False, True])
-def test_trials_of_a_slow_target_leave_the_pause_of_others(
+def test_the_throttle_is_told_which_transactions_are_trials(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, has_slow: bool
 ) -> None:
     if has_slow:

@@ -47,7 +47,7 @@ def test_the_pause_keeps_about_one_transaction_in_a_hundred_waiting() -> None:
     assert 20 <= waited <= 80
 
 
-def test_a_trial_of_an_isolated_target_teaches_nothing() -> None:
+def test_a_trial_changes_neither_the_pause_nor_the_budget() -> None:
     """It waits for its target, not for the markers of the transaction before."""
     budget = TransactionBudget(10_000)
     pace = TransactionThrottle(budget, 3.0)

@@ -2,8 +2,8 @@
 returns; and a slow one, or one that refuses everything, delays few messages of the others.
 
 Method: `FaultAttribution` decides for a model of a shard on a clock that the model moves. The shard has one producer: a
-transaction of n messages takes BASE_MS and EACH_MS for each, a trial of a slow target longer. Healthy targets get 1,000
-messages a second all the time.
+transaction of n messages takes `base_ms` plus EACH_MS for each, a trial of a slow target longer. Healthy targets get
+`healthy_per_ms` messages a ms: 1,000 a second, or none.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Shard:
         return took_ms * (1 + self.chance.expovariate(1 / self.busy)) if self.busy else took_ms
 
     def late_ms(self, share: float) -> float:
-        """The wait of the healthy message that is later than this share of them."""
+        """The quantile `share` of the waits of healthy messages, in ms."""
         return sorted(self.waits_ms)[int(share * len(self.waits_ms))]
 
     def share_later_than(self, wait_ms: float) -> float:
@@ -188,7 +188,7 @@ def test_a_target_that_refuses_everything_delays_few_messages_of_the_others(busy
     assert shard.sent[REFUSING] > 120, "a message in a second"
 
 
-def test_a_target_that_refuses_everything_is_soon_done_if_nothing_else_is_due() -> None:
+def test_a_refusing_target_gets_twenty_trials_a_second_if_nothing_else_is_due() -> None:
     shard = Shard({REFUSING: 100.0}, healthy_per_ms=0.0)
     shard.run(60)
     assert shard.sent[REFUSING] > 60 * 20

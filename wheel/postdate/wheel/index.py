@@ -225,8 +225,8 @@ class TimerIndex:
         first: bytes = b"",
         before: bytes | None = None,
     ) -> tuple[list[bytes], list[bytes]]:
-        """Keys and values of the parked entries of a target below the key `before`, in order of due time; none lies
-        below the key `first`."""
+        """Keys and values of the parked entries of a target, in order of due time; with `before`, only those below that
+        key. REQUIRES: none lies below the key `first`."""
         return self._log.scan_parked(target, limit, size_bytes_max, first, before)
 
     def walk_parked(self, start: bytes) -> Range:

@@ -243,8 +243,8 @@ class TimerLog:
     ) -> tuple[list[bytes], list[bytes]]:
         """Keys and values of the parked entries of a target, in order of due time; bounded as `scan` is.
 
-        `first`: an entry key below which none of them lies: tombstones there are not stepped over. `before`: only those
-        below this entry key.
+        `first`: none of them lies below this entry key, so the scan skips the tombstones there. `before`: only those
+        below this entry key are returned; None: all.
         """
         prefix = parked_prefix(target)
         end = prefix[:-1] + b"\1" if before is None else prefix + before

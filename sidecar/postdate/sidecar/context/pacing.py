@@ -68,7 +68,7 @@ class TransactionBudget:
     def take(self, now_ms: float, took_ms: float = 0.0) -> float:
         """The earliest steady time in ms at which a transaction after this one may begin.
 
-        `took_ms`: the duration of this one if it was small; 0 for a large one, which does not count.
+        `took_ms`: the duration of this one if it was small; 0 for a large one or a trial, which do not count.
         """
         with self._lock:
             if took_ms > 0:
@@ -110,7 +110,7 @@ class TransactionThrottle:
     def note(self, now_ms: float, fates: int, took_ms: float, *, is_trial: bool = False) -> None:
         """A transaction with this number of fates was committed; its records were acknowledged after `took_ms`.
 
-        A trial of an isolated target takes as long as that target: nothing is learnt from it.
+        The duration of a trial depends on its target, so a trial changes neither the pause nor the budget's window.
         """
         pause = 0.0
         if fates < LARGE_TRANSACTION_FATES and self.pace_ms > 0:

@@ -4,9 +4,9 @@ A target that is to blame becomes *isolated*: its entries are parked and sent in
 trials, so that no other target's transaction aborts or waits because of it. One state per isolated target replaces
 special cases:
 
-- `window`: the most messages of one trial. A failed trial halves it, down to one message; a fast one doubles it. So a
-  slow target gets what it can accept. A window of one is the open circuit breaker of a target that refuses: probes are
-  sent one at a time.
+- `window`: the most messages of one trial. A failed trial halves it, down to one message; a fast one at most doubles
+  it. So a slow target gets what it can accept. A window of one is the open circuit breaker of a target that refuses:
+  probes are sent one at a time.
 - `acknowledged_at`, `failed_at`: a message becomes a dead letter for an unavailable target only if trials kept failing
   for the retry budget after the last acknowledgement of any record, and the message's own budget is used up as well. A
   refusal is an acknowledgement; `accepted_at` does not count it.
@@ -16,10 +16,10 @@ special cases:
   was refused for its retry budget, or is late by it and the target has accepted nothing for as long.
 
 An isolated target returns to the common transactions once its window is that of a large transaction, or after
-PROBATION_MS in which it had no fault and every trial was fast. Trials get a quarter of a shard's time, in rounds. If
-messages of other targets waited too long for a trial, the next trial of that target comes later: less than a hundredth
-of the time lies in the part of a trial that is too long. A trial that is refused delivers nothing, so other messages
-should hardly wait for it at all: a thirtieth of the time, at most, lies in those for which some waited.
+PROBATION_MS without a fault. Trials get a quarter of a shard's time, in rounds. If messages of other targets waited for
+two slow trials in a row, the next trial of that target comes later: less than a hundredth of the time lies in the part
+of a trial that is too long. A refused trial delivers nothing, so other messages should hardly wait for it: they wait
+for refused trials for a thirtieth of the time at most.
 
 Postdate's own topics (store, dead letters, verdicts) count as one target, OWN: its work lies under key 0.
 
@@ -175,9 +175,9 @@ class Isolated:
     pace_ms: float = inf
     """The time per message of its last trial."""
     took_ms: RecentDurations = field(default_factory=RecentDurations)
-    """Of its trials that were committed, without what as many messages of any target take."""
+    """Durations of its committed trials, each without TRIAL_MESSAGE_MS per message."""
     long_in_a_row: int = 0
-    """How many of its last trials, committed or not, took longer than trials should."""
+    """How many trials in a row, up to the last one, were slow, committed or not."""
 
 
 @dataclass(slots=True)
@@ -199,8 +199,8 @@ class Attempt:
 
 
 class LastTrial(NamedTuple):
-    """The trial after which no other transaction was committed yet: its end (steady ms), how long it took, its
-    messages, 0 if it failed, and whether the broker refused them."""
+    """The last trial, until the next common transaction is committed. `ended_at`: steady ms. `size`: its messages; 0 if
+    it failed. `is_refused`: the broker refused a record of it."""
 
     of: Isolated
     ended_at: float
@@ -482,9 +482,12 @@ class FaultAttribution:
         self._last_trial = LastTrial(trial, now, took_ms, size) if trial.name != OWN else None
 
     def _rest_longer(self, attempt: Attempt, now: float) -> None:
-        """The first transaction after a trial: if messages of it waited for the trial for too long, the next trial of
-        that target is smaller if its smaller trials were fast, and otherwise comes later. One long trial among fast
-        ones has another cause, for example a cut of the network."""
+        """Delay or shrink the next trial of a target, after the first common transaction since its last trial.
+
+        After a refused trial, the pause is proportional to the wait of that transaction's first message. If this
+        message waited for a slow trial, the next trial is smaller if an earlier one was fast. Otherwise it comes later,
+        but only after two slow trials in a row: a single one may have another cause, for example a network cut.
+        """
         last, self._last_trial = self._last_trial, None
         if last is None:
             return
@@ -501,8 +504,8 @@ class FaultAttribution:
         trial.retry_at = max(trial.retry_at, last.ended_at + min(rest_ms, LATE_TRIAL_REST_MS_MAX))
 
     def _fitting(self, count: int, took_ms: float, aim_ms: float) -> int:
-        """The number of messages whose trial should stay faster than the aim, after one of `count` messages. Only what
-        exceeds the usual duration of common transactions is due to the messages, and grows with them."""
+        """The size of a trial that should end halfway between the usual duration and the aim, after one of `count`
+        messages took `took_ms`. Only the time beyond the usual duration is attributed to the messages."""
         usual_ms = self._common_ms.median
         each_ms = (took_ms - usual_ms) / count
         return count + int(((usual_ms + aim_ms) / 2 - took_ms) / each_ms) if each_ms > 0 else LARGE_TRANSACTION_FATES
@@ -513,6 +516,6 @@ class FaultAttribution:
         return max(TRIAL_AIM_MS, _USUAL * self._common_ms.median)
 
     def _limit_ms(self) -> float:
-        """A trial that takes longer than this is slow. On a busy machine one transaction takes much longer than the
-        next, and so does one trial."""
+        """A trial that takes longer than this is slow. Durations vary widely on a busy machine, so a slow trial also
+        exceeds nine of ten common transactions."""
         return max(self._aim_ms(), self._common_ms.high)

@@ -65,22 +65,23 @@ ISOLATED_MAX: Final = 1_000
 TRIAL_AIM_MS: Final = 20.0
 TRIAL_MS_MAX: Final = 50.0
 
-# What a message adds at most to a transaction, unless its target is slow, with a broker on the same
-# machine. A trial is not slow because it is large.
+# Left out of a trial's duration for each message, so that a large trial does not count as slow because of its size. A
+# message adds at most this to a transaction if its target is not slow and the broker runs on the same machine.
 TRIAL_MESSAGE_MS: Final = 0.05
 
 # The pause after a trial as a multiple of its duration: other transactions get three quarters of the time.
 TRIAL_REST: Final = 3.0
 
-# The pause of a target if messages of others waited for its trial for longer than TRIAL_AIM_MS, as a multiple of the
-# time that the trial took beyond that: so less than a hundredth of the other messages wait for longer, and p99 of their
-# lateness hardly changes. At most as long as a target waits that acknowledges nothing.
+# The pause of a target after two slow trials in a row, if messages of others waited for the last one, as a multiple of
+# the time by which it exceeded the limit for slow trials: so less than a hundredth of the other messages wait for
+# longer, and p99 of their lateness hardly changes. At most as long as a target waits that acknowledges nothing.
 LATE_TRIAL_REST: Final = 150.0
 LATE_TRIAL_REST_MS_MAX: Final = TARGET_PROBE_MS_MAX
 
-# The pause of a target after a refused trial, as a multiple of the time for which messages of others waited for it. It
-# delivers nothing, and a target that refuses everything needs one for each of its messages: at TRIAL_REST these took
-# 22 % of a shard's time, and p99 of the others' lateness was 1.4 times the undisturbed one.
+# The pause of a target after a refused trial, as a multiple of the longest time that a message of another target waited
+# for the trial. Such a trial delivers nothing, and a target that refuses everything needs one for each message. With
+# TRIAL_REST alone they took 22 % of a shard's time, and in the model of test_sidecar_trials p99 of the others' lateness
+# was 1.4 times the undisturbed one.
 REFUSED_TRIAL_REST: Final = 30.0
 
 # The least pause after a trial: the broker still writes its markers, and the next transaction would wait for them.

@@ -115,7 +115,7 @@ class Parking:
             may_end = False
         if not may_end:
             return False
-        # Only these, since thousands of others may be parked.
+        # Read only the spent entries: thousands of others may be parked.
         spent = index.scan_parked(target.name, UNPARK_ENTRIES_MAX, before=entry_key(spent_ms + 1, 0))
         return self._move_back(index, *spent)
 
