@@ -91,12 +91,15 @@ class _Run(NamedTuple):
     apart_ms_max: float
 
 
-def _run(shards: int, took_ms: Callable[[int], float], fates: int = 1, seconds: float = 20.0) -> _Run:
-    """So many shards that always have something to send, where one of n transactions at a time takes `took_ms(n)`."""
+def _run(
+    shards: int, took_ms: Callable[[int], float], fates: int = 1, seconds: float = 20.0, trial_every: int = 0
+) -> _Run:
+    """So many shards that always have something to send, where one of n transactions at a time takes `took_ms(n)`.
+    `trial_every`: so often one of them is a trial."""
     budget = TransactionBudget(400)
     paces = [TransactionThrottle(budget, 3.0) for _ in range(shards)]
     events = [(number * 0.1, number, 0.0) for number in range(shards)]  # (when, whose, how long it took; 0: begins)
-    running, count, total_ms, apart_ms_max = 0, 0, 0.0, 0.0
+    running, ended, count, total_ms, apart_ms_max = 0, 0, 0, 0.0, 0.0
     while events[0][0] < seconds * 1000:
         now_ms, number, took = heapq.heappop(events)
         if not took:
@@ -107,16 +110,19 @@ def _run(shards: int, took_ms: Callable[[int], float], fates: int = 1, seconds: 
         running -= 1
         if now_ms > 5_000:
             count, total_ms = count + 1, total_ms + took
-        paces[number].note(now_ms, fates, took)
+        ended += 1
+        is_trial = trial_every > 0 and ended % trial_every == 0
+        paces[number].note(now_ms, fates, took, is_trial=is_trial)
         wait_ms = max(paces[number].wait_ms(now_ms), 0.0)
         apart_ms_max = max(apart_ms_max, wait_ms)
         heapq.heappush(events, (now_ms + wait_ms, number, 0.0))
     return _Run(count / (seconds - 5), total_ms / count, total_ms / (seconds - 5) / 1000, apart_ms_max)
 
 
-def test_many_shards_on_a_slow_machine_run_few_transactions_at_a_time() -> None:
+@pytest.mark.parametrize("trial_every", [0, 4])
+def test_many_shards_on_a_slow_machine_run_few_transactions_at_a_time(trial_every: int) -> None:
     """One takes 5 ms alone, and the machine ends 180 a second: more at a time would only wait for each other."""
-    run = _run(64, lambda running: max(5.0, running / 0.18))
+    run = _run(64, lambda running: max(5.0, running / 0.18), trial_every=trial_every)
     assert 150 < run.per_second <= 181
     assert run.at_a_time < WINDOW_MIN + 2
     assert run.took_ms < 60

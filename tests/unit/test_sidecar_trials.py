@@ -147,17 +147,14 @@ def test_it_does_so_on_a_busy_machine(busy: float, rate: float) -> None:
     assert shard.due("back") / rate * 1_000 <= 500 + max(shard.waits_ms[-1_000:])
 
 
-@pytest.mark.parametrize(
-    ("rate", "base_ms"), [(100.0, 8.0), (100.0, 12.0), (100.0, 30.0), (1_000.0, 8.0), (1_000.0, 12.0)]
-)
-@pytest.mark.parametrize("busy", [0.0, 0.3])
-def test_its_messages_do_not_wait_for_its_return(base_ms: float, busy: float, rate: float) -> None:
+@pytest.mark.parametrize("base_ms", [8.0, 12.0, 16.0, 30.0])
+def test_its_messages_do_not_wait_for_its_return(base_ms: float) -> None:
     """It is isolated for half a minute after the fault. A trial of one message takes as long as any transaction."""
-    shard, most = Shard({"back": rate}, busy, base_ms), 0
+    shard, most = Shard({"back": 100.0}, base_ms=base_ms), 0
     while shard.now < PROBATION_MS - 1_000:
         shard.run(shard.now / 1_000 + 1)
         most = max(most, shard.due("back") if shard.now > 10_000 else 0)
-    assert most / rate <= 1.0, "seconds"
+    assert most <= 100, "those of one second"
 
 
 def test_a_slow_target_delays_few_messages_of_the_others() -> None:

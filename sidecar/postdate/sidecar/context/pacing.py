@@ -65,13 +65,14 @@ class TransactionBudget:
         self._quickest_ms = inf
         self._probe_at = 0.0
 
-    def take(self, now_ms: float, took_ms: float = 0.0) -> float:
+    def take(self, now_ms: float, took_ms: float = 0.0, *, is_trial: bool = False) -> float:
         """The earliest steady time in ms at which a transaction after this one may begin.
 
-        `took_ms`: the duration of this one if it was small; 0 for a large one or a trial, which do not count.
+        `took_ms`: the duration of this one if it was small; 0 for a large one, which does not count. A trial of an
+        isolated target takes a slot, but its duration says nothing about others.
         """
         with self._lock:
-            if took_ms > 0:
+            if took_ms > 0 and not is_trial:
                 self._learn(now_ms, took_ms)
             self._next_ms = max(self._next_ms, now_ms) + self._interval_ms
             if took_ms <= 0:
@@ -121,8 +122,8 @@ class TransactionThrottle:
             else:
                 self.pace_ms = max(self.pace_ms - PACE_DOWN_MS, PACE_MS_MIN)
             pause = self.pace_ms
-        learns = pause > 0 and not is_trial
-        self._next_ms = max(self._budget.take(now_ms, took_ms if learns else 0.0), now_ms + pause)
+        free_ms = self._budget.take(now_ms, took_ms if pause else 0.0, is_trial=is_trial)
+        self._next_ms = max(free_ms, now_ms + pause)
 
 
 class LargeTransactionSemaphore:

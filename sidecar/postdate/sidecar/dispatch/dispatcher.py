@@ -72,6 +72,7 @@ class Dispatcher:
         later.
         """
         steady, held = self._ctx.clock.steady_ms(), self._ctx.held.now
+        self.has_tried = False
         if self._aborts.is_pausing:
             return 0, False
         bulk = in_force(index.bulks) if index.bulks else None

@@ -16,10 +16,10 @@ special cases:
   was refused for its retry budget, or is late by it and the target has accepted nothing for as long.
 
 An isolated target returns to the common transactions once its window is that of a large transaction, or after
-PROBATION_MS without a fault. Trials get a quarter of a shard's time, in rounds. If messages of other targets waited for
-two slow trials in a row, the next trial of that target comes later: less than a hundredth of the time lies in the part
-of a trial that is too long. A refused trial delivers nothing, so other messages should hardly wait for it: they wait
-for refused trials for a thirtieth of the time at most.
+PROBATION_MS in which it had no fault and every trial was fast. Trials get a quarter of a shard's time, in rounds. If
+messages of other targets waited too long for a trial, the next trial of that target comes later: less than a hundredth
+of the time lies in the part of a trial that is too long. If a target accepts nothing, other messages should hardly wait
+for its trials: they do so for a thirtieth of the time at most.
 
 Postdate's own topics (store, dead letters, verdicts) count as one target, OWN: its work lies under key 0.
 
@@ -53,10 +53,11 @@ from postdate.sidecar.dispatch.limits import (
     REFUSED_RETRY_MS_MAX,
     REFUSED_RETRY_MS_MIN,
     REFUSED_TRIAL_REST,
+    REFUSING_MS,
     REPORTED_ENTRIES_MAX,
+    SMALL_TRIAL_MESSAGES,
     TARGET_PROBE_MS_MAX,
     TRIAL_AIM_MS,
-    TRIAL_MESSAGE_MS,
     TRIAL_MS_MAX,
     TRIAL_REST,
     TRIAL_REST_MS_MIN,
@@ -145,11 +146,6 @@ class RecentDurations:
         """The median, which a few stalls do not change; 0 before the first. O(32 log 32)."""
         return sorted(self._last)[len(self._last) // 2] if self._last else 0.0
 
-    @property
-    def high(self) -> float:
-        """The duration that one in ten exceeds; 0 before the first. O(32 log 32)."""
-        return sorted(self._last)[len(self._last) * 9 // 10] if self._last else 0.0
-
 
 @dataclass(slots=True)
 class Isolated:
@@ -175,9 +171,7 @@ class Isolated:
     pace_ms: float = inf
     """The time per message of its last trial."""
     took_ms: RecentDurations = field(default_factory=RecentDurations)
-    """Durations of its committed trials, each without TRIAL_MESSAGE_MS per message."""
-    long_in_a_row: int = 0
-    """How many trials in a row, up to the last one, were slow, committed or not."""
+    """Of its trials that were committed."""
 
 
 @dataclass(slots=True)
@@ -376,12 +370,13 @@ class FaultAttribution:
         if took_ms > aim_ms * TRIAL_MS_MAX / TRIAL_AIM_MS:
             trial.window = max(1, min(trial.window, int(count * aim_ms / took_ms)))
         elif is_full and is_fast:
-            trial.window = max(trial.window, min(2 * trial.window, self._fitting(count, took_ms, aim_ms)))
+            fitting = max(int(count * _FASTER * aim_ms / took_ms), SMALL_TRIAL_MESSAGES)
+            trial.window = max(trial.window, min(2 * trial.window, fitting))
         elif is_full and pace_ms < trial.pace_ms * _FASTER:
             trial.window = min(2 * trial.window, LARGE_TRANSACTION_FATES)
         trial.pace_ms = pace_ms
-        trial.took_ms.add(max(took_ms - TRIAL_MESSAGE_MS * count, 0.0))
-        if trial.took_ms.median > self._limit_ms():
+        trial.took_ms.add(took_ms)
+        if trial.took_ms.median > aim_ms:
             trial.faulted_at = now
         is_ready = trial.window >= LARGE_TRANSACTION_FATES or self._is_through_probation(trial, now)
         if is_fast and is_ready and not trial.refused:
@@ -478,44 +473,33 @@ class FaultAttribution:
     def _rest(self, trial: Isolated, took_ms: float, now: float, size: int = 0) -> None:
         """Schedule the next trials: a pause before any trial, and this target after those that wait."""
         self._rests_until = trial.retry_at = now + max(TRIAL_REST * took_ms, TRIAL_REST_MS_MIN)
-        trial.long_in_a_row = trial.long_in_a_row + 1 if took_ms > self._limit_ms() else 0
         self._last_trial = LastTrial(trial, now, took_ms, size) if trial.name != OWN else None
 
     def _rest_longer(self, attempt: Attempt, now: float) -> None:
         """Delay or shrink the next trial of a target, after the first common transaction since its last trial.
 
-        After a refused trial, the pause is proportional to the wait of that transaction's first message. If this
-        message waited for a slow trial, the next trial is smaller if an earlier one was fast. Otherwise it comes later,
-        but only after two slow trials in a row: a single one may have another cause, for example a network cut.
+        If messages of this transaction waited for the trial for too long, the next trial comes later, and is smaller if
+        smaller trials were fast. If the target accepts nothing, the pause is proportional to their longest wait.
         """
         last, self._last_trial = self._last_trial, None
         if last is None:
             return
-        trial, limit_ms = last.of, self._limit_ms()
+        trial, aim_ms = last.of, self._aim_ms()
         since_trial_ms = now - attempt.took_ms - last.ended_at
         waited_ms = min(max(attempt.late_ms - since_trial_ms, 0.0), last.took_ms)
-        rest_ms = 0.0
         if last.is_refused:
+            if now - trial.accepted_at < REFUSING_MS:  # its other messages would wait as well
+                return
             rest_ms = REFUSED_TRIAL_REST * waited_ms
-        elif waited_ms >= limit_ms and last.size > 1 and trial.took_ms.least < limit_ms:
-            trial.window = max(1, min(trial.window, int(last.size * limit_ms / last.took_ms)))
-        elif waited_ms >= limit_ms and trial.long_in_a_row > 1:
-            rest_ms = LATE_TRIAL_REST * (last.took_ms - limit_ms)
+        elif waited_ms >= aim_ms:
+            rest_ms = LATE_TRIAL_REST * (last.took_ms - aim_ms)
+        else:
+            return
         trial.retry_at = max(trial.retry_at, last.ended_at + min(rest_ms, LATE_TRIAL_REST_MS_MAX))
-
-    def _fitting(self, count: int, took_ms: float, aim_ms: float) -> int:
-        """The size of a trial that should end halfway between the usual duration and the aim, after one of `count`
-        messages took `took_ms`. Only the time beyond the usual duration is attributed to the messages."""
-        usual_ms = self._common_ms.median
-        each_ms = (took_ms - usual_ms) / count
-        return count + int(((usual_ms + aim_ms) / 2 - took_ms) / each_ms) if each_ms > 0 else LARGE_TRANSACTION_FATES
+        if last.size and trial.took_ms.least < aim_ms < last.took_ms:
+            trial.window = max(1, min(trial.window, int(last.size * aim_ms / last.took_ms)))
 
     def _aim_ms(self) -> float:
         """The longest time of a trial that still counts as fast. On a busy machine, or with brokers that are far away,
         all transactions take longer, and a trial that takes as long costs others no more than any other."""
         return max(TRIAL_AIM_MS, _USUAL * self._common_ms.median)
-
-    def _limit_ms(self) -> float:
-        """A trial that takes longer than this is slow. Durations vary widely on a busy machine, so a slow trial also
-        exceeds nine of ten common transactions."""
-        return max(self._aim_ms(), self._common_ms.high)

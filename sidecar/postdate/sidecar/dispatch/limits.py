@@ -65,24 +65,27 @@ ISOLATED_MAX: Final = 1_000
 TRIAL_AIM_MS: Final = 20.0
 TRIAL_MS_MAX: Final = 50.0
 
-# Left out of a trial's duration for each message, so that a large trial does not count as slow because of its size. A
-# message adds at most this to a transaction if its target is not slow and the broker runs on the same machine.
-TRIAL_MESSAGE_MS: Final = 0.05
+# A fast trial enlarges the next one up to this, however long it took. A trial of one message takes as long as any
+# transaction, which does not show how long more of them take.
+SMALL_TRIAL_MESSAGES: Final = 16
 
 # The pause after a trial as a multiple of its duration: other transactions get three quarters of the time.
 TRIAL_REST: Final = 3.0
 
-# The pause of a target after two slow trials in a row, if messages of others waited for the last one, as a multiple of
-# the time by which it exceeded the limit for slow trials: so less than a hundredth of the other messages wait for
-# longer, and p99 of their lateness hardly changes. At most as long as a target waits that acknowledges nothing.
+# The pause of a target if messages of others waited for its trial for longer than TRIAL_AIM_MS, as a multiple of the
+# time that the trial took beyond that: so less than a hundredth of the other messages wait for longer, and p99 of their
+# lateness hardly changes. At most as long as a target waits that acknowledges nothing.
 LATE_TRIAL_REST: Final = 150.0
 LATE_TRIAL_REST_MS_MAX: Final = TARGET_PROBE_MS_MAX
 
 # The pause of a target after a refused trial, as a multiple of the longest time that a message of another target waited
 # for the trial. Such a trial delivers nothing, and a target that refuses everything needs one for each message. With
-# TRIAL_REST alone they took 22 % of a shard's time, and in the model of test_sidecar_trials p99 of the others' lateness
-# was 1.4 times the undisturbed one.
+# TRIAL_REST alone they took 22 % of a shard's time.
 REFUSED_TRIAL_REST: Final = 30.0
+
+# Only for a target that has accepted nothing for this long. If one in ten messages is refused, each costs two refused
+# trials, and with longer pauses the others would be late, further and further.
+REFUSING_MS: Final = 2_000.0
 
 # The least pause after a trial: the broker still writes its markers, and the next transaction would wait for them.
 TRIAL_REST_MS_MIN: Final = 20.0
