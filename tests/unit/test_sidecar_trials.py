@@ -144,7 +144,7 @@ def test_it_does_so_on_a_busy_machine(busy: float, rate: float) -> None:
     shard = Shard({"back": rate}, busy)
     shard.run(2 * PROBATION_MS / 1_000)
     assert shard.faults.get("back") is None
-    assert shard.due("back") / rate * 1_000 <= 500 + max(shard.waits_ms[-1_000:])
+    assert shard.due("back") <= rate / 2
 
 
 @pytest.mark.parametrize("base_ms", [8.0, 12.0, 16.0, 30.0])

@@ -16,10 +16,10 @@ special cases:
   was refused for its retry budget, or is late by it and the target has accepted nothing for as long.
 
 An isolated target returns to the common transactions once its window is that of a large transaction, or after
-PROBATION_MS in which it had no fault and every trial was fast. Trials get a quarter of a shard's time, in rounds. If
-messages of other targets waited too long for a trial, the next trial of that target comes later: less than a hundredth
-of the time lies in the part of a trial that is too long. If a target accepts nothing, other messages should hardly wait
-for its trials: they do so for a thirtieth of the time at most.
+PROBATION_MS without a fault; slow trials count as one. Trials get a quarter of a shard's time, in rounds. If messages
+of other targets waited too long for a trial, the next trial of that target comes later: less than a hundredth of the
+time lies in the part of a trial that is too long. If a target accepts nothing, other messages should hardly wait for
+its trials: they do so for a thirtieth of the time at most.
 
 Postdate's own topics (store, dead letters, verdicts) count as one target, OWN: its work lies under key 0.
 
