@@ -28,6 +28,7 @@ from postdate.sidecar.dispatch.limits import TARGET_LOOK_WAIT_MS, TEND_INTERVAL_
 from postdate.sidecar.shard.housekeeping import Housekeeping
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import split_key
 from support.kafka_simulator.admin import SimAdmin
 from support.order import check_order
 from support.shard_bench import OWN, Bench, R, refuse, slow_down
@@ -184,7 +185,7 @@ def test_a_target_that_refuses_everything_stops_no_other(bench: Bench, monkeypat
 
 
 def test_looking_for_spent_messages_reads_none_that_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thousands may wait for a target, and the shard looks several times a second."""
+    """Thousands may wait for a target, and the shard looks twice a second."""
     refuse(monkeypatch, lambda topic, value: topic == "orders", KafkaError.MSG_SIZE_TOO_LARGE)
     shard = bench.shard()
     for _ in range(500):
@@ -201,6 +202,23 @@ def test_looking_for_spent_messages_reads_none_that_wait(bench: Bench, monkeypat
     assert shard._index is not None
     assert not shard._dispatcher.tend(shard._index, bench.broker.now_ms())
     assert sum(read) == 0, read
+    shard.close()
+
+
+def test_only_messages_whose_budget_is_used_up_are_moved_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard, moved = bench.shard(), list[tuple[int, int]]()
+    honest = parking.Parking._move_back
+
+    def move(self: parking.Parking, index: TimerIndex, keys: list[bytes], values: list[bytes]) -> bool:
+        moved.extend((split_key(key)[0], bench.broker.now_ms()) for key in keys)
+        return honest(self, index, keys, values)
+
+    monkeypatch.setattr(parking.Parking, "_move_back", move)
+    for second in range(10):
+        bench.schedule(bench.time.now_ms + second * 1_000, target=b"missing")
+    bench.until(shard, lambda: len(bench.letters()) == 10, 120_000)
+    assert len(moved) == 10
+    assert all(30_000 <= moved_at - due_ms <= 30_000 + 2 * TEND_INTERVAL_MS for due_ms, moved_at in moved), moved
     shard.close()
 
 

@@ -90,9 +90,9 @@ class Shard:
         """A trial of one message, which the broker refuses: its entry becomes a dead letter."""
         offset = self.sent[REFUSING]
         outcome = TopicOutcome(0, faults={offset: _TOO_LARGE})
-        due_ms = {offset: int(self.now)}
-        attempt = Attempt(target, 1, {REFUSING: 1}, {REFUSING: outcome}, self.base_ms, is_refused=True, due_ms=due_ms)
-        self.now += self._stretched(self.base_ms)
+        due_ms, took_ms = {offset: int(self.now)}, self._stretched(self.base_ms)
+        attempt = Attempt(target, 1, {REFUSING: 1}, {REFUSING: outcome}, took_ms, is_refused=True, due_ms=due_ms)
+        self.now += took_ms
         self.faults.aborted(attempt, int(self.now))
         self.sent[REFUSING] += len(self.faults.condemned)
         self.faults.ended([offset])

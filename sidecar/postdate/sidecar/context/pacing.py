@@ -115,12 +115,9 @@ class TransactionThrottle:
         """
         pause = 0.0
         if fates < LARGE_TRANSACTION_FATES and self.pace_ms > 0:
-            if is_trial:
-                pass
-            elif took_ms >= MADE_TO_WAIT_MS:
-                self.pace_ms = min(self.pace_ms + PACE_UP_MS, PACE_MS_MAX)
-            else:
-                self.pace_ms = max(self.pace_ms - PACE_DOWN_MS, PACE_MS_MIN)
+            if not is_trial:
+                change_ms = PACE_UP_MS if took_ms >= MADE_TO_WAIT_MS else -PACE_DOWN_MS
+                self.pace_ms = min(max(self.pace_ms + change_ms, PACE_MS_MIN), PACE_MS_MAX)
             pause = self.pace_ms
         free_ms = self._budget.take(now_ms, took_ms if pause else 0.0, is_trial=is_trial)
         self._next_ms = max(free_ms, now_ms + pause)

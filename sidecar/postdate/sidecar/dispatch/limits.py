@@ -65,8 +65,8 @@ ISOLATED_MAX: Final = 1_000
 TRIAL_AIM_MS: Final = 20.0
 TRIAL_MS_MAX: Final = 50.0
 
-# A fast trial enlarges the next one up to this, however long it took. A trial of one message takes as long as any
-# transaction, which does not show how long more of them take.
+# A fast trial enlarges the next one up to this, however long it took: a trial of one message takes as long as any other
+# transaction, so its duration does not show how long a larger one takes.
 SMALL_TRIAL_MESSAGES: Final = 16
 
 # The pause after a trial as a multiple of its duration: other transactions get three quarters of the time.

@@ -110,9 +110,9 @@ class Parking:
             may_end = self._faults.spent(target.name, spent_ms, now_ms) is not None
         else:
             may_end = steady - target.failing_since >= self._budget_ms
-        if may_end and not target.works and steady - target.looked_at > TARGET_FRESH_MS_MAX:
-            self._targets.look_again((target.name,))  # it may have come back since
-            may_end = False
+            if may_end and steady - target.looked_at > TARGET_FRESH_MS_MAX:  # it may have come back since
+                self._targets.look_again((target.name,))
+                may_end = False
         if not may_end:
             return False
         # Read only the spent entries: thousands of others may be parked.
