@@ -18,6 +18,7 @@ from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover import takeover
 from postdate.sidecar.takeover.checking import Checked
 from postdate.sidecar.transaction.bound_check import UnverifiedBound
+from postdate.wheel.bulk_rows import BulkRow
 from postdate.wheel.entry import Entry, Kind, Mark
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.recent_outcomes import RecentOutcome
@@ -120,6 +121,20 @@ def test_given_up_requests_leave_no_marks(tmp_path: Path, monkeypatch: pytest.Mo
     takeover._give_up(_CTX, Checked(index, AcceptedLosses(), empty=False, behind=True), 5)
     assert index.next_request == 5
     assert [offset for offset in range(9) if index.mark(offset) is not None] == [5, 6]
+    index.close()
+
+
+def test_given_up_requests_leave_no_unread_bulk_control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would stop all messages until it is read. One that was read is carried out, and one behind is still read."""
+    index = open_index(tmp_path)
+    overlay = IndexOverlay(index)
+    overlay.advance(next_request=2, next_dispatch=0, seq=0, takeover=1)
+    for row in (BulkRow(1, b"asked", 3), BulkRow(4, b"", 2), BulkRow(5, b"", 0)):
+        overlay.set_bulk(row)
+    overlay.write()
+    monkeypatch.setattr(takeover, "rebuild", lambda *_: None)
+    takeover._give_up(_CTX, Checked(index, AcceptedLosses(), empty=False, behind=True), 5)
+    assert index.bulks == (BulkRow(1, b"asked", 3), BulkRow(5, b"", 0))
     index.close()
 
 

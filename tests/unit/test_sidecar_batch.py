@@ -37,7 +37,7 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, parked_key, split_key
 from postdate.wheel.options import IndexOptions
 from postdate.wire.delivered import delivered_headers, record_size_bytes
-from postdate.wire.dispatch_log import APPLIED, DEAD, DELIVERED, Fate, PlainFate
+from postdate.wire.dispatch_log import APPLIED, DEAD, DELIVERED, STORED, Fate, PlainFate
 from postdate.wire.requests import Headers, RequestRules
 from postdate.wire.topics import OwnTopics
 
@@ -437,6 +437,15 @@ def test_a_message_that_waits_for_an_own_topic_keeps_the_order_of_its_key(place:
     ours_alone = Choice((OWN.verdicts,), of_own=True, left=9)
     assert place.commit(SOON_MS, ours_alone).fates == []
     assert [fate.offset for fate in place.commit(SOON_MS).fates] == [0, 1, 3]
+
+
+def test_a_stored_message_waits_while_the_store_is_isolated(place: Place) -> None:
+    """Its end writes a tombstone there."""
+    place.feed(schedule(0, SOON_MS), msgspec.structs.replace(schedule(1, SOON_MS), key=b"other"))
+    place.recover(PlainFate(0, SOON_MS, STORED))
+    assert [fate.offset for fate in place.commit(SOON_MS + 1, Choice((OWN.store,), of_own=False, left=0)).fates] == [1]
+    others = Choice((OWN.verdicts, OWN.dead_letters), of_own=False, left=0)
+    assert [fate.offset for fate in place.commit(SOON_MS + 1, others).fates] == [0]
 
 
 def test_a_message_that_waits_for_an_own_topic_is_recorded(talkative: Place) -> None:

@@ -148,6 +148,27 @@ def test_an_owner_with_an_old_disk_delivers_nothing_that_is_selected(bench: Benc
     assert bench.read("orders") == []
 
 
+def test_nothing_leaves_before_a_control_that_has_begun_is_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trace: B has read the messages, but not the control that A begins. B takes over, and its reads are slow."""
+    second = bench.new_shard(place="b")
+    chosen = [far(bench, in_ms=2_000) for n in range(8)]
+    bench.until(second, lambda: second.next_request == 8)
+    second.close()
+    first = bench.new_shard(place="a")
+    control = select(bench, topic=b"orders")
+    bench.until(first, lambda: len(swept(bench)) >= 3)
+    first.close()
+    bench.time.wait(5_000)
+    second = bench.new_shard(RequestTopicConfig(R, cancel_gate="off"), place="b")
+    with monkeypatch.context() as slow:
+        slow.setattr(second.inbox, "take", list)
+        until_ms = bench.time.now_ms + 3_000
+        bench.until(second, lambda: bench.time.now_ms > until_ms)
+    ends(bench, second, control)
+    assert swept(bench) == dict.fromkeys(chosen, control)
+    assert bench.read("orders") == []
+
+
 def test_a_sweep_shrinks_while_its_transactions_cannot_be_committed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ from postdate.sidecar.dispatch.due_reader import Due, DueReader
 from postdate.sidecar.dispatch.limits import TARGET_LOOK_WAIT_MS, TEND_INTERVAL_MS, TRIAL_LOOKED_AHEAD_MAX
 from postdate.sidecar.shard.housekeeping import Housekeeping
 from postdate.sidecar.shard.shard import Shard
+from postdate.wheel import changes
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import split_key
 from support.kafka_simulator.admin import SimAdmin
@@ -318,7 +319,9 @@ def test_a_slow_store_does_not_delay_messages(bench: Bench, monkeypatch: pytest.
 
 
 def test_a_control_and_its_entry_stay_together_in_a_slow_store(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule 1, cut: each pair of an entry and its cancel is in one transaction, also if a piece may hold one entry."""
+    """Rule 1, cut: each pair of an entry and its cancel is in one transaction, also if a piece may hold one entry. What
+    lies between the two stays, also if the timer index removes runs of entries as ranges."""
+    monkeypatch.setattr(changes, "SPAN_KEYS_MIN", 2)
     slow_down(monkeypatch, OWN.store, 4)
     shard = bench.shard(RequestTopicConfig(R, store_after_ms=1_000))
     stored = [bench.schedule(bench.time.now_ms + HOUR_MS) for _ in range(12)]

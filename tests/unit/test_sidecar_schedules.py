@@ -17,10 +17,12 @@ import pytest
 
 from postdate.sidecar.dispatch import batch as batch_module
 from postdate.sidecar.dispatch.due_reader import Due
+from postdate.sidecar.dispatch.targets import Target
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.wheel.entry import Kind, Next
 from postdate.wheel.keys import entry_key
+from postdate.wire.delivered import occurrence_headers, record_size_bytes
 from postdate.wire.dispatch_log import (
     APPLIED,
     CANCELLED,
@@ -308,6 +310,20 @@ def test_an_occurrence_that_its_target_refuses_is_a_dead_letter_and_the_schedule
     assert dict(letter[5])["postdate-at"] == b"%d" % FIRST_MS
     assert dict(letter[5])["postdate-dead-reason"] == b"bad-partition"
     assert state(shard)[0][2] == Next(2, nominal_ms(2))
+
+
+@pytest.mark.parametrize("room", [0, -1])
+def test_an_occurrence_that_is_too_large_for_its_target_is_a_dead_letter(make: Make, room: int) -> None:
+    """The number of the occurrence counts, with as many digits as the following ones of the transaction have."""
+    shard = stored(make(), calendar(0))
+    shard.recover(occurred(0, 999))
+    entry = shard.entries()[0][1]
+    origin = b"requests/0/" + b"9" * 19
+    headers = occurrence_headers(entry.headers, origin, b"c", 1_000, (nominal_ms(1_000), nominal_ms(1_001)))
+    size_bytes = record_size_bytes(entry.key, entry.value, headers)
+    shard.targets["orders"] = Target("orders", partitions=3, size_bytes_max=size_bytes + room)
+    batch = shard.commit(nominal_ms(1_000) + 1)
+    assert batch.dead == (["too-large"] if room < 0 else [])
 
 
 def test_what_a_schedule_skips_is_no_dead_letter_of_its_target(make: Make) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from postdate.wire.errors import FormatError, RequestRefused, WireError
-from postdate.wire.headers import FORMAT_2
+from postdate.wire.headers import DROPPED_3, FORMAT_2, SCHEDULE
 from postdate.wire.limits import INTEGER_END
 from postdate.wire.reasons import Reason
 from postdate.wire.requests import Headers, RequestRules, parse_request
@@ -303,3 +303,17 @@ def test_a_header_of_format_2_names_the_setting_that_permits_it(name: str) -> No
     with pytest.raises(RequestRefused, match=needed) as why:
         parse_request(RequestRules(topic="R"), 0, 5, None, [("postdate-topic", b"t"), (name, b"1")])
     assert why.value.reason == Reason.UNKNOWN_HEADER
+
+
+@pytest.mark.parametrize("name", sorted(SCHEDULE | DROPPED_3))
+def test_a_header_of_format_3_names_the_setting_that_permits_it(name: str) -> None:
+    needed = f"header '{name}' needs format_version = 3, and R is served with 2"
+    with pytest.raises(RequestRefused, match=needed):
+        parse_request(RequestRules(topic="R", format_version=2), 0, 5, None, [("postdate-topic", b"t"), (name, b"1")])
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_no_setting_permits_an_unknown_header(version: int) -> None:
+    rules = RequestRules(topic="R", format_version=version)
+    with pytest.raises(RequestRefused, match="header 'postdate-colour' is not known to Postdate"):
+        parse_request(rules, 0, 5, None, [("postdate-topic", b"t"), ("postdate-colour", b"red")])

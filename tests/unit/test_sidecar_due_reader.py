@@ -1,0 +1,91 @@
+"""Goal: each trial and each small transaction contains what it should, and no more.
+
+Method: one shard on the simulated cluster. The test isolates a target as faults would, and reads the input of the next
+transactions, or what was committed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from postdate.sidecar.config.settings import DispatchConfig
+from postdate.sidecar.context.holds import Holds
+from postdate.sidecar.dispatch.fault_attribution import FaultAttribution, Isolated, Refused
+from postdate.sidecar.dispatch.targets import Refusal
+from postdate.sidecar.shard.shard import Shard
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import split_key
+from postdate.wire.reasons import Reason
+from support.shard_bench import Bench
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def _isolated(bench: Bench, shard: Shard, count: int, window: int) -> tuple[TimerIndex, Isolated]:
+    """The index and an isolated target, for which so many messages are parked, from request 1 on."""
+    index = shard._index
+    assert index is not None
+    bench.schedule(1)
+    bench.until(shard, lambda: bench.ended() == 1)  # the target is known
+    shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
+    for _ in range(count):
+        bench.schedule(1)
+    bench.until(shard, lambda: index.parked_count == count)
+    shard.ctx.held.now = Holds()
+    return index, shard._dispatcher._faults._isolate("orders", window, None, shard.ctx.clock.steady_ms())
+
+
+def _trials(bench: Bench, shard: Shard, index: TimerIndex, count: int) -> list[list[int]]:
+    """The requests in each of the next trials, if none of them has a result."""
+    reader, steady_ms, now_ms = shard._dispatcher._reader, shard.ctx.clock.steady_ms(), bench.broker.now_ms()
+    read = [reader.read(index, steady_ms, now_ms) for _ in range(count)]
+    return [[split_key(key)[1] for key, _ in due.waiting] for due in read if due.trial is not None]
+
+
+def test_refused_messages_and_the_others_take_turns(bench: Bench) -> None:
+    """Otherwise many that are refused again and again would keep those that their target accepts."""
+    shard = bench.shard()
+    index, isolated = _isolated(bench, shard, 6, window=2)
+    isolated.refused = {1: Refused(0.0, 0.0), 2: Refused(0.0, 0.0)}
+    assert _trials(bench, shard, index, 4) == [[3, 4], [1], [3, 4], [1]]
+    shard.close()
+
+
+def test_a_trial_is_full_although_the_first_messages_are_refused_or_condemned(bench: Bench) -> None:
+    shard = bench.shard()
+    index, isolated = _isolated(bench, shard, 8, window=2)
+    isolated.refused = {1: Refused(0.0, 1e12)}
+    shard._dispatcher._faults.condemned = {each: Refusal(Reason.TOO_LARGE, "") for each in (2, 3, 4)}
+    assert _trials(bench, shard, index, 1) == [[5, 6]]
+    shard.close()
+
+
+@pytest.mark.parametrize(("entries_max", "most"), [(20, 1 + 4), (10_000, 1_000)])
+def test_missed_occurrences_leave_within_the_size_of_a_transaction(bench: Bench, entries_max: int, most: int) -> None:
+    """The first one of a shard takes a fifth of the configured entries, beside the occurrence that is due next."""
+    bench.format_version, bench.dispatch = 3, DispatchConfig(entries_max=entries_max)
+    shard = bench.shard()
+    bench.ask(("postdate-topic", b"orders"), ("postdate-id", b"c"), ("postdate-every", b"1s"))
+    bench.until(shard, lambda: bench.ended() == 1)
+    shard.close()
+    bench.time.wait(1_500_000)
+    shard = bench.shard()
+    bench.until(shard, lambda: len(bench.read("orders")) > 0)
+    assert len(bench.read("orders")) == most
+    shard.close()
+
+
+def test_while_a_fault_is_searched_no_missed_occurrences_leave_with_the_next_one(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = bench.shard()
+    assert shard._index is not None
+    monkeypatch.setattr(FaultAttribution, "is_attributing", True)
+    due = shard._dispatcher._reader.read(shard._index, shard.ctx.clock.steady_ms(), bench.broker.now_ms())
+    assert (due.short, due.surplus_max) == (True, 0)
+    shard.close()
