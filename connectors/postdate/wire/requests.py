@@ -160,7 +160,7 @@ def parse_request(
         _grace_ms(rules, said[GRACE]) if GRACE in said and schedule is None else -1,
         untouched,
         control,
-        read_return(rules, said[RETRY], left_over) if due_ms < 0 else None,
+        read_return(rules, said[RETRY], left_over) if RETRY in said else None,
         _window_ms(rules, timestamp_ms, due_ms, said[WINDOW]) if WINDOW in said and schedule is None else 0,
         is_even=SPREAD in said and _is_even(said),
         keeps=IF_PENDING in said and _keeps(said),

@@ -220,7 +220,7 @@ class DueReader:
 
     def _trial(self, index: TimerIndex, isolated: Isolated, steady_ms: float, before_ms: int) -> Due | None:
         """Parked messages of an isolated target, as many as its window; None if none may leave now."""
-        name, condemned = isolated.name, self._faults.condemned
+        name = isolated.name
         target = self._targets.get(name)
         if target is None:
             self._targets.learn((name,))
@@ -229,14 +229,11 @@ class DueReader:
             return None
         window = isolated.window if self._rates is None else min(isolated.window, self._rates.room(name))
         stays = self._acted_on(index)
-        past = len(isolated.refused) + len(stays) + len(condemned)
+        passed = {*isolated.refused, *stays, *self._faults.condemned}
         rows = [
             (key, raw)
-            for key, raw in zip(*index.scan_parked(name, window + past, self._limit.size_bytes), strict=True)
-            if (offset := split_key(key)[1]) not in isolated.refused
-            and offset not in condemned
-            and offset not in stays
-            and split_key(key)[0] < before_ms
+            for key, raw in zip(*index.scan_parked(name, window + len(passed), self._limit.size_bytes), strict=True)
+            if split_key(key)[1] not in passed and split_key(key)[0] < before_ms
         ][:window]
         is_cut = False
         if rows and (first := self._first_unparked(index, name, before_ms, rows[-1][0][-ENTRY_KEY_SIZE_BYTES:])):
