@@ -97,6 +97,13 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         ("entry.new_due < 0", "entry.new_due <= 0"),
     ),
     _of(
+        f"{_SIDECAR}/index/contradictions.py",
+        "check_delivered",
+        "the entry of the next request is looked up",
+        "it has none before it is read",
+        ("offset < next_request", "offset <= next_request"),
+    ),
+    _of(
         _BATCH,
         "BatchBuilder.build",
         "an entry without id and place is unlinked as well",
@@ -148,6 +155,13 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     ),
     _of(
         _DECISIONS,
+        "MessageRules.delivered_size_bytes",
+        "the nominal time of another extra delivery",
+        "all have thirteen digits, unless some lie before 2001",
+        ("extras[0]", "extras[-1]"),
+    ),
+    _of(
+        _DECISIONS,
         "is_special",
         "more messages are looked at in full",
         "`decide` gives the same",
@@ -157,6 +171,13 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
             "size_bytes + DELIVERED_HEADERS_SIZE_BYTES_MAX > target",
             "size_bytes + DELIVERED_HEADERS_SIZE_BYTES_MAX >= target",
         ),
+    ),
+    _of(
+        _DISPATCHER,
+        "Dispatcher.__init__",
+        "a bulk control has its turn before due entries",
+        "they take turns, and either may begin",
+        ("self._is_bulk_next = True", "self._is_bulk_next = False"),
     ),
     _of(
         _DISPATCHER,
@@ -190,6 +211,13 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "no present time before the first turn",
         "each turn begins by setting it",
         ("self._steady_ms = steady_ms", "pass"),
+    ),
+    _of(
+        _RATES,
+        "TargetRates._next_of",
+        "another parked message is read",
+        "it only shows that there are more",
+        ("count + 1", "count + 2"),
     ),
     _of(
         _RATES,
@@ -281,6 +309,13 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         ("before - start + 1", "before + start + 1"),
         ("before - start + 1", "before - start + 2"),
         ("min(before - base", "min(before + base"),
+    ),
+    _of(
+        _TIMER_LOG,
+        "TimerLog._low_water_moved",
+        "rows are trimmed more often",
+        "it only determines when space is freed",
+        ("self.low_water() - self._trim_from", "self.low_water() + self._trim_from"),
     ),
     _of(
         _TIMER_LOG,
