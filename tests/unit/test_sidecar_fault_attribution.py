@@ -12,9 +12,14 @@ from confluent_kafka import KafkaError
 
 from postdate.kafka.errors import RecordRejected
 from postdate.sidecar.context.limits import LARGE_TRANSACTION_FATES
-from postdate.sidecar.dispatch.control_pieces import first_piece
 from postdate.sidecar.dispatch.fault_attribution import OWN, Attempt, FaultAttribution, Finding, Isolated
-from postdate.sidecar.dispatch.limits import AFTER_FAULT_ENTRIES_MAX, PROBATION_MS, REPORTED_ENTRIES_MAX
+from postdate.sidecar.dispatch.limits import (
+    AFTER_FAULT_ENTRIES_MAX,
+    ISOLATED_MAX,
+    PROBATION_FORGOTTEN_MS,
+    PROBATION_MS,
+    REPORTED_ENTRIES_MAX,
+)
 from postdate.sidecar.dispatch.targets import Refusal
 from postdate.sidecar.transaction.transaction import TopicOutcome
 from postdate.wire.reasons import Reason
@@ -159,28 +164,43 @@ def test_trials_have_a_quarter_of_the_time(faults: FaultAttribution, clock: Cloc
     assert faults.turns(clock.now + 300) == [isolated]
 
 
-@pytest.mark.parametrize("acknowledges", [True, False])
-def test_a_target_is_unavailable_only_if_nothing_was_acknowledged_for_the_budget(
-    faults: FaultAttribution, clock: Clock, acknowledges: bool
+def _times_out(
+    faults: FaultAttribution, isolated: Isolated, log_acknowledged: bool = True, acknowledged: int = 0
+) -> None:
+    """A trial is aborted, since a record timed out."""
+    attempt = _trial(isolated, 2, _outcome(acknowledged, 1, why=TIMED_OUT), took_ms=2_000.0)
+    attempt.log_acknowledged = log_acknowledged
+    faults.aborted(attempt, 0)
+
+
+@pytest.mark.parametrize(
+    ("log_acknowledged", "acknowledged", "commits", "is_spent"),
+    [(True, 0, False, True), (False, 0, True, True), (False, 0, False, False), (True, 1, True, False)],
+)
+def test_a_target_is_unavailable_if_only_its_trials_fail_for_the_budget(
+    faults: FaultAttribution, clock: Clock, log_acknowledged: bool, acknowledged: int, commits: bool, is_spent: bool
 ) -> None:
     isolated = _isolate(faults, 2)
-    for _ in range(BUDGET_MS // 1_000):
+    for _ in range(BUDGET_MS // 1_000 + 1):
+        assert faults.spent("bad", 0, BUDGET_MS) is None
         clock.now += 1_000
-        faults.aborted(_trial(isolated, 2, _outcome(int(acknowledges), 1, why=TIMED_OUT)), 0)
+        if commits:
+            _quick(faults)
+        _times_out(faults, isolated, log_acknowledged, acknowledged)
     spent = faults.spent("bad", 0, BUDGET_MS)
-    assert (spent is None) == acknowledges
-    assert acknowledges or (spent is not None and spent.reason is Reason.TARGET_UNAVAILABLE)
+    assert spent == (Refusal(Reason.TARGET_UNAVAILABLE, "timed out") if is_spent else None)
     assert faults.spent("bad", 1, BUDGET_MS) is None  # its own budget is not used up
 
 
-def test_an_outage_of_everything_is_not_held_against_a_target(faults: FaultAttribution, clock: Clock) -> None:
-    isolated = _isolate(faults, 1)
-    for _ in range(BUDGET_MS // 500):
-        clock.now += 1_000
-        attempt = _trial(isolated, 1, _outcome(0, 1, why=TIMED_OUT))
-        attempt.log_failed = True
-        faults.aborted(attempt, 0)
-    assert faults.spent("bad", 0, 10**9) is None
+def test_one_failed_trial_is_not_an_outage_however_long_it_took(faults: FaultAttribution, clock: Clock) -> None:
+    """The target had no messages for an hour, and a cut of the network hits the next trial."""
+    isolated = _isolate(faults, 2)
+    faults.committed(_trial(isolated, 2, _outcome(2)), 0.0, 0.0)
+    for _ in range(2):
+        clock.now += 3_600_000
+        _times_out(faults, isolated)
+        assert faults.spent("bad", 0, 10**9) is None
+        faults.committed(_trial(isolated, 1, _outcome(1)), 0.0, 0.0)
 
 
 def test_a_refused_probe_is_condemned_once_its_budget_is_used_up(faults: FaultAttribution, clock: Clock) -> None:
@@ -243,15 +263,33 @@ def test_a_few_refused_among_many_leave_the_window_as_it_is(faults: FaultAttribu
     assert (isolated.window, list(isolated.refused)) == (100, [42])
 
 
-def test_a_target_without_faults_returns_after_its_probation(faults: FaultAttribution, clock: Clock) -> None:
-    isolated = _isolate(faults, 1)
-    clock.now += 1_000
+def _probation_ms(faults: FaultAttribution, clock: Clock) -> float:
+    """How long a target that is isolated now, and then has no fault, stays isolated."""
+    isolated, since = _isolate(faults, 1), clock.now
+    clock.now += 10
     faults.committed(_trial(isolated, 1, _outcome(1)), 0.0, 0.0)
-    faults.nothing_waits(isolated)
-    assert faults.get("bad") is isolated
-    clock.now += PROBATION_MS
-    faults.nothing_waits(isolated)
-    assert faults.get("bad") is None
+    while faults.is_isolated("bad"):
+        clock.now += 10
+        faults.nothing_waits(isolated)
+    return clock.now - since
+
+
+def test_each_further_isolation_of_a_target_is_twice_as_long(faults: FaultAttribution, clock: Clock) -> None:
+    spans = [_probation_ms(faults, clock) for _ in range(7)]
+    assert spans == [1_000.0, 2_000.0, 4_000.0, 8_000.0, 16_000.0, PROBATION_MS, PROBATION_MS]
+    clock.now += PROBATION_FORGOTTEN_MS
+    assert _probation_ms(faults, clock) == 1_000.0
+
+
+@pytest.mark.parametrize(("others", "next_ms"), [(ISOLATED_MAX - 1, 2_000.0), (ISOLATED_MAX, 1_000.0)])
+def test_the_probations_of_a_thousand_targets_are_remembered(
+    faults: FaultAttribution, clock: Clock, others: int, next_ms: float
+) -> None:
+    _probation_ms(faults, clock)
+    for number in range(others):
+        name = f"other-{number}"
+        faults.aborted(_common({name: 1}, **{name: _outcome(0, 1, why=TIMED_OUT)}), 0)
+    assert _probation_ms(faults, clock) == next_ms
 
 
 def test_work_for_own_topics_is_split_and_no_entry_is_blamed(faults: FaultAttribution, clock: Clock) -> None:
@@ -341,19 +379,29 @@ def test_a_trial_without_a_message_for_its_target_does_not_count(faults: FaultAt
     assert faults.turns(clock.now + 179) == []
 
 
-@pytest.mark.parametrize(("late_ms", "rest_ms"), [(19.0, 99.0), (30.0, 1_950.0)])
-def test_less_than_a_hundredth_of_the_time_is_the_end_of_a_trial_for_which_others_wait_for_too_long(
-    faults: FaultAttribution, clock: Clock, late_ms: float, rest_ms: float
-) -> None:
-    """A trial of 33 ms is 13 ms too long."""
-    isolated = _isolate(faults, 2)
+def _waits_for_a_trial(faults: FaultAttribution, clock: Clock, isolated: Isolated, late_ms: float) -> float:
+    """A trial of 40 ms is 20 ms too long, and a message of another target, due `late_ms` before the end of the trial,
+    waits for it. Returns how long the target must pause from then on."""
     ended_at = clock.now
-    _tried(faults, isolated, 33.0)
+    faults.committed(_trial(isolated, 1, _outcome(1), took_ms=40.0), 3.0, 0.0)
     clock.now += 12.0
     common = Attempt(None, 20, {"good": 20}, {"good": _outcome(20)}, 10.0, late_ms=late_ms + 2.0)
     faults.committed(common, 3.0, 0.0)
-    assert faults.turns(ended_at + rest_ms - 1) == []
-    assert faults.turns(ended_at + rest_ms) == [isolated]
+    return isolated.retry_at - ended_at
+
+
+@pytest.mark.parametrize(("late_ms", "pauses"), [(19.0, False), (20.0, True)])
+def test_trials_for_which_others_waited_too_long_again_and_again_pause_the_target(
+    faults: FaultAttribution, clock: Clock, late_ms: float, pauses: bool
+) -> None:
+    """The credit is for five trials, and each further one costs 150 times as much as it was too long, 3 s."""
+    isolated = _isolate(faults, 1)
+    clock.now += 1_000
+    first = [_waits_for_a_trial(faults, clock, isolated, late_ms) for _ in range(5)]
+    assert first == [120.0] * 5
+    then_ms = [_waits_for_a_trial(faults, clock, isolated, late_ms) for _ in range(3)]
+    assert then_ms == [1_000.0, 2_000.0, 3_000.0] if pauses else [120.0] * 3
+    assert (isolated.faulted_at == isolated.retry_at) is pauses, "a probation begins behind the pause"
 
 
 @pytest.mark.parametrize(("accepted_before_ms", "rest_ms"), [(1_000.0, 30.0), (2_000.0, 300.0)])
@@ -531,23 +579,3 @@ def test_a_suspected_topic_that_gets_no_more_messages_makes_no_other_wait(
     clock.now += PROBATION_MS
     _quick(faults)
     assert not faults.must_report(None, LARGE_TRANSACTION_FATES)
-
-
-@pytest.mark.parametrize(
-    ("acts_on", "most", "piece"),
-    [
-        ([-1, -1, -1, -1], 2, [3, 5]),
-        ([-1, -1, 3, -1], 1, [5]),  # the control at 7 acts on 3, which waits for it
-        ([-1, -1, 3, -1], 2, [5]),
-        ([-1, -1, 3, -1], 3, [3, 5, 7]),
-        ([-1, 3, 3, -1], 1, [3, 5, 7]),  # no smaller piece is legal
-        ([-1, -1, 3, 5], 1, [3, 7]),
-        ([-1, 1, -1, 8], 2, [3, 5]),  # neither of these is under key 0
-        ([7, -1, -1, 7], 1, [5]),  # 3 was replaced by 7, which the control at 9 ends
-        ([7, -1, -1, 7], 4, [3, 5, 7, 9]),
-        ([-1, -1, -1, -1], 9, [3, 5, 7, 9]),
-    ],
-)
-def test_a_piece_is_made_of_whole_groups(acts_on: list[int], most: int, piece: list[int]) -> None:
-    offsets = [3, 5, 7, 9]
-    assert [offsets[index] for index in first_piece(offsets, acts_on, most)] == piece

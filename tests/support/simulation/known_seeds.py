@@ -21,7 +21,7 @@ KNOWN_SEEDS: Mapping[str, int] = {
     "wheel believed without its checks": 8,
     "cancel answered before its commit": 5,
     "rule 1: one entry too many": 8,
-    "rule 4: messages beside what acts on them": 16,
+    "rule 4: messages beside what acts on them": 5,
     "rule 2: decided early": 2,
     "rule 4: messages first": 24,
     "rates: what waits is overtaken": 7,

@@ -63,6 +63,7 @@ class Aborts:
         attempt = attempt_of(ownership, batch, due)
         attempt.took_ms = self._ctx.clock.steady_ms() - ownership.began_at
         attempt.is_refused, attempt.log_failed = isinstance(fault, RecordRejected), ownership.log_failed
+        attempt.log_acknowledged = ownership.log_acknowledged
         self._limit_own(attempt, batch)
         if self._faults.aborted(attempt, due.now_ms) is Finding.GO_ON:
             log.log(

@@ -7,19 +7,20 @@ special cases:
 - `window`: the most messages of one trial. A failed trial halves it, down to one message; a fast one at most doubles
   it. So a slow target gets what it can accept. A window of one is the open circuit breaker of a target that refuses:
   probes are sent one at a time.
-- `acknowledged_at`, `failed_at`: a message becomes a dead letter for an unavailable target only if trials kept failing
-  for the retry budget after the last acknowledgement of any record, and the message's own budget is used up as well. A
+- `failing_since`, `failed_at`: a message becomes a dead letter for an unavailable target only if trials kept failing
+  for the retry budget, without an acknowledgement of any record, and the message's own budget is used up as well. A
   refusal is an acknowledgement; `accepted_at` does not count it.
 - `refused`: entries that were refused alone, or that reports name in a trial that was mostly accepted. They are retried
   alone, and a refused probe *condemns* its entry: the entry ends as a dead letter with the broker's reason. If time
   cannot resolve the refusal (`classification.is_final`), this happens immediately. Otherwise it happens once the entry
   was refused for its retry budget, or is late by it and the target has accepted nothing for as long.
 
-An isolated target returns to the common transactions once its window is that of a large transaction, or after
-PROBATION_MS without a fault; slow trials count as one. Trials get a quarter of a shard's time, in rounds. If messages
-of other targets waited too long for a trial, the next trial of that target comes later: less than a hundredth of the
-time lies in the part of a trial that is too long. If a target accepts nothing, other messages should hardly wait for
-its trials: they do so for a thirtieth of the time at most.
+An isolated target returns to the common transactions once its window is that of a large transaction, or after its
+probation: the time without a fault, where trials that are slow or late count as one. The first probation is short,
+since a cut of the network or a busy machine isolates healthy targets; each further one is twice as long, up to
+PROBATION_MS. Trials get a quarter of a shard's time, in rounds. If messages of other targets wait too long for trials
+of a target, and longer than for common transactions, it uses up its credit and must pause (`trial_pauses`). If it
+accepts nothing, other messages should hardly wait for its trials: they do so for a thirtieth of the time at most.
 
 Postdate's own topics (store, dead letters, verdicts) count as one target, OWN: its work lies under key 0.
 
@@ -45,9 +46,12 @@ from postdate.sidecar.clock import Clock
 from postdate.sidecar.context.limits import LARGE_TRANSACTION_FATES
 from postdate.sidecar.dispatch.limits import (
     AFTER_FAULT_ENTRIES_MAX,
+    FIRST_PAUSE_MS_MAX,
+    FIRST_PROBATION_MS,
     ISOLATED_MAX,
-    LATE_TRIAL_REST,
+    LATE_CREDIT,
     LATE_TRIAL_REST_MS_MAX,
+    PROBATION_FORGOTTEN_MS,
     PROBATION_MS,
     REFUSED_MAX,
     REFUSED_RETRY_MS_MAX,
@@ -64,6 +68,7 @@ from postdate.sidecar.dispatch.limits import (
 )
 from postdate.sidecar.dispatch.slow_topics import SlowTopics
 from postdate.sidecar.dispatch.targets import Refusal
+from postdate.sidecar.dispatch.trial_pauses import GrowingLimit, LateCredit
 from postdate.sidecar.limits import BACKOFF_MS_MIN
 from postdate.sidecar.transaction.limits import SLOW_WAIT_MS
 from postdate.sidecar.transaction.transaction import NOBODY, TopicOutcome
@@ -144,7 +149,19 @@ class RecentDurations:
     @property
     def median(self) -> float:
         """The median, which a few stalls do not change; 0 before the first. O(32 log 32)."""
-        return sorted(self._last)[len(self._last) // 2] if self._last else 0.0
+        return self._quantile(2)
+
+    @property
+    def upper_quartile(self) -> float:
+        """Three quarters were at most as long; 0 before the first. O(32 log 32)."""
+        return self._quantile(3)
+
+    def mean_above(self, limit_ms: float) -> float:
+        """By how much they were longer than `limit_ms` on average; a shorter one counts as 0. O(32)."""
+        return sum(max(took_ms - limit_ms, 0.0) for took_ms in self._last) / max(len(self._last), 1)
+
+    def _quantile(self, quarters: int) -> float:
+        return sorted(self._last)[len(self._last) * quarters // 4] if self._last else 0.0
 
 
 @dataclass(slots=True)
@@ -156,7 +173,12 @@ class Isolated:
     faulted_at: float
     acknowledged_at: float
     accepted_at: float
+    probation_ms: float = PROBATION_MS
+    failing_since: float = 0.0
+    """The end of the first trial that failed after the last acknowledgement."""
     failed_at: float = -inf
+    """The end of the last trial that failed although the log record was acknowledged, or although another transaction
+    was committed since the trial that failed before."""
     tried_at: float = -inf
     retry_at: float = 0.0
     delay_ms: float = BACKOFF_MS_MIN
@@ -172,6 +194,8 @@ class Isolated:
     """The time per message of its last trial."""
     took_ms: RecentDurations = field(default_factory=RecentDurations)
     """Of its trials that were committed."""
+    credit: LateCredit = field(default_factory=LateCredit)
+    """How long messages of others may still wait for its trials."""
 
 
 @dataclass(slots=True)
@@ -185,6 +209,7 @@ class Attempt:
     outcomes: Mapping[str, TopicOutcome]
     took_ms: float
     log_failed: bool = False
+    log_acknowledged: bool = False
     is_refused: bool = False
     """True if the fault of the transaction is that a record was refused."""
     due_ms: Mapping[int, int] = field(default_factory=dict)
@@ -216,6 +241,8 @@ class FaultAttribution:
         self._common_ms = RecentDurations()
         self._slow_topics = SlowTopics(clock, own_topics)
         self._rests_until = 0.0
+        self._rests = GrowingLimit(FIRST_PAUSE_MS_MAX, PROBATION_MS)
+        self._probations: dict[str, GrowingLimit] = {}
         self._last_trial: LastTrial | None = None
         self._committed_at = -inf
         self.condemned: dict[int, Refusal] = {}
@@ -264,10 +291,10 @@ class FaultAttribution:
         return max(first, self._rests_until)
 
     def spent(self, name: str, due_ms: int, now_ms: int) -> Refusal | None:
-        """The refusal that ends an entry of an isolated target: no trial was acknowledged for the whole retry budget,
-        and the budget of the entry is used up."""
+        """The refusal that ends an entry of an isolated target: all trials failed for the whole retry budget, and the
+        budget of the entry is used up."""
         isolated = self._isolated.get(name)
-        if isolated is None or isolated.failed_at - isolated.acknowledged_at < self._budget_ms:
+        if isolated is None or isolated.failed_at - isolated.failing_since < self._budget_ms:
             return None
         return isolated.refusal if now_ms >= due_ms + self._budget_ms else None
 
@@ -370,7 +397,8 @@ class FaultAttribution:
         if took_ms > aim_ms * TRIAL_MS_MAX / TRIAL_AIM_MS:
             trial.window = max(1, min(trial.window, int(count * aim_ms / took_ms)))
         elif is_full and is_fast:
-            fitting = max(int(count * _FASTER * aim_ms / took_ms), SMALL_TRIAL_MESSAGES)
+            usual_ms = max(took_ms, trial.took_ms.median)
+            fitting = max(int(count * _FASTER * aim_ms / usual_ms), SMALL_TRIAL_MESSAGES)
             trial.window = max(trial.window, min(2 * trial.window, fitting))
         elif is_full and pace_ms < trial.pace_ms * _FASTER:
             trial.window = min(2 * trial.window, LARGE_TRANSACTION_FATES)
@@ -406,8 +434,10 @@ class FaultAttribution:
             if not acknowledged:
                 trial.retry_at = max(trial.retry_at, now + trial.delay_ms)
                 trial.delay_ms = min(trial.delay_ms * 2, TARGET_PROBE_MS_MAX)
-                if not attempt.log_failed or self._committed_at > trial.tried_at:
-                    trial.failed_at = now  # others acknowledged meanwhile, so this target is unavailable
+                if trial.failing_since <= trial.acknowledged_at:
+                    trial.failing_since = now
+                if attempt.log_acknowledged or self._committed_at > trial.tried_at:
+                    trial.failed_at = now  # not an outage of everything
             trial.tried_at = now
             return Finding.GO_ON
         trial.acknowledged_at = now  # a refusal is an answer
@@ -451,7 +481,7 @@ class FaultAttribution:
         if isolated is None:
             while len(self._isolated) >= ISOLATED_MAX:
                 del self._isolated[next(iter(self._isolated))]
-            isolated = self._isolated[name] = Isolated(name, window, now, now, now)
+            isolated = self._isolated[name] = Isolated(name, window, now, now, now, self._probation_ms(name, now))
             what = f"target {name} is isolated" if name else "entries under key 0 are isolated"
             why_text = why or "it acknowledges slowly"
             log.warning("%s, with at most %d messages in a transaction: %s", what, window, why_text)
@@ -467,19 +497,29 @@ class FaultAttribution:
             what = f"target {isolated.name} is" if isolated.name else "entries under key 0 are"
             log.info("%s no longer isolated", what)
 
+    def _probation_ms(self, name: str, now: float) -> float:
+        """How long a target that is isolated now must be without a fault. O(1)."""
+        limit = self._probations.pop(name, None) or GrowingLimit(FIRST_PROBATION_MS, PROBATION_FORGOTTEN_MS)
+        while len(self._probations) >= ISOLATED_MAX:
+            del self._probations[next(iter(self._probations))]
+        self._probations[name] = limit
+        return limit.limited(PROBATION_MS, now)
+
     def _is_through_probation(self, isolated: Isolated, now: float) -> bool:
-        return isolated.acknowledged_at >= isolated.faulted_at and now - isolated.faulted_at >= PROBATION_MS
+        is_answering = isolated.acknowledged_at >= isolated.faulted_at
+        return is_answering and now - isolated.faulted_at >= isolated.probation_ms
 
     def _rest(self, trial: Isolated, took_ms: float, now: float, size: int = 0) -> None:
         """Schedule the next trials: a pause before any trial, and this target after those that wait."""
-        self._rests_until = trial.retry_at = now + max(TRIAL_REST * took_ms, TRIAL_REST_MS_MIN)
+        rest_ms = self._rests.limited(max(TRIAL_REST * took_ms, TRIAL_REST_MS_MIN), now)
+        self._rests_until = trial.retry_at = now + rest_ms
         self._last_trial = LastTrial(trial, now, took_ms, size) if trial.name != OWN else None
 
     def _rest_longer(self, attempt: Attempt, now: float) -> None:
-        """Delay or shrink the next trial of a target, after the first common transaction since its last trial.
+        """Delay the next trial of a target if its credit is used up, and make it smaller if smaller trials were fast.
 
-        If messages of this transaction waited for the trial for too long, the next trial comes later, and is smaller if
-        smaller trials were fast. If the target accepts nothing, the pause is proportional to their longest wait.
+        Called for the first common transaction since its last trial: `late_ms` shows how long messages waited for the
+        trial. If the target accepts nothing, the pause is proportional to their longest wait.
         """
         last, self._last_trial = self._last_trial, None
         if last is None:
@@ -488,18 +528,20 @@ class FaultAttribution:
         since_trial_ms = now - attempt.took_ms - last.ended_at
         waited_ms = min(max(attempt.late_ms - since_trial_ms, 0.0), last.took_ms)
         if last.is_refused:
-            if now - trial.accepted_at < REFUSING_MS:  # its other messages would wait as well
-                return
-            rest_ms = REFUSED_TRIAL_REST * waited_ms
-        elif waited_ms >= aim_ms:
-            rest_ms = LATE_TRIAL_REST * (last.took_ms - aim_ms)
-        else:
+            if now - trial.accepted_at >= REFUSING_MS:  # otherwise its other messages would wait as well
+                rest_ms = min(REFUSED_TRIAL_REST * waited_ms, LATE_TRIAL_REST_MS_MAX)
+                trial.retry_at = max(trial.retry_at, last.ended_at + rest_ms)
             return
-        trial.retry_at = max(trial.retry_at, last.ended_at + min(rest_ms, LATE_TRIAL_REST_MS_MAX))
+        late_ms = last.took_ms - aim_ms if waited_ms >= aim_ms else 0.0
+        rest_ms = trial.credit.spend(late_ms - self._common_ms.mean_above(aim_ms), LATE_CREDIT * aim_ms, now)
+        if not rest_ms:
+            return
+        trial.retry_at = trial.faulted_at = max(trial.retry_at, last.ended_at + rest_ms)
         if last.size and trial.took_ms.least < aim_ms < last.took_ms:
             trial.window = max(1, min(trial.window, int(last.size * aim_ms / last.took_ms)))
 
     def _aim_ms(self) -> float:
         """The longest time of a trial that still counts as fast. On a busy machine, or with brokers that are far away,
-        all transactions take longer, and a trial that takes as long costs others no more than any other."""
-        return max(TRIAL_AIM_MS, _USUAL * self._common_ms.median)
+        all transactions take longer, and a trial that takes as long costs others no more than any other. The upper
+        quartile, since the median of healthy trials rarely exceeds it, however much they vary."""
+        return max(TRIAL_AIM_MS, _USUAL * self._common_ms.median, self._common_ms.upper_quartile)

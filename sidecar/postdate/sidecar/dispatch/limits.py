@@ -72,11 +72,15 @@ SMALL_TRIAL_MESSAGES: Final = 16
 # The pause after a trial as a multiple of its duration: other transactions get three quarters of the time.
 TRIAL_REST: Final = 3.0
 
-# The pause of a target if messages of others waited for its trial for longer than TRIAL_AIM_MS, as a multiple of the
-# time that the trial took beyond that: so less than a hundredth of the other messages wait for longer, and p99 of their
-# lateness hardly changes. At most as long as a target waits that acknowledges nothing.
+# Messages of others may wait for trials of a target for longer than TRIAL_AIM_MS, and than for common transactions. The
+# time beyond that uses up its credit, which earns 1 ms in so many; so less than a hundredth of the other messages wait
+# for longer, and p99 of their lateness hardly changes. The most credit, as a multiple of the time of a fast trial; the
+# longest pause without credit, as long as a target waits that acknowledges nothing; and the longest pause after a long
+# trial if none was long for PROBATION_MS before, which each further one doubles.
 LATE_TRIAL_REST: Final = 150.0
+LATE_CREDIT: Final = 5
 LATE_TRIAL_REST_MS_MAX: Final = TARGET_PROBE_MS_MAX
+FIRST_PAUSE_MS_MAX: Final = 1_000.0
 
 # The pause of a target after a refused trial, as a multiple of the longest time that a message of another target waited
 # for the trial. Such a trial delivers nothing, and a target that refuses everything needs one for each message. With
@@ -98,8 +102,12 @@ REFUSED_RETRY_MS_MIN: Final = 1_000.0
 REFUSED_RETRY_MS_MAX: Final = 15_000.0
 
 # A target stays isolated for this long after its last fault. Otherwise one that refuses a record in a hundred, or is
-# slow from time to time, would abort or delay the transactions of all others again and again.
+# slow from time to time, would abort or delay the transactions of all others again and again. The first isolation of a
+# target is shorter, since a cut of the network or a busy machine isolates healthy targets, too. Each further one is
+# twice as long, unless the last one began so long ago.
 PROBATION_MS: Final = 30_000.0
+FIRST_PROBATION_MS: Final = 1_000.0
+PROBATION_FORGOTTEN_MS: Final = 10 * PROBATION_MS
 
 # How soon entries under key 0 are retried while they wait for Postdate's own topics to recover.
 OWN_RETRY_MS: Final = 10.0

@@ -221,6 +221,12 @@ class ShardOwnership:
         """True if the dispatch-log record itself was refused: then no entry is to blame."""
         return self._log_fault is not None
 
+    @property
+    def log_acknowledged(self) -> bool:
+        """True if the dispatch-log record of the last transaction was acknowledged, whether that was committed or
+        not."""
+        return self._log_offset >= 0
+
     def _produce(self, messages: list[Message], report_all: bool) -> None:
         offset, topic, produce = NOBODY, "", self.producer.produce
         self._acknowledged_at = self.began_at

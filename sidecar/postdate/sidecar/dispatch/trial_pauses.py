@@ -1,0 +1,71 @@
+"""How long the trials of a target pause, so that messages of others rarely wait for them.
+
+A trial is long if its target is slow or does not answer, or if something else held it up, such as a cut of the network
+or a busy machine. One trial alone does not show which. So a target has a credit, which a few long trials use up, and
+its first long pause is short. A target whose trials are long again and again soon gets pauses of full length. Sources
+of the idea: the token bucket, and exponential backoff.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from postdate.sidecar.dispatch.limits import (
+    FIRST_PAUSE_MS_MAX,
+    LATE_TRIAL_REST,
+    LATE_TRIAL_REST_MS_MAX,
+    PROBATION_MS,
+)
+
+
+class GrowingLimit:
+    """A limit that is `first_ms`, and twice as long after each time that as much was wanted. It is the same as at first
+    if that was `forget_ms` ago. All times are steady ms.
+
+    >>> limit = GrowingLimit(1_000.0, 30_000.0)
+    >>> [limit.limited(6_000.0, now_ms) for now_ms in (0.0, 3_000.0, 6_000.0, 9_000.0, 39_000.0)]
+    [1000.0, 2000.0, 4000.0, 6000.0, 1000.0]
+    """
+
+    def __init__(self, first_ms: float, forget_ms: float) -> None:
+        self._first_ms = self._limit_ms = first_ms
+        self._forget_ms = forget_ms
+        self._reached_at = -inf
+
+    def limited(self, wanted_ms: float, now_ms: float) -> float:
+        """What is granted, if `wanted_ms` is wanted now."""
+        if wanted_ms < self._first_ms:
+            return wanted_ms
+        if now_ms - self._reached_at >= self._forget_ms:
+            self._limit_ms = self._first_ms
+        self._reached_at = now_ms
+        granted_ms = min(wanted_ms, self._limit_ms)
+        self._limit_ms = 2 * granted_ms
+        return granted_ms
+
+
+class LateCredit:
+    """How long others may still wait for trials of one target, beyond what is usual: a LATE_TRIAL_REST-th of the time,
+    saved up to a maximum. All times are steady ms.
+
+    >>> credit = LateCredit()
+    >>> credit.spend(80.0, 100.0, 0.0), credit.spend(23.0, 100.0, 0.0)
+    (0.0, 450.0)
+    """
+
+    def __init__(self) -> None:
+        self._left_ms = inf
+        self._at = 0.0
+        self._limit = GrowingLimit(FIRST_PAUSE_MS_MAX, PROBATION_MS)
+
+    def spend(self, late_ms: float, most_ms: float, now_ms: float) -> float:
+        """Others waited for a trial, by `late_ms` longer than usual; by less than usual if it is negative. Returns how
+        long the target must pause. `most_ms`: the maximum of the credit."""
+        earned_ms = max(now_ms - self._at, 0.0) / LATE_TRIAL_REST
+        self._left_ms = min(min(self._left_ms + earned_ms, most_ms) - late_ms, most_ms)
+        self._at = now_ms
+        if self._left_ms >= 0:
+            return 0.0
+        pause_ms = self._limit.limited(min(-self._left_ms * LATE_TRIAL_REST, LATE_TRIAL_REST_MS_MAX), now_ms)
+        self._left_ms, self._at = 0.0, now_ms + pause_ms
+        return pause_ms
