@@ -125,7 +125,8 @@ def test_given_up_requests_leave_no_marks(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_given_up_requests_leave_no_unread_bulk_control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would stop all messages until it is read. One that was read is carried out, and one behind is still read."""
+    """It would stop all messages until it is read. A control that was read is still carried out, and a later
+    one is still read."""
     index = open_index(tmp_path)
     overlay = IndexOverlay(index)
     overlay.advance(next_request=2, next_dispatch=0, seq=0, takeover=1)

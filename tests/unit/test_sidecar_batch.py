@@ -440,7 +440,7 @@ def test_a_message_that_waits_for_an_own_topic_keeps_the_order_of_its_key(place:
 
 
 def test_a_stored_message_waits_while_the_store_is_isolated(place: Place) -> None:
-    """Its end writes a tombstone there."""
+    """Its delivery writes a tombstone to the store."""
     place.feed(schedule(0, SOON_MS), msgspec.structs.replace(schedule(1, SOON_MS), key=b"other"))
     place.recover(PlainFate(0, SOON_MS, STORED))
     assert [fate.offset for fate in place.commit(SOON_MS + 1, Choice((OWN.store,), of_own=False, left=0)).fates] == [1]

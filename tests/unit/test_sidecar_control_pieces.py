@@ -1,4 +1,5 @@
-"""Goal: a piece of the entries under key 0 contains whole groups: what acts on one another leaves together."""
+"""Goal: a piece of the entries under key 0 contains whole groups: entries that act on
+one another leave together."""
 
 from __future__ import annotations
 

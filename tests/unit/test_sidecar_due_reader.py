@@ -48,7 +48,7 @@ def _trials(bench: Bench, shard: Shard, index: TimerIndex, count: int) -> list[l
 
 
 def test_refused_messages_and_the_others_take_turns(bench: Bench) -> None:
-    """Otherwise many that are refused again and again would keep those that their target accepts."""
+    """Otherwise many messages that are refused again and again would hold up those that the target accepts."""
     shard = bench.shard()
     index, isolated = _isolated(bench, shard, 6, window=2)
     isolated.refused = {1: Refused(0.0, 0.0), 2: Refused(0.0, 0.0)}
@@ -80,7 +80,7 @@ def test_missed_occurrences_leave_within_the_size_of_a_transaction(bench: Bench,
     shard.close()
 
 
-def test_while_a_fault_is_searched_no_missed_occurrences_leave_with_the_next_one(
+def test_while_a_fault_is_being_attributed_no_missed_occurrences_leave_with_the_next_one(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = bench.shard()

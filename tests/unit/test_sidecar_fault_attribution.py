@@ -190,6 +190,8 @@ def test_a_target_is_unavailable_if_only_its_trials_fail_for_the_budget(
     spent = faults.spent("bad", 0, BUDGET_MS)
     assert spent == (Refusal(Reason.TARGET_UNAVAILABLE, "timed out") if is_spent else None)
     assert faults.spent("bad", 1, BUDGET_MS) is None  # its own budget is not used up
+    faults.committed(_trial(isolated, 1, _outcome(1)), 0.0, 0.0)
+    assert faults.spent("bad", 0, BUDGET_MS) is None
 
 
 def test_one_failed_trial_is_not_an_outage_however_long_it_took(faults: FaultAttribution, clock: Clock) -> None:
@@ -394,14 +396,15 @@ def _waits_for_a_trial(faults: FaultAttribution, clock: Clock, isolated: Isolate
 def test_trials_for_which_others_waited_too_long_again_and_again_pause_the_target(
     faults: FaultAttribution, clock: Clock, late_ms: float, pauses: bool
 ) -> None:
-    """The credit is for five trials, and each further one costs 150 times as much as it was too long, 3 s."""
+    """The credit covers five such trials. Each further one costs 150 times its excess of 20 ms, that is 3 s; the first
+    pauses are limited to 1 and 2 s."""
     isolated = _isolate(faults, 1)
     clock.now += 1_000
     first = [_waits_for_a_trial(faults, clock, isolated, late_ms) for _ in range(5)]
     assert first == [120.0] * 5
     then_ms = [_waits_for_a_trial(faults, clock, isolated, late_ms) for _ in range(3)]
     assert then_ms == [1_000.0, 2_000.0, 3_000.0] if pauses else [120.0] * 3
-    assert (isolated.faulted_at == isolated.retry_at) is pauses, "a probation begins behind the pause"
+    assert (isolated.faulted_at == isolated.retry_at) is pauses, "the probation begins when the pause ends"
 
 
 @pytest.mark.parametrize(("accepted_before_ms", "rest_ms"), [(1_000.0, 30.0), (2_000.0, 300.0)])

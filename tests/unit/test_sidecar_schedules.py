@@ -314,7 +314,7 @@ def test_an_occurrence_that_its_target_refuses_is_a_dead_letter_and_the_schedule
 
 @pytest.mark.parametrize("room", [0, -1])
 def test_an_occurrence_that_is_too_large_for_its_target_is_a_dead_letter(make: Make, room: int) -> None:
-    """The number of the occurrence counts, with as many digits as the following ones of the transaction have."""
+    """The size check includes the occurrence number, with the digits of the largest one in the transaction."""
     shard = stored(make(), calendar(0))
     shard.recover(occurred(0, 999))
     entry = shard.entries()[0][1]

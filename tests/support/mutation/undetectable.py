@@ -100,7 +100,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         f"{_SIDECAR}/index/contradictions.py",
         "check_delivered",
         "the entry of the next request is looked up",
-        "it has none before it is read",
+        "a request has no entry before it is read",
         ("offset < next_request", "offset <= next_request"),
     ),
     _of(
@@ -157,7 +157,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         _DECISIONS,
         "MessageRules.delivered_size_bytes",
         "the nominal time of another extra delivery",
-        "all have thirteen digits, unless some lie before 2001",
+        "all times since September 2001 have thirteen digits",
         ("extras[0]", "extras[-1]"),
     ),
     _of(
@@ -176,7 +176,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         _DISPATCHER,
         "Dispatcher.__init__",
         "a bulk control has its turn before due entries",
-        "they take turns, and either may begin",
+        "bulk controls and due entries take turns, and either may begin",
         ("self._is_bulk_next = True", "self._is_bulk_next = False"),
     ),
     _of(
@@ -215,8 +215,8 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     _of(
         _RATES,
         "TargetRates._next_of",
-        "another parked message is read",
-        "it only shows that there are more",
+        "one more parked message is read",
+        "the extra message only shows that more are parked",
         ("count + 1", "count + 2"),
     ),
     _of(

@@ -7,20 +7,21 @@ special cases:
 - `window`: the most messages of one trial. A failed trial halves it, down to one message; a fast one at most doubles
   it. So a slow target gets what it can accept. A window of one is the open circuit breaker of a target that refuses:
   probes are sent one at a time.
-- `failing_since`, `failed_at`: a message becomes a dead letter for an unavailable target only if trials kept failing
-  for the retry budget, without an acknowledgement of any record, and the message's own budget is used up as well. A
-  refusal is an acknowledgement; `accepted_at` does not count it.
+- `failing_since`, `failed_at`: a message becomes a dead letter for an unavailable target only if its
+  trials kept failing for the retry budget and it acknowledged no record meanwhile, and the message's own budget is used
+  up as well. A refusal is an acknowledgement; `accepted_at` does not count it.
 - `refused`: entries that were refused alone, or that reports name in a trial that was mostly accepted. They are retried
   alone, and a refused probe *condemns* its entry: the entry ends as a dead letter with the broker's reason. If time
   cannot resolve the refusal (`classification.is_final`), this happens immediately. Otherwise it happens once the entry
   was refused for its retry budget, or is late by it and the target has accepted nothing for as long.
 
 An isolated target returns to the common transactions once its window is that of a large transaction, or after its
-probation: the time without a fault, where trials that are slow or late count as one. The first probation is short,
-since a cut of the network or a busy machine isolates healthy targets; each further one is twice as long, up to
-PROBATION_MS. Trials get a quarter of a shard's time, in rounds. If messages of other targets wait too long for trials
-of a target, and longer than for common transactions, it uses up its credit and must pause (`trial_pauses`). If it
-accepts nothing, other messages should hardly wait for its trials: they do so for a thirtieth of the time at most.
+probation, a time without a fault. If its trials are usually slow, or its credit is used up, this counts as a fault. The
+first probation is short, since a network outage or a busy machine also isolates healthy targets. Each further one is
+twice as long, up to PROBATION_MS. Trials get a quarter of a shard's time, in rounds. If messages for others wait for a
+target's trials longer than the aim, and longer than for common transactions, the target uses up its credit and must
+pause (`trial_pauses`). If a target accepts nothing, messages for others wait for its trials for at most a thirtieth of
+the time.
 
 Postdate's own topics (store, dead letters, verdicts) count as one target, OWN: its work lies under key 0.
 
@@ -157,7 +158,7 @@ class RecentDurations:
         return self._quantile(3)
 
     def mean_above(self, limit_ms: float) -> float:
-        """By how much they were longer than `limit_ms` on average; a shorter one counts as 0. O(32)."""
+        """The mean time by which they exceeded `limit_ms`; a shorter one counts as 0. O(32)."""
         return sum(max(took_ms - limit_ms, 0.0) for took_ms in self._last) / max(len(self._last), 1)
 
     def _quantile(self, quarters: int) -> float:
@@ -177,8 +178,8 @@ class Isolated:
     failing_since: float = 0.0
     """The end of the first trial that failed after the last acknowledgement."""
     failed_at: float = -inf
-    """The end of the last trial that failed although the log record was acknowledged, or although another transaction
-    was committed since the trial that failed before."""
+    """The end of the last failed trial that shows that the rest of the cluster works: its log record was acknowledged,
+    or a transaction was committed after the previous failed trial."""
     tried_at: float = -inf
     retry_at: float = 0.0
     delay_ms: float = BACKOFF_MS_MIN
@@ -195,7 +196,7 @@ class Isolated:
     took_ms: RecentDurations = field(default_factory=RecentDurations)
     """Of its trials that were committed."""
     credit: LateCredit = field(default_factory=LateCredit)
-    """How long messages of others may still wait for its trials."""
+    """The time by which its trials may still delay messages for others."""
 
 
 @dataclass(slots=True)
@@ -291,10 +292,12 @@ class FaultAttribution:
         return max(first, self._rests_until)
 
     def spent(self, name: str, due_ms: int, now_ms: int) -> Refusal | None:
-        """The refusal that ends an entry of an isolated target: all trials failed for the whole retry budget, and the
-        budget of the entry is used up."""
+        """The refusal that ends an entry of an isolated target. Its trials have failed for the whole retry budget, it
+        has acknowledged nothing since the first of them, and the budget of the entry is used up."""
         isolated = self._isolated.get(name)
-        if isolated is None or isolated.failed_at - isolated.failing_since < self._budget_ms:
+        if isolated is None or isolated.acknowledged_at >= isolated.failing_since:
+            return None
+        if isolated.failed_at - isolated.failing_since < self._budget_ms:
             return None
         return isolated.refusal if now_ms >= due_ms + self._budget_ms else None
 
@@ -437,7 +440,7 @@ class FaultAttribution:
                 if trial.failing_since <= trial.acknowledged_at:
                     trial.failing_since = now
                 if attempt.log_acknowledged or self._committed_at > trial.tried_at:
-                    trial.failed_at = now  # not an outage of everything
+                    trial.failed_at = now  # the rest of the cluster works
             trial.tried_at = now
             return Finding.GO_ON
         trial.acknowledged_at = now  # a refusal is an answer
@@ -498,7 +501,7 @@ class FaultAttribution:
             log.info("%s no longer isolated", what)
 
     def _probation_ms(self, name: str, now: float) -> float:
-        """How long a target that is isolated now must be without a fault. O(1)."""
+        """Returns the probation of a target that is isolated now; each call counts as one isolation. O(1)."""
         limit = self._probations.pop(name, None) or GrowingLimit(FIRST_PROBATION_MS, PROBATION_FORGOTTEN_MS)
         while len(self._probations) >= ISOLATED_MAX:
             del self._probations[next(iter(self._probations))]
@@ -518,8 +521,9 @@ class FaultAttribution:
     def _rest_longer(self, attempt: Attempt, now: float) -> None:
         """Delay the next trial of a target if its credit is used up, and make it smaller if smaller trials were fast.
 
-        Called for the first common transaction since its last trial: `late_ms` shows how long messages waited for the
-        trial. If the target accepts nothing, the pause is proportional to their longest wait.
+        Called once after each trial, when the next common transaction is committed: `attempt.late_ms` shows how long
+        messages for others waited for that trial. If the target accepts nothing, the pause is proportional to their
+        longest wait.
         """
         last, self._last_trial = self._last_trial, None
         if last is None:
@@ -528,7 +532,7 @@ class FaultAttribution:
         since_trial_ms = now - attempt.took_ms - last.ended_at
         waited_ms = min(max(attempt.late_ms - since_trial_ms, 0.0), last.took_ms)
         if last.is_refused:
-            if now - trial.accepted_at >= REFUSING_MS:  # otherwise its other messages would wait as well
+            if now - trial.accepted_at >= REFUSING_MS:  # a pause would delay what it accepts, too
                 rest_ms = min(REFUSED_TRIAL_REST * waited_ms, LATE_TRIAL_REST_MS_MAX)
                 trial.retry_at = max(trial.retry_at, last.ended_at + rest_ms)
             return

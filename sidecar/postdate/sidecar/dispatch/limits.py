@@ -72,14 +72,18 @@ SMALL_TRIAL_MESSAGES: Final = 16
 # The pause after a trial as a multiple of its duration: other transactions get three quarters of the time.
 TRIAL_REST: Final = 3.0
 
-# Messages of others may wait for trials of a target for longer than TRIAL_AIM_MS, and than for common transactions. The
-# time beyond that uses up its credit, which earns 1 ms in so many; so less than a hundredth of the other messages wait
-# for longer, and p99 of their lateness hardly changes. The most credit, as a multiple of the time of a fast trial; the
-# longest pause without credit, as long as a target waits that acknowledges nothing; and the longest pause after a long
-# trial if none was long for PROBATION_MS before, which each further one doubles.
+# A target earns 1 ms of credit in this many ms. Trials that delay messages for others by more than the aim, and by more
+# than common transactions do, use it up. So less than a hundredth of the other messages wait longer, and p99 of their
+# lateness hardly changes.
 LATE_TRIAL_REST: Final = 150.0
+
+# The maximum credit, as a multiple of the aim.
 LATE_CREDIT: Final = 5
+
+# The longest pause of a target whose credit is used up: the same as for a target that acknowledges nothing.
 LATE_TRIAL_REST_MS_MAX: Final = TARGET_PROBE_MS_MAX
+
+# The limit of the first long pause. Each long pause doubles the limit; PROBATION_MS after the last one it starts again.
 FIRST_PAUSE_MS_MAX: Final = 1_000.0
 
 # The pause of a target after a refused trial, as a multiple of the longest time that a message of another target waited
@@ -101,10 +105,10 @@ TRIAL_LOOKED_AHEAD_MAX: Final = 100
 REFUSED_RETRY_MS_MIN: Final = 1_000.0
 REFUSED_RETRY_MS_MAX: Final = 15_000.0
 
-# A target stays isolated for this long after its last fault. Otherwise one that refuses a record in a hundred, or is
-# slow from time to time, would abort or delay the transactions of all others again and again. The first isolation of a
-# target is shorter, since a cut of the network or a busy machine isolates healthy targets, too. Each further one is
-# twice as long, unless the last one began so long ago.
+# The longest probation: a target stays isolated for this long after its last fault. Otherwise one that refuses a record
+# in a hundred, or is slow from time to time, would abort or delay the transactions of all others again and again. The
+# first probation of a target is shorter, since a network outage or a busy machine also isolates healthy targets. Each
+# further isolation doubles it. If the last isolation began PROBATION_FORGOTTEN_MS ago, the probation is short again.
 PROBATION_MS: Final = 30_000.0
 FIRST_PROBATION_MS: Final = 1_000.0
 PROBATION_FORGOTTEN_MS: Final = 10 * PROBATION_MS

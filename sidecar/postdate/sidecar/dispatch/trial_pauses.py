@@ -19,8 +19,8 @@ from postdate.sidecar.dispatch.limits import (
 
 
 class GrowingLimit:
-    """A limit that is `first_ms`, and twice as long after each time that as much was wanted. It is the same as at first
-    if that was `forget_ms` ago. All times are steady ms.
+    """A limit on durations. It starts at `first_ms`; each grant of `first_ms` or more sets it to twice that grant. If
+    the last such grant was at least `forget_ms` ago, the limit is `first_ms` again. All times are steady ms.
 
     >>> limit = GrowingLimit(1_000.0, 30_000.0)
     >>> [limit.limited(6_000.0, now_ms) for now_ms in (0.0, 3_000.0, 6_000.0, 9_000.0, 39_000.0)]
@@ -33,7 +33,7 @@ class GrowingLimit:
         self._reached_at = -inf
 
     def limited(self, wanted_ms: float, now_ms: float) -> float:
-        """What is granted, if `wanted_ms` is wanted now."""
+        """Returns `wanted_ms`, or the limit if that is shorter. A request of `first_ms` or more changes the limit."""
         if wanted_ms < self._first_ms:
             return wanted_ms
         if now_ms - self._reached_at >= self._forget_ms:
@@ -45,8 +45,8 @@ class GrowingLimit:
 
 
 class LateCredit:
-    """How long others may still wait for trials of one target, beyond what is usual: a LATE_TRIAL_REST-th of the time,
-    saved up to a maximum. All times are steady ms.
+    """The time by which trials of one target may still delay messages for others beyond the usual wait. It grows by
+    1 ms every LATE_TRIAL_REST ms, up to a maximum, and is full at first. All times are steady ms.
 
     >>> credit = LateCredit()
     >>> credit.spend(80.0, 100.0, 0.0), credit.spend(23.0, 100.0, 0.0)
@@ -59,8 +59,11 @@ class LateCredit:
         self._limit = GrowingLimit(FIRST_PAUSE_MS_MAX, PROBATION_MS)
 
     def spend(self, late_ms: float, most_ms: float, now_ms: float) -> float:
-        """Others waited for a trial, by `late_ms` longer than usual; by less than usual if it is negative. Returns how
-        long the target must pause. `most_ms`: the maximum of the credit."""
+        """Charge a trial, and return how long the target must pause, in ms; 0 if the credit suffices.
+
+        `late_ms`: by how much longer than usual messages for others waited for the trial; a negative value adds credit.
+        `most_ms`: the maximum credit.
+        """
         earned_ms = max(now_ms - self._at, 0.0) / LATE_TRIAL_REST
         self._left_ms = min(min(self._left_ms + earned_ms, most_ms) - late_ms, most_ms)
         self._at = now_ms

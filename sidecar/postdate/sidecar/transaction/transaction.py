@@ -223,8 +223,8 @@ class ShardOwnership:
 
     @property
     def log_acknowledged(self) -> bool:
-        """True if the dispatch-log record of the last transaction was acknowledged, whether that was committed or
-        not."""
+        """True if the dispatch-log record of the last transaction was acknowledged with an offset, even if the
+        transaction was aborted."""
         return self._log_offset >= 0
 
     def _produce(self, messages: list[Message], report_all: bool) -> None:
