@@ -20,7 +20,7 @@ from support.history import History, side_by_side
 from support.id_policy_cases import id_policy_cases
 from support.judging import by_history, judged, staged
 from support.schedule_cases import schedule_cases
-from support.small_spark import sized_spark
+from support.small_spark import session_spark
 from support.spark_cluster import WORKERS, spark_cluster
 from support.window_cases import window_cases
 
@@ -46,14 +46,14 @@ def spark() -> Iterator[SparkSession]:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # its workers read the requests of dialects
         builder = SparkSession.builder.master("local[2]")
         settings = {"spark.sql.session.timeZone": "UTC", "spark.ui.enabled": "false", "spark.driver.memory": _MEMORY}
-        for name, value in {**sized_spark(), **settings}.items():
+        for name, value in {**session_spark(), **settings}.items():
             builder = builder.config(name, value)
         bare = builder.getOrCreate()
         yield bare
         bare.stop()
         return
     with spark_session(
-        "local[2]", sized_spark(), lambda line: print(line, file=sys.stderr), with_delta=True
+        "local[2]", session_spark(), lambda line: print(line, file=sys.stderr), with_delta=True
     ) as session:
         yield session
 

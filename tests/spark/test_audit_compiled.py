@@ -23,7 +23,7 @@ from postdate.wire.headers import ACTION, ID
 from support.bed import new_bed
 from support.broker import RunningBroker
 from support.forged import Forged
-from support.small_spark import SMALL_SPARK
+from support.small_spark import SHORT_LIVED_JAVA
 
 _EACH = Counter(delivered=22, cancelled=1, applied=1, dead=1, pending=1, duplicate=1, overtaken=1)
 _JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
@@ -82,7 +82,7 @@ def test_spark_compiles_every_plan_of_an_audit(broker: RunningBroker, tmp_path: 
 def _started() -> subprocess.Popen[str]:
     path = {"PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, json.dumps({_JAVA_OPTIONS: SMALL_SPARK[_JAVA_OPTIONS]})],
+        [sys.executable, "-c", _PROGRAM, json.dumps({_JAVA_OPTIONS: SHORT_LIVED_JAVA})],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
