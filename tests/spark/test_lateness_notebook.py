@@ -16,6 +16,7 @@ from nbclient import NotebookClient
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.forged import Forged
+from support.small_spark import SHORT_LIVED_JAVA
 
 _NOTEBOOK = Path(__file__).resolve().parents[2] / "examples/notebook/lateness.ipynb"
 
@@ -39,6 +40,7 @@ def test_the_notebook_audits_and_plots(bed: Bed, tmp_path: Path, monkeypatch: py
     for number in range(5):
         forged.sound(key=b"k%d" % number)
     forged.ask()
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", SHORT_LIVED_JAVA)
     monkeypatch.setenv("BOOTSTRAP", bed.bootstrap)
     monkeypatch.setenv("REQUESTS", forged.requests)
     monkeypatch.setenv("STATE", str(tmp_path / "state"))
