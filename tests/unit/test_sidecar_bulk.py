@@ -398,6 +398,29 @@ def test_a_move_to_a_later_time_needs_the_store(bench: Bench) -> None:
     assert bench.letters()[0][0] == b"beyond-horizon"
 
 
+@pytest.mark.parametrize("by", [b"", b"-30m"])
+def test_a_move_to_an_earlier_time_needs_no_store(bench: Bench, by: bytes) -> None:
+    shard = bench.shard(RequestTopicConfig(R, store_after_ms=0))
+    chosen = far(bench)
+    control = move(bench, by, topic=b"orders")
+    ends(bench, shard, control)
+    assert list(moved(bench)) == [chosen]
+    assert bench.letters() == []
+
+
+def test_a_move_that_has_begun_goes_on_without_a_store(bench: Bench) -> None:
+    """The next owner has other settings. What was decided before stays so."""
+    first = bench.shard(RequestTopicConfig(R, store_after_ms=24 * HOUR_MS))
+    chosen = [far(bench, in_ms=HOUR_MS + n) for n in range(8)]
+    control = move(bench, b"1h", topic=b"orders")
+    bench.until(first, lambda: len(moved(bench)) >= 3)
+    first.close()
+    second = bench.new_shard(RequestTopicConfig(R, store_after_ms=0), place="b")
+    ends(bench, second, control)
+    assert sorted(moved(bench)) == chosen
+    assert bench.letters() == []
+
+
 def test_a_later_reschedule_counts_whether_a_move_has_reached_its_message(bench: Bench) -> None:
     shard, now = bench.shard(), bench.broker.now_ms()
     for number in range(4):

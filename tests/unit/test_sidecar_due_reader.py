@@ -80,6 +80,20 @@ def test_missed_occurrences_leave_within_the_size_of_a_transaction(bench: Bench,
     shard.close()
 
 
+def test_missed_occurrences_leave_within_the_bytes_of_a_transaction(bench: Bench) -> None:
+    bench.format_version, bench.dispatch = 3, DispatchConfig(size_bytes_max=20_000)
+    shard = bench.shard()
+    every = ("postdate-every", b"1s")
+    bench.ask(("postdate-topic", b"orders"), ("postdate-id", b"c"), every, value=bytes(1_000))
+    bench.until(shard, lambda: bench.ended() == 1)
+    shard.close()
+    bench.time.wait(100_000)
+    shard = bench.shard()
+    bench.until(shard, lambda: len(bench.read("orders")) > 0)
+    assert len(bench.read("orders")) == 1 + 3  # a fifth of 20,000 bytes
+    shard.close()
+
+
 def test_while_a_fault_is_being_attributed_no_missed_occurrences_leave_with_the_next_one(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

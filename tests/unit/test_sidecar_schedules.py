@@ -7,6 +7,7 @@ are computed here by arithmetic. The rules are those of docs/protocol.md, "Sched
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -165,6 +166,16 @@ def test_a_trial_takes_one_occurrence_at_a_time(make: Make) -> None:
     overlay = IndexOverlay(shard.index, BASE_MS)
     due = Due(*shard.index.scan_due(nominal_ms(9), 10), now_ms=nominal_ms(9), surplus_max=0)
     assert shard._builder.build(overlay, due, 0.0).fates == [occurred(0, 1)]
+
+
+def test_missed_occurrences_of_all_schedules_share_the_bytes_of_a_transaction(make: Make) -> None:
+    """A backlog of large messages must not fill the memory of the client."""
+    body = bytes(1_000)
+    shard = stored(make(), *(request(o, body, topic="orders", every="1s", id=f"i{o}") for o in range(3)))
+    overlay = IndexOverlay(shard.index, BASE_MS)
+    due = Due(*shard.index.scan_due(nominal_ms(9), 10), now_ms=nominal_ms(9), surplus_bytes_max=4_500)
+    sent = Counter(fate.offset for fate in shard._builder.build(overlay, due, 0.0).fates)
+    assert sum(sent.values()) == 3 + 4, "one of each schedule, and as many more as fit"
 
 
 def test_an_entry_that_was_chosen_earlier_by_other_rules_still_leaves(make: Make) -> None:
