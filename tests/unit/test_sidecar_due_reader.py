@@ -12,7 +12,9 @@ import pytest
 
 from postdate.sidecar.config.settings import DispatchConfig
 from postdate.sidecar.context.holds import Holds
-from postdate.sidecar.dispatch.fault_attribution import FaultAttribution, Isolated, Refused
+from postdate.sidecar.dispatch.dispatcher import Dispatcher
+from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution, Isolated, Refused
+from postdate.sidecar.dispatch.limits import RATE_RETRY_MS
 from postdate.sidecar.dispatch.targets import Refusal
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
@@ -62,6 +64,36 @@ def test_a_trial_is_full_although_the_first_messages_are_refused_or_condemned(be
     isolated.refused = {1: Refused(0.0, 1e12)}
     shard._dispatcher._faults.condemned = {each: Refusal(Reason.TOO_LARGE, "") for each in (2, 3, 4)}
     assert _trials(bench, shard, index, 1) == [[5, 6]]
+    shard.close()
+
+
+def test_a_trial_that_must_wait_is_not_repeated_at_once(bench: Bench) -> None:
+    """The thread of the shard would never rest."""
+    shard = bench.shard()
+    index, isolated = _isolated(bench, shard, 2, window=2)
+    isolated.refused = {1: Refused(0.0, 1e12), 2: Refused(0.0, 1e12)}
+    assert _trials(bench, shard, index, 1) == []
+    assert shard._dispatcher.parked_in_ms() == RATE_RETRY_MS
+    shard.close()
+
+
+def test_entries_that_wait_for_an_isolated_own_topic_leave_room_for_messages(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are read first, since they lie under key 0, and nothing of them may leave."""
+    bench.dispatch = DispatchConfig(entries_max=20)
+    shard = bench.shard()
+    index, faults = shard._index, shard._dispatcher._faults
+    assert index is not None
+    monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
+    for _ in range(8):
+        bench.ask(("postdate-action", b"cancel"), ("postdate-id", b"nobody"))
+    for _ in range(3):
+        bench.schedule(1)
+    bench.until(shard, lambda: index.count == 11)
+    faults._isolate(OWN, 1, None, shard.ctx.clock.steady_ms()).retry_at = 1e12
+    due = shard._dispatcher._reader.read(index, shard.ctx.clock.steady_ms(), bench.broker.now_ms())
+    assert [split_key(key)[1] for key in due.keys] == [8, 9, 10]
     shard.close()
 
 

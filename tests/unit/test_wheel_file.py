@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from postdate.wheel.database import Database
-from postdate.wheel.errors import DiskFull
+from postdate.wheel.errors import DiskFull, StorageError
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
 from postdate.wheel.layout import COUNTERS_OFFSET, HEADER_SIZE_BYTES, Geometry
@@ -207,6 +207,14 @@ def test_an_existing_file_gets_its_room_on_the_disk_before_it_is_mapped(tmp_path
     with pytest.raises(DiskFull):
         reopened(tmp_path, FakePlatform(room_bytes=SLOTS_END - 1))
     reopened(tmp_path, FakePlatform(room_bytes=SLOTS_END)).close()
+
+
+def test_a_file_that_cannot_be_opened_is_an_error_of_the_storage(tmp_path: Path) -> None:
+    path = filled(tmp_path, clean=True)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(StorageError, match="Is a directory"):
+        reopened(tmp_path)
 
 
 @pytest.mark.parametrize("clean", [True, False])
