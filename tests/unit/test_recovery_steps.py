@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
+from postdate.kafka.errors import Retriable
 from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.operation.losses import AcceptedLosses
@@ -145,6 +146,26 @@ def test_an_index_that_goes_back_to_the_first_record_has_missed_none() -> None:
     checked = Checked(index, AcceptedLosses(), empty=False, behind=False, rewind_to=0)
     bounded: Any = SimpleNamespace(start=5, end=9)
     assert not takeover._has_missed(_CTX, bounded, checked)
+
+
+@pytest.mark.parametrize(
+    ("end", "rewind_to", "empty", "is_refused"),
+    [(4, -1, False, True), (5, -1, False, False), (4, -1, True, False), (4, 0, False, False)],
+)
+def test_an_end_of_the_log_below_what_was_read_is_asked_for_again(
+    end: int, rewind_to: int, empty: bool, is_refused: bool
+) -> None:
+    """Unless the index is rebuilt, or is to read the log from an earlier record on."""
+    admin = SimpleNamespace(end_offsets=lambda *_: {_CTX.log: end}, start_offsets=lambda *_: {_CTX.log: 0})
+    ctx: Any = SimpleNamespace(admin=admin, log=_CTX.log, partition=0)
+    index: Any = SimpleNamespace(next_dispatch=5)
+    checked = Checked(index, AcceptedLosses(), empty=empty, behind=False, rewind_to=rewind_to)
+    fenced = takeover.FencedOff(checked, producer=ctx)
+    if is_refused:
+        with pytest.raises(Retriable, match="was read up to 5"):
+            takeover.bound(ctx, fenced)
+    else:
+        assert takeover.bound(ctx, fenced).end == end
 
 
 @pytest.mark.parametrize(("offset", "is_refused"), [(4, False), (5, True)])

@@ -205,6 +205,23 @@ def test_a_bulk_control_goes_on_after_the_isolation_of_key_0(bench: Bench) -> No
     assert swept(bench) == {chosen: control}
 
 
+def test_nothing_is_cancelled_while_own_topics_are_isolated(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is selected is not delivered meanwhile, either."""
+    monkeypatch.setattr(bulk_sweep.BulkSweep, "may_run", lambda *_: False)
+    shard = bench.shard()
+    faults = shard._dispatcher._faults
+    chosen = far(bench, in_ms=2_000)
+    control = select(bench, topic=b"orders")
+    bench.until(shard, lambda: bool(progress(bench, control)))
+    faults._isolate("", 1, None, shard.ctx.clock.steady_ms()).retry_at = 1e12
+    until_ms = bench.time.now_ms + 3_000
+    bench.until(shard, lambda: bench.time.now_ms > until_ms)
+    assert swept(bench) == {}
+    faults._isolated.clear()
+    bench.until(shard, lambda: swept(bench) == {chosen: control})
+    assert bench.read("orders") == []
+
+
 def test_what_comes_up_while_the_sweep_runs_is_cancelled_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_sweep.BulkSweep, "may_run", lambda *_: False)
     shard = bench.shard()

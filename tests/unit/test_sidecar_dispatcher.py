@@ -207,6 +207,22 @@ def test_only_a_full_transaction_changes_the_limit(
     shard.close()
 
 
+def test_a_transaction_is_as_late_as_its_first_message(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By that it is judged how long a trial made others wait."""
+    shard = bench.shard()
+    faults, due_ms = shard._dispatcher._faults, bench.broker.now_ms() + 1_000
+    faults._isolate("elsewhere", 1, None, shard.ctx.clock.steady_ms())
+    bench.schedule(due_ms)
+    bench.schedule(due_ms + 300)
+    _read_requests(bench, shard)
+    late_ms: list[float] = []
+    monkeypatch.setattr(faults, "committed", lambda attempt, *_: late_ms.append(attempt.late_ms))
+    bench.time.wait(2_000)
+    assert shard._dispatcher.dispatch(*_parts(shard), due_ms + 501) == (2, False)
+    assert late_ms == [500]
+    shard.close()
+
+
 def test_an_aborted_transaction_is_tried_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = bench.shard()
     bench.schedule(1)

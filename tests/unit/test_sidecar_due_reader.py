@@ -12,13 +12,15 @@ import pytest
 
 from postdate.sidecar.config.settings import DispatchConfig
 from postdate.sidecar.context.holds import Holds
+from postdate.sidecar.dispatch.backlog_bypass import BacklogBypass
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
+from postdate.sidecar.dispatch.due_reader import Due
 from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution, Isolated, Refused
 from postdate.sidecar.dispatch.limits import RATE_RETRY_MS
 from postdate.sidecar.dispatch.targets import Refusal
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.keys import split_key
+from postdate.wheel.keys import entry_key, split_key
 from postdate.wire.reasons import Reason
 from support.shard_bench import Bench
 
@@ -74,6 +76,19 @@ def test_a_trial_that_must_wait_is_not_repeated_at_once(bench: Bench) -> None:
     isolated.refused = {1: Refused(0.0, 1e12), 2: Refused(0.0, 1e12)}
     assert _trials(bench, shard, index, 1) == []
     assert shard._dispatcher.parked_in_ms() == RATE_RETRY_MS
+    shard.close()
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_waiting_messages_may_leave_up_to_where_others_of_their_target_were_read(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, ordered: bool
+) -> None:
+    """In a backlog of other targets the second cursor has read further, unless this transaction does not have it."""
+    shard = bench.shard()
+    read_to, passed = entry_key(5, 0), entry_key(9, 0)
+    monkeypatch.setattr(BacklogBypass, "passed", lambda *_: passed)
+    due = Due([], [], read_to=read_to, ordered=ordered)
+    assert shard._dispatcher._reader._may_go(due, "orders") == (passed if ordered else read_to)
     shard.close()
 
 

@@ -106,6 +106,15 @@ def test_a_burst_leaves_at_the_rate_of_its_target_and_the_others_on_time(bench: 
     shard.close()
 
 
+def test_after_a_slice_the_shard_rests_until_the_next_one(bench: Bench) -> None:
+    shard = bench.shard(rated("orders=10"))
+    for _ in range(9):
+        bench.schedule(1)
+    bench.until(shard, lambda: len(bench.read("orders")) == 5)
+    assert shard._dispatcher.parked_in_ms() > 50
+    shard.close()
+
+
 def test_below_its_rate_a_message_is_not_made_to_wait(bench: Bench) -> None:
     shard = bench.shard(rated("*=10"))
     pass_ms(bench, shard, 1_000)

@@ -19,9 +19,9 @@ from rocksdict import Options
 
 from postdate.wheel import limits
 from postdate.wheel.changes import Changes
-from postdate.wheel.database import Database
+from postdate.wheel.database import Database, Range
 from postdate.wheel.entry import Entry, Kind, Mark, encode_entry
-from postdate.wheel.errors import Corrupt
+from postdate.wheel.errors import Corrupt, StorageError
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, parked_key, split_key
 from postdate.wheel.options import IndexOptions, database_options
@@ -366,6 +366,40 @@ def test_the_low_water_mark_falls_to_an_entry_of_an_earlier_block(tmp_path: Path
     assert index.low_water() == 5 * limits.BLOCK_OFFSETS
     put_entries(index, [(NOW_MS, 7)])
     assert index.low_water() == 7
+    index.close()
+
+
+def test_the_low_water_mark_rises_with_a_write_that_also_ends_entries_of_a_later_block(tmp_path: Path) -> None:
+    index, later = open_index(tmp_path), 5 * limits.BLOCK_OFFSETS
+    put_entries(index, [(NOW_MS, 0), (NOW_MS, later), (NOW_MS + 9, later + 1)])
+    assert index.low_water() == 0
+    drain(index, NOW_MS + 5)
+    assert later <= index.low_water() <= later + 1
+    index.close()
+
+
+def test_a_scan_that_fails_does_not_raise_the_low_water_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its missing rows would pass for requests that have ended."""
+    index = open_index(tmp_path)
+    put_entries(index, [(NOW_MS, 0)])
+    note_firsts(index, 0, [NOW_MS])
+    index.low_water()
+    broken: list[Range] = []
+
+    def collect(self: Range, *_: int) -> tuple[list[bytes], list[bytes]]:
+        broken.append(self)
+        return [], []
+
+    def finish(self: Range) -> None:
+        if self in broken:
+            raise StorageError("a disk error")
+
+    monkeypatch.setattr(Range, "collect", collect)
+    monkeypatch.setattr(Range, "finish", finish)
+    with pytest.raises(StorageError):
+        index.raise_low_water(10)
+    monkeypatch.undo()
+    assert index.low_water() == 0
     index.close()
 
 

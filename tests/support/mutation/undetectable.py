@@ -181,6 +181,13 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     ),
     _of(
         _DISPATCHER,
+        "Dispatcher.__init__",
+        "a trial before the first transaction",
+        "each call of `dispatch` sets it before it is read",
+        ("self.has_tried = False", "self.has_tried = True"),
+    ),
+    _of(
+        _DISPATCHER,
         "Dispatcher._commit",
         "condemned entries that have ended stay noted",
         "the reader of condemned entries drops those that are gone",
