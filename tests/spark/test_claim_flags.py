@@ -171,7 +171,7 @@ def test_other_flags_are_set_by_each_of_their_causes(spark: SparkSession) -> Non
     }
     found = {name: rows[expected.offset // 10] for name, expected in cases.expected.items()}
     for flag, names in {
-        "has_lost_controls": {"trigger", "backfill"},
+        "has_lost_controls": {"trigger", "backfill", "pause"},
         "has_answers": {"an answer"},
         "has_schedules": {"a schedule"},
         "has_related": {*actions, "by its origin", "in bulk"},

@@ -104,8 +104,9 @@ class Runs:
         ends = all_of(self.history) if ends is None else ends
         store = StateStore(self.spark, self.path)
         state, history, last = self._state(), self.history, self.last
+        log_end = max((record[2] + 1 for record in history.log[: ends.log]), default=0)
         of = [
-            Bounds(request_end=ends.requests, log_end=ends.log, **bounds.get(partition, {}))
+            Bounds(request_end=ends.requests, log_end=log_end, **bounds.get(partition, {}))
             for partition in range(history.partitions)
         ]
         partitions = partition_table(self.spark, of)

@@ -18,6 +18,8 @@ LOST_MS = T + 800
 """The time of the first record that the log still has."""
 _BEFORE, _ASKED_MS = T + 500, T + 300
 _LATE_MS = due(2) + 500
+LAST = "a schedule cancelled in bulk behind a lost trigger"
+"""The last case with a lost trigger."""
 Part = Callable[[Cases, int], None]
 
 
@@ -182,7 +184,9 @@ def _bulk_cases() -> list[tuple[str, str, Part, Part]]:
     return [
         ("cancelled in bulk behind a lost move", "unsettled", _moved, _cancel),
         ("cancelled in bulk behind a lost move in bulk", "unsettled", _moved_in_bulk, _then(_applied, _cancel)),
+        ("cancelled in bulk behind a move in bulk that is lost", "unsettled", _moved_in_bulk, _cancel),
         ("moved in bulk behind a lost move", "unsettled", _moved, _move_on),
+        ("moved in bulk behind a move in bulk that is lost", "unsettled", _moved_in_bulk, _move_on),
         ("cancelled in bulk and never moved", wrong, _message, _cancel),
         ("moved in bulk and never before", wrong, _message, _move_on),
         ("cancelled in bulk, moved behind the losses", wrong, partial(_moved, at_ms=LOST_MS), _cancel),
@@ -196,7 +200,7 @@ def _bulk_cases() -> list[tuple[str, str, Part, Part]]:
             often,
             _then(occur, partial(cancel_often, from_ms=T + 100)),
         ),
-        ("a schedule cancelled in bulk behind a lost trigger", "unsettled", _triggered, _then(_twice, at_trigger)),
+        (LAST, "unsettled", _triggered, _then(_twice, at_trigger)),
         (
             "a schedule cancelled in bulk behind an applied trigger",
             wrong,
@@ -211,10 +215,46 @@ def _bulk_cases() -> list[tuple[str, str, Part, Part]]:
     ]
 
 
+def _pause_cases() -> list[tuple[str, str, Part, Part]]:
+    wrong = "wrong-skip"
+
+    def paused(cases: Cases, o: int, *name: tuple[str, bytes], at_ms: int = _ASKED_MS) -> None:
+        _triggered(cases, o, *name, action="pause", at_ms=at_ms)
+        _ask(cases, o + 2, "resume", _named(o), at_ms=T + 1_500)
+
+    def resume(cases: Cases, o: int, *, reason: str = "paused") -> None:
+        """The resume in the log, which skips the first occurrence; the second one completes the schedule."""
+        cases.commit([o, due(1), "resumed", T + 1_500, o + 2], [o + 2, 0, "applied"], at_ms=T + 1_600, v=3)
+        commit(cases, [o, due(1), "skipped", 1, 1, reason, due(2)], at_ms=T + 1_605)
+        commit(cases, occurred(o, 2, 0), [o, due(1), "completed"])
+        deliver(cases, o, _id(o).decode(), 2, 0)
+
+    def by_origin(cases: Cases, o: int) -> None:
+        paused(cases, o, ("postdate-origin", f"{REQUESTS}/0/{o}".encode()))
+
+    def of_another(cases: Cases, o: int) -> None:
+        paused(cases, o, ("postdate-id", b"another"))
+
+    return [
+        ("skipped in a lost pause", "unsettled", paused, resume),
+        ("skipped in a lost pause by origin", "unsettled", by_origin, resume),
+        ("skipped, paused behind the losses", wrong, partial(paused, at_ms=LOST_MS), resume),
+        ("skipped, a pause was applied without a fate", wrong, paused, _then(_applied, resume)),
+        ("skipped, another was paused", wrong, of_another, resume),
+        ("skipped for another reason than its lost pause", wrong, paused, partial(resume, reason="missed")),
+    ]
+
+
 def lost_fate_cases() -> Cases:
     """All of them in a history of their own, whose log begins at LOST_MS."""
     cases, late = Cases(), []
-    for name, verdicts, early_part, late_part in (*_extra_cases(), *_bulk_cases()):
+    for name, verdicts, early_part, late_part in (
+        *_pause_cases(),
+        *_move_cases(),
+        *_grace_cases(),
+        *_extra_cases(),
+        *_bulk_cases(),
+    ):
         o = cases.case(name, verdicts)
         early_part(cases, o)
         late.append((late_part, o))

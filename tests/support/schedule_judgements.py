@@ -57,6 +57,7 @@ class Case:
     switches: Sequence[Switch] = ()
     triggers: Sequence[Trigger] = ()
     lost_controls: Sequence[int] = ()
+    lost_switches: Sequence[Switch] = ()
     stored: tuple[int, int] | None = (T + MINUTE, 1)
     end: End | None = None
     asked: dict[str, Any] = field(default_factory=dict)
@@ -68,7 +69,8 @@ class Case:
         found: list[Event] = [*self.fates, *self.records]
         events = sorted(found, key=lambda event: (event.control, event.number, isinstance(event, Delivered)))
         asked, bounds = ASKED._replace(**self.asked), BOUNDS._replace(**self.bounds)
-        facts = RowFacts(self.letters, self.stored, self.end, self.switches, self.triggers, self.lost_controls)
+        lost = self.lost_controls, self.lost_switches
+        facts = RowFacts(self.letters, self.stored, self.end, self.switches, self.triggers, *lost)
         return judge_schedule(asked, self.known, events, facts, self.zones, bounds)
 
 

@@ -1,8 +1,10 @@
 """The audit's judge of schedules, some of whose fates have left the dispatch log. Goal: extra deliveries whose trigger
-or backfill may be among them are not verifiable; all others without such a fate stay violations.
+or backfill may be among them are not verifiable, and neither are skips whose pause may be; all others without such a
+fate stay violations.
 
 Method: as `test_spark_extras`; the fate that asks for the extra deliveries is lost. The judge learns from its caller
-which controls may have lost theirs (`lost_controls`). `tests/spark/test_audit_lost_fates.py` tests that rule.
+which controls may have lost theirs (`lost_controls`, `lost_switches`): `tests/spark/test_audit_lost_fates.py` tests
+that rule.
 """
 
 from dataclasses import replace
@@ -10,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from postdate.spark.rules.schedule_events import Delivered, End, ExtraPosition, Fate, Letter
-from support.schedule_judgements import DIGESTS, Case, at, occurred, record, sound
+from postdate.spark.rules.schedule_events import Delivered, End, ExtraPosition, Fate, Letter, Switch
+from support.schedule_judgements import DIGESTS, Case, at, occurred, only, record, skipped, sound
 
 OWN_OF_EXTRA = "postdate-origin,postdate-due,postdate-id,postdate-extra"
 LOST_MS = at(0) + 500
@@ -140,3 +142,49 @@ def test_what_can_be_judged_of_them_is_judged(name: str) -> None:
     problems = case.judged().position.problems
     assert {one for one, _ in problems} == {verdict}, problems
     assert dict(case.judged().position.reasons)["unsettled"] >= 1
+
+
+SKIPPED = skipped(1, 2, "paused", at(3), at(5), log_offset=7)
+PAUSE, RESUME = Switch(10, at(1), True, -1, -1), Switch(12, at(3), False, -1, -1)
+FOUND = RESUME._replace(log_offset=6, place=0)
+"""The resume, if the log has its fate."""
+EXPLAINED = {
+    "both are lost": ([PAUSE, RESUME], []),
+    "the resume is in the log": ([PAUSE], [FOUND]),
+    "a second pause is in the log": ([PAUSE], [Switch(11, at(2), True, 5, 0), FOUND]),
+    "two pauses are lost": ([PAUSE, Switch(11, at(2), True, -1, -1), RESUME], []),
+}
+UNEXPLAINED = {
+    "none is lost": ([], [FOUND]),
+    "it begins behind the first time": ([PAUSE._replace(at_ms=at(1) + 1), RESUME], []),
+    "it ends at the last time": ([PAUSE, RESUME._replace(at_ms=at(2))], []),
+    "it has not ended": ([PAUSE], []),
+    "the resume comes behind the skip in the log": ([PAUSE], [FOUND._replace(log_offset=8)]),
+    "the resume was requested first": ([PAUSE, RESUME._replace(control=9)], []),
+    "only the resume is lost": ([RESUME], []),
+    "the log has ended it before": ([PAUSE], [Switch(11, at(2), False, 5, 0), FOUND]),
+}
+
+
+@pytest.mark.parametrize("name", EXPLAINED)
+def test_skips_in_a_lost_pause_are_unsettled(name: str) -> None:
+    switches = dict(zip(("lost_switches", "switches"), EXPLAINED[name], strict=True))
+    found = only(SKIPPED, **switches).judged()
+    assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 2})
+    assert (found.added.paused, found.added.verified, found.added.unverifiable) == (2, 0, 2)
+    for changes in ({"reason": "missed"}, {"last": 3, "next_ms": at(4)}):
+        wrong = only(SKIPPED._replace(**changes), **switches).judged().position
+        assert [verdict for verdict, _ in wrong.problems] == ["wrong-skip"], changes
+
+
+@pytest.mark.parametrize("name", UNEXPLAINED)
+def test_skips_that_no_lost_pause_explains_are_wrong(name: str) -> None:
+    switches = dict(zip(("lost_switches", "switches"), UNEXPLAINED[name], strict=True))
+    found = only(SKIPPED, **switches).judged()
+    assert [verdict for verdict, _ in found.position.problems] == ["wrong-skip"]
+
+
+def test_a_pause_in_the_log_verifies_its_skips_beside_a_lost_one() -> None:
+    known = [Switch(13, at(1), True, 5, 0), Switch(14, at(3), False, 6, 0)]
+    found = only(SKIPPED, switches=known, lost_switches=[PAUSE, RESUME]).judged()
+    assert (found.position.problems, found.position.reasons, found.added.verified) == ((), (), 2)

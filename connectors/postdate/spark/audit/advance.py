@@ -32,7 +32,7 @@ from postdate.spark.limits import LOCAL_ROWS_MAX
 from postdate.spark.records.fates import fate_rows
 from postdate.spark.records.policies import read_rows
 from postdate.spark.records.requests import digested_requests
-from postdate.spark.rules.occurrences import EXTENDS, lost_controls
+from postdate.spark.rules.occurrences import OF_SCHEDULES, lost_controls
 from postdate.spark.session.caching import cached, materialised
 from postdate.spark.state.chain import Chain, known_zones
 from postdate.spark.state.origins import (
@@ -97,7 +97,8 @@ def advance(
     inputs = new.inputs()
     facts = facts_schema(inputs)
     store.prepare(state, form_of(facts))
-    new = _with_lost_controls(store, state, new, how)
+    lost = _lost_controls(store, state, how, facts)
+    new = _with_lost_controls(new, lost)
     plain, rows_by_verdict, found = None, Counter(state.counts), None
     if asked is not None:
         in_doubt = store.origins().where(F.col("state") == DOUBTFUL).select(*ORIGIN)
@@ -111,7 +112,7 @@ def advance(
     left = inputs if found is None else found.left
     rows = _none(store, facts) if left is None else materialised(folded(left), few=how.is_short)
     touched = _touched(store, state, rows, how, facts)
-    context = partial(stored_context, stored_rows(store.origins(), facts))
+    context = partial(stored_context, stored_rows(store.origins(), facts), lost)
     judged = judged_origins(touched.rows, context, how, STATE_COLUMNS, new.requests_of, new.occurrences)
     table = materialised(judged_rows(judged, run), few=how.is_short)
     groups = (
@@ -145,16 +146,28 @@ def advance(
     )
 
 
-def _with_lost_controls(store: StateStore, state: AuditState, new: History, how: JudgingParameters) -> History:
-    """Add to `new` the triggers and backfills of the table whose fates may have left the dispatch log, since `new` may
-    contain their extra deliveries. Cost: one scan of the table, only if a dispatch log has lost fates and there are
-    schedules."""
-    has_losses = F.col("fates_lost_before_ms") >= 0
-    if not state.run or new.occurrences is None or how.partitions.where(has_losses).isEmpty():
+def _lost_controls(store: StateStore, state: AuditState, how: JudgingParameters, facts: StructType) -> DataFrame | None:
+    """The stored rows of controls OF_SCHEDULES and of reschedules in bulk, whose fates may have left the dispatch log.
+    None if there are none.
+
+    Cost: one scan of the table if a log has lost fates.
+    """
+    losses = how.partitions.where("fates_lost_before_ms >= 0").select(*PARTITION, "fates_lost_before_ms")
+    if not state.run or losses.isEmpty():
+        return None
+    table = store.origins().join(F.broadcast(losses), list(PARTITION)).where("request_ms < fates_lost_before_ms")
+    in_bulk = (F.col("action") == "reschedule") & F.col("facts.request.selected").isNotNull()
+    lost = table.where(in_bulk | (one_of(F.col("action"), OF_SCHEDULES) & F.col("fate").isNull()))
+    found = materialised(stored_rows(lost, facts), few=how.is_short)
+    return None if found.isEmpty() else found
+
+
+def _with_lost_controls(new: History, lost: DataFrame | None) -> History:
+    """Add to `new` those OF_SCHEDULES, since `new` may contain what they have caused."""
+    if lost is None or new.occurrences is None:
         return new
-    lost = store.origins().where(one_of(F.col("action"), EXTENDS) & F.array_contains("verdicts", "unsettled"))
-    found = materialised(lost_controls(lost), few=how.is_short)
-    return replace(new, occurrences=replace(new.occurrences, lost_controls=None if found.isEmpty() else found))
+    found = lost_controls(lost.where(one_of(F.col("facts.request.action"), OF_SCHEDULES)))
+    return replace(new, occurrences=replace(new.occurrences, lost_controls=found))
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ class Found:
     `has_related`: whether any has an id, names another or is a bulk control; `has_claims`: a fate that names a cause,
     a return that names an attempt, a request that may continue a series, or a bulk control; `has_answers`: an answer;
     `has_bare`: a request that must be read again; `has_schedules`: a schedule, or an occurrence; `has_lost_controls`:
-    a trigger or backfill whose fate may have left the dispatch log.
+    a control of a schedule whose fate may have left the dispatch log.
     """
 
     rows: int
@@ -348,10 +348,12 @@ def _plain_judgement() -> list[Column]:
     return [F.when(is_plain, given[name]).cast(kind).alias(name) for name, kind in JUDGEMENT.items()]
 
 
-def stored_context(stored: DataFrame, rows: DataFrame, wanted: DataFrame) -> DataFrame:
-    """The Context of rows `stored` in a state."""
-    origins = related_origins(stored, wanted).join(rows.select(*ORIGIN), list(ORIGIN), "left_anti")
-    return stored.join(origins, list(ORIGIN), "left_semi")
+def stored_context(stored: DataFrame, lost: DataFrame | None, rows: DataFrame, wanted: DataFrame) -> DataFrame:
+    """The Context of rows `stored` in a state, of which those in `lost` may be related to all `rows`."""
+    origins = related_origins(stored, wanted)
+    if lost is not None:
+        origins = origins.unionByName(lost.select(*ORIGIN)).distinct()
+    return stored.join(origins.join(rows.select(*ORIGIN), list(ORIGIN), "left_anti"), list(ORIGIN), "left_semi")
 
 
 def related_origins(some: DataFrame, wanted: DataFrame) -> DataFrame:

@@ -64,11 +64,13 @@ class Audited:
 
 @dataclass(frozen=True)
 class Kind:
-    """Occurrences with the `pauses` of their schedule, or extra deliveries (`is_extra`): none may leave before
-    `from_ms`, the timestamp of their control. `cause` of extra deliveries: `known`: the log has the fate that asks for
-    them; `lost`: that fate may have left the log, so their times are unknown; `none`: there was no such fate."""
+    """Occurrences with the `pauses` of their schedule and those whose fates may have left the log (`lost_pauses`), or
+    extra deliveries (`is_extra`): none may leave before `from_ms`, the timestamp of their control. `cause` of extra
+    deliveries: `known`: the log has the fate that asks for them; `lost`: that fate may have left the log, so their
+    times are unknown; `none`: there was no such fate."""
 
     pauses: Sequence[Pause] = ()
+    lost_pauses: Sequence[Pause] = ()
     is_extra: bool = False
     from_ms: int = 0
     cause: Literal["known", "lost", "none"] = "known"
@@ -203,7 +205,7 @@ class NumberedDeliveries:
             said = f"occurrences {fate.number} to {fate.last} are skipped at once {in_log(fate)}"
             self.findings.find("wrongly_skipped", "wrong-skip", said, _size(fate))
             return 0
-        gaps, paused = int(self._is_in_gap(nominal_ms)), int(self._was_paused(fate, nominal_ms))
+        gaps, times = int(self._is_in_gap(nominal_ms)), [nominal_ms]
         for number in range(fate.number, fate.last):
             found = self._next(number, nominal_ms)
             if found is None:
@@ -211,7 +213,8 @@ class NumberedDeliveries:
                 self.findings.find("extra", "extra", said)
                 break
             nominal_ms, is_in_gap = found
-            gaps, paused = gaps + is_in_gap, paused + self._was_paused(fate, nominal_ms)
+            gaps += is_in_gap
+            times.append(nominal_ms)
         if not can_decide:
             return nominal_ms
         late_ms = fate.at_ms - self._chosen_ms(fate._replace(nominal_ms=nominal_ms))
@@ -220,9 +223,13 @@ class NumberedDeliveries:
             "missed": lambda: not gaps and self._is_missed(fate, nominal_ms, late_ms),
             "grace": lambda: not gaps and asked.grace_ms is not None and late_ms > asked.grace_ms,
             "dead": lambda: late_ms >= 0,
-            "paused": lambda: paused == _size(fate),
+            "paused": lambda: self._were_paused(fate, times, self._kind.pauses),
         }
-        if fate.reason not in applies or not applies[fate.reason]():
+        if fate.reason in applies and applies[fate.reason]():
+            return nominal_ms
+        if fate.reason == "paused" and self._were_paused(fate, times, [*self._kind.pauses, *self._kind.lost_pauses]):
+            self.findings.leave("unsettled", _size(fate))
+        else:
             last = f" to {fate.last}" if fate.last > fate.number else ""
             said = f"occurrence {fate.number}{last}, due {nominal_ms}, was skipped as {fate.reason} at {fate.at_ms}"
             self.findings.find("wrongly_skipped", "wrong-skip", said, _size(fate))
@@ -385,10 +392,11 @@ class NumberedDeliveries:
         """Return the pause in which a nominal time lies; None: there is none."""
         return next((pause for pause in self._kind.pauses if pause.holds(nominal_ms)), None)
 
-    def _was_paused(self, fate: Fate, nominal_ms: int) -> bool:
-        """Return True if a nominal time lies in a pause that had ended when a fate was written."""
-        pause = self._pause_at(nominal_ms)
-        return pause is not None and pause.ended_at is not None and pause.ended_at < (fate.log_offset, fate.place)
+    def _were_paused(self, fate: Fate, times: Sequence[int], pauses: Sequence[Pause]) -> bool:
+        """Return True if the nominal `times` of a fate lie in `pauses` that had ended when it was written."""
+        place = fate.log_offset, fate.place
+        ended = [pause for pause in pauses if pause.ended_at is not None and pause.ended_at < place]
+        return len(times) == _size(fate) and all(any(pause.holds(ms) for pause in ended) for ms in times)
 
     def _is_newer_due(self, number: int, nominal_ms: int, by_ms: int) -> bool:
         """Return True if an occurrence behind `number` that neither a gap nor a pause skips was due by then."""

@@ -69,6 +69,8 @@ OCCURRENCES: Final = (
 """As `schedules.Judgement` without the position; of the letters, their places."""
 _RESULT: Final = f"topic string, partition int, offset bigint, position {POSITION}, occurrences {OCCURRENCES}"
 
+_LOST_CONTROL: Final = "struct<offset:bigint,action:string,at_ms:bigint>"
+
 _BOUNDS: Final = (
     *("fates_lost_before_ms", "letters_lost_before_ms", "letters_capped_from_ms"),
     *("target_began_ms", "target_recreated_ms"),
@@ -76,6 +78,8 @@ _BOUNDS: Final = (
 _BOUNDS_OF_PARTITIONS: Final = ("target_lost_before_ms", "target_capped_from_ms", "target_known_ms")
 EXTENDS: Final = ("trigger", BACKFILL)
 """The controls whose fates are EXTENDING."""
+OF_SCHEDULES: Final = ("pause", "resume", *EXTENDS)
+"""The controls whose fates are OF_CONTROLS."""
 # Replaces a zone that the audit does not know.
 _OTHER_ZONE: Final = "Etc/UTC"
 
@@ -112,12 +116,12 @@ def is_of_schedule() -> Column:
 
 
 def may_have_lost_fate() -> Column:
-    """Whether a row of `judging.placed` is a trigger or a backfill whose fate may have left the dispatch log.
+    """Whether a row of `judging.placed` is a control OF_SCHEDULES whose fate may have left the dispatch log.
 
     The schedule's fate and the `applied` of the control are in one record, so neither is lost if the log has the other.
     """
     is_older = F.col("facts.request.request_ms") < F.col("fates_lost_before_ms")
-    return F.coalesce(one_of(F.col("facts.request.action"), EXTENDS) & is_older & ~_has_ended(), F.lit(False))
+    return F.coalesce(one_of(F.col("facts.request.action"), OF_SCHEDULES) & is_older & ~_has_ended(), F.lit(False))
 
 
 def _has_ended() -> Column:
@@ -125,22 +129,24 @@ def _has_ended() -> Column:
 
 
 def lost_controls(rows: DataFrame) -> DataFrame:
-    """Columns of `rows`, which are triggers and backfills: `control`, the offset of each, and the `id` or the offset
-    `acts_on` of its schedule."""
-    acts_on = F.col("facts.request.acts_on").alias("acts_on")
-    return rows.select(*PARTITION, F.col("offset").alias("control"), "id", acts_on)
+    """Columns of `rows`, which are controls OF_SCHEDULES: `control`, the offset of each, the `id` or the offset
+    `acts_on` of its schedule, and a struct `lost` for the judge."""
+    request = F.col("facts.request")
+    lost = F.struct("offset", request.action.alias("action"), request.request_ms.alias("at_ms")).alias("lost")
+    return rows.select(*PARTITION, F.col("offset").alias("control"), "id", request.acts_on.alias("acts_on"), lost)
 
 
 def _with_lost_controls(schedules: DataFrame, lost: DataFrame | None) -> DataFrame:
-    """Rows of schedules with the column `lost_controls`: the offsets of the lost controls that name each."""
+    """Rows of schedules with the column `lost_controls`: the lost controls that name each, by their offsets."""
     if lost is None:
-        return schedules.withColumn("lost_controls", F.lit(None).cast("array<bigint>"))
+        return schedules.withColumn("lost_controls", F.lit(None).cast(f"array<{_LOST_CONTROL}>"))
     own = F.array(F.hex("id"), F.concat(F.lit("#"), F.col("offset").cast("string")))
     names = schedules.select(*ORIGIN, F.explode(F.array_compact(own)).alias("name"))
     named = F.coalesce(F.concat(F.lit("#"), F.col("acts_on").cast("string")), F.hex("id"))
-    meant = names.join(lost.select(*PARTITION, "control", named.alias("name")), [*PARTITION, "name"])
-    found = meant.where("control > offset").groupBy(*ORIGIN).agg(F.sort_array(F.collect_set("control")).alias("lost"))
-    return schedules.join(found.withColumnRenamed("lost", "lost_controls"), list(ORIGIN), "left")
+    meant = names.join(lost.select(*PARTITION, "control", "lost", named.alias("name")), [*PARTITION, "name"])
+    controls = F.sort_array(F.collect_set("lost")).alias("lost_controls")
+    found = meant.where("control > offset").groupBy(*ORIGIN).agg(controls)
+    return schedules.join(found, list(ORIGIN), "left")
 
 
 def with_occurrences(
@@ -301,10 +307,21 @@ def _judged(
     switches, triggers = row["switches"] or (), row["triggers"] or ()
     facts = RowFacts(
         *(letters, stored, end, [Switch(*switch) for switch in switches], [Trigger(*trigger) for trigger in triggers]),
-        lost_controls=row["lost_controls"] or (),
+        *_lost(row["lost_controls"] or ()),
     )
     asked, bounds = _asked(origin, row, times), _bounds(row, before_ms)
     return judge_schedule(asked, known, events, facts, versions, bounds)
+
+
+def _lost(controls: Iterable[Row]) -> tuple[list[int], list[Switch]]:
+    """The lost controls of a schedule: the offsets of those that extend it, and the pauses and resumes."""
+    extending, switches = [], []
+    for offset, action, at_ms in controls:
+        if action in EXTENDS:
+            extending.append(offset)
+        else:
+            switches.append(Switch(offset, at_ms, action == "pause", -1, -1))
+    return extending, switches
 
 
 def _asked(origin: tuple[str, int, int], row: Row, times: CronTimes | IntervalTimes) -> Asked:

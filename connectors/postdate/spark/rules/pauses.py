@@ -8,7 +8,7 @@ Pure functions. They import nothing of Spark, and nothing of the sidecar's imple
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from postdate.spark.rules.schedule_events import Switch
@@ -38,4 +38,21 @@ def pauses_of(switches: Iterable[Switch]) -> list[Pause]:
             pauses.append(Pause(switch.at_ms, place))
         elif not switch.is_pause and is_paused:
             pauses[-1] = pauses[-1]._replace(until_ms=switch.at_ms, ended_at=place)
+    return pauses
+
+
+def lost_pauses(lost: Sequence[Switch], known: Iterable[Switch]) -> list[Pause]:
+    """Return the pauses that there may have been if the fates of `lost` switches have left the log.
+
+    Fates leave the log in their order. So each of these pauses begins with a lost switch, and ends with a lost one or
+    with the first resume that the log has.
+    """
+    resumes = [switch for switch in lost if not switch.is_pause]
+    first = sorted(switch for switch in known if not switch.is_pause)[:1]
+    pauses: list[Pause] = []
+    for begun in lost:
+        later = [switch for switch in resumes if switch.control > begun.control]
+        last = sorted(later, key=lambda switch: switch.at_ms)[-1:]
+        for end in (*last, *first) if begun.is_pause else ():
+            pauses.append(Pause(begun.at_ms, (-1, -1), end.at_ms, (end.log_offset, end.place)))
     return pauses

@@ -148,6 +148,8 @@ class RowFacts(NamedTuple):
     triggers: Sequence[Trigger] = ()
     lost_controls: Sequence[int] = ()
     """The offsets of its triggers and backfills that may have lost their fate: it may have left the dispatch log."""
+    lost_switches: Sequence[Switch] = ()
+    """Its pauses and resumes that may have lost their fate, without a place in the log."""
 
     def backfilled_ms(self, nominal_ms: int) -> int:
         """Return when a known backfill of a time was requested first; 0: there is none."""

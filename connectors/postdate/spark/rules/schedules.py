@@ -29,7 +29,7 @@ from itertools import groupby
 
 from postdate.spark.rules.extra_deliveries import ExtraDeliveries
 from postdate.spark.rules.numbered_deliveries import Audited, Kind, NumberedDeliveries
-from postdate.spark.rules.pauses import pauses_of
+from postdate.spark.rules.pauses import lost_pauses, pauses_of
 from postdate.spark.rules.schedule_events import (
     Asked,
     Bounds,
@@ -61,7 +61,8 @@ def judge_schedule(
     """
     findings, holes = Findings(known.problems, known.reasons), Holes(asked, bounds)
     audited = Audited(versions, bounds, holes, DeadLetters(facts, bounds, holes))
-    occurrences = NumberedDeliveries(asked, known, Kind(pauses_of(facts.switches)), audited, findings)
+    kind = Kind(pauses_of(facts.switches), lost_pauses(facts.lost_switches, facts.switches))
+    occurrences = NumberedDeliveries(asked, known, kind, audited, findings)
     extras = ExtraDeliveries(asked, known, facts, audited, findings)
     occurrences.begin(facts.stored)
     kept: list[Event] = [*known.waiting_fates, *known.waiting_records]
