@@ -10,9 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from postdate.spark.limits import COMMIT_MS_MAX
 from support.history import REQUESTS
 from support.schedule_cases import EVERY, TWICE, commit, deliver, deliver_extra, due, occurred
-from support.verdict_cases import DUE, TO_ORDERS, Cases, Expected, T
+from support.verdict_cases import DUE, HOUR_MS, TO_ORDERS, Cases, Expected, T
 
 LOST_MS = T + 800
 """The time of the first record that the log still has."""
@@ -134,7 +135,14 @@ def _message(cases: Cases, o: int) -> None:
 def _moved(cases: Cases, o: int, *name: tuple[str, bytes], at_ms: int = T) -> None:
     """A message with a reschedule whose effect is lost."""
     _message(cases, o)
-    _ask(cases, o + 1, "reschedule", *(name or (_named(o),)), ("postdate-delay", b"3s"), at_ms=at_ms)
+    _move(cases, o, *name, at_ms=at_ms)
+
+
+def _move(
+    cases: Cases, o: int, *name: tuple[str, bytes], delay: bytes = b"3s", grace: bytes = b"", at_ms: int = T
+) -> None:
+    more = [("postdate-grace", grace)] if grace else []
+    _ask(cases, o + 1, "reschedule", *(name or (_named(o),)), ("postdate-delay", delay), *more, at_ms=at_ms)
 
 
 def _moved_in_bulk(cases: Cases, o: int, *, of: int = 0) -> None:
@@ -212,6 +220,89 @@ def _bulk_cases() -> list[tuple[str, str, Part, Part]]:
         ("moved in bulk behind a lost move, by other times", wrong, _moved, partial(_move_on, from_ms=T + 4_000)),
         ("cancelled in bulk behind a refused move in bulk", wrong, _moved_in_bulk, _then(_refused, _cancel)),
         ("a schedule cancelled in bulk, not selected", wrong, often, partial(cancel_often, prefix=b"none")),
+    ]
+
+
+def _arrive(
+    cases: Cases, o: int, *, due_ms: int = T + 3_000, late_ms: int = 5, first_ms: int = DUE, **record: Any
+) -> None:
+    """The message is delivered for this due time."""
+    cases.commit([o, first_ms, "delivered"], at_ms=due_ms + late_ms)
+    cases.deliver(o, due_ms=due_ms, id=_id(o), **record)
+
+
+def _move_cases() -> list[tuple[str, str, Part, Part]]:
+    arrive, other = _arrive, ("postdate-id", b"another")
+    at_once = partial(_arrive, due_ms=T + 900)
+
+    def by_origin(cases: Cases, o: int) -> None:
+        _moved(cases, o, ("postdate-origin", f"{REQUESTS}/0/{o}".encode()))
+
+    def twice_in_bulk(cases: Cases, o: int) -> None:
+        _moved_in_bulk(cases, o)
+        _ask(cases, o + 2, "reschedule", ("postdate-by", b"2s"), ("postdate-select-id", _id(o)))
+
+    def earlier(cases: Cases, o: int) -> None:
+        _message(cases, o)
+        _move(cases, o, delay=b"900ms")
+
+    def record_alone(cases: Cases, o: int) -> None:
+        cases.deliver(o, due_ms=T + 3_000, id=_id(o))
+
+    def of_another(cases: Cases, o: int) -> None:
+        _moved(cases, o, other)
+
+    later = partial(_arrive, due_ms=T + 4_000)
+    return [
+        ("delivered behind a lost move", "unsettled", _moved, arrive),
+        ("delivered behind a lost move by origin", "unsettled", by_origin, arrive),
+        ("delivered behind a lost move in bulk", "unsettled", _moved_in_bulk, arrive),
+        ("delivered behind a lost move in bulk that has ended", "unsettled", _moved_in_bulk, _then(_applied, arrive)),
+        ("delivered behind two lost moves in bulk", "unsettled", twice_in_bulk, partial(arrive, due_ms=T + 5_000)),
+        ("delivered earlier behind a lost move", "unsettled", earlier, at_once),
+        ("delivered behind a lost move in a lost fate", "unsettled", _moved, record_alone),
+        ("delivered on time though a move is lost", "delivered", _moved, partial(arrive, due_ms=DUE)),
+        ("delivered, others were moved in bulk", "mismatch", partial(_moved_in_bulk, of=1), arrive),
+        ("delivered for another time and never moved", "mismatch", _message, arrive),
+        ("delivered earlier and never moved", "mismatch early", _message, at_once),
+        ("delivered, moved behind the losses", "mismatch", partial(_moved, at_ms=LOST_MS), arrive),
+        ("delivered, a move was applied without a fate", "mismatch", _moved, _then(_applied, arrive)),
+        ("delivered, another was moved", "mismatch", of_another, arrive),
+        ("delivered, a move in bulk was refused", "mismatch", _moved_in_bulk, _then(_refused, arrive)),
+        ("delivered for another time than the lost move's", "mismatch", _moved, later),
+        ("delivered for another time than that of the move in bulk", "mismatch", _moved_in_bulk, later),
+        ("delivered for the time between two moves in bulk", "mismatch", twice_in_bulk, later),
+        ("delivered early behind a lost move", "unsettled early", _moved, partial(arrive, late_ms=-1)),
+        ("delivered behind a lost move, another value", "unsettled mismatch", _moved, partial(arrive, value=b"other")),
+    ]
+
+
+def _grace_cases() -> list[tuple[str, str, Part, Part]]:
+    in_an_hour = T + HOUR_MS
+
+    def far(cases: Cases, o: int, *, is_moved: bool = True, grace: bytes = b"") -> None:
+        """A message due in an hour with a grace of a second, which is moved to 900 ms."""
+        cases.ask(o, TO_ORDERS, ("postdate-delay", b"1h"), ("postdate-grace", b"1s"), _named(o))
+        if is_moved:
+            _move(cases, o, delay=b"900ms", grace=grace)
+
+    def die(cases: Cases, o: int, *, at_ms: int = T + 905, reason: bytes = b"unknown-target") -> None:
+        cases.commit([o, in_an_hour, "dead"], at_ms=at_ms)
+        asked = ("postdate-delay", b"1h"), ("postdate-grace", b"1s")
+        cases.bury(o, TO_ORDERS, *asked, _named(o), reason=reason)
+
+    unmoved, expire = partial(far, is_moved=False), partial(die, at_ms=T + 1_901, reason=b"expired")
+    in_grace = partial(die, at_ms=T + 1_900, reason=b"expired")
+    late = partial(_arrive, due_ms=T + 900, first_ms=in_an_hour, late_ms=COMMIT_MS_MAX + 1_001)
+    return [
+        ("dead behind a lost move", "unsettled", far, die),
+        ("dead and never moved", "early", unmoved, die),
+        ("dead before its lost move", "early", far, partial(die, at_ms=T + 899)),
+        ("expired behind a lost move", "unsettled", far, expire),
+        ("expired and never moved", "contradiction", unmoved, expire),
+        ("expired in the grace of its lost move", "unsettled contradiction", far, in_grace),
+        ("delivered in the grace of its lost move", "unsettled", partial(far, grace=b"2s"), late),
+        ("delivered behind the grace with a lost move", "unsettled past-grace", far, late),
     ]
 
 

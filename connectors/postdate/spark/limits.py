@@ -189,3 +189,7 @@ OCCURRENCES_STEPPED_MAX: Final = 100_000
 
 # Problems of one schedule that are described; further ones are only counted.
 SCHEDULE_PROBLEMS_MAX: Final = 20
+
+# Due times that lost reschedules may have given to one message. Each reschedule in bulk by a time may double their
+# number, so twenty of them could make a million.
+LOST_DUE_TIMES_MAX: Final = 1_000

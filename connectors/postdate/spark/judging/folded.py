@@ -38,6 +38,7 @@ from postdate.spark.rules.claims import (
     unfounded_ends,
 )
 from postdate.spark.rules.drops import judged_drops
+from postdate.spark.rules.lost_moves import lost_moves, may_be_moved
 from postdate.spark.rules.mismatches import expected_headers
 from postdate.spark.rules.occurrences import (
     OCCURRENCES,
@@ -103,7 +104,8 @@ class Found:
     `has_related`: whether any has an id, names another or is a bulk control; `has_claims`: a fate that names a cause,
     a return that names an attempt, a request that may continue a series, or a bulk control; `has_answers`: an answer;
     `has_bare`: a request that must be read again; `has_schedules`: a schedule, or an occurrence; `has_lost_controls`:
-    a control of a schedule whose fate may have left the dispatch log.
+    a control of a schedule whose fate may have left the dispatch log; `has_lost_moves`: a message that a reschedule may
+    have moved in such a fate.
     """
 
     rows: int
@@ -114,6 +116,7 @@ class Found:
     has_bare: bool
     has_schedules: bool
     has_lost_controls: bool
+    has_lost_moves: bool
 
 
 def is_bare() -> Column:
@@ -164,6 +167,7 @@ def found_columns() -> list[Column]:
         F.bool_or(is_bare()).alias("has_bare"),
         F.bool_or(is_of_schedule()).alias("has_schedules"),
         F.bool_or(may_have_lost_fate()).alias("has_lost_controls"),
+        F.bool_or(may_be_moved()).alias("has_lost_moves"),
     ]
 
 
@@ -216,7 +220,7 @@ def _causes(
     beside: DataFrame, left: DataFrame, found: Found, context: Context | None, how: JudgingParameters, zones: Zones
 ) -> list[DataFrame]:
     """The effects of other origins on the rows `left`, for `judge`."""
-    if not (found.has_claims or found.has_answers or how.verdicts != "none"):
+    if not (found.has_claims or found.has_answers or found.has_lost_moves or how.verdicts != "none"):
         return []
     around, has_few = beside.select(*ORIGIN, "id", "links", "facts", "position"), found.left <= SEPARATE_ROWS_MAX
 
@@ -225,12 +229,13 @@ def _causes(
 
     if has_few and found.rows > AROUND_ROWS_MAX:
         around = around.join(related_origins(around, wanted(left)), list(ORIGIN), "left_semi")
-    if context is not None and found.has_related:
+    if context is not None and (found.has_related or found.has_lost_moves):
         around = around.unionByName(context(around, wanted(around)).select(*around.columns))
     inputs = unfolded(around)
     known = history_rows(inputs.requests, inputs.fates, inputs.answers, how.partitions)
     known = materialised(known, few=how.is_short)
     causes = [judged_answers(known)] if found.has_answers else []
+    causes += [lost_moves(left, known)] if found.has_lost_moves else []
     if found.has_claims:
         claims, may_lose = claim_rules(zones), F.col("request_ms") < F.col("fates_lost_before_ms")
         asked = (*(makes for _, makes in claims), may_lose)
@@ -370,8 +375,8 @@ def wanted_keys(rows: DataFrame) -> DataFrame:
 
     Related are rows with the same id in a partition, and rows of which one names the other.
     """
-    # A closed row can only have named an origin that has begun to end.
-    is_ending = (F.size("facts.fates") > 0) | (F.size("facts.answers") > 0)
+    # A closed row can only have named an origin that has begun to end, though its fates may have left the log.
+    is_ending = (F.size("facts.fates") > 0) | (F.size("facts.answers") > 0) | (F.size("facts.records") > 0)
     own = [_id_key(), _key("at", F.col("offset")), F.when(is_ending, _key("names", F.col("offset")))]
     return rows.select(*PARTITION, _exploded(own, "at")).distinct()
 

@@ -23,6 +23,7 @@ from postdate.spark.rules.endings import (
     named_fate,
     unended_problems,
 )
+from postdate.spark.rules.lost_moves import LOST_MOVE
 from postdate.spark.rules.mismatches import expected_partitions, expected_return_headers, mismatch_problems
 from postdate.spark.rules.occurrences import occurrence_problems
 from postdate.spark.rules.ordering import DISORDER
@@ -68,6 +69,7 @@ _OPTIONAL = {
     "claim": "string",
     "doubt": "string",
     "grace": "struct<log_offset:bigint,place:int,grace_ms:bigint>",
+    "lost_move": LOST_MOVE,
     "answer": "struct<text:string,wrong:string>",
     "unanswered": "string",
     "disorder": DISORDER,
@@ -75,7 +77,13 @@ _OPTIONAL = {
 """The columns of the causes."""
 _LISTS = {
     **{"fate": "fates", "record": "records", "letter": "letters", "claim": "claims", "doubt": "doubts"},
-    **{"grace": "graces", "answer": "answers", "unanswered": "unanswered", "disorder": "disorders"},
+    **{
+        "grace": "graces",
+        "lost_move": "lost_moves",
+        "answer": "answers",
+        "unanswered": "unanswered",
+        "disorder": "disorders",
+    },
 }
 """The facts of which an origin may have several, and the name of each list. Lists are sorted, so that each audit
 describes the same findings in the same words."""
@@ -124,7 +132,7 @@ def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Col
     # Nobody can compute the due time of a return whose policy is unknown: the dispatch log is believed.
     is_unknown = F.coalesce(F.col("request.retry.is_unknown"), F.lit(False))
     first_due_ms = F.coalesce(first_due_ms, F.when(is_unknown, said_ms))
-    last_due_ms = F.coalesce(F.col("moved.new_due_ms"), F.col("first_due_ms"))
+    last_due_ms = F.coalesce(F.col("moved.new_due_ms"), F.col("lost_move.due_ms"), F.col("first_due_ms"))
     if has_schedules:  # a schedule is due at its next nominal time, as long as it has one
         nominal_ms = [F.when(_recurs(), F.nullif(f"position.{name}", F.lit(0))) for name in ("first_ms", "next_ms")]
         first_due_ms, last_due_ms = F.coalesce(nominal_ms[0], first_due_ms), F.coalesce(nominal_ms[1], last_due_ms)
@@ -132,6 +140,7 @@ def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Col
         {
             "finals": finals,
             "moved": F.try_element_at(moves, F.lit(-1)),
+            "lost_move": _lost_move(on_target, F.get(finals, 0), first_due_ms),
             "on_target": on_target,
             "first_due_ms": first_due_ms,
             "is_policy_unknown": is_unknown,
@@ -141,7 +150,9 @@ def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Col
             "last_due_ms": last_due_ms,
             "return_headers": expected_return_headers(F.col("request"), F.col("first_due_ms")),
             "topics": F.array_distinct(F.transform("on_target", lambda record: record.target)),
-            "grace_ms": F.coalesce(F.try_element_at("graces", F.lit(-1)).grace_ms, F.col("request.grace_ms")),
+            "grace_ms": F.coalesce(
+                F.try_element_at("graces", F.lit(-1)).grace_ms, F.col("lost_move.grace_ms"), F.col("request.grace_ms")
+            ),
         },
         {
             "is_request": F.col("request").isNotNull(),
@@ -156,6 +167,18 @@ def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Col
             "is_fate_hidden": F.coalesce(F.col("log_capped"), F.lit(False)),
         },
     )
+
+
+def _lost_move(on_target: Column, final: Column, first_due_ms: Column) -> Column:
+    """That of `lost_moves` which explains the due time in a record, or without a record an end before the first due
+    time; null if none does."""
+
+    def explains(move: Column) -> Column:
+        has_it = F.exists(on_target, lambda record: record.due_ms == move.due_ms)
+        may_be = F.when(F.size(on_target) > 0, has_it).otherwise(move.due_ms <= final.at_ms)
+        return may_be & (move.due_ms != first_due_ms)
+
+    return F.get(F.filter("lost_moves", explains), 0)
 
 
 def _known_due_ms() -> Column:

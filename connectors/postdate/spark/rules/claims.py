@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.records.fates import OF_CONTROLS
 from postdate.spark.records.recurrences import RECURRING
-from postdate.spark.records.selections import selects
+from postdate.spark.rules.lost_moves import asked_ms, is_older_than_losses, selects_at, with_lost_due_times
 from postdate.spark.rules.request_histories import is_refused, was_accepted
 
 CLAIMING = ("cancelled", "replaced", "kept", "dropped", "moved", "swept", *OF_CONTROLS)
@@ -155,8 +155,18 @@ def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
     if not has_losses:
         return judged.select(*ORIGIN, "claim", "grace")
     is_first = F.col("claim").isNotNull() & F.col("by").isNotNull() & (F.size(_moves_before()) == 0)
-    is_first = is_first & (F.col("control") > F.col("offset")) & _may_move_in_bulk()
-    doubted = _may_have_moved(judged.where(is_first & _is_older_than_losses()), known)
+    first = judged.where(is_first & is_older_than_losses()).select(
+        *(*ORIGIN, "id", "target", "key_digest", "control", "due_ms", "by", move.new_due_ms.alias("new_due_ms")),
+        move.first_due_ms.alias("first_due_ms"),
+    )
+    by = F.col("by")
+
+    def may_be_asked(lost: Column) -> Column:
+        asked = asked_ms(by, F.col("due_ms"), lost.due_ms)
+        return selects_at(by, lost.due_ms) & F.coalesce(F.col("new_due_ms") == asked, F.lit(False))
+
+    times = with_lost_due_times(first, known)
+    doubted = times.where(F.exists("lost_due_times", may_be_asked)).select(*ORIGIN, "control")
     is_doubted, found = F.col("is_doubted").isNotNull(), doubted.withColumn("is_doubted", F.lit(True))
     return judged.join(found, [*ORIGIN, "control"], "left").select(
         *ORIGIN,
@@ -166,46 +176,10 @@ def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
     )
 
 
-def _may_have_moved(rows: DataFrame, known: DataFrame) -> DataFrame:
-    """Origin and `control` of each of the `rows` that an earlier reschedule may have moved by a fate that has left the
-    dispatch log. A row is a message with the offset of a `control`.
-
-    A reschedule of one message is `applied` in the record of its `moved`. So if the log has one of the two fates, it
-    has the other.
-    """
-    may_have_moved = F.col("end").isNull() | (F.col("selected").isNotNull() & ~is_refused(F.col("end")))
-    is_lost = _is_older_than_losses() & may_have_moved
-    lost = known.where((F.col("action") == "reschedule") & is_lost).select(
-        *PARTITION,
-        F.struct("offset", "acts_on", "id", "selected").alias("lost"),
-    )
-    one = F.col("lost")
-    in_bulk = _selects_at_any_time(one.selected)
-    means = (one.acts_on == F.col("offset")) | (one.id == F.col("id")) | (one.selected.isNotNull() & in_bulk)
-    messages = rows.select(*ORIGIN, "id", "target", "key_digest", "control").join(lost, list(PARTITION))
-    is_between = (one.offset > F.col("offset")) & (one.offset < F.col("control"))
-    return messages.where(is_between & F.coalesce(means, F.lit(False))).select(*ORIGIN, "control").distinct()
-
-
 def _selects_at_any_time(selected: Column) -> Column:
-    """Whether a selection selects the message, or the schedule, at some due time."""
+    """Whether a selection selects the schedule at some due time."""
     none = F.lit(None).cast("bigint")
-    at_any_time = selected.withField("from_ms", none).withField("until_ms", none)
-    return selects(at_any_time, F.col("target"), F.col("id"), F.col("key_digest"), none)
-
-
-def _may_move_in_bulk() -> Column:
-    """Whether the bulk control of a `moved` selects the message at some due time before, and asks for this one."""
-    move, by = F.col("move"), F.col("by")
-    was_ms = move.new_due_ms - by.by_ms
-    by_duration = selects(by, F.col("target"), F.col("id"), F.col("key_digest"), was_ms) | (move.new_due_ms == 1)
-    is_asked = F.when(by.by_ms.isNotNull(), by_duration).otherwise(move.new_due_ms == F.col("due_ms"))
-    return _selects_at_any_time(by) & F.coalesce(is_asked, F.lit(False))
-
-
-def _is_older_than_losses() -> Column:
-    """Whether fates of a request may have left the dispatch log."""
-    return F.coalesce(F.col("request_ms") < F.col("fates_lost_before_ms"), F.lit(False))
+    return selects_at(selected.withField("from_ms", none).withField("until_ms", none), none)
 
 
 def _moves_before() -> Column:
@@ -221,12 +195,11 @@ def _moves_in_bulk() -> Column:
     move, by = F.col("move"), F.col("by")
     last = F.try_element_at(_moves_before(), F.lit(-1))
     was_ms = F.coalesce(last.new_due_ms, move.first_due_ms)
-    asked_ms = F.when(by.by_ms.isNotNull(), F.greatest(was_ms + by.by_ms, F.lit(1))).otherwise(F.col("due_ms"))
     return (
         (F.col("control") > F.col("offset"))
         & F.coalesce(last.control_offset < F.col("control"), F.lit(True))
-        & selects(by, F.col("target"), F.col("id"), F.col("key_digest"), was_ms)
-        & (move.new_due_ms == asked_ms)
+        & selects_at(by, was_ms)
+        & (move.new_due_ms == asked_ms(by, F.col("due_ms"), was_ms))
     )
 
 
@@ -281,7 +254,7 @@ def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
         (control > F.col("offset"))
         & ~F.coalesce(F.col("is_refused"), F.lit(True))
         & F.coalesce(last.control_offset < control, F.lit(True))
-        & selects(F.col("by"), F.col("target"), F.col("id"), F.col("key_digest"), due_ms)
+        & selects_at(F.col("by"), due_ms)
     )
     unselected = (
         ended.where(_is_known(end.next_request))
@@ -297,9 +270,16 @@ def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
         may_have_occurred = (F.col("action") == RECURRING) & ~F.coalesce(is_known, F.lit(False))
         is_unmoved = (F.col("action") != RECURRING) & (F.size("moves") == 0)
         may_select = (control > F.col("offset")) & ~F.coalesce(F.col("is_refused"), F.lit(True))
-        older = unselected.where(_is_older_than_losses() & may_select & _selects_at_any_time(F.col("by")))
-        doubted = _may_have_moved(older.where(is_unmoved), known).select(*ORIGIN)
-        doubted = doubted.unionByName(older.where(may_have_occurred).select(*ORIGIN))
+        older = unselected.where(is_older_than_losses() & may_select)
+        messages = older.where(is_unmoved).select(
+            *(*ORIGIN, "id", "target", "key_digest", "control", "by", end.first_due_ms.alias("first_due_ms"))
+        )
+        times = with_lost_due_times(messages, known)
+        may_be_selected = F.exists("lost_due_times", lambda lost: selects_at(F.col("by"), lost.due_ms))
+        doubted = times.where(may_be_selected).select(*ORIGIN)
+        doubted = doubted.unionByName(
+            older.where(may_have_occurred & _selects_at_any_time(F.col("by"))).select(*ORIGIN)
+        )
         judged = [
             unselected.join(doubted, list(ORIGIN), "left_anti").select(*ORIGIN, claim),
             unselected.join(doubted, list(ORIGIN), "left_semi").select(

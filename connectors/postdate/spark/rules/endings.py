@@ -120,7 +120,8 @@ def answer_problems() -> list[Problem]:
 
 
 def _order_problems() -> list[Problem]:
-    """Messages that another of their key and target overtook: a violation, unless the message left late."""
+    """Messages that another of their key and target overtook: a violation, unless the message left late. One that was
+    rescheduled has no place among the others."""
     late, on_time = (
         F.filter("disorders", lambda each: each.is_late),
         F.filter("disorders", lambda each: ~each.is_late),
@@ -130,8 +131,8 @@ def _order_problems() -> list[Problem]:
         return F.array_join(F.transform(disorders, lambda each: each.text), "; ")
 
     return [
-        Problem("order", F.size(on_time) > 0, texts(on_time)),
-        Problem("overtaken", F.size(late) > 0, texts(late)),
+        Problem("order", F.col("lost_move").isNull() & (F.size(on_time) > 0), texts(on_time)),
+        Problem("overtaken", F.col("lost_move").isNull() & (F.size(late) > 0), texts(late)),
     ]
 
 

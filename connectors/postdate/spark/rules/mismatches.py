@@ -211,7 +211,12 @@ def _chosen_problem() -> Problem:
 
 
 def _claim_problems() -> list[Problem]:
+    lost = F.col("lost_move")
+    said = F.concat(F.lit("moved to "), lost.due_ms, F.lit(" by offset "), lost.control)
     return [
         Problem("contradiction", F.size("claims") > 0, F.array_join("claims", "; ")),
         Problem("unsettled", F.size("doubts") > 0, F.array_join("doubts", "; ")),
+        Problem(
+            "unsettled", lost.isNotNull(), F.concat(said, F.lit(", by a fate that may have left the dispatch log"))
+        ),
     ]

@@ -1,0 +1,118 @@
+"""Due times that a message may have by a reschedule whose fate `moved` has left the dispatch log.
+
+A reschedule of one message is `applied` in the record of its `moved`. So if the log has one of the two fates, it has
+the other. A reschedule in bulk is `applied` behind its moves. Reschedules take effect in the order of their offsets, so
+the possible due times follow from the first one: each lost reschedule may have changed any of those before it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postdate.spark.columns.by_origin import ORIGIN, PARTITION
+from postdate.spark.columns.expressions import one_of
+from postdate.spark.limits import LOST_DUE_TIMES_MAX
+from postdate.spark.records.selections import selects
+from postdate.spark.rules.request_histories import is_refused
+from postdate.wire.reasons import Reason
+
+LOST_MOVE: Final = "struct<due_ms:bigint,grace_ms:bigint,control:bigint>"
+"""A due time, the grace that counts from it, and the offset of the reschedule; the last two are null if there is
+none."""
+_NEVER: Final = 2**63 - 1
+
+
+def is_older_than_losses() -> Column:
+    """Whether fates of a request of `known` may have left the dispatch log."""
+    return F.coalesce(F.col("request_ms") < F.col("fates_lost_before_ms"), F.lit(False))
+
+
+def may_be_moved() -> Column:
+    """Whether a row of `judging.placed` is a message without a `moved`, older than the losses of the log, that was
+    delivered for another due time than the first one, or ended before it, or expired before its grace was over."""
+    request, fates = F.col("facts.request"), F.col("facts.fates")
+    due_ms = _first_due_ms()
+    has_other = F.exists("facts.records", lambda one: (one.target == request.target) & (one.due_ms != due_ms))
+    ended = F.filter(fates, lambda one: one_of(one.fate_name, ("delivered", "dead")))
+    is_early = F.exists(ended, lambda one: one.at_ms < due_ms)
+    is_expired = F.exists("facts.letters", lambda one: one.reason == Reason.EXPIRED.value)
+    in_grace = F.exists(ended, lambda one: F.coalesce(one.at_ms <= due_ms + request.grace_ms, F.lit(True)))
+    is_unmoved = ~F.exists(fates, lambda one: one.fate_name == "moved")
+    is_older = request.request_ms < F.col("fates_lost_before_ms")
+    is_odd = has_other | is_early | (is_expired & in_grace)
+    return F.coalesce((request.action == "schedule") & is_older & is_unmoved & is_odd, F.lit(False))
+
+
+def lost_moves(placed: DataFrame, known: DataFrame) -> DataFrame:
+    """One row for each due time that a lost reschedule may have given to a row that `may_be_moved`: the origin, and
+    `lost_move` as LOST_MOVE. `known` as in `history_rows`."""
+    request = F.col("facts.request")
+    messages = placed.where(may_be_moved()).select(
+        *(*ORIGIN, "target", request.key_digest.alias("key_digest"), _first_due_ms().alias("first_due_ms")),
+        F.when(request.retry.isNull(), F.col("id")).alias("id"),  # as in `history_rows`
+        F.lit(_NEVER).alias("control"),
+    )
+    each = with_lost_due_times(messages, known).select(*ORIGIN, F.explode("lost_due_times").alias("lost_move"))
+    return each.where("lost_move.control is not null")
+
+
+def with_lost_due_times(messages: DataFrame, known: DataFrame) -> DataFrame:
+    """Those of `messages` that a lost reschedule names, with the column `lost_due_times`: an array of LOST_MOVE with
+    the first due time, and those that lost reschedules before the offset `control` may have set.
+
+    Columns of `messages`: origin, `id`, `target`, `key_digest`, `first_due_ms`, `control`, and any others. `known` as
+    in `history_rows`. Cost: a join of the messages with the lost reschedules of their partition.
+    """
+    may_have_moved = F.col("end").isNull() | (F.col("selected").isNotNull() & ~is_refused(F.col("end")))
+    names = ("offset", "due_ms", "grace_ms", "acts_on", "id", "selected")
+    lost = known.where((F.col("action") == "reschedule") & is_older_than_losses() & may_have_moved).select(
+        *PARTITION, F.struct(*names).alias("lost")
+    )
+    one = F.col("lost")
+    means = (one.acts_on == F.col("offset")) | (one.id == F.col("id")) | one.selected.isNotNull()
+    is_between = (one.offset > F.col("offset")) & (one.offset < F.col("control"))
+    meant = messages.join(lost, list(PARTITION)).where(is_between & F.coalesce(means, F.lit(False)))
+    found = meant.groupBy(*messages.columns).agg(F.sort_array(F.collect_list("lost")).alias("lost"))
+    none = F.lit(None).cast("bigint")
+    first = F.array(F.struct(F.col("first_due_ms").alias("due_ms"), none.alias("grace_ms"), none.alias("control")))
+    times = F.aggregate("lost", first.cast(f"array<{LOST_MOVE}>"), _with_moves)
+    return found.withColumn("lost_due_times", times).drop("lost")
+
+
+def asked_ms(selected: Column, due_ms: Column, was_ms: Column) -> Column:
+    """The due time for which a reschedule of this selection, or of the time `due_ms`, asks if a message was due at
+    `was_ms`."""
+    return F.when(selected.by_ms.isNotNull(), F.greatest(was_ms + selected.by_ms, F.lit(1))).otherwise(due_ms)
+
+
+def selects_at(selected: Column, due_ms: Column) -> Column:
+    """Whether a selection selects a message, by its columns, at this due time."""
+    return selects(selected, F.col("target"), F.col("id"), F.col("key_digest"), due_ms)
+
+
+def _with_moves(times: Column, control: Column) -> Column:
+    """The possible due times behind a lost reschedule."""
+    selected = control.selected
+    moved = F.filter(times, lambda one: selected.isNull() | selects_at(selected, one.due_ms))
+    behind = F.transform(
+        moved,
+        lambda one: F.struct(
+            asked_ms(selected, control.due_ms, one.due_ms).alias("due_ms"),
+            F.coalesce(control.grace_ms, one.grace_ms).alias("grace_ms"),
+            control.offset.alias("control"),
+        ),
+    )
+
+    def is_known(one: Column) -> Column:
+        return F.exists(times, lambda other: (other.due_ms == one.due_ms) & other.grace_ms.eqNullSafe(one.grace_ms))
+
+    new = F.filter(F.array_distinct(behind), lambda one: ~is_known(one))
+    return F.slice(F.concat(times, new), 1, LOST_DUE_TIMES_MAX)
+
+
+def _first_due_ms() -> Column:
+    """The first due time of a row of `judging.placed`: by its first fate, otherwise by its request."""
+    return F.coalesce(F.nullif(F.get("facts.fates", 0).first_due_ms, F.lit(0)), F.col("facts.request.due_ms"))
