@@ -256,8 +256,9 @@ def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
         & F.coalesce(last.control_offset < control, F.lit(True))
         & selects_at(F.col("by"), due_ms)
     )
+    # The occurrence that has set the due time of a schedule with a late end may be late, and was not judged then.
     unselected = (
-        ended.where(_is_known(end.next_request))
+        ended.where(_is_known(end.next_request) & ~(end.late & (F.col("action") == RECURRING)))
         .drop("selected")
         .join(asked, [*PARTITION, "control"], "left")
         .where(~is_selected)
