@@ -5,7 +5,8 @@ Method: a shard on a simulated cluster that has read its requests but dispatched
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from postdate.kafka.errors import UnknownOutcome
 from postdate.kafka.interface import NewTopic
+from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
@@ -204,6 +206,34 @@ def test_only_a_full_transaction_changes_the_limit(
     before = shard._dispatcher._limit.entries
     shard._dispatcher.dispatch(*_parts(shard), bench.broker.now_ms())
     assert (shard._dispatcher._limit.entries > before) == grows
+    shard.close()
+
+
+def test_a_hold_that_comes_while_a_transaction_waits_for_its_turn_is_kept(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = bench.shard()
+    bench.schedule(1)
+    _read_requests(bench, shard)
+
+    @contextmanager
+    def turn(*_: object) -> Iterator[None]:
+        shard.ctx.held.now = Holds(delivery=True)
+        yield
+
+    monkeypatch.setattr(type(shard.ctx.turns), "turn", turn)
+    assert shard._dispatcher.dispatch(*_parts(shard), bench.broker.now_ms()) == (0, True)
+    assert bench.fates() == []
+    shard.close()
+
+
+def test_a_turn_that_only_parks_messages_commits_nothing_and_is_followed_by_another(bench: Bench) -> None:
+    shard = bench.shard()
+    bench.schedule(1)
+    _read_requests(bench, shard)
+    shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
+    assert shard._dispatcher.dispatch(*_parts(shard), bench.broker.now_ms()) == (0, True)
+    assert _parts(shard)[0].parked_count == 1
     shard.close()
 
 

@@ -37,8 +37,8 @@ def _isolated(bench: Bench, shard: Shard, count: int, window: int) -> tuple[Time
     bench.schedule(1)
     bench.until(shard, lambda: bench.ended() == 1)  # the target is known
     shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
-    for _ in range(count):
-        bench.schedule(1)
+    for number in range(count):
+        bench.schedule(1, ("postdate-id", b"%d" % (number + 1)))
     bench.until(shard, lambda: index.parked_count == count)
     shard.ctx.held.now = Holds()
     return index, shard._dispatcher._faults._isolate("orders", window, None, shard.ctx.clock.steady_ms())
@@ -69,6 +69,20 @@ def test_a_trial_is_full_although_the_first_messages_are_refused_or_condemned(be
     shard.close()
 
 
+def test_a_trial_leaves_out_messages_on_which_entries_under_key_0_act(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 4: a request that request 1 makes unnecessary ends before request 1."""
+    bench.format_version = 2
+    shard = bench.shard()
+    index, _ = _isolated(bench, shard, 3, window=2)
+    monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
+    bench.schedule(1, ("postdate-id", b"1"), ("postdate-if-pending", b"keep"))
+    bench.until(shard, lambda: index.control_count == 1)
+    assert _trials(bench, shard, index, 1) == [[2, 3]]
+    shard.close()
+
+
 def test_a_trial_that_must_wait_is_not_repeated_at_once(bench: Bench) -> None:
     """The thread of the shard would never rest."""
     shard = bench.shard()
@@ -89,6 +103,21 @@ def test_waiting_messages_may_leave_up_to_where_others_of_their_target_were_read
     monkeypatch.setattr(BacklogBypass, "passed", lambda *_: passed)
     due = Due([], [], read_to=read_to, ordered=ordered)
     assert shard._dispatcher._reader._may_go(due, "orders") == (passed if ordered else read_to)
+    shard.close()
+
+
+def test_half_of_a_transaction_is_for_messages_beside_a_backlog(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = bench.shard()
+    taken: list[tuple[int, int]] = []
+
+    def take(_: BacklogBypass, _index: TimerIndex, _before_ms: int, entries_max: int, size_bytes_max: int) -> None:
+        taken.append((entries_max, size_bytes_max))
+
+    monkeypatch.setattr(BacklogBypass, "take", take)
+    assert shard._index is not None
+    shard._dispatcher._reader.read(shard._index, shard.ctx.clock.steady_ms(), bench.broker.now_ms())
+    limit = shard._dispatcher._limit
+    assert taken == [(limit.entries // 2, limit.size_bytes // 2)]
     shard.close()
 
 

@@ -19,7 +19,7 @@ from postdate.wheel.database import Database
 from postdate.wheel.errors import DiskFull, StorageError
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
-from postdate.wheel.layout import COUNTERS_OFFSET, HEADER_SIZE_BYTES, Geometry
+from postdate.wheel.layout import COUNTERS_OFFSET, HEADER_SIZE_BYTES, Geometry, read_fixed
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.platform import LocalPlatform
 from postdate.wheel.wheel_file import WheelFile
@@ -207,6 +207,30 @@ def test_an_existing_file_gets_its_room_on_the_disk_before_it_is_mapped(tmp_path
     with pytest.raises(DiskFull):
         reopened(tmp_path, FakePlatform(room_bytes=SLOTS_END - 1))
     reopened(tmp_path, FakePlatform(room_bytes=SLOTS_END)).close()
+
+
+def test_a_process_that_dies_during_an_update_leaves_a_file_that_is_not_trusted(tmp_path: Path) -> None:
+    index = reopened(tmp_path)
+    put_entries(index, ENTRIES)
+    finish_wheel(index, NOW_MS)
+    file, seen = index._wheel._file, index.checkpoint
+    fixed = read_fixed(index.wheel_path.read_bytes())
+    assert fixed is not None
+
+    def is_believed() -> bool:
+        """The judgement of a process that opens the file as it is now."""
+        opened = WheelFile.open_existing(index.wheel_path, *fixed, FakePlatform())
+        assert opened is not None
+        found = opened.is_believed(index._log.sequence(), seen.next_request, seen.totals)
+        opened.close(0, None, clean=False)
+        return found
+
+    assert is_believed()
+    file.begin()
+    assert not is_believed()
+    file.commit(index._log.sequence(), seen.next_request)
+    assert is_believed()
+    index.close()
 
 
 def test_a_file_that_cannot_be_opened_is_an_error_of_the_storage(tmp_path: Path) -> None:
