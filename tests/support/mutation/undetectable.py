@@ -48,6 +48,9 @@ _QUOTA, _TAKEOVER = f"{_SIDECAR}/ingest/quota.py", f"{_SIDECAR}/takeover/takeove
 _TIMER_LOG, _WHEEL_FILE = f"{_WHEEL}/timer_log.py", f"{_WHEEL}/wheel_file.py"
 _REQUESTS = f"{_WIRE}/requests.py"
 
+#: Entries that STORE holds from now on, in `BatchBuilder.build`.
+_STORED_IS_CUT = "batch.stored.append((key, len(raw), entry))\n                batch.cut()"
+
 #: By module and function. The texts are those that Python prints for a syntax tree: one statement a line.
 UNDETECTABLE: tuple[Undetectable, ...] = (
     _of(
@@ -73,6 +76,15 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "the general parser gives 0 as well",
         ("due_ms < 0", "due_ms <= 0"),
         ("due_ms >= DUE_MS_MIN", "due_ms > DUE_MS_MIN"),
+    ),
+    _of(
+        _REQUESTS,
+        "_bulk_control",
+        "a bulk control that moves no message by a time has such a time",
+        "a cancel has no use for it, and neither has a move to a due time if it is negative",
+        ("return (selection, -1, 0)", "return (selection, -1, -1)"),
+        ("return (selection, -1, 0)", "return (selection, -1, 1)"),
+        ("said), 0)", "said), -1)"),
     ),
     _of(
         _APPLY,
@@ -110,6 +122,27 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "there is nothing to unlink",
         ("entry.due if deliver else 0", "entry.due if deliver else 1"),
         ("entry.due if deliver else 0", "entry.due if deliver else -1"),
+    ),
+    _of(
+        _BATCH,
+        "BatchBuilder.build",
+        "a stored entry lies within a run of ended ones",
+        "a write deletes first and puts the entry back under its new key",
+        (_STORED_IS_CUT, _STORED_IS_CUT.replace("batch.cut()", "pass")),
+    ),
+    _of(
+        _BATCH,
+        "BatchBuilder._act_in_bulk",
+        "a moved entry lies within a run of ended ones",
+        "a write deletes first and puts the entry back under its new key",
+        ("batch.cut()", "pass"),
+    ),
+    _of(
+        _BATCH,
+        "BatchBuilder._go_on",
+        "a schedule that continues lies within a run of ended entries",
+        "a write deletes first and puts the entry back under its new key",
+        ("batch.cut()", "pass"),
     ),
     _of(
         _BATCH,
@@ -261,6 +294,14 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     ),
     _of(
         _TAKEOVER,
+        "recover",
+        "a lower offset if the log has no record",
+        "offsets of the index, which are not negative, are compared with it, and the highest counts",
+        ("else (0, 0)", "else (-1, 0)"),
+        ("else (0, 0)", "else (0, -1)"),
+    ),
+    _of(
+        _TAKEOVER,
         "_begin",
         "another negative number for “none”",
         "only the sign is used",
@@ -272,6 +313,14 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "another negative number for “none”",
         "only the sign is used",
         ("return -1", "return -2"),
+    ),
+    _of(
+        _TAKEOVER,
+        "_pass_over",
+        "another due time in the mark of an ended request",
+        "only marks of pending requests have due times",
+        ("due=-1", "due=-0"),
+        ("due=-1", "due=-2"),
     ),
     _of(
         _TAKEOVER,
