@@ -37,7 +37,7 @@ class Parts:
     def __init__(self) -> None:
         self.now_ms = _NOW_MS
         self.looked_at: list[str] = []
-        self.polls = self.failures = 0
+        self.polls = self.failures = self.commits = 0
         self.works: dict[str, bool] = {}
         self.isolated: dict[str, object] = {}
         self.attempts: list[Attempt] = []
@@ -64,7 +64,10 @@ class Parts:
             self.attempts.append(attempt)
             return self.finding
 
-        return SimpleNamespace(get=self.isolated.get, aborted=aborted)
+        def others_work() -> None:
+            self.commits += 1
+
+        return SimpleNamespace(get=self.isolated.get, aborted=aborted, others_work=others_work)
 
     def _limit(self) -> Any:
         def failed() -> None:
@@ -127,6 +130,7 @@ def test_after_a_commit_the_next_abort_is_retried_at_once(parts: Parts) -> None:
         parts.aborts.back_off(_FAULT)
     parts.now_ms += BACKOFF_MS_MAX
     parts.aborts.committed()
+    assert parts.commits == 1, "it shows that Kafka works"
     parts.aborts.back_off(_FAULT)
     assert parts.aborts.retry_at() is None
     parts.aborts.back_off(_FAULT)

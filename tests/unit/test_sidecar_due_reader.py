@@ -141,6 +141,19 @@ def test_entries_that_wait_for_an_isolated_own_topic_leave_room_for_messages(
     shard.close()
 
 
+def test_a_hold_ends_the_outage_of_its_target(bench: Bench) -> None:
+    """Otherwise the first failed trial after a long hold would end all parked messages."""
+    shard = bench.shard()
+    index, isolated = _isolated(bench, shard, 1, window=1)
+    isolated.failing_since = 5.0
+    assert _trials(bench, shard, index, 1) == [[1]]
+    assert isolated.failing_since == 5.0
+    shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
+    assert _trials(bench, shard, index, 1) == []
+    assert isolated.failing_since < isolated.acknowledged_at
+    shard.close()
+
+
 @pytest.mark.parametrize(("entries_max", "most"), [(20, 1 + 4), (10_000, 1_000)])
 def test_missed_occurrences_leave_within_the_size_of_a_transaction(bench: Bench, entries_max: int, most: int) -> None:
     """The first one of a shard takes a fifth of the configured entries, beside the occurrence that is due next."""

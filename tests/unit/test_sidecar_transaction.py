@@ -91,6 +91,7 @@ def test_a_transaction_with_a_record_that_has_no_report_is_aborted(
     with pytest.raises(AbortRequired, match="1 records without an answer"):
         _ownership_of(shard).run(Content(BEAT), 0, 0, must_give_up=given_up)
     assert committed == []
+    assert _ownership_of(shard).log_acknowledged
     shard.close()
 
 
@@ -143,6 +144,7 @@ def test_a_producer_is_dropped_whose_next_transaction_would_be_refused(
     with pytest.raises(AbortRequired):
         ownership.run(Content(BEAT, messages), 0, 0, report_all=True)
     assert ownership.reusable is again
+    assert not ownership.log_acknowledged, "it was given up"
     shard.close()
 
 

@@ -226,6 +226,7 @@ class DueReader:
             self._targets.learn((name,))
         if target is None or not target.works or name in self._ctx.held.now.targets:
             isolated.retry_at = steady_ms + TEND_INTERVAL_MS
+            isolated.failing_since = 0.0  # trials fail for the retry budget only if nothing else stops them meanwhile
             return None
         window = isolated.window if self._rates is None else min(isolated.window, self._rates.room(name))
         stays = self._acted_on(index)

@@ -49,6 +49,7 @@ from postdate.sidecar.dispatch.limits import (
     AFTER_FAULT_ENTRIES_MAX,
     FIRST_PAUSE_MS_MAX,
     FIRST_PROBATION_MS,
+    GOOD_TRIALS,
     ISOLATED_MAX,
     LATE_CREDIT,
     LATE_TRIAL_REST_MS_MAX,
@@ -175,8 +176,10 @@ class Isolated:
     acknowledged_at: float
     accepted_at: float
     probation_ms: float = PROBATION_MS
+    good_trials: int = 0
+    """Acknowledged since the last fault."""
     failing_since: float = 0.0
-    """The end of the first trial that failed after the last acknowledgement."""
+    """The end of the first failure after the last acknowledgement; before that if nothing has failed since."""
     failed_at: float = -inf
     """The end of the last failed trial that shows that the rest of the cluster works: its log record was acknowledged,
     or a transaction was committed after the previous failed trial."""
@@ -220,13 +223,15 @@ class Attempt:
 
 class LastTrial(NamedTuple):
     """The last trial, until the next common transaction is committed. `ended_at`: steady ms. `size`: its messages; 0 if
-    it failed. `is_refused`: the broker refused a record of it."""
+    it failed. `is_refused`: the broker refused a record of it. `hangs`: its records timed out, and the log record did
+    not, so the network works."""
 
     of: Isolated
     ended_at: float
     took_ms: float
     size: int
     is_refused: bool = False
+    hangs: bool = False
 
 
 class FaultAttribution:
@@ -295,7 +300,7 @@ class FaultAttribution:
         """The refusal that ends an entry of an isolated target. Its trials have failed for the whole retry budget, it
         has acknowledged nothing since the first of them, and the budget of the entry is used up."""
         isolated = self._isolated.get(name)
-        if isolated is None or isolated.acknowledged_at >= isolated.failing_since:
+        if isolated is None or isolated.acknowledged_at > isolated.failing_since:
             return None
         if isolated.failed_at - isolated.failing_since < self._budget_ms:
             return None
@@ -383,9 +388,15 @@ class FaultAttribution:
             isolated = self._isolate(topic, window, next(iter(faults.values())), steady)
             if acknowledged:
                 isolated.acknowledged_at = steady
+            elif attempt.log_acknowledged and isolated.failing_since < isolated.acknowledged_at:
+                isolated.failing_since = steady  # like a failed trial
             if are_few:
                 self._set_aside(isolated, faults, steady)
         return finding
+
+    def others_work(self) -> None:
+        """A transaction without messages was committed, for example a beat."""
+        self._committed_at = self._clock.steady_ms()
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
@@ -394,6 +405,7 @@ class FaultAttribution:
         if not count:  # its entries ended without a message for the target, for example as expired
             return
         trial.acknowledged_at = trial.accepted_at = now
+        trial.good_trials += 1
         trial.delay_ms = BACKOFF_MS_MIN
         aim_ms, pace_ms = self._aim_ms(), took_ms / count
         is_fast, is_full = took_ms < aim_ms, count >= trial.window
@@ -408,7 +420,7 @@ class FaultAttribution:
         trial.pace_ms = pace_ms
         trial.took_ms.add(took_ms)
         if trial.took_ms.median > aim_ms:
-            trial.faulted_at = now
+            self._fault(trial, now)
         is_ready = trial.window >= LARGE_TRANSACTION_FATES or self._is_through_probation(trial, now)
         if is_fast and is_ready and not trial.refused:
             self._return(trial)
@@ -422,11 +434,12 @@ class FaultAttribution:
         acknowledged = outcome.acknowledged if outcome is not None else 0
         if acknowledged:
             trial.acknowledged_at = trial.accepted_at = now
-        self._rest(trial, attempt.took_ms, now)
+        hangs = attempt.log_acknowledged and not acknowledged
+        self._rest(trial, attempt.took_ms, now, hangs=hangs)
         if not faults:
             trial.window = max(trial.window // 2, 1)  # this target may still be what delays the log record
             return Finding.BACK_OFF
-        trial.faulted_at = now
+        self._fault(trial, now)
         trial.topics |= blamed.keys()
         why = next(iter(faults.values()))
         kind = blame(why)
@@ -437,7 +450,7 @@ class FaultAttribution:
             if not acknowledged:
                 trial.retry_at = max(trial.retry_at, now + trial.delay_ms)
                 trial.delay_ms = min(trial.delay_ms * 2, TARGET_PROBE_MS_MAX)
-                if trial.failing_since <= trial.acknowledged_at:
+                if trial.failing_since < trial.acknowledged_at:
                     trial.failing_since = now
                 if attempt.log_acknowledged or self._committed_at > trial.tried_at:
                     trial.failed_at = now  # the rest of the cluster works
@@ -489,7 +502,8 @@ class FaultAttribution:
             why_text = why or "it acknowledges slowly"
             log.warning("%s, with at most %d messages in a transaction: %s", what, window, why_text)
         isolated.window = min(isolated.window, window)
-        isolated.faulted_at, isolated.waits = now, True
+        self._fault(isolated, now)
+        isolated.waits = True
         if why is not None:
             isolated.refusal = Refusal(_REASONS[blame(why)], str(why))
         return isolated
@@ -509,14 +523,20 @@ class FaultAttribution:
         return limit.limited(PROBATION_MS, now)
 
     def _is_through_probation(self, isolated: Isolated, now: float) -> bool:
-        is_answering = isolated.acknowledged_at >= isolated.faulted_at
-        return is_answering and now - isolated.faulted_at >= isolated.probation_ms
+        if isolated.acknowledged_at < isolated.faulted_at:
+            return False
+        probation_ms = isolated.probation_ms if isolated.good_trials >= GOOD_TRIALS else PROBATION_MS
+        return now - isolated.faulted_at >= probation_ms
 
-    def _rest(self, trial: Isolated, took_ms: float, now: float, size: int = 0) -> None:
+    def _fault(self, isolated: Isolated, at: float) -> None:
+        """A target has a fault: its probation begins again. `at`: steady ms."""
+        isolated.faulted_at, isolated.good_trials = at, 0
+
+    def _rest(self, trial: Isolated, took_ms: float, now: float, size: int = 0, hangs: bool = False) -> None:
         """Schedule the next trials: a pause before any trial, and this target after those that wait."""
-        rest_ms = self._rests.limited(max(TRIAL_REST * took_ms, TRIAL_REST_MS_MIN), now)
-        self._rests_until = trial.retry_at = now + rest_ms
-        self._last_trial = LastTrial(trial, now, took_ms, size) if trial.name != OWN else None
+        rest_ms = max(TRIAL_REST * took_ms, TRIAL_REST_MS_MIN)
+        self._rests_until = trial.retry_at = now + (rest_ms if hangs else self._rests.limited(rest_ms, now))
+        self._last_trial = LastTrial(trial, now, took_ms, size, hangs=hangs) if trial.name != OWN else None
 
     def _rest_longer(self, attempt: Attempt, now: float) -> None:
         """Delay the next trial of a target if its credit is used up, and make it smaller if smaller trials were fast.
@@ -537,10 +557,13 @@ class FaultAttribution:
                 trial.retry_at = max(trial.retry_at, last.ended_at + rest_ms)
             return
         late_ms = last.took_ms - aim_ms if waited_ms >= aim_ms else 0.0
-        rest_ms = trial.credit.spend(late_ms - self._common_ms.mean_above(aim_ms), LATE_CREDIT * aim_ms, now)
+        rest_ms = trial.credit.spend(
+            late_ms - self._common_ms.mean_above(aim_ms), LATE_CREDIT * aim_ms, now, last.hangs
+        )
         if not rest_ms:
             return
-        trial.retry_at = trial.faulted_at = max(trial.retry_at, last.ended_at + rest_ms)
+        trial.retry_at = max(trial.retry_at, last.ended_at + rest_ms)
+        self._fault(trial, trial.retry_at)
         if last.size and trial.took_ms.least < aim_ms < last.took_ms:
             trial.window = max(1, min(trial.window, int(last.size * aim_ms / last.took_ms)))
 

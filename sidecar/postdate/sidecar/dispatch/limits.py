@@ -111,6 +111,11 @@ REFUSED_RETRY_MS_MAX: Final = 15_000.0
 # further isolation doubles it. If the last isolation began PROBATION_FORGOTTEN_MS ago, the probation is short again.
 PROBATION_MS: Final = 30_000.0
 FIRST_PROBATION_MS: Final = 1_000.0
+
+# A probation that is shorter than PROBATION_MS needs so many acknowledged trials: a single one may be fast by chance.
+GOOD_TRIALS: Final = 8
+
+# How long ago the last isolation of a target must have begun to be forgotten.
 PROBATION_FORGOTTEN_MS: Final = 10 * PROBATION_MS
 
 # How soon entries under key 0 are retried while they wait for Postdate's own topics to recover.

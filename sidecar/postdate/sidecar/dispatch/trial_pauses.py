@@ -20,11 +20,11 @@ from postdate.sidecar.dispatch.limits import (
 
 class GrowingLimit:
     """A limit on durations. It starts at `first_ms`; each grant of `first_ms` or more sets it to twice that grant. If
-    the last such grant was at least `forget_ms` ago, the limit is `first_ms` again. All times are steady ms.
+    the last such grant ended at least `forget_ms` ago, the limit is `first_ms` again. All times are steady ms.
 
     >>> limit = GrowingLimit(1_000.0, 30_000.0)
-    >>> [limit.limited(6_000.0, now_ms) for now_ms in (0.0, 3_000.0, 6_000.0, 9_000.0, 39_000.0)]
-    [1000.0, 2000.0, 4000.0, 6000.0, 1000.0]
+    >>> [limit.limited(6_000.0, now_ms) for now_ms in (0.0, 3_000.0, 6_000.0, 9_000.0, 44_000.0, 80_000.0)]
+    [1000.0, 2000.0, 4000.0, 6000.0, 6000.0, 1000.0]
     """
 
     def __init__(self, first_ms: float, forget_ms: float) -> None:
@@ -38,9 +38,8 @@ class GrowingLimit:
             return wanted_ms
         if now_ms - self._reached_at >= self._forget_ms:
             self._limit_ms = self._first_ms
-        self._reached_at = now_ms
         granted_ms = min(wanted_ms, self._limit_ms)
-        self._limit_ms = 2 * granted_ms
+        self._limit_ms, self._reached_at = 2 * granted_ms, now_ms + granted_ms
         return granted_ms
 
 
@@ -51,6 +50,8 @@ class LateCredit:
     >>> credit = LateCredit()
     >>> credit.spend(80.0, 100.0, 0.0), credit.spend(23.0, 100.0, 0.0)
     (0.0, 450.0)
+    >>> credit.spend(100.0, 100.0, 1_000.0), credit.spend(100.0, 100.0, 3_000.0, hangs=True)
+    (1000.0, 10000)
     """
 
     def __init__(self) -> None:
@@ -58,17 +59,18 @@ class LateCredit:
         self._at = 0.0
         self._limit = GrowingLimit(FIRST_PAUSE_MS_MAX, PROBATION_MS)
 
-    def spend(self, late_ms: float, most_ms: float, now_ms: float) -> float:
+    def spend(self, late_ms: float, most_ms: float, now_ms: float, hangs: bool = False) -> float:
         """Charge a trial, and return how long the target must pause, in ms; 0 if the credit suffices.
 
         `late_ms`: by how much longer than usual messages for others waited for the trial; a negative value adds credit.
-        `most_ms`: the maximum credit.
+        `most_ms`: the maximum credit. `hangs`: the target is known to be the cause, so no pause is shorter.
         """
         earned_ms = max(now_ms - self._at, 0.0) / LATE_TRIAL_REST
         self._left_ms = min(min(self._left_ms + earned_ms, most_ms) - late_ms, most_ms)
         self._at = now_ms
         if self._left_ms >= 0:
             return 0.0
-        pause_ms = self._limit.limited(min(-self._left_ms * LATE_TRIAL_REST, LATE_TRIAL_REST_MS_MAX), now_ms)
+        pause_ms = min(-self._left_ms * LATE_TRIAL_REST, LATE_TRIAL_REST_MS_MAX)
+        pause_ms = pause_ms if hangs else self._limit.limited(pause_ms, now_ms)
         self._left_ms, self._at = 0.0, now_ms + pause_ms
         return pause_ms

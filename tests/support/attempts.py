@@ -1,0 +1,58 @@
+"""Transactions that never ran, as `FaultAttribution` is told of them, and a clock that a test moves."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError
+
+from postdate.kafka.errors import RecordRejected
+from postdate.sidecar.dispatch.fault_attribution import Attempt, FaultAttribution, Finding, Isolated
+from postdate.sidecar.transaction.transaction import TopicOutcome
+
+BUDGET_MS = 30_000
+STORE = "requests.store"
+TIMED_OUT = RecordRejected("timed out", KafkaError._MSG_TIMED_OUT)
+REFUSED = RecordRejected("against the policy", KafkaError.POLICY_VIOLATION)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def steady_ms(self) -> float:
+        return self.now
+
+    def wall_ms(self) -> int:
+        return int(self.now)
+
+    def sleep(self, wait_ms: float) -> None:
+        self.now += wait_ms
+
+
+def outcome(acknowledged: int, *refused: int, why: RecordRejected = REFUSED) -> TopicOutcome:
+    return TopicOutcome(acknowledged, faults=dict.fromkeys(refused, why))
+
+
+def common(counts: dict[str, int], **outcomes: TopicOutcome) -> Attempt:
+    return Attempt(None, sum(counts.values()), counts, outcomes, 5.0, is_refused=True)
+
+
+def trial(isolated: Isolated, size: int, outcome: TopicOutcome, took_ms: float = 5.0, due_ms: int = 0) -> Attempt:
+    dues = dict.fromkeys(outcome.faults, due_ms)
+    return Attempt(isolated, size, {isolated.name: size}, {isolated.name: outcome}, took_ms, due_ms=dues)
+
+
+def isolated_target(faults: FaultAttribution, name: str = "bad") -> Isolated:
+    isolated = faults.get(name)
+    assert isolated is not None
+    return isolated
+
+
+def isolate(faults: FaultAttribution, count: int, why: RecordRejected = TIMED_OUT) -> Isolated:
+    offsets = range(count)
+    assert faults.aborted(common({"bad": count}, bad=outcome(0, *offsets, why=why)), 0) is Finding.GO_ON
+    return isolated_target(faults)
+
+
+def quick(faults: FaultAttribution, first_ms: float = 3.0) -> None:
+    """A common transaction was committed that nothing held up."""
+    faults.committed(Attempt(None, 20, {"good": 20}, {"good": outcome(20)}, first_ms + 5), first_ms, 0.0)
