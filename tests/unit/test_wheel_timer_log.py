@@ -369,6 +369,22 @@ def test_the_low_water_mark_falls_to_an_entry_of_an_earlier_block(tmp_path: Path
     index.close()
 
 
+def test_a_later_entry_of_its_block_does_not_lower_a_raised_low_water_mark(tmp_path: Path) -> None:
+    body = encode_entry(Entry(Kind.DELIVER, False, first_due=0, due=0, target="", key=None, value=b"", headers=[]))
+    index = open_index(tmp_path)
+    note_firsts(index, 0, [NOW_MS, NOW_MS + 9])
+    put_entries(index, [(NOW_MS, 0), (NOW_MS + 9, 1)], len(body))
+    changes = index.changes()
+    changes.replace(entry_key(NOW_MS + 9, 1), body, len(body))
+    index.write(changes)
+    drain(index, NOW_MS + 5)
+    index.raise_low_water(10)
+    assert index.low_water() == 1
+    put_entries(index, [(NOW_MS + 9, 2)])
+    assert index.low_water() == 1
+    index.close()
+
+
 def test_the_low_water_mark_rises_with_a_write_that_also_ends_entries_of_a_later_block(tmp_path: Path) -> None:
     index, later = open_index(tmp_path), 5 * limits.BLOCK_OFFSETS
     put_entries(index, [(NOW_MS, 0), (NOW_MS, later), (NOW_MS + 9, later + 1)])
