@@ -145,9 +145,9 @@ def test_a_hold_ends_the_outage_of_its_target(bench: Bench) -> None:
     """Otherwise the first failed trial after a long hold would end all parked messages."""
     shard = bench.shard()
     index, isolated = _isolated(bench, shard, 1, window=1)
-    isolated.failing_since = 5.0
+    isolated.failing_since = since = isolated.acknowledged_at + 5.0
     assert _trials(bench, shard, index, 1) == [[1]]
-    assert isolated.failing_since == 5.0
+    assert isolated.failing_since == since
     shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
     assert _trials(bench, shard, index, 1) == []
     assert isolated.failing_since < isolated.acknowledged_at
