@@ -305,6 +305,8 @@ def _own_settings(master: str | None) -> dict[str, str]:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": str(LOCAL_SHUFFLE_PARTITIONS),
+            # Small tables are taken whole. By default Spark looks into one partition first, then into four, and so on.
+            "spark.sql.limit.initialNumPartitions": str(LOCAL_SHUFFLE_PARTITIONS),
         }
     return settings
 
