@@ -471,8 +471,13 @@ def _pauses(
         elif any(_in_any(intervals, at_ms) for at_ms in times_ms):
             wrong.append(f"O2: {fate[3]} to {last} are {name} in a pause, the pauses are {intervals}")
         elif name == "occurred" and len(readings.settings) == 1:
-            # Its writer has read these requests, whether or not they are in the log by now.
-            read = [each for each in followers.values() if each.offset < known and each.action in _SWITCHES]
+            # Its writer has read these requests, whether or not they are in the log by now, and knows those in the log:
+            # behind a takeover with an old disk the log may have a resume that is not read again yet.
+            read = [
+                each
+                for each in followers.values()
+                if each.action in _SWITCHES and (each.offset < known or each.offset in seen)
+            ]
             asked_for = [
                 (each.appended_ms, each.action == "pause") for each in sorted(read, key=lambda each: each.offset)
             ]
