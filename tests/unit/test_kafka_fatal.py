@@ -66,6 +66,18 @@ def consumer() -> Iterator[ConfluentGroupConsumer]:
     made.close()
 
 
+def test_a_client_that_has_lost_all_brokers_is_fatal(consumer: ConfluentGroupConsumer) -> None:
+    """The library reports no error. A single report may come between the loss and a new start from the addresses."""
+    lost = '{"brokers": {"GroupCoordinator": {"name": "GroupCoordinator", "source": "logical"}}}'
+    found = '{"brokers": {"a:1/bootstrap": {"name": "a:1/bootstrap", "source": "configured"}}}'
+    for text in (lost, found, lost):
+        consumer._on_statistics(text)
+    assert consumer.poll(1, 0.0) == []
+    consumer._on_statistics(lost)
+    with pytest.raises(FatalClient, match="lost the addresses of all brokers"):
+        consumer.poll(1, 0.0)
+
+
 @pytest.mark.parametrize("meet", CALLBACKS)
 @pytest.mark.parametrize(
     ("error", "expected"),

@@ -10,7 +10,7 @@ import json
 import msgspec
 import pytest
 
-from postdate.kafka.statistics import BrokerStatistics, decode_statistics
+from postdate.kafka.statistics import BrokerStatistics, decode_statistics, knows_brokers
 
 
 def _broker(name: str, nodeid: int, **figures: object) -> dict[str, object]:
@@ -33,6 +33,16 @@ def test_brokers_of_the_cluster_are_read_and_doubles_left_out() -> None:
 
 def test_a_client_without_a_broker_logs_nothing() -> None:
     assert decode_statistics('{"name": "x"}') == ()
+
+
+@pytest.mark.parametrize(
+    ("sources", "knows"),
+    [(["learned", "logical"], True), (["configured", "logical"], True), (["logical"], False), ([], False)],
+)
+def test_a_client_that_has_only_roles_knows_no_broker(sources: list[str], knows: bool) -> None:
+    """A role is the coordinator of the group, wherever it is."""
+    text = json.dumps({"brokers": {each: _broker(each, -1, source=each) for each in sources}})
+    assert knows_brokers(text) is knows
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"brokers": 3}'])

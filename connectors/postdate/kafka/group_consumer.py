@@ -23,6 +23,9 @@ The behaviour of the client library shapes this module (librdkafka 2.16, read in
   library copies that of its sticky assignor into them (`rd_kafka_group_MemberState_consumer_write`). So the first
   member of the protocol consumer is refused with GROUP_ID_NOT_FOUND, fatal as well, until the last classic one has
   left. The other way is open: classic members may join a group of the protocol consumer.
+- A client that loses its connections, and then gets an answer without any broker from one that has just started, may
+  forget the addresses of all brokers, `bootstrap.servers` included, without an error (librdkafka issue 5301;
+  reproduced with a broker that answers so for a second). Only its statistics show this; `poll` raises it as fatal.
 - A fatal error may arrive in any call and any callback: as an event of a poll, in the error callback, as the answer to
   a commit, or as the refusal of an assignment. In every case, `_fault` keeps it, and the next `poll` raises it.
 
@@ -48,7 +51,7 @@ from postdate.kafka.groups import group_members
 from postdate.kafka.interface import GroupListener, Partition, Record
 from postdate.kafka.records import MessageError, group_records
 from postdate.kafka.settings import KafkaSettings, log
-from postdate.kafka.statistics import BrokerStatistics, decode_statistics
+from postdate.kafka.statistics import BrokerStatistics, decode_statistics, knows_brokers
 
 _NEEDS_BROKERS = "group_protocol = consumer needs Kafka 4.0 on all brokers: upgrade them, or set it to classic"
 
@@ -84,6 +87,7 @@ class ConfluentGroupConsumer:
         self._join_report_at = inf
         conf = settings.group_consumer_conf(group_id, instance_id, address)
         self._statistics: tuple[BrokerStatistics, ...] = ()
+        self._reports_without_brokers = 0
         conf |= {"error_cb": self._on_error, "on_commit": self._on_commit, "stats_cb": self._on_statistics}
         try:
             consumer = Consumer(conf, logger=log)
@@ -382,8 +386,14 @@ class ConfluentGroupConsumer:
     def _on_statistics(self, text: str) -> None:
         try:
             self._statistics = decode_statistics(text)
+            knows_some = knows_brokers(text)
         except MsgspecError as error:
             log.info("the client's statistics cannot be read: %s", error)
+            return
+        self._reports_without_brokers = 0 if knows_some else self._reports_without_brokers + 1
+        if self._reports_without_brokers >= limits.REPORTS_WITHOUT_BROKERS_MAX:
+            why = "The client has lost the addresses of all brokers, and asks none any more (librdkafka issue 5301)."
+            self._fatal = self._fatal or FatalClient(why)
 
     def _open(self) -> Consumer:
         if self._consumer is None:

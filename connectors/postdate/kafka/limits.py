@@ -27,6 +27,9 @@ HEARTBEAT_INTERVAL_MS = 300
 #: ms. How often a member measures its connections: the usual interval of scrapes.
 STATISTICS_INTERVAL_MS = 10_000
 
+#: After so many measurements in a row in which a member knew no broker, its client is replaced.
+REPORTS_WITHOUT_BROKERS_MAX = 2
+
 #: kB. The prefetch queue of a consumer: some 100,000 small records, half of the client's default.
 FETCHED_AHEAD_KB_MAX = 32_768
 

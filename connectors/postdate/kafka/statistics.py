@@ -31,6 +31,7 @@ class _Window(msgspec.Struct):
 class _Broker(msgspec.Struct):
     name: str
     nodeid: int = -1
+    source: str = ""
     state: str = ""
     rtt: _Window = msgspec.field(default_factory=_Window)
     req_timeouts: int = 0
@@ -42,6 +43,10 @@ class _Statistics(msgspec.Struct):
 
 
 _decoder = msgspec.json.Decoder(_Statistics)
+
+#: A role whose broker changes, such as the coordinator of the group; what a client learns and is configured with are
+#: addresses.
+_ROLE = "logical"
 
 
 def decode_statistics(text: str) -> tuple[BrokerStatistics, ...]:
@@ -61,3 +66,9 @@ def decode_statistics(text: str) -> tuple[BrokerStatistics, ...]:
         if broker.nodeid >= 0
     ]
     return tuple(sorted(found))
+
+
+def knows_brokers(text: str) -> bool:
+    """True if the client knows an address of the cluster: a broker that it has learned, or one of `bootstrap.servers`.
+    Otherwise it will never ask a broker again. Raises as `decode_statistics`."""
+    return any(broker.source != _ROLE for broker in _decoder.decode(text).brokers.values())

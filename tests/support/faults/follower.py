@@ -12,6 +12,7 @@ from typing import cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
+from postdate.kafka.statistics import knows_brokers
 from postdate.wire.topics import OwnTopics
 from support.faults.book import Book, Headers
 from support.sidecars import wait_until
@@ -30,18 +31,9 @@ class Follower:
         self._own = OwnTopics.of(book.requests)
         self._stopping = threading.Event()
         self.failure: BaseException | None = None
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "follower",
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "fetch.wait.max.ms": 100,
-                "reconnect.backoff.max.ms": 1_000,
-                "topic.metadata.refresh.interval.ms": 3_000,
-                "log_level": 0,
-            }
-        )
+        self._is_lost = False
+        self._next: dict[tuple[str, int], int] = {}
+        self._consumer = self._new_consumer()
         topics = [*targets, self._own.requests, self._own.dispatch_log, self._own.dead_letters, self._own.verdicts]
         self._parts: list[tuple[str, int]] = []
 
@@ -51,7 +43,7 @@ class Follower:
             return {topic for topic, _ in self._parts} == {*topics}
 
         wait_until(all_known, f"the broker knows {topics}")
-        self._consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for topic, index in self._parts])
+        self._consumer.assign([TopicPartition(*part, OFFSET_BEGINNING) for part in self._parts])
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
 
     def start(self) -> None:
@@ -79,9 +71,36 @@ class Follower:
             self._thread.join(30)
         self._consumer.close()
 
+    def _new_consumer(self) -> Consumer:
+        return Consumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "group.id": "follower",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 100,
+                "reconnect.backoff.max.ms": 1_000,
+                "topic.metadata.refresh.interval.ms": 3_000,
+                "statistics.interval.ms": 2_000,
+                "stats_cb": self._on_statistics,
+                "log_level": 0,
+            }
+        )
+
+    def _on_statistics(self, text: str) -> None:
+        self._is_lost = not knows_brokers(text)
+
+    def _begin_again(self) -> None:
+        """Reads on with a new client: the library may forget all brokers while one starts (librdkafka issue 5301)."""
+        self._consumer.close()
+        self._consumer, self._is_lost = self._new_consumer(), False
+        self._consumer.assign([TopicPartition(*part, self._next.get(part, OFFSET_BEGINNING)) for part in self._parts])
+
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
+                if self._is_lost:
+                    self._begin_again()
                 messages = self._consumer.consume(_RECORDS_AT_ONCE, 0.05)
                 if messages:
                     with self._book.lock:
@@ -105,6 +124,7 @@ class Follower:
         assert topic is not None
         assert part is not None
         assert offset is not None
+        self._next[topic, part] = offset + 1
         headers = cast(Headers, message.headers() or [])
         own, book, at_ms = self._own, self._book, message.timestamp()[1]
         if topic == own.requests:
