@@ -36,7 +36,9 @@ def container_broker() -> Iterator[ContainerBroker]:
     image, port = need_kafka_image(), free_port()
     # The container that would sweep up after a killed session is one more image to fetch; the exit handler has to do.
     testcontainers_config.ryuk_disabled = True
-    container = DockerContainer(image, env=node_environment(_HOST, port)).with_bind_ports(port, port)
+    patient = {"timeout": WAIT_TIMEOUT_S}  # by default a start that takes a minute on a busy machine is an error
+    container = DockerContainer(image, docker_client_kw=patient, env=node_environment(_HOST, port))
+    container.with_bind_ports(port, port)
 
     def check_alive() -> None:
         container.reload()

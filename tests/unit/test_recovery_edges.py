@@ -14,14 +14,16 @@ from typing import Any
 import pytest
 
 from postdate.kafka.errors import Unreachable
-from postdate.kafka.interface import Isolation, NewTopic, Partition
+from postdate.kafka.interface import Isolation, NewTopic, Partition, Record
 from postdate.sidecar.config.settings import RequestTopicConfig
+from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.sweep import Sweep
 from postdate.sidecar.operation.instructions import REBUILD, RESUME, Instruction, instruct
 from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
-from postdate.sidecar.takeover import takeover
+from postdate.sidecar.takeover import empty_start, takeover
+from postdate.sidecar.takeover.dispatch_tail import first_record as honest
 from postdate.wheel.errors import Corrupt, DiskFull
 from support.shard_bench import OWN, Bench, R
 
@@ -68,6 +70,24 @@ def _deliver(bench: Bench, shard: Shard, count: int) -> None:
 
 def _end(bench: Bench) -> int:
     return bench.admin.end_offsets([_LOG], Isolation.READ_UNCOMMITTED)[_LOG]
+
+
+def test_a_deposed_leader_without_the_last_request_hides_no_fate(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It knows no request that may be pending, although an owner has ended one: whose fate must be replayed."""
+    shard = bench.shard()
+    _deliver(bench, shard, 1)
+    shard.close()
+    shutil.rmtree(bench.directory / "0")
+
+    def first_record(ctx: ShardContext, part: Partition, start: int, end: int) -> Record | None:
+        return None if part == ctx.requests else honest(ctx, part, start, end)
+
+    monkeypatch.setattr(empty_start, "first_record", first_record)
+    shard = bench.shard()
+    monkeypatch.undo()
+    _pass(bench, shard)
+    assert _repeated(bench) == []
+    shard.close()
 
 
 def test_a_loss_that_grew_before_its_acceptance_is_named_again(bench: Bench) -> None:

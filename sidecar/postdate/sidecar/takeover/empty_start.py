@@ -76,7 +76,7 @@ def find_start(ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses) ->
         return Start(low, bounds.start, takeover=0, seq=0, last_seq=0, ingested=0)
     last = decode(ctx.log, record)
     low = _first_request(ctx, last, acceptance, req_start)
-    low, position = _first_dispatch(ctx, bounds, acceptance, low, last.seq)
+    low, position = _first_dispatch(ctx, bounds, acceptance, low, last)
     return start_at(low, position, last.takeover, last, record.timestamp_ms)
 
 
@@ -173,13 +173,14 @@ def _first_request(ctx: ShardContext, last: DispatchRecord, acceptance: Accepted
 
 
 def _first_dispatch(
-    ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses, low: int, last_seq: int
+    ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses, low: int, last: DispatchRecord
 ) -> tuple[int, int]:
     """The dispatch-log offset from which all fates of requests at or above `low` follow; and `low`, raised if such
     fates were deleted and the loss was accepted."""
     request = first_record(ctx, ctx.requests, low, _end(ctx, low))
     if request is None:
-        return low, bounds.end
+        # If owners have read requests from there on, a deposed leader may have answered, and any fate may be theirs.
+        return low, bounds.end if last.ingested_to <= low else bounds.start
     position = bounds.start
     if request.log_append:
         since = request.timestamp_ms - DISPATCH_LOG_RETENTION_MARGIN_MS
@@ -188,7 +189,7 @@ def _first_dispatch(
     if position == bounds.start and bounds.start > 0:
         oldest = _oldest_fates(ctx, bounds, acceptance)
         if oldest is not None and oldest.timestamp_ms > request.timestamp_ms:
-            low = _above_missing(ctx, acceptance, low, oldest, last_seq)
+            low = _above_missing(ctx, acceptance, low, oldest, last.seq)
     return low, position
 
 
