@@ -239,8 +239,8 @@ def judge_recurrences(outcome: Outcome, traffic: Traffic, readings: Readings, wo
     for origin, asked in recurrences.asked.items():
         final = outcome.final(origin)
         outcome.reached[f"{asked.action} of a calendar {final}"] += 1
-        if origin[0] in halted and not final:
-            continue
+        if not final and (origin[0] in halted or asked.appended_ms > world.time.now_ms):
+            continue  # halted, or written while the broker's clock was an hour ahead: it is not due yet
         if len(outcome.fates.get(origin, [])) != 1:
             outcome.wrong.append(f"O9: {len(outcome.fates.get(origin, []))} final fates ({origin}, {asked.action})")
             continue
