@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import gc
 import json
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -61,11 +63,23 @@ def call(*arguments: str, environ: dict[str, str] | None = None) -> Result:
 def test_a_command_imports_its_modules_without_a_search_for_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
     before, during = gc.get_threshold(), []
     monkeypatch.setattr("postdate.cli.postdate", lambda prog_name: during.append(gc.get_threshold()))
+    monkeypatch.setattr("postdate.cli._exit", lambda code: None)
     try:
         main()
     finally:
         gc.set_threshold(*before)
     assert during == [GC_THRESHOLDS]
+
+
+def test_the_program_ends_with_python_s_exit_functions_but_without_those_of_native_libraries() -> None:
+    """OpenSSL's would free its state under a thread of librdkafka."""
+    program = (
+        "import atexit, ctypes; from postdate.cli import main; libc = ctypes.CDLL(None);"
+        "libc.on_exit(libc.abort, None); atexit.register(print, 'last line'); main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program, "version"], capture_output=True, text=True, check=False)
+    assert done.returncode == Exit.OK
+    assert done.stdout.endswith("last line\n")
 
 
 def test_every_command_of_the_contract_exists() -> None:
