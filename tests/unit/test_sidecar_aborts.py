@@ -64,10 +64,10 @@ class Parts:
             self.attempts.append(attempt)
             return self.finding
 
-        def others_work() -> None:
+        def kafka_works() -> None:
             self.commits += 1
 
-        return SimpleNamespace(get=self.isolated.get, aborted=aborted, others_work=others_work)
+        return SimpleNamespace(get=self.isolated.get, aborted=aborted, kafka_works=kafka_works)
 
     def _limit(self) -> Any:
         def failed() -> None:

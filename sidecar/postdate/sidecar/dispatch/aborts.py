@@ -54,7 +54,7 @@ class Aborts:
     def committed(self) -> None:
         """A transaction was committed: the next abort is retried at once."""
         self._delay_ms = 0.0
-        self._faults.others_work()
+        self._faults.kafka_works()
 
     def aborted(self, ownership: ShardOwnership, batch: Batch, due: Due, fault: AbortRequired) -> None:
         """Attribute the abort to a target, an entry, or neither; then wait, and retry with less."""

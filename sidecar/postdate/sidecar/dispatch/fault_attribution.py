@@ -223,8 +223,8 @@ class Attempt:
 
 class LastTrial(NamedTuple):
     """The last trial, until the next common transaction is committed. `ended_at`: steady ms. `size`: its messages; 0 if
-    it failed. `is_refused`: the broker refused a record of it. `hangs`: its records timed out, and the log record did
-    not, so the network works."""
+    it failed. `is_refused`: the broker refused a record of it. `hangs`: the broker acknowledged the log
+    record, but none of its records, so the network works."""
 
     of: Isolated
     ended_at: float
@@ -336,9 +336,9 @@ class FaultAttribution:
     # ---- outcomes of transactions ----------------------------------------------------------------------------------
 
     def committed(self, attempt: Attempt, first_wait_ms: float, log_waited_ms: float) -> None:
-        """A transaction was committed. `first_wait_ms`, `log_waited_ms`: how long it waited for its first
+        """A transaction with messages was committed. `first_wait_ms`, `log_waited_ms`: how long it waited for its first
         acknowledgement, and for that of its log record."""
-        now = self._committed_at = self._clock.steady_ms()
+        now = self._clock.steady_ms()
         trial = attempt.trial
         if trial is not None:
             self._accepted(trial, attempt.size, attempt.took_ms, now)
@@ -394,8 +394,8 @@ class FaultAttribution:
                 self._set_aside(isolated, faults, steady)
         return finding
 
-    def others_work(self) -> None:
-        """A transaction without messages was committed, for example a beat."""
+    def kafka_works(self) -> None:
+        """A transaction was committed, of any kind, such as a beat."""
         self._committed_at = self._clock.steady_ms()
 
     # ---- inside ----------------------------------------------------------------------------------------------------
@@ -552,7 +552,7 @@ class FaultAttribution:
         since_trial_ms = now - attempt.took_ms - last.ended_at
         waited_ms = min(max(attempt.late_ms - since_trial_ms, 0.0), last.took_ms)
         if last.is_refused:
-            if now - trial.accepted_at >= REFUSING_MS:  # a pause would delay what it accepts, too
+            if now - trial.accepted_at >= REFUSING_MS:  # otherwise a pause would delay what it accepts
                 rest_ms = min(REFUSED_TRIAL_REST * waited_ms, LATE_TRIAL_REST_MS_MAX)
                 trial.retry_at = max(trial.retry_at, last.ended_at + rest_ms)
             return
