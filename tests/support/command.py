@@ -32,14 +32,14 @@ def said_by(*arguments: str) -> str:
 def run_postdate(*arguments: str, timeout_s: float = WAIT_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
     """The finished process, with stdout and stderr as text."""
     return subprocess.run(
-        _command(arguments), capture_output=True, text=True, timeout=timeout_s, check=False, env=_environment()
+        _command(arguments), capture_output=True, text=True, timeout=timeout_s, check=False, env=environment()
     )
 
 
 def start_postdate(*arguments: str) -> subprocess.Popen[str]:
     """The process, with stdout and stderr as pipes of text; whoever starts it ends it."""
     return subprocess.Popen(
-        _command(arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=_environment()
+        _command(arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
     )
 
 
@@ -47,6 +47,7 @@ def _command(arguments: tuple[str, ...]) -> list[str]:
     return [sys.executable, "-m", "postdate.cli", *arguments]
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """The variables of a child process that runs this tree."""
     path = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
     return {**os.environ, "PYTHONPATH": path}

@@ -30,6 +30,7 @@ from postdate.wire import headers as names
 from postdate.wire.errors import RequestRefused
 from postdate.wire.murmur2 import partition_for
 from postdate.wire.reasons import Reason
+from support.command import environment
 
 NOTHING: dict[str, object] = {
     "retry": None,
@@ -77,9 +78,17 @@ def test_the_program_ends_with_python_s_exit_functions_but_without_those_of_nati
         "import atexit, ctypes; from postdate.cli import main; libc = ctypes.CDLL(None);"
         "libc.on_exit(libc.abort, None); atexit.register(print, 'last line'); main()"
     )
-    done = subprocess.run([sys.executable, "-c", program, "version"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program, "version"], capture_output=True, text=True, check=False, env=environment()
+    )
     assert done.returncode == Exit.OK
     assert done.stdout.endswith("last line\n")
+
+
+@pytest.mark.parametrize("closed", ["1>&-", "2>&-"])
+def test_the_program_ends_as_usual_if_its_output_is_closed(closed: str) -> None:
+    command = f"exec {sys.executable} -m postdate.cli version {closed}"
+    assert subprocess.run(["/bin/sh", "-c", command], check=False, env=environment()).returncode == Exit.OK
 
 
 def test_every_command_of_the_contract_exists() -> None:

@@ -41,8 +41,9 @@ def _exit(code: int) -> NoReturn:
     broker ended with SIGSEGV).
     """
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # closed by the parent process
+            stream.flush()
     os._exit(code)
 
 
