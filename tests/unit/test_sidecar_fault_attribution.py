@@ -172,6 +172,16 @@ def test_an_outage_begins_with_the_abort_that_isolates_the_target(faults: FaultA
     assert faults.spent("bad", 0, BUDGET_MS) is not None
 
 
+def test_a_refusal_of_a_common_transaction_does_not_begin_an_outage(faults: FaultAttribution, clock: Clock) -> None:
+    """A refusal is an answer: one failed trial after it does not show that the target was unavailable."""
+    attempt = common({"bad": 1, "good": 1}, bad=outcome(0, 0))
+    attempt.log_acknowledged = True
+    faults.aborted(attempt, 0)
+    clock.now += BUDGET_MS
+    _times_out(faults, isolated_target(faults))
+    assert faults.spent("bad", 0, BUDGET_MS) is None
+
+
 def test_a_refused_probe_is_condemned_once_its_budget_is_used_up(faults: FaultAttribution, clock: Clock) -> None:
     isolated = isolate(faults, 1, REFUSED)
     attempt = trial(isolated, 1, outcome(0, 7), due_ms=5_000)

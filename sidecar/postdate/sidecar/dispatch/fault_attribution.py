@@ -234,6 +234,11 @@ class LastTrial(NamedTuple):
     hangs: bool = False
 
 
+def _is_refusal(why: KafkaFault) -> bool:
+    """True if the target is available, and does not accept the record."""
+    return blame(why) not in _OF_THE_TARGET
+
+
 class FaultAttribution:
     """The isolated targets of one shard, and the suspicion against the others."""
 
@@ -382,11 +387,11 @@ class FaultAttribution:
             finding = Finding.BACK_OFF
         for topic in blamed.keys() - own:
             count, faults = attempt.counts.get(topic, 1), blamed[topic]
-            acknowledged = attempt.outcomes[topic].acknowledged
+            is_answered = attempt.outcomes[topic].acknowledged or any(map(_is_refusal, faults.values()))
             are_few = self._are_few(faults, count)
             window = count if are_few else max(count // 2, 1)
             isolated = self._isolate(topic, window, next(iter(faults.values())), steady)
-            if acknowledged:
+            if is_answered:
                 isolated.acknowledged_at = steady
             elif attempt.log_acknowledged and isolated.failing_since < isolated.acknowledged_at:
                 isolated.failing_since = steady  # like a failed trial
@@ -476,7 +481,7 @@ class FaultAttribution:
 
     def _are_few(self, faults: Mapping[int, KafkaFault], count: int) -> bool:
         """True if entries are to blame and not their target: they were refused, and are a few among many."""
-        return len(faults) * _FEW <= count and not any(blame(why) in _OF_THE_TARGET for why in faults.values())
+        return len(faults) * _FEW <= count and all(map(_is_refusal, faults.values()))
 
     def _set_aside(self, isolated: Isolated, faults: Mapping[int, KafkaFault], now: float) -> None:
         for offset in faults:
