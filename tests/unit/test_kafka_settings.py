@@ -30,6 +30,7 @@ NOWHERE = "127.0.0.1:1"
         ("acks", "1"),
         ("transaction.timeout.ms", "10"),
         ("message.timeout.ms", "soon"),
+        ("statistics.interval.ms", "0"),
     ],
 )
 def test_settings_that_break_the_protocol_are_refused_with_the_reason(section: str, name: str, value: str) -> None:

@@ -57,6 +57,7 @@ _RANGES: Mapping[str, tuple[int, int]] = {
     "transaction.timeout.ms": (2_000, 900_000),
     "message.timeout.ms": (500, 60_000),
     "fetch.wait.max.ms": (0, limits.CONSUMER_ANSWER_MS_MAX - 1_000),
+    "statistics.interval.ms": (500, limits.STATISTICS_INTERVAL_MS),
 }
 
 _COMMON: Properties = {
