@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from postdate.kafka.errors import Unreachable
-from postdate.kafka.interface import Isolation, NewTopic, Partition, Record
+from postdate.kafka.interface import Isolation, NewTopic, Partition
 from postdate.sidecar.config.settings import RequestTopicConfig
-from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.sweep import Sweep
 from postdate.sidecar.operation.instructions import REBUILD, RESUME, Instruction, instruct
 from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
-from postdate.sidecar.takeover import empty_start, takeover
-from postdate.sidecar.takeover.dispatch_tail import first_record as honest
+from postdate.sidecar.takeover import takeover
 from postdate.wheel.errors import Corrupt, DiskFull
+from support.kafka_simulator.admin import SimAdmin
 from support.shard_bench import OWN, Bench, R
 
 _HOUR_MS = 3_600_000
@@ -72,21 +72,68 @@ def _end(bench: Bench) -> int:
     return bench.admin.end_offsets([_LOG], Isolation.READ_UNCOMMITTED)[_LOG]
 
 
-def test_a_deposed_leader_without_the_last_request_hides_no_fate(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It knows no request that may be pending, although an owner has ended one: whose fate must be replayed."""
-    shard = bench.shard()
-    _deliver(bench, shard, 1)
+def _lose_disk(bench: Bench, shard: Shard) -> None:
     shard.close()
     shutil.rmtree(bench.directory / "0")
 
-    def first_record(ctx: ShardContext, part: Partition, start: int, end: int) -> Record | None:
-        return None if part == ctx.requests else honest(ctx, part, start, end)
 
-    monkeypatch.setattr(empty_start, "first_record", first_record)
+@pytest.mark.parametrize(("query", "part"), [("end_offsets", _REQUESTS), ("offset_for_time", _LOG)])
+def test_a_deposed_leader_without_the_last_record_hides_no_fate(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, query: str, part: Partition
+) -> None:
+    """It knows no request that may be pending, or no fate of it, although an owner has ended one."""
     shard = bench.shard()
-    monkeypatch.undo()
+    _deliver(bench, shard, 1)
+    _lose_disk(bench, shard)
+    honest, stale = getattr(SimAdmin, query), [part]
+
+    def end_offsets(admin: SimAdmin, parts: Iterable[Partition], isolation: Isolation, *more: Any) -> Any:
+        found = honest(admin, parts, isolation, *more)
+        if isolation is Isolation.READ_COMMITTED and part in found and stale:
+            found[stale.pop()] = 0
+        return found
+
+    def offset_for_time(admin: SimAdmin, asked: Partition, timestamp_ms: int) -> int | None:
+        return None if asked == part and stale and stale.pop() else honest(admin, asked, timestamp_ms)
+
+    monkeypatch.setattr(SimAdmin, query, {"end_offsets": end_offsets, "offset_for_time": offset_for_time}[query])
+    shard = bench.shard()
     _pass(bench, shard)
     assert _repeated(bench) == []
+    shard.close()
+
+
+def _reads_again(bench: Bench) -> Shard:
+    """A shard that is about to read requests again which an earlier owner had read."""
+    shard = bench.shard()
+    _deliver(bench, shard, 3)
+    _lose_disk(bench, shard)
+    shard = bench.new_shard()
+    bench.until(shard, lambda: shard.state is State.CATCHING_UP)
+    last = bench.log()[-1]
+    assert last.next_request == last.low_water < last.ingested_to
+    return shard
+
+
+def test_the_record_behind_a_gap_repeats_how_far_requests_were_read(bench: Bench) -> None:
+    shard = _reads_again(bench)
+    shard.close()
+    read = bench.log()[-1].ingested_to
+    bench.broker.log(_LOG).truncate(_end(bench) - 2)  # its owner record, and the marker
+    shard = _halt(bench)
+    assert shard.why.startswith("dispatch-log-truncated")
+    assert bench.log()[-1].ingested_to == read
+    shard.close()
+
+
+def test_requests_that_another_owner_has_read_are_missed_if_the_topic_lost_them(bench: Bench) -> None:
+    """Its owner record names them, although it died before it read them again. Offsets would be assigned twice."""
+    shard = _reads_again(bench)
+    _lose_disk(bench, shard)
+    last = bench.log()[-1]
+    bench.broker.log(_REQUESTS).truncate(last.low_water)
+    shard = _halt(bench)
+    assert shard.why.startswith("requests-truncated")
     shard.close()
 
 

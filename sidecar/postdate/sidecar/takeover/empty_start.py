@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from postdate.kafka.errors import Retriable
 from postdate.kafka.interface import Isolation, Record
 from postdate.sidecar.config.limits import DISPATCH_LOG_RETENTION_MARGIN_MS
 from postdate.sidecar.context.shard_context import ShardContext
@@ -76,14 +77,14 @@ def find_start(ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses) ->
         return Start(low, bounds.start, takeover=0, seq=0, last_seq=0, ingested=0)
     last = decode(ctx.log, record)
     low = _first_request(ctx, last, acceptance, req_start)
-    low, position = _first_dispatch(ctx, bounds, acceptance, low, last)
+    low, position = _first_dispatch(ctx, bounds, acceptance, low, last, record.timestamp_ms)
     return start_at(low, position, last.takeover, last, record.timestamp_ms)
 
 
 def start_at(low: int, position: int, takeover: int, last: DispatchRecord, logged_ms: int) -> Start:
     """The start of an empty index in the middle of a log that ends with the record `last`, written at `logged_ms`."""
     policies, remembers = (*(last.policies or ()),), bool(last.remembers or last.ids)
-    return Start(low, position, takeover, SEQ_UNKNOWN, last.seq, last.next_request, policies, remembers, logged_ms)
+    return Start(low, position, takeover, SEQ_UNKNOWN, last.seq, last.ingested_to, policies, remembers, logged_ms)
 
 
 def start_empty(ctx: ShardContext, index: TimerIndex, start: Start, acceptance: AcceptedLosses) -> None:
@@ -110,7 +111,7 @@ def _read_ids_back(ctx: ShardContext, index: TimerIndex, start: Start, acceptanc
     window_ms = index.delivered.window_ms
     if not window_ms or not start.remembers:
         return
-    first = first_record(ctx, ctx.requests, start.low, _end(ctx, start.low))
+    first = _first_pending(ctx, start.low, start.ingested)
     if first is not None and not first.log_append:
         return  # the replay reads the whole log
     read_from = ctx.admin.start_offsets([ctx.log])[ctx.log]
@@ -121,7 +122,7 @@ def _read_ids_back(ctx: ShardContext, index: TimerIndex, start: Start, acceptanc
         since_ms = first.timestamp_ms
     if since_ms < 0:
         return
-    found = ctx.admin.offset_for_time(ctx.log, since_ms - window_ms - DISPATCH_LOG_RETENTION_MARGIN_MS)
+    found = _log_since(ctx, since_ms - window_ms - DISPATCH_LOG_RETENTION_MARGIN_MS, start.logged_ms)
     if found is None:
         return
 
@@ -153,7 +154,7 @@ def _first_unrecorded(ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLos
 def _first_request(ctx: ShardContext, last: DispatchRecord, acceptance: AcceptedLosses, req_start: int) -> int:
     """L, the first request that is still needed; if retention has deleted it, the first one that still exists."""
     req_end = _end_of_all(ctx)
-    low, read = last.low_water, max(last.low_water, last.next_request)
+    low, read = last.low_water, max(last.low_water, last.ingested_to)
     if read > req_end:
         raise Halted(
             HaltReason.REQUESTS_TRUNCATED,
@@ -173,24 +174,43 @@ def _first_request(ctx: ShardContext, last: DispatchRecord, acceptance: Accepted
 
 
 def _first_dispatch(
-    ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses, low: int, last: DispatchRecord
+    ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses, low: int, last: DispatchRecord, logged_ms: int
 ) -> tuple[int, int]:
     """The dispatch-log offset from which all fates of requests at or above `low` follow; and `low`, raised if such
-    fates were deleted and the loss was accepted."""
-    request = first_record(ctx, ctx.requests, low, _end(ctx, low))
+    fates were deleted and the loss was accepted. `last`, `logged_ms`: the last committed record, and its time."""
+    request = _first_pending(ctx, low, last.ingested_to)
     if request is None:
-        # If owners have read requests from there on, a deposed leader may have answered, and any fate may be theirs.
-        return low, bounds.end if last.ingested_to <= low else bounds.start
+        return low, bounds.end
     position = bounds.start
     if request.log_append:
-        since = request.timestamp_ms - DISPATCH_LOG_RETENTION_MARGIN_MS
-        found = ctx.admin.offset_for_time(ctx.log, since)
+        found = _log_since(ctx, request.timestamp_ms - DISPATCH_LOG_RETENTION_MARGIN_MS, logged_ms)
         position = bounds.end if found is None else max(found, bounds.start)
     if position == bounds.start and bounds.start > 0:
         oldest = _oldest_fates(ctx, bounds, acceptance)
         if oldest is not None and oldest.timestamp_ms > request.timestamp_ms:
             low = _above_missing(ctx, acceptance, low, oldest, last.seq)
     return low, position
+
+
+def _first_pending(ctx: ShardContext, low: int, ingested: int) -> Record | None:
+    """The first request at or above `low`, None if there is none. Raises as `read_log`.
+
+    Owners have read requests up to `ingested`, so reading continues up to there, whatever end the broker answers: it
+    may be a deposed leader.
+    """
+    return first_record(ctx, ctx.requests, low, max(_end(ctx, low), ingested))
+
+
+def _log_since(ctx: ShardContext, since_ms: int, logged_ms: int) -> int | None:
+    """The first offset of the dispatch log stamped at or after `since_ms`; None if there is none. `logged_ms`: the time
+    of the last committed record. Raises Retriable if that contradicts the answer, as that of a deposed leader may."""
+    found = ctx.admin.offset_for_time(ctx.log, since_ms)
+    if found is None and logged_ms >= since_ms:
+        raise Retriable(
+            f"the leader of {ctx.log.topic}/{ctx.partition} knows no record since {since_ms}, but one of {logged_ms} "
+            "was read: it may have been deposed"
+        )
+    return found
 
 
 def _oldest_fates(ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses) -> Record | None:

@@ -402,6 +402,7 @@ def leave_mark(ctx: ShardContext, index: TimerIndex, standing: bool) -> None:
         ownership = _ownership(ctx, fenced.producer, index, BrokerClock(ctx.clock), takeover=index.takeover + 1)
         ownership.verify, ownership.before_commit = None if standing else partial(_verify_truncated, index), None
         ownership.policies = NamedPolicies(index.policies)
+        ownership.ingested_to = 0 if last is None else last.ingested_to
         ownership.run(Content(OWNER), read_up_to(index), index.low_water())
     finally:
         fenced.producer.destroy()
