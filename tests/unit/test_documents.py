@@ -189,7 +189,8 @@ def test_a_place_that_does_not_exist_is_seen() -> None:
 
 def _place_complaints(row: str) -> Iterator[str]:
     """Yields each file of a row that does not exist, and each name that occurs in none of its files."""
-    roots = (ROOT / "sidecar/postdate/sidecar", ROOT / "connectors/postdate")
+    folders = ("sidecar/postdate/sidecar", "sidecar/postdate", "connectors/postdate", "wheel/postdate")
+    roots = [ROOT / folder for folder in folders]
     text = ""
     for name in re.findall(r"`([\w/]+\.py)`", row):
         files = [root / name for root in roots if (root / name).exists()]
