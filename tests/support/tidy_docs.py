@@ -17,6 +17,8 @@ _MENTION = re.compile(r"(?<![\w/.-])docs/[a-z-]+\.md\b")
 _TABLE_HEADER = re.compile(r"^\| `(postdate-[a-z-]+)`", re.MULTILINE)
 #: Not the name of a release, as in `helm install postdate`.
 _COMMAND = re.compile(r"(?<!install)(?<!template)(?<!upgrade)(?<!test)(?:^|[\s&|;(])postdate (?=[a-z])(.*)")
+#: Of a line of prose. A row of a table and a code block cannot be wrapped.
+LINE_CHARACTERS_MAX = 132
 #: Words that make a reader go back, by rule 0 of the house style.
 _WORDS = re.compile(
     r"""\b(?:anew|amiss|mend(?:s|ed|ing)?|likewise|whoever
@@ -57,6 +59,14 @@ def mention_complaints(root: Path, place: str, text: str) -> Iterator[str]:
     for name in sorted(set(_MENTION.findall(text))):
         if not (root / name).exists():
             yield f"{place}: {name} does not exist"
+
+
+def length_complaints(place: str, text: str) -> Iterator[str]:
+    """No line of prose has more than LINE_CHARACTERS_MAX characters."""
+    prose = _FENCE.sub(lambda block: "\n" * block.group().count("\n"), text)
+    for number, line in enumerate(prose.splitlines(), 1):
+        if len(line) > LINE_CHARACTERS_MAX and not line.lstrip().startswith("|"):
+            yield f"{place}:{number}: {len(line)} characters, at most {LINE_CHARACTERS_MAX}"
 
 
 def word_complaints(place: str, text: str) -> Iterator[str]:

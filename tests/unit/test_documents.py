@@ -1,4 +1,5 @@
-"""Goal: links, anchors and commands of the documents exist, every sentence is plain, and the README stays short.
+"""Goal: links, anchors and commands of the documents exist, every sentence is plain, no line is too long, and the
+README stays short.
 
 Method: each rule is a pure function over a document's place and text. It runs over every document, and once over a text
 that breaks it.
@@ -74,6 +75,17 @@ def test_every_document_that_a_source_names_exists() -> None:
 
 def test_a_source_that_names_a_missing_document_is_seen() -> None:
     assert len(list(tidy_docs.mention_complaints(ROOT, "x.py", "# docs/nowhere" + ".md, docs/protocol.md"))) == 1
+
+
+@pytest.mark.parametrize("path", DOCS, ids=place)
+def test_no_line_is_too_long(path: Path) -> None:
+    assert list(tidy_docs.length_complaints(place(path), path.read_text(encoding="utf-8"))) == []
+
+
+def test_a_long_line_is_seen_outside_tables_and_code_blocks() -> None:
+    fits, is_long = "x" * tidy_docs.LINE_CHARACTERS_MAX, "x" * (tidy_docs.LINE_CHARACTERS_MAX + 1)
+    text = f"{fits}\n| {is_long} |\n```\n{is_long}\n```\n- {fits}\n"
+    assert list(tidy_docs.length_complaints("x.md", text)) == ["x.md:6: 134 characters, at most 132"]
 
 
 @pytest.mark.parametrize("path", DOCS + OTHERS, ids=place)
