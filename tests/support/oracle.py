@@ -134,15 +134,14 @@ class Reader:
         topics = list(topics)
         self.records: list[Seen] = []
         self.taken = 0
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "oracle",
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "fetch.wait.max.ms": 100,
-            }
-        )
+        self._conf = {
+            "bootstrap.servers": bootstrap,
+            "group.id": "oracle",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 100,
+        }
+        self._consumer = Consumer(self._conf)
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
         known = self._admin.list_topics(timeout=WAIT_TIMEOUT_S).topics
         self.partitions = {topic: len(known[topic].partitions) for topic in topics}
@@ -188,10 +187,16 @@ class Reader:
             yield from self.forgotten()
 
     def _end(self) -> Callable[[], bool]:
-        """True if the present ends of the partitions are reached."""
-        ends = {
-            part: self._consumer.get_watermark_offsets(TopicPartition(*part), WAIT_TIMEOUT_S)[1] for part in self._parts
-        }
+        """True if the present ends of the partitions are reached, behind all transactions: of one that has ended, the
+        broker may still have to write the markers to some partitions."""
+        uncommitted = Consumer({**self._conf, "isolation.level": "read_uncommitted"})
+        try:
+            ends = {
+                part: uncommitted.get_watermark_offsets(TopicPartition(*part), WAIT_TIMEOUT_S)[1]
+                for part in self._parts
+            }
+        finally:
+            uncommitted.close()
 
         def reached() -> bool:
             positions = self._consumer.position([TopicPartition(*part) for part in self._parts])

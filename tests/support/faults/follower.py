@@ -51,7 +51,8 @@ class Follower:
 
     def to_end(self, timeout_s: float = WAIT_TIMEOUT_S) -> None:
         """Returns when everything that is on the topics now has been filed."""
-        asking = Consumer({"bootstrap.servers": self._bootstrap, "group.id": "follower", "log_level": 0})
+        conf = {"group.id": "follower", "isolation.level": "read_uncommitted", "log_level": 0}
+        asking = Consumer({"bootstrap.servers": self._bootstrap, **conf})
         try:
             ends = {part: asking.get_watermark_offsets(TopicPartition(*part), 30)[1] for part in self._parts}
         finally:
