@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postdate.wheel import write_delta
-from postdate.wheel.forecast import due_load, next_due_ms, pending_by_horizon, slot_load
+from postdate.wheel.forecast import due_load, next_due_ms, pending_by_horizon
 from postdate.wheel.keys import entry_key
 from postdate.wheel.layout import NO_DUE, Geometry
 from postdate.wheel.rings import Rings, Zone
@@ -139,8 +139,6 @@ def check_questions(rings: Rings, model: HeapTimer, now: int) -> None:
     assert sum(pending_by_horizon(rings, now).values()) == len(model.held) + 3
     due = due_load(rings, now)
     assert due.entries >= sum(1 for key in model.held if key[0] <= now and rings.zone_of(*key)[0] <= Zone.FINE)
-    for key in model.held:
-        assert slot_load(rings, key[0]).entries >= 0
 
 
 def test_worked_example_of_the_module() -> None:

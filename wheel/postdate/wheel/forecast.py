@@ -1,4 +1,4 @@
-"""Queries on the rings about the time ahead: pending entries by horizon, the load of a slot, the entries due now.
+"""Queries on the rings about the time ahead: pending entries by horizon, the entries due now.
 
 Thread rule: pure functions over rings, the owner's or a reader's copy.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from postdate.wheel.rings import Rings, Zone
+from postdate.wheel.rings import Rings
 
 HORIZONS_MS: Final = (
     ("5s", 5_000),
@@ -75,23 +75,6 @@ def load_ahead(rings: Rings, from_ms: int, step_ms: int, steps: int) -> list[int
         loads.append(int(rings.fine.counts(tick, tick_end).sum() + rings.hours.counts(hour, hour_end).sum()))
         tick, hour = tick_end, hour_end
     return loads
-
-
-def slot_load(rings: Rings, due_ms: int) -> Load:
-    """Returns the load of the slot of a due time: its tick, or its hour if that is not loaded yet. O(1)."""
-    zone, number = rings.zone_of(due_ms, 0)
-    if zone == Zone.FINE:
-        return Load(*rings.fine.slot_totals(number))
-    if zone == Zone.HOUR:
-        return Load(*rings.hours.slot_totals(number))
-    count = {Zone.CONTROL: rings.control, Zone.OVERDUE: rings.overdue, Zone.BEYOND: rings.beyond}[zone]
-    return Load(count.count, count.size_bytes)
-
-
-def slot_is_over(rings: Rings, due_ms: int) -> bool:
-    """True if the tick of a due time has more entries than the options allow; never for hours. O(1)."""
-    zone, number = rings.zone_of(due_ms, 0)
-    return zone == Zone.FINE and rings.fine.is_over(number)
 
 
 def due_load(rings: Rings, before_ms: int) -> Load:

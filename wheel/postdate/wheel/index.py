@@ -342,14 +342,6 @@ class TimerIndex:
         """Returns the load due before a time by the wheel, to size a transaction."""
         return forecast.due_load(self._wheel.rings, before_ms)
 
-    def slot_load(self, due_ms: int) -> Load:
-        """Returns the load of the slot of a due time, to smooth bursts."""
-        return forecast.slot_load(self._wheel.rings, due_ms)
-
-    def slot_is_over(self, due_ms: int) -> bool:
-        """True if the tick of a due time has more than `slot_count_max` entries."""
-        return forecast.slot_is_over(self._wheel.rings, due_ms)
-
     def pending_by_horizon(self, now_ms: int) -> dict[str, int]:
         """Returns how many entries are due within 5 s, 1 min and so on; see `forecast.pending_by_horizon`."""
         return forecast.pending_by_horizon(self._wheel.rings, now_ms)

@@ -32,7 +32,6 @@ SLOT: Final = np.dtype(
 )
 STATE_FREE: Final = 0
 STATE_HELD: Final = 1
-STATE_OVER: Final = 3
 NO_DUE: Final = 2**64 - 1
 
 STAMP_OFFSETS: Final = (128, 192)
@@ -52,14 +51,11 @@ class Geometry(NamedTuple):
     fine_slots: int
     hour_slots: int
     hour_ms: int
-    slot_count_max: int = 0
 
     @staticmethod
     def of(options: IndexOptions) -> Geometry:
         """The geometry that the options ask for."""
-        return Geometry(
-            options.tick_ms, options.fine_slots, options.hour_slots, options.hour_ms, options.slot_count_max
-        )
+        return Geometry(options.tick_ms, options.fine_slots, options.hour_slots, options.hour_ms)
 
     @property
     def file_size_bytes(self) -> int:
@@ -85,7 +81,7 @@ class Stamp(NamedTuple):
 
 def write_fixed(buffer: bytearray | memoryview, geometry: Geometry, digest: bytes) -> None:
     """Write the fixed part."""
-    fixed = _FIXED.pack(MAGIC, WHEEL_FORMAT, *geometry[:4], 0, digest)
+    fixed = _FIXED.pack(MAGIC, WHEEL_FORMAT, *geometry, 0, digest)
     buffer[: len(fixed) + _CRC.size] = fixed + _CRC.pack(zlib.crc32(fixed))
 
 

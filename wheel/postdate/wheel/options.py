@@ -52,15 +52,13 @@ class IndexOptions:
     tick_ms * fine_slots is the span of the fine ring; it must hold two hours (of hour_ms) so that the present hour and
     the next one fit, and fine_slots 0 means as many as that takes. tick_ms divides hour_ms: a tick in two hours would
     be counted in both rings. hour_ms is an hour except in tests. hour_slots * hour_ms is the horizon; entries due later
-    are counted in one number. slot_count_max flags a tick that holds more entries than that; 0 flags none.
-    ended_window_ms is how long the ends of ids are remembered; it may change at any time.
+    are counted in one number. ended_window_ms is how long the ends of ids are remembered; it may change at any time.
     """
 
     tick_ms: int = 100
     fine_slots: int = 0
     hour_slots: int = 9_600
     hour_ms: int = HOUR_MS
-    slot_count_max: int = 0
     write_buffer_size_bytes: int = limits.WRITE_BUFFER_SIZE_BYTES
     ended_window_ms: int = HOUR_MS
     resources: Resources = field(default_factory=shared_resources, compare=False)

@@ -25,7 +25,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from postdate.wheel.layout import NO_DUE, SLOT, STATE_FREE, STATE_HELD, STATE_OVER
+from postdate.wheel.layout import NO_DUE, SLOT, STATE_FREE, STATE_HELD
 from postdate.wheel.write_delta import Signed, Unsigned
 
 _STRETCH: Final = 1024  # slots looked at in one numpy call: 32 KiB, a microsecond
@@ -34,11 +34,9 @@ _STRETCH: Final = 1024  # slots looked at in one numpy call: 32 KiB, a microseco
 class Ring:
     """A ring over `slots`, an array of the SLOT layout that may be the memory of a mapped file."""
 
-    def __init__(self, slots: NDArray[np.void], count_max: int = 0) -> None:
-        """`count_max` marks slots that hold more entries as over their limit; 0 marks none."""
+    def __init__(self, slots: NDArray[np.void]) -> None:
         assert slots.dtype == SLOT, "a ring works on slots"
         self.size = len(slots)
-        self._count_max = count_max
         self._slots = slots
         self._tick = slots["tick"]
         self._count = slots["count"]
@@ -59,7 +57,7 @@ class Ring:
         right = bool(np.all(fresh | (self._tick[at] == unique)))
         self._tick[at] = unique
         self._count[at] = new
-        self._state[at] = self._states(new)
+        self._state[at] = STATE_HELD
         self._bytes[at] = np.where(fresh, size, self._bytes[at] + size)
         self._min_due[at] = np.where(fresh, lowest, np.minimum(self._min_due[at], lowest))
         return right
@@ -75,7 +73,7 @@ class Ring:
         new = np.maximum(new, 0)
         empty = new == 0
         self._count[at] = new
-        self._state[at] = self._states(new)
+        self._state[at] = np.where(empty, STATE_FREE, STATE_HELD)
         self._bytes[at] = np.where(empty, 0, np.maximum(size, 0)).astype(np.uint64)
         self._min_due[at] = np.where(empty, np.uint64(NO_DUE), self._min_due[at])
         return right
@@ -87,7 +85,7 @@ class Ring:
         right = not count or int(self._tick[at]) == number
         self._tick[at] = number
         self._count[at] = count + 1
-        self._state[at] = STATE_OVER if self._count_max and count >= self._count_max else STATE_HELD
+        self._state[at] = STATE_HELD
         self._bytes[at] = size_bytes + int(self._bytes[at]) if count else size_bytes
         self._min_due[at] = min(due_ms, int(self._min_due[at])) if count else due_ms
         return right
@@ -102,7 +100,7 @@ class Ring:
             self._tick[at] = number
         else:
             self._count[at] = count
-            self._state[at] = STATE_OVER if self._count_max and count > self._count_max else STATE_HELD
+            self._state[at] = STATE_HELD
             self._bytes[at] = max(0, int(self._bytes[at]) - size_bytes)
         return right
 
@@ -123,11 +121,6 @@ class Ring:
         if not self._count[at] or self._tick[at] != number:
             return 0, 0
         return int(self._count[at]), int(self._bytes[at])
-
-    def is_over(self, number: int) -> bool:
-        """True if the slot of a number holds more than the limit."""
-        at = number % self.size
-        return bool(self._state[at] == STATE_OVER and self._tick[at] == number)
 
     def min_due(self, number: int) -> int:
         """The lower bound of the due times in a number's slot."""
@@ -189,10 +182,6 @@ class Ring:
         head = slice(at, min(at + length, self.size))
         rest = length - (head.stop - head.start)
         return [head] if rest <= 0 else [head, slice(0, rest)]
-
-    def _states(self, counts: NDArray[np.int64] | NDArray[np.uint32]) -> NDArray[np.int64]:
-        states = np.where(counts > 0, STATE_HELD, STATE_FREE)
-        return np.where(counts > self._count_max, STATE_OVER, states) if self._count_max else states
 
 
 FREE_SLOT: Final = np.array((0, 0, STATE_FREE, 0, NO_DUE), dtype=SLOT)

@@ -75,7 +75,7 @@ class Rings:
         self._buffer = buffer
         fine = np.frombuffer(buffer, dtype=SLOT, count=geometry.fine_slots, offset=HEADER_SIZE_BYTES)
         hours = np.frombuffer(buffer, dtype=SLOT, count=geometry.hour_slots, offset=geometry.hour_offset)
-        self.fine = Ring(fine, geometry.slot_count_max)
+        self.fine = Ring(fine)
         self.hours = Ring(hours)
         self.wrong = False
         (

@@ -98,7 +98,7 @@ class WheelFile:
             os.close(descriptor)
         with memoryview(mapped) as buffer:
             fixed = read_fixed(buffer)
-        if fixed is None or fixed[0][:4] != geometry[:4] or fixed[1] != digest:
+        if fixed != (geometry, digest):
             mapped.close()
             return None
         return WheelFile(path, mapped, geometry, platform)
