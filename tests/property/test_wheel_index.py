@@ -24,7 +24,7 @@ from postdate.wheel.limits import BLOCK_OFFSETS
 from postdate.wheel.timer_log import NO_FIRST_DUE
 from postdate.wheel.wheel_view import WheelView
 from support.fake_platform import FakePlatform
-from support.timer_indexes import NOW_MS, HeapTimer, finish_wheel, open_index
+from support.timer_indexes import NOW_MS, HeapTimer, counted_twice, finish_wheel, open_index
 
 DUES = st.one_of(st.just(0), st.integers(1, 30))
 
@@ -171,7 +171,7 @@ class IndexAgainstHeap(RuleBasedStateMachine):
 
     @rule(how=st.sampled_from(("clean", "killed", "booted", "no wheel", "flipped")), at=st.integers(0, 4096 + 8 * 32))
     def reopen(self, how: str, at: int) -> None:
-        unfinished = self.index.rebuilding or self.index._wheel.rings.wrong
+        unfinished = self.index._wheel.rings.building or self.index._wheel.rings.wrong
         self.index.close(clean=how in ("clean", "flipped"))
         wheel = self.index.wheel_path
         if how == "booted":
@@ -200,7 +200,7 @@ class IndexAgainstHeap(RuleBasedStateMachine):
     def next_due_is_a_lower_bound(self) -> None:
         first, hint = self.model.first(), self.index.next_due_ms()
         if first is None:
-            assert hint is None or self.index.rebuilding
+            assert hint is None or self.index._wheel.rings.building
         else:
             assert hint is not None
             assert hint <= first[0]
@@ -227,8 +227,9 @@ class IndexAgainstHeap(RuleBasedStateMachine):
         assert self.index.confirm(self.now) or passed_horizon
         with WheelView.open(self.directory) as view:
             snapshot = view.snapshot()
-        assert snapshot.counted_twice()[0] == snapshot.counted_twice()[1]
-        if not self.index.rebuilding:
+        at_change, over_slots = counted_twice(snapshot)
+        assert at_change == over_slots
+        if not self.index._wheel.rings.building:
             assert snapshot.count == self.index.count
             assert sum(snapshot.pending_by_horizon(self.now).values()) == self.index.count
             finish_wheel(self.index, self.now)

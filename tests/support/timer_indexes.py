@@ -12,6 +12,7 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, split_key
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.platform import Platform
+from postdate.wheel.wheel_view import WheelSnapshot
 
 IDENTITY = Identity("cluster-1", "requests-id", "dispatch-log-id", 3)
 TINY = IndexOptions(tick_ms=1, fine_slots=4, hour_ms=2, hour_slots=4)
@@ -65,6 +66,13 @@ def drain(index: TimerIndex, before_ms: int, limit: int = 1_000_000) -> list[tup
         changes.delete_span(keys[0], keys[-1], keys, [len(value) for value in values])
         index.write(changes)
         result += [split_key(key) for key in keys]
+
+
+def counted_twice(snapshot: WheelSnapshot) -> tuple[int, int]:
+    """The total as counted at each change, and as summed over all slots: equal in every untorn copy."""
+    rings = snapshot._rings
+    slots = rings.fine.sums()[0] + rings.hours.sums()[0]
+    return rings.total.count, slots + rings.overdue.count + rings.control.count + rings.beyond.count
 
 
 class HeapTimer:

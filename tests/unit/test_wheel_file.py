@@ -90,7 +90,7 @@ def test_an_undamaged_file_is_trusted(tmp_path: Path, clean: bool) -> None:
     filled(tmp_path, clean)
     index = reopened(tmp_path)
     assert index.rebuilds == 0
-    assert not index.rebuilding
+    assert not index._wheel.rings.building
     assert_same_deliveries(index)
     index.close()
 
@@ -345,7 +345,7 @@ def test_a_half_built_wheel_is_rebuilt_after_a_restart(tmp_path: Path) -> None:
     edit(filled(tmp_path, clean=True), zero)
     index = reopened(tmp_path)
     index.load_step(NOW_MS, keys_max=5)
-    assert index.rebuilding
+    assert index._wheel.rings.building
     index.close(clean=True)
     index = reopened(tmp_path)
     assert index.rebuilds == 1
@@ -362,7 +362,7 @@ def test_a_wheel_that_is_wrong_while_open_is_found_and_rebuilt(tmp_path: Path) -
         file.write(bytes(32 * 3))
     assert not index.confirm(NOW_MS)
     assert index.rebuilds == 1
-    assert index.rebuilding
+    assert index._wheel.rings.building
     assert index.next_due_ms() == NOW_MS, "while it is rebuilt, a seek tells"
     assert_same_deliveries(index)
     index.close()

@@ -247,7 +247,7 @@ def test_scans_are_bounded_and_begin_after_ended_entries(tmp_path: Path) -> None
     assert [split_key(key)[1] for key in keys] == list(range(10))
     keys, values = index.scan_due(NOW_MS + 50, 1000, size_bytes_max=950)
     assert len(keys) == len(values) == 10
-    keys, _ = index.scan_due(NOW_MS + 50, 1000, after=keys[-1])
+    keys, _ = index.scan(keys[-1], entry_key(NOW_MS + 50, 0), 1000)
     assert [split_key(key)[1] for key in keys] == list(range(10, 50))
     assert index.scan_due(NOW_MS, 1000) == ([], [])
     assert drain(index, NOW_MS + 50) == [(NOW_MS + at, at) for at in range(50)]

@@ -19,7 +19,7 @@ from postdate.wheel.options import IndexOptions
 from postdate.wheel.wheel_view import WheelView
 from support.rounds import LONGER, expect, first_kept
 from support.timeouts import WAIT_TIMEOUT_S
-from support.timer_indexes import NOW_MS, TINY, drain, finish_wheel, open_index, put_entries
+from support.timer_indexes import NOW_MS, TINY, counted_twice, drain, finish_wheel, open_index, put_entries
 
 SPREAD = IndexOptions(tick_ms=1, fine_slots=20_000, hour_ms=10_000, hour_slots=50)
 READER = """
@@ -27,6 +27,7 @@ import sys
 from pathlib import Path
 from postdate.wheel.errors import TornRead
 from postdate.wheel.wheel_view import WheelView
+from support.timer_indexes import counted_twice
 torn, seen = 0, set()
 with WheelView.open(Path(sys.argv[1])) as view:
     print("reading", flush=True)
@@ -35,7 +36,7 @@ with WheelView.open(Path(sys.argv[1])) as view:
             snapshot = view.snapshot()
         except TornRead:  # the writer was busy during each attempt
             continue
-        at_change, over_slots = snapshot.counted_twice()
+        at_change, over_slots = counted_twice(snapshot)
         torn += at_change != over_slots
         seen.add(snapshot.sequence)
         if snapshot.next_request == int(sys.argv[2]):
@@ -82,7 +83,7 @@ def test_a_torn_file_is_seen_as_torn(tmp_path: Path, monkeypatch: pytest.MonkeyP
     data[HEADER_SIZE_BYTES + 8] += 1
     index.wheel_path.write_bytes(data)
     with WheelView.open(tmp_path) as view:
-        at_change, over_slots = view.snapshot().counted_twice()
+        at_change, over_slots = counted_twice(view.snapshot())
     assert at_change != over_slots
     (sequence,) = SEQUENCE.unpack_from(data, COUNTERS_OFFSET)
     SEQUENCE.pack_into(data, COUNTERS_OFFSET, sequence + 1)  # as left by an owner that died in an update

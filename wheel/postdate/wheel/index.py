@@ -152,11 +152,6 @@ class TimerIndex:
         """RocksDB's sequence number: equal numbers of one open index mean that nothing was written in between."""
         return self._log.sequence()
 
-    @property
-    def rebuilding(self) -> bool:
-        """True while the wheel counts only a part; counts by horizon and slot are then too small."""
-        return self._wheel.rings.building
-
     # ---- reads of the timer log: see the methods of TimerLog
 
     def entry(self, key: bytes) -> bytes | None:
@@ -283,11 +278,10 @@ class TimerIndex:
         before_ms: int,
         limit: int,
         size_bytes_max: int = limits.SCAN_SIZE_BYTES_MAX,
-        after: bytes | None = None,
         until: bytes | None = None,
     ) -> tuple[list[bytes], list[bytes]]:
-        """Returns keys and values of the entries due before `before_ms`, ascending by due time and offset, after the
-        key `after` and below the key `until`.
+        """Returns keys and values of the entries due before `before_ms` and below the key `until`, ascending by due
+        time and offset.
 
         `before_ms` is exclusive: a message may leave once its whole millisecond has passed. Controls lie under due
         0, so they come first. At most `limit`, and no more once the values hold `size_bytes_max`.
@@ -296,8 +290,6 @@ class TimerIndex:
         before = entry_key(max(before_ms, 1), 0)
         if until is not None:
             before = min(before, until)
-        if after is not None:
-            return self._log.scan(after, before, limit, size_bytes_max)
         keys: list[bytes] = []
         values: list[bytes] = []
         if self.control_count:

@@ -73,12 +73,6 @@ class WheelSnapshot:
         """How many entries are due in each of `steps` spans of `step_ms` from `from_ms` on."""
         return load_ahead(self._rings, from_ms, step_ms, steps)
 
-    def counted_twice(self) -> tuple[int, int]:
-        """The total as counted at each change, and as summed over all slots: equal in every untorn copy."""
-        rings = self._rings
-        slots = rings.fine.sums()[0] + rings.hours.sums()[0]
-        return rings.total.count, slots + rings.overdue.count + rings.control.count + rings.beyond.count
-
 
 class WheelView:
     """The wheel file of a timer index, read-only; `close` it, or use it as a context manager."""
