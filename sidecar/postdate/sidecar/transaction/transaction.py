@@ -82,6 +82,7 @@ class ShardOwnership:
     log: Partition
     takeover: int
     seq: int
+    """The seq of the shard's last committed record."""
     instance: str
     group: str
     clock: Clock
@@ -103,7 +104,7 @@ class ShardOwnership:
     """The outcomes of the last transaction by topic: of records with a report, and of one that the client refused at
     once."""
     low_water: int = -1
-    """The seq of the last record of this ownership."""
+    """L of the last committed record of this ownership; -1 before the first."""
     ingested_to: int = 0
     """Earlier owners have ingested the requests below this offset; this one may read some of them again."""
     low_water_floor: int = 0
