@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from postdate.sidecar.http.metrics import METRICS, Metric
+from postdate.sidecar.http.metrics import FATES, METRICS, Metric
 from postdate.sidecar.http.openapi import describe
+from postdate.wire.dispatch_log import FINAL
 
 OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 
@@ -29,6 +30,10 @@ def as_row(metric: Metric) -> str:
 def test_the_table_of_metrics_is_the_list_of_the_code() -> None:
     rows = [line for line in section("Metrics").splitlines() if line.startswith("| `")]
     assert rows == [as_row(metric) for metric in METRICS]
+
+
+def test_the_fates_of_the_metric_are_complete() -> None:
+    assert set(re.findall(r"[a-z-]+", FATES.help)) >= FINAL
 
 
 def test_the_page_names_every_path() -> None:

@@ -65,8 +65,8 @@ REQUESTS: Final = Metric(
 FATES: Final = Metric(
     "postdate_fates_total",
     ("topic", "fate"),
-    "Fates that this process committed: delivered, dead, cancelled, replaced, applied, moved, stored, swept; "
-    "of recurring schedules also occurred, skipped, paused, resumed, triggered, backfilled, extra, extra-dead, "
+    "Fates that this process committed: delivered, dead, cancelled, replaced, kept, dropped, applied, moved, stored, "
+    "swept; of recurring schedules also occurred, skipped, paused, resumed, triggered, backfilled, extra, extra-dead, "
     "completed.",
     "`delivered` does not rise while entries are due: see lateness.",
 )
@@ -193,19 +193,19 @@ MEMBER: Final = Metric(
 NEXT_REQUEST: Final = Metric(
     "postdate_next_request_offset",
     _SHARD,
-    "R, the next request offset to read; everything below it is in the index. Also the group's committed offset.",
+    "The next request offset to read; everything below it is in the index. Also the group's committed offset.",
     "Behind the end of the topic: intake is slow, or paused because the inbox is full.",
 )
 LAG: Final = Metric(
     "postdate_request_lag",
     _SHARD,
-    "Offsets of the request topic from R on, which are not read yet; at most 10 s old.",
+    "Offsets of the request topic that are not read yet; at most 10 s old.",
     "Grows: requests arrive faster than they are read. Use more partitions or processes.",
 )
 LOW_WATER: Final = Metric(
     "postdate_low_water_offset",
     _SHARD,
-    "L, the smallest request offset that a rebuild of the index still needs.",
+    "The smallest request offset that a rebuild of the index still needs.",
     "Compare with the start of the request topic's log.",
 )
 HEAD_ROOM: Final = Metric(
