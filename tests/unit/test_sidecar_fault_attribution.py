@@ -291,9 +291,13 @@ def test_the_probations_of_a_thousand_targets_are_remembered(
     assert _probation_ms(faults, clock) == next_ms
 
 
-def test_work_for_own_topics_is_split_and_no_entry_is_blamed(faults: FaultAttribution, clock: Clock) -> None:
+def test_work_for_own_topics_is_split_and_no_entry_is_blamed(
+    faults: FaultAttribution, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
     attempt = Attempt(None, 40, {STORE: 40}, {STORE: outcome(0, *range(40), why=TIMED_OUT)}, 2_000.0)
     assert faults.aborted(attempt, 0) is Finding.BACK_OFF
+    logged = f"Postdate's own topics are isolated ({STORE}), with at most 20 entries in a transaction: "
+    assert [record.message for record in caplog.records if record.message.startswith(logged)]
     own = isolated_target(faults, OWN)
     assert (own.window, own.topics) == (20, {STORE})
     for _ in range(100):

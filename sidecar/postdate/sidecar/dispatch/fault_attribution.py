@@ -361,7 +361,7 @@ class FaultAttribution:
             # The last transactions waited for this topic, too: only the shortest shows what they take without it.
             aim_ms = max(TRIAL_AIM_MS, 2 * self._common_ms.least)
             window = max(1, int(attempt.counts.get(slow.topic, 1) * aim_ms / slow.waited_ms))
-            self._isolate(name, window, None, now).topics.add(slow.topic)
+            self._isolate(name, window, None, now, {slow.topic})
         if not self._slow_topics.suspects(attempt.outcomes):
             self._entries_max = 2 * self._entries_max if self._entries_max < REPORTED_ENTRIES_MAX else inf
 
@@ -383,7 +383,7 @@ class FaultAttribution:
         if own:
             count = sum(attempt.counts.get(topic, 0) for topic in own)
             why = next(iter(blamed[min(own)].values()))
-            self._isolate(OWN, max(count // 2, 1), why, steady).topics |= own
+            self._isolate(OWN, max(count // 2, 1), why, steady, own)
             finding = Finding.BACK_OFF
         for topic in blamed.keys() - own:
             count, faults = attempt.counts.get(topic, 1), blamed[topic]
@@ -497,18 +497,24 @@ class FaultAttribution:
         refused.next_at = now + refused.delay_ms
         refused.delay_ms = min(refused.delay_ms * 2, REFUSED_RETRY_MS_MAX)
 
-    def _isolate(self, name: str, window: int, why: KafkaFault | None, now: float) -> Isolated:
+    def _isolate(
+        self, name: str, window: int, why: KafkaFault | None, now: float, topics: Collection[str] = ()
+    ) -> Isolated:
         isolated = self._isolated.get(name)
         if isolated is None:
             while len(self._isolated) >= ISOLATED_MAX:
                 del self._isolated[next(iter(self._isolated))]
             isolated = self._isolated[name] = Isolated(name, window, now, now, now, self._probation_ms(name, now))
-            what = f"target {name} is isolated" if name else "entries under key 0 are isolated"
-            why_text = why or "it acknowledges slowly"
-            log.warning("%s, with at most %d messages in a transaction: %s", what, window, why_text)
+            if name:
+                what = f"target {name} is isolated, with at most {window} messages"
+            else:
+                names = ", ".join(sorted(topics))
+                what = f"Postdate's own topics are isolated ({names}), with at most {window} entries"
+            log.warning("%s in a transaction: %s", what, why or "it acknowledges slowly")
         isolated.window = min(isolated.window, window)
         self._fault(isolated, now)
         isolated.waits = True
+        isolated.topics.update(topics)
         if why is not None:
             isolated.refusal = Refusal(_REASONS[blame(why)], str(why))
         return isolated
@@ -516,7 +522,7 @@ class FaultAttribution:
     def _return(self, isolated: Isolated) -> None:
         if self._isolated.get(isolated.name) is isolated:
             del self._isolated[isolated.name]
-            what = f"target {isolated.name} is" if isolated.name else "entries under key 0 are"
+            what = f"target {isolated.name} is" if isolated.name else "Postdate's own topics are"
             log.info("%s no longer isolated", what)
 
     def _probation_ms(self, name: str, now: float) -> float:
