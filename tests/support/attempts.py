@@ -5,7 +5,7 @@ from __future__ import annotations
 from confluent_kafka import KafkaError
 
 from postdate.kafka.errors import RecordRejected
-from postdate.sidecar.dispatch.fault_attribution import Attempt, FaultAttribution, Finding, Isolated
+from postdate.sidecar.dispatch.fault_attribution import FaultAttribution, Finding, FinishedTransaction, Isolated
 from postdate.sidecar.transaction.transaction import TopicOutcome
 
 BUDGET_MS = 30_000
@@ -32,13 +32,15 @@ def outcome(acknowledged: int, *refused: int, why: RecordRejected = REFUSED) -> 
     return TopicOutcome(acknowledged, faults=dict.fromkeys(refused, why))
 
 
-def common(counts: dict[str, int], **outcomes: TopicOutcome) -> Attempt:
-    return Attempt(None, sum(counts.values()), counts, outcomes, 5.0, is_refused=True)
+def common(counts: dict[str, int], **outcomes: TopicOutcome) -> FinishedTransaction:
+    return FinishedTransaction(None, sum(counts.values()), counts, outcomes, 5.0, is_refused=True)
 
 
-def trial(isolated: Isolated, size: int, outcome: TopicOutcome, took_ms: float = 5.0, due_ms: int = 0) -> Attempt:
+def trial(
+    isolated: Isolated, size: int, outcome: TopicOutcome, took_ms: float = 5.0, due_ms: int = 0
+) -> FinishedTransaction:
     dues = dict.fromkeys(outcome.faults, due_ms)
-    return Attempt(isolated, size, {isolated.name: size}, {isolated.name: outcome}, took_ms, due_ms=dues)
+    return FinishedTransaction(isolated, size, {isolated.name: size}, {isolated.name: outcome}, took_ms, due_ms=dues)
 
 
 def isolated_target(faults: FaultAttribution, name: str = "bad") -> Isolated:
@@ -55,4 +57,4 @@ def isolate(faults: FaultAttribution, count: int, why: RecordRejected = TIMED_OU
 
 def quick(faults: FaultAttribution, first_ms: float = 3.0) -> None:
     """A common transaction was committed that nothing held up."""
-    faults.committed(Attempt(None, 20, {"good": 20}, {"good": outcome(20)}, first_ms + 5), first_ms, 0.0)
+    faults.committed(FinishedTransaction(None, 20, {"good": 20}, {"good": outcome(20)}, first_ms + 5), first_ms, 0.0)

@@ -14,10 +14,10 @@ from confluent_kafka import KafkaError
 
 from postdate.kafka.classification import classify_delivery
 from postdate.kafka.errors import AbortRequired, RecordRejected
-from postdate.sidecar.dispatch.aborts import Aborts, attempt_of
+from postdate.sidecar.dispatch.aborts import Aborts, finished_transaction
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.due_reader import Due
-from postdate.sidecar.dispatch.fault_attribution import OWN, Attempt, Finding, Isolated
+from postdate.sidecar.dispatch.fault_attribution import OWN, Finding, FinishedTransaction, Isolated
 from postdate.sidecar.dispatch.limits import OWN_RETRY_MS
 from postdate.sidecar.limits import BACKOFF_MS_MAX, BACKOFF_MS_MIN
 from postdate.sidecar.transaction.transaction import GivenUp, TopicOutcome
@@ -40,7 +40,7 @@ class Parts:
         self.polls = self.failures = self.commits = 0
         self.works: dict[str, bool] = {}
         self.isolated: dict[str, object] = {}
-        self.attempts: list[Attempt] = []
+        self.attempts: list[FinishedTransaction] = []
         self.finding = Finding.BACK_OFF
         self.began_at = _NOW_MS - 70
         self.limited: list[tuple[str, int]] = []
@@ -60,7 +60,7 @@ class Parts:
         return SimpleNamespace(look_again=self.looked_at.extend, get=get, poll=poll, limit=limit)
 
     def _faults(self) -> Any:
-        def aborted(attempt: Attempt, _now_ms: int) -> Finding:
+        def aborted(attempt: FinishedTransaction, _now_ms: int) -> Finding:
             self.attempts.append(attempt)
             return self.finding
 
@@ -226,9 +226,9 @@ def test_a_transaction_that_can_be_attributed_is_bounded_by_messages(
     trial: str | None, outcomes: dict[str, TopicOutcome], size: int, counts: dict[str, int]
 ) -> None:
     due = Due(
-        [entry_key(5, 0)], [b""], waiting=[(entry_key(6, 1), b"")], trial=None if trial is None else _isolated(trial)
+        [entry_key(5, 0)], [b""], parked=[(entry_key(6, 1), b"")], trial=None if trial is None else _isolated(trial)
     )
-    attempt = attempt_of(_ownership(outcomes), _batch("orders", "mails", "mails"), due)
+    attempt = finished_transaction(_ownership(outcomes), _batch("orders", "mails", "mails"), due)
     assert (attempt.trial, attempt.outcomes, attempt.took_ms) == (due.trial, outcomes, 30)
     assert (attempt.size, attempt.counts) == (size, counts)
     assert attempt.due_ms == ({} if trial is None else {0: 5, 1: 6})

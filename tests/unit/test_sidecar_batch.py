@@ -19,7 +19,7 @@ from postdate.sidecar.config.settings import RequestTopicConfig, Verdicts
 from postdate.sidecar.context.holds import Held
 from postdate.sidecar.dispatch import batch as batch_module
 from postdate.sidecar.dispatch.batch import BatchBuilder, finish
-from postdate.sidecar.dispatch.batch_content import Batch, Choice
+from postdate.sidecar.dispatch.batch_content import Batch, OwnTopicsFilter
 from postdate.sidecar.dispatch.decisions import MessageRules
 from postdate.sidecar.dispatch.due_reader import Due
 from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
@@ -76,13 +76,17 @@ class Place:
         overlay.write()
 
     def commit(
-        self, now_ms: int, choice: Choice | None = None, steady_ms: float = 0.0, leave_out: int | None = None
+        self,
+        now_ms: int,
+        own_filter: OwnTopicsFilter | None = None,
+        steady_ms: float = 0.0,
+        leave_out: int | None = None,
     ) -> Batch:
-        """The transaction with all that is due before `now_ms`, or those of it that a choice takes, committed.
+        """The transaction with all that is due before `now_ms`, or those of it that the filter takes, committed.
         `leave_out`: a request that the second cursor has not read; the key behind it is `apart`."""
         self.now_ms = now_ms
         overlay = IndexOverlay(self.index, now_ms)
-        due = Due(*self.index.scan_due(now_ms, 1_000), now_ms=now_ms, choice=choice)
+        due = Due(*self.index.scan_due(now_ms, 1_000), now_ms=now_ms, own_filter=own_filter)
         if leave_out is not None:
             at = [split_key(key)[1] for key in due.keys].index(leave_out)
             del due.keys[at], due.values[at]
@@ -297,7 +301,7 @@ def test_parked_messages_leave_among_the_others_by_due_time(place: Place) -> Non
     place.feed(*(schedule(offset, SOON_MS + offset) for offset in range(4)))
     keys, values = place.index.scan_due(SOON_MS + 9, 10)
     waiting = [(parked_key("orders", *split_key(keys[at])), values[at]) for at in (0, 2)]
-    due = Due([keys[1], keys[3]], [values[1], values[3]], waiting=waiting, now_ms=SOON_MS + 9)
+    due = Due([keys[1], keys[3]], [values[1], values[3]], parked=waiting, now_ms=SOON_MS + 9)
     batch = place._builder.build(IndexOverlay(place.index, SOON_MS), due, 0.0)
     assert [fate.offset for fate in batch.fates] == [0, 1, 2, 3]
 
@@ -369,8 +373,8 @@ def test_an_entry_that_stays_between_those_that_leave_is_not_deleted_with_them(
     target = {"batch is full": "small", "target fails": "away"}.get(why, "orders")
     place.feed(schedule(0, SOON_MS), *(request(n, topic="small", at=SOON_MS) for n in (1, 2)), schedule(3, SOON_MS))
     place.feed(request(4, topic=target, at=SOON_MS, key="other"), schedule(5, SOON_MS), schedule(6, SOON_MS))
-    choice = Choice((), of_own=False, left=0, acted_on={4}) if why == "acted on" else None
-    batch = place.commit(SOON_MS + 1, choice, leave_out=4 if why == "entries unread" else None)
+    own_filter = OwnTopicsFilter((), of_own=False, left=0, acted_on={4}) if why == "acted on" else None
+    batch = place.commit(SOON_MS + 1, own_filter, leave_out=4 if why == "entries unread" else None)
     gone = {fate.offset for fate in batch.fates}
     assert 4 not in gone
     assert gone >= {0, 3, 5, 6}
@@ -432,9 +436,9 @@ def test_a_message_that_waits_for_an_own_topic_keeps_the_order_of_its_key(place:
     keyless = [msgspec.structs.replace(schedule(offset, SOON_MS - 9 + offset), key=None) for offset in (3, 4)]
     other_target = request(5, topic="mails", at=SOON_MS - 1)
     place.feed(first, second, elsewhere, *keyless, other_target)
-    waits_for_us = Choice((OWN.verdicts,), of_own=False, left=0, acted_on={0, 3})
+    waits_for_us = OwnTopicsFilter((OWN.verdicts,), of_own=False, left=0, acted_on={0, 3})
     assert [fate.offset for fate in place.commit(SOON_MS, waits_for_us).fates] == [2, 4, 5]
-    ours_alone = Choice((OWN.verdicts,), of_own=True, left=9)
+    ours_alone = OwnTopicsFilter((OWN.verdicts,), of_own=True, left=9)
     assert place.commit(SOON_MS, ours_alone).fates == []
     assert [fate.offset for fate in place.commit(SOON_MS).fates] == [0, 1, 3]
 
@@ -443,16 +447,18 @@ def test_a_stored_message_waits_while_the_store_is_isolated(place: Place) -> Non
     """Its delivery writes a tombstone to the store."""
     place.feed(schedule(0, SOON_MS), msgspec.structs.replace(schedule(1, SOON_MS), key=b"other"))
     place.recover(PlainFate(0, SOON_MS, STORED))
-    assert [fate.offset for fate in place.commit(SOON_MS + 1, Choice((OWN.store,), of_own=False, left=0)).fates] == [1]
-    others = Choice((OWN.verdicts, OWN.dead_letters), of_own=False, left=0)
+    assert [
+        fate.offset for fate in place.commit(SOON_MS + 1, OwnTopicsFilter((OWN.store,), of_own=False, left=0)).fates
+    ] == [1]
+    others = OwnTopicsFilter((OWN.verdicts, OWN.dead_letters), of_own=False, left=0)
     assert [fate.offset for fate in place.commit(SOON_MS + 1, others).fates] == [0]
 
 
 def test_a_message_that_waits_for_an_own_topic_is_recorded(talkative: Place) -> None:
     talkative.feed(schedule(0, SOON_MS))
-    waiting = talkative.commit(SOON_MS + 1, Choice((OWN.verdicts,), of_own=False, left=0))
+    waiting = talkative.commit(SOON_MS + 1, OwnTopicsFilter((OWN.verdicts,), of_own=False, left=0))
     assert (waiting.passed_own, waiting.fates) == (True, [])
-    gone = talkative.commit(SOON_MS + 1, Choice((OWN.store,), of_own=False, left=0))
+    gone = talkative.commit(SOON_MS + 1, OwnTopicsFilter((OWN.store,), of_own=False, left=0))
     assert (gone.passed_own, len(gone.fates)) == (False, 1)
 
 

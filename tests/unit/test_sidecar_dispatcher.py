@@ -217,11 +217,11 @@ def test_a_hold_that_comes_while_a_transaction_waits_for_its_turn_is_kept(
     _read_requests(bench, shard)
 
     @contextmanager
-    def turn(*_: object) -> Iterator[None]:
+    def slot(*_: object) -> Iterator[None]:
         shard.ctx.held.now = Holds(delivery=True)
         yield
 
-    monkeypatch.setattr(type(shard.ctx.turns), "turn", turn)
+    monkeypatch.setattr(type(shard.ctx.large_transactions), "slot", slot)
     assert shard._dispatcher.dispatch(*_parts(shard), bench.broker.now_ms()) == (0, True)
     assert bench.fates() == []
     shard.close()

@@ -48,7 +48,7 @@ def _trials(bench: Bench, shard: Shard, index: TimerIndex, count: int) -> list[l
     """The requests in each of the next trials, if none of them has a result."""
     reader, steady_ms, now_ms = shard._dispatcher._reader, shard.ctx.clock.steady_ms(), bench.broker.now_ms()
     read = [reader.read(index, steady_ms, now_ms) for _ in range(count)]
-    return [[split_key(key)[1] for key, _ in due.waiting] for due in read if due.trial is not None]
+    return [[split_key(key)[1] for key, _ in due.parked] for due in read if due.trial is not None]
 
 
 def test_refused_messages_and_the_others_take_turns(bench: Bench) -> None:

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 
 from postdate.kafka.errors import RecordRejected
 from postdate.sidecar.context.limits import LARGE_TRANSACTION_FATES
-from postdate.sidecar.dispatch.fault_attribution import OWN, Attempt, FaultAttribution, Finding, Isolated
+from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution, Finding, FinishedTransaction, Isolated
 from postdate.sidecar.dispatch.limits import (
     AFTER_FAULT_ENTRIES_MAX,
     FIRST_PROBATION_MS,
@@ -58,7 +58,7 @@ def test_only_the_target_whose_records_were_refused_is_isolated(faults: FaultAtt
     counts = {"good": 50, "bad": 50}
     assert faults.aborted(common(counts, good=outcome(50), bad=outcome(0, *range(50))), 0) is Finding.GO_ON
     assert faults.get("good") is None
-    assert isolated_target(faults).window == 25
+    assert isolated_target(faults).messages_max == 25
 
 
 def test_transactions_after_a_fault_are_small_and_double(faults: FaultAttribution) -> None:
@@ -75,7 +75,7 @@ def test_transactions_after_a_fault_are_small_and_double(faults: FaultAttributio
 
 def test_an_abort_without_a_cause_makes_transactions_no_larger(faults: FaultAttribution) -> None:
     isolate(faults, 1)
-    assert faults.aborted(Attempt(None, 20, {}, {}, 5.0), 0) is Finding.BACK_OFF
+    assert faults.aborted(FinishedTransaction(None, 20, {}, {}, 5.0), 0) is Finding.BACK_OFF
     assert faults.entries_max(5_000) == AFTER_FAULT_ENTRIES_MAX
 
 
@@ -90,12 +90,12 @@ def test_the_window_halves_down_to_one_and_grows_again(faults: FaultAttribution,
     isolated = isolate(faults, 64)
     windows = []
     for _ in range(6):
-        faults.aborted(trial(isolated, isolated.window, outcome(0, 1, why=TIMED_OUT)), 0)
-        windows.append(isolated.window)
+        faults.aborted(trial(isolated, isolated.messages_max, outcome(0, 1, why=TIMED_OUT)), 0)
+        windows.append(isolated.messages_max)
     assert windows == [16, 8, 4, 2, 1, 1]
     while faults.get("bad") is not None:
-        faults.committed(trial(isolated, isolated.window, outcome(isolated.window)), 0.0, 0.0)
-        windows.append(isolated.window)
+        faults.committed(trial(isolated, isolated.messages_max, outcome(isolated.messages_max)), 0.0, 0.0)
+        windows.append(isolated.messages_max)
     assert windows[6:] == [2**power for power in range(1, 11)]
     assert windows[-1] >= LARGE_TRANSACTION_FATES
 
@@ -103,21 +103,21 @@ def test_the_window_halves_down_to_one_and_grows_again(faults: FaultAttribution,
 def test_a_slow_trial_makes_the_next_ones_smaller(faults: FaultAttribution) -> None:
     isolated = isolate(faults, 200)
     faults.committed(trial(isolated, 100, outcome(100), took_ms=2_000.0), 0.0, 0.0)
-    assert isolated.window == 1
+    assert isolated.messages_max == 1
 
 
 def test_the_acknowledged_messages_of_a_trial_are_its_next_window(faults: FaultAttribution) -> None:
     isolated = isolate(faults, 200)
     faults.aborted(trial(isolated, 100, outcome(7, *range(93), why=TIMED_OUT)), 0)
-    assert isolated.window == 7
+    assert isolated.messages_max == 7
 
 
 def test_trials_have_a_quarter_of_the_time(faults: FaultAttribution, clock: Clock) -> None:
     isolated = isolate(faults, 4)
-    assert faults.turns(clock.now) == [isolated]
+    assert faults.ready_trials(clock.now) == [isolated]
     faults.committed(trial(isolated, 1, outcome(1), took_ms=100.0), 0.0, 0.0)
-    assert faults.turns(clock.now + 299) == []
-    assert faults.turns(clock.now + 300) == [isolated]
+    assert faults.ready_trials(clock.now + 299) == []
+    assert faults.ready_trials(clock.now + 300) == [isolated]
 
 
 def _times_out(
@@ -239,7 +239,7 @@ def test_each_late_probe_is_condemned_if_the_target_accepts_nothing(faults: Faul
 def test_a_few_refused_among_many_leave_the_window_as_it_is(faults: FaultAttribution) -> None:
     isolated = isolate(faults, 200)
     faults.aborted(trial(isolated, 100, outcome(99, 42)), 0)
-    assert (isolated.window, list(isolated.refused)) == (100, [42])
+    assert (isolated.messages_max, list(isolated.refused)) == (100, [42])
 
 
 def _probation_ms(faults: FaultAttribution, clock: Clock) -> float:
@@ -294,16 +294,16 @@ def test_the_probations_of_a_thousand_targets_are_remembered(
 def test_work_for_own_topics_is_split_and_no_entry_is_blamed(
     faults: FaultAttribution, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    attempt = Attempt(None, 40, {STORE: 40}, {STORE: outcome(0, *range(40), why=TIMED_OUT)}, 2_000.0)
+    attempt = FinishedTransaction(None, 40, {STORE: 40}, {STORE: outcome(0, *range(40), why=TIMED_OUT)}, 2_000.0)
     assert faults.aborted(attempt, 0) is Finding.BACK_OFF
     logged = f"Postdate's own topics are isolated ({STORE}), with at most 20 entries in a transaction: "
     assert [record.message for record in caplog.records if record.message.startswith(logged)]
     own = isolated_target(faults, OWN)
-    assert (own.window, own.topics) == (20, {STORE})
+    assert (own.messages_max, own.topics) == (20, {STORE})
     for _ in range(100):
         clock.now += 1_000
-        faults.aborted(Attempt(own, 1, {STORE: 1}, {STORE: outcome(0, 1, why=TIMED_OUT)}, 2_000.0), 10**9)
-    assert own.window == 1
+        faults.aborted(FinishedTransaction(own, 1, {STORE: 1}, {STORE: outcome(0, 1, why=TIMED_OUT)}, 2_000.0), 10**9)
+    assert own.messages_max == 1
     assert not faults.condemned
     assert not own.refused
 
@@ -313,7 +313,7 @@ def test_a_trial_is_quick_if_it_takes_no_longer_than_other_transactions(faults: 
     clock.now += 1
     faults.committed(trial(isolated, 8, outcome(8), took_ms=45.0), 50.0, 0.0)
     assert isolated.faulted_at == clock.now
-    faults.committed(Attempt(None, 20, {"good": 20}, {"good": outcome(20)}, 70.0), 50.0, 2.0)
+    faults.committed(FinishedTransaction(None, 20, {"good": 20}, {"good": outcome(20)}, 70.0), 50.0, 2.0)
     clock.now += 1
     faults.committed(trial(isolated, 8, outcome(8), took_ms=45.0), 50.0, 0.0)
     assert isolated.faulted_at < clock.now
@@ -321,9 +321,9 @@ def test_a_trial_is_quick_if_it_takes_no_longer_than_other_transactions(faults: 
 
 def _tried(faults: FaultAttribution, isolated: Isolated, took_ms: float) -> int:
     """A trial as large as the window was committed. Returns the window of the next one."""
-    size = isolated.window
+    size = isolated.messages_max
     faults.committed(trial(isolated, size, outcome(size), took_ms=took_ms), 3.0, 0.0)
-    return isolated.window
+    return isolated.messages_max
 
 
 def test_a_target_with_a_long_round_trip_gets_large_trials_and_stays_isolated(faults: FaultAttribution) -> None:
@@ -344,8 +344,8 @@ def test_a_trial_without_a_message_for_its_target_does_not_count(faults: FaultAt
     isolated = isolate(faults, 8)
     clock.now += 1_000
     faults.committed(trial(isolated, 0, outcome(0), took_ms=60.0), 3.0, 0.0)
-    assert (isolated.window, isolated.acknowledged_at) == (4, clock.now - 1_000)
-    assert faults.turns(clock.now + 179) == []
+    assert (isolated.messages_max, isolated.acknowledged_at) == (4, clock.now - 1_000)
+    assert faults.ready_trials(clock.now + 179) == []
 
 
 def _waits_for_a_trial(faults: FaultAttribution, clock: Clock, isolated: Isolated, late_ms: float) -> float:
@@ -354,7 +354,7 @@ def _waits_for_a_trial(faults: FaultAttribution, clock: Clock, isolated: Isolate
     ended_at = clock.now
     faults.committed(trial(isolated, 1, outcome(1), took_ms=40.0), 3.0, 0.0)
     clock.now += 12.0
-    common = Attempt(None, 20, {"good": 20}, {"good": outcome(20)}, 10.0, late_ms=late_ms + 2.0)
+    common = FinishedTransaction(None, 20, {"good": 20}, {"good": outcome(20)}, 10.0, late_ms=late_ms + 2.0)
     faults.committed(common, 3.0, 0.0)
     return isolated.retry_at - ended_at
 
@@ -385,7 +385,9 @@ def test_the_first_pause_is_short_unless_the_target_is_known_to_hang(
     _times_out(faults, isolated, log_acknowledged=hangs)
     assert faults.next_at() == ended_at + (6_000 if hangs else 1_000)
     clock.now += 12.0
-    faults.committed(Attempt(None, 20, {"good": 20}, {"good": outcome(20)}, 10.0, late_ms=2_000.0), 3.0, 0.0)
+    faults.committed(
+        FinishedTransaction(None, 20, {"good": 20}, {"good": outcome(20)}, 10.0, late_ms=2_000.0), 3.0, 0.0
+    )
     assert isolated.retry_at == ended_at + rest_ms
 
 
@@ -399,23 +401,23 @@ def test_a_refused_trial_pauses_only_a_target_that_accepts_nothing(
     ended_at = clock.now
     faults.aborted(trial(isolated, 1, outcome(0, 1), took_ms=10.0), 0)
     clock.now += 12.0
-    faults.committed(Attempt(None, 20, {"good": 20}, {"good": outcome(20)}, 10.0, late_ms=12.0), 3.0, 0.0)
-    assert faults.turns(ended_at + rest_ms - 1) == []
-    assert faults.turns(ended_at + rest_ms) == [isolated]
+    faults.committed(FinishedTransaction(None, 20, {"good": 20}, {"good": outcome(20)}, 10.0, late_ms=12.0), 3.0, 0.0)
+    assert faults.ready_trials(ended_at + rest_ms - 1) == []
+    assert faults.ready_trials(ended_at + rest_ms) == [isolated]
 
 
 def test_only_the_first_transaction_after_a_trial_waited_for_it(faults: FaultAttribution, clock: Clock) -> None:
     isolated = isolate(faults, 2)
     _tried(faults, isolated, 33.0)
     quick(faults)
-    faults.committed(Attempt(None, 20, {"good": 20}, {"good": outcome(20)}, 10.0, late_ms=500.0), 3.0, 0.0)
-    assert faults.turns(clock.now + 99) == [isolated]
+    faults.committed(FinishedTransaction(None, 20, {"good": 20}, {"good": outcome(20)}, 10.0, late_ms=500.0), 3.0, 0.0)
+    assert faults.ready_trials(clock.now + 99) == [isolated]
 
 
 def test_work_under_key_0_keeps_a_quarter_of_the_time(faults: FaultAttribution, clock: Clock) -> None:
     """Controls come before messages, and intake stops while they wait."""
-    faults.aborted(Attempt(None, 2, {STORE: 2}, {STORE: outcome(0, 1, 2, why=TIMED_OUT)}, 2_000.0), 0)
+    faults.aborted(FinishedTransaction(None, 2, {STORE: 2}, {STORE: outcome(0, 1, 2, why=TIMED_OUT)}, 2_000.0), 0)
     own = isolated_target(faults, OWN)
     _tried(faults, own, 33.0)
-    faults.committed(Attempt(None, 20, {"good": 20}, {"good": outcome(20)}, 0.0, late_ms=33.0), 3.0, 0.0)
-    assert faults.turns(clock.now + 99) == [own]
+    faults.committed(FinishedTransaction(None, 20, {"good": 20}, {"good": outcome(20)}, 0.0, late_ms=33.0), 3.0, 0.0)
+    assert faults.ready_trials(clock.now + 99) == [own]

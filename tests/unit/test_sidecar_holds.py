@@ -59,16 +59,16 @@ def test_held_messages_stay_and_a_cancel_still_works(bench: Bench) -> None:
     shard.close()
 
 
-def test_a_hold_during_the_wait_for_a_turn_takes_effect(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hold_during_the_wait_for_a_slot_takes_effect(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = bench.shard()
 
     @contextmanager
-    def hold_meanwhile(turns: LargeTransactionSemaphore, fates: int) -> Iterator[bool]:
+    def hold_meanwhile(semaphore: LargeTransactionSemaphore, fates: int) -> Iterator[bool]:
         shard.ctx.held.now = Holds(delivery=True)
         yield True
 
     with monkeypatch.context() as patched:
-        patched.setattr(LargeTransactionSemaphore, "turn", hold_meanwhile)
+        patched.setattr(LargeTransactionSemaphore, "slot", hold_meanwhile)
         kept = bench.schedule(1)
         pass_ms(bench, shard, 2_000)
     assert bench.fates() == []

@@ -185,31 +185,31 @@ def test_a_transaction_that_waited_for_a_broker_does_not_slow_down_others() -> N
 
 
 def test_large_transactions_take_turns_and_small_ones_do_not() -> None:
-    turns = LargeTransactionSemaphore(at_once=1)
-    with turns.turn(LARGE_TRANSACTION_FATES, timeout_s=0.0) as first:
+    semaphore = LargeTransactionSemaphore(at_once=1)
+    with semaphore.slot(LARGE_TRANSACTION_FATES, timeout_s=0.0) as first:
         assert first
-        with turns.turn(LARGE_TRANSACTION_FATES - 1, timeout_s=WAIT_TIMEOUT_S), _at_once(turns) as second:
+        with semaphore.slot(LARGE_TRANSACTION_FATES - 1, timeout_s=WAIT_TIMEOUT_S), _at_once(semaphore) as second:
             assert not second
-    with _at_once(turns) as again:
+    with _at_once(semaphore) as again:
         assert again
 
 
-def test_a_turn_ends_with_its_transaction_even_if_it_fails() -> None:
-    turns = LargeTransactionSemaphore(at_once=1)
-    with pytest.raises(ValueError, match="aborted"), turns.turn(LARGE_TRANSACTION_FATES):
+def test_a_slot_ends_with_its_transaction_even_if_it_fails() -> None:
+    semaphore = LargeTransactionSemaphore(at_once=1)
+    with pytest.raises(ValueError, match="aborted"), semaphore.slot(LARGE_TRANSACTION_FATES):
         raise ValueError("aborted")
-    with _at_once(turns) as again:
+    with _at_once(semaphore) as again:
         assert again
 
 
-def test_a_turn_that_times_out_proceeds_without_a_turn() -> None:
-    turns = LargeTransactionSemaphore(at_once=1)
-    with turns.turn(LARGE_TRANSACTION_FATES):
-        with turns.turn(LARGE_TRANSACTION_FATES, timeout_s=0.01):
+def test_a_transaction_that_times_out_proceeds_without_a_slot() -> None:
+    semaphore = LargeTransactionSemaphore(at_once=1)
+    with semaphore.slot(LARGE_TRANSACTION_FATES):
+        with semaphore.slot(LARGE_TRANSACTION_FATES, timeout_s=0.01):
             pass
-        with _at_once(turns) as another:
+        with _at_once(semaphore) as another:
             assert not another
 
 
-def _at_once(turns: LargeTransactionSemaphore) -> AbstractContextManager[bool]:
-    return turns.turn(LARGE_TRANSACTION_FATES, timeout_s=0.0)
+def _at_once(semaphore: LargeTransactionSemaphore) -> AbstractContextManager[bool]:
+    return semaphore.slot(LARGE_TRANSACTION_FATES, timeout_s=0.0)

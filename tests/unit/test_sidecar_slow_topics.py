@@ -10,7 +10,7 @@ import random
 import pytest
 
 from postdate.sidecar.context.limits import LARGE_TRANSACTION_FATES
-from postdate.sidecar.dispatch.fault_attribution import Attempt, FaultAttribution, Finding
+from postdate.sidecar.dispatch.fault_attribution import FaultAttribution, Finding, FinishedTransaction
 from postdate.sidecar.dispatch.limits import AFTER_FAULT_ENTRIES_MAX, PROBATION_MS, REPORTED_ENTRIES_MAX
 from postdate.sidecar.transaction.transaction import TopicOutcome
 from support.attempts import BUDGET_MS, STORE, Clock, isolate, isolated_target, outcome, quick
@@ -29,7 +29,7 @@ def faults(clock: Clock) -> FaultAttribution:
 def _waited(faults: FaultAttribution, bad_ms: float, slow: int = 1, first_ms: float = 3.0, name: str = "bad") -> None:
     """A common transaction was committed that waited so long for `slow` records of the topic `name`."""
     outcomes = {"good": TopicOutcome(10), name: TopicOutcome(10, [bad_ms / slow] * slow if slow else [])}
-    faults.committed(Attempt(None, 20, {"good": 10, name: 10}, outcomes, bad_ms + 15), first_ms, 2.0)
+    faults.committed(FinishedTransaction(None, 20, {"good": 10, name: 10}, outcomes, bad_ms + 15), first_ms, 2.0)
 
 
 def test_the_topic_that_transactions_wait_for_is_slow(faults: FaultAttribution) -> None:
@@ -42,7 +42,7 @@ def test_the_topic_that_transactions_wait_for_is_slow(faults: FaultAttribution) 
     assert not faults.any  # not often enough in a row: a coincidence
     _waited(faults, 80.0)
     assert faults.get("good") is None
-    assert isolated_target(faults).window == 2
+    assert isolated_target(faults).messages_max == 2
 
 
 def test_they_stay_small_while_a_topic_is_suspected(faults: FaultAttribution) -> None:
@@ -63,7 +63,7 @@ def test_far_brokers_make_no_topic_slow(faults: FaultAttribution) -> None:
         _waited(faults, 96.0, slow=4, first_ms=48.0)
     assert not faults.any
     _waited(faults, 400.0, slow=4, first_ms=48.0)
-    assert isolated_target(faults).window == 2
+    assert isolated_target(faults).messages_max == 2
 
 
 def _on_a_busy_machine(faults: FaultAttribution, clock: Clock, transactions: int, slow: str = "") -> int:
@@ -77,7 +77,7 @@ def _on_a_busy_machine(faults: FaultAttribution, clock: Clock, transactions: int
         for name in chance.sample(names, chance.randint(2, 3)):
             is_slow = name == slow or chance.random() < 0.4
             outcomes[name] = TopicOutcome(1, [chance.uniform(20, 120)] if is_slow else [])
-        faults.committed(Attempt(None, 3, dict.fromkeys(outcomes, 1), outcomes, 100.0), 3.0, 0.0)
+        faults.committed(FinishedTransaction(None, 3, dict.fromkeys(outcomes, 1), outcomes, 100.0), 3.0, 0.0)
         if faults.any:
             return count
     return transactions
@@ -101,7 +101,7 @@ def test_a_topic_that_is_always_slow_is_isolated_on_a_busy_machine_too(faults: F
 def test_a_transaction_for_the_slow_topic_alone_does_not_count(faults: FaultAttribution) -> None:
     for _ in range(3):
         _waited(faults, 60.0)
-        faults.committed(Attempt(None, 1, {"bad": 1}, {"bad": TopicOutcome(1, [60.0])}, 65.0), 3.0, 0.0)
+        faults.committed(FinishedTransaction(None, 1, {"bad": 1}, {"bad": TopicOutcome(1, [60.0])}, 65.0), 3.0, 0.0)
     assert not faults.any
     _waited(faults, 60.0)
     assert faults.get("bad") is not None
@@ -113,23 +113,23 @@ def test_a_target_counts_as_slow_regardless_of_the_transaction_size(faults: Faul
     for size in sizes:
         outcomes = {"good": TopicOutcome(size - 1), "bad": TopicOutcome(1, [395.0])}
         reported = outcomes if faults.must_report(None, size) else {}
-        faults.committed(Attempt(None, size, {"good": size - 1, "bad": 1}, reported, 400.0), 3.0, 0.0)
+        faults.committed(FinishedTransaction(None, size, {"good": size - 1, "bad": 1}, reported, 400.0), 3.0, 0.0)
     assert faults.get("bad") is not None
 
 
 def test_slow_large_transactions_report_by_turns(faults: FaultAttribution) -> None:
     """So a target is found that becomes slow while all transactions are large."""
     size = LARGE_TRANSACTION_FATES
-    faults.committed(Attempt(None, size, {"good": size}, {}, 299.0), 3.0, 0.0)
+    faults.committed(FinishedTransaction(None, size, {"good": size}, {}, 299.0), 3.0, 0.0)
     assert not faults.must_report(None, size)
-    faults.committed(Attempt(None, size, {"good": size}, {}, 300.0), 3.0, 0.0)
+    faults.committed(FinishedTransaction(None, size, {"good": size}, {}, 300.0), 3.0, 0.0)
     assert faults.must_report(None, size)
-    faults.committed(Attempt(None, size, {"good": size}, {"good": outcome(size)}, 300.0), 3.0, 0.0)
+    faults.committed(FinishedTransaction(None, size, {"good": size}, {"good": outcome(size)}, 300.0), 3.0, 0.0)
     assert not faults.must_report(None, size)
 
 
 def test_after_an_abort_without_a_cause_each_message_reports(faults: FaultAttribution) -> None:
-    assert faults.aborted(Attempt(None, 5_000, {}, {}, 2_000.0), 0) is Finding.BACK_OFF
+    assert faults.aborted(FinishedTransaction(None, 5_000, {}, {}, 2_000.0), 0) is Finding.BACK_OFF
     assert faults.must_report(None, 5_000)
     assert faults.entries_max(5_000) == REPORTED_ENTRIES_MAX
 
@@ -140,7 +140,7 @@ def test_a_topic_is_slow_after_two_records_that_took_long(faults: FaultAttributi
     assert not faults.any
     assert not faults.is_attributing
     _waited(faults, 400.0)
-    assert isolated_target(faults).window == 1
+    assert isolated_target(faults).messages_max == 1
 
 
 def test_the_transaction_after_a_long_wait_is_small(faults: FaultAttribution) -> None:
@@ -158,13 +158,13 @@ def test_a_long_wait_for_the_first_acknowledgement_blames_no_topic(faults: Fault
         _waited(faults, 10.0, slow=0, first_ms=80.0)
     assert not faults.any
     _waited(faults, 80.0)
-    assert isolated_target(faults).window == 2
+    assert isolated_target(faults).messages_max == 2
 
 
 def test_one_transaction_that_waits_for_several_records_of_a_topic_is_enough(faults: FaultAttribution) -> None:
     quick(faults)
     _waited(faults, 80.0, slow=4)
-    assert isolated_target(faults).window == 2
+    assert isolated_target(faults).messages_max == 2
 
 
 def _answered(faults: FaultAttribution, first: str, second: str) -> None:
@@ -172,7 +172,7 @@ def _answered(faults: FaultAttribution, first: str, second: str) -> None:
     Nothing waited for the ten others."""
     outcomes = {first: TopicOutcome(10, is_first=True), second: TopicOutcome(10, [80.0])}
     outcomes |= {f"good-{number}": TopicOutcome(10) for number in range(10)}
-    faults.committed(Attempt(None, 120, dict.fromkeys(outcomes, 10), outcomes, 150.0), 60.0, 2.0)
+    faults.committed(FinishedTransaction(None, 120, dict.fromkeys(outcomes, 10), outcomes, 150.0), 60.0, 2.0)
 
 
 def test_two_slow_topics_that_answer_by_turns_are_both_isolated(faults: FaultAttribution) -> None:
@@ -191,7 +191,7 @@ def test_a_topic_that_answers_first_and_fast_is_cleared(faults: FaultAttribution
     for _ in range(3):
         _waited(faults, 60.0)
     outcomes = {"bad": TopicOutcome(10, is_first=True), "good": TopicOutcome(10)}
-    faults.committed(Attempt(None, 20, {"bad": 10, "good": 10}, outcomes, 8.0), 3.0, 2.0)
+    faults.committed(FinishedTransaction(None, 20, {"bad": 10, "good": 10}, outcomes, 8.0), 3.0, 2.0)
     _waited(faults, 60.0)
     assert not faults.any
 

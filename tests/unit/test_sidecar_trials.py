@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from postdate.kafka.errors import RecordRejected
-from postdate.sidecar.dispatch.fault_attribution import Attempt, FaultAttribution, Isolated
+from postdate.sidecar.dispatch.fault_attribution import FaultAttribution, FinishedTransaction, Isolated
 from postdate.sidecar.dispatch.limits import PROBATION_MS
 from postdate.sidecar.transaction.limits import SLOW_RECORD_MS
 from postdate.sidecar.transaction.transaction import TopicOutcome
@@ -67,7 +67,7 @@ class Shard:
     def __post_init__(self) -> None:
         self.faults = FaultAttribution(self, 30_000, ())
         outcomes = {name: TopicOutcome(0, faults={0: _TIMED_OUT}) for name in self.rates}
-        self.faults.aborted(Attempt(None, len(outcomes), dict.fromkeys(outcomes, 1), outcomes, 5.0), 0)
+        self.faults.aborted(FinishedTransaction(None, len(outcomes), dict.fromkeys(outcomes, 1), outcomes, 5.0), 0)
         self.sent = dict.fromkeys(self.rates, 0)
         self.chance = random.Random(self.seed)
 
@@ -83,8 +83,8 @@ class Shard:
             self.faults.parked([*self.rates])
 
     def _try_one(self) -> None:
-        for each in self.faults.turns(self.now):
-            size = min(self.due(each.name), each.window)
+        for each in self.faults.ready_trials(self.now):
+            size = min(self.due(each.name), each.messages_max)
             if not size:
                 self.faults.nothing_waits(each)
                 continue
@@ -93,7 +93,7 @@ class Shard:
                 self._refuse(each)
                 return
             slow_ms = self._slow_ms(name, size)
-            attempt = Attempt(each, size, {name: size}, {name: TopicOutcome(size)}, slow_ms)
+            attempt = FinishedTransaction(each, size, {name: size}, {name: TopicOutcome(size)}, slow_ms)
             self.sent[name] += size if self._commit(attempt) else 0
             return
 
@@ -107,9 +107,10 @@ class Shard:
         offset = self.sent[REFUSING]
         outcome = TopicOutcome(0, faults={offset: _TOO_LARGE})
         due_ms, took_ms = {offset: int(self.now)}, self._stretched(self.base_ms)
-        attempt = Attempt(target, 1, {REFUSING: 1}, {REFUSING: outcome}, took_ms, is_refused=True, due_ms=due_ms)
+        counts, outcomes = {REFUSING: 1}, {REFUSING: outcome}
+        finished = FinishedTransaction(target, 1, counts, outcomes, took_ms, is_refused=True, due_ms=due_ms)
         self.now += took_ms
-        self.faults.aborted(attempt, int(self.now))
+        self.faults.aborted(finished, int(self.now))
         self.sent[REFUSING] += len(self.faults.condemned)
         self.faults.ended([offset])
 
@@ -128,12 +129,14 @@ class Shard:
             outcomes[name] = TopicOutcome(count, [slow_ms] if slow_ms >= SLOW_RECORD_MS else [])
         slow_ms = sum(sum(each.waits_ms) for each in outcomes.values())
         size = healthy + sum(counts.values())
-        if self._commit(Attempt(None, size, {"good": healthy, **counts}, outcomes, slow_ms, late_ms=late_ms)):
+        if self._commit(
+            FinishedTransaction(None, size, {"good": healthy, **counts}, outcomes, slow_ms, late_ms=late_ms)
+        ):
             self.waits_ms += [self.now - (first + n) / self.healthy_per_ms for n in range(healthy)]
             for name, count in counts.items():
                 self.sent[name] += count
 
-    def _commit(self, attempt: Attempt) -> bool:
+    def _commit(self, attempt: FinishedTransaction) -> bool:
         """Returns False if the records time out, so that the transaction is aborted."""
         attempt.took_ms = self._stretched(attempt.took_ms + self.base_ms + EACH_MS * attempt.size)
         cut_ms = max(
@@ -150,7 +153,7 @@ class Shard:
         self.faults.aborted(attempt, int(self.now))
         return False
 
-    def _is_open(self, attempt: Attempt, since: float, until: float) -> bool:
+    def _is_open(self, attempt: FinishedTransaction, since: float, until: float) -> bool:
         return self.now < until and since < self.now + attempt.took_ms
 
     def _stretched(self, took_ms: float) -> float:

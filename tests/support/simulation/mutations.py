@@ -18,7 +18,7 @@ from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch import batch_limit, due_reader
 from postdate.sidecar.dispatch.batch import BatchBuilder, finish
-from postdate.sidecar.dispatch.batch_content import Batch, Choice
+from postdate.sidecar.dispatch.batch_content import Batch, OwnTopicsFilter
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.dispatch.due_reader import Due, DueReader
 from postdate.sidecar.dispatch.target_rates import TargetRates
@@ -216,7 +216,7 @@ def _careless_pieces(world: World) -> Iterator[None]:
 @contextmanager
 def _messages_beside_controls(world: World) -> Iterator[None]:
     """Rule 4: key 0 is isolated, and messages leave although an entry under it acts on them."""
-    with key_zero_in_pieces(world), patch.object(Choice, "takes", lambda self, *_: not self.of_own):
+    with key_zero_in_pieces(world), patch.object(OwnTopicsFilter, "takes", lambda self, *_: not self.of_own):
         yield
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from postdate.sidecar.dispatch import batch
 from postdate.sidecar.dispatch.decisions import MessageRules
-from postdate.sidecar.dispatch.fault_attribution import Attempt, FaultAttribution, Finding
+from postdate.sidecar.dispatch.fault_attribution import FaultAttribution, Finding, FinishedTransaction
 from postdate.sidecar.dispatch.parking import Parking
 from postdate.sidecar.dispatch.targets import Refusal
 from postdate.sidecar.index.overlay import IndexOverlay
@@ -38,7 +38,7 @@ def _slow_is_unavailable(_: World) -> AbstractContextManager[object]:
 def _nobody_isolated(_: World) -> AbstractContextManager[object]:
     """A target that refuses records keeps its place in the transactions of all others, and aborts them."""
 
-    def aborted(self: FaultAttribution, attempt: Attempt, now_ms: int) -> Finding:
+    def aborted(self: FaultAttribution, attempt: FinishedTransaction, now_ms: int) -> Finding:
         return Finding.BACK_OFF
 
     return patch.object(FaultAttribution, "aborted", aborted)

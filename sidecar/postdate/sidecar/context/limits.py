@@ -12,9 +12,9 @@ LARGE_TRANSACTION_FATES: Final = 1_000
 
 # Large transactions of a process that are open at once; they share one core. Measured with four shards: the same
 # throughput as without the limit, and transactions that are open for half as long. A transaction that takes longer than
-# the time-out waits for brokers rather than for the core, so the others proceed without a turn.
+# the time-out waits for brokers rather than for the core, so the others proceed without a slot.
 LARGE_TRANSACTIONS_AT_ONCE: Final = 1
-TURN_TIMEOUT_S: Final = 0.05
+SLOT_TIMEOUT_S: Final = 0.05
 
 # If the records of a transaction are acknowledged later than this, it had to wait for the markers of the one before:
 # the client library then waits a fixed 20 ms, in addition to the 3 to 6 ms of a fast transaction.

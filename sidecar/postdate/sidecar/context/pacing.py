@@ -35,7 +35,7 @@ from postdate.sidecar.context.limits import (
     PACE_MS_MAX,
     PACE_MS_MIN,
     PACE_UP_MS,
-    TURN_TIMEOUT_S,
+    SLOT_TIMEOUT_S,
     WINDOW_MAX,
     WINDOW_MIN,
     WINDOW_PROBE_MS,
@@ -130,16 +130,16 @@ class LargeTransactionSemaphore:
         self._free = threading.BoundedSemaphore(at_once)
 
     @contextmanager
-    def turn(self, fates: int, timeout_s: float = TURN_TIMEOUT_S) -> Iterator[bool]:
-        """A context for a transaction with this number of fates. Waits for a turn or until the time-out; yields whether
+    def slot(self, fates: int, timeout_s: float = SLOT_TIMEOUT_S) -> Iterator[bool]:
+        """A context for a transaction with this number of fates. Waits for a slot or until the time-out; yields whether
         it has one.
 
-        A turn only improves speed, so a transaction without one runs anyway: another transaction may hang for as long
+        A slot only improves speed, so a transaction without one runs anyway: another transaction may hang for as long
         as its brokers do not answer.
         """
-        has_turn = fates >= LARGE_TRANSACTION_FATES and self._free.acquire(timeout=timeout_s)
+        has_slot = fates >= LARGE_TRANSACTION_FATES and self._free.acquire(timeout=timeout_s)
         try:
-            yield has_turn
+            yield has_slot
         finally:
-            if has_turn:
+            if has_slot:
                 self._free.release()

@@ -59,9 +59,8 @@ class ShardContext:
     counts: ShardCounts = field(default_factory=ShardCounts)
     index_queries: IndexQueries = field(default_factory=IndexQueries)
     held: Held = field(default_factory=Held)
-    turns: LargeTransactionSemaphore = field(
-        default_factory=LargeTransactionSemaphore
-    )  # one for all shards of a process
+    large_transactions: LargeTransactionSemaphore = field(default_factory=LargeTransactionSemaphore)
+    """One for all shards of a process."""
     traces: Traces | None = None  # None: no spans
 
     @property

@@ -18,7 +18,7 @@ from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.batch_limit import BatchLimit
 from postdate.sidecar.dispatch.due_reader import Due
-from postdate.sidecar.dispatch.fault_attribution import OWN, Attempt, FaultAttribution, Finding
+from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution, Finding, FinishedTransaction
 from postdate.sidecar.dispatch.limits import OWN_RETRY_MS
 from postdate.sidecar.dispatch.targets import Targets
 from postdate.sidecar.limits import BACKOFF_MS_MAX, BACKOFF_MS_MIN
@@ -61,12 +61,12 @@ class Aborts:
         if isinstance(fault, GivenUp):  # its target counts as failing from now on
             log.info("shard %s: %s", self._ctx.name, fault)
             return
-        attempt = attempt_of(ownership, batch, due)
-        attempt.took_ms = self._ctx.clock.steady_ms() - ownership.began_at
-        attempt.is_refused, attempt.log_failed = isinstance(fault, RecordRejected), ownership.log_failed
-        attempt.log_acknowledged = ownership.log_acknowledged
-        self._limit_own(attempt, batch)
-        if self._faults.aborted(attempt, due.now_ms) is Finding.GO_ON:
+        finished = finished_transaction(ownership, batch, due)
+        finished.took_ms = self._ctx.clock.steady_ms() - ownership.began_at
+        finished.is_refused, finished.log_failed = isinstance(fault, RecordRejected), ownership.log_failed
+        finished.log_acknowledged = ownership.log_acknowledged
+        self._limit_own(finished, batch)
+        if self._faults.aborted(finished, due.now_ms) is Finding.GO_ON:
             log.log(
                 logging.INFO if due.trial is None else logging.DEBUG,
                 "shard %s: a transaction was aborted: %s",
@@ -100,22 +100,22 @@ class Aborts:
 
         return is_missing
 
-    def _limit_own(self, attempt: Attempt, batch: Batch) -> None:
+    def _limit_own(self, finished: FinishedTransaction, batch: Batch) -> None:
         """Record the size at which one of our own topics refused a record, if it was the topic's only record in the
         transaction: size limits apply to batches."""
-        for _, topic, _, key, value, headers in batch.messages if attempt.outcomes else ():
-            if topic not in self._ctx.own.names() or attempt.counts[topic] > 1:
+        for _, topic, _, key, value, headers in batch.messages if finished.outcomes else ():
+            if topic not in self._ctx.own.names() or finished.counts[topic] > 1:
                 continue
-            outcome = attempt.outcomes.get(topic)
+            outcome = finished.outcomes.get(topic)
             if outcome is not None and any(blame(why) is Blame.TOO_LARGE for why in outcome.faults.values()):
                 self._targets.limit(topic, record_size_bytes(key, value, headers) - 1)
 
 
-def attempt_of(ownership: ShardOwnership, batch: Batch, due: Due) -> Attempt:
+def finished_transaction(ownership: ShardOwnership, batch: Batch, due: Due) -> FinishedTransaction:
     """A summary of the transaction that has just ended; messages are counted only if some of them reported."""
     trial, outcomes, took_ms = due.trial, ownership.outcomes, ownership.took_ms
     counts = Counter(message[1] for message in batch.messages) if trial is not None or outcomes else Counter[str]()
     if trial is not None:
         size = len(batch.fates) if trial.name == OWN else counts[trial.name]
-        return Attempt(trial, size, counts, outcomes, took_ms, due_ms=due.due_ms())
-    return Attempt(trial, len(batch.fates), counts, outcomes, took_ms)
+        return FinishedTransaction(trial, size, counts, outcomes, took_ms, due_ms=due.due_ms())
+    return FinishedTransaction(trial, len(batch.fates), counts, outcomes, took_ms)

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from postdate.sidecar.dispatch.batch_content import Batch, Choice
+from postdate.sidecar.dispatch.batch_content import Batch, OwnTopicsFilter
 from postdate.sidecar.dispatch.decisions import Decision, MessageRules, is_special
 from postdate.sidecar.dispatch.due_reader import Due
 from postdate.sidecar.dispatch.limits import (
@@ -127,20 +127,20 @@ class BatchBuilder:
 
         If it has `unknown` targets, the caller looks these up and builds again."""
         trial = due.trial.name or None if due.trial is not None else None
-        choice = due.choice.renewed() if due.choice is not None else None
+        own_filter = due.own_filter.renewed() if due.own_filter is not None else None
         batch = Batch(due.now_ms, due.surplus_max, due.surplus_bytes_max)
         rates, parking = (self._rates, self._parking) if trial is None else (None, None)
         precedes = parking.precedes if parking is not None and parking.any else None
         now_ms, apart, condemned = due.now_ms, due.apart, self._faults.condemned
         bulk = in_force(overlay.bulks) if overlay.bulks else None
-        for key, raw in _rows(due.keys, due.values, due.waiting):
+        for key, raw in _rows(due.keys, due.values, due.parked):
             if apart and key in apart:
                 batch.cut()
             entry, offset = decode_entry(raw), split_key(key)[1]
             if len(batch.fates) > _FATES_MAX and (bulk is not None or batch.surplus or entry.next is not None):
                 break  # the progress of a bulk control, and the end of a schedule, need a fate beside those of entries
             if (deliver := entry.kind == _DELIVER_KIND) and bulk is not None and bulk.acts_on(entry, offset):
-                if choice is not None:  # it waits for the sweep, which waits for Postdate's own topics
+                if own_filter is not None:  # it waits for the sweep, which waits for Postdate's own topics
                     batch.skip()
                     continue
                 if self._act_in_bulk(batch, overlay, (key, entry), bulk):
@@ -158,7 +158,7 @@ class BatchBuilder:
                 if decision is not _DELIVER and isinstance(decision, Decision):
                     batch.set_aside(key, raw, entry, decision)
                     continue
-                if choice is not None and not self._chosen(choice, entry, offset, decision is not _DELIVER):
+                if own_filter is not None and not self._passes(own_filter, entry, offset, decision is not _DELIVER):
                     batch.skip()
                     continue
                 if decision is _DELIVER:
@@ -188,7 +188,7 @@ class BatchBuilder:
                 batch.sizes[-1].append(len(raw))
             if was_parked or entry.id or entry.stored or entry.first_key_due != (entry.due if deliver else 0):
                 self._unlink(batch, key, entry, offset)
-        batch.passed_own = choice is not None and choice.passed
+        batch.passed_own = own_filter is not None and own_filter.passed
         if bulk is not None and (batch.swept or due.ends_bulk):
             self._report_bulk(batch, bulk, due.ends_bulk)
         return batch
@@ -250,15 +250,15 @@ class BatchBuilder:
         if fate != APPLIED:  # the id of a control is that of another
             batch.linked.append((key, entry, fate))
 
-    def _chosen(self, choice: Choice, entry: Entry, offset: int, is_dead: bool) -> bool:
-        """True if a choice takes a message, which depends on the topics of Postdate's own that its end writes to.
+    def _passes(self, own_filter: OwnTopicsFilter, entry: Entry, offset: int, is_dead: bool) -> bool:
+        """True if the filter takes a message, which depends on the topics of Postdate's own that its end writes to.
         `is_dead`: it becomes a dead letter."""
         needs_own = (
-            (is_dead and self._own.dead_letters in choice.topics)
-            or (entry.stored and self._own.store in choice.topics)
-            or (self._answers.all and self._own.verdicts in choice.topics)
+            (is_dead and self._own.dead_letters in own_filter.topics)
+            or (entry.stored and self._own.store in own_filter.topics)
+            or (self._answers.all and self._own.verdicts in own_filter.topics)
         )
-        return choice.takes(offset, entry, is_dead, needs_own)
+        return own_filter.takes(offset, entry, is_dead, needs_own)
 
     def _fits(self, batch: Batch, name: str) -> bool:
         """True if this target still fits into the transaction, which first has to add each of its partitions."""

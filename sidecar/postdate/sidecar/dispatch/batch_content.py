@@ -17,7 +17,7 @@ from postdate.wire.dispatch_log import BulkProgress, Fate, IdRow
 
 
 @dataclass(slots=True)
-class Choice:
+class OwnTopicsFilter:
     """Selects the messages of a transaction while some of Postdate's own `topics` are isolated. With `of_own` it takes
     only messages that write to one of these topics, at most `left` of them; otherwise only messages that write to none.
     `acted_on`: requests that must not end yet, because an entry that stays under key 0 acts on them (rule 4). `passed`:
@@ -31,7 +31,7 @@ class Choice:
     passed: bool = False
     waiting: set[tuple[str, bytes]] = field(default_factory=set, init=False)
 
-    def renewed(self) -> Choice:
+    def renewed(self) -> OwnTopicsFilter:
         """A copy for one attempt to build the transaction: an attempt counts what it takes, and what waits."""
         return replace(self)
 

@@ -64,14 +64,14 @@ class BulkSweep:
         """Add the selected entries to `due`; returns the first key that was not visited, None if all were."""
         target, is_passed, size_bytes = bulk.asked.selection.target, False, 0
         apart: set[bytes] = set()
-        taken = due.waiting if self._is_parked else None
+        taken = due.parked if self._is_parked else None
         keys, values = due.keys, due.values
         for _ in range(SWEPT_LOOKS_MAX):
             key, raw = rows.key(), rows.value()
             if key is None or raw is None:
                 due.apart = apart
                 return None
-            if len(keys) + len(due.waiting) >= self._entries_max or size_bytes >= self._size_bytes_max:
+            if len(keys) + len(due.parked) >= self._entries_max or size_bytes >= self._size_bytes_max:
                 due.full = True
                 break
             is_taken = (not target or decode_head(raw).target == target) and bulk.acts_on(

@@ -17,7 +17,7 @@ from postdate.sidecar import failpoints
 from postdate.sidecar.config.rate_rules import RateRules
 from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.context.shard_context import ShardContext
-from postdate.sidecar.dispatch.aborts import Aborts, attempt_of
+from postdate.sidecar.dispatch.aborts import Aborts, finished_transaction
 from postdate.sidecar.dispatch.batch import BatchBuilder, finish, note_bulk
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.batch_limit import BatchLimit
@@ -88,7 +88,7 @@ class Dispatcher:
                 return self._dispatch_bulk(index, ownership, bulk, before_ms), True
         due = self._reader.read(index, steady, before_ms)
         due.now_ms = before_ms - 1
-        if not due.keys and not due.waiting:
+        if not due.keys and not due.parked:
             return 0, bulk is not None and self.wants_bulk(index)
         overlay, batch = self._build(index, due)
         for _ in range(_LOOKS):
@@ -226,7 +226,7 @@ class Dispatcher:
         report_all = self._faults.must_report(due.trial, len(batch.fates))
         self.has_tried = due.trial is not None
         try:
-            with self._ctx.turns.turn(len(batch.fates)):
+            with self._ctx.large_transactions.slot(len(batch.fates)):
                 if self._ctx.held.now is not held or self._ctx.stopping():
                     return False
                 with self._ctx.counts.transaction(self._ctx.clock):
@@ -256,10 +256,10 @@ class Dispatcher:
             self._ctx.counts.unremembered_ids += overlay.remember_ids(batch.ids, ownership.logged_ms)
         self._write(ownership, overlay, offset)
         self._aborts.committed()
-        attempt = attempt_of(ownership, batch, due)
+        finished = finished_transaction(ownership, batch, due)
         if self._faults.any:  # only then may a trial have made messages late
-            attempt.late_ms = due.now_ms - min(batch.dues_ms, default=due.now_ms)
-        self._faults.committed(attempt, ownership.first_wait_ms, ownership.log_waited_ms)
+            finished.late_ms = due.now_ms - min(batch.dues_ms, default=due.now_ms)
+        self._faults.committed(finished, ownership.first_wait_ms, ownership.log_waited_ms)
         self._faults.ended([fate.offset for fate in batch.fates] if self._faults.condemned else ())
         return True
 

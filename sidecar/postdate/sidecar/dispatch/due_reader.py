@@ -16,7 +16,7 @@ from functools import partial
 
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.backlog_bypass import BacklogBypass
-from postdate.sidecar.dispatch.batch_content import Choice
+from postdate.sidecar.dispatch.batch_content import OwnTopicsFilter
 from postdate.sidecar.dispatch.batch_limit import BatchLimit
 from postdate.sidecar.dispatch.control_pieces import acted_on, first_piece
 from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution, Isolated
@@ -45,10 +45,11 @@ _BEFORE_MESSAGES_MS = 1
 class Due:
     """The input of one transaction: keys and values, ascending. `apart`: keys that follow an unread one. `read_to`:
     everything due up to this key was read. `full`: the scan of the first cursor reached its limit; `short`: that limit
-    was reduced. `goes_on`: more may be due. `ordered`: an ordinary scan that contains only messages. `waiting`: parked
-    keys and values. `trial`: the isolated target of a trial. `choice`: selects the messages that may leave; None: all.
-    `now_ms`: the broker's time. `surplus_max`, `surplus_bytes_max`: of missed occurrences that may leave with the next
-    ones of their schedules. `ends_bulk`: the bulk control in force has nothing left after this transaction."""
+    was reduced. `goes_on`: more may be due. `ordered`: an ordinary scan that contains only messages. `parked`: keys
+    and values of parked entries. `trial`: the isolated target of a trial. `own_filter`: selects the messages that may
+    leave; None: all. `now_ms`: the broker's time. `surplus_max`, `surplus_bytes_max`: of missed occurrences that may
+    leave with the next ones of their schedules. `ends_bulk`: the bulk control in force has nothing left after this
+    transaction."""
 
     keys: list[bytes]
     values: list[bytes]
@@ -58,17 +59,17 @@ class Due:
     goes_on: bool = False
     short: bool = False
     ordered: bool = False
-    waiting: list[tuple[bytes, bytes]] = field(default_factory=list)
+    parked: list[tuple[bytes, bytes]] = field(default_factory=list)
     now_ms: int = 0
     surplus_max: int = SURPLUS_FATES_MAX
     surplus_bytes_max: int = SURPLUS_BYTES_MAX
     trial: Isolated | None = None
-    choice: Choice | None = None
+    own_filter: OwnTopicsFilter | None = None
     ends_bulk: bool = False
 
     def due_ms(self) -> dict[int, int]:
         """The due times of what was read, by request offset. O(entries)."""
-        return {offset: due_ms for due_ms, offset in map(split_key, [*self.keys, *(key for key, _ in self.waiting)])}
+        return {offset: due_ms for due_ms, offset in map(split_key, [*self.keys, *(key for key, _ in self.parked)])}
 
     def leave_out(self, keys: Collection[bytes]) -> None:
         """Forget entries that have been parked. O(entries). REQUIRES: `apart` is empty."""
@@ -97,7 +98,7 @@ class DueReader:
 
     def read(self, index: TimerIndex, steady_ms: float, before_ms: int) -> Due:
         """The input of the next transaction; empty if nothing may leave now."""
-        for isolated in self._faults.turns(steady_ms):
+        for isolated in self._faults.ready_trials(steady_ms):
             due = (
                 self._own(index, isolated, before_ms)
                 if isolated.name == OWN
@@ -107,15 +108,15 @@ class DueReader:
                 due.trial, due.surplus_max = isolated, 0
                 own = self._faults.get(OWN)
                 if own is not None and own is not isolated:
-                    due.choice = Choice(own.topics, of_own=False, left=0)
+                    due.own_filter = OwnTopicsFilter(own.topics, of_own=False, left=0)
                 return due
         due = self._common(index, before_ms)
         # A transaction that must be small carries no more than its entries.
         due.surplus_max = 0 if due.short else min(SURPLUS_FATES_MAX, self._limit.entries)
         due.surplus_bytes_max = min(SURPLUS_BYTES_MAX, self._limit.size_bytes)
         if self._faults.condemned:
-            due.waiting += self._condemned(index, before_ms)
-            due.waiting.sort(key=lambda row: row[0][-ENTRY_KEY_SIZE_BYTES:])
+            due.parked += self._condemned(index, before_ms)
+            due.parked.sort(key=lambda row: row[0][-ENTRY_KEY_SIZE_BYTES:])
         if (own := self._faults.get(OWN)) is not None:
             self._leave_own(index, due, own)
         return due
@@ -145,7 +146,7 @@ class DueReader:
             return self._scan(index, before_ms, limit, size_max)
         room = max(limit - index.control_count, 1) // 2 or int(not index.control_count)
         due = self._scan(index, before_ms, max(limit - room, 1), max(size_max // 2, 1))
-        due.waiting = self._rates.take(index, before_ms, room, max(size_max // 2, 1), partial(self._may_go, due))
+        due.parked = self._rates.take(index, before_ms, room, max(size_max // 2, 1), partial(self._may_go, due))
         return due
 
     def _scan(self, index: TimerIndex, before_ms: int, limit: int, size_max: int) -> Due:
@@ -200,7 +201,7 @@ class DueReader:
         count = min(index.control_count, len(due.keys))
         _, acts_on = acted_on(due.keys[:count], due.values[:count])
         due.keys, due.values = due.keys[count:], due.values[count:]
-        due.choice = Choice(own.topics, of_own=False, left=0, acted_on=set(acts_on))
+        due.own_filter = OwnTopicsFilter(own.topics, of_own=False, left=0, acted_on=set(acts_on))
         if count:
             self._faults.parked((OWN,))
 
@@ -228,7 +229,7 @@ class DueReader:
             isolated.retry_at = steady_ms + TEND_INTERVAL_MS
             isolated.failing_since = 0.0  # trials fail for the retry budget only if nothing else stops them meanwhile
             return None
-        window = isolated.window if self._rates is None else min(isolated.window, self._rates.room(name))
+        window = isolated.messages_max if self._rates is None else min(isolated.messages_max, self._rates.room(name))
         stays = self._acted_on(index)
         passed = {*isolated.refused, *stays, *self._faults.condemned}
         rows = [
@@ -243,10 +244,10 @@ class DueReader:
         alone = self._refused(index, isolated, steady_ms, before_ms, stays) if window else None
         if alone is not None and (isolated.alone_next or not rows):
             isolated.alone_next = False
-            return Due([], [], waiting=[alone])
+            return Due([], [], parked=[alone])
         isolated.alone_next = True
         if rows:
-            return Due([], [], waiting=rows)
+            return Due([], [], parked=rows)
         if isolated.refused or stays or not window or is_cut:
             isolated.retry_at = steady_ms + RATE_RETRY_MS
         else:
@@ -291,15 +292,15 @@ class DueReader:
         """The first piece of the work under key 0; when it contains all of that work, also messages that write to an
         own topic."""
         keys, values = index.scan_due(_BEFORE_MESSAGES_MS, index.control_count, 4 * CONTROL_SIZE_BYTES_MAX)
-        piece = first_piece(*acted_on(keys, values), isolated.window)
+        piece = first_piece(*acted_on(keys, values), isolated.messages_max)
         if len(piece) < len(keys):
             apart = {keys[at] for at, before in zip(piece, [-1, *piece], strict=False) if at != before + 1}
             return Due([keys[at] for at in piece], [values[at] for at in piece], apart, goes_on=True)
         due = self._common(index, before_ms)
-        if not due.keys and not due.waiting:
+        if not due.keys and not due.parked:
             self._faults.nothing_waits(isolated)
             return None
-        due.choice = Choice(isolated.topics, of_own=True, left=max(isolated.window - len(piece), 0))
+        due.own_filter = OwnTopicsFilter(isolated.topics, of_own=True, left=max(isolated.messages_max - len(piece), 0))
         return due
 
 

@@ -4,9 +4,9 @@ A target that is to blame becomes *isolated*: its entries are parked and sent in
 trials, so that no other target's transaction aborts or waits because of it. One state per isolated target replaces
 special cases:
 
-- `window`: the most messages of one trial. A failed trial halves it, down to one message; a fast one at most doubles
-  it. So a slow target gets what it can accept. A window of one is the open circuit breaker of a target that refuses:
-  probes are sent one at a time.
+- `messages_max`: the most messages of one trial. A failed trial halves it, down to one message; a fast one at most
+  doubles it. So a slow target gets what it can accept. A maximum of one is the open circuit breaker of a target that
+  refuses: probes are sent one at a time.
 - `failing_since`, `failed_at`: a message becomes a dead letter for an unavailable target only if its
   trials kept failing for the retry budget and it acknowledged no record meanwhile, and the message's own budget is used
   up as well. A refusal is an acknowledgement; `accepted_at` does not count it.
@@ -15,7 +15,7 @@ special cases:
   cannot resolve the refusal (`classification.is_final`), this happens immediately. Otherwise it happens once the entry
   was refused for its retry budget, or is late by it and the target has accepted nothing for as long.
 
-An isolated target returns to the common transactions once its window is that of a large transaction, or after its
+An isolated target returns to the common transactions once its trials are as large as a large transaction, or after its
 probation, a time without a fault. If its trials are usually slow, or its credit is used up, this counts as a fault. The
 first probation is short, since a network outage or a busy machine also isolates healthy targets. Each further one is
 twice as long, up to PROBATION_MS. Trials get a quarter of a shard's time, in rounds. If messages for others wait for a
@@ -81,7 +81,7 @@ log = logging.getLogger(__name__)
 #: The isolated "target" that stands for Postdate's own topics; no topic has an empty name.
 OWN: Final = ""
 
-#: If at most this share of a trial was refused, the trials continue without these entries, at the same window.
+#: If at most this share of a trial was refused, the trials continue without these entries, as large as before.
 _FEW = 4
 
 #: The number of recent durations that are kept.
@@ -171,7 +171,8 @@ class Isolated:
     """One target whose messages leave in trials. Times are steady ms."""
 
     name: str
-    window: int
+    messages_max: int
+    """The most messages of one trial; for OWN, the most entries."""
     faulted_at: float
     acknowledged_at: float
     accepted_at: float
@@ -203,7 +204,7 @@ class Isolated:
 
 
 @dataclass(slots=True)
-class Attempt:
+class FinishedTransaction:
     """One finished transaction. `size`: the messages of a trial's target, otherwise all entries. `counts`: messages for
     each topic, if some reported. `due_ms`: the due times of a trial's entries, by offset."""
 
@@ -287,7 +288,7 @@ class FaultAttribution:
         is_suspicion = self.is_attributing or self._slow_unreported or self._slow_topics.suspects_any
         return trial is not None or is_suspicion or size < LARGE_TRANSACTION_FATES
 
-    def turns(self, steady_ms: float) -> list[Isolated]:
+    def ready_trials(self, steady_ms: float) -> list[Isolated]:
         """Isolated targets that may be tried now, in order of waiting time. O(isolated log isolated)."""
         if not self._isolated or steady_ms < self._rests_until:
             return []
@@ -340,18 +341,18 @@ class FaultAttribution:
 
     # ---- outcomes of transactions ----------------------------------------------------------------------------------
 
-    def committed(self, attempt: Attempt, first_wait_ms: float, log_waited_ms: float) -> None:
+    def committed(self, finished: FinishedTransaction, first_wait_ms: float, log_waited_ms: float) -> None:
         """A transaction with messages was committed. `first_wait_ms`, `log_waited_ms`: how long it waited for its first
         acknowledgement, and for that of its log record."""
         now = self._clock.steady_ms()
-        trial = attempt.trial
+        trial = finished.trial
         if trial is not None:
-            self._accepted(trial, attempt.size, attempt.took_ms, now)
+            self._accepted(trial, finished.size, finished.took_ms, now)
             return
-        self._rest_longer(attempt, now)
-        self._common_ms.add(attempt.took_ms)
-        self._slow_unreported = not attempt.outcomes and attempt.took_ms >= SLOW_WAIT_MS
-        slow = self._slow_topics.observe(attempt.outcomes, first_wait_ms, log_waited_ms)
+        self._rest_longer(finished, now)
+        self._common_ms.add(finished.took_ms)
+        self._slow_unreported = not finished.outcomes and finished.took_ms >= SLOW_WAIT_MS
+        slow = self._slow_topics.observe(finished.outcomes, first_wait_ms, log_waited_ms)
         if (
             slow is not None and slow.is_long
         ):  # what falls due meanwhile would make the next transaction wait for longer
@@ -360,20 +361,20 @@ class FaultAttribution:
             name = OWN if slow.topic in self._own_topics else slow.topic
             # The last transactions waited for this topic, too: only the shortest shows what they take without it.
             aim_ms = max(TRIAL_AIM_MS, 2 * self._common_ms.least)
-            window = max(1, int(attempt.counts.get(slow.topic, 1) * aim_ms / slow.waited_ms))
-            self._isolate(name, window, None, now, {slow.topic})
-        if not self._slow_topics.suspects(attempt.outcomes):
+            messages_max = max(1, int(finished.counts.get(slow.topic, 1) * aim_ms / slow.waited_ms))
+            self._isolate(name, messages_max, None, now, {slow.topic})
+        if not self._slow_topics.suspects(finished.outcomes):
             self._entries_max = 2 * self._entries_max if self._entries_max < REPORTED_ENTRIES_MAX else inf
 
-    def aborted(self, attempt: Attempt, now_ms: int) -> Finding:
+    def aborted(self, finished: FinishedTransaction, now_ms: int) -> Finding:
         """A transaction was aborted. `now_ms`: the broker's time."""
         steady = self._clock.steady_ms()
-        blamed = {topic: each.faults for topic, each in attempt.outcomes.items() if each.faults}
-        if attempt.trial is not None:
-            return self._failed(attempt, attempt.trial, blamed, now_ms, steady)
-        if attempt.log_failed or not blamed:
+        blamed = {topic: each.faults for topic, each in finished.outcomes.items() if each.faults}
+        if finished.trial is not None:
+            return self._failed(finished, finished.trial, blamed, now_ms, steady)
+        if finished.log_failed or not blamed:
             is_first, self._entries_max = not self.is_attributing, min(self._entries_max, REPORTED_ENTRIES_MAX)
-            if attempt.is_refused and not attempt.log_failed and not attempt.outcomes and is_first:
+            if finished.is_refused and not finished.log_failed and not finished.outcomes and is_first:
                 log.info("a transaction was refused; the next one reports each message")
                 return Finding.GO_ON
             return Finding.BACK_OFF
@@ -381,19 +382,19 @@ class FaultAttribution:
         finding = Finding.GO_ON
         own = {topic for topic in blamed if topic in self._own_topics}
         if own:
-            count = sum(attempt.counts.get(topic, 0) for topic in own)
+            count = sum(finished.counts.get(topic, 0) for topic in own)
             why = next(iter(blamed[min(own)].values()))
             self._isolate(OWN, max(count // 2, 1), why, steady, own)
             finding = Finding.BACK_OFF
         for topic in blamed.keys() - own:
-            count, faults = attempt.counts.get(topic, 1), blamed[topic]
-            is_answered = attempt.outcomes[topic].acknowledged or any(map(_is_refusal, faults.values()))
+            count, faults = finished.counts.get(topic, 1), blamed[topic]
+            is_answered = finished.outcomes[topic].acknowledged or any(map(_is_refusal, faults.values()))
             are_few = self._are_few(faults, count)
-            window = count if are_few else max(count // 2, 1)
-            isolated = self._isolate(topic, window, next(iter(faults.values())), steady)
+            messages_max = count if are_few else max(count // 2, 1)
+            isolated = self._isolate(topic, messages_max, next(iter(faults.values())), steady)
             if is_answered:
                 isolated.acknowledged_at = steady
-            elif attempt.log_acknowledged and isolated.failing_since < isolated.acknowledged_at:
+            elif finished.log_acknowledged and isolated.failing_since < isolated.acknowledged_at:
                 isolated.failing_since = steady  # like a failed trial
             if are_few:
                 self._set_aside(isolated, faults, steady)
@@ -413,36 +414,38 @@ class FaultAttribution:
         trial.good_trials += 1
         trial.delay_ms = BACKOFF_MS_MIN
         aim_ms, pace_ms = self._aim_ms(), took_ms / count
-        is_fast, is_full = took_ms < aim_ms, count >= trial.window
+        is_fast, is_full = took_ms < aim_ms, count >= trial.messages_max
         if took_ms > aim_ms * TRIAL_MS_MAX / TRIAL_AIM_MS:
-            trial.window = max(1, min(trial.window, int(count * aim_ms / took_ms)))
+            trial.messages_max = max(1, min(trial.messages_max, int(count * aim_ms / took_ms)))
         elif is_full and is_fast:
             usual_ms = max(took_ms, trial.took_ms.median)
             fitting = max(int(count * _FASTER * aim_ms / usual_ms), SMALL_TRIAL_MESSAGES)
-            trial.window = max(trial.window, min(2 * trial.window, fitting))
+            trial.messages_max = max(trial.messages_max, min(2 * trial.messages_max, fitting))
         elif is_full and pace_ms < trial.pace_ms * _FASTER:
-            trial.window = min(2 * trial.window, LARGE_TRANSACTION_FATES)
+            trial.messages_max = min(2 * trial.messages_max, LARGE_TRANSACTION_FATES)
         trial.pace_ms = pace_ms
         trial.took_ms.add(took_ms)
         if trial.took_ms.median > aim_ms:
             self._fault(trial, now)
-        is_ready = trial.window >= LARGE_TRANSACTION_FATES or self._is_through_probation(trial, now)
+        is_ready = trial.messages_max >= LARGE_TRANSACTION_FATES or self._is_through_probation(trial, now)
         if is_fast and is_ready and not trial.refused:
             self._return(trial)
 
-    def _failed(self, attempt: Attempt, trial: Isolated, blamed: _Blamed, now_ms: int, now: float) -> Finding:
+    def _failed(
+        self, finished: FinishedTransaction, trial: Isolated, blamed: _Blamed, now_ms: int, now: float
+    ) -> Finding:
         """A trial, which contains only messages of its target, was aborted."""
-        count = attempt.size
+        count = finished.size
         topics = self._own_topics if trial.name == OWN else (trial.name,)
         faults = {offset: why for topic in topics for offset, why in blamed.get(topic, {}).items()}
-        outcome = attempt.outcomes.get(trial.name)
+        outcome = finished.outcomes.get(trial.name)
         acknowledged = outcome.acknowledged if outcome is not None else 0
         if acknowledged:
             trial.acknowledged_at = trial.accepted_at = now
-        hangs = attempt.log_acknowledged and not acknowledged
-        self._rest(trial, attempt.took_ms, now, hangs=hangs)
+        hangs = finished.log_acknowledged and not acknowledged
+        self._rest(trial, finished.took_ms, now, hangs=hangs)
         if not faults:
-            trial.window = max(trial.window // 2, 1)  # this target may still be what delays the log record
+            trial.messages_max = max(trial.messages_max // 2, 1)  # this target may still be what delays the log record
             return Finding.BACK_OFF
         self._fault(trial, now)
         trial.topics |= blamed.keys()
@@ -450,24 +453,24 @@ class FaultAttribution:
         kind = blame(why)
         trial.refusal = Refusal(_REASONS[kind], str(why))
         if trial.name == OWN or kind in _OF_THE_TARGET:
-            half = max(min(count // 2, trial.window), 1)
-            trial.window = max(1, min(half, acknowledged)) if acknowledged else half
+            half = max(min(count // 2, trial.messages_max), 1)
+            trial.messages_max = max(1, min(half, acknowledged)) if acknowledged else half
             if not acknowledged:
                 trial.retry_at = max(trial.retry_at, now + trial.delay_ms)
                 trial.delay_ms = min(trial.delay_ms * 2, TARGET_PROBE_MS_MAX)
                 if trial.failing_since < trial.acknowledged_at:
                     trial.failing_since = now
-                if attempt.log_acknowledged or self._committed_at > trial.tried_at:
+                if finished.log_acknowledged or self._committed_at > trial.tried_at:
                     trial.failed_at = now  # the rest of the cluster works
             trial.tried_at = now
             return Finding.GO_ON
         trial.acknowledged_at = now  # a refusal is an answer
-        self._last_trial = LastTrial(trial, now, attempt.took_ms, 0, is_refused=True)
+        self._last_trial = LastTrial(trial, now, finished.took_ms, 0, is_refused=True)
         if count == 1:
             for offset, refusal in faults.items():
                 refused = trial.refused.get(offset)
                 is_spent = refused is not None and now - refused.since >= self._budget_ms
-                is_late = now_ms >= attempt.due_ms[offset] + self._budget_ms
+                is_late = now_ms >= finished.due_ms[offset] + self._budget_ms
                 if is_final(refusal) or is_spent or (is_late and now - trial.accepted_at >= self._budget_ms):
                     trial.refused.pop(offset, None)
                     self.condemned[offset] = trial.refusal
@@ -476,7 +479,7 @@ class FaultAttribution:
         elif self._are_few(faults, count):
             self._set_aside(trial, faults, now)
         else:
-            trial.window = max(count // 2, 1)
+            trial.messages_max = max(count // 2, 1)
         return Finding.GO_ON
 
     def _are_few(self, faults: Mapping[int, KafkaFault], count: int) -> bool:
@@ -498,20 +501,20 @@ class FaultAttribution:
         refused.delay_ms = min(refused.delay_ms * 2, REFUSED_RETRY_MS_MAX)
 
     def _isolate(
-        self, name: str, window: int, why: KafkaFault | None, now: float, topics: Collection[str] = ()
+        self, name: str, messages_max: int, why: KafkaFault | None, now: float, topics: Collection[str] = ()
     ) -> Isolated:
         isolated = self._isolated.get(name)
         if isolated is None:
             while len(self._isolated) >= ISOLATED_MAX:
                 del self._isolated[next(iter(self._isolated))]
-            isolated = self._isolated[name] = Isolated(name, window, now, now, now, self._probation_ms(name, now))
+            isolated = self._isolated[name] = Isolated(name, messages_max, now, now, now, self._probation_ms(name, now))
             if name:
-                what = f"target {name} is isolated, with at most {window} messages"
+                what = f"target {name} is isolated, with at most {messages_max} messages"
             else:
                 names = ", ".join(sorted(topics))
-                what = f"Postdate's own topics are isolated ({names}), with at most {window} entries"
+                what = f"Postdate's own topics are isolated ({names}), with at most {messages_max} entries"
             log.warning("%s in a transaction: %s", what, why or "it acknowledges slowly")
-        isolated.window = min(isolated.window, window)
+        isolated.messages_max = min(isolated.messages_max, messages_max)
         self._fault(isolated, now)
         isolated.waits = True
         isolated.topics.update(topics)
@@ -549,10 +552,10 @@ class FaultAttribution:
         self._rests_until = trial.retry_at = now + (rest_ms if hangs else self._rests.limited(rest_ms, now))
         self._last_trial = LastTrial(trial, now, took_ms, size, hangs=hangs) if trial.name != OWN else None
 
-    def _rest_longer(self, attempt: Attempt, now: float) -> None:
+    def _rest_longer(self, finished: FinishedTransaction, now: float) -> None:
         """Delay the next trial of a target if its credit is used up, and make it smaller if smaller trials were fast.
 
-        Called once after each trial, when the next common transaction is committed: `attempt.late_ms` shows how long
+        Called once after each trial, when the next common transaction is committed: `finished.late_ms` shows how long
         messages for others waited for that trial. If the target accepts nothing, the pause is proportional to their
         longest wait.
         """
@@ -560,8 +563,8 @@ class FaultAttribution:
         if last is None:
             return
         trial, aim_ms = last.of, self._aim_ms()
-        since_trial_ms = now - attempt.took_ms - last.ended_at
-        waited_ms = min(max(attempt.late_ms - since_trial_ms, 0.0), last.took_ms)
+        since_trial_ms = now - finished.took_ms - last.ended_at
+        waited_ms = min(max(finished.late_ms - since_trial_ms, 0.0), last.took_ms)
         if last.is_refused:
             if now - trial.accepted_at >= REFUSING_MS:  # otherwise a pause would delay what it accepts
                 rest_ms = min(REFUSED_TRIAL_REST * waited_ms, LATE_TRIAL_REST_MS_MAX)
@@ -576,7 +579,7 @@ class FaultAttribution:
         trial.retry_at = max(trial.retry_at, last.ended_at + rest_ms)
         self._fault(trial, trial.retry_at)
         if last.size and trial.took_ms.least < aim_ms < last.took_ms:
-            trial.window = max(1, min(trial.window, int(last.size * aim_ms / last.took_ms)))
+            trial.messages_max = max(1, min(trial.messages_max, int(last.size * aim_ms / last.took_ms)))
 
     def _aim_ms(self) -> float:
         """The longest time of a trial that still counts as fast. On a busy machine, or with brokers that are far away,

@@ -178,7 +178,7 @@ class ShardFactory:
         """Empty until Kafka has answered."""
         self._clock = SystemClock()
         self._budget = TransactionBudget(config.dispatch.transactions_per_second)
-        self._turns = LargeTransactionSemaphore()
+        self._large_transactions = LargeTransactionSemaphore()
         self.counts: dict[Partition, ShardCounts] = {}
         """The counts of every shard that this process has ever held."""
 
@@ -201,7 +201,7 @@ class ShardFactory:
             beat_interval_ms=_beat_interval_ms(self.retentions[part.topic]),
             retention_ms=self.retentions[part.topic],
             counts=self.counts.setdefault(part, ShardCounts()),
-            turns=self._turns,
+            large_transactions=self._large_transactions,
             traces=self._traces,
         )
         return ShardThread(ctx, TransactionThrottle(self._budget, self._config.dispatch.pace_ms), released)
