@@ -1,5 +1,7 @@
 """Fault attribution: which target caused a failed or slow transaction, and how many messages it gets from then on.
 
+`slow_topics` finds the targets that are slow; aborts name the others.
+
 A target that is to blame becomes *isolated*: its entries are parked and sent in transactions of their own, called
 trials, so that no other target's transaction aborts or waits because of it. One state per isolated target replaces
 special cases:
@@ -24,8 +26,6 @@ pause (`trial_pauses`). If a target accepts nothing, messages for others wait fo
 the time.
 
 Postdate's own topics (store, dead letters, verdicts) count as one target, OWN: its work lies under key 0.
-
-`slow_topics` finds the targets that are slow; aborts name the others.
 
 This module uses neither Kafka nor the index: it holds only state, which reports update. Thread rule: belongs to the
 shard's thread. Source of the idea: the circuit breaker, and the window of TCP's congestion control.
@@ -61,6 +61,7 @@ from postdate.sidecar.dispatch.limits import (
     REFUSED_TRIAL_REST,
     REFUSING_MS,
     REPORTED_ENTRIES_MAX,
+    SLOW_WAIT_MS,
     SMALL_TRIAL_MESSAGES,
     TARGET_PROBE_MS_MAX,
     TRIAL_AIM_MS,
@@ -72,7 +73,6 @@ from postdate.sidecar.dispatch.slow_topics import SlowTopics
 from postdate.sidecar.dispatch.targets import Refusal
 from postdate.sidecar.dispatch.trial_pauses import GrowingLimit, LateCredit
 from postdate.sidecar.limits import BACKOFF_MS_MIN
-from postdate.sidecar.transaction.limits import SLOW_WAIT_MS
 from postdate.sidecar.transaction.transaction import NOBODY, TopicOutcome
 from postdate.wire.reasons import Reason
 

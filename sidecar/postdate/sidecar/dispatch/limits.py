@@ -53,6 +53,17 @@ REFUSED_MAX: Final = 1_000
 # Entries of a transaction in which every message has its own delivery report, to find the refused one.
 REPORTED_ENTRIES_MAX: Final = 1_000
 
+# A topic is slow if transactions in a row waited longest for it, and this many of its records took SLOW_RECORD_MS or
+# longer. Two are enough if their times add up to SLOW_WAIT_MS: while they wait, more entries fall due, and each
+# transaction takes about twice as long as the one before. These numbers hold while at most SLOW_SHARE_MIN of the
+# records of other topics are slow. On a busy machine every topic is slow at times, so more slow records in a row are
+# needed, which keeps a coincidence as unlikely. The maximum share bounds that number: a topic that is always slow needs
+# 24 at most.
+SLOW_IN_A_ROW: Final = 4
+SLOW_SHARE_MIN: Final = 0.05
+SLOW_SHARE_MAX: Final = 0.6
+SLOW_WAIT_MS: Final = 300.0
+
 # Entries of the transaction after one that a target's fault aborted, or that waited for a topic for SLOW_WAIT_MS. Other
 # targets may be slow as well, and a small transaction waits for fewer of their messages.
 AFTER_FAULT_ENTRIES_MAX: Final = 20

@@ -18,14 +18,14 @@ from math import log as ln
 from typing import NamedTuple
 
 from postdate.sidecar.clock import Clock
-from postdate.sidecar.dispatch.limits import PROBATION_MS
-from postdate.sidecar.transaction.limits import (
+from postdate.sidecar.dispatch.limits import (
+    PROBATION_MS,
     SLOW_IN_A_ROW,
-    SLOW_RECORD_MS,
     SLOW_SHARE_MAX,
     SLOW_SHARE_MIN,
     SLOW_WAIT_MS,
 )
+from postdate.sidecar.transaction.limits import SLOW_RECORD_MS
 from postdate.sidecar.transaction.transaction import TopicOutcome
 
 #: The number of values in each half of the recent past.

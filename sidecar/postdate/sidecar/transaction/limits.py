@@ -9,17 +9,8 @@ from typing import Final
 # numbers.
 GAP_TOPICS_MIN: Final = 5
 
-# A topic is slow if transactions in a row waited longest for it, and this many of its records took SLOW_RECORD_MS or
-# longer. Two are enough if their times add up to SLOW_WAIT_MS: while they wait, more entries fall due, and each
-# transaction takes about twice as long as the one before. These numbers hold while at most SLOW_SHARE_MIN of the
-# records of other topics are slow. On a busy machine every topic is slow at times, so more slow records in a row are
-# needed, which keeps a coincidence as unlikely. The maximum share bounds that number: a topic that is always slow needs
-# 24 at most.
-SLOW_IN_A_ROW: Final = 4
-SLOW_SHARE_MIN: Final = 0.05
-SLOW_SHARE_MAX: Final = 0.6
+# A record is slow if its acknowledgement came at least this long after the one before.
 SLOW_RECORD_MS: Final = 20.0
-SLOW_WAIT_MS: Final = 300.0
 
 # The time to read the gap between D and the first record of an ownership. Together with the flush before it, it is well
 # inside the transaction time-out of 10 s. The gap is a few offsets; only a foreign open transaction or a missing leader
