@@ -20,7 +20,7 @@ from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.shard.limits import TAKEOVERS_AT_ONCE_MAX
 from postdate.sidecar.takeover import takeover
-from postdate.sidecar.takeover.checking import Checked
+from postdate.sidecar.takeover.checking import TakeoverProgress
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
@@ -100,8 +100,8 @@ def _index(directory: Path, number: int) -> TimerIndex:
 
 def _replay(index: TimerIndex, records: int = _RECORDS, fates: int = FATES_MAX) -> None:
     ctx: Any = SimpleNamespace(own=SimpleNamespace(requests="r"), log=Partition("d", 0), origin_prefix=b"r/0/")
-    checked = Checked(index, AcceptedLosses(), empty=False, behind=False)
-    takeover._replay(ctx, checked, 0, 2 * records)
+    progress = TakeoverProgress(index, AcceptedLosses(), empty=False, behind=False)
+    takeover._replay(ctx, progress, 0, 2 * records)
     assert index.marks_end == _FIRST + records * fates
 
 

@@ -17,7 +17,7 @@ from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover import takeover
-from postdate.sidecar.takeover.checking import Checked
+from postdate.sidecar.takeover.checking import TakeoverProgress
 from postdate.sidecar.transaction.bound_check import UnverifiedBound
 from postdate.wheel.bulk_rows import BulkRow
 from postdate.wheel.entry import Entry, Kind, Mark
@@ -71,7 +71,7 @@ def test_a_log_that_is_read_again_from_its_first_record_counts_its_own_seq(
         take([_record(number) for number in range(3)])
 
     monkeypatch.setattr(takeover, "read_log", read_log)
-    takeover._replay(_CTX, Checked(index, AcceptedLosses(), empty=False, behind=False, rewind_to=0), 0, 6)
+    takeover._replay(_CTX, TakeoverProgress(index, AcceptedLosses(), empty=False, behind=False, rewind_to=0), 0, 6)
     assert (read, index.seq, index.next_dispatch) == ([0], 3, 6)
     index.close()
 
@@ -103,7 +103,7 @@ def test_the_end_of_an_id_is_remembered_from_the_time_of_its_record(
     overlay.claim_id(entry, 0)
     overlay.write()
     piece = [(record, decode_record(record.value)) for record in (_record(0, FATES, 1, at_ms),)]
-    takeover._apply_piece(_CTX, Checked(index, AcceptedLosses(), empty=False, behind=False), piece)
+    takeover._apply_piece(_CTX, TakeoverProgress(index, AcceptedLosses(), empty=False, behind=False), piece)
     assert index.count == 0
     found = IndexOverlay(index, asked_ms).outcome(b"a")
     assert found == (RecentOutcome(0, True) if is_known else None)
@@ -119,7 +119,7 @@ def test_given_up_requests_leave_no_marks(tmp_path: Path, monkeypatch: pytest.Mo
         overlay.set_mark(offset, Mark(final=True, stored=False, due=-1))
     overlay.write()
     monkeypatch.setattr(takeover, "rebuild", lambda *_: None)
-    takeover._give_up(_CTX, Checked(index, AcceptedLosses(), empty=False, behind=True), 5)
+    takeover._give_up(_CTX, TakeoverProgress(index, AcceptedLosses(), empty=False, behind=True), 5)
     assert index.next_request == 5
     assert [offset for offset in range(9) if index.mark(offset) is not None] == [5, 6]
     index.close()
@@ -135,7 +135,7 @@ def test_given_up_requests_leave_no_unread_bulk_control(tmp_path: Path, monkeypa
         overlay.set_bulk(row)
     overlay.write()
     monkeypatch.setattr(takeover, "rebuild", lambda *_: None)
-    takeover._give_up(_CTX, Checked(index, AcceptedLosses(), empty=False, behind=True), 5)
+    takeover._give_up(_CTX, TakeoverProgress(index, AcceptedLosses(), empty=False, behind=True), 5)
     assert index.bulks == (BulkRow(1, b"asked", 3), BulkRow(5, b"", 0))
     index.close()
 
@@ -143,9 +143,9 @@ def test_given_up_requests_leave_no_unread_bulk_control(tmp_path: Path, monkeypa
 def test_an_index_that_goes_back_to_the_first_record_has_missed_none() -> None:
     """Not even if that record has been deleted since: a person has accepted it."""
     index: Any = SimpleNamespace(next_dispatch=2)
-    checked = Checked(index, AcceptedLosses(), empty=False, behind=False, rewind_to=0)
+    progress = TakeoverProgress(index, AcceptedLosses(), empty=False, behind=False, rewind_to=0)
     bounded: Any = SimpleNamespace(start=5, end=9)
-    assert not takeover._has_missed(_CTX, bounded, checked)
+    assert not takeover._has_missed(_CTX, bounded, progress)
 
 
 @pytest.mark.parametrize(
@@ -159,8 +159,8 @@ def test_an_end_of_the_log_below_what_was_read_is_asked_for_again(
     admin = SimpleNamespace(end_offsets=lambda *_: {_CTX.log: end}, start_offsets=lambda *_: {_CTX.log: 0})
     ctx: Any = SimpleNamespace(admin=admin, log=_CTX.log, partition=0)
     index: Any = SimpleNamespace(next_dispatch=5)
-    checked = Checked(index, AcceptedLosses(), empty=empty, behind=False, rewind_to=rewind_to)
-    fenced = takeover.FencedOff(checked, producer=ctx)
+    progress = TakeoverProgress(index, AcceptedLosses(), empty=empty, behind=False, rewind_to=rewind_to)
+    fenced = takeover.FencedOff(progress, producer=ctx)
     if is_refused:
         with pytest.raises(Retriable, match="was read up to 5"):
             takeover.bound(ctx, fenced)

@@ -184,8 +184,8 @@ DELIBERATE = (
     Deliberate(
         "an index that has missed fates is used",
         f"{_SIDECAR}/takeover/takeover.py",
-        "checked.empty = checked.empty or _has_missed(ctx, bounded, checked)",
-        "checked.empty = checked.empty",
+        "progress.empty = progress.empty or _has_missed(ctx, bounded, progress)",
+        "progress.empty = progress.empty",
         "unit/test_recovery_expired.py",
     ),
     Deliberate(

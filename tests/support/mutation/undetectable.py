@@ -289,7 +289,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "recover",
         "another negative number for “none”, or no place to stop a process",
         "only the sign is used; only tests stop a process there",
-        ("checked, None, -1)", "checked, None, -2)"),
+        ("progress, None, -1)", "progress, None, -2)"),
         ("failpoints.reached('takeover.recovered')", "pass"),
     ),
     _of(

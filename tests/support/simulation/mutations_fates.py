@@ -152,9 +152,9 @@ def _interrupted_rebuild(_: World) -> Iterator[None]:
     halves: list[TimerIndex] = []  # steps of several shards alternate: so nothing is patched for one of them alone
 
     def recover(ctx: Any, bounded: takeover.Bounded) -> takeover.Recovered:
-        checked = bounded.fenced.checked
-        index = checked.index
-        if not checked.empty or index.next_request is not None or not index.count:
+        progress = bounded.fenced.progress
+        index = progress.index
+        if not progress.empty or index.next_request is not None or not index.count:
             return honest(ctx, bounded)
         halves.append(index)
         try:

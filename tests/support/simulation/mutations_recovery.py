@@ -15,7 +15,7 @@ from postdate.kafka.interface import Record
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.errors import Halted, HaltReason
 from postdate.sidecar.takeover import dispatch_tail, takeover
-from postdate.sidecar.takeover.checking import Checked
+from postdate.sidecar.takeover.checking import TakeoverProgress
 from postdate.sidecar.takeover.confirmation import Confirmation
 from postdate.sidecar.transaction.bound_check import BoundCheck
 from support.simulation.expiry import EXPIRED
@@ -58,9 +58,9 @@ def _nothing_missed(_: World) -> AbstractContextManager[object]:
 def _all_missed(_: World) -> AbstractContextManager[object]:
     """An index behind an expired dispatch log is given up, also if only an aborted transaction is gone."""
 
-    def has_missed(ctx: ShardContext, bounded: takeover.Bounded, checked: Checked) -> bool:
-        seen = checked.index.next_dispatch
-        return seen is not None and seen < bounded.start and checked.rewind_to < 0
+    def has_missed(ctx: ShardContext, bounded: takeover.Bounded, progress: TakeoverProgress) -> bool:
+        seen = progress.index.next_dispatch
+        return seen is not None and seen < bounded.start and progress.rewind_to < 0
 
     return patch.object(takeover, "_has_missed", has_missed)
 

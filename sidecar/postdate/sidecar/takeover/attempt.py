@@ -69,17 +69,17 @@ class Attempt:
         self.index = opened.index
         ctx.held.recall(ctx.admin, ctx.config.group_id, ctx.requests)
         operator.directory = opened.index.wheel_path.parent
-        checked = check(ctx, opened, operator.acceptance(), operator.standing)
+        progress = check(ctx, opened, operator.acceptance(), operator.standing)
         self._entered(State.FENCING, None)
-        fenced = takeover.fence(ctx, checked)
+        fenced = takeover.fence(ctx, progress)
         try:
             bounded = takeover.bound(ctx, fenced)
-            self._entered(State.RECOVERING, checked.index)
+            self._entered(State.RECOVERING, progress.index)
             try:
                 recovered = takeover.recover(ctx, bounded)
             finally:
-                self.index = checked.index  # recovery may have replaced it
-                self.unread = self.unread or checked.empty or bool(checked.acceptance.used)
+                self.index = progress.index  # recovery may have replaced it
+                self.unread = self.unread or progress.empty or bool(progress.acceptance.used)
             gate_end = takeover.end_of_requests(ctx)
             return TakenOver(recovered, takeover.own(ctx, recovered, broker_clock, owned_seq), gate_end)
         except BaseException:

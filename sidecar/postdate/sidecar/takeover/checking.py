@@ -19,9 +19,10 @@ _TRUNCATED = "was truncated, or an unclean leader election lost its end"
 
 
 @dataclass(slots=True)
-class Checked:
-    """The result of step 2: the logs reach the local offsets; or the index is unusable (`empty`); or a truncation was
-    accepted, and D goes back to `rewind_to`. `behind`: R lies below the first request of the topic."""
+class TakeoverProgress:
+    """The state of one attempt of a takeover, which its steps change. Step 2 creates it: the logs reach the local
+    offsets; or the index is unusable (`empty`); or a truncation was accepted, and D goes back to `rewind_to`. `behind`:
+    R lies below the first request of the topic."""
 
     index: TimerIndex
     acceptance: AcceptedLosses
@@ -40,7 +41,7 @@ class Checked:
 
 def check(
     ctx: ShardContext, opened: Opened, acceptance: AcceptedLosses | None = None, standing: Loss | None = None
-) -> Checked:
+) -> TakeoverProgress:
     """Step 2. Compare R and D with the logs.
 
     `standing`: the loss for which this shard halted before. A truncated log grows again, and then only this shows that
@@ -56,19 +57,19 @@ def check(
         _check_refilled(ctx, acceptance, lost, ends[ctx.requests])
     if fresh or index.next_request is None or index.next_dispatch is None:
         _check_knows_fates(ctx, standing)
-        return Checked(index, acceptance, empty=True, behind=False)
+        return TakeoverProgress(index, acceptance, empty=True, behind=False)
     starts = ctx.admin.start_offsets((ctx.requests, ctx.log))
     behind = index.next_request < starts[ctx.requests]
     lost = _truncated(HaltReason.DISPATCH_LOG_TRUNCATED, ctx.log, ends, index.next_dispatch, standing)
     if lost is None:
-        return Checked(index, acceptance, empty=False, behind=behind, replaceable=replaceable)
+        return TakeoverProgress(index, acceptance, empty=False, behind=behind, replaceable=replaceable)
     detail = (
         f"{ctx.log.topic}/{ctx.partition} ended at offset {lost.first}, but records up to {lost.end} were seen: it "
         f"{_TRUNCATED}. The index here knows those fates and can continue; no other process can rebuild it without them"
     )
     accepted = acceptance.take(ctx.name, lost, detail)
     rewind_to = max(min(accepted.first, ends[ctx.log]), starts[ctx.log])
-    return Checked(index, acceptance, empty=False, behind=behind, rewind_to=rewind_to, replaceable=False)
+    return TakeoverProgress(index, acceptance, empty=False, behind=behind, rewind_to=rewind_to, replaceable=False)
 
 
 def _check_knows_fates(ctx: ShardContext, standing: Loss | None) -> None:

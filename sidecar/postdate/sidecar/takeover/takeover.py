@@ -25,7 +25,7 @@ from postdate.sidecar.index.contradictions import check_causes, check_delivered
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover.broken_log import SeqBroken, start_behind
-from postdate.sidecar.takeover.checking import Checked
+from postdate.sidecar.takeover.checking import TakeoverProgress
 from postdate.sidecar.takeover.dispatch_tail import Stopped, decode, last_committed, last_committed_record, read_log
 from postdate.sidecar.takeover.empty_start import SEQ_UNKNOWN, Bounds, Start, find_start, oldest_record, start_empty
 from postdate.sidecar.takeover.limits import (
@@ -57,7 +57,7 @@ _ABORTED_OFFSETS = 3
 class FencedOff:
     """Step 3 is done: every older owner is fenced, and its open transaction is over."""
 
-    checked: Checked
+    progress: TakeoverProgress
     producer: TransactionalProducer
 
 
@@ -82,7 +82,7 @@ class Recovered:
     """Earlier owners have ingested requests below this offset: changed retry policies do not apply to them."""
 
 
-def fence(ctx: ShardContext, checked: Checked) -> FencedOff:
+def fence(ctx: ShardContext, progress: TakeoverProgress) -> FencedOff:
     """Step 3. From here on no older owner can commit. Raises Retriable or Unreachable: try the takeover again.
 
     Raises Stopped if the shard was revoked meanwhile: a fence now would hit its rightful owner.
@@ -96,7 +96,7 @@ def fence(ctx: ShardContext, checked: Checked) -> FencedOff:
         producer.destroy()
         raise
     failpoints.reached("takeover.fenced")
-    return FencedOff(checked, producer)
+    return FencedOff(progress, producer)
 
 
 def bound(ctx: ShardContext, fenced: FencedOff) -> Bounded:
@@ -104,10 +104,10 @@ def bound(ctx: ShardContext, fenced: FencedOff) -> Bounded:
 
     Raises Retriable if it lies below what was read: the answer is old, or the log was truncated, which step 2 finds.
     """
-    checked = fenced.checked
+    progress = fenced.progress
     end = ctx.admin.end_offsets([ctx.log], Isolation.READ_UNCOMMITTED)[ctx.log]
     start = ctx.admin.start_offsets([ctx.log])[ctx.log]
-    read = checked.index.next_dispatch if checked.rewind_to < 0 and not checked.empty else None
+    read = progress.index.next_dispatch if progress.rewind_to < 0 and not progress.empty else None
     if read is not None and end < read:
         raise Retriable(
             f"{ctx.log.topic}/{ctx.partition} ends at offset {end} according to the broker, but was read up to {read}"
@@ -121,42 +121,42 @@ def recover(ctx: ShardContext, bounded: Bounded) -> Recovered:
 
     Raises Halted, naming the range, if Kafka no longer holds what is needed; an existing index stays in place.
     """
-    checked, start, give_up_to = bounded.fenced.checked, None, -1
+    progress, start, give_up_to = bounded.fenced.progress, None, -1
     why = "too old to go on from"
-    checked.empty = checked.empty or _has_missed(ctx, bounded, checked)
-    if checked.behind and not checked.empty:
-        give_up_to = _check_behind(ctx, bounded, checked)
-        checked.empty = give_up_to < 0
-    if checked.empty:
-        start = find_start(ctx, bounded, checked.acceptance)
-    record = last_committed_record(ctx, bounded.start, bounded.end, checked.acceptance)
-    checked.logged_ms = -1 if record is None else record.timestamp_ms
+    progress.empty = progress.empty or _has_missed(ctx, bounded, progress)
+    if progress.behind and not progress.empty:
+        give_up_to = _check_behind(ctx, bounded, progress)
+        progress.empty = give_up_to < 0
+    if progress.empty:
+        start = find_start(ctx, bounded, progress.acceptance)
+    record = last_committed_record(ctx, bounded.start, bounded.end, progress.acceptance)
+    progress.logged_ms = -1 if record is None else record.timestamp_ms
     while True:
         if start is not None:
-            _begin(ctx, checked, start, why)
+            _begin(ctx, progress, start, why)
         try:
-            _replay(ctx, checked, bounded.start, bounded.end)
-            check_causes(IndexOverlay(checked.index, replaceable=checked.replaceable))
+            _replay(ctx, progress, bounded.start, bounded.end)
+            check_causes(IndexOverlay(progress.index, replaceable=progress.replaceable))
             break
         except SeqBroken as broken:
-            low = checked.index.low_water()
-            start, give_up_to = start_behind(ctx, checked.acceptance, broken, low, bounded.end), -1
+            low = progress.index.low_water()
+            start, give_up_to = start_behind(ctx, progress.acceptance, broken, low, bounded.end), -1
             why = "behind a break in seq"
         except Contradicted as fault:
-            checked.replaceable = False
-            start, why = _start_again(ctx, bounded, checked), f"contradicted by the dispatch log ({fault})"
+            progress.replaceable = False
+            start, why = _start_again(ctx, bounded, progress), f"contradicted by the dispatch log ({fault})"
     if give_up_to >= 0:
-        _give_up(ctx, checked, give_up_to)
+        _give_up(ctx, progress, give_up_to)
     last = None if record is None else decode(ctx.log, record)
     failpoints.reached("takeover.recovered")
     low_water, ingested_to = (last.low_water, last.ingested_to) if last is not None else (0, 0)
-    ingested_to = max(read_up_to(checked.index), checked.ingested, ingested_to)
+    ingested_to = max(read_up_to(progress.index), progress.ingested, ingested_to)
     return Recovered(
-        checked.index, bounded.fenced.producer, checked.ingested, checked.acceptance, low_water, ingested_to
+        progress.index, bounded.fenced.producer, progress.ingested, progress.acceptance, low_water, ingested_to
     )
 
 
-def _has_missed(ctx: ShardContext, bounded: Bounded, checked: Checked) -> bool:
+def _has_missed(ctx: ShardContext, bounded: Bounded, progress: TakeoverProgress) -> bool:
     """True if a committed record that the index has not seen may have been deleted. REQUIRES: the index has R and D.
 
     The records from D to the start of the log are gone. None of them was committed if the oldest remaining record is
@@ -166,29 +166,29 @@ def _has_missed(ctx: ShardContext, bounded: Bounded, checked: Checked) -> bool:
     And another owner that has ended anything has committed two transactions. If a power failure lost the last step of
     D, the wheel is not trusted, since it is trusted only together with the last write.
     """
-    index, seen = checked.index, checked.index.next_dispatch
-    if seen is None or seen >= bounded.start or checked.rewind_to >= 0:
+    index, seen = progress.index, progress.index.next_dispatch
+    if seen is None or seen >= bounded.start or progress.rewind_to >= 0:
         return False
-    oldest = oldest_record(ctx, bounded, checked.acceptance)
+    oldest = oldest_record(ctx, bounded, progress.acceptance)
     if oldest is not None:
         return decode(ctx.log, oldest).seq != index.seq + 1
     gone = bounded.end - seen
     return gone > _ABORTED_OFFSETS or (gone > 1 and (gone < _ABORTED_OFFSETS or index.rebuilds > 0))
 
 
-def _start_again(ctx: ShardContext, bounded: Bounded, checked: Checked) -> Start | None:
+def _start_again(ctx: ShardContext, bounded: Bounded, progress: TakeoverProgress) -> Start | None:
     """Where an index starts that replaces one that contradicts the log; None if the topics no longer hold what that
     needs: then the index is kept and follows the log."""
     try:
-        return find_start(ctx, bounded, checked.acceptance)
+        return find_start(ctx, bounded, progress.acceptance)
     except Halted as halt:
         log.warning("shard %s: the timer index cannot be rebuilt: %s", ctx.name, halt)
         return None
 
 
-def _begin(ctx: ShardContext, checked: Checked, start: Start, why: str) -> None:
+def _begin(ctx: ShardContext, progress: TakeoverProgress, start: Start, why: str) -> None:
     """Step 5, after all checks that may halt it: an empty index with its R and D replaces the old one."""
-    index = checked.index
+    index = progress.index
     if index.next_request is not None or index.count:
         directory = index.wheel_path.parent
         is_partial = index.next_request is None or index.seq == SEQ_UNKNOWN
@@ -199,24 +199,24 @@ def _begin(ctx: ShardContext, checked: Checked, start: Start, why: str) -> None:
         else:
             kept = keep(directory, "old")
             log.warning("shard %s: the timer index is %s; kept as %s, rebuilding", ctx.name, why, kept)
-        index = checked.index = open_index(ctx).index
-    start_empty(ctx, index, start, checked.acceptance)
-    checked.empty, checked.rewind_to = True, -1
-    checked.last_seq, checked.ingested = start.last_seq, start.ingested
+        index = progress.index = open_index(ctx).index
+    start_empty(ctx, index, start, progress.acceptance)
+    progress.empty, progress.rewind_to = True, -1
+    progress.last_seq, progress.ingested = start.last_seq, start.ingested
 
 
-def _check_behind(ctx: ShardContext, bounded: Bounded, checked: Checked) -> int:
+def _check_behind(ctx: ShardContext, bounded: Bounded, progress: TakeoverProgress) -> int:
     """R lies below the first request. Returns -1 if the low-water mark shows that no request below is needed, since the
     disk is only old. Otherwise requests were deleted before they were read: raises Halted, or returns the offset to
     continue at."""
-    read = read_up_to(checked.index)
+    read = read_up_to(progress.index)
     start = ctx.admin.start_offsets([ctx.requests])[ctx.requests]
-    last = last_committed(ctx, bounded.start, bounded.end, checked.acceptance)
+    last = last_committed(ctx, bounded.start, bounded.end, progress.acceptance)
     if last is not None and last.low_water >= start:
         return -1
-    checked.acceptance.take(
+    progress.acceptance.take(
         ctx.name,
-        Loss(HaltReason.REQUESTS_LOST, ctx.own.requests, read, start, checked.index.seq),
+        Loss(HaltReason.REQUESTS_LOST, ctx.own.requests, read, start, progress.index.seq),
         f"requests [{read}, {start}) of {ctx.name} were deleted before they were read; the retention of the request "
         f"topic is too short for the outage. To continue, accept the loss of those that are not in {ctx.own.store}; "
         "requests that were read before are kept",
@@ -224,12 +224,12 @@ def _check_behind(ctx: ShardContext, bounded: Bounded, checked: Checked) -> int:
     return start
 
 
-def _give_up(ctx: ShardContext, checked: Checked, start: int) -> None:
+def _give_up(ctx: ShardContext, progress: TakeoverProgress, start: int) -> None:
     """Move R to `start` over deleted requests; only their entries in STORE are read. Their marks are removed as
     well."""
-    index = checked.index
+    index = progress.index
     read = read_up_to(index)
-    rebuild(ctx, index, start, read, checked.acceptance, checked.logged_ms)
+    rebuild(ctx, index, start, read, progress.acceptance, progress.logged_ms)
     overlay = IndexOverlay(index)
     for offset in range(read, min(start, index.marks_end)):
         if index.mark(offset) is not None:
@@ -241,35 +241,35 @@ def _give_up(ctx: ShardContext, checked: Checked, start: int) -> None:
     overlay.write()
 
 
-def _replay(ctx: ShardContext, checked: Checked, start: int, end: int) -> None:
+def _replay(ctx: ShardContext, progress: TakeoverProgress, start: int, end: int) -> None:
     """Step 6. Apply every committed record from D to the bound; D, seq and the changes are written together."""
-    index, in_memory = checked.index, 0
+    index, in_memory = progress.index, 0
 
     def take(records: list[Record]) -> None:
         nonlocal in_memory
-        ours = [record for record in records if not checked.acceptance.skips(ctx.log.topic, record.offset)]
+        ours = [record for record in records if not progress.acceptance.skips(ctx.log.topic, record.offset)]
         for first in range(0, len(ours), RECOVERY_RECORDS_MAX):
-            decoded = _apply_records(ctx, checked, ours[first : first + RECOVERY_RECORDS_MAX])
-            checked.ingested = max(checked.ingested, decoded.next_request)
+            decoded = _apply_records(ctx, progress, ours[first : first + RECOVERY_RECORDS_MAX])
+            progress.ingested = max(progress.ingested, decoded.next_request)
         in_memory += sum(len(record.value or b"") for record in ours)
         if in_memory > RECOVERY_MEMTABLES_BYTES_MAX:
             index.release_memory()
             in_memory = 0
 
-    position = index.next_dispatch if checked.rewind_to < 0 else checked.rewind_to
+    position = index.next_dispatch if progress.rewind_to < 0 else progress.rewind_to
     assert position is not None, "check and start_empty leave no index without D"
     position = min(max(position, start), end)  # D may lie on a marker that was deleted
     read_log(ctx, ctx.log, position, end, take)
     overlay = IndexOverlay(index)
-    overlay.advance(next_dispatch=end, seq=checked.last_seq if index.seq == SEQ_UNKNOWN else None)
+    overlay.advance(next_dispatch=end, seq=progress.last_seq if index.seq == SEQ_UNKNOWN else None)
     overlay.write()
 
 
-def _apply_records(ctx: ShardContext, checked: Checked, records: list[Record]) -> DispatchRecord:
+def _apply_records(ctx: ShardContext, progress: TakeoverProgress, records: list[Record]) -> DispatchRecord:
     """Apply these records, at least one, in as few local writes as memory allows; returns the last record."""
     decoded = None
     for piece in _pieces(ctx, records):
-        _apply_piece(ctx, checked, piece)
+        _apply_piece(ctx, progress, piece)
         decoded = piece[-1][1]
     assert decoded is not None, "there is a record"
     return decoded
@@ -291,14 +291,14 @@ def _pieces(ctx: ShardContext, records: list[Record]) -> Iterator[list[tuple[Rec
         yield piece
 
 
-def _apply_piece(ctx: ShardContext, checked: Checked, piece: list[tuple[Record, DispatchRecord]]) -> None:
+def _apply_piece(ctx: ShardContext, progress: TakeoverProgress, piece: list[tuple[Record, DispatchRecord]]) -> None:
     """One local write for these records."""
-    index = checked.index
+    index = progress.index
     at_ms = max(piece[-1][0].timestamp_ms, 0)
-    overlay = IndexOverlay(index, at_ms, replaceable=checked.replaceable, origin_prefix=ctx.origin_prefix)
-    overlay.logged_ms = checked.logged_ms
-    seq, takeover = index.seq if checked.rewind_to < 0 else SEQ_UNKNOWN, index.takeover
-    checked.rewind_to = -1  # from here on `seq` is that of the log as it is now
+    overlay = IndexOverlay(index, at_ms, replaceable=progress.replaceable, origin_prefix=ctx.origin_prefix)
+    overlay.logged_ms = progress.logged_ms
+    seq, takeover = index.seq if progress.rewind_to < 0 else SEQ_UNKNOWN, index.takeover
+    progress.rewind_to = -1  # from here on `seq` is that of the log as it is now
     for record, decoded in piece:
         if seq != SEQ_UNKNOWN and decoded.seq != seq + 1:
             raise SeqBroken(record.offset, seq + 1)
@@ -397,7 +397,7 @@ def leave_mark(ctx: ShardContext, index: TimerIndex, standing: bool) -> None:
     last = last_record(ctx)
     if last is not None and last.seq > index.seq:
         return
-    fenced = fence(ctx, Checked(index, AcceptedLosses(), empty=False, behind=False))
+    fenced = fence(ctx, TakeoverProgress(index, AcceptedLosses(), empty=False, behind=False))
     try:
         ownership = _ownership(ctx, fenced.producer, index, BrokerClock(ctx.clock), takeover=index.takeover + 1)
         ownership.verify, ownership.before_commit = None if standing else partial(_verify_truncated, index), None
