@@ -2,7 +2,7 @@
 
 `apply_request` runs at ingest. `apply_fate` runs in recovery; after an own commit, `batch.finish` has the same effect
 in bulk. Both depend only on the overlay and their arguments, so a restart that reads the same records reaches the same
-state. Comments mark the five rules of `docs/protocol.md`, "One rule", where they apply.
+state. Comments mark where rules 2, 3 and 5 of `docs/protocol.md` apply; `dispatch.batch` has the others.
 
 Thread rule: that of the overlay.
 """
@@ -331,7 +331,7 @@ def _control(overlay: IndexOverlay, record: Record, request: Request) -> int:
         headers=[],
         id=request.id,
         reason=Action(request.action).name.lower(),
-        acts_on=acts_on,
+        acts_on=acts_on,  # rule 2: the transaction decides whether it finds that entry
         new_due=new_due,
     )
     return _put_control(overlay, offset, entry)
@@ -516,7 +516,7 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
         if overlay.bulk(fate.control) is not None:  # its request may be unread
             if old.moved_by < fate.control:
                 _move(overlay, key, old, moved_to(old, fate.due_ms, fate.control, overlay.left_ms))
-        elif fate.control >= next_request or not has_moved(overlay, fate, fate.due_ms):
+        elif fate.control >= next_request or not has_moved(overlay, fate, fate.due_ms):  # rule 3
             _move(overlay, key, old, _due_at(overlay, old, fate.due_ms, fate.control))
     elif isinstance(fate, Switched | Triggered | Backfilled):
         is_new = fate.control >= next_request or not has_moved(overlay, fate, compared_ms(fate))
@@ -554,7 +554,7 @@ def _continue_series(overlay: IndexOverlay, fate: SeriesFate, next_request: int)
 
 def _mark(overlay: IndexOverlay, fate: Fate) -> None:
     was = overlay.mark(fate.offset) or Mark(final=False, stored=False, due=-1)
-    if was.final:
+    if was.final:  # rule 5
         return
     if isinstance(fate, Moved):
         in_bulk = overlay.bulk(fate.control) is not None
