@@ -160,7 +160,7 @@ def _say(
         if part is None:
             continue
         try:
-            said = part.read(value)
+            own_value = part.read(value)
         except ValueError as error:
             raise RequestRefused(_REASONS[part.header], f"{name} {quote(value)} {error}") from None
         if part.header == CHECKED:
@@ -169,7 +169,7 @@ def _say(
             if earlier:
                 raise RequestRefused(Reason.CONFLICTING_TIME, f"only one of {earlier} and {name} may be given")
             earlier = name
-        own.append((part.header, said))
+        own.append((part.header, own_value))
         names[part.header] = name
     if key and dialect.id_is_key and not (parts is dialect.cancel and dialect.cancel_names_id):
         own.append((ID, key))

@@ -121,14 +121,14 @@ def parse_request(
         return _parse_translation(rules, partition, timestamp_ms, key, spoken)
     untouched: Headers = []
     control: Control = []
-    said: dict[str, bytes | None] = {}
+    fields: dict[str, bytes | None] = {}
     left_over: list[tuple[str, bytes | None]] = []
     known = rules.names
     for index, header in enumerate(headers):
         name, value = header
         if name in known:
             control.append((index, name, value))
-            said[name] = value
+            fields[name] = value
         elif name[:1] in "pP" and (name in rules.dropped or is_ours(name)):
             if name not in rules.dropped and not is_dropped(name):
                 _refuse_unknown(rules, name)
@@ -136,37 +136,37 @@ def parse_request(
             left_over.append(header)
         else:
             untouched.append(header)
-    if len(said) + len(left_over) != len(control):
+    if len(fields) + len(left_over) != len(control):
         _refuse_duplicate([name for _, name, _ in control if name in known])
-    if ACTION in said:
-        action = _action(rules, said[ACTION])
+    if ACTION in fields:
+        action = _action(rules, fields[ACTION])
         if action is not Action.SCHEDULE:
-            return _parse_control(action, rules, partition, timestamp_ms, key, said, left_over, untouched, control)
-    if TOPIC not in said:
+            return _parse_control(action, rules, partition, timestamp_ms, key, fields, left_over, untouched, control)
+    if TOPIC not in fields:
         raise RequestRefused(Reason.MISSING_TARGET, "a request to schedule needs postdate-topic")
-    target = rules.parse_target(said[TOPIC])
-    due_ms = _due_ms(rules, timestamp_ms, said)
-    if len(said) == 2 and due_ms >= 0:
+    target = rules.parse_target(fields[TOPIC])
+    due_ms = _due_ms(rules, timestamp_ms, fields)
+    if len(fields) == 2 and due_ms >= 0:
         return Request(0, target, due_ms, key, -1, b"", -1, -1, untouched, control)
-    schedule, due_ms = _schedule(timestamp_ms, said, due_ms)
+    schedule, due_ms = _schedule(timestamp_ms, fields, due_ms)
     return Request(
         Action.SCHEDULE,
         target,
         due_ms,
-        said.get(KEY, key),
-        _target_partition(said[PARTITION]) if PARTITION in said else -1,
-        _id(said[ID]) if ID in said else b"",
+        fields.get(KEY, key),
+        _target_partition(fields[PARTITION]) if PARTITION in fields else -1,
+        _id(fields[ID]) if ID in fields else b"",
         -1,
-        _grace_ms(rules, said[GRACE]) if GRACE in said and schedule is None else -1,
+        _grace_ms(rules, fields[GRACE]) if GRACE in fields and schedule is None else -1,
         untouched,
         control,
-        read_return(rules, said[RETRY], left_over) if RETRY in said else None,
-        _window_ms(rules, timestamp_ms, due_ms, said[WINDOW]) if WINDOW in said and schedule is None else 0,
-        is_even=SPREAD in said and _is_even(said),
-        keeps=IF_PENDING in said and _keeps(said),
-        latest_ms=_latest_ms(rules, said) if LATEST in said else 0,
+        read_return(rules, fields[RETRY], left_over) if RETRY in fields else None,
+        _window_ms(rules, timestamp_ms, due_ms, fields[WINDOW]) if WINDOW in fields and schedule is None else 0,
+        is_even=SPREAD in fields and _is_even(fields),
+        keeps=IF_PENDING in fields and _keeps(fields),
+        latest_ms=_latest_ms(rules, fields) if LATEST in fields else 0,
         schedule=schedule,
-        drops=IF_ENDED in said and _drops(said),
+        drops=IF_ENDED in fields and _drops(fields),
     )
 
 
@@ -206,31 +206,31 @@ def _parse_translation(
     return msgspec.structs.replace(request, headers=translation.headers, control=translation.control)
 
 
-def _due_ms(rules: RequestRules, timestamp_ms: int, said: dict[str, bytes | None]) -> int:
-    """Return when the message is due, from the one time that `said` holds; -1 for a return and for a schedule."""
+def _due_ms(rules: RequestRules, timestamp_ms: int, fields: dict[str, bytes | None]) -> int:
+    """Return when the message is due, from the one time that `fields` holds; -1 for a return and for a schedule."""
     # With a target and one more header there cannot be two times.
-    if len(said) > 2 and (DELAY in said) + (AT in said) + (LEVEL in said) + (RETRY in said) > 1:
+    if len(fields) > 2 and (DELAY in fields) + (AT in fields) + (LEVEL in fields) + (RETRY in fields) > 1:
         raise RequestRefused(
             Reason.CONFLICTING_TIME,
             "only one of postdate-at, postdate-delay, postdate-level and postdate-retry may be given",
         )
     if timestamp_ms < 0:
         raise RequestRefused(Reason.BAD_TIME, "the record has no timestamp from which delay and horizon could count")
-    if DELAY in said:
+    if DELAY in fields:
         try:
-            due_ms = timestamp_ms + rules.parse_delay_ms(said[DELAY])
+            due_ms = timestamp_ms + rules.parse_delay_ms(fields[DELAY])
         except ValueError as error:
-            raise RequestRefused(Reason.BAD_TIME, f"postdate-delay {quote(said[DELAY])} {error}") from None
-    elif AT in said:
+            raise RequestRefused(Reason.BAD_TIME, f"postdate-delay {quote(fields[DELAY])} {error}") from None
+    elif AT in fields:
         try:
-            due_ms = plain_ms(said[AT])
+            due_ms = plain_ms(fields[AT])
             if due_ms < 0:
-                due_ms = parse_instant_ms(time_text(said[AT]))
+                due_ms = parse_instant_ms(time_text(fields[AT]))
         except ValueError as error:
-            raise RequestRefused(Reason.BAD_TIME, f"postdate-at {quote(said[AT])} {error}") from None
-    elif LEVEL in said:
-        due_ms = timestamp_ms + rules.level_ms(said[LEVEL])
-    elif RETRY in said or CRON in said or EVERY in said:
+            raise RequestRefused(Reason.BAD_TIME, f"postdate-at {quote(fields[AT])} {error}") from None
+    elif LEVEL in fields:
+        due_ms = timestamp_ms + rules.level_ms(fields[LEVEL])
+    elif RETRY in fields or CRON in fields or EVERY in fields:
         return -1
     else:
         raise RequestRefused(Reason.MISSING_TIME, "needs one of postdate-at, postdate-delay and postdate-level")
@@ -239,20 +239,20 @@ def _due_ms(rules: RequestRules, timestamp_ms: int, said: dict[str, bytes | None
     return due_ms if due_ms >= DUE_MS_MIN else DUE_MS_MIN
 
 
-def _schedule(timestamp_ms: int, said: dict[str, bytes | None], due_ms: int) -> tuple[Schedule | None, int]:
-    """Return the recurring schedule that `said` describes, and its first nominal time; None and `due_ms`: none."""
-    if BY in said or not SELECTORS.isdisjoint(said):
+def _schedule(timestamp_ms: int, fields: dict[str, bytes | None], due_ms: int) -> tuple[Schedule | None, int]:
+    """Return the recurring schedule that `fields` describes, and its first nominal time; None and `due_ms`: none."""
+    if BY in fields or not SELECTORS.isdisjoint(fields):
         raise RequestRefused(Reason.BAD_ACTION, "a request to schedule takes no selector, and no postdate-by")
-    if SCHEDULE.isdisjoint(said):
+    if SCHEDULE.isdisjoint(fields):
         return None, due_ms
     for name in (SPREAD, IF_PENDING, IF_ENDED, LATEST):
-        if name in said:
+        if name in fields:
             raise RequestRefused(Reason.BAD_SCHEDULE, f"a recurring schedule takes no {name}")
-    if due_ms >= 0 or RETRY in said:
-        given = next(name for name in said if name in SCHEDULE)
+    if due_ms >= 0 or RETRY in fields:
+        given = next(name for name in fields if name in SCHEDULE)
         raise RequestRefused(Reason.CONFLICTING_TIME, f"{given} belongs to a schedule, which takes no other time")
     try:
-        schedule = read_schedule(said)
+        schedule = read_schedule(fields)
     except ValueError as error:
         raise RequestRefused(Reason.BAD_SCHEDULE, str(error)) from None
     first = first_occurrence(schedule, timestamp_ms)
@@ -283,36 +283,36 @@ def _window_ms(rules: RequestRules, timestamp_ms: int, due_ms: int, value: bytes
     return window_ms
 
 
-def _is_even(said: dict[str, bytes | None]) -> bool:
+def _is_even(fields: dict[str, bytes | None]) -> bool:
     """Return True if the times within the window are spread evenly; otherwise raise RequestRefused."""
-    if said[SPREAD] != b"even":
-        raise RequestRefused(Reason.BAD_SPREAD, f"postdate-spread {quote(said[SPREAD])} is not even")
-    if WINDOW not in said:
+    if fields[SPREAD] != b"even":
+        raise RequestRefused(Reason.BAD_SPREAD, f"postdate-spread {quote(fields[SPREAD])} is not even")
+    if WINDOW not in fields:
         raise RequestRefused(Reason.BAD_SPREAD, "postdate-spread needs a postdate-window in which to spread")
     return True
 
 
-def _keeps(said: dict[str, bytes | None]) -> bool:
+def _keeps(fields: dict[str, bytes | None]) -> bool:
     """Return the value of `postdate-if-pending`: True for `keep`, False for `replace`."""
-    value = said[IF_PENDING]
+    value = fields[IF_PENDING]
     if value not in (b"keep", b"replace"):
         raise RequestRefused(Reason.BAD_IF_PENDING, f"{IF_PENDING} {quote(value)} is neither keep nor replace")
-    _require_id(said, IF_PENDING, Reason.BAD_IF_PENDING)
+    _require_id(fields, IF_PENDING, Reason.BAD_IF_PENDING)
     return value == b"keep"
 
 
-def _drops(said: dict[str, bytes | None]) -> bool:
+def _drops(fields: dict[str, bytes | None]) -> bool:
     """Return True if `postdate-if-ended` is valid: its only value is `drop`."""
-    value = said[IF_ENDED]
+    value = fields[IF_ENDED]
     if value != b"drop":
         raise RequestRefused(Reason.BAD_IF_ENDED, f"{IF_ENDED} {quote(value)} is not drop")
-    _require_id(said, IF_ENDED, Reason.BAD_IF_ENDED)
+    _require_id(fields, IF_ENDED, Reason.BAD_IF_ENDED)
     return True
 
 
-def _latest_ms(rules: RequestRules, said: dict[str, bytes | None]) -> int:
+def _latest_ms(rules: RequestRules, fields: dict[str, bytes | None]) -> int:
     """Return the length of `postdate-latest`."""
-    value = said[LATEST]
+    value = fields[LATEST]
     try:
         latest_ms = rules.parse_delay_ms(value)
     except ValueError as error:
@@ -320,18 +320,18 @@ def _latest_ms(rules: RequestRules, said: dict[str, bytes | None]) -> int:
     if not 0 < latest_ms <= WINDOW_MS_MAX:
         longest = format_duration(WINDOW_MS_MAX)
         raise RequestRefused(Reason.BAD_LATEST, f"{LATEST} {quote(value)} is 0, or longer than {longest}")
-    _require_id(said, LATEST, Reason.BAD_LATEST)
-    if said.get(IF_PENDING) == b"keep":
+    _require_id(fields, LATEST, Reason.BAD_LATEST)
+    if fields.get(IF_PENDING) == b"keep":
         raise RequestRefused(
             Reason.BAD_LATEST, f"a request with {IF_PENDING} keep replaces nothing: it takes no {LATEST}"
         )
     return latest_ms
 
 
-def _require_id(said: dict[str, bytes | None], name: str, reason: Reason) -> None:
-    if RETRY in said:
+def _require_id(fields: dict[str, bytes | None], name: str, reason: Reason) -> None:
+    if RETRY in fields:
         raise RequestRefused(reason, f"the id of a return is not registered: a request with {RETRY} takes no {name}")
-    if ID not in said:
+    if ID not in fields:
         raise RequestRefused(Reason.MISSING_ID, f"{name} needs postdate-id")
 
 
@@ -352,69 +352,69 @@ def _parse_control(
     partition: int,
     timestamp_ms: int,
     key: bytes | None,
-    said: dict[str, bytes | None],
+    fields: dict[str, bytes | None],
     left_over: list[tuple[str, bytes | None]],
     untouched: Headers,
     control: Control,
 ) -> Request:
     """Return the control that names its request by id or by origin, or many by selectors."""
-    is_bulk = action in _BULK_TAKES and not SELECTORS.isdisjoint(said)
+    is_bulk = action in _BULK_TAKES and not SELECTORS.isdisjoint(fields)
     takes = _BULK_TAKES[action] if is_bulk else _TAKES.get(action, _NAMED_TAKES)
-    for name in (*said, *(name for name, _ in left_over)):
+    for name in (*fields, *(name for name, _ in left_over)):
         if name not in takes and (is_bulk or name != ORIGIN):
             of_many = " with selectors" if is_bulk else ""
             raise RequestRefused(Reason.BAD_ACTION, f"a {action.name.lower()}{of_many} does not take {quote(name)}")
     if is_bulk:
-        selection, due_ms, by_ms = _bulk_control(action, rules, timestamp_ms, said)
+        selection, due_ms, by_ms = _bulk_control(action, rules, timestamp_ms, fields)
         return Request(action, "", due_ms, key, -1, b"", -1, -1, untouched, control, selection=selection, by_ms=by_ms)
     if len(left_over) > 1:
         _refuse_duplicate([ORIGIN, ORIGIN])
-    if ID in said and left_over:
+    if ID in fields and left_over:
         raise RequestRefused(
             Reason.BAD_ACTION, f"a {action.name.lower()} takes postdate-id or postdate-origin, not both"
         )
-    if ID not in said and not left_over:
+    if ID not in fields and not left_over:
         raise RequestRefused(Reason.MISSING_ID, f"a {action.name.lower()} needs postdate-id or postdate-origin")
     if action in OF_SCHEDULES and timestamp_ms < 0:
         raise RequestRefused(Reason.BAD_TIME, f"the record has no timestamp, from which a {action.name.lower()} counts")
-    identifier = _id(said[ID]) if ID in said else b""
+    identifier = _id(fields[ID]) if ID in fields else b""
     acts_on = _offset_meant(rules, partition, left_over[0][1]) if left_over else -1
-    due_ms = _due_ms(rules, timestamp_ms, said) if action is Action.RESCHEDULE else -1
-    grace_ms = _grace_ms(rules, said[GRACE]) if GRACE in said else -1
-    times_ms = _times_ms(timestamp_ms, said) if action is Action.BACKFILL else (-1, -1)
+    due_ms = _due_ms(rules, timestamp_ms, fields) if action is Action.RESCHEDULE else -1
+    grace_ms = _grace_ms(rules, fields[GRACE]) if GRACE in fields else -1
+    times_ms = _times_ms(timestamp_ms, fields) if action is Action.BACKFILL else (-1, -1)
     return Request(action, "", due_ms, key, -1, identifier, acts_on, grace_ms, untouched, control, times_ms=times_ms)
 
 
-def _times_ms(timestamp_ms: int, said: dict[str, bytes | None]) -> tuple[int, int]:
+def _times_ms(timestamp_ms: int, fields: dict[str, bytes | None]) -> tuple[int, int]:
     """Return the first and the last nominal time of a backfill. Both have passed, so no occurrence is delivered in
     advance."""
     for name in (START, END):
-        if name not in said:
+        if name not in fields:
             raise RequestRefused(Reason.MISSING_TIME, f"a backfill needs {START} and {END}, and has no {name}")
     try:
-        start_ms, end_ms = read_times(said)
+        start_ms, end_ms = read_times(fields)
     except ValueError as error:
         raise RequestRefused(Reason.BAD_TIME, str(error)) from None
     if end_ms > timestamp_ms:
         detail = (
-            f"{END} {quote(said[END])} lies after the record's timestamp: a backfill delivers times that have passed"
+            f"{END} {quote(fields[END])} lies after the record's timestamp: a backfill delivers times that have passed"
         )
         raise RequestRefused(Reason.BAD_TIME, detail)
     return start_ms, end_ms
 
 
 def _bulk_control(
-    action: Action, rules: RequestRules, timestamp_ms: int, said: dict[str, bytes | None]
+    action: Action, rules: RequestRules, timestamp_ms: int, fields: dict[str, bytes | None]
 ) -> tuple[Selection, int, int]:
     """Return the selection of a control with selectors, and the time to which or by which it moves the messages."""
-    selection = read_selection(said)
+    selection = read_selection(fields)
     if action is Action.CANCEL:
         return selection, -1, 0
-    if BY not in said:
-        return selection, _due_ms(rules, timestamp_ms, said), 0
-    if not said.keys().isdisjoint(TIMES):
+    if BY not in fields:
+        return selection, _due_ms(rules, timestamp_ms, fields), 0
+    if not fields.keys().isdisjoint(TIMES):
         raise RequestRefused(Reason.CONFLICTING_TIME, "only one time or postdate-by may be given")
-    return selection, -1, _by_ms(rules, said[BY])
+    return selection, -1, _by_ms(rules, fields[BY])
 
 
 def _by_ms(rules: RequestRules, value: bytes | None) -> int:

@@ -68,35 +68,35 @@ def decode_bulk(data: bytes) -> BulkRequest:
     return _decoder.decode(data)
 
 
-def read_selection(said: dict[str, bytes | None]) -> Selection:
-    """Return the selection that the selector headers in `said` describe; other names in it are ignored.
+def read_selection(fields: dict[str, bytes | None]) -> Selection:
+    """Return the selection that the selector headers in `fields` describe; other names in it are ignored.
 
     Raises RequestRefused (bad-selection).
     """
-    fields: dict[str, str | bytes | int] = {}
-    if SELECT_TOPIC in said:
-        value = said[SELECT_TOPIC] or b""
+    arguments: dict[str, str | bytes | int] = {}
+    if SELECT_TOPIC in fields:
+        value = fields[SELECT_TOPIC] or b""
         target = value[: TOPIC_NAME_LENGTH_MAX + 1].decode("ascii", "replace")
         if not is_topic_name(target):
             raise _refused(SELECT_TOPIC, value, "is not a topic name")
-        fields["target"] = target
-    if SELECT_ID in said:
-        fields["id_prefix"] = prefix = said[SELECT_ID] or b""
+        arguments["target"] = target
+    if SELECT_ID in fields:
+        arguments["id_prefix"] = prefix = fields[SELECT_ID] or b""
         if not 0 < len(prefix) <= ID_BYTES_MAX:
             raise _refused(SELECT_ID, prefix, f"must have 1 to {ID_BYTES_MAX} bytes")
         try:
             prefix.decode()
         except UnicodeDecodeError:
             raise _refused(SELECT_ID, prefix, "is not UTF-8") from None
-    if SELECT_KEY in said:
-        key = said[SELECT_KEY]
+    if SELECT_KEY in fields:
+        key = fields[SELECT_KEY]
         if key is None or len(key) > SELECTED_KEY_BYTES_MAX:
             raise _refused(SELECT_KEY, key, f"must have at most {SELECTED_KEY_BYTES_MAX} bytes, and not be null")
-        fields["key"] = key
+        arguments["key"] = key
     for name, field in ((SELECT_FROM, "from_ms"), (SELECT_UNTIL, "until_ms")):
-        if name in said:
-            fields[field] = _instant(name, said[name])
-    selection = Selection(**fields)  # type: ignore[arg-type]
+        if name in fields:
+            arguments[field] = _instant(name, fields[name])
+    selection = Selection(**arguments)  # type: ignore[arg-type]
     if selection.from_ms >= selection.until_ms:
         raise RequestRefused(Reason.BAD_SELECTION, f"{SELECT_FROM} must be before {SELECT_UNTIL}")
     return selection

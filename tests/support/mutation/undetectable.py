@@ -58,7 +58,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "parse_request",
         "the short path of a common request is not taken, or every header name is looked at in full",
         "the general path gives the same; the first letter only saves a call",
-        ("len(said) == 2", "len(said) == 1"),
+        ("len(fields) == 2", "len(fields) == 1"),
         ("name[:1] in 'pP'", "name[:0] in 'pP'"),
     ),
     _of(
@@ -66,8 +66,8 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "_due_ms",
         "two times are also looked for among two headers",
         "a target or an action is one of the two",
-        ("len(said) > 2", "len(said) >= 2"),
-        ("len(said) > 2", "len(said) > 1"),
+        ("len(fields) > 2", "len(fields) >= 2"),
+        ("len(fields) > 2", "len(fields) > 1"),
     ),
     _of(
         _REQUESTS,
@@ -84,7 +84,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "a cancel has no use for it, and neither has a move to a due time if it is negative",
         ("return (selection, -1, 0)", "return (selection, -1, -1)"),
         ("return (selection, -1, 0)", "return (selection, -1, 1)"),
-        ("said), 0)", "said), -1)"),
+        ("fields), 0)", "fields), -1)"),
     ),
     _of(
         _APPLY,

@@ -22,10 +22,10 @@ class Gate:
         self._end = 0
         self.read_ms = -1  # requests up to this timestamp have been read; -1: not known
 
-    def close(self, end: int, anew: bool) -> None:
-        """After a takeover, requests below `end` must be read first. `anew`: earlier reads do not count."""
+    def close(self, end: int, forgets_reads: bool) -> None:
+        """After a takeover, requests below `end` must be read first. `forgets_reads`: earlier reads do not count."""
         self._open, self._end = False, end
-        if anew:
+        if forgets_reads:
             self.read_ms = -1
 
     def read(self, timestamp_ms: int) -> None:

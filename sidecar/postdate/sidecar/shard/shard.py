@@ -150,7 +150,7 @@ class Shard(Stateful):
         self.takeovers += 1
         self._owned_seq = self._ownership.seq
         self._last_committed_at = self.ctx.clock.steady_ms()
-        self._gate.close(taken.gate_end, anew=self._unread)
+        self._gate.close(taken.gate_end, forgets_reads=self._unread)
         if self._unread:
             self.inbox.restart(read)
             self._unread = False
@@ -262,8 +262,7 @@ class Shard(Stateful):
             log.info("shard %s: the producer is not used again: a new one, and a new takeover", self.ctx.name)
             self._drop_ownership()
 
-    # ---- when it cannot continue ---------------------------------------------------------------------------------
-    # --------------------------------------------------------------------------------------
+    # ---- when it cannot continue -----------------------------------------------------------------------------------
 
     def _later(self, least_ms: float = 0.0) -> float:
         wait = max(self._backoff_ms, least_ms)
