@@ -25,7 +25,7 @@ from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
 from postdate.wire.headers import Headers
-from postdate.wire.requests import RequestRules
+from postdate.wire.rules import RequestRules
 
 _NOW_MS = 1_800_000_000_000
 _BATCH = 2_000

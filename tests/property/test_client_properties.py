@@ -17,7 +17,9 @@ from postdate.client import RequestInvalid, RequestRecord, RequestTopic
 from postdate.wire.headers import is_ours
 from postdate.wire.limits import PARTITION_END
 from postdate.wire.murmur2 import partition_for
-from postdate.wire.requests import Action, Request, RequestRules, parse_request
+from postdate.wire.request import Action, Request
+from postdate.wire.requests import parse_request
+from postdate.wire.rules import RequestRules
 
 NOW_MS = time.time_ns() // 1_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -37,7 +37,8 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import split_key
 from postdate.wheel.options import IndexOptions
 from postdate.wire.dispatch_log import Fate, IdRow
-from postdate.wire.requests import Headers, RequestRules
+from postdate.wire.headers import Headers
+from postdate.wire.rules import RequestRules
 from postdate.wire.topics import OwnTopics
 
 BASE_MS = 1_000_000_000_000

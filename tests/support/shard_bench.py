@@ -21,7 +21,7 @@ from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import DispatchRecord, decode_record
-from postdate.wire.requests import Headers
+from postdate.wire.headers import Headers
 from postdate.wire.topics import OwnTopics
 from support.kafka_simulator import SimBroker, SimClock, SimKafka
 from support.kafka_simulator.error_responses import refusal

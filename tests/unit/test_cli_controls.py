@@ -23,7 +23,9 @@ from postdate.sidecar.http.deployment import Deployment
 from postdate.wire.headers import ACTION, ID, ORIGIN
 from postdate.wire.murmur2 import partition_for
 from postdate.wire.origins import format_origin
-from postdate.wire.requests import Action, Request, RequestRules, parse_request
+from postdate.wire.request import Action, Request
+from postdate.wire.requests import parse_request
+from postdate.wire.rules import RequestRules
 from postdate.wire.selection import Selection
 from postdate.wire.verdicts import Answer, Verdict, encode_verdict
 from support.simulated_cluster import Answering, SimulatedCluster

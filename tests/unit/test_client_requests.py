@@ -24,8 +24,9 @@ import pytest
 
 from postdate.client import Reason, RequestInvalid, RequestRecord, RequestTopic, read_delivered
 from postdate.wire.murmur2 import partition_for
-from postdate.wire.request import OF_SCHEDULES
-from postdate.wire.requests import Action, Request, RequestRules, parse_request
+from postdate.wire.request import OF_SCHEDULES, Action, Request
+from postdate.wire.requests import parse_request
+from postdate.wire.rules import RequestRules
 from postdate.wire.schedules.schedule import Fold, Gap, Missed, Schedule
 from postdate.wire.selection import Selection
 

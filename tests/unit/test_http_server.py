@@ -44,7 +44,9 @@ from postdate.sidecar.logs import OneLine
 from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.states import State, Stateful
 from postdate.wire.instants import format_instant
-from postdate.wire.requests import Action, RequestRules, parse_request
+from postdate.wire.request import Action
+from postdate.wire.requests import parse_request
+from postdate.wire.rules import RequestRules
 from support.http_steps import Client, free_port, value_of
 from support.kafka_simulator import SimBroker, SimKafka
 from support.sidecars import wait_until

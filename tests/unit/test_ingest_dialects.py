@@ -18,7 +18,8 @@ from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
 from postdate.wire.dialects import DIALECTS
-from postdate.wire.requests import RequestRules, restore_headers
+from postdate.wire.requests import restore_headers
+from postdate.wire.rules import RequestRules
 from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
 
 BASE_MS = 1_795_258_284_000

@@ -35,8 +35,10 @@ from postdate.wire.dispatch_log import (
     PlainFate,
 )
 from postdate.wire.errors import RequestRefused
+from postdate.wire.headers import Headers
 from postdate.wire.reasons import Reason
-from postdate.wire.requests import Headers, RequestRules, parse_request
+from postdate.wire.requests import parse_request
+from postdate.wire.rules import RequestRules
 
 BASE_MS = 1_000_000_000_000
 RULES = RequestRules(topic="requests", horizon_ms=86_400_000, forbidden=frozenset({"requests"}))

@@ -38,7 +38,8 @@ from postdate.wheel.keys import entry_key, parked_key, split_key
 from postdate.wheel.options import IndexOptions
 from postdate.wire.delivered import delivered_headers, record_size_bytes
 from postdate.wire.dispatch_log import APPLIED, DEAD, DELIVERED, STORED, Fate, PlainFate
-from postdate.wire.requests import Headers, RequestRules
+from postdate.wire.headers import Headers
+from postdate.wire.rules import RequestRules
 from postdate.wire.topics import OwnTopics
 
 BASE_MS = 1_000_000_000_000

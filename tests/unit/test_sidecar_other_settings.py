@@ -40,7 +40,8 @@ from postdate.wire.dispatch_log import (
     Moved,
     PlainFate,
 )
-from postdate.wire.requests import Headers, RequestRules
+from postdate.wire.headers import Headers
+from postdate.wire.rules import RequestRules
 from support.shard_bench import Bench, R
 
 BASE_MS = 1_000_000_000_000

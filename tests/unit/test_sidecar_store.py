@@ -36,7 +36,7 @@ from postdate.wire.dispatch_log import (
     PlainFate,
     SurvivorFate,
 )
-from postdate.wire.requests import RequestRules
+from postdate.wire.rules import RequestRules
 from support.long_delays import (
     BASE_MS,
     FAR_MS,

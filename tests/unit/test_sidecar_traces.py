@@ -30,7 +30,9 @@ from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
 from postdate.wire.dispatch_log import CANCELLED, DELIVERED, OCCURRED, Fate, Occurred, PlainFate
-from postdate.wire.requests import Headers, RequestRules, parse_request
+from postdate.wire.headers import Headers
+from postdate.wire.requests import parse_request
+from postdate.wire.rules import RequestRules
 
 PART = Partition("requests", 3)
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

@@ -12,8 +12,10 @@ import pytest
 
 from postdate.wire.dialects import DIALECTS
 from postdate.wire.errors import RequestRefused
+from postdate.wire.headers import Headers
 from postdate.wire.reasons import Reason
-from postdate.wire.requests import Headers, RequestRules, parse_request
+from postdate.wire.requests import parse_request
+from postdate.wire.rules import RequestRules
 from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
 
 NOW_MS = 1_795_258_284_000

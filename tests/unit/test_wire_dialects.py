@@ -15,15 +15,10 @@ import pytest
 
 from postdate.wire.dialects import DIALECTS
 from postdate.wire.errors import RequestRefused
-from postdate.wire.headers import is_ours
-from postdate.wire.requests import (
-    Action,
-    Headers,
-    Request,
-    RequestRules,
-    parse_request,
-    restore_headers,
-)
+from postdate.wire.headers import Headers, is_ours
+from postdate.wire.request import Action, Request
+from postdate.wire.requests import parse_request, restore_headers
+from postdate.wire.rules import RequestRules
 from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
 
 NOW_MS = 1_795_258_284_000

@@ -12,7 +12,9 @@ import pytest
 from postdate.wire.errors import RequestRefused
 from postdate.wire.instants import format_instant, parse_instant_ms
 from postdate.wire.limits import BACKFILL_MAX
-from postdate.wire.requests import Action, RequestRules, parse_request
+from postdate.wire.request import Action
+from postdate.wire.requests import parse_request
+from postdate.wire.rules import RequestRules
 from postdate.wire.schedules.expressions import Expression
 from postdate.wire.schedules.extras import fills_more, first_filled, next_filled
 from postdate.wire.schedules.schedule import Fold, Gap, Schedule

@@ -9,16 +9,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from postdate.wire.headers import Headers
 from postdate.wire.limits import REMEMBERED_TEXTS_MAX
-from postdate.wire.requests import (
-    DEFAULT_LEVELS_MS,
-    Action,
-    Headers,
-    Request,
-    RequestRules,
-    parse_request,
-    restore_headers,
-)
+from postdate.wire.request import Action, Request
+from postdate.wire.requests import parse_request, restore_headers
+from postdate.wire.rules import DEFAULT_LEVELS_MS, RequestRules
 
 RULES = RequestRules(topic="R")
 NOW_MS = 1_795_258_284_000

@@ -34,7 +34,8 @@ from postdate.wire.limits import FORMAT_VERSION_MAX, HORIZON_MS_DEFAULT, INTEGER
 from postdate.wire.murmur2 import partition_for
 from postdate.wire.origins import format_origin, parse_origin
 from postdate.wire.reasons import Reason
-from postdate.wire.requests import RequestRules, parse_request
+from postdate.wire.requests import parse_request
+from postdate.wire.rules import RequestRules
 
 HORIZON: Final = timedelta(milliseconds=HORIZON_MS_DEFAULT)
 

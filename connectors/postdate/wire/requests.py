@@ -65,23 +65,11 @@ from postdate.wire.origins import parse_origin
 from postdate.wire.reasons import Reason
 from postdate.wire.request import OF_SCHEDULES, Action, Request
 from postdate.wire.returns import read_return
-from postdate.wire.rules import DEFAULT_LEVELS_MS, RequestRules
+from postdate.wire.rules import RequestRules
 from postdate.wire.schedules.occurrences import first_occurrence
 from postdate.wire.schedules.schedule import Schedule, read_schedule, read_times
 from postdate.wire.selection import Selection, read_selection
 from postdate.wire.texts import plain_ms, quote, time_text
-
-__all__ = [
-    "DEFAULT_LEVELS_MS",
-    "Action",
-    "Control",
-    "Headers",
-    "Request",
-    "RequestRules",
-    "parse_request",
-    "restore_headers",
-]
-
 
 _ACTIONS: dict[bytes | None, Action] = {
     b"schedule": Action.SCHEDULE,

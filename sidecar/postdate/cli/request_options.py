@@ -17,8 +17,10 @@ from postdate.sidecar.errors import ConfigError
 from postdate.wire import headers as names
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import Headers
-from postdate.wire.requests import Request, RequestRules, parse_request
+from postdate.wire.request import Request
+from postdate.wire.requests import parse_request
 from postdate.wire.returns import NO_POLICIES, schedule_return
+from postdate.wire.rules import RequestRules
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 TIMES = {"at": names.AT, "delay": names.DELAY, "level": names.LEVEL}

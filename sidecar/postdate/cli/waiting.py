@@ -27,7 +27,7 @@ from postdate.wire.dispatch_log import DEAD, DELIVERED, FINAL, ChosenFate, Fate,
 from postdate.wire.durations import format_duration
 from postdate.wire.errors import FormatError
 from postdate.wire.origins import format_origin
-from postdate.wire.requests import Request
+from postdate.wire.request import Request
 from postdate.wire.topics import OwnTopics
 from postdate.wire.verdicts import Answer, Verdict, decode_verdict
 

@@ -44,9 +44,11 @@ from postdate.wire.dispatch_log import (
 from postdate.wire.errors import FormatError, RequestRefused
 from postdate.wire.headers import FORMAT_2, REQUEST, Headers
 from postdate.wire.limits import INTEGER_END
-from postdate.wire.requests import Action, RequestRules, parse_request, restore_headers, sent_headers
+from postdate.wire.request import Action
+from postdate.wire.requests import parse_request, restore_headers, sent_headers
 from postdate.wire.retry_policies import NamedPolicies
 from postdate.wire.returns import schedule_return
+from postdate.wire.rules import RequestRules
 from postdate.wire.stored import StoredRequest, decode_stored, encode_stored
 from postdate.wire.topics import is_topic_name
 from postdate.wire.verdicts import Verdict, decode_verdict, encode_verdict

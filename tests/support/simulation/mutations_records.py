@@ -24,7 +24,7 @@ from postdate.wheel.keys import entry_key, split_key
 from postdate.wheel.policy_rows import PolicyRows
 from postdate.wire import returns
 from postdate.wire.delivered import delivered_headers
-from postdate.wire.requests import Request
+from postdate.wire.request import Request
 from postdate.wire.retry_policies import NamedPolicies
 from support.simulation.themes import BROKERS
 from support.simulation.world import World

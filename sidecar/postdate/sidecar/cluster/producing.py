@@ -21,7 +21,9 @@ from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import Headers
 from postdate.wire.murmur2 import partition_for
 from postdate.wire.origins import format_origin
-from postdate.wire.requests import Request, RequestRules, parse_request
+from postdate.wire.request import Request
+from postdate.wire.requests import parse_request
+from postdate.wire.rules import RequestRules
 from postdate.wire.texts import counted
 
 RETENTION_MS = "retention.ms"

@@ -41,8 +41,8 @@ from postdate.sidecar.errors import ConfigError
 from postdate.wire.dialects import DIALECTS
 from postdate.wire.headers import TOPIC
 from postdate.wire.limits import RETURNS_VERSION
-from postdate.wire.requests import RequestRules
 from postdate.wire.retry_policies import parse_named
+from postdate.wire.rules import RequestRules
 from postdate.wire.topics import OwnTopics, is_topic_name
 
 DEFAULT_SOURCE = "default"

@@ -84,10 +84,11 @@ from postdate.wire.dispatch_log import (
     Switched,
     Triggered,
 )
+from postdate.wire.headers import Headers
 from postdate.wire.id_digests import id_digest
 from postdate.wire.limits import FATES_MAX, IDS_MAX
 from postdate.wire.reasons import Reason
-from postdate.wire.requests import Headers, sent_headers
+from postdate.wire.requests import sent_headers
 from postdate.wire.topics import OwnTopics
 from postdate.wire.verdicts import Verdict
 

@@ -22,7 +22,7 @@ from postdate.wire.durations import format_duration
 from postdate.wire.instants import format_instant
 from postdate.wire.limits import BACKFILL_MAX, OCCURRENCES_MAX, RETURNS_VERSION
 from postdate.wire.reasons import Reason
-from postdate.wire.requests import RequestRules
+from postdate.wire.rules import RequestRules
 from postdate.wire.texts import counted
 
 

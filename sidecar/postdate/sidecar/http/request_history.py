@@ -42,7 +42,8 @@ from postdate.wire.dispatch_log import (
 )
 from postdate.wire.errors import FormatError, RequestRefused
 from postdate.wire.origins import format_origin
-from postdate.wire.requests import Action, Request, parse_request
+from postdate.wire.request import Action, Request
+from postdate.wire.requests import parse_request
 from postdate.wire.retry_policies import NamedPolicies
 from postdate.wire.returns import schedule_return
 from postdate.wire.topics import OwnTopics

@@ -56,8 +56,7 @@ from postdate.wire.durations import format_duration
 from postdate.wire.errors import RequestRefused
 from postdate.wire.limits import DUE_MS_MIN
 from postdate.wire.reasons import Reason
-from postdate.wire.request import OF_SCHEDULES
-from postdate.wire.requests import Action, Request
+from postdate.wire.request import OF_SCHEDULES, Action, Request
 from postdate.wire.selection import BulkRequest, Selection, encode_bulk
 
 

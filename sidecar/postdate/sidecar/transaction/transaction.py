@@ -30,7 +30,7 @@ from postdate.sidecar.transaction.limits import (
 )
 from postdate.wheel.index import TimerIndex
 from postdate.wire.dispatch_log import OWNER, Accepted, DispatchRecord, Fate, IdRow, encode_record
-from postdate.wire.requests import Headers
+from postdate.wire.headers import Headers
 from postdate.wire.retry_policies import NamedPolicies
 from postdate.wire.returns import NO_POLICIES
 
