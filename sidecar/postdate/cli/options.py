@@ -162,6 +162,19 @@ def configured(command: Command) -> Callable[..., Any]:
     return wrapped
 
 
+def max_option(listed: str) -> Callable[[Command], Command]:
+    """A decorator that adds `--max`; the command gets it as `entries_max`. `listed`: what it lists, in the plural."""
+    return click.option(
+        "--max",
+        "entries_max",
+        type=click.IntRange(1),
+        default=100,
+        show_default=True,
+        metavar="N",
+        help=f"List at most N {listed}.",
+    )
+
+
 def output_option(command: Command) -> Command:
     """Add `--output json|text`; the command gets it as `output`."""
     return click.option(

@@ -15,7 +15,7 @@ import click
 
 from postdate.cli.commands import warn
 from postdate.cli.dead_letters import origin_bytes
-from postdate.cli.options import from_option, now_ms, output_option, time_ms, until_option
+from postdate.cli.options import from_option, max_option, now_ms, output_option, time_ms, until_option
 from postdate.cli.processes import asks_processes, remark
 from postdate.wire.dispatch_log import DELIVERED
 from postdate.wire.durations import format_duration
@@ -76,15 +76,7 @@ def pending() -> None:
 @_filter_options
 @click.option("--id", "request_id", metavar="ID", help="Only messages with this id.")
 @click.option("--origin", metavar="ORIGIN", help="Only this request.")
-@click.option(
-    "--max",
-    "entries_max",
-    type=click.IntRange(1),
-    default=100,
-    show_default=True,
-    metavar="N",
-    help="List at most N messages.",
-)
+@max_option("messages")
 @click.option("--all", "everything", is_flag=True, help="List all messages, without --max.")
 @click.option("--payload", is_flag=True, help="Show keys, headers and values in base64, if http.payloads is `allowed`.")
 @output_option

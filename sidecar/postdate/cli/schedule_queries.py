@@ -10,7 +10,7 @@ import click
 
 from postdate.cli.commands import fail, warn
 from postdate.cli.limits import PREVIEW_MAX
-from postdate.cli.options import output_option
+from postdate.cli.options import max_option, output_option
 from postdate.cli.pending import table
 from postdate.cli.processes import asks_processes, remark
 from postdate.wire.dispatch_log import BACKFILLED, EXTRA, EXTRA_DEAD, OCCURRED, PAUSED, RESUMED, SKIPPED, TRIGGERED
@@ -29,15 +29,7 @@ _COLUMNS = ("next", "id", "target", "origin", "times")
 @asks_processes
 @click.option("--target", "targets", multiple=True, metavar="TOPIC", help="Only schedules for this target; repeatable.")
 @click.option("--requests", metavar="TOPIC", help="Only this request topic.")
-@click.option(
-    "--max",
-    "entries_max",
-    type=click.IntRange(1),
-    default=100,
-    show_default=True,
-    metavar="N",
-    help="List at most N schedules.",
-)
+@max_option("schedules")
 @output_option
 def list_(
     deployment: Deployment, targets: tuple[str, ...], requests: str | None, entries_max: int, output: str
