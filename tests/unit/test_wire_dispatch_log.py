@@ -40,12 +40,9 @@ from postdate.wire.errors import FormatError
 from postdate.wire.id_digests import digest_bytes, id_digest
 from postdate.wire.limits import (
     DISPATCH_RECORD_BYTES_MAX,
-    FATE_BYTES_MAX,
     FATES_MAX,
     ID_DIGEST_LENGTH,
     IDS_MAX,
-    MOVED_FATE_BYTES_MAX,
-    POLICIES_BYTES_MAX,
     POLICY_NAME_LENGTH_MAX,
     POLICY_ROWS_MAX,
     POLICY_TEXT_LENGTH_MAX,
@@ -57,6 +54,9 @@ EXAMPLE = (
     b'[990,1795258400000,"moved",1795262000000,1018],[1018,0,"applied"]]}'
 )
 LARGEST = 2**63 - 1
+# What one fate may add to a dispatch-log record: three 19-digit numbers at the widest, the name, brackets and commas.
+FATE_BYTES_MAX, MOVED_FATE_BYTES_MAX = 54, 90
+POLICIES_BYTES_MAX = 96 * 1024
 PLAIN: dict[str, Any] = {
     **{"v": 1, "seq": 42, "takeover": 7, "instance": "i", "group": "g", "at": 5, "next_request": 9, "low_water": 3},
     **{"kind": "fates", "fates": [[4, 5, "delivered"]]},

@@ -67,17 +67,11 @@ FACTOR_MAX: Final = 100
 # Parsed policies, and backoffs, that are remembered: real streams use few.
 POLICIES_REMEMBERED_MAX: Final = 1_024
 
-POLICIES_BYTES_MAX: Final = 96 * 1024
-
 # 17 years: the arithmetic of a draw stays below 2**63, so that SQL computes the same.
 WINDOW_MS_MAX: Final = 2**39 - 1
 
 # 10,000 fates of the widest kind with 19-digit numbers; Postdate writes no larger record.
 DISPATCH_RECORD_BYTES_MAX: Final = 1024 * 1024
-
-# What one fate may add to a dispatch-log record: three 19-digit numbers at the widest, the name, brackets and commas.
-FATE_BYTES_MAX: Final = 54
-MOVED_FATE_BYTES_MAX: Final = 90
 
 # A detail is one sentence for a person; the margin of the own topics' max.message.bytes (64 KiB) must hold it.
 DETAIL_BYTES_MAX: Final = 1_024
