@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
 from postdate.spark.job.sources import RECORDS
 from postdate.spark.records.dialects import DialectOptions, read_by_the_parser
-from postdate.spark.records.requests import digested_requests, request_rows
+from postdate.spark.records.requests import digested_requests, understood_rows
 from postdate.wire.dialects import DIALECTS
 from support.history import TARGET, Headers, History
 from support.judging import judged
@@ -29,7 +29,7 @@ def test_both_ways_of_reading_say_the_same(spark: SparkSession) -> None:
     by_spark, by_python = (
         {(row["partition"], row["offset"]): row.asDict() for row in rows.collect()}
         for rows in (
-            request_rows(records, LEVELS_MS_DEFAULT),
+            digested_requests(understood_rows(records, LEVELS_MS_DEFAULT)),
             digested_requests(read_by_the_parser(records, LEVELS_MS_DEFAULT, ALL)),
         )
     )
@@ -50,13 +50,11 @@ def test_a_request_in_postdates_own_headers_does_not_pass_through_the_parser(spa
     history.ask(1)
     history.ask(2, ("postdate-topic", b"orders"), ("postdate-at", b"5"), ("postdate-id", b"x"))
     records = spark.createDataFrame(history.requests, RECORDS)
-    assert [row["due_ms"] for row in request_rows(records, LEVELS_MS_DEFAULT, unknown).orderBy("offset").collect()] == [
-        T + 1_000,
-        5,
-    ]
+    rows = understood_rows(records, LEVELS_MS_DEFAULT, unknown).orderBy("offset").collect()
+    assert [row["due_ms"] for row in rows] == [T + 1_000, 5]
     history.ask(3, headers=[("trace", b"x")])
     with pytest.raises(PythonException, match="a dialect that the parser refuses"):
-        request_rows(spark.createDataFrame(history.requests, RECORDS), LEVELS_MS_DEFAULT, unknown).collect()
+        understood_rows(spark.createDataFrame(history.requests, RECORDS), LEVELS_MS_DEFAULT, unknown).collect()
 
 
 def _dialect_history() -> tuple[History, dict[int, str]]:

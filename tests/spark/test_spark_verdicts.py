@@ -19,7 +19,7 @@ from postdate.spark.judging.summary import Outcomes, Plain
 from postdate.spark.limits import COMMIT_MS_MAX
 from postdate.spark.records.deliveries import delivered_messages, record_rows
 from postdate.spark.records.fates import fate_rows, log_rows
-from postdate.spark.records.requests import request_rows
+from postdate.spark.records.requests import digested_requests, understood_rows
 from postdate.spark.rules.ordering import overtaken
 from postdate.spark.rules.verdicts import VERDICTS, VIOLATIONS
 from postdate.spark.session.caching import released
@@ -441,7 +441,8 @@ def test_what_an_audit_caches_is_released_at_its_end(spark: SparkSession) -> Non
         history.deliver(offset, due_ms=T + 1_000 * due_s)
     records = record_rows(delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS]))
     log = log_rows(small_table(spark, history.log, RECORDS), Bounds().table(spark))
-    requests = request_rows(small_table(spark, history.requests, RECORDS), LEVELS_MS_DEFAULT)
+    asked = small_table(spark, history.requests, RECORDS)
+    requests = digested_requests(understood_rows(asked, LEVELS_MS_DEFAULT))
     spark.catalog.clearCache()
     with released():
         found = overtaken(records, fate_rows(log), requests, few=False)  # few are part of the plan

@@ -29,7 +29,7 @@ from postdate.spark.records.deliveries import (
 )
 from postdate.spark.records.fates import fate_rows, log_rows
 from postdate.spark.records.policies import policy_rows, policy_table, read_rows
-from postdate.spark.records.requests import digested_requests, request_rows, understood_rows
+from postdate.spark.records.requests import digested_requests, understood_rows
 from postdate.spark.records.verdict_records import answer_rows
 from postdate.spark.rules.ordering import overtaken
 from postdate.spark.session.small_tables import small_table
@@ -131,7 +131,9 @@ class Runs:
                 kept(record_rows(messages), delivered),
             ),
             *(log, kept(dead_letter_rows(letters, {LETTERS: REQUESTS}), buried), kept(answers, answered)),
-            requests_of=lambda _: request_rows(self._records(there), LEVELS_MS_DEFAULT, policies=policies),
+            requests_of=lambda _: digested_requests(
+                understood_rows(self._records(there), LEVELS_MS_DEFAULT, policies=policies)
+            ),
         )
         if in_order:
             new = replace(new, overtaken=(overtaken(new.records, fate_rows(new.log), understood),))

@@ -32,7 +32,7 @@ from postdate.spark.records.deliveries import (
 from postdate.spark.records.dialects import NO_DIALECTS, DialectOptions
 from postdate.spark.records.fates import chain_breaks, exceptional_fate_rows, fate_rows, log_rows
 from postdate.spark.records.policies import policy_rows, policy_table, read_rows
-from postdate.spark.records.requests import digested_requests, request_rows, understood_rows
+from postdate.spark.records.requests import digested_requests, understood_rows
 from postdate.spark.records.verdict_records import answer_rows
 from postdate.spark.rules.occurrences import Events, with_occurrences
 from postdate.spark.rules.ordering import overtaken
@@ -127,7 +127,8 @@ def tables(
     partitions = partition_table(spark, each)
     log = kept(log_rows(small_table(spark, history.log, RECORDS), partitions), history.log)
     asked = small_table(spark, history.requests, RECORDS)
-    requests = materialised(request_rows(asked, LEVELS_MS_DEFAULT, dialects, _policies(spark, log)), few=True)
+    understood = understood_rows(asked, LEVELS_MS_DEFAULT, dialects, _policies(spark, log))
+    requests = materialised(digested_requests(understood), few=True)
     answers = answer_rows(small_table(spark, history.answers, RECORDS), {VERDICTS: REQUESTS})
     return Tables(requests, log, fate_rows(log), kept(answers, history.answers), partitions)
 
@@ -191,7 +192,7 @@ def judged_together(spark: SparkSession, situations: Mapping[str, Situation]) ->
     partitions = small_table(spark, [one.bounds.row(prefix) for prefix, one in prefixes.items()], PARTITIONS)
     targets = [(f"{prefix}{name}", *row) for prefix, one in prefixes.items() for name, *row in one.targets]
     inputs = AuditInputs(
-        request_rows(records("requests"), LEVELS_MS_DEFAULT),
+        digested_requests(understood_rows(records("requests"), LEVELS_MS_DEFAULT)),
         fate_rows(log_rows(records("log"), partitions)),
         delivered_rows(records("delivered"), [*names]),
         dead_letter_rows(records("letters"), {f"{prefix}{LETTERS}": f"{prefix}{REQUESTS}" for prefix in prefixes}),

@@ -66,7 +66,7 @@ def rules_of(topic: str, levels_ms: Sequence[int], dialects: DialectOptions) -> 
 
 
 def read_by_the_parser(records: DataFrame, levels_ms: Sequence[int], dialects: DialectOptions) -> DataFrame:
-    """One row for each record with its parsed request; the columns of `request_rows` before anything is digested."""
+    """One row for each record with its parsed request; the columns of `understood_rows`."""
     rules_for = _Rules(tuple(levels_ms), dialects)
     read = F.udf(rules_for.reader(), _READ, useArrow=False)  # Arrow would pass other types than `read_request` takes
     headers = present(F.col("headers"))

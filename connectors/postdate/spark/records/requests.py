@@ -60,21 +60,6 @@ _DURATION_TEXTS: Final = ("delay", "grace_text", "window_text", "latest_text")
 _USUAL = (names.TOPIC, *names.TIMES, names.ID)
 
 
-def request_rows(
-    records: DataFrame,
-    levels_ms: Sequence[int],
-    dialects: DialectOptions = NO_DIALECTS,
-    policies: DataFrame | None = None,
-) -> DataFrame:
-    """The rows described above, one for each record of request topics; `levels_ms` is their level table, `policies` are
-    the named policies of returns (`policy_table`), None if there are none.
-
-    If the request topics have dialects, Python reads the requests with other headers than Postdate's own
-    (`records.dialects`); the records are then read twice.
-    """
-    return digested_requests(understood_rows(records, levels_ms, dialects, policies))
-
-
 def understood_rows(
     records: DataFrame,
     levels_ms: Sequence[int],
@@ -83,8 +68,12 @@ def understood_rows(
     *,
     reads_returns: bool = True,
 ) -> DataFrame:
-    """The same with the message itself instead of its digests: `key`, `value` and `data`, the untouched headers; and
-    `own_key` and `headers` of the record as sent.
+    """The rows described above, one for each record of request topics, with the message itself instead of its digests:
+    `key`, `value` and `data`, the untouched headers; and `own_key` and `headers` of the record as sent.
+
+    `levels_ms` is the level table of the topics; `policies` are the named policies of returns (`policy_table`), None if
+    there are none. If the topics have dialects, Python reads the requests with other headers than Postdate's own
+    (`records.dialects`); the records are then read twice.
 
     Without `reads_returns` a return has no due time and no parent, and every field of its `retry` is null: that
     suffices to count returns, and most histories have none.
