@@ -103,7 +103,7 @@ class Play:
         requests, dispatch_log, store = ids
         identity = Identity(self.admin.cluster_id(), requests, dispatch_log, 0, store)
         index = TimerIndex.open(self.directory(sidecar), identity, IndexOptions(), int(time.time() * 1000))
-        changes = index.changes()
+        changes = Changes()
         change(changes, index)
         index.write(changes)
         index.close()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from postdate.wheel.changes import Changes
 from postdate.wheel.entry import Entry, Kind, Mark, encode_entry, pack_control
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
@@ -229,7 +230,7 @@ def unpack(sample: Path, directory: Path) -> None:
 def write_timer_log(directory: Path) -> None:
     """The timer index with ENTRIES and MARKS; its wheel is left out, since it is never believed elsewhere."""
     index = TimerIndex.open(directory, IDENTITY, IndexOptions(), NOW_MS)
-    changes = index.changes()
+    changes = Changes()
     for key, entry in ENTRIES.items():
         changes.insert(key, encode_entry(entry), entry.stored)
     changes.ids[b"order-9"] = entry_key(NOW_MS, 7)

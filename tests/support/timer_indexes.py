@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
+from postdate.wheel.changes import Changes
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, split_key
@@ -32,7 +33,7 @@ def open_index(
 
 def put_entries(index: TimerIndex, keys: Iterable[tuple[int, int]], size_bytes: int = 10) -> None:
     """Put entries of one size in one write; R follows the highest offset."""
-    changes = index.changes()
+    changes = Changes()
     pairs = list(keys)
     for due_ms, offset in pairs:
         changes.insert(entry_key(due_ms, offset), bytes(size_bytes))
@@ -42,7 +43,7 @@ def put_entries(index: TimerIndex, keys: Iterable[tuple[int, int]], size_bytes: 
 
 def note_firsts(index: TimerIndex, first_offset: int, dues_ms: list[int]) -> None:
     """Note the first dues of consecutive requests in one write."""
-    changes = index.changes()
+    changes = Changes()
     changes.firsts.append((first_offset, struct.pack(f"<{len(dues_ms)}Q", *dues_ms)))
     index.write(changes)
 
@@ -62,7 +63,7 @@ def drain(index: TimerIndex, before_ms: int, limit: int = 1_000_000) -> list[tup
         keys, values = index.scan_due(before_ms, limit)
         if not keys:
             return result
-        changes = index.changes()
+        changes = Changes()
         changes.delete_span(keys[0], keys[-1], keys, [len(value) for value in values])
         index.write(changes)
         result += [split_key(key) for key in keys]

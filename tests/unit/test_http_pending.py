@@ -21,6 +21,7 @@ from postdate.sidecar.http import limits, local, pending, queries
 from postdate.sidecar.http.pending import PARKED, AskedShard, BadQuery, Filters, Place
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.states import State
+from postdate.wheel.changes import Changes
 from postdate.wheel.entry import Entry, Kind, Next, encode_entry, pack_control
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
@@ -75,7 +76,7 @@ def fill(shards: list[IndexShard], seed: int = 1) -> list[Put]:
     chance = random.Random(seed)
     put: list[Put] = []
     for number, shard in enumerate(shards):
-        changes = shard.index.changes()
+        changes = Changes()
         for offset in range(ENTRIES):
             due_ms, target = 10_000 + chance.randrange(40), chance.choice(["orders", "mails"])
             changes.insert(entry_key(due_ms, offset), encode_entry(entry(due_ms, target)))
@@ -131,7 +132,7 @@ def test_a_cursor_holds_while_entries_end(shards: list[IndexShard]) -> None:
     first = pending.page(list(shards), Filters(), None, 50, keep_payload=False)
     for shard in shards:  # everything up to the middle of the first page, and what it ended with, is delivered
         keys, values = shard.index.scan_due(10_003, 1_000)
-        changes = shard.index.changes()
+        changes = Changes()
         for key, value in zip(keys, values, strict=True):
             changes.delete(key, len(value))
         shard.index.write(changes)
@@ -165,7 +166,7 @@ def test_one_slice_is_one_bounded_scan(shards: list[IndexShard]) -> None:
 
 def test_parked_entries_are_listed_apart_by_target(shards: list[IndexShard]) -> None:
     shard = shards[0]
-    changes = shard.index.changes()
+    changes = Changes()
     for offset, target in enumerate(["b", "a", "b"]):
         key = parked_key(target, 100 - offset, offset)
         changes.insert_parked(key, encode_entry(entry(100 - offset, target)))
@@ -184,7 +185,7 @@ def test_parked_entries_are_listed_apart_by_target(shards: list[IndexShard]) -> 
 
 def test_an_entry_is_found_by_id_and_by_offset_and_shown_without_its_payload(shards: list[IndexShard]) -> None:
     shard = shards[1]
-    changes = shard.index.changes()
+    changes = Changes()
     key = entry_key(500, 3)
     changes.insert(key, encode_entry(entry(500, "orders", caller_id=b"order-9")))
     changes.ids[b"order-9"] = key
@@ -209,7 +210,7 @@ def test_a_page_without_payload_shows_the_attempt_of_a_return(shards: list[Index
         ("postdate-attempt", b"2"),
         ("postdate-first-origin", b"requests/1/0"),
     ]
-    changes = shards[1].index.changes()
+    changes = Changes()
     again = Entry(Kind.DELIVER, False, 500, 500, "orders", b"k", b"v", returned)
     changes.insert(entry_key(500, 3), encode_entry(again))
     changes.next_request = 4
@@ -253,7 +254,7 @@ def test_the_count_of_waiting_messages_leaves_out_those_that_are_parked_or_end(
 ) -> None:
     monkeypatch.setattr(limits, "COUNTED_KEYS_MAX", 1)
     fill(shards)
-    changes = shards[0].index.changes()
+    changes = Changes()
     for offset in (200, 201, 202):
         changes.insert_parked(parked_key("orders", 10_000, offset), encode_entry(entry(10_000, "orders")))
     shards[0].index.write(changes)
@@ -268,7 +269,7 @@ def test_the_count_of_waiting_messages_leaves_out_those_that_are_parked_or_end(
 
 def test_messages_are_selected_by_the_beginning_of_their_id_and_by_their_key(shards: list[IndexShard]) -> None:
     fill(shards)
-    changes = shards[1].index.changes()
+    changes = Changes()
     for offset, (caller_id, key) in enumerate([(b"order-1", b"a"), (b"order-2", None), (b"mail-1", b"a"), (b"", b"")]):
         named = msgspec.structs.replace(entry(9_000, "orders", caller_id=caller_id), key=key)
         changes.insert(entry_key(9_000, 1_000 + offset), encode_entry(named))
@@ -291,7 +292,7 @@ def test_recurring_schedules_are_listed_alone_with_their_next_times(shards: list
     control = pack_control([(number, name, value) for number, (name, value) in enumerate(given)])
     plain = entry(65_000, "orders", caller_id=b"s")
     schedule = msgspec.structs.replace(plain, control=control, next=Next(5, 65_000))
-    changes = shards[1].index.changes()
+    changes = Changes()
     changes.insert(entry_key(65_000, 999), encode_entry(schedule))
     shards[1].index.write(changes)
     every = Filters(recurring=True)

@@ -21,6 +21,7 @@ from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.shard.limits import TAKEOVERS_AT_ONCE_MAX
 from postdate.sidecar.takeover import takeover
 from postdate.sidecar.takeover.checking import TakeoverProgress
+from postdate.wheel.changes import Changes
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
@@ -92,7 +93,7 @@ def _read_log(_ctx: Any, _part: Partition, _start: int, _end: int, take: Any) ->
 
 def _index(directory: Path, number: int) -> TimerIndex:
     index = TimerIndex.open(directory, Identity("c", "r", "d", number, "s"), IndexOptions(), 1)
-    changes = index.changes()
+    changes = Changes()
     changes.next_request, changes.next_dispatch, changes.seq, changes.takeover = 0, 0, 0, 0
     index.write(changes)
     return index

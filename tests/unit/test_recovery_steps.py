@@ -20,6 +20,7 @@ from postdate.sidecar.takeover import takeover
 from postdate.sidecar.takeover.checking import TakeoverProgress
 from postdate.sidecar.transaction.bound_check import UnverifiedBound
 from postdate.wheel.bulk_rows import BulkRow
+from postdate.wheel.changes import Changes
 from postdate.wheel.entry import Entry, Kind, Mark
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.recent_outcomes import RecentOutcome
@@ -61,7 +62,7 @@ def test_a_log_that_is_read_again_from_its_first_record_counts_its_own_seq(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = open_index(tmp_path)
-    changes = index.changes()
+    changes = Changes()
     changes.next_request, changes.next_dispatch, changes.seq, changes.takeover = 0, 90, 45, 1
     index.write(changes)
     read: list[int] = []

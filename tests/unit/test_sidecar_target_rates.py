@@ -24,6 +24,7 @@ from postdate.sidecar.dispatch.limits import RATE_SAVED_S
 from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel import changes
+from postdate.wheel.changes import Changes
 from postdate.wheel.keys import LAST_KEY, entry_key, parked_key
 from postdate.wheel.timer_log import TimerLog
 from support.kafka_simulator.producer import SimTransactionalProducer
@@ -308,7 +309,7 @@ def test_a_message_does_not_overtake_an_unread_one(
 ) -> None:
     """A transaction takes what waits up to a number and a size. What it leaves comes before all that is due later."""
     index = open_index(tmp_path)
-    put = index.changes()
+    put = Changes()
     for offset in range(5):
         put.insert_parked(parked_key("orders", NOW_MS, offset), bytes(10))
     index.write(put)
@@ -325,7 +326,7 @@ def test_a_message_does_not_overtake_an_unread_one(
 
 def test_nothing_that_waits_is_taken_before_its_due_time(tmp_path: Path) -> None:
     index = open_index(tmp_path)
-    put = index.changes()
+    put = Changes()
     put.insert_parked(parked_key("orders", NOW_MS, 0), b"a")
     index.write(put)
     rates = TargetRates(RateRules.of(("orders=1000",)), 0.0)
@@ -341,7 +342,7 @@ def test_nothing_that_waits_is_taken_before_its_due_time(tmp_path: Path) -> None
 @pytest.mark.parametrize(("last", "count"), [(entry_key(NOW_MS, 3), 1), (entry_key(NOW_MS, 2), 0)])
 def test_waiting_entries_are_taken_up_to_and_including_a_key(tmp_path: Path, last: bytes, count: int) -> None:
     index = open_index(tmp_path)
-    put = index.changes()
+    put = Changes()
     put.insert_parked(parked_key("orders", NOW_MS, 3), b"a")
     index.write(put)
     rates = TargetRates(RateRules.of(("orders=1000",)), 0.0)
@@ -358,7 +359,7 @@ def test_the_limits_of_a_transaction_hold_over_all_targets(
     tmp_path: Path, entries_max: int, size_bytes_max: int, count: int
 ) -> None:
     index = open_index(tmp_path)
-    put = index.changes()
+    put = Changes()
     for target in ("light", "small"):
         put.insert_parked(parked_key(target, NOW_MS, 0), b"a")
     index.write(put)
@@ -372,7 +373,7 @@ def test_the_limits_of_a_transaction_hold_over_all_targets(
 
 def test_a_target_whose_tokens_were_spent_meanwhile_waits_for_the_next(tmp_path: Path) -> None:
     index = open_index(tmp_path)
-    put = index.changes()
+    put = Changes()
     put.insert_parked(parked_key("orders", NOW_MS, 0), b"a")
     index.write(put)
     rates = TargetRates(RateRules.of(("orders=4",)), 0.0)

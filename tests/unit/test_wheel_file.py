@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from postdate.wheel.changes import Changes
 from postdate.wheel.database import Database
 from postdate.wheel.errors import DiskFull, StorageError
 from postdate.wheel.index import TimerIndex
@@ -391,7 +392,7 @@ def test_an_older_copy_of_the_same_counts_is_rebuilt(tmp_path: Path, clean: bool
     wheel = filled(tmp_path, clean)
     old = wheel.read_bytes()
     index = reopened(tmp_path)
-    changes = index.changes()  # a reschedule: as many entries as before, and R as before
+    changes = Changes()  # a reschedule: as many entries as before, and R as before
     changes.delete(entry_key(*ENTRIES[0]), 10)
     changes.insert(entry_key(NOW_MS + 60, ENTRIES[0][1]), bytes(10))
     index.write(changes)

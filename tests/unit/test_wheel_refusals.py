@@ -173,7 +173,7 @@ def test_a_write_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.
     index = open_index(tmp_path)
     put_entries(index, [(NOW_MS, 0)])
     before = index.checkpoint, index.low_water(), index.next_due_ms()
-    changes = index.changes()
+    changes = Changes()
     changes.insert(entry_key(NOW_MS - 5, 1), b"x")
     changes.next_request = 2
 

@@ -33,7 +33,7 @@ from support.timer_indexes import IDENTITY, NOW_MS, TINY, drain, note_firsts, op
 def write_batches(index: TimerIndex, first: int, end: int) -> None:
     """Batch n puts ten entries, moves R to 10 * (n + 1) and sets seq to n."""
     for number in range(first, end):
-        changes = index.changes()
+        changes = Changes()
         for offset in range(number * 10, number * 10 + 10):
             changes.insert(entry_key(NOW_MS + offset % 7, offset), bytes(100))
             changes.ids[b"id-%d" % offset] = entry_key(NOW_MS + offset % 7, offset)
@@ -133,16 +133,16 @@ def test_a_span_and_point_deletes_leave_the_same(tmp_path: Path) -> None:
     for index in indexes:
         put_entries(index, keys)
     for first, end in ((0, 300), (300, 600), (600, 610)):
-        span = indexes[0].changes()
+        span = Changes()
         chosen = [entry_key(*key) for key in keys[first:end]]
         span.delete_span(chosen[0], chosen[-1], chosen, [10] * len(chosen), {chosen[1]} if first else None)
         assert len(span.spans) == (1 if end - first >= 256 else 0)
-        points = indexes[1].changes()
+        points = Changes()
         for at, key in enumerate(chosen):
             points.delete(key, 10, stored=bool(first) and at == 1)
         if first:  # the entry between them becomes stored first, so that `blocks` may leave it out
             for index in indexes:
-                mark = index.changes()
+                mark = Changes()
                 mark.replace(chosen[1], bytes(10), 10, stored=True, old_stored=False)
                 index.write(mark)
         moved = entry_key(keys[first][0], 5000 + first)  # put inside the span by the same write: it stays
@@ -216,7 +216,7 @@ def test_no_row_of_first_dues_stays_behind_the_low_water_mark(tmp_path: Path, mo
 def test_overlay_and_log_agree_on_marks_places_ids_and_ended(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     assert index.marks_end == 0
-    changes = index.changes()
+    changes = Changes()
     changes.marks[41] = Mark(final=False, stored=True, due=77)
     changes.places[3] = parked_key("orders", 9, 3)
     changes.ids[b"a"] = entry_key(1, 2)
@@ -233,7 +233,7 @@ def test_overlay_and_log_agree_on_marks_places_ids_and_ended(tmp_path: Path) -> 
     assert index.find(3) == index.place(3) == parked_key("orders", 9, 3)
     assert index.id_key(b"a") == entry_key(1, 2)
     assert index.ended(b"a") == b"how"
-    changes = index.changes()
+    changes = Changes()
     changes.marks[41] = changes.places[3] = changes.ids[b"a"] = changes.ended[b"a"] = None
     index.write(changes)
     assert (index.mark(41), index.place(3), index.id_key(b"a"), index.ended(b"a")) == (None,) * 4
@@ -262,7 +262,7 @@ def test_space_of_ended_entries_is_reclaimed(tmp_path: Path, monkeypatch: pytest
     index = open_index(tmp_path)
     rng = random.Random(1)
     for batch in range(10):
-        changes = index.changes()
+        changes = Changes()
         for offset in range(batch * 400, batch * 400 + 400):
             changes.insert(entry_key(NOW_MS + offset, offset), rng.randbytes(1000))
         index.write(changes)
@@ -280,7 +280,7 @@ def test_space_of_ended_entries_is_reclaimed(tmp_path: Path, monkeypatch: pytest
 
 def test_a_mark_is_looked_up_only_below_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = open_index(tmp_path)
-    changes = index.changes()
+    changes = Changes()
     changes.marks[4] = Mark(final=True, stored=False, due=-1)
     index.write(changes)
     looked_up: list[str] = []
@@ -321,7 +321,7 @@ def test_a_reference_to_the_bounds_of_a_scan_is_kept(tmp_path: Path) -> None:
 
 def test_the_low_water_mark_of_a_topic_that_begins_late_is_not_below_its_beginning(tmp_path: Path) -> None:
     index = open_index(tmp_path)
-    changes = index.changes()
+    changes = Changes()
     changes.next_request = 1_000
     index.write(changes)
     assert index.low_water() == 1_000
@@ -338,7 +338,7 @@ def test_the_low_water_mark_follows_the_oldest_entry_within_a_block(tmp_path: Pa
     body = encode_entry(Entry(Kind.DELIVER, False, first_due=0, due=0, target="", key=None, value=b"", headers=[]))
     index = open_index(tmp_path)
     for offset in range(4_000):  # one request is always pending
-        changes = index.changes()
+        changes = Changes()
         changes.insert(entry_key(NOW_MS + offset, offset), body)
         changes.firsts.append((offset, struct.pack("<Q", NOW_MS + offset)))
         if offset:
@@ -374,7 +374,7 @@ def test_a_later_entry_of_its_block_does_not_lower_a_raised_low_water_mark(tmp_p
     index = open_index(tmp_path)
     note_firsts(index, 0, [NOW_MS, NOW_MS + 9])
     put_entries(index, [(NOW_MS, 0), (NOW_MS + 9, 1)], len(body))
-    changes = index.changes()
+    changes = Changes()
     changes.replace(entry_key(NOW_MS + 9, 1), body, len(body))
     index.write(changes)
     drain(index, NOW_MS + 5)

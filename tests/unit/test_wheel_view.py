@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from postdate.wheel import limits, wheel_view
+from postdate.wheel.changes import Changes
 from postdate.wheel.errors import Corrupt, StorageError, TornRead
 from postdate.wheel.layout import COUNTERS_OFFSET, HEADER_SIZE_BYTES, SEQUENCE
 from postdate.wheel.options import IndexOptions
@@ -114,7 +115,7 @@ def test_a_view_follows_the_file_that_replaces_its_own(tmp_path: Path) -> None:
 def test_a_view_answers_as_the_owner_does(tmp_path: Path) -> None:
     index = open_index(tmp_path, TINY)
     put_entries(index, [(0, 0), *((NOW_MS + at % 9, at) for at in range(1, 50))])
-    changes = index.changes()
+    changes = Changes()
     changes.insert_parked(b"orders\0" + bytes(15) + b"\7" + bytes(7) + b"\7", b"12345")
     index.write(changes)
     index.load_step(NOW_MS + 3)

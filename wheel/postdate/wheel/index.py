@@ -238,10 +238,6 @@ class TimerIndex:
         """Deletes outcomes of ids that no later request needs. See TimerLog."""
         self._log.forget_outcomes(at_ms, read_ms)
 
-    def changes(self) -> Changes:
-        """Returns an empty set of changes."""
-        return Changes()
-
     def write(self, changes: Changes) -> None:
         """Makes all changes visible in one write, then applies them to the wheel; durable with the next `sync`.
 

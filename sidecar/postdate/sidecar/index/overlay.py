@@ -75,7 +75,7 @@ class IndexOverlay:
         self.horizon_ms = horizon_ms
         self.store_after_ms = store_after_ms
         self.control_count, self.control_bytes = index.control_count, index.control_bytes
-        self._changes: Changes = index.changes()
+        self._changes = Changes()
         self._marks_end = index.marks_end
         self._confirmed_moves: set[int] = set()
         # The last look-ups and their results: an entry or an id is usually looked up again at once.

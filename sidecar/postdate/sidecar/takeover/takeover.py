@@ -39,6 +39,7 @@ from postdate.sidecar.takeover.opening import discard, keep, open_index
 from postdate.sidecar.takeover.store_reading import rebuild
 from postdate.sidecar.transaction.bound_check import BoundCheck, UnverifiedBound
 from postdate.sidecar.transaction.transaction import Content, ShardOwnership
+from postdate.wheel.changes import Changes
 from postdate.wheel.entry import Mark
 from postdate.wheel.index import TimerIndex
 from postdate.wire.dispatch_log import OWNER, DispatchRecord, PolicyRow
@@ -417,7 +418,7 @@ def _verify_truncated(index: TimerIndex, offset: int) -> None:
 def _note_commit(index: TimerIndex, offset: int) -> None:
     """Move D to the record that is about to be committed. Nothing committed lies between, and `_has_missed` must be
     able to see later that this commit may have happened."""
-    changes = index.changes()
+    changes = Changes()
     changes.next_dispatch = offset
     index.write(changes)
 
