@@ -1,6 +1,6 @@
 """The audit's judge of schedules, some of whose fates have left the dispatch log. Goal: extra deliveries whose trigger
-or backfill may be among them are not verifiable, and neither are skips whose pause may be; all others without such a
-fate stay violations.
+or backfill may be among them are not verifiable, and neither is an occurrence about which a lost pause or resume
+decides; all others are judged as without such a fate.
 
 Method: as `test_spark_extras`; the fate that asks for the extra deliveries is lost. The judge learns from its caller
 which controls may have lost theirs (`lost_controls`, `lost_switches`): `tests/spark/test_audit_lost_fates.py` tests
@@ -188,3 +188,78 @@ def test_a_pause_in_the_log_verifies_its_skips_beside_a_lost_one() -> None:
     known = [Switch(13, at(1), True, 5, 0), Switch(14, at(3), False, 6, 0)]
     found = only(SKIPPED, switches=known, lost_switches=[PAUSE, RESUME]).judged()
     assert (found.position.problems, found.position.reasons, found.added.verified) == ((), (), 2)
+
+
+LATE = at(5) + 30_000
+LAST = {"missed": "last"}
+ONE = occurred(1, at(1), at(2), at_ms=LATE, log_offset=7)
+OTHERS = Switch(10, at(2), True, -1, -1), Switch(12, at(6), False, -1, -1)
+"""A lost pause of all later times that were due by LATE."""
+MISSED = skipped(1, 1, "missed", at(2), LATE, log_offset=7)
+BEGUN = PAUSE._replace(log_offset=3, place=0)
+"""The pause, if the log has its fate: an earlier run with a state has read it."""
+DOUBTFUL: dict[str, Case] = {
+    "delivered, others may have been paused": only(ONE, record(ONE), asked=LAST, lost_switches=OTHERS),
+    "delivered, others may be paused": only(ONE, record(ONE), asked=LAST, lost_switches=OTHERS[:1]),
+    "missed, others may have been paused": only(MISSED, asked=LAST, lost_switches=OTHERS),
+    "missed, others may have been resumed": only(
+        MISSED, asked=LAST, switches=[Switch(9, at(2), True, 3, 0)], lost_switches=[Switch(12, at(3), False, -1, -1)]
+    ),
+    "delivered in a lost pause": only(ONE, record(ONE), lost_switches=[PAUSE, RESUME]),
+    "delivered behind a lost pause that has not ended": only(ONE, record(ONE), lost_switches=[PAUSE]),
+    "delivered behind a lost resume": only(
+        ONE, record(ONE), switches=[BEGUN], lost_switches=[RESUME._replace(at_ms=at(1))]
+    ),
+    "skipped before a lost resume": only(
+        SKIPPED._replace(last=1, next_ms=at(2)), switches=[BEGUN], lost_switches=[RESUME]
+    ),
+    "delivered in one lost pause, others in another": only(
+        *(ONE, record(ONE)),
+        asked=LAST,
+        lost_switches=[PAUSE, RESUME._replace(control=11, at_ms=at(2)), *(one._replace(control=20) for one in OTHERS)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DOUBTFUL)
+def test_an_occurrence_is_unsettled_if_a_lost_switch_decides_about_it(name: str) -> None:
+    found = DOUBTFUL[name].judged()
+    assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 1})
+    assert found.added.verified == 0
+
+
+DECIDED: dict[str, tuple[Case, list[str]]] = {
+    "delivered, one was not paused": (
+        only(ONE, record(ONE), asked=LAST, lost_switches=[OTHERS[0]._replace(at_ms=at(2) + 1), OTHERS[1]]),
+        ["out-of-policy"],
+    ),
+    "missed, one was not paused": (
+        only(MISSED, asked=LAST, lost_switches=[OTHERS[0], OTHERS[1]._replace(at_ms=at(5))]),
+        [],
+    ),
+    "missed, none was due": (only(MISSED._replace(at_ms=at(2) - 1), asked=LAST, lost_switches=OTHERS), ["wrong-skip"]),
+    "missed, all were paused": (
+        only(MISSED, asked=LAST, switches=[Switch(9, at(2), True, 3, 0)], lost_switches=OTHERS[:1]),
+        ["wrong-skip"],
+    ),
+    "delivered in a pause, others may have been paused": (
+        only(ONE, record(ONE), asked=LAST, switches=[BEGUN], lost_switches=[OTHERS[0]._replace(control=11)]),
+        ["out-of-policy"],
+    ),
+    "delivered before a lost pause": (only(ONE, record(ONE), lost_switches=OTHERS), []),
+}
+
+
+@pytest.mark.parametrize("name", DECIDED)
+def test_an_occurrence_is_judged_if_no_lost_switch_decides_about_it(name: str) -> None:
+    case, verdicts = DECIDED[name]
+    found = case.judged()
+    assert [verdict for verdict, _ in found.position.problems] == verdicts
+    assert (found.position.reasons, found.added.verified) == ((), 0 if verdicts else 1)
+
+
+def test_nothing_is_overdue_in_a_pause_that_no_lost_switch_has_ended() -> None:
+    late = {"overdue_before_ms": at(9) + 1}
+    for lost_switches, overdue in (([], 0), ([Switch(12, at(6), False, -1, -1)], 6)):
+        case = sound(bounds=late, switches=[Switch(9, at(4), True, 3, 0)], lost_switches=lost_switches)
+        assert case.judged().overdue == overdue

@@ -14,7 +14,7 @@ Pure Python. Nothing of Spark is imported, and nothing of the sidecar's implemen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, Literal
@@ -64,16 +64,22 @@ class Audited:
 
 @dataclass(frozen=True)
 class Kind:
-    """Occurrences with the `pauses` of their schedule and those whose fates may have left the log (`lost_pauses`), or
-    extra deliveries (`is_extra`): none may leave before `from_ms`, the timestamp of their control. `cause` of extra
-    deliveries: `known`: the log has the fate that asks for them; `lost`: that fate may have left the log, so their
-    times are unknown; `none`: there was no such fate."""
+    """Occurrences with the `pauses` of their schedule, or extra deliveries (`is_extra`): none may leave before
+    `from_ms`, the timestamp of their control. `possible_pauses`: if fates of pauses or resumes may have left the log,
+    all that there may have been; then `pauses` are the certain ones. `cause` of extra deliveries: `known`: the log has
+    the fate that asks for them; `lost`: that fate may have left the log, so their times are unknown; `none`: there was
+    no such fate."""
 
     pauses: Sequence[Pause] = ()
-    lost_pauses: Sequence[Pause] = ()
+    possible_pauses: Sequence[Pause] | None = None
     is_extra: bool = False
     from_ms: int = 0
     cause: Literal["known", "lost", "none"] = "known"
+
+    @property
+    def histories(self) -> tuple[Sequence[Pause], ...]:
+        """The shortest and the longest pauses. What both of them say is certain."""
+        return (self.pauses,) if self.possible_pauses is None else (self.pauses, self.possible_pauses)
 
     @property
     def own_headers(self) -> str:
@@ -174,24 +180,26 @@ class NumberedDeliveries:
             due_ms = max(chosen_ms, self._kind.from_ms)
             said = f"occurrence {fate.number} was committed at {fate.at_ms}, due {due_ms}"
             self.findings.find("early", "early", said)
-        broken = self._broken_policy(fate, chosen_ms)
-        if broken and (broken != names.GAP or self._can_decide(fate.log_offset)):
+        broken, *others = {self._broken_policy(fate, chosen_ms, pauses) for pauses in self._kind.histories}
+        if others:
+            self.findings.leave("unsettled", 1)
+        elif broken and (broken != names.GAP or self._can_decide(fate.log_offset)):
             said = f"occurrence {fate.number}, due {chosen_ms}, was delivered at {fate.at_ms}, and {broken} skips it"
             self.findings.find("out_of_policy", "out-of-policy", said)
         return nominal_ms
 
-    def _broken_policy(self, fate: Fate, chosen_ms: int) -> str | None:
+    def _broken_policy(self, fate: Fate, chosen_ms: int, pauses: Sequence[Pause]) -> str | None:
         """The header by which a delivered occurrence had to be skipped; None: there is none."""
         asked, late_ms = self._asked, fate.at_ms - COMMIT_MS_MAX - chosen_ms
-        pause = self._pause_at(fate.nominal_ms)
-        if pause is not None and pause.began_at < (fate.log_offset, fate.place):
+        place = fate.log_offset, fate.place
+        if any(pause.began_at < place for pause in pauses if pause.holds(fate.nominal_ms)):
             return "a pause"
         if self._is_in_gap(fate.nominal_ms):
             return names.GAP
         if asked.catch_up_ms is not None and late_ms > asked.catch_up_ms:
             return names.CATCH_UP
         is_missed = {
-            "last": lambda: self._is_newer_due(fate.last, fate.nominal_ms, fate.at_ms - COMMIT_MS_MAX),
+            "last": lambda: self._is_newer_due(fate.last, fate.nominal_ms, fate.at_ms - COMMIT_MS_MAX, pauses),
             "none": lambda: late_ms > _NONE_LATE_MS,
         }
         if asked.missed in is_missed and is_missed[asked.missed]():
@@ -218,30 +226,29 @@ class NumberedDeliveries:
         if not can_decide:
             return nominal_ms
         late_ms = fate.at_ms - self._chosen_ms(fate._replace(nominal_ms=nominal_ms))
-        applies = {
-            "gap": lambda: gaps == _size(fate) and late_ms >= 0,
-            "missed": lambda: not gaps and self._is_missed(fate, nominal_ms, late_ms),
-            "grace": lambda: not gaps and asked.grace_ms is not None and late_ms > asked.grace_ms,
-            "dead": lambda: late_ms >= 0,
-            "paused": lambda: self._were_paused(fate, times, self._kind.pauses),
+        applies: dict[str | None, Callable[[Sequence[Pause]], bool]] = {
+            "gap": lambda _: gaps == _size(fate) and late_ms >= 0,
+            "missed": lambda pauses: not gaps and self._is_missed(fate, nominal_ms, late_ms, pauses),
+            "grace": lambda _: not gaps and asked.grace_ms is not None and late_ms > asked.grace_ms,
+            "dead": lambda _: late_ms >= 0,
+            "paused": lambda pauses: self._were_paused(fate, times, pauses),
         }
-        if fate.reason in applies and applies[fate.reason]():
-            return nominal_ms
-        if fate.reason == "paused" and self._were_paused(fate, times, [*self._kind.pauses, *self._kind.lost_pauses]):
+        does_apply = {applies[fate.reason](pauses) for pauses in self._kind.histories}
+        if len(does_apply) > 1:
             self.findings.leave("unsettled", _size(fate))
-        else:
+        elif does_apply == {False}:
             last = f" to {fate.last}" if fate.last > fate.number else ""
             said = f"occurrence {fate.number}{last}, due {nominal_ms}, was skipped as {fate.reason} at {fate.at_ms}"
             self.findings.find("wrongly_skipped", "wrong-skip", said, _size(fate))
         return nominal_ms
 
-    def _is_missed(self, fate: Fate, nominal_ms: int, late_ms: int) -> bool:
+    def _is_missed(self, fate: Fate, nominal_ms: int, late_ms: int, pauses: Sequence[Pause]) -> bool:
         """Return True if `postdate-catch-up` or `postdate-missed` skips an occurrence; it is `late_ms` late."""
         asked = self._asked
         if asked.catch_up_ms is not None and late_ms > asked.catch_up_ms:
             return True
         if asked.missed == "last":
-            return self._is_newer_due(fate.last, nominal_ms, fate.at_ms)
+            return self._is_newer_due(fate.last, nominal_ms, fate.at_ms, pauses)
         return asked.missed == "none" and late_ms > _NONE_LATE_MS
 
     def _judge_next(self, fate: Fate, nominal_ms: int) -> None:
@@ -356,8 +363,7 @@ class NumberedDeliveries:
         if self._kind.from_ms >= before_ms:
             return 0
         while 0 < nominal_ms < before_ms and count < OCCURRENCES_STEPPED_MAX:
-            pause = self._pause_at(nominal_ms)
-            if pause is not None and pause.ended_at is None:
+            if any(pause.until_ms is None for pause in self._kind.pauses if pause.holds(nominal_ms)):
                 break
             found = self._next(number, nominal_ms)
             number, nominal_ms, count = number + 1, found[0] if found is not None else 0, count + 1
@@ -388,23 +394,19 @@ class NumberedDeliveries:
             return False
         return self._search.after(nominal_ms - 1) == (nominal_ms, True)
 
-    def _pause_at(self, nominal_ms: int) -> Pause | None:
-        """Return the pause in which a nominal time lies; None: there is none."""
-        return next((pause for pause in self._kind.pauses if pause.holds(nominal_ms)), None)
-
     def _were_paused(self, fate: Fate, times: Sequence[int], pauses: Sequence[Pause]) -> bool:
         """Return True if the nominal `times` of a fate lie in `pauses` that had ended when it was written."""
         place = fate.log_offset, fate.place
         ended = [pause for pause in pauses if pause.ended_at is not None and pause.ended_at < place]
         return len(times) == _size(fate) and all(any(pause.holds(ms) for pause in ended) for ms in times)
 
-    def _is_newer_due(self, number: int, nominal_ms: int, by_ms: int) -> bool:
+    def _is_newer_due(self, number: int, nominal_ms: int, by_ms: int, pauses: Sequence[Pause]) -> bool:
         """Return True if an occurrence behind `number` that neither a gap nor a pause skips was due by then."""
         found = self._next(number, nominal_ms)
         while found is not None and found[0] <= by_ms:
             number, (newer_ms, is_in_gap) = number + 1, found
             found = self._next(number, newer_ms)
-            may_leave = not is_in_gap and self._pause_at(newer_ms) is None
+            may_leave = not (is_in_gap or any(pause.holds(newer_ms) for pause in pauses))
             if may_leave and self._draw(number, newer_ms, found[0] if found is not None else 0) <= by_ms:
                 return True
         return False

@@ -3,15 +3,20 @@
 A pause skips the nominal times in [timestamp of the pause, timestamp of the resume). The audit compares each of these
 fates with its control (`claims.judged_switches`).
 
+Fates of other switches may have left the log. What then follows from the pauses is certain only if it follows from the
+`certain_pauses` as well as from the `possible_pauses`: the shortest and the longest ones.
+
 Pure functions. They import nothing of Spark, and nothing of the sidecar's implementation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from postdate.spark.rules.schedule_events import Switch
+
+_NEVER: Final = 2**63 - 1
 
 
 class Pause(NamedTuple):
@@ -41,18 +46,30 @@ def pauses_of(switches: Iterable[Switch]) -> list[Pause]:
     return pauses
 
 
-def lost_pauses(lost: Sequence[Switch], known: Iterable[Switch]) -> list[Pause]:
-    """Return the pauses that there may have been if the fates of `lost` switches have left the log.
+def certain_pauses(known: Iterable[Switch], lost: Iterable[Switch]) -> list[Pause]:
+    """Return the times at which a schedule was paused, whichever of its `lost` switches took effect.
 
-    Fates leave the log in their order. So each of these pauses begins with a lost switch, and ends with a lost one or
-    with the first resume that the log has.
+    A lost pause may have had no effect, and a lost resume may have ended a pause; but nothing relies on that resume.
     """
-    resumes = [switch for switch in lost if not switch.is_pause]
-    first = sorted(switch for switch in known if not switch.is_pause)[:1]
+    return pauses_of([*known, *(switch._replace(log_offset=_NEVER) for switch in lost if not switch.is_pause)])
+
+
+def possible_pauses(known: Iterable[Switch], lost: Iterable[Switch]) -> list[Pause]:
+    """Return all pauses that there may have been if each of the `lost` switches may have taken effect.
+
+    A pause may have ended with any later resume until the first one that the log has. Without that one, a pause that
+    the log has may not have ended. A lost fate lies before all others that are judged.
+    """
+    switches = sorted([*known, *lost])
     pauses: list[Pause] = []
-    for begun in lost:
-        later = [switch for switch in resumes if switch.control > begun.control]
-        last = sorted(later, key=lambda switch: switch.at_ms)[-1:]
-        for end in (*last, *first) if begun.is_pause else ():
-            pauses.append(Pause(begun.at_ms, (-1, -1), end.at_ms, (end.log_offset, end.place)))
+    for begun in (switch for switch in switches if switch.is_pause):
+        pause, ends = Pause(begun.at_ms, (begun.log_offset, begun.place)), []
+        later = (switch for switch in switches if not switch.is_pause and switch.control > begun.control)
+        for end in later:
+            ends.append(pause._replace(until_ms=end.at_ms, ended_at=(end.log_offset, end.place)))
+            if end.log_offset >= 0:
+                break
+        else:
+            ends += [pause] if begun.log_offset >= 0 or not ends else []
+        pauses += ends
     return pauses

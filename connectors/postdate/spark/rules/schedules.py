@@ -29,7 +29,7 @@ from itertools import groupby
 
 from postdate.spark.rules.extra_deliveries import ExtraDeliveries
 from postdate.spark.rules.numbered_deliveries import Audited, Kind, NumberedDeliveries
-from postdate.spark.rules.pauses import lost_pauses, pauses_of
+from postdate.spark.rules.pauses import certain_pauses, possible_pauses
 from postdate.spark.rules.schedule_events import (
     Asked,
     Bounds,
@@ -61,7 +61,8 @@ def judge_schedule(
     """
     findings, holes = Findings(known.problems, known.reasons), Holes(asked, bounds)
     audited = Audited(versions, bounds, holes, DeadLetters(facts, bounds, holes))
-    kind = Kind(pauses_of(facts.switches), lost_pauses(facts.lost_switches, facts.switches))
+    switches = facts.switches, facts.lost_switches
+    kind = Kind(certain_pauses(*switches), possible_pauses(*switches) if facts.lost_switches else None)
     occurrences = NumberedDeliveries(asked, known, kind, audited, findings)
     extras = ExtraDeliveries(asked, known, facts, audited, findings)
     occurrences.begin(facts.stored)
