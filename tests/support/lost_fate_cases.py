@@ -1,7 +1,8 @@
 """Cases of the audit's verdicts if the dispatch log has lost its first records: what their fates may have explained,
 and what they cannot.
 
-Each case has an early part, whose fates are lost, and a late part, which the log still has.
+Each case has an early part, whose fates are lost, and a late part, which the log still has. Some have a first part: the
+log has its fates as well, as one that an earlier run with a state has read.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def _extra_cases() -> list[tuple[str, str, Part, Part]]:
         ("a trigger behind the losses without a fate", nobody, partial(_triggered, at_ms=LOST_MS), extra),
         ("a trigger that was applied without a fate", nobody, _triggered, _then(_applied, extra)),
         ("a trigger of another schedule", nobody, of_another, extra),
-        ("no trigger but a pause", nobody, partial(_triggered, action="pause"), extra),
+        ("no trigger but a lost pause", f"{nobody} unsettled", partial(_triggered, action="pause"), extra),
         ("a trigger that does not exist", nobody, _triggered, partial(extra, control=2)),
         ("without its lost fate, of an applied trigger", "extra", _triggered, _then(_applied, _left)),
     ]
@@ -277,6 +278,185 @@ def _move_cases() -> list[tuple[str, str, Part, Part]]:
     ]
 
 
+def _known_move_cases() -> list[tuple[str, str, Part, Part, Part]]:
+    wrong = "contradiction"
+
+    def moved(cases: Cases, o: int, *, by: int = 1, grace: bytes = b"") -> None:
+        """A message that the control `by` offsets behind it has moved to three seconds."""
+        cases.schedule(o, _id(o))
+        more = [("postdate-grace", grace)] if grace else []
+        time = ("postdate-at", b"%d" % (T + 3_000))
+        _ask(cases, o + by, "reschedule", _named(o), time, *more, at_ms=T + by)
+        cases.commit([o, DUE, "moved", T + 3_000, o + by], [o + by, 0, "applied"], at_ms=_BEFORE)
+
+    def lost_move(cases: Cases, o: int, *, by: int = 2, at_ms: int = _ASKED_MS, grace: bytes = b"") -> None:
+        more = [("postdate-grace", grace)] if grace else []
+        time = ("postdate-at", b"%d" % (T + 5_000))
+        _ask(cases, o + by, "reschedule", _named(o), time, *more, at_ms=at_ms)
+
+    def cancel(cases: Cases, o: int) -> None:
+        """A bulk cancel of what is due at five seconds."""
+        times = ("postdate-select-from", b"%d" % (T + 5_000)), ("postdate-select-until", b"%d" % (T + 5_001))
+        cases.ask(o + 3, ("postdate-action", b"cancel"), *times, ("postdate-select-id", _id(o)))
+        cases.commit([o + 3, 0, "swept", 0], at_ms=LOST_MS, v=2)
+        cases.commit([o, DUE, "cancelled", o + 3], [o + 3, 0, "applied", 1], at_ms=due(2) + 900, v=2)
+
+    def move_on(cases: Cases, o: int) -> None:
+        """A reschedule in bulk, from five to seven seconds."""
+        cases.ask(o + 3, ("postdate-action", b"reschedule"), ("postdate-by", b"2s"), ("postdate-select-id", _id(o)))
+        cases.commit([o + 3, 0, "swept", 0], at_ms=LOST_MS, v=2)
+        cases.commit([o, DUE, "moved", T + 7_000, o + 3], [o + 3, 0, "applied", 1], at_ms=T + 2_500, v=2)
+        _arrive(cases, o, due_ms=T + 7_000)
+
+    arrive, known = partial(_arrive, due_ms=T + 5_000), partial(_arrive, due_ms=T + 3_000)
+    late = partial(arrive, late_ms=COMMIT_MS_MAX + 1_001)
+    superseded, before = partial(moved, by=2), partial(lost_move, by=1, at_ms=T + 1)
+    later = partial(lost_move, at_ms=LOST_MS)
+    return [
+        ("delivered behind a known and a lost move", "unsettled", moved, lost_move, arrive),
+        ("delivered by a known move though one is lost", "delivered", moved, lost_move, known),
+        ("delivered by a lost move before a known one", "mismatch", superseded, before, arrive),
+        ("delivered behind a known move, moved behind the losses", "mismatch", moved, later, arrive),
+        ("cancelled in bulk behind a known and a lost move", "unsettled", moved, lost_move, cancel),
+        ("cancelled in bulk behind a lost move before a known one", wrong, superseded, before, cancel),
+        ("moved in bulk behind a known and a lost move", "unsettled", moved, lost_move, move_on),
+        ("moved in bulk behind a lost move before a known one", wrong, superseded, before, move_on),
+        (
+            "delivered in the grace of a lost move behind a known one",
+            "unsettled",
+            partial(moved, grace=b"1s"),
+            partial(lost_move, grace=b"2s"),
+            late,
+        ),
+        (
+            "delivered behind the grace of a lost move behind a known one",
+            "unsettled past-grace",
+            partial(moved, grace=b"2s"),
+            partial(lost_move, grace=b"1s"),
+            late,
+        ),
+    ]
+
+
+def _drop_cases() -> list[tuple[str, str, Part, Part]]:
+    """The verdicts are those on the survivor; `_SECOND` has those on the request that was dropped for it."""
+    drop = ("postdate-if-ended", b"drop")
+
+    def pair(cases: Cases, o: int, *, at_ms: int = T, later_ms: int = _ASKED_MS, first: bool = True) -> None:
+        headers = [("postdate-delay", b"100ms"), _named(o)]
+        cases.ask(o, TO_ORDERS, *headers, *([drop] if first else []), at_ms=at_ms)
+        cases.ask(o + 1, TO_ORDERS, *headers, drop, at_ms=later_ms)
+
+    def ended(cases: Cases, o: int, *, at_ms: int = LOST_MS, later_ms: int = _ASKED_MS, is_sent: bool = True) -> None:
+        """The delivery is lost."""
+        if is_sent:
+            cases.deliver(o, id=_id(o), due_ms=T + 100)
+        cases.commit([o + 1, later_ms + 100, "dropped", o], at_ms=at_ms, v=2)
+
+    day_ms = LOST_MS + 24 * HOUR_MS
+    return [
+        ("dropped for a lost delivery", "unsettled", pair, ended),
+        (
+            "dropped for one behind the losses",
+            "missing",
+            partial(pair, at_ms=LOST_MS, later_ms=LOST_MS),
+            partial(ended, later_ms=LOST_MS, is_sent=False),
+        ),
+        ("dropped for a lost one without the header", "unsettled", partial(pair, first=False), ended),
+        (
+            "dropped at the end of the window of a lost delivery",
+            "unsettled",
+            partial(pair, later_ms=day_ms - 1),
+            partial(ended, at_ms=day_ms, later_ms=day_ms - 1),
+        ),
+        (
+            "dropped behind the window of a lost delivery",
+            "unsettled",
+            partial(pair, later_ms=day_ms),
+            partial(ended, at_ms=day_ms, later_ms=day_ms),
+        ),
+    ]
+
+
+def _series_cases() -> list[tuple[str, str, Part, Part]]:
+    """Two requests of a series; the fate `replaced` of the first, with the start, is lost. `_SECOND` has the verdicts
+    on the second."""
+    latest = ("postdate-latest", b"900ms")
+
+    def two(cases: Cases, o: int, *, at_ms: int = _ASKED_MS) -> None:
+        for offset, asked_ms in ((o, T), (o + 1, at_ms)):
+            cases.ask(offset, TO_ORDERS, ("postdate-delay", b"1s"), _named(o), latest, at_ms=asked_ms)
+
+    def arrive(cases: Cases, o: int, *, due_ms: int = T + 900) -> None:
+        cases.commit([o + 1, due_ms, "delivered"], at_ms=due_ms + 5)
+        cases.deliver(o + 1, due_ms=due_ms, id=_id(o))
+
+    return [
+        ("of a series whose start is lost", "unsettled", two, arrive),
+        ("of a series whose start is lost, by its own time", "unsettled", two, partial(arrive, due_ms=T + 1_200)),
+        ("of a series behind the losses", "unsettled", partial(two, at_ms=LOST_MS), arrive),
+    ]
+
+
+def _answer_cases() -> list[tuple[str, str, Part, Part]]:
+    """An answer that a lost fate decides. If a control was answered, `_SECOND` has the verdict on it."""
+
+    def answered(cases: Cases, o: int, *, at_ms: int = T) -> None:
+        cases.ask(o, TO_ORDERS, ("postdate-delay", b"1s"), _named(o), at_ms=at_ms)
+        cases.answer(o, "accepted", None, _id(o).decode())
+
+    def control(
+        cases: Cases, o: int, word: str, *, of: bool = False, action: str = "cancel", far: bool = False
+    ) -> None:
+        cases.ask(o, TO_ORDERS, ("postdate-delay", b"2h" if far else b"100ms"), _named(o))
+        time = [("postdate-delay", b"3h")] if action == "reschedule" else []
+        _ask(cases, o + 1, action, _named(o), *time, at_ms=LOST_MS)
+        cases.answer(o + 1, word, o if of else None, _id(o).decode())
+
+    def gone(cases: Cases, o: int) -> None:
+        """The fate of the message is lost, and the log has that of the control."""
+        cases.deliver(o, id=_id(o), due_ms=T + 100)
+        _applied(cases, o)
+
+    def replaced(cases: Cases, o: int) -> None:
+        for offset in (o, o + 1):
+            cases.schedule(offset, _id(o))
+        cases.answer(o + 1, "replaced", o, _id(o).decode())
+
+    def refused(cases: Cases, o: int) -> None:
+        cases.commit([o, 0, "dead"], at_ms=LOST_MS)
+        cases.bury(o, TO_ORDERS, ("postdate-delay", b"1s"), _named(o), reason=b"limit-exceeded")
+
+    def deliver_second(cases: Cases, o: int) -> None:
+        cases.commit([o + 1, DUE, "delivered"])
+        cases.deliver(o + 1, id=_id(o))
+
+    arrive = partial(_arrive, due_ms=DUE)
+    behind = partial(_arrive, due_ms=LOST_MS + 1_000, first_ms=LOST_MS + 1_000)
+    return [
+        ("accepted by a lost fate", "unsettled", answered, arrive),
+        ("accepted behind the losses without a fate", "false-verdict", partial(answered, at_ms=LOST_MS), behind),
+        ("accepted though it was refused", "false-verdict", answered, refused),
+        ("too late for a lost end", "unsettled", partial(control, word="too-late"), gone),
+        ("too late for a lost end by its origin", "unsettled", partial(control, word="too-late", of=True), gone),
+        ("not found behind a lost end", "unsettled", partial(control, word="not-found"), gone),
+        ("not found, though nothing has ended", "pending", partial(control, word="not-found", far=True), _applied),
+        (
+            "said to be rescheduled by an applied control",
+            "pending",
+            partial(control, word="rescheduled", of=True, action="reschedule", far=True),
+            _applied,
+        ),
+        (
+            "said to be cancelled by an applied control",
+            "pending",
+            partial(control, word="cancelled", of=True, far=True),
+            _applied,
+        ),
+        ("replaced by a lost fate", "unsettled", replaced, deliver_second),
+    ]
+
+
 def _grace_cases() -> list[tuple[str, str, Part, Part]]:
     in_an_hour = T + HOUR_MS
 
@@ -320,6 +500,14 @@ def _pause_cases() -> list[tuple[str, str, Part, Part]]:
         commit(cases, occurred(o, 2, 0), [o, due(1), "completed"])
         deliver(cases, o, _id(o).decode(), 2, 0)
 
+    def twice(cases: Cases, o: int) -> None:
+        """Both occurrences are delivered, the first one before the resume."""
+        commit(cases, occurred(o, 1))
+        cases.commit([o, due(1), "resumed", T + 1_500, o + 2], [o + 2, 0, "applied"], at_ms=T + 1_600, v=3)
+        commit(cases, occurred(o, 2, 0), [o, due(1), "completed"])
+        deliver(cases, o, _id(o).decode(), 1)
+        deliver(cases, o, _id(o).decode(), 2, 0)
+
     def by_origin(cases: Cases, o: int) -> None:
         paused(cases, o, ("postdate-origin", f"{REQUESTS}/0/{o}".encode()))
 
@@ -333,16 +521,52 @@ def _pause_cases() -> list[tuple[str, str, Part, Part]]:
         ("skipped, a pause was applied without a fate", wrong, paused, _then(_applied, resume)),
         ("skipped, another was paused", wrong, of_another, resume),
         ("skipped for another reason than its lost pause", wrong, paused, partial(resume, reason="missed")),
+        ("delivered in a lost pause", "unsettled", paused, twice),
+        ("delivered, a pause was applied without a fate", "completed", paused, _then(_applied, twice)),
     ]
 
 
+_SECOND = {
+    "a lost trigger": "unsettled",
+    "a trigger behind the losses without a fate": "missing",
+    "a trigger that was applied without a fate": "applied",
+    "dropped for a lost delivery": "unsettled",
+    "dropped for one behind the losses": "contradiction",
+    "dropped for a lost one without the header": "contradiction",
+    "dropped at the end of the window of a lost delivery": "unsettled",
+    "dropped behind the window of a lost delivery": "contradiction",
+    "of a series whose start is lost": "unsettled",
+    "of a series whose start is lost, by its own time": "delivered",
+    "of a series behind the losses": "contradiction",
+    "too late for a lost end": "unsettled",
+    "too late for a lost end by its origin": "unsettled",
+    "not found behind a lost end": "unsettled",
+    "not found, though nothing has ended": "unsettled",
+    "said to be rescheduled by an applied control": "false-verdict",
+    "said to be cancelled by an applied control": "false-verdict",
+    "replaced by a lost fate": "unsettled",
+}
+"""The verdicts on the request behind that of a case."""
+
+
 def lost_fate_cases() -> Cases:
-    """All of them in a history of their own, whose log begins at LOST_MS."""
-    cases, late = Cases(), []
+    """All of them in a history of their own, whose log begins at LOST_MS, but for the first parts."""
+    cases, early, late = Cases(), [], []
+    for name, verdicts, first, early_part, late_part in _known_move_cases():
+        o = cases.case(name, verdicts)
+        first(cases, o)
+        early.append((early_part, o))
+        late.append((late_part, o))
+    kept = len(cases.log)
+    for part, o in early:
+        part(cases, o)
     for name, verdicts, early_part, late_part in (
         *_pause_cases(),
         *_move_cases(),
         *_grace_cases(),
+        *_drop_cases(),
+        *_series_cases(),
+        *_answer_cases(),
         *_extra_cases(),
         *_bulk_cases(),
     ):
@@ -352,11 +576,7 @@ def lost_fate_cases() -> Cases:
     lost = len(cases.log)
     for part, o in late:
         part(cases, o)
-    cases.log = cases.log[lost:]
-    for name, verdict in (
-        ("a lost trigger", "unsettled"),
-        ("a trigger behind the losses without a fate", "missing"),
-        ("a trigger that was applied without a fate", "applied"),
-    ):
-        cases.expected[f"{name}: the control"] = Expected(cases.expected[name].offset + 1, {verdict})
+    cases.log = [*cases.log[:kept], *cases.log[lost:]]
+    for name, verdict in _SECOND.items():
+        cases.expected[f"{name}: the second"] = Expected(cases.expected[name].offset + 1, {verdict})
     return cases

@@ -33,11 +33,9 @@ from postdate.spark.rules.claims import (
     judged_moves,
     judged_returns,
     judged_series,
-    judged_survivors,
     judged_switches,
     unfounded_ends,
 )
-from postdate.spark.rules.drops import judged_drops
 from postdate.spark.rules.lost_moves import lost_moves, may_be_moved
 from postdate.spark.rules.mismatches import expected_headers
 from postdate.spark.rules.occurrences import (
@@ -49,6 +47,7 @@ from postdate.spark.rules.occurrences import (
     with_occurrences,
 )
 from postdate.spark.rules.request_histories import history_rows
+from postdate.spark.rules.survivors import judged_drops, judged_survivors
 from postdate.spark.rules.unanswered import Mode, unanswered_ends
 from postdate.spark.rules.verdict_checks import judged_answers
 from postdate.spark.session.caching import materialised

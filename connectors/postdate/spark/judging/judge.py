@@ -68,6 +68,7 @@ def judge(
 _OPTIONAL = {
     "claim": "string",
     "doubt": "string",
+    "expired": "string",
     "grace": "struct<log_offset:bigint,place:int,grace_ms:bigint>",
     "lost_move": LOST_MOVE,
     "answer": "struct<text:string,wrong:string>",
@@ -78,6 +79,7 @@ _OPTIONAL = {
 _LISTS = {
     **{"fate": "fates", "record": "records", "letter": "letters", "claim": "claims", "doubt": "doubts"},
     **{
+        "expired": "expired_causes",
         "grace": "graces",
         "lost_move": "lost_moves",
         "answer": "answers",
@@ -118,7 +120,7 @@ def _facts(found: DataFrame, overdue_before_ms: int, has_schedules: bool) -> Dat
 def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Column], dict[str, Column]]:
     """The columns of three steps; columns of one step are computed once for the next."""
     finals = F.filter("fates", lambda row: one_of(row.fate_name, FINAL))
-    moves = F.filter("fates", lambda row: row.fate_name == "moved")
+    moved = F.try_element_at(F.filter("fates", lambda row: row.fate_name == "moved"), F.lit(-1))
     on_target = F.when(
         F.col("request").isNotNull(), F.filter("records", lambda record: record.target == F.col("target"))
     ).otherwise(F.col("records"))
@@ -132,15 +134,17 @@ def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Col
     # Nobody can compute the due time of a return whose policy is unknown: the dispatch log is believed.
     is_unknown = F.coalesce(F.col("request.retry.is_unknown"), F.lit(False))
     first_due_ms = F.coalesce(first_due_ms, F.when(is_unknown, said_ms))
-    last_due_ms = F.coalesce(F.col("moved.new_due_ms"), F.col("lost_move.due_ms"), F.col("first_due_ms"))
+    last_due_ms = F.coalesce(F.col("lost_move.due_ms"), F.col("moved.new_due_ms"), F.col("first_due_ms"))
+    last_grace = F.try_element_at("graces", F.lit(-1))
+    is_grace_unknown = last_grace.isNotNull() & last_grace.grace_ms.isNull()
     if has_schedules:  # a schedule is due at its next nominal time, as long as it has one
         nominal_ms = [F.when(_recurs(), F.nullif(f"position.{name}", F.lit(0))) for name in ("first_ms", "next_ms")]
         first_due_ms, last_due_ms = F.coalesce(nominal_ms[0], first_due_ms), F.coalesce(nominal_ms[1], last_due_ms)
     return (
         {
             "finals": finals,
-            "moved": F.try_element_at(moves, F.lit(-1)),
-            "lost_move": _lost_move(on_target, F.get(finals, 0), first_due_ms),
+            "moved": moved,
+            "lost_move": _lost_move(on_target, F.get(finals, 0), F.coalesce(moved.new_due_ms, first_due_ms)),
             "on_target": on_target,
             "first_due_ms": first_due_ms,
             "is_policy_unknown": is_unknown,
@@ -150,8 +154,10 @@ def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Col
             "last_due_ms": last_due_ms,
             "return_headers": expected_return_headers(F.col("request"), F.col("first_due_ms")),
             "topics": F.array_distinct(F.transform("on_target", lambda record: record.target)),
+            "is_grace_unknown": is_grace_unknown,
             "grace_ms": F.coalesce(
-                F.try_element_at("graces", F.lit(-1)).grace_ms, F.col("lost_move.grace_ms"), F.col("request.grace_ms")
+                *(F.col("lost_move.grace_ms"), last_grace.grace_ms),
+                F.when(~is_grace_unknown, F.col("request.grace_ms")),
             ),
         },
         {
@@ -169,14 +175,14 @@ def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Col
     )
 
 
-def _lost_move(on_target: Column, final: Column, first_due_ms: Column) -> Column:
-    """That of `lost_moves` which explains the due time in a record, or without a record an end before the first due
-    time; null if none does."""
+def _lost_move(on_target: Column, final: Column, known_due_ms: Column) -> Column:
+    """That of `lost_moves` which explains the due time in a record, or without a record an end before the due time that
+    the log has; null if none does."""
 
     def explains(move: Column) -> Column:
         has_it = F.exists(on_target, lambda record: record.due_ms == move.due_ms)
         may_be = F.when(F.size(on_target) > 0, has_it).otherwise(move.due_ms <= final.at_ms)
-        return may_be & (move.due_ms != first_due_ms)
+        return may_be & (move.due_ms != known_due_ms)
 
     return F.get(F.filter("lost_moves", explains), 0)
 

@@ -3,9 +3,8 @@
 A `cancelled` needs a later cancel of that id or origin. A `moved` needs the reschedule that it names, with that due
 time. Both controls must be `applied` in the same dispatch-log record, since the end of a request and every control on
 it share a transaction. A `replaced` needs a later request to schedule with the same id that was not refused, and that
-the owner had ingested. A fate that names its survivor must name such a request, or for `kept` an earlier one that had
-not ended before. Checked only if the audit has read every request that the owner had ingested. The condition is
-necessary, not sufficient, so no valid fate is rejected.
+the owner had ingested; `survivors` checks the request that such a fate names. Checked only if the audit has read every
+request that the owner had ingested. The condition is necessary, not sufficient, so no valid fate is rejected.
 
 A message that a bulk control has ended or moved must be selected by it, at its due time in force, and the count of a
 bulk control must be the number of the fates that name it. That due time is in doubt if the fate of an earlier
@@ -28,7 +27,7 @@ from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.records.fates import OF_CONTROLS
 from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.rules.lost_moves import asked_ms, is_older_than_losses, selects_at, with_lost_due_times
-from postdate.spark.rules.request_histories import is_refused, was_accepted
+from postdate.spark.rules.request_histories import is_known, is_refused
 
 CLAIMING = ("cancelled", "replaced", "kept", "dropped", "moved", "swept", *OF_CONTROLS)
 
@@ -42,7 +41,7 @@ def unfounded_ends(known: DataFrame) -> DataFrame:
     """
     end = F.col("end")
     is_by_one = end.fate_name.isin("cancelled", "replaced") & end.bulk_offset.isNull()
-    claiming = known.where(is_by_one & _is_known(end.next_request))
+    claiming = known.where(is_by_one & is_known(end.next_request))
     cancels = known.where((F.col("action") == "cancel") & F.col("acts_on").isNotNull() & (end.fate_name == "applied"))
     by_origin = cancels.groupBy(*PARTITION, F.col("acts_on").alias("offset"), end.log_offset.alias("at")).agg(
         F.max("offset").alias("cancel_by_origin")
@@ -62,58 +61,26 @@ def unfounded_ends(known: DataFrame) -> DataFrame:
     )
 
 
-def judged_survivors(known: DataFrame) -> DataFrame:
-    """One row for each end that names a wrong survivor: the origin, and a sentence `claim`.
-
-    `known` as in `history_rows`; a survivor that was not read is not judged. Cost: a join of these ends with requests.
-    """
-    end = F.col("end")
-    ended = known.where(end.fate_name.isin("replaced", "kept") & end.control_offset.isNotNull()).select(
-        *(*ORIGIN, "id", "end", "request_ms", "request_end", "latest_ms", "keeps", "series_ms"),
-        end.control_offset.alias("survivor"),
-    )
-    survivors = known.where(F.col("request_ms").isNotNull()).select(
-        *PARTITION,
-        F.col("offset").alias("survivor"),
-        F.struct("action", "id", "end", "latest_ms", "keeps", "request_ms").alias("by"),
-    )
-    by, is_kept = F.col("by"), end.fate_name == "kept"
-    is_same_id = by.action.isin("schedule", RECURRING) & (by.id == F.col("id")) & was_accepted(by.end)
-    was_there = by.end.log_offset.isNull() | (by.end.log_offset >= end.log_offset)
-    continues = F.col("latest_ms").isNotNull() & by.latest_ms.isNotNull()
-    start_ms = F.when(continues, F.least(F.coalesce("series_ms", "request_ms"), by.request_ms))
-    is_founded = is_same_id & F.when(is_kept, F.col("keeps") & was_there).otherwise(
-        ~F.coalesce(by.keeps, F.lit(False)) & end.series_ms.eqNullSafe(start_ms)
-    )
-    said = F.concat(end.fate_name, F.lit(" by offset "), F.col("survivor"))
-    since = F.coalesce(F.concat(F.lit(" in a series from "), end.series_ms), F.lit(""))
-    claim = F.concat(said, since, F.lit(", which does not follow from the requests"))
-    return (
-        ended.join(survivors, [*PARTITION, "survivor"])
-        .where(_is_known(end.next_request) & ~F.coalesce(is_founded, F.lit(False)))
-        .select(*ORIGIN, claim.alias("claim"))
-    )
-
-
 def judged_series(known: DataFrame) -> DataFrame:
     """One row for each request of a series whose due time does not follow from the start: the origin, and a sentence
-    `claim`.
+    `claim`, or `doubt` if the fate of its predecessor, which has the start, may have left the dispatch log.
 
-    `known` as in `history_rows`. A request whose predecessor may have left the log is not judged.
+    `known` as in `history_rows`.
     """
     end = F.col("end")
     due_ms = F.least("due_ms", F.coalesce("series_ms", "request_ms") + F.col("latest_ms"))
-    is_visible = _is_known(end.next_request) & ~F.coalesce(
-        F.col("request_ms") < F.col("fates_lost_before_ms"), F.lit(True)
-    )
     is_wrong = ~is_refused(end) & (end.first_due_ms != F.greatest(due_ms, F.lit(1)))
-    claim = F.concat(*(F.lit("first due "), end.first_due_ms, F.lit(" in the dispatch log, by its series "), due_ms))
-    return known.where(F.col("latest_ms").isNotNull() & is_visible & is_wrong).select(*ORIGIN, claim.alias("claim"))
+    said = F.concat(*(F.lit("first due "), end.first_due_ms, F.lit(" in the dispatch log, by its series "), due_ms))
+    is_doubted = is_older_than_losses() & F.col("series_ms").isNull()
+    doubt = F.concat(said, F.lit(", whose start may have left the dispatch log"))
+    wrong = known.where(F.col("latest_ms").isNotNull() & is_known(end.next_request) & is_wrong)
+    return wrong.select(*ORIGIN, F.when(~is_doubted, said).alias("claim"), F.when(is_doubted, doubt).alias("doubt"))
 
 
 def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
-    """One row for each `moved`, in log order: the origin, the `grace` of its control, and a sentence `claim` if the
-    control does not ask for the move, or a `doubt` if an earlier move that it depends on may be lost.
+    """One row for each `moved`, in log order: the origin, the `grace` of its control, whose `grace_ms` is null if the
+    control was not read, and a sentence `claim` if the control does not ask for the move, or a `doubt` if an earlier
+    move that it depends on may be lost.
 
     `known` as in `history_rows`; `has_losses`: whether fates of its rows may have left the dispatch log. Cost: a join
     of the moves with the reschedules, and a second one if there are losses.
@@ -143,10 +110,11 @@ def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
     is_founded = F.when(F.col("by").isNotNull(), _moves_in_bulk()).otherwise(is_founded)
     said = F.concat(F.lit("moved to "), move.new_due_ms, F.lit(" by offset "), move.control_offset)
     claim = F.when(
-        _is_known(move.next_request) & ~F.coalesce(is_founded, F.lit(False)),
+        is_known(move.next_request) & ~F.coalesce(is_founded, F.lit(False)),
         F.concat(said, F.lit(", which does not ask for it")),
     )
-    grace = F.when(F.col("grace_ms").isNotNull(), F.struct(move.log_offset, move.place, F.col("grace_ms")))
+    is_unread = move.control_offset >= F.col("request_end")
+    grace = F.when(F.col("grace_ms").isNotNull() | is_unread, F.struct(move.log_offset, move.place, F.col("grace_ms")))
     judged = (
         moves.withColumn("control", move.control_offset)
         .join(controls, [*PARTITION, "control"], "left")
@@ -154,10 +122,12 @@ def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
     )
     if not has_losses:
         return judged.select(*ORIGIN, "claim", "grace")
-    is_first = F.col("claim").isNotNull() & F.col("by").isNotNull() & (F.size(_moves_before()) == 0)
-    first = judged.where(is_first & is_older_than_losses()).select(
+    last = F.try_element_at(_moves_before(), F.lit(-1))
+    is_odd = F.col("claim").isNotNull() & F.col("by").isNotNull()
+    odd = judged.where(is_odd & is_older_than_losses()).select(
         *(*ORIGIN, "id", "target", "key_digest", "control", "due_ms", "by", move.new_due_ms.alias("new_due_ms")),
-        move.first_due_ms.alias("first_due_ms"),
+        F.coalesce(last.new_due_ms, move.first_due_ms).alias("known_due_ms"),
+        last.control_offset.alias("moved_by"),
     )
     by = F.col("by")
 
@@ -165,7 +135,7 @@ def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
         asked = asked_ms(by, F.col("due_ms"), lost.due_ms)
         return selects_at(by, lost.due_ms) & F.coalesce(F.col("new_due_ms") == asked, F.lit(False))
 
-    times = with_lost_due_times(first, known)
+    times = with_lost_due_times(odd, known)
     doubted = times.where(F.exists("lost_due_times", may_be_asked)).select(*ORIGIN, "control")
     is_doubted, found = F.col("is_doubted").isNotNull(), doubted.withColumn("is_doubted", F.lit(True))
     return judged.join(found, [*ORIGIN, "control"], "left").select(
@@ -227,7 +197,7 @@ def judged_switches(known: DataFrame) -> DataFrame:
     return (
         switches.withColumn("control", switch.control_offset)
         .join(controls, [*PARTITION, "control"], "left")
-        .where(_is_known(switch.next_request) & ~F.coalesce(is_founded, F.lit(False)))
+        .where(is_known(switch.next_request) & ~F.coalesce(is_founded, F.lit(False)))
         .select(*ORIGIN, said.alias("claim"))
     )
 
@@ -258,7 +228,7 @@ def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
     )
     # The occurrence that has set the due time of a schedule with a late end may be late, and was not judged then.
     unselected = (
-        ended.where(_is_known(end.next_request) & ~(end.late & (F.col("action") == RECURRING)))
+        ended.where(is_known(end.next_request) & ~(end.late & (F.col("action") == RECURRING)))
         .drop("selected")
         .join(asked, [*PARTITION, "control"], "left")
         .where(~is_selected)
@@ -267,20 +237,19 @@ def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
     claim = F.concat(said, F.lit(", which does not select it")).alias("claim")
     judged = [unselected.select(*ORIGIN, claim)]
     if has_losses:
-        is_known = (F.col("due_ms") == 0) | (F.col("due_ms") >= F.col("fates_lost_before_ms"))
-        may_have_occurred = (F.col("action") == RECURRING) & ~F.coalesce(is_known, F.lit(False))
-        is_unmoved = (F.col("action") != RECURRING) & (F.size("moves") == 0)
+        is_due_later = (F.col("due_ms") == 0) | (F.col("due_ms") >= F.col("fates_lost_before_ms"))
+        may_have_occurred = (F.col("action") == RECURRING) & ~F.coalesce(is_due_later, F.lit(False))
         may_select = (control > F.col("offset")) & ~F.coalesce(F.col("is_refused"), F.lit(True))
         older = unselected.where(is_older_than_losses() & may_select)
-        messages = older.where(is_unmoved).select(
-            *(*ORIGIN, "id", "target", "key_digest", "control", "by", end.first_due_ms.alias("first_due_ms"))
+        messages = older.where(F.col("action") != RECURRING).select(
+            *(*ORIGIN, "id", "target", "key_digest", "control", "by"),
+            F.coalesce(last.new_due_ms, end.first_due_ms).alias("known_due_ms"),
+            last.control_offset.alias("moved_by"),
         )
         times = with_lost_due_times(messages, known)
         may_be_selected = F.exists("lost_due_times", lambda lost: selects_at(F.col("by"), lost.due_ms))
-        doubted = times.where(may_be_selected).select(*ORIGIN)
-        doubted = doubted.unionByName(
-            older.where(may_have_occurred & _selects_at_any_time(F.col("by"))).select(*ORIGIN)
-        )
+        schedules = older.where(may_have_occurred & _selects_at_any_time(F.col("by"))).select(*ORIGIN)
+        doubted = times.where(may_be_selected).select(*ORIGIN).unionByName(schedules)
         judged = [
             unselected.join(doubted, list(ORIGIN), "left_anti").select(*ORIGIN, claim),
             unselected.join(doubted, list(ORIGIN), "left_semi").select(
@@ -316,11 +285,6 @@ def judged_returns(known: DataFrame) -> DataFrame:
     claim = F.concat(said, F.lit(", which was delivered as attempt "), F.col("of_parent"))
     joined = returns.join(parents, [*PARTITION, "acts_on"]).where("said != of_parent")
     return joined.select(*ORIGIN, claim.alias("claim"))
-
-
-def _is_known(next_request: Column) -> Column:
-    """Whether everything that the owner had ingested was read, and the request itself."""
-    return F.col("request_ms").isNotNull() & (next_request <= F.col("request_end"))
 
 
 def _later(column: str) -> Column:

@@ -184,14 +184,15 @@ def _is_repeated() -> Column:
 
 
 def _expired_problem() -> Problem:
-    """A dead letter `expired` needs a grace that was over by the broker's clock when its fate was committed."""
+    """A dead letter `expired` needs a grace that was over by the broker's clock when its fate was committed. That of a
+    reschedule outside the window of the audit is unknown."""
     is_expired = F.exists("letters", lambda letter: letter.reason == Reason.EXPIRED.value)
     over_ms = F.col("leaves_ms") + F.col("grace_ms")
     in_time = F.coalesce(F.col("final.at_ms") <= over_ms, F.lit(True)) | (F.col("final.first_due_ms") == 0)
     grace = F.coalesce(F.concat(F.lit("its grace ends at "), over_ms), F.lit("it has no grace"))
     return Problem(
         "contradiction",
-        F.col("is_request") & F.col("is_dead") & is_expired & in_time,
+        F.col("is_request") & F.col("is_dead") & is_expired & in_time & ~F.col("is_grace_unknown"),
         F.concat(F.lit("expired at "), F.col("final.at_ms"), F.lit(", though "), grace),
     )
 

@@ -31,19 +31,18 @@ def is_older_than_losses() -> Column:
 
 
 def may_be_moved() -> Column:
-    """Whether a row of `judging.placed` is a message without a `moved`, older than the losses of the log, that was
-    delivered for another due time than the first one, or ended before it, or expired before its grace was over."""
+    """Whether a row of `judging.placed` is a message, older than the losses of the log, that was delivered for another
+    due time than the last one in the log, or ended before it, or expired before its grace was over."""
     request, fates = F.col("facts.request"), F.col("facts.fates")
-    due_ms = _first_due_ms()
+    due_ms = _known_due_ms()
     has_other = F.exists("facts.records", lambda one: (one.target == request.target) & (one.due_ms != due_ms))
     ended = F.filter(fates, lambda one: one_of(one.fate_name, ("delivered", "dead")))
     is_early = F.exists(ended, lambda one: one.at_ms < due_ms)
     is_expired = F.exists("facts.letters", lambda one: one.reason == Reason.EXPIRED.value)
     in_grace = F.exists(ended, lambda one: F.coalesce(one.at_ms <= due_ms + request.grace_ms, F.lit(True)))
-    is_unmoved = ~F.exists(fates, lambda one: one.fate_name == "moved")
     is_older = request.request_ms < F.col("fates_lost_before_ms")
     is_odd = has_other | is_early | (is_expired & in_grace)
-    return F.coalesce((request.action == "schedule") & is_older & is_unmoved & is_odd, F.lit(False))
+    return F.coalesce((request.action == "schedule") & is_older & is_odd, F.lit(False))
 
 
 def lost_moves(placed: DataFrame, known: DataFrame) -> DataFrame:
@@ -51,7 +50,8 @@ def lost_moves(placed: DataFrame, known: DataFrame) -> DataFrame:
     `lost_move` as LOST_MOVE. `known` as in `history_rows`."""
     request = F.col("facts.request")
     messages = placed.where(may_be_moved()).select(
-        *(*ORIGIN, "target", request.key_digest.alias("key_digest"), _first_due_ms().alias("first_due_ms")),
+        *(*ORIGIN, "target", request.key_digest.alias("key_digest"), _known_due_ms().alias("known_due_ms")),
+        _last_move().control_offset.alias("moved_by"),
         F.when(request.retry.isNull(), F.col("id")).alias("id"),  # as in `history_rows`
         F.lit(_NEVER).alias("control"),
     )
@@ -61,10 +61,12 @@ def lost_moves(placed: DataFrame, known: DataFrame) -> DataFrame:
 
 def with_lost_due_times(messages: DataFrame, known: DataFrame) -> DataFrame:
     """Those of `messages` that a lost reschedule names, with the column `lost_due_times`: an array of LOST_MOVE with
-    the first due time, and those that lost reschedules before the offset `control` may have set.
+    the due time `known_due_ms`, and those that lost reschedules between the offsets `moved_by` and `control` may have
+    set.
 
-    Columns of `messages`: origin, `id`, `target`, `key_digest`, `first_due_ms`, `control`, and any others. `known` as
-    in `history_rows`. Cost: a join of the messages with the lost reschedules of their partition.
+    Columns of `messages`: origin, `id`, `target`, `key_digest`, `known_due_ms`, `control`, and any others; `moved_by`
+    is the reschedule that has set the known due time, null for the first one. `known` as in `history_rows`. Cost: a
+    join of the messages with the lost reschedules of their partition.
     """
     may_have_moved = F.col("end").isNull() | (F.col("selected").isNotNull() & ~is_refused(F.col("end")))
     names = ("offset", "due_ms", "grace_ms", "acts_on", "id", "selected")
@@ -73,11 +75,11 @@ def with_lost_due_times(messages: DataFrame, known: DataFrame) -> DataFrame:
     )
     one = F.col("lost")
     means = (one.acts_on == F.col("offset")) | (one.id == F.col("id")) | one.selected.isNotNull()
-    is_between = (one.offset > F.col("offset")) & (one.offset < F.col("control"))
+    is_between = (one.offset > F.coalesce("moved_by", "offset")) & (one.offset < F.col("control"))
     meant = messages.join(lost, list(PARTITION)).where(is_between & F.coalesce(means, F.lit(False)))
     found = meant.groupBy(*messages.columns).agg(F.sort_array(F.collect_list("lost")).alias("lost"))
     none = F.lit(None).cast("bigint")
-    first = F.array(F.struct(F.col("first_due_ms").alias("due_ms"), none.alias("grace_ms"), none.alias("control")))
+    first = F.array(F.struct(F.col("known_due_ms").alias("due_ms"), none.alias("grace_ms"), none.alias("control")))
     times = F.aggregate("lost", first.cast(f"array<{LOST_MOVE}>"), _with_moves)
     return found.withColumn("lost_due_times", times).drop("lost")
 
@@ -113,6 +115,11 @@ def _with_moves(times: Column, control: Column) -> Column:
     return F.slice(F.concat(times, new), 1, LOST_DUE_TIMES_MAX)
 
 
-def _first_due_ms() -> Column:
-    """The first due time of a row of `judging.placed`: by its first fate, otherwise by its request."""
-    return F.coalesce(F.nullif(F.get("facts.fates", 0).first_due_ms, F.lit(0)), F.col("facts.request.due_ms"))
+def _known_due_ms() -> Column:
+    """The due time of a row of `judging.placed`: by its last `moved`, by its first fate, otherwise by its request."""
+    first_due_ms = F.nullif(F.get("facts.fates", 0).first_due_ms, F.lit(0))
+    return F.coalesce(_last_move().new_due_ms, first_due_ms, F.col("facts.request.due_ms"))
+
+
+def _last_move() -> Column:
+    return F.try_element_at(F.filter("facts.fates", lambda fate: fate.fate_name == "moved"), F.lit(-1))

@@ -216,6 +216,7 @@ def _claim_problems() -> list[Problem]:
     return [
         Problem("contradiction", F.size("claims") > 0, F.array_join("claims", "; ")),
         Problem("unsettled", F.size("doubts") > 0, F.array_join("doubts", "; ")),
+        Problem("request-expired", F.size("expired_causes") > 0, F.array_join("expired_causes", "; ")),
         Problem(
             "unsettled", lost.isNotNull(), F.concat(said, F.lit(", by a fate that may have left the dispatch log"))
         ),

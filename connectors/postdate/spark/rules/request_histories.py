@@ -21,7 +21,7 @@ answers_of_others        the answers to other requests that name it
 later_schedule           the next related request to schedule that was not refused, kept or dropped
 cancel_with              the last related cancel that was applied in the dispatch-log record of its end
 pending_until            the last position at which an earlier related request to schedule was pending
-last_schedule            the last such request; its `end` is null if it has not ended
+last_schedule            the last such request, with its `request_ms`; its `end` is null if it has not ended
 undone_with              whether a related one was cancelled in that dispatch-log record without an answer that says so
 """
 
@@ -39,7 +39,7 @@ from postdate.spark.records.recurrences import BACKFILL, RECURRING
 
 CONTROLS: Final = ("cancel", "reschedule", "pause", "resume", "trigger", BACKFILL)
 _PLACES: Final = (
-    *("request_start", "request_end", "log_capped", "fates_lost_before_ms"),
+    *("request_log_start", "request_start", "request_end", "log_capped", "fates_lost_before_ms"),
     *("answers_capped", "answers_lost_before_ms"),
 )
 _NEVER: Final = 2**63 - 1
@@ -60,6 +60,11 @@ def is_refused(end: Column) -> Column:
 def was_accepted(end: Column) -> Column:
     """Whether a request to schedule with this end, which may be null, was pending at any time."""
     return ~is_refused(end) & F.coalesce(~end.fate_name.isin("kept", "dropped"), F.lit(True))
+
+
+def is_known(next_request: Column) -> Column:
+    """Whether everything that an owner had ingested when it wrote a fate was read, and the request itself."""
+    return F.col("request_ms").isNotNull() & (next_request <= F.col("request_end"))
 
 
 def position_before(end: Column) -> Column:
@@ -169,5 +174,7 @@ def _related_columns() -> tuple[list[Column], list[Column]]:
         F.max(F.when(cancel, offset)).over(in_record).alias("cancel_with"),
         F.coalesce(F.max(undone).over(in_record), F.lit(False)).alias("undone_with"),
         F.max(F.when(is_schedule, until)).over(earlier).alias("pending_until"),
-        F.last(F.when(is_schedule, F.struct(offset, end)), ignorenulls=True).over(earlier).alias("last_schedule"),
+        F.last(F.when(is_schedule, F.struct(offset, end, "request_ms")), ignorenulls=True)
+        .over(earlier)
+        .alias("last_schedule"),
     ]

@@ -15,10 +15,13 @@ An answer is in the same transaction as the fate that it reports, so both are vi
                         names the survivor, it is that of the fate
     accepted            this request was `stored`
 
-No answer is wrong because of records that an open transaction hides or retention has deleted.
+No answer is wrong because of records that an open transaction hides or retention has deleted. One that a lost fate
+decides is in doubt.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -27,11 +30,14 @@ from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.columns.expressions import remembered
 from postdate.spark.records.fates import OF_CONTROLS
 from postdate.spark.records.recurrences import RECURRING
-from postdate.spark.rules.request_histories import CONTROLS, is_refused, position_before
+from postdate.spark.rules.request_histories import CONTROLS, is_refused, position_before, was_accepted
+
+_OF_RECORD: Final = ("cancelled", "rescheduled", *OF_CONTROLS)
 
 
 def judged_answers(known: DataFrame) -> DataFrame:
-    """One row for each answer: the origin, and a struct `answer` with its text, its place, and what is wrong with it.
+    """One row for each answer: the origin, and a struct `answer` with its text, its place, and what is wrong with it;
+    or a sentence `doubt` if the fate that decides may have left the dispatch log, though the request has ended.
 
     `known` as in `history_rows`. `wrong` is null for a true answer, and for one to a request that was not read. Cost:
     one join of the answers with the requests that they, or the controls that they answer, name by origin.
@@ -42,18 +48,19 @@ def judged_answers(known: DataFrame) -> DataFrame:
     )
     given = known.where(F.size("answers") > 0).select("*", F.explode("answers").alias("checked"))
     facts = given.withColumn("meant", F.coalesce("checked.of", "acts_on")).join(meant, [*PARTITION, "meant"], "left")
-    return facts.select(*ORIGIN, _judged_answer())
+    return facts.select(*ORIGIN, *_judged_answer())
 
 
 @remembered
-def _judged_answer() -> Column:
+def _judged_answer() -> tuple[Column, Column]:
     checked = F.col("checked")
     text = F.concat(checked.answer, F.coalesce(F.concat(F.lit(" of "), checked.of.cast("string")), F.lit("")))
     answer = F.struct(
         F.concat(text, F.lit(" ("), checked.place, F.lit(")")).alias("text"),
         F.when(F.col("action").isNotNull(), _wrong()).alias("wrong"),
     )
-    return answer.alias("answer")
+    said = F.concat(F.lit("answered "), checked.answer, F.lit(", by a fate that may have left the dispatch log"))
+    return answer.alias("answer"), F.when(F.col("action").isNotNull() & _is_lost(), said).alias("doubt")
 
 
 def is_about_another(answer: Column) -> Column:
@@ -65,13 +72,15 @@ def _wrong() -> Column:
     """A sentence that describes why an answer is wrong; null if it is right."""
     checked, of, end = F.col("checked"), F.col("of"), F.col("end")
     is_hidden = end.isNull() & (F.col("log_capped") | (F.col("request_ms") < F.col("fates_lost_before_ms")))
+    # What a control has changed is in the dispatch-log record of its own end.
+    is_here = checked.answer.isin(*_OF_RECORD) & end.isNotNull() & of.request_ms.isNotNull()
     is_of_lost = of.request_ms.isNull() | (of.request_ms < F.col("fates_lost_before_ms"))
-    is_of_hidden = checked.of.isNotNull() & of.end.isNull() & (F.col("log_capped") | is_of_lost)
+    is_of_hidden = checked.of.isNotNull() & of.end.isNull() & ~is_here & (F.col("log_capped") | is_of_lost)
     # If no request in the range has the id, nothing is known about it.
     is_unread = (
         (checked.answer == "too-late") & checked.of.isNull() & _last_end().isNull() & (F.col("request_start") > 0)
     )
-    is_known = ~(_or_true(is_hidden) | _or_true(is_of_hidden) | _or_true(is_unread))
+    is_known = ~(_or_true(is_hidden) | _or_true(is_of_hidden) | _or_true(is_unread) | _is_lost())
     other_id = F.col("id").isNotNull() & ~F.col("id").eqNullSafe(checked.id) & (checked.answer != "rejected")
     answered = F.concat(F.lit("answered "), checked.answer)
     while_pending = F.when(_was_pending(), F.lit(" while what it names was pending")).otherwise(F.lit(""))
@@ -86,6 +95,21 @@ def _wrong() -> Column:
         .when(other_id, F.concat(answered, F.lit(" under another id")))
         .when(is_known & ~F.coalesce(_is_true(), F.lit(False)), F.concat(answered, ends))
     )
+
+
+def _is_lost() -> Column:
+    """Whether a request has ended, and the fate that decides about an answer to it may have left the log: its own
+    `stored`, or the end of the request that it names."""
+    checked, of, last = F.col("checked"), F.col("of"), F.col("last_schedule")
+    lost_ms = F.col("fates_lost_before_ms")
+    is_stored_lost = (checked.answer == "accepted") & ~F.col("was_stored") & was_accepted(F.col("end"))
+    is_stored_lost = is_stored_lost & (F.col("request_ms") < lost_ms) & F.col("action").isin("schedule", RECURRING)
+    needs_end = checked.answer.isin("too-late", "not-found") | is_about_another(checked)
+    here = of.end.isNull() & (of.request_ms < lost_ms) & (F.col("meant") < F.col("offset"))
+    here = here & of.action.isin("schedule", RECURRING)
+    by_id = last.end.isNull() & (last.request_ms < lost_ms)
+    is_end_lost = needs_end & F.when(F.col("meant").isNotNull(), here).otherwise(by_id)
+    return F.col("end").isNotNull() & (F.coalesce(is_stored_lost, F.lit(False)) | F.coalesce(is_end_lost, F.lit(False)))
 
 
 def _times() -> Column:

@@ -1,0 +1,97 @@
+"""Checks fates that name a survivor: does it follow from that request, and from its end?
+
+The survivor of a `replaced` is a later request of the same id. That of a `kept` is an earlier one that had not ended in
+an earlier dispatch-log record, and the kept request must ask for it. That of a `dropped` is an earlier one as well,
+which was delivered in an earlier record, whose time is at most the longest window before the timestamp of the dropped
+request; both must have `postdate-if-ended`. The audit does not know the window of the request topic, so it does not
+report a request that was accepted though it could have been dropped.
+
+The fate of a survivor that was delivered may have left the dispatch log, and an earlier request its topic. Then nothing
+is known: the row has a sentence `doubt` or `expired` instead of a `claim`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postdate.spark.columns.by_origin import ORIGIN, PARTITION
+from postdate.spark.records.recurrences import RECURRING
+from postdate.spark.rules.request_histories import is_known, was_accepted
+
+# The largest `ended_window_ms`.
+_WINDOW_MS_MAX: Final = 86_400_000
+
+
+def judged_survivors(known: DataFrame) -> DataFrame:
+    """One row for each `replaced` or `kept` that names a wrong survivor, or an expired one: the origin, and a sentence
+    `claim` or `expired`.
+
+    `known` as in `history_rows`. Cost: a join of these ends with requests.
+    """
+    end, by = F.col("end"), F.col("by")
+    ended = known.where(end.fate_name.isin("replaced", "kept") & end.control_offset.isNotNull())
+    is_kept = end.fate_name == "kept"
+    is_same_id = by.action.isin("schedule", RECURRING) & (by.id == F.col("id")) & was_accepted(by.end)
+    was_there = by.end.log_offset.isNull() | (by.end.log_offset >= end.log_offset)
+    continues = F.col("latest_ms").isNotNull() & by.latest_ms.isNotNull()
+    start_ms = F.when(continues, F.least(F.coalesce("series_ms", "request_ms"), by.request_ms))
+    is_founded = is_same_id & F.when(is_kept, F.col("keeps") & was_there).otherwise(
+        ~F.coalesce(by.keeps, F.lit(False)) & end.series_ms.eqNullSafe(start_ms)
+    )
+    since = F.coalesce(F.concat(F.lit(" in a series from "), end.series_ms), F.lit(""))
+    return _judged(ended, known, is_founded, F.lit(False), since)
+
+
+def judged_drops(known: DataFrame) -> DataFrame:
+    """One row for each `dropped` that does not follow from the survivor and its delivery, or whose delivery is unknown:
+    the origin, and a sentence `claim`, `doubt` or `expired`.
+
+    `known` as in `history_rows`. Cost: a join of these ends with requests.
+    """
+    end, by = F.col("end"), F.col("by")
+    # A state from before this column does not know the header.
+    asks_for_it = F.coalesce("drops", F.lit(True)) & F.coalesce(by.drops, F.lit(True))
+    is_same_id = (by.action == "schedule") & (by.id == F.col("id"))
+    was_delivered = (by.end.fate_name == "delivered") & (by.end.log_offset < end.log_offset)
+    is_within = F.col("request_ms") <= by.end.at_ms + _WINDOW_MS_MAX
+    lost_ms = F.col("fates_lost_before_ms")
+    may_be_lost = by.end.isNull() & (by.request_ms < lost_ms) & (F.col("request_ms") < lost_ms + _WINDOW_MS_MAX)
+    is_asked = asks_for_it & is_same_id
+    return _judged(
+        known.where(end.fate_name == "dropped"),
+        known,
+        is_asked & was_delivered & is_within,
+        is_asked & may_be_lost,
+        F.lit(""),
+    )
+
+
+def _judged(ended: DataFrame, known: DataFrame, is_founded: Column, may_be_lost: Column, since: Column) -> DataFrame:
+    """Those of the rows `ended` whose end is not founded. The conditions see the named request as `by`; `since` follows
+    the name of the fate in a sentence."""
+    end, survivor, by = F.col("end"), F.col("survivor"), F.col("by")
+    named = ended.where(F.col("request_ms").isNotNull()).withColumn("survivor", end.control_offset)
+    parts = ("action", "id", "end", "latest_ms", "keeps", "drops", "request_ms")
+    requests = known.where(F.col("request_ms").isNotNull()).select(
+        *PARTITION, F.col("offset").alias("survivor"), F.struct(*parts).alias("by")
+    )
+    wrong = (
+        named.join(requests, [*PARTITION, "survivor"], "left")
+        # One before the window of the audit was not read.
+        .where(by.isNotNull() | (survivor < F.col("request_log_start")) | (survivor >= F.col("request_start")))
+        .where(is_known(end.next_request) & ~F.coalesce(is_founded, F.lit(False)))
+    )
+    is_expired = by.isNull() & (survivor < F.col("request_log_start"))
+    is_lost = F.coalesce(may_be_lost, F.lit(False))
+    said = F.concat(end.fate_name, F.lit(" by offset "), survivor, since)
+    return wrong.select(
+        *ORIGIN,
+        F.when(
+            ~(is_expired | is_lost), F.concat(said, F.lit(", which does not follow from the requests and the log"))
+        ).alias("claim"),
+        F.when(is_lost, F.concat(said, F.lit(", whose fate may have left the dispatch log"))).alias("doubt"),
+        F.when(is_expired, F.concat(said, F.lit(", which has left its topic"))).alias("expired"),
+    )
