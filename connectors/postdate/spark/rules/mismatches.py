@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.digests import EMPTY_HEADERS, joined_names
 from postdate.spark.columns.expressions import one_of
-from postdate.spark.records.fates import OF_CONTROLS
+from postdate.spark.records.fates import FINAL, OF_CONTROLS
 from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.records.refusals import is_range_readable, is_return_sound, is_time_readable
 from postdate.spark.rules.request_histories import CONTROLS
@@ -176,7 +176,11 @@ def _fate_problems() -> list[Problem]:
     def is_unread(row: Column) -> Column:
         return F.col("offset") >= row.next_request
 
+    def is_behind(row: Column) -> Column:
+        return (row.log_offset > F.col("final.log_offset")) & ~one_of(row.fate_name, FINAL)
+
     is_request, unread = F.col("is_request"), F.get(F.filter("fates", is_unread), 0)
+    behind = F.get(F.filter("fates", is_behind), 0)
     said = F.array_join(F.transform(F.filter("fates", due_differs), lambda row: row.first_due_ms.cast("string")), ", ")
     asked = F.coalesce(first_due_ms.cast("string"), F.lit("without a due time"))
     does_not_fit = F.concat(F.lit("fate "), F.col("final.fate_name"), F.lit(" of a request to "), action)
@@ -194,6 +198,11 @@ def _fate_problems() -> list[Problem]:
                 *(F.lit("fate "), unread.fate_name, F.lit(" in "), unread.log_place),
                 *(F.lit(", whose owner had read requests below "), unread.next_request, F.lit(" only")),
             ),
+        ),
+        Problem(
+            "contradiction",
+            is_request & behind.isNotNull(),
+            F.concat(F.lit("fate "), behind.fate_name, F.lit(" in "), behind.log_place, F.lit(" behind its end")),
         ),
     ]
 
