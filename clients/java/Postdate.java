@@ -721,7 +721,7 @@ public final class Postdate {
         }
         if (!origin.topic.equals(name) || origin.partition >= partitions) {
             throw new RequestInvalid("bad-id", "the origin names partition " + origin.partition + " of " + origin.topic
-                + ", and " + name + " was said to have " + partitions + ": ask the cluster for their number");
+                + ", and " + name + " was given as having " + partitions + ": ask the cluster for their number");
         }
         return origin.partition;
     }

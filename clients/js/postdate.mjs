@@ -298,7 +298,7 @@ export class RequestTopic {
     if (parsed.topic !== this.name || parsed.partition >= this.partitions) {
       throw new RequestInvalid(
         "bad-id",
-        `the origin names partition ${parsed.partition} of ${parsed.topic}, and ${this.name} was said to have ` +
+        `the origin names partition ${parsed.partition} of ${parsed.topic}, and ${this.name} was given as having ` +
           `${this.partitions}: ask the cluster for their number`,
       );
     }

@@ -1,6 +1,6 @@
 """Requests that decide about others and that an audit does not read: expired, outside its window, or non-existent.
-Goal: what depends on an expired one is not verifiable, nothing that lies outside the window is a violation, and what
-never existed is one.
+Goal: a request that depends on an expired one is not verifiable; requests outside the window cause no violation; a
+request that never existed causes one.
 
 Method: histories that differ in their bounds or in one header, judged by one plan.
 """
@@ -40,7 +40,7 @@ def _nowhere(name: str) -> History:
 
 def _moved(*, grace: bytes = b"1s", is_read: bool = True, expires: bool = False) -> History:
     """A message with a grace of a second that a reschedule has moved to three seconds, with that grace. It is delivered
-    or expires a second and a half behind it."""
+    or expires a second and a half after it was due."""
     history, asked = History(T), (TO_ORDERS, _DELAY, _ID, ("postdate-grace", b"1s"))
     history.ask(_SURVIVOR, *asked)
     if is_read:

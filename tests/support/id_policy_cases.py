@@ -35,7 +35,7 @@ def keep_cases(cases: Cases) -> None:
     cases.commit([o + 1, DUE, "kept", o], [o, DUE, "delivered"], v=2)
     cases.deliver(o, id=name.encode())
     name = "kept after the delivery"
-    o = _keep(cases, name, "contradiction", "kept by offset")
+    o = _keep(cases, name, "contradiction", "kept by the request at offset")
     _deliver(cases, o, name)
     cases.commit([o + 1, DUE, "kept", o], v=2)
     name = "kept without asking for it"
@@ -43,7 +43,7 @@ def keep_cases(cases: Cases) -> None:
     cases.commit([o + 1, DUE, "kept", o], v=2)
     _deliver(cases, o, name)
     name = "kept by another id"
-    o = _keep(cases, name, "contradiction", "kept by offset", id=b"other")
+    o = _keep(cases, name, "contradiction", "kept by the request at offset", id=b"other")
     cases.commit([o + 1, DUE, "kept", o], v=2)
     _deliver(cases, o, name)
     name = "kept, and delivered"
@@ -76,10 +76,10 @@ def replace_cases(cases: Cases) -> None:
     survivor = _replace(cases, name, "contradiction", f"in a series from {T - 1}", [T - 1], _LATEST)
     _deliver(cases, survivor, name, _LIMIT - 1)
     name = "replaced as if there were no series"
-    survivor = _replace(cases, name, "contradiction", "replaced by offset", [], _LATEST)
+    survivor = _replace(cases, name, "contradiction", "replaced by the request at offset", [], _LATEST)
     _deliver(cases, survivor, name, _LIMIT + 200)
     name = "replaced by one that keeps"
-    o = cases.case(name, "contradiction", "replaced by offset")
+    o = cases.case(name, "contradiction", "replaced by the request at offset")
     cases.schedule(o, name.encode())
     cases.schedule(o + 1, name.encode(), _KEEP)
     cases.commit([o, DUE, "replaced", o + 1], v=2)

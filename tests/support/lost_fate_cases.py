@@ -282,7 +282,7 @@ def _known_move_cases() -> list[tuple[str, str, Part, Part, Part]]:
     wrong = "contradiction"
 
     def moved(cases: Cases, o: int, *, by: int = 1, grace: bytes = b"") -> None:
-        """A message that the control `by` offsets behind it has moved to three seconds."""
+        """A message that the control `by` offsets later has moved to three seconds."""
         cases.schedule(o, _id(o))
         more = [("postdate-grace", grace)] if grace else []
         time = ("postdate-at", b"%d" % (T + 3_000))
@@ -546,11 +546,11 @@ _SECOND = {
     "said to be cancelled by an applied control": "false-verdict",
     "replaced by a lost fate": "unsettled",
 }
-"""The verdicts on the request behind that of a case."""
+"""The verdicts on the second request of a case."""
 
 
 def lost_fate_cases() -> Cases:
-    """All of them in a history of their own, whose log begins at LOST_MS, but for the first parts."""
+    """All cases in one history, whose log begins at LOST_MS except for the first parts."""
     cases, early, late = Cases(), [], []
     for name, verdicts, first, early_part, late_part in _known_move_cases():
         o = cases.case(name, verdicts)

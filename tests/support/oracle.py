@@ -187,8 +187,8 @@ class Reader:
             yield from self.forgotten()
 
     def _end(self) -> Callable[[], bool]:
-        """True if the present ends of the partitions are reached, behind all transactions: of one that has ended, the
-        broker may still have to write the markers to some partitions."""
+        """True if the reader has reached the present ends, including the markers of all transactions. The broker may
+        write these after the transaction has ended."""
         uncommitted = Consumer({**self._conf, "isolation.level": "read_uncommitted"})
         try:
             ends = {

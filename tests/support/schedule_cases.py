@@ -258,7 +258,7 @@ def _control_cases(cases: Cases) -> None:
         _extra(cases, o, control, at_ms, late_ms=200, ends=False)
         deliver_extra(cases, o, "d9", control, due_ms=at_ms)
         _cancel_in_bulk(cases, o, second + 1, from_ms)
-    o = cases.case("triggered behind the bulk cancel that has ended it", "contradiction", "behind its end")
+    o = cases.case("triggered after the bulk cancel that has ended it", "contradiction", "after the end of its request")
     open_twice(cases, o, "d10")
     _cancel_in_bulk(cases, o, o + 1, due(3))
     _trigger(cases, o, "d10", due(2) + 950)

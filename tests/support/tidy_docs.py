@@ -17,7 +17,7 @@ _MENTION = re.compile(r"(?<![\w/.-])docs/[a-z-]+\.md\b")
 _TABLE_HEADER = re.compile(r"^\| `(postdate-[a-z-]+)`", re.MULTILINE)
 #: Not the name of a release, as in `helm install postdate`.
 _COMMAND = re.compile(r"(?<!install)(?<!template)(?<!upgrade)(?<!test)(?:^|[\s&|;(])postdate (?=[a-z])(.*)")
-#: Of a line of prose. A row of a table and a code block cannot be wrapped.
+#: The most characters in a line of prose. A row of a table and a code block cannot be wrapped.
 LINE_CHARACTERS_MAX = 132
 #: Words that make a reader go back, by rule 0 of the house style.
 _WORDS = re.compile(

@@ -73,7 +73,7 @@ def test_a_command_imports_its_modules_without_a_search_for_garbage(monkeypatch:
 
 
 def test_the_program_ends_with_python_s_exit_functions_but_without_those_of_native_libraries() -> None:
-    """OpenSSL's would free its state under a thread of librdkafka."""
+    """OpenSSL's exit function would free state that a thread of librdkafka uses."""
     program = (
         "import atexit, ctypes; from postdate.cli import main; libc = ctypes.CDLL(None);"
         "libc.on_exit(libc.abort, None); atexit.register(print, 'last line'); main()"

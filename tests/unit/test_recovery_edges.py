@@ -81,7 +81,7 @@ def _lose_disk(bench: Bench, shard: Shard) -> None:
 def test_a_deposed_leader_without_the_last_record_hides_no_fate(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, query: str, part: Partition
 ) -> None:
-    """It knows no request that may be pending, or no fate of it, although an owner has ended one."""
+    """That leader does not know the pending request, or its fate, although an owner has ended it."""
     shard = bench.shard()
     _deliver(bench, shard, 1)
     _lose_disk(bench, shard)
@@ -104,7 +104,7 @@ def test_a_deposed_leader_without_the_last_record_hides_no_fate(
 
 
 def _reads_again(bench: Bench) -> Shard:
-    """A shard that is about to read requests again which an earlier owner had read."""
+    """A shard that is about to read again the requests that an earlier owner had read."""
     shard = bench.shard()
     _deliver(bench, shard, 3)
     _lose_disk(bench, shard)

@@ -30,7 +30,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def _isolated(bench: Bench, shard: Shard, count: int, window: int) -> tuple[TimerIndex, Isolated]:
+def _isolated(bench: Bench, shard: Shard, count: int, messages_max: int) -> tuple[TimerIndex, Isolated]:
     """The index and an isolated target, for which so many messages are parked, from request 1 on."""
     index = shard._index
     assert index is not None
@@ -41,7 +41,7 @@ def _isolated(bench: Bench, shard: Shard, count: int, window: int) -> tuple[Time
         bench.schedule(1, ("postdate-id", b"%d" % (number + 1)))
     bench.until(shard, lambda: index.parked_count == count)
     shard.ctx.held.now = Holds()
-    return index, shard._dispatcher._faults._isolate("orders", window, None, shard.ctx.clock.steady_ms())
+    return index, shard._dispatcher._faults._isolate("orders", messages_max, None, shard.ctx.clock.steady_ms())
 
 
 def _trials(bench: Bench, shard: Shard, index: TimerIndex, count: int) -> list[list[int]]:
@@ -54,7 +54,7 @@ def _trials(bench: Bench, shard: Shard, index: TimerIndex, count: int) -> list[l
 def test_refused_messages_and_the_others_take_turns(bench: Bench) -> None:
     """Otherwise many messages that are refused again and again would hold up those that the target accepts."""
     shard = bench.shard()
-    index, isolated = _isolated(bench, shard, 6, window=2)
+    index, isolated = _isolated(bench, shard, 6, messages_max=2)
     isolated.refused = {1: Refused(0.0, 0.0), 2: Refused(0.0, 0.0)}
     assert _trials(bench, shard, index, 4) == [[3, 4], [1], [3, 4], [1]]
     shard.close()
@@ -62,7 +62,7 @@ def test_refused_messages_and_the_others_take_turns(bench: Bench) -> None:
 
 def test_a_trial_is_full_although_the_first_messages_are_refused_or_condemned(bench: Bench) -> None:
     shard = bench.shard()
-    index, isolated = _isolated(bench, shard, 8, window=2)
+    index, isolated = _isolated(bench, shard, 8, messages_max=2)
     isolated.refused = {1: Refused(0.0, 1e12)}
     shard._dispatcher._faults.condemned = {each: Refusal(Reason.TOO_LARGE, "") for each in (2, 3, 4)}
     assert _trials(bench, shard, index, 1) == [[5, 6]]
@@ -75,7 +75,7 @@ def test_a_trial_leaves_out_messages_on_which_entries_under_key_0_act(
     """Rule 4: a request that request 1 makes unnecessary ends before request 1."""
     bench.format_version = 2
     shard = bench.shard()
-    index, _ = _isolated(bench, shard, 3, window=2)
+    index, _ = _isolated(bench, shard, 3, messages_max=2)
     monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
     bench.schedule(1, ("postdate-id", b"1"), ("postdate-if-pending", b"keep"))
     bench.until(shard, lambda: index.control_count == 1)
@@ -86,7 +86,7 @@ def test_a_trial_leaves_out_messages_on_which_entries_under_key_0_act(
 def test_a_trial_that_must_wait_is_not_repeated_at_once(bench: Bench) -> None:
     """The thread of the shard would never rest."""
     shard = bench.shard()
-    index, isolated = _isolated(bench, shard, 2, window=2)
+    index, isolated = _isolated(bench, shard, 2, messages_max=2)
     isolated.refused = {1: Refused(0.0, 1e12), 2: Refused(0.0, 1e12)}
     assert _trials(bench, shard, index, 1) == []
     assert shard._dispatcher.parked_in_ms() == RATE_RETRY_MS
@@ -144,7 +144,7 @@ def test_entries_that_wait_for_an_isolated_own_topic_leave_room_for_messages(
 def test_a_hold_ends_the_outage_of_its_target(bench: Bench) -> None:
     """Otherwise the first failed trial after a long hold would end all parked messages."""
     shard = bench.shard()
-    index, isolated = _isolated(bench, shard, 1, window=1)
+    index, isolated = _isolated(bench, shard, 1, messages_max=1)
     isolated.failing_since = since = isolated.acknowledged_at + 5.0
     assert _trials(bench, shard, index, 1) == [[1]]
     assert isolated.failing_since == since

@@ -86,18 +86,18 @@ def test_no_target_is_blamed_if_the_log_record_failed_too(faults: FaultAttributi
     assert not faults.any
 
 
-def test_the_window_halves_down_to_one_and_grows_again(faults: FaultAttribution, clock: Clock) -> None:
+def test_the_maximum_halves_down_to_one_and_grows_again(faults: FaultAttribution, clock: Clock) -> None:
     isolated = isolate(faults, 64)
-    windows = []
+    maxima = []
     for _ in range(6):
         faults.aborted(trial(isolated, isolated.messages_max, outcome(0, 1, why=TIMED_OUT)), 0)
-        windows.append(isolated.messages_max)
-    assert windows == [16, 8, 4, 2, 1, 1]
+        maxima.append(isolated.messages_max)
+    assert maxima == [16, 8, 4, 2, 1, 1]
     while faults.get("bad") is not None:
         faults.committed(trial(isolated, isolated.messages_max, outcome(isolated.messages_max)), 0.0, 0.0)
-        windows.append(isolated.messages_max)
-    assert windows[6:] == [2**power for power in range(1, 11)]
-    assert windows[-1] >= LARGE_TRANSACTION_FATES
+        maxima.append(isolated.messages_max)
+    assert maxima[6:] == [2**power for power in range(1, 11)]
+    assert maxima[-1] >= LARGE_TRANSACTION_FATES
 
 
 def test_a_slow_trial_makes_the_next_ones_smaller(faults: FaultAttribution) -> None:
@@ -106,7 +106,7 @@ def test_a_slow_trial_makes_the_next_ones_smaller(faults: FaultAttribution) -> N
     assert isolated.messages_max == 1
 
 
-def test_the_acknowledged_messages_of_a_trial_are_its_next_window(faults: FaultAttribution) -> None:
+def test_the_acknowledged_messages_of_a_trial_are_its_next_maximum(faults: FaultAttribution) -> None:
     isolated = isolate(faults, 200)
     faults.aborted(trial(isolated, 100, outcome(7, *range(93), why=TIMED_OUT)), 0)
     assert isolated.messages_max == 7
@@ -236,7 +236,7 @@ def test_each_late_probe_is_condemned_if_the_target_accepts_nothing(faults: Faul
     assert list(faults.condemned) == [8]
 
 
-def test_a_few_refused_among_many_leave_the_window_as_it_is(faults: FaultAttribution) -> None:
+def test_a_few_refused_among_many_leave_the_maximum_as_it_is(faults: FaultAttribution) -> None:
     isolated = isolate(faults, 200)
     faults.aborted(trial(isolated, 100, outcome(99, 42)), 0)
     assert (isolated.messages_max, list(isolated.refused)) == (100, [42])
@@ -320,7 +320,7 @@ def test_a_trial_is_quick_if_it_takes_no_longer_than_other_transactions(faults: 
 
 
 def _tried(faults: FaultAttribution, isolated: Isolated, took_ms: float) -> int:
-    """A trial as large as the window was committed. Returns the window of the next one."""
+    """A trial as large as the maximum was committed. Returns the next maximum."""
     size = isolated.messages_max
     faults.committed(trial(isolated, size, outcome(size), took_ms=took_ms), 3.0, 0.0)
     return isolated.messages_max
@@ -328,15 +328,15 @@ def _tried(faults: FaultAttribution, isolated: Isolated, took_ms: float) -> int:
 
 def test_a_target_with_a_long_round_trip_gets_large_trials_and_stays_isolated(faults: FaultAttribution) -> None:
     isolated = isolate(faults, 2)
-    windows = [_tried(faults, isolated, 42.0) for _ in range(12)]
-    assert windows == [2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000, 1_000, 1_000]
+    maxima = [_tried(faults, isolated, 42.0) for _ in range(12)]
+    assert maxima == [2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000, 1_000, 1_000]
     assert isolated_target(faults) is isolated
 
 
 def test_a_target_that_takes_its_time_for_each_message_gets_one_at_a_time(faults: FaultAttribution) -> None:
     isolated = isolate(faults, 2)
-    windows = [_tried(faults, isolated, took_ms) for took_ms in (33.0, 53.0, 33.0, 33.0)]
-    assert windows == [2, 1, 1, 1]
+    maxima = [_tried(faults, isolated, took_ms) for took_ms in (33.0, 53.0, 33.0, 33.0)]
+    assert maxima == [2, 1, 1, 1]
 
 
 def test_a_trial_without_a_message_for_its_target_does_not_count(faults: FaultAttribution, clock: Clock) -> None:

@@ -1,6 +1,6 @@
 """The audit's judge of schedules, some of whose fates have left the dispatch log. Goal: extra deliveries whose trigger
 or backfill may be among them are not verifiable, and neither is an occurrence about which a lost pause or resume
-decides; all others are judged as without such a fate.
+decides. Everything else is judged as if no fate were lost.
 
 Method: as `test_spark_extras`; the fate that asks for the extra deliveries is lost. The judge learns from its caller
 which controls may have lost theirs (`lost_controls`, `lost_switches`): `tests/spark/test_audit_lost_fates.py` tests
@@ -194,7 +194,7 @@ LATE = at(5) + 30_000
 LAST = {"missed": "last"}
 ONE = occurred(1, at(1), at(2), at_ms=LATE, log_offset=7)
 OTHERS = Switch(10, at(2), True, -1, -1), Switch(12, at(6), False, -1, -1)
-"""A lost pause of all later times that were due by LATE."""
+"""A lost pause of all later nominal times that were due by LATE."""
 MISSED = skipped(1, 1, "missed", at(2), LATE, log_offset=7)
 BEGUN = PAUSE._replace(log_offset=3, place=0)
 """The pause, if the log has its fate: an earlier run with a state has read it."""

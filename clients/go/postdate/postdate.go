@@ -646,7 +646,7 @@ func (r *Requests) control(named Named, headers []kgo.RecordHeader) (*kgo.Record
 		}
 		if origin.Topic != r.name || origin.Partition >= r.partitions {
 			return nil, invalid("bad-id",
-				"the origin names partition %d of %s, and %s was said to have %d: ask the cluster for their number",
+				"the origin names partition %d of %s, and %s was given as having %d: ask the cluster for their number",
 				origin.Partition, origin.Topic, r.name, r.partitions)
 		}
 		headers = append(headers, header("postdate-origin", named.text))

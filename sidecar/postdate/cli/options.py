@@ -163,7 +163,7 @@ def configured(command: Command) -> Callable[..., Any]:
 
 
 def max_option(listed: str) -> Callable[[Command], Command]:
-    """A decorator that adds `--max`; the command gets it as `entries_max`. `listed`: what it lists, in the plural."""
+    """Returns a decorator that adds `--max`, passed as `entries_max`. `listed`: the plural noun in its help."""
     return click.option(
         "--max",
         "entries_max",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from support.simulation.world import World
 
 _REQUESTS = "requests"
-#: The longest delay of a request that is no schedule.
+#: The longest delay of a request that is not a schedule.
 _DELAY_MS = 3_000
 #: ms. The intervals: occurrences that come one by one, and such that hundreds are missed in an outage.
 _EVERY_MS = (1_000, 1_000, 2_000, 5_000)

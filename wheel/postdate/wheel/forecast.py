@@ -1,4 +1,4 @@
-"""Queries on the rings about the time ahead: pending entries by horizon, the entries due now.
+"""Queries on the rings about the time ahead: pending entries by horizon, the load ahead, and the entries due now.
 
 Thread rule: pure functions over rings, the owner's or a reader's copy.
 """

@@ -1,6 +1,6 @@
 """The result of an audit as OpenMetrics text, for a textfile collector or a Pushgateway.
 
-All metrics are gauges: each run starts to count at 0, so no number only rises and none ends in `_total`. Gauges without
+All metrics are gauges: each run counts from 0, so numbers may fall, and no name ends in `_total`. Gauges without
 timestamps are also valid in Prometheus' older text format, which both of these read. Every sample has the label
 `topic`, so that audits of different topics may lie in one directory. Pure functions to text.
 """

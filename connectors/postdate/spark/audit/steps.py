@@ -49,7 +49,7 @@ class AuditSteps(Job[AuditOptions]):
         if "data may have been lost" in text or "OffsetOutOfRange" in text or "offset was changed" in text:
             return (
                 "Records left a topic while it was read (retention, or the topic was created again). Audit a window "
-                f"that begins later. Spark said: {first_cause(text)}"
+                f"that begins later. Spark reports: {first_cause(text)}"
             )
         return super().failure(text)
 

@@ -176,8 +176,8 @@ def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Col
 
 
 def _lost_move(on_target: Column, final: Column, known_due_ms: Column) -> Column:
-    """That of `lost_moves` which explains the due time in a record, or without a record an end before the due time that
-    the log has; null if none does."""
+    """The lost reschedule that explains the due time in a record or, without a record, an end before the due time in
+    the log; null if there is none."""
 
     def explains(move: Column) -> Column:
         has_it = F.exists(on_target, lambda record: record.due_ms == move.due_ms)

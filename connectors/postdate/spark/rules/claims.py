@@ -3,8 +3,9 @@
 A `cancelled` needs a later cancel of that id or origin. A `moved` needs the reschedule that it names, with that due
 time. Both controls must be `applied` in the same dispatch-log record, since the end of a request and every control on
 it share a transaction. A `replaced` needs a later request to schedule with the same id that was not refused, and that
-the owner had ingested; `survivors` checks the request that such a fate names. Checked only if the audit has read every
-request that the owner had ingested. The condition is necessary, not sufficient, so no valid fate is rejected.
+the owner had ingested; `survivors` checks the request that such a fate names. Fates are checked only if the audit has
+read every request that the owner had ingested. The condition is necessary, not sufficient, so no valid fate is
+rejected.
 
 A message that a bulk control has ended or moved must be selected by it, at its due time in force, and the count of a
 bulk control must be the number of the fates that name it. That due time is in doubt if the fate of an earlier

@@ -184,8 +184,8 @@ def _is_repeated() -> Column:
 
 
 def _expired_problem() -> Problem:
-    """A dead letter `expired` needs a grace that was over by the broker's clock when its fate was committed. That of a
-    reschedule outside the window of the audit is unknown."""
+    """A dead letter `expired` needs a grace that was over by the broker's clock when its fate was committed. The grace
+    of a reschedule after the window of the audit is unknown."""
     is_expired = F.exists("letters", lambda letter: letter.reason == Reason.EXPIRED.value)
     over_ms = F.col("leaves_ms") + F.col("grace_ms")
     in_time = F.coalesce(F.col("final.at_ms") <= over_ms, F.lit(True)) | (F.col("final.first_due_ms") == 0)

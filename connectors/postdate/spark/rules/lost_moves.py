@@ -60,12 +60,12 @@ def lost_moves(placed: DataFrame, known: DataFrame) -> DataFrame:
 
 
 def with_lost_due_times(messages: DataFrame, known: DataFrame) -> DataFrame:
-    """Those of `messages` that a lost reschedule names, with the column `lost_due_times`: an array of LOST_MOVE with
-    the due time `known_due_ms`, and those that lost reschedules between the offsets `moved_by` and `control` may have
-    set.
+    """Those of `messages` that a lost reschedule names or selects, with the column `lost_due_times`: an array of
+    LOST_MOVE with `known_due_ms` and each due time that a lost reschedule between the offsets `moved_by` and `control`
+    may have set.
 
     Columns of `messages`: origin, `id`, `target`, `key_digest`, `known_due_ms`, `control`, and any others; `moved_by`
-    is the reschedule that has set the known due time, null for the first one. `known` as in `history_rows`. Cost: a
+    is the reschedule that set `known_due_ms`; null if that is the first due time. `known` as in `history_rows`. Cost: a
     join of the messages with the lost reschedules of their partition.
     """
     may_have_moved = F.col("end").isNull() | (F.col("selected").isNotNull() & ~is_refused(F.col("end")))

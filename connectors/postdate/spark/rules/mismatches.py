@@ -202,7 +202,10 @@ def _fate_problems() -> list[Problem]:
         Problem(
             "contradiction",
             is_request & behind.isNotNull(),
-            F.concat(F.lit("fate "), behind.fate_name, F.lit(" in "), behind.log_place, F.lit(" behind its end")),
+            F.concat(
+                *(F.lit("fate "), behind.fate_name, F.lit(" in "), behind.log_place),
+                F.lit(" after the end of its request"),
+            ),
         ),
     ]
 

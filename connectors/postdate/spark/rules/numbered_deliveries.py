@@ -64,11 +64,11 @@ class Audited:
 
 @dataclass(frozen=True)
 class Kind:
-    """Occurrences with the `pauses` of their schedule, or extra deliveries (`is_extra`): none may leave before
-    `from_ms`, the timestamp of their control. `possible_pauses`: if fates of pauses or resumes may have left the log,
-    all that there may have been; then `pauses` are the certain ones. `cause` of extra deliveries: `known`: the log has
-    the fate that asks for them; `lost`: that fate may have left the log, so their times are unknown; `none`: there was
-    no such fate."""
+    """Either the occurrences of a schedule or its extra deliveries (`is_extra`), none of which may leave before
+    `from_ms`, the timestamp of their control. `pauses`: those of the schedule. If fates of pauses or resumes may be
+    lost, `pauses` are the certain ones and `possible_pauses` all that are possible. `cause` of extra deliveries:
+    `known`: the log has the fate that asks for them; `lost`: that fate may have left the log, so their times are
+    unknown; `none`: there was no such fate."""
 
     pauses: Sequence[Pause] = ()
     possible_pauses: Sequence[Pause] | None = None
@@ -78,7 +78,7 @@ class Kind:
 
     @property
     def histories(self) -> tuple[Sequence[Pause], ...]:
-        """The shortest and the longest pauses. What both of them say is certain."""
+        """The shortest and the longest possible pauses. A result is certain if both lead to it."""
         return (self.pauses,) if self.possible_pauses is None else (self.pauses, self.possible_pauses)
 
     @property

@@ -3,8 +3,8 @@
 A pause skips the nominal times in [timestamp of the pause, timestamp of the resume). The audit compares each of these
 fates with its control (`claims.judged_switches`).
 
-Fates of other switches may have left the log. What then follows from the pauses is certain only if it follows from the
-`certain_pauses` as well as from the `possible_pauses`: the shortest and the longest ones.
+If fates of other switches may be lost, a result is certain only if it is the same for `certain_pauses` (the shortest)
+and `possible_pauses` (the longest).
 
 Pure functions. They import nothing of Spark, and nothing of the sidecar's implementation.
 """
@@ -49,16 +49,18 @@ def pauses_of(switches: Iterable[Switch]) -> list[Pause]:
 def certain_pauses(known: Iterable[Switch], lost: Iterable[Switch]) -> list[Pause]:
     """Return the times at which a schedule was paused, whichever of its `lost` switches took effect.
 
-    A lost pause may have had no effect, and a lost resume may have ended a pause; but nothing relies on that resume.
+    A lost pause is ignored. A lost resume ends its pause, but no skip may rely on it, so it counts as the last record
+    of the log.
     """
     return pauses_of([*known, *(switch._replace(log_offset=_NEVER) for switch in lost if not switch.is_pause)])
 
 
 def possible_pauses(known: Iterable[Switch], lost: Iterable[Switch]) -> list[Pause]:
-    """Return all pauses that there may have been if each of the `lost` switches may have taken effect.
+    """Return every pause that there may have been if each `lost` switch may have taken effect.
 
-    A pause may have ended with any later resume until the first one that the log has. Without that one, a pause that
-    the log has may not have ended. A lost fate lies before all others that are judged.
+    A pause ends with the first later resume in the log, or with any lost resume before that one. If the log has no
+    later resume, a pause in the log, or a pause without any later resume, may also be open. Lost fates precede all
+    others that are judged.
     """
     switches = sorted([*known, *lost])
     pauses: list[Pause] = []

@@ -1,4 +1,4 @@
-"""Checks fates that name a survivor: does it follow from that request, and from its end?
+"""Checks that a fate that names a survivor follows from the survivor's request and end.
 
 The survivor of a `replaced` is a later request of the same id. That of a `kept` is an earlier one that had not ended in
 an earlier dispatch-log record, and the kept request must ask for it. That of a `dropped` is an earlier one as well,
@@ -6,8 +6,8 @@ which was delivered in an earlier record, whose time is at most the longest wind
 request; both must have `postdate-if-ended`. The audit does not know the window of the request topic, so it does not
 report a request that was accepted though it could have been dropped.
 
-The fate of a survivor that was delivered may have left the dispatch log, and an earlier request its topic. Then nothing
-is known: the row has a sentence `doubt` or `expired` instead of a `claim`.
+If the survivor's delivery may have left the dispatch log, the row has a sentence `doubt`; if its request has left the
+topic, a sentence `expired`; neither has a `claim`.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def judged_drops(known: DataFrame) -> DataFrame:
 
 
 def _judged(ended: DataFrame, known: DataFrame, is_founded: Column, may_be_lost: Column, since: Column) -> DataFrame:
-    """Those of the rows `ended` whose end is not founded. The conditions see the named request as `by`; `since` follows
-    the name of the fate in a sentence."""
+    """Returns those of the rows `ended` whose end does not follow from the named request, which the conditions see as
+    `by`. `since` is appended to the offset of the survivor in each sentence."""
     end, survivor, by = F.col("end"), F.col("survivor"), F.col("by")
     named = ended.where(F.col("request_ms").isNotNull()).withColumn("survivor", end.control_offset)
     parts = ("action", "id", "end", "latest_ms", "keeps", "drops", "request_ms")
@@ -80,13 +80,13 @@ def _judged(ended: DataFrame, known: DataFrame, is_founded: Column, may_be_lost:
     )
     wrong = (
         named.join(requests, [*PARTITION, "survivor"], "left")
-        # One before the window of the audit was not read.
+        # A survivor before the window of the audit was not read.
         .where(by.isNotNull() | (survivor < F.col("request_log_start")) | (survivor >= F.col("request_start")))
         .where(is_known(end.next_request) & ~F.coalesce(is_founded, F.lit(False)))
     )
     is_expired = by.isNull() & (survivor < F.col("request_log_start"))
     is_lost = F.coalesce(may_be_lost, F.lit(False))
-    said = F.concat(end.fate_name, F.lit(" by offset "), survivor, since)
+    said = F.concat(end.fate_name, F.lit(" by the request at offset "), survivor, since)
     return wrong.select(
         *ORIGIN,
         F.when(

@@ -15,8 +15,8 @@ An answer is in the same transaction as the fate that it reports, so both are vi
                         names the survivor, it is that of the fate
     accepted            this request was `stored`
 
-No answer is wrong because of records that an open transaction hides or retention has deleted. One that a lost fate
-decides is in doubt.
+No answer is wrong because of records that an open transaction hides or retention has deleted. An answer that depends on
+a lost fate is doubtful.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ _OF_RECORD: Final = ("cancelled", "rescheduled", *OF_CONTROLS)
 
 
 def judged_answers(known: DataFrame) -> DataFrame:
-    """One row for each answer: the origin, and a struct `answer` with its text, its place, and what is wrong with it;
-    or a sentence `doubt` if the fate that decides may have left the dispatch log, though the request has ended.
+    """One row for each answer: the origin, a struct `answer` (its text with its place, and what is wrong with it), and
+    a sentence `doubt`. `doubt` is null unless the request has ended and the fate that decides about the answer may have
+    left the dispatch log.
 
     `known` as in `history_rows`. `wrong` is null for a true answer, and for one to a request that was not read. Cost:
     one join of the answers with the requests that they, or the controls that they answer, name by origin.
@@ -98,8 +99,8 @@ def _wrong() -> Column:
 
 
 def _is_lost() -> Column:
-    """Whether a request has ended, and the fate that decides about an answer to it may have left the log: its own
-    `stored`, or the end of the request that it names."""
+    """Whether a request has ended and the fate that decides about its answer may be lost: its own `stored`, or the end
+    of the request on which the answer depends."""
     checked, of, last = F.col("checked"), F.col("of"), F.col("last_schedule")
     lost_ms = F.col("fates_lost_before_ms")
     is_stored_lost = (checked.answer == "accepted") & ~F.col("was_stored") & was_accepted(F.col("end"))

@@ -13,7 +13,7 @@ window: the average number of transactions in progress. It grows while transacti
 one, and shrinks to a few if they take twice as long. Source: TCP Vegas, and BBR for measuring the fastest again.
 
 An open transaction blocks `read_committed` readers of its partitions, and the shards of a process share one core. So
-large transactions take turns: throughput stays the same, and each transaction is open for a shorter time.
+large transactions share slots: throughput stays the same, and each transaction is open for a shorter time.
 
 Thread rule: `TransactionBudget` and `LargeTransactionSemaphore` are shared and take a lock once per transaction;
 `TransactionThrottle` belongs to one shard.

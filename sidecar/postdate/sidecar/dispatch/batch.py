@@ -252,7 +252,7 @@ class BatchBuilder:
             batch.linked.append((key, entry, fate))
 
     def _passes(self, own_filter: OwnTopicsFilter, entry: Entry, offset: int, is_dead: bool) -> bool:
-        """True if the filter takes a message, which depends on the topics of Postdate's own that its end writes to.
+        """True if the filter takes a message. That depends on which of Postdate's own topics its end writes to.
         `is_dead`: it becomes a dead letter."""
         needs_own = (
             (is_dead and self._own.dead_letters in own_filter.topics)
@@ -564,11 +564,11 @@ def note_bulk(overlay: IndexOverlay, fate: BulkProgress) -> None:
 
 
 def _rows(
-    keys: list[bytes], values: list[bytes], waiting: Sequence[tuple[bytes, bytes]]
+    keys: list[bytes], values: list[bytes], parked: Sequence[tuple[bytes, bytes]]
 ) -> Iterable[tuple[bytes, bytes]]:
     """Keys and values merged in delivery order; both inputs are ascending."""
     rows = zip(keys, values, strict=True)
-    return merge(rows, waiting, key=_place) if waiting else rows
+    return merge(rows, parked, key=_place) if parked else rows
 
 
 def _place(row: tuple[bytes, bytes]) -> bytes:

@@ -220,7 +220,7 @@ class Dispatcher:
         self, index: TimerIndex, ownership: ShardOwnership, overlay: IndexOverlay, batch: Batch, due: Due, held: Holds
     ) -> bool:
         """Run the transaction of a batch; False if nothing was committed. Nothing is sent if the holds have changed
-        from `held` while the batch waited for its turn, or if the shard is being released."""
+        from `held` while the batch waited for a slot, or if the shard is being released."""
         content = Content(FATES, batch.messages, batch.fates, batch.due_max_ms, batch.ids)
         low_water = ownership.low_water_of(index)
         report_all = self._faults.must_report(due.trial, len(batch.fates))

@@ -220,7 +220,7 @@ class DueReader:
     # ---- trials ----------------------------------------------------------------------------------------------------
 
     def _trial(self, index: TimerIndex, isolated: Isolated, steady_ms: float, before_ms: int) -> Due | None:
-        """Parked messages of an isolated target, as many as its window; None if none may leave now."""
+        """Parked messages of an isolated target, at most as many as its maximum; None if none may leave now."""
         name = isolated.name
         target = self._targets.get(name)
         if target is None:
@@ -229,26 +229,29 @@ class DueReader:
             isolated.retry_at = steady_ms + TEND_INTERVAL_MS
             isolated.failing_since = 0.0  # trials fail for the retry budget only if nothing else stops them meanwhile
             return None
-        window = isolated.messages_max if self._rates is None else min(isolated.messages_max, self._rates.room(name))
+        messages_max = isolated.messages_max
+        if self._rates is not None:
+            messages_max = min(messages_max, self._rates.room(name))
         stays = self._acted_on(index)
         passed = {*isolated.refused, *stays, *self._faults.condemned}
+        rows_max = messages_max + len(passed)
         rows = [
             (key, raw)
-            for key, raw in zip(*index.scan_parked(name, window + len(passed), self._limit.size_bytes), strict=True)
+            for key, raw in zip(*index.scan_parked(name, rows_max, self._limit.size_bytes), strict=True)
             if split_key(key)[1] not in passed and split_key(key)[0] < before_ms
-        ][:window]
+        ][:messages_max]
         is_cut = False
         if rows and (first := self._first_unparked(index, name, before_ms, rows[-1][0][-ENTRY_KEY_SIZE_BYTES:])):
             kept = [row for row in rows if row[0][-ENTRY_KEY_SIZE_BYTES:] < first]
             rows, is_cut = kept, not kept
-        alone = self._refused(index, isolated, steady_ms, before_ms, stays) if window else None
+        alone = self._refused(index, isolated, steady_ms, before_ms, stays) if messages_max else None
         if alone is not None and (isolated.alone_next or not rows):
             isolated.alone_next = False
             return Due([], [], parked=[alone])
         isolated.alone_next = True
         if rows:
             return Due([], [], parked=rows)
-        if isolated.refused or stays or not window or is_cut:
+        if isolated.refused or stays or not messages_max or is_cut:
             isolated.retry_at = steady_ms + RATE_RETRY_MS
         else:
             self._faults.nothing_waits(isolated)

@@ -17,13 +17,13 @@ special cases:
   cannot resolve the refusal (`classification.is_final`), this happens immediately. Otherwise it happens once the entry
   was refused for its retry budget, or is late by it and the target has accepted nothing for as long.
 
-An isolated target returns to the common transactions once its trials are as large as a large transaction, or after its
-probation, a time without a fault. If its trials are usually slow, or its credit is used up, this counts as a fault. The
-first probation is short, since a network outage or a busy machine also isolates healthy targets. Each further one is
-twice as long, up to PROBATION_MS. Trials get a quarter of a shard's time, in rounds. If messages for others wait for a
-target's trials longer than the aim, and longer than for common transactions, the target uses up its credit and must
-pause (`trial_pauses`). If a target accepts nothing, messages for others wait for its trials for at most a thirtieth of
-the time.
+An isolated target returns to the common transactions once its trials may have LARGE_TRANSACTION_FATES messages, or
+after its probation, a time without a fault. If its trials are usually slow, or its credit is used up, this counts as a
+fault. The first probation is short, since a network outage or a busy machine also isolates healthy targets. Each
+further one is twice as long, up to PROBATION_MS. Trials get a quarter of a shard's time, in rounds. If messages for
+others wait for a target's trials longer than the aim, and longer than for common transactions, the target uses up its
+credit and must pause (`trial_pauses`). If a target accepts nothing, messages for others wait for its trials for at most
+a thirtieth of the time.
 
 Postdate's own topics (store, dead letters, verdicts) count as one target, OWN: its work lies under key 0.
 
@@ -342,8 +342,8 @@ class FaultAttribution:
     # ---- outcomes of transactions ----------------------------------------------------------------------------------
 
     def committed(self, finished: FinishedTransaction, first_wait_ms: float, log_waited_ms: float) -> None:
-        """A transaction with messages was committed. `first_wait_ms`, `log_waited_ms`: how long it waited for its first
-        acknowledgement, and for that of its log record."""
+        """A transaction with fates was committed. It waited `first_wait_ms` for its first acknowledgement, and
+        `log_waited_ms` for that of its log record."""
         now = self._clock.steady_ms()
         trial = finished.trial
         if trial is not None:

@@ -30,7 +30,7 @@ HELD_BACK_MS_MAX: Final = 100.0
 HELD_BACK_AIM_MS: Final = 40.0
 
 # The least share of the configured size to which a transaction shrinks: because it was slow, and because it could not
-# be committed at all. Below 1,000 messages it is hardly faster, and takes no turns (LARGE_TRANSACTION_FATES).
+# be committed at all. Below 1,000 messages it is hardly faster, and takes no slot (LARGE_TRANSACTION_FATES).
 SLOW_BATCH_SHARE_MIN: Final = 0.1
 BATCH_SHARE_MIN: Final = 1 / 65_536
 

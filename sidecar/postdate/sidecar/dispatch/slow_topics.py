@@ -1,10 +1,10 @@
 """Finds the topics that transactions wait for, from the times of their acknowledgements.
 
 A broker answers the requests of a connection in order, so the time of an acknowledgement is that since the one before
-it. A record is slow if that time is at least SLOW_RECORD_MS, and twice what transactions usually wait for their first
-acknowledgement. A topic is slow if several transactions in a row waited longest for its slow records. How many it takes
-depends on how often the records of other topics are slow: on a busy machine all of them are at times, and a topic is
-not slow unless it is slower than the others.
+it. A record is slow if that time is at least SLOW_RECORD_MS, and at least twice what transactions usually wait for
+their first acknowledgement. A topic is slow if several transactions in a row waited longest for its slow records. How
+many it takes depends on how often the records of other topics are slow: on a busy machine all of them are at times, and
+a topic is not slow unless it is slower than the others.
 
 This module knows neither Kafka nor entries. Thread rule: belongs to the shard's thread.
 """

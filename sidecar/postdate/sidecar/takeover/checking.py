@@ -20,9 +20,9 @@ _TRUNCATED = "was truncated, or an unclean leader election lost its end"
 
 @dataclass(slots=True)
 class TakeoverProgress:
-    """The state of one attempt of a takeover, which its steps change. Step 2 creates it: the logs reach the local
-    offsets; or the index is unusable (`empty`); or a truncation was accepted, and D goes back to `rewind_to`. `behind`:
-    R lies below the first request of the topic."""
+    """The state of one takeover attempt. Step 2 creates it, and later steps change it. `empty`: the index is unusable.
+    `behind`: R lies below the first request of the topic. `rewind_to`: the D to go back to after an accepted
+    truncation; otherwise -1."""
 
     index: TimerIndex
     acceptance: AcceptedLosses

@@ -195,20 +195,21 @@ def _first_dispatch(
 def _first_pending(ctx: ShardContext, low: int, ingested: int) -> Record | None:
     """The first request at or above `low`, None if there is none. Raises as `read_log`.
 
-    Owners have read requests up to `ingested`, so reading continues up to there, whatever end the broker answers: it
-    may be a deposed leader.
+    Owners have read requests up to `ingested`, so the search does too. The broker may be a deposed leader that reports
+    a lower end.
     """
     return first_record(ctx, ctx.requests, low, max(_end(ctx, low), ingested))
 
 
 def _log_since(ctx: ShardContext, since_ms: int, logged_ms: int) -> int | None:
     """The first offset of the dispatch log stamped at or after `since_ms`; None if there is none. `logged_ms`: the time
-    of the last committed record. Raises Retriable if that contradicts the answer, as that of a deposed leader may."""
+    of the last committed record. Raises Retriable if there is none although that record is not older: a deposed leader
+    may have answered."""
     found = ctx.admin.offset_for_time(ctx.log, since_ms)
     if found is None and logged_ms >= since_ms:
         raise Retriable(
-            f"the leader of {ctx.log.topic}/{ctx.partition} knows no record since {since_ms}, but one of {logged_ms} "
-            "was read: it may have been deposed"
+            f"the leader of {ctx.log.topic}/{ctx.partition} reports no record since {since_ms}, although one of "
+            f"{logged_ms} was read: it may have been deposed"
         )
     return found
 

@@ -9,7 +9,8 @@ from typing import Final
 # numbers.
 GAP_TOPICS_MIN: Final = 5
 
-# A record is slow if its acknowledgement came at least this long after the one before.
+# The least time between two acknowledgements after which the later one is reported. `dispatch.slow_topics` decides
+# whether its record was slow.
 SLOW_RECORD_MS: Final = 20.0
 
 # The time to read the gap between D and the first record of an ownership. Together with the flush before it, it is well
