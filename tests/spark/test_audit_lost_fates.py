@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import Row, SparkSession
 
+from postdate.spark.rules.lost_moves import last_move
 from postdate.wire.murmur2 import partition_for
 from support.audit_runs import Ends, Runs
 from support.history import History
@@ -70,3 +71,11 @@ def test_runs_with_a_state_find_what_one_audit_finds(spark: SparkSession, rows: 
     runs.audit(bounds=bounds)
     found = {offset: set(row["verdicts"]) for offset, row in runs.union().items()}
     assert found == {offset: set(row["verdicts"]) for offset, row in rows.items()}
+
+
+def test_the_last_move_is_the_last_in_the_log(spark: SparkSession) -> None:
+    """A state may name the fates of earlier runs behind those that are new."""
+    fates = "array<struct<log_offset:bigint,place:int,fate_name:string,new_due_ms:bigint>>"
+    found = [(7, 0, "moved", 70), (5, 0, "moved", 50), (9, 0, "delivered", None)]
+    placed = spark.createDataFrame([((found,),)], f"facts struct<fates:{fates}>")
+    assert placed.select(last_move().new_due_ms).first() == (70,)

@@ -379,8 +379,8 @@ def _drop_cases() -> list[tuple[str, str, Part, Part]]:
 
 
 def _series_cases() -> list[tuple[str, str, Part, Part]]:
-    """Two requests of a series; the fate `replaced` of the first, with the start, is lost. `_SECOND` has the verdicts
-    on the second."""
+    """Two or three requests of a series; the fate `replaced` of the first, with the start, is lost. `_SECOND` has the
+    verdicts on the second."""
     latest = ("postdate-latest", b"900ms")
 
     def two(cases: Cases, o: int, *, at_ms: int = _ASKED_MS) -> None:
@@ -391,7 +391,22 @@ def _series_cases() -> list[tuple[str, str, Part, Part]]:
         cases.commit([o + 1, due_ms, "delivered"], at_ms=due_ms + 5)
         cases.deliver(o + 1, due_ms=due_ms, id=_id(o))
 
+    def three(cases: Cases, o: int) -> None:
+        two(cases, o)
+        cases.ask(o + 2, TO_ORDERS, ("postdate-delay", b"1s"), _named(o), latest, at_ms=_ASKED_MS)
+
+    def go_on(cases: Cases, o: int, *, start_ms: int = T, due_ms: int = T + 900) -> None:
+        cases.commit([o + 1, due_ms, "replaced", o + 2, start_ms], [o + 2, due_ms, "delivered"], at_ms=due_ms, v=2)
+        cases.deliver(o + 2, due_ms=due_ms, id=_id(o))
+
     return [
+        ("of a longer series whose start is lost", "unsettled", three, go_on),
+        (
+            "of a longer series with a start behind it",
+            "unsettled",
+            three,
+            partial(go_on, start_ms=_ASKED_MS + 100, due_ms=_ASKED_MS + 900),
+        ),
         ("of a series whose start is lost", "unsettled", two, arrive),
         ("of a series whose start is lost, by its own time", "unsettled", two, partial(arrive, due_ms=T + 1_200)),
         ("of a series behind the losses", "unsettled", partial(two, at_ms=LOST_MS), arrive),
@@ -535,6 +550,8 @@ _SECOND = {
     "dropped for a lost one without the header": "contradiction",
     "dropped at the end of the window of a lost delivery": "unsettled",
     "dropped behind the window of a lost delivery": "contradiction",
+    "of a longer series whose start is lost": "unsettled",
+    "of a longer series with a start behind it": "contradiction",
     "of a series whose start is lost": "unsettled",
     "of a series whose start is lost, by its own time": "delivered",
     "of a series behind the losses": "contradiction",

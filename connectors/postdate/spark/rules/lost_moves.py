@@ -51,7 +51,7 @@ def lost_moves(placed: DataFrame, known: DataFrame) -> DataFrame:
     request = F.col("facts.request")
     messages = placed.where(may_be_moved()).select(
         *(*ORIGIN, "target", request.key_digest.alias("key_digest"), _known_due_ms().alias("known_due_ms")),
-        _last_move().control_offset.alias("moved_by"),
+        last_move().control_offset.alias("moved_by"),
         F.when(request.retry.isNull(), F.col("id")).alias("id"),  # as in `history_rows`
         F.lit(_NEVER).alias("control"),
     )
@@ -118,8 +118,10 @@ def _with_moves(times: Column, control: Column) -> Column:
 def _known_due_ms() -> Column:
     """The due time of a row of `judging.placed`: by its last `moved`, by its first fate, otherwise by its request."""
     first_due_ms = F.nullif(F.get("facts.fates", 0).first_due_ms, F.lit(0))
-    return F.coalesce(_last_move().new_due_ms, first_due_ms, F.col("facts.request.due_ms"))
+    return F.coalesce(last_move().new_due_ms, first_due_ms, F.col("facts.request.due_ms"))
 
 
-def _last_move() -> Column:
-    return F.try_element_at(F.filter("facts.fates", lambda fate: fate.fate_name == "moved"), F.lit(-1))
+def last_move() -> Column:
+    """The last `moved` in the log of a row of `judging.placed`; null if there is none. The list of fates has no order:
+    those of a state may come behind those that are new."""
+    return F.array_max(F.filter("facts.fates", lambda fate: fate.fate_name == "moved"))

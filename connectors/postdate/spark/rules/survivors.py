@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.records.recurrences import RECURRING
+from postdate.spark.rules.lost_moves import is_older_than_losses
 from postdate.spark.rules.request_histories import is_known, was_accepted
 
 # The largest `ended_window_ms`.
@@ -26,8 +27,8 @@ _WINDOW_MS_MAX: Final = 86_400_000
 
 
 def judged_survivors(known: DataFrame) -> DataFrame:
-    """One row for each `replaced` or `kept` that names a wrong survivor, or an expired one: the origin, and a sentence
-    `claim` or `expired`.
+    """One row for each `replaced` or `kept` that names a wrong survivor, or an expired one, or a series whose start may
+    have left the dispatch log: the origin, and a sentence `claim`, `expired` or `doubt`.
 
     `known` as in `history_rows`. Cost: a join of these ends with requests.
     """
@@ -38,11 +39,13 @@ def judged_survivors(known: DataFrame) -> DataFrame:
     was_there = by.end.log_offset.isNull() | (by.end.log_offset >= end.log_offset)
     continues = F.col("latest_ms").isNotNull() & by.latest_ms.isNotNull()
     start_ms = F.when(continues, F.least(F.coalesce("series_ms", "request_ms"), by.request_ms))
-    is_founded = is_same_id & F.when(is_kept, F.col("keeps") & was_there).otherwise(
-        ~F.coalesce(by.keeps, F.lit(False)) & end.series_ms.eqNullSafe(start_ms)
+    is_replaced = is_same_id & ~F.coalesce(by.keeps, F.lit(False))
+    is_founded = F.when(is_kept, is_same_id & F.col("keeps") & was_there).otherwise(
+        is_replaced & end.series_ms.eqNullSafe(start_ms)
     )
+    is_older = is_older_than_losses() & F.col("series_ms").isNull() & (end.series_ms < start_ms)
     since = F.coalesce(F.concat(F.lit(" in a series from "), end.series_ms), F.lit(""))
-    return _judged(ended, known, is_founded, F.lit(False), since)
+    return _judged(ended, known, is_founded, ~is_kept & is_replaced & is_older, since)
 
 
 def judged_drops(known: DataFrame) -> DataFrame:
@@ -92,6 +95,8 @@ def _judged(ended: DataFrame, known: DataFrame, is_founded: Column, may_be_lost:
         F.when(
             ~(is_expired | is_lost), F.concat(said, F.lit(", which does not follow from the requests and the log"))
         ).alias("claim"),
-        F.when(is_lost, F.concat(said, F.lit(", whose fate may have left the dispatch log"))).alias("doubt"),
+        F.when(is_lost, F.concat(said, F.lit(", which may follow from a fate that has left the dispatch log"))).alias(
+            "doubt"
+        ),
         F.when(is_expired, F.concat(said, F.lit(", which has left its topic"))).alias("expired"),
     )
