@@ -73,7 +73,7 @@ def _wrong() -> Column:
     """A sentence that describes why an answer is wrong; null if it is right."""
     checked, of, end = F.col("checked"), F.col("of"), F.col("end")
     is_hidden = end.isNull() & (F.col("log_capped") | (F.col("request_ms") < F.col("fates_lost_before_ms")))
-    # What a control has changed is in the dispatch-log record of its own end.
+    # A control ends in the dispatch-log record of its effect. So if the log has its end, the effect is not lost.
     is_here = checked.answer.isin(*_OF_RECORD) & end.isNotNull() & of.request_ms.isNotNull()
     is_of_lost = of.request_ms.isNull() | (of.request_ms < F.col("fates_lost_before_ms"))
     is_of_hidden = checked.of.isNotNull() & of.end.isNull() & ~is_here & (F.col("log_capped") | is_of_lost)
