@@ -139,6 +139,17 @@ def test_a_record_has_room_for_all_its_fates(make: Make, monkeypatch: pytest.Mon
     assert sorted(f.offset for f in found if f.name == COMPLETED) == list(range(8))
 
 
+def test_key_0_is_never_cut_for_the_fates_of_schedules(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule 1: the end of a message and the control that ends it are in one transaction."""
+    monkeypatch.setattr(batch_module, "_FATES_MAX", 4)
+    shard = make()
+    pending = [request(o, topic="orders", at=nominal_ms(90), id=f"m{o}") for o in (0, 1)]
+    moves = [request(o, action="reschedule", id="m1", at=nominal_ms(90 + o)) for o in (2, 3, 4)]
+    shard.feed(*pending, *moves, calendar(5), request(6, action="cancel", id="m0"))
+    fates = shard.commit().fates
+    assert {fate.offset for fate in fates if fate.name in (APPLIED, CANCELLED)} == {0, 2, 3, 4, 6}
+
+
 @pytest.mark.parametrize(
     ("headers", "expected"),
     [

@@ -138,9 +138,11 @@ class BatchBuilder:
             if apart and key in apart:
                 batch.cut()
             entry, offset = decode_entry(raw), split_key(key)[1]
-            if len(batch.fates) > _FATES_MAX and (bulk is not None or batch.surplus or entry.next is not None):
+            deliver = entry.kind == _DELIVER_KIND
+            has_more_fates = deliver and (bulk is not None or batch.surplus or entry.next is not None)
+            if has_more_fates and len(batch.fates) > _FATES_MAX:
                 break  # the progress of a bulk control, and the end of a schedule, need a fate beside those of entries
-            if (deliver := entry.kind == _DELIVER_KIND) and bulk is not None and bulk.acts_on(entry, offset):
+            if deliver and bulk is not None and bulk.acts_on(entry, offset):
                 if own_filter is not None:  # it waits for the sweep, which waits for Postdate's own topics
                     batch.skip()
                     continue
