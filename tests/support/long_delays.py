@@ -92,11 +92,15 @@ class Shard:
         overlay.write()
         return missed
 
-    def commit(self, now_ms: int = SOON_MS, locally: bool = True, logged_ms: int = BASE_MS) -> Batch:
+    def commit(
+        self, now_ms: int = SOON_MS, locally: bool = True, logged_ms: int = BASE_MS, behind_ms: int = 0
+    ) -> Batch:
         """The transaction with all that is due before `now_ms`, on Kafka, and where `locally`, in the index as well.
-        `logged_ms`: the timestamp of its record of the dispatch log."""
+        `logged_ms`: the timestamp of its record of the dispatch log. `behind_ms`: the cancel gate admits only what was
+        due this long before."""
         overlay = IndexOverlay(self.index, BASE_MS)
-        batch = self._builder.build(overlay, Due(*self.index.scan_due(now_ms, 1_000), now_ms=now_ms), 0.0)
+        due = Due(*self.index.scan_due(now_ms - behind_ms, 1_000), now_ms=now_ms, behind_ms=behind_ms)
+        batch = self._builder.build(overlay, due, 0.0)
         assert not batch.unknown
         for _, topic, _, key, value, headers in batch.messages:
             if topic == OWN.store:

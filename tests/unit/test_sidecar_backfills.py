@@ -317,7 +317,7 @@ def test_times_are_searched_only_as_far_as_they_leave(make: Make, monkeypatch: p
 
     monkeypatch.setattr(recurrences, "next_filled", next_filled)
     (_, entry) = shard.entries()[0]
-    assert len(recurrences.decide_due(entry, 0, b"requests/0/0", AT_MS, 0).fates) == len(searched) == 1
+    assert len(recurrences.decide_due(entry, 0, b"requests/0/0", AT_MS, AT_MS, 0).fates) == len(searched) == 1
 
 
 # ---- the record ------------------------------------------------------------------------------------------------------

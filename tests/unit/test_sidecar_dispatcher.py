@@ -49,14 +49,30 @@ def _read_requests(bench: Bench, shard: Shard) -> None:
         bench.until(shard, lambda: shard.next_request == count)
 
 
+def at(now_ms: int) -> tuple[int, int]:
+    """The times of a transaction at `now_ms` while the cancel gate is open."""
+    return now_ms, now_ms
+
+
 @pytest.mark.parametrize(("late_ms", "fate"), [(1_000, "delivered"), (1_001, "dead")])
 def test_a_message_expires_one_millisecond_after_its_grace(bench: Bench, late_ms: int, fate: str) -> None:
     shard = bench.shard()
     due_ms = bench.broker.now_ms() - 60_000
     bench.schedule(due_ms, ("postdate-grace", b"1s"))
     _read_requests(bench, shard)
-    assert shard._dispatcher.dispatch(*_parts(shard), due_ms + late_ms + 1) == (1, False)
+    assert shard._dispatcher.dispatch(*_parts(shard), *at(due_ms + late_ms + 1)) == (1, False)
     assert bench.fates() == [[(0, fate)]]
+    shard.close()
+
+
+def test_grace_ends_by_the_clock_and_not_by_the_gate(bench: Bench) -> None:
+    """While a shard catches up, the gate admits what was due minutes ago."""
+    shard = bench.shard()
+    due_ms = bench.broker.now_ms() - 60_000
+    bench.schedule(due_ms, ("postdate-grace", b"30s"))
+    _read_requests(bench, shard)
+    assert shard._dispatcher.dispatch(*_parts(shard), due_ms + 1, bench.broker.now_ms()) == (1, False)
+    assert bench.fates() == [[(0, "dead")]]
     shard.close()
 
 
@@ -85,10 +101,10 @@ def test_nothing_begins_in_the_pause_after_aborts(bench: Bench, monkeypatch: pyt
     monkeypatch.undo()
     begun = len(bench.log())
     assert not dispatcher.beat(*parts)
-    assert dispatcher.dispatch(*parts, before_ms) == (0, False)
+    assert dispatcher.dispatch(*parts, *at(before_ms)) == (0, False)
     assert len(bench.log()) == begun
     bench.time.wait(1_000)
-    assert dispatcher.dispatch(*parts, before_ms) == (1, False)
+    assert dispatcher.dispatch(*parts, *at(before_ms)) == (1, False)
     shard.close()
 
 
@@ -109,7 +125,7 @@ def test_after_an_unknown_outcome_the_targets_are_looked_up(bench: Bench, monkey
     monkeypatch.setattr(Targets, "look_again", look_again)
     monkeypatch.setattr(SimTransactionalProducer, "commit", commit)
     with pytest.raises(UnknownOutcome):
-        shard._dispatcher.dispatch(*_parts(shard), bench.broker.now_ms())
+        shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms()))
     assert asked == ["orders"]
     shard.close()
 
@@ -130,7 +146,7 @@ def test_a_turn_in_which_nothing_may_leave_is_repeated_only_for_a_trial(
 
     monkeypatch.setattr(DueReader, "read", read)
     monkeypatch.setattr(BatchBuilder, "build", lambda *_: Batch())
-    assert dispatcher.dispatch(*_parts(shard), bench.broker.now_ms()) == (0, is_trial)
+    assert dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (0, is_trial)
     assert trial is None or not trial.waits
     shard.close()
 
@@ -155,14 +171,14 @@ def test_a_message_that_waits_for_an_own_topic_is_recorded_outside_of_trials(
     monkeypatch.setattr(DueReader, "read", read)
     monkeypatch.setattr(BatchBuilder, "build", lambda *_: Batch(passed_own=passed_own))
     monkeypatch.setattr(shard._dispatcher._faults, "parked", parked.append)
-    shard._dispatcher.dispatch(*_parts(shard), bench.broker.now_ms())
+    shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms()))
     assert parked == notes
     shard.close()
 
 
 def test_with_nothing_due_there_is_nothing_to_do(bench: Bench) -> None:
     shard = bench.shard()
-    assert shard._dispatcher.dispatch(*_parts(shard), bench.broker.now_ms()) == (0, False)
+    assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (0, False)
     shard.close()
 
 
@@ -185,7 +201,7 @@ def test_more_may_be_due_if_something_was_left(bench: Bench, monkeypatch: pytest
 
     monkeypatch.setattr(DueReader, "read", read_more)
     monkeypatch.setattr(BatchBuilder, "build", build_less)
-    assert shard._dispatcher.dispatch(*_parts(shard), bench.broker.now_ms()) == (1, True)
+    assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (1, True)
     shard.close()
 
 
@@ -204,7 +220,7 @@ def test_only_a_full_transaction_changes_the_limit(
 
     monkeypatch.setattr(DueReader, "read", read)
     before = shard._dispatcher._limit.entries
-    shard._dispatcher.dispatch(*_parts(shard), bench.broker.now_ms())
+    shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms()))
     assert (shard._dispatcher._limit.entries > before) == grows
     shard.close()
 
@@ -222,7 +238,7 @@ def test_a_hold_that_comes_while_a_transaction_waits_for_its_turn_is_kept(
         yield
 
     monkeypatch.setattr(type(shard.ctx.large_transactions), "slot", slot)
-    assert shard._dispatcher.dispatch(*_parts(shard), bench.broker.now_ms()) == (0, True)
+    assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (0, True)
     assert bench.fates() == []
     shard.close()
 
@@ -232,7 +248,7 @@ def test_a_turn_that_only_parks_messages_commits_nothing_and_is_followed_by_anot
     bench.schedule(1)
     _read_requests(bench, shard)
     shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
-    assert shard._dispatcher.dispatch(*_parts(shard), bench.broker.now_ms()) == (0, True)
+    assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (0, True)
     assert _parts(shard)[0].parked_count == 1
     shard.close()
 
@@ -248,7 +264,7 @@ def test_a_transaction_is_as_late_as_its_first_message(bench: Bench, monkeypatch
     late_ms: list[float] = []
     monkeypatch.setattr(faults, "committed", lambda attempt, *_: late_ms.append(attempt.late_ms))
     bench.time.wait(2_000)
-    assert shard._dispatcher.dispatch(*_parts(shard), due_ms + 501) == (2, False)
+    assert shard._dispatcher.dispatch(*_parts(shard), *at(due_ms + 501)) == (2, False)
     assert late_ms == [500]
     shard.close()
 
@@ -258,7 +274,7 @@ def test_an_aborted_transaction_is_tried_again(bench: Bench, monkeypatch: pytest
     bench.schedule(1)
     _read_requests(bench, shard)
     refuse(monkeypatch, lambda topic, _: topic == OWN.dispatch_log)
-    assert shard._dispatcher.dispatch(*_parts(shard), bench.broker.now_ms()) == (0, True)
+    assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (0, True)
     shard.close()
 
 

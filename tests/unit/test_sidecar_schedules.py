@@ -68,6 +68,9 @@ def occurred(offset: int, number: int, *, last: bool = False) -> Occurred:
     return Occurred(offset, FIRST_MS, OCCURRED, number, nominal_ms(number), next_ms)
 
 
+LAST_OF_TWO = occurred(0, 2, last=True)
+
+
 def state(shard: Shard) -> dict[int, tuple[Kind, int, Next | None, bool]]:
     """Request offset -> kind, due time of its key, next occurrence, whether it is stored."""
     return {o: (Kind(e.kind), due_ms, e.next, e.stored) for o, (due_ms, e) in shard.entries().items()}
@@ -170,6 +173,25 @@ def test_skips_are_fates(make: Make, headers: dict[str, str], expected: list[Fat
     batch = shard.commit(nominal_ms(5) + 1)
     assert batch.fates == expected
     assert batch.due_max_ms == nominal_ms(5) + 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({}, [occurred(0, 1), occurred(0, 2)]),
+        ({"missed": "last"}, [Skipped(0, FIRST_MS, SKIPPED, 1, 2, "missed", nominal_ms(3))]),
+        ({"missed": "last", "count": "2"}, [Skipped(0, FIRST_MS, SKIPPED, 1, 1, "missed", nominal_ms(2)), LAST_OF_TWO]),
+        ({"catch-up": "2500ms"}, [Skipped(0, FIRST_MS, SKIPPED, 1, 2, "missed", nominal_ms(3))]),
+        ({"grace": "3500ms"}, [Skipped(0, FIRST_MS, SKIPPED, 1, 1, "grace", nominal_ms(2)), occurred(0, 2)]),
+    ],
+)
+def test_behind_the_gate_the_time_decides_how_late_an_occurrence_is(
+    make: Make, headers: dict[str, str], expected: list[Fate]
+) -> None:
+    """Occurrences 3, 4 and 5 are due as well, and wait for requests that are unread."""
+    shard = stored(make(), calendar(0, **headers))
+    fates = shard.commit(nominal_ms(5) + 1, behind_ms=nominal_ms(5) - nominal_ms(2)).fates
+    assert [fate for fate in fates if fate.name != COMPLETED] == expected
 
 
 def test_a_trial_takes_one_occurrence_at_a_time(make: Make) -> None:

@@ -65,23 +65,36 @@ def chosen_ms(schedule: Schedule, origin: bytes, occurrence: Occurrence) -> int:
     return _chosen_ms(schedule, origin, occurrence, next_occurrence(schedule, occurrence))
 
 
-def decide(schedule: Schedule, origin: bytes, position: Occurrence, now_ms: int, switches: Switches = ()) -> Decision:
+def decide(
+    schedule: Schedule,
+    origin: bytes,
+    position: Occurrence,
+    now_ms: int,
+    switches: Switches = (),
+    until_ms: int | None = None,
+) -> Decision:
     """Return the outcome at `now_ms` of the occurrences that are due, from `position` on.
 
-    `switches`: the pauses and resumes of the schedule, settled.
+    `switches`: the pauses and resumes of the schedule, settled. `until_ms`: those that were due later stay undecided,
+    but are newer occurrences for `postdate-missed: last`; None: there are none.
 
     If more than OCCURRENCES_MAX are due, the others remain for the next call. Cost: one search for the next occurrence
     for each due one.
     """
     pauses = pauses_of(switches) if switches else []
-    due, undecided, is_more_due = _due_occurrences(schedule, origin, position, now_ms, pauses)
-    newest = _newest(due) if schedule.missed is Missed.LAST else -1
-    if is_more_due and schedule.missed is Missed.LAST:
+    is_last = schedule.missed is Missed.LAST
+    due_by_ms = now_ms if until_ms is None or is_last else until_ms
+    due, undecided, is_more_due = _due_occurrences(schedule, origin, position, due_by_ms, pauses)
+    newest = _newest(due) if is_last else -1
+    if is_more_due and is_last:
         # Gaps and pauses may skip all due occurrences behind them. Then the newest of these is delivered, by the next
         # call.
         if newest > 0:
             due, undecided = due[:newest], due[newest].occurrence
         newest = -1
+    if until_ms is not None:
+        decided = sum(1 for each in due if each.chosen_ms <= until_ms)
+        due, undecided = due[:decided], due[decided].occurrence if decided < len(due) else undecided
     delivered: list[Occurrence] = []
     skips: list[Skip] = []
     for index, (occurrence, at_ms, is_paused) in enumerate(due):

@@ -129,7 +129,7 @@ class BatchBuilder:
         If it has `unknown` targets, the caller looks these up and builds again."""
         trial = due.trial.name or None if due.trial is not None else None
         own_filter = due.own_filter.renewed() if due.own_filter is not None else None
-        batch = Batch(due.now_ms, due.surplus_max, due.surplus_bytes_max)
+        batch = Batch(due.now_ms, due.now_ms - due.behind_ms, due.surplus_max, due.surplus_bytes_max)
         rates, parking = (self._rates, self._parking) if trial is None else (None, None)
         precedes = parking.precedes if parking is not None and parking.any else None
         now_ms, apart, condemned = due.now_ms, due.apart, self._faults.condemned
@@ -338,7 +338,7 @@ class BatchBuilder:
         assert entry.next is not None
         origin = self._origin_prefix + b"%d" % offset
         surplus_max = self._surplus_max(batch, entry, len(raw)) if isinstance(decision, Decision) else 0
-        decided = decide_due(entry, offset, origin, batch.now_ms, surplus_max)
+        decided = decide_due(entry, offset, origin, batch.now_ms, batch.until_ms, surplus_max)
         first = decided.fates[0]
         if not isinstance(decision, Decision) and not isinstance(first, Skipped):
             self._bury(batch, entry, offset, decision, single_headers(entry, first.nominal_ms))

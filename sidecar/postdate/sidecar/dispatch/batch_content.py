@@ -57,6 +57,7 @@ class Batch:
     begins after each entry that stays. `unparked`: parked keys that end, with the sizes of their values."""
 
     now_ms: int = 0
+    until_ms: int = 0  # what is due later waits for the cancel gate
     surplus_max: int = 0  # missed occurrences beside the first one of each schedule
     surplus_bytes_left: int = 0  # what the values of further missed occurrences may add
     surplus: int = 0  # fates beyond one for each entry

@@ -65,8 +65,11 @@ class Dispatcher:
         self.has_tried = False
         """Whether the last transaction was a trial of an isolated target."""
 
-    def dispatch(self, index: TimerIndex, ownership: ShardOwnership, before_ms: int) -> tuple[int, bool]:
+    def dispatch(self, index: TimerIndex, ownership: ShardOwnership, before_ms: int, now_ms: int) -> tuple[int, bool]:
         """Run one transaction with entries due before `before_ms`. Returns (fates committed, whether more may be due).
+
+        `now_ms`: the broker's time, which decides how late an entry is. It equals `before_ms` unless something holds
+        later entries back.
 
         Raises UnknownOutcome, Fenced, FatalClient: drop the ownership. Raises Unreachable: nothing was begun; try
         later.
@@ -85,9 +88,9 @@ class Dispatcher:
         if bulk is not None and self.wants_bulk(index):
             self._is_bulk_next = not self._is_bulk_next  # in turn with due entries
             if self._is_bulk_next and self._bulk_sweep.may_run(index, bulk):
-                return self._dispatch_bulk(index, ownership, bulk, before_ms), True
+                return self._dispatch_bulk(index, ownership, bulk, now_ms), True
         due = self._reader.read(index, steady, before_ms)
-        due.now_ms = before_ms - 1
+        due.now_ms, due.behind_ms = now_ms - 1, now_ms - before_ms
         if not due.keys and not due.parked:
             return 0, bulk is not None and self.wants_bulk(index)
         overlay, batch = self._build(index, due)
@@ -153,12 +156,12 @@ class Dispatcher:
         self._aborts.committed()
         return 1, True
 
-    def _dispatch_bulk(self, index: TimerIndex, ownership: ShardOwnership, bulk: Bulk, before_ms: int) -> int:
+    def _dispatch_bulk(self, index: TimerIndex, ownership: ShardOwnership, bulk: Bulk, now_ms: int) -> int:
         """Run a transaction with the next entries on which a bulk control acts; returns the number of its fates, 0 if
         there was none. Raises as `dispatch`."""
         entries_max = self._faults.entries_max(self._limit.entries)
         due = self._bulk_sweep.read(index, bulk, entries_max, self._limit.size_bytes)
-        due.now_ms, due.short = before_ms - 1, self._faults.is_attributing
+        due.now_ms, due.short = now_ms - 1, self._faults.is_attributing
         overlay, batch = self._build(index, due)
         if batch.fates and not self._commit(index, ownership, overlay, batch, due, self._ctx.held.now):
             return 0
@@ -258,7 +261,7 @@ class Dispatcher:
         self._aborts.committed()
         finished = finished_transaction(ownership, batch, due)
         if self._faults.any:  # only then may a trial have made messages late
-            finished.late_ms = due.now_ms - min(batch.dues_ms, default=due.now_ms)
+            finished.late_ms = batch.until_ms - min(batch.dues_ms, default=batch.until_ms)
         self._faults.committed(finished, ownership.first_wait_ms, ownership.log_waited_ms)
         self._faults.ended([fate.offset for fate in batch.fates] if self._faults.condemned else ())
         return True

@@ -47,9 +47,9 @@ class Due:
     everything due up to this key was read. `full`: the scan of the first cursor reached its limit; `short`: that limit
     was reduced. `goes_on`: more may be due. `ordered`: an ordinary scan that contains only messages. `parked`: keys
     and values of parked entries. `trial`: the isolated target of a trial. `own_filter`: selects the messages that may
-    leave; None: all. `now_ms`: the broker's time. `surplus_max`, `surplus_bytes_max`: of missed occurrences that may
-    leave with the next ones of their schedules. `ends_bulk`: the bulk control in force has nothing left after this
-    transaction."""
+    leave; None: all. `now_ms`: the broker's time. `behind_ms`: the cancel gate admits what was due this long before it.
+    `surplus_max`, `surplus_bytes_max`: of missed occurrences that may leave with the next ones of their schedules.
+    `ends_bulk`: the bulk control in force has nothing left after this transaction."""
 
     keys: list[bytes]
     values: list[bytes]
@@ -61,6 +61,7 @@ class Due:
     ordered: bool = False
     parked: list[tuple[bytes, bytes]] = field(default_factory=list)
     now_ms: int = 0
+    behind_ms: int = 0
     surplus_max: int = SURPLUS_FATES_MAX
     surplus_bytes_max: int = SURPLUS_BYTES_MAX
     trial: Isolated | None = None

@@ -85,18 +85,18 @@ def _occurs_ms(origin: bytes, control: msgspec.Raw, following: Next) -> int:
     return chosen_ms(schedule_of(control), origin, Occurrence(following.number, following.nominal_ms))
 
 
-def decide_due(entry: Entry, offset: int, origin: bytes, now_ms: int, surplus_max: int) -> Decided:
-    """Decide the due occurrences of a schedule, and then its due extra deliveries: at least one fate, and at most
-    `surplus_max` more.
+def decide_due(entry: Entry, offset: int, origin: bytes, now_ms: int, until_ms: int, surplus_max: int) -> Decided:
+    """Decide the occurrences of a schedule that are due up to `until_ms`, and then its extra deliveries: at least one
+    fate, and at most `surplus_max` more. How late they are counts from `now_ms`.
 
-    REQUIRES: it is due at `now_ms`.
+    REQUIRES: it is due at `until_ms`.
     """
     assert entry.next is not None
     fates: list[Occurred | Skipped | ExtraFate] = []
-    due = [extra for extra in entry.next.extras if extra[4] <= now_ms]
+    due = [extra for extra in entry.next.extras if extra[4] <= until_ms]
     # If no extra delivery is due, the occurrence is, though another owner may have chosen an earlier time for it.
-    if not due or _occurs_ms(origin, entry.control, entry.next) <= now_ms:
-        fates += _decide_occurrences(entry, entry.next, offset, origin, now_ms)[: 1 + surplus_max]
+    if not due or _occurs_ms(origin, entry.control, entry.next) <= until_ms:
+        fates += _decide_occurrences(entry, entry.next, offset, origin, now_ms, until_ms)[: 1 + surplus_max]
     for extra in due:
         fates += _decide_extras(entry, extra, offset, 1 + surplus_max - len(fates))
     assert fates, "what is due is delivered or skipped"
@@ -104,13 +104,14 @@ def decide_due(entry: Entry, offset: int, origin: bytes, now_ms: int, surplus_ma
 
 
 def _decide_occurrences(
-    entry: Entry, following: Next, offset: int, origin: bytes, now_ms: int
+    entry: Entry, following: Next, offset: int, origin: bytes, now_ms: int, until_ms: int
 ) -> list[Occurred | Skipped]:
     schedule = schedule_of(entry.control)
     position = _position(schedule, following)
     if schedule.window_ms:  # by the rules of another owner for time zones, it may have been chosen earlier
-        now_ms = max(now_ms, chosen_ms(schedule, origin, position))
-    decision = decide(schedule, origin, position, now_ms, following.switches)
+        until_ms = max(until_ms, chosen_ms(schedule, origin, position))
+        now_ms = max(now_ms, until_ms)
+    decision = decide(schedule, origin, position, now_ms, following.switches, until_ms)
     nominals = decision.nominals_ms
     if len(decision.delivered) == 1 and not decision.skips:  # the usual case
         number, nominal_ms, _ = decision.delivered[0]

@@ -224,7 +224,7 @@ class Shard(Stateful):
         wait_ms = self._pace.wait_ms(steady)
         if wait_ms > 0:
             return wait_ms
-        fates, more = self._dispatcher.dispatch(index, ownership, before_ms)
+        fates, more = self._dispatcher.dispatch(index, ownership, before_ms, now_ms)
         if fates:
             is_trial = self._dispatcher.has_tried
             self._pace.note(self.ctx.clock.steady_ms(), fates, ownership.acknowledged_ms, is_trial=is_trial)
