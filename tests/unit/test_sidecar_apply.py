@@ -331,6 +331,15 @@ def test_a_reschedule_that_another_owner_has_ended_still_gives_its_grace(
     assert (None if raw is None else decode_entry(raw).grace_ms) == grace_ms
 
 
+def test_a_reschedule_that_another_owner_has_refused_gives_no_grace(index: TimerIndex) -> None:
+    feed(index, schedule(0, BASE_MS + 500))
+    recover(index, PlainFate(1, 0, DEAD))
+    feed(index, request(1, action="reschedule", origin="requests/0/0", at=BASE_MS + 900, grace="2s"))
+    raw = index.entry(entry_key(BASE_MS + 500, 0))
+    assert raw is not None
+    assert decode_entry(raw).grace_ms == -1
+
+
 def test_an_entry_that_is_due_at_the_beginning_of_time_is_no_control(index: TimerIndex) -> None:
     feed(index, schedule(0, 1), request(1, action="cancel", id="nobody"))
     assert [offset for offset, _ in IndexOverlay(index).controls()] == [1]

@@ -107,7 +107,7 @@ def _catch_up(overlay: IndexOverlay, offset: int, request: Request, mark: Mark) 
     if request.action == Action.SCHEDULE:
         if request.id:
             overlay.note_end(offset, b"" if mark.kept else request.id, mark.sent)
-    elif request.grace_ms >= 0:
+    elif request.grace_ms >= 0 and not mark.refused:
         acts_on, at = _acts_on(overlay, offset, request)
         pending = _pending(overlay, acts_on, at)
         if pending is not None and pending[1].next is None:
@@ -565,8 +565,9 @@ def _mark(overlay: IndexOverlay, fate: Fate) -> None:
         following = was.next or Next(1, fate.first_due_ms)
         new = msgspec.structs.replace(was, next=after_control(following, fate))
     elif fate.name in FINAL:
-        sent = fate.name in SENT and fate.first_due_ms != CONTROL_DUE
-        new = Mark(final=True, stored=False, due=-1, sent=sent, kept=fate.name in BY_EARLIER)
+        sent, had_time = fate.name in SENT, fate.first_due_ms != CONTROL_DUE
+        kept, refused = fate.name in BY_EARLIER, sent and not had_time
+        new = Mark(final=True, stored=False, due=-1, sent=sent and had_time, kept=kept, refused=refused)
     else:
         new = msgspec.structs.replace(was, stored=True, next=was.next or Next(1, fate.first_due_ms))
     overlay.set_mark(fate.offset, new)
