@@ -54,10 +54,11 @@ def at(now_ms: int) -> tuple[int, int]:
     return now_ms, now_ms
 
 
-@pytest.mark.parametrize(("late_ms", "fate"), [(1_000, "delivered"), (1_001, "dead")])
-def test_a_message_expires_one_millisecond_after_its_grace(bench: Bench, late_ms: int, fate: str) -> None:
+@pytest.mark.parametrize(("age_ms", "late_ms", "fate"), [(500, 1_000, "delivered"), (60_000, 1_001, "dead")])
+def test_a_message_expires_one_millisecond_after_its_grace(bench: Bench, age_ms: int, late_ms: int, fate: str) -> None:
+    """The broker's timestamp must confirm each decision."""
     shard = bench.shard()
-    due_ms = bench.broker.now_ms() - 60_000
+    due_ms = bench.broker.now_ms() - age_ms
     bench.schedule(due_ms, ("postdate-grace", b"1s"))
     _read_requests(bench, shard)
     assert shard._dispatcher.dispatch(*_parts(shard), *at(due_ms + late_ms + 1)) == (1, False)
@@ -73,6 +74,31 @@ def test_grace_ends_by_the_clock_and_not_by_the_gate(bench: Bench) -> None:
     _read_requests(bench, shard)
     assert shard._dispatcher.dispatch(*_parts(shard), due_ms + 1, bench.broker.now_ms()) == (1, False)
     assert bench.fates() == [[(0, "dead")]]
+    shard.close()
+
+
+def test_a_transaction_that_outlasts_a_grace_is_repeated_without_the_message(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that was frozen after it decided would deliver the message long after its grace."""
+    shard = bench.shard()
+    due_ms = bench.broker.now_ms() - 1_000
+    bench.schedule(due_ms, ("postdate-grace", b"5s"))
+    bench.schedule(due_ms)
+    _read_requests(bench, shard)
+    honest, stalls = SimTransactionalProducer.begin, [60_000]
+
+    def begin(self: SimTransactionalProducer, *arguments: Any) -> None:
+        honest(self, *arguments)
+        if stalls:
+            bench.time.wait(stalls.pop())
+
+    monkeypatch.setattr(SimTransactionalProducer, "begin", begin)
+    now_ms = bench.broker.now_ms()
+    assert shard._dispatcher.dispatch(*_parts(shard), *at(now_ms)) == (0, True)
+    assert shard._dispatcher.retry_at() is None
+    assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (2, False)
+    assert bench.fates() == [[(0, "dead"), (1, "delivered")]]
     shard.close()
 
 

@@ -254,8 +254,16 @@ class Allowed:
         is_early = fate.name == "delivered" and ended_ms < chosen_ms
         return [f"O5: chosen {chosen_ms}, delivered at {ended_ms}"] if is_early else []
 
+    def is_past_grace(self, ended_ms: int) -> bool:
+        """True if it was delivered after its grace, by the time that the broker gave its fate (I6)."""
+        over_ms = self.chosen_ms(max(self.dues_ms(), default=0)) + max(self._graces_ms())
+        return self._asked.grace_ms >= 0 and ended_ms > over_ms
+
     def grace_ms(self) -> int:
         """The shortest grace that it may have: its own, or that of a control that moved it."""
+        return min(self._graces_ms())
+
+    def _graces_ms(self) -> list[int]:
         moved_by = {
             fate.control
             for fate in self._outcome.moved.get((self._asked.part.index, self._asked.offset), [])
@@ -263,7 +271,7 @@ class Allowed:
         }
         others = (self._traffic.asked.get((self._asked.part.index, offset)) for offset in moved_by)
         graces = [other.grace_ms for other in others if other is not None and other.grace_ms >= 0]
-        return min([self._asked.grace_ms, *graces])
+        return [self._asked.grace_ms, *graces]
 
     def fates(self) -> set[str]:
         """The final fates that the request may have; whether it may be dead is for its dead letter to show."""
@@ -316,6 +324,8 @@ def _complaints(outcome: Outcome, allowed: Allowed, origin: Origin, asked: Asked
     if fate.name not in allowed.fates():
         wrong.append(f"O2: it ended as {fate.name}")
     wrong += allowed.window_complaints(fate, ended_ms)
+    if fate.name == "delivered" and allowed.is_past_grace(ended_ms):
+        wrong.append(f"O2: delivered at {ended_ms}, after its grace")
     for arrival in delivered:
         wrong += _differences(outcome, allowed, asked, arrival, ended_ms)
     for record in dead:

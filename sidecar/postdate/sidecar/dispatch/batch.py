@@ -138,11 +138,9 @@ class BatchBuilder:
             if apart and key in apart:
                 batch.cut()
             entry, offset = decode_entry(raw), split_key(key)[1]
-            deliver = entry.kind == _DELIVER_KIND
-            has_more_fates = deliver and (bulk is not None or batch.surplus or entry.next is not None)
-            if has_more_fates and len(batch.fates) > _FATES_MAX:
-                break  # the progress of a bulk control, and the end of a schedule, need a fate beside those of entries
-            if deliver and bulk is not None and bulk.acts_on(entry, offset):
+            if len(batch.fates) > _FATES_MAX and entry.kind == _DELIVER_KIND and _has_more_fates(batch, entry, bulk):
+                break
+            if (deliver := entry.kind == _DELIVER_KIND) and bulk is not None and bulk.acts_on(entry, offset):
                 if own_filter is not None:  # it waits for the sweep, which waits for Postdate's own topics
                     batch.skip()
                     continue
@@ -317,6 +315,8 @@ class BatchBuilder:
         batch.dues_ms.append(due_ms if due_ms > accepted_ms else accepted_ms)
         if due_ms > batch.due_max_ms:
             batch.due_max_ms = due_ms
+        if entry.grace_ms >= 0:
+            batch.grace_end_ms = min(batch.grace_end_ms, due_ms + entry.grace_ms)
         if self._answers.all:
             batch.messages.append(self._answers.message(Verdict.DELIVERED, offset, entry.id))
         return True
@@ -542,6 +542,12 @@ def finish(overlay: IndexOverlay, batch: Batch) -> None:
             overlay.drop_id(entry.id, offset)
         if fate in SENT:  # the end of another was noted when the batch was built
             overlay.note_end(offset, entry.id, sent=True)
+
+
+def _has_more_fates(batch: Batch, entry: Entry, bulk: Bulk | None) -> bool:
+    """True if the transaction may need fates beside those of entries: for the progress of a bulk control, or for the
+    end of a schedule."""
+    return bulk is not None or batch.surplus > 0 or entry.next is not None
 
 
 def _until_selected(decided: Decided, entry: Entry, offset: int, bulk: Bulk) -> Decided:

@@ -14,6 +14,7 @@ from postdate.sidecar.transaction.transaction import Message
 from postdate.wheel.entry import Entry
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES
 from postdate.wire.dispatch_log import BulkProgress, Fate, IdRow
+from postdate.wire.limits import INTEGER_END
 
 
 @dataclass(slots=True)
@@ -81,6 +82,7 @@ class Batch:
     """Topics that must be looked up first, with what waits for them and is not parked."""
     ids: list[IdRow] = field(default_factory=list)  # of delivered messages: these are remembered
     due_max_ms: int = 0
+    grace_end_ms: int = INTEGER_END  # the earliest of a delivered message
     dues_ms: list[int] = field(default_factory=list)  # from when each delivered message could have left
     dead: list[str] = field(default_factory=list)  # the reason of each dead letter
     moved: list[tuple[bytes, Entry, Entry]] = field(default_factory=list)  # by a bulk control: key, before, after

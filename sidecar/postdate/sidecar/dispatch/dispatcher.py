@@ -224,7 +224,7 @@ class Dispatcher:
     ) -> bool:
         """Run the transaction of a batch; False if nothing was committed. Nothing is sent if the holds have changed
         from `held` while the batch waited for a slot, or if the shard is being released."""
-        content = Content(FATES, batch.messages, batch.fates, batch.due_max_ms, batch.ids)
+        content = Content(FATES, batch.messages, batch.fates, batch.due_max_ms, batch.ids, batch.grace_end_ms)
         low_water = ownership.low_water_of(index)
         report_all = self._faults.must_report(due.trial, len(batch.fates))
         self.has_tried = due.trial is not None

@@ -31,6 +31,7 @@ from postdate.sidecar.transaction.limits import (
 from postdate.wheel.index import TimerIndex
 from postdate.wire.dispatch_log import OWNER, Accepted, DispatchRecord, Fate, IdRow, encode_record
 from postdate.wire.headers import Headers
+from postdate.wire.limits import INTEGER_END
 from postdate.wire.retry_policies import NamedPolicies
 from postdate.wire.returns import NO_POLICIES
 
@@ -45,13 +46,15 @@ Message = tuple[int, str, int, bytes | None, bytes | None, Headers]
 @dataclass(frozen=True, slots=True)
 class Content:
     """What one transaction writes: the kind of its dispatch-log record, the messages and their fates, the latest
-    due time (or end of grace) among them, and the ids of delivered messages that are remembered."""
+    due time (of an expired one: end of grace), the ids of delivered messages that are remembered, and the earliest end
+    of grace of a delivered message."""
 
     kind: str
     messages: list[Message] = field(default_factory=list)
     fates: list[Fate] = field(default_factory=list)
     due_max_ms: int = 0
     ids: list[IdRow] = field(default_factory=list)
+    grace_end_ms: int = INTEGER_END
 
 
 @dataclass(slots=True)
@@ -72,6 +75,10 @@ class GivenUp(AbortRequired):
 
 class AppendedEarly(AbortRequired):
     """The broker's timestamp of the dispatch-log record is before a due time that it names: its clock went back."""
+
+
+class GraceOver(AbortRequired):
+    """The broker's timestamp of the dispatch-log record is after the end of grace of a message that it delivers."""
 
 
 @dataclass(slots=True)
@@ -139,7 +146,7 @@ class ShardOwnership:
     ) -> int:
         """Commit messages together with one dispatch-log record; returns the record's offset.
 
-        If the broker stamps that record before `content.due_max_ms`, the transaction is aborted (invariant I6).
+        The transaction is aborted if the broker stamps that record before `due_max_ms` or after `grace_end_ms` (I6).
         `next_request`, `low_water`: R and L for the record. `report_all`: each message gets its own entry in
         `outcomes`. `must_give_up`: called while records stay unacknowledged for long; True aborts the transaction.
         Requires `reusable`. The end of the transaction is settled before this returns or raises; after that, `reusable`
@@ -183,7 +190,7 @@ class ShardOwnership:
             left = self._flush(must_give_up)
             self.acknowledged_ms = self.clock.steady_ms() - began
             failpoints.reached("dispatch.flushed")
-            self._check(left, content.due_max_ms)
+            self._check(left, content)
             self._prepare()
             self.producer.commit()
             self.took_ms = self.clock.steady_ms() - began
@@ -288,7 +295,7 @@ class ShardOwnership:
             if offset >= 0:  # otherwise the timestamp is unknown, and `_check` aborts
                 self.broker_clock.sample(timestamp_ms, self._acknowledged_at)
 
-    def _check(self, left: int, due_max_ms: int) -> None:
+    def _check(self, left: int, content: Content) -> None:
         if self._log_fault is not None:
             raise AbortRequired(f"the dispatch-log record was not accepted: {self._log_fault}", self._log_fault.code)
         if left:
@@ -299,9 +306,12 @@ class ShardOwnership:
                 "the dispatch-log record has no offset: another record of the transaction failed, or an answer was lost"
             )
             raise RecordRejected(str(faults[0]), faults[0].code) if faults else AbortRequired(what)
-        if self._log_appended < due_max_ms:
+        appended_ms, due_max_ms = self._log_appended, content.due_max_ms
+        if appended_ms < due_max_ms:
             self.broker_clock.forget()
-            raise AppendedEarly(f"the broker's clock went back: {self._log_appended} is before {due_max_ms}")
+            raise AppendedEarly(f"the broker's clock went back: {appended_ms} is before {due_max_ms}")
+        if appended_ms > content.grace_end_ms:
+            raise GraceOver(f"the grace of a message was over at {content.grace_end_ms}, before {appended_ms}")
 
     def _has_gap(self, messages: list[Message]) -> bool:
         """True if the next transaction of this producer would be refused, too."""
