@@ -126,7 +126,10 @@ def _play(world: World, plan: Plan) -> None:
     peace_ms = world.time.now_ms
     _rest(world, plan, REST_MS_MAX)
     world.rest_ms = world.time.now_ms - peace_ms
+    commits = world.reached["dispatch.committed"]
     _send_more(world, plan)
+    if world.reached["dispatch.committed"] < commits + plan.partitions:
+        _send_more(world, plan)  # a gate held the first ones back: who is fenced learns it by a transaction
     fences, before = world.reached["fenced"], set(plan.traffic.asked)
     _send_more(world, plan)
     world.encore = plan.traffic.asked.keys() - before
