@@ -205,6 +205,12 @@ DOUBTFUL: dict[str, Case] = {
     "missed, others may have been resumed": only(
         MISSED, asked=LAST, switches=[Switch(9, at(2), True, 3, 0)], lost_switches=[Switch(12, at(3), False, -1, -1)]
     ),
+    "delivered before the resume of a possible pause of others": only(
+        *(ONE, record(ONE)),
+        asked=LAST,
+        lost_switches=OTHERS[:1],
+        switches=[Switch(12, at(4), False, ONE.log_offset + 1, 0)],
+    ),
     "delivered in a lost pause": only(ONE, record(ONE), lost_switches=[PAUSE, RESUME]),
     "delivered behind a lost pause that has not ended": only(ONE, record(ONE), lost_switches=[PAUSE]),
     "delivered behind a lost resume": only(

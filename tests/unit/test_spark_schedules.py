@@ -120,6 +120,13 @@ def test_a_gap_is_skipped() -> None:
 
 
 EXPIRED = {"target_lost_before_ms": (NEVER_MS,) * 4}
+# The third occurrence was due when a pause from before it was read.
+MISSED_AT_3 = skipped(1, 2, "missed", at(3), at(3) + 50, log_offset=2)
+THREE = occurred(3, at(3), at(4), log_offset=2, place=1, at_ms=at(3) + 50)
+# The second one was delivered late. From the third one on, the schedule was paused.
+BEHIND_ONE = only(ONE, record(ONE)).judged().position
+LATE_TWO = TWO._replace(at_ms=at(5) + 30_000)
+PAUSE_AT_3 = Switch(10, at(3), True, 2, 1)
 PAUSED = {
     "skipped in a pause": only(skipped(1, 2, "paused", at(3), at(5)), switches=paused(at(1), at(3))),
     "delivered before the pause was read": only(ONE, record(ONE), switches=paused(at(1), at(3), log_offset=9)),
@@ -129,6 +136,19 @@ PAUSED = {
         [record(ONE)],
         asked={"missed": "last"},
         switches=paused(at(2), LATE + MINUTE),
+    ),
+    "missed before the pause of the newest was read": Case(
+        [MISSED_AT_3, THREE],
+        [record(THREE)],
+        asked={"missed": "last"},
+        switches=paused(at(3) - 10, log_offset=9),
+    ),
+    "delivered before the resume was read, which is older": only(
+        LATE_TWO,
+        record(LATE_TWO),
+        asked={"missed": "last"},
+        known=BEHIND_ONE,
+        switches=[PAUSE_AT_3, Switch(11, at(4) + 30_000, False, 9, 0)],
     ),
 }
 
@@ -233,6 +253,17 @@ WRONG: dict[str, tuple[Case, str, str]] = {
         only(skipped(1, 2, "paused", at(3), at(5)), switches=paused(at(1))), "wrong-skip", "paused"
     ),
     "delivered in a pause": (only(ONE, record(ONE), switches=paused(at(1), at(3))), "out-of-policy", "a pause skips"),
+    "delivered before the resume was read": (
+        only(ONE, record(ONE), switches=[Switch(10, T, True, 0, 0), Switch(11, T + 1, False, 9, 0)]),
+        "out-of-policy", "a pause skips",
+    ),
+    "delivered though a newer one was resumed": (
+        only(
+            LATE_TWO, record(LATE_TWO), asked={"missed": "last"}, known=BEHIND_ONE,
+            switches=[PAUSE_AT_3, Switch(11, at(4) + 30_000, False, 2, 2)],
+        ),
+        "out-of-policy", "postdate-missed",
+    ),
     "never paused": (only(skipped(1, 1, "paused", at(2), LATE)), "wrong-skip", "paused"),
     "dead before it was due": (
         only(skipped(1, 1, "dead", at(2), at(1) - 1), letters=[Letter(at(1), True)]), "wrong-skip", "dead"

@@ -23,7 +23,7 @@ from zlib import crc32
 from postdate.spark.limits import COMMIT_MS_MAX, OCCURRENCES_STEPPED_MAX
 from postdate.spark.rules.nominal_search import NominalSearch
 from postdate.spark.rules.nominal_times import CronTimes, IntervalTimes
-from postdate.spark.rules.pauses import Pause
+from postdate.spark.rules.pauses import Pause, pauses_at
 from postdate.spark.rules.schedule_events import (
     Asked,
     Bounds,
@@ -180,7 +180,7 @@ class NumberedDeliveries:
             due_ms = max(chosen_ms, self._kind.from_ms)
             said = f"occurrence {fate.number} was committed at {fate.at_ms}, due {due_ms}"
             self.findings.find("early", "early", said)
-        broken, *others = {self._broken_policy(fate, chosen_ms, pauses) for pauses in self._kind.histories}
+        broken, *others = {self._broken_policy(fate, chosen_ms, pauses) for pauses in self._histories_at(fate)}
         if others:
             self.findings.leave("unsettled", 1)
         elif broken and (broken != names.GAP or self._can_decide(fate.log_offset)):
@@ -191,8 +191,7 @@ class NumberedDeliveries:
     def _broken_policy(self, fate: Fate, chosen_ms: int, pauses: Sequence[Pause]) -> str | None:
         """The header by which a delivered occurrence had to be skipped; None: there is none."""
         asked, late_ms = self._asked, fate.at_ms - COMMIT_MS_MAX - chosen_ms
-        place = fate.log_offset, fate.place
-        if any(pause.began_at < place for pause in pauses if pause.holds(fate.nominal_ms)):
+        if any(pause.holds(fate.nominal_ms) for pause in pauses):
             return "a pause"
         if self._is_in_gap(fate.nominal_ms):
             return names.GAP
@@ -233,7 +232,7 @@ class NumberedDeliveries:
             "dead": lambda _: late_ms >= 0,
             "paused": lambda pauses: self._were_paused(fate, times, pauses),
         }
-        does_apply = {applies[fate.reason](pauses) for pauses in self._kind.histories}
+        does_apply = {applies[fate.reason](pauses) for pauses in self._histories_at(fate)}
         if len(does_apply) > 1:
             self.findings.leave("unsettled", _size(fate))
         elif does_apply == {False}:
@@ -368,6 +367,10 @@ class NumberedDeliveries:
             found = self._next(number, nominal_ms)
             number, nominal_ms, count = number + 1, found[0] if found is not None else 0, count + 1
         return count
+
+    def _histories_at(self, fate: Fate) -> list[list[Pause]]:
+        """Return the histories of pauses, as they were when the sidecar decided a fate."""
+        return [pauses_at((fate.log_offset, fate.place), pauses) for pauses in self._kind.histories]
 
     def _can_decide(self, log_offset: int) -> bool:
         """Return True if the audit has the zone rules of the owner that wrote a record."""

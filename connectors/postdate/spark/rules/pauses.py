@@ -46,6 +46,20 @@ def pauses_of(switches: Iterable[Switch]) -> list[Pause]:
     return pauses
 
 
+def pauses_at(place: tuple[int, int], pauses: Iterable[Pause]) -> list[Pause]:
+    """Return the pauses that were in force at a place of the log. One whose resume lies behind that place was open.
+
+    One that only a lost resume has ended (`certain_pauses`) stays ended.
+    """
+    return [
+        pause._replace(until_ms=None, ended_at=None)
+        if pause.ended_at is not None and place <= pause.ended_at < (_NEVER,)
+        else pause
+        for pause in pauses
+        if pause.began_at < place
+    ]
+
+
 def certain_pauses(known: Iterable[Switch], lost: Iterable[Switch]) -> list[Pause]:
     """Return the times at which a schedule was paused, whichever of its `lost` switches took effect.
 
