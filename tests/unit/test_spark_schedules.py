@@ -17,6 +17,7 @@ import pytest
 from postdate.spark.limits import COMMIT_MS_MAX, SCHEDULE_PROBLEMS_MAX
 from postdate.spark.rules.schedule_events import (
     End,
+    Fate,
     Letter,
     Switch,
     ZoneVersions,
@@ -395,6 +396,39 @@ def test_a_time_that_other_rules_have_published_is_gone_on_from() -> None:
     found = nightly(BERLIN, NIGHT, (NIGHT, FOLD + 1_000), (FOLD + 1_000, FOLD + 90_000_000), zones=zones).judged()
     assert (found.position.problems, found.position.next_ms) == ((), FOLD + 90_000_000)
     installed = nightly(BERLIN, NIGHT, (NIGHT, FOLD + 1_000), (FOLD + 1_000, FOLD + 90_000_000)).judged()
+    assert {verdict for verdict, _ in installed.position.problems} == {"extra"}
+
+
+OTHER_RULES = ZoneVersions("2026f", (0,), ("2025a",))
+HOUR = 60 * MINUTE
+LATE_NIGHT = occurred(1, NIGHT, SECOND, at_ms=FOLD + 30 * MINUTE)
+"""Delivered before the next time by other rules, which is an hour behind that of the audit."""
+IN_WINDOW = occurred(1, NIGHT, FOLD, at_ms=NIGHT + drawn_ms(1, HOUR) + 5)
+BY_OTHER_RULES: dict[str, tuple[Fate, dict[str, Any]]] = {
+    "no newer one was due": (LATE_NIGHT, {"missed": "last"}),
+    "late in its window, within its grace": (IN_WINDOW, {"window_ms": HOUR, "grace_ms": 1_000}),
+    "late in its window, within a minute": (IN_WINDOW, {"window_ms": HOUR, "missed": "none"}),
+}
+
+
+@pytest.mark.parametrize("name", BY_OTHER_RULES)
+def test_a_delivery_by_other_rules_is_not_out_of_policy(name: str) -> None:
+    fate, asked = BY_OTHER_RULES[name]
+    case = replace(nightly(BERLIN, NIGHT, asked=asked), fates=[fate], records=[record(fate)])
+    found = replace(case, zones=OTHER_RULES).judged()
+    assert (found.position.problems, found.position.reasons) == ((), (("zone-version", 1),))
+    late = fate._replace(at_ms=fate.at_ms + 24 * HOUR)
+    if asked.get("missed") != "last":  # no zone decides about the lateness
+        found = replace(case, fates=[late], zones=OTHER_RULES).judged()
+        assert [verdict for verdict, _ in found.position.problems] == ["out-of-policy"]
+
+
+def test_a_skip_by_other_rules_may_have_more_times_before_the_end() -> None:
+    skip = skipped(1, 2, "grace", 0, FOLD + HOUR, log_offset=2)
+    case = nightly(BERLIN, NIGHT, asked={"end_ms": FOLD - 1, "grace_ms": 0}, end=End("completed", NIGHT, 2, 1))
+    found = replace(case, fates=[skip], zones=OTHER_RULES).judged()
+    assert (found.position.problems, found.position.reasons) == ((), (("zone-version", 2),))
+    installed = replace(case, fates=[skip]).judged()
     assert {verdict for verdict, _ in installed.position.problems} == {"extra"}
 
 

@@ -180,25 +180,31 @@ class NumberedDeliveries:
             due_ms = max(chosen_ms, self._kind.from_ms)
             said = f"occurrence {fate.number} was committed at {fate.at_ms}, due {due_ms}"
             self.findings.find("early", "early", said)
-        broken, *others = {self._broken_policy(fate, chosen_ms, pauses) for pauses in self._histories_at(fate)}
+        broken, *others = {self._broken_policy(fate, pauses) for pauses in self._histories_at(fate)}
         if others:
             self.findings.leave("unsettled", 1)
-        elif broken and (broken != names.GAP or self._can_decide(fate.log_offset)):
-            said = f"occurrence {fate.number}, due {chosen_ms}, was delivered at {fate.at_ms}, and {broken} skips it"
+        elif broken:
+            due_ms = self._chosen_ms(fate)
+            said = f"occurrence {fate.number}, due {due_ms}, was delivered at {fate.at_ms}, and {broken} skips it"
             self.findings.find("out_of_policy", "out-of-policy", said)
         return nominal_ms
 
-    def _broken_policy(self, fate: Fate, chosen_ms: int, pauses: Sequence[Pause]) -> str | None:
-        """The header by which a delivered occurrence had to be skipped; None: there is none."""
-        asked, late_ms = self._asked, fate.at_ms - COMMIT_MS_MAX - chosen_ms
+    def _broken_policy(self, fate: Fate, pauses: Sequence[Pause]) -> str | None:
+        """The header by which a delivered occurrence had to be skipped; None: there is none.
+
+        The lateness counts from the chosen time. That follows from the next time in the fate, whatever zone rules the
+        owner had.
+        """
+        asked, by_ms, can_decide = self._asked, fate.at_ms - COMMIT_MS_MAX, self._can_decide(fate.log_offset)
+        late_ms = by_ms - self._chosen_ms(fate)
         if any(pause.holds(fate.nominal_ms) for pause in pauses):
             return "a pause"
-        if self._is_in_gap(fate.nominal_ms):
+        if can_decide and self._is_in_gap(fate.nominal_ms):
             return names.GAP
         if asked.catch_up_ms is not None and late_ms > asked.catch_up_ms:
             return names.CATCH_UP
         is_missed = {
-            "last": lambda: self._is_newer_due(fate.last, fate.nominal_ms, fate.at_ms - COMMIT_MS_MAX, pauses),
+            "last": lambda: can_decide and self._is_newer_due(fate.last, fate.nominal_ms, by_ms, pauses),
             "none": lambda: late_ms > _NONE_LATE_MS,
         }
         if asked.missed in is_missed and is_missed[asked.missed]():
@@ -216,8 +222,9 @@ class NumberedDeliveries:
         for number in range(fate.number, fate.last):
             found = self._next(number, nominal_ms)
             if found is None:
-                said = f"occurrence {number + 1} is skipped {in_log(fate)}, and {number} is the last"
-                self.findings.find("extra", "extra", said)
+                if number == asked.count_max or self._can_decide(fate.log_offset):
+                    said = f"occurrence {number + 1} is skipped {in_log(fate)}, and {number} is the last"
+                    self.findings.find("extra", "extra", said)
                 break
             nominal_ms, is_in_gap = found
             gaps += is_in_gap
