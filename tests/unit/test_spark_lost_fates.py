@@ -12,8 +12,23 @@ from typing import Any
 
 import pytest
 
-from postdate.spark.rules.schedule_events import Delivered, End, ExtraPosition, Fate, Letter, Switch
-from support.schedule_judgements import DIGESTS, Case, at, occurred, only, record, skipped, sound
+from postdate.spark.rules.schedule_events import Delivered, End, ExtraPosition, Fate, Letter, Switch, ZoneVersions
+from support.schedule_judgements import (
+    BERLIN,
+    DIGESTS,
+    FOLD,
+    NEVER_MS,
+    NIGHT,
+    SECOND,
+    Case,
+    at,
+    nightly,
+    occurred,
+    only,
+    record,
+    skipped,
+    sound,
+)
 
 OWN_OF_EXTRA = "postdate-origin,postdate-due,postdate-id,postdate-extra"
 LOST_MS = at(0) + 500
@@ -269,3 +284,44 @@ def test_nothing_is_overdue_in_a_pause_that_no_lost_switch_has_ended() -> None:
     for lost_switches, overdue in (([], 0), ([Switch(12, at(6), False, -1, -1)], 6)):
         case = sound(bounds=late, switches=[Switch(9, at(4), True, 3, 0)], lost_switches=lost_switches)
         assert case.judged().overdue == overdue
+
+
+DAY_MS = 86_400_000
+LOST_RULES = {"fates_lost_before_ms": NEVER_MS}
+BEHIND_HOLE = replace(nightly(BERLIN, NIGHT, (NIGHT, FOLD), asked={"grace_ms": 0}), bounds=LOST_RULES)
+FIRST = replace(BEHIND_HOLE, fates=[], records=[], stored=None)
+SUMMER_MS, BEHIND_MS = FOLD + DAY_MS, SECOND + DAY_MS
+"""A time that a lost fate has published by rules without winter time, and the next one by those of the audit."""
+
+
+@pytest.mark.parametrize("reason", [None, "grace"])
+@pytest.mark.parametrize(("case", "number"), [(BEHIND_HOLE, 3), (FIRST, 1), (FIRST, 2)])
+@pytest.mark.parametrize("before", ["2026f", "2025a"])
+def test_a_lost_owner_may_have_published_a_time_by_other_rules(
+    reason: str | None, case: Case, number: int, before: str
+) -> None:
+    fate = occurred(number, SUMMER_MS, BEHIND_MS, log_offset=9)
+    if reason is not None:
+        fate = skipped(number, number, reason, BEHIND_MS, SUMMER_MS + 5, log_offset=9)
+    records = [] if reason is not None else [record(fate)]
+    zones = ZoneVersions("2026f", (0, 5), (before, "2026f"))
+    last = replace(case, fates=[*case.fates, fate], records=[*case.records, *records], zones=zones)
+    found = last.judged()
+    assert found.position.problems == ()
+    assert (found.position.next_ms, found.added.unverifiable) == (
+        BEHIND_MS,
+        number - (before == "2026f") * len(case.fates),
+    )
+    whole = replace(last, bounds={}, stored=(NIGHT, 1)).judged()
+    assert {"missing", "extra"} & {verdict for verdict, _ in whole.position.problems}, "no fate is lost"
+
+
+def test_a_dead_letter_confirms_the_time_behind_a_loss() -> None:
+    dead = skipped(3, 3, "dead", BEHIND_MS + DAY_MS, BEHIND_MS + 5, log_offset=9)
+    case = replace(BEHIND_HOLE, fates=[*BEHIND_HOLE.fates, dead])
+    found = replace(case, letters=[Letter(BEHIND_MS, True)]).judged()
+    assert (found.position.problems, found.added.verified, found.added.unverifiable) == ((), 2, 1)
+    hidden = replace(case, bounds={**LOST_RULES, "letters_capped_from_ms": BEHIND_MS}).judged()
+    assert [fate.nominal_ms for fate in hidden.position.waiting_fates] == [BEHIND_MS]
+    without = case.judged()
+    assert (without.position.problems, without.added.verified, without.added.unverifiable) == ((), 1, 2)

@@ -146,11 +146,15 @@ class NumberedDeliveries:
     def _decided(self, fate: Fate) -> Fate:
         """Judge a fate, and move the position behind it."""
         self.findings.is_sound = True
-        if fate.number > self.at.number:
-            may_be_lost = self._may_be_lost()
+        may_be_lost, has_hole = self._may_be_lost(), fate.number > self.at.number
+        is_behind_loss = may_be_lost and (has_hole or self.at.log_offset < 0)
+        if has_hole:
             self.at = self._holes.judge(fate, self.at, self._next_ms, self.findings, may_be_lost=may_be_lost)
             self._unexplained = 0  # their numbers are counted with the hole
         if self._kind.cause == "lost" and self.at.log_offset < 0:
+            self.at = self.at._replace(next_ms=fate.nominal_ms)
+        is_unknown = is_behind_loss and self._may_have_other_time(fate)
+        if is_unknown and fate.nominal_ms:
             self.at = self.at._replace(next_ms=fate.nominal_ms)
         at = self.at
         if not at.next_ms:
@@ -158,17 +162,25 @@ class NumberedDeliveries:
         if (fate.log_offset, fate.place) <= (at.log_offset, at.place):
             said = f"occurrence {fate.number} is decided before others {in_log(fate)}"
             self.findings.find(None, "contradiction", said)
-        can_decide = self._can_decide(at.log_offset) and self._can_decide(fate.log_offset)
+        can_decide = not is_unknown and self._can_decide(at.log_offset) and self._can_decide(fate.log_offset)
         judge = self._judge_delivery if fate.reason is None else self._judge_skip
-        nominal_ms = judge(fate, can_decide)
+        nominal_ms = judge(fate, can_decide) if fate.nominal_ms or not is_unknown else 0
         self.findings.count(fate.reason or "occurred", _size(fate))
         self._judge_next(fate, nominal_ms)
-        if self._kind.cause == "lost":
+        if self._kind.cause == "lost" or is_unknown:
             self.findings.leave("unsettled", _size(fate))
         elif not can_decide:
             self.findings.leave(ZONE_VERSION, _size(fate))
         self.at = at._replace(number=fate.last + 1, next_ms=fate.next_ms, log_offset=fate.log_offset, place=fate.place)
         return fate._replace(nominal_ms=nominal_ms, is_sound=self.findings.is_sound)
+
+    def _may_have_other_time(self, fate: Fate) -> bool:
+        """Return True if a fate behind lost ones may be that of another time than the one computed for it: the owner of
+        the lost fate that published its time may have had other zone rules."""
+        is_confirmed = self.at.next_ms == fate.nominal_ms or (
+            fate.reason == "dead" and self._letters.may_have(self.at.next_ms, fate.at_ms)
+        )
+        return self._has_zone and not is_confirmed
 
     def _judge_delivery(self, fate: Fate, can_decide: bool) -> int:
         nominal_ms, published_ms = fate.nominal_ms, self.at.next_ms
@@ -282,7 +294,7 @@ class NumberedDeliveries:
             if records:
                 said = f"occurrence {fate.number} was skipped as {fate.reason}, and has the record {records[0].place}"
                 self.findings.find("extra", "extra", said, len(records))
-            if fate.reason == "dead" and not self._letters.use(fate, self.findings):
+            if fate.reason == "dead" and fate.nominal_ms and not self._letters.use(fate, self.findings):
                 self.waiting_fates.append(fate)
                 return
         elif not records:

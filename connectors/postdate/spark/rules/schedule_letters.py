@@ -25,6 +25,10 @@ class DeadLetters:
         for letter in facts.letters:
             self._letters.setdefault(letter.due_ms, []).append(letter)
 
+    def may_have(self, due_ms: int, at_ms: int) -> bool:
+        """Return True if a letter of an occurrence due at `due_ms`, dead at `at_ms`, is left or may still come."""
+        return bool(self._letters.get(due_ms)) or at_ms >= self._bounds.letters_capped_from_ms
+
     def use(self, fate: Fate, findings: Findings) -> bool:
         """Judge the dead letter of an occurrence that was skipped as dead. False: the letter may still come."""
         bounds, at_ms = self._bounds, fate.at_ms
