@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from support.schedule_cases import ask, deliver, due, occurred
 from support.verdict_cases import DUE, Cases
 
 
@@ -129,10 +130,41 @@ def count_cases(cases: Cases) -> None:
     cases.commit([o, 0, "applied", 0], v=2)
 
 
+def control_cases(cases: Cases) -> None:
+    """A schedule that a bulk cancel in force selects is no longer pending for a later control."""
+    wrong, at_ms = "while the bulk control at offset", due(1) - 500
+    trigger, pause, moves = ("trigger", "triggered"), ("pause", "paused"), {"from": b"%d" % due(2)}
+    for number, (name, (action, fate), begun, selectors, is_right) in enumerate(
+        (
+            ("triggered behind the first fate of a bulk cancel", trigger, {}, {}, False),
+            ("paused behind the first fate of a bulk cancel", pause, {}, {}, False),
+            ("triggered before the bulk cancel was in force", trigger, {"next_request": 3}, {}, True),
+            ("triggered by the next owner", trigger, {"takeover": 0}, {}, True),
+            ("triggered before it was due in the range", trigger, {}, moves, True),
+        )
+    ):
+        verdict, word = ("cancelled", "") if is_right else ("contradiction", wrong)
+        o = cases.case(name, verdict, word)
+        caller = f"c{number}-"
+        ask(cases, o, caller)
+        _select(cases, o + 1, id=caller.encode(), **selectors)
+        cases.commit([o + 1, 0, "swept", 0], v=2, **{**begun, "next_request": o + begun.get("next_request", 2)})
+        cases.ask(o + 2, ("postdate-action", action.encode()), ("postdate-id", caller.encode()), at_ms=at_ms)
+        effect = [o, due(1), fate, at_ms, o + 2]
+        cases.commit([o, due(1), "stored"], effect, [o + 2, 0, "applied"], at_ms=at_ms + 5, v=3)
+        cases.answer(o + 2, fate, o, caller, v=3)
+        last = [occurred(o, 1)] if selectors else []
+        end = [o, due(1), "cancelled", o + 1], [o + 1, 0, "applied", 1]
+        cases.commit(*last, *end, at_ms=due(1) + 5 if last else at_ms + 9, v=3)
+        if last:
+            deliver(cases, o, caller, 1)
+
+
 def bulk_cases() -> Cases:
     """All of them, in a history of their own."""
     cases = Cases()
     selection_cases(cases)
     move_cases(cases)
     count_cases(cases)
+    control_cases(cases)
     return cases

@@ -30,6 +30,7 @@ from postdate.spark.rules.backfills import judged_backfills
 from postdate.spark.rules.claims import (
     CLAIMING,
     judged_bulks,
+    judged_late_switches,
     judged_moves,
     judged_returns,
     judged_series,
@@ -256,6 +257,7 @@ def claim_rules(zones: Zones) -> list[tuple[Callable[[DataFrame, bool], list[Dat
         (lambda known, _: [judged_drops(known)], end.fate_name == "dropped"),
         (lambda known, has_losses: [judged_moves(known, has_losses=has_losses)], F.size("moves") > 0),
         (lambda known, _: [judged_switches(known)], F.size("switches") > 0),
+        (lambda known, _: [judged_late_switches(known)], end.bulk_offset.isNotNull() & (F.size("switches") > 0)),
         (
             lambda known, _: [judged_backfills(known, zones)],
             F.exists("switches", lambda fate: fate.fate_name == "backfilled"),

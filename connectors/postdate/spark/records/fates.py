@@ -205,7 +205,7 @@ def _all_fate_rows(log: DataFrame) -> DataFrame:
 def _fate_steps() -> list[list[Column]]:
     """The columns of each of two steps."""
     text, middle = F.col("fate"), F.col("middle")
-    carried = ("topic", "partition", "log_topic", "log_offset", "place", "at_ms", "next_request", "late")
+    carried = ("topic", "partition", "log_topic", "log_offset", "place", "at_ms", "next_request", "late", "takeover")
     named = [
         *map(F.col, carried),
         F.substring_index(text, ",", 1).try_cast("bigint").alias("offset"),
@@ -234,6 +234,7 @@ def _fate_steps() -> list[list[Column]]:
             F.when(is_filled, F.get(middle, place).try_cast("bigint")).alias(f"filled_{bound}_ms")
             for place, bound in _FILLED
         ),
+        F.when(one_of(name, ("swept", *OF_CONTROLS)), F.col("takeover")).alias("takeover"),
     )
     return [named, [F.col("topic"), F.col("partition"), F.col("offset"), fate.alias("fate")]]
 

@@ -203,6 +203,26 @@ def judged_switches(known: DataFrame) -> DataFrame:
     )
 
 
+def judged_late_switches(known: DataFrame) -> DataFrame:
+    """One row for each fate OF_CONTROLS of a schedule that a bulk cancel in force had selected: the origin, and a
+    sentence `claim`. For a later control, the schedule was no longer pending.
+
+    `known` as in `history_rows`. A bulk cancel has been in force since its first fate. Its owner had not read the
+    control then, and has carried it out itself: an earlier owner may have read it before. A due range is not judged,
+    since an occurrence may have moved the schedule into it later. Cost: a join of these fates with the bulk cancels.
+    """
+    switch, begun, selected = F.col("switch"), F.col("begun"), F.col("selected")
+    switches = known.where(F.col("end.bulk_offset").isNotNull() & (F.size("switches") > 0)).select(
+        *ORIGIN, F.col("end.bulk_offset").alias("bulk"), F.explode("switches").alias("switch")
+    )
+    has_no_range = selected.from_ms.isNull() & selected.until_ms.isNull()
+    bulks = known.where(selected.isNotNull() & has_no_range).select(*PARTITION, F.col("offset").alias("bulk"), "begun")
+    was_read_later = (switch.takeover == begun.takeover) & (switch.control_offset >= begun.next_request)
+    said = F.concat(switch.fate_name, F.lit(" by offset "), switch.control_offset)
+    claim = F.concat(said, F.lit(" while the bulk control at offset "), F.col("bulk"), F.lit(" selected it"))
+    return switches.join(bulks, [*PARTITION, "bulk"]).where(was_read_later).select(*ORIGIN, claim.alias("claim"))
+
+
 def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
     """One row for each message that a bulk control has cancelled without selecting it, and one for each bulk control
     with another count than that of the fates that name it: the origin, and a sentence `claim`, or `doubt` if the due

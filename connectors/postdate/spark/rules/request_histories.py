@@ -12,6 +12,7 @@ target key_digest selected   as in `records.requests`
 end                      its first final fate; `position` orders ends of a partition as `_position` defines
 moves                    fates that moved it
 switches                 its fates `paused`, `resumed`, `triggered` and `backfilled`
+begun                    its first fate `swept`, if it is a bulk control
 recurrence               of a schedule and a backfill, as in `records.requests`
 moved                    offsets of the requests that it moved, if it is a control
 changed                  if it is a control, its fates OF_CONTROLS: structs of name and offset of the schedule
@@ -108,7 +109,7 @@ def _folding() -> tuple[list[Column], ...]:
     request = F.struct("action", id_, *asked, *attempts)
     parts = ("log_offset", "place", "fate_name", "first_due_ms", "new_due_ms", "control_offset", "at_ms")
     more = ("next_request", "late", "bulk_offset", "count", "series_ms", "filled_from_ms", "filled_until_ms")
-    fate = F.struct(*(F.col(f"fate.{name}") for name in (*parts, *more)))
+    fate = F.struct(*(F.col(f"fate.{name}") for name in (*parts, *more, "takeover")))
     control, offset = F.col("fate.control_offset"), F.col("offset")
     answer = F.struct("answer", "id", "of", "place", "count", "by")
     origin, partition = [*map(F.col, ORIGIN)], [*map(F.col, PARTITION)]
@@ -128,6 +129,7 @@ def _folding() -> tuple[list[Column], ...]:
         F.get(F.filter("fates", lambda row: one_of(row.fate_name, FINAL)), 0).alias("end"),
         F.filter("fates", lambda row: row.fate_name == "moved").alias("moves"),
         F.filter("fates", lambda row: one_of(row.fate_name, OF_CONTROLS)).alias("switches"),
+        F.get(F.filter("fates", lambda row: row.fate_name == "swept"), 0).alias("begun"),
         F.exists("fates", lambda row: row.fate_name == "stored").alias("was_stored"),
     ]
     return (
