@@ -123,6 +123,94 @@ def answer_cases(cases: Cases) -> None:
         _deliver(cases, survivor, name, DUE + 200)
 
 
+_DROP = ("postdate-if-ended", b"drop")
+
+
+def _refuse(cases: Cases, offset: int, name: str, *more: tuple[str, bytes]) -> None:
+    """Another owner, whose targets are fewer, refuses the request."""
+    cases.commit([offset, 0, "dead"])
+    asked = TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-id", name.encode()), *more
+    cases.bury(offset, *asked, reason=b"forbidden-target")
+
+
+def other_owner_cases(cases: Cases) -> None:
+    """The survivor was accepted when the end was written. Another owner, with other settings, has refused or dropped it
+    since; one that was refused before survives nothing."""
+    for what, version in (("", 2), (", as format version 1 says", 1)):
+        for when, verdict in (("behind it", "replaced"), ("before it", "contradiction")):
+            name = f"replaced by one that was refused {when}{what}"
+            o = cases.case(name, verdict, "replaced" if verdict == "contradiction" else "")
+            cases.schedule(o, name.encode())
+            cases.schedule(o + 1, name.encode())
+            end = [o, DUE, "replaced", *([o + 1] if version == 2 else [])]
+            if verdict == "contradiction":
+                _refuse(cases, o + 1, name)
+            cases.commit(end, v=version)
+            if verdict == "replaced":
+                _refuse(cases, o + 1, name)
+    name = "replaced by one that was refused with it"
+    o = cases.case(name, "contradiction", "replaced by the request at offset")
+    cases.schedule(o, name.encode())
+    cases.schedule(o + 1, name.encode())
+    cases.commit([o + 1, 0, "dead"], [o, DUE, "replaced", o + 1], v=2)
+    asked = TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-id", name.encode())
+    cases.bury(o + 1, *asked, reason=b"forbidden-target")
+    for when, verdict in (("behind it", "kept"), ("before it", "contradiction")):
+        name = f"kept by one that was refused {when}"
+        o = _keep(cases, name, verdict, "does not follow" if verdict == "contradiction" else "")
+        if verdict == "contradiction":
+            _refuse(cases, o, name)
+        cases.commit([o + 1, DUE, "kept", o], v=2)
+        if verdict == "kept":
+            _refuse(cases, o, name)
+    for when, verdict in (("behind it", "replaced"), ("before it", "contradiction")):
+        name = f"replaced by one that was dropped {when}"
+        o = cases.case(name, verdict, "does not follow" if verdict == "contradiction" else "", at=1)
+        cases.schedule(o, name.encode(), _DROP)
+        cases.schedule(o + 1, name.encode())
+        cases.schedule(o + 2, name.encode(), _DROP)
+        _deliver(cases, o, name)
+        fates = [o + 1, DUE, "replaced", o + 2], [o + 2, DUE, "dropped", o]
+        for fate in fates if verdict == "replaced" else reversed(fates):
+            cases.commit(fate, v=2)
+    name = "replaced by one that its owner had not read"
+    o = cases.case(name, "contradiction", "replaced by the request at offset")
+    cases.schedule(o, name.encode())
+    cases.schedule(o + 1, name.encode())
+    cases.commit([o, DUE, "replaced", o + 1], v=2, next_request=o + 1)
+    _deliver(cases, o + 1, name)
+
+
+def other_owner_answers(cases: Cases) -> None:
+    """The answers to a replacement by a request that another owner refused later, and one that was accepted then."""
+    for what, by, verdict in (
+        ("it", 1, "replaced"),
+        ("the one behind it", 2, "replaced"),
+        ("another", 3, "false-verdict"),
+    ):
+        name = f"answered replaced by {what}, which was refused"
+        o = cases.case(name, verdict)
+        for offset in (o, o + 1, o + 2):
+            cases.schedule(offset, name.encode())
+        cases.commit([o, DUE, "replaced"])
+        _refuse(cases, o + 1, name)
+        _deliver(cases, o + 2, name)
+        cases.answer(o, "replaced", None, name, by=f"{REQUESTS}/0/{o + by}")
+    for when, verdict in (("behind it", "dead"), ("before it", "false-verdict")):
+        name = f"answered replaced of another, refused {when}"
+        o = cases.case(name, verdict, at=1)
+        cases.schedule(o, name.encode())
+        cases.schedule(o + 1, name.encode())
+        cases.schedule(o + 2, name.encode())
+        if when == "before it":
+            _refuse(cases, o + 1, name)
+        cases.commit([o, DUE, "replaced"])
+        if when == "behind it":
+            _refuse(cases, o + 1, name)
+        _deliver(cases, o + 2, name)
+        cases.answer(o + 1, "replaced", o, name)
+
+
 def refusal_cases(cases: Cases) -> None:
     """The reasons `bad-if-pending` and `bad-latest` need a bad header."""
     id_, delay, retry = ("postdate-id", b"r"), ("postdate-delay", b"1s"), ("postdate-retry", b"base=1s")
@@ -145,6 +233,9 @@ def refusal_cases(cases: Cases) -> None:
 def id_policy_cases() -> Cases:
     """All of them, in a history of their own."""
     cases = Cases()
-    for part in (keep_cases, replace_cases, series_cases, answer_cases, refusal_cases):
+    for part in (
+        *(keep_cases, replace_cases, series_cases, answer_cases),
+        *(other_owner_cases, other_owner_answers, refusal_cases),
+    ):
         part(cases)
     return cases

@@ -104,6 +104,18 @@ def _ending_cases(cases: Cases) -> None:
     cases.ask(o, *wrong)
     cases.commit([o, 0, "dead"])
     cases.bury(o, TO_ORDERS, reason=b"bad-schedule")
+    for name, verdict, word, names in (
+        ("behind an occurrence", "dead", "", ("stored", "occurred", "dead")),
+        ("before an occurrence", "contradiction", "dead, though occurrence 1", ("stored", "dead", "occurred")),
+        ("behind an occurrence without being stored", "contradiction", "though it was refused", ("occurred", "dead")),
+    ):
+        o = cases.case(f"it was refused {name}", verdict, word)
+        own, fates = ("postdate-id", name.encode()), {"stored": [o, due(1), "stored"], "dead": [o, 0, "dead"]}
+        cases.ask(o, TO_ORDERS, EVERY, own)
+        for one in names:
+            cases.commit(fates.get(one, occurred(o, 1)), at_ms=due(1) + 5, v=3)
+        deliver(cases, o, name, 1)
+        cases.bury(o, TO_ORDERS, EVERY, own, reason=b"forbidden-target")
     o = cases.case("it was accepted though it cannot be read", "contradiction", "cannot be read")
     cases.ask(o, *wrong)
     cases.commit(occurred(o, 1), at_ms=due(1), v=3)

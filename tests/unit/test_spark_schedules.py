@@ -82,6 +82,7 @@ SOUND = {
         occurred(1, at(9), at(10)), record(occurred(1, at(9), at(10))), stored=(at(9), 1), asked={"start_ms": at(9)}
     ),
     "cancelled": sound(end=End("cancelled", at(1), 9, 0)),
+    "refused by another owner": sound(end=End("dead", 0, 9, 0)),
     "missed by catch-up": only(skipped(1, 29, "missed", at(30), LATE), asked={"catch_up_ms": 59_999}),
     "missed, the newest is delivered": Case(
         [skipped(1, 29, "missed", at(30), LATE + 5), occurred(30, at(30), at(31), log_offset=2, place=1)],
@@ -312,6 +313,8 @@ WRONG: dict[str, tuple[Case, str, str]] = {
         "contradiction", "another record",
     ),
     "cancelled before": (sound(end=End("cancelled", at(1), 2, 0)), "contradiction", "before occurrence 3"),
+    "refused with the last one": (sound(end=End("dead", 0, 4, 1)), "contradiction", "dead, though"),
+    "refused before the last one": (sound(end=End("dead", 0, 3, 9)), "contradiction", "dead, though"),
     "cancelled after the last": (
         Case([occurred(1, at(1), 0)], [record(occurred(1, at(1), 0))], asked={"count_max": 1},
              end=End("cancelled", at(1), 3, 0)),

@@ -2,10 +2,10 @@
 
 A `cancelled` needs a later cancel of that id or origin. A `moved` needs the reschedule that it names, with that due
 time. Both controls must be `applied` in the same dispatch-log record, since the end of a request and every control on
-it share a transaction. A `replaced` needs a later request to schedule with the same id that was not refused, and that
-the owner had ingested; `survivors` checks the request that such a fate names. Fates are checked only if the audit has
-read every request that the owner had ingested. The condition is necessary, not sufficient, so no valid fate is
-rejected.
+it share a transaction. A `replaced` that names no survivor needs a later request to schedule with the same id that was
+not refused by then, and that the owner had ingested; `survivors` checks one that does. Fates are checked only if the
+audit has read every request that the owner had ingested. The condition is necessary, not sufficient, so no valid fate
+is rejected.
 
 A message that a bulk control has ended or moved must be selected by it, at its due time in force, and the count of a
 bulk control must be the number of the fates that name it. That due time is in doubt if the fate of an earlier
@@ -36,21 +36,27 @@ _DOUBT = ", at a due time whose fate may have left the dispatch log"
 
 
 def unfounded_ends(known: DataFrame) -> DataFrame:
-    """One row for each `cancelled` or `replaced` without the request that it needs: the origin, and a sentence `claim`.
+    """One row for each `cancelled`, or `replaced` that names no survivor, without the request that it needs: the
+    origin, and a sentence `claim`.
 
     `known` as in `history_rows`. Cost: a join of the cancelled requests with the cancels that name an origin.
     """
     end = F.col("end")
-    is_by_one = end.fate_name.isin("cancelled", "replaced") & end.bulk_offset.isNull()
+    names_survivor = (end.fate_name == "replaced") & end.control_offset.isNotNull()
+    is_by_one = end.fate_name.isin("cancelled", "replaced") & end.bulk_offset.isNull() & ~names_survivor
     claiming = known.where(is_by_one & is_known(end.next_request))
     cancels = known.where((F.col("action") == "cancel") & F.col("acts_on").isNotNull() & (end.fate_name == "applied"))
     by_origin = cancels.groupBy(*PARTITION, F.col("acts_on").alias("offset"), end.log_offset.alias("at")).agg(
         F.max("offset").alias("cancel_by_origin")
     )
+    was_refused_later = F.exists(
+        "later_refused", lambda one: (one.offset < end.next_request) & (one.log_offset > end.log_offset)
+    )
+    is_replaced = F.coalesce(F.col("later_schedule") < end.next_request, F.lit(False)) | was_refused_later
     is_founded = F.when(
         end.fate_name == "cancelled",
         (F.col("id").isNotNull() & _later("cancel_with")) | _later("cancel_by_origin"),
-    ).otherwise(F.col("id").isNotNull() & F.coalesce(F.col("later_schedule") < end.next_request, F.lit(False)))
+    ).otherwise(F.col("id").isNotNull() & is_replaced)
     missing = F.when(
         end.fate_name == "cancelled", F.lit("cancelled, though no later request that was applied with it asks for it")
     ).otherwise(F.lit("replaced, though no later request that its owner had read asks for it"))

@@ -296,7 +296,7 @@ def _judged(
     if row["end"] is not None:
         log_offset, place, name, first_due_ms = row["end"]
         end = End(name, first_due_ms, log_offset, place)
-    if (end is not None and end.name == "dead" and not end.first_due_ms) or times is None:
+    if times is None or (end is not None and end.is_refusal and not _was_accepted_before(row, end)):
         was_accepted = known.log_offset >= 0 or bool(known.problems) or any(True for _ in events)
         why = "its times cannot be read" if times is None else "it was refused"
         return _wrong(known, f"has occurrences, though {why}") if was_accepted else None
@@ -311,6 +311,12 @@ def _judged(
     )
     asked, bounds = _asked(origin, row, times), _bounds(row, before_ms)
     return judge_schedule(asked, known, events, facts, versions, bounds)
+
+
+def _was_accepted_before(row: Row, end: End) -> bool:
+    """Return True if another owner had accepted a schedule before it was refused, or may have in a lost fate."""
+    was_stored = row["stored"] is not None and row["stored"][0] < end.log_offset
+    return bool(was_stored or (row["fates_lost_before_ms"] or -1) > row["request_ms"])
 
 
 def _lost(controls: Iterable[Row]) -> tuple[list[int], list[Switch]]:

@@ -136,6 +136,11 @@ class End(NamedTuple):
     log_offset: int
     place: int
 
+    @property
+    def is_refusal(self) -> bool:
+        """Whether an owner has refused the schedule, which another one may have accepted before."""
+        return self.name == "dead" and not self.first_due_ms
+
 
 class RowFacts(NamedTuple):
     """The facts in the row of a schedule besides its occurrences."""

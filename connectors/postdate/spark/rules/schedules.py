@@ -131,7 +131,7 @@ def _judge_end(
             findings.find("missing", "missing", f"completed, though occurrence {at.number} is due {at.next_ms}")
         elif end.log_offset != max(at.log_offset, extras.last_ended_at()):
             findings.find(None, "contradiction", "completed in another record than its last occurrence")
-    elif has_begun and (has_ended or (end.name == "dead" and not end.first_due_ms)):
+    elif has_begun and (has_ended or (end.is_refusal and at.log_offset >= end.log_offset)):
         findings.find(None, "contradiction", f"{end.name}, though occurrence {at.number - 1} was decided")
     elif is_before and has_begun:
         findings.find(None, "contradiction", f"{end.name} before occurrence {at.number - 1} was decided")

@@ -1,10 +1,12 @@
 """Checks that a fate that names a survivor follows from the survivor's request and end.
 
-The survivor of a `replaced` is a later request of the same id. That of a `kept` is an earlier one that had not ended in
-an earlier dispatch-log record, and the kept request must ask for it. That of a `dropped` is an earlier one as well,
-which was delivered in an earlier record, whose time is at most the longest window before the timestamp of the dropped
-request; both must have `postdate-if-ended`. The audit does not know the window of the request topic, so it does not
-report a request that was accepted though it could have been dropped.
+The survivor of a `replaced` is a later request of the same id, which the owner had ingested. That of a `kept` is an
+earlier one that had not ended in an earlier dispatch-log record, and the kept request must ask for it. That of a
+`dropped` is an earlier one as well, which was delivered in an earlier record, whose time is at most the longest window
+before the timestamp of the dropped request; both must have `postdate-if-ended`. The audit does not know the window of
+the request topic, so it does not report a request that was accepted though it could have been dropped.
+
+An owner with other settings may refuse or drop the survivor of a `replaced` or `kept` in a later record.
 
 If the survivor's delivery may have left the dispatch log, the row has a sentence `doubt`; if its request has left the
 topic, a sentence `expired`; neither has a `claim`.
@@ -20,7 +22,7 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.rules.lost_moves import is_older_than_losses
-from postdate.spark.rules.request_histories import is_known, was_accepted
+from postdate.spark.rules.request_histories import is_known, was_accepted_at
 
 # The largest `ended_window_ms`.
 _WINDOW_MS_MAX: Final = 86_400_000
@@ -35,11 +37,12 @@ def judged_survivors(known: DataFrame) -> DataFrame:
     end, by = F.col("end"), F.col("by")
     ended = known.where(end.fate_name.isin("replaced", "kept") & end.control_offset.isNotNull())
     is_kept = end.fate_name == "kept"
-    is_same_id = by.action.isin("schedule", RECURRING) & (by.id == F.col("id")) & was_accepted(by.end)
+    is_same_id = by.action.isin("schedule", RECURRING) & (by.id == F.col("id"))
+    is_same_id = is_same_id & was_accepted_at(by.end, end.log_offset)
     was_there = by.end.log_offset.isNull() | (by.end.log_offset >= end.log_offset)
     continues = F.col("latest_ms").isNotNull() & by.latest_ms.isNotNull()
     start_ms = F.when(continues, F.least(F.coalesce("series_ms", "request_ms"), by.request_ms))
-    is_replaced = is_same_id & ~F.coalesce(by.keeps, F.lit(False))
+    is_replaced = is_same_id & ~F.coalesce(by.keeps, F.lit(False)) & (end.control_offset < end.next_request)
     is_founded = F.when(is_kept, is_same_id & F.col("keeps") & was_there).otherwise(
         is_replaced & end.series_ms.eqNullSafe(start_ms)
     )

@@ -6,7 +6,7 @@ An answer is in the same transaction as the fate that it reports, so both are vi
     rescheduled of p    p was `moved` by this control
     paused resumed triggered backfilled of p
                         p has that fate by this control, which `claims` compares with the control
-    replaced of p       p ended `replaced`, and this is a later request of the same id
+    replaced of p       p ended `replaced`, and this is a later request of the same id, which was accepted then
     too-late            p, or the last request of that id, ended `delivered` or `dead` before this control was applied
     applied             this bulk control ended with that count
     not-found           nothing that the control names was pending when it was applied
@@ -134,9 +134,14 @@ def _is_true() -> Column:
     # A fate of format version 1 names no survivor; then it is the next request of that id.
     survivor = F.coalesce(end.control_offset, F.col("later_schedule"))
     is_by = checked["by"].isNull() | F.coalesce(checked["by"] == survivor, F.lit(True))
+    was_refused_later = F.exists(
+        "later_refused", lambda one: (one.offset == checked["by"]) & (one.log_offset > end.log_offset)
+    )
+    is_by = is_by | (end.control_offset.isNull() & F.coalesce(was_refused_later, F.lit(False)))
     own_end = is_schedule & ~is_of & (end.fate_name == answer) & is_by
     cancelled = (action == "cancel") & is_applied & names_it & (of.end.fate_name == "cancelled")
-    replaced = is_schedule & is_later & (is_unread | same_id) & (of.end.fate_name == "replaced") & ~is_refused(end)
+    replaced = is_schedule & is_later & (is_unread | same_id) & (of.end.fate_name == "replaced")
+    replaced = replaced & (~is_refused(end) | (end.log_offset > of.end.log_offset))
     has_moved = (F.size("moved") > 0) | (F.size("changed") > 0)
     has_fate = F.array_contains("changed", F.struct(answer.alias("fate_name"), checked.of.alias("offset")))
     ended = F.when(is_of, names_it & _ended_before(of.end)).otherwise(_ended_before(_last_end()))
