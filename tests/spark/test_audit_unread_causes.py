@@ -1,19 +1,26 @@
 """Requests that decide about others and that an audit does not read: expired, outside its window, or non-existent.
-Goal: a request that depends on an expired one is not verifiable; requests outside the window cause no violation; a
-request that never existed causes one.
+Goal: a request that depends on an expired one is not verifiable, if the dispatch log shows that there was one; requests
+outside the window cause no violation; a request that never existed causes one.
 
 Method: histories that differ in their bounds or in one header, judged by one plan.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from pyspark.sql import Row, SparkSession
 
 from postdate.spark.limits import COMMIT_MS_MAX
+from postdate.spark.state.origins import CLOSED, PENDING
+from postdate.spark.state.store import StateStore
+from support.audit_runs import Ends, Runs
 from support.history import History
 from support.judging import Bounds, Situation, judged_together
-from support.verdict_cases import DUE, TO_ORDERS, T
+from support.schedule_cases import EVERY, due
+from support.verdict_cases import DUE, HOUR_MS, SNAPSHOT, TO_ORDERS, T
 
 _ID, _DELAY = ("postdate-id", b"a"), ("postdate-delay", b"1s")
 _POLICIES = {"dropped": ("postdate-if-ended", b"drop"), "kept": ("postdate-if-pending", b"keep")}
@@ -56,13 +63,56 @@ def _moved(*, grace: bytes = b"1s", is_read: bool = True, expires: bool = False)
     return history
 
 
+_MOVED = T + 3_000
+_CAUSED: dict[str, list[list[Any]]] = {
+    "cancelled": [[_SURVIVOR, DUE, "cancelled"], [_LAST, 0, "applied"]],
+    "cancelled in bulk": [[_SURVIVOR, DUE, "cancelled", _LAST], [_LAST, 0, "applied", 1]],
+    "replaced": [[_SURVIVOR, DUE, "replaced"], [_LAST, DUE, "stored"]],
+    "replaced, by name": [[_SURVIVOR, DUE, "replaced", _LAST], [_LAST, DUE, "stored"]],
+    "moved": [[_SURVIVOR, DUE, "moved", _MOVED, _LAST], [_LAST, 0, "applied"]],
+    "moved in bulk": [[_SURVIVOR, DUE, "moved", _MOVED, _LAST], [_LAST, 0, "applied", 1]],
+    "moved, and expired": [[_SURVIVOR, DUE, "moved", _MOVED, _LAST], [_LAST, 0, "applied"]],
+    "paused": [[_SURVIVOR, due(1), "paused", T, _LAST], [_LAST, 0, "applied"]],
+}
+"""Fates of a message, or of a schedule, and of their cause. A state has kept the request, and no run has read the
+cause."""
+_OF_ONE = ("cancelled", "moved", "paused")
+
+
+def _caused(name: str, *, apart: bool = False, alone: bool = False) -> History:
+    """`apart`: the fate of the cause is in another record. `alone`: it does not exist."""
+    history, fates = History(T), _CAUSED[name]
+    more = [EVERY] if name == "paused" else [_DELAY, ("postdate-grace", b"1s")]
+    asked = [TO_ORDERS, _ID, *more]
+    history.ask(_SURVIVOR, *asked)
+    version = 3 if name == "paused" else 2 if name.endswith(("bulk", "by name")) else 1
+    if name == "paused":
+        history.commit([_SURVIVOR, due(1), "stored"])
+    if alone or apart:
+        history.commit(fates[0], v=version)
+    if not alone:
+        history.commit(*(fates[1:] if apart else fates), v=version)
+    if name == "moved, and expired":
+        history.commit([_SURVIVOR, DUE, "dead"], at_ms=_MOVED + 500)
+        history.bury(_SURVIVOR, *asked, reason=b"expired")
+    elif name.startswith("moved"):
+        history.commit([_SURVIVOR, DUE, "delivered"], at_ms=_MOVED + 5)
+        history.deliver(_SURVIVOR, due_ms=_MOVED, id=b"a")
+    return history
+
+
 _EXPIRED = Bounds(log_start=_LAST, request_start=_LAST)
+_GONE = Bounds(log_start=_LAST + 1, request_start=_LAST + 1)
 _BEFORE_WINDOW, _BEHIND_WINDOW = Bounds(request_start=_LAST), Bounds(request_end=_LAST)
 
 _SITUATIONS = {
     **{f"{name} for an expired one": Situation(_survived(name), bounds=_EXPIRED) for name in _POLICIES},
     **{f"{name} for one before the window": Situation(_survived(name), bounds=_BEFORE_WINDOW) for name in _POLICIES},
     **{f"{name} for none": Situation(_nowhere(name)) for name in _POLICIES},
+    **{f"{name} by an unread one": Situation(_caused(name), bounds=_GONE) for name in _CAUSED},
+    **{f"{name} without its fate": Situation(_caused(name, alone=True), bounds=_GONE) for name in _CAUSED},
+    **{f"{name} in another record": Situation(_caused(name, apart=True), bounds=_GONE) for name in _OF_ONE},
+    **{f"{name} by one that never was": Situation(_caused(name)) for name in _CAUSED},
     "late by its reschedule": Situation(_moved()),
     "in the grace of its reschedule": Situation(_moved(grace=b"2s")),
     "moved from behind the window": Situation(_moved(is_read=False), bounds=_BEHIND_WINDOW),
@@ -74,6 +124,11 @@ _EXPECTED = {
     **{f"{name} for an expired one": {_SURVIVOR: "request-expired", _LAST: "request-expired"} for name in _POLICIES},
     **{f"{name} for one before the window": {_LAST: name} for name in _POLICIES},
     **{f"{name} for none": {_LAST: "contradiction"} for name in _POLICIES},
+    **{f"{name} by an unread one": {_SURVIVOR: "request-expired", _LAST: "request-expired"} for name in _CAUSED},
+    **{f"{name} without its fate": {_SURVIVOR: "contradiction"} for name in _CAUSED},
+    "replaced, by name without its fate": {_SURVIVOR: "request-expired"},
+    **{f"{name} in another record": {_SURVIVOR: "contradiction", _LAST: "request-expired"} for name in _OF_ONE},
+    **{f"{name} by one that never was": {_SURVIVOR: "contradiction", _LAST: "orphan"} for name in _CAUSED},
     "late by its reschedule": {_SURVIVOR: "past-grace", _LAST: "applied"},
     "in the grace of its reschedule": {_SURVIVOR: "delivered", _LAST: "applied"},
     "moved from behind the window": {_SURVIVOR: "delivered"},
@@ -93,4 +148,24 @@ def found(spark: SparkSession) -> dict[str, dict[int, Row]]:
 def test_what_is_not_read_decides_nothing(found: dict[str, dict[int, Row]], name: str) -> None:
     assert {offset: row["verdicts"] for offset, row in found[name].items()} == {
         offset: [verdict] for offset, verdict in _EXPECTED[name].items()
+    }
+
+
+def test_a_message_that_an_unread_control_has_moved_stays_open(spark: SparkSession, tmp_path: Path) -> None:
+    """It is judged again when it is overdue; the control leaves the topic between the first two runs."""
+    history, far_ms, bounds = History(T), SNAPSHOT + HOUR_MS, {0: {"log_start": _LAST + 1, "request_start": _LAST + 1}}
+    history.ask(_SURVIVOR, TO_ORDERS, _DELAY, _ID)
+    runs = Runs(spark, history, tmp_path)
+    runs.audit(Ends(requests=_LAST))
+    history.commit([_SURVIVOR, DUE, "moved", far_ms, _LAST], [_LAST, 0, "applied"])
+    runs.audit(bounds=bounds)
+    found = {row["offset"]: row for row in StateStore(spark, runs.path).origins().collect()}
+    assert found[_SURVIVOR]["verdicts"] == found[_LAST]["verdicts"] == ["request-expired"]
+    assert (found[_SURVIVOR]["state"], found[_LAST]["state"]) == (PENDING, CLOSED)
+    history.commit([_SURVIVOR, DUE, "delivered"], at_ms=far_ms)
+    history.deliver(_SURVIVOR, due_ms=far_ms, id=b"a")
+    runs.audit(bounds=bounds)
+    assert {offset: row["verdicts"] for offset, row in runs.union().items()} == {
+        _SURVIVOR: ["request-expired"],
+        _LAST: ["request-expired"],
     }

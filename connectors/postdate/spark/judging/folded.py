@@ -50,6 +50,7 @@ from postdate.spark.rules.occurrences import (
 from postdate.spark.rules.request_histories import history_rows
 from postdate.spark.rules.survivors import judged_drops, judged_survivors
 from postdate.spark.rules.unanswered import Mode, unanswered_ends
+from postdate.spark.rules.unread_causes import left_claims, may_be_unread
 from postdate.spark.rules.verdict_checks import judged_answers
 from postdate.spark.session.caching import materialised
 
@@ -238,12 +239,15 @@ def _causes(
     causes += [lost_moves(left, known)] if found.has_lost_moves else []
     if found.has_claims:
         claims, may_lose = claim_rules(zones), F.col("request_ms") < F.col("fates_lost_before_ms")
-        asked = (*(makes for _, makes in claims), may_lose)
-        row = known.agg(*(F.coalesce(F.bool_or(one), F.lit(False)) for one in asked)).first()
+        asked = (*(F.bool_or(makes) for _, makes in claims), F.bool_or(may_lose), *may_be_unread())
+        row = known.agg(*(F.coalesce(one, F.lit(False)) for one in asked)).first()
         assert row is not None
-        *made, has_losses = row
+        *made, has_losses, has_unread, has_left = row
         for (judged, _), is_made in zip(claims, made, strict=True):
-            causes += judged(known, has_losses) if is_made else []
+            found_claims = judged(known, has_losses) if is_made else []
+            if has_unread and has_left:
+                found_claims = [left_claims(one, known) if "cause" in one.columns else one for one in found_claims]
+            causes += found_claims
     return causes + ([unanswered_ends(known, how.verdicts)] if how.verdicts != "none" else [])
 
 

@@ -69,7 +69,7 @@ _OPTIONAL = {
     "claim": "string",
     "doubt": "string",
     "expired": "string",
-    "grace": "struct<log_offset:bigint,place:int,grace_ms:bigint>",
+    "grace": "struct<log_offset:bigint,place:int,control_offset:bigint,grace_ms:bigint>",
     "lost_move": LOST_MOVE,
     "answer": "struct<text:string,wrong:string>",
     "unanswered": "string",

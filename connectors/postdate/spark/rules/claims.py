@@ -29,6 +29,7 @@ from postdate.spark.records.fates import OF_CONTROLS
 from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.rules.lost_moves import asked_ms, is_older_than_losses, selects_at, with_lost_due_times
 from postdate.spark.rules.request_histories import is_known, is_refused
+from postdate.spark.rules.unread_causes import cause_of
 
 CLAIMING = ("cancelled", "replaced", "kept", "dropped", "moved", "swept", *OF_CONTROLS)
 
@@ -64,7 +65,12 @@ def unfounded_ends(known: DataFrame) -> DataFrame:
         claiming.withColumn("at", end.log_offset)
         .join(by_origin, [*ORIGIN, "at"], "left")
         .where(~is_founded)
-        .select(*ORIGIN, missing.alias("claim"))
+        .select(
+            *(*ORIGIN, missing.alias("claim")),
+            F.when(end.fate_name == "cancelled", cause_of(end, "record", end.log_offset))
+            .otherwise(cause_of(end, "message", F.lit(0)))
+            .alias("cause"),
+        )
     )
 
 
@@ -86,14 +92,15 @@ def judged_series(known: DataFrame) -> DataFrame:
 
 def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
     """One row for each `moved`, in log order: the origin, the `grace` of its control, whose `grace_ms` is null if the
-    control was not read, and a sentence `claim` if the control does not ask for the move, or a `doubt` if an earlier
-    move that it depends on may be lost.
+    control was not read, its `cause` as in `unread_causes`, and a sentence `claim` if the control does not ask for the
+    move, or a `doubt` if an earlier move that it depends on may be lost.
 
     `known` as in `history_rows`; `has_losses`: whether fates of its rows may have left the dispatch log. Cost: a join
     of the moves with the reschedules, and a second one if there are losses.
     """
     moves = known.where(F.size("moves") > 0).select(
-        *(*ORIGIN, "id", "request_end", "request_ms", "target", "key_digest", "fates_lost_before_ms", "moves"),
+        *(*ORIGIN, "id", "request_log_start", "request_end", "request_ms", "target", "key_digest", "moves"),
+        "fates_lost_before_ms",
         F.explode("moves").alias("move"),
     )
     is_move = (F.col("action") == "reschedule") & (
@@ -120,15 +127,17 @@ def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
         is_known(move.next_request) & ~F.coalesce(is_founded, F.lit(False)),
         F.concat(said, F.lit(", which does not ask for it")),
     )
-    is_unread = move.control_offset >= F.col("request_end")
-    grace = F.when(F.col("grace_ms").isNotNull() | is_unread, F.struct(move.log_offset, move.place, F.col("grace_ms")))
+    has_left = claim.isNotNull() & (move.control_offset < F.col("request_log_start"))
+    is_unread = (move.control_offset >= F.col("request_end")) | F.coalesce(has_left, F.lit(False))
+    grace = F.struct(move.log_offset, move.place, move.control_offset, F.col("grace_ms"))
+    grace = F.when(F.col("grace_ms").isNotNull() | is_unread, grace)
     judged = (
         moves.withColumn("control", move.control_offset)
         .join(controls, [*PARTITION, "control"], "left")
-        .withColumns({"claim": claim, "grace": grace})
+        .withColumns({"claim": claim, "grace": grace, "cause": cause_of(move, "control", move.control_offset)})
     )
     if not has_losses:
-        return judged.select(*ORIGIN, "claim", "grace")
+        return judged.select(*ORIGIN, "claim", "grace", "cause")
     last = F.try_element_at(_moves_before(), F.lit(-1))
     is_odd = F.col("claim").isNotNull() & F.col("by").isNotNull()
     odd = judged.where(is_odd & is_older_than_losses()).select(
@@ -148,7 +157,7 @@ def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
     return judged.join(found, [*ORIGIN, "control"], "left").select(
         *ORIGIN,
         F.when(~is_doubted, F.col("claim")).alias("claim"),
-        "grace",
+        *("grace", "cause"),
         F.when(is_doubted, F.concat(said, F.lit(_DOUBT))).alias("doubt"),
     )
 
@@ -205,7 +214,7 @@ def judged_switches(known: DataFrame) -> DataFrame:
         switches.withColumn("control", switch.control_offset)
         .join(controls, [*PARTITION, "control"], "left")
         .where(is_known(switch.next_request) & ~F.coalesce(is_founded, F.lit(False)))
-        .select(*ORIGIN, said.alias("claim"))
+        .select(*ORIGIN, said.alias("claim"), cause_of(switch, "control", switch.control_offset))
     )
 
 
@@ -262,7 +271,8 @@ def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
     )
     said = F.concat(F.lit("cancelled by offset "), control)
     claim = F.concat(said, F.lit(", which does not select it")).alias("claim")
-    judged = [unselected.select(*ORIGIN, claim)]
+    claimed = *ORIGIN, claim, cause_of(end, "control", control)
+    judged = [unselected.select(*claimed)]
     if has_losses:
         is_due_later = (F.col("due_ms") == 0) | (F.col("due_ms") >= F.col("fates_lost_before_ms"))
         may_have_occurred = (F.col("action") == RECURRING) & ~F.coalesce(is_due_later, F.lit(False))
@@ -278,7 +288,7 @@ def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
         schedules = older.where(may_have_occurred & _selects_at_any_time(F.col("by"))).select(*ORIGIN)
         doubted = times.where(may_be_selected).select(*ORIGIN).unionByName(schedules)
         judged = [
-            unselected.join(doubted, list(ORIGIN), "left_anti").select(*ORIGIN, claim),
+            unselected.join(doubted, list(ORIGIN), "left_anti").select(*claimed),
             unselected.join(doubted, list(ORIGIN), "left_semi").select(
                 *ORIGIN, F.concat(said, F.lit(_DOUBT)).alias("doubt")
             ),
