@@ -17,7 +17,8 @@ from postdate.wire.murmur2 import partition_for
 from support.audit_runs import Ends, Runs
 from support.history import History
 from support.judging import Bounds, by_offset, check_case, judged, staged
-from support.lost_fate_cases import LAST, LOST_MS, lost_fate_cases
+from support.lost_fate_cases import LAST, lost_fate_cases
+from support.lost_grace_cases import LOST_MS
 from support.verdict_cases import DUE, HOUR_MS, TO_ORDERS, T
 
 CASES = lost_fate_cases()

@@ -13,11 +13,10 @@ from typing import Any
 
 from postdate.spark.limits import COMMIT_MS_MAX
 from support.history import REQUESTS
+from support.lost_grace_cases import LOST_MS, known_move_grace_cases, lost_grace_cases, refused_later_cases
 from support.schedule_cases import EVERY, TWICE, commit, deliver, deliver_extra, due, occurred
 from support.verdict_cases import DUE, HOUR_MS, TO_ORDERS, Cases, Expected, T
 
-LOST_MS = T + 800
-"""The time of the first record that the log still has."""
 _BEFORE, _ASKED_MS = T + 500, T + 300
 _LATE_MS = due(2) + 500
 LAST = "a schedule cancelled in bulk behind a lost trigger"
@@ -438,10 +437,6 @@ def _answer_cases() -> list[tuple[str, str, Part, Part]]:
             cases.schedule(offset, _id(o))
         cases.answer(o + 1, "replaced", o, _id(o).decode())
 
-    def refused(cases: Cases, o: int) -> None:
-        cases.commit([o, 0, "dead"], at_ms=LOST_MS)
-        cases.bury(o, TO_ORDERS, ("postdate-delay", b"1s"), _named(o), reason=b"limit-exceeded")
-
     def deliver_second(cases: Cases, o: int) -> None:
         cases.commit([o + 1, DUE, "delivered"])
         cases.deliver(o + 1, id=_id(o))
@@ -451,7 +446,6 @@ def _answer_cases() -> list[tuple[str, str, Part, Part]]:
     return [
         ("accepted by a lost fate", "unsettled", answered, arrive),
         ("accepted behind the losses without a fate", "false-verdict", partial(answered, at_ms=LOST_MS), behind),
-        ("accepted though it was refused", "false-verdict", answered, refused),
         ("too late for a lost end", "unsettled", partial(control, word="too-late"), gone),
         ("too late for a lost end by its origin", "unsettled", partial(control, word="too-late", of=True), gone),
         ("not found behind a lost end", "unsettled", partial(control, word="not-found"), gone),
@@ -562,6 +556,7 @@ _SECOND = {
     "said to be rescheduled by an applied control": "false-verdict",
     "said to be cancelled by an applied control": "false-verdict",
     "replaced by a lost fate": "unsettled",
+    "kept, and its survivor delivered": "false-verdict",
 }
 """The verdicts on the second request of a case."""
 
@@ -569,7 +564,7 @@ _SECOND = {
 def lost_fate_cases() -> Cases:
     """All cases in one history, whose log begins at LOST_MS except for the first parts."""
     cases, early, late = Cases(), [], []
-    for name, verdicts, first, early_part, late_part in _known_move_cases():
+    for name, verdicts, first, early_part, late_part in (*_known_move_cases(), *known_move_grace_cases()):
         o = cases.case(name, verdicts)
         first(cases, o)
         early.append((early_part, o))
@@ -580,7 +575,7 @@ def lost_fate_cases() -> Cases:
     for name, verdicts, early_part, late_part in (
         *_pause_cases(),
         *_move_cases(),
-        *_grace_cases(),
+        *(*_grace_cases(), *lost_grace_cases(), *refused_later_cases()),
         *_drop_cases(),
         *_series_cases(),
         *_answer_cases(),

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.columns.expressions import one_of, remembered
 from postdate.spark.judging.inputs import FACTS
+from postdate.spark.limits import COMMIT_MS_MAX
 from postdate.spark.records.fates import FINAL
 from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.rules.endings import (
@@ -28,6 +29,9 @@ from postdate.spark.rules.mismatches import expected_partitions, expected_return
 from postdate.spark.rules.occurrences import occurrence_problems
 from postdate.spark.rules.ordering import DISORDER
 from postdate.spark.rules.verdicts import Problem
+from postdate.wire.reasons import Reason
+
+_EXPIRED = Reason.EXPIRED.value
 
 
 def judge(
@@ -137,6 +141,7 @@ def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Col
     last_due_ms = F.coalesce(F.col("lost_move.due_ms"), F.col("moved.new_due_ms"), F.col("first_due_ms"))
     last_grace = F.try_element_at("graces", F.lit(-1))
     is_grace_unknown = last_grace.isNotNull() & last_grace.grace_ms.isNull()
+    known_grace_ms = F.when(last_grace.isNotNull(), last_grace.grace_ms).otherwise(F.col("request.grace_ms"))
     if has_schedules:  # a schedule is due at its next nominal time, as long as it has one
         nominal_ms = [F.when(_recurs(), F.nullif(f"position.{name}", F.lit(0))) for name in ("first_ms", "next_ms")]
         first_due_ms, last_due_ms = F.coalesce(nominal_ms[0], first_due_ms), F.coalesce(nominal_ms[1], last_due_ms)
@@ -144,7 +149,10 @@ def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Col
         {
             "finals": finals,
             "moved": moved,
-            "lost_move": _lost_move(on_target, F.get(finals, 0), F.coalesce(moved.new_due_ms, first_due_ms)),
+            "lost_move": _lost_move(
+                *(on_target, F.get(finals, 0), F.coalesce(moved.new_due_ms, first_due_ms)),
+                *(known_grace_ms, is_grace_unknown),
+            ),
             "on_target": on_target,
             "first_due_ms": first_due_ms,
             "is_policy_unknown": is_unknown,
@@ -155,9 +163,8 @@ def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Col
             "return_headers": expected_return_headers(F.col("request"), F.col("first_due_ms")),
             "topics": F.array_distinct(F.transform("on_target", lambda record: record.target)),
             "is_grace_unknown": is_grace_unknown,
-            "grace_ms": F.coalesce(
-                *(F.col("lost_move.grace_ms"), last_grace.grace_ms),
-                F.when(~is_grace_unknown, F.col("request.grace_ms")),
+            "grace_ms": F.when(F.col("lost_move").isNull(), known_grace_ms).otherwise(
+                _grace_behind(F.col("lost_move"), known_grace_ms)
             ),
         },
         {
@@ -175,16 +182,45 @@ def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Col
     )
 
 
-def _lost_move(on_target: Column, final: Column, known_due_ms: Column) -> Column:
-    """The lost reschedule that explains the due time in a record or, without a record, an end before the due time in
-    the log; null if there is none."""
+def _lost_move(
+    on_target: Column, final: Column, known_due_ms: Column, known_grace_ms: Column, is_grace_unknown: Column
+) -> Column:
+    """The lost reschedule that explains the due time in a record or, without a record, an end behind its due time; of
+    several one that also explains the chosen time and the grace. Null if the due time and the grace in the log explain
+    the end, or nothing does."""
+    window_ms, is_expired = F.col("request.window_ms"), F.exists("letters", lambda one: one.reason == _EXPIRED)
 
-    def explains(move: Column) -> Column:
-        has_it = F.exists(on_target, lambda record: record.due_ms == move.due_ms)
-        may_be = F.when(F.size(on_target) > 0, has_it).otherwise(move.due_ms <= final.at_ms)
-        return may_be & (move.due_ms != known_due_ms)
+    def explains(due_ms: Column) -> Column:
+        has_it = F.exists(on_target, lambda record: record.due_ms == due_ms)
+        return F.when(F.size(on_target) > 0, has_it).otherwise(F.coalesce(due_ms <= final.at_ms, F.lit(False)))
 
-    return F.get(F.filter("lost_moves", explains), 0)
+    def fits(due_ms: Column, grace_ms: Column) -> Column:
+        over_ms = F.coalesce(final.chosen_ms, due_ms) + grace_ms
+        is_within = F.coalesce(final.chosen_ms.between(due_ms, due_ms + window_ms), F.lit(True))
+        in_time = F.coalesce(final.at_ms - COMMIT_MS_MAX <= over_ms, F.lit(True))
+        in_time = F.when(final.fate_name == "delivered", in_time).otherwise(F.lit(True))
+        has_expired = F.coalesce(final.at_ms > over_ms, is_grace_unknown, F.lit(False))
+        is_buried = (final.fate_name == "dead") & is_expired
+        return explains(due_ms) & is_within & F.when(is_buried, has_expired).otherwise(in_time)
+
+    def is_possible(move: Column) -> Column:
+        return fits(move.due_ms, _grace_behind(move, known_grace_ms))
+
+    def explains_due(move: Column) -> Column:
+        return explains(move.due_ms) & (move.due_ms != known_due_ms)
+
+    found = F.coalesce(*(F.get(F.filter("lost_moves", holds), 0) for holds in (is_possible, explains_due)))
+    was_pending = F.coalesce((final.fate_name != "dead") | (final.first_due_ms != 0), F.lit(True))
+    is_open = (F.size("lost_moves") > 0) & was_pending
+    return F.when(is_open & ~fits(known_due_ms, known_grace_ms), found)
+
+
+def _grace_behind(move: Column, known_grace_ms: Column) -> Column:
+    """The grace of a message that a lost reschedule has moved: the one that lost reschedules have given, unless a later
+    one in the log has given another."""
+    last = F.try_element_at("graces", F.lit(-1))
+    is_later = F.coalesce(last.control_offset > move.given_by, F.lit(False))
+    return F.when(move.given_by.isNull() | is_later, known_grace_ms).otherwise(move.grace_ms)
 
 
 def _known_due_ms() -> Column:

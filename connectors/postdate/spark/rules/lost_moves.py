@@ -7,6 +7,7 @@ the possible due times follow from the first one: each lost reschedule may have 
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -14,14 +15,14 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.columns.expressions import one_of
-from postdate.spark.limits import LOST_DUE_TIMES_MAX
+from postdate.spark.limits import COMMIT_MS_MAX, LOST_DUE_TIMES_MAX
 from postdate.spark.records.selections import selects
 from postdate.spark.rules.request_histories import is_refused
 from postdate.wire.reasons import Reason
 
-LOST_MOVE: Final = "struct<due_ms:bigint,grace_ms:bigint,control:bigint>"
-"""A due time, the grace that counts from it, and the offset of the reschedule; the last two are null if there is
-none."""
+LOST_MOVE: Final = "struct<due_ms:bigint,grace_ms:bigint,control:bigint,given_by:bigint>"
+"""A due time, the grace that a lost reschedule has given, and the offsets of the last reschedule and of the one that
+has given the grace; null if there is none."""
 _NEVER: Final = 2**63 - 1
 
 
@@ -32,22 +33,33 @@ def is_older_than_losses() -> Column:
 
 def may_be_moved() -> Column:
     """Whether a row of `judging.placed` is a message, older than the losses of the log, that was delivered for another
-    due time than the last one in the log, or ended before it, or expired before its grace was over."""
+    due time than the last one in the log, or ended before it, outside of its window or grace, or expired before its
+    grace was over. The grace is that of the request; if a reschedule may have changed it, any end behind the due time
+    counts."""
     request, fates = F.col("facts.request"), F.col("facts.fates")
     due_ms = _known_due_ms()
     has_other = F.exists("facts.records", lambda one: (one.target == request.target) & (one.due_ms != due_ms))
     ended = F.filter(fates, lambda one: one_of(one.fate_name, ("delivered", "dead")))
-    is_early = F.exists(ended, lambda one: one.at_ms < due_ms)
     is_expired = F.exists("facts.letters", lambda one: one.reason == Reason.EXPIRED.value)
-    in_grace = F.exists(ended, lambda one: F.coalesce(one.at_ms <= due_ms + request.grace_ms, F.lit(True)))
+    is_moved = last_move().isNotNull()
+
+    def is_odd_end(one: Column) -> Column:
+        leaves_ms = F.coalesce(one.chosen_ms, due_ms)
+        is_outside = ~one.chosen_ms.between(due_ms, due_ms + request.window_ms)
+        is_late = one.at_ms - leaves_ms - COMMIT_MS_MAX > F.when(is_moved, 0).otherwise(request.grace_ms)
+        in_grace = is_moved | F.coalesce(one.at_ms <= leaves_ms + request.grace_ms, F.lit(True))
+        is_wrong = F.when(one.fate_name == "delivered", is_late).otherwise(is_expired & in_grace)
+        return reduce(Column.__or__, (F.coalesce(some, F.lit(False)) for some in (is_outside, is_wrong)))
+
+    is_early = F.exists(ended, lambda one: one.at_ms < due_ms)
     is_older = request.request_ms < F.col("fates_lost_before_ms")
-    is_odd = has_other | is_early | (is_expired & in_grace)
+    is_odd = has_other | is_early | F.exists(ended, is_odd_end)
     return F.coalesce((request.action == "schedule") & is_older & is_odd, F.lit(False))
 
 
 def lost_moves(placed: DataFrame, known: DataFrame) -> DataFrame:
-    """One row for each due time that a lost reschedule may have given to a row that `may_be_moved`: the origin, and
-    `lost_move` as LOST_MOVE. `known` as in `history_rows`."""
+    """One row for each due time and grace that lost reschedules may have given to a row that `may_be_moved`: the
+    origin, and `lost_move` as LOST_MOVE. `known` as in `history_rows`."""
     request = F.col("facts.request")
     messages = placed.where(may_be_moved()).select(
         *(*ORIGIN, "target", request.key_digest.alias("key_digest"), _known_due_ms().alias("known_due_ms")),
@@ -55,14 +67,16 @@ def lost_moves(placed: DataFrame, known: DataFrame) -> DataFrame:
         F.when(request.retry.isNull(), F.col("id")).alias("id"),  # as in `history_rows`
         F.lit(_NEVER).alias("control"),
     )
-    each = with_lost_due_times(messages, known).select(*ORIGIN, F.explode("lost_due_times").alias("lost_move"))
+    each = with_lost_due_times(messages, known, with_graces=True).select(
+        *ORIGIN, F.explode("lost_due_times").alias("lost_move")
+    )
     return each.where("lost_move.control is not null")
 
 
-def with_lost_due_times(messages: DataFrame, known: DataFrame) -> DataFrame:
+def with_lost_due_times(messages: DataFrame, known: DataFrame, *, with_graces: bool = False) -> DataFrame:
     """Those of `messages` that a lost reschedule names or selects, with the column `lost_due_times`: an array of
     LOST_MOVE with `known_due_ms` and each due time that a lost reschedule between the offsets `moved_by` and `control`
-    may have set.
+    may have set. `with_graces`: an earlier one may have given the grace, since a reschedule without a grace keeps it.
 
     Columns of `messages`: origin, `id`, `target`, `key_digest`, `known_due_ms`, `control`, and any others; `moved_by`
     is the reschedule that set `known_due_ms`; null if that is the first due time. `known` as in `history_rows`. Cost: a
@@ -75,11 +89,13 @@ def with_lost_due_times(messages: DataFrame, known: DataFrame) -> DataFrame:
     )
     one = F.col("lost")
     means = (one.acts_on == F.col("offset")) | (one.id == F.col("id")) | one.selected.isNotNull()
-    is_between = (one.offset > F.coalesce("moved_by", "offset")) & (one.offset < F.col("control"))
+    first_offset = F.col("offset") if with_graces else F.coalesce("moved_by", "offset")
+    is_between = (one.offset > first_offset) & (one.offset < F.col("control"))
     meant = messages.join(lost, list(PARTITION)).where(is_between & F.coalesce(means, F.lit(False)))
     found = meant.groupBy(*messages.columns).agg(F.sort_array(F.collect_list("lost")).alias("lost"))
     none = F.lit(None).cast("bigint")
-    first = F.array(F.struct(F.col("known_due_ms").alias("due_ms"), none.alias("grace_ms"), none.alias("control")))
+    unchanged = (none.alias(name) for name in ("grace_ms", "control", "given_by"))
+    first = F.array(F.struct(F.col("known_due_ms").alias("due_ms"), *unchanged))
     times = F.aggregate("lost", first.cast(f"array<{LOST_MOVE}>"), _with_moves)
     return found.withColumn("lost_due_times", times).drop("lost")
 
@@ -96,20 +112,22 @@ def selects_at(selected: Column, due_ms: Column) -> Column:
 
 
 def _with_moves(times: Column, control: Column) -> Column:
-    """The possible due times behind a lost reschedule."""
+    """The possible due times behind a lost reschedule; one before `moved_by` has left its grace alone."""
     selected = control.selected
     moved = F.filter(times, lambda one: selected.isNull() | selects_at(selected, one.due_ms))
+    is_before = F.coalesce(control.offset < F.col("moved_by"), F.lit(False))
     behind = F.transform(
         moved,
         lambda one: F.struct(
-            asked_ms(selected, control.due_ms, one.due_ms).alias("due_ms"),
+            F.when(is_before, one.due_ms).otherwise(asked_ms(selected, control.due_ms, one.due_ms)).alias("due_ms"),
             F.coalesce(control.grace_ms, one.grace_ms).alias("grace_ms"),
             control.offset.alias("control"),
+            F.when(control.grace_ms.isNotNull(), control.offset).otherwise(one.given_by).alias("given_by"),
         ),
     )
 
     def is_known(one: Column) -> Column:
-        return F.exists(times, lambda other: (other.due_ms == one.due_ms) & other.grace_ms.eqNullSafe(one.grace_ms))
+        return F.exists(times, lambda other: (other.due_ms == one.due_ms) & other.given_by.eqNullSafe(one.given_by))
 
     new = F.filter(F.array_distinct(behind), lambda one: ~is_known(one))
     return F.slice(F.concat(times, new), 1, LOST_DUE_TIMES_MAX)

@@ -30,7 +30,7 @@ from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.columns.expressions import remembered
 from postdate.spark.records.fates import OF_CONTROLS
 from postdate.spark.records.recurrences import RECURRING
-from postdate.spark.rules.request_histories import CONTROLS, is_refused, position_before, was_accepted
+from postdate.spark.rules.request_histories import CONTROLS, is_refused, position_before
 
 _OF_RECORD: Final = ("cancelled", "rescheduled", *OF_CONTROLS)
 
@@ -103,7 +103,8 @@ def _is_lost() -> Column:
     of the request on which the answer depends."""
     checked, of, last = F.col("checked"), F.col("of"), F.col("last_schedule")
     lost_ms = F.col("fates_lost_before_ms")
-    is_stored_lost = (checked.answer == "accepted") & ~F.col("was_stored") & was_accepted(F.col("end"))
+    # A stored request is never kept, but an owner with other settings may refuse or drop it.
+    is_stored_lost = (checked.answer == "accepted") & ~F.col("was_stored") & (F.col("end.fate_name") != "kept")
     is_stored_lost = is_stored_lost & (F.col("request_ms") < lost_ms) & F.col("action").isin("schedule", RECURRING)
     needs_end = checked.answer.isin("too-late", "not-found") | is_about_another(checked)
     here = of.end.isNull() & (of.request_ms < lost_ms) & (F.col("meant") < F.col("offset"))
