@@ -7,10 +7,12 @@ starts on its own disk, or on another one.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from postdate.kafka.interface import Partition
+from postdate.kafka.errors import FatalClient
+from postdate.kafka.interface import Partition, TransactionalProducer
 from postdate.sidecar.operation.instructions import Instruction, instruct
 from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.states import State
@@ -18,7 +20,8 @@ from postdate.sidecar.takeover import takeover
 from postdate.wheel.changes import Changes
 from postdate.wheel.errors import StorageError
 from postdate.wheel.index import TimerIndex
-from support.shard_bench import OWN, Bench, R
+from support.kafka_simulator import SimKafka
+from support.shard_bench import OWN, Bench, R, refuse
 
 
 @pytest.fixture
@@ -82,6 +85,33 @@ def test_no_owner_delivers_again_after_a_truncated_dispatch_log(bench: Bench) ->
     bench.until(shard, lambda: shard.state is State.RUNNING)
     bench.schedule(1)
     bench.until(shard, lambda: len(bench.read("orders")) == 4)
+    shard.close()
+
+
+@pytest.mark.parametrize("is_refused", [False, True], ids=["committed", "refused"])
+def test_the_producer_of_the_mark_is_destroyed(bench: Bench, monkeypatch: pytest.MonkeyPatch, is_refused: bool) -> None:
+    """A halted shard has no use for it, and its threads and connections would remain until the process ends."""
+    shard = bench.shard()
+    bench.schedule(1)
+    bench.until(shard, lambda: bench.ended() == 1)
+    shard.close()
+    bench.broker.log(Partition(OWN.dispatch_log, 0)).truncate(2)
+    made: list[TransactionalProducer] = []
+    honest = SimKafka.producer
+
+    def producer(self: SimKafka, *arguments: Any) -> TransactionalProducer:
+        made.append(honest(self, *arguments))
+        return made[-1]
+
+    monkeypatch.setattr(SimKafka, "producer", producer)
+    if is_refused:
+        refuse(monkeypatch, lambda topic, _: topic == OWN.dispatch_log)
+    shard = bench.new_shard()
+    bench.until(shard, lambda: bool(made) and (is_refused or shard.state is State.HALTED))
+    for each in made:
+        with pytest.raises(FatalClient, match="destroyed"):
+            each.begin()
+    assert made
     shard.close()
 
 

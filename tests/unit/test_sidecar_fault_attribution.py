@@ -218,6 +218,13 @@ def test_a_probe_that_is_refused_for_good_is_condemned_at_once(
     assert faults.condemned == {7: Refusal(reason, "schema validation failed")}
 
 
+def test_a_dead_letter_names_the_refusal_and_not_the_fault_that_isolated_the_target(faults: FaultAttribution) -> None:
+    final = RecordRejected("schema validation failed", KafkaError.INVALID_RECORD)
+    isolated = isolate(faults, 1, TIMED_OUT)
+    faults.aborted(trial(isolated, 1, outcome(0, 7, why=final)), 0)
+    assert faults.condemned == {7: Refusal(Reason.RECORD_REFUSED, "schema validation failed")}
+
+
 @pytest.mark.parametrize("code", [KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_MSG, KafkaError.POLICY_VIOLATION])
 def test_a_refusal_that_may_pass_with_time_is_tried_again(faults: FaultAttribution, code: int) -> None:
     passing = RecordRejected("not now", code)

@@ -21,6 +21,8 @@ MODULES = (
     "sidecar/postdate/sidecar/dispatch/batch.py",
     "sidecar/postdate/sidecar/dispatch/decisions.py",
     "sidecar/postdate/sidecar/dispatch/dispatcher.py",
+    "sidecar/postdate/sidecar/dispatch/due_reader.py",
+    "sidecar/postdate/sidecar/dispatch/fault_attribution.py",
     "sidecar/postdate/sidecar/dispatch/aborts.py",
     "sidecar/postdate/sidecar/dispatch/target_rates.py",
     "sidecar/postdate/sidecar/ingest/quota.py",

@@ -2,7 +2,8 @@
 
 pytest collects the tests once. One child process runs all of them, and some schedules of the simulation, and records
 which lines of the modules each executes. Then each change takes effect in a child of its own, which runs the tests that
-execute its line, the fastest first, until one fails. So the work tree is never changed, and a change costs no import.
+execute its line, those of its module first, until one fails. So the work tree is never changed, and a change costs no
+import.
 
 A child has a bound of processor time, several times what its tests need, so a busy machine changes no verdict; a change
 that makes the tests run beyond it is detected. Results are appended to a file, so a run that was ended goes on where it
@@ -215,7 +216,7 @@ class Driver:
 
     def _covered(self, session: pytest.Session) -> dict[str, tuple[float, Lines]]:
         """The processor time and the lines of each test that passes. Only what has changed since is traced again."""
-        product = _digest(_sources("sidecar", "wheel", "connectors"))
+        product = [_digest(_sources("sidecar", "wheel", "connectors")), *self._options.traced]
         file = self._options.kept / "coverage.json"
         content = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         known = content["tests"] if content.get("product") == product else {}
@@ -288,15 +289,17 @@ def _schedule_passes(name: str) -> bool:
 
 
 def _selected(change: Change, covered: dict[str, tuple[float, Lines]], budget_s: float) -> tuple[list[str], float]:
-    """The tests that execute a change, the fastest first, then schedules of the simulation, and the time that they need
-    together: at most the budget for the tests, and half of it for the schedules."""
+    """The tests that execute a change, then schedules of the simulation, and the time that they need together: at most
+    the budget for the tests, and half of it for the schedules. The tests in the file of the module come first, then the
+    fastest."""
+    own = f"_{Path(change.path).stem}.py::"
     found = sorted(
-        (name.startswith(_SIMULATION), cpu_s, name)
+        (name.startswith(_SIMULATION), own not in name, cpu_s, name)
         for name, (cpu_s, lines) in covered.items()
         if change.path in lines and (change.is_constant or not change.lines.isdisjoint(lines[change.path]))
     )
     chosen, spent_s = [], [0.0, 0.0]
-    for is_schedule, cpu_s, name in found:
+    for is_schedule, _, cpu_s, name in found:
         if spent_s[is_schedule] + cpu_s <= budget_s / (1 + is_schedule):
             chosen.append(name)
             spent_s[is_schedule] += cpu_s
