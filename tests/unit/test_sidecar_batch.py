@@ -374,7 +374,7 @@ def test_an_entry_that_stays_between_those_that_leave_is_not_deleted_with_them(
     target = {"batch is full": "small", "target fails": "away"}.get(why, "orders")
     place.feed(schedule(0, SOON_MS), *(request(n, topic="small", at=SOON_MS) for n in (1, 2)), schedule(3, SOON_MS))
     place.feed(request(4, topic=target, at=SOON_MS, key="other"), schedule(5, SOON_MS), schedule(6, SOON_MS))
-    own_filter = OwnTopicsFilter((), of_own=False, left=0, acted_on={4}) if why == "acted on" else None
+    own_filter = OwnTopicsFilter((), acted_on={4}) if why == "acted on" else None
     batch = place.commit(SOON_MS + 1, own_filter, leave_out=4 if why == "entries unread" else None)
     gone = {fate.offset for fate in batch.fates}
     assert 4 not in gone
@@ -437,9 +437,9 @@ def test_a_message_that_waits_for_an_own_topic_keeps_the_order_of_its_key(place:
     keyless = [msgspec.structs.replace(schedule(offset, SOON_MS - 9 + offset), key=None) for offset in (3, 4)]
     other_target = request(5, topic="mails", at=SOON_MS - 1)
     place.feed(first, second, elsewhere, *keyless, other_target)
-    waits_for_us = OwnTopicsFilter((OWN.verdicts,), of_own=False, left=0, acted_on={0, 3})
+    waits_for_us = OwnTopicsFilter((OWN.verdicts,), acted_on={0, 3})
     assert [fate.offset for fate in place.commit(SOON_MS, waits_for_us).fates] == [2, 4, 5]
-    ours_alone = OwnTopicsFilter((OWN.verdicts,), of_own=True, left=9)
+    ours_alone = OwnTopicsFilter((OWN.verdicts,), own_left=9)
     assert place.commit(SOON_MS, ours_alone).fates == []
     assert [fate.offset for fate in place.commit(SOON_MS).fates] == [0, 1, 3]
 
@@ -448,18 +448,16 @@ def test_a_stored_message_waits_while_the_store_is_isolated(place: Place) -> Non
     """Its delivery writes a tombstone to the store."""
     place.feed(schedule(0, SOON_MS), msgspec.structs.replace(schedule(1, SOON_MS), key=b"other"))
     place.recover(PlainFate(0, SOON_MS, STORED))
-    assert [
-        fate.offset for fate in place.commit(SOON_MS + 1, OwnTopicsFilter((OWN.store,), of_own=False, left=0)).fates
-    ] == [1]
-    others = OwnTopicsFilter((OWN.verdicts, OWN.dead_letters), of_own=False, left=0)
+    assert [fate.offset for fate in place.commit(SOON_MS + 1, OwnTopicsFilter((OWN.store,))).fates] == [1]
+    others = OwnTopicsFilter((OWN.verdicts, OWN.dead_letters))
     assert [fate.offset for fate in place.commit(SOON_MS + 1, others).fates] == [0]
 
 
 def test_a_message_that_waits_for_an_own_topic_is_recorded(talkative: Place) -> None:
     talkative.feed(schedule(0, SOON_MS))
-    waiting = talkative.commit(SOON_MS + 1, OwnTopicsFilter((OWN.verdicts,), of_own=False, left=0))
+    waiting = talkative.commit(SOON_MS + 1, OwnTopicsFilter((OWN.verdicts,)))
     assert (waiting.passed_own, waiting.fates) == (True, [])
-    gone = talkative.commit(SOON_MS + 1, OwnTopicsFilter((OWN.store,), of_own=False, left=0))
+    gone = talkative.commit(SOON_MS + 1, OwnTopicsFilter((OWN.store,)))
     assert (gone.passed_own, len(gone.fates)) == (False, 1)
 
 

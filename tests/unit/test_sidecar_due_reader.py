@@ -6,13 +6,14 @@ transactions, or what was committed.
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 
 import pytest
 
-from postdate.sidecar.config.settings import DispatchConfig
+from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.context.holds import Holds
-from postdate.sidecar.dispatch.backlog_bypass import BacklogBypass
+from postdate.sidecar.dispatch.backlog_bypass import Ahead, BacklogBypass
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.dispatch.due_reader import Due
 from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution, Isolated, Refused
@@ -22,7 +23,7 @@ from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, split_key
 from postdate.wire.reasons import Reason
-from support.shard_bench import Bench
+from support.shard_bench import Bench, R
 
 
 @pytest.fixture
@@ -30,7 +31,9 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def _isolated(bench: Bench, shard: Shard, count: int, messages_max: int) -> tuple[TimerIndex, Isolated]:
+def _isolated(
+    bench: Bench, shard: Shard, count: int, messages_max: int, due_ms: int = 1
+) -> tuple[TimerIndex, Isolated]:
     """The index and an isolated target, for which so many messages are parked, from request 1 on."""
     index = shard._index
     assert index is not None
@@ -38,7 +41,7 @@ def _isolated(bench: Bench, shard: Shard, count: int, messages_max: int) -> tupl
     bench.until(shard, lambda: bench.ended() == 1)  # the target is known
     shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
     for number in range(count):
-        bench.schedule(1, ("postdate-id", b"%d" % (number + 1)))
+        bench.schedule(due_ms, ("postdate-id", b"%d" % (number + 1)))
     bench.until(shard, lambda: index.parked_count == count)
     shard.ctx.held.now = Holds()
     return index, shard._dispatcher._faults._isolate("orders", messages_max, None, shard.ctx.clock.steady_ms())
@@ -93,6 +96,51 @@ def test_a_trial_that_must_wait_is_not_repeated_at_once(bench: Bench) -> None:
     shard.close()
 
 
+def test_no_trial_is_due_while_nothing_waits_for_it(bench: Bench) -> None:
+    shard = bench.shard()
+    index, _ = _isolated(bench, shard, 0, messages_max=1)
+    assert _trials(bench, shard, index, 1) == []
+    assert shard._dispatcher.parked_in_ms() == inf
+    shard.close()
+
+
+def test_a_trial_waits_for_an_earlier_message_that_is_not_parked_yet(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parked ones would overtake it."""
+    shard = bench.shard()
+    index, _ = _isolated(bench, shard, 2, messages_max=2, due_ms=5)
+    monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
+    bench.schedule(1)
+    bench.until(shard, lambda: index.count == 3)
+    assert _trials(bench, shard, index, 1) == []
+    assert shard._dispatcher.parked_in_ms() == RATE_RETRY_MS
+    shard.close()
+
+
+def test_only_refused_messages_that_are_still_parked_are_tried(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the three, request 99 has ended, and request 3 was moved back: it is parked again before it is tried."""
+    shard = bench.shard()
+    index, isolated = _isolated(bench, shard, 2, messages_max=2)
+    monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
+    assert bench.schedule(1) == 3
+    bench.until(shard, lambda: index.count == 3)
+    isolated.refused = {offset: Refused(0.0, 0.0) for offset in (99, 3, 1)}
+    isolated.alone_next = True
+    assert _trials(bench, shard, index, 1) == [[1]]
+    assert list(isolated.refused) == [3, 1]
+    shard.close()
+
+
+def test_a_refused_message_is_not_tried_before_it_may_leave(bench: Bench) -> None:
+    """Nothing may leave while a bulk control waits for requests before it."""
+    shard = bench.shard()
+    index, isolated = _isolated(bench, shard, 1, messages_max=1)
+    isolated.refused = {1: Refused(0.0, 0.0)}
+    assert shard._dispatcher._reader.read(index, shard.ctx.clock.steady_ms(), 1).trial is None
+    shard.close()
+
+
 @pytest.mark.parametrize("ordered", [True, False])
 def test_waiting_messages_may_leave_up_to_where_others_of_their_target_were_read(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, ordered: bool
@@ -121,6 +169,38 @@ def test_half_of_a_transaction_is_for_messages_beside_a_backlog(bench: Bench, mo
     shard.close()
 
 
+def test_a_message_beside_a_backlog_may_fill_a_transaction(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the backlog lies before it any more."""
+    shard, key = bench.shard(), entry_key(5, 0)
+    ahead = Ahead(key, [key], [bytes(shard._dispatcher._limit.size_bytes)])
+    monkeypatch.setattr(BacklogBypass, "take", lambda *_: ahead)
+    assert shard._index is not None
+    due = shard._dispatcher._reader.read(shard._index, shard.ctx.clock.steady_ms(), bench.broker.now_ms())
+    assert (due.keys, due.full) == ([key], False)
+    shard.close()
+
+
+def test_half_of_the_bytes_of_a_transaction_is_for_messages_that_waited_for_their_rate(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.dispatch = DispatchConfig(size_bytes_max=20_000)
+    shard = bench.shard(RequestTopicConfig(R, messages_per_second_max=("orders=1000",)))
+    index, isolated = _isolated(bench, shard, 30, messages_max=1)
+    dispatcher = shard._dispatcher
+    dispatcher._faults._return(isolated)
+    monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
+    for _ in range(30):
+        bench.schedule(1)
+    bench.until(shard, lambda: index.count == 60)
+    assert dispatcher._rates is not None
+    dispatcher._rates.begin(index, shard.ctx.clock.steady_ms())
+    due = dispatcher._reader.read(index, shard.ctx.clock.steady_ms(), bench.broker.now_ms())
+    half = dispatcher._limit.size_bytes // 2
+    for values in (due.values, [raw for _, raw in due.parked]):
+        assert half <= sum(map(len, values)) < half + len(values[-1])
+    shard.close()
+
+
 def test_entries_that_wait_for_an_isolated_own_topic_leave_room_for_messages(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,9 +215,11 @@ def test_entries_that_wait_for_an_isolated_own_topic_leave_room_for_messages(
     for _ in range(3):
         bench.schedule(1)
     bench.until(shard, lambda: index.count == 11)
-    faults._isolate(OWN, 1, None, shard.ctx.clock.steady_ms()).retry_at = 1e12
+    own = faults._isolate(OWN, 1, None, shard.ctx.clock.steady_ms())
+    own.retry_at, own.waits = 1e12, False
     due = shard._dispatcher._reader.read(index, shard.ctx.clock.steady_ms(), bench.broker.now_ms())
     assert [split_key(key)[1] for key in due.keys] == [8, 9, 10]
+    assert own.waits, "its next trial takes them"
     shard.close()
 
 

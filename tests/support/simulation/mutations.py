@@ -216,7 +216,7 @@ def _careless_pieces(world: World) -> Iterator[None]:
 @contextmanager
 def _messages_beside_controls(world: World) -> Iterator[None]:
     """Rule 4: key 0 is isolated, and messages leave although an entry under it acts on them."""
-    with key_zero_in_pieces(world), patch.object(OwnTopicsFilter, "takes", lambda self, *_: not self.of_own):
+    with key_zero_in_pieces(world), patch.object(OwnTopicsFilter, "takes", lambda self, *_: self.own_left is None):
         yield
 
 

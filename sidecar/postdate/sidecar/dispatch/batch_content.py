@@ -19,15 +19,14 @@ from postdate.wire.limits import INTEGER_END
 
 @dataclass(slots=True)
 class OwnTopicsFilter:
-    """Selects the messages of a transaction while some of Postdate's own `topics` are isolated. With `of_own` it takes
-    only messages that write to one of these topics, at most `left` of them; otherwise only messages that write to none.
+    """Selects the messages of a transaction while some of Postdate's own `topics` are isolated. It takes only messages
+    that write to none of these topics, or, unless `own_left` is None, at most so many that write to one of them.
     `acted_on`: requests that must not end yet, because an entry that stays under key 0 acts on them (rule 4). `passed`:
     True once a message was skipped that writes to one of these topics. `waiting`: target and key of each skipped
     message; later ones of the same target and key stay with it, so that their order is kept."""
 
     topics: Collection[str]
-    of_own: bool
-    left: int
+    own_left: int | None = None
     acted_on: Collection[int] = ()
     passed: bool = False
     waiting: set[tuple[str, bytes]] = field(default_factory=set, init=False)
@@ -41,10 +40,10 @@ class OwnTopicsFilter:
         `is_dead`: it becomes a dead letter, which has no order."""
         place = (entry.target, entry.key) if not is_dead and entry.key is not None else None
         if offset not in self.acted_on and place not in self.waiting:
-            if not needs_own and not self.of_own:
+            if not needs_own and self.own_left is None:
                 return True
-            if needs_own and self.of_own and self.left > 0:
-                self.left -= 1
+            if needs_own and self.own_left:
+                self.own_left -= 1
                 return True
         if place is not None:
             self.waiting.add(place)

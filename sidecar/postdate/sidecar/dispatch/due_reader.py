@@ -109,7 +109,7 @@ class DueReader:
                 due.trial, due.surplus_max = isolated, 0
                 own = self._faults.get(OWN)
                 if own is not None and own is not isolated:
-                    due.own_filter = OwnTopicsFilter(own.topics, of_own=False, left=0)
+                    due.own_filter = OwnTopicsFilter(own.topics)
                 return due
         due = self._common(index, before_ms)
         # A transaction that must be small carries no more than its entries.
@@ -202,7 +202,7 @@ class DueReader:
         count = min(index.control_count, len(due.keys))
         _, acts_on = acted_on(due.keys[:count], due.values[:count])
         due.keys, due.values = due.keys[count:], due.values[count:]
-        due.own_filter = OwnTopicsFilter(own.topics, of_own=False, left=0, acted_on=set(acts_on))
+        due.own_filter = OwnTopicsFilter(own.topics, acted_on=set(acts_on))
         if count:
             self._faults.parked((OWN,))
 
@@ -304,7 +304,7 @@ class DueReader:
         if not due.keys and not due.parked:
             self._faults.nothing_waits(isolated)
             return None
-        due.own_filter = OwnTopicsFilter(isolated.topics, of_own=True, left=max(isolated.messages_max - len(piece), 0))
+        due.own_filter = OwnTopicsFilter(isolated.topics, own_left=max(isolated.messages_max - len(piece), 0))
         return due
 
 

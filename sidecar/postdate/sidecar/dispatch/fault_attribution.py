@@ -578,7 +578,7 @@ class FaultAttribution:
             return
         trial.retry_at = max(trial.retry_at, last.ended_at + rest_ms)
         self._fault(trial, trial.retry_at)
-        if last.size and trial.took_ms.least < aim_ms < last.took_ms:
+        if last.size and trial.took_ms.least < aim_ms:
             trial.messages_max = max(1, min(trial.messages_max, int(last.size * aim_ms / last.took_ms)))
 
     def _aim_ms(self) -> float:
