@@ -274,3 +274,16 @@ def test_while_a_fault_is_being_attributed_no_missed_occurrences_leave_with_the_
     due = shard._dispatcher._reader.read(shard._index, shard.ctx.clock.steady_ms(), bench.broker.now_ms())
     assert (due.short, due.surplus_max) == (True, 0)
     shard.close()
+
+
+def test_a_condemned_message_of_a_target_with_a_rate_ends_once(bench: Bench) -> None:
+    """The target may have returned from its isolation since, while the dead-letter topic did not accept records."""
+    shard = bench.shard(RequestTopicConfig(R, messages_per_second_max=("orders=1000",)))
+    _, isolated = _isolated(bench, shard, 3, messages_max=2)
+    faults = shard._dispatcher._faults
+    faults._return(isolated)
+    faults.condemned = {2: Refusal(Reason.TOO_LARGE, "")}
+    bench.until(shard, lambda: bench.ended() == 4)
+    assert sorted(offset for fates in bench.fates() for offset, _ in fates) == [0, 1, 2, 3]
+    assert [reason for reason, _ in bench.letters()] == [b"too-large"]
+    shard.close()

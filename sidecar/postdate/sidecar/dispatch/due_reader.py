@@ -116,8 +116,8 @@ class DueReader:
         due.surplus_max = 0 if due.short else min(SURPLUS_FATES_MAX, self._limit.entries)
         due.surplus_bytes_max = min(SURPLUS_BYTES_MAX, self._limit.size_bytes)
         if self._faults.condemned:
-            due.parked += self._condemned(index, before_ms)
-            due.parked.sort(key=lambda row: row[0][-ENTRY_KEY_SIZE_BYTES:])
+            rows = dict([*due.parked, *self._condemned(index, before_ms)])  # both have it if its target has returned
+            due.parked = sorted(rows.items(), key=lambda row: row[0][-ENTRY_KEY_SIZE_BYTES:])
         if (own := self._faults.get(OWN)) is not None:
             self._leave_own(index, due, own)
         return due
