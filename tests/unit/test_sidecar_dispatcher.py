@@ -134,6 +134,36 @@ def test_nothing_begins_in_the_pause_after_aborts(bench: Bench, monkeypatch: pyt
     shard.close()
 
 
+def test_a_beat_ends_a_row_of_aborts(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the next abort, hours later, would be followed by a long pause."""
+    shard = bench.shard()
+    parts, dispatcher = _parts(shard), shard._dispatcher
+    for _ in range(2):
+        with monkeypatch.context() as fault:
+            refuse(fault, lambda topic, _: topic == OWN.dispatch_log)
+            assert not dispatcher.beat(*parts)
+            assert dispatcher.retry_at() is None, "the first one is retried at once"
+            assert not dispatcher.beat(*parts)
+        bench.time.wait(1_000)
+        assert dispatcher.beat(*parts)
+    shard.close()
+
+
+def test_a_bulk_control_whose_first_transaction_is_aborted_begins_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.format_version = 2
+    shard = bench.shard()
+    bench.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
+    _read_requests(bench, shard)
+    with monkeypatch.context() as fault:
+        refuse(fault, lambda topic, _: topic == OWN.dispatch_log)
+        assert shard._dispatcher.dispatch(*_parts(shard), bench.broker.now_ms()) == (0, False)
+    assert shard._dispatcher.dispatch(*_parts(shard), bench.broker.now_ms()) == (1, True)
+    assert bench.fates() == [[(0, "swept")]]
+    shard.close()
+
+
 def test_after_an_unknown_outcome_the_targets_are_looked_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A deleted one can end the producer, and would end the next one."""
     shard = bench.shard()
