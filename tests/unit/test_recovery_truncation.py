@@ -115,6 +115,24 @@ def test_the_producer_of_the_mark_is_destroyed(bench: Bench, monkeypatch: pytest
     shard.close()
 
 
+def test_a_dispatch_log_that_lost_everything_is_read_from_its_start(bench: Bench) -> None:
+    """The record that the halted shard left there counts: no other gets its number."""
+    shard = bench.shard()
+    bench.schedule(1)
+    bench.until(shard, lambda: bench.ended() == 1)
+    shard.close()
+    bench.broker.log(Partition(OWN.dispatch_log, 0)).truncate(0)
+    shard = bench.new_shard()
+    bench.until(shard, lambda: shard.state is State.HALTED)
+    instruct(bench.directory / "0", _accept(bench))
+    bench.until(shard, lambda: shard.state is State.RUNNING)
+    bench.schedule(1)
+    bench.until(shard, lambda: len(bench.read("orders")) == 2)
+    numbers = [said.seq for said in bench.log()]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    shard.close()
+
+
 def _use_offsets_twice(bench: Bench, count: int) -> None:
     """Requests 1 to `count` - 1 are lost, other requests get their offsets, and a person accepts the loss."""
     shard = bench.shard()
