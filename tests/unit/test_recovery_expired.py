@@ -98,6 +98,24 @@ def test_a_trailing_aborted_transaction_does_not_count_as_missed(bench: Bench, m
     shard.close()
 
 
+def test_an_index_whose_wheel_is_lost_may_have_missed_the_last_transaction(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power failure may also have lost the step of D to the record of a commit: the log shows the same offsets."""
+    shard = bench.shard()
+    _deliver(bench, shard, 1)
+    assert shard._index is not None
+    wheel = shard._index.wheel_path
+    bench.schedule(bench.time.now_ms + _LATER_MS)
+    bench.until(shard, lambda: shard.next_request == 2)
+    _dies(bench, shard, monkeypatch, "dispatch.flushed")
+    wheel.unlink()
+    bench.admin.delete_records({_LOG: _end(bench)})
+    shard = _halt(bench)
+    assert shard.why.startswith("dispatch-log-empty")
+    shard.close()
+
+
 @pytest.mark.parametrize("step", ["dispatch.committed", "another owner"])
 def test_an_index_that_may_have_missed_fates_halts_and_stays_where_it_is(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, step: str
