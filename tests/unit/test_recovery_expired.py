@@ -116,6 +116,24 @@ def test_an_index_whose_wheel_is_lost_may_have_missed_the_last_transaction(
     shard.close()
 
 
+def test_messages_behind_an_accepted_loss_are_not_delivered_again(bench: Bench) -> None:
+    """The index has not read their requests, which another owner delivered."""
+    shard = bench.shard()
+    bench.schedule(bench.time.now_ms + _LATER_MS)
+    bench.until(shard, lambda: shard.next_request == 1)
+    shard.close()
+    other = bench.new_shard(place="elsewhere/0")
+    _deliver(bench, other, 4)
+    other.close()
+    bench.admin.delete_records({Partition(R, 0): 3})
+    shard = _halt(bench)
+    assert shard.why.startswith("requests-lost")
+    _accept(bench)
+    bench.until(shard, lambda: len(bench.read("orders")) == 5, 2 * _LATER_MS)
+    assert _repeated(bench) == []
+    shard.close()
+
+
 @pytest.mark.parametrize("step", ["dispatch.committed", "another owner"])
 def test_an_index_that_may_have_missed_fates_halts_and_stays_where_it_is(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, step: str

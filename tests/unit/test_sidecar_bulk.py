@@ -85,6 +85,15 @@ def test_all_that_is_selected_is_cancelled_in_pieces_and_counted(bench: Bench) -
     assert shard._index.find(after) is not None
 
 
+def test_the_id_of_a_cancelled_message_is_free_again(bench: Bench) -> None:
+    shard = bench.shard()
+    far(bench, ("postdate-id", b"a"))
+    ends(bench, shard, select(bench, topic=b"orders"))
+    bench.schedule(1, ("postdate-id", b"a"))
+    bench.until(shard, lambda: len(bench.read("orders")) == 1)
+    shard.close()
+
+
 @pytest.mark.parametrize(
     ("selectors", "expected"),
     [

@@ -107,6 +107,20 @@ def test_a_burst_leaves_at_the_rate_of_its_target_and_the_others_on_time(bench: 
     shard.close()
 
 
+def test_missed_occurrences_leave_at_the_rate_of_their_target(bench: Bench) -> None:
+    """Without a rate, many of them leave in one transaction."""
+    bench.format_version = 3
+    shard = bench.shard(rated("orders=2"))
+    bench.ask(("postdate-topic", b"orders"), ("postdate-id", b"c"), ("postdate-every", b"1s"))
+    bench.until(shard, lambda: len(bench.read("orders")) == 1)
+    shard.close()
+    bench.time.wait(30_000)
+    shard = bench.shard(rated("orders=2"))
+    bench.until(shard, lambda: len(bench.read("orders")) > 1)
+    assert len(bench.read("orders")) == 2
+    shard.close()
+
+
 def test_after_a_slice_the_shard_rests_until_the_next_one(bench: Bench) -> None:
     shard = bench.shard(rated("orders=10"))
     for _ in range(9):
