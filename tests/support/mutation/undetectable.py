@@ -302,6 +302,14 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     ),
     _of(
         _TAKEOVER,
+        "recover",
+        "an accepted loss of requests that ends at offset 0",
+        "it ends behind at least one request",
+        ("give_up_to >= 0", "give_up_to > 0"),
+        ("give_up_to >= 0", "give_up_to >= 1"),
+    ),
+    _of(
+        _TAKEOVER,
         "_begin",
         "another negative number for “none”",
         "only the sign is used",
@@ -313,6 +321,20 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "another negative number for “none”",
         "only the sign is used",
         ("return -1", "return -2"),
+    ),
+    _of(
+        _TAKEOVER,
+        "_replay",
+        "memory is released one byte earlier",
+        "it only determines when",
+        ("in_memory > RECOVERY_MEMTABLES_BYTES_MAX", "in_memory >= RECOVERY_MEMTABLES_BYTES_MAX"),
+    ),
+    _of(
+        _TAKEOVER,
+        "_pieces",
+        "the first record of a piece instead of the last one",
+        "a record that names accepted losses is alone in its piece",
+        ("piece[-1]", "piece[-0]"),
     ),
     _of(
         _TAKEOVER,
