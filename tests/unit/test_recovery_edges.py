@@ -17,6 +17,7 @@ import pytest
 from postdate.kafka.errors import Unreachable
 from postdate.kafka.interface import Isolation, NewTopic, Partition
 from postdate.sidecar.config.settings import RequestTopicConfig
+from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.dispatch.sweep import Sweep
 from postdate.sidecar.operation.instructions import REBUILD, RESUME, Instruction, instruct
 from postdate.sidecar.operation.shard_status import read_status
@@ -100,6 +101,41 @@ def test_a_deposed_leader_without_the_last_record_hides_no_fate(
     shard = bench.shard()
     _pass(bench, shard)
     assert _repeated(bench) == []
+    shard.close()
+
+
+def test_a_deposed_leader_of_the_requests_does_not_keep_an_index_that_contradicts_the_log(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That leader does not know the last request that another owner has read, so a rebuild seems impossible."""
+    due_ms = int(bench.time.now_ms) + 10_000
+    shard = bench.shard()
+    bench.schedule(due_ms)
+    bench.until(shard, lambda: shard.next_request == 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
+        later = b"%d" % (due_ms + 60_000)
+        bench.ask(("postdate-action", b"reschedule"), ("postdate-origin", b"requests/0/0"), ("postdate-at", later))
+        bench.until(shard, lambda: shard.next_request == 2)
+        shard.close()
+    bench.schedule(1)
+    other = bench.new_shard(RequestTopicConfig(R, horizon_ms=60_000), place="1")
+    bench.until(other, lambda: bench.ended() == 2)
+    assert [reason for reason, _ in bench.letters()] == [b"beyond-horizon"]
+    other.close()
+    honest, until_ms = SimAdmin.end_offsets, bench.time.now_ms + 2_000
+
+    def end_offsets(admin: SimAdmin, parts: Iterable[Partition], *more: Any) -> Any:
+        found = honest(admin, parts, *more)
+        if _REQUESTS in found and bench.time.now_ms < until_ms:
+            found[_REQUESTS] = 2
+        return found
+
+    monkeypatch.setattr(SimAdmin, "end_offsets", end_offsets)
+    shard = bench.shard()
+    bench.until(shard, lambda: len(bench.read("orders")) == 2, 120_000)
+    dues = [dict(record.headers or [])["postdate-due"] for record in bench.read("orders")]
+    assert dues == [b"1", b"%d" % due_ms]
     shard.close()
 
 

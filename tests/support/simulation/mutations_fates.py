@@ -165,14 +165,14 @@ def _interrupted_rebuild(_: World) -> Iterator[None]:
     honest, honest_take, honest_count = takeover.recover, store_reading.take_stored, vars(TimerIndex)["count"].fget
     halves: list[TimerIndex] = []  # steps of several shards alternate: so nothing is patched for one of them alone
 
-    def recover(ctx: Any, bounded: takeover.Bounded) -> takeover.Recovered:
+    def recover(ctx: Any, bounded: takeover.Bounded, confirm: Any) -> takeover.Recovered:
         progress = bounded.fenced.progress
         index = progress.index
         if not progress.empty or index.next_request is not None or not index.count:
-            return honest(ctx, bounded)
+            return honest(ctx, bounded, confirm)
         halves.append(index)
         try:
-            return honest(ctx, bounded)
+            return honest(ctx, bounded, confirm)
         finally:
             halves.remove(index)
 

@@ -105,9 +105,9 @@ def _looking_at_takeovers(world: World) -> Iterator[None]:
     honest_recover, honest_own, honest_end = takeover.recover, takeover.own, takeover.end_of_requests
     ends: dict[tuple[str, int], int] = {}
 
-    def recover(ctx: ShardContext, bounded: takeover.Bounded) -> takeover.Recovered:
+    def recover(ctx: ShardContext, bounded: takeover.Bounded, confirm: Callable[[Halted], None]) -> takeover.Recovered:
         ends[ctx.instance, ctx.partition] = world.broker.topics[REQUESTS].logs[ctx.partition].stable_end
-        return honest_recover(ctx, bounded)
+        return honest_recover(ctx, bounded, confirm)
 
     def end_of_requests(ctx: ShardContext) -> int:
         """The gate opens by one answer, which docs/protocol.md does not promise to be that of the true leader."""

@@ -49,7 +49,7 @@ class Attempt:
         """Take the shard over. Raises Halted if a halt is confirmed, and as the steps do."""
         with confirmation.asking() as ctx:
             try:
-                taken = self._steps(ctx, operator, broker_clock, owned_seq)
+                taken = self._steps(ctx, confirmation, operator, broker_clock, owned_seq)
             except Halted as halt:
                 confirmation.confirm(halt, operator.reason)
                 if halt.reason is HaltReason.DISPATCH_LOG_TRUNCATED and self.index is not None:
@@ -62,7 +62,12 @@ class Attempt:
         return taken
 
     def _steps(
-        self, ctx: ShardContext, operator: OperatorInterface, broker_clock: BrokerClock, owned_seq: int
+        self,
+        ctx: ShardContext,
+        confirmation: Confirmation,
+        operator: OperatorInterface,
+        broker_clock: BrokerClock,
+        owned_seq: int,
     ) -> TakenOver:
         self._entered(State.OPENING if self.index is None else State.FENCING, None)
         opened = opening.open_index(ctx) if self.index is None else opening.Opened(self.index)
@@ -76,7 +81,7 @@ class Attempt:
             bounded = takeover.bound(ctx, fenced)
             self._entered(State.RECOVERING, progress.index)
             try:
-                recovered = takeover.recover(ctx, bounded)
+                recovered = takeover.recover(ctx, bounded, lambda halt: confirmation.confirm(halt, operator.reason))
             finally:
                 self.index = progress.index  # recovery may have replaced it
                 self.unread = self.unread or progress.empty or bool(progress.acceptance.used)

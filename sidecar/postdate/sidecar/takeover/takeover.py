@@ -10,7 +10,7 @@ Thread rule: runs on the thread of its shard, off the poll thread; the request p
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -117,10 +117,11 @@ def bound(ctx: ShardContext, fenced: FencedOff) -> Bounded:
     return Bounded(start, end, fenced)
 
 
-def recover(ctx: ShardContext, bounded: Bounded) -> Recovered:
+def recover(ctx: ShardContext, bounded: Bounded, confirm: Callable[[Halted], None]) -> Recovered:
     """Steps 5 and 6. Bring the index up to the bound, from its present state or from nothing.
 
     Raises Halted, naming the range, if Kafka no longer holds what is needed; an existing index stays in place.
+    `confirm`: returns if a halt depends on no stale answer; otherwise it raises Retriable.
     """
     progress, start, give_up_to = bounded.fenced.progress, None, -1
     why = "too old to go on from"
@@ -145,7 +146,7 @@ def recover(ctx: ShardContext, bounded: Bounded) -> Recovered:
             why = "behind a break in seq"
         except Contradicted as fault:
             progress.replaceable = False
-            start, why = _start_again(ctx, bounded, progress), f"contradicted by the dispatch log ({fault})"
+            start, why = _start_again(ctx, bounded, progress, confirm), f"contradicted by the dispatch log ({fault})"
     if give_up_to >= 0:
         _give_up(ctx, progress, give_up_to)
     last = None if record is None else decode(ctx.log, record)
@@ -177,12 +178,15 @@ def _has_missed(ctx: ShardContext, bounded: Bounded, progress: TakeoverProgress)
     return gone > _ABORTED_OFFSETS or (gone > 1 and (gone < _ABORTED_OFFSETS or index.rebuilds > 0))
 
 
-def _start_again(ctx: ShardContext, bounded: Bounded, progress: TakeoverProgress) -> Start | None:
+def _start_again(
+    ctx: ShardContext, bounded: Bounded, progress: TakeoverProgress, confirm: Callable[[Halted], None]
+) -> Start | None:
     """Where an index starts that replaces one that contradicts the log; None if the topics no longer hold what that
-    needs: then the index is kept and follows the log."""
+    needs: then the index is kept and follows the log. A deposed leader must not decide that: see `recover`."""
     try:
         return find_start(ctx, bounded, progress.acceptance)
     except Halted as halt:
+        confirm(halt)
         log.warning("shard %s: the timer index cannot be rebuilt: %s", ctx.name, halt)
         return None
 
