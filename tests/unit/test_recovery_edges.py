@@ -151,6 +151,28 @@ def _reads_again(bench: Bench) -> Shard:
     return shard
 
 
+def test_a_request_that_an_owner_has_accepted_stays_accepted_after_two_takeovers(bench: Bench) -> None:
+    """The second one finds no record that names it but the owner record of the first."""
+    topic = RequestTopicConfig(R, pending_max=2)
+    shard = bench.shard(topic)
+    bench.schedule(bench.time.now_ms + 60_000)
+    bench.until(shard, lambda: shard.next_request == 1)
+    bench.schedule(1)
+    bench.until(shard, lambda: bench.ended() == 1)
+    bench.schedule(bench.time.now_ms + 5_000)
+    bench.until(shard, lambda: shard.next_request == 3)
+    bench.schedule(1)  # over the limit: its fate shows that the one before it was read
+    bench.until(shard, lambda: bench.ended() == 2)
+    _lose_disk(bench, shard)
+    shard = bench.new_shard(topic)
+    bench.until(shard, lambda: shard.state is State.CATCHING_UP)
+    shard.close()
+    shard = bench.shard(topic)
+    bench.until(shard, lambda: bench.ended() == 3)
+    assert len(bench.letters()) == 1
+    shard.close()
+
+
 def test_the_record_behind_a_gap_repeats_how_far_requests_were_read(bench: Bench) -> None:
     shard = _reads_again(bench)
     shard.close()

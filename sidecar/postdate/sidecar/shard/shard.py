@@ -155,7 +155,7 @@ class Shard(Stateful):
             self.inbox.restart(read)
             self._unread = False
         if self._quota is not None:
-            self._quota.resume(max(taken.recovered.ingested, read))
+            self._quota.resume(taken.recovered.ingested_to)
         self.state, self.why = State.CATCHING_UP, ""
         self._operator.recovered()
         log.info(

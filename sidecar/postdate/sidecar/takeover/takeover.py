@@ -75,12 +75,12 @@ class Recovered:
 
     index: TimerIndex
     producer: TransactionalProducer
-    ingested: int
     acceptance: AcceptedLosses
     low_water: int
     """The highest committed L; later records never have a lower one, even if this index is old."""
     ingested_to: int
-    """Earlier owners have ingested requests below this offset: changed retry policies do not apply to them."""
+    """Earlier owners have ingested requests below this offset: changed retry policies and quotas do not apply to
+    them."""
 
 
 def fence(ctx: ShardContext, progress: TakeoverProgress) -> FencedOff:
@@ -153,9 +153,7 @@ def recover(ctx: ShardContext, bounded: Bounded, confirm: Callable[[Halted], Non
     failpoints.reached("takeover.recovered")
     low_water, ingested_to = (last.low_water, last.ingested_to) if last is not None else (0, 0)
     ingested_to = max(read_up_to(progress.index), progress.ingested, ingested_to)
-    return Recovered(
-        progress.index, bounded.fenced.producer, progress.ingested, progress.acceptance, low_water, ingested_to
-    )
+    return Recovered(progress.index, bounded.fenced.producer, progress.acceptance, low_water, ingested_to)
 
 
 def _has_missed(ctx: ShardContext, bounded: Bounded, progress: TakeoverProgress) -> bool:
