@@ -13,7 +13,7 @@ import pytest
 
 from postdate.kafka.errors import FatalClient
 from postdate.kafka.interface import Partition, TransactionalProducer
-from postdate.sidecar.operation.instructions import Instruction, instruct
+from postdate.sidecar.operation.instructions import INSTRUCTION_NAME, Instruction, instruct
 from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.states import State
 from postdate.sidecar.takeover import takeover
@@ -21,6 +21,7 @@ from postdate.wheel.changes import Changes
 from postdate.wheel.errors import StorageError
 from postdate.wheel.index import TimerIndex
 from support.kafka_simulator import SimKafka
+from support.kafka_simulator.admin import SimAdmin
 from support.shard_bench import OWN, Bench, R, refuse
 
 
@@ -55,6 +56,35 @@ def test_a_halt_remains_until_resumed_even_if_the_log_has_grown(bench: Bench) ->
     bench.until(shard, lambda: bench.ended() == 5, 120_000)
     assert sorted(offset for fates in bench.fates() for offset, _ in fates) == [0, 1, 2, 3, 4]
     assert len(bench.read("orders")) == 5  # those that were read before, and those behind them
+    shard.close()
+
+
+def test_another_halt_does_not_hide_a_truncated_log(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log grows while the shard is halted for something else, and then nothing else shows the truncation."""
+    shard = bench.shard()
+    for _ in range(3):
+        bench.schedule(bench.time.now_ms + 60_000)
+    bench.until(shard, lambda: shard.next_request == 3)
+    shard.close()
+    bench.broker.log(Partition(R, 0)).truncate(1)
+    shard = bench.new_shard()
+    bench.until(shard, lambda: shard.state is State.HALTED)
+    shard.close()
+    with monkeypatch.context() as patched:
+        patched.setattr(SimAdmin, "describe", lambda *_: {})
+        shard = bench.new_shard()
+        bench.until(shard, lambda: shard.state is State.HALTED)
+        assert shard.why.startswith("topic-rules")
+    for _ in range(4):
+        bench.schedule(1)
+    instruct(bench.directory / "0", Instruction(do="rebuild"))
+    bench.until(shard, lambda: not (bench.directory / "0" / INSTRUCTION_NAME).exists())
+    instruct(bench.directory / "0", Instruction(do="resume"))
+    bench.until(shard, lambda: shard.state is not State.HALTED)
+    bench.until(shard, lambda: shard.state in (State.RUNNING, State.HALTED))
+    assert shard.why.startswith("requests-truncated")
+    instruct(bench.directory / "0", _accept(bench))
+    bench.until(shard, lambda: bench.ended() == 5, 120_000)
     shard.close()
 
 

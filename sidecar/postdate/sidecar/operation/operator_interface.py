@@ -52,8 +52,14 @@ class OperatorInterface:
         self.loss: Loss | None = None
 
     def halted(self, halt: Halted) -> None:
-        """The shard has halted. Reason and loss are kept until it has taken over again."""
-        self.reason, self.loss = halt.reason, halt.loss
+        """The shard has halted. Reason and loss are kept until it has taken over again.
+
+        A truncated log stays the loss if the shard then halts for something else: once the log has grown, nothing else
+        shows that offsets were used twice.
+        """
+        is_truncated = self.loss is not None and self.loss.reason in IRREPLACEABLE
+        self.reason = halt.reason
+        self.loss = self.loss if is_truncated and halt.loss is None else halt.loss
 
     def recovered(self) -> None:
         """The shard has taken over: the reason of its last halt and the accepted losses no longer apply."""
@@ -79,9 +85,10 @@ class OperatorInterface:
     def may_rebuild(self) -> bool:
         """False if only this index has fates that Kafka has lost: after a rebuild their messages would be delivered
         again."""
-        if self.reason not in IRREPLACEABLE:
+        loss = self.loss
+        if loss is None or loss.reason not in IRREPLACEABLE:
             return True
-        log.error("shard %s: not rebuilt: halted as %s, only its index has the lost fates", self._ctx.name, self.reason)
+        log.error("shard %s: not rebuilt: halted as %s, only its index has the lost fates", self._ctx.name, loss.reason)
         return False
 
     # ---- instructions ----------------------------------------------------------------------------------------------
