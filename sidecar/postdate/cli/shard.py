@@ -103,11 +103,11 @@ def rebuild(loader: Loader, name: str, yes: bool, data_dir: str | None, cluster:
     topic. Otherwise the shard halts and names the missing range; to undo the rebuild, move the kept directory back.
     """
     found = _find(_data_path(loader, data_dir), name, cluster)
-    reason = found.status.reason if found.status is not None else None
-    if reason in IRREPLACEABLE:
+    loss = found.status.loss if found.status is not None else None
+    if loss is not None and loss.reason in IRREPLACEABLE:
         raise PostdateError(
-            f"{found.name} has halted as {reason}: only this index has what Kafka has lost, and a rebuild would "
-            f"deliver it again. {ADVICE[reason].action}"
+            f"{found.name} has halted as {loss.reason}: only this index has what Kafka has lost, and a rebuild would "
+            f"deliver it again. {ADVICE[loss.reason].action}"
         )
     if not yes:
         pending = "its entries" if found.pending is None else f"its {found.pending} pending requests"
