@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import msgspec
@@ -23,6 +25,7 @@ from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import BEAT, ChosenFate, encode_record
+from support.kafka_simulator.admin import SimAdmin
 from support.shard_bench import OWN, Bench, R
 
 _LATER_MS = 120_000
@@ -324,6 +327,31 @@ def test_a_break_of_seq_can_be_accepted_once_for_all_disks(bench: Bench, step: i
     values = Counter(record.value for record in bench.read("orders"))
     assert values == {b"v": 2, b"stored": 1, b"late": 1}
     assert _repeated(bench) == []
+    shard.close()
+
+
+def test_a_break_of_seq_can_be_accepted_while_requests_arrive(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No record before the break can have ended a request that was written after the halt. A deposed leader, which
+    knows fewer requests, does not decide which ones these are."""
+    shard = bench.shard()
+    bench.schedule(bench.time.now_ms + 50_000, value=b"given up")
+    bench.until(shard, lambda: shard.next_request == 1)
+    shard.close()
+    bench.schedule(1, value=b"given up, too")
+    _forge(bench, bench.log()[-1].seq + 2)
+    honest, until_ms = SimAdmin.end_offsets, bench.time.now_ms + 2_000
+
+    def end_offsets(admin: SimAdmin, parts: Iterable[Partition], *more: Any) -> Any:
+        found = honest(admin, parts, *more)
+        return found | {part: 1 for part in found if part.topic == R and bench.time.now_ms < until_ms}
+
+    monkeypatch.setattr(SimAdmin, "end_offsets", end_offsets)
+    shard = _halt(bench)
+    bench.schedule(1, value=b"later")
+    _accept(bench)
+    bench.until(shard, lambda: shard.state is State.RUNNING)
+    bench.until(shard, lambda: len(bench.read("orders")) == 1)
+    assert [record.value for record in bench.read("orders")] == [b"later"]
     shard.close()
 
 

@@ -90,9 +90,9 @@ IRREPLACEABLE = frozenset({HaltReason.REQUESTS_TRUNCATED, HaltReason.DISPATCH_LO
 again."""
 
 
-EVIDENT = frozenset({HaltReason.SEQ_BROKEN, HaltReason.NEWER_FORMAT, HaltReason.FOREIGN_RECORD, HaltReason.INTERNAL})
-"""A record that was read shows these, or a defect causes them. The others depend on a broker's answer and are
-confirmed."""
+EVIDENT = frozenset({HaltReason.NEWER_FORMAT, HaltReason.FOREIGN_RECORD, HaltReason.INTERNAL})
+"""A record that was read shows these, or a defect causes them. The others, or their ranges, depend on a broker's answer
+and are confirmed."""
 
 
 @dataclass(frozen=True, slots=True)
