@@ -23,7 +23,7 @@ from postdate.sidecar.operation.instructions import REBUILD, RESUME, Instruction
 from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
-from postdate.sidecar.takeover import takeover
+from postdate.sidecar.takeover import dispatch_tail, takeover
 from postdate.wheel.errors import Corrupt, DiskFull
 from support.kafka_simulator.admin import SimAdmin
 from support.shard_bench import OWN, Bench, R
@@ -221,6 +221,36 @@ def test_a_loss_that_grew_before_its_acceptance_is_named_again(bench: Bench) -> 
     bench.until(shard, lambda: shard.state is State.RUNNING)
     _pass(bench, shard)
     assert _repeated(bench) == []
+    shard.close()
+
+
+def test_fates_that_were_deleted_behind_a_stale_start_of_the_log_are_missed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deposed leader does not know that they were deleted, or retention deletes them behind its answer."""
+    topic = RequestTopicConfig(R, store_after_ms=0)
+    shard = bench.shard(topic)
+    bench.schedule(bench.time.now_ms + 20 * _HOUR_MS)
+    _deliver(bench, shard, 1)
+    shard.close()
+    bench.time.wait(2 * _HOUR_MS)
+    first = _end(bench)
+    shard = bench.shard(topic)
+    _lose_disk(bench, shard)
+    bench.admin.delete_records({_LOG: first})
+    honest, until_ms = SimAdmin.start_offsets, bench.time.now_ms + 2_000
+
+    def start_offsets(admin: SimAdmin, parts: Iterable[Partition], *more: Any) -> Any:
+        found = honest(admin, parts, *more)
+        return found | {part: 0 for part in found if part == _LOG and bench.time.now_ms < until_ms}
+
+    monkeypatch.setattr(SimAdmin, "start_offsets", start_offsets)
+    monkeypatch.setattr(dispatch_tail, "TAIL_OFFSETS", 2)  # the search for the last record does not reach the start
+    shard = bench.new_shard(topic)
+    bench.until(shard, lambda: shard.state in (State.HALTED, State.RUNNING))
+    _pass(bench, shard, 1_000)
+    assert _repeated(bench) == []
+    assert shard.why.startswith("fates-missing")
     shard.close()
 
 
