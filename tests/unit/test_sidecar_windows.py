@@ -148,6 +148,24 @@ def test_messages_that_a_bulk_control_has_moved_stay_spread_for_an_owner_that_ha
     assert {entry.moved_by for _, entry in shard.entries().values()} == {60}
 
 
+@pytest.mark.parametrize("is_read_first", [False, True])
+def test_a_bulk_control_keeps_the_draw_of_a_reschedule_for_an_owner_that_has_not_read_it(
+    make: Make, is_read_first: bool
+) -> None:
+    """If owners computed different times, a message could follow one with its key that comes after it."""
+    shard, asked = make(), schedule(0, SOON_MS, window=WINDOW_MS)
+    if is_read_first:
+        shard.feed(asked)
+    shard.recover(Moved(0, SOON_MS, MOVED, SOON_MS + 500, 1), PlainFate(1, 0, APPLIED))
+    for due_ms, control in ((SOON_MS + 900, 60), (LATER_MS, 61)):
+        shard.recover(BulkProgress(control, 0, SWEPT, 0), Moved(0, SOON_MS, MOVED, due_ms, control))
+    if not is_read_first:
+        shard.feed(asked)
+    chosen_ms = LATER_MS + drawn_ms(1)
+    assert dues(shard) == {0: (chosen_ms, chosen_ms, Window(LATER_MS, WINDOW_MS, SOON_MS + drawn_ms(0)))}
+    assert shard.entries()[0][1].moved_by == 61
+
+
 def test_a_later_reschedule_outlasts_the_replay_of_a_bulk_reschedule(make: Make) -> None:
     """This owner has read both. Another one moved the message in bulk before it read the other."""
     shard = make()

@@ -181,7 +181,7 @@ def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mar
     if mark is not None:  # rule 5: what is not final is carried over
         stored = mark.stored
         if mark.due >= 0:
-            due, window = _moved_to(overlay, window, mark.due, -1 if mark.in_bulk else mark.control)
+            due, window = _moved_to(overlay, window, mark.due, mark.drawn_by if mark.in_bulk else mark.control)
     if not stored and overlay.is_long(due - record.timestamp_ms):
         kind = Kind.STORE
     if request.id:
@@ -432,7 +432,8 @@ def _due_at(overlay: IndexOverlay, old: Entry, due_ms: int, control: int) -> Ent
 
 
 def _moved_to(overlay: IndexOverlay, window: Window | None, due_ms: int, control: int) -> tuple[int, Window | None]:
-    """The time at which a message leaves, and its window, after a control (-1: in bulk) gave it this due time."""
+    """The time at which a message leaves, and its window, after it got this due time. `control`: the one whose origin
+    draws the time; -1: its request."""
     if window is None:
         return due_ms, None
     if control < 0:
@@ -557,7 +558,8 @@ def _mark(overlay: IndexOverlay, fate: Fate) -> None:
         return
     if isinstance(fate, Moved):
         in_bulk = overlay.bulk(fate.control) is not None
-        new = msgspec.structs.replace(was, due=fate.due_ms, control=fate.control, in_bulk=in_bulk)
+        drawn_by = (was.drawn_by if was.in_bulk else was.control) if in_bulk else -1
+        new = msgspec.structs.replace(was, due=fate.due_ms, control=fate.control, in_bulk=in_bulk, drawn_by=drawn_by)
     elif isinstance(fate, Occurred | Skipped | ExtraFate):
         following = was.next or Next(1, fate.first_due_ms)
         new = msgspec.structs.replace(was, next=behind(following, fate))
