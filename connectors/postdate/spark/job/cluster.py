@@ -115,18 +115,18 @@ class Cluster:
         return found
 
     def _places(self, partitions: Iterable[Partition], spec: Any, committed: bool) -> dict[Partition, Place]:
-        place = self._class("common.TopicPartition")
-        wanted = {place(topic, number): spec for topic, number in partitions}
-        if not wanted:
+        place, wanted = self._class("common.TopicPartition"), getattr(self._jvm, "java.util.HashMap")()
+        keys = {partition: place(*partition) for partition in partitions}
+        if not keys:
             return {}
+        for key in keys.values():  # the keys of a dict would each cost two calls more
+            wanted[key] = spec
         level = self._class("common.IsolationLevel")
         isolation = level.READ_COMMITTED if committed else level.READ_UNCOMMITTED
         options = self._class("clients.admin.ListOffsetsOptions")(isolation)
         answers = self._asked(lambda: self._admin.listOffsets(wanted, options).all().get())
-        return {
-            Partition(str(key.topic()), int(key.partition())): Place(int(found.offset()), int(found.timestamp()))
-            for key, found in _items(answers)
-        }
+        found = {partition: answers[key] for partition, key in keys.items()}
+        return {partition: Place(int(at.offset()), int(at.timestamp())) for partition, at in found.items()}
 
     def _class(self, name: str) -> Any:
         """A class of Kafka's library. By its full name, since otherwise the JVM searches all jars for each parent
