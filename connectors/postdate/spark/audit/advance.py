@@ -33,7 +33,7 @@ from postdate.spark.records.fates import fate_rows
 from postdate.spark.records.policies import read_rows
 from postdate.spark.records.requests import digested_requests
 from postdate.spark.rules.occurrences import OF_SCHEDULES, lost_controls
-from postdate.spark.session.caching import cached, materialised
+from postdate.spark.session.caching import cached, gathered, materialised
 from postdate.spark.state.chain import Chain, known_zones
 from postdate.spark.state.origins import (
     CLOSED,
@@ -91,7 +91,7 @@ def advance(
     clock did not stamp the dispatch log.
     """
     run = state.run + 1
-    chain = Chain.of(new.log, state.tails)
+    chain = Chain.of(new.log, state.tails, few=how.is_short)
     zones = known_zones(state.zones, chain.zones)
     new = with_occurrences_of(new, zones, state.recurs or chain.recurs)
     inputs = new.inputs()
@@ -110,13 +110,14 @@ def advance(
         rows_by_verdict.update(plain.counts)
         opened, closed = plain.counts["pending"], plain.counts["delivered"]
     left = inputs if found is None else found.left
-    rows = _none(store, facts) if left is None else materialised(folded(left), few=how.is_short)
+    rows = _none(store, facts) if left is None else materialised(folded(left, few=how.is_short), few=how.is_short)
     touched = _touched(store, state, rows, how, facts)
     context = partial(stored_context, stored_rows(store.origins(), facts), lost)
     judged = judged_origins(touched.rows, context, how, STATE_COLUMNS, new.requests_of, new.occurrences)
     table = materialised(judged_rows(judged, run), few=how.is_short)
     groups = (
-        table.groupBy("state", "is_reported", "is_reopened", "verdicts", "reported")
+        gathered(table, few=how.is_short)
+        .groupBy("state", "is_reported", "is_reopened", "verdicts", "reported")
         .agg(*(F.count(what).alias(name) for name, what in COUNTED.items()))
         .collect()
     )
@@ -219,7 +220,7 @@ def _touched(
     if not groups:
         return _Touched(new)
     return _Touched(
-        materialised(joined(new, reopened), few=how.is_short),
+        materialised(joined(new, reopened, few=how.is_short), few=how.is_short),
         sum(row["count"] for row in groups),
         sum(row["count"] for row in groups if row["state"] != CLOSED),
         tuple(sorted({row["due_day"].isoformat() for row in groups})),

@@ -138,11 +138,11 @@ def _outcome(steps: AuditSteps) -> Outcome:
     history, needs_rows = read.history, options.html is not None
     with steps.reporter.working(spark, "comparing requests, fates and records"):
         # No later audit reads the log again, so the chain ends where it does.
-        chain = Chain.of(history.log.withColumn("late", F.lit(False)), ())
+        chain = Chain.of(history.log.withColumn("late", F.lit(False)), (), few=read.how.is_short)
         history = with_occurrences_of(history, chain.zones, chain.recurs)
         found = judged_history(history, read.how, read.digests, None if needs_rows else read.asked)
         judged = found.rows
-        groups = by_verdicts(judged)
+        groups = by_verdicts(judged, few=read.how.is_short)
         unreadable = steps.unreadable(read.letters, history.records if found.has_garbled else None)
         summary = summarise(
             *(judged, chain.breaks, history.answers.where("malformed"), options.samples, found.plain),

@@ -33,7 +33,7 @@ from postdate.spark.records.deliveries import record_rows
 from postdate.spark.records.fates import log_rows
 from postdate.spark.records.policies import PolicyRow, recorded_policies
 from postdate.spark.records.requests import digested_requests
-from postdate.spark.session.caching import cached, materialised
+from postdate.spark.session.caching import cached, gathered, materialised
 from postdate.spark.session.small_tables import small_table
 from postdate.spark.state.store import AuditState, place_of
 from postdate.wire.topics import is_topic_name
@@ -83,7 +83,7 @@ class Reading:
         with steps.reporter.working(spark, "reading requests"):
             requests = _kept(digested_requests(understood), count)
             if count:
-                named = _named(requests if asked is None else asked)
+                named = _named(gathered(requests, few=count <= LOCAL_ROWS_MAX) if asked is None else asked)
         targets = sorted({*state.targets, *(options.targets or _valid(named, own_names))})
         ids = steps.cluster.topic_ids([*targets, *own_names])
         state = without_renewed(state, ids, own_names)

@@ -52,7 +52,7 @@ from postdate.spark.rules.survivors import judged_drops, judged_survivors
 from postdate.spark.rules.unanswered import Mode, unanswered_ends
 from postdate.spark.rules.unread_causes import left_claims, may_be_unread
 from postdate.spark.rules.verdict_checks import judged_answers
-from postdate.spark.session.caching import materialised
+from postdate.spark.session.caching import gathered, materialised
 
 _KEY: Final = (*PARTITION, "key")
 _NO_ZONES: Final[Zones] = {}
@@ -147,9 +147,9 @@ def placed(rows: DataFrame, how: JudgingParameters) -> DataFrame:
     )
 
 
-def found_of(beside: DataFrame) -> Found:
-    """Counts rows as of `placed`. Cost: one job."""
-    found = beside.agg(*found_columns()).collect()[0]
+def found_of(beside: DataFrame, *, few: bool = False) -> Found:
+    """Counts rows as of `placed`; `few` as for `gathered`. Cost: one job."""
+    found = gathered(beside, few=few).agg(*found_columns()).collect()[0]
     return Found(found["rows"], found["left"], *(bool(found[name]) for name in list(Found.__annotations__)[2:]))
 
 
@@ -186,14 +186,14 @@ def judged_origins(
     None: reading them again could show nothing new.
     """
     beside = materialised(placed(rows, how), few=how.is_short)
-    found = found_of(beside)
+    found = found_of(beside, few=how.is_short)
     if found.has_bare and requests_of is not None:
         beside = materialised(placed(_with_requests(rows, requests_of), how), few=how.is_short)
     if found.has_schedules:
         has_lost = found.has_lost_controls
         judged = with_occurrences(beside, occurrences, how.overdue_before_ms, has_lost_controls=has_lost)
         beside = materialised(judged, few=how.is_short)
-        found = found_of(beside)
+        found = found_of(beside, few=how.is_short)
     return judged_placed(beside, found, context, how, kept, occurrences.zones if occurrences is not None else _NO_ZONES)
 
 
@@ -213,8 +213,9 @@ def judged_placed(
         return rows
     left = beside.where(is_left)
     causes = _causes(beside, left, found, context, how, zones)
-    before_ms, has_schedules = how.overdue_before_ms, found.has_schedules
-    return rows.unionByName(judge(left, causes, kept, overdue_before_ms=before_ms, has_schedules=has_schedules))
+    before_ms, has_schedules, few = how.overdue_before_ms, found.has_schedules, how.is_short
+    judged = judge(left, causes, kept, overdue_before_ms=before_ms, has_schedules=has_schedules, few=few)
+    return rows.unionByName(judged)
 
 
 def _causes(
@@ -233,14 +234,14 @@ def _causes(
     if context is not None and (found.has_related or found.has_lost_moves):
         around = around.unionByName(context(around, wanted(around)).select(*around.columns))
     inputs = unfolded(around)
-    known = history_rows(inputs.requests, inputs.fates, inputs.answers, how.partitions)
+    known = history_rows(inputs.requests, inputs.fates, inputs.answers, how.partitions, few=how.is_short)
     known = materialised(known, few=how.is_short)
     causes = [judged_answers(known)] if found.has_answers else []
     causes += [lost_moves(left, known)] if found.has_lost_moves else []
     if found.has_claims:
         claims, may_lose = claim_rules(zones), F.col("request_ms") < F.col("fates_lost_before_ms")
         asked = (*(F.bool_or(makes) for _, makes in claims), F.bool_or(may_lose), *may_be_unread())
-        row = known.agg(*(F.coalesce(one, F.lit(False)) for one in asked)).first()
+        row = gathered(known, few=how.is_short).agg(*(F.coalesce(one, F.lit(False)) for one in asked)).first()
         assert row is not None
         *made, has_losses, has_unread, has_left = row
         for (judged, _), is_made in zip(claims, made, strict=True):

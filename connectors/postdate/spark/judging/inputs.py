@@ -17,6 +17,7 @@ from postdate.spark.columns.expressions import one_of
 from postdate.spark.records.fates import EXTENDING
 from postdate.spark.rules.occurrences import POSITION, Events
 from postdate.spark.rules.ordering import DISORDER
+from postdate.spark.session.caching import gathered
 
 _ANSWER = ("answer", "id", "of", "place", "count", "by")
 _EFFECTS = ("fates", "records", "letters", "answers", "disorders")
@@ -41,7 +42,7 @@ class AuditInputs:
     """The occurrences of recurring schedules; None if there are none."""
 
 
-def folded(inputs: AuditInputs) -> DataFrame:
+def folded(inputs: AuditInputs, *, few: bool = False) -> DataFrame:
     """One row for each origin with everything known about it; malformed answers are left out.
 
     topic partition offset   the origin
@@ -51,7 +52,7 @@ def folded(inputs: AuditInputs) -> DataFrame:
     is_reopened reported     false and null: not from a state, see `joined`
     position                 of a schedule with occurrences, as in `rules.occurrences`; otherwise null
 
-    Cost: one shuffle and sort of all rows, of about 300 bytes each.
+    Cost: one shuffle and sort of all rows, of about 300 bytes each; no shuffle if there are `few` (`gathered`).
     """
     columns = [name for name in inputs.requests.columns if name not in ORIGIN]
     union = inputs.requests.select(*ORIGIN, F.struct(*columns).alias("request"))
@@ -71,7 +72,7 @@ def folded(inputs: AuditInputs) -> DataFrame:
     if inputs.occurrences is not None:
         union = union.unionByName(inputs.occurrences.origins(), allowMissingColumns=True)
         lists["positions"], position = F.col("position"), F.get("positions", 0)
-    together = by_origin(union, F.col("request"), lists)
+    together = by_origin(gathered(union, few=few), F.col("request"), lists)
     none = F.lit(None).cast(_REPORTED).alias("reported")
     rows = together.select("*", F.lit(False).alias("is_reopened"), none, position.alias("position"))
     return _with_links(rows, *_BESIDE)
@@ -89,7 +90,7 @@ def facts_schema(inputs: AuditInputs) -> StructType:
     return StructType([StructField("request", StructType(request)), *lists])
 
 
-def joined(rows: DataFrame, reopened: DataFrame) -> DataFrame:
+def joined(rows: DataFrame, reopened: DataFrame, *, few: bool) -> DataFrame:
     """Rows as of `folded`, merged by origin with rows of a state: their `facts` and `position`, and the stored
     `verdicts` and `details` as `reported`."""
     some = F.struct("facts", "reported").alias("row")
@@ -97,7 +98,8 @@ def joined(rows: DataFrame, reopened: DataFrame) -> DataFrame:
     union = rows.select(*ORIGIN, "is_reopened", some, "position").unionByName(
         reopened.select(*ORIGIN, F.lit(True).alias("is_reopened"), of_state, "position")
     )
-    together = union.groupBy(*ORIGIN).agg(
+    grouped = gathered(union, few=few).groupBy(*ORIGIN)
+    together = grouped.agg(
         F.first("row.facts.request", ignorenulls=True).alias("request"),
         *(F.flatten(F.collect_list(f"row.facts.{name}")).alias(name) for name in _EFFECTS),
         F.first("row.reported", ignorenulls=True).alias("reported"),

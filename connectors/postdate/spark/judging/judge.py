@@ -29,6 +29,7 @@ from postdate.spark.rules.mismatches import expected_partitions, expected_return
 from postdate.spark.rules.occurrences import occurrence_problems
 from postdate.spark.rules.ordering import DISORDER
 from postdate.spark.rules.verdicts import Problem
+from postdate.spark.session.caching import gathered
 from postdate.wire.reasons import Reason
 
 _EXPIRED = Reason.EXPIRED.value
@@ -41,13 +42,14 @@ def judge(
     *,
     overdue_before_ms: int,
     has_schedules: bool = False,
+    few: bool = False,
 ) -> DataFrame:
     """One row for each of `placed`: the request, its outcome, `verdicts`, `details`, and the columns `kept`.
 
     `placed`: rows as of `inputs.folded` with the columns of their partition and target (`audit.ranges`), all of them in
     the audited range. `causes`: the results of `claims`, `answers` and `unanswered`, if they have anything to check.
     `has_schedules`: whether a row is that of a schedule, whose occurrences were judged. Times are epoch milliseconds.
-    Cost: no shuffle without causes.
+    `few` as for `gathered`. Cost: no shuffle without causes.
     """
     facts = F.col("facts")
     rows = placed.withColumns({name: facts[name] for name in FACTS if name != "answers"})
@@ -56,7 +58,8 @@ def judge(
         for cause in causes[1:]:
             union = union.unionByName(cause, allowMissingColumns=True)
         brought = [(one, many) for one, many in _LISTS.items() if one in union.columns]
-        lists = union.groupBy(*ORIGIN).agg(*(F.collect_list(one).alias(many) for one, many in brought))
+        by_origin = gathered(union, few=few).groupBy(*ORIGIN)
+        lists = by_origin.agg(*(F.collect_list(one).alias(many) for one, many in brought))
         rows = rows.join(lists, list(ORIGIN), "left")
     present = {
         _LISTS[one]: F.coalesce(F.col(_LISTS[one]), none) if _LISTS[one] in rows.columns else none

@@ -109,7 +109,7 @@ def judged_history(history: History, how: JudgingParameters, digests: ChunkDiges
 
 def _judged(inputs: AuditInputs, context: Context | None, how: JudgingParameters) -> DataFrame:
     """The judged rows of `inputs` in the audited range."""
-    rows = judged_origins(folded(inputs), context, how, ROW_COLUMNS, occurrences=inputs.occurrences)
+    rows = judged_origins(folded(inputs, few=how.is_short), context, how, ROW_COLUMNS, occurrences=inputs.occurrences)
     return materialised(rows.where(F.col("verdicts").isNotNull()), few=how.is_short)
 
 

@@ -13,8 +13,10 @@ from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from postdate.spark.judging.schedule_figures import Schedules, schedule_figures
+from postdate.spark.limits import LOCAL_ROWS_MAX
 from postdate.spark.output.lateness import FIGURES, PERCENTILES
 from postdate.spark.rules.verdicts import INFORMATION, VERDICTS, VIOLATIONS
+from postdate.spark.session.caching import gathered
 
 
 @dataclass(frozen=True)
@@ -142,14 +144,15 @@ def summarise(
         found += _malformed_samples(malformed, samples_max - len(found))
     verified, violated, pending = (outcomes.pop(name, 0) for name in (_VERIFIED, _VIOLATED, _PENDING))
     sums = Outcomes(verified, violated, dict(outcomes), pending)
-    return Summary(rows, counts, _percentiles(lateness), samples, sums, schedules)
+    return Summary(rows, counts, _percentiles(lateness, few=rows <= LOCAL_ROWS_MAX), samples, sums, schedules)
 
 
-def by_verdicts(judged: DataFrame | None) -> list[VerdictGroup]:
-    """The judged rows by their verdicts. Cost: one job."""
+def by_verdicts(judged: DataFrame | None, *, few: bool = False) -> list[VerdictGroup]:
+    """The judged rows by their verdicts; `few` as for `gathered`. Cost: one job."""
     if judged is None:
         return []
-    groups = judged.groupBy("verdicts").agg(*(F.count(what).alias(name) for name, what in COUNTED.items()))
+    by_verdict = gathered(judged, few=few).groupBy("verdicts")
+    groups = by_verdict.agg(*(F.count(what).alias(name) for name, what in COUNTED.items()))
     return [VerdictGroup(row["verdicts"], *(row[name] for name in COUNTED)) for row in groups.collect()]
 
 
@@ -164,11 +167,12 @@ def _outcome(verdicts: Sequence[str]) -> str:
     return next((outcome for outcome in (*INFORMATION, _PENDING) if outcome in verdicts), _VERIFIED)
 
 
-def _percentiles(lateness: Sequence[DataFrame]) -> dict[str, int]:
+def _percentiles(lateness: Sequence[DataFrame], *, few: bool) -> dict[str, int]:
     """By name, and `max`; empty without values. Cost: a hash table of the distinct values in each task."""
     if not lateness:
         return {}
-    return lateness_of(reduce(DataFrame.unionByName, lateness).agg(*lateness_columns()).collect()[0])
+    values = gathered(reduce(DataFrame.unionByName, lateness), few=few)
+    return lateness_of(values.agg(*lateness_columns()).collect()[0])
 
 
 def lateness_columns() -> tuple[Column, Column]:

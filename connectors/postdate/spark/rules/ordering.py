@@ -23,7 +23,7 @@ from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.columns.digests import NO_DIGEST
 from postdate.spark.columns.expressions import where_computed
 from postdate.spark.limits import ORDER_LATE_MS_MAX, ORDER_LOOKED_BACK_MAX
-from postdate.spark.session.caching import materialised
+from postdate.spark.session.caching import gathered, materialised
 from postdate.spark.session.small_tables import small_table
 
 DISORDER = "struct<text:string,is_late:boolean>"
@@ -50,7 +50,7 @@ def overtaken(
         *(record.target.alias("target"), record["partition"].alias("place"), record.offset.alias("record_offset")),
         *(record.due_ms.alias("due_ms"), F.xxhash64(*_SEQUENCE).alias("sequence")),
     )
-    inverted = materialised(_inverted(placed), few=few)
+    inverted = materialised(_inverted(gathered(placed, few=few)), few=few)
     if inverted.isEmpty():
         return small_table(records.sparkSession, [], f"topic string, partition int, offset bigint, disorder {DISORDER}")
     doubtful = materialised(placed.join(inverted, "sequence", "left_semi"), few=few)

@@ -38,6 +38,7 @@ from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.columns.expressions import one_of, remembered
 from postdate.spark.records.fates import FINAL, OF_CONTROLS
 from postdate.spark.records.recurrences import BACKFILL, RECURRING
+from postdate.spark.session.caching import gathered
 
 CONTROLS: Final = ("cancel", "reschedule", "pause", "resume", "trigger", BACKFILL)
 _PLACES: Final = (
@@ -49,9 +50,12 @@ _NEVER: Final = 2**63 - 1
 _LATER_REFUSED_MAX: Final = 16
 
 
-def history_rows(requests: DataFrame, fates: DataFrame, answers: DataFrame, partitions: DataFrame) -> DataFrame:
-    """The rows described above, one for each origin of a request, fate or sound answer, with its range."""
-    folded = _folded(requests, fates, answers.where(~F.col("malformed")))
+def history_rows(
+    requests: DataFrame, fates: DataFrame, answers: DataFrame, partitions: DataFrame, *, few: bool = False
+) -> DataFrame:
+    """The rows described above, one for each origin of a request, fate or sound answer, with its range; `few` as for
+    `gathered`."""
+    folded = _folded(requests, fates, answers.where(~F.col("malformed")), few)
     placed = folded.join(F.broadcast(partitions.select(*PARTITION, *_PLACES)), list(PARTITION), "left")
     return _with_related(placed)
 
@@ -89,7 +93,7 @@ def _position(end: Column) -> Column:
     return end.log_offset * 2 + F.when(end.fate_name.isin("delivered", "dead"), F.lit(1)).otherwise(F.lit(0))
 
 
-def _folded(requests: DataFrame, fates: DataFrame, answers: DataFrame) -> DataFrame:
+def _folded(requests: DataFrame, fates: DataFrame, answers: DataFrame, few: bool) -> DataFrame:
     of_requests, of_fates, of_moves, of_changes, of_series, of_answers, of_named, folds, found = _folding()
     inputs = (
         fates.select(*of_fates),
@@ -102,7 +106,7 @@ def _folded(requests: DataFrame, fates: DataFrame, answers: DataFrame) -> DataFr
     union = requests.select(*of_requests)
     for rows in inputs:
         union = union.unionByName(rows, allowMissingColumns=True)
-    return union.groupBy(*ORIGIN).agg(*folds).select(*found)
+    return gathered(union, few=few).groupBy(*ORIGIN).agg(*folds).select(*found)
 
 
 @remembered

@@ -48,6 +48,12 @@ def materialised(rows: DataFrame, *, few: bool = False) -> DataFrame:
     return table
 
 
+def gathered(rows: DataFrame, *, few: bool) -> DataFrame:
+    """The same rows; if there are `few`, in one partition: then Spark neither shuffles them for later steps nor plans
+    the rest of a query again after each shuffle."""
+    return rows.coalesce(1) if few else rows
+
+
 @contextmanager
 def released() -> Iterator[None]:
     """A context at whose end all rows are released that were `cached` in it."""

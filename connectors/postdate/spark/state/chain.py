@@ -15,6 +15,7 @@ from postdate.spark.columns.by_origin import PARTITION
 from postdate.spark.errors import CannotRun
 from postdate.spark.records.fates import chain_breaks, has_occurrences
 from postdate.spark.records.policies import PolicyRow, policy_rows, read_rows
+from postdate.spark.session.caching import gathered
 from postdate.spark.session.small_tables import small_table
 
 TAIL: Final = (
@@ -40,8 +41,8 @@ class Chain:
     recurs: bool
 
     @classmethod
-    def of(cls, log: DataFrame, tails: Sequence[Sequence[Any]]) -> Self:
-        """The chain of `log`, the new records of dispatch logs, after `tails`. Cost: one job.
+    def of(cls, log: DataFrame, tails: Sequence[Sequence[Any]], *, few: bool = False) -> Self:
+        """The chain of `log`, the new records of dispatch logs, after `tails`; `few` as for `gathered`. Cost: one job.
 
         Raises CannotRun if the broker's clock did not stamp a record.
         """
@@ -51,7 +52,8 @@ class Chain:
         seen = small_table(
             spark, [(tail[0], tail[1], tail[3]) for tail in tails], "topic string, partition int, log_offset bigint"
         )
-        breaks = chain_breaks(settled).join(F.broadcast(seen), [*PARTITION, "log_offset"], "left_anti")
+        breaks = chain_breaks(gathered(settled, few=few))
+        breaks = breaks.join(F.broadcast(seen), [*PARTITION, "log_offset"], "left_anti")
         rest = [name for name in _TAIL if name not in (*PARTITION, "log_offset")]
         zone = F.when(F.col("zone_version").isNotNull(), F.struct("log_offset", "zone_version")).alias("zone")
         unstamped = F.concat_ws("/", "log_topic", "partition", "log_offset")
@@ -66,7 +68,8 @@ class Chain:
         )
         union = reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), parts)
         found = (
-            union.groupBy(*PARTITION)
+            gathered(union, few=few)
+            .groupBy(*PARTITION)
             .agg(
                 F.sum("broken").alias("broken"),
                 F.max("tail").alias("tail"),
