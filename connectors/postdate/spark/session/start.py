@@ -52,6 +52,9 @@ _DELTA_SETTINGS = {
 }
 _DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 
+# Spark has these 50 of the 70 MB that its connectors need: each start would copy them, and a first one download them.
+_IN_SPARK = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
+
 # The versions of Spark: all of them, and the one for which there is a tested version of Delta Lake.
 _MAJOR = "4"
 _DELTA_FOR, _DELTA_PACKAGE = "4.0", "io.delta:delta-spark_2.13:4.0.0"
@@ -302,6 +305,7 @@ def _own_settings(master: str | None) -> dict[str, str]:
     settings = {
         "spark.master": master or "local[*]",
         "spark.jars.packages": connector_package(),
+        "spark.jars.excludes": _IN_SPARK,
         **_submitted_settings(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
