@@ -15,7 +15,7 @@ from postdate.kafka.interface import NewTopic
 from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.dispatch.fault_attribution import OWN as OWN_TOPICS
-from postdate.sidecar.dispatch.fault_attribution import Isolated
+from postdate.sidecar.dispatch.fault_attribution import Isolated, Refused
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
 from support.shard_bench import OWN, Bench, R, refuse
@@ -79,4 +79,17 @@ def test_messages_that_wait_for_an_own_topic_do_not_fill_the_transactions(
     bench.until(shard, lambda: shard._dispatcher._faults.get(OWN_TOPICS) is not None)
     bench.schedule(bench.broker.now_ms(), target=b"mails")
     bench.until(shard, lambda: len(bench.read("mails")) == 1, 5_000)
+    shard.close()
+
+
+def test_a_refused_message_that_was_moved_does_not_keep_its_target_isolated(bench: Bench) -> None:
+    shard = bench.shard()
+    _park(bench, shard)
+    isolated = _isolate(shard, "orders")
+    isolated.refused = {1: Refused(0.0, 0.0)}
+    later_ms = b"%d" % (bench.broker.now_ms() + HOUR_MS)
+    bench.ask(("postdate-action", b"reschedule"), ("postdate-id", b"order"), ("postdate-at", later_ms))
+    bench.until(shard, lambda: [(1, "moved"), (2, "applied")] in bench.fates())
+    isolated.retry_at = 0.0
+    bench.until(shard, lambda: shard._dispatcher.parked_in_ms() == inf, 1_000)
     shard.close()

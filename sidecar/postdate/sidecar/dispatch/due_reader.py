@@ -290,12 +290,11 @@ class DueReader:
         for offset, refused in list(isolated.refused.items()):
             if refused.next_at > steady_ms or offset in stays:
                 continue
-            row = _parked(index, offset)
-            if row is None or split_key(row[0])[0] >= before_ms:
-                if index.find(offset) is None or row is not None:
-                    del isolated.refused[offset]
-                continue
-            return row
+            key, row = index.find(offset), _parked(index, offset)
+            if key is None or (row is None and split_key(key)[0] >= before_ms):
+                del isolated.refused[offset]
+            elif row is not None and split_key(key)[0] < before_ms:
+                return row
         return None
 
     def _acted_on(self, index: TimerIndex) -> Collection[int]:
