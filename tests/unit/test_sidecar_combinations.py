@@ -16,6 +16,7 @@ from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.dispatch.fault_attribution import OWN as OWN_TOPICS
 from postdate.sidecar.dispatch.fault_attribution import Isolated, Refused
+from postdate.sidecar.dispatch.limits import PROBATION_MS
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
 from support.shard_bench import OWN, Bench, R, refuse
@@ -92,4 +93,16 @@ def test_a_refused_message_that_was_moved_does_not_keep_its_target_isolated(benc
     bench.until(shard, lambda: [(1, "moved"), (2, "applied")] in bench.fates())
     isolated.retry_at = 0.0
     bench.until(shard, lambda: shard._dispatcher.parked_in_ms() == inf, 1_000)
+    shard.close()
+
+
+def test_a_bulk_control_does_not_wait_for_work_that_tries_own_topics(bench: Bench) -> None:
+    """After a failed trial of Postdate's own topics no work for them is left."""
+    bench.format_version = 2
+    shard = bench.shard()
+    own, now_ms = _isolate(shard, OWN_TOPICS), shard.ctx.clock.steady_ms()
+    own.acknowledged_at = now_ms - 1
+    bench.schedule(bench.broker.now_ms() + HOUR_MS)
+    bench.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
+    bench.until(shard, lambda: bench.ended() > 1, 2 * PROBATION_MS)
     shard.close()

@@ -428,3 +428,35 @@ def test_work_under_key_0_keeps_a_quarter_of_the_time(faults: FaultAttribution, 
     _tried(faults, own, 33.0)
     faults.committed(FinishedTransaction(None, 20, {"good": 20}, {"good": outcome(20)}, 0.0, late_ms=33.0), 3.0, 0.0)
     assert faults.ready_trials(clock.now + 99) == [own]
+
+
+def test_a_trial_isolates_other_topics_that_fail_in_it(faults: FaultAttribution, clock: Clock) -> None:
+    """A trial of Postdate's own topics delivers messages, too, and a trial of a target may write dead letters."""
+    failed = {STORE: outcome(0, 1, why=TIMED_OUT)}
+    faults.aborted(FinishedTransaction(None, 1, {STORE: 1}, failed, 2_000.0), 0)
+    own = isolated_target(faults, OWN)
+    failed = {STORE: outcome(1), "bad": outcome(0, 1, why=TIMED_OUT)}
+    faults.aborted(FinishedTransaction(own, 1, {STORE: 1, "bad": 1}, failed, 2_000.0), 0)
+    isolated = isolated_target(faults)
+    clock.now += PROBATION_MS
+    faults.nothing_waits(own)
+    assert faults.get(OWN) is None
+    failed = {STORE: outcome(0, 2, why=TIMED_OUT)}
+    faults.aborted(FinishedTransaction(isolated, 1, {STORE: 1, "bad": 1}, failed, 2_000.0), 0)
+    assert isolated_target(faults, OWN).topics == {STORE}
+
+
+def test_own_topics_return_after_their_probation_although_nothing_tried_them(
+    faults: FaultAttribution, clock: Clock
+) -> None:
+    """What waits for them may be in none of their trials: parked messages of an isolated target, or a bulk control."""
+    failed = {STORE: outcome(0, 1, why=TIMED_OUT)}
+    faults.aborted(FinishedTransaction(None, 1, {STORE: 1}, failed, 2_000.0), 0)
+    own = isolated_target(faults, OWN)
+    clock.now += 1
+    faults.aborted(FinishedTransaction(own, 1, {STORE: 1}, failed, 2_000.0), 0)
+    faults.nothing_waits(own)
+    clock.now += PROBATION_MS - 1
+    assert faults.is_isolated(OWN)
+    clock.now += 1
+    assert not faults.is_isolated(OWN)

@@ -370,14 +370,22 @@ class FaultAttribution:
         """A transaction was aborted. `now_ms`: the broker's time."""
         steady = self._clock.steady_ms()
         blamed = {topic: each.faults for topic, each in finished.outcomes.items() if each.faults}
-        if finished.trial is not None:
-            return self._failed(finished, finished.trial, blamed, now_ms, steady)
+        if (trial := finished.trial) is not None:
+            names = self._own_topics if trial.name == OWN else (trial.name,)
+            others = {topic: faults for topic, faults in blamed.items() if topic not in names}
+            blamed = {topic: faults for topic, faults in blamed.items() if topic in names}
+            finding = self._failed(finished, trial, blamed, now_ms, steady)
+            return finding if finished.log_failed or not others else self._blame(finished, others, steady)
         if finished.log_failed or not blamed:
             is_first, self._entries_max = not self.is_attributing, min(self._entries_max, REPORTED_ENTRIES_MAX)
             if finished.is_refused and not finished.log_failed and not finished.outcomes and is_first:
                 log.info("a transaction was refused; the next one reports each message")
                 return Finding.GO_ON
             return Finding.BACK_OFF
+        return self._blame(finished, blamed, steady)
+
+    def _blame(self, finished: FinishedTransaction, blamed: _Blamed, steady: float) -> Finding:
+        """Isolate the topics that are to blame for an abort."""
         self._entries_max = AFTER_FAULT_ENTRIES_MAX
         finding = Finding.GO_ON
         own = {topic for topic in blamed if topic in self._own_topics}
@@ -434,10 +442,9 @@ class FaultAttribution:
     def _failed(
         self, finished: FinishedTransaction, trial: Isolated, blamed: _Blamed, now_ms: int, now: float
     ) -> Finding:
-        """A trial, which contains only messages of its target, was aborted."""
+        """A trial was aborted; `blamed`: the faults of its target, or of Postdate's own topics if these are tried."""
         count = finished.size
-        topics = self._own_topics if trial.name == OWN else (trial.name,)
-        faults = {offset: why for topic in topics for offset, why in blamed.get(topic, {}).items()}
+        faults = {offset: why for each in blamed.values() for offset, why in each.items()}
         outcome = finished.outcomes.get(trial.name)
         acknowledged = outcome.acknowledged if outcome is not None else 0
         if acknowledged:
@@ -537,7 +544,7 @@ class FaultAttribution:
         return limit.limited(PROBATION_MS, now)
 
     def _is_through_probation(self, isolated: Isolated, now: float) -> bool:
-        if isolated.acknowledged_at < isolated.faulted_at:
+        if isolated.acknowledged_at < isolated.faulted_at and isolated.name != OWN:  # bulk controls wait for its return
             return False
         probation_ms = isolated.probation_ms if isolated.good_trials >= GOOD_TRIALS else PROBATION_MS
         return now - isolated.faulted_at >= probation_ms
