@@ -17,8 +17,10 @@ from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.dispatch.fault_attribution import OWN as OWN_TOPICS
 from postdate.sidecar.dispatch.fault_attribution import Isolated, Refused
 from postdate.sidecar.dispatch.limits import PROBATION_MS
+from postdate.sidecar.dispatch.targets import Refusal
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
+from postdate.wire.reasons import Reason
 from support.shard_bench import OWN, Bench, R, refuse
 
 HOUR_MS = 3_600_000
@@ -93,6 +95,16 @@ def test_a_refused_message_that_was_moved_does_not_keep_its_target_isolated(benc
     bench.until(shard, lambda: [(1, "moved"), (2, "applied")] in bench.fates())
     isolated.retry_at = 0.0
     bench.until(shard, lambda: shard._dispatcher.parked_in_ms() == inf, 1_000)
+    shard.close()
+
+
+def test_a_condemned_message_leaves_with_a_trial_of_own_topics(bench: Bench) -> None:
+    """Its dead letter writes to one of them."""
+    shard = bench.shard()
+    _park(bench, shard)
+    shard._dispatcher._faults.condemned = {1: Refusal(Reason.TOO_LARGE, "")}
+    _isolate(shard, OWN_TOPICS).topics = {OWN.dead_letters}
+    bench.until(shard, lambda: bench.fates()[1:] == [[(1, "dead")]], 1_000)
     shard.close()
 
 

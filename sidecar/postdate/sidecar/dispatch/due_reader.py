@@ -118,9 +118,6 @@ class DueReader:
         # A transaction that must be small carries no more than its entries.
         due.surplus_max = 0 if due.short else min(SURPLUS_FATES_MAX, self._limit.entries)
         due.surplus_bytes_max = min(SURPLUS_BYTES_MAX, self._limit.size_bytes)
-        if self._faults.condemned:
-            rows = dict([*due.parked, *self._condemned(index, before_ms)])  # both have it if its target has returned
-            due.parked = sorted(rows.items(), key=lambda row: row[0][-ENTRY_KEY_SIZE_BYTES:])
         if (own := self._faults.get(OWN)) is not None:
             self._leave_own(index, due, own)
         return due
@@ -155,10 +152,14 @@ class DueReader:
     def _common(self, index: TimerIndex, before_ms: int) -> Due:
         limit, size_max = self._limits(index)
         if self._rates is None or not self._rates.is_ready:
-            return self._scan(index, before_ms, limit, size_max)
-        room = max(limit - index.control_count, 1) // 2 or int(not index.control_count)
-        due = self._scan(index, before_ms, max(limit - room, 1), max(size_max // 2, 1))
-        due.parked = self._rates.take(index, before_ms, room, max(size_max // 2, 1), partial(self._may_go, due))
+            due = self._scan(index, before_ms, limit, size_max)
+        else:
+            room = max(limit - index.control_count, 1) // 2 or int(not index.control_count)
+            due = self._scan(index, before_ms, max(limit - room, 1), max(size_max // 2, 1))
+            due.parked = self._rates.take(index, before_ms, room, max(size_max // 2, 1), partial(self._may_go, due))
+        if self._faults.condemned:
+            rows = dict([*due.parked, *self._condemned(index, before_ms)])  # both have it if its target has returned
+            due.parked = sorted(rows.items(), key=lambda row: row[0][-ENTRY_KEY_SIZE_BYTES:])
         return due
 
     def _scan(self, index: TimerIndex, before_ms: int, limit: int, size_max: int) -> Due:
