@@ -158,8 +158,8 @@ def test_a_bulk_control_whose_first_transaction_is_aborted_begins_again(
     _read_requests(bench, shard)
     with monkeypatch.context() as fault:
         refuse(fault, lambda topic, _: topic == OWN.dispatch_log)
-        assert shard._dispatcher.dispatch(*_parts(shard), bench.broker.now_ms()) == (0, False)
-    assert shard._dispatcher.dispatch(*_parts(shard), bench.broker.now_ms()) == (1, True)
+        assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (0, False)
+    assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (1, True)
     assert bench.fates() == [[(0, "swept")]]
     shard.close()
 
