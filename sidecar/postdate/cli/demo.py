@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import sys
 import tempfile
@@ -17,12 +18,15 @@ from rich.console import Console
 from postdate.cli.commands import say
 from postdate.cli.dev import Screen as StartScreen
 from postdate.cli.interrupts import Interrupted, interruptible
-from postdate.sidecar.errors import Exit
+from postdate.kafka.errors import KafkaFault
+from postdate.sidecar.errors import Exit, PostdateError
 
 if TYPE_CHECKING:
     from postdate.tools.dev_broker.local_broker import DevBroker
 
 POLL_S = 0.2
+#: A run that also a busy machine completes.
+SMALL_RUN = "postdate demo --messages 200 --seconds 5"
 
 
 @click.command(short_help="Run a demonstration: two sidecars, a kill, the audit.")
@@ -38,17 +42,20 @@ def demo(messages: int, seconds: float, keep: bool) -> None:
     another, and run the audit. Needs Java 17 or later and pyspark, and takes about a minute.
 
     Exit code 0 if the demo's count and the audit agree that no message was lost, repeated, early or altered; 4
-    otherwise. At the end, and on Ctrl-C, the command stops every process that it started.
+    otherwise, and 1 if the run could not continue; the logs of all processes are kept then. At the end, and on Ctrl-C,
+    the command stops every process that it started.
     """
     console = Console(highlight=False)
     try:
         with interruptible(), _directory() as directory, ExitStack() as stack:
-            ok = _perform(console, directory, stack, messages, seconds, keep)
+            try:
+                ok = _perform(console, directory, stack, messages, seconds, keep)
+            except (PostdateError, KafkaFault):
+                if _keep_logs(directory):
+                    say(f"if this machine is slow or busy, wait until it is idle, or try a smaller run: {SMALL_RUN}")
+                raise
             if not ok:
-                kept = Path(tempfile.mkdtemp(prefix="postdate-demo-failed-"))
-                for words in (*directory.glob("*.log"), *directory.glob("*.out")):
-                    shutil.copy(words, kept)
-                say(f"the output of the processes is kept in {kept}")
+                _keep_logs(directory)
     except Interrupted:
         console.show_cursor(True)  # the audit may have ended while it drew
         say("stopped; nothing is left running")
@@ -57,26 +64,39 @@ def demo(messages: int, seconds: float, keep: bool) -> None:
 
 
 def _perform(console: Console, directory: Path, stack: ExitStack, messages: int, seconds: float, keep: bool) -> bool:
-    from postdate.kafka.client import ConfluentKafka
-    from postdate.kafka.settings import KafkaSettings
-    from postdate.tools.demo.show import Show
+    from postdate.tools.demo.show import START_TIMEOUT_S, Show
+    from postdate.tools.demo.traffic import demo_clients
     from postdate.tools.dev_broker.local_broker import LocalBroker
 
+    # Otherwise Python would print the lines of the client library between those of the demo.
+    logging.basicConfig(filename=directory / "demo.log", format="%(asctime)s %(levelname)s %(message)s")
     began = time.monotonic()
     screen = StartScreen()
     broker = LocalBroker(0, directory / "broker", progress=screen)
     stack.callback(broker.kill)  # its data is not needed again
     stack.callback(screen.done)
-    broker.start()
+    broker.start(START_TIMEOUT_S)
     screen.done()
     console.print(f"broker ready at {broker.bootstrap_servers} after {time.monotonic() - began:.1f} s")
-    kafka = ConfluentKafka(KafkaSettings(broker.bootstrap_servers))
+    kafka = demo_clients(broker.bootstrap_servers)
     ok = Show(console, kafka, broker.bootstrap_servers, directory, stack, messages, seconds).perform()
     verdict = "nothing lost, nothing repeated, nothing early" if ok else "NOT as promised, see above"
     console.print(f"verdict: {verdict} ({time.monotonic() - began:.0f} s)", style="bold green" if ok else "bold red")
     if keep:
         _look_around(console, broker)
     return ok
+
+
+def _keep_logs(directory: Path) -> bool:
+    """Copy the output of all processes out of the temporary directory, and print where; False if there is none."""
+    found = [*directory.glob("*.log"), *directory.glob("*.out"), *directory.glob("broker/broker.log")]
+    if any(file.stat().st_size for file in found):
+        kept = Path(tempfile.mkdtemp(prefix="postdate-demo-failed-"))
+        for file in found:
+            shutil.copy(file, kept)
+        say(f"the logs of the broker and the sidecars are kept in {kept}")
+        return True
+    return False
 
 
 def _look_around(console: Console, broker: DevBroker) -> None:
