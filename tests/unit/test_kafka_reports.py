@@ -1,15 +1,19 @@
-"""Goal: a delivery report without an offset is passed on as an unknown offset, which the interface writes as -1.
+"""Goal: a delivery report without an offset is passed on as an unknown offset, which the interface writes as -1, and an
+error of a producer is logged as text.
 
-Method: the callback of a producer, given messages as the library reports them.
+Method: the callbacks of a producer, given messages and errors as the library reports them.
 """
 
 from __future__ import annotations
 
+import logging
+
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, KafkaError
 
 from postdate.kafka.errors import KafkaFault
-from postdate.kafka.producer import _reporter
+from postdate.kafka.producer import ConfluentPlainProducer, _reporter
+from postdate.kafka.settings import KafkaSettings
 
 
 class _Message:
@@ -34,3 +38,21 @@ def test_an_unknown_offset_is_reported_as_such(message: _Message, reported: tupl
     seen: list[tuple[KafkaFault | None, int, int]] = []
     _reporter(lambda fault, offset, timestamp_ms: seen.append((fault, offset, timestamp_ms)))(None, message)
     assert seen == [reported]
+
+
+@pytest.mark.parametrize(
+    ("error", "logger"),
+    [
+        (KafkaError(KafkaError._TRANSPORT, "broker 1 is away"), "postdate.kafka.client"),
+        (KafkaError(KafkaError._TRANSPORT, "broker 1 is away", fatal=True), "postdate.kafka.producer"),
+    ],
+)
+def test_an_error_of_a_producer_is_logged_as_text(
+    error: KafkaError, logger: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fatal one under a name whose lines always pass: repeated lines of the client library are only counted."""
+    caplog.set_level(logging.INFO)
+    producer = ConfluentPlainProducer(KafkaSettings("127.0.0.1:1"))
+    producer._on_error(error)
+    producer.destroy()
+    assert (logger, logging.INFO, "the producer reports: broker 1 is away (_TRANSPORT)") in caplog.record_tuples

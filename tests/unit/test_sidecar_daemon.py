@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from postdate.kafka.settings import log as client_log
 from postdate.sidecar import logs
 from postdate.sidecar.config.settings import Config, HttpConfig, RequestTopicConfig
 from postdate.sidecar.http import serving
-from postdate.sidecar.limits import LOG_REPEAT_S
+from postdate.sidecar.limits import CLIENT_LOG_REPEAT_S, LOG_REPEAT_S
 from postdate.sidecar.process.children import Child
 from postdate.sidecar.process.daemon import announce, check_topics
 from support.command import run_postdate
@@ -38,6 +39,29 @@ def test_repeated_log_lines_are_counted_and_logged_rarely(monkeypatch: pytest.Mo
     assert said(logging.INFO, "info") == said(logging.INFO, "info") == "info"
     now += LOG_REPEAT_S + 1
     assert said(logging.ERROR, "broker 1 is away after 9 ms") == "broker 1 is away after 9 ms (and 5 times like it)"
+
+
+def test_lines_of_the_client_library_are_counted_for_each_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every level: while a broker is away, the library reports it to each shard at INFO, some 50 times at once."""
+    now = 100.0
+    monkeypatch.setattr("postdate.sidecar.logs.time.monotonic", lambda: now)
+    seldom = logs.RateLimitedFilter()
+
+    def said(level: int, text: str, shard: int = 0) -> str | None:
+        record = logging.LogRecord(client_log.name, level, "", 0, text, None, None)
+        record.threadName = f"shard R/{shard}"
+        return record.getMessage() if seldom.filter(record) else None
+
+    for shard in range(2):
+        assert said(logging.INFO, "broker 1 is away after 17 ms", shard) == "broker 1 is away after 17 ms"
+    assert [said(logging.INFO, f"broker 1 is away after {ms} ms") for ms in range(5)] == [None] * 5
+    assert said(logging.INFO, "the password is refused") == "the password is refused"
+    assert said(logging.DEBUG, "sent") == said(logging.DEBUG, "sent") == "sent"
+    assert said(logging.CRITICAL, "fatal") == said(logging.CRITICAL, "fatal") == "fatal"
+    now += LOG_REPEAT_S + 1
+    assert said(logging.INFO, "broker 1 is away after 8 ms") is None
+    now += CLIENT_LOG_REPEAT_S - LOG_REPEAT_S
+    assert said(logging.INFO, "broker 1 is away after 9 ms") == "broker 1 is away after 9 ms (and 6 times like it)"
 
 
 @pytest.mark.parametrize(

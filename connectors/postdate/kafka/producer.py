@@ -7,6 +7,7 @@ taints the producer (see `settle` in the interface, and KAFKA-17754). One thread
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ from postdate.kafka.classification import (
     classify,
     classify_delivery,
     error_of,
+    is_fatal,
 )
 from postdate.kafka.errors import (
     AbortRequired,
@@ -33,6 +35,8 @@ from postdate.kafka.errors import (
 from postdate.kafka.interface import Headers, OnDelivery
 from postdate.kafka.secrets import Renewal
 from postdate.kafka.settings import ClientConf, KafkaSettings, log
+
+events = logging.getLogger(__name__)
 
 #: s. How long one wait for room in the client's queue lasts.
 _QUEUE_WAIT_S = 0.05
@@ -113,7 +117,9 @@ class ConfluentPlainProducer:
     def _on_error(self, error: KafkaError) -> None:
         if error.code() in TRANSPORT_CODES:
             self._transport_failed = True
-        log.info("the producer reports: %s", error)
+        # A fatal error is logged each time; the sidecar counts repeated lines of the client library instead.
+        said = events if is_fatal(error) else log
+        said.info("the producer reports: %s (%s)", error.str(), error.name())
 
     def _open(self) -> Producer:
         if self._producer is None:

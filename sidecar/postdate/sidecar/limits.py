@@ -24,4 +24,7 @@ BACKOFF_MS_MAX: Final = 5_000
 
 # The interval at which a repeated warning or error is logged, and the number of different texts that are remembered.
 LOG_REPEAT_S: Final = 10.0
-LOG_TEXTS_MAX: Final = 1_000
+LOG_TEXTS_MAX: Final = 4_000
+
+# The same for lines of the client library: while a broker is away, each client reports it many times a second.
+CLIENT_LOG_REPEAT_S: Final = 60.0

@@ -17,7 +17,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from postdate.sidecar.limits import LOG_REPEAT_S, LOG_TEXTS_MAX
+from postdate.kafka.settings import log as client_log
+from postdate.sidecar.limits import CLIENT_LOG_REPEAT_S, LOG_REPEAT_S, LOG_TEXTS_MAX
 
 _NUMBERS = re.compile(r"\d+")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -56,21 +57,25 @@ class RateLimitedFilter(logging.Filter):
     """Passes repeated messages only once in a while, with the number of suppressed ones.
 
     Messages that differ only in their numbers count as the same: a client that cannot reach its broker logs forty times
-    a second. Errors and warnings only; a bounded number of messages is remembered.
+    a second. Errors and warnings only; of the client library also INFO, for each thread, since a thread has the clients
+    of one shard. Critical messages always pass. A bounded number of messages is remembered.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._seen: dict[tuple[str, str], tuple[float, int]] = {}
+        self._seen: dict[tuple[str, str, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """True if the record should be logged."""
-        if record.levelno < logging.WARNING or record.exc_info:
+        is_clients = record.name == client_log.name
+        level_min = logging.INFO if is_clients else logging.WARNING
+        if not level_min <= record.levelno < logging.CRITICAL or record.exc_info:
             return True
         now = time.monotonic()
-        key = record.name, _NUMBERS.sub("#", record.getMessage())
-        since, left_out = self._seen.get(key, (-LOG_REPEAT_S, 0))
-        if now - since < LOG_REPEAT_S:
+        thread, repeat_s = (str(record.threadName), CLIENT_LOG_REPEAT_S) if is_clients else ("", LOG_REPEAT_S)
+        key = record.name, thread, _NUMBERS.sub("#", record.getMessage())
+        since, left_out = self._seen.get(key, (-repeat_s, 0))
+        if now - since < repeat_s:
             self._seen[key] = since, left_out + 1
             return False
         if len(self._seen) >= LOG_TEXTS_MAX:

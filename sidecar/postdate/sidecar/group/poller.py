@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from postdate.kafka.errors import KafkaFault, OtherProtocol, SettingRefused
 from postdate.kafka.interface import GroupConsumer, Partition
+from postdate.kafka.settings import log as client_log
 from postdate.kafka.statistics import BrokerStatistics
 from postdate.sidecar.group.hold_requests import HoldRequests
 from postdate.sidecar.group.limits import (
@@ -263,7 +264,7 @@ class Poller:
 
     def _partition_error(self, part: Partition | None, fault: KafkaFault) -> None:
         if part is None:
-            log.warning("the consumer reports: %s", fault)
+            client_log.warning("the consumer reports: %s", fault)
             return
         thread = self.shards.get(part)
         if thread is not None:
