@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -18,7 +19,7 @@ from postdate.cli import postdate
 from postdate.cli.waiting import is_positive
 from postdate.kafka.errors import FatalClient, KafkaFault, NotAuthorized
 from postdate.kafka.interface import Isolation, LogReader, Partition, Record
-from postdate.sidecar.errors import Exit
+from postdate.sidecar.errors import Exit, TransientError
 from postdate.sidecar.http.deployment import Deployment
 from postdate.wire.headers import ACTION, ID, ORIGIN
 from postdate.wire.murmur2 import partition_for
@@ -396,6 +397,45 @@ def test_a_control_is_an_ordinary_record(bed: SimulatedCluster) -> None:
     bed.call("cancel", "--requests", "requests", "--id", "i")
     (by_id,) = bed.records("requests", partition_for(b"i", 4))[-1:]
     assert (by_id.key, by_id.headers) == (b"i", [(ACTION, b"cancel"), (ID, b"i")])
+
+
+@pytest.mark.parametrize(
+    ("answer", "question"),
+    [
+        ({"count": 10, "exact": True, "not_asked": []}, "Cancel 10 messages in 2 partitions?"),
+        ({"count": 1, "exact": False, "not_asked": []}, "Cancel at least 1 message in 2 partitions?"),
+        (None, "Cancel every pending message that matches?"),
+    ],
+)
+@pytest.mark.parametrize("reply", ["y", "n"])
+def test_on_a_terminal_a_bulk_control_asks_with_the_number_of_messages(
+    bed: SimulatedCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: dict[str, object] | None,
+    question: str,
+    reply: str,
+) -> None:
+    def selected(*_: object) -> dict[str, object]:
+        if answer is None:
+            raise TransientError("nobody answers")
+        return answer | {"shards": [{}, {}]}
+
+    def confirm(text: str, **_: object) -> None:
+        asked.append(text)
+        if reply == "n":
+            raise click.Abort
+
+    asked = list[str]()
+    monkeypatch.setattr(Deployment, "selected", selected)
+    monkeypatch.setattr(click, "confirm", confirm)
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
+    options = ("--requests", "requests", "--config", str(format_2(tmp_path)), "--url", "http://127.0.0.1:1")
+    result = bed.call("cancel", "--target", "orders", *options)
+    assert asked == [question]
+    assert ("the messages cannot be counted: nobody answers" in result.stderr) == (answer is None)
+    sent = sum(len(bed.records("requests", partition)) for partition in range(bed.partitions))
+    assert (result.exit_code, sent) == ((0, bed.partitions) if reply == "y" else (1, 0))
 
 
 @pytest.mark.parametrize(("exact", "total"), [(True, "3 messages selected"), (False, "at least 3 messages selected")])

@@ -14,11 +14,12 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from postdate.cli.commands import fail
+from postdate.cli.commands import fail, warn
 from postdate.cli.options import Loader, as_bytes, from_option, now_ms, time_ms, until_option
 from postdate.cli.processes import deployment_of, remark
 from postdate.cli.request_options import the_request_topic
 from postdate.cli.waiting import first_verdict, require_verdicts, waiting
+from postdate.kafka.errors import KafkaFault
 from postdate.kafka.interface import Isolation, Partition
 from postdate.sidecar.cluster.producing import (
     KeptProducer,
@@ -30,6 +31,8 @@ from postdate.sidecar.cluster.producing import (
     partitions_of,
     produce_to_each,
 )
+from postdate.sidecar.config.settings import Config
+from postdate.sidecar.errors import PostdateError
 from postdate.wire import headers as names
 from postdate.wire.durations import format_duration
 from postdate.wire.headers import Headers
@@ -48,13 +51,15 @@ def selector_options(command: Command) -> Command:
         click.option(
             "--token-file",
             type=click.Path(path_type=Path),
-            help="With --dry-run: file with the bearer token. [http.token_file]",
+            help="To count messages: file with the bearer token. [http.token_file]",
         ),
         click.option(
-            "--url", "urls", multiple=True, metavar="URL", help="With --dry-run: process to query; repeatable."
+            "--url", "urls", multiple=True, metavar="URL", help="To count messages: process to query; repeatable."
         ),
-        click.option("--group-id", metavar="ID", help="With --dry-run: consumer group of the sidecars."),
-        click.option("--yes", "is_sure", is_flag=True, help="Do not ask for confirmation."),
+        click.option("--group-id", metavar="ID", help="To count messages: consumer group of the sidecars."),
+        click.option(
+            "--yes", "is_sure", is_flag=True, help="Do not ask for confirmation. Without a terminal, it never asks."
+        ),
         click.option("--dry-run", is_flag=True, help="Print how many messages are selected, and change nothing."),
         click.option(
             "--partition",
@@ -111,8 +116,7 @@ def control_selected(loader: Loader, headers: Headers, chosen: dict[str, Any]) -
         return
     accepted(rules_of(config, topic), draft, 0, now_ms())
     if not chosen["is_sure"] and sys.stdin.isatty():
-        what = f"{action.capitalize()} every pending message that matches? (--dry-run counts them)"
-        click.confirm(what, abort=True, err=True)
+        click.confirm(f"{action.capitalize()} {_matching(config, topic, chosen)}?", abort=True, err=True)
     kafka = kafka_of(config)
     with admin_of(kafka) as admin:
         live = look_up(admin, topic, config.kafka.bootstrap_servers, (OwnTopics.of(topic).verdicts,))
@@ -183,6 +187,21 @@ def _query(topic: str, chosen: dict[str, Any]) -> list[tuple[str, str]]:
     return query
 
 
+def _matching(config: Config, topic: str, chosen: dict[str, Any]) -> str:
+    """What a bulk control would act on, as far as the running processes answer."""
+    try:
+        found = deployment_of(config, chosen["urls"], chosen["token_file"]).selected(_query(topic, chosen))
+    except (PostdateError, KafkaFault, click.UsageError) as error:
+        warn(f"the messages cannot be counted: {error}")
+        return "every pending message that matches"
+    return f"{_total(found)} in {counted(len(found['shards']), 'partition')}"
+
+
+def _total(found: dict[str, Any]) -> str:
+    is_whole = found["exact"] and not found["not_asked"]
+    return f"{'' if is_whole else 'at least '}{counted(found['count'], 'message')}"
+
+
 def _count(deployment: Any, query: list[tuple[str, str]], output: str) -> None:
     told = deployment.selected(query)
     if output == "json":
@@ -191,6 +210,5 @@ def _count(deployment: Any, query: list[tuple[str, str]], output: str) -> None:
         for shard in told["shards"]:
             for target, count in shard["targets"].items():
                 click.echo(f"{shard['topic']}/{shard['partition']} {target} {count}")
-        is_whole = told["exact"] and not told["not_asked"]
-        click.echo(f"{'' if is_whole else 'at least '}{counted(told['count'], 'message')} selected")
+        click.echo(f"{_total(told)} selected")
     remark(deployment)
