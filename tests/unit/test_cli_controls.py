@@ -389,6 +389,25 @@ def test_a_mistake_of_usage_sends_nothing(
     assert all(bed.records("requests", partition) == [] for partition in range(bed.partitions))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "need"),
+    [
+        (("cancel", "--target", "orders"), "header 'postdate-select-topic' needs format_version = 2"),
+        (
+            ("send", "--topic", "orders", "--delay", "1h", "--window", "1h"),
+            "header 'postdate-window' needs format_version = 2",
+        ),
+        (("schedule", "pause", "--id", "nightly"), "postdate-action 'pause' needs format_version = 3"),
+    ],
+)
+def test_a_command_does_not_claim_to_know_the_format_version_of_the_sidecars(
+    bed: SimulatedCluster, arguments: tuple[str, ...], need: str
+) -> None:
+    result = bed.call(*arguments, "--requests", "requests")
+    remedy = "and this command has 1: set POSTDATE_FORMAT_VERSION to the number of the sidecars"
+    assert (result.exit_code, result.stderr) == (Exit.USAGE, f"error: {need}, {remedy}\n")
+
+
 def test_a_control_is_an_ordinary_record(bed: SimulatedCluster) -> None:
     bed.call("cancel", "--origin", "requests/0/9")
     (record,) = bed.records("requests", 0)

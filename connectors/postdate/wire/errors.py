@@ -29,6 +29,14 @@ class RequestRefused(WireError):
         self.detail = detail
 
 
+class FormatVersionNeeded(RequestRefused):
+    """The request needs a newer `format_version` than the rules have; `.need` says which part needs which."""
+
+    def __init__(self, reason: Reason, need: str, otherwise: str) -> None:
+        super().__init__(reason, f"{need}, and {otherwise}")
+        self.need = need
+
+
 class FormatError(WireError):
     """A record on a topic of Postdate's own is malformed: another program or a newer Postdate wrote it."""
 

@@ -16,7 +16,7 @@ import msgspec
 
 from postdate.wire.dialect_requests import Translation, translate
 from postdate.wire.durations import format_duration
-from postdate.wire.errors import RequestRefused
+from postdate.wire.errors import FormatVersionNeeded, RequestRefused
 from postdate.wire.headers import (
     ACTION,
     AT,
@@ -329,8 +329,8 @@ def _action(rules: RequestRules, value: bytes | None) -> Action:
         raise RequestRefused(Reason.BAD_ACTION, f"postdate-action {quote(value)} is not an action")
     if action in OF_SCHEDULES and rules.format_version < SCHEDULES_VERSION:
         served = f"{rules.topic} is served with {rules.format_version}"
-        detail = f"postdate-action {quote(value)} needs format_version = {SCHEDULES_VERSION}, and {served}"
-        raise RequestRefused(Reason.BAD_ACTION, detail)
+        need = f"postdate-action {quote(value)} needs format_version = {SCHEDULES_VERSION}"
+        raise FormatVersionNeeded(Reason.BAD_ACTION, need, served)
     return action
 
 
@@ -425,8 +425,8 @@ def _refuse_unknown(rules: RequestRules, name: str) -> NoReturn:
     if rules.format_version < needed:
         served = f"{rules.topic} is served with {rules.format_version}"
         remedy = f"set it for all sidecars and commands (POSTDATE_FORMAT_VERSION={needed})"
-        detail = f"header {quote(name)} needs format_version = {needed}, and {served}: {remedy}"
-        raise RequestRefused(Reason.UNKNOWN_HEADER, detail)
+        need = f"header {quote(name)} needs format_version = {needed}"
+        raise FormatVersionNeeded(Reason.UNKNOWN_HEADER, need, f"{served}: {remedy}")
     raise RequestRefused(Reason.UNKNOWN_HEADER, f"header {quote(name)} is not known to Postdate")
 
 

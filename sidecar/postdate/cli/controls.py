@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from postdate.cli.options import Loader, as_bytes, configured, duration_text, now_ms, output_option, time_ms
-from postdate.cli.request_options import due_ms, the_request_topic, the_time, time_options
+from postdate.cli.request_options import check, due_ms, the_request_topic, the_time, time_options
 from postdate.cli.selection import control_selected, is_bulk, selector_options
 from postdate.cli.waiting import require_verdicts, send_and_report, verdict_options, waiting
 from postdate.kafka.interface import Partition
@@ -278,7 +278,7 @@ def _control(loader: Loader, action: bytes, headers: Headers, asked: Mapping[str
     config = loader({"request_topics": (named.requests,) if named.requests else ()}).config
     topic = the_request_topic(config)
     draft = RequestRecord(named.id, None, [(names.ACTION, action), named.header(), *headers])
-    accepted(rules_of(config, topic), draft, max(named.partition, 0), now_ms())
+    check(config, topic, draft, max(named.partition, 0))
     kafka = kafka_of(config)
     with admin_of(kafka) as admin:
         live = look_up(admin, topic, config.kafka.bootstrap_servers, (OwnTopics.of(topic).verdicts,))

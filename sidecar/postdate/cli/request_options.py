@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 import click
 
-from postdate.cli.options import as_bytes, duration_text, time_ms
-from postdate.sidecar.cluster.producing import Receipt, RequestRecord
+from postdate.cli.options import as_bytes, duration_text, now_ms, time_ms
+from postdate.sidecar.cluster.producing import Receipt, RequestRecord, accepted
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
 from postdate.wire import headers as names
-from postdate.wire.errors import RequestRefused
+from postdate.wire.errors import FormatVersionNeeded, RequestRefused
 from postdate.wire.headers import Headers
 from postdate.wire.request import Request
 from postdate.wire.requests import parse_request
@@ -62,6 +62,20 @@ def the_request_topic(config: Config) -> str:
     if len(config.request_topics) > 1:
         raise ConfigError(f"--requests is needed: {', '.join(config.request_topic_names)} are configured")
     return config.request_topic_names[0]
+
+
+def check(config: Config, topic: str, draft: RequestRecord, partition: int) -> None:
+    """Raises ConfigError if the sidecar would refuse this request by the settings of this command."""
+    from postdate.sidecar.ingest.request_rules import rules_of
+
+    rules = rules_of(config, topic)
+    try:
+        accepted(rules, draft, partition, now_ms())
+    except ConfigError as error:
+        if not isinstance(error.__cause__, FormatVersionNeeded):
+            raise
+        mine = f"this command has {rules.format_version}: set POSTDATE_FORMAT_VERSION to the number of the sidecars"
+        raise ConfigError(f"{error.__cause__.need}, and {mine}") from error
 
 
 def parsed(rules: RequestRules, draft: RequestRecord, partition: int, receipt: Receipt) -> Request | None:

@@ -17,7 +17,7 @@ import click
 from postdate.cli.commands import fail, warn
 from postdate.cli.options import Loader, as_bytes, from_option, now_ms, time_ms, until_option
 from postdate.cli.processes import deployment_of, remark
-from postdate.cli.request_options import the_request_topic
+from postdate.cli.request_options import check, the_request_topic
 from postdate.cli.waiting import first_verdict, require_verdicts, waiting
 from postdate.kafka.errors import KafkaFault
 from postdate.kafka.interface import Isolation, Partition
@@ -114,7 +114,7 @@ def control_selected(loader: Loader, headers: Headers, chosen: dict[str, Any]) -
         query = _query(topic, chosen)
         _count(deployment_of(config, chosen["urls"], chosen["token_file"]), query, output)
         return
-    accepted(rules_of(config, topic), draft, 0, now_ms())
+    check(config, topic, draft, 0)
     if not chosen["is_sure"] and sys.stdin.isatty():
         click.confirm(f"{action.capitalize()} {_matching(config, topic, chosen)}?", abort=True, err=True)
     kafka = kafka_of(config)

@@ -14,7 +14,7 @@ import click
 
 from postdate.cli.commands import warn
 from postdate.cli.options import Loader, as_bytes, configured, duration_text, header_pair, now_ms, output_option
-from postdate.cli.request_options import TIMES, due_ms, parsed, the_request_topic, the_time, time_options
+from postdate.cli.request_options import TIMES, check, due_ms, parsed, the_request_topic, the_time, time_options
 from postdate.cli.waiting import Waiting, require_verdicts, send_and_report, verdict_options, waiting
 from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord, accepted, look_up, partition_of
@@ -151,7 +151,7 @@ def send_request(
     from postdate.sidecar.ingest.request_rules import rules_of
 
     name = the_request_topic(config)
-    accepted(rules_of(config, name), draft, 0, now_ms())
+    check(config, name, draft, 0)
     kafka = kafka_of(config)
     with admin_of(kafka) as admin:
         live = look_up(admin, name, config.kafka.bootstrap_servers, (target, OwnTopics.of(name).verdicts))
