@@ -2,7 +2,7 @@
 
 import { $, cell, clock, make, number, span } from "./dom.js";
 
-// A shorter time would show a rate of 0 between two transactions.
+// A shorter time would show a rate of 0 between two deliveries.
 const RATE_MS = 15000;
 const DELIVERIES = ["delivered", "occurred", "extra"];
 let load = 0;
@@ -11,7 +11,7 @@ let samples = [];
 
 const sum = (name) => deployment.shards.reduce((total, shard) => total + (shard[name] ?? 0), 0);
 
-// Messages delivered per second, by request topic; null before there are two samples.
+// Messages delivered per second, by request topic; null if no message was delivered in a shorter time.
 export function deliveryRates(shown) {
   const counts = {};
   for (const shard of shown.shards) {
@@ -21,14 +21,15 @@ export function deliveryRates(shown) {
   if (samples.at(-1)?.at_ms !== shown.at_ms) samples.push({ at_ms: shown.at_ms, counts });
   while (samples.length > 2 && shown.at_ms - samples[1].at_ms >= RATE_MS) samples.shift();
   const first = samples[0];
-  if (first.at_ms >= shown.at_ms) return null;
   const rates = {};
+  let isKnown = shown.at_ms - first.at_ms >= RATE_MS;
   for (const [name, { topic, delivered }] of Object.entries(counts)) {
     // A shard that has moved to another process counts from there on.
     const since = first.counts[name] ? Math.max(delivered - first.counts[name].delivered, 0) : 0;
-    rates[topic] = (rates[topic] ?? 0) + (since * 1000) / (shown.at_ms - first.at_ms);
+    rates[topic] = (rates[topic] ?? 0) + (since && (since * 1000) / (shown.at_ms - first.at_ms));
+    isKnown ||= since > 0;
   }
-  return rates;
+  return isKnown ? rates : null;
 }
 
 export const perSecond = (rate) => number(rate >= 10 ? Math.round(rate) : Number(rate.toFixed(1)));
