@@ -16,6 +16,7 @@ from support.browser import browser_page, picture
 
 _HOST = "http://postdate.test"
 _REFRESH_MS = 3_000
+_UNKNOWN = "\N{EN DASH}"
 _NARROW_PX = 380
 
 
@@ -63,16 +64,15 @@ def test_a_rate_of_zero_needs_a_whole_window(page: Page) -> None:
     answers = Answers(page)
     page.goto(f"{_HOST}/")
     rate = page.locator("#rate")
-    expect(rate).to_have_text("–")
+    expect(rate).to_have_text(_UNKNOWN)
     page.clock.run_for(_REFRESH_MS)
     expect(page.locator("#load")).to_have_attribute("data-total", "1")
     for _ in range(2):
-        expect(rate).to_have_text("–")
+        expect(rate).to_have_text(_UNKNOWN)
         page.clock.run_for(_REFRESH_MS)
     answers.delivered = 1
     page.clock.run_for(_REFRESH_MS)
     expect(rate).to_have_text("0.1")
-    expect(page.get_by_role("region", name="Upcoming load")).to_contain_text(
-        "schedule counts with its next occurrence only"
-    )
+    load = page.get_by_role("region", name="Upcoming load")
+    expect(load).to_contain_text("A recurring schedule counts with its next occurrence only.")
     picture(page, "overview")

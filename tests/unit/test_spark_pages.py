@@ -88,11 +88,13 @@ def test_the_result_of_an_audit_is_complete() -> None:
     lateness = [0] * len(LATENESS_EDGES_MS)
     lateness[2], lateness[10] = 1_000, 234
     moments = tuple(Moment(1_795_258_284_000 + n * 60_000, 100, 90 if n else 0, 90, 10 * n) for n in range(12))
-    found = read(audit_page(audit_outcome(), AuditPicture(tuple(lateness), 60_000, moments)))
+    outcome = replace(audit_outcome(), html="reports/a.html")
+    found = read(audit_page(outcome, AuditPicture(tuple(lateness), 60_000, moments)))
     text = " ".join(found.texts)
     for said in ("1,234", "VIOLATIONS: 1", "a note & more", "<script>alert(1)</script>", "1.5 min", "r/0/7", "1235"):
         assert said.replace("1235", "1,235") in text, said
     assert found.tags.count("svg") == 3
+    assert "a.html" not in text, "the reader of the page has found it"
     assert "1.0 s to 2.0 s: 234 messages, 18.96 %" in text
 
 
@@ -122,6 +124,7 @@ def test_the_lateness_by_day_is_a_chart_and_a_table() -> None:
     empty = AuditPicture(tuple([0] * len(LATENESS_EDGES_MS)), 1_000, ())
     found = read(audit_page(with_trend, empty))
     text = " ".join(found.texts)
+    assert "Lateness of deliveries of this run" in text
     assert found.tags.count("svg") == 2
     assert "2026-11-05: p99 ms 1,511" in text
     assert "2026-11-06: p99" not in text, "a day without deliveries has no point"
@@ -135,13 +138,18 @@ def test_the_lateness_by_day_is_a_table_of_the_text_and_a_list_of_the_json() -> 
     stream = io.StringIO()
     write_outcome(with_trend, "text", stream)
     lines = stream.getvalue().splitlines()
-    (place,) = [number for number, line in enumerate(lines) if line.startswith("Lateness by day of the due time (UTC)")]
+    (place,) = [
+        number
+        for number, line in enumerate(lines)
+        if line.startswith("Lateness by day of the due time (UTC), ms; all runs, without schedules")
+    ]
     assert lines[place + 1].split() == ["day", "delivered", "p50", "p90", "p99", "p99.9", "max"]
     assert lines[place + 2].split() == ["2026-10-25", "1,000", "4", "9", "1,500", "2,000", "90,000"]
     assert lines[place + 14].split() == ["2026-11-06", "0"]
     assert lines[place + 31].split()[0] == "2026-11-23"
     assert len({len(line) for line in lines[place + 1 : place + 32]} - {len(lines[place + 14])}) == 1, "aligned"
     told = as_json(with_trend)["trend"]
+    assert "lateness of this run  p50 4 ms  p99 1,500 ms  max 90,000 ms" in lines
     assert told[0] == {"day": "2026-10-25", "delivered": 1_000, "lateness_ms": trend()[0].lateness_ms}
     assert told[12] == {"day": "2026-11-06", "delivered": 0, "lateness_ms": None}
     assert len(told) == 30
@@ -159,10 +167,14 @@ def test_schedules_are_in_every_output() -> None:
     empty = AuditPicture(tuple([0] * len(LATENESS_EDGES_MS)), 1_000, ())
     page = " ".join(read(audit_page(with_schedules(), empty)).texts)
     assert "3 schedules. Their occurrences that this run judged:" in page
+    assert "verified or rightly skipped" in page
     assert "r/0/7 orders 2026-11-21 10:51:24 40 2" in " ".join(page.split())
     stream = io.StringIO()
     write_outcome(with_schedules(), "text", stream)
-    assert "3 schedules; occurrences: occurred 12  verified 11  missing 2  gap 1" in stream.getvalue().splitlines()
+    assert (
+        "3 schedules; occurrences: occurred 12  verified or rightly skipped 11  missing 2  gap 1"
+        in stream.getvalue().splitlines()
+    )
     found = as_json(with_schedules())["schedules"]
     assert (found["judged"], found["occurrences"]["missing"]) == (3, 2)
     assert found["each"][0]["origin"] == "r/0/7"

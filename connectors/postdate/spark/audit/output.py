@@ -62,7 +62,7 @@ MEANINGS = {
 }
 
 _VERDICT_WIDTH: Final = max(map(len, VERDICTS))
-TREND_HEADING: Final = "Lateness by day of the due time (UTC), ms"
+TREND_HEADING: Final = "Lateness by day of the due time (UTC), ms; all runs, without schedules"
 TREND_COLUMNS: Final = ("day", "delivered", *map(spelled_figure, FIGURES))
 
 
@@ -256,9 +256,13 @@ def _outcomes(found: Outcomes) -> dict[str, Any]:
     return {**counts, "pending": found.pending, "reasons": reasons, "verified_share": found.verified_share}
 
 
+def occurrences_label(name: str) -> str:
+    """The label of a number of occurrences, which is one of COUNTS."""
+    return "verified or rightly skipped" if name == "verified" else name.replace("_", " ")
+
+
 def _schedule_line(found: Schedules) -> str:
-    shown = {name: count for name, count in found.occurrences.items() if count}
-    counts = "  ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in shown.items())
+    counts = "  ".join(f"{occurrences_label(name)} {count:,}" for name, count in found.occurrences.items() if count)
     return f"{counted(found.judged, 'schedule')}; occurrences: {counts or 'none yet'}"
 
 
@@ -321,7 +325,7 @@ def _lateness_lines(summary: Summary) -> list[str]:
     if not summary.lateness_ms:
         return []
     spelled = "  ".join(f"{spelled_figure(name)} {value:,} ms" for name, value in summary.lateness_ms.items())
-    return [f"lateness  {spelled}"]
+    return [f"lateness of this run  {spelled}"]
 
 
 def _sample_lines(summary: Summary) -> list[str]:

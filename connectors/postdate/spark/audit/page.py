@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from postdate.spark.audit.output import (
     MEANINGS,
     TREND_COLUMNS,
     TREND_HEADING,
     Outcome,
     closing_lines,
+    occurrences_label,
     shown_verdicts,
     trend_rows,
 )
@@ -32,6 +35,7 @@ _GRAVE = ("VIOLATIONS", "TOO LATE", "cannot judge", "no violation, but", "order 
 def audit_page(outcome: Outcome, picture: AuditPicture) -> str:
     """The HTML document of an audit, with its charts."""
     summary = outcome.summary
+    closing = closing_lines(replace(outcome, html=None))
     share = outcome.outcomes.verified_share
     found = [(f"{summary.rows:,}", "requests judged"), (f"{summary.violations:,}", "violations")]
     found += [(f"{100 * share:.2f} %", "verified")] if share is not None else []
@@ -41,9 +45,9 @@ def audit_page(outcome: Outcome, picture: AuditPicture) -> str:
         f"as of {spelled_instant(outcome.snapshot_ms)} UTC",
         [
             figures(found),
-            *(paragraph(line, "bad" if line.startswith(_GRAVE) else "faint") for line in closing_lines(outcome)),
+            *(paragraph(line, "bad" if line.startswith(_GRAVE) else "faint") for line in closing),
             section("Verdicts", _verdicts(outcome)),
-            section("Lateness of deliveries", _histogram(picture)),
+            section("Lateness of deliveries of this run", _histogram(picture)),
             *([section(TREND_HEADING, *_trend(outcome))] if outcome.trend is not None else []),
             section("Over time", *_over_time(picture)),
             *([section("Schedules", *_schedules(summary.schedules))] if summary.schedules is not None else []),
@@ -104,7 +108,7 @@ def _over_time(picture: AuditPicture) -> list[str]:
 
 
 def _schedules(found: Schedules) -> list[str]:
-    totals = [(name.replace("_", " "), count) for name, count in found.occurrences.items()]
+    totals = [(occurrences_label(name), count) for name, count in found.occurrences.items()]
     columns = ("schedule", "target", "fate", "next", "verified", "problems", "late, max")
     rows = [
         (
