@@ -111,9 +111,10 @@ def test_a_paused_schedule_is_shown_as_such(monkeypatch: pytest.MonkeyPatch) -> 
     event = {"fate": "paused", "due_ms": 60_000, "by": "requests/0/9", "at_ms": 60_100}
     life = {"entry": paused, "events": [event], "complete": True}
     result, _ = call(monkeypatch, [paused], "show", "--id", "nightly", life=life)
-    assert result.stdout.splitlines()[3:5] == [
+    assert result.stdout.splitlines()[3:6] == [
         "        1970-01-01T00:01:00.000Z  paused by requests/0/9",
         "next, once it is resumed:",
+        "        1970-01-01T00:02:00.000Z",
     ]
 
 

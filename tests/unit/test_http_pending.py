@@ -179,7 +179,7 @@ def test_parked_entries_are_listed_apart_by_target(shards: list[IndexShard]) -> 
     assert pending.count(list(shards), Filters(state=PARKED, targets=frozenset({"b"}))) == (2, True)
     for found in (pending.find_offset(shard, 2), pending.find_id(shard, b"its-id")):
         assert found is not None
-        shown = pending.as_json(shard.part, *found, payload=False)
+        shown = pending.as_json(shard.part, *found, now_ms=0, payload=False)
         assert (shown["state"], shown["origin"]) == ("parked", "requests/0/2")
 
 
@@ -195,11 +195,11 @@ def test_an_entry_is_found_by_id_and_by_offset_and_shown_without_its_payload(sha
     by_id, by_offset = pending.find_id(shard, b"order-9"), pending.find_offset(shard, 3)
     assert by_id is not None
     assert by_id == by_offset
-    shown = pending.as_json(shard.part, *by_id, payload=False)
+    shown = pending.as_json(shard.part, *by_id, now_ms=0, payload=False)
     assert shown["origin"] == "requests/1/3"
     assert (shown["id"], shown["due_ms"], shown["state"]) == ("order-9", 500, "waiting")
     assert "payload" not in shown
-    assert pending.as_json(shard.part, *by_id, payload=True)["payload"]["key"] == "aw=="
+    assert pending.as_json(shard.part, *by_id, now_ms=0, payload=True)["payload"]["key"] == "aw=="
     assert pending.find_id(shard, b"order-8") is None
     assert pending.find_offset(shard, 2) is None
 
@@ -217,7 +217,7 @@ def test_a_page_without_payload_shows_the_attempt_of_a_return(shards: list[Index
     shards[1].index.write(changes)
     (found,) = pending.page(list(shards), Filters(), None, 10, keep_payload=False).entries
     key, part, shown = found
-    assert pending.as_json(part, key, shown, payload=False)["attempt"] == 2
+    assert pending.as_json(part, key, shown, now_ms=0, payload=False)["attempt"] == 2
     assert (shown.key, shown.value, shown.headers) == (None, None, [("postdate-attempt", b"2")])
 
 
@@ -299,10 +299,14 @@ def test_recurring_schedules_are_listed_alone_with_their_next_times(shards: list
     for payload in (True, False):
         found = pending.page(list(shards), every, None, 10, payload)
         ((key, part, shown),) = found.entries
-        listed = pending.as_json(part, key, shown, payload=False)
+        listed = pending.as_json(part, key, shown, now_ms=70_000, payload=False)
         assert (listed["origin"], listed["occurrence"]) == ("requests/1/999", 5)
         assert listed["schedule"] == {"every": "1m/5s", "count": "7"}
         assert listed["next_ms"] == [65_000, 125_000, 185_000], "numbers 5 to 7"
+        paused = msgspec.structs.replace(shown, next=Next(5, 65_000, ((1_000, 60_000, True),)))
+        for now_ms, times in ((65_000, [65_000, 125_000, 185_000]), (125_001, [185_000]), (185_001, [])):
+            listed_then = pending.as_json(part, key, paused, now_ms=now_ms, payload=False)
+            assert listed_then["next_ms"] == times, "a resume skips earlier ones"
         assert listed["words"].startswith("Every 1m: at its multiples")
     assert pending.count(list(shards), every) == (1, True)
     with pytest.raises(BadQuery, match="recurring takes true or false"):

@@ -35,7 +35,8 @@ def page(process: Process, query: QueryParams) -> Answer:
         limit = queries.number_of(query, "limit", limits.PAGE_ENTRIES_DEFAULT, limits.PAGE_ENTRIES_MAX)
         shown = pending.page(list(able), queries.filters_of(query), after, limit, payload)
         found, cursor = shown.entries, shown.cursor
-    entries = [pending.as_json(part, key, entry, payload) for key, part, entry in found]
+    now_ms = process.clock.wall_ms()
+    entries = [pending.as_json(part, key, entry, now_ms, payload) for key, part, entry in found]
     shards = [_shard(shard) for shard in able]
     return {"entries": entries, "cursor": cursor, "shards": shards, "not_asked": unable}
 

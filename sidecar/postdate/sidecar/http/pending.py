@@ -175,7 +175,7 @@ def find_offset(shard: AskedShard, offset: int) -> tuple[bytes, Entry] | None:
     return _decoded(shard.ask(look))
 
 
-def as_json(part: Partition, key: bytes, entry: Entry, payload: bool) -> dict[str, Any]:
+def as_json(part: Partition, key: bytes, entry: Entry, now_ms: int, payload: bool) -> dict[str, Any]:
     """The JSON object of an entry. With `payload` also key, headers and value, in base64."""
     shown: dict[str, Any] = {
         "origin": format_origin(part.topic, part.index, split_key(key)[1]).decode(),
@@ -201,7 +201,7 @@ def as_json(part: Partition, key: bytes, entry: Entry, payload: bool) -> dict[st
         shown |= {"occurrence": entry.next.number, "chosen_ms": leaves}
         shown["extras"] = [_extra(part, extra) for extra in entry.next.extras]
         shown |= {"paused": is_paused, "schedule": _schedule(entry), "words": describe(schedule_of(entry.control))}
-        shown["next_ms"] = [each.nominal_ms for each in next_occurrences(entry, limits.OCCURRENCES_SHOWN)]
+        shown["next_ms"] = [each.nominal_ms for each in next_occurrences(entry, limits.OCCURRENCES_SHOWN, now_ms)]
     if payload:
         shown["payload"] = {
             "key": _base64(entry.key),

@@ -72,7 +72,7 @@ def request_history(process: Process, shard: AskedShard, offset: int, payload: b
         request, life["request"] = _asked(process, shard.part, record, NamedPolicies(rows), payload)
     if found is not None:
         key, entry = found
-        life["entry"] = as_json(shard.part, key, entry, payload)
+        life["entry"] = as_json(shard.part, key, entry, process.clock.wall_ms(), payload)
         if entry.next is not None:
             sought = _recent(process, shard.part, offset, entry)
             return life | {"state": life["entry"]["state"], "events": sought.events, "complete": sought.complete}

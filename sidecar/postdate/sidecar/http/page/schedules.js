@@ -200,7 +200,7 @@ function latest(history, zone) {
 
 function upcoming(entry) {
   if (!entry.next_ms.length) return make("p", "No occurrence follows.", "soft");
-  const rows = entry.next_ms.map((ms, index) => [String(entry.occurrence + index), times(ms, zoneOf(entry)), entry.paused ? "–" : inFuture(ms)]);
+  const rows = entry.next_ms.map((ms, index) => [entry.paused ? "–" : String(entry.occurrence + index), times(ms, zoneOf(entry)), entry.paused ? "–" : inFuture(ms)]);
   const caption = entry.paused ? "Next, once it is resumed" : `Next ${rows.length}`;
   return table(caption, [["no.", "n"], [nominal(zoneOf(entry)), ""], ["from now", "soft"]], rows);
 }
