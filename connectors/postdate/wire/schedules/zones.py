@@ -124,10 +124,11 @@ class Zone:
 
 @lru_cache(maxsize=ZONES_REMEMBERED_MAX)
 def load_zone(name: str) -> Zone:
-    """Return the zone of an IANA name. Raises ValueError if `tzdata` has none of this name, with the nearest name."""
+    """Return the zone of an IANA name. Raises ValueError if `tzdata` has none of this name, with a hint."""
     names = zone_names()
     if name not in names:
-        nearest = get_close_matches(name, names, n=1, cutoff=0.8)
+        # Another abbreviation, such as EST for CEST, is no nearer.
+        nearest = get_close_matches(name, names, n=1, cutoff=0.8) if "/" in name else []
         hint = f"; the nearest name is {nearest[0]}" if nearest else ", such as Europe/Berlin"
         raise ValueError(f"is not the name of a zone in tzdata {TZ_VERSION}{hint}")
     with files("tzdata.zoneinfo").joinpath(*name.split("/")).open("rb") as data:
