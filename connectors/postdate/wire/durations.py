@@ -41,7 +41,7 @@ def parse_duration_ms(text: str) -> int:
         return parse_natural(text)
     match = _SHORT.fullmatch(text) or _ISO.fullmatch(text) or _ISO_WEEKS.fullmatch(text)
     if match is None:
-        raise ValueError("is not a duration such as 1500, 90s, 2h30m or PT5M")
+        raise ValueError("is not a duration such as 90s, 2h30m or PT5M")
     components = [(number, _UNIT_MS[unit]) for unit, number in match.groupdict().items() if number is not None]
     last = len(components) - 1
     duration_ms = 0
