@@ -94,11 +94,11 @@ def test_filters(bed: SimulatedCluster) -> None:
     second = bed.bury(1, b"\xff", b"", [(TOPIC, b"other"), (DELAY, b"1")], "expired")
     bed.time.wait(60_000)
     third = bed.bury(0, None, None, [(DELAY, b"1")], "missing-target")
-    assert listed(bed) == [first, third, second]
-    assert listed(bed, "--reason", "expired", "--reason", "missing-target") == [third, second]
+    assert listed(bed) == [first, second, third]
+    assert listed(bed, "--reason", "expired", "--reason", "missing-target") == [second, third]
     assert listed(bed, "--target", "orders") == [first]
-    assert listed(bed, "--origin", third, "--origin", second) == [third, second]
-    assert listed(bed, "--from", str(middle_ms)) == [third, second]
+    assert listed(bed, "--origin", third, "--origin", second) == [second, third]
+    assert listed(bed, "--from", str(middle_ms)) == [second, third]
     assert listed(bed, "--until", str(middle_ms)) == [first]
     assert listed(bed, "--since", str(middle_ms), "--until", str(middle_ms + 1)) == [second]
     assert listed(bed, "--reason", "expired", "--target", "orders") == []

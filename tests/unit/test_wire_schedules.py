@@ -101,7 +101,7 @@ def test_an_interval_and_its_phase() -> None:
         ({"cron": b"1" * 513}, "longer than 512 bytes"),
         ({"cron": b"30 9 * * *", "every": b"1h"}, "only one of postdate-cron and postdate-every"),
         ({"cron": b"30 9 * * *", "zone": b"Europe/Berlim"}, "the nearest name is Europe/Berlin"),
-        ({"cron": b"30 9 * * *", "zone": b"CEST"}, "is not the name of a zone in tzdata [0-9a-z]+, such as Europe/Berlin"),
+        ({"cron": b"30 9 * * *", "zone": b"CEST"}, "in tzdata [0-9a-z]+, such as Europe/Berlin"),
         ({"cron": b"30 9 * * *", "zone": b"europe/berlin"}, "the nearest name is Europe/Berlin"),
         ({"cron": b"30 9 * * *", "zone": b"../../etc/passwd"}, "such as Europe/Berlin"),
         ({"cron": b"30 9 * * *", "zone": b"CEST"}, "is not the name of a zone in tzdata 20"),

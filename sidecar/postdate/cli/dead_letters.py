@@ -96,7 +96,8 @@ def dead_letters() -> None:
 @filter_options
 @output_option
 def list_(loader: Loader, requests: str | None, output: str, letters_max: int, **asked: Any) -> None:
-    """Print the present dead letters of a request topic, by partition and age."""
+    """Print the present dead letters of a request topic by time. If there are more than --max, the others are those of
+    the last partitions."""
     from postdate.sidecar.cluster.cluster import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 
@@ -107,7 +108,7 @@ def list_(loader: Loader, requests: str | None, output: str, letters_max: int, *
     with admin_of(kafka) as admin:
         spans = spans_of(admin, name, _look_up(admin, config, name).partitions, filters)
     found = letters_of(kafka, rules_of(config, name), spans, filters, _bar, warn)
-    letters = _first(found, letters_max)
+    letters = sorted(_first(found, letters_max), key=lambda letter: letter.timestamp_ms)
     if not letters:
         say(f"no dead letter of {name}" + (" matches" if filters != Filters() else ""))
     if output == "json":
