@@ -120,7 +120,8 @@ def test_a_pending_return_shows_its_attempt(bench: Bench) -> None:
     for offset in (attempt, plain):
         key = index.find(offset)
         assert key is not None
-        shown.append(as_json(shard.ctx.requests, key, decode_entry(index.entry(key) or b""), payload=False)["attempt"])
+        entry = decode_entry(index.entry(key) or b"")
+        shown.append(as_json(shard.ctx.requests, key, entry, bench.broker.now_ms(), payload=False)["attempt"])
     assert shown == [7, None]
     shard.close()
 
