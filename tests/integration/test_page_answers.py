@@ -17,10 +17,12 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from postdate.sidecar.http import page_files
-from support.browser import browser_page
+from support.browser import browser_page, picture
 
 _FILES = Path(page_files.__file__).parent / "page"
 _ORIGIN = "requests/0/7"
+#: What the page waits for between two refreshes.
+_REFRESH_MS = 3_000
 _SCHEDULE = {
     "origin": _ORIGIN, "id": "nightly", "target": "orders", "state": "waiting", "due_ms": 1_900_000_000_000,
     "chosen_ms": 1_900_000_000_000, "paused": False, "schedule": {"every": "1h"}, "next_ms": [1_900_000_000_000],
@@ -98,6 +100,47 @@ def test_a_schedule_of_an_older_process_is_shown_and_its_pause_reaches_the_strip
     expect(lane).to_have_class(re.compile("paused"))
 
 
+@pytest.mark.parametrize("width", [380, 600, 1280])
+def test_no_label_of_the_calendar_is_cut(page: Page, answers: Answers, width: int) -> None:
+    answers.by_path["pending"] = 200, {"entries": [_SCHEDULE], "cursor": None, "not_asked": []}
+    page.clock.install(time="2026-11-27T18:00:00Z")  # the last day begins in 10.7 % of the axis
+    page.set_viewport_size({"width": width, "height": 900})
+    open_at(page, "schedules")
+    expect(page.locator("#lanes .lane")).to_have_count(1)
+    for button in page.locator("[data-strip]").all():
+        button.click()
+        assert page.locator("#axis").evaluate("(axis) => axis.scrollWidth <= axis.clientWidth")
+        assert page.locator("#axis span").count() > 2
+    picture(page, f"calendar-{width}")
+
+
+def test_a_rate_of_zero_needs_a_whole_window(page: Page, answers: Answers) -> None:
+    """Between two refreshes, a schedule with one occurrence in ten seconds had a rate of 0."""
+    load = [{"from_ms": _SHARDS["at_ms"], "step_ms": 60_000, "counts": [1] + [0] * 59}]
+    part = {"topic": "requests", "partition": 0, "process": "localhost:8080", "state": "RUNNING", "load": load}
+    page.clock.install(time=_SHARDS["at_ms"] / 1_000)
+    page.set_viewport_size({"width": 380, "height": 900})
+
+    def refresh(number: int, delivered: int) -> None:
+        shard = {**part, "fates": {"occurred": delivered}, "lateness": {"bounds_ms": [1], "counts": [delivered, 0]}}
+        at_ms = _SHARDS["at_ms"] + number * _REFRESH_MS
+        answers.by_path["shards"] = 200, {"at_ms": at_ms, "shards": [shard], "not_asked": []}
+        page.clock.run_for(_REFRESH_MS) if number else open_at(page, "overview")
+        expect(page.locator("#late")).to_contain_text("up to 1 ms" if delivered else "No deliveries yet.")
+
+    rate = page.locator("#rate")
+    for number in range(4):
+        refresh(number, 0)
+        expect(rate).to_have_text("\N{EN DASH}")
+    refresh(4, 1)
+    expect(rate).to_have_text("0.1")
+    expect(page.locator("#load").locator("xpath=..")).to_contain_text("counts with its next occurrence only.")
+    picture(page, "overview")
+    for number in range(5, 11):
+        refresh(number, 1)
+    expect(rate).to_have_text("0")
+
+
 def test_typed_times_outlive_a_refusal_and_a_token_outlives_a_name(page: Page, answers: Answers) -> None:
     history = {
         "origin": _ORIGIN,
@@ -147,14 +190,22 @@ def test_a_refused_bulk_control_is_reported_at_once(page: Page, answers: Answers
 
 
 def test_a_requeue_names_letters_that_were_not_read_and_keeps_its_new_time(page: Page, answers: Answers) -> None:
+    hopeless = ("bad-action", "bad-headers", "missing-target")
     group = {"reason": "expired", "count": 1, "targets": [], "newest_ms": 5, "oldest_ms": 5}
     letter = {"origin": _ORIGIN, "id": None, "died_ms": 5, "reason": "expired", "target": "orders"}
-    listed = {"topic": "requests", "groups": [group], "letters": [letter], "complete": False}
+    listed = {
+        "topic": "requests",
+        "groups": [group, *({**group, "reason": reason} for reason in hopeless)],
+        "letters": [letter],
+        "complete": False,
+    }
     planned: dict[str, Any] = {"requeued": 1, "requeued_before": 0, "outcomes": [], "missing_targets": [], "with_id": 0}
     answers.by_path["dead-letters"] = 200, listed
     parts = {"complete": False, "has_more": False, "older_unread": True}
     answers.by_path["dead-letters/requeue"] = 200, planned | parts
     open_at(page, "letters")
+    expect(page.locator("#groups button")).to_have_count(1)
+    picture(page, "letters")
     page.get_by_role("button", name="Requeue those with expired").click()
     give_token(page, "a-token")
     region = page.locator("#requeue")

@@ -6,6 +6,8 @@ import { $, Region, at, cell, counted, fieldsOf, make, makeButton, number, parag
 import { openFromElsewhere } from "./messages.js";
 
 const region = new Region("requeue");
+// The header that is missing or wrong does not change with a new time.
+const HOPELESS = new Set(["bad-action", "bad-headers", "missing-target"]);
 let turn = 0;
 
 // ---- the list --------------------------------------------------------------------------------------------------------
@@ -18,7 +20,7 @@ function groupRow(topic, group, asked) {
   const chosen = { topic, reason: group.reason, until: String(group.newest_ms + 1), ...asked };
   const button = makeButton("Requeue…", () => plan(chosen));
   button.setAttribute("aria-label", `Requeue those with ${group.reason}`);
-  action.append(button);
+  if (!HOPELESS.has(group.reason)) action.append(button);
   row.append(cell("reason", group.reason, "word state"), cell("count", number(group.count), "n"), cell("targets", targetsOf(group), "word"), cell("newest", at(group.newest_ms)), action);
   return row;
 }

@@ -77,10 +77,8 @@ function showAxis() {
   const untilMs = fromMs + days * DAY_MS;
   const isNarrow = $("axis").clientWidth < 600;
   const form = isNarrow ? { day: "numeric", weekday: "short" } : { day: "numeric", month: "short", weekday: "short" };
-  // A label needs space to its right.
-  const endMs = untilMs - (untilMs - fromMs) * (isNarrow ? 0.1 : 0.06);
   const labels = [];
-  for (let ms = Math.ceil(fromMs / step) * step; ms < endMs; ms += step) {
+  for (let ms = Math.ceil(fromMs / step) * step; ms < untilMs; ms += step) {
     const date = new Date(ms);
     const text = days === 1 ? `${date.toISOString().slice(11, 16)}Z` : date.toLocaleDateString("en", { ...form, timeZone: "UTC" });
     const label = make("span", text);
@@ -88,6 +86,8 @@ function showAxis() {
     labels.push(label);
   }
   $("axis").replaceChildren(...labels);
+  const last = labels.at(-1);
+  if (last.offsetLeft + last.offsetWidth > $("axis").clientWidth) last.remove();
 }
 
 // ---- the list --------------------------------------------------------------------------------------------------------
