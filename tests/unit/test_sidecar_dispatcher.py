@@ -102,6 +102,21 @@ def test_a_transaction_that_outlasts_a_grace_is_repeated_without_the_message(
     shard.close()
 
 
+def test_a_target_that_has_grown_since_it_was_looked_up_refuses_no_message(bench: Bench) -> None:
+    """The request was written when the target had the partition, and the metadata here is three seconds old."""
+    shard = bench.shard()
+    bench.schedule(1)
+    bench.until(shard, lambda: bench.ended() == 1)
+    bench.time.wait(3_000)
+    count = len(bench.broker.topics["orders"].logs)
+    bench.admin.add_partitions({"orders": count + 1})
+    bench.schedule(1, ("postdate-partition", b"%d" % count))
+    bench.schedule(1, ("postdate-partition", b"%d" % (count + 1)))
+    bench.until(shard, lambda: bench.ended() == 3)
+    assert [fate for fates in bench.fates() for _, fate in fates] == ["delivered", "delivered", "dead"]
+    shard.close()
+
+
 def test_a_beat_leaves_the_index_behind_its_record(bench: Bench) -> None:
     """Otherwise an index would look as if it had missed records, once retention deletes beats."""
     shard = bench.shard()

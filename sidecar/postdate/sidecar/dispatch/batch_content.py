@@ -78,7 +78,7 @@ class Batch:
     over: list[tuple[bytes, bytes, Entry]] = field(default_factory=list)  # key, value: over the rate of their target
     rated: dict[str, int] = field(default_factory=dict)  # messages for each target that has a rate
     unknown: dict[str, list[tuple[bytes, Entry]]] = field(default_factory=dict)
-    """Topics that must be looked up first, with what waits for them and is not parked."""
+    """Topics that must be looked up first, or again, with what waits for them and is not parked."""
     ids: list[IdRow] = field(default_factory=list)  # of delivered messages: these are remembered
     due_max_ms: int = 0
     grace_end_ms: int = INTEGER_END  # the earliest of a delivered message

@@ -14,7 +14,7 @@ from enum import Enum, auto
 
 from postdate.sidecar.context.holds import Held
 from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
-from postdate.sidecar.dispatch.limits import DELIVERED_HEADERS_SIZE_BYTES_MAX
+from postdate.sidecar.dispatch.limits import DELIVERED_HEADERS_SIZE_BYTES_MAX, TARGET_FRESH_MS_MAX
 from postdate.sidecar.dispatch.targets import Refusal, Target
 from postdate.wheel.entry import Entry
 from postdate.wire.delivered import delivered_headers, extra_headers, occurrence_headers, record_size_bytes
@@ -32,7 +32,7 @@ class Decision(Enum):
     DELIVER = auto()
     """It leaves with this transaction."""
     DEFER = auto()
-    """It stays where it is until its target has been looked up."""
+    """It stays where it is until its target has been looked up, for the first time or again."""
     PARK = auto()
     """It is parked before any transaction: its target is held, fails or is isolated."""
     PARK_FOR_RATE = auto()
@@ -85,6 +85,14 @@ class MessageRules:
             return Decision.PARK
         if self.faults.any and entry.target != trial and self.faults.get(entry.target) is not None:
             return self.faults.spent(entry.target, entry.due, now_ms) or Decision.PARK
+        refusal = self._refusal(entry, size_bytes, target)
+        age_ms = steady_ms - target.looked_at
+        if refusal is not None and age_ms > TARGET_FRESH_MS_MAX and now_ms - age_ms < entry.accepted_ms:
+            return Decision.DEFER  # the topic may have been changed before the request was written
+        return refusal or Decision.DELIVER
+
+    def _refusal(self, entry: Entry, size_bytes: int, target: Target) -> Refusal | None:
+        """Why a target cannot take a message, by its metadata; None: it can. `size_bytes`: of its encoded entry."""
         if entry.partition >= target.partitions:
             partitions = counted(target.partitions, "partition")
             detail = f"topic {entry.target} has {partitions}, there is no {entry.partition}"
@@ -96,7 +104,7 @@ class MessageRules:
             if size > target.size_bytes_max:
                 detail = f"{size} bytes are more than the {target.size_bytes_max} that {entry.target} takes"
                 return Refusal(Reason.TOO_LARGE, detail)
-        return Decision.DELIVER
+        return None
 
     def delivered_size_bytes(self, entry: Entry) -> int:
         """The size of the delivered record, with the longest origin; of a schedule the largest one that the next

@@ -96,7 +96,7 @@ class Dispatcher:
         overlay, batch = self._build(index, due)
         for _ in range(_LOOKS):
             if batch.unknown:
-                self._targets.learn(batch.unknown)
+                self._targets.learn(batch.unknown, again=True)
                 overlay, batch = self._build(index, due)
         for rows in batch.unknown.values():  # the look-up is late: only these wait for it
             batch.park += rows

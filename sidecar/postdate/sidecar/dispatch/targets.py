@@ -94,19 +94,19 @@ class Targets:
         """The target if it has been looked up, in O(1); else None."""
         return self._known.get(name)
 
-    def learn(self, names: Iterable[str]) -> None:
-        """Look up unknown targets among these, and wait a little for the answer.
+    def learn(self, names: Iterable[str], *, again: bool = False) -> None:
+        """Look up unknown targets among these, or `again` all of them, and wait a little for the answer.
 
-        Afterwards `get` may still return None, if the answer is late or missing; entries of that target wait then. A
-        late look-up is not waited for again, nor is any while look-ups fail.
+        Afterwards `get` may still return None or an old answer, if the new one is late or missing; entries of that
+        target wait then. A late look-up is not waited for again, nor is any while look-ups fail.
         """
-        unknown = [name for name in dict.fromkeys(names) if name not in self._known][:TARGETS_KNOWN_MAX]
-        if not unknown:
+        wanted = [name for name in dict.fromkeys(names) if again or name not in self._known][:TARGETS_KNOWN_MAX]
+        if not wanted:
             return
-        self._wanted |= dict.fromkeys(unknown)
+        self._wanted |= dict.fromkeys(wanted)
         now = self._clock.steady_ms()
         until = (self._asked_at if self._look is not None else now) + TARGET_LOOK_WAIT_MS
-        while self.is_looking_at(unknown):
+        while self.is_looking_at(wanted):
             self.poll(max(until - now, 0.0))
             now = self._clock.steady_ms()
             if self._look is None or until - now < _WAIT_MS_MIN:
