@@ -95,6 +95,23 @@ def test_the_preview_describes_clock_changes(options: tuple[str, ...], effect: s
     assert any(line.endswith(effect) for line in changes)
 
 
+@pytest.mark.parametrize(
+    ("cron", "words"),
+    [
+        ("*/10 * * * * *", "Every 10 seconds, in"),
+        ("*/10 * * * *", "Every 10 minutes, in"),
+        ("*/2 * * * *", "Every 2 minutes, in"),
+        ("*/5 9-17 * * MON-FRI", "Every 5 minutes from 09:00 through 17:59 on Monday through Friday, in"),
+        ("*/7 * * * *", "Every seventh minute of every hour, in"),
+        ("5/10 * * * *", "Every 10th minute from 5 through 59 of every hour, in"),
+        ("*/10 */2 * * * *", "Every 10th second every second minute past every hour, in"),
+        ("* * * * *", "Every minute, in"),
+    ],
+)
+def test_even_steps_are_described_as_intervals(cron: str, words: str) -> None:
+    assert create("--cron", cron).startswith(words)
+
+
 def test_the_text_of_an_interval_and_of_two_days() -> None:
     assert create("--every", "15m/5m").startswith("Every 15m: at its multiples since 1970-01-01T00:00:00Z, 5m after")
     assert "one of the two days is enough" in create("--cron", "0 9 1,15 * FRI")

@@ -59,6 +59,13 @@ _DAY_OF_WEEK: Final = _term(f"(?:[0-7]|{_WEEKDAYS})", f"|[0-7]L|(?:[0-7]|{_WEEKD
 _TERMS: Final = (_PLAIN, _PLAIN, _PLAIN, _DAY_OF_MONTH, _MONTH, _DAY_OF_WEEK)
 
 
+# The words of CronSim for a step of seconds, and of minutes.
+_NTH: Final = (
+    re.compile(r"^Every \S+ second of every minute\b"),
+    re.compile(r"^Every \S+ minute\b(?: of every hour\b)?"),
+)
+
+
 class Expression:
     """One cron expression. `fields`: its six fields, upper case. `is_elapsed`: minute or hour begins with `*`.
 
@@ -158,8 +165,13 @@ class Expression:
         return days
 
     def explain(self) -> str:
-        """Return the expression in English words."""
-        return self._cron.explain()
+        """Return the expression in English words: an even step is an interval, every 10 seconds."""
+        text = self._cron.explain()
+        for field, unit, pattern in zip(self.fields, ("seconds", "minutes"), _NTH, strict=False):
+            step = field.removeprefix("*/")
+            if field.startswith("*/") and 60 % int(step) == 0:
+                text = pattern.sub(f"Every {step} {unit}", text)
+        return text
 
 
 @lru_cache(maxsize=EXPRESSIONS_REMEMBERED_MAX)
