@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -16,7 +17,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from postdate.cli import main, postdate
+from postdate.cli import dev, main, postdate
 from postdate.cli.commands import Commands
 from postdate.cli.send import draft_of
 from postdate.kafka import errors as kafka_errors
@@ -26,6 +27,8 @@ from postdate.sidecar.config.settings import Config, RequestTopicConfig
 from postdate.sidecar.errors import ConfigError, Exit, Fenced, Halted, HaltReason, PostdateError, TransientError
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.sidecar.process.limits import GC_THRESHOLDS
+from postdate.tools.dev_broker.jars import quiet
+from postdate.tools.dev_broker.local_broker import DevBroker
 from postdate.wire import headers as names
 from postdate.wire.errors import RequestRefused
 from postdate.wire.murmur2 import partition_for
@@ -202,6 +205,40 @@ def test_a_usage_error_is_on_stderr_with_exit_code_2(arguments: list[str], said:
     assert said in result.stderr
     assert result.stderr.splitlines()[-1].startswith("error: "), "one style of prefix"
     assert result.stdout == ""
+
+
+class _EndingBroker(DevBroker):
+    """A broker whose process ends at once, by a shell command."""
+
+    def __init__(self, directory: Path, command: str) -> None:
+        super().__init__(0, quiet)
+        self.log_file = directory / "broker.log"
+        self.log_file.write_text("a line of the log\n")
+        self._command = command
+
+    def start(self, timeout_s: float = 0) -> None:
+        with open(os.devnull, "wb") as log:
+            self._spawn_process(["sh", "-c", self._command], log)
+        assert self._process is not None
+        self._process.wait()
+
+    def stop(self, timeout_s: float = 0) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("kill -9 $$", "error: signal 9 has ended the broker\n"),
+        ("exit 3", "error: the broker ended with exit status 3; the end of its log:\nerror: a line of the log\n"),
+    ],
+)
+def test_the_end_of_a_development_broker_is_reported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, said: str
+) -> None:
+    monkeypatch.setattr(dev, "_local_broker", lambda *_: _EndingBroker(tmp_path, command))
+    result = call("dev", "--data", str(tmp_path))
+    assert (result.exit_code, result.stderr.endswith(said)) == (1, True), result.stderr
 
 
 @pytest.mark.parametrize(

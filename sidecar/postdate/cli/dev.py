@@ -53,7 +53,12 @@ def dev(port: int, data: Path | None, docker: bool, image: str | None) -> None:
             say("Ctrl-C stops it" + (f"; data stays in {directory}" if data else ""))
             while broker.is_running():
                 time.sleep(POLL_S)
-            raise PostdateError(f"the broker ended unexpectedly; the end of its log:\n{broker.last_words()}")
+            status = broker.exit_status
+            if status < 0:  # the log does not contain the reason
+                raise PostdateError(f"signal {-status} has ended the broker")
+            raise PostdateError(
+                f"the broker ended with exit status {status}; the end of its log:\n{broker.last_words()}"
+            )
         except Interrupted:
             say("stopping")
         finally:

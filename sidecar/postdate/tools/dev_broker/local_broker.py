@@ -99,6 +99,13 @@ class DevBroker(ABC):
         """Whether the broker started here still lives (also while paused)."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def exit_status(self) -> int:
+        """The exit status of the broker; -N: signal N has ended it. Requires that it has been started and has ended."""
+        assert self._process is not None
+        assert self._process.returncode is not None
+        return self._process.returncode
+
     def last_words(self) -> str:
         """The end of the broker's log, for an error message."""
         if self.log_file is None or not self.log_file.exists():
