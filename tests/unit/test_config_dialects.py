@@ -46,7 +46,7 @@ def test_a_default_target_is_wanted_only_by_dialects_without_targets(tmp_path: P
         ("dialects = ['karafak']", "request topic a: unknown dialect karafak; did you mean karafka?"),
         ("dialects = ['zzz']", "unknown dialect zzz; known: etf1, karafka,"),
         ("dialects = [1]", "takes a list of texts"),
-        ("dialect = ['etf1']", "did you mean dialects?"),
+        ("dialect = ['etf1']", "did you mean request_topics.dialects?"),
         ("dialects = ['etf1', 'rabbitmq']", "a request of rabbitmq names no target: set default_target"),
         ("dialects = ['chronos']", "a request of chronos names no target: set default_target"),
         ("default_target = 'orders'", "default_target is for dialects that name no target, and none is spoken"),

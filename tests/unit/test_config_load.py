@@ -55,10 +55,13 @@ def test_an_absent_flag_sets_nothing(tmp_path: Path) -> None:
     ("toml", "clause"),
     [
         ("wokers = 2", "unknown key wokers; did you mean workers?"),
-        ("[dispatch]\npace = 5", "unknown key dispatch.pace; did you mean pace_ms?"),
+        ("[dispatch]\npace = 5", "unknown key dispatch.pace; did you mean dispatch.pace_ms?"),
         ("pace_ms = 5", "unknown key pace_ms; did you mean dispatch.pace_ms?"),
         ("[dispach]\npace_ms = 5", "unknown key dispach; did you mean dispatch?"),
-        ("[[request_topics]]\nname = 'a'\nhorizon = 5", "unknown key request_topics.horizon; did you mean horizon_ms?"),
+        (
+            "[[request_topics]]\nname = 'a'\nhorizon = 5",
+            "unknown key request_topics.horizon; did you mean request_topics.horizon_ms?",
+        ),
         ("[[request_topics]]\nallow = ['a']", "has no name"),
         (
             "[[request_topics]]\nname = 'a'\nmessages_per_second_max = ['mails=20', 'sms']",

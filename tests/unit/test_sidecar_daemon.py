@@ -15,6 +15,7 @@ import pytest
 from postdate.kafka.settings import log as client_log
 from postdate.sidecar import logs
 from postdate.sidecar.config.settings import Config, HttpConfig, RequestTopicConfig
+from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http import serving
 from postdate.sidecar.limits import CLIENT_LOG_REPEAT_S, LOG_REPEAT_S
 from postdate.sidecar.process.children import Child
@@ -86,6 +87,15 @@ def test_a_rate_that_matches_no_target_is_logged_at_the_start() -> None:
     ]
     assert len(said) == 1
     assert "'sms-*=0.5' applies to no target, since '*=1000' precedes it" in said[0]
+
+
+def test_topics_with_the_same_remedy_are_reported_with_it_once() -> None:
+    config = Config(request_topics=(RequestTopicConfig("no.such"),))
+    with pytest.raises(ConfigError) as raised:
+        check_topics(config, SimulatedCluster().kafka.admin())
+    (line,) = str(raised.value).splitlines()
+    assert line.startswith("no.such does not exist; no.such.dispatch-log does not exist; ")
+    assert line.count("fix it with: postdate topics create") == 1
 
 
 @pytest.mark.parametrize(("content", "words"), [(None, "cannot be read"), ("short", "fewer than 16 characters")])

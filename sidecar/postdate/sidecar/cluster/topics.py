@@ -8,9 +8,10 @@ The rules are those of docs/protocol.md, "Rules for the topics".
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import groupby
 
 from postdate.kafka.errors import NotAuthorized
 from postdate.kafka.interface import Admin, Isolation, NewTopic, TopicInfo
@@ -62,6 +63,14 @@ class Violation:
 
     def __str__(self) -> str:
         return f"{self.topic} {self.detail}; fix it with: {self.remedy}"
+
+
+def explained(found: Iterable[Violation]) -> list[str]:
+    """One line for all violations in a row that have the same remedy."""
+    return [
+        "; ".join([*(f"{each.topic} {each.detail}" for each in same), f"fix it with: {remedy}"])
+        for remedy, same in groupby(found, lambda each: each.remedy)
+    ]
 
 
 def in_order(own: OwnTopics) -> tuple[str, ...]:

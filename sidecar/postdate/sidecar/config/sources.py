@@ -61,12 +61,15 @@ class Read:
     problems: list[str]
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A clause with the known name closest to `name`, or with all known names; starts with a semicolon."""
+def nearest(name: str, known: Iterable[str], section: str = "") -> str:
+    """A clause with the known name closest to `name`, or with all known names; starts with a semicolon. `section`: that
+    of all these names, if they have one."""
     names = list(known)
     by_end = [path for path in names if path.rpartition(".")[2] == name]
     close = by_end or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(names)}"
+    if not close:
+        return f"; known: {', '.join(names)}"
+    return f"; did you mean {section}.{close[0]}?" if section else f"; did you mean {close[0]}?"
 
 
 def read_text(path: Path) -> str:
@@ -116,7 +119,7 @@ def _toml_section(read: Read, section: str, table: Mapping[str, Any], source: st
     for key, value in table.items():
         leaf = known.get(key)
         if leaf is None:
-            read.problems.append(f"{source}: unknown key {section}.{key}{nearest(key, known)}")
+            read.problems.append(f"{source}: unknown key {section}.{key}{nearest(key, known, section)}")
         elif not leaf.is_properties:
             read.settings.append(Setting(leaf.path, value, source))
         elif isinstance(value, dict):
@@ -153,7 +156,8 @@ def _toml_request_topics(read: Read, value: object, source: str) -> None:
         return
     for table in value:
         for key in table.keys() - topic_leaves().keys():
-            read.problems.append(f"{source}: unknown key {REQUEST_TOPICS}.{key}{nearest(key, topic_leaves())}")
+            hint = nearest(key, topic_leaves(), REQUEST_TOPICS)
+            read.problems.append(f"{source}: unknown key {REQUEST_TOPICS}.{key}{hint}")
         if "name" not in table:
             read.problems.append(f"{source}: a table of {REQUEST_TOPICS} has no name")
     read.settings.append(Setting(REQUEST_TOPICS, value, source))

@@ -23,6 +23,7 @@ from postdate.kafka.interface import Admin, GroupConsumer, Kafka, Partition
 from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.cluster.cluster import kafka_of
 from postdate.sidecar.cluster.rights import violations
+from postdate.sidecar.cluster.topics import explained
 from postdate.sidecar.config.rate_rules import shadowed
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.context.limits import BEAT_INTERVAL_MS_MAX
@@ -128,7 +129,7 @@ def check_topics(config: Config, admin: Admin) -> Checked:
         found = violations(config, topic, admin)
         fatal = [violation for violation in found if violation.refuses]
         if fatal:
-            raise ConfigError("\n".join(str(violation) for violation in fatal))
+            raise ConfigError("\n".join(explained(fatal)))
         warnings += map(str, found)
         warnings += [
             f"request topic {topic.name}: the rate {rule!r} applies to no target, since {wider!r} precedes it and "
