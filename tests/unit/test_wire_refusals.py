@@ -284,6 +284,23 @@ def test_a_delay_beyond_the_horizon_is_named_as_a_duration() -> None:
     assert refused.value.detail == "due 500d after the request; the horizon is 400d"
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("postdate-dealy", "; did you mean postdate-delay?"),
+        ("Postdate-Topic", "; did you mean postdate-topic?"),
+        ("postdate-corn", "; did you mean postdate-cron?"),
+        ("postdate-colour", ""),
+        ("postdate-" + "x" * 500, ""),
+    ],
+)
+def test_the_nearest_header_to_an_unknown_one_is_named(name: str, hint: str) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        parse_request(RULES, 3, NOW_MS, None, with_time(name, b"5s"))
+    assert refused.value.reason is Reason.UNKNOWN_HEADER
+    assert refused.value.detail.endswith(f" is not known to Postdate{hint}")
+
+
 def test_a_refusal_is_repeated_the_same() -> None:
     details = set()
     for _ in range(3):

@@ -122,3 +122,6 @@ SCHEDULES_REMEMBERED_MAX: Final = 8_192
 
 # Nominal times of cron expressions that are remembered, of about 300 bytes each: many schedules share an expression.
 NOMINALS_REMEMBERED_MAX: Final = 16_384
+
+# Hints for unknown headers that are remembered: a producer repeats its typo in each request.
+HINTS_REMEMBERED_MAX: Final = 1_024
