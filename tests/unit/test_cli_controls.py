@@ -457,6 +457,19 @@ def test_on_a_terminal_a_bulk_control_asks_with_the_number_of_messages(
     assert (result.exit_code, sent) == ((0, bed.partitions) if reply == "y" else (1, 0))
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_target_that_does_not_exist_is_reported(
+    bed: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dry_run: bool
+) -> None:
+    nothing = {"shards": [], "count": 0, "exact": True, "not_asked": []}
+    monkeypatch.setattr(Deployment, "selected", lambda *_: nothing)
+    more = ["--dry-run", "--url", "http://127.0.0.1:1"] if dry_run else []
+    for target, warning in (("requests", ""), ("remindres", "warning: target topic remindres does not exist\n")):
+        command = ("cancel", "--requests", "requests", "--target", target, *more)
+        result = bed.call(*command, "--config", str(format_2(tmp_path)))
+        assert (result.exit_code, result.stderr) == (0, warning)
+
+
 @pytest.mark.parametrize(("exact", "total"), [(True, "3 messages selected"), (False, "at least 3 messages selected")])
 def test_a_dry_run_ends_with_the_number_of_selected_messages(
     exact: bool, total: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

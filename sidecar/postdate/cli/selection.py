@@ -20,7 +20,7 @@ from postdate.cli.processes import deployment_of, remark
 from postdate.cli.request_options import check, the_request_topic
 from postdate.cli.waiting import first_verdict, require_verdicts, waiting
 from postdate.kafka.errors import KafkaFault
-from postdate.kafka.interface import Isolation, Partition
+from postdate.kafka.interface import Admin, Isolation, Partition
 from postdate.sidecar.cluster.producing import (
     KeptProducer,
     PartlyProduced,
@@ -38,7 +38,7 @@ from postdate.wire.durations import format_duration
 from postdate.wire.headers import Headers
 from postdate.wire.origins import format_origin
 from postdate.wire.texts import counted
-from postdate.wire.topics import OwnTopics
+from postdate.wire.topics import OwnTopics, is_topic_name
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _DONE: Final = {"cancel": "cancelled", "reschedule": "moved"}
@@ -113,12 +113,16 @@ def control_selected(loader: Loader, headers: Headers, chosen: dict[str, Any]) -
     if chosen["dry_run"]:
         query = _query(topic, chosen)
         _count(deployment_of(config, chosen["urls"], chosen["token_file"]), query, output)
+        if config.kafka.bootstrap_servers:
+            with admin_of(kafka_of(config)) as admin:
+                _warn_of_missing(admin, chosen["target"])
         return
     check(config, topic, draft, 0)
     if not chosen["is_sure"] and sys.stdin.isatty():
         click.confirm(f"{action.capitalize()} {_matching(config, topic, chosen)}?", abort=True, err=True)
     kafka = kafka_of(config)
     with admin_of(kafka) as admin:
+        _warn_of_missing(admin, chosen["target"])
         live = look_up(admin, topic, config.kafka.bootstrap_servers, (OwnTopics.of(topic).verdicts,))
         require_verdicts(wait, config, topic, live.existing)
         accepted(rules_of(config, topic, live.retention_ms), draft, 0, now_ms())
@@ -149,6 +153,12 @@ def control_selected(loader: Loader, headers: Headers, chosen: dict[str, Any]) -
         fail(f"no count from {counted(silent, 'partition')} within {limit}; the controls will be carried out")
     if wait.wanted and output == "text":
         click.echo(f"{counted(total, 'message')} {_DONE[action]}", err=True)
+
+
+def _warn_of_missing(admin: Admin, target: str | None) -> None:
+    """Warn if the selected target does not exist, since its name may be mistyped."""
+    if target is not None and not (is_topic_name(target) and admin.describe([target])):
+        warn(f"target topic {target} does not exist")
 
 
 def _sent(topic: str, index: int, receipt: Receipt, action: str) -> dict[str, object]:
