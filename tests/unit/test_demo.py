@@ -21,7 +21,9 @@ from postdate.kafka.interface import NewTopic
 from postdate.sidecar.errors import PostdateError, TransientError
 from postdate.tools.demo.ledger import Ledger
 from postdate.tools.demo.plan import PARTITIONS, REQUESTS, plan
+from postdate.tools.demo.show import Show
 from postdate.tools.demo.traffic import Sender, demo_clients
+from postdate.tools.dev_broker.local_broker import LocalBroker
 from support.kafka_simulator import SimBroker, SimKafka
 
 LATE_MS = 10**15
@@ -89,6 +91,19 @@ def test_a_demo_that_cannot_continue_names_its_logs_and_a_smaller_run(
     assert "a smaller run: postdate demo --messages 200 --seconds 5" in done.stderr
     (kept,) = re.findall(r"kept in (\S+)", done.stderr)
     assert {file.name for file in Path(kept).iterdir()} == {"sidecar-1.log", "broker.log"}
+
+
+@pytest.mark.parametrize(("runs", "cause"), [(True, "no answer"), (False, "The broker ended")])
+def test_a_broker_that_has_ended_is_the_cause(runs: bool, cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the kernel ends it on a machine without memory: the clients see only that nobody answers."""
+
+    def perform(_: object) -> bool:
+        raise Unreachable("no answer")
+
+    monkeypatch.setattr(LocalBroker, "start", lambda *_: None)
+    monkeypatch.setattr(LocalBroker, "is_running", lambda _: runs)
+    monkeypatch.setattr(Show, "perform", perform)
+    assert f"error: {cause}" in CliRunner().invoke(postdate, ["demo"]).stderr
 
 
 def test_a_demo_without_java_blames_no_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from rich.console import Console
 from postdate.cli.commands import say
 from postdate.cli.dev import Screen as StartScreen
 from postdate.cli.interrupts import Interrupted, interruptible
-from postdate.kafka.errors import KafkaFault
+from postdate.kafka.errors import DevBrokerFailed, KafkaFault
 from postdate.sidecar.errors import Exit, PostdateError
 
 if TYPE_CHECKING:
@@ -79,7 +79,12 @@ def _perform(console: Console, directory: Path, stack: ExitStack, messages: int,
     screen.done()
     console.print(f"broker ready at {broker.bootstrap_servers} after {time.monotonic() - began:.1f} s")
     kafka = demo_clients(broker.bootstrap_servers)
-    ok = Show(console, kafka, broker.bootstrap_servers, directory, stack, messages, seconds).perform()
+    try:
+        ok = Show(console, kafka, broker.bootstrap_servers, directory, stack, messages, seconds).perform()
+    except (PostdateError, KafkaFault) as error:
+        if broker.is_running():
+            raise
+        raise DevBrokerFailed(f"The broker ended; the end of its log:\n{broker.last_words()}") from error
     verdict = "nothing lost, nothing repeated, nothing early" if ok else "NOT as promised, see above"
     console.print(f"verdict: {verdict} ({time.monotonic() - began:.0f} s)", style="bold green" if ok else "bold red")
     if keep:
