@@ -127,15 +127,15 @@ _DROP = ("postdate-if-ended", b"drop")
 
 
 def _refuse(cases: Cases, offset: int, name: str, *more: tuple[str, bytes]) -> None:
-    """Another owner, whose targets are fewer, refuses the request."""
+    """Another owner, which permits fewer targets, refuses the request."""
     cases.commit([offset, 0, "dead"])
     asked = TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-id", name.encode()), *more
     cases.bury(offset, *asked, reason=b"forbidden-target")
 
 
 def other_owner_cases(cases: Cases) -> None:
-    """The survivor was accepted when the end was written. Another owner, with other settings, has refused or dropped it
-    since; one that was refused before survives nothing."""
+    """The survivor was accepted when the end was written, and another owner with other settings refused or dropped it
+    later. A request that was refused before the end is no survivor."""
     for what, version in (("", 2), (", as format version 1 says", 1)):
         for when, verdict in (("behind it", "replaced"), ("before it", "contradiction")):
             name = f"replaced by one that was refused {when}{what}"
@@ -182,7 +182,7 @@ def other_owner_cases(cases: Cases) -> None:
 
 
 def other_owner_answers(cases: Cases) -> None:
-    """The answers to a replacement by a request that another owner refused later, and one that was accepted then."""
+    """Answers about a replacement by a request that was accepted then, and that another owner refused later."""
     for what, by, verdict in (
         ("it", 1, "replaced"),
         ("the one behind it", 2, "replaced"),

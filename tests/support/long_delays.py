@@ -95,9 +95,9 @@ class Shard:
     def commit(
         self, now_ms: int = SOON_MS, locally: bool = True, logged_ms: int = BASE_MS, behind_ms: int = 0
     ) -> Batch:
-        """The transaction with all that is due before `now_ms`, on Kafka, and where `locally`, in the index as well.
-        `logged_ms`: the timestamp of its record of the dispatch log. `behind_ms`: the cancel gate admits only what was
-        due this long before."""
+        """The transaction with all that is due before `now_ms`, on Kafka, and if `locally`, in the index as well.
+        `logged_ms`: the timestamp of its record of the dispatch log. `behind_ms`: the cancel gate admits only entries
+        due this long before `now_ms`."""
         overlay = IndexOverlay(self.index, BASE_MS)
         due = Due(*self.index.scan_due(now_ms - behind_ms, 1_000), now_ms=now_ms, behind_ms=behind_ms)
         batch = self._builder.build(overlay, due, 0.0)

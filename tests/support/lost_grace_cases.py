@@ -1,7 +1,7 @@
-"""Cases of the audit's verdicts about graces and windows, if a reschedule that decides about them may have lost its
-fate; and about requests that another owner has refused behind lost fates.
+"""Cases of the audit's verdicts about graces and windows if the fate of a reschedule that decides about them may be
+lost, and about requests that another owner refused after lost fates.
 
-As `lost_fate_cases`, which judges them. All messages are due at DUE.
+`lost_fate_cases` adds them to its history, and explains their parts. All messages are due at DUE.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def _move(cases: Cases, o: int, *, due_ms: int = DUE, grace: bytes = b"", by: in
 
 
 def _ask(cases: Cases, o: int, *more: tuple[str, bytes], moves: tuple[tuple[int, bytes], ...] = ()) -> None:
-    """A message with these reschedules, of a due time and a grace, whose fates are lost."""
+    """A message, and reschedules with these due times and graces. The fates of the reschedules are lost."""
     cases.ask(o, *_headers(o, *more))
     for number, (due_ms, grace) in enumerate(moves):
         _move(cases, o, due_ms=due_ms, grace=grace, by=number + 1)
 
 
 def _arrive(cases: Cases, o: int, *, due_ms: int = DUE, late_ms: int, is_sent: bool = True) -> None:
-    """Delivered so long behind its due time and the longest transaction."""
+    """Deliver a message `late_ms` after its due time and the longest transaction."""
     cases.commit([o, DUE, "delivered"], at_ms=due_ms + COMMIT_MS_MAX + late_ms)
     if is_sent:
         cases.deliver(o, due_ms=due_ms, id=_name(o).encode())
@@ -102,8 +102,8 @@ def lost_grace_cases() -> list[tuple[str, str, Part, Part]]:
 
 
 def known_move_grace_cases() -> list[tuple[str, str, Part, Part, Part]]:
-    """The same with a first part, of which the log has the fates: a reschedule to _MOVED. The lost one before it gives
-    a grace that it keeps, unless it gives one as well."""
+    """The same with a first part, a reschedule to _MOVED whose fates the log has. An earlier, lost reschedule gave a
+    grace. The known one keeps that grace unless it gives one, too."""
 
     def moved(cases: Cases, o: int, *, grace: bytes = b"") -> None:
         cases.ask(o, *_headers(o, _grace(b"1s")))

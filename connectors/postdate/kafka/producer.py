@@ -117,7 +117,7 @@ class ConfluentPlainProducer:
     def _on_error(self, error: KafkaError) -> None:
         if error.code() in TRANSPORT_CODES:
             self._transport_failed = True
-        # A fatal error is logged each time; the sidecar counts repeated lines of the client library instead.
+        # Each fatal error is logged. Of repeated lines of the client library, the sidecar logs only the number.
         said = events if is_fatal(error) else log
         said.info("the producer reports: %s (%s)", error.str(), error.name())
 

@@ -30,7 +30,7 @@ class RequestRefused(WireError):
 
 
 class FormatVersionNeeded(RequestRefused):
-    """The request needs a newer `format_version` than the rules have; `.need` says which part needs which."""
+    """The request needs a newer `format_version` than the rules have. `.need` says which part needs which version."""
 
     def __init__(self, reason: Reason, need: str, otherwise: str) -> None:
         super().__init__(reason, f"{need}, and {otherwise}")

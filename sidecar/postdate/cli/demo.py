@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from postdate.tools.dev_broker.local_broker import DevBroker
 
 POLL_S = 0.2
-#: A run that also a busy machine completes.
+#: A run that completes even on a busy machine.
 SMALL_RUN = "postdate demo --messages 200 --seconds 5"
 
 
@@ -41,9 +41,9 @@ def demo(messages: int, seconds: float, keep: bool) -> None:
     """Start a broker and two sidecars, schedule messages with mixed delays, kill one sidecar while it delivers, start
     another, and run the audit. Needs Java 17 or later and pyspark, and takes about a minute.
 
-    Exit code 0 if the demo's count and the audit agree that no message was lost, repeated, early or altered; 4
-    otherwise, and 1 if the run could not continue; the logs of all processes are kept then. At the end, and on Ctrl-C,
-    the command stops every process that it started.
+    Exit code 0 if the demo's count and the audit agree that no message was lost, repeated, early or altered; 4 if they
+    do not; 1 if the run could not continue. In the last two cases, the logs of all processes are kept. At the end, and
+    on Ctrl-C, the command stops every process that it started.
     """
     console = Console(highlight=False)
     try:
@@ -93,7 +93,7 @@ def _perform(console: Console, directory: Path, stack: ExitStack, messages: int,
 
 
 def _keep_logs(directory: Path) -> bool:
-    """Copy the output of all processes out of the temporary directory, and print where; False if there is none."""
+    """Copy the output of all processes to a new directory, and print its path; False if there is no output."""
     found = [*directory.glob("*.log"), *directory.glob("*.out"), *directory.glob("broker/broker.log")]
     if any(file.stat().st_size for file in found):
         kept = Path(tempfile.mkdtemp(prefix="postdate-demo-failed-"))

@@ -65,7 +65,7 @@ def the_request_topic(config: Config) -> str:
 
 
 def check(config: Config, topic: str, draft: RequestRecord, partition: int) -> None:
-    """Raises ConfigError if the sidecar would refuse this request by the settings of this command."""
+    """Raises ConfigError if a sidecar with the settings of this command would refuse the request."""
     from postdate.sidecar.ingest.request_rules import rules_of
 
     rules = rules_of(config, topic)

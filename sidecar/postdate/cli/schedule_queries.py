@@ -112,5 +112,5 @@ def _shown(entry: dict[str, Any], events: list[dict[str, Any]], complete: bool) 
         yield f"pending: {format_instant(extra['due_ms'])}{until}, by {extra['by']}"
     yield "next, once it is resumed:" if entry.get("paused") else "next:"
     for number, next_ms in enumerate(entry["next_ms"], entry["occurrence"]):
-        # The numbers of a paused schedule depend on when it is resumed.
+        # The occurrence numbers of a paused schedule depend on the time of its resume.
         yield f"{'' if entry.get('paused') else number:>6}  {format_instant(next_ms)}"

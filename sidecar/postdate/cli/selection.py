@@ -57,9 +57,7 @@ def selector_options(command: Command) -> Command:
             "--url", "urls", multiple=True, metavar="URL", help="To count messages: process to query; repeatable."
         ),
         click.option("--group-id", metavar="ID", help="To count messages: consumer group of the sidecars."),
-        click.option(
-            "--yes", "is_sure", is_flag=True, help="Do not ask for confirmation. Without a terminal, it never asks."
-        ),
+        click.option("--yes", "is_sure", is_flag=True, help="Do not ask for confirmation. Only needed on a terminal."),
         click.option("--dry-run", is_flag=True, help="Print how many messages are selected, and change nothing."),
         click.option(
             "--partition",
@@ -198,7 +196,7 @@ def _query(topic: str, chosen: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _matching(config: Config, topic: str, chosen: dict[str, Any]) -> str:
-    """What a bulk control would act on, as far as the running processes answer."""
+    """The words for the messages that a bulk control selects, with their number if the processes report it."""
     try:
         found = deployment_of(config, chosen["urls"], chosen["token_file"]).selected(_query(topic, chosen))
     except (PostdateError, KafkaFault, click.UsageError) as error:

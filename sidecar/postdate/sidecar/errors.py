@@ -91,8 +91,8 @@ again."""
 
 
 EVIDENT = frozenset({HaltReason.NEWER_FORMAT, HaltReason.FOREIGN_RECORD, HaltReason.INTERNAL})
-"""A record that was read shows these, or a defect causes them. The others, or their ranges, depend on a broker's answer
-and are confirmed."""
+"""These halts need no confirmation: a record that was read shows them, or a defect causes them. The others, or their
+ranges, depend on a broker's answer and are confirmed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,9 @@ class RateLimitedFilter(logging.Filter):
     """Passes repeated messages only once in a while, with the number of suppressed ones.
 
     Messages that differ only in their numbers count as the same: a client that cannot reach its broker logs forty times
-    a second. Errors and warnings only; of the client library also INFO, for each thread, since a thread has the clients
-    of one shard. Critical messages always pass. A bounded number of messages is remembered.
+    a second. Only errors and warnings are limited, and from INFO on the lines of the client library. The latter are
+    counted for each thread, since a thread has the clients of one shard. Critical messages always pass. A bounded
+    number of messages is remembered.
     """
 
     def __init__(self) -> None:

@@ -2,8 +2,8 @@
 
 pytest collects the tests once. One child process runs all of them, and some schedules of the simulation, and records
 which lines of the modules each executes. Then each change takes effect in a child of its own, which runs the tests that
-execute its line, those of its module first, until one fails. So the work tree is never changed, and a change costs no
-import.
+execute its line, those in the module's own test file first, until one fails. So the work tree is never changed, and a
+change costs no import.
 
 A child has a bound of processor time, several times what its tests need, so a busy machine changes no verdict; a change
 that makes the tests run beyond it is detected. Results are appended to a file, so a run that was ended goes on where it
@@ -290,8 +290,8 @@ def _schedule_passes(name: str) -> bool:
 
 def _selected(change: Change, covered: dict[str, tuple[float, Lines]], budget_s: float) -> tuple[list[str], float]:
     """The tests that execute a change, then schedules of the simulation, and the time that they need together: at most
-    the budget for the tests, and half of it for the schedules. The tests in the file of the module come first, then the
-    fastest."""
+    the budget for the tests, and half of it for the schedules. The tests in the module's own test file come first, then
+    the others, the fastest first."""
     own = f"_{Path(change.path).stem}.py::"
     found = sorted(
         (name.startswith(_SIMULATION), own not in name, cpu_s, name)

@@ -304,7 +304,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         _TAKEOVER,
         "recover",
         "an accepted loss of requests that ends at offset 0",
-        "it ends behind at least one request",
+        "every such loss ends behind at least one request",
         ("give_up_to >= 0", "give_up_to > 0"),
         ("give_up_to >= 0", "give_up_to >= 1"),
     ),
@@ -326,7 +326,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         _TAKEOVER,
         "_replay",
         "memory is released one byte earlier",
-        "it only determines when",
+        "the bound only determines when memory is released",
         ("in_memory > RECOVERY_MEMTABLES_BYTES_MAX", "in_memory >= RECOVERY_MEMTABLES_BYTES_MAX"),
     ),
     _of(

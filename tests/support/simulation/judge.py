@@ -255,7 +255,7 @@ class Allowed:
         return [f"O5: chosen {chosen_ms}, delivered at {ended_ms}"] if is_early else []
 
     def is_past_grace(self, ended_ms: int) -> bool:
-        """True if it was delivered after its grace, by the time that the broker gave its fate (I6)."""
+        """True if the message was delivered after its grace, by the broker's timestamp of its fate (I6)."""
         over_ms = self.chosen_ms(max(self.dues_ms(), default=0)) + max(self._graces_ms())
         return self._asked.grace_ms >= 0 and ended_ms > over_ms
 

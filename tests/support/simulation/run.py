@@ -129,7 +129,7 @@ def _play(world: World, plan: Plan) -> None:
     commits = world.reached["dispatch.committed"]
     _send_more(world, plan)
     if world.reached["dispatch.committed"] < commits + plan.partitions:
-        _send_more(world, plan)  # a gate held the first ones back: who is fenced learns it by a transaction
+        _send_more(world, plan)  # a gate held the first ones back; a process learns of its fence only by a transaction
     fences, before = world.reached["fenced"], set(plan.traffic.asked)
     _send_more(world, plan)
     world.encore = plan.traffic.asked.keys() - before

@@ -150,8 +150,8 @@ class Mark(msgspec.Struct, array_like=True):
     `in_bulk` is True if that is a bulk control. `sent`: a control comes too late; `kept`: it was `kept` or `dropped`,
     which leaves the id alone. `series_ms`: the start of the series that the request continues, -1 if no fate contains
     it. `next`: if the request is a schedule, its next occurrence by the last fate, `stored` or that of an occurrence.
-    `refused`: a control ended as a dead letter and had no effect. `drawn_by`: the last control that moved it before
-    bulk controls did, -1 if there is none; its origin draws the time within a window.
+    `refused`: the request became a dead letter without effect. `drawn_by`: the last control that moved the request
+    before bulk controls did, -1 if there is none; the time within a window is drawn from the origin of that control.
     """
 
     final: bool

@@ -257,7 +257,7 @@ def _outcomes(found: Outcomes) -> dict[str, Any]:
 
 
 def occurrences_label(name: str) -> str:
-    """The label of a number of occurrences, which is one of COUNTS."""
+    """The label of the count of occurrences with this name, one of COUNTS."""
     return "verified or rightly skipped" if name == "verified" else name.replace("_", " ")
 
 

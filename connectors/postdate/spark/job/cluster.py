@@ -119,7 +119,7 @@ class Cluster:
         keys = {partition: place(*partition) for partition in partitions}
         if not keys:
             return {}
-        for key in keys.values():  # the keys of a dict would each cost two calls more
+        for key in keys.values():  # each key of a dict would cost two more calls
             wanted[key] = spec
         level = self._class("common.IsolationLevel")
         isolation = level.READ_COMMITTED if committed else level.READ_UNCOMMITTED

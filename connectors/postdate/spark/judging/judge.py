@@ -188,9 +188,9 @@ def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Col
 def _lost_move(
     on_target: Column, final: Column, known_due_ms: Column, known_grace_ms: Column, is_grace_unknown: Column
 ) -> Column:
-    """The lost reschedule that explains the due time in a record or, without a record, an end behind its due time; of
-    several one that also explains the chosen time and the grace. Null if the due time and the grace in the log explain
-    the end, or nothing does."""
+    """The lost reschedule that explains the due time in a record. Without a record, it explains an end at or after the
+    due time that it gave. One that also explains the chosen time and the grace is preferred. Null if the due time and
+    the grace in the log explain the end, or if no lost reschedule does."""
     window_ms, is_expired = F.col("request.window_ms"), F.exists("letters", lambda one: one.reason == _EXPIRED)
 
     def explains(due_ms: Column) -> Column:
@@ -219,8 +219,8 @@ def _lost_move(
 
 
 def _grace_behind(move: Column, known_grace_ms: Column) -> Column:
-    """The grace of a message that a lost reschedule has moved: the one that lost reschedules have given, unless a later
-    one in the log has given another."""
+    """The grace of a message that a lost reschedule has moved: the grace that lost reschedules gave, unless a later
+    reschedule in the log gave another."""
     last = F.try_element_at("graces", F.lit(-1))
     is_later = F.coalesce(last.control_offset > move.given_by, F.lit(False))
     return F.when(move.given_by.isNull() | is_later, known_grace_ms).otherwise(move.grace_ms)

@@ -3,9 +3,9 @@
 A `cancelled` needs a later cancel of that id or origin. A `moved` needs the reschedule that it names, with that due
 time. Both controls must be `applied` in the same dispatch-log record, since the end of a request and every control on
 it share a transaction. A `replaced` that names no survivor needs a later request to schedule with the same id that was
-not refused by then, and that the owner had ingested; `survivors` checks one that does. Fates are checked only if the
-audit has read every request that the owner had ingested. The condition is necessary, not sufficient, so no valid fate
-is rejected.
+not refused by then, and that the owner had ingested; `survivors` checks a `replaced` that names one. Fates are checked
+only if the audit has read every request that the owner had ingested. The condition is necessary, not sufficient, so no
+valid fate is rejected.
 
 A message that a bulk control has ended or moved must be selected by it, at its due time in force, and the count of a
 bulk control must be the number of the fates that name it. That due time is in doubt if the fate of an earlier
@@ -37,7 +37,7 @@ _DOUBT = ", at a due time whose fate may have left the dispatch log"
 
 
 def unfounded_ends(known: DataFrame) -> DataFrame:
-    """One row for each `cancelled`, or `replaced` that names no survivor, without the request that it needs: the
+    """One row for each `cancelled`, and each `replaced` that names no survivor, whose required request is missing: the
     origin, and a sentence `claim`.
 
     `known` as in `history_rows`. Cost: a join of the cancelled requests with the cancels that name an origin.
@@ -91,9 +91,9 @@ def judged_series(known: DataFrame) -> DataFrame:
 
 
 def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
-    """One row for each `moved`, in log order: the origin, the `grace` of its control, whose `grace_ms` is null if the
-    control was not read, its `cause` as in `unread_causes`, and a sentence `claim` if the control does not ask for the
-    move, or a `doubt` if an earlier move that it depends on may be lost.
+    """One row for each `moved`, in log order: the origin; the `grace` of its control, with a null `grace_ms` if the
+    control was not read; and its `cause` as in `unread_causes`. If the control does not ask for the move, the row has a
+    sentence `claim`, or a sentence `doubt` if the move depends on an earlier one that may be lost.
 
     `known` as in `history_rows`; `has_losses`: whether fates of its rows may have left the dispatch log. Cost: a join
     of the moves with the reschedules, and a second one if there are losses.
@@ -220,11 +220,12 @@ def judged_switches(known: DataFrame) -> DataFrame:
 
 def judged_late_switches(known: DataFrame) -> DataFrame:
     """One row for each fate OF_CONTROLS of a schedule that a bulk cancel in force had selected: the origin, and a
-    sentence `claim`. For a later control, the schedule was no longer pending.
+    sentence `claim`. Such a schedule was no longer pending for a later control.
 
-    `known` as in `history_rows`. A bulk cancel has been in force since its first fate. Its owner had not read the
-    control then, and has carried it out itself: an earlier owner may have read it before. A due range is not judged,
-    since an occurrence may have moved the schedule into it later. Cost: a join of these fates with the bulk cancels.
+    `known` as in `history_rows`. A bulk cancel is in force from its first fate on. A control counts only if the owner
+    that wrote this fate had not read the control then, and carried it out itself: an earlier owner may have read the
+    control before. Bulk cancels with a due range are not judged, since an occurrence may have moved the schedule into
+    the range later. Cost: a join of these fates with the bulk cancels.
     """
     switch, begun, selected = F.col("switch"), F.col("begun"), F.col("selected")
     switches = known.where(F.col("end.bulk_offset").isNotNull() & (F.size("switches") > 0)).select(

@@ -21,8 +21,8 @@ from postdate.spark.rules.request_histories import is_refused
 from postdate.wire.reasons import Reason
 
 LOST_MOVE: Final = "struct<due_ms:bigint,grace_ms:bigint,control:bigint,given_by:bigint>"
-"""A due time, the grace that a lost reschedule has given, and the offsets of the last reschedule and of the one that
-has given the grace; null if there is none."""
+"""A due time, the grace that a lost reschedule gave, the offset of the last lost reschedule, and the offset of the one
+that gave the grace. All except the due time are null if there is no such reschedule."""
 _NEVER: Final = 2**63 - 1
 
 
@@ -32,10 +32,10 @@ def is_older_than_losses() -> Column:
 
 
 def may_be_moved() -> Column:
-    """Whether a row of `judging.placed` is a message, older than the losses of the log, that was delivered for another
-    due time than the last one in the log, or ended before it, outside of its window or grace, or expired before its
-    grace was over. The grace is that of the request; if a reschedule may have changed it, any end behind the due time
-    counts."""
+    """Whether a row of `judging.placed` is a message, older than the losses of the log, whose end the log does not
+    explain. The message was delivered for another due time than the last one in the log, ended before that due time or
+    outside of its window or grace, or expired before its grace was over. The grace is that of the request; if a
+    reschedule may have changed it, any end after the due time counts."""
     request, fates = F.col("facts.request"), F.col("facts.fates")
     due_ms = _known_due_ms()
     has_other = F.exists("facts.records", lambda one: (one.target == request.target) & (one.due_ms != due_ms))
@@ -76,7 +76,8 @@ def lost_moves(placed: DataFrame, known: DataFrame) -> DataFrame:
 def with_lost_due_times(messages: DataFrame, known: DataFrame, *, with_graces: bool = False) -> DataFrame:
     """Those of `messages` that a lost reschedule names or selects, with the column `lost_due_times`: an array of
     LOST_MOVE with `known_due_ms` and each due time that a lost reschedule between the offsets `moved_by` and `control`
-    may have set. `with_graces`: an earlier one may have given the grace, since a reschedule without a grace keeps it.
+    may have set. `with_graces`: also of those before `moved_by`, which may have given the grace, since a reschedule
+    without a grace keeps it.
 
     Columns of `messages`: origin, `id`, `target`, `key_digest`, `known_due_ms`, `control`, and any others; `moved_by`
     is the reschedule that set `known_due_ms`; null if that is the first due time. `known` as in `history_rows`. Cost: a
@@ -112,7 +113,7 @@ def selects_at(selected: Column, due_ms: Column) -> Column:
 
 
 def _with_moves(times: Column, control: Column) -> Column:
-    """The possible due times behind a lost reschedule; one before `moved_by` has left its grace alone."""
+    """The possible due times and graces after a lost reschedule. One before `moved_by` changes only the grace."""
     selected = control.selected
     moved = F.filter(times, lambda one: selected.isNull() | selects_at(selected, one.due_ms))
     is_before = F.coalesce(control.offset < F.col("moved_by"), F.lit(False))

@@ -175,8 +175,8 @@ class NumberedDeliveries:
         return fate._replace(nominal_ms=nominal_ms, is_sound=self.findings.is_sound)
 
     def _may_have_other_time(self, fate: Fate) -> bool:
-        """Return True if a fate behind lost ones may be that of another time than the one computed for it: the owner of
-        the lost fate that published its time may have had other zone rules."""
+        """Return True if a fate behind lost ones may have another time than the computed one: the owner that published
+        this time in a lost fate may have had other zone rules."""
         is_confirmed = self.at.next_ms == fate.nominal_ms or (
             fate.reason == "dead" and self._letters.may_have(self.at.next_ms, fate.at_ms)
         )
@@ -204,7 +204,7 @@ class NumberedDeliveries:
     def _broken_policy(self, fate: Fate, pauses: Sequence[Pause]) -> str | None:
         """The header by which a delivered occurrence had to be skipped; None: there is none.
 
-        The lateness counts from the chosen time. That follows from the next time in the fate, whatever zone rules the
+        The lateness counts from the chosen time, which follows from the next time in the fate, whatever zone rules the
         owner had.
         """
         asked, by_ms, can_decide = self._asked, fate.at_ms - COMMIT_MS_MAX, self._can_decide(fate.log_offset)

@@ -314,7 +314,7 @@ def _judged(
 
 
 def _was_accepted_before(row: Row, end: End) -> bool:
-    """Return True if another owner had accepted a schedule before it was refused, or may have in a lost fate."""
+    """Return True if another owner accepted a schedule before its refusal, or may have accepted it in a lost fate."""
     was_stored = row["stored"] is not None and row["stored"][0] < end.log_offset
     return bool(was_stored or (row["fates_lost_before_ms"] or -1) > row["request_ms"])
 

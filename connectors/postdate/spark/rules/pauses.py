@@ -47,9 +47,9 @@ def pauses_of(switches: Iterable[Switch]) -> list[Pause]:
 
 
 def pauses_at(place: tuple[int, int], pauses: Iterable[Pause]) -> list[Pause]:
-    """Return the pauses that were in force at a place of the log. One whose resume lies behind that place was open.
+    """Return the pauses that began before a place of the log. A pause whose resume lies behind that place is open.
 
-    One that only a lost resume has ended (`certain_pauses`) stays ended.
+    A pause that only a lost resume has ended (`certain_pauses`) stays ended.
     """
     return [
         pause._replace(until_ms=None, ended_at=None)

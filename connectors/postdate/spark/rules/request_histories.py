@@ -20,7 +20,7 @@ was_stored               whether it has a fate `stored`
 answers                  the answers to it
 answers_of_others        the answers to other requests that name it
 later_schedule           the next related request to schedule that was not refused, kept or dropped
-later_refused            the next related ones that were refused: structs of `offset` and the `log_offset` of the end
+later_refused            the next related refused requests to schedule: structs of `offset` and `log_offset` of the end
 cancel_with              the last related cancel that was applied in the dispatch-log record of its end
 pending_until            the last position at which an earlier related request to schedule was pending
 last_schedule            the last such request, with its `request_ms`; its `end` is null if it has not ended
@@ -46,7 +46,7 @@ _PLACES: Final = (
     *("answers_capped", "answers_lost_before_ms"),
 )
 _NEVER: Final = 2**63 - 1
-# How far `later_refused` looks: a longer list would make an id that is used very often cost more than its requests.
+# How many rows `later_refused` looks ahead. With more, the lists of a frequent id would cost more than its requests.
 _LATER_REFUSED_MAX: Final = 16
 
 

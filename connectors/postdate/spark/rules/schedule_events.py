@@ -138,7 +138,7 @@ class End(NamedTuple):
 
     @property
     def is_refusal(self) -> bool:
-        """Whether an owner has refused the schedule, which another one may have accepted before."""
+        """Whether an owner has refused the schedule. Another owner may have accepted it before."""
         return self.name == "dead" and not self.first_due_ms
 
 

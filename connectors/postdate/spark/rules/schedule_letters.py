@@ -26,7 +26,7 @@ class DeadLetters:
             self._letters.setdefault(letter.due_ms, []).append(letter)
 
     def may_have(self, due_ms: int, at_ms: int) -> bool:
-        """Return True if a letter of an occurrence due at `due_ms`, dead at `at_ms`, is left or may still come."""
+        """Return True if an unused letter for `due_ms` exists, or if that of an end at `at_ms` may still come."""
         return bool(self._letters.get(due_ms)) or at_ms >= self._bounds.letters_capped_from_ms
 
     def use(self, fate: Fate, findings: Findings) -> bool:

@@ -2,9 +2,10 @@
 
 The survivor of a `replaced` is a later request of the same id, which the owner had ingested. That of a `kept` is an
 earlier one that had not ended in an earlier dispatch-log record, and the kept request must ask for it. That of a
-`dropped` is an earlier one as well, which was delivered in an earlier record, whose time is at most the longest window
-before the timestamp of the dropped request; both must have `postdate-if-ended`. The audit does not know the window of
-the request topic, so it does not report a request that was accepted though it could have been dropped.
+`dropped` is an earlier one as well, which was delivered in an earlier record. The time of that record is at most the
+longest window before the timestamp of the dropped request, and both requests must have `postdate-if-ended`. The audit
+does not know the window of the request topic, so it does not report a request that was accepted though it could have
+been dropped.
 
 An owner with other settings may refuse or drop the survivor of a `replaced` or `kept` in a later record.
 

@@ -1,8 +1,8 @@
-"""Leaves fates whose cause no run of an audit with a state has read: its request left the topic between two runs.
+"""Withdraws claims about fates whose cause, another request, left the topic between two runs of an audit with a state.
 
-`claims` would report them as contradictions, since no request that was read asks for them. But a request stays in its
-topic until it has ended or its message is stored. So the dispatch log has a fate of the cause: a control is `applied`
-in the record of its effect, a bulk control in that or a later one. Without such a fate the claim remains.
+No run has read such a cause. So `claims` finds no request that asks for the fate, and would report a contradiction. But
+a request stays in its topic until it has ended or its message is stored. So the dispatch log has a fate of the cause: a
+control is `applied` in the record of its effect, a bulk control in that or a later one. Without it, the claim remains.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 
 
 def cause_of(fate: Column, kind: Literal["control", "record", "message"], value: Column) -> Column:
-    """The column `cause` of a claim: its `fate` follows from the control at the offset `value`, from a control that was
-    applied in the dispatch-log record `value`, or from a message that it does not name, where `value` is 0."""
+    """The column `cause` of a claim about `fate`. By `kind`, the fate follows from the control at the offset `value`,
+    from a control that was applied in the dispatch-log record `value`, or from a message that the fate does not name:
+    then `value` is 0."""
     return F.struct(
         F.lit(kind).alias("kind"), value.cast("bigint").alias("value"), fate.log_offset, fate.next_request
     ).alias("cause")
 
 
 def may_be_unread() -> tuple[Column, Column]:
-    """Two aggregates of `history_rows`: there are claims with an unread cause only if both are true. The second one:
-    a state has kept a request that has left its topic."""
+    """Two aggregates of `history_rows`: whether a request has left its topic unread, and whether a state has kept a
+    request that has left its topic. There are claims with an unread cause only if both are true."""
     was_read = F.col("request_ms").isNotNull() & (F.col("offset") < F.col("request_log_start"))
     return F.bool_or(is_unread()), F.bool_or(was_read)
 
@@ -36,8 +37,8 @@ def is_unread() -> Column:
 
 
 def left_claims(judged: DataFrame, known: DataFrame) -> DataFrame:
-    """The rows of a rule in `claims`, which have a `cause`; if no run has read it, with the sentence `claim` as
-    `expired`.
+    """The rows of a rule in `claims`, without their `cause`. If no run has read the cause of a row, its sentence
+    `claim` becomes `expired`.
 
     `known` as in `history_rows`. Cost: a join of the claims with the unread requests.
     """

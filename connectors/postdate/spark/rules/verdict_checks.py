@@ -6,7 +6,7 @@ An answer is in the same transaction as the fate that it reports, so both are vi
     rescheduled of p    p was `moved` by this control
     paused resumed triggered backfilled of p
                         p has that fate by this control, which `claims` compares with the control
-    replaced of p       p ended `replaced`, and this is a later request of the same id, which was accepted then
+    replaced of p       p ended `replaced`, and this is a later request of the same id that was not refused by then
     too-late            p, or the last request of that id, ended `delivered` or `dead` before this control was applied
     applied             this bulk control ended with that count
     not-found           nothing that the control names was pending when it was applied

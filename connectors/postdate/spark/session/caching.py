@@ -49,8 +49,8 @@ def materialised(rows: DataFrame, *, few: bool = False) -> DataFrame:
 
 
 def gathered(rows: DataFrame, *, few: bool) -> DataFrame:
-    """The same rows; if there are `few`, in one partition: then Spark neither shuffles them for later steps nor plans
-    the rest of a query again after each shuffle."""
+    """The same rows, in one partition if there are `few`. Then Spark does not shuffle them for later steps, and does
+    not plan the rest of a query again after each shuffle."""
     return rows.coalesce(1) if few else rows
 
 

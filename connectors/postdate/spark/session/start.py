@@ -52,7 +52,8 @@ _DELTA_SETTINGS = {
 }
 _DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 
-# Spark has these 50 of the 70 MB that its connectors need: each start would copy them, and a first one download them.
+# Spark already contains these jars, 50 of the 70 MB that its connectors need. The first start would download them, and
+# each start would copy them.
 _IN_SPARK = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
 
 # The versions of Spark: all of them, and the one for which there is a tested version of Delta Lake.
@@ -68,7 +69,7 @@ _JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptio
 _JAVA_OPTIONS_OF_ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _ANY_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
-# The JVM classes by which PySpark makes columns, lists of columns, and lambdas; it names the first in two ways.
+# The JVM classes by which PySpark makes columns, lists of columns, and lambdas. PySpark has two names for the first.
 _CLASSES_OF_COLUMNS = ("functions", "org.apache.spark.sql.functions", "PythonUtils", "PythonSQLUtils")
 
 Say = Callable[[str], None]
@@ -250,8 +251,8 @@ class _RememberedClass(JavaClass):  # type: ignore[misc]
 
 
 def _remember_classes(spark: SparkSession) -> None:
-    """Looks up once the classes and functions that PySpark names for each column. Each time the JVM would look for a
-    class without its package in all jars, and for a function in a list of a thousand."""
+    """Looks up once the classes and functions that PySpark names for each column. Otherwise the JVM would each time
+    search all jars for a class that is named without its package, and a list of a thousand for a function."""
     view: Any = spark.sparkContext._jvm
     for name in _CLASSES_OF_COLUMNS:
         setattr(view, name, _RememberedClass(getattr(view, name)._fqn, view._gateway_client))

@@ -75,8 +75,8 @@ def decide(
 ) -> Decision:
     """Return the outcome at `now_ms` of the occurrences that are due, from `position` on.
 
-    `switches`: the pauses and resumes of the schedule, settled. `until_ms`: those that were due later stay undecided,
-    but are newer occurrences for `postdate-missed: last`; None: there are none.
+    `switches`: the pauses and resumes of the schedule, settled. `until_ms`: occurrences due later stay undecided,
+    but count as newer ones for `postdate-missed: last`; None: all due occurrences may be decided.
 
     If more than OCCURRENCES_MAX are due, the others remain for the next call. Cost: one search for the next occurrence
     for each due one.

@@ -124,10 +124,10 @@ class Zone:
 
 @lru_cache(maxsize=ZONES_REMEMBERED_MAX)
 def load_zone(name: str) -> Zone:
-    """Return the zone of an IANA name. Raises ValueError if `tzdata` has none of this name, with a hint."""
+    """Return the zone of an IANA name. Raises ValueError with a hint if `tzdata` has no such zone."""
     names = zone_names()
     if name not in names:
-        # Another abbreviation, such as EST for CEST, is no nearer.
+        # Another abbreviation would mislead: for CEST it is EST.
         nearest = get_close_matches(name, names, n=1, cutoff=0.8) if "/" in name else []
         hint = f"; the nearest name is {nearest[0]}" if nearest else ", such as Europe/Berlin"
         raise ValueError(f"is not the name of a zone in tzdata {TZ_VERSION}{hint}")

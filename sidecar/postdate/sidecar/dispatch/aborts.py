@@ -58,7 +58,7 @@ class Aborts:
 
     def aborted(self, ownership: ShardOwnership, batch: Batch, due: Due, fault: AbortRequired) -> None:
         """Attribute the abort to a target, an entry, or neither; then wait, and retry with less."""
-        # From now on its target counts as failing, or the message expires.
+        # Nothing to attribute: from now on the target counts as failing, or the message expires.
         if isinstance(fault, GivenUp | GraceOver):
             log.info("shard %s: %s", self._ctx.name, fault)
             return

@@ -19,8 +19,8 @@ from postdate.wire.limits import INTEGER_END
 
 @dataclass(slots=True)
 class OwnTopicsFilter:
-    """Selects the messages of a transaction while some of Postdate's own `topics` are isolated. It takes only messages
-    that write to none of these topics, or, unless `own_left` is None, at most so many that write to one of them.
+    """Selects the messages of a transaction while some of Postdate's own `topics` are isolated. If `own_left` is None,
+    it takes only messages that write to none of these topics; otherwise at most `own_left` that write to one of them.
     `acted_on`: requests that must not end yet, because an entry that stays under key 0 acts on them (rule 4). `passed`:
     True once a message was skipped that writes to one of these topics. `waiting`: target and key of each skipped
     message; later ones of the same target and key stay with it, so that their order is kept."""
@@ -57,7 +57,7 @@ class Batch:
     begins after each entry that stays. `unparked`: parked keys that end, with the sizes of their values."""
 
     now_ms: int = 0
-    until_ms: int = 0  # what is due later waits for the cancel gate
+    until_ms: int = 0  # entries due later wait for the cancel gate
     surplus_max: int = 0  # missed occurrences beside the first one of each schedule
     surplus_bytes_left: int = 0  # what the values of further missed occurrences may add
     surplus: int = 0  # fates beyond one for each entry
@@ -81,7 +81,7 @@ class Batch:
     """Topics that must be looked up first, or again, with what waits for them and is not parked."""
     ids: list[IdRow] = field(default_factory=list)  # of delivered messages: these are remembered
     due_max_ms: int = 0
-    grace_end_ms: int = INTEGER_END  # the earliest of a delivered message
+    grace_end_ms: int = INTEGER_END  # the earliest end of grace of a delivered message
     dues_ms: list[int] = field(default_factory=list)  # from when each delivered message could have left
     dead: list[str] = field(default_factory=list)  # the reason of each dead letter
     moved: list[tuple[bytes, Entry, Entry]] = field(default_factory=list)  # by a bulk control: key, before, after

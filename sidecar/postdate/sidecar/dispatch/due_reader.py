@@ -49,9 +49,9 @@ class Due:
     everything due up to this key was read. `full`: the scan of the first cursor reached its limit; `short`: that limit
     was reduced. `goes_on`: more may be due. `ordered`: an ordinary scan that contains only messages. `parked`: keys
     and values of parked entries. `trial`: the isolated target of a trial. `own_filter`: selects the messages that may
-    leave; None: all. `now_ms`: the broker's time. `behind_ms`: the cancel gate admits what was due this long before it.
-    `surplus_max`, `surplus_bytes_max`: of missed occurrences that may leave with the next ones of their schedules.
-    `ends_bulk`: the bulk control in force has nothing left after this transaction."""
+    leave; None: all. `now_ms`: the broker's time. `behind_ms`: the cancel gate admits only entries due this long before
+    that time. `surplus_max`, `surplus_bytes_max`: limits of the missed occurrences that may leave with the next ones of
+    their schedules. `ends_bulk`: the bulk control in force has nothing left after this transaction."""
 
     keys: list[bytes]
     values: list[bytes]
@@ -98,7 +98,7 @@ class DueReader:
         self._rates = rates
         self._ahead = BacklogBypass()
         self._is_behind = False  # more was due than the last transaction took
-        self._stayed = self._stayed_bytes = 0  # of the last common transaction, if OWN is isolated
+        self._stayed = self._stayed_bytes = 0  # entries that the last common transaction left, if OWN is isolated
 
     def read(self, index: TimerIndex, steady_ms: float, before_ms: int) -> Due:
         """The input of the next transaction; empty if nothing may leave now."""
@@ -123,9 +123,9 @@ class DueReader:
         return due
 
     def note_stayed(self, due: Due, count: int) -> None:
-        """So many entries of a common transaction stay where they are. While Postdate's own topics are isolated, the
-        next one reads as many more: otherwise they would fill it, and no message behind them would leave. O(entries) in
-        that case."""
+        """Note that `count` entries of a common transaction stay where they are. While Postdate's own topics are
+        isolated, the next common transaction reads as many more entries. Otherwise those that stayed would fill it, and
+        no message behind them would leave. O(entries) in that case."""
         count = min(count, len(due.keys), LOOK_AHEAD_ENTRIES_MAX) if due.own_filter is not None else 0
         size_bytes = sum(map(len, due.values)) * count // len(due.keys) if count else 0
         self._stayed, self._stayed_bytes = count, min(size_bytes, LOOK_AHEAD_SIZE_BYTES_MAX)
@@ -158,7 +158,7 @@ class DueReader:
             due = self._scan(index, before_ms, max(limit - room, 1), max(size_max // 2, 1))
             due.parked = self._rates.take(index, before_ms, room, max(size_max // 2, 1), partial(self._may_go, due))
         if self._faults.condemned:
-            rows = dict([*due.parked, *self._condemned(index, before_ms)])  # both have it if its target has returned
+            rows = dict([*due.parked, *self._condemned(index, before_ms)])  # both have a row if its target has returned
             due.parked = sorted(rows.items(), key=lambda row: row[0][-ENTRY_KEY_SIZE_BYTES:])
         return due
 

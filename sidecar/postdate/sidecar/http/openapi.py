@@ -51,8 +51,8 @@ _ENTRY = {
         "next_ms": {
             "type": "array",
             "items": _MS,
-            "description": "at most ten nominal times from `occurrence` on, or from now on if it is paused; only of a "
-            "recurring schedule",
+            "description": "at most ten nominal times, from `occurrence` on, or from now on if the schedule is paused; "
+            "only of a recurring schedule",
         },
         "attempt": {**_maybe(_NUMBER), "description": "the number of the retry, if the request is a return"},
         "payload": {

@@ -432,8 +432,8 @@ def _due_at(overlay: IndexOverlay, old: Entry, due_ms: int, control: int) -> Ent
 
 
 def _moved_to(overlay: IndexOverlay, window: Window | None, due_ms: int, control: int) -> tuple[int, Window | None]:
-    """The time at which a message leaves, and its window, after it got this due time. `control`: the one whose origin
-    draws the time; -1: its request."""
+    """The time at which a message leaves, and its window, after it got this due time. The time is drawn from the origin
+    of `control`; -1: of the request."""
     if window is None:
         return due_ms, None
     if control < 0:

@@ -87,9 +87,9 @@ def _occurs_ms(origin: bytes, control: msgspec.Raw, following: Next) -> int:
 
 def decide_due(entry: Entry, offset: int, origin: bytes, now_ms: int, until_ms: int, surplus_max: int) -> Decided:
     """Decide the occurrences of a schedule that are due up to `until_ms`, and then its extra deliveries: at least one
-    fate, and at most `surplus_max` more. How late they are counts from `now_ms`.
+    fate, and at most `surplus_max` more. Their lateness is measured at `now_ms`.
 
-    REQUIRES: it is due at `until_ms`.
+    REQUIRES: the schedule is due at `until_ms`.
     """
     assert entry.next is not None
     fates: list[Occurred | Skipped | ExtraFate] = []
@@ -260,7 +260,7 @@ def next_occurrences(entry: Entry, limit: int, now_ms: int = 0) -> list[Occurren
     position: Occurrence | None = _position(schedule, entry.next)
     first, first_ms = entry.next.number, entry.next.nominal_ms
     if first_ms < now_ms and is_held(entry.next):
-        # An occurrence in a gap has a number, too, if the schedule skips it.
+        # An occurrence in a gap has a number even if the schedule skips it.
         counted = msgspec.structs.replace(schedule, gap=Gap.NEXT)
         skipped = count_nominal(counted, first_ms, now_ms - 1, max(schedule.count, 0))
         position = next_occurrence(schedule, Occurrence(first + skipped - 1, now_ms - 1))

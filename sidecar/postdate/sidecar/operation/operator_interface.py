@@ -54,8 +54,8 @@ class OperatorInterface:
     def halted(self, halt: Halted) -> None:
         """The shard has halted. Reason and loss are kept until it has taken over again.
 
-        A truncated log stays the loss if the shard then halts for something else: once the log has grown, nothing else
-        shows that offsets were used twice.
+        The loss of a truncated log is kept if a later halt names no loss: once the log has grown, nothing else shows
+        that offsets were used twice.
         """
         is_truncated = self.loss is not None and self.loss.reason in IRREPLACEABLE
         self.reason = halt.reason

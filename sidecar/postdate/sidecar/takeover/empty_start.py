@@ -176,9 +176,9 @@ def _first_request(ctx: ShardContext, last: DispatchRecord, acceptance: Accepted
 def _first_dispatch(
     ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses, low: int, last: DispatchRecord, logged_ms: int
 ) -> tuple[int, int]:
-    """The dispatch-log offset from which all fates of requests at or above `low` follow; and `low`, raised if such
-    fates were deleted and the loss was accepted. The replay must read that offset. `last`, `logged_ms`: the last
-    committed record, and its time."""
+    """`low`, raised if fates of requests at or above it were deleted and the loss was accepted; and the dispatch-log
+    offset from which all fates of these requests follow. The replay must read that offset. `last`, `logged_ms`: the
+    last committed record, and its time."""
     request = _first_pending(ctx, low, last.ingested_to)
     if request is None:
         return low, bounds.end
@@ -190,7 +190,7 @@ def _first_dispatch(
         oldest = _oldest_fates(ctx, bounds, acceptance)
         if oldest is not None and oldest.timestamp_ms > request.timestamp_ms:
             low = _above_missing(ctx, acceptance, low, oldest, last.seq)
-    # The start may be stale, and fates in front of `position` deleted. Reading the offset before it proves otherwise.
+    # The start may be stale, and fates before `position` deleted. Reading the offset before `position` excludes that.
     return low, max(position - 1, bounds.start)
 
 

@@ -121,7 +121,7 @@ def recover(ctx: ShardContext, bounded: Bounded, confirm: Callable[[Halted], Non
     """Steps 5 and 6. Bring the index up to the bound, from its present state or from nothing.
 
     Raises Halted, naming the range, if Kafka no longer holds what is needed; an existing index stays in place.
-    `confirm`: returns if a halt depends on no stale answer; otherwise it raises Retriable.
+    `confirm`: returns if a halt is confirmed; raises Retriable as long as a stale answer may cause it.
     """
     progress, start, give_up_to = bounded.fenced.progress, None, -1
     why = "too old to go on from"
@@ -179,8 +179,9 @@ def _has_missed(ctx: ShardContext, bounded: Bounded, progress: TakeoverProgress)
 def _start_again(
     ctx: ShardContext, bounded: Bounded, progress: TakeoverProgress, confirm: Callable[[Halted], None]
 ) -> Start | None:
-    """Where an index starts that replaces one that contradicts the log; None if the topics no longer hold what that
-    needs: then the index is kept and follows the log. A deposed leader must not decide that: see `recover`."""
+    """The start of a new index that replaces one that contradicts the log. None if the topics no longer hold what the
+    new one needs: then the old index is kept and follows the log. The answer of a deposed leader must not decide that,
+    so `confirm` is called first, see `recover`."""
     try:
         return find_start(ctx, bounded, progress.acceptance)
     except Halted as halt:

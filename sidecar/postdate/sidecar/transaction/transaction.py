@@ -46,8 +46,8 @@ Message = tuple[int, str, int, bytes | None, bytes | None, Headers]
 @dataclass(frozen=True, slots=True)
 class Content:
     """What one transaction writes: the kind of its dispatch-log record, the messages and their fates, the latest
-    due time (of an expired one: end of grace), the ids of delivered messages that are remembered, and the earliest end
-    of grace of a delivered message."""
+    due time (for an expired message: the end of its grace), the ids of delivered messages that are remembered, and the
+    earliest end of grace of a delivered message."""
 
     kind: str
     messages: list[Message] = field(default_factory=list)
@@ -78,7 +78,7 @@ class AppendedEarly(AbortRequired):
 
 
 class GraceOver(AbortRequired):
-    """The broker's timestamp of the dispatch-log record is after the end of grace of a message that it delivers."""
+    """The broker's timestamp of the dispatch-log record is after the grace of a message in the transaction."""
 
 
 @dataclass(slots=True)
@@ -311,7 +311,7 @@ class ShardOwnership:
             self.broker_clock.forget()
             raise AppendedEarly(f"the broker's clock went back: {appended_ms} is before {due_max_ms}")
         if appended_ms > content.grace_end_ms:
-            raise GraceOver(f"the grace of a message was over at {content.grace_end_ms}, before {appended_ms}")
+            raise GraceOver(f"a grace ended at {content.grace_end_ms}, and the fate is stamped {appended_ms}")
 
     def _has_gap(self, messages: list[Message]) -> bool:
         """True if the next transaction of this producer would be refused, too."""

@@ -26,7 +26,7 @@ from postdate.wire.texts import counted
 
 #: s. A sidecar starts and takes its shards over in about 3 s; a slow machine gets longer.
 START_TIMEOUT_S = 180.0
-#: s. How long no message may arrive after the last due time; a takeover needs about 8 s of it.
+#: s. The longest time without an arrival after the last due time; a takeover takes about 8 s of it.
 _CATCH_UP_S = 180.0
 #: ms. How long the readers continue after the last arrival: a takeover could cause repeats.
 _LISTEN_ON_MS = 1_500
@@ -34,8 +34,8 @@ _LISTEN_ON_MS = 1_500
 _KILL_AFTER_MS = 12
 #: s. The time of one poll for arrivals, which limits the precision of the kill.
 _LOOK_S = 0.005
-#: The shortest session that a broker accepts by default: the group notices the kill after 6 s instead of 15. The broker
-#: may pause for longer than the usual 30 s without an acknowledgement, which must not turn messages into dead letters.
+#: The shortest session that a broker accepts by default: the group notices the kill after 6 s instead of 15. A pause of
+#: the broker may exceed the default retry budget of 30 s, and must not turn messages into dead letters.
 _SETTINGS = """
 [kafka.consumer]
 "session.timeout.ms" = "6000"

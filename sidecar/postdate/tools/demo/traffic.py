@@ -24,8 +24,8 @@ from postdate.wire.murmur2 import partition_for
 #: s. How long a reader waits for a record before it checks whether it must end.
 _READ_TIMEOUT_S = 0.2
 _READ_RECORDS_MAX = 500
-#: s. The time for an acknowledgement, and for an admin request. With the two seconds of a shard's producer, which
-#: repeats what it could not write, a pause of the broker on a busy machine would end the demo.
+#: s. The time for an acknowledgement, and for an admin request. A shard's producer waits only two seconds, since the
+#: shard repeats what it could not write. With so short a time, a pause of a busy broker would end the demo.
 _ANSWER_TIMEOUT_S = 60.0
 
 
@@ -58,8 +58,8 @@ class Sender:
         return self._next == len(self._planned) == self._ledger.sent
 
     def send_until(self, at_ms: int) -> None:
-        """Send the requests that are planned until `at_ms`, and handle acknowledgements. Raises TransientError if one
-        cannot arrive any more."""
+        """Send the requests that are planned until `at_ms`, and handle acknowledgements. Raises TransientError if the
+        broker did not acknowledge a request."""
         while self._next < len(self._planned) and self._planned[self._next].send_after_ms + self._begin_ms <= at_ms:
             self._send(self._planned[self._next])
             self._next += 1

@@ -6,7 +6,7 @@ import { $, Region, at, cell, counted, fieldsOf, make, makeButton, number, parag
 import { openFromElsewhere } from "./messages.js";
 
 const region = new Region("requeue");
-// The header that is missing or wrong does not change with a new time.
+// A requeue changes only the time, so requests with these reasons would be refused again.
 const HOPELESS = new Set(["bad-action", "bad-headers", "missing-target"]);
 let turn = 0;
 

@@ -11,7 +11,7 @@ let samples = [];
 
 const sum = (name) => deployment.shards.reduce((total, shard) => total + (shard[name] ?? 0), 0);
 
-// Messages delivered per second, by request topic; null if no message was delivered in a shorter time.
+// Messages delivered per second, by request topic; null until a message was delivered or RATE_MS have passed.
 export function deliveryRates(shown) {
   const counts = {};
   for (const shard of shown.shards) {
