@@ -190,7 +190,7 @@ def test_a_refused_bulk_control_is_reported_at_once(page: Page, answers: Answers
 
 
 def test_a_requeue_names_letters_that_were_not_read_and_keeps_its_new_time(page: Page, answers: Answers) -> None:
-    hopeless = ("bad-action", "bad-headers", "missing-target")
+    hopeless = ("bad-action", "bad-headers")
     group = {"reason": "expired", "count": 1, "targets": [], "newest_ms": 5, "oldest_ms": 5}
     letter = {"origin": _ORIGIN, "id": None, "died_ms": 5, "reason": "expired", "target": "orders"}
     listed = {

@@ -175,6 +175,14 @@ def test_skips_are_fates(make: Make, headers: dict[str, str], expected: list[Fat
     assert batch.due_max_ms == nominal_ms(5) + 1
 
 
+def test_a_transaction_ends_before_the_grace_of_its_occurrences(make: Make) -> None:
+    """Occurrence 1 is skipped."""
+    shard = stored(make(), calendar(0, grace="1500ms"), calendar(1, id="d"))
+    batch = shard.commit(nominal_ms(3) + 1)
+    assert [fate.number for fate in batch.fates if isinstance(fate, Occurred) and fate.offset == 0] == [2, 3]
+    assert batch.grace_end_ms == nominal_ms(2) + 1_500
+
+
 @pytest.mark.parametrize(
     ("headers", "expected"),
     [

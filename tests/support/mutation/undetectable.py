@@ -178,7 +178,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     ),
     _of(
         _DECISIONS,
-        "MessageRules.decide",
+        "MessageRules._refusal",
         "the exact size is computed one byte earlier",
         "the exact size decides",
         (

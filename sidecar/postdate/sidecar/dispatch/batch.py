@@ -35,6 +35,7 @@ from postdate.sidecar.index.recurrences import (
     backfilled,
     behind,
     decide_due,
+    grace_end_ms,
     is_over,
     leaves_ms,
     single_headers,
@@ -353,6 +354,8 @@ class BatchBuilder:
                 times_ms = (fate.nominal_ms, fate.next_ms)
                 headers = occurrence_headers(entry.headers, origin, entry.id, fate.number, times_ms)
                 due_ms = entry.due if fate is decided.fates[0] and not entry.next.extras else fate.nominal_ms
+                grace_end = grace_end_ms(entry, origin, fate.number, fate.nominal_ms)
+                batch.grace_end_ms = min(batch.grace_end_ms, grace_end)
             else:
                 extra, due_ms = self._origin_prefix + b"%d/%d" % (fate.control, fate.number), asked_ms[fate.control]
                 headers = extra_headers(entry.headers, origin, entry.id, extra, fate.nominal_ms)

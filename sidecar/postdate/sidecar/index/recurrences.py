@@ -48,7 +48,7 @@ _DESCRIBES = SCHEDULE | {WINDOW, GRACE}
 _NOT_OF_ONE = _DESCRIBES | {ID}
 
 #: Packed control headers contain their names as they are.
-_WINDOW = WINDOW.encode()
+_WINDOW, _GRACE = WINDOW.encode(), GRACE.encode()
 
 
 class Decided(NamedTuple):
@@ -83,6 +83,14 @@ def _occurs_ms(origin: bytes, control: msgspec.Raw, following: Next) -> int:
     if _WINDOW not in bytes(control):
         return following.nominal_ms
     return chosen_ms(schedule_of(control), origin, Occurrence(following.number, following.nominal_ms))
+
+
+def grace_end_ms(entry: Entry, origin: bytes, number: int, nominal_ms: int) -> int:
+    """The end of grace of an occurrence of a schedule; INTEGER_END: it has none."""
+    schedule = schedule_of(entry.control) if _GRACE in bytes(entry.control) else None
+    if schedule is None or schedule.grace_ms < 0:
+        return INTEGER_END
+    return chosen_ms(schedule, origin, Occurrence(number, nominal_ms)) + schedule.grace_ms
 
 
 def decide_due(entry: Entry, offset: int, origin: bytes, now_ms: int, until_ms: int, surplus_max: int) -> Decided:

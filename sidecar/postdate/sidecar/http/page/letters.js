@@ -7,7 +7,7 @@ import { openFromElsewhere } from "./messages.js";
 
 const region = new Region("requeue");
 // A requeue changes only the time, so requests with these reasons would be refused again.
-const HOPELESS = new Set(["bad-action", "bad-headers", "missing-target"]);
+const HOPELESS = new Set(["bad-action", "bad-headers"]);
 let turn = 0;
 
 // ---- the list --------------------------------------------------------------------------------------------------------
