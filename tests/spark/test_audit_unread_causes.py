@@ -126,7 +126,6 @@ _EXPECTED = {
     **{f"{name} for none": {_LAST: "contradiction"} for name in _POLICIES},
     **{f"{name} by an unread one": {_SURVIVOR: "request-expired", _LAST: "request-expired"} for name in _CAUSED},
     **{f"{name} without its fate": {_SURVIVOR: "contradiction"} for name in _CAUSED},
-    "replaced, by name without its fate": {_SURVIVOR: "request-expired"},
     **{f"{name} in another record": {_SURVIVOR: "contradiction", _LAST: "request-expired"} for name in _OF_ONE},
     **{f"{name} by one that never was": {_SURVIVOR: "contradiction", _LAST: "orphan"} for name in _CAUSED},
     "late by its reschedule": {_SURVIVOR: "past-grace", _LAST: "applied"},

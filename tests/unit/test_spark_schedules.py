@@ -435,6 +435,14 @@ def test_a_skip_by_other_rules_may_have_more_times_before_the_end() -> None:
     assert {verdict for verdict, _ in installed.position.problems} == {"extra"}
 
 
+def test_no_rules_allow_a_skip_behind_the_count() -> None:
+    skip = skipped(3, 5, "grace", 0, FOLD + HOUR, log_offset=2)
+    case = nightly(BERLIN, NIGHT, asked={"count_max": 2, "grace_ms": 0}, end=End("completed", NIGHT, 2, 1))
+    sent = [occurred(1, NIGHT, SECOND), occurred(2, SECOND, FOLD + HOUR, log_offset=1)]
+    found = replace(case, fates=[*sent, skip], records=[record(fate) for fate in sent], zones=OTHER_RULES).judged()
+    assert "extra" in {verdict for verdict, _ in found.position.problems}
+
+
 def test_other_rules_do_not_matter_without_a_zone() -> None:
     assert sound(zones=ZoneVersions("2026f", (0,), ("2025a",))).judged().added.verified == 3
 

@@ -234,7 +234,8 @@ class NumberedDeliveries:
         for number in range(fate.number, fate.last):
             found = self._next(number, nominal_ms)
             if found is None:
-                if number == asked.count_max or self._can_decide(fate.log_offset):
+                is_counted = asked.count_max is not None and number >= asked.count_max
+                if is_counted or self._can_decide(fate.log_offset):
                     said = f"occurrence {number + 1} is skipped {in_log(fate)}, and {number} is the last"
                     self.findings.find("extra", "extra", said)
                 break

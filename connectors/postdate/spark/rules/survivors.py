@@ -82,8 +82,9 @@ def _judged(ended: DataFrame, known: DataFrame, is_founded: Column, may_be_lost:
     end, survivor, by = F.col("end"), F.col("survivor"), F.col("by")
     named = ended.where(F.col("request_ms").isNotNull()).withColumn("survivor", end.control_offset)
     parts = ("action", "id", "end", "latest_ms", "keeps", "drops", "request_ms")
-    requests = known.where(F.col("request_ms").isNotNull()).select(
-        *PARTITION, F.col("offset").alias("survivor"), F.struct(*parts).alias("by")
+    requests = known.select(
+        *(*PARTITION, F.col("offset").alias("survivor"), (end.isNotNull() | F.col("was_stored")).alias("has_fate")),
+        F.when(F.col("request_ms").isNotNull(), F.struct(*parts)).alias("by"),
     )
     wrong = (
         named.join(requests, [*PARTITION, "survivor"], "left")
@@ -91,7 +92,10 @@ def _judged(ended: DataFrame, known: DataFrame, is_founded: Column, may_be_lost:
         .where(by.isNotNull() | (survivor < F.col("request_log_start")) | (survivor >= F.col("request_start")))
         .where(is_known(end.next_request) & ~F.coalesce(is_founded, F.lit(False)))
     )
-    is_expired = by.isNull() & (survivor < F.col("request_log_start"))
+    # What replaces a message comes after it, and leaves its topic only once the log has a fate of it.
+    may_have_fate = F.coalesce("has_fate", F.lit(False)) | (F.col("request_ms") < F.col("fates_lost_before_ms"))
+    may_be_unread = (end.fate_name != "replaced") | F.coalesce(may_have_fate, F.lit(False))
+    is_expired = by.isNull() & (survivor < F.col("request_log_start")) & may_be_unread
     is_lost = F.coalesce(may_be_lost, F.lit(False))
     said = F.concat(end.fate_name, F.lit(" by the request at offset "), survivor, since)
     return wrong.select(
