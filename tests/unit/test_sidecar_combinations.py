@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from postdate.kafka.interface import NewTopic
-from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.dispatch.fault_attribution import OWN as OWN_TOPICS
 from postdate.sidecar.dispatch.fault_attribution import Isolated, Refused
@@ -21,7 +20,7 @@ from postdate.sidecar.dispatch.targets import Refusal
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
 from postdate.wire.reasons import Reason
-from support.shard_bench import OWN, Bench, R, refuse
+from support.shard_bench import OWN, Bench
 
 HOUR_MS = 3_600_000
 
@@ -51,38 +50,6 @@ def _park(bench: Bench, shard: Shard) -> None:
     bench.until(shard, lambda: _index(shard).parked_count == 1)
     shard.ctx.held.now = Holds()
     _isolate(shard, "orders").retry_at = inf
-
-
-def test_messages_that_are_parked_all_the_time_do_not_stop_the_trials_of_own_topics(bench: Bench) -> None:
-    shard = bench.shard()
-    bench.schedule(1, target=b"mails")
-    bench.until(shard, lambda: bench.ended() == 1)  # the target is known
-    shard.ctx.held.now = Holds(targets=frozenset({"mails"}))
-    _isolate(shard, OWN_TOPICS)
-    bench.ask(("postdate-action", b"cancel"), ("postdate-id", b"nobody"))
-
-    def is_applied() -> bool:
-        bench.schedule(1, target=b"mails")
-        return bench.ended() == 2
-
-    bench.until(shard, is_applied, 2_000)
-    shard.close()
-
-
-def test_messages_that_wait_for_an_own_topic_do_not_fill_the_transactions(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ten stored messages wait for their tombstones, and a transaction takes four."""
-    bench.dispatch = DispatchConfig(entries_max=20)
-    shard = bench.shard(RequestTopicConfig(R, store_after_ms=1_000))
-    for _ in range(10):
-        bench.schedule(bench.broker.now_ms() + 3_000)
-    bench.until(shard, lambda: len(bench.read(OWN.store)) == 10)
-    refuse(monkeypatch, lambda topic, _: topic == OWN.store)
-    bench.until(shard, lambda: shard._dispatcher._faults.get(OWN_TOPICS) is not None)
-    bench.schedule(bench.broker.now_ms(), target=b"mails")
-    bench.until(shard, lambda: len(bench.read("mails")) == 1, 5_000)
-    shard.close()
 
 
 def test_a_refused_message_that_was_moved_does_not_keep_its_target_isolated(bench: Bench) -> None:

@@ -100,20 +100,18 @@ class Dispatcher:
                 overlay, batch = self._build(index, due)
         for rows in batch.unknown.values():  # the look-up is late: only these wait for it
             batch.park += rows
-        if due.trial is None:
-            self._reader.note_stayed(due, batch.stayed - len(batch.park))
-            if batch.passed_own:
-                self._faults.parked((OWN,))
         has_parked = bool(batch.park)
         if has_parked:
             self._parking.park(index, batch)
-            if due.apart:
+            if due.trial is not None or due.apart:
                 return 0, True
             # Now, not in the next turn: then further entries to park may be due, and so on for ever.
             due.leave_out({key for key, _ in batch.park})
             overlay, batch = self._build(index, due)
             if batch.park or not batch.fates:
                 return 0, True
+        if due.trial is None and batch.passed_own:
+            self._faults.parked((OWN,))
         if not batch.fates and not batch.over:
             if due.trial is not None:
                 self._faults.nothing_waits(due.trial)

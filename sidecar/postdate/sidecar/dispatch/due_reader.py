@@ -21,8 +21,6 @@ from postdate.sidecar.dispatch.batch_limit import BatchLimit
 from postdate.sidecar.dispatch.control_pieces import acted_on, first_piece
 from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution, Isolated
 from postdate.sidecar.dispatch.limits import (
-    LOOK_AHEAD_ENTRIES_MAX,
-    LOOK_AHEAD_SIZE_BYTES_MAX,
     RATE_RETRY_MS,
     SURPLUS_BYTES_MAX,
     SURPLUS_FATES_MAX,
@@ -98,7 +96,6 @@ class DueReader:
         self._rates = rates
         self._ahead = BacklogBypass()
         self._is_behind = False  # more was due than the last transaction took
-        self._stayed = self._stayed_bytes = 0  # entries that the last common transaction left, if OWN is isolated
 
     def read(self, index: TimerIndex, steady_ms: float, before_ms: int) -> Due:
         """The input of the next transaction; empty if nothing may leave now."""
@@ -121,14 +118,6 @@ class DueReader:
         if (own := self._faults.get(OWN)) is not None:
             self._leave_own(index, due, own)
         return due
-
-    def note_stayed(self, due: Due, count: int) -> None:
-        """Note that `count` entries of a common transaction stay where they are. While Postdate's own topics are
-        isolated, the next common transaction reads as many more entries. Otherwise those that stayed would fill it, and
-        no message behind them would leave. O(entries) in that case."""
-        count = min(count, len(due.keys), LOOK_AHEAD_ENTRIES_MAX) if due.own_filter is not None else 0
-        size_bytes = sum(map(len, due.values)) * count // len(due.keys) if count else 0
-        self._stayed, self._stayed_bytes = count, min(size_bytes, LOOK_AHEAD_SIZE_BYTES_MAX)
 
     def ended(self, index: TimerIndex, due: Due, gone: set[bytes], before_ms: int) -> None:
         """After a transaction: `gone` are the keys that have ended. Decides whether the second cursor goes ahead of the
@@ -182,8 +171,6 @@ class DueReader:
         # Messages behind a backlog that has just fallen due wait for the first transaction and for the search.
         short = ordered and not self._is_behind and BacklogBypass.wanted(index, before_ms, limit)
         limit = max(1, limit // _SHORT) if short else limit
-        if self._faults.get(OWN) is not None:
-            limit, size_max = limit + self._stayed, size_max + self._stayed_bytes
         due = Due(*index.scan_due(before_ms, limit, size_max), ordered=ordered)
         due.short = short or self._faults.is_attributing
         due.full = due.goes_on = len(due.keys) >= limit or sum(map(len, due.values)) >= size_max
