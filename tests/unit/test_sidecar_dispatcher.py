@@ -54,11 +54,10 @@ def at(now_ms: int) -> tuple[int, int]:
     return now_ms, now_ms
 
 
-@pytest.mark.parametrize(("age_ms", "late_ms", "fate"), [(500, 1_000, "delivered"), (60_000, 1_001, "dead")])
-def test_a_message_expires_one_millisecond_after_its_grace(bench: Bench, age_ms: int, late_ms: int, fate: str) -> None:
-    """The broker's timestamp must confirm each decision."""
+@pytest.mark.parametrize(("late_ms", "fate"), [(1_000, "delivered"), (1_001, "dead")])
+def test_a_message_expires_one_millisecond_after_its_grace(bench: Bench, late_ms: int, fate: str) -> None:
     shard = bench.shard()
-    due_ms = bench.broker.now_ms() - age_ms
+    due_ms = bench.broker.now_ms() - 10_000
     bench.schedule(due_ms, ("postdate-grace", b"1s"))
     _read_requests(bench, shard)
     assert shard._dispatcher.dispatch(*_parts(shard), *at(due_ms + late_ms + 1)) == (1, False)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from postdate.kafka.interface import Isolation, Partition, Record
+from postdate.kafka.limits import TRANSACTION_TIMEOUT_MS
 from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import ChosenFate, DispatchRecord, Fate, Moved, decode_record
 from postdate.wire.errors import FormatError
@@ -255,9 +256,10 @@ class Allowed:
         return [f"O5: chosen {chosen_ms}, delivered at {ended_ms}"] if is_early else []
 
     def is_past_grace(self, ended_ms: int) -> bool:
-        """True if the message was delivered after its grace, by the broker's timestamp of its fate (I6)."""
+        """True if the message was delivered later after its grace than a transaction may take, by the broker's
+        timestamp of its fate (I6)."""
         over_ms = self.chosen_ms(max(self.dues_ms(), default=0)) + max(self._graces_ms())
-        return self._asked.grace_ms >= 0 and ended_ms > over_ms
+        return self._asked.grace_ms >= 0 and ended_ms > over_ms + TRANSACTION_TIMEOUT_MS
 
     def grace_ms(self) -> int:
         """The shortest grace that it may have: its own, or that of a control that moved it."""

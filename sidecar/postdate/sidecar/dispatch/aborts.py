@@ -22,7 +22,7 @@ from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution, F
 from postdate.sidecar.dispatch.limits import OWN_RETRY_MS
 from postdate.sidecar.dispatch.targets import Targets
 from postdate.sidecar.limits import BACKOFF_MS_MAX, BACKOFF_MS_MIN
-from postdate.sidecar.transaction.transaction import GivenUp, GraceOver, ShardOwnership
+from postdate.sidecar.transaction.transaction import GivenUp, ShardOwnership
 from postdate.wire.delivered import record_size_bytes
 
 log = logging.getLogger(__name__)
@@ -58,8 +58,7 @@ class Aborts:
 
     def aborted(self, ownership: ShardOwnership, batch: Batch, due: Due, fault: AbortRequired) -> None:
         """Attribute the abort to a target, an entry, or neither; then wait, and retry with less."""
-        # Nothing to attribute: from now on the target counts as failing, or the message expires.
-        if isinstance(fault, GivenUp | GraceOver):
+        if isinstance(fault, GivenUp):  # nothing to attribute: from now on the target counts as failing
             log.info("shard %s: %s", self._ctx.name, fault)
             return
         finished = finished_transaction(ownership, batch, due)

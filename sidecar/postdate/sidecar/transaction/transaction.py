@@ -18,6 +18,7 @@ from msgspec import UNSET
 from postdate.kafka.classification import PURGED_CODES
 from postdate.kafka.errors import AbortRequired, KafkaFault, RecordRejected, Unreachable
 from postdate.kafka.interface import OnDelivery, Partition, TransactionalProducer
+from postdate.kafka.limits import TRANSACTION_TIMEOUT_MS
 from postdate.sidecar import failpoints
 from postdate.sidecar.clock import BrokerClock, Clock
 from postdate.sidecar.transaction.bound_check import UnverifiedBound
@@ -78,7 +79,8 @@ class AppendedEarly(AbortRequired):
 
 
 class GraceOver(AbortRequired):
-    """The broker's timestamp of the dispatch-log record is after the grace of a message in the transaction."""
+    """The dispatch-log record came later after the end of grace of a message than a transaction may take: the process
+    was frozen after its decision. A smaller bound would abort transactions again and again while graces end."""
 
 
 @dataclass(slots=True)
@@ -146,7 +148,7 @@ class ShardOwnership:
     ) -> int:
         """Commit messages together with one dispatch-log record; returns the record's offset.
 
-        The transaction is aborted if the broker stamps that record before `due_max_ms` or after `grace_end_ms` (I6).
+        If the broker stamps that record before `due_max_ms`, or long after `grace_end_ms`, it is aborted (I6).
         `next_request`, `low_water`: R and L for the record. `report_all`: each message gets its own entry in
         `outcomes`. `must_give_up`: called while records stay unacknowledged for long; True aborts the transaction.
         Requires `reusable`. The end of the transaction is settled before this returns or raises; after that, `reusable`
@@ -310,8 +312,8 @@ class ShardOwnership:
         if appended_ms < due_max_ms:
             self.broker_clock.forget()
             raise AppendedEarly(f"the broker's clock went back: {appended_ms} is before {due_max_ms}")
-        if appended_ms > content.grace_end_ms:
-            raise GraceOver(f"a grace ended at {content.grace_end_ms}, and the fate is stamped {appended_ms}")
+        if appended_ms > content.grace_end_ms + TRANSACTION_TIMEOUT_MS:
+            raise GraceOver(f"a grace was over at {content.grace_end_ms}, and the record is of {appended_ms}")
 
     def _has_gap(self, messages: list[Message]) -> bool:
         """True if the next transaction of this producer would be refused, too."""
