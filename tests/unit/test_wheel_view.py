@@ -6,6 +6,7 @@ change must equal the sum over all slots. A torn state is made by hand to see th
 
 from __future__ import annotations
 
+import mmap
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from postdate.wheel import limits, wheel_view
 from postdate.wheel.changes import Changes
 from postdate.wheel.errors import Corrupt, StorageError, TornRead
-from postdate.wheel.layout import COUNTERS_OFFSET, HEADER_SIZE_BYTES, SEQUENCE
+from postdate.wheel.layout import COUNTERS_OFFSET, HEADER_SIZE_BYTES, SEQUENCE, Geometry
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.wheel_view import WheelView
 from support.rounds import LONGER, expect, first_kept
@@ -48,6 +49,39 @@ print(torn, len(seen), snapshot.count, snapshot.next_due_ms(), flush=True)
 
 def test_a_reader_in_another_process_sees_no_torn_counts(tmp_path: Path) -> None:
     first_kept(lambda slower: _read_while_it_is_written(tmp_path / f"{slower}", 300 * slower), LONGER)
+
+
+PUBLISHER = """
+import mmap, os, sys
+from postdate.wheel.layout import Geometry
+from postdate.wheel.rings import Rings
+with open(sys.argv[1], "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+    rings = Rings(Geometry(1, 1_000, 50, 10_000), memoryview(mapped))
+    print("publishing", flush=True)
+    for _ in range(200_000):
+        rings.publish()
+    print("done", flush=True)
+    os._exit(0)
+"""
+
+
+def test_an_update_never_looks_finished_before_it_is(tmp_path: Path) -> None:
+    """A reader that runs while the owner has no processor sees what its last store has left."""
+    path, geometry = tmp_path / "wheel", Geometry(1, 1_000, 50, 10_000)
+    path.write_bytes(bytes(geometry.file_size_bytes))
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+        mapped[COUNTERS_OFFSET : COUNTERS_OFFSET + SEQUENCE.size] = SEQUENCE.pack(0x01010101)
+        command = [sys.executable, "-c", PUBLISHER, str(path)]
+        with subprocess.Popen(
+            command, env={"PYTHONPATH": ":".join(sys.path)}, stdout=subprocess.PIPE, text=True
+        ) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "publishing\n"
+            seen = set[int]()
+            while child.poll() is None:
+                seen.update(SEQUENCE.unpack_from(mapped, COUNTERS_OFFSET)[0] for _ in range(1_000))
+            assert (child.stdout.read(), child.returncode) == ("done\n", 0)
+    assert seen == {0x01010101}
 
 
 def _read_while_it_is_written(directory: Path, batches: int) -> None:

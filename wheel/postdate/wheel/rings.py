@@ -101,11 +101,12 @@ class Rings:
         self._hour_start = 0
 
     def publish(self) -> None:
-        """Write the counters, the update sequence among them, for readers of the buffer."""
+        """Write the counters, the update sequence among them, for readers of the buffer.
+
+        By assignment: `pack_into` first sets the bytes to zero, and a reader would take the sequence for an even one.
+        """
         counts = (self.overdue, self.control, self.parked, self.beyond, self.total)
-        COUNTERS.pack_into(
-            self._buffer,
-            COUNTERS_OFFSET,
+        self._buffer[COUNTERS_OFFSET : COUNTERS_OFFSET + COUNTERS.size] = COUNTERS.pack(
             self.sequence,
             self.window,
             *self.cursor,

@@ -118,16 +118,14 @@ class WheelFile:
 
     def begin(self) -> None:
         """Announce an update; readers wait, and a crash from here on makes the file invalid."""
-        self.rings.sequence += 1
-        SEQUENCE.pack_into(self._buffer, COUNTERS_OFFSET, self.rings.sequence)
+        self._count_up()
 
     def commit(self, log_sequence: int, next_request: int | None) -> None:
         """Make the update visible, and stamp it with the state of the timer log that the rings agree with."""
         rings = self.rings
         self._write_stamp(log_sequence, next_request, clean=False)
         rings.publish()  # with the odd sequence: counters are part of the update
-        rings.sequence += 1
-        SEQUENCE.pack_into(self._buffer, COUNTERS_OFFSET, rings.sequence)
+        self._count_up()
 
     def close(self, log_sequence: int, next_request: int | None, clean: bool) -> None:
         """Unmap; `clean` first writes the pages back and then, last, the mark that they are whole.
@@ -147,6 +145,11 @@ class WheelFile:
             with contextlib.suppress(BufferError):
                 self._buffer.release()
                 self._mapped.close()
+
+    def _count_up(self) -> None:
+        """Write the next sequence; by assignment, as in `Rings.publish`."""
+        self.rings.sequence += 1
+        self._buffer[COUNTERS_OFFSET : COUNTERS_OFFSET + SEQUENCE.size] = SEQUENCE.pack(self.rings.sequence)
 
     def _write_stamp(self, log_sequence: int, next_request: int | None, clean: bool) -> None:
         self._generation += 1
