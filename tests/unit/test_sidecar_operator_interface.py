@@ -18,11 +18,11 @@ import pytest
 from click.testing import CliRunner
 
 from postdate.cli import postdate
-from postdate.kafka.errors import NotAuthorized
+from postdate.kafka.errors import NotAuthorized, Retriable
 from postdate.kafka.interface import Isolation, NewTopic, Partition
 from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.context.pacing import TransactionBudget, TransactionThrottle
-from postdate.sidecar.errors import HaltReason, Loss
+from postdate.sidecar.errors import Halted, HaltReason, Loss
 from postdate.sidecar.operation.halts import ADVICE
 from postdate.sidecar.operation.instructions import Instruction, instruct
 from postdate.sidecar.operation.shard_status import read_status, write_status
@@ -183,6 +183,35 @@ def test_a_topic_recreated_beside_its_old_dispatch_log_is_recognized(bench: Benc
     instruct(bench.directory / "0", Instruction(do="rebuild"))
     bench.until(shard, lambda: shard.why.startswith("requests-truncated"))
     assert bench.ended() == 3
+    shard.close()
+
+
+@pytest.mark.parametrize(
+    ("later", "may_rebuild"), [(HaltReason.TOPIC_RULES, False), (HaltReason.TOPIC_RECREATED, True)]
+)
+def test_a_kept_loss_allows_a_rebuild_only_for_new_topics(bench: Bench, later: HaltReason, may_rebuild: bool) -> None:
+    """Topics that were created again have none of the messages that only this index has."""
+    shard = bench.shard()
+    operator = shard._operator
+    operator.halted(Halted(HaltReason.REQUESTS_TRUNCATED, "", Loss(HaltReason.REQUESTS_TRUNCATED, R, 1, 2)))
+    operator.halted(Halted(later, ""))
+    assert operator.may_rebuild() is may_rebuild
+    operator.report(State.HALTED, "", None, at_once=True)
+    shard.close()
+    code, _, error = _run(bench, "rebuild", f"{R}/0", "--yes")
+    assert ("a rebuild would deliver it again" in error, code) == (not may_rebuild, 0 if may_rebuild else 1)
+
+
+def test_a_takeover_that_finds_two_problems_halts(bench: Bench) -> None:
+    shard = bench.shard()
+    confirmation = shard._confirmation
+    problems = [Halted(reason, "") for reason in (HaltReason.FATES_MISSING, HaltReason.SEQ_BROKEN)]
+    for _ in range(3):
+        for problem in problems:
+            with pytest.raises(Retriable):
+                confirmation.confirm(problem, None)
+        bench.time.wait(9_000)
+    confirmation.confirm(problems[0], None)
     shard.close()
 
 

@@ -18,7 +18,7 @@ import msgspec
 from postdate.cli.commands import listed, say
 from postdate.cli.limits import DISK_FULL_SIZE_BYTES, PICK_UP_S_MAX, STATUS_SILENT_MS_MAX
 from postdate.cli.options import Loader, configured, output_option
-from postdate.sidecar.errors import IRREPLACEABLE, ConfigError, Loss, PostdateError
+from postdate.sidecar.errors import IRREPLACEABLE, ConfigError, HaltReason, Loss, PostdateError
 from postdate.sidecar.operation.halts import ADVICE, DISK_FULL
 from postdate.sidecar.operation.instructions import REBUILD, RESUME, Instruction, instruct
 from postdate.sidecar.states import State
@@ -103,8 +103,8 @@ def rebuild(loader: Loader, name: str, yes: bool, data_dir: str | None, cluster:
     topic. Otherwise the shard halts and names the missing range; to undo the rebuild, move the kept directory back.
     """
     found = _find(_data_path(loader, data_dir), name, cluster)
-    loss = found.status.loss if found.status is not None else None
-    if loss is not None and loss.reason in IRREPLACEABLE:
+    loss, reason = (found.status.loss, found.status.reason) if found.status is not None else (None, None)
+    if loss is not None and loss.reason in IRREPLACEABLE and reason is not HaltReason.TOPIC_RECREATED:
         raise PostdateError(
             f"{found.name} has halted as {loss.reason}: only this index has what Kafka has lost, and a rebuild would "
             f"deliver it again. {ADVICE[loss.reason].action}"

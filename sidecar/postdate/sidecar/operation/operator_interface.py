@@ -84,9 +84,9 @@ class OperatorInterface:
 
     def may_rebuild(self) -> bool:
         """False if only this index has fates that Kafka has lost: after a rebuild their messages would be delivered
-        again."""
+        again. A topic that was created again has none of these messages."""
         loss = self.loss
-        if loss is None or loss.reason not in IRREPLACEABLE:
+        if loss is None or loss.reason not in IRREPLACEABLE or self.reason is HaltReason.TOPIC_RECREATED:
             return True
         log.error("shard %s: not rebuilt: halted as %s, only its index has the lost fates", self._ctx.name, loss.reason)
         return False

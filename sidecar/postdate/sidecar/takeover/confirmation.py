@@ -24,9 +24,8 @@ class Confirmation:
 
     def __init__(self, ctx: ShardContext) -> None:
         self._ctx = ctx
-        self._reason: HaltReason | None = None
-        self._found_at = 0.0
-        self._findings = 0
+        self._found: dict[HaltReason, tuple[float, int]] = {}
+        """For each reason when it was found first, and how often: one takeover may find two problems."""
         self._in_doubt = False
 
     @contextmanager
@@ -47,7 +46,8 @@ class Confirmation:
 
     def clear(self) -> None:
         """A takeover has succeeded: nothing is in doubt."""
-        self._reason, self._in_doubt = None, False
+        self._in_doubt = False
+        self._found.clear()
 
     def confirm(self, halt: Halted, standing: HaltReason | None) -> None:
         """Return if the shard must halt. `standing`: the reason for which it halted before, also in another process.
@@ -57,9 +57,8 @@ class Confirmation:
         if halt.reason in EVIDENT or halt.reason is standing:
             return
         steady = self._ctx.clock.steady_ms()
-        if self._reason is not halt.reason:
-            self._reason, self._found_at, self._findings = halt.reason, steady, 0
-        self._findings += 1
-        if self._findings < HALT_FINDINGS_MIN or steady - self._found_at < HALT_CONFIRM_MS:
+        found_at, findings = self._found.get(halt.reason, (steady, 0))
+        self._found[halt.reason] = found_at, findings + 1
+        if findings + 1 < HALT_FINDINGS_MIN or steady - found_at < HALT_CONFIRM_MS:
             self._in_doubt = True
-            raise Retriable(f"{halt} (found {self._findings} times; asking again before the shard halts)")
+            raise Retriable(f"{halt} (found {findings + 1} times; asking again before the shard halts)")
