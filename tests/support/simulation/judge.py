@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from postdate.kafka.interface import Isolation, Partition, Record
-from postdate.kafka.limits import TRANSACTION_TIMEOUT_MS
 from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import ChosenFate, DispatchRecord, Fate, Moved, decode_record
 from postdate.wire.errors import FormatError
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
 
 #: ms. How late anything is where nothing is wrong: a poll, an ingest and a commit, on clocks that run a tenth slow.
 LATE_MS_MAX = 2_000
+#: ms. How long after its grace a message may be delivered (docs/guarantees.md).
+PAST_GRACE_MS_MAX = 10_000
 #: Numbers of fates of one record that are counted.
 FATES = (1_000, 5_000, 9_990)
 #: Partition of the request topic, request offset.
@@ -259,7 +260,7 @@ class Allowed:
         """True if the message was delivered later after its grace than a transaction may take, by the broker's
         timestamp of its fate (I6)."""
         over_ms = self.chosen_ms(max(self.dues_ms(), default=0)) + max(self._graces_ms())
-        return self._asked.grace_ms >= 0 and ended_ms > over_ms + TRANSACTION_TIMEOUT_MS
+        return self._asked.grace_ms >= 0 and ended_ms > over_ms + PAST_GRACE_MS_MAX
 
     def grace_ms(self) -> int:
         """The shortest grace that it may have: its own, or that of a control that moved it."""
