@@ -31,7 +31,6 @@ KNOWN_SEEDS: Mapping[str, int] = {
     "rule 5: no mark for moved": 2,
     "rule 5: marked as stored, taken for ended": 7,
     "gate always open": 11,
-    "a transaction outlasts a grace": 231,
     "moved, not stored anew": 2,
     "all of STORE is taken": 7,
     "half a rebuild is gone on with": 77,

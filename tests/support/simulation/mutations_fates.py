@@ -30,7 +30,6 @@ from postdate.wheel.even_spread import EvenSpread
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, entry_key
 from postdate.wire.dispatch_log import Fate, Moved
-from postdate.wire.limits import INTEGER_END
 from postdate.wire.request import Request
 from support.simulation.storing import STORE
 from support.simulation.world import World
@@ -107,18 +106,6 @@ def _first_due_only(_: World) -> AbstractContextManager[object]:
 def _gate_open(_: World) -> AbstractContextManager[object]:
     """Messages leave before requests that were there at the takeover are read (M5)."""
     return patch.object(Gate, "before_ms", lambda self, now_ms: now_ms)
-
-
-def _grace_end_unchecked(_: World) -> AbstractContextManager[object]:
-    """A transaction is committed although the grace of one of its messages has ended meanwhile."""
-    honest = BatchBuilder.build
-
-    def build(self: BatchBuilder, *arguments: Any) -> Batch:
-        batch = honest(self, *arguments)
-        batch.grace_end_ms = INTEGER_END
-        return batch
-
-    return patch.object(BatchBuilder, "build", build)
 
 
 @contextmanager
@@ -318,7 +305,6 @@ FATE_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "all of STORE is taken": (_all_of_the_store, "store"),
     "half a rebuild is gone on with": (_interrupted_rebuild, "store"),
     "an id freed for another": (_id_taken_away, "moves"),
-    "a transaction outlasts a grace": (_grace_end_unchecked, "windows"),
     "append time not looked at": (_append_time_unchecked, "clocks"),
     "own clock believed": (_own_clock, "clocks"),
     "a mark does not say who ended its request": (_every_end_sent, "controls"),
