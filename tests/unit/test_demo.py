@@ -1,7 +1,7 @@
 """Goal: `postdate demo` completes on a slow and busy machine; otherwise it names the cause, the logs and a remedy.
 
-Method: the clients of the demo over a simulated cluster whose broker does not answer, and the command with steps that
-fail in the place of its own.
+Method: the clients of the demo run against a simulated broker that does not answer; and the command runs with its steps
+replaced by failing ones.
 """
 
 from __future__ import annotations

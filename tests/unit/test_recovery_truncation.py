@@ -36,8 +36,8 @@ def _accept(bench: Bench) -> Instruction:
     return Instruction(do="resume", accept=told.loss)
 
 
-def test_a_halt_remains_until_resumed_even_if_the_log_has_grown(bench: Bench) -> None:
-    """Requests that come to lie where others were read would be taken for those."""
+def _halt_for_truncated_requests(bench: Bench) -> None:
+    """A shard has read three requests, and starts again when the log has only the first one."""
     shard = bench.shard()
     for _ in range(3):
         bench.schedule(bench.time.now_ms + 60_000)
@@ -47,6 +47,11 @@ def test_a_halt_remains_until_resumed_even_if_the_log_has_grown(bench: Bench) ->
     shard = bench.new_shard()
     bench.until(shard, lambda: shard.state is State.HALTED)
     shard.close()
+
+
+def test_a_halt_remains_until_resumed_even_if_the_log_has_grown(bench: Bench) -> None:
+    """Requests that come to lie where others were read would be taken for those."""
+    _halt_for_truncated_requests(bench)
     for _ in range(4):
         bench.schedule(1)
     shard = bench.new_shard()
@@ -61,15 +66,7 @@ def test_a_halt_remains_until_resumed_even_if_the_log_has_grown(bench: Bench) ->
 
 def test_another_halt_does_not_hide_a_truncated_log(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log grows while the shard is halted for something else, and then nothing else shows the truncation."""
-    shard = bench.shard()
-    for _ in range(3):
-        bench.schedule(bench.time.now_ms + 60_000)
-    bench.until(shard, lambda: shard.next_request == 3)
-    shard.close()
-    bench.broker.log(Partition(R, 0)).truncate(1)
-    shard = bench.new_shard()
-    bench.until(shard, lambda: shard.state is State.HALTED)
-    shard.close()
+    _halt_for_truncated_requests(bench)
     with monkeypatch.context() as patched:
         patched.setattr(SimAdmin, "describe", lambda *_: {})
         shard = bench.new_shard()
