@@ -118,6 +118,28 @@ def test_a_trial_waits_for_an_earlier_message_that_is_not_parked_yet(
     shard.close()
 
 
+def test_a_message_that_waits_for_the_store_keeps_the_order_of_its_key(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shard did not dispatch for two seconds, and then the store topic was isolated. Request 1 is not due yet."""
+    shard = bench.shard(RequestTopicConfig(R, store_after_ms=1_000))
+    monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
+    index, started_ms = shard._index, bench.time.now_ms
+    assert index is not None
+    bench.schedule(started_ms + 1_500)
+    bench.schedule(started_ms + 60_000, target=b"mails")
+    bench.until(shard, lambda: bench.time.now_ms >= started_ms + 2_000)
+    bench.schedule(started_ms + 1_600)
+    bench.until(shard, lambda: index.count == 3)
+    faults, steady_ms = shard._dispatcher._faults, shard.ctx.clock.steady_ms()
+    faults._isolate(OWN, 1, None, steady_ms).retry_at = inf
+    due = shard._dispatcher._reader.read(index, steady_ms, bench.broker.now_ms())
+    assert [split_key(key)[1] for key in due.keys] == [2]
+    assert due.own_filter is not None
+    assert due.own_filter.waiting == {("orders", b"k")}
+    shard.close()
+
+
 def test_only_refused_messages_that_are_still_parked_are_tried(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the three, request 99 has ended, and request 3 was moved back: it is parked again before it is tried."""
     shard = bench.shard()

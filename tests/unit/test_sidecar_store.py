@@ -48,6 +48,7 @@ from support.long_delays import (
     new_shards,
     request,
     schedule,
+    timed,
     verdicts,
 )
 
@@ -82,6 +83,21 @@ def test_a_long_delay_is_stored_once_and_no_longer_holds_the_low_water_mark(make
     assert shard.commit(FAR_MS + 1).fates == [PlainFate(0, FAR_MS, DELIVERED)]
     assert shard.kept() == set()
     assert shard.held() == {}
+
+
+def test_a_message_that_is_due_when_it_is_stored_leaves_before_later_ones_of_its_target(make: Make) -> None:
+    shard = make()
+    shard.feed(schedule(0, FAR_MS), schedule(1, FAR_MS - 1), timed(schedule(2, FAR_MS + 1), FAR_MS))
+    batch = shard.commit(FAR_MS + 2)
+    assert batch.fates == [PlainFate(0, FAR_MS, STORED), PlainFate(1, FAR_MS - 1, STORED)]
+    assert batch.stayed == 1, "the shard must go on at once"
+    assert [fate.offset for fate in shard.commit(FAR_MS + 2).fates] == [1, 0, 2]
+
+
+def test_a_message_that_is_stored_before_it_is_due_holds_up_no_other(make: Make) -> None:
+    shard = make()
+    shard.feed(schedule(0, FARTHER_MS), timed(schedule(1, FAR_MS - 1), FAR_MS - 2))
+    assert shard.commit(FAR_MS).fates == [PlainFate(0, FARTHER_MS, STORED), PlainFate(1, FAR_MS - 1, DELIVERED)]
 
 
 def test_a_rebuilt_entry_is_the_entry(make: Make) -> None:

@@ -48,9 +48,6 @@ _QUOTA, _TAKEOVER = f"{_SIDECAR}/ingest/quota.py", f"{_SIDECAR}/takeover/takeove
 _TIMER_LOG, _WHEEL_FILE = f"{_WHEEL}/timer_log.py", f"{_WHEEL}/wheel_file.py"
 _REQUESTS = f"{_WIRE}/requests.py"
 
-#: Entries that STORE holds from now on, in `BatchBuilder.build`.
-_STORED_IS_CUT = "batch.stored.append((key, len(raw), entry))\n                batch.cut()"
-
 #: By module and function. The texts are those that Python prints for a syntax tree: one statement a line.
 UNDETECTABLE: tuple[Undetectable, ...] = (
     _of(
@@ -122,13 +119,6 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "there is nothing to unlink",
         ("entry.due if deliver else 0", "entry.due if deliver else 1"),
         ("entry.due if deliver else 0", "entry.due if deliver else -1"),
-    ),
-    _of(
-        _BATCH,
-        "BatchBuilder.build",
-        "a stored entry lies within a run of ended ones",
-        "a write deletes first and puts the entry back under its new key",
-        (_STORED_IS_CUT, _STORED_IS_CUT.replace("batch.cut()", "pass")),
     ),
     _of(
         _BATCH,

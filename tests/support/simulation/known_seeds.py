@@ -58,6 +58,7 @@ KNOWN_SEEDS: Mapping[str, int] = {
     "a stored message is not remembered": 22,
     "partitions by no key": 2,
     "a transaction in the opposite order": 7,
+    "a message that is stored late is overtaken": 20,
     "fates found under their writer's due time": 29,
     "controls act on what follows": 42,
     "the attempt is not raised": 2,

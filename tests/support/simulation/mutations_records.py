@@ -51,6 +51,17 @@ def _partition_ignored(_: World) -> AbstractContextManager[object]:
     return patch.object(BatchBuilder, "_deliver", deliver)
 
 
+def _stored_overtaken(_: World) -> AbstractContextManager[object]:
+    """A transaction that stores a message that is due delivers later ones of its target."""
+    honest = Batch.store
+
+    def store(self: Batch, key: bytes, size_bytes: int, entry: Entry) -> None:
+        honest(self, key, size_bytes, entry)
+        self.behind_store.clear()
+
+    return patch.object(Batch, "store", store)
+
+
 def _reversed(_: World) -> AbstractContextManager[object]:
     """The messages of a transaction leave in the opposite order."""
     honest = BatchBuilder.build
@@ -123,6 +134,7 @@ RECORD_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "two headers swapped": (_with_headers(lambda own: [*own[1::-1], *own[2:]]), ""),
     "partitions by no key": (_partition_ignored, ""),
     "a transaction in the opposite order": (_reversed, ""),
+    "a message that is stored late is overtaken": (_stored_overtaken, "store"),
     "fates found under their writer's due time": (_fates_by_first_due, "settings, controls"),
     "controls act on what follows": (_acts_on_what_follows, "controls"),
     "the attempt is not raised": (_attempt_not_raised, ""),

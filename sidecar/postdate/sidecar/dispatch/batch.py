@@ -177,8 +177,7 @@ class BatchBuilder:
                     continue
             elif entry.kind == Kind.STORE:
                 if self._keep(batch, entry, offset):
-                    batch.stored.append((key, len(raw), entry))
-                    batch.cut()
+                    batch.store(key, len(raw), entry)
                     continue
             else:
                 self._end_undelivered(batch, overlay, entry, offset)
@@ -264,7 +263,7 @@ class BatchBuilder:
 
     def _fits(self, batch: Batch, name: str) -> bool:
         """True if this target still fits into the transaction, which first has to add each of its partitions."""
-        if name not in batch.targets:
+        if name not in batch.targets and name not in batch.behind_store:
             target = self._target_of(name)
             count = target.partitions if target is not None else 0
             if batch.targets and sum(batch.targets.values()) + count > TARGET_PARTITIONS_PER_TRANSACTION_MAX:
@@ -276,8 +275,11 @@ class BatchBuilder:
         """True if the message still fits into one batch of a target whose limit is below the client's batch size.
 
         A topic limits the size of batches, and the client does not split a refused batch. A message that does not fit
-        waits for the next transaction, with all later messages of that target, so that their order is kept.
+        waits for the next transaction, with all later messages of that target, so that their order is kept. So do all
+        messages of a target if this transaction stores one of it that is due: the next transaction delivers that one.
         """
+        if entry.target in batch.behind_store:
+            return False
         target = self._target_of(entry.target)
         if target is None or target.size_bytes_max >= CLIENT_BATCH_BYTES:
             if target is not None:

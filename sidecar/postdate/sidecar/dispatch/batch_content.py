@@ -21,15 +21,20 @@ from postdate.wire.limits import INTEGER_END
 class OwnTopicsFilter:
     """Selects the messages of a transaction while some of Postdate's own `topics` are isolated. If `own_left` is None,
     it takes only messages that write to none of these topics; otherwise at most `own_left` that write to one of them.
-    `acted_on`: requests that must not end yet, because an entry that stays under key 0 acts on them (rule 4). `passed`:
-    True once a message was skipped that writes to one of these topics. `waiting`: target and key of each skipped
-    message; later ones of the same target and key stay with it, so that their order is kept."""
+    `acted_on`: requests that must not end yet, because an entry that stays under key 0 acts on them (rule 4).
+    `behind`: target and key of each earlier message that stays under key 0. `passed`: True once a message was skipped
+    that writes to one of these topics. `waiting`: `behind`, and target and key of each skipped message; later ones of
+    the same target and key stay with it, so that their order is kept."""
 
     topics: Collection[str]
     own_left: int | None = None
     acted_on: Collection[int] = ()
+    behind: Collection[tuple[str, bytes | None]] = ()
     passed: bool = False
-    waiting: set[tuple[str, bytes]] = field(default_factory=set, init=False)
+    waiting: set[tuple[str, bytes | None]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.waiting = set(self.behind)
 
     def renewed(self) -> OwnTopicsFilter:
         """A copy for one attempt to build the transaction: an attempt counts what it takes, and what waits."""
@@ -68,6 +73,7 @@ class Batch:
     linked: list[tuple[bytes, Entry, str]] = field(default_factory=list)  # ended entries with an id or a place, and how
     stored: list[tuple[bytes, int, Entry]] = field(default_factory=list)
     """Pending entries that are in STORE from now on: key and size of the value, the entry before."""
+    behind_store: set[str] = field(default_factory=set)  # targets of stored messages that are due
     unstored: set[int] = field(default_factory=set)  # requests that STORE did not take: they are dead letters now
     unparked: list[tuple[bytes, int]] = field(default_factory=list)
     recurred: list[tuple[bytes, int, Entry, Entry]] = field(default_factory=list)
@@ -96,6 +102,13 @@ class Batch:
     def gone(self) -> set[bytes]:
         """The keys of all entries that end or become parked, except those that were parked before. O(entries)."""
         return {key for run in self.runs for key in run}.union(row[0] for row in self.recurred)
+
+    def store(self, key: bytes, size_bytes: int, entry: Entry) -> None:
+        """An entry of this encoded size is in STORE from now on, and stays pending."""
+        self.stored.append((key, size_bytes, entry))
+        if entry.due <= self.until_ms:
+            self.behind_store.add(entry.target)
+        self.cut()
 
     def skip(self) -> None:
         """An entry between the ended ones stays where it is for now."""

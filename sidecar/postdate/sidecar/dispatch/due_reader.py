@@ -30,7 +30,7 @@ from postdate.sidecar.dispatch.limits import (
 from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.dispatch.targets import Targets
 from postdate.sidecar.ingest.limits import CONTROL_SIZE_BYTES_MAX
-from postdate.wheel.entry import decode_head
+from postdate.wheel.entry import Kind, decode_entry, decode_head
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, LAST_KEY, split_key
 
@@ -116,7 +116,7 @@ class DueReader:
         due.surplus_max = 0 if due.short else min(SURPLUS_FATES_MAX, self._limit.entries)
         due.surplus_bytes_max = min(SURPLUS_BYTES_MAX, self._limit.size_bytes)
         if (own := self._faults.get(OWN)) is not None:
-            self._leave_own(index, due, own)
+            self._leave_own(index, due, own, before_ms)
         return due
 
     def ended(self, index: TimerIndex, due: Due, gone: set[bytes], before_ms: int) -> None:
@@ -197,13 +197,14 @@ class DueReader:
             return most + (limit if is_own_isolated else 0), max(size_max, 4 * CONTROL_SIZE_BYTES_MAX)
         return limit, size_max
 
-    def _leave_own(self, index: TimerIndex, due: Due, own: Isolated) -> None:
+    def _leave_own(self, index: TimerIndex, due: Due, own: Isolated, before_ms: int) -> None:
         """Restrict the input to messages that write to no isolated topic of Postdate's own, and on which nothing under
-        key 0 acts."""
+        key 0 acts. Later messages of a target and key wait with one that is due and to be stored."""
         count = min(index.control_count, len(due.keys))
-        _, acts_on = acted_on(due.keys[:count], due.values[:count])
+        entries = [decode_entry(raw) for raw in due.values[:count]]
         due.keys, due.values = due.keys[count:], due.values[count:]
-        due.own_filter = OwnTopicsFilter(own.topics, acted_on=set(acts_on))
+        behind = {(each.target, each.key) for each in entries if each.kind == Kind.STORE and each.due < before_ms}
+        due.own_filter = OwnTopicsFilter(own.topics, acted_on={each.acts_on for each in entries}, behind=behind)
         if count:
             self._faults.parked((OWN,))
 
