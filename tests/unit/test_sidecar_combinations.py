@@ -75,6 +75,24 @@ def test_a_condemned_message_leaves_with_a_trial_of_own_topics(bench: Bench) -> 
     shard.close()
 
 
+def test_a_held_target_does_not_hold_up_others_while_own_topics_are_tried(bench: Bench) -> None:
+    """A trial of Postdate's own topics takes messages of all targets, and parks those of held ones."""
+    shard = bench.shard()
+    shard.ctx.held.now = Holds(targets=frozenset({"mails"}))
+    bench.schedule(1)
+    bench.until(shard, lambda: bench.ended() == 1)
+    now_ms = int(bench.time.now_ms)
+    for number in range(1_000):
+        bench.schedule(now_ms + 200 + number, target=b"mails")
+    bench.schedule(now_ms + 500)
+    bench.until(shard, lambda: _index(shard).parked_count > 0)
+    own = _isolate(shard, OWN_TOPICS)
+    own.topics, own.waits, own.retry_at = {OWN.dead_letters}, True, 0.0
+    assert bench.ended() == 1
+    bench.until(shard, lambda: bench.ended() == 2, 300)
+    shard.close()
+
+
 def test_a_bulk_control_does_not_wait_for_work_that_tries_own_topics(bench: Bench) -> None:
     """After a failed trial of Postdate's own topics no work for them is left."""
     bench.format_version = 2

@@ -103,12 +103,14 @@ class Dispatcher:
         has_parked = bool(batch.park)
         if has_parked:
             self._parking.park(index, batch)
-            if due.trial is not None or due.apart:
+            if due.apart:
                 return 0, True
             # Now, not in the next turn: then further entries to park may be due, and so on for ever.
             due.leave_out({key for key, _ in batch.park})
             overlay, batch = self._build(index, due)
             if batch.park or not batch.fates:
+                if due.trial is not None and not batch.park:
+                    self._faults.nothing_waits(due.trial)
                 return 0, True
         if due.trial is None and batch.passed_own:
             self._faults.parked((OWN,))
