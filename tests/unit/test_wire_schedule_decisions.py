@@ -128,3 +128,21 @@ def test_an_occurrence_with_a_window_is_due_at_its_chosen_time() -> None:
     at_ms = chosen_ms(schedule, ORIGIN, second)
     assert outcome(schedule, at_ms, second) == ([2], [], 3)
     assert outcome(schedule, at_ms + 1, second) == ([], [Skip(2, 2, SkipReason.GRACE)], 3)
+
+
+@pytest.mark.parametrize("later", [1, 999, 1_000, 2_500])
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_the_newest_due_occurrence_leaves_before_a_long_pause(later: int, is_behind: bool) -> None:
+    """Those that are due after it lie in a pause, however many there are; unless one that follows the pause is due."""
+    schedule, newest, position = every_minute(missed=Missed.LAST), 3, START
+    until_ms = (newest + later + 1) * MINUTE_MS
+    switches = ((7, (newest + 1) * MINUTE_MS, True), (8, until_ms, False))
+    now_ms = until_ms if is_behind else until_ms - 1
+    delivered: list[int] = []
+    while position.nominal_ms <= now_ms:
+        decision = decide(schedule, ORIGIN, position, now_ms, switches)
+        check_complete(decision, position)
+        delivered += [each.number for each in decision.delivered]
+        assert decision.position is not None
+        position = decision.position
+    assert delivered == [newest + later + 1 if is_behind else newest]

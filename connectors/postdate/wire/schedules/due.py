@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from postdate.wire.limits import LATE_MS_MAX, OCCURRENCES_MAX
-from postdate.wire.schedules.occurrences import Occurrence, SkipReason, next_occurrence
+from postdate.wire.schedules.occurrences import Occurrence, SkipReason, next_occurrence, skip_to
 from postdate.wire.schedules.pauses import OPEN_MS, Pause, Switches, pause_at, pauses_of
 from postdate.wire.schedules.schedule import Missed, Schedule
 from postdate.wire.windows import draw_ms
@@ -86,11 +86,7 @@ def decide(
     due_by_ms = now_ms if until_ms is None or is_last else until_ms
     due, undecided, is_more_due = _due_occurrences(schedule, origin, position, due_by_ms, pauses)
     newest = _newest(due) if is_last else -1
-    if is_more_due and is_last:
-        # Gaps and pauses may skip all due occurrences behind them. Then the newest of these is delivered, by the next
-        # call.
-        if newest > 0:
-            due, undecided = due[:newest], due[newest].occurrence
+    if is_last and is_more_due and _may_leave(schedule, origin, undecided, now_ms, pauses):
         newest = -1
     if until_ms is not None:
         decided = sum(1 for each in due if each.chosen_ms <= until_ms)
@@ -143,6 +139,24 @@ def _newest(due: list[_Due]) -> int:
     """Return the index of the newest due occurrence that neither a gap nor a pause skips; -1 if there is none."""
     may_leave = (index for index in range(len(due) - 1, -1, -1) if not due[index].is_paused)
     return next((index for index in may_leave if not due[index].occurrence.is_in_gap), -1)
+
+
+def _may_leave(
+    schedule: Schedule, origin: bytes, position: Occurrence | None, now_ms: int, pauses: list[Pause]
+) -> bool:
+    """Return True if an occurrence from `position` on is due that neither a gap nor a pause skips.
+
+    Cost: one search for each gap and each pause, however many occurrences lie in them.
+    """
+    while position is not None and position.nominal_ms <= now_ms:
+        pause = pause_at(pauses, position.nominal_ms)
+        if pause is not None:
+            position = skip_to(schedule, position, pause.until_ms) if pause.until_ms != OPEN_MS else None
+        elif position.is_in_gap:
+            position = next_occurrence(schedule, position)
+        else:
+            return chosen_ms(schedule, origin, position) <= now_ms
+    return False
 
 
 def _skip_reason(schedule: Schedule, occurrence: Occurrence, late_ms: int, is_newest: bool) -> SkipReason | None:

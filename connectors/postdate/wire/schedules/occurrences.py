@@ -22,7 +22,9 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from postdate.wire.limits import DUE_MS_MIN, NOMINALS_REMEMBERED_MAX, SEARCH_S_MAX
+import msgspec
+
+from postdate.wire.limits import DUE_MS_MIN, INTEGER_END, NOMINALS_REMEMBERED_MAX, SEARCH_S_MAX
 from postdate.wire.schedules.expressions import Expression, parse_expression
 from postdate.wire.schedules.schedule import Fold, Gap, Schedule
 from postdate.wire.schedules.zones import Change, Zone, load_zone
@@ -62,6 +64,18 @@ def next_occurrence(schedule: Schedule, position: Occurrence) -> Occurrence | No
     """Return the occurrence after another; None: that was the last one. Cost: 2 us if that of the same expression and
     zone was computed lately; otherwise 5 us, and 50 us for each new month."""
     return _occurrence(schedule, position.number + 1, position.nominal_ms)
+
+
+def skip_to(schedule: Schedule, position: Occurrence, from_ms: int) -> Occurrence | None:
+    """Return `position`, or the first occurrence after it, that is not before an instant. Cost: that of
+    `count_nominal`."""
+    if position.nominal_ms >= from_ms:
+        return position
+    # An occurrence in a gap has a number even if the schedule skips it.
+    counted = msgspec.structs.replace(schedule, gap=Gap.NEXT)
+    count_max = schedule.count if schedule.count >= 0 else INTEGER_END
+    passed = 1 + count_nominal(counted, position.nominal_ms + 1, from_ms - 1, count_max)
+    return _occurrence(schedule, position.number + passed, from_ms - 1)
 
 
 def following(schedule: Schedule, position: Occurrence | None, limit: int) -> list[Occurrence]:

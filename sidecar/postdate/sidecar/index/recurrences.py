@@ -37,7 +37,7 @@ from postdate.wire.request import EXTENDS, OF_SCHEDULES, Action, Request
 from postdate.wire.requests import sent_headers
 from postdate.wire.schedules.due import chosen_ms, decide
 from postdate.wire.schedules.extras import Extra, after_extra, extended, fills_more, first_filled, next_filled
-from postdate.wire.schedules.occurrences import Occurrence, count_nominal, following, next_after, next_occurrence
+from postdate.wire.schedules.occurrences import Occurrence, following, next_after, skip_to
 from postdate.wire.schedules.pauses import OPEN_MS, Switch, pause_at, pauses_of, settled
 from postdate.wire.schedules.schedule import Gap, Schedule, read_schedule
 
@@ -265,14 +265,8 @@ def next_occurrences(entry: Entry, limit: int, now_ms: int = 0) -> list[Occurren
     if not entry.next.nominal_ms:
         return []
     schedule = schedule_of(entry.control)
-    position: Occurrence | None = _position(schedule, entry.next)
-    first, first_ms = entry.next.number, entry.next.nominal_ms
-    if first_ms < now_ms and is_held(entry.next):
-        # An occurrence in a gap has a number even if the schedule skips it.
-        counted = msgspec.structs.replace(schedule, gap=Gap.NEXT)
-        skipped = count_nominal(counted, first_ms, now_ms - 1, max(schedule.count, 0))
-        position = next_occurrence(schedule, Occurrence(first + skipped - 1, now_ms - 1))
-    return following(schedule, position, limit)
+    position = _position(schedule, entry.next)
+    return following(schedule, skip_to(schedule, position, now_ms) if is_held(entry.next) else position, limit)
 
 
 def undeliverable(entry: Entry, fate: Occurred | ExtraFate) -> Decided:
