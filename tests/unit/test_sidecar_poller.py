@@ -47,7 +47,8 @@ class _Bench:
         self.thread_looks = 0
         self.thread = SimpleNamespace(inbox=self.inbox, shard=self.shard, look=self._looked, is_resting=False)
         thread = cast(ShardThread, self.thread)
-        self.poller = Poller(consumer, lambda _: thread, lambda _: None)
+        self.reported: list[int] = []
+        self.poller = Poller(consumer, lambda _: thread, self.reported.append)
         consumer.subscribe([self.part.topic], self.poller)
         self.inbox.restart(0)
 
@@ -70,6 +71,17 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> _Bench:
     bench = _Bench()
     monkeypatch.setattr(poller_module, "time", bench)
     return bench
+
+
+def test_the_number_of_shards_is_reported_once_it_is_not_zero(bench: _Bench) -> None:
+    bench.shard.state = State.RECOVERING
+    bench.rounds_until(lambda: bool(bench.poller.shards))
+    bench.poller._serve()
+    assert bench.reported == []
+    for state in (State.RUNNING, State.FENCED):
+        bench.shard.state = state
+        bench.poller._serve()
+    assert bench.reported == [1, 0]
 
 
 @pytest.mark.parametrize("state", [State.CATCHING_UP, State.RUNNING])

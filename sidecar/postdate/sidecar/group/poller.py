@@ -70,7 +70,7 @@ class Poller:
         self._resting_position_at = 0.0
         self._commit_at = 0.0
         self._attend_at = 0.0
-        self._reported = -1
+        self._reported = 0
         self._stopping = False
         self.turned_at = time.monotonic()
         """When the last round began (monotonic, s); a round of a live poll loop is short."""

@@ -100,7 +100,7 @@ class Workers:
         self.http_port = http_port
         self.instance_id = instance_id
         self._lock = threading.Lock()
-        self._reported = -1
+        self._reported = 0
         self._stopping = False
         self.workers: list[Worker] = []
         for number in range(count):
