@@ -17,7 +17,7 @@ from postdate.kafka.interface import Headers, Isolation, LogReader, Partition
 from postdate.sidecar.cluster import limits
 from postdate.sidecar.errors import Exit
 from postdate.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers
-from postdate.wire.headers import AT, DELAY, GRACE, ID, KEY, ORIGIN, TOPIC
+from postdate.wire.headers import AT, CRON, DELAY, GRACE, ID, KEY, ORIGIN, TOPIC
 from postdate.wire.request import Request
 from postdate.wire.requests import parse_request
 from postdate.wire.rules import RequestRules
@@ -272,6 +272,13 @@ def test_a_dead_letter_that_would_be_refused_again_is_not_requeued(bed: Simulate
         assert "cannot be requeued" in line
         assert said in line
     assert len(bed.records("requests", 0)) == len(cases)
+
+
+def test_the_setting_that_a_requeue_needs_is_that_of_the_command(bed: SimulatedCluster) -> None:
+    bed.bury(0, b"n", b"", [(TOPIC, b"orders"), (CRON, b"0 9 * * *"), (ID, b"n")], "unknown-header")
+    line = bed.call("dead-letters", "requeue", "--requests", "requests").stdout
+    need = "header 'postdate-cron' needs format_version = 3, and this process has 1: set POSTDATE_FORMAT_VERSION"
+    assert (need in line, "is served" in line) == (True, False), line
 
 
 def test_a_dead_letter_that_cannot_be_requeued_does_not_stop_the_others(bed: SimulatedCluster) -> None:

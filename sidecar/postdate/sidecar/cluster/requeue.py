@@ -25,7 +25,7 @@ from postdate.sidecar.cluster.letters import Filters, Letter, Progress, Spans, l
 from postdate.sidecar.cluster.limits import COMMAND_TIMEOUT_S
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord
 from postdate.wire.delivered import VALUE_LEFT_OUT
-from postdate.wire.errors import RequestRefused
+from postdate.wire.errors import FormatVersionNeeded, RequestRefused
 from postdate.wire.headers import (
     ACTION,
     ATTEMPT,
@@ -97,7 +97,10 @@ def request_again(letter: Letter, rules: RequestRules, when: Headers) -> Request
     try:
         request = parse_request(rules, letter.request[0], sent_ms, letter.key, headers, letter.value is None)
     except RequestRefused as refusal:
-        return Unfit(f"it would be refused again: {refusal.reason.value}", refusal.detail)
+        detail = refusal.detail
+        if isinstance(refusal, FormatVersionNeeded):
+            detail = f"{refusal.need}, and this process has {rules.format_version}: set POSTDATE_FORMAT_VERSION"
+        return Unfit(f"it would be refused again: {refusal.reason.value}", detail)
     if request.action != Action.SCHEDULE:  # in a dialect, a cancel need not have an action
         return Unfit(_CONTROL)
     latest_ms = request.due_ms + request.window_ms
