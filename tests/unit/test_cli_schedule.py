@@ -217,11 +217,16 @@ def test_a_schedule_is_backfilled_for_times_that_have_passed() -> None:
     (record,) = cluster.records("requests", partition_for(b"nightly", cluster.partitions))
     assert dict(record.headers or []) == {
         "postdate-action": b"backfill",
-        "postdate-start": b"1735689600000",
+        "postdate-start": b"2025-01-01T00:00:00Z",
         "postdate-end": b"1735776000000",
         "postdate-id": b"nightly",
     }
-    for end, message in (("1h", "lies after the record's timestamp"), ("2024-12-31T00:00:00Z", "lies before")):
+    late, early = "2030-01-01T00:00:00Z", "2024-12-31T00:00:00Z"
+    for end, message in (
+        ("1h", "Z' lies after the record's timestamp"),
+        (late, f"postdate-end '{late}' lies after the record's timestamp"),
+        (early, f"postdate-end '{early}' lies before postdate-start '2025-01-01T00:00:00Z'"),
+    ):
         refused = cluster.call(*command, "--end", end, environ=ENVIRON)
         assert (refused.exit_code, message in refused.stderr) == (2, True), refused.stderr
     assert cluster.call(*command, environ=ENVIRON).exit_code == 2, "both bounds are required"

@@ -43,7 +43,7 @@ from postdate.sidecar.http.server import HttpServer
 from postdate.sidecar.logs import OneLine
 from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.states import State, Stateful
-from postdate.wire.instants import format_instant
+from postdate.wire.instants import format_instant, parse_instant_ms
 from postdate.wire.request import Action
 from postdate.wire.requests import parse_request
 from postdate.wire.rules import RequestRules
@@ -385,7 +385,7 @@ def test_a_message_is_rescheduled_to_any_form_of_a_time(scene: Scene, token_file
     answer = client.post("/api/v1/reschedule", {"id": "a", "at": at})
     assert answer.status == 202, answer.text
     (record,), _ = scene.kafka.broker.log(PART).read(0, Isolation.READ_COMMITTED, 10)
-    at_ms = int(dict(record.headers or [])["postdate-at"] or b"")
+    at_ms = parse_instant_ms((dict(record.headers or [])["postdate-at"] or b"").decode())
     ahead_ms = 10_000 if form == "10s" else 0
     assert before_ms + ahead_ms <= at_ms <= SystemClock().wall_ms() + ahead_ms
 

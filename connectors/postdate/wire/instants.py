@@ -18,7 +18,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 from postdate.wire.durations import ceil_fraction, parse_duration_ms
-from postdate.wire.limits import INTEGER_END, TIME_TEXT_BYTES_MAX
+from postdate.wire.limits import INTEGER_END, NOMINAL_MS_MAX, TIME_TEXT_BYTES_MAX
 from postdate.wire.naturals import parse_natural
 
 _RFC3339: Final = re.compile(
@@ -84,6 +84,17 @@ def parse_time_ms(text: str, now_ms: int) -> int:
         return parse_instant_ms(text)
     except ValueError as error:
         raise ValueError(f"{error}, and not relative to now, such as now, 10s or -2h") from None
+
+
+def resolve_time(text: str, now_ms: int) -> str:
+    """Return the point in time `text` of an option or a query as a header has it: an absolute time as it is, a relative
+    one as RFC 3339. Raises ValueError as `parse_time_ms` does."""
+    epoch_ms = parse_time_ms(text, now_ms)
+    try:
+        parse_instant_ms(text)
+    except ValueError:
+        return format_instant(epoch_ms) if epoch_ms <= NOMINAL_MS_MAX else str(epoch_ms)
+    return text
 
 
 def format_instant(epoch_ms: int) -> str:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from postdate.cli.options import Loader, as_bytes, configured, duration_text, now_ms, output_option, time_ms
+from postdate.cli.options import Loader, as_bytes, configured, duration_text, now_ms, output_option, time_text
 from postdate.cli.request_options import check, due_ms, the_request_topic, the_time, time_options
 from postdate.cli.selection import control_selected, is_bulk, selector_options
 from postdate.cli.waiting import require_verdicts, send_and_report, verdict_options, waiting
@@ -246,15 +246,17 @@ def trigger(loader: Loader, **asked: Any) -> None:
 @named_options
 @click.option(
     "--start",
-    type=time_ms,
+    type=time_text,
     required=True,
     metavar="TIME",
     help="The first possible nominal time: RFC 3339, epoch milliseconds, now, or -2h (ago).",
 )
-@click.option("--end", type=time_ms, required=True, metavar="TIME", help="The last possible one. TIME as for --start.")
+@click.option(
+    "--end", type=time_text, required=True, metavar="TIME", help="The last possible one. TIME as for --start."
+)
 @verdict_options
 @output_option
-def backfill(loader: Loader, start: int, end: int, **asked: Any) -> None:
+def backfill(loader: Loader, start: str, end: str, **asked: Any) -> None:
     """Deliver the message of a recurring schedule once more for each of its nominal times from --start to --end, both
     included, and print the origin of the request.
 
@@ -265,7 +267,7 @@ def backfill(loader: Loader, start: int, end: int, **asked: Any) -> None:
     \b
       postdate schedule backfill -b localhost:9092 --id nightly --start 2026-10-01T00:00:00Z --end now --wait-verdict
     """
-    _control(loader, b"backfill", [(names.START, b"%d" % start), (names.END, b"%d" % end)], asked)
+    _control(loader, b"backfill", [(names.START, as_bytes(start)), (names.END, as_bytes(end))], asked)
 
 
 def _control(loader: Loader, action: bytes, headers: Headers, asked: Mapping[str, Any]) -> None:

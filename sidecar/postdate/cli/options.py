@@ -19,7 +19,7 @@ from postdate.kafka.errors import Unreachable
 from postdate.sidecar.config.load import Flags, Loaded, load
 from postdate.sidecar.errors import TransientError
 from postdate.wire.durations import parse_duration_ms, require_unit
-from postdate.wire.instants import parse_time_ms
+from postdate.wire.instants import parse_time_ms, resolve_time
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Loader = Callable[[Mapping[str, object]], Loaded]
@@ -55,6 +55,15 @@ def time_ms(text: str) -> int:
     """Parse a time, absolute or relative to now, as epoch ms. Raises BadParameter if it is malformed."""
     try:
         return parse_time_ms(text, now_ms())
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} {error}") from None
+
+
+def time_text(text: str) -> str:
+    """A time, as a header has it: an error about the header quotes the user's text. Raises BadParameter as `time_ms`
+    does."""
+    try:
+        return resolve_time(text, now_ms())
     except ValueError as error:
         raise click.BadParameter(f"{text!r} {error}") from None
 

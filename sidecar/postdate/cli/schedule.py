@@ -13,7 +13,7 @@ import click
 
 from postdate.cli.controls import backfill, cancel, pause, resume, trigger
 from postdate.cli.limits import PREVIEW_MAX
-from postdate.cli.options import Loader, as_bytes, configured, duration_text, now_ms, output_option, time_ms
+from postdate.cli.options import Loader, as_bytes, configured, duration_text, now_ms, output_option, time_ms, time_text
 from postdate.cli.schedule_queries import list_, show
 from postdate.cli.send import message_options, record_of, send_request
 from postdate.cli.waiting import verdict_options, waiting
@@ -65,10 +65,12 @@ def _repeat_options(command: Command) -> Command:
             help="Times that clocks are set forward over; next: once, right after the gap. [next]",
         ),
         click.option("--count", metavar="N", help="End after N occurrences, skipped ones included."),
-        click.option("--end", type=time_ms, metavar="TIME", help="No occurrence later than this. TIME as for --start."),
+        click.option(
+            "--end", type=time_text, metavar="TIME", help="No occurrence later than this. TIME as for --start."
+        ),
         click.option(
             "--start",
-            type=time_ms,
+            type=time_text,
             metavar="TIME",
             help="No occurrence before this: RFC 3339, epoch milliseconds, now, or 10s (from now).",
         ),

@@ -16,7 +16,7 @@ from postdate.sidecar.cluster.producing import RequestRecord, accepted, look_up,
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http.pending import BadQuery
 from postdate.sidecar.http.process import Process
-from postdate.sidecar.http.queries import time_of
+from postdate.sidecar.http.queries import time_text_of
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.wire import headers as names
 from postdate.wire.headers import Headers
@@ -50,7 +50,7 @@ def control(process: Process, action: str, asked: object) -> dict[str, Any]:
         action, asked = RESCHEDULE, asked | {"delay": "0s"}
     headers: Headers = [(names.ACTION, action.encode()), *named]
     for field in {"at", *_RANGE} & asked.keys():
-        asked = asked | {field: time_of(field, _text(asked, field).decode(), process.clock.wall_ms())}
+        asked = asked | {field: time_text_of(field, _text(asked, field).decode(), process.clock.wall_ms())}
     headers += [(header, _text(asked, field)) for field, header in (_TIMES | _RANGE).items() if field in asked]
     if "grace" in asked:
         headers.append((names.GRACE, _text(asked, "grace")))

@@ -20,7 +20,7 @@ from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import DELIVERING
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import DUE_MS_MAX
-from postdate.wire.instants import parse_instant_ms, parse_time_ms
+from postdate.wire.instants import parse_instant_ms, parse_time_ms, resolve_time
 from postdate.wire.origins import parse_origin
 from postdate.wire.topics import is_topic_name
 
@@ -73,6 +73,14 @@ def time_of(name: str, text: str, now_ms: int) -> int:
     """Epoch milliseconds of a parameter or field. Raises BadQuery."""
     try:
         return parse_time_ms(text, now_ms)
+    except ValueError as error:
+        raise BadQuery(f"{name} {error}") from error
+
+
+def time_text_of(name: str, text: str, now_ms: int) -> str:
+    """The time of a field as a header has it. Raises BadQuery."""
+    try:
+        return resolve_time(text, now_ms)
     except ValueError as error:
         raise BadQuery(f"{name} {error}") from error
 
