@@ -122,6 +122,23 @@ def test_a_move_by_a_control_that_was_refused_here_contradicts_the_index(index: 
     assert held(index) == {0: BASE_MS + 500, 1: 0}
 
 
+@pytest.mark.parametrize("named", [{"id": "a"}, {"origin": "requests/0/0"}])
+@pytest.mark.parametrize(("name", "grace_ms"), [(APPLIED, 2_000), (DEAD, -1)])
+def test_a_control_that_is_refused_here_gives_its_grace_if_it_was_carried_out(
+    index: TimerIndex, named: dict[str, str], name: FateName, grace_ms: int
+) -> None:
+    feed(index, request(0, topic="orders", at=BASE_MS + 500, id="a"))
+    far_ms = BASE_MS + 9_000_000_000
+    moved = [Moved(0, BASE_MS + 500, MOVED, far_ms, 1)] if name == APPLIED else []
+    recover(index, *moved, PlainFate(1, 0, name))
+    feed(index, request(1, action="reschedule", at=far_ms, grace="2s", **named))
+    key = index.find(0)
+    assert key is not None
+    raw = index.entry(key)
+    assert raw is not None
+    assert decode_entry(raw).grace_ms == grace_ms
+
+
 @pytest.mark.parametrize("name", [DEAD, APPLIED])
 def test_a_move_that_the_log_does_not_hold_contradicts_the_index(index: TimerIndex, name: FateName) -> None:
     feed(index, request(0, topic="orders", at=BASE_MS + 500))

@@ -104,7 +104,7 @@ def ingest(
                 if quota is not None and request.action == Action.SCHEDULE:
                     request = quota.refusal(record) or request
             except RequestRefused as refusal:
-                request = refusal
+                request = _reschedule_in_log(overlay, intake, record) or refusal
             if isinstance(request, RequestRefused):
                 others.append(REFUSED)
             elif request.action:
@@ -147,8 +147,22 @@ def _must_wait(overlay: IndexOverlay, request: Request) -> bool:
     return key is not None and may_end_later(overlay.bulks, overlay.entry(key), offset)
 
 
+def _reschedule_in_log(overlay: IndexOverlay, intake: Intake, record: Record) -> Request | None:
+    """A reschedule that is refused here and that another owner has carried out: its fates contain the new time, but not
+    the grace. None for other requests."""
+    mark = overlay.mark(record.offset)
+    if mark is None or not mark.final or mark.refused:
+        return None
+    rules, headers, is_tombstone = _newest(intake.rules), record.headers, record.value is None
+    try:
+        request = parse_request(rules, intake.partition, record.timestamp_ms, record.key, headers, is_tombstone)
+    except RequestRefused:
+        return None
+    return request if request.action == Action.RESCHEDULE else None
+
+
 def _newest(rules: RequestRules) -> RequestRules:
-    """The rules for reading a bulk control that another owner has begun: it must end, whatever the settings here."""
+    """The rules for reading a control that another owner has begun or carried out, whatever the settings here."""
     return replace(rules, format_version=FORMAT_VERSION_MAX, horizon_ms=INTEGER_END, dialects=())
 
 
