@@ -52,6 +52,7 @@ class Changes:
         "stored_drops",
         "stored_puts",
         "takeover",
+        "zones",
     )
 
     def __init__(self) -> None:
@@ -72,6 +73,7 @@ class Changes:
         self.next_dispatch: int | None = None
         self.seq: int | None = None
         self.takeover: int | None = None
+        self.zones: str | None = None
         self.policies: PolicyRows | None = None
         self.bulks: BulkRows | None = None
 

@@ -16,13 +16,15 @@ CHECKPOINT_NAME: Final = b"position"
 
 
 class Checkpoint(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """R and D (None before the first write that sets them), seq, takeover; and the counters."""
+    """R and D (None before the first write that sets them), seq, takeover; the counters; and the version of the time
+    zones by which the last owner computed times, "": unknown."""
 
     next_request: int | None = None
     next_dispatch: int | None = None
     seq: int = 0
     takeover: int = 0
     totals: Totals = Totals()
+    zones: str = ""
 
 
 _checkpoints = msgspec.msgpack.Decoder(Checkpoint)

@@ -108,6 +108,11 @@ class TimerIndex:
         return self._log.checkpoint.takeover
 
     @property
+    def zones(self) -> str:
+        """The version of the time zones by which the last owner computed times; "" in a new index."""
+        return self._log.checkpoint.zones
+
+    @property
     def policies(self) -> PolicyRows:
         """The named retry policies of the shard, by the first request to which each applies."""
         return self._log.policies

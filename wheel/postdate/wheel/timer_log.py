@@ -371,6 +371,7 @@ class TimerLog:
             seq=old.seq if changes.seq is None else changes.seq,
             takeover=old.takeover if changes.takeover is None else changes.takeover,
             totals=counted.totals(old.totals),
+            zones=old.zones if changes.zones is None else changes.zones,
         )
 
     def _after_write(self, changes: Changes, counted: WriteDelta, blocks: dict[int, Block]) -> None:

@@ -16,7 +16,9 @@ from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.wheel.entry import Entry, Kind, decode_entry, decode_head
 from postdate.wheel.keys import CONTROL_DUE, split_key
 from postdate.wire.dispatch_log import Backfilled, Fate, IdRow, Moved, SeriesFate, Switched, Triggered
+from postdate.wire.request import Action
 
+_BACKFILL: Final = Action.BACKFILL.name.lower()
 _ENDED_BY_ANOTHER: Final = frozenset({Kind.CANCELLED, Kind.REPLACED, Kind.KEPT})
 
 
@@ -71,6 +73,20 @@ def check_delivered(overlay: IndexOverlay, rows: Iterable[IdRow], at_ms: int, ne
         entry = overlay.entry(place)
         if entry.drops and not entry.stored and entry.accepted_ms <= at_ms + overlay.window_ms:
             overlay.contradicted(f"request {later} was accepted here, though request {offset} of its id was delivered")
+
+
+def check_times(overlay: IndexOverlay) -> None:
+    """Check that no schedule or backfill waits to publish its first time.
+
+    REQUIRES: the dispatch log is replayed, and these times were computed by other time zone rules than those of this
+    process. Raises Contradicted. O(entries under key 0), at most `CONTROL_ENTRIES_MAX`.
+    """
+    for offset, raw in overlay.controls():
+        entry = decode_entry(raw)
+        is_first = entry.kind == Kind.STORE and entry.next is not None and not entry.stored
+        if is_first or (entry.kind == Kind.APPLIED and entry.reason == _BACKFILL):
+            overlay.contradicted(f"the times of request {offset} were computed by other time zone rules")
+            return
 
 
 def check_causes(overlay: IndexOverlay) -> None:

@@ -204,13 +204,16 @@ class IndexOverlay:
         next_dispatch: int | None = None,
         seq: int | None = None,
         takeover: int | None = None,
+        zones: str | None = None,
     ) -> None:
-        """Set R, D, and the seq and takeover of the last dispatch-log record; None: as it is."""
+        """Set R, D, the seq and takeover of the last dispatch-log record, and the version of the time zones; None: as
+        it is."""
         changes = self._changes
         changes.next_request = changes.next_request if next_request is None else next_request
         changes.next_dispatch = changes.next_dispatch if next_dispatch is None else next_dispatch
         changes.seq = changes.seq if seq is None else seq
         changes.takeover = changes.takeover if takeover is None else takeover
+        changes.zones = changes.zones if zones is None else zones
 
     def set_policies(self, policies: NamedPolicies) -> None:
         """Replace the named retry policies of the shard."""

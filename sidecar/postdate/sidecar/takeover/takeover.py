@@ -21,7 +21,7 @@ from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.errors import Contradicted, Halted, HaltReason, Loss
 from postdate.sidecar.index.apply import apply_fate
-from postdate.sidecar.index.contradictions import check_causes, check_delivered
+from postdate.sidecar.index.contradictions import check_causes, check_delivered, check_times
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover.broken_log import SeqBroken, start_behind
@@ -138,7 +138,10 @@ def recover(ctx: ShardContext, bounded: Bounded, confirm: Callable[[Halted], Non
             _begin(ctx, progress, start, why)
         try:
             _replay(ctx, progress, bounded.start, bounded.end)
-            check_causes(IndexOverlay(progress.index, replaceable=progress.replaceable))
+            overlay = IndexOverlay(progress.index, replaceable=progress.replaceable)
+            check_causes(overlay)
+            if progress.index.zones != TZ_VERSION:
+                check_times(overlay)
             break
         except SeqBroken as broken:
             low = progress.index.low_water()
@@ -149,11 +152,20 @@ def recover(ctx: ShardContext, bounded: Bounded, confirm: Callable[[Halted], Non
             start, why = _start_again(ctx, bounded, progress, confirm), f"contradicted by the dispatch log ({fault})"
     if give_up_to >= 0:
         _give_up(ctx, progress, give_up_to)
+    _note_zones(progress.index)
     last = None if record is None else decode(ctx.log, record)
     failpoints.reached("takeover.recovered")
     low_water, ingested_to = (last.low_water, last.ingested_to) if last is not None else (0, 0)
     ingested_to = max(read_up_to(progress.index), progress.ingested, ingested_to)
     return Recovered(progress.index, bounded.fenced.producer, progress.acceptance, low_water, ingested_to)
+
+
+def _note_zones(index: TimerIndex) -> None:
+    """From here on, times are computed by the time zone rules of this process."""
+    if index.zones != TZ_VERSION:
+        overlay = IndexOverlay(index)
+        overlay.advance(zones=TZ_VERSION)
+        overlay.write()
 
 
 def _has_missed(ctx: ShardContext, bounded: Bounded, progress: TakeoverProgress) -> bool:

@@ -1,0 +1,120 @@
+"""Goal: an owner publishes only nominal times of its own time zone rules, though a former one has ingested the request.
+
+Method: a shard ingests a schedule, or a backfill, and is closed before its transaction. Another one with the same disk
+and other rules takes over. Other rules are those of another zone under the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from postdate.sidecar.dispatch.dispatcher import Dispatcher
+from postdate.sidecar.shard.shard import Shard
+from postdate.sidecar.takeover import takeover
+from postdate.wire.dispatch_log import BACKFILLED, OWNER, STORED, Backfilled
+from postdate.wire.instants import format_instant
+from postdate.wire.schedules import occurrences
+from postdate.wire.schedules.zones import Zone, load_zone
+from support.shard_bench import Bench
+
+NIGHTLY = (
+    ("postdate-topic", b"orders"),
+    ("postdate-id", b"nightly"),
+    ("postdate-cron", b"30 2 * * *"),
+    ("postdate-zone", b"Europe/Berlin"),
+)
+_OTHER = "2020a"
+
+Ingest = Callable[..., None]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    bench.format_version = 3
+    yield bench
+    occurrences._next_of_cron.cache_clear()
+
+
+def use_other_rules(patched: pytest.MonkeyPatch) -> None:
+    """Until the patch is undone, Berlin has the time of Tokyo, and the version is another one."""
+
+    def load(name: str) -> Zone:
+        return load_zone("Asia/Tokyo" if name == "Europe/Berlin" else name)
+
+    occurrences._next_of_cron.cache_clear()
+    patched.setattr(occurrences, "load_zone", load)
+    patched.setattr(takeover, "TZ_VERSION", _OTHER)
+
+
+def ingested(bench: Bench, *headers: tuple[str, bytes]) -> None:
+    """A shard with other rules reads a request, and ends before it commits anything."""
+    with pytest.MonkeyPatch.context() as patched:
+        use_other_rules(patched)
+        first = bench.shard()
+        offset = bench.ask(*headers)
+        patched.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
+        bench.until(first, lambda: first.next_request == offset + 1)
+        first.close()
+    occurrences._next_of_cron.cache_clear()
+
+
+def local_time(instant_ms: int) -> str:
+    zone = load_zone("Europe/Berlin")
+    return format_instant(instant_ms + 1_000 * zone.offset_s(instant_ms // 1_000))[11:16]
+
+
+def successor(bench: Bench, ends: int) -> Shard:
+    shard = bench.shard()
+    bench.until(shard, lambda: bench.ended() >= ends)
+    return shard
+
+
+def owners(bench: Bench) -> list[object]:
+    return [record.tz for record in bench.log() if record.kind == OWNER]
+
+
+def test_a_first_time_that_no_fate_has_published_follows_the_rules_of_its_publisher(bench: Bench) -> None:
+    ingested(bench, *NIGHTLY)
+    successor(bench, 1).close()
+    (stored,) = [fate for record in bench.log() for fate in record.fates if fate.name == STORED]
+    assert local_time(stored.first_due_ms) == "02:30"
+    assert owners(bench)[0] == _OTHER != owners(bench)[-1]
+    assert [path.name for path in bench.directory.glob("0.*")] == ["0.old-1"]
+
+
+def test_a_published_time_stays_and_the_index_with_it(bench: Bench) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        use_other_rules(patched)
+        first = bench.shard()
+        bench.ask(*NIGHTLY)
+        bench.until(first, lambda: bench.ended() == 1)
+        first.close()
+    occurrences._next_of_cron.cache_clear()
+    bench.shard().close()
+    (stored,) = [fate for record in bench.log() for fate in record.fates if fate.name == STORED]
+    assert local_time(stored.first_due_ms) != "02:30"
+    assert [path.name for path in bench.directory.glob("0.*")] == []
+
+
+def test_the_times_of_a_backfill_follow_the_rules_of_their_publisher(bench: Bench) -> None:
+    first = bench.shard()
+    bench.ask(*NIGHTLY)
+    bench.until(first, lambda: bench.ended() == 1)
+    first.close()
+    now_ms = int(bench.time.now_ms)
+    times = ("postdate-start", b"%d" % (now_ms - 3 * 86_400_000)), ("postdate-end", b"%d" % now_ms)
+    ingested(bench, ("postdate-action", b"backfill"), ("postdate-id", b"nightly"), *times)
+    successor(bench, 4).close()
+    (filled,) = [fate for record in bench.log() for fate in record.fates if fate.name == BACKFILLED]
+    assert isinstance(filled, Backfilled)
+    assert local_time(filled.first_ms) == "02:30"
+
+
+def test_an_index_without_such_times_is_kept(bench: Bench) -> None:
+    ingested(bench, ("postdate-topic", b"orders"), ("postdate-delay", b"5s"))
+    successor(bench, 1).close()
+    assert [path.name for path in bench.directory.glob("0.*")] == []
