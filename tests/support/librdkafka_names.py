@@ -1,6 +1,6 @@
 """The properties that may be given to the Kafka clients, as the client library itself lists them.
 
-No list of them is kept here: the library that is installed is asked to print its own, through the C interface, since
+The library that is installed is asked to print its own list, through the C interface, since
 the Python one has no way to. Those that hold a function or an object of the program are left out, and those that
 Postdate decides.
 """
@@ -25,8 +25,13 @@ _NOT_WRITTEN = ("pointer", "see dedicated API")
 
 def librdkafka_names() -> list[str]:
     """The names that a configuration may give, sorted; a secret also as the file that holds it."""
-    names = {name for name, kind in _ROW.findall(_printed()) if kind not in _NOT_WRITTEN and _is_free(name)}
+    names = {name for name in written_names() if _is_free(name)}
     return sorted(names | {f"{name}.file" for name in names if is_secret(name)})
+
+
+def written_names() -> set[str]:
+    """The names of all properties whose values can be written in a file."""
+    return {name for name, kind in _ROW.findall(_printed()) if kind not in _NOT_WRITTEN}
 
 
 def _is_free(name: str) -> bool:

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from postdate.cli.config_docs import BOUNDED, as_json_tree, as_markdown, as_toml, bounds_of
+from postdate.kafka.property_names import PROPERTY_NAMES
 from postdate.sidecar.config.load import Flags, load
 from postdate.sidecar.config.schema import environment_name, leaves, topic_leaves
-from postdate.sidecar.config.values import is_secret
+from postdate.sidecar.config.values import may_be_secret
 from postdate.sidecar.errors import ConfigError
-from support.librdkafka_names import librdkafka_names
+from support.librdkafka_names import written_names
 
 ENVIRON = {
     "POSTDATE_KAFKA_BOOTSTRAP_SERVERS": "broker:9092",
@@ -90,6 +91,11 @@ def test_the_reference_names_every_option_with_its_variable() -> None:
         "ssl.key.pasphrase",
         "client.secert",
         "api.tokens",
+        "sasl.pwd",
+        "sasl.login",
+        "ssl.keypem",
+        "ssl.private.key",
+        "sasl.oauthbearer.confg",
     ],
 )
 def test_a_misspelt_secret_is_not_shown(name: str, tmp_path: Path) -> None:
@@ -102,7 +108,7 @@ def test_a_misspelt_secret_is_not_shown(name: str, tmp_path: Path) -> None:
 
 
 def test_every_property_of_the_client_library_that_is_no_secret_is_shown() -> None:
-    secret = {name for name in librdkafka_names() if is_secret(name)}
+    secret = {name for name in written_names() if may_be_secret(name)}
     assert secret == {
         "sasl.oauthbearer.assertion.private.key.passphrase",
         "sasl.oauthbearer.assertion.private.key.pem",
@@ -116,11 +122,16 @@ def test_every_property_of_the_client_library_that_is_no_secret_is_shown() -> No
     }
 
 
+def test_every_property_of_the_client_library_is_known() -> None:
+    assert written_names() == PROPERTY_NAMES
+
+
 def test_user_and_password_in_a_url_are_not_shown() -> None:
-    url = "https://me:swordfish@id.example.com/token"
+    url = "https://me:swordfish/@,swordfish@id.example.com/token?client_secret=swordfish,1"
     environ = {
         "POSTDATE_KAFKA_COMMON_SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL": url,
         "POSTDATE_KAFKA_BOOTSTRAP_SERVERS": "me:swordfish@broker:9092,other:9092",
+        "POSTDATE_HTTP_NAMES": "postdate.example,me:swordfish@host",
     }
     loaded = load(Flags(), environ)
     for text in (as_toml(loaded), json.dumps(as_json_tree(loaded.config))):

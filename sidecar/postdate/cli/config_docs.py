@@ -24,7 +24,7 @@ from postdate.sidecar.config.schema import (
     topic_leaves,
 )
 from postdate.sidecar.config.settings import Config, RequestTopicConfig
-from postdate.sidecar.config.values import duration_text, is_secret, without_user_info
+from postdate.sidecar.config.values import duration_text, may_be_secret, without_secrets
 
 BOUNDED: dict[str, ModuleType] = {
     package: import_module(f"postdate.{package}.limits")
@@ -69,7 +69,7 @@ def _value(config: Config, path: str) -> Any:
 
 
 def _masked(properties: Mapping[str, str]) -> dict[str, str]:
-    return {name: MASK if is_secret(name) else without_user_info(str(value)) for name, value in properties.items()}
+    return {name: MASK if may_be_secret(name) else without_secrets(str(value)) for name, value in properties.items()}
 
 
 def _plain(leaf: Leaf, value: Any) -> Any:
@@ -77,10 +77,10 @@ def _plain(leaf: Leaf, value: Any) -> Any:
     if leaf.is_properties:
         return _masked(value)
     if isinstance(value, tuple):
-        return list(value)
+        return [without_secrets(each) if isinstance(each, str) else each for each in value]
     if leaf.hint is Path:
         return "" if value is None else str(value)
-    return without_user_info(value) if isinstance(value, str) else value
+    return without_secrets(value) if isinstance(value, str) else value
 
 
 def _topic_table(topic: RequestTopicConfig) -> dict[str, Any]:

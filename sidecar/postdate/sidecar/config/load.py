@@ -36,7 +36,7 @@ from postdate.sidecar.config.sources import (
     read_properties,
     read_toml,
 )
-from postdate.sidecar.config.values import convert, is_secret, property_text, without_user_info
+from postdate.sidecar.config.values import convert, may_be_secret, property_text, without_secrets
 from postdate.sidecar.errors import ConfigError
 from postdate.wire.dialects import DIALECTS
 from postdate.wire.headers import TOPIC
@@ -113,11 +113,11 @@ def _read_flags(flags: Flags) -> Read:
         if value is not None and value != ():
             read.settings.append(Setting(path, value, "flag"))
     for name, value in flags.properties:
-        if is_secret(name):
+        if may_be_secret(name):
             variable = f"POSTDATE_KAFKA_COMMON_{name.upper().replace('.', '_')}"
             read.problems.append(
-                f"-X {name}: a secret on the command line can be read by every user of the machine; use {variable},"
-                f" {variable}_FILE, or -F FILE"
+                f"-X {name}: a secret on the command line, also a misspelt one, can be read by every user of the"
+                f" machine; use {variable}, {variable}_FILE, or -F FILE"
             )
         else:
             read.settings.append(Setting("kafka.common", value, "flag -X", name))
@@ -200,7 +200,7 @@ def _contradictions(config: Config) -> list[str]:
         problems.append("http.host is empty: name an address, such as 127.0.0.1 or 0.0.0.0")
     if not _HOST.fullmatch(config.http.advertise):
         problems.append(
-            f"http.advertise is {without_user_info(config.http.advertise)!r}: name a host or an address, without a port"
+            f"http.advertise is {without_secrets(config.http.advertise)!r}: name a host or an address, without a port"
         )
     if (config.http.tls_cert_file is None) != (config.http.tls_key_file is None):
         problems.append("http.tls_cert_file and http.tls_key_file go together: set both, or neither")

@@ -7,11 +7,11 @@ can be moved between sources unchanged. Durations (`..._ms`) are integers or `90
 
 from __future__ import annotations
 
-import difflib
 import re
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+from postdate.kafka.property_names import PROPERTY_NAMES
 from postdate.kafka.secrets import MASK, Secret, SecretFile
 from postdate.sidecar.config.schema import Leaf
 from postdate.wire.durations import format_duration, parse_duration_ms
@@ -19,30 +19,28 @@ from postdate.wire.durations import format_duration, parse_duration_ms
 _SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB)?", re.IGNORECASE)
 _SIZE_UNIT = {"b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
 _SECRET = re.compile(r"(password|passphrase|secret|key\.pem|jaas\.config|oauthbearer\.config)$")
-_SECRET_WORDS = ("password", "passphrase", "passwd", "secret", "token", "jaas", "apikey")
-_NO_SECRETS = re.compile(r"sasl\.oauthbearer\.token\.endpoint\.url|.*\.(location|file|file\.name)")
-_LIKE = 0.75  # the similarity (0 to 1) from which a word may be a misspelling of the other: `passwrd`, `secert`
-_USER_INFO = re.compile(r"(?<=://)[^/\s,]+@|[^/\s,:@]+:[^/\s,@]+@")
+_USER_INFO = re.compile(r"(?<=://)\S+@|[^/\s,:@]+:[^/\s,@]+@")
+_QUERY = re.compile(r"(?<=://)([^\s,?]*\?)\S+")
 
 
 def is_secret(name: str) -> bool:
-    """True if the librdkafka property `name` holds a secret, or may hold one: only the client library
-    detects a misspelt name, when a client is created."""
-    if _SECRET.search(name) is not None:
-        return True
-    if _NO_SECRETS.fullmatch(name):
-        return False
-    words = re.split(r"[._-]", name.lower())
-    return any(difflib.get_close_matches(word, _SECRET_WORDS, 1, _LIKE) for word in words)
+    """True if the librdkafka property `name` holds a secret."""
+    return _SECRET.search(name) is not None
 
 
-def without_user_info(text: str) -> str:
-    """A text with the user and the password of each URL in it masked."""
-    return _USER_INFO.sub(f"{MASK}@", text)
+def may_be_secret(name: str) -> bool:
+    """True unless `name` is a property that holds no secret. An unknown name may be a misspelt secret: the client
+    library refuses it, but only when a client is created."""
+    return is_secret(name) or name not in PROPERTY_NAMES
+
+
+def without_secrets(text: str) -> str:
+    """A text with the user, the password and the query of each URL in it masked."""
+    return _QUERY.sub(rf"\1{MASK}", _USER_INFO.sub(f"{MASK}@", text))
 
 
 def property_text(name: str, raw: object) -> str:
-    """The text that librdkafka expects for a property; a `Secret` if it is one. Raises ValueError: not a simple
+    """The text that librdkafka expects for a property; a `Secret` if it may be one. Raises ValueError: not a simple
     type."""
     if isinstance(raw, SecretFile):
         return raw
@@ -52,7 +50,7 @@ def property_text(name: str, raw: object) -> str:
         text = str(raw)
     else:
         raise ValueError("takes a text, a number, true or false")
-    return Secret(text) if is_secret(name) else text
+    return Secret(text) if may_be_secret(name) else text
 
 
 def convert(leaf: Leaf, raw: object) -> Any:
