@@ -280,9 +280,13 @@ def test_the_token_may_be_replaced_and_a_short_one_opens_nothing(scene: Scene, t
 
 def test_a_foreign_web_page_cannot_read_the_api_through_a_browser(scene: Scene) -> None:
     client = scene.serve()
-    for host in ("[::1]:8080", "localhost.", "LOCALHOST:1", "127.0.0.9"):
+    for host in ("[::1]:8080", "localhost.", "LOCALHOST:1", "localhost:", "127.0.0.9"):
         assert client.get("/api/v1/pending", Host=host).status == 200
     assert client.get("/api/v1/pending", Host="10.0.0.1").status == 421
+
+
+#: No browser sends these.
+_UNUSUAL = ("[::1].evil.example", "[::1", "localhost:80@evil.example", "localhost:8a", "localhost..")
 
 
 @pytest.mark.parametrize("listens", ["127.0.0.1", "0.0.0.0"])  # noqa: S104
@@ -290,7 +294,15 @@ def test_every_path_refuses_foreign_host_names(scene: Scene, token_file: Path, l
     client = Client(scene.serve(token_file, host=listens).port, TOKEN)
     app = make_app(scene.process(HttpConfig()))
     for path in [*(route.path for route in app.routes), "/nothing", "/healthz/"]:  # type: ignore[attr-defined]
-        for host in ("evil.example", "evil.example:8080", "localhost.evil.example", "", "[", "1.2.3.4.evil.example"):
+        for host in (
+            "evil.example",
+            "evil.example:8080",
+            "localhost.evil.example",
+            "",
+            "[",
+            "1.2.3.4.evil.example",
+            *_UNUSUAL,
+        ):
             assert client.get(path, Host=host).status == 421, (path, host)
 
 
@@ -312,6 +324,21 @@ def test_no_body_forges_a_log_line(scene: Scene, token_file: Path, caplog: pytes
     lines = [OneLine("%(message)s").format(record) for record in caplog.records]
     assert 'hold requested over HTTP: {"what": "delivery"}' in lines
     assert not [line for line in lines if "\n" in line or "forged" in line]
+
+
+def test_a_text_that_is_not_unicode_is_refused_on_every_path(scene: Scene, allowed: Client) -> None:
+    """An answer that quoted it could not be encoded. A drain reads no body."""
+    routes = cast(Any, make_app(scene.process(HttpConfig())).routes)
+    paths = [route.path for route in routes if "POST" in route.methods and route.path != "/api/v1/drain"]
+    assert len(paths) > 10
+    for path in paths:
+        for body in (
+            rb'{"\ud800": 1}',
+            rb'{"target": "\udfff", "what": "target"}',
+            rb'{"id": "x", "topic": ["\ud800"]}',
+        ):
+            answer = allowed.post(path, body)
+            assert (answer.status, answer.json["error"]) == (400, "the body is not JSON in Unicode"), (path, body)
 
 
 # ---- what is asked ---------------------------------------------------------------------------------------------------

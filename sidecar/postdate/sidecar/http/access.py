@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 import socket
 from pathlib import Path
 
@@ -27,6 +28,8 @@ from postdate.sidecar.config.settings import HttpConfig
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http.limits import TOKEN_CHARS_MIN, TOKEN_FILE_BYTES_MAX
 from postdate.sidecar.http.signing import BadSignature, NoncesFull, Signatures, is_signed
+
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:@\[\]]+?)\.?)(?::[0-9]*)?")
 
 
 class Refused(Exception):
@@ -116,11 +119,10 @@ class Access:
 
 
 def _host_name(header: str) -> str:
-    """The name or address in a Host header, without the port, the brackets of an address and the dot of a root."""
-    name = header.strip().lower()
-    if name.startswith("["):
-        return name[1:].partition("]")[0]
-    return name.partition(":")[0].removesuffix(".")
+    """The name or address in a Host header, without the port, the brackets of an address and the dot of a root; empty
+    if it has another form."""
+    found = _HOST.fullmatch(header.strip().lower())
+    return "" if found is None else found[1] or found[2]
 
 
 def _read_token(path: Path) -> bytes:

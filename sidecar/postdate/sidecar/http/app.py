@@ -337,10 +337,12 @@ async def _bytes(request: Request) -> bytes:
 
 
 async def _body(request: Request) -> object:
-    """The JSON body. Raises Refused if it is too long, BadQuery if it is not JSON."""
+    """The JSON body. Raises Refused if it is too long; BadQuery if it is not JSON, or has a lone surrogate, which no
+    answer could quote."""
     body = await _bytes(request)
     try:
         asked: object = json.loads(body)
+        json.dumps(asked, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        raise BadQuery("the body is not JSON") from error
+        raise BadQuery("the body is not JSON in Unicode") from error
     return asked
