@@ -51,6 +51,6 @@ COPY --from=build --chown=65532:65532 /data /var/lib/postdate
 ENV PATH=/opt/postdate/bin:$PATH HOME=/tmp XDG_STATE_HOME=/var/lib PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 65532:65532
 WORKDIR /tmp
-EXPOSE 8080
+EXPOSE 8080 8090
 ENTRYPOINT ["postdate"]
 CMD ["run"]

@@ -103,13 +103,17 @@ def test_every_mount_has_its_volume_and_every_volume_its_mount(rendered: list[di
         assert volumes - mounted <= ({"config", "tmp"} | volumes if where.startswith("Pod") else set()), where
 
 
-def test_probes_and_services_reach_the_port_that_the_program_listens_on(helm: Helm) -> None:
-    objects = helm.render(merged(NEEDED, {"http": {"port": 9000}, "service": {"port": 80}}))
+def test_probes_and_services_reach_the_ports_that_the_program_listens_on(helm: Helm) -> None:
+    objects = helm.render(merged(NEEDED, {"http": {"port": 9000, "probePort": 9001}, "service": {"port": 80}}))
     (container,) = one(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"]
-    assert container["ports"] == [{"name": "http", "containerPort": 9000}]
-    paths = {kind: container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "liveness", "readiness")}
-    assert paths == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
-    assert "port = 9000" in one(objects, "ConfigMap")["data"]["postdate.toml"]
+    assert container["ports"] == [
+        {"name": "http", "containerPort": 9000},
+        {"name": "probes", "containerPort": 9001},
+    ]
+    probes = {kind: container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
+    paths = {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
+    assert probes == {kind: {"path": path, "port": "probes"} for kind, path in paths.items()}
+    assert "\nport = 9000\nprobe_port = 9001\n" in one(objects, "ConfigMap")["data"]["postdate.toml"]
     ports = {each["metadata"]["name"]: each["spec"]["ports"][0] for each in of_kind(objects, "Service")}
     assert {name: (port["port"], port["targetPort"]) for name, port in ports.items()} == {
         f"{RELEASE}-postdate": (80, "http"),
@@ -291,20 +295,14 @@ def test_the_production_example_speaks_tls_to_the_brokers_and_on_its_port(helm: 
     config = one(objects, "ConfigMap")["data"]["postdate.toml"]
     assert '"SASL_SSL"' in config
     assert 'tls_cert_file = "/etc/postdate/http-tls/tls.crt"' in config
-    (container,) = one(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"]
-    assert {container[f"{kind}Probe"]["httpGet"]["scheme"] for kind in ("startup", "liveness", "readiness")} == {
-        "HTTPS"
-    }
     (endpoint,) = one(objects, "ServiceMonitor")["spec"]["endpoints"]
     ca = {"secret": {"name": "postdate-http", "key": "ca.crt"}}
     assert endpoint["scheme"] == "https"
     assert endpoint["tlsConfig"] == {"serverName": f"{RELEASE}-postdate.messaging.svc", "ca": ca}
 
 
-def test_without_a_certificate_probes_and_scrapes_are_plain(helm: Helm) -> None:
+def test_without_a_certificate_scrapes_are_plain(helm: Helm) -> None:
     objects = helm.render(merged(NEEDED, {"metrics": {"serviceMonitor": {"enabled": True}}}))
-    (container,) = one(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"]
-    assert all("scheme" not in container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness"))
     (endpoint,) = one(objects, "ServiceMonitor")["spec"]["endpoints"]
     assert not {"scheme", "tlsConfig"} & endpoint.keys()
     assert "tls_" not in one(objects, "ConfigMap")["data"]["postdate.toml"]

@@ -74,6 +74,7 @@ MISTAKES: list[tuple[Values, str]] = [
     ),
     ({"config": {"dispatch": {"pace": 3}}}, "at '/config/dispatch': additional properties 'pace' not allowed"),
     ({"config": {"dispatch": {"pace_ms": 3000}}}, "at '/config/dispatch/pace_ms': maximum"),
+    ({"http": {"port": 8090}}, "http.port and http.probePort are the same"),
     ({"config": {"workers": 4}}, "additional properties 'workers' not allowed"),
     ({"config": {"data_dir": "/x"}}, "additional properties 'data_dir' not allowed"),
     ({"config": {"log_level": "loud"}}, "at '/config/log_level'"),

@@ -88,6 +88,7 @@ bootstrap_servers = {{ toJson .Values.kafka.bootstrapServers }}
 [http]
 host = "0.0.0.0"
 port = {{ int .Values.http.port }}
+probe_port = {{ int .Values.http.probePort }}
 {{- $service := include "postdate.fullname" . }}
 {{- $names := list $service }}
 {{- range list "" ".svc" }}
@@ -126,6 +127,9 @@ token_file = "/etc/postdate/api/token"
 {{- fail (printf "kafka.%s: %s is a secret, and values become part of a ConfigMap: use kafka.sasl.existingSecret, or mount a secret and name its file by %s.file" $name $property $property) -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+{{- if eq (int .Values.http.port) (int .Values.http.probePort) -}}
+{{- fail "http.port and http.probePort are the same: give the pods two ports" -}}
 {{- end -}}
 {{- $sasl := .Values.kafka.sasl -}}
 {{- if and (or $sasl.existingSecret $sasl.username) (not $sasl.mechanism) -}}

@@ -113,14 +113,11 @@ securityContext:
 {{- end }}
 {{- end -}}
 
-{{/* (dict "root" $ "probe" values "path" path); the kubelet does not verify certificates. */}}
+{{/* (dict "probe" values "path" path) */}}
 {{- define "postdate.probe" -}}
 httpGet:
   path: {{ .path }}
-  port: http
-  {{- if .root.Values.http.tls.secretName }}
-  scheme: HTTPS
-  {{- end }}
+  port: probes
 initialDelaySeconds: {{ int .probe.initialDelaySeconds }}
 periodSeconds: {{ int .probe.periodSeconds }}
 timeoutSeconds: {{ int .probe.timeoutSeconds }}

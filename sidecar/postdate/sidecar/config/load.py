@@ -206,6 +206,10 @@ def _contradictions(config: Config) -> list[str]:
         problems.append("http.tls_cert_file and http.tls_key_file go together: set both, or neither")
     if config.http.port and config.http.port + config.workers - 1 > 65_535:
         problems.append(f"http.port is {config.http.port}: {config.workers} workers need that many consecutive ports")
+    if config.http.probe_port and config.http.probe_port == config.http.port:
+        problems.append(f"http.probe_port is {config.http.probe_port}, which is also http.port")
+    if config.http.probe_port and config.workers > 1:
+        problems.append(f"http.probe_port is set, and workers is {config.workers}: only one process can use a port")
     if HOUR_MS % config.index.tick_ms:
         problems.append(f"index.tick_ms is {config.index.tick_ms}, and must divide an hour, as 50, 100 and 200 do")
     return problems + _refused_properties(config.kafka, config.group_protocol)

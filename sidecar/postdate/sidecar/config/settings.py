@@ -229,6 +229,15 @@ class HttpConfig:
             "Port to listen on; 0: none. The first worker uses this port, each further worker the next one.", 0, 65_535
         ),
     ] = 8_080
+    probe_port: Annotated[
+        int,
+        Option(
+            "Second port, which answers only /healthz and /readyz, without TLS, whatever arrives at the first one; 0: "
+            "none. Needs workers = 1.",
+            0,
+            65_535,
+        ),
+    ] = 0
     advertise: Annotated[
         str,
         Option(

@@ -44,6 +44,11 @@ log = logging.getLogger(__name__)
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
+def make_probes(process: Process) -> Starlette:
+    """The application of the port of probes."""
+    return Starlette(routes=_probes(process))
+
+
 def make_app(process: Process) -> Starlette:
     """The application of one process."""
     pages = _Pages(process)
@@ -53,8 +58,7 @@ def make_app(process: Process) -> Starlette:
             Route("/", pages.file),
             Route("/page/{name}", pages.file),
             Route("/metrics", pages.metrics),
-            Route("/healthz", pages.healthz),
-            Route("/readyz", pages.readyz),
+            *_probes(process),
             Route("/api/v1/openapi.json", pages.openapi),
             Route("/api/v1/pending", api(pages.list_pending)),
             Route("/api/v1/pending/count", api(pages.count_pending)),
@@ -80,6 +84,21 @@ def make_app(process: Process) -> Starlette:
             Route("/api/v1/backfill", pages.change(controls.BACKFILL), methods=["POST"]),
         ]
     )
+
+
+def _probes(process: Process) -> list[Route]:
+    async def healthz(_: Request) -> Response:
+        """200 while the poll loop runs."""
+        why = not_alive(process)
+        return PlainTextResponse(f"{why or 'alive'}\n", 503 if why else 200)
+
+    async def readyz(_: Request) -> Response:
+        """200 if the process is ready; otherwise the reasons, one on each line."""
+        reasons = not_ready(process)
+        lines = [*(reasons or ["ready"]), *(f"note: {remark}" for remark in remarks(process))]
+        return PlainTextResponse("".join(f"{line}\n" for line in lines), 503 if reasons else 200)
+
+    return [Route("/healthz", healthz), Route("/readyz", readyz)]
 
 
 class _Pages:
@@ -112,17 +131,6 @@ class _Pages:
             encode, media_type = choose_encoder(request.headers.get("accept", ""))
         text = await run_in_threadpool(encode, self._registry)
         return Response(text, media_type=media_type)
-
-    async def healthz(self, _: Request) -> Response:
-        """200 while the poll loop runs."""
-        why = not_alive(self._process)
-        return PlainTextResponse(f"{why or 'alive'}\n", 503 if why else 200)
-
-    async def readyz(self, _: Request) -> Response:
-        """200 if the process is ready; otherwise the reasons, one on each line."""
-        reasons = not_ready(self._process)
-        lines = [*(reasons or ["ready"]), *(f"note: {remark}" for remark in remarks(self._process))]
-        return PlainTextResponse("".join(f"{line}\n" for line in lines), 503 if reasons else 200)
 
     async def openapi(self, _: Request) -> Response:
         """The OpenAPI description."""

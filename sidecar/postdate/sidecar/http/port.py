@@ -1,4 +1,4 @@
-"""The HTTP port of a process: binds its socket, and determines the address under which other processes reach it.
+"""The ports of a process: binds their sockets, and determines the address under which other processes reach it.
 
 The socket is bound before the process joins its group. The process appends its address to the client id of its group
 consumer only if it owns the port; otherwise the others would query the program that uses it.
@@ -26,7 +26,7 @@ def claim(http: HttpConfig) -> socket.socket | None:
     ConfigError if the address is not one of this machine."""
     if not http.port:
         return None
-    bound = listen(http)
+    bound = listen(http.host, http.port)
     if bound is None:
         log.warning(
             "port %d of %s is taken: this process delivers, but serves no metrics, probes and API until the port is "
@@ -38,15 +38,25 @@ def claim(http: HttpConfig) -> socket.socket | None:
     return bound
 
 
-def listen(http: HttpConfig) -> socket.socket | None:
+def claim_probes(http: HttpConfig) -> socket.socket | None:
+    """As `claim`, for the port of probes."""
+    if not http.probe_port:
+        return None
+    bound = listen(http.host, http.probe_port)
+    if bound is None:
+        log.warning("port %d of %s is taken: it answers no probe until it is free", http.probe_port, http.host)
+    return bound
+
+
+def listen(host: str, port: int) -> socket.socket | None:
     """The listening socket, or None if the port is in use. Raises ConfigError as `claim`."""
-    family = socket.AF_INET6 if ":" in http.host else socket.AF_INET
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((http.host, http.port), family=family)
+        return socket.create_server((host, port), family=family)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             return None
-        raise ConfigError(f"http: cannot listen on {http.host}:{http.port} ({error.strerror})") from error
+        raise ConfigError(f"http: cannot listen on {host}:{port} ({error.strerror})") from error
 
 
 def advertised_address(config: Config) -> str:

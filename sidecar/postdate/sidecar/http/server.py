@@ -1,4 +1,4 @@
-"""The HTTP server of a process: a separate thread beside the poll loop. Delivery never waits for it.
+"""The HTTP server of one port of a process: a separate thread beside the poll loop. Delivery never waits for it.
 
 A port that is in use does not keep a process from delivering: the server tries again (`port` has logged it once).
 
@@ -19,7 +19,7 @@ import uvicorn
 
 from postdate.sidecar.http.acceptor import Acceptor
 from postdate.sidecar.http.access import Hosts
-from postdate.sidecar.http.app import make_app
+from postdate.sidecar.http.app import make_app, make_probes
 from postdate.sidecar.http.connections import BoundedConnection
 from postdate.sidecar.http.gate import Gate
 from postdate.sidecar.http.limits import (
@@ -37,15 +37,20 @@ log = logging.getLogger(__name__)
 
 
 class HttpServer:
-    """One port and its thread. `bound`: the socket, which the server closes; None if the port is still in use. Raises
-    ConfigError if the files of its certificate cannot be used."""
+    """One port and its thread. `bound`: the socket, which the server closes; None if the port is still in use.
+    `probes_only`: the port of probes, which has no certificate. Raises ConfigError if the files of the certificate
+    cannot be used."""
 
-    def __init__(self, process: Process, bound: socket.socket | None) -> None:
-        self._http = process.config.http
+    def __init__(self, process: Process, bound: socket.socket | None, *, probes_only: bool = False) -> None:
+        http = process.config.http
+        self._host, self._port = http.host, http.probe_port if probes_only else http.port
         self._first = bound
-        connection = functools.partial(BoundedConnection, certificate=PortCertificate.of(self._http))
+        self._probes_only = probes_only
+        certificate = None if probes_only else PortCertificate.of(http)
+        self._scheme = "http" if certificate is None else "https"
+        connection = functools.partial(BoundedConnection, certificate=certificate)
         config = uvicorn.Config(
-            Gate(make_app(process), Hosts(self._http)),
+            Gate(make_probes(process) if probes_only else make_app(process), Hosts(http)),
             http=cast(Any, connection),  # called as a class is
             log_config=None,
             log_level="warning",
@@ -76,9 +81,15 @@ class HttpServer:
         while bound is None:
             if self._stopping.wait(HTTP_BIND_RETRY_S):
                 return
-            bound, note = listen(self._http), "; the other processes query it after a restart of this process"
-        where = f"{self._http.scheme}://{self._http.host}:{bound.getsockname()[1]}"
-        log.info("metrics, probes and the API: %s%s", where, note)
+            bound, note = (
+                listen(self._host, self._port),
+                "; the other processes query it after a restart of this process",
+            )
+        where = f"{self._scheme}://{self._host}:{bound.getsockname()[1]}"
+        if self._probes_only:
+            log.info("probes: %s", where)
+        else:
+            log.info("metrics, probes and the API: %s%s", where, note)
         with bound:
             self._server.run(sockets=[bound])
 

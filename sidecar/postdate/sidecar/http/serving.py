@@ -1,4 +1,4 @@
-"""Serves HTTP while a process runs. A process without a port does not load the libraries.
+"""Serves HTTP while a process runs, on one port or two. A process without a port does not load the libraries.
 
 Thread rule: entered and left by the main thread.
 """
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from postdate.sidecar.config.settings import HttpConfig
+from postdate.sidecar.http.port import claim_probes
 from postdate.sidecar.http.process import Process
 
 
@@ -25,16 +26,21 @@ def check(http: HttpConfig) -> None:
 
 @contextmanager
 def serving(process: Process, bound: socket.socket | None) -> Iterator[None]:
-    """Serve while the block runs, if a port is configured. `bound`: the result of `port.claim`."""
-    if not process.config.http.port:
+    """Serve while the block runs, on the configured ports. `bound`: the result of `port.claim`. Raises ConfigError if
+    the port of probes cannot be used."""
+    http = process.config.http
+    if not http.port and not http.probe_port:
         yield
         return
     from postdate.sidecar.http.server import HttpServer
 
-    server = HttpServer(process, bound)
-    server.start()
+    servers = [HttpServer(process, claim_probes(http), probes_only=True)] if http.probe_port else []
+    servers += [HttpServer(process, bound)] if http.port else []
+    for server in servers:
+        server.start()
     try:
         yield
     finally:
-        server.stop()
+        for server in servers:
+            server.stop()
         process.controls.close()
