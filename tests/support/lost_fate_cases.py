@@ -14,6 +14,7 @@ from typing import Any
 from postdate.spark.limits import COMMIT_MS_MAX
 from support.history import REQUESTS
 from support.lost_grace_cases import LOST_MS, known_move_grace_cases, lost_grace_cases, refused_later_cases
+from support.lost_start_cases import lost_start_cases
 from support.schedule_cases import EVERY, TWICE, commit, deliver, deliver_extra, due, occurred
 from support.verdict_cases import DUE, HOUR_MS, TO_ORDERS, Cases, Expected, T
 
@@ -574,6 +575,7 @@ def lost_fate_cases() -> Cases:
         part(cases, o)
     for name, verdicts, early_part, late_part in (
         *_pause_cases(),
+        *lost_start_cases(),
         *_move_cases(),
         *(*_grace_cases(), *lost_grace_cases(), *refused_later_cases()),
         *_drop_cases(),

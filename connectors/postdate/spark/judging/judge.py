@@ -147,7 +147,8 @@ def _fact_columns(has_schedules: bool) -> tuple[dict[str, Column], dict[str, Col
     known_grace_ms = F.when(last_grace.isNotNull(), last_grace.grace_ms).otherwise(F.col("request.grace_ms"))
     if has_schedules:  # a schedule is due at its next nominal time, as long as it has one
         nominal_ms = [F.when(_recurs(), F.nullif(f"position.{name}", F.lit(0))) for name in ("first_ms", "next_ms")]
-        first_due_ms, last_due_ms = F.coalesce(nominal_ms[0], first_due_ms), F.coalesce(nominal_ms[1], last_due_ms)
+        first_due_ms = F.coalesce(nominal_ms[0], first_due_ms, F.when(_recurs(), said_ms))
+        last_due_ms = F.coalesce(nominal_ms[1], last_due_ms)
     return (
         {
             "finals": finals,

@@ -59,7 +59,7 @@ class ExtraDeliveries:
         begun = known or ExtraPosition(control, 1, 0, -1, -1)
         trigger = trigger or Trigger(control, 0, -1, -1, *((0, _NEVER_MS) if is_lost else ()))
         position = self._known._replace(
-            problems=(), reasons=(), extras=(), **{name: getattr(begun, name) for name in _PLACE}
+            first_ms=0, problems=(), reasons=(), extras=(), **{name: getattr(begun, name) for name in _PLACE}
         )
         kind = Kind(is_extra=True, from_ms=trigger.at_ms, cause=cause)
         judge = NumberedDeliveries(trigger.asked(self._asked), position, kind, self._audited, Findings())

@@ -28,6 +28,7 @@ from postdate.spark.rules.schedule_events import (
     Asked,
     Bounds,
     Delivered,
+    End,
     Event,
     Fate,
     Position,
@@ -48,6 +49,7 @@ _NONE_LATE_MS: Final = 60_000
 _OWN_HEADERS: Final = ",".join((names.ORIGIN, names.DUE, names.ID, names.OCCURRENCE))
 _OWN_HEADERS_OF_EXTRA: Final = ",".join((names.ORIGIN, names.DUE, names.ID, names.EXTRA))
 _CONTENT: Final = ("key", "value", "headers")
+_NEVER_MS: Final = 2**63 - 1
 _UNUSED_BITS: Final = 8
 _DRAW_BITS: Final = 24
 
@@ -101,19 +103,27 @@ class NumberedDeliveries:
         self._search = NominalSearch(asked.times, asked.end_ms, has_gaps=not kind.is_extra)
         self._has_zone = isinstance(asked.times, CronTimes) and asked.times.zone != "UTC"
 
-    def begin(self, stored: tuple[int, int] | None) -> None:
-        """Compare the first nominal time with the published one, unless a fate was judged before."""
+    def begin(self, stored: tuple[int, int] | None, *, is_by_control: bool) -> None:
+        """Compare the first nominal time with the published one, unless a fate was judged before.
+
+        `is_by_control`: a control of the schedule has written `stored` again. If the first one may be lost, nobody
+        knows which owner has published the time.
+        """
         if self.at.log_offset >= 0:
             return
-        asked = self._asked
-        found = self._search.after(asked.request_ms if asked.start_ms is None else max(asked.start_ms - 1, 0))
-        first_ms = found[0] if found is not None else 0
+        first_ms = self._first_ms()
         published_ms, log_offset = stored or (first_ms, -1)
+        log_offset = -1 if is_by_control and self._may_be_lost() else log_offset
         if published_ms != first_ms and self._can_decide(log_offset):
             due = first_ms or "never"
             said = f"occurrence 1 is published as due {published_ms}, and by the request {due}"
             self.findings.find("extra", "extra", said)
-        self.at = self.at._replace(first_ms=published_ms, next_ms=published_ms, log_offset=log_offset)
+        self.at = self.at._replace(first_ms=published_ms if stored else 0, next_ms=published_ms, log_offset=log_offset)
+
+    def first_ms(self, end: End | None) -> int:
+        """Return the first nominal time: the published one, otherwise the computed one; 0: only the log knows it."""
+        is_computable = self._can_decide(-1 if end is None else end.log_offset)
+        return self.at.first_ms or (self._first_ms() if is_computable else 0)
 
     def decide_all(self, events: Iterable[Event]) -> None:
         """Judge events in the order of their numbers."""
@@ -147,13 +157,16 @@ class NumberedDeliveries:
         """Judge a fate, and move the position behind it."""
         self.findings.is_sound = True
         may_be_lost, has_hole = self._may_be_lost(), fate.number > self.at.number
-        is_behind_loss = may_be_lost and (has_hole or self.at.log_offset < 0)
+        is_published = self.at.log_offset >= 0 or self.at.first_ms > 0
+        is_behind_loss = may_be_lost and (has_hole or not is_published)
         if has_hole:
             self.at = self._holes.judge(fate, self.at, self._next_ms, self.findings, may_be_lost=may_be_lost)
             self._unexplained = 0  # their numbers are counted with the hole
         if self._kind.cause == "lost" and self.at.log_offset < 0:
             self.at = self.at._replace(next_ms=fate.nominal_ms)
         is_unknown = is_behind_loss and self._may_have_other_time(fate)
+        if is_unknown and fate.reason == "dead" and _size(fate) == 1:
+            fate = fate._replace(nominal_ms=self._letters.last_before(min(fate.next_ms or _NEVER_MS, fate.at_ms + 1)))
         if is_unknown and fate.nominal_ms:
             self.at = self.at._replace(next_ms=fate.nominal_ms)
         at = self.at
@@ -374,6 +387,12 @@ class NumberedDeliveries:
             self.findings.find("mismatched", "mismatch", said)
 
     # ---- nominal times ----
+
+    def _first_ms(self) -> int:
+        """Return the first nominal time by the zone rules of the audit; 0: there is none."""
+        asked = self._asked
+        found = self._search.after(asked.request_ms if asked.start_ms is None else max(asked.start_ms - 1, 0))
+        return found[0] if found is not None else 0
 
     def overdue(self) -> int:
         """Return how many occurrences behind the position are overdue."""

@@ -156,6 +156,12 @@ class RowFacts(NamedTuple):
     lost_switches: Sequence[Switch] = ()
     """Its pauses and resumes that may have lost their fate, without a place in the log."""
 
+    @property
+    def is_stored_by_control(self) -> bool:
+        """Whether the record of `stored` also has the effect of a control, which writes another `stored`."""
+        effects = (*self.switches, *self.triggers)
+        return self.stored is not None and any(effect.log_offset == self.stored[1] for effect in effects)
+
     def backfilled_ms(self, nominal_ms: int) -> int:
         """Return when a known backfill of a time was requested first; 0: there is none."""
         found = [some.at_ms for some in self.triggers if some.first_ms <= nominal_ms <= (some.until_ms or 0)]
@@ -217,7 +223,8 @@ class Position(NamedTuple):
     """How far a schedule was judged, and the findings until then."""
 
     first_ms: int = 0
-    """The first nominal time; 0: nothing was judged yet."""
+    """The first nominal time, as published, or computed if nothing else is possible; 0: nothing was judged yet, or only
+    the log knows it."""
     number: int = 1
     """Of the next occurrence."""
     next_ms: int = 0

@@ -29,6 +29,10 @@ class DeadLetters:
         """Return True if an unused letter for `due_ms` exists, or if that of an end at `at_ms` may still come."""
         return bool(self._letters.get(due_ms)) or at_ms >= self._bounds.letters_capped_from_ms
 
+    def last_before(self, before_ms: int) -> int:
+        """Return the last time before `before_ms` that has an unused letter; 0: there is none."""
+        return max((due_ms for due_ms, left in self._letters.items() if left and due_ms < before_ms), default=0)
+
     def use(self, fate: Fate, findings: Findings) -> bool:
         """Judge the dead letter of an occurrence that was skipped as dead. False: the letter may still come."""
         bounds, at_ms = self._bounds, fate.at_ms

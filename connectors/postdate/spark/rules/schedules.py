@@ -65,7 +65,7 @@ def judge_schedule(
     kind = Kind(certain_pauses(*switches), possible_pauses(*switches) if facts.lost_switches else None)
     occurrences = NumberedDeliveries(asked, known, kind, audited, findings)
     extras = ExtraDeliveries(asked, known, facts, audited, findings)
-    occurrences.begin(facts.stored)
+    occurrences.begin(facts.stored, is_by_control=facts.is_stored_by_control)
     kept: list[Event] = [*known.waiting_fates, *known.waiting_records]
     triggers = {trigger.control: trigger for trigger in sorted(facts.triggers, reverse=True)}
     for control, some in groupby(merge(sorted(kept, key=_order), events, key=_order), key=_control):
@@ -100,6 +100,7 @@ def _finished(
     _judge_end(known, at, extras, end, findings, audited)
     added = Figures(**findings.counts)
     position = at._replace(
+        first_ms=occurrences.first_ms(end),
         figures=known.figures.plus(added),
         problems=tuple(findings.problems),
         reasons=tuple(sorted(findings.reasons.items())),
