@@ -139,6 +139,12 @@ PAUSED = {
         asked={"missed": "last"},
         switches=paused(at(2), LATE + MINUTE),
     ),
+    "missed before the pause": only(
+        skipped(1, 1, "missed", at(2), LATE), asked={"catch_up_ms": 0}, switches=paused(at(2))
+    ),
+    "missed before its pause was read": only(
+        skipped(1, 1, "missed", at(2), LATE), asked={"catch_up_ms": 0}, switches=paused(at(1), log_offset=9)
+    ),
     "missed before the pause of the newest was read": Case(
         [MISSED_AT_3, THREE],
         [record(THREE)],
@@ -253,6 +259,18 @@ WRONG: dict[str, tuple[Case, str, str]] = {
     ),
     "paused without a resume": (
         only(skipped(1, 2, "paused", at(3), at(5)), switches=paused(at(1))), "wrong-skip", "paused"
+    ),
+    "missed in a pause that has not ended": (
+        only(skipped(1, 1, "missed", at(2), LATE), asked={"catch_up_ms": 0}, switches=paused(at(1))),
+        "wrong-skip", "as missed",
+    ),
+    "missed in a pause that had ended": (
+        only(skipped(1, 2, "missed", at(3), LATE), asked={"catch_up_ms": 0}, switches=paused(at(2), at(3))),
+        "wrong-skip", "as missed",
+    ),
+    "dead in a pause": (
+        only(skipped(1, 1, "dead", at(2), at(1) + 5), letters=[Letter(at(1), True)], switches=paused(at(1))),
+        "wrong-skip", "as dead",
     ),
     "delivered in a pause": (only(ONE, record(ONE), switches=paused(at(1), at(3))), "out-of-policy", "a pause skips"),
     "delivered before the resume was read": (
@@ -441,6 +459,14 @@ def test_no_rules_allow_a_skip_behind_the_count() -> None:
     sent = [occurred(1, NIGHT, SECOND), occurred(2, SECOND, FOLD + HOUR, log_offset=1)]
     found = replace(case, fates=[*sent, skip], records=[record(fate) for fate in sent], zones=OTHER_RULES).judged()
     assert "extra" in {verdict for verdict, _ in found.position.problems}
+
+
+@pytest.mark.parametrize("bounds", [{}, {"fates_lost_before_ms": NEVER_MS}])
+def test_nothing_occurs_behind_the_count(bounds: dict[str, Any]) -> None:
+    """Behind a hole, too, whose fates may be lost."""
+    four = occurred(4, at(4), 0)
+    found = Case([ONE, four], [record(ONE), record(four)], asked={"count_max": 2}, bounds=bounds).judged()
+    assert "extra" in {verdict for verdict, _ in found.position.problems}, found.position.reasons
 
 
 def test_other_rules_do_not_matter_without_a_zone() -> None:

@@ -170,7 +170,8 @@ class NumberedDeliveries:
         if is_unknown and fate.nominal_ms:
             self.at = self.at._replace(next_ms=fate.nominal_ms)
         at = self.at
-        if not at.next_ms:
+        is_behind_count = self._asked.count_max is not None and fate.number > self._asked.count_max
+        if not at.next_ms or is_behind_count:
             self.findings.find("extra", "extra", f"occurrence {fate.number} comes behind the last one {in_log(fate)}")
         if (fate.log_offset, fate.place) <= (at.log_offset, at.place):
             said = f"occurrence {fate.number} is decided before others {in_log(fate)}"
@@ -263,9 +264,15 @@ class NumberedDeliveries:
             "missed": lambda pauses: not gaps and self._is_missed(fate, nominal_ms, late_ms, pauses),
             "grace": lambda _: not gaps and asked.grace_ms is not None and late_ms > asked.grace_ms,
             "dead": lambda _: late_ms >= 0,
-            "paused": lambda pauses: self._were_paused(fate, times, pauses),
         }
-        does_apply = {applies[fate.reason](pauses) for pauses in self._histories_at(fate)}
+
+        def does_apply_in(pauses: Sequence[Pause]) -> bool:
+            """Whether the reason applies. A pause comes before any other, and skips once it has ended."""
+            if fate.reason == "paused":
+                return self._were_paused(fate, times, pauses)
+            return not any(pause.holds(ms) for pause in pauses for ms in times) and applies[fate.reason](pauses)
+
+        does_apply = {does_apply_in(pauses) for pauses in self._histories_at(fate)}
         if len(does_apply) > 1:
             self.findings.leave("unsettled", _size(fate))
         elif does_apply == {False}:
