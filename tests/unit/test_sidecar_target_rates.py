@@ -20,11 +20,12 @@ from postdate.sidecar.config.rate_rules import RateRules, shadowed
 from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.context.holds import NOTHING, Holds
 from postdate.sidecar.dispatch import target_rates
-from postdate.sidecar.dispatch.limits import RATE_SAVED_S
+from postdate.sidecar.dispatch.limits import RATE_RETRY_MS, RATE_SAVED_S
 from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel import changes
 from postdate.wheel.changes import Changes
+from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import LAST_KEY, entry_key, parked_key
 from postdate.wheel.timer_log import TimerLog
 from support.kafka_simulator.producer import SimTransactionalProducer
@@ -87,6 +88,16 @@ def count_reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
     monkeypatch.setattr(TimerLog, "_scan", scan)
     return since
+
+
+def waiting(directory: Path, *places: tuple[str, int], size_bytes: int = 1) -> TimerIndex:
+    """A timer index with parked messages, all due at NOW_MS: target and offset of each."""
+    index = open_index(directory)
+    put = Changes()
+    for target, offset in places:
+        put.insert_parked(parked_key(target, NOW_MS, offset), bytes(size_bytes))
+    index.write(put)
+    return index
 
 
 def test_a_burst_leaves_at_the_rate_of_its_target_and_the_others_on_time(bench: Bench) -> None:
@@ -316,17 +327,13 @@ def test_each_message_leaves_once_and_in_order(bench: Bench, seed: int, monkeypa
 
 @pytest.mark.parametrize(
     ("entries_max", "size_bytes_max", "count"),
-    [(100, 1_000, 5), (100, 15, 2), (2, 1_000, 2), (100, 0, 0), (0, 1_000, 0)],
+    [(100, 1_000, 5), (100, 15, 2), (100, 20, 2), (2, 1_000, 2), (100, 0, 0), (0, 1_000, 0)],
 )
 def test_a_message_does_not_overtake_an_unread_one(
     tmp_path: Path, entries_max: int, size_bytes_max: int, count: int
 ) -> None:
     """A transaction takes what waits up to a number and a size. What it leaves comes before all that is due later."""
-    index = open_index(tmp_path)
-    put = Changes()
-    for offset in range(5):
-        put.insert_parked(parked_key("orders", NOW_MS, offset), bytes(10))
-    index.write(put)
+    index = waiting(tmp_path, *(("orders", offset) for offset in range(5)), size_bytes=10)
     rates = TargetRates(RateRules.of(("orders=1000",)), 0.0)
     rates.begin(index, 0.0)
     assert not rates.admits("orders", entry_key(NOW_MS + 1, 9), {})
@@ -338,27 +345,63 @@ def test_a_message_does_not_overtake_an_unread_one(
     index.close()
 
 
-def test_nothing_that_waits_is_taken_before_its_due_time(tmp_path: Path) -> None:
-    index = open_index(tmp_path)
-    put = Changes()
-    put.insert_parked(parked_key("orders", NOW_MS, 0), b"a")
-    index.write(put)
+def test_a_waiting_message_that_is_not_due_yet_stays_and_is_looked_at_again_soon(tmp_path: Path) -> None:
+    index = waiting(tmp_path, ("orders", 0))
     rates = TargetRates(RateRules.of(("orders=1000",)), 0.0)
-    taken = []
-    for steady_ms, before_ms in ((10_000.0, NOW_MS), (20_000.0, NOW_MS + 1)):
+    rates.begin(index, 10_000.0)
+    rates.wait("orders")
+    assert rates.take(index, NOW_MS, 100, 1_000, lambda target: LAST_KEY) == []
+    assert rates.next_at() == 10_000.0 + RATE_RETRY_MS
+    rates.begin(index, 10_000.0 + RATE_RETRY_MS)
+    assert len(rates.take(index, NOW_MS + 1, 100, 1_000, lambda target: LAST_KEY)) == 1
+    index.close()
+
+
+def test_each_target_has_one_turn_which_comes_when_its_own_bucket_is_filled(tmp_path: Path) -> None:
+    index = waiting(tmp_path, ("light", 0), ("orders", 1))
+    rates = TargetRates(RateRules.of(("light=4", "orders=2")), 0.0)
+    rates.begin(index, 0.0)
+    for target in ("light", "orders", "light", "orders"):
+        rates.parked(target)
+    assert len(rates._turns) == 2
+    for steady_ms, target, offset in ((250.0, "light", 0), (500.0, "orders", 1)):
         rates.begin(index, steady_ms)
-        rates.wait("orders")
-        taken.append(len(rates.take(index, before_ms, 100, 1_000, lambda target: LAST_KEY)))
-    assert taken == [0, 1]
+        assert rates.is_ready
+        taken = rates.take(index, NOW_MS + 1, 100, 1_000, lambda target: LAST_KEY)
+        assert [key for key, _ in taken] == [parked_key(target, NOW_MS, offset)]
+        left = Changes()
+        left.delete_parked(taken[0][0], 1)
+        index.write(left)
+    index.close()
+
+
+def test_a_read_starts_at_the_first_waiting_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below it lie the tombstones of all those that have left, which a scan would have to skip."""
+    index = waiting(tmp_path, *(("orders", offset) for offset in range(3)))
+    rates = TargetRates(RateRules.of(("orders=1000",)), 0.0)
+    rates.begin(index, 10_000.0)
+    rates.wait("orders")
+    left = Changes()
+    for key, _ in rates.take(index, NOW_MS + 1, 2, 1_000, lambda target: LAST_KEY):
+        left.delete_parked(key, 1)
+    index.write(left)
+    rates.begin(index, 20_000.0)
+    starts: list[bytes] = []
+    honest = TimerLog._scan
+
+    def scan(self: TimerLog, family: str, start: bytes, *more: object) -> tuple[list[bytes], list[bytes]]:
+        starts.append(start)
+        return honest(self, family, start, *more)  # type: ignore[arg-type]  # passed on as they came
+
+    monkeypatch.setattr(TimerLog, "_scan", scan)
+    rates.take(index, NOW_MS + 1, 100, 1_000, lambda target: LAST_KEY)
+    assert starts == [parked_key("orders", NOW_MS, 2)]
     index.close()
 
 
 @pytest.mark.parametrize(("last", "count"), [(entry_key(NOW_MS, 3), 1), (entry_key(NOW_MS, 2), 0)])
 def test_waiting_entries_are_taken_up_to_and_including_a_key(tmp_path: Path, last: bytes, count: int) -> None:
-    index = open_index(tmp_path)
-    put = Changes()
-    put.insert_parked(parked_key("orders", NOW_MS, 3), b"a")
-    index.write(put)
+    index = waiting(tmp_path, ("orders", 3))
     rates = TargetRates(RateRules.of(("orders=1000",)), 0.0)
     rates.begin(index, 10_000.0)
     rates.wait("orders")
@@ -372,11 +415,7 @@ def test_waiting_entries_are_taken_up_to_and_including_a_key(tmp_path: Path, las
 def test_the_limits_of_a_transaction_hold_over_all_targets(
     tmp_path: Path, entries_max: int, size_bytes_max: int, count: int
 ) -> None:
-    index = open_index(tmp_path)
-    put = Changes()
-    for target in ("light", "small"):
-        put.insert_parked(parked_key(target, NOW_MS, 0), b"a")
-    index.write(put)
+    index = waiting(tmp_path, ("light", 0), ("small", 0))
     rates = TargetRates(RateRules.of(("*=1000",)), 0.0)
     rates.begin(index, 10_000.0)
     for target in ("light", "small"):
@@ -386,10 +425,7 @@ def test_the_limits_of_a_transaction_hold_over_all_targets(
 
 
 def test_a_target_whose_tokens_were_spent_meanwhile_waits_for_the_next(tmp_path: Path) -> None:
-    index = open_index(tmp_path)
-    put = Changes()
-    put.insert_parked(parked_key("orders", NOW_MS, 0), b"a")
-    index.write(put)
+    index = waiting(tmp_path, ("orders", 0))
     rates = TargetRates(RateRules.of(("orders=4",)), 0.0)
     rates.begin(index, 0.0)
     rates.wait("orders")

@@ -203,7 +203,7 @@ class TargetRates:
         bucket.fill(self._steady_ms)
         count = min(int(bucket.tokens + _NEARLY), entries_max)
         if count < 1:
-            self._queue(target, bucket, max(bucket.ready_at(), self._steady_ms + 1))
+            self._queue(target, bucket, bucket.ready_at())
             return []
         keys, values = index.scan_parked(target, count + 1, size_bytes_max, bucket.first)
         if not keys:
