@@ -20,7 +20,7 @@ from postdate.sidecar.context.holds import Held
 from postdate.sidecar.dispatch import batch as batch_module
 from postdate.sidecar.dispatch.batch import BatchBuilder, finish
 from postdate.sidecar.dispatch.batch_content import Batch, OwnTopicsFilter
-from postdate.sidecar.dispatch.decisions import MessageRules
+from postdate.sidecar.dispatch.decisions import Decision, MessageRules
 from postdate.sidecar.dispatch.due_reader import Due
 from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.targets import Target
@@ -361,6 +361,17 @@ def test_a_message_expires_only_after_a_newer_look_up_of_its_target(
     place.targets["orders"] = Target("orders", partitions=3, failing_since=0.0, looked_at=looked_at)
     place.feed(schedule(0, SOON_MS))
     assert len(place.commit(now_ms, steady_ms=steady_ms).dead) == dead
+
+
+@pytest.mark.parametrize(("before_request_ms", "waits"), [(0, False), (1, True)])
+def test_metadata_from_before_a_request_does_not_refuse_it(place: Place, before_request_ms: int, waits: bool) -> None:
+    now_ms, steady_ms = SOON_MS + 5_000, 9_000.0
+    looked_at = steady_ms - (now_ms - BASE_MS) - before_request_ms
+    place.targets["orders"] = Target("orders", partitions=3, size_bytes_max=10, looked_at=looked_at)
+    place.feed(schedule(0, SOON_MS))
+    raw = place.index.scan_due(now_ms, 1)[1][0]
+    decision = place._builder._rules.decide(decode_entry(raw), len(raw), now_ms, steady_ms, None)
+    assert (decision is Decision.DEFER) is waits
 
 
 @pytest.mark.parametrize("why", ["acted on", "batch is full", "target fails", "entries unread"])

@@ -94,6 +94,18 @@ def test_the_id_of_a_cancelled_message_is_free_again(bench: Bench) -> None:
     shard.close()
 
 
+def test_a_cancelled_message_hides_the_one_that_had_its_id_before(bench: Bench) -> None:
+    shard = bench.shard()
+    bench.schedule(1, ("postdate-id", b"a"))
+    bench.until(shard, lambda: len(bench.read("orders")) == 1)
+    far(bench, ("postdate-id", b"a"))
+    ends(bench, shard, select(bench, topic=b"orders"))
+    late = bench.ask(CANCEL, ("postdate-id", b"a"))
+    bench.until(shard, lambda: len(answers(bench)) == 2)
+    assert (answers(bench)[-1].origin, answers(bench)[-1].verdict) == (f"{R}/0/{late}", Verdict.NOT_FOUND)
+    shard.close()
+
+
 @pytest.mark.parametrize(
     ("selectors", "expected"),
     [
