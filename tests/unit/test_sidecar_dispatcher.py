@@ -16,16 +16,18 @@ import pytest
 from postdate.kafka.errors import UnknownOutcome
 from postdate.kafka.interface import NewTopic
 from postdate.sidecar.context.holds import Holds
+from postdate.sidecar.dispatch import bulk_sweep
 from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.dispatch.due_reader import Due, DueReader
 from postdate.sidecar.dispatch.fault_attribution import OWN as OWN_NAME
-from postdate.sidecar.dispatch.fault_attribution import Isolated
+from postdate.sidecar.dispatch.fault_attribution import FaultAttribution, Isolated
 from postdate.sidecar.dispatch.targets import Targets
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.transaction.transaction import ShardOwnership
 from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import split_key
 from support.kafka_simulator.producer import SimTransactionalProducer
 from support.shard_bench import OWN, Bench, refuse
 
@@ -111,7 +113,8 @@ def test_a_target_that_has_grown_since_it_was_looked_up_refuses_no_message(bench
     bench.admin.add_partitions({"orders": count + 1})
     bench.schedule(1, ("postdate-partition", b"%d" % count))
     bench.schedule(1, ("postdate-partition", b"%d" % (count + 1)))
-    bench.until(shard, lambda: bench.ended() == 3)
+    _read_requests(bench, shard)
+    assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (2, False), "in the same turn"
     assert [fate for fates in bench.fates() for _, fate in fates] == ["delivered", "delivered", "dead"]
     shard.close()
 
@@ -318,8 +321,104 @@ def test_a_turn_that_only_parks_messages_commits_nothing_and_is_followed_by_anot
     bench.schedule(1)
     _read_requests(bench, shard)
     shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
+    assert not shard._dispatcher.must_tend(_parts(shard)[0])
     assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (0, True)
     assert _parts(shard)[0].parked_count == 1
+    assert shard._dispatcher.must_tend(_parts(shard)[0]), "the hold may end"
+    shard.close()
+
+
+def test_only_messages_whose_target_is_not_looked_up_in_time_wait_for_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = bench.shard()
+    bench.schedule(1)
+    bench.until(shard, lambda: bench.ended() == 1)
+    bench.schedule(1, target=b"mails")
+    bench.schedule(1)
+    _read_requests(bench, shard)
+    monkeypatch.setattr(type(bench.admin), "look_up", lambda *_: lambda wait_s: bench.time.wait(wait_s * 1_000))
+    assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (1, True)
+    assert _parts(shard)[0].parked_count == 1
+    assert bench.fates()[-1] == [(2, "delivered")]
+    shard.close()
+
+
+@pytest.mark.parametrize("why", ["trial", "apart"])
+def test_a_turn_that_parks_messages_of_a_trial_or_beside_a_backlog_commits_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """The input of such a turn has gaps, and would have other ones without the parked messages."""
+    bench.admin.create_topics([NewTopic("mails", 1, 1, {})])
+    shard = bench.shard()
+    for target in (b"orders", b"orders", b"mails", b"orders"):
+        bench.schedule(1, target=target)
+    _read_requests(bench, shard)
+    shard.ctx.held.now = Holds(targets=frozenset({"mails"}))
+    honest = DueReader.read
+
+    def read(*arguments: Any) -> Due:
+        due = honest(*arguments)
+        if why == "trial":
+            return replace(due, trial=Isolated("orders", 1, 0.0, 0.0, 0.0))
+        del due.keys[1], due.values[1]
+        return replace(due, apart={due.keys[1]})
+
+    monkeypatch.setattr(DueReader, "read", read)
+    assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (0, True)
+    assert (bench.fates(), _parts(shard)[0].parked_count, _parts(shard)[0].count) == ([], 1, 4)
+    shard.close()
+
+
+def test_fates_of_schedules_are_counted_as_such(bench: Bench) -> None:
+    bench.format_version = 3
+    shard = bench.shard()
+    every = (("postdate-every", b"1s"), ("postdate-count", b"2"))
+    bench.ask(("postdate-topic", b"orders"), ("postdate-id", b"c"), *every)
+    bench.until(shard, lambda: bench.ended() == 4)
+    counted = {name: count for name, count in shard.ctx.counts.fates.items() if count}
+    assert counted == {"stored": 1, "occurred": 2, "completed": 1}
+    shard.close()
+
+
+def test_a_bulk_control_moves_an_even_spread_to_no_time_that_has_passed(bench: Bench) -> None:
+    """Its new window began ten minutes ago, and is almost over."""
+    bench.format_version = 3
+    shard = bench.shard()
+    index, ownership = _parts(shard)
+    even = (("postdate-window", b"10m"), ("postdate-spread", b"even"))
+    bench.schedule(bench.broker.now_ms() + 1_200_000, *even)
+    bench.ask(("postdate-action", b"reschedule"), ("postdate-delay", b"0s"), ("postdate-select-topic", b"orders"))
+    _read_requests(bench, shard)
+    assert shard._dispatcher.dispatch(index, ownership, *at(bench.broker.now_ms())) == (1, True)
+    bench.time.wait(599_000)
+    now_ms = bench.broker.now_ms()
+    while len(bench.fates()) < 2:
+        shard._dispatcher.dispatch(index, ownership, *at(now_ms))
+    key = index.find(0)
+    assert key is not None
+    assert split_key(key)[0] == now_ms
+    shard.close()
+
+
+@pytest.mark.parametrize("is_attributing", [True, False])
+def test_a_full_piece_of_a_sweep_lets_transactions_grow_unless_a_fault_is_being_attributed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, is_attributing: bool
+) -> None:
+    bench.format_version = 2
+    shard = bench.shard()
+    for number in range(3):
+        bench.schedule(bench.broker.now_ms() + 60_000 + number)
+    bench.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
+    _read_requests(bench, shard)
+    monkeypatch.setattr(bulk_sweep, "SWEPT_ENTRIES_MAX", 2)
+    assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (1, True)
+    before = shard._dispatcher._limit.entries
+    monkeypatch.setattr(FaultAttribution, "is_attributing", is_attributing)
+    while len(bench.fates()) < 2:
+        shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms()))
+    assert [name for _, name in bench.fates()[-1]] == ["cancelled", "cancelled", "swept"]
+    assert (shard._dispatcher._limit.entries > before) is not is_attributing
     shard.close()
 
 
