@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -97,17 +98,25 @@ def test_probes_are_answered_while_whole_requests_flood_the_port(client: Client)
 
 
 @pytest.mark.usefixtures("patience")
-def test_a_client_with_many_connections_displaces_only_its_own(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HTTP_CONNECTIONS_MAX", 20)
-    monkeypatch.setattr(acceptor, "HTTP_WAITING_MAX", 20)
+@pytest.mark.parametrize(
+    ("where", "bound", "first"),
+    [(acceptor, "HTTP_WAITING_MAX", b""), (connections, "HTTP_CONNECTIONS_MAX", _HEAD)],
+    ids=["that wait", "that have started"],
+)
+def test_a_client_with_many_connections_displaces_only_its_own(
+    client: Client, monkeypatch: pytest.MonkeyPatch, where: ModuleType, bound: str, first: bytes
+) -> None:
+    """A connection starts with its first bytes, and until then it waits: each kind has its bound."""
+    monkeypatch.setattr(where, bound, 20)
+    rest = (_HEAD + b"\r\n").removeprefix(first)
     with ExitStack() as stack:
         other = stack.enter_context(connect_from_elsewhere(client))
-        many = [stack.enter_context(connect(client)) for _ in range(100)]
+        other.sendall(first)
+        many = [stack.enter_context(connect(client, first)) for _ in range(100)]
         assert is_closed(many[0])
-        other.sendall(_HEAD + b"\r\n")
-        assert other.recv(100).startswith(b"HTTP/1.1 200")
-        many[-1].sendall(_HEAD + b"\r\n")
-        assert many[-1].recv(100).startswith(b"HTTP/1.1 200")
+        for left in (other, many[-1]):
+            left.sendall(rest)
+            assert left.recv(100).startswith(b"HTTP/1.1 200")
 
 
 def connect_from_elsewhere(client: Client) -> socket.socket:
