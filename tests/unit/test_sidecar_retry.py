@@ -16,6 +16,8 @@ import pytest
 from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.http.pending import as_json
+from postdate.sidecar.shard.shard import Shard
+from postdate.sidecar.states import State
 from postdate.sidecar.takeover import takeover
 from postdate.wheel.entry import decode_entry
 from postdate.wire.headers import Headers
@@ -220,15 +222,56 @@ def test_a_changed_policy_does_not_apply_to_requests_of_an_earlier_owner(bench: 
     second.close()
 
 
-def test_an_index_that_ingested_under_another_policy_is_rebuilt(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second owner does not know of the return that the first one has ingested without any record of it."""
-    first = bench.shard(named("slow: base=10s"))
-    monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
-    monkeypatch.setattr(Dispatcher, "beat", lambda *_: False)
-    offset = give_back(bench, b"slow")
-    bench.until(first, lambda: first.next_request == 1)
-    first.close()
-    monkeypatch.undo()
+def without_dispatch(bench: Bench, monkeypatch: pytest.MonkeyPatch, shard: Shard, retry: bytes) -> int:
+    """The offset of a return that the shard has ingested before it closed. The dispatch log does not show that."""
+    with monkeypatch.context() as patched:
+        patched.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
+        patched.setattr(Dispatcher, "beat", lambda *_: False)
+        offset = give_back(bench, retry)
+        bench.until(shard, lambda: shard.next_request == offset + 1)
+        shard.close()
+    return offset
+
+
+@pytest.mark.parametrize("change", [("slow: base=1m",), ()], ids=["another", "removed"])
+def test_a_changed_policy_does_not_apply_to_an_accepted_return_that_the_log_does_not_show(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, change: tuple[str, ...]
+) -> None:
+    """The second owner has no disk: it reads again a return that the first one has accepted."""
+    offset = without_dispatch(bench, monkeypatch, bench.shard(named("slow: base=10s")), b"slow")
+    second = bench.new_shard(named(*change), place="other")
+    bench.until(second, lambda: second.next_request == 1)
+    later = give_back(bench, b"slow")
+    bench.until(second, lambda: len(bench.read("orders")) == 1)
+    assert due_after_ms(bench, offset) == 10_000
+    assert [row[:2] for row in bench.log()[-1].policies or []] == [(0, "slow"), (1, "slow")]
+    if change:
+        bench.until(second, lambda: len(bench.read("orders")) == 2, 2 * MINUTE_MS)
+        assert due_after_ms(bench, later) == MINUTE_MS
+    else:
+        assert [reason for reason, _ in bench.letters()] == [b"bad-retry"]
+    second.close()
+
+
+def test_a_policy_that_returns_is_valid_again(bench: Bench) -> None:
+    """Its new row never lies below the row that removed it."""
+    bench.shard(named("slow: base=10s")).close()
+    give_back(bench, b"slow")
+    second = bench.new_shard(named(), place="second")
+    bench.until(second, lambda: second.state is State.RUNNING)
+    second.close()
+    third = bench.new_shard(named("slow: base=20s"), place="third")
+    later = give_back(bench, b"slow")
+    bench.until(third, lambda: len(bench.read("orders")) == 2)
+    assert due_after_ms(bench, later) == 20_000
+    third.close()
+
+
+def test_an_index_that_refused_a_return_without_its_policy_is_rebuilt(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log does not show that the first owner has refused the return, so the second one accepts it."""
+    offset = without_dispatch(bench, monkeypatch, bench.shard(), b"slow")
     second = bench.new_shard(named("slow: base=1m"), place="other")
     bench.until(second, lambda: second.next_request == 1)
     second.close()

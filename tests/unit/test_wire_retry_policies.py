@@ -114,11 +114,13 @@ def test_only_rows_that_requests_need_are_kept() -> None:
     assert policies.needed_from(99).rows == ((7, "b", "base=7s"), (30, "a", ""))
 
 
-def test_changed_settings_become_rows_from_the_next_request_on() -> None:
-    policies = NamedPolicies([(5, "a", parse_policy("base=1s").text()), (5, "b", parse_policy("base=2s").text())])
-    wanted = parse_named(["a: base=1s, factor=2", "c: base=4s"])
-    changed = policies.changed(wanted, 40)
-    assert changed == [(40, "b", ""), (40, "c", parse_policy("base=4s").text())]
+def test_changed_settings_become_rows_behind_the_requests_that_may_have_been_accepted() -> None:
+    texts = {name: parse_policy(text).text() for name, text in (("a", "base=1s"), ("b", "base=2s"), ("d", "base=9s"))}
+    policies = NamedPolicies([*((5, name, text) for name, text in texts.items()), (55, "d", ""), (60, "e", "base=1s")])
+    wanted = parse_named(["a: base=1s, factor=2", "c: base=4s", "d: base=9s", "e: base=2s"])
+    changed = policies.changed(wanted, 40, 50)
+    new = [(40, "c", parse_policy("base=4s").text()), (55, "d", texts["d"]), (60, "e", parse_policy("base=2s").text())]
+    assert changed == [(50, "b", ""), *new]
     after = policies.with_rows(changed)
-    assert after.changed(wanted, 50) == []
+    assert after.changed(wanted, 50, 50) == []
     assert after.with_rows([(40, "c", "")]).find("c", 41) is None, "a row replaces one of the same request"

@@ -139,14 +139,21 @@ class NamedPolicies:
             text = of_row
         return parse_policy(text) if text else None
 
-    def changed(self, configured: Mapping[str, RetryPolicy], next_request: int) -> list[PolicyRow]:
-        """The rows by which the configured policies differ from the last rows, to apply from `next_request` on."""
+    def changed(self, configured: Mapping[str, RetryPolicy], ingested_to: int, written_to: int) -> list[PolicyRow]:
+        """The rows by which the configured policies differ from the last rows.
+
+        An earlier owner may have accepted a return below `written_to` by the policy in the log, so a changed or removed
+        policy stays in force up to there. A name without a policy gets one from `ingested_to` on.
+        """
         wanted = {name: policy.text() for name, policy in configured.items()}
-        last = {name: rows[-1][2] for name, rows in self._by_name.items()}
-        names = sorted(wanted.keys() | last.keys())
-        return [
-            (next_request, name, wanted.get(name, "")) for name in names if wanted.get(name, "") != last.get(name, "")
-        ]
+        last = {name: rows[-1] for name, rows in self._by_name.items()}
+        rows: list[PolicyRow] = []
+        for name in sorted(wanted.keys() | last.keys()):
+            since, _, text = last.get(name, (0, name, ""))
+            if wanted.get(name, "") != text:
+                first = max(since, ingested_to, written_to if text else 0)
+                rows.append((first, name, wanted.get(name, "")))
+        return rows
 
     def with_rows(self, rows: Iterable[PolicyRow]) -> NamedPolicies:
         """These and further rows. A row replaces one of its name that applies from the same request on."""

@@ -119,9 +119,9 @@ def _looking_at_takeovers(world: World) -> Iterator[None]:
         return end
 
     def own(
-        ctx: ShardContext, recovered: takeover.Recovered, broker_clock: BrokerClock, owned_seq: int
+        ctx: ShardContext, recovered: takeover.Recovered, broker_clock: BrokerClock, owned_seq: int, requests_end: int
     ) -> ShardOwnership:
-        ownership = honest_own(ctx, recovered, broker_clock, owned_seq)
+        ownership = honest_own(ctx, recovered, broker_clock, owned_seq, requests_end)
         world.known.setdefault((ctx.partition, ownership.takeover), ends[ctx.instance, ctx.partition])
         world.look(ctx.partition, recovered.index, "taken over")
         return ownership

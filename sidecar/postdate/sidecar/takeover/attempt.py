@@ -86,7 +86,7 @@ class Attempt:
                 self.index = progress.index  # recovery may have replaced it
                 self.unread = self.unread or progress.empty or bool(progress.acceptance.used)
             gate_end = takeover.end_of_requests(ctx)
-            return TakenOver(recovered, takeover.own(ctx, recovered, broker_clock, owned_seq), gate_end)
+            return TakenOver(recovered, takeover.own(ctx, recovered, broker_clock, owned_seq, gate_end), gate_end)
         except BaseException:
             fenced.producer.destroy()
             raise

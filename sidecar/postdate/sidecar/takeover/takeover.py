@@ -79,8 +79,7 @@ class Recovered:
     low_water: int
     """The highest committed L; later records never have a lower one, even if this index is old."""
     ingested_to: int
-    """Earlier owners have ingested requests below this offset: changed retry policies and quotas do not apply to
-    them."""
+    """Earlier owners have ingested requests below this offset: new retry policies and quotas do not apply to them."""
 
 
 def fence(ctx: ShardContext, progress: TakeoverProgress) -> FencedOff:
@@ -351,10 +350,12 @@ def _pass_over(ctx: ShardContext, index: TimerIndex, decoded: DispatchRecord) ->
             overlay.write()
 
 
-def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owned_seq: int) -> ShardOwnership:
+def own(
+    ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owned_seq: int, requests_end: int
+) -> ShardOwnership:
     """Step 7. Commit the owner record in a separate transaction: it announces the takeover and samples the clock.
 
-    `owned_seq`: the seq of the last owner record of this process. If that is still the last record of the log, no new
+    `requests_end`: that of `end_of_requests`, queried behind the fence. `owned_seq`: the seq of the last owner record of this process. If that is still the last record of the log, no new
     one is written. After the new fence no older transaction can interfere, and with slow commits, a record per takeover
     would be all that is ever written. The first transaction, whichever it is, verifies the bound of the recovery.
     Raises as `ShardOwnership.run`.
@@ -362,7 +363,7 @@ def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owne
     index = recovered.index
     accepted = recovered.acceptance.accepted
     policies = NamedPolicies(index.policies)
-    changed = changed_policies(ctx, policies, recovered.ingested_to)
+    changed = changed_policies(ctx, policies, recovered.ingested_to, requests_end)
     stands = index.seq == owned_seq and broker_clock.known() and not accepted and not changed
     ownership = _ownership(ctx, recovered.producer, index, broker_clock, index.takeover + (0 if stands else 1))
     ownership.low_water_floor, ownership.ingested_to = recovered.low_water, recovered.ingested_to
@@ -384,14 +385,16 @@ def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owne
     return ownership
 
 
-def changed_policies(ctx: ShardContext, policies: NamedPolicies, ingested_to: int) -> list[PolicyRow]:
+def changed_policies(
+    ctx: ShardContext, policies: NamedPolicies, ingested_to: int, requests_end: int
+) -> list[PolicyRow]:
     """The rows by which the settings of this process change the named retry policies; none if there is no room.
 
     A process that does not use format 2 leaves the policies of the others as they are.
     """
     if ctx.config.format_version < RETURNS_VERSION:
         return []
-    changed = policies.changed(parse_named(ctx.topic.retry_policies), ingested_to)
+    changed = policies.changed(parse_named(ctx.topic.retry_policies), ingested_to, requests_end)
     if changed and len(policies.rows) + len(changed) > POLICY_ROWS_MAX:
         log.warning(
             "shard %s: retry_policies changed too often while requests are pending; the change takes effect when the "
