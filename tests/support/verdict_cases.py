@@ -378,7 +378,9 @@ def _refusal_cases(cases: Cases) -> None:
     refused: dict[str, list[tuple[tuple[str, bytes | None], ...]]] = {
         "missing-target": [(delay,)],
         "missing-time": [(TO_ORDERS,)],
-        "conflicting-time": [(*sound, ("postdate-at", b"5"))],
+        "conflicting-time": [
+            *((*sound, one) for one in (("postdate-at", b"5"), ("postdate-cron", b"0 9 * * *"), ("postdate-zone", b"UTC"))),
+        ],
         "bad-time": [(TO_ORDERS, ("postdate-delay", b"soon")), (*sound, ("postdate-grace", b"soon"))],
         "bad-id": [
             *((*sound, ("postdate-id", bad)) for bad in (b"", None, b"x" * 257, b"\xff")),
@@ -528,7 +530,7 @@ def _refused_return_cases(cases: Cases) -> None:
             (*sound, ("postdate-attempt", b"12")),
             (TO_ORDERS, ("postdate-retry", b"base=1s,attempts=1"), ("postdate-attempt", b"9223372036854775807")),
         ],
-        "conflicting-time": [(*sound, ("postdate-delay", b"1s"))],
+        "conflicting-time": [(*sound, ("postdate-delay", b"1s")), (*sound, ("postdate-every", b"1h"))],
         "duplicate-header": [
             (*sound, retry),
             *((*sound, one, one) for one in (("postdate-attempt", b"1"), ("postdate-origin", b"R/0/1"))),

@@ -38,6 +38,7 @@ def unfounded_refusal(reason: Column, headers: Column, topic: Column, partition:
     our_names = F.transform(ours, lambda header: header.key)
     single = F.array_remove(our_names, names.ERROR)
     times = reduce(Column.__add__, (has(headers, name).cast("int") for name in names.TIMES))
+    recurs = F.arrays_overlap(our_names, F.array(*map(F.lit, sorted(names.SCHEDULE))))
     spread = first_value(headers, names.SPREAD).cast("string")
     is_backfill = F.coalesce(last_value(headers, names.ACTION).cast("string") == BACKFILL, F.lit(False))
     is_bounded = has(headers, names.START) & has(headers, names.END)
@@ -45,7 +46,7 @@ def unfounded_refusal(reason: Column, headers: Column, topic: Column, partition:
     holds = {
         Reason.MISSING_TARGET: ~has(headers, names.TOPIC),
         Reason.MISSING_TIME: (times == 0) & ~has(headers, names.RETRY) & ~(is_backfill & is_bounded),
-        Reason.CONFLICTING_TIME: times + has(headers, names.RETRY).cast("int") > 1,
+        Reason.CONFLICTING_TIME: times + has(headers, names.RETRY).cast("int") + recurs.cast("int") > 1,
         Reason.BAD_WINDOW: has(headers, names.WINDOW),
         Reason.BAD_SELECTION: has_selector(headers),
         Reason.BAD_SPREAD: has(headers, names.SPREAD) & ~is_even,
