@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from postdate.wire.errors import FormatError, RequestRefused, WireError
-from postdate.wire.headers import DROPPED_3, FORMAT_2, SCHEDULE, Headers
+from postdate.wire.headers import DROPPED_3, FORMAT_2, REQUEST_2, SCHEDULE, Headers
 from postdate.wire.limits import INTEGER_END
 from postdate.wire.reasons import Reason
 from postdate.wire.requests import parse_request
@@ -290,6 +290,7 @@ def test_a_delay_beyond_the_horizon_is_named_as_a_duration() -> None:
         ("postdate-dealy", "; did you mean postdate-delay?"),
         ("Postdate-Topic", "; did you mean postdate-topic?"),
         ("postdate-corn", "; did you mean postdate-cron?"),
+        *((f"{known}s", f"; did you mean {known}?") for known in sorted(REQUEST_2 | SCHEDULE)),
         ("postdate-colour", ""),
         ("postdate-" + "x" * 500, ""),
     ],

@@ -38,7 +38,6 @@ from postdate.wire.headers import (
     LEVEL,
     ORIGIN,
     PARTITION,
-    PREFIX,
     REQUEST_2,
     RETRY,
     SCHEDULE,
@@ -87,6 +86,8 @@ _ACTIONS: dict[bytes | None, Action] = {
 }
 _FORMAT_3 = SCHEDULE | DROPPED_3
 _KNOWN = sorted(REQUEST_2 | SCHEDULE)
+#: The length of a name that is compared with the known ones: a longer one is near none.
+_COMPARED_LENGTH_MAX = 2 * max(map(len, _KNOWN))
 _NAMED_TAKES = frozenset({ACTION, ID})
 _TAKES = {
     Action.RESCHEDULE: _NAMED_TAKES | {GRACE, *TIMES},
@@ -440,7 +441,7 @@ def _refuse_unknown(rules: RequestRules, name: str) -> NoReturn:
 def _nearest(name: str) -> str:
     """Return a clause with the known header nearest to an unknown one; empty: none is near. Cost: 0.2 ms, if it was not
     seen lately."""
-    nearest = get_close_matches(name.lower(), _KNOWN, n=1, cutoff=0.85) if len(name) <= 2 * len(PREFIX) else []
+    nearest = get_close_matches(name.lower(), _KNOWN, n=1, cutoff=0.85) if len(name) <= _COMPARED_LENGTH_MAX else []
     return f"; did you mean {nearest[0]}?" if nearest else ""
 
 
