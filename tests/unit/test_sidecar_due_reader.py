@@ -140,6 +140,23 @@ def test_a_message_that_waits_for_the_store_keeps_the_order_of_its_key(
     shard.close()
 
 
+def test_a_trial_takes_the_messages_before_one_that_is_not_parked_yet(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = bench.shard()
+    index, isolated = _isolated(bench, shard, 1, messages_max=2, due_ms=1)
+    shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
+    bench.schedule(9)
+    bench.until(shard, lambda: index.parked_count == 2)
+    shard.ctx.held.now = Holds()
+    monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
+    bench.schedule(5)
+    bench.until(shard, lambda: index.count == 3)
+    isolated.retry_at = 0.0
+    assert _trials(bench, shard, index, 1) == [[1]]
+    shard.close()
+
+
 def test_only_refused_messages_that_are_still_parked_are_tried(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the three, request 99 has ended, and request 3 was moved back: it is parked again before it is tried."""
     shard = bench.shard()

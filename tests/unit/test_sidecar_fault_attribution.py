@@ -249,6 +249,22 @@ def test_a_few_refused_among_many_leave_the_maximum_as_it_is(faults: FaultAttrib
     assert (isolated.messages_max, list(isolated.refused)) == (100, [42])
 
 
+def test_a_few_refused_of_a_common_transaction_are_retried_alone(faults: FaultAttribution) -> None:
+    faults.aborted(common({"bad": 100}, bad=outcome(99, 42)), 0)
+    isolated = isolated_target(faults)
+    assert (isolated.messages_max, list(isolated.refused)) == (100, [42])
+
+
+def test_trials_of_which_only_the_log_record_fails_shrink_to_one_message(faults: FaultAttribution) -> None:
+    """The target may be what delays that record."""
+    isolated = isolate(faults, 8)
+    maxima = []
+    for _ in range(4):
+        assert faults.aborted(trial(isolated, 1, outcome(0)), 0) is Finding.BACK_OFF
+        maxima.append(isolated.messages_max)
+    assert maxima == [2, 1, 1, 1]
+
+
 def _probation_ms(faults: FaultAttribution, clock: Clock) -> float:
     """How long a target that is isolated now, and then has no fault, stays isolated."""
     isolated, since = isolate(faults, 1), clock.now

@@ -226,8 +226,6 @@ class DueReader:
         """Parked messages of an isolated target, at most as many as its maximum; None if none may leave now."""
         name = isolated.name
         target = self._targets.get(name)
-        if target is None:
-            self._targets.learn((name,))
         if target is None or not target.works or name in self._ctx.held.now.targets:
             isolated.retry_at = steady_ms + TEND_INTERVAL_MS
             isolated.failing_since = 0.0  # trials fail for the retry budget only if nothing else stops them meanwhile

@@ -230,7 +230,7 @@ class LastTrial(NamedTuple):
     of: Isolated
     ended_at: float
     took_ms: float
-    size: int
+    size: int = 0
     is_refused: bool = False
     hangs: bool = False
 
@@ -390,12 +390,12 @@ class FaultAttribution:
         finding = Finding.GO_ON
         own = {topic for topic in blamed if topic in self._own_topics}
         if own:
-            count = sum(finished.counts.get(topic, 0) for topic in own)
+            count = sum(finished.counts[topic] for topic in own)
             why = next(iter(blamed[min(own)].values()))
             self._isolate(OWN, max(count // 2, 1), why, steady, own)
             finding = Finding.BACK_OFF
         for topic in blamed.keys() - own:
-            count, faults = finished.counts.get(topic, 1), blamed[topic]
+            count, faults = finished.counts[topic], blamed[topic]
             is_answered = finished.outcomes[topic].acknowledged or any(map(_is_refusal, faults.values()))
             are_few = self._are_few(faults, count)
             messages_max = count if are_few else max(count // 2, 1)
@@ -472,7 +472,7 @@ class FaultAttribution:
             trial.tried_at = now
             return Finding.GO_ON
         trial.acknowledged_at = now  # a refusal is an answer
-        self._last_trial = LastTrial(trial, now, finished.took_ms, 0, is_refused=True)
+        self._last_trial = LastTrial(trial, now, finished.took_ms, is_refused=True)
         if count == 1:
             for offset, refusal in faults.items():
                 refused = trial.refused.get(offset)
