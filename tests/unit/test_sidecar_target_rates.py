@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,25 @@ def test_missed_occurrences_leave_at_the_rate_of_their_target(bench: Bench) -> N
     shard = bench.shard(rated("orders=2"))
     bench.until(shard, lambda: len(bench.read("orders")) > 1)
     assert len(bench.read("orders")) == 2
+    shard.close()
+
+
+def test_each_delivery_counts_for_the_rate_of_its_target(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.format_version = 3
+    spent, honest = Counter[str](), TargetRates.spend
+
+    def spend(self: TargetRates, sent: Mapping[str, int]) -> None:
+        spent.update(sent)
+        honest(self, sent)
+
+    monkeypatch.setattr(TargetRates, "spend", spend)
+    shard = bench.shard(rated("orders=1000"))
+    for name in (b"c", b"d"):
+        bench.ask(("postdate-topic", b"orders"), ("postdate-id", name), ("postdate-every", b"1s"))
+    for target in (b"orders", b"orders", b"light"):
+        bench.schedule(bench.time.now_ms + 500, target=target)
+    bench.until(shard, lambda: len(bench.read("orders")) >= 6)
+    assert spent == {"orders": len(bench.read("orders"))}
     shard.close()
 
 
@@ -363,7 +383,7 @@ def test_each_target_has_one_turn_which_comes_when_its_own_bucket_is_filled(tmp_
     rates.begin(index, 0.0)
     for target in ("light", "orders", "light", "orders"):
         rates.parked(target)
-    assert len(rates._turns) == 2
+    assert (len(rates._turns), rates.next_at()) == (2, 250.0)
     for steady_ms, target, offset in ((250.0, "light", 0), (500.0, "orders", 1)):
         rates.begin(index, steady_ms)
         assert rates.is_ready

@@ -98,9 +98,8 @@ class TargetRates:
         taken: list[tuple[bytes, bytes]] = []
         while entries_max > 0 and size_bytes_max > 0 and self.is_ready:
             target = heappop(self._turns)[1]
-            bucket = self._bucket(target)
-            if bucket is None or not bucket.queued:
-                continue
+            bucket = self._buckets[target]
+            assert bucket is not None, "only a target with a rate has turns"
             bucket.queued = False
             last = up_to(target)
             if last is None:
