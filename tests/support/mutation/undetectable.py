@@ -152,13 +152,6 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     ),
     _of(
         _BATCH,
-        "BatchBuilder._deliver",
-        "the latest due time takes the place of the same one",
-        "they are equal",
-        ("due_ms > batch.due_max_ms", "due_ms >= batch.due_max_ms"),
-    ),
-    _of(
-        _BATCH,
         "BatchBuilder._apply",
         "a cancel, or a reschedule to 0, is looked at like a reschedule",
         "a cancelled entry cannot move any more, and no request is due before 1",
@@ -241,6 +234,13 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "no present time before the first turn",
         "each turn begins by setting it",
         ("self._steady_ms = steady_ms", "pass"),
+    ),
+    _of(
+        _RATES,
+        "TargetRates.admits",
+        "a sum that is less than one by exactly the tolerance is not one",
+        "the tolerance only has to be larger than the errors of sums of fractions",
+        ("1 <= bucket.tokens + _NEARLY", "1 < bucket.tokens + _NEARLY"),
     ),
     _of(
         _RATES,
