@@ -17,7 +17,7 @@ import pytest
 
 from postdate.kafka.errors import UnknownOutcome
 from postdate.kafka.interface import NewTopic
-from postdate.sidecar.config.rate_rules import RateRules, shadowed
+from postdate.sidecar.config.rate_rules import RateRules
 from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.context.holds import NOTHING, Holds
 from postdate.sidecar.dispatch import target_rates
@@ -89,6 +89,19 @@ def count_reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
     monkeypatch.setattr(TimerLog, "_scan", scan)
     return since
+
+
+def note_scans(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The keys at which scans of the timer log start from now on."""
+    starts: list[bytes] = []
+    honest = TimerLog._scan
+
+    def scan(self: TimerLog, family: str, start: bytes, *more: object) -> tuple[list[bytes], list[bytes]]:
+        starts.append(start)
+        return honest(self, family, start, *more)  # type: ignore[arg-type]  # passed on as they came
+
+    monkeypatch.setattr(TimerLog, "_scan", scan)
+    return starts
 
 
 def waiting(directory: Path, *places: tuple[str, int], size_bytes: int = 1) -> TimerIndex:
@@ -389,6 +402,7 @@ def test_each_target_has_one_turn_which_comes_when_its_own_bucket_is_filled(tmp_
         assert rates.is_ready
         taken = rates.take(index, NOW_MS + 1, 100, 1_000, lambda target: LAST_KEY)
         assert [key for key, _ in taken] == [parked_key(target, NOW_MS, offset)]
+        assert rates.next_at() == steady_ms, "the next turn shows whether more waits"
         left = Changes()
         left.delete_parked(taken[0][0], 1)
         index.write(left)
@@ -406,14 +420,7 @@ def test_a_read_starts_at_the_first_waiting_message(tmp_path: Path, monkeypatch:
         left.delete_parked(key, 1)
     index.write(left)
     rates.begin(index, 20_000.0)
-    starts: list[bytes] = []
-    honest = TimerLog._scan
-
-    def scan(self: TimerLog, family: str, start: bytes, *more: object) -> tuple[list[bytes], list[bytes]]:
-        starts.append(start)
-        return honest(self, family, start, *more)  # type: ignore[arg-type]  # passed on as they came
-
-    monkeypatch.setattr(TimerLog, "_scan", scan)
+    starts = note_scans(monkeypatch)
     rates.take(index, NOW_MS + 1, 100, 1_000, lambda target: LAST_KEY)
     assert starts == [parked_key("orders", NOW_MS, 2)]
     index.close()
@@ -472,13 +479,54 @@ def test_after_a_rebuild_waiting_messages_leave_first_with_an_empty_bucket(tmp_p
         index.close()
 
 
-def test_a_target_that_got_more_than_its_rate_has_no_room(tmp_path: Path) -> None:
-    """A message that is retried alone counts, and does not wait."""
+@pytest.mark.parametrize(("steady_ms", "count"), [(0.0, 2), (3_600_000.0, 2), (3_600_000.0, 9)])
+def test_a_target_that_got_more_than_its_rate_has_no_room(tmp_path: Path, steady_ms: float, count: int) -> None:
+    """A message that is retried alone counts, and does not wait. Tokens are saved for a tenth of a second only."""
     rates = TargetRates(RateRules.of(("orders=10",)), 0.0)
     index = open_index(tmp_path)
-    rates.begin(index, 0.0)
-    rates.spend({"orders": 2})
+    rates.begin(index, steady_ms)
+    rates.spend({"orders": count})
     assert rates.room("orders") == 0
+    index.close()
+
+
+def test_a_target_of_which_nothing_waits_any_more_gets_its_next_message_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another seek is not needed for each message."""
+    index = open_index(tmp_path)
+    rates = TargetRates(RateRules.of(("orders=1000",)), 0.0)
+    rates.begin(index, 10_000.0)
+    rates.wait("orders")
+    assert rates.take(index, NOW_MS + 1, 100, 1_000, lambda target: LAST_KEY) == []
+    starts = note_scans(monkeypatch)
+    assert [rates.admits("orders", entry_key(NOW_MS, offset), {}) for offset in range(3)] == [True] * 3
+    assert [rates.admits("mails", entry_key(NOW_MS, offset), {}) for offset in range(3)] == [True] * 3
+    assert starts == []
+    index.close()
+
+
+def test_messages_that_are_parked_in_any_order_leave_in_order(tmp_path: Path) -> None:
+    index = waiting(tmp_path, *(("orders", offset) for offset in (5, 3, 4)))
+    rates = TargetRates(RateRules.of(("orders=1000",)), 0.0)
+    rates.begin(index, 10_000.0)
+    for offset in (5, 3, 4):
+        rates.parked("orders", entry_key(NOW_MS, offset))
+    taken = rates.take(index, NOW_MS + 1, 100, 1_000, lambda target: LAST_KEY)
+    assert [key for key, _ in taken] == [parked_key("orders", NOW_MS, offset) for offset in (3, 4, 5)]
+    index.close()
+
+
+def test_nothing_leaves_before_the_first_request_is_read(tmp_path: Path) -> None:
+    """Then the cancel gate admits messages due before 0, and a message may be due at 1."""
+    index = open_index(tmp_path)
+    put = Changes()
+    put.insert_parked(parked_key("orders", 1, 0), b"a")
+    index.write(put)
+    rates = TargetRates(RateRules.of(("orders=1000",)), 0.0)
+    rates.begin(index, 10_000.0)
+    rates.wait("orders")
+    assert rates.take(index, 0, 100, 1_000, lambda target: LAST_KEY) == []
     index.close()
 
 
@@ -505,78 +553,3 @@ def test_a_waiting_message_leaves_when_its_bucket_has_a_token(tmp_path: Path) ->
     rates.begin(index, 250.0)
     assert rates.is_ready
     index.close()
-
-
-def test_the_first_matching_rule_applies_to_each_target_separately() -> None:
-    rules = RateRules.of(("mails=20", "sms-*=0.5", " * = 1000 "))
-    assert [rules.per_second(name) for name in ("mails", "sms-de", "mails2")] == [20, 0.5, 1000]
-    assert RateRules.of(("mails=20",)).per_second("orders") is None
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("mails", "'mails' is no rule: write TARGET=NUMBER, such as mails=20"),
-        ("=5", "'=5' is no rule: write TARGET=NUMBER"),
-        ("ma ils=5", "is no rule: write TARGET=NUMBER"),
-        ("mails=0", "no number of messages a second from 0.001 to 1,000,000; to send nothing at all, hold the target"),
-        ("mails=-3", "no number of messages a second"),
-        ("mails=", "'mails=': nothing is no number of messages a second"),
-        ("mails=1e3", "no number of messages a second"),
-        ("mails=2000000", "no number of messages a second"),
-    ],
-)
-def test_a_malformed_rule_is_refused_with_an_example(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=r"no rule|no number") as refused:
-        RateRules.of(("orders=5", text))
-    assert said in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "pair",
-    [
-        "* a",
-        "* *",
-        "a a",
-        "a* ab*",
-        "a?c abc",
-        "?* a*",
-        "*a* ba",
-        "a* a?[bc]",
-        "[ab]c ac",
-        "[!x] b",
-        "[ab] [ab]",
-        "*-* sms-*-de",
-        "???* a??*b",
-        "[ [",
-    ],
-)
-def test_a_rule_behind_a_wider_one_is_found(pair: str) -> None:
-    wide, narrow = pair.split()
-    assert shadowed(("other=1", f"{wide}=1", f" {narrow} = 2")) == [(f" {narrow} = 2", f"{wide}=1")]
-
-
-@pytest.mark.parametrize(
-    "pair",
-    [
-        "a *",
-        "ab* a*",
-        "a?c a*c",
-        "? *",
-        "?* *",
-        "a ab",
-        "[ab] ?",
-        "[ab] [abc]",
-        "[!x] ?",
-        "[!x] x",
-        "*a *",
-        "a* ?*",
-        "a*b a*",
-        "?? ?*",
-        "*?? ?",
-        "[*] *",
-    ],
-)
-def test_a_rule_that_a_target_can_match_causes_no_warning(pair: str) -> None:
-    before, rule = pair.split()
-    assert shadowed((f"{before}=1", f"{rule}=2")) == []

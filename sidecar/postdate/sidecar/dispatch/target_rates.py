@@ -27,13 +27,7 @@ from typing import Final
 
 from postdate.sidecar.config.limits import RATE_MAX
 from postdate.sidecar.config.rate_rules import RateRules
-from postdate.sidecar.dispatch.limits import (
-    RATE_RETRY_MS,
-    RATE_SAVED_S,
-    RATE_SLICE_S,
-    TARGETS_KNOWN_MAX,
-    TEND_INTERVAL_MS,
-)
+from postdate.sidecar.dispatch.limits import RATE_RETRY_MS, RATE_SAVED_S, RATE_SLICE_S, TARGETS_KNOWN_MAX
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import DUE_MS_MAX, ENTRY_KEY_SIZE_BYTES, FIRST_KEY, LAST_KEY, entry_key
 
@@ -62,9 +56,9 @@ class _Bucket:
         self.tokens, self.filled_at = min(filled, self.per_second * RATE_SAVED_S + 1), steady_ms
 
     def ready_at(self) -> float:
-        """When it holds the tokens of a slice, or of one message if that is more; steady ms."""
+        """From when it holds the tokens of a slice, or of one message if that is more; steady ms."""
         missing = max(1.0, self.per_second * RATE_SLICE_S) - self.tokens
-        return self.filled_at + max(missing, 0.0) * 1000 / self.per_second
+        return self.filled_at + missing * 1000 / self.per_second
 
 
 class TargetRates:
@@ -103,8 +97,7 @@ class TargetRates:
             bucket.queued = False
             last = up_to(target)
             if last is None:
-                self._queue(target, bucket, self._steady_ms + TEND_INTERVAL_MS)
-                continue
+                continue  # it waits until `Parking.tend` calls `wait`
             last = min(last, entry_key(max(before_ms - 1, 0), DUE_MS_MAX))
             rows = self._next_of(index, target, bucket, last, entries_max, size_bytes_max)
             entries_max -= len(rows)
@@ -118,7 +111,6 @@ class TargetRates:
         self._steady_ms = steady_ms
         if index is not self._index:
             self._index = index
-            self._taking.clear()
             self._turns.clear()
             self._buckets = {
                 name: bucket and _Bucket(bucket.per_second, bucket.tokens, bucket.filled_at)
@@ -145,7 +137,8 @@ class TargetRates:
         bucket = self._bucket(target)
         if bucket is None:
             return True
-        if not bucket.known and self._index is not None:
+        if not bucket.known:
+            assert self._index is not None, "a turn has begun"
             self._look(self._index, target, bucket)
         if bucket.waits and key[-ENTRY_KEY_SIZE_BYTES:] > bucket.taken_to:
             return False
