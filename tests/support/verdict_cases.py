@@ -379,7 +379,10 @@ def _refusal_cases(cases: Cases) -> None:
         "missing-target": [(delay,)],
         "missing-time": [(TO_ORDERS,)],
         "conflicting-time": [
-            *((*sound, one) for one in (("postdate-at", b"5"), ("postdate-cron", b"0 9 * * *"), ("postdate-zone", b"UTC"))),
+            *(
+                (*sound, one)
+                for one in (("postdate-at", b"5"), ("postdate-cron", b"0 9 * * *"), ("postdate-zone", b"UTC"))
+            ),
         ],
         "bad-time": [(TO_ORDERS, ("postdate-delay", b"soon")), (*sound, ("postdate-grace", b"soon"))],
         "bad-id": [

@@ -69,7 +69,10 @@ def test_an_absent_flag_sets_nothing(tmp_path: Path) -> None:
         ),
         ("dispatch = 3", "dispatch is a section: write [dispatch]"),
         ("[kafka]\ncommon = 'x'", "kafka.common is a table of librdkafka properties"),
-        ("[http]\nxyzzy = 1", "unknown key http.xyzzy; known: host, port, probe_port, advertise, names, token_file, tls_"),
+        (
+            "[http]\nxyzzy = 1",
+            "unknown key http.xyzzy; known: host, port, probe_port, advertise, names, token_file, tls_",
+        ),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_nearest_known(tmp_path: Path, toml: str, clause: str) -> None:

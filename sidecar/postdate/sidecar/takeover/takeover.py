@@ -355,9 +355,10 @@ def own(
 ) -> ShardOwnership:
     """Step 7. Commit the owner record in a separate transaction: it announces the takeover and samples the clock.
 
-    `requests_end`: that of `end_of_requests`, queried behind the fence. `owned_seq`: the seq of the last owner record of this process. If that is still the last record of the log, no new
-    one is written. After the new fence no older transaction can interfere, and with slow commits, a record per takeover
-    would be all that is ever written. The first transaction, whichever it is, verifies the bound of the recovery.
+    `requests_end`: that of `end_of_requests`, queried behind the fence. `owned_seq`: the seq of the last owner record
+    of this process. If that is still the last record of the log, no new one is written. After the new fence no older
+    transaction can interfere, and with slow commits, a record per takeover would be all that is ever written. The first
+    transaction, whichever it is, verifies the bound of the recovery.
     Raises as `ShardOwnership.run`.
     """
     index = recovered.index
