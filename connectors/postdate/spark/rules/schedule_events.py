@@ -159,7 +159,7 @@ class RowFacts(NamedTuple):
     @property
     def is_stored_by_control(self) -> bool:
         """Whether the record of `stored` also has the effect of a control, which writes another `stored`."""
-        effects = (*self.switches, *self.triggers)
+        effects: tuple[Switch | Trigger, ...] = (*self.switches, *self.triggers)
         return self.stored is not None and any(effect.log_offset == self.stored[1] for effect in effects)
 
     def backfilled_ms(self, nominal_ms: int) -> int:
