@@ -75,6 +75,17 @@ def test_a_condemned_message_leaves_with_a_trial_of_own_topics(bench: Bench) -> 
     shard.close()
 
 
+def test_a_condemned_message_waits_for_the_next_trial_of_own_topics(bench: Bench) -> None:
+    """Until then the thread of the shard rests: no other transaction can contain the dead letter."""
+    shard = bench.shard()
+    _park(bench, shard)
+    shard._dispatcher._faults.condemned = {1: Refusal(Reason.TOO_LARGE, "")}
+    own = _isolate(shard, OWN_TOPICS)
+    own.topics, own.retry_at = {OWN.dead_letters}, shard.ctx.clock.steady_ms() + 500
+    assert shard.turn() > 100
+    shard.close()
+
+
 def test_a_held_target_does_not_hold_up_others_while_own_topics_are_tried(bench: Bench) -> None:
     """A trial of Postdate's own topics takes messages of all targets, and parks those of held ones."""
     shard = bench.shard()

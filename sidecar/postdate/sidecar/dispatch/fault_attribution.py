@@ -297,7 +297,7 @@ class FaultAttribution:
 
     def next_at(self) -> float:
         """Steady time in ms at which a trial may run, or a condemned entry may end; infinite if none waits."""
-        if self.condemned:
+        if self.condemned and OWN not in self._isolated:
             return 0.0
         first = min((each.retry_at for each in self._isolated.values() if each.waits), default=inf)
         return max(first, self._rests_until)
