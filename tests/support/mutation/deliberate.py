@@ -145,6 +145,13 @@ DELIBERATE = (
         "unit/test_config_docs.py",
     ),
     Deliberate(
+        "a property that the client library does not have is shown",
+        f"{_SIDECAR}/config/values.py",
+        "return is_secret(name) or name not in PROPERTY_NAMES",
+        "return is_secret(name)",
+        "unit/test_config_docs.py",
+    ),
+    Deliberate(
         "the chart fixes the time to end",
         "charts/postdate/templates/statefulset.yaml",
         "{{ int .Values.terminationGracePeriodSeconds }}",
