@@ -76,6 +76,7 @@ _CAUSED: dict[str, list[list[Any]]] = {
 }
 """Fates of a message, or of a schedule, and of their cause. A state has kept the request, and no run has read the
 cause."""
+_AGAIN = ("moved", "moved in bulk")
 _OF_ONE = ("cancelled", "moved", "paused")
 
 
@@ -101,6 +102,17 @@ def _caused(name: str, *, apart: bool = False, alone: bool = False) -> History:
     return history
 
 
+def _moved_again(name: str) -> History:
+    """The control that has moved the message moves it once more to the same time."""
+    history, (move, applied) = History(T), _CAUSED[name]
+    history.ask(_SURVIVOR, TO_ORDERS, _ID, _DELAY)
+    history.commit(move, applied, v=2)
+    history.commit(move, v=2)
+    history.commit([_SURVIVOR, DUE, "delivered"], at_ms=_MOVED + 5)
+    history.deliver(_SURVIVOR, due_ms=_MOVED, id=b"a")
+    return history
+
+
 _EXPIRED = Bounds(log_start=_LAST, request_start=_LAST)
 _GONE = Bounds(log_start=_LAST + 1, request_start=_LAST + 1)
 _BEFORE_WINDOW, _BEHIND_WINDOW = Bounds(request_start=_LAST), Bounds(request_end=_LAST)
@@ -113,6 +125,7 @@ _SITUATIONS = {
     **{f"{name} without its fate": Situation(_caused(name, alone=True), bounds=_GONE) for name in _CAUSED},
     **{f"{name} in another record": Situation(_caused(name, apart=True), bounds=_GONE) for name in _OF_ONE},
     **{f"{name} by one that never was": Situation(_caused(name)) for name in _CAUSED},
+    **{f"{name} twice by an unread one": Situation(_moved_again(name), bounds=_GONE) for name in _AGAIN},
     "late by its reschedule": Situation(_moved()),
     "in the grace of its reschedule": Situation(_moved(grace=b"2s")),
     "moved from behind the window": Situation(_moved(is_read=False), bounds=_BEHIND_WINDOW),
@@ -128,6 +141,10 @@ _EXPECTED = {
     **{f"{name} without its fate": {_SURVIVOR: "contradiction"} for name in _CAUSED},
     **{f"{name} in another record": {_SURVIVOR: "contradiction", _LAST: "request-expired"} for name in _OF_ONE},
     **{f"{name} by one that never was": {_SURVIVOR: "contradiction", _LAST: "orphan"} for name in _CAUSED},
+    **{
+        f"{name} twice by an unread one": {_SURVIVOR: "contradiction request-expired", _LAST: "request-expired"}
+        for name in _AGAIN
+    },
     "late by its reschedule": {_SURVIVOR: "past-grace", _LAST: "applied"},
     "in the grace of its reschedule": {_SURVIVOR: "delivered", _LAST: "applied"},
     "moved from behind the window": {_SURVIVOR: "delivered"},
@@ -146,8 +163,25 @@ def found(spark: SparkSession) -> dict[str, dict[int, Row]]:
 @pytest.mark.parametrize("name", _EXPECTED)
 def test_what_is_not_read_decides_nothing(found: dict[str, dict[int, Row]], name: str) -> None:
     assert {offset: row["verdicts"] for offset, row in found[name].items()} == {
-        offset: [verdict] for offset, verdict in _EXPECTED[name].items()
+        offset: verdicts.split() for offset, verdicts in _EXPECTED[name].items()
     }
+
+
+@pytest.mark.parametrize("name", ["cancelled", "replaced"])
+def test_an_unread_cause_is_remembered_when_its_effect_is_judged_again(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    """The cause leaves the topic between the first two runs. Something that names the message comes in the third."""
+    history, bounds = History(T), {0: {"log_start": _LAST + 1, "request_start": _LAST + 1}}
+    history.ask(_SURVIVOR, TO_ORDERS, _DELAY, _ID)
+    runs = Runs(spark, history, tmp_path)
+    runs.audit(Ends(requests=_LAST))
+    history.commit(*_CAUSED[name])
+    runs.audit(bounds=bounds)
+    assert runs.union()[_SURVIVOR]["verdicts"] == ["request-expired"]
+    history.answer(_SURVIVOR, "accepted", None, "a")  # it was not stored
+    runs.audit(bounds=bounds)
+    assert runs.union()[_SURVIVOR]["verdicts"] == ["request-expired", "false-verdict"]
 
 
 def test_a_message_that_an_unread_control_has_moved_stays_open(spark: SparkSession, tmp_path: Path) -> None:

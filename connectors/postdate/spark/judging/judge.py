@@ -28,6 +28,7 @@ from postdate.spark.rules.lost_moves import LOST_MOVE
 from postdate.spark.rules.mismatches import expected_partitions, expected_return_headers, mismatch_problems
 from postdate.spark.rules.occurrences import occurrence_problems
 from postdate.spark.rules.ordering import DISORDER
+from postdate.spark.rules.unread_causes import withdrawn_before
 from postdate.spark.rules.verdicts import Problem
 from postdate.spark.session.caching import gathered
 from postdate.wire.reasons import Reason
@@ -66,6 +67,10 @@ def judge(
         for one, none in ((one, F.array().cast(f"array<{kind}>")) for one, kind in _OPTIONAL.items())
     }
     rows = rows.withColumns(present).withColumns({many: F.sort_array(many) for many in _LISTS.values()})
+    if causes:
+        remaining, left = withdrawn_before(F.col("claims"), F.col("reported"))
+        expired_causes = F.sort_array(F.concat("expired_causes", left))
+        rows = rows.withColumns({"claims": remaining, "expired_causes": expired_causes})
     if has_schedules:  # the letters of occurrences were judged with them
         own = F.filter("letters", lambda letter: letter.single_due_ms.isNull())
         rows = rows.withColumn("letters", F.when(_recurs(), own).otherwise(F.col("letters")))

@@ -7,12 +7,14 @@ control is `applied` in the record of its effect, a bulk control in that or a la
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
+
+_LEFT: Final = ", and its cause has left the topic unread"
 
 
 def cause_of(fate: Column, kind: Literal["control", "record", "message"], value: Column) -> Column:
@@ -20,7 +22,7 @@ def cause_of(fate: Column, kind: Literal["control", "record", "message"], value:
     from a control that was applied in the dispatch-log record `value`, or from a message that the fate does not name:
     then `value` is 0."""
     return F.struct(
-        F.lit(kind).alias("kind"), value.cast("bigint").alias("value"), fate.log_offset, fate.next_request
+        F.lit(kind).alias("kind"), value.cast("bigint").alias("value"), fate.log_offset, fate.place, fate.next_request
     ).alias("cause")
 
 
@@ -40,38 +42,60 @@ def left_claims(judged: DataFrame, known: DataFrame) -> DataFrame:
     """The rows of a rule in `claims`, without their `cause`. If no run has read the cause of a row, its sentence
     `claim` becomes `expired`.
 
-    `known` as in `history_rows`. Cost: a join of the claims with the unread requests.
+    A cause explains one claim about a fate: of several, the first one in the log. `known` as in `history_rows`. Cost:
+    two sorts of the claims and the unread requests by their keys, and no join.
     """
     end, offset = F.col("end"), F.col("offset")
     is_applied = F.coalesce(end.fate_name == "applied", F.lit(False))
     at = F.when(is_applied & end["count"].isNull(), end.log_offset)  # a bulk control is applied behind its effects
 
-    def key(kind: str, value: Column) -> Column:
-        return F.struct(F.lit(kind).alias("kind"), value.cast("bigint").alias("value"))
+    def key(kind: Column, value: Column) -> Column:
+        return F.struct(kind.alias("kind"), value.cast("bigint").alias("value"))
 
     keys = F.array(
-        F.when(is_applied, key("control", offset)),
-        F.when(at.isNotNull(), key("record", at)),
-        F.when(~is_applied & (end.isNotNull() | F.col("was_stored")), key("message", F.lit(0))),
+        F.when(is_applied, key(F.lit("control"), offset)),
+        F.when(at.isNotNull(), key(F.lit("record"), at)),
+        F.when(~is_applied & (end.isNotNull() | F.col("was_stored")), key(F.lit("message"), F.lit(0))),
     )
     unread = known.where(is_unread()).select(
-        *PARTITION, F.explode(F.array_compact(keys)).alias("key"), F.struct(offset, at.alias("at")).alias("unread")
+        *PARTITION,
+        F.explode(F.array_compact(keys)).alias("key"),
+        F.struct(offset, at.alias("at")).alias("unread"),
+        offset.alias("until"),
     )
-    by, cause = F.col("unread"), F.col("cause")
-    is_meant = (by.offset > offset) & (by.offset < cause.next_request)
-    is_meant = is_meant & F.coalesce(by.at == cause.log_offset, F.lit(True))
-    key_of = F.struct(cause.kind.alias("kind"), cause.value.alias("value")).alias("key")
-    claimed = judged.where("claim is not null").select(*(*ORIGIN, "claim", "cause"), key_of)
-    found = (
-        claimed.join(unread, [*PARTITION, "key"])
-        .where(is_meant)
-        .select(*ORIGIN, "claim", F.lit(True).alias("is_left"))
-        .distinct()
+    cause, claim = F.col("cause"), F.col("claim")
+    # Rows without a claim lie apart, so that no group is large.
+    key_of = F.when(claim.isNotNull(), key(cause.kind, cause.value)).otherwise(key(F.lit("none"), offset))
+    together = judged.withColumns({"key": key_of, "until": cause.next_request}).unionByName(
+        unread, allowMissingColumns=True
     )
-    is_left, said = F.col("is_left").isNotNull(), F.concat("claim", F.lit(", and its cause has left the topic unread"))
+    before = Window.partitionBy(*PARTITION, "key").orderBy("until").rangeBetween(Window.unboundedPreceding, -1)
+    of_one = Window.partitionBy(*ORIGIN, "key").orderBy(cause.log_offset, cause.place)
+    last = F.max("unread").over(before)
+    is_meant = (F.col("last").offset > offset) & F.coalesce(F.col("last").at == cause.log_offset, F.lit(True))
+    is_left = F.coalesce(is_meant, F.lit(False)) & (F.col("number") == 1)
     return (
-        judged.join(found, [*ORIGIN, "claim"], "left")
-        .withColumn("expired", F.when(is_left, said))
-        .withColumn("claim", F.when(~is_left, F.col("claim")))
-        .drop("is_left", "cause")
+        together.withColumn("last", last)
+        .where(F.col("unread").isNull())
+        .withColumn("number", F.row_number().over(of_one))
+        .withColumn("expired", F.when(is_left, F.concat(claim, F.lit(_LEFT))))
+        .withColumn("claim", F.when(~is_left, claim))
+        .drop("unread", "cause", "key", "until", "last", "number")
     )
+
+
+def withdrawn_before(claims: Column, reported: Column) -> tuple[Column, Column]:
+    """The sentences `claims` in two parts: those that remain, and those that become `expired`, because an earlier run
+    has withdrawn them, by its `reported` verdicts and details.
+
+    Nothing but a record of the dispatch log may connect a message with its cause, so a run that reads the message again
+    need not read the row of the cause.
+    """
+    place = F.array_position(reported.verdicts, "request-expired").cast("int")
+    said = F.get(reported.details, place - 1)
+
+    def is_left(claim: Column) -> Column:
+        return F.coalesce(F.contains(said, F.concat(claim, F.lit(_LEFT))), F.lit(False))
+
+    left = F.transform(F.filter(claims, is_left), lambda claim: F.concat(claim, F.lit(_LEFT)))
+    return F.filter(claims, lambda claim: ~is_left(claim)), left
