@@ -86,7 +86,7 @@ def test_no_flood_keeps_a_probe_from_its_answer(client: Client, kind: str, reope
         for times in (quiet, flooded)
     )
     print(f"ms, p50, p99, most: {quiet_ms.round(1)} without the flood, {flooded_ms.round(1)} in it")
-    assert flooded_ms[0] < quiet_ms[0] + _MORE_MS
+    assert flooded_ms[1] < quiet_ms[1] + _MORE_MS
     assert client.get("/api/v1/pending").status == 200
 
 
