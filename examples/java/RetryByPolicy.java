@@ -24,12 +24,13 @@ import org.apache.kafka.common.serialization.StringSerializer;
  *     java -cp "$KAFKA_LIBS/*" examples/java/RetryByPolicy.java
  *
  * KAFKA_LIBS is a folder with kafka-clients and what it needs. BOOTSTRAP and REQUESTS name the broker and the request
- * topic (localhost:9092, postdate.requests), which needs `format_version = 2`.
+ * topic (localhost:9092, postdate.requests), which needs `format_version = 2`. PARCELS names the topic; if it is set, the
+ * program sends no parcel, and consumes until it is stopped.
  */
 public class RetryByPolicy {
     static final String BOOTSTRAP = System.getenv().getOrDefault("BOOTSTRAP", "localhost:9092");
     static final String REQUESTS = System.getenv().getOrDefault("REQUESTS", "postdate.requests");
-    static final String PARCELS = "example.java.parcels";
+    static final String PARCELS = System.getenv().getOrDefault("PARCELS", "example.java.parcels");
     static final String POLICY = "base=200ms, factor=2, attempts=5";
 
     /** Fails twice. */
@@ -54,34 +55,44 @@ public class RetryByPolicy {
         return request;
     }
 
-    public static void main(String[] arguments) throws Exception {
+    /** Creates the topic and sends a parcel. */
+    static void begin(KafkaProducer<String, String> producer) throws Exception {
         try (var admin = Admin.create(Map.of("bootstrap.servers", BOOTSTRAP))) {
             if (!admin.listTopics().names().get().contains(PARCELS)) {
                 admin.createTopics(List.of(new NewTopic(PARCELS, Optional.of(1), Optional.empty()))).all().get();
             }
         }
-        Map<String, Object> producing = Map.of("bootstrap.servers", BOOTSTRAP, "transactional.id", "example.java.courier");
+        producer.beginTransaction();
+        producer.send(new ProducerRecord<>(PARCELS, "customer-42", "a book"));
+        producer.commitTransaction();
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        boolean isExample = !System.getenv().containsKey("PARCELS");
+        // A process that starts with this id ends the transaction in which its predecessor died.
+        Map<String, Object> producing = Map.of("bootstrap.servers", BOOTSTRAP, "transactional.id", PARCELS + ".courier");
         Map<String, Object> consuming = Map.of(
             "bootstrap.servers", BOOTSTRAP,
-            "group.id", "example.java.courier",
+            "group.id", PARCELS + ".courier",
+            "group.instance.id", "courier-1", // it gets its partitions back at once when it starts again
             "isolation.level", "read_committed",
             "enable.auto.commit", false,
             "auto.offset.reset", "earliest");
         try (var producer = new KafkaProducer<>(producing, new StringSerializer(), new StringSerializer());
              var consumer = new KafkaConsumer<>(consuming, new StringDeserializer(), new StringDeserializer())) {
             producer.initTransactions();
-            producer.beginTransaction();
-            producer.send(new ProducerRecord<>(PARCELS, "customer-42", "a book"));
-            producer.commitTransaction();
+            if (isExample) {
+                begin(producer);
+            }
             consumer.subscribe(List.of(PARCELS));
-            for (boolean isDelivered = false; !isDelivered; ) {
+            for (boolean isOver = false; !isOver; ) {
                 for (ConsumerRecord<String, String> parcel : consumer.poll(Duration.ofSeconds(1))) {
                     int attempt = attemptOf(parcel);
                     producer.beginTransaction();
                     try {
                         deliver(parcel, attempt);
                         System.out.println(parcel.value() + ": delivered after " + attempt + " retries");
-                        isDelivered = true;
+                        isOver = isExample;
                     } catch (IllegalStateException why) {
                         producer.send(returned(parcel, why));
                         System.out.println(parcel.value() + ": " + why.getMessage());

@@ -11,7 +11,8 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -45,6 +46,7 @@ from support.timeouts import WAIT_TIMEOUT_S
 
 PARTITIONS = 4
 _PAYMENTS, _KILLS = 25, 8
+_JAVA_KILLS = 3  # a JVM takes seconds to start
 
 
 @dataclass(frozen=True)
@@ -270,10 +272,33 @@ def test_a_failed_record_is_returned_with_a_policy_until_its_attempts_are_exhaus
     assert names == ["traceparent", ORIGIN, DUE, ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR]
 
 
+def kill_consumers(run: Callable[[], AbstractContextManager[object]], output: Path, count: int) -> None:
+    """Kills a consumer by SIGKILL, `count` times, after it has handled a message: in a transaction, before or after its
+    commit, or while it joins its group."""
+    chance = random.Random(5)
+    for _ in range(count):
+        handled = output.read_bytes().count(b"customer-") if output.exists() else 0
+        with run():
+            wait_until(lambda: output.read_bytes().count(b"customer-") > handled, f"a message; see {output}")  # noqa: B023
+            time.sleep(chance.random() / 20)
+
+
+def judge_returns(served: Served, target: str, returns: dict[bytes, int], exhausted: frozenset[bytes]) -> Outcome:
+    """Each customer's message was returned so many times, each time once, and each return was delivered once, except
+    the last one of those that are exhausted."""
+    attempts = [None, b"1", b"2", b"3"]
+    asked = Counter((seen.key, dict(seen.headers).get(ATTEMPT)) for seen in served.asked().values())
+    assert asked == {(customer, at): 1 for customer, count in returns.items() for at in attempts[:count]}
+    outcome = gather(served.bed.bootstrap, [served.requests], [target])
+    delivered = Counter((seen.key, dict(seen.headers).get(ATTEMPT)) for seen in outcome.delivered)
+    wanted = {customer: count + (customer not in exhausted) for customer, count in returns.items()}
+    assert delivered == {(customer, at): 1 for customer, count in wanted.items() for at in attempts[:count]}
+    return outcome
+
+
 def test_a_consumer_that_is_killed_returns_each_failure_once(served: Served, tmp_path: Path) -> None:
-    """It dies by SIGKILL wherever it is: in a transaction, before or after its commit, or while it joins its group."""
     served.mark()
-    bed, chance, output = served.bed, random.Random(5), tmp_path / "printed"
+    bed, output = served.bed, tmp_path / "printed"
     payments, failures = bed.new_target(2), {b"customer-%d" % number: number % 5 for number in range(_PAYMENTS)}
     admin, paid_topic = AdminClient({"bootstrap.servers": bed.bootstrap}), f"{payments}.paid"
     admin.create_topics([NewTopic(paid_topic, 1, 1)])[paid_topic].result(WAIT_TIMEOUT_S)
@@ -282,28 +307,34 @@ def test_a_consumer_that_is_killed_returns_each_failure_once(served: Served, tmp
         producer.produce(payments, key=customer, value=b"%d" % count)
     assert producer.flush(WAIT_TIMEOUT_S) == 0
     run = partial(running_example, "python/retry_policy.py", bed.bootstrap, served.requests, output, PAYMENTS=payments)
-    for _ in range(_KILLS):
-        handled = output.read_bytes().count(b"\n") if output.exists() else 0
-        with run():
-            wait_until(lambda: output.read_bytes().count(b"\n") > handled, f"a payment; see {output}")  # noqa: B023
-            time.sleep(chance.random() / 20)
+    kill_consumers(run, output, _KILLS)
     returns = sum(min(count, 4) for count in failures.values())
-    exhausted = sum(count > 3 for count in failures.values())
+    exhausted = frozenset(customer for customer, count in failures.items() if count > 3)
     with run():
-        served.wait_for_fates({DELIVERED: returns - exhausted, DEAD: exhausted})
+        served.wait_for_fates({DELIVERED: returns - len(exhausted), DEAD: len(exhausted)})
         paid = bed.reader(paid_topic)
-        paid.until(lambda: len(paid.records) >= len(failures) - exhausted, "all are paid")
+        paid.until(lambda: len(paid.records) >= len(failures) - len(exhausted), "all are paid")
         paid.close()
 
-    asked = Counter((seen.key, dict(seen.headers).get(ATTEMPT)) for seen in served.asked().values())
-    attempts = [None, b"1", b"2", b"3"]
-    assert asked == {(customer, at): 1 for customer, count in failures.items() for at in attempts[:count]}
-    outcome = gather(bed.bootstrap, [served.requests], [payments, paid_topic])
-    attempted = [seen for seen in outcome.delivered if seen.topic == payments]
-    delivered = Counter((seen.key, dict(seen.headers).get(ATTEMPT)) for seen in attempted)
-    assert delivered == {(customer, at): 1 for customer, count in failures.items() for at in attempts[: count + 1]}
-    paid_once = Counter(seen.key for seen in outcome.delivered if seen.topic == paid_topic)
-    assert paid_once == {customer: 1 for customer, count in failures.items() if count < len(attempts)}
+    judge_returns(served, payments, failures, exhausted)
+    paid_once = Counter(seen.key for seen in gather(bed.bootstrap, [served.requests], [paid_topic]).delivered)
+    assert paid_once == dict.fromkeys(failures.keys() - exhausted, 1)
+
+
+def test_a_java_consumer_that_is_killed_returns_each_failure_once(served: Served, tmp_path: Path) -> None:
+    served.mark()
+    bed, output = served.bed, tmp_path / "printed"
+    parcels, customers = bed.new_target(2), [b"customer-%d" % number for number in range(_PAYMENTS)]
+    producer = Producer({"bootstrap.servers": bed.bootstrap})
+    for customer in customers:
+        producer.produce(parcels, key=customer, value=customer + b"'s book")
+    assert producer.flush(WAIT_TIMEOUT_S) == 0
+    run = partial(running_example, "java/RetryByPolicy.java", bed.bootstrap, served.requests, output, PARCELS=parcels)
+    kill_consumers(run, output, _JAVA_KILLS)
+    with run():
+        served.wait_for_fates({DELIVERED: 2 * len(customers)})
+
+    judge_returns(served, parcels, dict.fromkeys(customers, 2), frozenset())
 
 
 def test_a_level_is_a_delay_of_the_table(served: Served) -> None:

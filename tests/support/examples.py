@@ -98,14 +98,14 @@ def run_example(program: str, bootstrap: str, requests: str) -> list[str]:
 def running_example(
     program: str, bootstrap: str, requests: str, output: Path, **more: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A Python example as a process that appends what it prints to a file; killed at the end. `more` is added to its
-    environment."""
+    """An example in Python or Java as a process that appends what it prints to a file; killed at the end. `more` is
+    added to its environment."""
     given = _environment(program, bootstrap, requests) | more
+    starter = ["java", "-cp", f"{given['KAFKA_LIBS']}/*"] if program.endswith(".java") else [sys.executable]
+    command = [*starter, str(EXAMPLES / program)]
     with (
         output.open("ab") as file,
-        subprocess.Popen(
-            [sys.executable, str(EXAMPLES / program)], cwd=ROOT, env=given, stdout=file, stderr=subprocess.STDOUT
-        ) as started,
+        subprocess.Popen(command, cwd=ROOT, env=given, stdout=file, stderr=subprocess.STDOUT) as started,
     ):
         try:
             yield started
