@@ -40,7 +40,8 @@ def call(
 
     def find(self: Deployment, query: list[tuple[str, str]], entries_max: int) -> list[dict[str, Any]]:
         asked.append(query)
-        return entries[:entries_max]
+        state = dict(query).get("state", "waiting")
+        return [each for each in entries if each.get("state", "waiting") == state][:entries_max]
 
     monkeypatch.setattr(Deployment, "entries", find)
     monkeypatch.setattr(Deployment, "life", lambda *_: life)
@@ -49,7 +50,8 @@ def call(
 
 def test_a_list_asks_for_schedules_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     result, asked = call(monkeypatch, [ENTRY], "list", "--target", "reports", "--requests", "requests")
-    assert asked == [[("recurring", "true"), ("target", "reports"), ("topic", "requests")]]
+    query = [("recurring", "true"), ("target", "reports"), ("topic", "requests")]
+    assert asked == [[*query, ("state", state)] for state in ("waiting", "parked")]
     assert result.stdout.splitlines() == [
         "next                      id       target   origin        times",
         "1970-01-01T00:02:00.000Z  nightly  reports  requests/0/7  cron='30 2 * * *' zone='Europe/Berlin'",
@@ -60,6 +62,24 @@ def test_a_list_asks_for_schedules_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     result, _ = call(monkeypatch, [], "list")
     assert (result.exit_code, result.stdout) == (0, "")
     assert "no recurring schedule is pending" in result.stderr
+
+
+def test_a_list_has_the_schedules_of_a_failing_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    parked = {**ENTRY, "id": "parked", "due_ms": 60_000, "state": "parked"}
+    paused = {**ENTRY, "id": "paused", "due_ms": None, "paused": True}
+    result, _ = call(monkeypatch, [paused, ENTRY, parked], "list", "--output", "json")
+    assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == ["parked", "nightly", "paused"]
+    result, _ = call(monkeypatch, [parked], "list")
+    assert (len(result.stdout.splitlines()), result.stderr) == (2, "")
+
+
+def test_controls_hide_none_of_the_latest_ten_occurrences(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = [{**OCCURRED, "occurrence": number} for number in range(1, 13)]
+    trigger = {"fate": "triggered", "due_ms": 60_000, "by": "requests/0/9", "at_ms": 60_100}
+    life = {"entry": ENTRY, "events": [*times, *[trigger] * 12], "complete": True}
+    result, _ = call(monkeypatch, [ENTRY], "show", "--id", "nightly", "--output", "json", life=life)
+    shown = json.loads(result.stdout)["events"]
+    assert [event.get("occurrence") for event in shown] == [*range(3, 13), *[None] * 10]
 
 
 def test_a_schedule_is_shown_with_its_latest_and_next_occurrences(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 _ALL = 10**9
 _COLUMNS = ("due", "state", "target", "id", "origin")
-_STATES = ("waiting", "parked")
+STATES = ("waiting", "parked")
 _LOOK_AHEAD = 200  # rows that determine the column widths
 _NOTHING = "no pending message matches"
 _ENDED = (
@@ -41,7 +41,7 @@ def _filter_options(command: Command) -> Command:
     for option in (
         click.option(
             "--state",
-            type=click.Choice(_STATES),
+            type=click.Choice(STATES),
             help="parked: the target fails, is held, or is over its rate. [list: waiting; count: both]",
         ),
         until_option("Only messages due before this time.", kind=time_ms),
@@ -129,7 +129,7 @@ def count(deployment: Deployment, output: str, **filters: Any) -> None:
       postdate pending count --until now      counts overdue messages
     """
     if filters["state"] is None and _query(filters):
-        totals = [deployment.count(_query({**filters, "state": state})) for state in _STATES]
+        totals = [deployment.count(_query({**filters, "state": state})) for state in STATES]
         summed = {"count": sum(each["count"] for each in totals), "exact": all(each["exact"] for each in totals)}
         total = {**totals[0], **summed, "not_asked": max((each["not_asked"] for each in totals), key=len)}
     else:

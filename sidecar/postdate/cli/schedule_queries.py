@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +13,7 @@ import click
 from postdate.cli.commands import fail, warn
 from postdate.cli.limits import PREVIEW_MAX
 from postdate.cli.options import max_option, output_option
-from postdate.cli.pending import table
+from postdate.cli.pending import STATES, table
 from postdate.cli.processes import asks_processes, remark
 from postdate.wire.dispatch_log import BACKFILLED, EXTRA, EXTRA_DEAD, OCCURRED, PAUSED, RESUMED, SKIPPED, TRIGGERED
 from postdate.wire.durations import format_duration
@@ -20,7 +22,8 @@ from postdate.wire.instants import format_instant
 if TYPE_CHECKING:
     from postdate.sidecar.http.deployment import Deployment
 
-_SHOWN = (OCCURRED, SKIPPED, PAUSED, RESUMED, TRIGGERED, BACKFILLED)
+_OCCURRENCES = (OCCURRED, SKIPPED)
+_CONTROLS = (PAUSED, RESUMED, TRIGGERED, BACKFILLED)
 _EXTRAS = {EXTRA: "delivered", EXTRA_DEAD: "dead-lettered"}
 _COLUMNS = ("next", "id", "target", "origin", "times")
 
@@ -41,7 +44,9 @@ def list_(
     """
     query = [("recurring", "true"), *(("target", target) for target in targets)]
     query += [("topic", requests)] if requests is not None else []
-    entries = list(deployment.entries(query, entries_max + 1))
+    # Those of a target that fails are parked. Of both, the first ones by time are listed.
+    states = (deployment.entries([*query, ("state", state)], entries_max + 1) for state in STATES)
+    entries = sorted(chain.from_iterable(states), key=_next_ms)
     listed = entries[:entries_max]
     for line in map(json.dumps, listed) if output == "json" else table(_COLUMNS, map(_row, listed)):
         click.echo(line)
@@ -73,13 +78,26 @@ def show(deployment: Deployment, request_id: str, requests: str | None, output: 
         life = deployment.life(entry["origin"], [])
         # An occurrence that left meanwhile is among the latest ones, and the entry is that of the history.
         entry = life["entry"] or entry
-        events = [event for event in life["events"] if event["fate"] in _SHOWN][-PREVIEW_MAX:]
-        events += [event for event in life["events"] if event["fate"] in _EXTRAS][-PREVIEW_MAX:]
+        events = _latest(life["events"])
         if output == "json":
             click.echo(json.dumps({**entry, "events": events, "complete": life["complete"]}))
             continue
         for line in _shown(entry, events, bool(life["complete"])):
             click.echo(line)
+
+
+def _latest(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The last ten occurrences and the last ten controls as they follow each other, then the last ten extra
+    deliveries."""
+    places = [
+        [place for place, event in enumerate(events) if event["fate"] in fates][-PREVIEW_MAX:]
+        for fates in (_OCCURRENCES, _CONTROLS, _EXTRAS)
+    ]
+    return [events[place] for place in (*sorted(places[0] + places[1]), *places[2])]
+
+
+def _next_ms(entry: dict[str, Any]) -> float:
+    return math.inf if entry["due_ms"] is None else float(entry["due_ms"])
 
 
 def _row(entry: dict[str, Any]) -> tuple[str, ...]:

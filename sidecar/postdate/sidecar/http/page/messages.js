@@ -137,16 +137,16 @@ export function openFromElsewhere(origin) {
 
 // ---- the list --------------------------------------------------------------------------------------------------------
 
-// A query that is read page by page. A page may be short or empty and still have a cursor.
+// Queries that are read page by page, one after the other. A page may be short or empty and still have a cursor.
 export class Listing {
-  #query;
+  #queries;
   #cursor = null;
   entries = [];
   unasked = [];
   isComplete = false;
 
-  constructor(query) {
-    this.#query = { ...query, limit: PAGE };
+  constructor(...queries) {
+    this.#queries = queries.map((query) => ({ ...query, limit: PAGE }));
   }
 
   // Reads on until there are PAGE more entries, at the end, or after ten pages. Returns the new entries.
@@ -154,10 +154,11 @@ export class Listing {
     const added = [];
     for (let pages = 0; pages < 10 && added.length < PAGE && !this.isComplete; pages += 1) {
       const cursor = this.#cursor ? { cursor: this.#cursor } : {};
-      const page = await ask(`/api/v1/pending?${new URLSearchParams({ ...this.#query, ...cursor })}`);
+      const page = await ask(`/api/v1/pending?${new URLSearchParams({ ...this.#queries[0], ...cursor })}`);
       added.push(...page.entries);
       this.#cursor = page.cursor;
-      this.isComplete = !page.cursor;
+      if (!page.cursor) this.#queries.shift();
+      this.isComplete = !this.#queries.length;
       this.unasked = page.not_asked;
     }
     this.entries.push(...added);

@@ -35,6 +35,8 @@ const nominal = (zone) => (zone && zone !== "UTC" ? `nominal time, and in ${zone
 
 const zoneOf = (entry) => (entry.schedule.cron ? entry.schedule.zone ?? "UTC" : "");
 
+const stateOf = (entry) => (entry.paused ? "paused" : entry.state === "parked" ? "parked" : "active");
+
 function words(entry) {
   const { cron, every } = entry.schedule;
   const given = cron ? `${cron}, ${zoneOf(entry)}` : `every ${every}`;
@@ -107,8 +109,9 @@ function fillRow(row, entry) {
   const { given, inWords } = words(entry);
   row.querySelector(".when").textContent = `${inWords ? `${inWords} (${given})` : given} to ${entry.target}`;
   const next = row.querySelector(".next");
-  next.textContent = entry.paused ? "paused" : entry.chosen_ms === null ? "–" : `next ${inFuture(entry.chosen_ms)}`;
-  next.classList.toggle("warn", Boolean(entry.paused));
+  const state = stateOf(entry);
+  next.textContent = state !== "active" ? state : entry.chosen_ms === null ? "–" : `next ${inFuture(entry.chosen_ms)}`;
+  next.classList.toggle("warn", state !== "active");
   fillLane(row.querySelector(".lane"), entry);
 }
 
@@ -130,7 +133,8 @@ async function readOn(isMore) {
 
 export function listSchedules(event) {
   event?.preventDefault();
-  listing = new Listing({ ...fieldsOf($("schedules-form")), recurring: "true" });
+  // Those whose target fails, is held or is over its rate are parked.
+  listing = new Listing(...["waiting", "parked"].map((state) => ({ ...fieldsOf($("schedules-form")), recurring: "true", state })));
   $("lanes").replaceChildren();
   $("calendar").hidden = $("schedules-more").hidden = true;
   $("schedules-count").textContent = "Reading.";
@@ -183,11 +187,15 @@ function extras(event, zone) {
   return [String(event.number), times(event.due_ms, zone), outcome];
 }
 
-const HAPPENED = ["occurred", "skipped", "paused", "resumed", "triggered", "backfilled"];
+const OCCURRENCES = ["occurred", "skipped"];
+const CONTROLS = ["paused", "resumed", "triggered", "backfilled"];
 
+// The last ten occurrences, the last ten controls, and the last ten extra deliveries.
 function latest(history, zone) {
-  const events = history.events.filter(({ fate }) => HAPPENED.includes(fate)).slice(-NEXT_MAX).reverse();
-  const extra = history.events.filter(({ fate }) => fate in EXTRAS).slice(-NEXT_MAX).reverse();
+  const last = (fates) => history.events.filter(({ fate }) => fates.includes(fate)).slice(-NEXT_MAX);
+  const happened = [...last(OCCURRENCES), ...last(CONTROLS)];
+  const events = history.events.filter((event) => happened.includes(event)).reverse();
+  const extra = last(Object.keys(EXTRAS)).reverse();
   const caption = history.complete ? "Latest, newest first" : "Latest, as far as the search of the dispatch log came";
   const columns = [["no.", "n"], [nominal(zone), ""], ["outcome", "word"]];
   const made = make("div");
@@ -211,7 +219,7 @@ function facts(entry) {
   const rules = Object.entries(entry.schedule).filter(([name]) => !["cron", "every", "zone"].includes(name));
   const lines = [
     make("h3", entry.id, "word"),
-    make("div", `${entry.paused ? "paused" : "active"}, ${when}, for ${entry.target}`, "word"),
+    make("div", `${stateOf(entry)}, ${when}, for ${entry.target}`, "word"),
   ];
   if (rules.length) lines.push(make("div", rules.map(([name, value]) => `${name} ${value}`).join(", "), "word"));
   for (const extra of entry.extras ?? []) {  // a process of an older version sends none
