@@ -4,7 +4,7 @@ Method: they share no code. For each zone an expression is drawn at random, ofte
 Both compute the times of ten years: in a week around each clock change, and for a week or 200 times from a random
 moment on. All zones are used, with names that mean the same zone. The clock changes of all zones are compared alone.
 
-`POSTDATE_TEST_ZONES=N` compares N zones, in turn with new expressions, instead of 150; `POSTDATE_TEST_ZONES_SEED=SEED`
+`POSTDATE_TEST_ZONES=N` compares N zones, in turn with new expressions, instead of 400; `POSTDATE_TEST_ZONES_SEED=SEED`
 draws others.
 """
 
@@ -28,7 +28,7 @@ from postdate.wire.schedules.occurrences import count_nominal, next_after
 from postdate.wire.schedules.schedule import Fold, Gap, Schedule
 from postdate.wire.schedules.zones import TZ_VERSION, load_zone, zone_names
 
-COUNT = int(os.environ.get("POSTDATE_TEST_ZONES", "150"))
+COUNT = int(os.environ.get("POSTDATE_TEST_ZONES", "400"))
 SEED = int(os.environ.get("POSTDATE_TEST_ZONES_SEED", "1"))
 
 DAY_MS = 86_400_000
