@@ -15,10 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rocksdict import Options
+from rocksdict import Options, WriteBatch
 
 from postdate.wheel import limits
+from postdate.wheel.bulk_rows import BulkRow
 from postdate.wheel.changes import Changes
+from postdate.wheel.checkpoint import CHECKPOINT_NAME
 from postdate.wheel.database import Database, Range
 from postdate.wheel.entry import Entry, Kind, Mark, encode_entry
 from postdate.wheel.errors import Corrupt, StorageError
@@ -26,7 +28,7 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, parked_key, split_key
 from postdate.wheel.options import IndexOptions, database_options
 from postdate.wheel.recent_outcomes import control_end_key
-from postdate.wheel.timer_log import NO_FIRST_DUE, TimerLog
+from postdate.wheel.timer_log import _IDENTITY, NO_FIRST_DUE, TimerLog
 from support.timer_indexes import IDENTITY, NOW_MS, TINY, drain, note_firsts, open_index, put_entries
 
 
@@ -205,11 +207,12 @@ def test_no_row_of_first_dues_stays_behind_the_low_water_mark(tmp_path: Path, mo
         changes.next_request = first + 30
         log.write(changes)
     assert log.low_water() == 3_000
-    for family in ("firsts", "ended"):
+    for family, number_at in (("firsts", 0), ("ended", 1)):
         rows = log._db.range(family, b"", None)
-        held = len(rows.collect_keys(1_000))
+        held = [int.from_bytes(key[number_at:], "big") for key in rows.collect_keys(1_000)]
         rows.finish()
-        assert held <= 100 // 30 + 2, family
+        assert min(held) > 3_000 - 100 - 2 * 30, family
+        assert held[-1] == 2_970
     log.close()
 
 
@@ -278,6 +281,40 @@ def test_space_of_ended_entries_is_reclaimed(tmp_path: Path, monkeypatch: pytest
     index.close()
 
 
+def test_range_tombstones_in_memory_are_written_out_before_they_are_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every scan visits each of them. The write of the last one does not wait."""
+    monkeypatch.setattr(limits, "RANGE_TOMBSTONES_MAX", 3)
+    index = open_index(tmp_path)
+    put_entries(index, [(NOW_MS, offset) for offset in range(7 * limits.SPAN_KEYS_MIN)])
+    flushed: list[tuple[int, bool]] = []
+    monkeypatch.setattr(Database, "flush", lambda self, wait: flushed.append((index.count, wait)))
+    drain(index, NOW_MS + 5, limit=limits.SPAN_KEYS_MIN)
+    assert flushed == [(4 * limits.SPAN_KEYS_MIN, False), (limits.SPAN_KEYS_MIN, False)]
+    index.close()
+
+
+def test_ends_of_ids_are_forgotten_from_the_beginning_of_time_on(tmp_path: Path) -> None:
+    """A delivery is remembered until all requests that may ask for it have been read."""
+    hour_ms, window_ms = 3_600_000, 1_000
+    options = IndexOptions(ended_window_ms=window_ms)
+    log = TimerLog(tmp_path, IDENTITY, options)
+    outcome, delivered = log.outcomes.key(b"a", 0), log.delivered.key(bytes(16), 0, 0)
+    assert outcome is not None
+    assert delivered is not None
+    changes = Changes()
+    changes.ended = {outcome: b"how", delivered: b"when"}
+    log.write(changes)
+    log.close()
+    log = TimerLog(tmp_path, IDENTITY, options)
+    log.forget_outcomes(10 * hour_ms)
+    assert (log.ended(outcome), log.ended(delivered)) == (None, b"when")
+    log.forget_outcomes(10 * hour_ms, read_ms=10 * hour_ms)
+    assert log.ended(delivered) is None
+    log.close()
+
+
 def test_a_mark_is_looked_up_only_below_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = open_index(tmp_path)
     changes = Changes()
@@ -288,6 +325,30 @@ def test_a_mark_is_looked_up_only_below_the_last_one(tmp_path: Path, monkeypatch
     assert [index.mark(offset) for offset in (3, 4, 5, 6)] == [None] * 4
     assert looked_up == ["ahead"] * 2
     index.close()
+
+
+def test_deferred_choices_are_looked_up_only_if_there_may_be_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = TimerLog(tmp_path, IDENTITY, TINY)
+    key, before = entry_key(NOW_MS, 1), entry_key(NOW_MS + 5, 0)
+
+    def defer(value: bytes | None) -> None:
+        changes = Changes()
+        changes.deferred[key] = value
+        log.write(changes)
+
+    defer(b"")
+    assert log.deferred(key, 10) == []
+    assert log.deferred(before, 10) == log.deferred(before, 10) == [key]
+    defer(None)
+    assert log.deferred(before, 10) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "range", None)
+        assert log.deferred(before, 10) == []
+    defer(b"")
+    assert log.deferred(before, 10) == [key]
+    log.close()
 
 
 def test_memory_is_released_when_the_memtables_have_been_written_out(
@@ -321,6 +382,7 @@ def test_a_reference_to_the_bounds_of_a_scan_is_kept(tmp_path: Path) -> None:
 
 def test_the_low_water_mark_of_a_topic_that_begins_late_is_not_below_its_beginning(tmp_path: Path) -> None:
     index = open_index(tmp_path)
+    assert index.low_water() == 0
     changes = Changes()
     changes.next_request = 1_000
     index.write(changes)
@@ -385,6 +447,21 @@ def test_a_later_entry_of_its_block_does_not_lower_a_raised_low_water_mark(tmp_p
     index.close()
 
 
+@pytest.mark.parametrize(
+    ("offset", "bound"),
+    [(0, 5), (5, 5), (7, 7), (limits.BLOCK_OFFSETS, limits.BLOCK_OFFSETS + 9), (2 * limits.BLOCK_OFFSETS, None)],
+)
+def test_no_unstored_entry_lies_below_the_bound(tmp_path: Path, offset: int, bound: int | None) -> None:
+    log = TimerLog(tmp_path, IDENTITY, TINY)
+    changes = Changes()
+    for at in (5, 8, limits.BLOCK_OFFSETS + 9):
+        changes.insert(entry_key(NOW_MS, at), b"x")
+    changes.insert(entry_key(NOW_MS, 2 * limits.BLOCK_OFFSETS), b"x", stored=True)
+    log.write(changes)
+    assert log.unstored_from(offset) == bound
+    log.close()
+
+
 def test_the_low_water_mark_rises_with_a_write_that_also_ends_entries_of_a_later_block(tmp_path: Path) -> None:
     index, later = open_index(tmp_path), 5 * limits.BLOCK_OFFSETS
     put_entries(index, [(NOW_MS, 0), (NOW_MS, later), (NOW_MS + 9, later + 1)])
@@ -417,6 +494,66 @@ def test_a_scan_that_fails_does_not_raise_the_low_water_mark(tmp_path: Path, mon
     monkeypatch.undo()
     assert index.low_water() == 0
     index.close()
+
+
+@pytest.mark.parametrize("lost", [(_IDENTITY,), (_IDENTITY, CHECKPOINT_NAME)])
+@pytest.mark.parametrize("entries", [0, 1])
+def test_a_log_that_has_lost_its_identity_is_corrupt_unless_it_is_empty(
+    tmp_path: Path, lost: tuple[bytes, ...], entries: int
+) -> None:
+    log = TimerLog(tmp_path, IDENTITY, TINY)
+    changes = Changes()
+    changes.next_request = 7
+    for offset in range(entries):
+        changes.insert(entry_key(NOW_MS, offset), b"x")
+    log.write(changes)
+    batch = WriteBatch(raw_mode=True)
+    for name in lost:
+        batch.delete(name, log._db.handle("meta"))
+    log._db.write(batch)
+    log.close()
+    if entries or CHECKPOINT_NAME not in lost:
+        with pytest.raises(Corrupt, match="identity"):
+            TimerLog(tmp_path, IDENTITY, TINY)
+    else:
+        log = TimerLog(tmp_path, IDENTITY, TINY)
+        assert log.is_new
+        log.close()
+
+
+def test_a_bulk_control_holds_the_low_water_mark(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    put_entries(index, [(NOW_MS, 5)])
+    for offsets, low in (((3, 8), 3), ((8, 9), 5)):
+        changes = Changes()
+        changes.bulks = tuple(BulkRow(offset, b"", -1) for offset in offsets)
+        index.write(changes)
+        assert index.low_water() == low
+    index.close()
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda log: log.low_water(),
+        lambda log: log.unstored_from(0),
+        lambda log: log.scan(None, entry_key(NOW_MS, 0), 10),
+        lambda log: log.scan_keys(entry_key(0, 0), None, 10),
+    ],
+    ids=["low-water mark", "unstored entries", "entries", "keys"],
+)
+def test_a_read_that_fails_is_not_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[TimerLog], object]
+) -> None:
+    log = TimerLog(tmp_path, IDENTITY, TINY)
+
+    def finish(self: Range) -> None:
+        raise StorageError("a disk error")
+
+    monkeypatch.setattr(Range, "finish", finish)
+    with pytest.raises(StorageError):
+        read(log)
+    log.close()
 
 
 def test_a_block_with_a_wrong_count_is_corrupt(tmp_path: Path) -> None:

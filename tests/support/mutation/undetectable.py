@@ -349,7 +349,9 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "no row of it is as large",
         ("2 ** 62", "2 ** 63"),
         ("2 ** 62", "2 ** 61"),
+        ("2 ** 62", "3 ** 62"),
     ),
+    _of(_TIMER_LOG, "_NONE_PENDING", "another negative number for “none”", "only the sign is used", ("-1", "-2")),
     _of(
         _TIMER_LOG,
         "TimerLog._load",
@@ -374,8 +376,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "TimerLog._first_dues",
         "more rows, or a row beyond the end of the range",
         "the caller looks up offsets of the range only",
-        ("before - start + 1", "before + start + 1"),
-        ("before - start + 1", "before - start + 2"),
+        ("collect(before - start", "collect(before + start"),
         ("min(before - base", "min(before + base"),
     ),
     _of(

@@ -345,12 +345,11 @@ class TimerLog:
         row = self._db.last_row("firsts", at_most=number_key(start))
         found = self._db.range("firsts", number_key(start) if row is None else row[0], number_key(before))
         dues: dict[int, int] = {}
-        for key, packed in zip(*found.collect(before - start + 1, _UNBOUNDED), strict=True):
+        for key, packed in zip(*found.collect(before - start, _UNBOUNDED), strict=True):
             base = key_number(key)
             first, end = max(start - base, 0), min(before - base, len(packed) // 8)
-            if first < end:
-                row_dues = np.frombuffer(packed, "<u8")[first:end].tolist()
-                dues.update(zip(range(base + first, base + end), row_dues, strict=True))
+            row_dues = np.frombuffer(packed, "<u8")[first:end].tolist()
+            dues.update(zip(range(base + first, base + end), row_dues, strict=True))
         found.finish()
         return dues
 
@@ -446,7 +445,6 @@ class TimerLog:
             self._db.flush(wait=True)
         if self.reclaimable_size_bytes < limits.RECLAIM_SIZE_BYTES_MIN:
             return False
-        self._db.flush(wait=True)
         self._db.compact("entries", FIRST_KEY, before)
         self.reclaimable_size_bytes = 0
         return True
