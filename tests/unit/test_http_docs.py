@@ -1,4 +1,5 @@
 """Goal: docs/operations.md names every metric with its kind, labels, meaning and action, and every path, as they are.
+docs/security.md names every path that the token opens.
 
 Method: its tables are read and compared with the code's own lists.
 """
@@ -12,12 +13,13 @@ from postdate.sidecar.http.metrics import FATES, METRICS, Metric
 from postdate.sidecar.http.openapi import describe
 from postdate.wire.dispatch_log import FINAL
 
-OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def section(title: str) -> str:
+def section(title: str, page: str = "operations.md", level: str = "##") -> str:
     """The text from a heading to the next one of its level."""
-    return OPERATIONS.read_text(encoding="utf-8").partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return text.partition(f"\n{level} {title}\n")[2].partition(f"\n{level} ")[0]
 
 
 def as_row(metric: Metric) -> str:
@@ -41,6 +43,12 @@ def test_the_page_names_every_path() -> None:
     words = {"origin": "TOPIC/PARTITION/OFFSET", "name": "NAME"}
     paths = {path.format(**words) for path in describe()["paths"]}
     assert named == paths
+
+
+def test_the_rights_of_the_token_name_every_path_of_the_api() -> None:
+    named = set(re.findall(r"`(/api/[\w/.-]*)`", section("What the token grants", "security.md", "###")))
+    paths = {path.partition("{")[0] for path in describe()["paths"]}
+    assert named == {path for path in paths if path.startswith("/api/")} - {"/api/v1/openapi.json"}
 
 
 def test_meaning_and_action_are_sentences() -> None:
