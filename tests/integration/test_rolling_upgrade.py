@@ -6,6 +6,9 @@ repository, begins in both; each place is upgraded and rolled back, in good orde
 partitions are with the other version meanwhile. Requests are due all the time, near and far enough to be stored,
 and some are cancelled, moved or replaced, mostly by another version than the one that took them. The oracle judges all
 that Kafka holds; the dispatch log tells which version did what.
+
+A second test follows docs/upgrade.md: it upgrades both places, permits the headers of format 2 in one after the other,
+uses every one of them through a SIGKILL, and withdraws them again. Each request must end once, as its headers require.
 """
 
 from __future__ import annotations
@@ -14,14 +17,39 @@ import random
 import re
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from postdate.wire.dispatch_log import DELIVERED, MOVED, STORED
-from postdate.wire.headers import ACTION, AT, ID, TOPIC, Headers
+from postdate.wire.dispatch_log import (
+    APPLIED,
+    CANCELLED,
+    DEAD,
+    DELIVERED,
+    DROPPED,
+    KEPT,
+    MOVED,
+    REPLACED,
+    STORED,
+)
+from postdate.wire.headers import (
+    ACTION,
+    AT,
+    DELAY,
+    ID,
+    IF_ENDED,
+    IF_PENDING,
+    LATEST,
+    RETRY,
+    SELECT_ID,
+    SPREAD,
+    TOPIC,
+    WINDOW,
+    Headers,
+)
 from support.bed import Bed
-from support.oracle import Outcome, Sent
+from support.oracle import Outcome, Sent, gather
 from support.releases import install_earlier
 from support.sidecars import Sidecar
 
@@ -177,3 +205,107 @@ def _judge_hand_overs(outcome: Outcome, versions: dict[str, str]) -> None:
     for version, other in (("old", "new"), ("new", "old")):
         for deed in (f"took over from {other}", STORED, MOVED, f"{DELIVERED} what the other stored"):
             assert (version, deed) in did, f"no process of the {version} version {deed}: the run proves little"
+
+
+class _Asked:
+    """Requests, each with the final fate that it must have."""
+
+    def __init__(self, bed: Bed, requests: str, target: str) -> None:
+        self.wanted: list[tuple[Sent, str]] = []
+        self._requests, self._target, self._sender = requests, target, bed.sender()
+
+    def ask(self, fate: str, partition: int, *headers: tuple[str, bytes]) -> None:
+        """Sends one request. A control names no target."""
+        given: Headers = list(headers) if ACTION in dict(headers) else [(TOPIC, self._target.encode()), *headers]
+        sent = self._sender.send(self._requests, Sent(self._target, b"%d" % partition, b"value", given), partition)
+        self.wanted.append((sent, fate))
+
+    def plain(self) -> None:
+        """Requests of format 1."""
+        for number in range(5 * _PARTITIONS):
+            self.ask(DELIVERED, number % _PARTITIONS, (DELAY, b"%d" % (number * 100)))
+        self._sender.flush()
+
+    def returned(self, fate: str) -> None:
+        """A return for each partition."""
+        for partition in range(_PARTITIONS):
+            self.ask(fate, partition, (RETRY, b"base=1s, jitter=10%"))
+        self._sender.flush()
+
+    def once(self, fate: str) -> None:
+        """A message for each partition that is dropped if it was delivered before."""
+        for partition in range(_PARTITIONS):
+            self.ask(fate, partition, (ID, b"once"), (IF_ENDED, b"drop"), (DELAY, b"0"))
+        self._sender.flush()
+
+    def of_format_2(self) -> None:
+        """Every header of format 2 that needs no earlier delivery."""
+        even, soon, far = (SPREAD, b"even"), (DELAY, b"1s"), (DELAY, b"1h")
+        for partition in range(_PARTITIONS):
+            for more in ((), (even,)):
+                self.ask(DELIVERED, partition, soon, (WINDOW, b"3s"), *more)
+            for fate in (DELIVERED, KEPT):
+                self.ask(fate, partition, (ID, b"first"), (IF_PENDING, b"keep"), (DELAY, b"3s"))
+            for fate in (REPLACED, DELIVERED):
+                self.ask(fate, partition, (ID, b"last"), (LATEST, b"3s"), (DELAY, b"2s"))
+            for number in range(20):
+                self.ask(CANCELLED, partition, (ID, b"customer/%d" % number), far)
+            self.ask(APPLIED, partition, (ACTION, b"cancel"), (SELECT_ID, b"customer/"))
+        self._sender.flush()
+
+    def judge(self, outcome: Outcome) -> None:
+        """Each request has ended once, as it must; records agree with that, and none is early."""
+        found = {origin: [name for name, _ in ends] for origin, ends in outcome.fates.items()}
+        assert found == {sent.origin: [fate] for sent, fate in self.wanted}
+        for fate, records in ((DELIVERED, outcome.delivered), (DEAD, outcome.dead)):
+            counts = Counter(seen.origin for seen in records)
+            assert counts == {sent.origin: 1 for sent, wanted in self.wanted if wanted == fate}
+        for seen in outcome.delivered:
+            assert outcome.fates[seen.origin][0][1] >= int(seen.last("postdate-due"))
+
+
+def test_new_headers_are_permitted_after_the_upgrade(bed: Bed, tmp_path_factory: pytest.TempPathFactory) -> None:
+    old, new = install_earlier(tmp_path_factory.mktemp("earlier")), None
+    requests, target = bed.new_requests(_PARTITIONS), bed.new_target(_PARTITIONS)
+    first, second = places = [_Place(bed.new_sidecar(), {}) for _ in range(2)]
+    asked = _Asked(bed, requests, target)
+
+    def go_on() -> None:
+        _settled(first, second)
+        asked.plain()
+
+    for place in places:
+        place.start(old)
+    go_on()
+    for place in places:  # step 1
+        place.replace(new)
+        go_on()
+    asked.returned(DEAD)
+    bed.wait_for_ends(len(asked.wanted))
+    for place in places:  # step 2
+        place.sidecar.format_version = 2
+        place.replace(new)
+        go_on()
+    asked.of_format_2()  # step 3
+    second.sidecar.kill()
+    asked.returned(DELIVERED)
+    asked.once(DELIVERED)
+    second.start(new)
+    go_on()
+    bed.wait_for_ends(len(asked.wanted))
+    asked.once(DROPPED)
+    bed.wait_for_ends(len(asked.wanted))
+    for place in places:  # and back
+        place.sidecar.format_version = 1
+        place.replace(new)
+        go_on()
+    asked.returned(DEAD)
+    bed.wait_for_ends(len(asked.wanted))
+    outcome = gather(bed.bootstrap, bed.requests, bed.targets)
+    asked.judge(outcome)
+    assert outcome.reasons() == {"unknown-header": 2 * _PARTITIONS}
+    assert {record.v for _, record in outcome.log} == {1, 2}
+    for place in places:
+        assert place.sidecar.stop() == 0
+        logged = place.sidecar.all_logs()
+        assert not [word for word in ("HALTED", "Traceback") if word in logged], logged[-4000:]
