@@ -138,7 +138,7 @@ def test_a_request_that_fails_comes_back_as_it_was_sent(bed: Bed) -> None:
             ("scheduler-target-key", b"target key"),
         ],
         "conflicting-time": [("a", b"1"), ("x-delay", b"1"), ("postdate-delay", b"1"), ("a", None)],
-        "bad-time": [("Nats-Schedule", b"@hourly"), ("Nats-Schedule-Target", b"orders"), ("a", b"")],
+        "bad-time": [("Nats-Schedule", b"@at noon"), ("Nats-Schedule-Target", b"orders"), ("a", b"")],
         "bad-id": [("TIMER_DELAY_MS", b"1"), ("UNIQ_KEY", b"\xff")],
     }
     sent = {reason: sender.send(requests, Sent("", b"key", b"body", headers)) for reason, headers in failing.items()}
@@ -151,7 +151,7 @@ def test_a_request_that_fails_comes_back_as_it_was_sent(bed: Bed) -> None:
     for reason, request in sent.items():
         letter = letters[request.origin]
         assert (letter.key, letter.value, letter.headers[:-3]) == (request.key, request.value, request.headers), reason
-    assert b"Nats-Schedule '@hourly'" in letters[sent["bad-time"].origin].last(DEAD_DETAIL)
+    assert b"Nats-Schedule '@at noon'" in letters[sent["bad-time"].origin].last(DEAD_DETAIL)
 
 
 def test_switched_off_they_are_headers_of_the_message(bed: Bed) -> None:

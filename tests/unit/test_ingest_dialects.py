@@ -6,19 +6,22 @@ Method: batches of records as those systems' clients write them go through `inge
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from postdate.kafka.interface import Record
 from postdate.sidecar.index.overlay import IndexOverlay
+from postdate.sidecar.index.recurrences import decide_due, single_headers
 from postdate.sidecar.ingest.ingest import Intake, ingest
-from postdate.wheel.entry import Entry, Kind, control_of, decode_entry
+from postdate.wheel.entry import Entry, Kind, Next, control_of, decode_entry
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
 from postdate.wire.dialects import DIALECTS
-from postdate.wire.requests import restore_headers
+from postdate.wire.headers import Headers
+from postdate.wire.requests import parse_request, restore_headers
 from postdate.wire.rules import RequestRules
 from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
 
@@ -78,6 +81,41 @@ def test_its_cancel_ends_it(index: TimerIndex, example: Example, batches: int) -
 def test_scheduled_again_it_is_replaced(index: TimerIndex, example: Example) -> None:
     assert ingest(index, Intake(RULES, 0), [scheduled(0, example), scheduled(1, example)]) == 2
     assert sorted((entry.kind, entry.acts_on) for entry in entries(index)) == [(Kind.DELIVER, -1), (Kind.REPLACED, 1)]
+
+
+RECURRING: list[Headers] = [
+    [("Nats-Schedule", b"@every 1s"), ("Nats-Schedule-Target", b"orders"), ("a", b"1")],
+    [
+        *(("x-scheduler-action", b"CRON_ADD"), ("x-scheduler-request-id", b"k"), ("a", b"1")),
+        *(("x-scheduler-deliver-to", b"orders"), ("x-scheduler-cron-expr", b"* * * * * *")),
+    ],
+]
+
+
+@pytest.mark.parametrize("headers", RECURRING, ids=["nats", "kaspr"])
+def test_a_recurring_schedule_is_held_as_one_of_postdates_own(index: TimerIndex, headers: Headers) -> None:
+    intake = Intake(replace(RULES, format_version=3), 0, store_after_ms=3_600_000)
+    assert ingest(index, intake, [Record(0, BASE_MS, True, b"k", b"v", headers)]) == 1
+    (entry,) = entries(index)
+    assert (entry.kind, entry.id, entry.next, entry.headers) == (
+        *(Kind.STORE, b"k", Next(1, BASE_MS + 1_000), [("a", b"1")]),
+    )
+    assert decide_due(entry, 0, b"requests/0/0", BASE_MS + 1_000, BASE_MS + 1_000, 0).following == Next(
+        2, BASE_MS + 2_000
+    )
+    single = single_headers(entry, BASE_MS + 1_000)
+    request = parse_request(RULES, 0, BASE_MS, b"k", single)
+    assert (request.due_ms, request.target, request.headers) == (BASE_MS + 1_000, "orders", [("a", b"1")])
+
+
+def test_a_pause_of_another_scheduler_pauses_its_schedule(index: TimerIndex) -> None:
+    intake = Intake(replace(RULES, format_version=3), 0, store_after_ms=3_600_000)
+    pause: Headers = [("x-scheduler-action", b"CRON_PAUSE"), ("x-scheduler-request-id", b"k")]
+    records = [Record(0, BASE_MS, True, b"k", b"v", RECURRING[1]), Record(1, BASE_MS + 500, True, b"k", b"", pause)]
+    assert ingest(index, intake, records) == 2
+    schedule, control = entries(index)
+    assert schedule.next == Next(1, BASE_MS + 1_000, ((1, BASE_MS + 500, True),))
+    assert (control.kind, control.acts_on, control.reason) == (Kind.APPLIED, 0, "pause")
 
 
 def test_a_tombstone_that_finds_nothing_does_nothing(index: TimerIndex) -> None:

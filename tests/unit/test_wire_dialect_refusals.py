@@ -6,6 +6,7 @@ compared.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -19,7 +20,7 @@ from postdate.wire.rules import RequestRules
 from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
 
 NOW_MS = 1_795_258_284_000
-RULES = RequestRules(topic="R", dialects=tuple(DIALECTS), default_target=DEFAULT_TARGET)
+RULES = RequestRules(topic="R", dialects=tuple(DIALECTS), default_target=DEFAULT_TARGET, format_version=3)
 
 ETF1: Headers = [("scheduler-epoch", b"1795258290"), ("scheduler-target-topic", b"orders")]
 KARAFKA: Headers = [("schedule_target_epoch", b"1795258290"), ("schedule_target_topic", b"orders")]
@@ -27,6 +28,9 @@ KASPR: Headers = [("x-scheduler-deliver-at", b"2026-11-21T10:51:30Z"), ("x-sched
 TIMEBRIDGE: Headers = [("X-Timebridge-When", b"2026-11-21T10:51:30Z"), ("X-Timebridge-Where", b"orders")]
 CHRONOS: Headers = [("chronosMessageId", b"i"), ("chronosDeadline", b"2026-11-21T10:51:30Z")]
 NATS: Headers = [("Nats-Schedule", b"@at 2026-11-21T10:51:30Z"), ("Nats-Schedule-Target", b"orders")]
+ZONE = ("Nats-Schedule-Time-Zone", b"Europe/Berlin")
+CRON_ADD: Headers = [("x-scheduler-action", b"CRON_ADD"), KASPR[1], ("x-scheduler-request-id", b"i")]
+DAILY = ("x-scheduler-cron-expr", b"0 9 * * *")
 
 
 def refusal(headers: Headers, *, key: bytes | None = b"k", is_tombstone: bool = False) -> tuple[Reason, str]:
@@ -85,17 +89,30 @@ REFUSED: list[tuple[Headers, Reason, str]] = [
     ([("X-Timebridge-When", b"+1h"), TIMEBRIDGE[1]], Reason.BAD_TIME, "X-Timebridge-When '+1h'"),
     ([("chronosDeadline", b"2026-11-31T10:51:30")], Reason.BAD_TIME, "chronosDeadline"),
     ([*CHRONOS[1:], ("chronosMessageId", b"\xff")], Reason.BAD_ID, "chronosMessageId"),
-    ([("Nats-Schedule", b"@every 5m"), NATS[1]], Reason.BAD_TIME, "fire again and again are not supported"),
-    ([("Nats-Schedule", b"0 0 * * * *"), NATS[1]], Reason.BAD_TIME, "fire again and again are not supported"),
+    ([("Nats-Schedule", b"@every 5"), NATS[1]], Reason.BAD_SCHEDULE, "is not a duration with a unit"),
+    ([("Nats-Schedule", b"@every 5m/1m"), NATS[1]], Reason.BAD_SCHEDULE, "is not a duration with a unit"),
+    ([("Nats-Schedule", b"@every 500ms"), NATS[1]], Reason.BAD_SCHEDULE, "Nats-Schedule '500ms' is not from 1s"),
+    ([("Nats-Schedule", b"30 2 * * *"), NATS[1]], Reason.BAD_SCHEDULE, "nor has 6 fields"),
+    ([("Nats-Schedule", b"0 99 2 * * *"), NATS[1]], Reason.BAD_SCHEDULE, "Nats-Schedule '0 99 2 * * *' is refused"),
+    ([("Nats-Schedule", b"@often"), NATS[1]], Reason.BAD_SCHEDULE, "Nats-Schedule '@often' is not one of"),
+    ([("Nats-Schedule", b"@daily"), *NATS[1:], (ZONE[0], b"Mars")], Reason.BAD_SCHEDULE, f"{ZONE[0]} 'Mars'"),
     ([("Nats-Schedule", b"@at 1795258290"), NATS[1]], Reason.BAD_TIME, "is not a date and time of RFC 3339"),
     ([*NATS, ("Nats-Schedule-Source", b"a.b")], Reason.UNKNOWN_HEADER, "Nats-Schedule-Source: "),
-    ([*NATS, ("Nats-Schedule-Time-Zone", b"UTC")], Reason.UNKNOWN_HEADER, "Nats-Schedule-Time-Zone: "),
+    ([*NATS, ZONE], Reason.CONFLICTING_TIME, "Nats-Schedule-Time-Zone belongs to a schedule"),
     ([*NATS, ("Nats-TTL", b"1h")], Reason.UNKNOWN_HEADER, "Nats-TTL: "),
     ([("Nats-Schedule-Next", b"purge")], Reason.MISSING_ID, "nats: a cancel needs Nats-Scheduler"),
     ([("x-scheduler-action", b"CANCEL")], Reason.MISSING_ID, "kaspr: a cancel needs x-scheduler-request-id"),
     ([*KASPR, ("x-scheduler-action", b"REPLACE")], Reason.MISSING_ID, "'REPLACE' needs x-scheduler-request-id"),
-    ([*KASPR, ("x-scheduler-action", b"CRON_ADD")], Reason.BAD_ACTION, "x-scheduler-action 'CRON_ADD' is not ADD"),
-    ([*KASPR, ("x-scheduler-cron-expr", b"* * * * *")], Reason.UNKNOWN_HEADER, "use Postdate's own headers"),
+    ([*KASPR, ("x-scheduler-action", b"CRON_TRIGGER")], Reason.BAD_ACTION, "x-scheduler-action 'CRON_TRIGGER' is not"),
+    (CRON_ADD, Reason.MISSING_TIME, "'CRON_ADD' needs x-scheduler-cron-expr"),
+    ([*CRON_ADD[:2], DAILY], Reason.MISSING_ID, "kaspr: a recurring schedule needs x-scheduler-request-id"),
+    (
+        [*CRON_ADD, DAILY, KASPR[0]],
+        Reason.CONFLICTING_TIME,
+        "only one of x-scheduler-cron-expr and x-scheduler-deliver",
+    ),
+    ([*CRON_ADD, (DAILY[0], b"0 9 * *")], Reason.BAD_SCHEDULE, "x-scheduler-cron-expr '0 9 * *' has 4 fields"),
+    ([("x-scheduler-action", b"CRON_PAUSE")], Reason.MISSING_ID, "kaspr: a pause needs x-scheduler-request-id"),
     ([*KARAFKA, ("schedule_source_type", b"delete")], Reason.BAD_ACTION, "schedule_source_type 'delete'"),
     ([*KARAFKA, ("schedule_schema_version", b"2.0.0")], Reason.UNKNOWN_HEADER, "schedule_schema_version '2.0.0'"),
     ([*KARAFKA, ("schedule_target_partition", b"-1")], Reason.BAD_PARTITION, "schedule_target_partition '-1'"),
@@ -127,6 +144,17 @@ def test_a_record_without_any_dialect_is_judged_as_one_of_postdates_own() -> Non
 @pytest.mark.parametrize("key", [None, b""])
 def test_a_cancel_by_key_without_a_key(key: bytes | None) -> None:
     assert refusal([], key=key, is_tombstone=True) == (Reason.MISSING_ID, "etf1: a cancel needs a record key")
+
+
+def test_a_recurring_schedule_without_a_record_key_has_no_id() -> None:
+    headers: Headers = [("Nats-Schedule", b"@hourly"), NATS[1]]
+    assert refusal(headers, key=None) == (Reason.MISSING_ID, "nats: a recurring schedule needs a record key")
+
+
+@pytest.mark.parametrize("headers", [[("Nats-Schedule", b"@hourly"), NATS[1]], [*CRON_ADD, DAILY]])
+def test_a_recurring_schedule_needs_its_format(headers: Headers) -> None:
+    with pytest.raises(RequestRefused, match=r"(Nats-Schedule|x-scheduler-cron-expr)' needs format_version = 3"):
+        parse_request(replace(RULES, format_version=2), 3, NOW_MS, b"k", headers)
 
 
 def test_a_dialect_without_targets_needs_a_default() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from postdate.wire.headers import Headers, is_ours
 from postdate.wire.request import Action, Request
 from postdate.wire.requests import parse_request, restore_headers
 from postdate.wire.rules import RequestRules
+from postdate.wire.schedules.schedule import Missed, Schedule
 from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
 
 NOW_MS = 1_795_258_284_000
@@ -33,6 +35,7 @@ KASPR: Headers = [("x-scheduler-deliver-at", b"2026-11-21T10:51:30Z"), ("x-sched
 TIMEBRIDGE: Headers = [("X-Timebridge-When", b"2026-11-21T10:51:30Z"), ("X-Timebridge-Where", b"orders")]
 CHRONOS: Headers = [("chronosMessageId", b"i"), ("chronosDeadline", b"2026-11-21T10:51:30Z")]
 NATS: Headers = [("Nats-Schedule", b"@at 2026-11-21T10:51:30Z"), ("Nats-Schedule-Target", b"orders")]
+KASPR_CRON: Headers = [("x-scheduler-action", b"CRON_ADD"), KASPR[1], ("x-scheduler-request-id", b"k")]
 
 examples = pytest.mark.parametrize("example", EXAMPLES, ids=[example.name for example in EXAMPLES])
 
@@ -69,7 +72,7 @@ def test_the_documented_example_is_the_message_it_documents(example: Example) ->
 @examples
 def test_the_documented_cancel_names_what_the_example_scheduled(example: Example) -> None:
     if example.cancel is None:
-        assert not DIALECTS[example.dialect].cancel or not example.id
+        assert not DIALECTS[example.dialect].control or not example.id
         return
     request = parse(example.cancel.headers, key=example.cancel.key, is_tombstone=True)
     assert (request.action, request.id, request.acts_on) == (Action.CANCEL, example.id, -1)
@@ -142,6 +145,48 @@ def test_the_partition_of_karafka() -> None:
     assert (
         parse([*KARAFKA, ("schedule_target_partition", b"7"), ("schedule_target_partition_key", b"b")]).partition == 7
     )
+
+
+RECURRING: list[tuple[Headers, Schedule]] = [
+    ([("Nats-Schedule", b"@hourly"), NATS[1]], Schedule(cron="@hourly", missed=Missed.LAST)),
+    ([("Nats-Schedule", b"0 30 2  * * mon-fri"), NATS[1]], Schedule(cron="0 30 2 * * mon-fri", missed=Missed.LAST)),
+    ([("Nats-Schedule", b"@every 1h30m0s"), NATS[1]], Schedule(every_ms=5_400_000, missed=Missed.LAST)),
+    (
+        [("Nats-Schedule", b"@daily"), NATS[1], ("Nats-Schedule-Time-Zone", b"Europe/Berlin")],
+        Schedule(cron="@daily", zone="Europe/Berlin", missed=Missed.LAST),
+    ),
+    ([*KASPR_CRON, ("x-scheduler-cron-expr", b"30 2 * * *")], Schedule(cron="30 2 * * *")),
+    ([*KASPR_CRON, ("x-scheduler-cron-expr", b"30 2 * * * 15")], Schedule(cron="15 30 2 * * *")),
+    (
+        [*KASPR_CRON, ("x-scheduler-cron-expr", b"30 2 * * *"), ("x-scheduler-cron-missed-fire-policy", b"skip")],
+        Schedule(cron="30 2 * * *", missed=Missed.NONE),
+    ),
+    (
+        [*KASPR_CRON, ("x-scheduler-cron-expr", b"30 2 * * *"), ("x-scheduler-cron-missed-fire-policy", b"replay")],
+        Schedule(cron="30 2 * * *"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("headers", "schedule"), RECURRING)
+def test_a_recurring_schedule_is_kept_as_one_in_postdates_own_headers(headers: Headers, schedule: Schedule) -> None:
+    rules = replace(RULES, format_version=3)
+    request = parse_request(rules, 3, NOW_MS, b"k", [("a", b"1"), *headers])
+    assert (request.schedule, request.target, request.id) == (schedule, "orders", b"k")
+    assert (request.key, request.headers) == (b"k", [("a", b"1")])
+    own = restore_headers(request.headers, request.control)
+    assert all(is_ours(name) for name, _ in own[:-1])
+    assert parse_request(rules, 3, NOW_MS, b"k", own) == request
+
+
+@pytest.mark.parametrize(
+    ("action", "meant"),
+    [(b"CRON_CANCEL", Action.CANCEL), (b"CRON_PAUSE", Action.PAUSE), (b"CRON_RESUME", Action.RESUME)],
+)
+def test_a_control_of_a_recurring_schedule(action: bytes, meant: Action) -> None:
+    headers: Headers = [("x-scheduler-action", action), ("x-scheduler-request-id", b"k")]
+    request = parse(headers, rules=replace(RULES, format_version=3))
+    assert (request.action, request.id, request.acts_on) == (meant, b"k", -1)
 
 
 LEFT_OVER: dict[str, Headers] = {

@@ -16,11 +16,12 @@ from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import (
     ACTION,
     AT,
+    CRON,
     DELAY,
     DROPPED_2,
+    EVERY,
     ID,
     KEY,
-    LEVEL,
     PARTITION,
     TIMES,
     TOPIC,
@@ -33,8 +34,10 @@ from postdate.wire.reasons import Reason
 from postdate.wire.texts import quote
 from postdate.wire.topics import is_topic_name
 
+_RECURRING: Final = (CRON, EVERY)
 _REASONS: Final = {
     **{AT: Reason.BAD_TIME, DELAY: Reason.BAD_TIME},
+    **dict.fromkeys(_RECURRING, Reason.BAD_SCHEDULE),
     **{ACTION: Reason.BAD_ACTION, CHECKED: Reason.UNKNOWN_HEADER},
 }
 _RECORD_KEY: Final = "the record's key, which names the schedule,"
@@ -65,7 +68,7 @@ class Vocabulary:
             if dialect is None:
                 raise ValueError(f"{name!r} is no dialect; known: {', '.join(DIALECTS)}")
             marks |= dict.fromkeys(dialect.marks, dialect)
-            if dialect.cancels({}, True):
+            if dialect.action({}, True) is not None:
                 bare_cancel = dialect
         if default_target and not is_topic_name(default_target):
             raise ValueError(f"the default target {default_target!r} is not a topic name")
@@ -108,12 +111,13 @@ def translate(vocabulary: Vocabulary, key: bytes | None, headers: Headers, is_to
             return None
         dialect = vocabulary.bare_cancel
     found, untouched, control = _take_apart(dialect, headers)
-    if dialect.cancels(found, is_tombstone):
-        own, names = _say(dialect, dialect.cancel, found, key)
+    action = dialect.action(found, is_tombstone)
+    if action is not None:
+        own, names = _say(dialect, dialect.control, found, key)
         if ID not in names:
-            missing = " or ".join(names_for(dialect.cancel, ID)) or "a record key"
-            raise RequestRefused(Reason.MISSING_ID, f"{dialect.name}: a cancel needs {missing}")
-        own.append((ACTION, b"cancel"))
+            missing = " or ".join(names_for(dialect.control, ID)) or "a record key"
+            raise RequestRefused(Reason.MISSING_ID, f"{dialect.name}: a {action.decode()} needs {missing}")
+        own.append((ACTION, action))
     else:
         own, names = _say(dialect, dialect.schedule, found, key)
         _complete(dialect, vocabulary.default_target, found, own, names)
@@ -156,22 +160,23 @@ def _say(
     names: dict[str, str] = {}
     earlier = ""
     for name, value in found.items():
-        part = parts.get(name)
-        if part is None:
+        known = parts.get(name)
+        if known is None:
             continue
+        part = known.of(value)
         try:
             own_value = part.read(value)
         except ValueError as error:
             raise RequestRefused(_REASONS[part.header], f"{name} {quote(value)} {error}") from None
         if part.header == CHECKED:
             continue
-        if part.header in TIMES:
+        if part.header in TIMES or part.header in _RECURRING:
             if earlier:
                 raise RequestRefused(Reason.CONFLICTING_TIME, f"only one of {earlier} and {name} may be given")
             earlier = name
         own.append((part.header, own_value))
         names[part.header] = name
-    if key and dialect.id_is_key and not (parts is dialect.cancel and dialect.cancel_names_id):
+    if key and dialect.id_is_key and not (parts is dialect.control and dialect.control_names_id):
         own.append((ID, key))
         names[ID] = _RECORD_KEY
     return own, names
@@ -194,11 +199,19 @@ def _complete(
             )
         own.append((TOPIC, default_target.encode()))
         names[TOPIC] = "default_target"
-    if AT not in names and DELAY not in names and LEVEL not in names:
-        raise RequestRefused(Reason.MISSING_TIME, f"{dialect.name}: {_either(dialect, *TIMES)} is missing")
-    header, value = dialect.needs_id
-    if header and found.get(header) == value and ID not in names:
-        raise RequestRefused(Reason.MISSING_ID, f"{header} {quote(value)} needs {_either(dialect, ID)}")
+    for header, value, needed in dialect.needs:
+        if found.get(header) == value and needed not in names:
+            reason = Reason.MISSING_ID if needed == ID else Reason.MISSING_TIME
+            raise RequestRefused(reason, f"{header} {quote(value)} needs {_either(dialect, needed)}")
+    recurring = next((names[header] for header in _RECURRING if header in names), "")
+    if recurring:
+        if ID not in names:
+            missing = _either(dialect, ID) or "a record key"
+            raise RequestRefused(Reason.MISSING_ID, f"{dialect.name}: a recurring schedule needs {missing}")
+        own += dialect.implied
+        names |= {header: recurring for header, _ in dialect.implied}
+    elif names.keys().isdisjoint(TIMES):
+        raise RequestRefused(Reason.MISSING_TIME, f"{dialect.name}: {_either(dialect, *TIMES, *_RECURRING)} is missing")
     if dialect.key_header and KEY not in names:
         own.append((KEY, None))
     partition_key = found.get(dialect.partition_key_header)

@@ -20,6 +20,8 @@ _BINARY_BYTES_MAX: Final = 8
 _SECONDS_END: Final = INTEGER_END // _SECOND_MS
 _OFFSET: Final = re.compile(r"(?:[Zz]|[+-][0-9]{2}:[0-9]{2})\Z")
 _AT: Final = "@at "
+_EVERY: Final = b"@every "
+_NATS_FIELDS: Final = 6
 _KARAFKA_SCHEMA: Final = re.compile(rb"1\.[0-9]+\.[0-9]+")
 
 
@@ -68,17 +70,51 @@ def iso_utc(value: bytes | None) -> bytes:
 
 def at_rfc3339(value: bytes | None) -> bytes:
     """`@at ` and RFC 3339: the one schedule of NATS that fires once."""
-    text = time_text(value)
-    if not text.startswith(_AT):
-        raise ValueError("does not begin with '@at ': schedules that fire again and again are not supported")
-    return _instant(text[len(_AT) :].strip())
+    return _instant(time_text(value)[len(_AT) :].strip())
+
+
+def is_at(value: bytes | None) -> bool:
+    """True for a schedule of NATS that fires once, or a missing value."""
+    return value is None or value.startswith(_AT.encode())
+
+
+def is_interval(value: bytes | None) -> bool:
+    """True for a schedule of NATS that fires at an interval."""
+    return value is not None and value.startswith(_EVERY)
+
+
+def go_interval(value: bytes | None) -> bytes:
+    """`@every ` and a duration of Go, such as 1h30m: units from ms to h."""
+    text = time_text(value)[len(_EVERY) :].strip()
+    if text.isdigit() or "/" in text:
+        raise ValueError("is not a duration with a unit behind '@every '")
+    return text.encode()
+
+
+def nats_cron(value: bytes | None) -> bytes:
+    """A cron expression with seconds first, or one of the names such as `@hourly`."""
+    fields = (value or b"").split()
+    if len(fields) != _NATS_FIELDS and not (len(fields) == 1 and fields[0].startswith(b"@")):
+        raise ValueError(f"is neither @at, @every, a name such as @hourly, nor has {_NATS_FIELDS} fields")
+    return b" ".join(fields)
+
+
+def kaspr_cron(value: bytes | None) -> bytes:
+    """A cron expression whose seconds, if it has six fields, come last."""
+    fields = (value or b"").split()
+    return b" ".join([*fields[5:], *fields[:5]] if len(fields) == 6 else fields)
+
+
+def kaspr_missed(value: bytes | None) -> bytes:
+    """`skip`; everything else is Kaspr's default, `replay`."""
+    return b"none" if value == b"skip" else b"all"
 
 
 def kaspr_action(value: bytes | None) -> bytes:
-    """`ADD` or `REPLACE`: with the id of a pending message, both replace it."""
-    if value in (b"ADD", b"REPLACE"):
+    """`ADD`, `REPLACE` or `CRON_ADD`: with the id of a pending message, each replaces it."""
+    if value in (b"ADD", b"REPLACE", b"CRON_ADD"):
         return b"schedule"
-    raise ValueError("is not ADD, REPLACE or CANCEL")
+    raise ValueError("is not ADD, REPLACE, CANCEL, CRON_ADD, CRON_PAUSE, CRON_RESUME or CRON_CANCEL")
 
 
 def karafka_type(value: bytes | None) -> bytes:

@@ -29,7 +29,20 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from postdate.wire import dialect_values as values
-from postdate.wire.headers import ACTION, AT, DELAY, ID, KEY, LEVEL, PARTITION, TOPIC
+from postdate.wire.headers import (
+    ACTION,
+    AT,
+    CRON,
+    DELAY,
+    EVERY,
+    ID,
+    KEY,
+    LEVEL,
+    MISSED,
+    PARTITION,
+    TOPIC,
+    ZONE,
+)
 
 Found = Mapping[str, bytes | None]
 """The headers of a dialect in one record."""
@@ -40,10 +53,18 @@ refused."""
 
 
 class Part(NamedTuple):
-    """The meaning of a header of a dialect: the equivalent header of Postdate, and the reader of the value."""
+    """The meaning of a header of a dialect: the equivalent header of Postdate, and the reader of the value.
+
+    `otherwise`: further meanings of the header, each with its test of the value; the first one counts.
+    """
 
     header: str
     read: Callable[[bytes | None], bytes | None] = values.as_given
+    otherwise: tuple[tuple[Callable[[bytes | None], bool], Part], ...] = ()
+
+    def of(self, value: bytes | None) -> Part:
+        """The meaning of the header with this value."""
+        return next((part for is_meant, part in self.otherwise if is_meant(value)), self)
 
 
 def names_for(parts: Mapping[str, Part], header: str) -> list[str]:
@@ -51,63 +72,74 @@ def names_for(parts: Mapping[str, Part], header: str) -> list[str]:
     return [name for name, part in parts.items() if part.header == header]
 
 
-def _never(found: Found, is_tombstone: bool) -> bool:
-    return False
+_CANCEL: Final = b"cancel"
+_KASPR_CONTROLS: Final[Mapping[bytes | None, bytes]] = {
+    b"CANCEL": _CANCEL,
+    b"CRON_CANCEL": _CANCEL,
+    b"CRON_PAUSE": b"pause",
+    b"CRON_RESUME": b"resume",
+}
 
 
-def _is_tombstone(found: Found, is_tombstone: bool) -> bool:
-    return is_tombstone
+def _none(found: Found, is_tombstone: bool) -> bytes | None:
+    return None
 
 
-def _karafka_cancels(found: Found, is_tombstone: bool) -> bool:
+def _of_tombstone(found: Found, is_tombstone: bool) -> bytes | None:
+    return _CANCEL if is_tombstone else None
+
+
+def _of_karafka(found: Found, is_tombstone: bool) -> bytes | None:
     # Karafka writes a tombstone after a dispatch; here, too, it means that nothing is left to send.
-    return found.get("schedule_source_type") in (b"cancel", b"tombstone")
+    return _CANCEL if found.get("schedule_source_type") in (b"cancel", b"tombstone") else None
 
 
-def _kaspr_cancels(found: Found, is_tombstone: bool) -> bool:
-    return found.get("x-scheduler-action") == b"CANCEL"
+def _of_kaspr(found: Found, is_tombstone: bool) -> bytes | None:
+    return _KASPR_CONTROLS.get(found.get("x-scheduler-action"))
 
 
-def _nats_cancels(found: Found, is_tombstone: bool) -> bool:
+def _of_nats(found: Found, is_tombstone: bool) -> bytes | None:
     # Every message that a schedule has produced carries these two; in a new schedule they have no meaning.
-    return found.get("Nats-Schedule-Next") == b"purge" and "Nats-Schedule" not in found
+    return _CANCEL if found.get("Nats-Schedule-Next") == b"purge" and "Nats-Schedule" not in found else None
 
 
-def _rocketmq_cancels(found: Found, is_tombstone: bool) -> bool:
-    return "TIMER_DEL_UNIQKEY" in found
+def _of_rocketmq(found: Found, is_tombstone: bool) -> bytes | None:
+    return _CANCEL if "TIMER_DEL_UNIQKEY" in found else None
 
 
 @dataclass(frozen=True)
 class Dialect:
     """How another system requests a message at a later time.
 
-    `marks`: the names that identify a record as a request of the system. `schedule`, `cancel`: the meaning of its
-    headers in a request of that kind; a name of the other kind only is ignored. `cancels`: True if a record with these
-    headers is a cancel. `left_over`: names without a meaning here, which the system adds to delivered messages or uses
-    internally; they may be repeated. `refused`: names of features that Postdate does not have, and the reason.
-    `id_is_key`: if no header names the schedule, the record's own key does. `key_header`: the header of the target key;
-    if it is absent, the target key is null. `partition_key_header`: a text by which the partition is chosen.
-    `needs_id`: a header and its value with which an id is required. `needs_target`: False if the system chooses the
-    target outside the record, so that the request topic's default applies.
+    `marks`: the names that identify a record as a request of the system. `schedule`, `control`: the meaning of its
+    headers in a request of that kind; a name of the other kind only is ignored. `action`: of a control with these
+    headers, such as a cancel; None: the record is none. `left_over`: names without a meaning here, which the system
+    adds to delivered messages or uses internally; they may be repeated. `refused`: names of features that Postdate does
+    not have, and the reason. `id_is_key`: if no header names the schedule, the record's own key does. `key_header`: the
+    header of the target key; if it is absent, the target key is null. `partition_key_header`: a text by which the
+    partition is chosen. `needs`: a header and its value, and the header of Postdate whose equivalent is then required.
+    `implied`: what a recurring schedule of the system means without a header. `needs_target`: False if the system
+    chooses the target outside the record, so that the request topic's default applies.
     """
 
     name: str
     marks: frozenset[str]
     schedule: Mapping[str, Part]
-    cancel: Mapping[str, Part] = field(default_factory=dict)
-    cancels: Callable[[Found, bool], bool] = _never
+    control: Mapping[str, Part] = field(default_factory=dict)
+    action: Callable[[Found, bool], bytes | None] = _none
     left_over: frozenset[str] = frozenset()
     refused: Mapping[str, str] = field(default_factory=dict)
     id_is_key: bool = False
     key_header: str = ""
     partition_key_header: str = ""
-    needs_id: tuple[str, bytes] = ("", b"")
+    needs: tuple[tuple[str, bytes, str], ...] = ()
+    implied: tuple[tuple[str, bytes], ...] = ()
     needs_target: bool = True
 
     @cached_property
     def read(self) -> frozenset[str]:
         """The names that are read, each at most once in a record."""
-        named = {*self.marks, *self.schedule, *self.cancel, *self.refused, self.partition_key_header}
+        named = {*self.marks, *self.schedule, *self.control, *self.refused, self.partition_key_header}
         return frozenset(named - {""})
 
     @cached_property
@@ -116,9 +148,9 @@ class Dialect:
         return self.id_is_key or any(part.header == ID for part in self.schedule.values())
 
     @cached_property
-    def cancel_names_id(self) -> bool:
-        """True if a header of a cancel names the schedule, so that its record key does not."""
-        return any(part.header == ID for part in self.cancel.values())
+    def control_names_id(self) -> bool:
+        """True if a header of a control names the schedule, so that its record key does not."""
+        return any(part.header == ID for part in self.control.values())
 
     def names_of(self, header: str) -> list[str]:
         """The names in a request to schedule that are equivalent to `header` of Postdate."""
@@ -133,7 +165,7 @@ ETF1: Final = Dialect(
         "scheduler-target-topic": Part(TOPIC),
         "scheduler-target-key": Part(KEY),
     },
-    cancels=_is_tombstone,
+    action=_of_tombstone,
     left_over=frozenset({"scheduler-timestamp", "scheduler-key", "scheduler-topic"}),
     id_is_key=True,
     key_header="scheduler-target-key",
@@ -150,8 +182,8 @@ KARAFKA: Final = Dialect(
         "schedule_source_type": Part(ACTION, values.karafka_type),
         "schedule_schema_version": Part(CHECKED, values.karafka_schema),
     },
-    cancel={"schedule_schema_version": Part(CHECKED, values.karafka_schema)},
-    cancels=_karafka_cancels,
+    control={"schedule_schema_version": Part(CHECKED, values.karafka_schema)},
+    action=_of_karafka,
     left_over=frozenset(
         {"schedule_source_topic", "schedule_source_partition", "schedule_source_offset", "schedule_source_key"}
     ),
@@ -159,8 +191,6 @@ KARAFKA: Final = Dialect(
     key_header="schedule_target_key",
     partition_key_header="schedule_target_partition_key",
 )
-
-_NO_RECURRING: Final = "a dialect has no recurring schedules: use Postdate's own headers for them (docs/calendar.md)"
 
 KASPR: Final = Dialect(
     name="kaspr",
@@ -172,15 +202,16 @@ KASPR: Final = Dialect(
         "x-scheduler-deliver-to": Part(TOPIC),
         "x-scheduler-request-id": Part(ID),
         "x-scheduler-action": Part(ACTION, values.kaspr_action),
+        "x-scheduler-cron-expr": Part(CRON, values.kaspr_cron),
+        "x-scheduler-cron-missed-fire-policy": Part(MISSED, values.kaspr_missed),
     },
-    cancel={"x-scheduler-request-id": Part(ID)},
-    cancels=_kaspr_cancels,
+    control={"x-scheduler-request-id": Part(ID)},
+    action=_of_kaspr,
     left_over=frozenset({"x-scheduler-cron-fire-timestamp"}),
-    refused={
-        "x-scheduler-cron-expr": _NO_RECURRING,
-        "x-scheduler-cron-missed-fire-policy": _NO_RECURRING,
-    },
-    needs_id=("x-scheduler-action", b"REPLACE"),
+    needs=(
+        ("x-scheduler-action", b"REPLACE", ID),
+        ("x-scheduler-action", b"CRON_ADD", CRON),
+    ),
 )
 
 TIMEBRIDGE: Final = Dialect(
@@ -207,16 +238,24 @@ RABBITMQ: Final = Dialect(
 NATS: Final = Dialect(
     name="nats",
     marks=frozenset({"Nats-Schedule", "Nats-Schedule-Target", "Nats-Schedule-Next"}),
-    schedule={"Nats-Schedule": Part(AT, values.at_rfc3339), "Nats-Schedule-Target": Part(TOPIC)},
-    cancel={"Nats-Scheduler": Part(ID)},
-    cancels=_nats_cancels,
+    schedule={
+        "Nats-Schedule": Part(
+            CRON,
+            values.nats_cron,
+            ((values.is_at, Part(AT, values.at_rfc3339)), (values.is_interval, Part(EVERY, values.go_interval))),
+        ),
+        "Nats-Schedule-Target": Part(TOPIC),
+        "Nats-Schedule-Time-Zone": Part(ZONE),
+    },
+    control={"Nats-Scheduler": Part(ID)},
+    action=_of_nats,
     left_over=frozenset({"Nats-Schedule-TTL", "Nats-Schedule-Rollup"}),
     refused={
         "Nats-Schedule-Source": "a message is delivered as it was sent, not read from elsewhere",
-        "Nats-Schedule-Time-Zone": _NO_RECURRING,
         "Nats-TTL": "how long a schedule may live is not supported",
     },
     id_is_key=True,
+    implied=((MISSED, b"last"),),
 )
 
 ROCKETMQ: Final = Dialect(
@@ -230,8 +269,8 @@ ROCKETMQ: Final = Dialect(
         "REAL_TOPIC": Part(TOPIC),
         "UNIQ_KEY": Part(ID),
     },
-    cancel={"TIMER_DEL_UNIQKEY": Part(ID, values.behind_plus)},
-    cancels=_rocketmq_cancels,
+    control={"TIMER_DEL_UNIQKEY": Part(ID, values.behind_plus)},
+    action=_of_rocketmq,
     left_over=frozenset(
         {
             *("REAL_QID", "TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES"),

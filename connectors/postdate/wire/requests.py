@@ -198,7 +198,10 @@ def _parse_translation(
         request = parse_request(rules, partition, timestamp_ms, key, translation.own)
     except RequestRefused as refused:
         raise RequestRefused(refused.reason, translation.in_its_words(refused.detail)) from None
-    return msgspec.structs.replace(request, headers=translation.headers, control=translation.control)
+    control = translation.control
+    if request.schedule is not None:  # its later times are read from these headers
+        control = [(index, name, value) for index, (name, value) in enumerate(translation.own)]
+    return msgspec.structs.replace(request, headers=translation.headers, control=control)
 
 
 def _due_ms(rules: RequestRules, timestamp_ms: int, fields: dict[str, bytes | None]) -> int:

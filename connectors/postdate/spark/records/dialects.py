@@ -17,11 +17,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.digests import EMPTY_HEADERS, present
-from postdate.spark.records.recurrences import RECURRING, recurrence_of
+from postdate.spark.records.recurrences import BACKFILL, RECURRING, recurrence_of
 from postdate.spark.records.returns import RETRY
 from postdate.spark.records.selections import SELECTED, read_selection
 from postdate.wire.errors import RequestRefused
-from postdate.wire.headers import ACTION, ID, Headers
+from postdate.wire.headers import ACTION, ID, SCHEDULE, Headers
 from postdate.wire.limits import FORMAT_VERSION_MAX
 from postdate.wire.request import Action, Request
 from postdate.wire.requests import parse_request
@@ -29,7 +29,8 @@ from postdate.wire.rules import RequestRules
 
 _READ = (
     "struct<action:string,target:string,id:binary,due_ms:bigint,grace_ms:bigint,window_ms:bigint,"
-    f"latest_ms:bigint,keeps:boolean,drops:boolean,acts_on:bigint,partition_asked:bigint,key:binary,data:{EMPTY_HEADERS}>"
+    f"latest_ms:bigint,keeps:boolean,drops:boolean,acts_on:bigint,partition_asked:bigint,key:binary,data:{EMPTY_HEADERS},"
+    f"recurrence:{EMPTY_HEADERS}>"
 )
 _WITHOUT_END_MS = 2**63 - 1
 
@@ -87,7 +88,9 @@ def read_by_the_parser(records: DataFrame, levels_ms: Sequence[int], dialects: D
         F.when(F.col("asked.action").isin("cancel", "reschedule"), read_selection(headers))
         .cast(SELECTED)
         .alias("selected"),
-        F.when(F.col("asked.action") == RECURRING, recurrence_of(headers)).alias("recurrence"),
+        F.when(F.col("asked.action") == BACKFILL, recurrence_of(headers))
+        .otherwise(F.col("asked.recurrence"))
+        .alias("recurrence"),
     )
 
 
@@ -125,7 +128,7 @@ def read_request(
         action = next((value for name, value in reversed(sent) if name == ACTION), None)
         said = "schedule" if action is None else action.decode("utf-8", "replace")
         identifier = next((value for name, value in sent if name == ID), None)
-        return said, None, identifier, None, None, None, None, False, False, None, None, own_key, sent
+        return said, None, identifier, None, None, None, None, False, False, None, None, own_key, sent, None
     return _row(request, request_ms)
 
 
@@ -151,4 +154,5 @@ def _row(request: Request, request_ms: int) -> tuple[Any, ...]:
         request.partition if request.partition >= 0 else None,
         request.key,
         request.headers,
+        [(name, value) for _, name, value in request.control if name in SCHEDULE] if action == RECURRING else None,
     )
