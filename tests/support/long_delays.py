@@ -143,6 +143,11 @@ class Shard:
         keys, values = self.index.scan(None, b"\xff" * 16, 10_000, _SIZE_BYTES_MAX)
         return {split_key(k)[1]: (split_key(k)[0], decode_entry(v)) for k, v in zip(keys, values, strict=True)}
 
+    def check_schedule_count(self) -> None:
+        """Asserts that the counted schedules are those among the entries, parked or not."""
+        rows = [*self.families()["entries"], *self.families()["parked"]]
+        assert self.index.schedule_count == sum(decode_entry(value).next is not None for _, value in rows)
+
     def families(self) -> dict[str, list[tuple[bytes, bytes]]]:
         """Every row of the timer log but its own identity and counters, for comparison."""
         database = self.index._log._db
@@ -181,7 +186,8 @@ def verdicts(batch: Batch) -> list[tuple[str, int]]:
 
 @contextmanager
 def new_shards(directory: Path, mode: Verdicts = "none", format_version: int = 2) -> Iterator[Callable[..., Shard]]:
-    """Opens shards in separate directories, and closes them at the end. With `begins=False` a shard has not
+    """Opens shards in separate directories; at the end, compares their numbers of schedules with their entries, and
+    closes them. With `begins=False` a shard has not
     begun; the other arguments replace those given here."""
     opened: list[Shard] = []
 
@@ -194,4 +200,5 @@ def new_shards(directory: Path, mode: Verdicts = "none", format_version: int = 2
 
     yield make
     for shard in opened:
+        shard.check_schedule_count()
         shard.index.close()

@@ -47,6 +47,7 @@ class Changes:
         "parked_drops",
         "places",
         "policies",
+        "schedules",
         "seq",
         "spans",
         "stored_drops",
@@ -74,6 +75,7 @@ class Changes:
         self.seq: int | None = None
         self.takeover: int | None = None
         self.zones: str | None = None
+        self.schedules = 0  # those that come, less those that end
         self.policies: PolicyRows | None = None
         self.bulks: BulkRows | None = None
 

@@ -16,8 +16,8 @@ CHECKPOINT_NAME: Final = b"position"
 
 
 class Checkpoint(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """R and D (None before the first write that sets them), seq, takeover; the counters; and the version of the time
-    zones by which the last owner computed times, "": unknown."""
+    """R and D (None before the first write that sets them), seq, takeover; the counters; the version of the time
+    zones by which the last owner computed times, "": unknown; and the number of entries that are schedules."""
 
     next_request: int | None = None
     next_dispatch: int | None = None
@@ -25,6 +25,7 @@ class Checkpoint(msgspec.Struct, array_like=True, frozen=True, gc=False):
     takeover: int = 0
     totals: Totals = Totals()
     zones: str = ""
+    schedules: int = 0
 
 
 _checkpoints = msgspec.msgpack.Decoder(Checkpoint)

@@ -113,6 +113,11 @@ class TimerIndex:
         return self._log.checkpoint.zones
 
     @property
+    def schedule_count(self) -> int:
+        """The number of entries that are schedules. An index that was written before they were counted lacks those."""
+        return max(self._log.checkpoint.schedules, 0)
+
+    @property
     def policies(self) -> PolicyRows:
         """The named retry policies of the shard, by the first request to which each applies."""
         return self._log.policies

@@ -371,6 +371,7 @@ class TimerLog:
             takeover=old.takeover if changes.takeover is None else changes.takeover,
             totals=counted.totals(old.totals),
             zones=old.zones if changes.zones is None else changes.zones,
+            schedules=old.schedules + changes.schedules,
         )
 
     def _after_write(self, changes: Changes, counted: WriteDelta, blocks: dict[int, Block]) -> None:

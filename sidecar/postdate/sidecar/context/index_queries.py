@@ -42,6 +42,7 @@ class IndexStats(NamedTuple):
     """A time at or before the timestamp of the oldest request that is needed, epoch ms; -1 if none is needed, or if the
     mark has not reached it yet."""
     pending: int
+    schedules: int
     controls: int
     parked: int
     wheel_rebuilds: int
@@ -122,6 +123,7 @@ def _figures(index: TimerIndex, before: IndexStats | None) -> IndexStats:
         low_water=low_water,
         oldest_ms=oldest_ms,
         pending=index.count,
+        schedules=index.schedule_count,
         controls=index.control_count,
         parked=index.parked_count,
         wheel_rebuilds=index.rebuilds,

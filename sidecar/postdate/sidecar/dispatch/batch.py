@@ -541,6 +541,7 @@ def finish(overlay: IndexOverlay, batch: Batch) -> None:
     for key, entry, fate in batch.linked:
         offset = split_key(key)[1]
         overlay.drop_place(offset)
+        overlay.count_schedule(entry, -1)
         if fate in SENT or entry.kind == Kind.DELIVER:  # an entry that another control has ended has no id any more
             overlay.drop_id(entry.id, offset)
         if fate in SENT:  # the end of another was noted when the batch was built

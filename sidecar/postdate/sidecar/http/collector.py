@@ -132,6 +132,7 @@ class ProcessCollector(Collector):
 
     def _figures(self, part: Partition, thread: ShardThread, figures: IndexStats) -> Iterator[tuple[Metric, float]]:
         yield metrics.PENDING, figures.pending
+        yield metrics.SCHEDULES, figures.schedules
         yield metrics.PARKED, figures.parked
         yield metrics.CONTROLS, figures.controls
         yield metrics.NEXT_REQUEST, figures.next_request
@@ -159,6 +160,7 @@ def _held_of(part: Partition, thread: ShardThread) -> Iterator[Labelled]:
 
 _OF_FIGURES = (
     metrics.PENDING,
+    metrics.SCHEDULES,
     metrics.DUE,
     metrics.OVERDUE,
     metrics.PARKED,

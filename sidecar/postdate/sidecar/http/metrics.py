@@ -115,6 +115,12 @@ PENDING: Final = Metric(
     "Pending entries: accepted and not ended, including parked ones.",
     "Grows continuously: messages are scheduled faster than they fall due, or targets fail.",
 )
+SCHEDULES: Final = Metric(
+    "postdate_schedules",
+    _SHARD,
+    "Recurring schedules among the pending entries, including paused and parked ones.",
+    "Falls to 0, or grows, unexpectedly: look for a client that cancels schedules, or creates them without end.",
+)
 HORIZONS: Final = Metric(
     "postdate_pending_by_horizon",
     ("topic", "horizon"),

@@ -298,6 +298,7 @@ def _recur(overlay: IndexOverlay, record: Record, request: Request, mark: Mark |
         next=following,
     )
     overlay.put(offset, due if kind == Kind.DELIVER else CONTROL_DUE, entry)
+    overlay.count_schedule(entry, 1)
     if kind in PENDING:
         overlay.claim_id(entry, offset)
     return first_due

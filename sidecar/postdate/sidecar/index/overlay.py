@@ -317,9 +317,14 @@ class IndexOverlay:
             elif self._spread is not None:
                 self._spread.count(due_ms, -1)
 
+    def count_schedule(self, entry: Entry, change: int) -> None:
+        """Note that an entry comes (1) or ends (-1), if it is a schedule. O(1)."""
+        self._changes.schedules += change if entry.next is not None else 0
+
     def end(self, key: bytes, entry: Entry) -> None:
         """Remove an entry, parked or not, with its place, its id and its deferred choice."""
         offset = split_key(key)[1]
+        self.count_schedule(entry, -1)
         self.remove(key, entry.stored)
         self.forget_choice(key, entry)
         self.drop_place(offset)

@@ -126,4 +126,5 @@ def _put(overlay: IndexOverlay, offset: int, entry: Entry | None) -> None:
         overlay.end(key, overlay.entry(key))
     if entry is not None:
         overlay.put(offset, entry.due, entry)
+        overlay.count_schedule(entry, 1)
         overlay.claim_id(entry, offset)  # the former holder of the id ended in the transaction that stored this one
