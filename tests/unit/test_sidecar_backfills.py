@@ -122,8 +122,9 @@ def test_occurrences_leave_before_a_backfill(make: Make) -> None:
     shard = stored(make())
     shard.feed(backfill(1, -3, 0))
     shard.commit(AT_MS)
-    fates = shard.commit(nominal_ms(2) + 1).fates
-    assert [fate.name for fate in fates] == ["occurred"] * 2 + ["extra"] * 4
+    batch = shard.commit(nominal_ms(2) + 1)
+    assert [fate.name for fate in batch.fates] == ["occurred"] * 2 + ["extra"] * 4
+    assert batch.dues_ms == [FIRST_MS, nominal_ms(2), *[AT_MS] * 4]
 
 
 def test_a_paused_schedule_is_backfilled_for_the_times_of_its_pause(make: Make) -> None:

@@ -272,7 +272,9 @@ def test_a_dead_letter_that_just_fits_is_complete(place: Place) -> None:
     assert ("big", b"x" * 300) not in _letter(place, 4, size_bytes - 1)[5]
 
 
-@pytest.mark.parametrize(("partitions_max", "transactions"), [(5, [[0, 1, 2]]), (4, [[0], [1], [2]])])
+@pytest.mark.parametrize(
+    ("partitions_max", "transactions"), [(5, [[0, 1, 2]]), (4, [[0], [1], [2]]), (2, [[0], [1], [2]])]
+)
 def test_a_transaction_has_a_bounded_number_of_partitions(
     place: Place, monkeypatch: pytest.MonkeyPatch, partitions_max: int, transactions: list[list[int]]
 ) -> None:
@@ -282,6 +284,22 @@ def test_a_transaction_has_a_bounded_number_of_partitions(
         place.feed(request(offset, topic=target, at=SOON_MS + offset))
     left = [[fate.offset for fate in place.commit(SOON_MS + 9).fates] for _ in transactions]
     assert left == transactions
+
+
+def test_a_moved_message_without_an_id_leaves_no_place_behind(place: Place) -> None:
+    place.feed(schedule(0, SOON_MS), request(1, action="reschedule", origin="requests/0/0", at=SOON_MS + 9))
+    place.commit(SOON_MS)
+    assert place.index.place(0) is not None
+    assert [fate.name for fate in place.commit(SOON_MS + 10).fates] == [DELIVERED]
+    assert place.index.place(0) is None
+
+
+def test_an_own_topic_whose_limit_is_unknown_is_looked_up(place: Place) -> None:
+    place.feed(request(0, topic="orders"))
+    del place.targets[OWN.dead_letters]
+    due = Due(*place.index.scan_due(SOON_MS, 10), now_ms=SOON_MS)
+    batch = place._builder.build(IndexOverlay(place.index, SOON_MS), due, 0.0)
+    assert (len(batch.dead), batch.unknown) == (1, {OWN.dead_letters: []})
 
 
 def test_a_delivery_is_late_from_its_due_time_or_from_its_request_if_that_was_later(place: Place) -> None:

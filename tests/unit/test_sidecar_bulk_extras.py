@@ -13,12 +13,17 @@ from pathlib import Path
 import pytest
 
 from postdate.kafka.interface import Record
+from postdate.sidecar.dispatch.batch import finish
+from postdate.sidecar.dispatch.batch_content import OwnTopicsFilter
+from postdate.sidecar.dispatch.due_reader import Due
 from postdate.sidecar.dispatch.limits import SURPLUS_FATES_MAX
+from postdate.sidecar.index.overlay import IndexOverlay
+from postdate.wheel import changes
 from postdate.wheel.entry import Next
 from postdate.wire.dispatch_log import CANCELLED, OCCURRED, BulkCancelled, ExtraFate, Occurred
 from postdate.wire.stored import decode_stored
 from support.calendars import FIRST_MS, control, drained, nominal_ms, state, stored
-from support.long_delays import BASE_MS, Shard, new_shards, request, timed, verdict_texts
+from support.long_delays import BASE_MS, OWN, Shard, new_shards, request, timed, verdict_texts
 
 Make = Callable[..., Shard]
 
@@ -62,6 +67,31 @@ def only_extras_left(make: Make) -> Shard:
     pending = (1, SURPLUS_FATES_MAX + 1, nominal_ms(-4), nominal_ms(0), AT_MS)
     assert state(shard)[1:] == (AT_MS, Next(2, 0, (), (pending,)))
     return shard
+
+
+def test_a_message_that_falls_due_during_a_sweep_ends_with_its_verdict_and_its_deferred_choice(make: Make) -> None:
+    shard = make()
+    shard.feed(request(0, topic="orders", at=AT_MS, id="a", window="1s", spread="even"), now_ms=-1)
+    assert len(shard.index.deferred(10)) == 1
+    shard.feed(bulk(1, AT_MS, AT_MS + 1))
+    batch = shard.commit(AT_MS + 1_001)
+    assert verdict_texts(batch) == [("cancelled", "requests/0/0", None, None)]
+    assert shard.index.deferred(10) == []
+
+
+def test_a_selected_message_between_those_that_leave_waits_with_the_sweep(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep waits while a topic of Postdate's own is isolated. Entries that end are deleted as a range of keys."""
+    monkeypatch.setattr(changes, "SPAN_KEYS_MIN", 2)
+    shard = make(mode="none")
+    shard.feed(*(request(o, topic="orders", at=AT_MS, id=f"{'b' if o == 2 else 'a'}{o}") for o in range(5)))
+    shard.feed(request(5, action="cancel", **{"select-id": "b"}))
+    overlay = IndexOverlay(shard.index, BASE_MS)
+    due = Due(*shard.index.scan_due(AT_MS + 1, 10), now_ms=AT_MS + 1, own_filter=OwnTopicsFilter((OWN.verdicts,)))
+    finish(overlay, shard._builder.build(overlay, due, 0.0))
+    overlay.write()
+    assert list(shard.entries()) == [2]
 
 
 @pytest.mark.parametrize(

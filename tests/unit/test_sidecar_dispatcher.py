@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from postdate.kafka.errors import UnknownOutcome
 from postdate.kafka.interface import NewTopic
 from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.dispatch import bulk_sweep
+from postdate.sidecar.dispatch import dispatcher as dispatcher_module
 from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
@@ -28,6 +30,8 @@ from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.transaction.transaction import ShardOwnership
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import split_key
+from postdate.wire.dispatch_log import SWEPT, BulkProgress
+from postdate.wire.limits import DUE_MS_MIN
 from support.kafka_simulator.producer import SimTransactionalProducer
 from support.shard_bench import OWN, Bench, refuse
 
@@ -151,18 +155,33 @@ def test_nothing_begins_in_the_pause_after_aborts(bench: Bench, monkeypatch: pyt
     shard.close()
 
 
-def test_a_beat_ends_a_row_of_aborts(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["beat", "message", "bulk control"])
+def test_a_commit_ends_a_row_of_aborts(bench: Bench, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Otherwise the next abort, hours later, would be followed by a long pause."""
+    bench.format_version = 2
     shard = bench.shard()
     parts, dispatcher = _parts(shard), shard._dispatcher
-    for _ in range(2):
+
+    def attempt() -> bool:
+        if kind == "beat":
+            return dispatcher.beat(*parts)
+        return dispatcher.dispatch(*parts, *at(bench.broker.now_ms()))[0] == 1
+
+    for number in range(2):
+        if kind == "message":
+            bench.schedule(1)
+        if kind == "bulk control" and not number:
+            bench.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
+        _read_requests(bench, shard)
         with monkeypatch.context() as fault:
             refuse(fault, lambda topic, _: topic == OWN.dispatch_log)
-            assert not dispatcher.beat(*parts)
+            assert not attempt()
             assert dispatcher.retry_at() is None, "the first one is retried at once"
-            assert not dispatcher.beat(*parts)
+            assert not attempt()
+            assert dispatcher.retry_at() is not None
         bench.time.wait(1_000)
-        assert dispatcher.beat(*parts)
+        assert attempt()
+        kind = "beat" if kind == "bulk control" else kind
     shard.close()
 
 
@@ -177,7 +196,7 @@ def test_a_bulk_control_whose_first_transaction_is_aborted_begins_again(
         refuse(fault, lambda topic, _: topic == OWN.dispatch_log)
         assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (0, False)
     assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (1, True)
-    assert bench.fates() == [[(0, "swept")]]
+    assert bench.log()[-1].fates == [BulkProgress(0, 0, SWEPT, 0)]
     shard.close()
 
 
@@ -278,18 +297,23 @@ def test_more_may_be_due_if_something_was_left(bench: Bench, monkeypatch: pytest
     shard.close()
 
 
-@pytest.mark.parametrize(("full", "short", "grows"), [(True, False, True), (True, True, False), (False, False, False)])
+@pytest.mark.parametrize(
+    ("why", "grows"), [("full", True), ("short", False), ("not full", False), ("trial", False), ("parked", False)]
+)
 def test_only_a_full_transaction_changes_the_limit(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, full: bool, short: bool, grows: bool
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, why: str, grows: bool
 ) -> None:
-    """Full by the limit, not by a shorter one for this transaction."""
+    """Full by the limit, not by a shorter one for this transaction; and without the messages that were parked."""
     shard = bench.shard()
     bench.schedule(1)
+    bench.schedule(1, target=b"held" if why == "parked" else b"orders")
     _read_requests(bench, shard)
+    shard.ctx.held.now = Holds(targets=frozenset({"held"}))
     honest = DueReader.read
 
     def read(*arguments: Any) -> Due:
-        return replace(honest(*arguments), full=full, short=short)
+        trial = Isolated("orders", 1, 0.0, 0.0, 0.0) if why == "trial" else None
+        return replace(honest(*arguments), full=why != "not full", short=why == "short", trial=trial)
 
     monkeypatch.setattr(DueReader, "read", read)
     before = shard._dispatcher._limit.entries
@@ -367,6 +391,67 @@ def test_a_turn_that_parks_messages_of_a_trial_or_beside_a_backlog_commits_nothi
     monkeypatch.setattr(DueReader, "read", read)
     assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (0, True)
     assert (bench.fates(), _parts(shard)[0].parked_count, _parts(shard)[0].count) == ([], 1, 4)
+    shard.close()
+
+
+def test_a_message_may_need_two_look_ups_in_a_turn(bench: Bench) -> None:
+    """Of its target, and of the dead letters if the target has no such partition."""
+    shard = bench.shard()
+    bench.schedule(1, ("postdate-partition", b"99"))
+    _read_requests(bench, shard)
+    assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (1, False)
+    assert bench.fates() == [[(0, "dead")]]
+    shard.close()
+
+
+def test_while_a_bulk_control_is_unread_only_entries_under_key_0_may_leave(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.format_version = 2
+    shard = bench.shard()
+    index, ownership = _parts(shard)
+    bench.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
+    _read_requests(bench, shard)
+    assert shard._dispatcher.dispatch(index, ownership, *at(bench.broker.now_ms())) == (1, True)
+    assert shard._dispatcher.before_ms(index, 5) == 5
+    monkeypatch.setattr(dispatcher_module, "read_up_to", lambda _: 0)
+    assert shard._dispatcher.before_ms(index, 5) == DUE_MS_MIN
+    assert shard._dispatcher.before_ms(index, 0) == 0, "the cancel gate admits nothing"
+    shard.close()
+
+
+def test_a_sweep_waits_while_own_topics_are_isolated_and_goes_on_where_it_finds_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.format_version = 2
+    shard = bench.shard()
+    dispatcher, faults = shard._dispatcher, shard._dispatcher._faults
+    for number in range(4):
+        bench.schedule(bench.broker.now_ms() + 60_000 + number)
+    bench.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"mails"))
+    _read_requests(bench, shard)
+    assert dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (1, True)
+    own = faults._isolate(OWN_NAME, 1, None, shard.ctx.clock.steady_ms())
+    own.retry_at = inf
+    for _ in range(2):
+        assert dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (0, False)
+    faults._return(own)
+    monkeypatch.setattr(bulk_sweep, "SWEPT_LOOKS_MAX", 2)
+    for _ in range(4):
+        assert dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (0, True)
+    while len(bench.fates()) < 2:
+        dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms()))
+    assert bench.fates()[1] == [(4, "applied")]
+    shard.close()
+
+
+def test_a_shard_with_overdue_parked_messages_rests_only_during_a_hold(bench: Bench) -> None:
+    shard = bench.shard()
+    isolated = shard._dispatcher._faults._isolate("orders", 1, None, shard.ctx.clock.steady_ms())
+    isolated.retry_at = shard.ctx.clock.steady_ms() - 5.0
+    assert shard._dispatcher.parked_in_ms() == 0
+    shard.ctx.held.now = Holds(delivery=True)
+    assert shard._dispatcher.parked_in_ms() == inf
     shard.close()
 
 

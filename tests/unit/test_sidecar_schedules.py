@@ -44,6 +44,7 @@ from postdate.wire.dispatch_log import (
     encode_record,
 )
 from postdate.wire.errors import FormatError
+from postdate.wire.limits import FATES_MAX
 from support.calendars import FIRST_MS, calendar, nominal_ms
 from support.long_delays import BASE_MS, OWN, Shard, new_shards, request
 
@@ -123,13 +124,14 @@ def test_missed_occurrences_leave_a_thousand_at_a_time(make: Make) -> None:
     while fates := shard.commit(now_ms).fates:
         found += fates
         sizes.append(len(fates))
-    assert max(sizes) <= 2 + 1_000
+    assert sizes == [2 + 1_000, 2 + 1_000, 996]
     for offset in (0, 1):
         assert [fate for fate in found if fate.offset == offset] == [occurred(offset, n) for n in range(1, 1_501)]
     assert all(due_ms == nominal_ms(1_501) for _, due_ms, _, _ in state(shard).values())
 
 
 def test_a_record_has_room_for_all_its_fates(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert batch_module._FATES_MAX + 2 + 1 <= FATES_MAX, "an entry may add two, and a bulk control its progress"
     monkeypatch.setattr(batch_module, "_FATES_MAX", 10)
     shard = stored(make(), *(calendar(o, id=f"i{o}", count=3) for o in range(8)))
     found: list[Fate] = []
@@ -216,6 +218,20 @@ def test_a_trial_takes_one_occurrence_at_a_time(make: Make) -> None:
     assert shard._builder.build(overlay, due, 0.0).fates == [occurred(0, 1)]
 
 
+@pytest.mark.parametrize(("surplus_max", "fates"), [(0, 2 + 1), (5, 2 + 5)])
+def test_fates_beyond_one_for_each_schedule_are_bounded(make: Make, surplus_max: int, fates: int) -> None:
+    """The first schedule also completes, which cannot be put off."""
+    shard = stored(make(), calendar(0, count=1), calendar(1, id="d"))
+    due = Due(*shard.index.scan_due(nominal_ms(9), 10), now_ms=nominal_ms(9), surplus_max=surplus_max)
+    assert len(shard._builder.build(IndexOverlay(shard.index, BASE_MS), due, 0.0).fates) == fates
+
+
+def test_a_target_of_small_batches_gets_one_occurrence_at_a_time(make: Make) -> None:
+    shard = stored(make(), calendar(0))
+    shard.targets["orders"] = Target("orders", partitions=3, size_bytes_max=2_000)
+    assert shard.commit(nominal_ms(9)).fates == [occurred(0, 1)]
+
+
 def test_missed_occurrences_of_all_schedules_share_the_bytes_of_a_transaction(make: Make) -> None:
     """A backlog of large messages must not fill the memory of the client."""
     body = bytes(1_000)
@@ -249,6 +265,13 @@ def test_a_window_draws_for_each_occurrence(make: Make) -> None:
 
 
 # ---- fates of others -------------------------------------------------------------------------------------------------
+
+
+def test_an_occurrence_is_late_from_its_drawn_time_and_a_missed_one_from_its_nominal_time(make: Make) -> None:
+    shard = stored(make(), calendar(0, window="500ms"))
+    drawn = shard.entries()[0][0]
+    assert FIRST_MS < drawn <= FIRST_MS + 500
+    assert shard.commit(nominal_ms(3) + 501).dues_ms == [drawn, nominal_ms(2), nominal_ms(3)]
 
 
 def test_the_same_fates_twice_leave_the_same_state(make: Make) -> None:

@@ -24,6 +24,7 @@ from postdate.sidecar.ingest.limits import CONTROL_SIZE_BYTES_MAX
 from postdate.sidecar.takeover.store_reading import take_stored
 from postdate.wheel import limits
 from postdate.wheel.entry import Entry, Kind
+from postdate.wire.delivered import record_size_bytes
 from postdate.wire.dispatch_log import (
     APPLIED,
     CANCELLED,
@@ -223,6 +224,29 @@ def test_a_request_that_the_store_refuses_is_a_dead_letter(make: Make) -> None:
     assert list(shard.held()) == [0]
 
 
+def test_a_request_that_just_fits_the_store_is_stored(make: Make) -> None:
+    shard = make()
+    shard.feed(schedule(0, FAR_MS))
+    shard.commit()
+    (record,) = shard.store.values()
+    size_bytes = record_size_bytes(record.key, record.value, record.headers)
+    for offset, spare_bytes, fate in ((1, 0, STORED), (2, -1, DEAD)):
+        shard.targets[OWN.store].size_bytes_max = size_bytes + spare_bytes
+        shard.feed(schedule(offset, FAR_MS))
+        assert shard.commit().fates == [PlainFate(offset, FAR_MS, fate)]
+
+
+def test_a_message_that_a_bulk_control_moves_and_the_store_refuses_is_a_dead_letter(make: Make) -> None:
+    shard = make()
+    shard.feed(schedule(0, FAR_MS))
+    shard.commit()
+    shard.targets[OWN.store].size_bytes_max = 100
+    shard.feed(request(1, action="reschedule", by="1m", **{"select-topic": "orders"}))
+    fates = shard.commit(FAR_MS + 1).fates
+    assert [fate.name for fate in fates if fate.offset == 0] == [MOVED, DEAD]
+    assert shard.held() == {}
+
+
 def test_a_control_comes_too_late_for_a_request_that_the_store_refuses(make: Make) -> None:
     shard = make(mode="control")
     shard.targets[OWN.store].size_bytes_max = 800
@@ -320,7 +344,7 @@ def test_a_control_rewrites_an_entry_that_a_successor_stored_without_it(make: Ma
     woken.recover(*successor.commit().fates)
     woken.store = dict(successor.store)
     assert woken.held()[0] == (Kind.DELIVER, FARTHER_MS + 1, True)
-    woken.commit()
+    assert [message[1] for message in woken.commit().messages] == [OWN.store], "once for both controls"
     rebuilt.rebuild(woken, low=3)
     assert rebuilt.held() == {0: (Kind.DELIVER, FARTHER_MS + 1, True)}
 

@@ -541,6 +541,19 @@ def test_a_target_that_was_forgotten_starts_with_an_empty_bucket(
     index.close()
 
 
+@pytest.mark.parametrize(("steady_ms", "sent", "is_admitted"), [(249.0, 0, False), (250.0, 0, True), (250.0, 1, False)])
+def test_a_due_message_leaves_if_there_is_a_token_for_it(
+    tmp_path: Path, steady_ms: float, sent: int, is_admitted: bool
+) -> None:
+    index = open_index(tmp_path)
+    rates = TargetRates(RateRules.of(("orders=4",)), 0.0)
+    rates.begin(index, 0.0)
+    assert not rates.admits("orders", entry_key(NOW_MS, 0), {})
+    rates.begin(index, steady_ms)
+    assert rates.admits("orders", entry_key(NOW_MS, 0), {"orders": sent, "mails": 9}) is is_admitted
+    index.close()
+
+
 def test_a_waiting_message_leaves_when_its_bucket_has_a_token(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     rates = TargetRates(RateRules.of(("orders=4",)), 0.0)

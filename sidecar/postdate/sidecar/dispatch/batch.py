@@ -136,7 +136,7 @@ class BatchBuilder:
         now_ms, apart, condemned = due.now_ms, due.apart, self._faults.condemned
         bulk = in_force(overlay.bulks) if overlay.bulks else None
         for key, raw in _rows(due.keys, due.values, due.parked):
-            if apart and key in apart:
+            if key in apart:
                 batch.cut()
             entry, offset = decode_entry(raw), split_key(key)[1]
             if len(batch.fates) > _FATES_MAX and entry.kind == _DELIVER_KIND and _has_more_fates(batch, entry, bulk):
