@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from support.schedule_cases import ask, deliver, due, occurred
-from support.verdict_cases import DUE, Cases
+from support.verdict_cases import DUE, Cases, redelivered
 
 
 def _select(cases: Cases, offset: int, **selectors: bytes) -> None:
@@ -31,6 +31,13 @@ def selection_cases(cases: Cases) -> None:
         o = cases.case(f"selected by {name}", "cancelled" if is_right else "contradiction", "" if is_right else wrong)
         cases.schedule(o, b"b%d-" % number)
         _select(cases, o + 1, **selectors)
+        cases.commit([o + 1, 0, "swept", 0], v=2)
+        cases.commit([o, DUE, "cancelled", o + 1], [o + 1, 0, "applied", 1], v=2)
+
+    for name, prefix, verdict in (("its id", b"b19", "cancelled"), ("another id", b"b18", "contradiction")):
+        o = cases.case(f"a return selected by {name}", verdict, wrong * (verdict != "cancelled"))
+        cases.give_back(o, ("postdate-id", b"b19-"))
+        _select(cases, o + 1, id=prefix)
         cases.commit([o + 1, 0, "swept", 0], v=2)
         cases.commit([o, DUE, "cancelled", o + 1], [o + 1, 0, "applied", 1], v=2)
 
@@ -73,6 +80,12 @@ def move_cases(cases: Cases) -> None:
         cases.commit([o, DUE, "moved", new_ms, o + 1], [o + 1, 0, "applied", 1], v=2)
         cases.commit([o, DUE, "delivered"], at_ms=DUE + 4_000)
         cases.deliver(o, due_ms=new_ms, id=caller)
+    o = cases.case("a return moved in bulk", "delivered")
+    cases.give_back(o, ("postdate-id", b"v19-"))
+    cases.ask(o + 1, ("postdate-action", b"reschedule"), ("postdate-by", b"2s"), ("postdate-select-id", b"v19"))
+    cases.commit([o, DUE, "moved", DUE + 2_000, o + 1], [o + 1, 0, "applied", 1], v=2)
+    cases.commit([o, DUE, "delivered"], at_ms=DUE + 4_000)
+    cases.deliver(o, due_ms=DUE + 2_000, behind=redelivered(o, first_due=DUE), id=b"v19-")
     o = cases.case("moved in bulk, not selected", "contradiction", wrong)
     cases.schedule(o, b"v20")
     cases.ask(o + 1, ("postdate-action", b"reschedule"), ("postdate-by", b"1s"), ("postdate-select-id", b"v21"))

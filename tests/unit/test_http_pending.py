@@ -18,7 +18,8 @@ from starlette.datastructures import QueryParams
 
 from postdate.kafka.interface import Partition
 from postdate.sidecar.http import limits, local, pending, queries
-from postdate.sidecar.http.pending import PARKED, AskedShard, BadQuery, Filters, Place
+from postdate.sidecar.http.bulk import count_selected
+from postdate.sidecar.http.pending import PARKED, AskedShard, BadQuery, Filters, Place, as_json
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.states import State
 from postdate.wheel.changes import Changes
@@ -27,6 +28,7 @@ from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, parked_key, split_key
 from postdate.wheel.options import IndexOptions
+from postdate.wire.headers import ATTEMPT, ID
 
 Answer = TypeVar("Answer")
 SHARDS, ENTRIES = 3, 80
@@ -273,9 +275,11 @@ def test_messages_are_selected_by_the_beginning_of_their_id_and_by_their_key(sha
     for offset, (caller_id, key) in enumerate([(b"order-1", b"a"), (b"order-2", None), (b"mail-1", b"a"), (b"", b"")]):
         named = msgspec.structs.replace(entry(9_000, "orders", caller_id=caller_id), key=key)
         changes.insert(entry_key(9_000, 1_000 + offset), encode_entry(named))
+    returned = msgspec.structs.replace(entry(9_000, "orders"), headers=[(ID, b"order-3"), (ATTEMPT, b"1")])
+    changes.insert(entry_key(9_000, 1_004), encode_entry(returned))
     shards[1].index.write(changes)
     for text, offsets in (
-        ("id_prefix=order-", [1_000, 1_001]),
+        ("id_prefix=order-", [1_000, 1_001, 1_004]),
         ("id_prefix=rder", []),
         ("key=a", [1_000, 1_002]),
         ("key=a&id_prefix=mail-1", [1_002]),
@@ -284,6 +288,11 @@ def test_messages_are_selected_by_the_beginning_of_their_id_and_by_their_key(sha
         filters = queries.filters_of(QueryParams(text))
         assert [offset for _, offset, _, _ in walk(shards, filters, 1)] == offsets
         assert pending.count(list(shards), filters) == (len(offsets), True)
+    page = pending.page(list(shards), Filters(id_prefix=b"order-3"), None, 10, False)
+    assert [as_json(part, key, found, 0, False)["id"] for key, part, found in page.entries] == ["order-3"]
+    clock = SimpleNamespace(wall_ms=lambda: 0)
+    process = cast(Process, SimpleNamespace(shards=holder_of(shards[1]).shards, clock=clock))
+    assert count_selected(process, QueryParams("id_prefix=order-"))["count"] == 3
 
 
 def test_recurring_schedules_are_listed_alone_with_their_next_times(shards: list[IndexShard]) -> None:

@@ -134,6 +134,19 @@ def test_selectors(bench: Bench, selectors: dict[str, bytes], expected: list[int
     assert progress(bench, control)[-1] == ("applied", len(expected))
 
 
+def test_a_return_is_selected_by_the_id_with_which_it_is_delivered(bench: Bench) -> None:
+    """Its id is not registered, so a control of this id does not find it. A stored one is selected, too."""
+    shard = bench.shard(RequestTopicConfig(R, store_after_ms=HOUR_MS))
+    back = [("postdate-topic", b"orders"), ("postdate-id", b"customer-7/a")]
+    returns = [bench.ask(*back, ("postdate-retry", b"max=3h, base=" + base)) for base in (b"10m", b"2h")]
+    other = bench.ask(("postdate-topic", b"orders"), ("postdate-retry", b"base=10m"))
+    control = select(bench, id=b"customer-7/")
+    ends(bench, shard, control)
+    assert swept(bench) == dict.fromkeys(returns, control)
+    assert shard._index is not None
+    assert shard._index.find(other) is not None
+
+
 @pytest.mark.parametrize("disk", ["same", "empty", "old"])
 def test_the_next_owner_goes_on(bench: Bench, disk: str) -> None:
     if disk == "old":

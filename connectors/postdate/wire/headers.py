@@ -114,6 +114,11 @@ def attempt_of(headers: Headers) -> int | None:
     return None
 
 
+def returned_id(headers: Headers) -> bytes:
+    """The id with which an accepted return is delivered, although it is not registered; b"": none."""
+    return next((value or b"" for name, value in split_redelivery(headers)[1] if name == ID), b"")
+
+
 def split_redelivery(headers: Headers) -> tuple[Headers, Headers]:
     """Return the headers of an accepted request as the message's, and those that `schedule_return` has added."""
     end = len(headers)

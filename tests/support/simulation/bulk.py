@@ -80,7 +80,7 @@ class Selected:
         """True if a message for this target, due then, is selected."""
         return (
             (not self.target or target == self.target)
-            and asked.id.startswith(self.prefix)
+            and (asked.id if asked.returned is None else asked.returned.id).startswith(self.prefix)
             and (self.key is None or asked.target_key == self.key)
             and self.from_ms <= due_ms < self.until_ms
         )

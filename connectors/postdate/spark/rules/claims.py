@@ -33,6 +33,8 @@ from postdate.spark.rules.unread_causes import cause_of
 
 CLAIMING = ("cancelled", "replaced", "kept", "dropped", "moved", "swept", *OF_CONTROLS)
 
+# The columns by which a reschedule names a message, or a bulk control selects it.
+_SELECTABLE = ("id", "delivered_id", "target", "key_digest")
 _DOUBT = ", at a due time whose fate may have left the dispatch log"
 
 
@@ -99,7 +101,7 @@ def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
     of the moves with the reschedules, and a second one if there are losses.
     """
     moves = known.where(F.size("moves") > 0).select(
-        *(*ORIGIN, "id", "request_log_start", "request_end", "request_ms", "target", "key_digest", "moves"),
+        *(*ORIGIN, *_SELECTABLE, "request_log_start", "request_end", "request_ms", "moves"),
         "fates_lost_before_ms",
         F.explode("moves").alias("move"),
     )
@@ -141,7 +143,7 @@ def judged_moves(known: DataFrame, *, has_losses: bool) -> DataFrame:
     last = F.try_element_at(_moves_before(), F.lit(-1))
     is_odd = F.col("claim").isNotNull() & F.col("by").isNotNull()
     odd = judged.where(is_odd & is_older_than_losses()).select(
-        *(*ORIGIN, "id", "target", "key_digest", "control", "due_ms", "by", move.new_due_ms.alias("new_due_ms")),
+        *(*ORIGIN, *_SELECTABLE, "control", "due_ms", "by", move.new_due_ms.alias("new_due_ms")),
         F.coalesce(last.new_due_ms, move.first_due_ms).alias("known_due_ms"),
         last.control_offset.alias("moved_by"),
     )
@@ -280,7 +282,7 @@ def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:
         may_select = (control > F.col("offset")) & ~F.coalesce(F.col("is_refused"), F.lit(True))
         older = unselected.where(is_older_than_losses() & may_select)
         messages = older.where(F.col("action") != RECURRING).select(
-            *(*ORIGIN, "id", "target", "key_digest", "control", "by"),
+            *(*ORIGIN, *_SELECTABLE, "control", "by"),
             F.coalesce(last.new_due_ms, end.first_due_ms).alias("known_due_ms"),
             last.control_offset.alias("moved_by"),
         )

@@ -64,7 +64,8 @@ def lost_moves(placed: DataFrame, known: DataFrame) -> DataFrame:
     messages = placed.where(may_be_moved()).select(
         *(*ORIGIN, "target", request.key_digest.alias("key_digest"), _known_due_ms().alias("known_due_ms")),
         last_move().control_offset.alias("moved_by"),
-        F.when(request.retry.isNull(), F.col("id")).alias("id"),  # as in `history_rows`
+        F.when(request.retry.isNull(), F.col("id")).alias("id"),  # both ids as in `history_rows`
+        F.col("id").alias("delivered_id"),
         F.lit(_NEVER).alias("control"),
     )
     each = with_lost_due_times(messages, known, with_graces=True).select(
@@ -79,9 +80,9 @@ def with_lost_due_times(messages: DataFrame, known: DataFrame, *, with_graces: b
     may have set. `with_graces`: also of those before `moved_by`, which may have given the grace, since a reschedule
     without a grace keeps it.
 
-    Columns of `messages`: origin, `id`, `target`, `key_digest`, `known_due_ms`, `control`, and any others; `moved_by`
-    is the reschedule that set `known_due_ms`; null if that is the first due time. `known` as in `history_rows`. Cost: a
-    join of the messages with the lost reschedules of their partition.
+    Columns of `messages`: origin, `id`, `delivered_id`, `target`, `key_digest`, `known_due_ms`, `control`, and any
+    others; `moved_by` is the reschedule that set `known_due_ms`; null if that is the first due time. `known` as in
+    `history_rows`. Cost: a join of the messages with the lost reschedules of their partition.
     """
     may_have_moved = F.col("end").isNull() | (F.col("selected").isNotNull() & ~is_refused(F.col("end")))
     names = ("offset", "due_ms", "grace_ms", "acts_on", "id", "selected")
@@ -109,7 +110,7 @@ def asked_ms(selected: Column, due_ms: Column, was_ms: Column) -> Column:
 
 def selects_at(selected: Column, due_ms: Column) -> Column:
     """Whether a selection selects a message, by its columns, at this due time."""
-    return selects(selected, F.col("target"), F.col("id"), F.col("key_digest"), due_ms)
+    return selects(selected, F.col("target"), F.col("delivered_id"), F.col("key_digest"), due_ms)
 
 
 def _with_moves(times: Column, control: Column) -> Column:

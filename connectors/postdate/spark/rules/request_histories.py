@@ -5,6 +5,7 @@ origin. One shuffle by origin, one by id, and no join: an id that is used very o
 
 topic partition offset   the origin
 action id acts_on …      of the request; all null if it was not read. The id is null for a return
+delivered_id             the id with which it is delivered, also of a return
 latest_ms keeps drops    of the request
 series_ms                the start of its series, if a fate `replaced` names it as the survivor
 said attempt             of a return, as in `records.returns`
@@ -120,7 +121,7 @@ def _folding() -> tuple[list[Column], ...]:
         *("acts_on", "due_ms", "grace_ms", "request_ms", "target", "key_digest", "selected"),
         *("latest_ms", "keeps", "drops", "recurrence"),
     )
-    request = F.struct("action", id_, *asked, *attempts)
+    request = F.struct("action", id_, F.col("id").alias("delivered_id"), *asked, *attempts)
     parts = ("log_offset", "place", "fate_name", "first_due_ms", "new_due_ms", "control_offset", "at_ms")
     more = ("next_request", "late", "bulk_offset", "count", "series_ms", "filled_from_ms", "filled_until_ms")
     fate = F.struct(*(F.col(f"fate.{name}") for name in (*parts, *more, "takeover")))
@@ -138,7 +139,7 @@ def _folding() -> tuple[list[Column], ...]:
     ]
     found = [
         *origin,
-        *(F.col(f"request.{name}") for name in ("action", "id", *asked, "said", "attempt")),
+        *(F.col(f"request.{name}") for name in ("action", "id", "delivered_id", *asked, "said", "attempt")),
         *map(F.col, ("moved", "changed", "series_ms", "answers", "answers_of_others")),
         F.get(F.filter("fates", lambda row: one_of(row.fate_name, FINAL)), 0).alias("end"),
         F.filter("fates", lambda row: row.fate_name == "moved").alias("moves"),

@@ -22,9 +22,9 @@ from postdate.sidecar.http.controls import CANCEL, DELIVER, RESCHEDULE
 from postdate.sidecar.http.merging import merged_selected
 from postdate.sidecar.http.pending import PARKED, WAITING, AskedShard, BadQuery, Filters, slices_of
 from postdate.sidecar.http.process import Process
+from postdate.sidecar.index.bulk import selects
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.sidecar.states import State
-from postdate.wheel.entry import PENDING
 from postdate.wire import headers as names
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import Headers
@@ -151,10 +151,7 @@ def _select(shard: AskedShard, selection: Selection, deadline: float) -> Selecte
     targets: Counter[str] = Counter()
     for state in (PARKED, WAITING):
         for _, entries in slices_of(shard, Filters(state=state)):
-            for entry in entries:
-                is_pending = entry.kind in PENDING
-                if is_pending and selection.selects(entry.target, entry.id, entry.key, entry.requested_due):
-                    targets[entry.target] += 1
+            targets.update(entry.target for entry in entries if selects(selection, entry, entry.requested_due))
             if time.monotonic() > deadline:
                 return Selected(targets, complete=False)
     return Selected(targets, complete=True)

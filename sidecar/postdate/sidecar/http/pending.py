@@ -22,11 +22,12 @@ import msgspec
 
 from postdate.kafka.interface import Partition
 from postdate.sidecar.http import limits
+from postdate.sidecar.index.bulk import delivered_id
 from postdate.sidecar.index.recurrences import PAUSED_MS, is_held, next_occurrences, schedule_of
 from postdate.wheel.entry import NO_CONTROL, PENDING, Entry, Spread, control_of, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import DUE_MS_MAX, ENTRY_KEY_SIZE_BYTES, entry_key, split_key
-from postdate.wire.headers import ATTEMPT, PREFIX, SCHEDULE, attempt_of, split_redelivery
+from postdate.wire.headers import ATTEMPT, ID, PREFIX, SCHEDULE, attempt_of, split_redelivery
 from postdate.wire.origins import format_origin
 from postdate.wire.schedules.extras import Extra
 from postdate.wire.schedules.words import describe
@@ -80,7 +81,9 @@ class Filters:
         due_ms = split_key(key)[0]
         if not self.from_ms <= due_ms < self.until_ms or (self.targets and entry.target not in self.targets):
             return False
-        if not entry.id.startswith(self.id_prefix) or (self.key is not None and entry.key != self.key):
+        if self.key is not None and entry.key != self.key:
+            return False
+        if self.id_prefix and not delivered_id(entry).startswith(self.id_prefix):
             return False
         return entry.kind in PENDING and (entry.next is not None or not self.recurring)
 
@@ -184,7 +187,7 @@ def as_json(part: Partition, key: bytes, entry: Entry, now_ms: int, payload: boo
         "due_ms": entry.requested_due,
         "first_due_ms": entry.first_due,
         "accepted_ms": entry.accepted_ms if entry.accepted_ms >= 0 else None,
-        "id": entry.id.decode("utf-8", "backslashreplace") if entry.id else None,
+        "id": delivered_id(entry).decode("utf-8", "backslashreplace") or None,
         "partition": entry.partition if entry.partition >= 0 else None,
         "grace_ms": entry.grace_ms if entry.grace_ms >= 0 else None,
         "stored": entry.stored,
@@ -323,8 +326,8 @@ def _payload_size_bytes(entry: Entry) -> int:
 
 
 def _without_payload(entry: Entry) -> Entry:
-    """The entry without key, value and headers, except for the number of the attempt."""
-    attempt = [header for header in split_redelivery(entry.headers)[1] if header[0] == ATTEMPT]
+    """The entry without key, value and headers, except for the id and the number of the attempt of a return."""
+    attempt = [header for header in split_redelivery(entry.headers)[1] if header[0] in (ID, ATTEMPT)]
     # The schedule of an entry is in the headers that were taken out.
     control = NO_CONTROL if entry.next is None else entry.control
     return msgspec.structs.replace(entry, key=None, value=None, headers=attempt, own_key=(), control=control)

@@ -17,8 +17,9 @@ import msgspec
 from postdate.wheel.bulk_rows import BulkRow, BulkRows
 from postdate.wheel.entry import PENDING, Entry, Spread, Window
 from postdate.wheel.errors import Corrupt
+from postdate.wire.headers import returned_id
 from postdate.wire.limits import DUE_MS_MIN, INTEGER_END, WINDOW_MS_MAX
-from postdate.wire.selection import BulkRequest, decode_bulk
+from postdate.wire.selection import BulkRequest, Selection, decode_bulk
 from postdate.wire.windows import not_before
 
 
@@ -43,10 +44,9 @@ class Bulk:
         selection = self.asked.selection
         return (
             offset < self.offset
-            and entry.kind in PENDING
             and entry.moved_by < self.offset
             and (entry.next is None or not self.asked.moves)
-            and selection.selects(entry.target, entry.id, entry.key, selection.from_ms if due_ms is None else due_ms)
+            and selects(selection, entry, selection.from_ms if due_ms is None else due_ms)
         )
 
     def moved(self, entry: Entry, now_ms: int) -> Entry:
@@ -55,6 +55,17 @@ class Bulk:
         if due_ms < 0:
             due_ms = min(max(entry.requested_due + self.asked.by_ms, DUE_MS_MIN), INTEGER_END - 1 - WINDOW_MS_MAX)
         return moved_to(entry, due_ms, self.offset, now_ms)
+
+
+def selects(selection: Selection, entry: Entry, due_ms: int) -> bool:
+    """True if an entry is pending and a selection selects it at this due time. O(1)."""
+    caller_id = delivered_id(entry) if selection.id_prefix else b""
+    return entry.kind in PENDING and selection.selects(entry.target, caller_id, entry.key, due_ms)
+
+
+def delivered_id(entry: Entry) -> bytes:
+    """The id with which a message is delivered: that of a return is only in its headers. b"": none."""
+    return entry.id or returned_id(entry.headers)
 
 
 def moved_to(entry: Entry, due_ms: int, control: int, left_ms: int) -> Entry:
