@@ -23,3 +23,8 @@ PICK_UP_S_MAX: Final = 5.0
 # Nominal times that a preview of a schedule shows, and the number of earlier ones that it counts in about a second.
 PREVIEW_MAX: Final = 10
 PREVIEW_PASSED_MAX: Final = 100_000
+
+# Where `send --retry NAME` looks for the policies of the sidecars: the last record is near the end of the dispatch log,
+# behind it only markers and aborted records. If it is not found, the command sends the request unchecked.
+LOG_TAIL_OFFSETS: Final = 100
+LOG_TAIL_TIMEOUT_S: Final = 5.0

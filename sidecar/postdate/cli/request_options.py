@@ -19,6 +19,7 @@ from postdate.wire.errors import FormatVersionNeeded, RequestRefused
 from postdate.wire.headers import Headers
 from postdate.wire.request import Request
 from postdate.wire.requests import parse_request
+from postdate.wire.retry_policies import NamedPolicies
 from postdate.wire.returns import NO_POLICIES, schedule_return
 from postdate.wire.rules import RequestRules
 
@@ -78,23 +79,29 @@ def check(config: Config, topic: str, draft: RequestRecord, partition: int) -> N
         raise ConfigError(f"{error.__cause__.need}, and {mine}") from error
 
 
-def parsed(rules: RequestRules, draft: RequestRecord, partition: int, receipt: Receipt) -> Request | None:
+def parsed(
+    rules: RequestRules,
+    draft: RequestRecord,
+    partition: int,
+    receipt: Receipt,
+    policies: NamedPolicies = NO_POLICIES,
+) -> Request | None:
     """A request that was sent, with the broker's timestamp.
 
     None: the sidecar will refuse it, because the broker's clock differs from this machine's; or it names a retry
-    policy, which only the sidecars know.
+    policy that is not in `policies`.
     """
     at_ms = receipt.timestamp_ms
     try:
         request = parse_request(rules, partition, at_ms, draft.key, draft.headers, draft.value is None)
         if request.retry is not None:
-            request = schedule_return(rules, request, partition, receipt.offset, at_ms, NO_POLICIES)
+            request = schedule_return(rules, request, partition, receipt.offset, at_ms, policies)
     except RequestRefused:
         return None
     return request
 
 
 def due_ms(rules: RequestRules, draft: RequestRecord, partition: int, receipt: Receipt) -> int | None:
-    """The due time of a request that was sent, epoch ms; None as for `parsed`."""
+    """The due time of a control that was sent, epoch ms; None as for `parsed`."""
     request = parsed(rules, draft, partition, receipt)
     return None if request is None else request.due_ms

@@ -14,7 +14,7 @@ import click
 
 from postdate.cli.commands import warn
 from postdate.cli.options import Loader, as_bytes, configured, duration_text, header_pair, now_ms, output_option
-from postdate.cli.request_options import TIMES, check, due_ms, parsed, the_request_topic, the_time, time_options
+from postdate.cli.request_options import TIMES, check, parsed, the_request_topic, the_time, time_options
 from postdate.cli.waiting import Waiting, require_verdicts, send_and_report, verdict_options, waiting
 from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord, accepted, look_up, partition_of
@@ -146,15 +146,16 @@ def send_request(
 
     Raises ConfigError: the sidecar would refuse it.
     """
+    from postdate.cli.named_policies import policies_for
     from postdate.cli.waiting import FateWatch
     from postdate.sidecar.cluster.cluster import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 
     name = the_request_topic(config)
     check(config, name, draft, 0)
-    kafka = kafka_of(config)
+    kafka, own = kafka_of(config), OwnTopics.of(name)
     with admin_of(kafka) as admin:
-        live = look_up(admin, name, config.kafka.bootstrap_servers, (target, OwnTopics.of(name).verdicts))
+        live = look_up(admin, name, config.kafka.bootstrap_servers, (target, own.verdicts))
         if target not in live.existing:
             warn(
                 f"target topic {target} does not exist now; without it the message becomes a dead letter when it is due"
@@ -162,16 +163,17 @@ def send_request(
         require_verdicts(wait, config, name, live.existing)
         rules = rules_of(config, name, live.retention_ms)
         part = Partition(name, partition_of(draft.key, live.partitions))
-        accepted(rules, draft, part.index, now_ms())
+        request = accepted(rules, draft, part.index, now_ms())
+        policies = policies_for(kafka, admin, part, Partition(own.dispatch_log, part.index), request)
 
         def facts(receipt: Receipt) -> Mapping[str, object]:
-            due = due_ms(rules, draft, part.index, receipt)
-            return {"topic": target, "due_ms": due, "sent_ms": receipt.timestamp_ms}
+            sent = parsed(rules, draft, part.index, receipt, policies)
+            return {"topic": target, "due_ms": None if sent is None else sent.due_ms, "sent_ms": receipt.timestamp_ms}
 
         watch = FateWatch(kafka, admin, part) if patience_ms is not None else None
         receipt = send_and_report(kafka, admin, part, draft, wait, output, facts)
         if watch is not None and patience_ms is not None:
-            watch.report(receipt, parsed(rules, draft, part.index, receipt), patience_ms, output)
+            watch.report(receipt, parsed(rules, draft, part.index, receipt, policies), patience_ms, output)
 
 
 def draft_of(message: Mapping[str, Any]) -> RequestRecord:

@@ -219,7 +219,8 @@ class FateWatch:
 
     def report(self, receipt: Receipt, request: Request | None, timeout_ms: int, output: str) -> None:
         """Wait until the request has ended, at most `timeout_ms` after its due time or window, and print its fate. Ends
-        the process with 1 if it was not delivered in time. `request` None: it is refused, so it ends at once.
+        the process with 1 if it was not delivered in time. `request` None: it is refused, so it ends at once, or it
+        names an unknown policy.
 
         Lateness counts as in `postdate_lateness_seconds`: from the due time or the chosen time, or from the timestamp
         of the request if that is later.
@@ -234,7 +235,7 @@ class FateWatch:
                 f" that a sidecar serves {self._requests.topic}, and that its shard is not halted"
             )
             return
-        if request is not None and request.latest_ms:  # the sidecar knows when its series began
+        if request is None or request.latest_ms:  # only the sidecar knows its policy, or when its series began
             due_ms = end.first_due_ms
         late_ms = end.ended_ms - max(due_ms, end.chosen_ms, receipt.timestamp_ms)
         survivor = ""

@@ -1,0 +1,53 @@
+"""The named retry policies that the sidecars use, by the last record of a dispatch log. Every record repeats them."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+
+from postdate.cli import limits
+from postdate.kafka.errors import KafkaFault
+from postdate.kafka.interface import Admin, Isolation, Kafka, Partition
+from postdate.sidecar.errors import ConfigError
+from postdate.wire.dispatch_log import PolicyRow, decode_record
+from postdate.wire.errors import FormatError
+from postdate.wire.limits import INTEGER_END
+from postdate.wire.request import Request
+from postdate.wire.retry_policies import NamedPolicies
+from postdate.wire.returns import NO_POLICIES
+
+
+def policies_for(kafka: Kafka, admin: Admin, part: Partition, log: Partition, request: Request) -> NamedPolicies:
+    """The named policies of the shard `part` with the dispatch log `log`, if the request names one.
+
+    None of them is known if the log is empty, or cannot be read. Raises ConfigError if the log does not have the policy
+    that the request names, since a sidecar would refuse it. Cost: reads the end of the log.
+    """
+    name = request.retry.policy if request.retry is not None else None
+    if not isinstance(name, str):
+        return NO_POLICIES
+    try:
+        rows = _last_rows(kafka, admin, log)
+    except (KafkaFault, FormatError):
+        rows = None
+    if rows is None:
+        return NO_POLICIES
+    policies = NamedPolicies(rows)
+    if policies.find(name, INTEGER_END) is None:
+        raise ConfigError(f"this request would be refused: bad-retry: {part.topic} has no retry policy {name!r}")
+    return policies
+
+
+def _last_rows(kafka: Kafka, admin: Admin, log: Partition) -> list[PolicyRow] | None:
+    """The policies in the last committed record of a dispatch log; None if no record is near its end."""
+    start = admin.start_offsets([log])[log]
+    end = admin.end_offsets([log], Isolation.READ_COMMITTED)[log]
+    first, rows = max(start, end - limits.LOG_TAIL_OFFSETS), None
+    if first >= end:
+        return None
+    deadline = time.monotonic() + limits.LOG_TAIL_TIMEOUT_S
+    with closing(kafka.log_reader(log, first, Isolation.READ_COMMITTED)) as reader:
+        while reader.position() < end and (left_s := deadline - time.monotonic()) > 0:
+            for record in reader.read(limits.LOG_TAIL_OFFSETS, left_s):
+                rows = decode_record(record.value).policies or []
+    return rows
