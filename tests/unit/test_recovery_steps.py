@@ -18,10 +18,12 @@ from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover import takeover
 from postdate.sidecar.takeover.checking import TakeoverProgress
+from postdate.sidecar.takeover.dispatch_tail import Stopped
 from postdate.sidecar.transaction.bound_check import UnverifiedBound
 from postdate.wheel.bulk_rows import BulkRow
 from postdate.wheel.changes import Changes
 from postdate.wheel.entry import Entry, Kind, Mark
+from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.recent_outcomes import RecentOutcome
 from postdate.wire.dispatch_log import (
@@ -29,6 +31,7 @@ from postdate.wire.dispatch_log import (
     DELIVERED,
     FATES,
     OWNER,
+    Accepted,
     DispatchRecord,
     PlainFate,
     decode_record,
@@ -38,10 +41,13 @@ from support.timer_indexes import open_index
 
 _AT_MS = 1_795_258_284_000
 _WINDOW_MS = 60_000
-_CTX: Any = SimpleNamespace(own=SimpleNamespace(requests="r"), log=Partition("d", 0), origin_prefix=b"r/0/")
+_CTX: Any = SimpleNamespace(
+    own=SimpleNamespace(requests="r"), log=Partition("d", 0), origin_prefix=b"r/0/", stopping=lambda: False
+)
+_PASSED: Accepted = ("requests-truncated", "r", 0, 1)
 
 
-def _record(number: int, kind: str = BEAT, fates: int = 0, at_ms: int = _AT_MS) -> Record:
+def _record(number: int, kind: str = BEAT, fates: int = 0, at_ms: int = _AT_MS, accepted: Accepted = _PASSED) -> Record:
     """A record of so many fates; that of an owner names an accepted loss."""
     said = DispatchRecord(
         seq=number + 1,
@@ -53,9 +59,15 @@ def _record(number: int, kind: str = BEAT, fates: int = 0, at_ms: int = _AT_MS) 
         low_water=0,
         kind=kind,
         fates=[PlainFate(10 * number + at, 1, DELIVERED) for at in range(fates)],
-        accepted=[("requests-truncated", "r", 0, 1)] if kind == OWNER else UNSET,
+        accepted=[accepted] if kind == OWNER else UNSET,
     )
     return Record(2 * number, at_ms, True, None, encode_record(said), [])
+
+
+def _apply(index: TimerIndex, *records: Record) -> None:
+    """One piece of a recovery."""
+    piece = [(record, decode_record(record.value)) for record in records]
+    takeover._apply_piece(_CTX, TakeoverProgress(index, AcceptedLosses(), empty=False, behind=False), piece)
 
 
 def test_a_log_that_is_read_again_from_its_first_record_counts_its_own_seq(
@@ -103,12 +115,48 @@ def test_the_end_of_an_id_is_remembered_from_the_time_of_its_record(
     overlay.put(0, 1, entry)
     overlay.claim_id(entry, 0)
     overlay.write()
-    piece = [(record, decode_record(record.value)) for record in (_record(0, FATES, 1, at_ms),)]
-    takeover._apply_piece(_CTX, TakeoverProgress(index, AcceptedLosses(), empty=False, behind=False), piece)
+    _apply(index, _record(0, FATES, 1, at_ms))
     assert index.count == 0
     found = IndexOverlay(index, asked_ms).outcome(b"a")
     assert found == (RecentOutcome(0, True) if is_known else None)
     index.close()
+
+
+def test_a_process_that_dies_after_a_piece_goes_on_behind_its_last_record(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    overlay = IndexOverlay(index)
+    overlay.advance(next_request=0, next_dispatch=0, seq=0, takeover=1)
+    overlay.write()
+    records = [_record(number) for number in range(3)]
+    _apply(index, *records)
+    assert (index.next_dispatch, index.seq) == (records[-1].offset + 1, 3)
+    index.close()
+
+
+@pytest.mark.parametrize(
+    ("reason", "topic", "passed"),
+    [("requests-truncated", "r", [2, 3, 4]), ("requests-lost", "r", []), ("requests-truncated", "other", [])],
+)
+def test_only_requests_at_offsets_that_were_used_twice_are_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str, topic: str, passed: list[int]
+) -> None:
+    monkeypatch.setattr(takeover, "RECOVERY_FATES_MAX", 2)
+    index = open_index(tmp_path)
+    overlay = IndexOverlay(index)
+    overlay.advance(next_request=2, next_dispatch=0, seq=0, takeover=1)
+    overlay.write()
+    _apply(index, _record(0, OWNER, accepted=(reason, topic, 1, 5)))
+    assert [offset for offset in range(9) if index.mark(offset) is not None] == passed
+    assert index.next_dispatch == 1
+    index.close()
+
+
+def test_a_shard_that_was_revoked_is_not_fenced() -> None:
+    """The fence would hit its rightful owner."""
+    ctx: Any = SimpleNamespace(stopping=lambda: True, kafka=None)
+    progress: Any = None
+    with pytest.raises(Stopped):
+        takeover.fence(ctx, progress)
 
 
 def test_given_up_requests_leave_no_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,6 +195,31 @@ def test_an_index_that_goes_back_to_the_first_record_has_missed_none() -> None:
     progress = TakeoverProgress(index, AcceptedLosses(), empty=False, behind=False, rewind_to=0)
     bounded: Any = SimpleNamespace(start=5, end=9)
     assert not takeover._has_missed(_CTX, bounded, progress)
+
+
+@pytest.mark.parametrize(
+    ("seen", "oldest_seq", "end", "rebuilds", "has_missed"),
+    [
+        (None, None, 90, 0, False),  # nothing was seen
+        (50, None, 90, 0, False),  # nothing was deleted
+        (40, 8, 90, 0, False),  # the oldest remaining record is the next one
+        (40, 9, 90, 0, True),
+        (40, None, 41, 1, False),  # the marker of the last record
+        (40, None, 42, 0, True),  # a record is among the missing offsets
+        (40, None, 43, 0, False),  # an aborted transaction
+        (40, None, 43, 1, True),  # or a commit, whose step of D a power failure has lost
+        (40, None, 44, 0, True),
+    ],
+)
+def test_an_index_has_missed_what_may_have_been_committed_in_deleted_records(
+    monkeypatch: pytest.MonkeyPatch, seen: int | None, oldest_seq: int | None, end: int, rebuilds: int, has_missed: bool
+) -> None:
+    oldest = None if oldest_seq is None else _record(oldest_seq - 1)
+    monkeypatch.setattr(takeover, "oldest_record", lambda *_: oldest)
+    index: Any = SimpleNamespace(next_dispatch=seen, seq=7, rebuilds=rebuilds)
+    progress = TakeoverProgress(index, AcceptedLosses(), empty=False, behind=False)
+    bounded: Any = SimpleNamespace(start=50, end=end)
+    assert takeover._has_missed(_CTX, bounded, progress) == has_missed
 
 
 @pytest.mark.parametrize(
