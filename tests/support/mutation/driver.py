@@ -111,6 +111,7 @@ class Driver:
                 if not ended and time.monotonic() > until:
                     os.kill(pid, signal.SIGKILL)
                 if ended:
+                    self._remove_files(pid)
                     del running[pid]
                     done += 1
                     error = self._scratch / f"{pid}.error"
@@ -146,6 +147,7 @@ class Driver:
         if item is not None:
             pid = self._fork(lambda: self._run(session, [item], lambda name: os._exit(1), lambda name: None), 100)
             status = os.waitpid(pid, 0)[1]
+            self._remove_files(pid)
             assert status == 0, f"{by} failed with the change {change}, and fails without it"
 
     # ---- children --------------------------------------------------------------------------------------------------
@@ -206,11 +208,19 @@ class Driver:
             config.pluginmanager.unregister(terminal)
         config.pluginmanager.register(Reports())
         folders: Any = config._tmp_path_factory  # type: ignore[attr-defined]
-        folders._basetemp = Path(tempfile.mkdtemp(dir=self._scratch))
+        folders._basetemp = self._folder(os.getpid())
+        folders._basetemp.mkdir()
         for item, following in itertools.zip_longest(items, items[1:]):
             config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             ended(item.nodeid)
-        shutil.rmtree(folders._basetemp, ignore_errors=True)
+
+    def _folder(self, pid: int) -> Path:
+        """The files of the tests in a child."""
+        return self._scratch / str(pid)
+
+    def _remove_files(self, pid: int) -> None:
+        """Remove the files of a child that has ended; a child that detects a change does not reach its own end."""
+        shutil.rmtree(self._folder(pid), ignore_errors=True)
 
     # ---- which test executes which line ----------------------------------------------------------------------------
 
@@ -231,6 +241,7 @@ class Driver:
             told = self._scratch / "coverage.json"
             pid = self._fork(functools.partial(self._trace, session, *group, told), 10_000)
             assert os.waitpid(pid, 0)[1] == 0, "the tests could not be traced"
+            self._remove_files(pid)
             traced = json.loads(told.read_text(encoding="utf-8"))
             names = [*(item.nodeid for item in group[0]), *group[1]]
             tests |= {name: (*traced.get(name, (0.0, None)), of_item[name]) for name in names}
