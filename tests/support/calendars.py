@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
+from zlib import crc32
 
 from postdate.kafka.interface import Record
 from postdate.wheel.entry import Kind, Next
@@ -20,6 +21,11 @@ IS_STORED: Final = PlainFate(0, FIRST_MS, STORED)
 def nominal_ms(number: int) -> int:
     """The nominal time of an occurrence."""
     return BASE_MS + number * EVERY_MS
+
+
+def drawn_ms(number: int, window_ms: int) -> int:
+    """The time of an occurrence of the schedule at offset 0, within its window: drawn as docs/protocol.md says."""
+    return nominal_ms(number) + (((window_ms + 1) * (crc32(b"requests/0/0/%d" % number) >> 8)) >> 24)
 
 
 def calendar(offset: int, **headers: str | int) -> Record:

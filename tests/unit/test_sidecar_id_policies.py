@@ -300,6 +300,19 @@ def test_a_survivor_that_has_another_start_here_contradicts_the_log(make: Make) 
         shard.recover(SeriesFate(0, WITHIN_MS, REPLACED, 1, BASE_MS))
 
 
+def test_a_series_may_begin_at_time_0(make: Make) -> None:
+    """That timestamp is a time as any other."""
+    shard = make()
+    shard.feed(debounced(0, 900, at_ms=0), debounced(1, 1_500, at_ms=300))
+    assert shard.held()[1][1] == LATEST_MS
+    assert shard.commit(1).fates == [SeriesFate(0, 900, REPLACED, 1, 0)]
+    for fate in (PlainFate(0, 900, DELIVERED), SeriesFate(0, 900, REPLACED, 1, 100)):
+        other = make()
+        other.feed(debounced(0, 900, at_ms=0), debounced(1, 1_500, at_ms=300))
+        with pytest.raises(Contradicted):
+            other.recover(fate)
+
+
 def test_a_window_begins_at_the_limited_due_time(make: Make) -> None:
     shard = make()
     shard.feed(

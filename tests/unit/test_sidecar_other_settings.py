@@ -22,6 +22,7 @@ from postdate.sidecar.index.contradictions import check_causes
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.states import State
+from postdate.wheel.bulk_rows import BulkRow
 from postdate.wheel.entry import decode_entry
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
@@ -35,6 +36,8 @@ from postdate.wire.dispatch_log import (
     MOVED,
     REPLACED,
     STORED,
+    SWEPT,
+    BulkProgress,
     Fate,
     FateName,
     Moved,
@@ -47,6 +50,7 @@ from support.shard_bench import Bench, R
 BASE_MS = 1_000_000_000_000
 RULES = RequestRules(topic="requests", horizon_ms=86_400_000, forbidden=frozenset({"requests"}))
 STRICT = replace(RULES, allow=("invoices",))
+BULK = replace(RULES, format_version=2)
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 
 
@@ -181,6 +185,38 @@ def test_entries_that_ended_together_contradict_nothing(index: TimerIndex) -> No
     feed(index, request(2, action="cancel", id="a"))
     recover(index, PlainFate(1, BASE_MS + 500, CANCELLED), PlainFate(2, 0, APPLIED))
     assert held(index) == {}
+
+
+def bulk_cancel(offset: int) -> Record:
+    return request(offset, action="cancel", **{"select-topic": "orders"})
+
+
+def test_the_progress_of_a_bulk_control_is_followed_and_replayed_without_effect(index: TimerIndex) -> None:
+    feed(index, bulk_cancel(0), rules=BULK)
+    recover(index, BulkProgress(0, 0, SWEPT, 3))
+    assert [(row.offset, row.count) for row in index.bulks] == [(0, 3)]
+    recover(index, BulkProgress(0, 0, APPLIED, 5))
+    assert index.bulks == ()
+    recover(index, BulkProgress(0, 0, SWEPT, 3), BulkProgress(0, 0, APPLIED, 5))
+    assert index.bulks == ()
+
+
+@pytest.mark.parametrize(
+    ("rules", "fate"), [(RULES, BulkProgress(0, 0, SWEPT, 3)), (BULK, PlainFate(0, 0, DEAD))], ids=["here", "elsewhere"]
+)
+def test_a_bulk_control_that_only_one_owner_refused_contradicts_the_index(
+    index: TimerIndex, rules: RequestRules, fate: Fate
+) -> None:
+    feed(index, bulk_cancel(0), rules=rules)
+    with pytest.raises(Contradicted):
+        recover(index, fate)
+
+
+def test_fates_of_an_unread_bulk_control_contradict_nothing(index: TimerIndex) -> None:
+    recover(index, BulkProgress(0, 0, SWEPT, 3))
+    assert index.bulks == (BulkRow(0, b"", 3),)
+    recover(index, PlainFate(0, 0, DEAD))
+    assert index.bulks == ()
 
 
 def test_an_index_that_only_the_disk_holds_follows_the_log(index: TimerIndex, caplog: pytest.LogCaptureFixture) -> None:

@@ -47,6 +47,7 @@ from support.calendars import (
     calendar,
     control,
     drained,
+    drawn_ms,
     nominal_ms,
     recovered_twice,
     refusal,
@@ -196,6 +197,7 @@ def test_a_window_of_a_paused_schedule(make: Make) -> None:
     assert state(shard)[1] == PAUSED_MS
     shard.feed(resume(2, nominal_ms(3)))
     shard.commit()
+    assert state(shard)[1] == drawn_ms(2, 500)
     assert drained(shard, nominal_ms(4)) == [skipped(2, 2), occurred(3)]
 
 

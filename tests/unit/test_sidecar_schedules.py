@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from zlib import crc32
 
 import msgspec
 import pytest
@@ -45,7 +44,7 @@ from postdate.wire.dispatch_log import (
 )
 from postdate.wire.errors import FormatError
 from postdate.wire.limits import FATES_MAX
-from support.calendars import FIRST_MS, calendar, nominal_ms
+from support.calendars import FIRST_MS, calendar, drawn_ms, nominal_ms
 from support.long_delays import BASE_MS, OWN, Shard, new_shards, request
 
 Make = Callable[..., Shard]
@@ -256,7 +255,7 @@ def test_an_entry_that_was_chosen_earlier_by_other_rules_still_leaves(make: Make
 
 def test_a_window_draws_for_each_occurrence(make: Make) -> None:
     shard = stored(make(), calendar(0, window="500ms"))
-    chosen = [nominal_ms(n) + ((501 * (crc32(b"requests/0/0/%d" % n) >> 8)) >> 24) for n in range(1, 9)]
+    chosen = [drawn_ms(n, 500) for n in range(1, 9)]
     assert len({at - nominal_ms(n) for n, at in enumerate(chosen, 1)}) > 6
     for number, at_ms in enumerate(chosen, 1):
         assert state(shard)[0][1:3] == (at_ms, Next(number, nominal_ms(number)))

@@ -296,6 +296,32 @@ def test_a_late_window_is_drawn_and_chosen_when_the_fine_ring_knows_it(make: Mak
     assert shard.families()["places"] == shard.families()["ids"] == []
 
 
+def test_a_time_is_chosen_once_the_time_of_the_broker_is_known(make: Make) -> None:
+    shard = make()
+    shard.feed(*(schedule(offset, SOON_MS + 50) for offset in range(100)))  # all in the first tick
+    shard.feed(schedule(100, SOON_MS, window="1s"))
+    assert shard.index.deferred(10) == [], "a time that is not spread evenly is final"
+    shard.feed(*(schedule(offset, SOON_MS, window="1s", spread=EVEN) for offset in range(101, 201)), now_ms=-1)
+    for offset, (due_ms, _, window) in dues(shard).items():
+        assert window is None or due_ms == SOON_MS + drawn_ms(offset, 1_000)
+    assert not choose_deferred(shard.index, BASE_MS)
+    assert shard.index.deferred(1_000) == []
+    counts = ticks(shard)
+    assert counts[SOON_MS // 100] == 100
+    assert {counts[SOON_MS // 100 + tick] for tick in range(1, 10)} <= {11, 12}
+
+
+def test_a_time_that_another_owner_has_moved_is_drawn_again_and_chosen_later(make: Make) -> None:
+    """The time of the broker is unknown in a recovery."""
+    shard = make()
+    shard.feed(schedule(0, SOON_MS, window="1s", spread=EVEN))
+    shard.recover(Moved(0, SOON_MS, MOVED, LATER_MS, 3))
+    due_ms, _, window = dues(shard)[0]
+    assert due_ms == LATER_MS + drawn_ms(3, 1_000)
+    assert window is not None
+    assert (window.due, window.spread) == (LATER_MS, Spread.DEFERRED)
+
+
 def test_a_deferred_choice_moves_nothing_that_may_leave_now(make: Make) -> None:
     shard = make()
     shard.feed(*(schedule(offset, LATE_MS + 50) for offset in range(100)))

@@ -42,6 +42,7 @@ def _of(path: str, function: str, what: str, reason: str, *changes: tuple[str, s
 
 
 _APPLY, _BATCH = f"{_SIDECAR}/index/apply.py", f"{_SIDECAR}/dispatch/batch.py"
+_OVERLAY = f"{_SIDECAR}/index/overlay.py"
 _DECISIONS, _DISPATCHER = f"{_SIDECAR}/dispatch/decisions.py", f"{_SIDECAR}/dispatch/dispatcher.py"
 _ABORTS, _RATES = f"{_SIDECAR}/dispatch/aborts.py", f"{_SIDECAR}/dispatch/target_rates.py"
 _QUOTA, _TAKEOVER = f"{_SIDECAR}/ingest/quota.py", f"{_SIDECAR}/takeover/takeover.py"
@@ -96,6 +97,44 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "another negative number for “none”",
         "only the sign is used",
         ("new_due = -1 if is_swept", "new_due = -2 if is_swept"),
+    ),
+    _of(
+        _APPLY,
+        "_meet_pending",
+        "an id that refers to the request that is being read",
+        "it refers to earlier or later ones",
+        ("other > offset", "other >= offset"),
+    ),
+    _of(
+        _APPLY,
+        "_moved_to",
+        "a control at offset 0",
+        "a control follows the request that it moves",
+        ("control < 0", "control <= 0"),
+        ("control < 0", "control < 1"),
+    ),
+    _of(
+        _OVERLAY,
+        "IndexOverlay.__init__",
+        "another negative number, or 0, for an unknown time",
+        "only the sign of one is used, and no message leaves before 1",
+        ("self.now_ms = -1", "self.now_ms = -2"),
+        ("self.logged_ms = -1", "self.logged_ms = -2"),
+        ("self.logged_ms = -1", "self.logged_ms = -0"),
+    ),
+    _of(
+        _OVERLAY,
+        "IndexOverlay.__init__",
+        "another negative number for the end of no rows",
+        "the first offset begins a row, whatever it is",
+        ("self._firsts_end = -1", "self._firsts_end = -2"),
+    ),
+    _of(
+        _OVERLAY,
+        "IndexOverlay.mark",
+        "the mark behind the last one is looked up",
+        "the timer log looks nothing up there",
+        ("offset < self._marks_end", "offset <= self._marks_end"),
     ),
     _of(
         f"{_SIDECAR}/index/contradictions.py",

@@ -30,13 +30,13 @@ from postdate.wheel.limits import FIRSTS_GAP_OFFSETS_MAX
 from postdate.wheel.recent_outcomes import RecentOutcome, control_end_key, decode_outcome, encode_outcome
 from postdate.wire.dispatch_log import IdRow, PolicyRow
 from postdate.wire.id_digests import digest_bytes, id_digest
+from postdate.wire.limits import INTEGER_END
 from postdate.wire.retry_policies import NamedPolicies
 from postdate.wire.windows import draw_ms, not_before
 
 log = logging.getLogger(__name__)
 
 NO_FIRST_DUE = 2**64 - 1
-NO_HORIZON_MS = 2**63
 
 
 def read_up_to(index: TimerIndex) -> int:
@@ -53,7 +53,7 @@ class IndexOverlay:
         self,
         index: TimerIndex,
         at_ms: int = 0,
-        horizon_ms: int = NO_HORIZON_MS,
+        horizon_ms: int = INTEGER_END,
         store_after_ms: int = 0,
         replaceable: bool = True,
         origin_prefix: bytes = b"",
