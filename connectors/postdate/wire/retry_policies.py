@@ -68,7 +68,7 @@ def parse_policy(text: str) -> RetryPolicy:
         try:
             values[field] = read(value)
         except ValueError as error:
-            raise ValueError(f"has a {name} that {error}") from None
+            raise ValueError(f"has a value of {name} that {error}") from None
     if "base_ms" not in values:
         raise ValueError("lacks base")
     policy = RetryPolicy(**values)
