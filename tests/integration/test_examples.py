@@ -110,6 +110,13 @@ CASES = (
         unordered=4,
     ),
     Case(
+        "python/forget_customer.py",
+        ("alice is forgotten: 3 messages cancelled", "delivered now: an offer for bob"),
+        {CANCELLED: 3, APPLIED: PARTITIONS + 1, DELIVERED: 1},
+        "example.offers",
+        (b"an offer for bob",),
+    ),
+    Case(
         "python/snooze.py",
         ("water the plants: put off", "reminder: call the bank", "reminder: water the plants"),
         {DELIVERED: 2, APPLIED: 1},
@@ -335,6 +342,18 @@ def test_a_java_consumer_that_is_killed_returns_each_failure_once(served: Served
         served.wait_for_fates({DELIVERED: 2 * len(customers)})
 
     judge_returns(served, parcels, dict.fromkeys(customers, 2), frozenset())
+
+
+def test_newsletters_for_one_instant_leave_within_their_window(served: Served) -> None:
+    served.mark()
+
+    lines = run_example("python/spread_newsletter.py", served.bed.bootstrap, served.requests)
+
+    whole = ["20 newsletters are due at one instant", "20 newsletters have left, 0 of them before that instant"]
+    assert lines[:2] == whole
+    assert re.fullmatch(r"they left \d+ to \d+ ms after it", lines[2])
+    served.wait_for_fates({DELIVERED: 20})
+    assert len(arrived(served, "example.newsletters")) == 20
 
 
 def test_a_level_is_a_delay_of_the_table(served: Served) -> None:
