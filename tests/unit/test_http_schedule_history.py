@@ -70,6 +70,23 @@ def test_extra_deliveries_of_a_control_are_one_event(bench: Bench) -> None:
     assert occurred == list(range(1, len(bench.read("orders")) - 1_501 + 1))
 
 
+def test_the_lateness_in_a_window_counts_from_the_chosen_time(bench: Bench) -> None:
+    shard = bench.shard()
+    headers = (
+        ("postdate-id", b"c"),
+        ("postdate-every", b"5s"),
+        ("postdate-topic", b"orders"),
+        ("postdate-window", b"4s"),
+    )
+    schedule = bench.ask(*headers)
+    bench.until(shard, lambda: len(bench.read("orders")) == 3)
+    events, _ = recent(bench, entry_of(shard, schedule), schedule)
+    chosen = [(event["due_ms"], event["chosen_ms"], event["at_ms"]) for event in events if "occurrence" in event]
+    assert len(chosen) == 3
+    assert all(due_ms < chosen_ms <= due_ms + 4_000 for due_ms, chosen_ms, _ in chosen)
+    assert all(chosen_ms <= at_ms < chosen_ms + 100 for _, chosen_ms, at_ms in chosen)
+
+
 def test_a_schedule_with_only_extra_deliveries_left_has_a_history(bench: Bench) -> None:
     shard = bench.shard()
     schedule = bench.ask(("postdate-id", b"c"), ("postdate-every", b"1s"), ("postdate-topic", b"orders"))

@@ -111,7 +111,7 @@ def _shown(entry: dict[str, Any], events: list[dict[str, Any]], complete: bool) 
     yield "latest:" if complete else "latest (the search of the dispatch log reached its limit):"
     for event in events:
         if event["fate"] == OCCURRED:
-            late = format_duration(max(event["at_ms"] - event["due_ms"], 0))
+            late = format_duration(max(event["at_ms"] - event.get("chosen_ms", event["due_ms"]), 0))
             yield f"{event['occurrence']:>6}  {format_instant(event['due_ms'])}  delivered {late} late"
         elif event["fate"] in _EXTRAS:
             last = f"the last one, number {event['number']:,}, at {format_instant(event['at_ms'])}"

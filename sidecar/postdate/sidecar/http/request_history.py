@@ -18,7 +18,7 @@ from postdate.kafka.interface import Isolation, Partition, Record
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.pending import AskedShard, as_json, find_offset
 from postdate.sidecar.http.process import Process
-from postdate.sidecar.index.recurrences import next_occurrences
+from postdate.sidecar.index.recurrences import next_occurrences, schedule_of
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.wheel.entry import Entry
 from postdate.wire.dispatch_log import (
@@ -26,6 +26,7 @@ from postdate.wire.dispatch_log import (
     EXTRA,
     EXTRA_DEAD,
     FINAL,
+    OCCURRED,
     Backfilled,
     BulkCancelled,
     BulkProgress,
@@ -46,6 +47,8 @@ from postdate.wire.request import Action, Request
 from postdate.wire.requests import parse_request
 from postdate.wire.retry_policies import NamedPolicies
 from postdate.wire.returns import schedule_return
+from postdate.wire.schedules.due import chosen_ms
+from postdate.wire.schedules.occurrences import Occurrence
 from postdate.wire.topics import OwnTopics
 from postdate.wire.windows import draw_ms
 
@@ -170,7 +173,13 @@ def _recent(process: Process, part: Partition, offset: int, entry: Entry) -> Sou
         first_ms, last_ms = upcoming[0].nominal_ms, upcoming[-1].nominal_ms
         since_ms = max(first_ms - 2 * (last_ms - first_ms), since_ms)
     log = Partition(OwnTopics.of(part.topic).dispatch_log, part.index)
-    return _read(process, part, log, _log_offset(process, log, since_ms - _EARLIER_MS), offset)
+    sought = _read(process, part, log, _log_offset(process, log, since_ms - _EARLIER_MS), offset)
+    schedule = schedule_of(entry.control)
+    if schedule.window_ms:  # their lateness counts from the chosen times
+        origin = format_origin(part.topic, part.index, offset)
+        for event in (event for event in sought.events if event["fate"] == OCCURRED):
+            event["chosen_ms"] = chosen_ms(schedule, origin, Occurrence(event["occurrence"], event["due_ms"]))
+    return sought
 
 
 def _log_offset(process: Process, log: Partition, since_ms: int) -> int:

@@ -170,7 +170,7 @@ function table(caption, columns, rows) {
 }
 
 function outcome(event, zone) {
-  const late = () => `${span(Math.max(event.at_ms - event.due_ms, 0))} late`;
+  const late = () => `${span(Math.max(event.at_ms - (event.chosen_ms ?? event.due_ms), 0))} late`;
   if (event.fate === "occurred") return [String(event.occurrence), times(event.due_ms, zone), `delivered ${late()}`];
   if (event.fate === "skipped") {
     const numbers = event.last === event.occurrence ? String(event.occurrence) : `${event.occurrence} to ${event.last}`;
