@@ -286,11 +286,14 @@ def test_a_transaction_has_a_bounded_number_of_partitions(
     assert left == transactions
 
 
-def test_a_moved_message_without_an_id_leaves_no_place_behind(place: Place) -> None:
-    place.feed(schedule(0, SOON_MS), request(1, action="reschedule", origin="requests/0/0", at=SOON_MS + 9))
-    place.commit(SOON_MS)
+@pytest.mark.parametrize("action", [{"action": "cancel"}, {"action": "reschedule", "at": SOON_MS + 9}])
+def test_a_message_without_an_id_that_a_control_acts_on_leaves_no_place_behind(
+    place: Place, action: dict[str, str | int]
+) -> None:
+    place.feed(schedule(0, SOON_MS), request(1, origin="requests/0/0", **action))
     assert place.index.place(0) is not None
-    assert [fate.name for fate in place.commit(SOON_MS + 10).fates] == [DELIVERED]
+    place.commit(SOON_MS)
+    place.commit(SOON_MS + 10)
     assert place.index.place(0) is None
 
 

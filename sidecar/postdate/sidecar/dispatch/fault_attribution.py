@@ -361,7 +361,7 @@ class FaultAttribution:
             name = OWN if slow.topic in self._own_topics else slow.topic
             # The last transactions waited for this topic, too: only the shortest shows what they take without it.
             aim_ms = max(TRIAL_AIM_MS, 2 * self._common_ms.least)
-            messages_max = max(1, int(finished.counts.get(slow.topic, 1) * aim_ms / slow.waited_ms))
+            messages_max = max(1, int(finished.counts[slow.topic] * aim_ms / slow.waited_ms))
             self._isolate(name, messages_max, None, now, {slow.topic})
         if not self._slow_topics.suspects(finished.outcomes):
             self._entries_max = 2 * self._entries_max if self._entries_max < REPORTED_ENTRIES_MAX else inf
@@ -400,9 +400,7 @@ class FaultAttribution:
             are_few = self._are_few(faults, count)
             messages_max = count if are_few else max(count // 2, 1)
             isolated = self._isolate(topic, messages_max, next(iter(faults.values())), steady)
-            if is_answered:
-                isolated.acknowledged_at = steady
-            elif finished.log_acknowledged and isolated.failing_since < isolated.acknowledged_at:
+            if finished.log_acknowledged and not is_answered:
                 isolated.failing_since = steady  # like a failed trial
             if are_few:
                 self._set_aside(isolated, faults, steady)
@@ -525,8 +523,6 @@ class FaultAttribution:
         self._fault(isolated, now)
         isolated.waits = True
         isolated.topics.update(topics)
-        if why is not None:
-            isolated.refusal = Refusal(_REASONS[blame(why)], str(why))
         return isolated
 
     def _return(self, isolated: Isolated) -> None:
@@ -571,7 +567,7 @@ class FaultAttribution:
             return
         trial, aim_ms = last.of, self._aim_ms()
         since_trial_ms = now - finished.took_ms - last.ended_at
-        waited_ms = min(max(finished.late_ms - since_trial_ms, 0.0), last.took_ms)
+        waited_ms = min(finished.late_ms - since_trial_ms, last.took_ms)
         if last.is_refused:
             if now - trial.accepted_at >= REFUSING_MS:  # otherwise a pause would delay what it accepts
                 rest_ms = min(REFUSED_TRIAL_REST * waited_ms, LATE_TRIAL_REST_MS_MAX)
