@@ -291,6 +291,7 @@ def test_a_delay_beyond_the_horizon_is_named_as_a_duration() -> None:
         ("Postdate-Topic", "; did you mean postdate-topic?"),
         ("postdate-corn", "; did you mean postdate-cron?"),
         *((f"{known}s", f"; did you mean {known}?") for known in sorted(REQUEST_2 | SCHEDULE)),
+        ("postdate--select--topic", "; did you mean postdate-select-topic?"),
         ("postdate-colour", ""),
         ("postdate-" + "x" * 500, ""),
     ],
