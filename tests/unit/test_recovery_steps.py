@@ -159,6 +159,21 @@ def test_a_shard_that_was_revoked_is_not_fenced() -> None:
         takeover.fence(ctx, progress)
 
 
+def test_a_fence_that_fails_leaves_no_producer() -> None:
+    destroyed: list[bool] = []
+
+    def init(*_: Any) -> None:
+        raise Retriable("no coordinator")
+
+    producer = SimpleNamespace(init=init, destroy=lambda: destroyed.append(True))
+    kafka = SimpleNamespace(producer=lambda *_: producer)
+    ctx: Any = SimpleNamespace(stopping=lambda: False, kafka=kafka, transactional_id="t", log=_CTX.log)
+    progress: Any = None
+    with pytest.raises(Retriable):
+        takeover.fence(ctx, progress)
+    assert destroyed == [True]
+
+
 def test_given_up_requests_leave_no_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mark waits for its request, and these are never read."""
     index = open_index(tmp_path)
