@@ -6,6 +6,7 @@ must deliver the same entries, at once, and end with a wheel that agrees with th
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import random
@@ -20,7 +21,7 @@ from postdate.wheel.database import Database
 from postdate.wheel.errors import DiskFull, StorageError
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
-from postdate.wheel.layout import COUNTERS_OFFSET, HEADER_SIZE_BYTES, Geometry, read_fixed
+from postdate.wheel.layout import COUNTERS_OFFSET, HEADER_SIZE_BYTES, STAMP_OFFSETS, Geometry, read_fixed, read_stamp
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.platform import LocalPlatform
 from postdate.wheel.wheel_file import WheelFile
@@ -164,6 +165,38 @@ def test_a_new_file_is_trusted_from_its_first_update_on(tmp_path: Path) -> None:
     again.rings.building = True
     assert not again.is_believed(7, 3, Totals())
     again.close(7, 3, clean=False)
+
+
+def test_a_stamp_is_written_beside_the_last_one(tmp_path: Path) -> None:
+    """So one that is torn leaves the other whole."""
+    path = tmp_path / "wheel"
+    made = WheelFile.create(path, Geometry.of(TINY), bytes(32), FakePlatform())
+    for log_sequence in (7, 8, 9):
+        made.begin()
+        made.commit(log_sequence, 3)
+    found = set()
+    for offset in STAMP_OFFSETS:
+        torn = bytearray(path.read_bytes())
+        torn[offset] ^= 1
+        stamp = read_stamp(torn)
+        assert stamp is not None
+        found.add(stamp.log_sequence)
+    assert found == {8, 9}
+    made.close(9, 3, clean=False)
+
+
+def test_a_wheel_that_cannot_be_written_back_is_an_error_of_the_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    platform = FakePlatform()
+    made = WheelFile.create(tmp_path / "wheel", Geometry.of(TINY), bytes(32), platform)
+
+    def sync(mapped: mmap.mmap) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(platform, "sync", sync)
+    with pytest.raises(StorageError, match="Input/output error"):
+        made.close(7, 3, clean=True)
 
 
 class SyncedPlatform(FakePlatform):
