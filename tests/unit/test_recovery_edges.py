@@ -184,6 +184,22 @@ def test_the_record_behind_a_gap_repeats_how_far_requests_were_read(bench: Bench
     shard.close()
 
 
+def test_the_record_behind_a_gap_repeats_the_named_policies(bench: Bench) -> None:
+    """The last record alone shows them."""
+    bench.format_version = 2
+    topic = RequestTopicConfig(R, retry_policies=("slow: base=1h, max=1h",))
+    shard = bench.shard(topic)
+    _deliver(bench, shard, 2)
+    shard.close()
+    policies = bench.log()[-1].policies
+    assert policies
+    bench.broker.log(_LOG).truncate(_end(bench) - 2)
+    shard = _halt(bench, topic)
+    assert shard.why.startswith("dispatch-log-truncated")
+    assert bench.log()[-1].policies == policies
+    shard.close()
+
+
 def test_requests_that_another_owner_has_read_are_missed_if_the_topic_lost_them(bench: Bench) -> None:
     """Its owner record names them, although it died before it read them again. Offsets would be assigned twice."""
     shard = _reads_again(bench)

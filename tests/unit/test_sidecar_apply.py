@@ -39,6 +39,7 @@ from postdate.wire.headers import Headers
 from postdate.wire.reasons import Reason
 from postdate.wire.requests import parse_request
 from postdate.wire.rules import RequestRules
+from support.long_delays import timed
 
 BASE_MS = 1_000_000_000_000
 RULES = RequestRules(topic="requests", horizon_ms=86_400_000, forbidden=frozenset({"requests"}))
@@ -338,6 +339,18 @@ def test_a_reschedule_that_another_owner_has_refused_gives_no_grace(index: Timer
     raw = index.entry(entry_key(BASE_MS + 500, 0))
     assert raw is not None
     assert decode_entry(raw).grace_ms == -1
+
+
+@pytest.mark.parametrize(("beyond_ms", "is_refused"), [(0, False), (1, True)])
+def test_a_reschedule_may_use_the_whole_horizon_of_the_request_that_it_moves(
+    index: TimerIndex, beyond_ms: int, is_refused: bool
+) -> None:
+    """Nothing is stored, so the message must be rebuilt from that request."""
+    due_ms = BASE_MS + RULES.horizon_ms + beyond_ms
+    moving = request(1, action="reschedule", id="a", at=due_ms)
+    feed(index, schedule(0, BASE_MS + 500, id="a"), timed(moving, BASE_MS + 100))
+    assert held(index)[0][1] == (BASE_MS + 500 if is_refused else due_ms)
+    assert held(index)[1][0] == (Kind.DEAD if is_refused else Kind.APPLIED)
 
 
 def test_an_entry_that_is_due_at_the_beginning_of_time_is_no_control(index: TimerIndex) -> None:

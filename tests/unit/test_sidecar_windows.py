@@ -14,6 +14,7 @@ from zlib import crc32
 
 import pytest
 
+from postdate.sidecar.index import apply
 from postdate.sidecar.index.apply import choose_deferred
 from postdate.wheel.entry import Kind, Spread, Window
 from postdate.wheel.keys import entry_key
@@ -296,7 +297,8 @@ def test_a_late_window_is_drawn_and_chosen_when_the_fine_ring_knows_it(make: Mak
     assert shard.families()["places"] == shard.families()["ids"] == []
 
 
-def test_a_time_is_chosen_once_the_time_of_the_broker_is_known(make: Make) -> None:
+def test_a_time_is_chosen_once_the_time_of_the_broker_is_known(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apply, "DEFERRED_ENTRIES_MAX", 60)
     shard = make()
     shard.feed(*(schedule(offset, SOON_MS + 50) for offset in range(100)))  # all in the first tick
     shard.feed(schedule(100, SOON_MS, window="1s"))
@@ -304,6 +306,7 @@ def test_a_time_is_chosen_once_the_time_of_the_broker_is_known(make: Make) -> No
     shard.feed(*(schedule(offset, SOON_MS, window="1s", spread=EVEN) for offset in range(101, 201)), now_ms=-1)
     for offset, (due_ms, _, window) in dues(shard).items():
         assert window is None or due_ms == SOON_MS + drawn_ms(offset, 1_000)
+    assert choose_deferred(shard.index, BASE_MS), "there are more"
     assert not choose_deferred(shard.index, BASE_MS)
     assert shard.index.deferred(1_000) == []
     counts = ticks(shard)
