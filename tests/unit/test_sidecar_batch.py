@@ -476,6 +476,12 @@ def test_a_message_that_waits_for_an_own_topic_keeps_the_order_of_its_key(place:
     assert [fate.offset for fate in place.commit(SOON_MS).fates] == [0, 1, 3]
 
 
+def test_a_message_leaves_before_a_later_one_of_its_key_that_waits_for_an_own_topic(place: Place) -> None:
+    place.feed(schedule(0, SOON_MS - 9), schedule(1, SOON_MS - 7))
+    behind = {("orders", b"key"): entry_key(SOON_MS - 8, 2)}
+    assert [fate.offset for fate in place.commit(SOON_MS, OwnTopicsFilter((), behind=behind)).fates] == [0]
+
+
 def test_a_stored_message_waits_while_the_store_is_isolated(place: Place) -> None:
     """Its delivery writes a tombstone to the store."""
     place.feed(schedule(0, SOON_MS), msgspec.structs.replace(schedule(1, SOON_MS), key=b"other"))

@@ -13,12 +13,14 @@ import pytest
 
 from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.context.holds import Holds
+from postdate.sidecar.dispatch import sweep
 from postdate.sidecar.dispatch.backlog_bypass import Ahead, BacklogBypass
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.dispatch.due_reader import Due, DueReader
 from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution, Isolated, Refused
 from postdate.sidecar.dispatch.limits import RATE_RETRY_MS
 from postdate.sidecar.dispatch.target_rates import TargetRates
+from postdate.sidecar.dispatch.sweep import Sweep
 from postdate.sidecar.dispatch.targets import Refusal
 from postdate.sidecar.ingest.limits import CONTROL_SIZE_BYTES_MAX
 from postdate.sidecar.shard.shard import Shard
@@ -155,7 +157,20 @@ def test_a_message_that_waits_for_the_store_keeps_the_order_of_its_key(
     due = shard._dispatcher._reader.read(index, steady_ms, bench.broker.now_ms())
     assert [split_key(key)[1] for key in due.keys] == [2]
     assert due.own_filter is not None
-    assert due.own_filter.waiting == {("orders", b"k")}
+    assert due.own_filter.waiting == {("orders", b"k"): entry_key(int(started_ms) + 1_500, 0)}
+    shard.close()
+
+
+def test_a_trial_waits_for_an_earlier_message_that_is_to_be_stored(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep has moved the first of two parked messages under key 0."""
+    shard = bench.shard()
+    index, _ = _isolated(bench, shard, 2, messages_max=2, due_ms=5)
+    monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
+    monkeypatch.setattr(sweep, "SWEEP_OFFSETS_MAX", 1)
+    assert Sweep(1).step(index, int(bench.time.now_ms) + 100) == 1
+    assert _trials(bench, shard, index, 1) == []
     shard.close()
 
 

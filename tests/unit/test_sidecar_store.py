@@ -95,6 +95,20 @@ def test_a_message_that_is_due_when_it_is_stored_leaves_before_later_ones_of_its
     assert [fate.offset for fate in shard.commit(FAR_MS + 2).fates] == [1, 0, 2]
 
 
+def test_messages_that_are_stored_late_one_after_another_hold_up_no_earlier_one(make: Make) -> None:
+    """Each transaction stores one more."""
+    shard = make()
+    shard.feed(*(schedule(offset, FAR_MS, id=f"{offset}") for offset in range(9)), schedule(9, SOON_MS - 1))
+    shard.commit(BASE_MS)
+    delivered = []
+    for number in range(9):
+        at_ms = SOON_MS + 20 * number
+        shard.feed(timed(request(10 + number, action="reschedule", id=f"{number}", delay="0s"), at_ms))
+        fates = shard.commit(at_ms + 1).fates
+        delivered.append([fate.offset for fate in fates if fate.name == DELIVERED])
+    assert delivered == [[9], [0], [1], [2], [3], [4], [5], [6], [7]]
+
+
 def test_a_message_that_is_stored_before_it_is_due_holds_up_no_other(make: Make) -> None:
     shard = make()
     shard.feed(schedule(0, FARTHER_MS), timed(schedule(1, FAR_MS - 1), FAR_MS - 2))

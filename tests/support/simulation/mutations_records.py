@@ -57,7 +57,7 @@ def _stored_overtaken(_: World) -> AbstractContextManager[object]:
 
     def store(self: Batch, key: bytes, size_bytes: int, entry: Entry) -> None:
         honest(self, key, size_bytes, entry)
-        self.behind_store.clear()
+        self.stored_late.clear()
 
     return patch.object(Batch, "store", store)
 

@@ -160,15 +160,15 @@ class BatchBuilder:
                 if decision is not _DELIVER and isinstance(decision, Decision):
                     batch.set_aside(key, raw, entry, decision)
                     continue
-                if own_filter is not None and not self._passes(own_filter, entry, offset, decision is not _DELIVER):
+                if own_filter is not None and not self._passes(own_filter, key, entry, decision is not _DELIVER):
                     batch.skip()
                     continue
                 if decision is _DELIVER:
-                    if ready is None and not self._fits(batch, entry.target):
-                        break
-                    if ready is None and not self._fills(batch, entry):
+                    if ready is None and not self._fills(batch, key, entry):
                         batch.skip()
                         continue
+                    if ready is None and not self._fits(batch, entry.target):
+                        break
                     if entry.next is None and not self._deliver(batch, entry, offset):
                         break
                 elif entry.next is None:
@@ -251,7 +251,7 @@ class BatchBuilder:
         if fate != APPLIED:  # the id of a control is that of another
             batch.linked.append((key, entry, fate))
 
-    def _passes(self, own_filter: OwnTopicsFilter, entry: Entry, offset: int, is_dead: bool) -> bool:
+    def _passes(self, own_filter: OwnTopicsFilter, key: bytes, entry: Entry, is_dead: bool) -> bool:
         """True if the filter takes a message. That depends on which of Postdate's own topics its end writes to.
         `is_dead`: it becomes a dead letter."""
         needs_own = (
@@ -259,11 +259,11 @@ class BatchBuilder:
             or (entry.stored and self._own.store in own_filter.topics)
             or (self._answers.all and self._own.verdicts in own_filter.topics)
         )
-        return own_filter.takes(offset, entry, is_dead, needs_own)
+        return own_filter.takes(key, entry, is_dead, needs_own)
 
     def _fits(self, batch: Batch, name: str) -> bool:
         """True if this target still fits into the transaction, which first has to add each of its partitions."""
-        if name not in batch.targets and name not in batch.behind_store:
+        if name not in batch.targets:
             target = self._target_of(name)
             count = target.partitions if target is not None else 0
             if batch.targets and sum(batch.targets.values()) + count > TARGET_PARTITIONS_PER_TRANSACTION_MAX:
@@ -271,18 +271,20 @@ class BatchBuilder:
             batch.targets[name] = count
         return True
 
-    def _fills(self, batch: Batch, entry: Entry) -> bool:
-        """True if the message still fits into one batch of a target whose limit is below the client's batch size.
+    def _fills(self, batch: Batch, key: bytes, entry: Entry) -> bool:
+        """True if the message under `key` still fits into one batch of a target whose limit is below the client's batch
+        size.
 
         A topic limits the size of batches, and the client does not split a refused batch. A message that does not fit
-        waits for the next transaction, with all later messages of that target, so that their order is kept. So do all
-        messages of a target if this transaction stores one of it that is due: the next transaction delivers that one.
+        waits for the next transaction, with all later messages of that target, so that their order is kept. So does a
+        message behind one of its target that is due and that this transaction stores: the next one delivers both.
         """
-        if entry.target in batch.behind_store:
+        stored = batch.stored_late.get(entry.target)
+        if stored is not None and stored < key[-ENTRY_KEY_SIZE_BYTES:]:
             return False
         target = self._target_of(entry.target)
         if target is None or target.size_bytes_max >= CLIENT_BATCH_BYTES:
-            if target is not None:
+            if target is not None and stored is None:
                 batch.ready[entry.target] = target
             return True
         filled = batch.filled.get(entry.target, 0)

@@ -5,16 +5,20 @@ Thread rule: belongs to the shard's thread.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from postdate.sidecar.dispatch.decisions import Decision
 from postdate.sidecar.dispatch.targets import Target
 from postdate.sidecar.transaction.transaction import Message
 from postdate.wheel.entry import Entry
-from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES
+from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, entry_key, split_key
 from postdate.wire.dispatch_log import BulkProgress, Fate, IdRow
 from postdate.wire.limits import INTEGER_END
+
+
+MessageKey = tuple[str, bytes | None]
+"""The target and the key of a message."""
 
 
 @dataclass(slots=True)
@@ -22,36 +26,38 @@ class OwnTopicsFilter:
     """Selects the messages of a transaction while some of Postdate's own `topics` are isolated. If `own_left` is None,
     it takes only messages that write to none of these topics; otherwise at most `own_left` that write to one of them.
     `acted_on`: requests that must not end yet, because an entry that stays under key 0 acts on them (rule 4).
-    `behind`: target and key of each earlier message that stays under key 0. `passed`: True once a message was skipped
-    that writes to one of these topics. `waiting`: `behind`, and target and key of each skipped message; later ones of
-    the same target and key stay with it, so that their order is kept."""
+    `behind`: by target and message key, the place (due time and offset) of the first message that stays under key 0.
+    `passed`: True once a message was skipped that writes to one of these topics. `waiting`: `behind`, and the places of
+    skipped messages; later ones of the same target and key stay with them, so that their order is kept."""
 
     topics: Collection[str]
     own_left: int | None = None
     acted_on: Collection[int] = ()
-    behind: Collection[tuple[str, bytes | None]] = ()
+    behind: Mapping[MessageKey, bytes] = field(default_factory=dict)
     passed: bool = False
-    waiting: set[tuple[str, bytes | None]] = field(init=False)
+    waiting: dict[MessageKey, bytes] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.waiting = set(self.behind)
+        self.waiting = dict(self.behind)
 
     def renewed(self) -> OwnTopicsFilter:
         """A copy for one attempt to build the transaction: an attempt counts what it takes, and what waits."""
         return replace(self)
 
-    def takes(self, offset: int, entry: Entry, is_dead: bool, needs_own: bool) -> bool:
-        """True if the message of a request may leave with this transaction; call it in the order of due times.
+    def takes(self, key: bytes, entry: Entry, is_dead: bool, needs_own: bool) -> bool:
+        """True if the message under `key` may leave with this transaction; call it in the order of due times.
         `is_dead`: it becomes a dead letter, which has no order."""
-        place = (entry.target, entry.key) if not is_dead and entry.key is not None else None
-        if offset not in self.acted_on and place not in self.waiting:
+        place, offset = key[-ENTRY_KEY_SIZE_BYTES:], split_key(key)[1]
+        of_key = (entry.target, entry.key) if not is_dead and entry.key is not None else None
+        must_wait = of_key in self.waiting and self.waiting[of_key] < place
+        if offset not in self.acted_on and not must_wait:
             if not needs_own and self.own_left is None:
                 return True
             if needs_own and self.own_left:
                 self.own_left -= 1
                 return True
-        if place is not None:
-            self.waiting.add(place)
+        if of_key is not None:
+            self.waiting[of_key] = min(self.waiting.get(of_key, place), place)
         self.passed = self.passed or needs_own
         return False
 
@@ -73,7 +79,8 @@ class Batch:
     linked: list[tuple[bytes, Entry, str]] = field(default_factory=list)  # ended entries with an id or a place, and how
     stored: list[tuple[bytes, int, Entry]] = field(default_factory=list)
     """Pending entries that are in STORE from now on: key and size of the value, the entry before."""
-    behind_store: set[str] = field(default_factory=set)  # targets of stored messages that are due
+    stored_late: dict[str, bytes] = field(default_factory=dict)
+    """By target, the place (due time and offset) of the first of these that are due."""
     unstored: set[int] = field(default_factory=set)  # requests that STORE did not take: they are dead letters now
     unparked: list[tuple[bytes, int]] = field(default_factory=list)
     recurred: list[tuple[bytes, int, Entry, Entry]] = field(default_factory=list)
@@ -107,7 +114,8 @@ class Batch:
         """An entry of this encoded size is in STORE from now on, and stays pending."""
         self.stored.append((key, size_bytes, entry))
         if entry.due <= self.until_ms:
-            self.behind_store.add(entry.target)
+            place = entry_key(entry.due, split_key(key)[1])
+            self.stored_late[entry.target] = min(self.stored_late.get(entry.target, place), place)
         self.cut()
 
     def skip(self) -> None:

@@ -16,7 +16,7 @@ from functools import partial
 
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.backlog_bypass import BacklogBypass
-from postdate.sidecar.dispatch.batch_content import OwnTopicsFilter
+from postdate.sidecar.dispatch.batch_content import MessageKey, OwnTopicsFilter
 from postdate.sidecar.dispatch.batch_limit import BatchLimit
 from postdate.sidecar.dispatch.control_pieces import acted_on, first_piece
 from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution, Isolated
@@ -32,7 +32,7 @@ from postdate.sidecar.dispatch.targets import Targets
 from postdate.sidecar.ingest.limits import CONTROL_SIZE_BYTES_MAX
 from postdate.wheel.entry import Kind, decode_entry, decode_head
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, LAST_KEY, split_key
+from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, LAST_KEY, entry_key, split_key
 
 #: The part of a full transaction that may leave while messages for other targets wait for the second cursor.
 _SHORT = 4
@@ -201,10 +201,14 @@ class DueReader:
         """Restrict the input to messages that write to no isolated topic of Postdate's own, and on which nothing under
         key 0 acts. Later messages of a target and key wait with one that is due and to be stored."""
         count = min(index.control_count, len(due.keys))
-        entries = [decode_entry(raw) for raw in due.values[:count]]
+        rows = [(key, decode_entry(raw)) for key, raw in zip(due.keys[:count], due.values[:count], strict=True)]
         due.keys, due.values = due.keys[count:], due.values[count:]
-        behind = {(each.target, each.key) for each in entries if each.kind == Kind.STORE and each.due < before_ms}
-        due.own_filter = OwnTopicsFilter(own.topics, acted_on={each.acts_on for each in entries}, behind=behind)
+        behind: dict[MessageKey, bytes] = {}
+        for key, entry in rows:
+            if entry.kind == Kind.STORE and entry.due < before_ms:
+                place, of_key = entry_key(entry.due, split_key(key)[1]), (entry.target, entry.key)
+                behind[of_key] = min(behind.get(of_key, place), place)
+        due.own_filter = OwnTopicsFilter(own.topics, acted_on={entry.acts_on for _, entry in rows}, behind=behind)
         if count:
             self._faults.parked((OWN,))
 
@@ -259,16 +263,23 @@ class DueReader:
         return None
 
     def _first_unparked(self, index: TimerIndex, name: str, before_ms: int, until: bytes) -> bytes | None:
-        """The key of the first due entry of a target below `until` that is not parked yet: parked ones behind it would
-        overtake it. None if there is none among the first few due entries: the trials must not be stopped by a backlog
-        of other targets, which is not searched, or by an unavailable topic of Postdate's own.
+        """The place of the first due message of a target below `until` that is not parked yet, or not yet stored:
+        parked ones behind it would overtake it. None if there is none among the first few due messages: the trials must
+        not be stopped by a backlog of other targets, which is not searched, or by an unavailable topic of Postdate's
+        own.
         """
         if self._faults.get(OWN) is not None:
             return None
         controls = index.control_count
         keys, values = index.scan_due(before_ms, controls + TRIAL_LOOKED_AHEAD_MAX, until=until)
-        found = zip(keys[controls:], values[controls:], strict=True)
-        return next((key for key, raw in found if decode_head(raw).target == name), None)
+        due = zip(keys[controls:], values[controls:], strict=True)
+        places = [key for key, raw in due if decode_head(raw).target == name]
+        for key, raw in zip(keys[:controls], values[:controls], strict=True):
+            head = decode_head(raw)
+            if head.kind == Kind.STORE and head.target == name:
+                places.append(entry_key(head.due, split_key(key)[1]))
+        first = min(places, default=until)
+        return first if first < until else None
 
     def _refused(
         self, index: TimerIndex, isolated: Isolated, steady_ms: float, before_ms: int, stays: Collection[int]
