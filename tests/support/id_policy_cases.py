@@ -196,6 +196,16 @@ def other_owner_answers(cases: Cases) -> None:
         _refuse(cases, o + 1, name)
         _deliver(cases, o + 2, name)
         cases.answer(o, "replaced", None, name, by=f"{REQUESTS}/0/{o + by}")
+    name = "answered replaced by the last of twenty, which was refused"
+    o = cases.case(name, "replaced")
+    cases.next += 20
+    for offset in range(o, o + 21):
+        cases.schedule(offset, name.encode())
+    for offset in range(o + 1, o + 20):
+        _refuse(cases, offset, name)
+    cases.commit([o, DUE, "replaced"])
+    _refuse(cases, o + 20, name)
+    cases.answer(o, "replaced", None, name, by=f"{REQUESTS}/0/{o + 20}")
     for when, verdict in (("behind it", "dead"), ("before it", "false-verdict")):
         name = f"answered replaced of another, refused {when}"
         o = cases.case(name, verdict, at=1)

@@ -42,7 +42,8 @@ def unfounded_ends(known: DataFrame) -> DataFrame:
     """One row for each `cancelled`, and each `replaced` that names no survivor, whose required request is missing: the
     origin, and a sentence `claim`.
 
-    `known` as in `history_rows`. Cost: a join of the cancelled requests with the cancels that name an origin.
+    `known` as in `history_rows`. Cost: a join of the cancelled requests with the cancels that name an origin, and one
+    of what is left with the refused requests.
     """
     end = F.col("end")
     names_survivor = (end.fate_name == "replaced") & end.control_offset.isNotNull()
@@ -52,10 +53,7 @@ def unfounded_ends(known: DataFrame) -> DataFrame:
     by_origin = cancels.groupBy(*PARTITION, F.col("acts_on").alias("offset"), end.log_offset.alias("at")).agg(
         F.max("offset").alias("cancel_by_origin")
     )
-    was_refused_later = F.exists(
-        "later_refused", lambda one: (one.offset < end.next_request) & (one.log_offset > end.log_offset)
-    )
-    is_replaced = F.coalesce(F.col("later_schedule") < end.next_request, F.lit(False)) | was_refused_later
+    is_replaced = F.coalesce(F.col("later_schedule") < end.next_request, F.lit(False))
     is_founded = F.when(
         end.fate_name == "cancelled",
         (F.col("id").isNotNull() & _later("cancel_with")) | _later("cancel_by_origin"),
@@ -67,6 +65,7 @@ def unfounded_ends(known: DataFrame) -> DataFrame:
         claiming.withColumn("at", end.log_offset)
         .join(by_origin, [*ORIGIN, "at"], "left")
         .where(~is_founded)
+        .join(_refused(known), _is_replaced_by_refused(), "left_anti")
         .select(
             *(*ORIGIN, missing.alias("claim")),
             F.when(end.fate_name == "cancelled", cause_of(end, "record", end.log_offset))
@@ -74,6 +73,23 @@ def unfounded_ends(known: DataFrame) -> DataFrame:
             .alias("cause"),
         )
     )
+
+
+def _refused(known: DataFrame) -> DataFrame:
+    """The requests to schedule that an owner has refused: topic and partition as `of_topic` and `of_partition`, and
+    `refused`."""
+    parts = F.struct("id", "offset", F.col("end.log_offset").alias("log_offset")).alias("refused")
+    asked = known.where(F.col("action").isin("schedule", RECURRING) & is_refused(F.col("end")))
+    return asked.select(F.col("topic").alias("of_topic"), F.col("partition").alias("of_partition"), parts)
+
+
+def _is_replaced_by_refused() -> Column:
+    """Whether a request was replaced by one that was accepted then, and that another owner has refused since."""
+    end, by = F.col("end"), F.col("refused")
+    is_same_id = (F.col("topic") == F.col("of_topic")) & (F.col("partition") == F.col("of_partition"))
+    is_same_id = is_same_id & (F.col("id") == by["id"])
+    is_later = (by.offset > F.col("offset")) & (by.offset < end.next_request) & (by.log_offset > end.log_offset)
+    return is_same_id & is_later & (end.fate_name == "replaced")
 
 
 def judged_series(known: DataFrame) -> DataFrame:

@@ -21,7 +21,6 @@ was_stored               whether it has a fate `stored`
 answers                  the answers to it
 answers_of_others        the answers to other requests that name it
 later_schedule           the next related request to schedule that was not refused, kept or dropped
-later_refused            the next related refused requests to schedule: structs of `offset` and `log_offset` of the end
 cancel_with              the last related cancel that was applied in the dispatch-log record of its end
 pending_until            the last position at which an earlier related request to schedule was pending
 last_schedule            the last such request, with its `request_ms`; its `end` is null if it has not ended
@@ -47,8 +46,6 @@ _PLACES: Final = (
     *("answers_capped", "answers_lost_before_ms"),
 )
 _NEVER: Final = 2**63 - 1
-# How many rows `later_refused` looks ahead. With more, the lists of a frequent id would cost more than its requests.
-_LATER_REFUSED_MAX: Final = 16
 
 
 def history_rows(
@@ -173,11 +170,9 @@ def _related_columns() -> tuple[list[Column], list[Column]]:
     of_id = Window.partitionBy(*PARTITION, "id_group")
     earlier = of_id.orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
     later = of_id.orderBy("offset").rowsBetween(1, Window.unboundedFollowing)
-    near = of_id.orderBy("offset").rowsBetween(1, _LATER_REFUSED_MAX)
     in_record = Window.partitionBy(*PARTITION, "id_group", "end_offset")
     schedules = F.col("action").isin("schedule", RECURRING)
     is_schedule = schedules & was_accepted(end)
-    refused = F.when(schedules & is_refused(end), F.struct("offset", end.log_offset))
     is_lost = F.col("request_ms") < F.col("fates_lost_before_ms")
     # An entry that a bulk control ends is no longer pending for later requests.
     until = F.coalesce(
@@ -191,7 +186,6 @@ def _related_columns() -> tuple[list[Column], list[Column]]:
     named = [id_group.alias("id_group"), end.log_offset.alias("end_offset")]
     return named, [
         F.first(F.when(is_schedule, offset), ignorenulls=True).over(later).alias("later_schedule"),
-        F.collect_list(refused).over(near).alias("later_refused"),
         F.max(F.when(cancel, offset)).over(in_record).alias("cancel_with"),
         F.coalesce(F.max(undone).over(in_record), F.lit(False)).alias("undone_with"),
         F.max(F.when(is_schedule, until)).over(earlier).alias("pending_until"),

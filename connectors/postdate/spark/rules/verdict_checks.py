@@ -41,14 +41,18 @@ def judged_answers(known: DataFrame) -> DataFrame:
     left the dispatch log.
 
     `known` as in `history_rows`. `wrong` is null for a true answer, and for one to a request that was not read. Cost:
-    one join of the answers with the requests that they, or the controls that they answer, name by origin.
+    one join of the answers with the requests that they, or the controls that they answer, name by origin or as the
+    survivor.
     """
     meant = known.select(
         *(*PARTITION, F.col("offset").alias("meant")),
         F.struct("id", "action", "request_ms", "end", "answers_of_others", "moves").alias("of"),
     )
     given = known.where(F.size("answers") > 0).select("*", F.explode("answers").alias("checked"))
-    facts = given.withColumn("meant", F.coalesce("checked.of", "acts_on")).join(meant, [*PARTITION, "meant"], "left")
+    by = F.when(F.col("end.fate_name") == "replaced", F.col("checked.by"))
+    facts = given.withColumn("meant", F.coalesce("checked.of", "acts_on", by)).join(
+        meant, [*PARTITION, "meant"], "left"
+    )
     return facts.select(*ORIGIN, *_judged_answer())
 
 
@@ -135,9 +139,8 @@ def _is_true() -> Column:
     # A fate of format version 1 names no survivor; then it is the next request of that id.
     survivor = F.coalesce(end.control_offset, F.col("later_schedule"))
     is_by = checked["by"].isNull() | F.coalesce(checked["by"] == survivor, F.lit(True))
-    was_refused_later = F.exists(
-        "later_refused", lambda one: (one.offset == checked["by"]) & (one.log_offset > end.log_offset)
-    )
+    was_refused_later = is_refused(of.end) & (of.end.log_offset > end.log_offset) & (checked["by"] > F.col("offset"))
+    was_refused_later = was_refused_later & same_id & of.action.isin("schedule", RECURRING)
     is_by = is_by | (end.control_offset.isNull() & F.coalesce(was_refused_later, F.lit(False)))
     own_end = is_schedule & ~is_of & (end.fate_name == answer) & is_by
     cancelled = (action == "cancel") & is_applied & names_it & (of.end.fate_name == "cancelled")
