@@ -154,19 +154,21 @@ def control_cases(cases: Cases) -> None:
             ("triggered before the bulk cancel was in force", trigger, {"next_request": 3}, {}, True),
             ("triggered by the next owner", trigger, {"takeover": 0}, {}, True),
             ("triggered before it was due in the range", trigger, {}, moves, True),
+            ("triggered while it was due in the range", trigger, {}, {"until": b"%d" % due(2)}, False),
         )
     ):
         verdict, word = ("cancelled", "") if is_right else ("contradiction", wrong)
         o = cases.case(name, verdict, word)
         caller = f"c{number}-"
         ask(cases, o, caller)
+        cases.commit([o, due(1), "stored"])
         _select(cases, o + 1, id=caller.encode(), **selectors)
         cases.commit([o + 1, 0, "swept", 0], v=2, **{**begun, "next_request": o + begun.get("next_request", 2)})
         cases.ask(o + 2, ("postdate-action", action.encode()), ("postdate-id", caller.encode()), at_ms=at_ms)
         effect = [o, due(1), fate, at_ms, o + 2]
         cases.commit([o, due(1), "stored"], effect, [o + 2, 0, "applied"], at_ms=at_ms + 5, v=3)
         cases.answer(o + 2, fate, o, caller, v=3)
-        last = [occurred(o, 1)] if selectors else []
+        last = [occurred(o, 1)] if selectors is moves else []
         end = [o, due(1), "cancelled", o + 1], [o + 1, 0, "applied", 1]
         cases.commit(*last, *end, at_ms=due(1) + 5 if last else at_ms + 9, v=3)
         if last:

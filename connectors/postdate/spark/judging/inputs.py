@@ -110,7 +110,8 @@ def joined(rows: DataFrame, reopened: DataFrame, *, few: bool) -> DataFrame:
 
 
 def unfolded(rows: DataFrame) -> AuditInputs:
-    """The inverse of `folded`."""
+    """The inverse of `folded`. Requests also have `due_since`: where the log has published the next time of a
+    schedule."""
 
     def each(array: str, name: str) -> DataFrame:
         return rows.select(*ORIGIN, F.explode(f"facts.{array}").alias(name))
@@ -121,8 +122,9 @@ def unfolded(rows: DataFrame) -> AuditInputs:
     due_ms = F.coalesce("facts.request.due_ms", _next_ms()).alias("due_ms")
     names: list[str] = rows.select("facts.request").schema[0].dataType.names  # type: ignore[attr-defined]
     request = (due_ms if name == "due_ms" else F.col(f"facts.request.{name}") for name in names)
+    due_since = F.when(F.col("position.next_ms") > 0, F.col("position.log_offset")).alias("due_since")
     return AuditInputs(
-        rows.where(F.col("facts.request").isNotNull()).select(*ORIGIN, *request),
+        rows.where(F.col("facts.request").isNotNull()).select(*ORIGIN, *request, due_since),
         each("fates", "fate"),
         each("records", "record"),
         each("letters", "letter"),

@@ -242,19 +242,25 @@ def judged_late_switches(known: DataFrame) -> DataFrame:
 
     `known` as in `history_rows`. A bulk cancel is in force from its first fate on. A control counts only if the owner
     that wrote this fate had not read the control then, and carried it out itself: an earlier owner may have read the
-    control before. Bulk cancels with a due range are not judged, since an occurrence may have moved the schedule into
-    the range later. Cost: a join of these fates with the bulk cancels.
+    control before. A bulk cancel with a due range counts only if the log has published the due time of the schedule
+    before it: later occurrences may have moved the schedule into the range. Cost: a join of these fates with the bulk
+    cancels.
     """
     switch, begun, selected = F.col("switch"), F.col("begun"), F.col("selected")
     switches = known.where(F.col("end.bulk_offset").isNotNull() & (F.size("switches") > 0)).select(
-        *ORIGIN, F.col("end.bulk_offset").alias("bulk"), F.explode("switches").alias("switch")
+        *(*ORIGIN, "due_since"), F.col("end.bulk_offset").alias("bulk"), F.explode("switches").alias("switch")
     )
-    has_no_range = selected.from_ms.isNull() & selected.until_ms.isNull()
-    bulks = known.where(selected.isNotNull() & has_no_range).select(*PARTITION, F.col("offset").alias("bulk"), "begun")
+    has_range = (selected.from_ms.isNotNull() | selected.until_ms.isNotNull()).alias("has_range")
+    bulks = known.where(selected.isNotNull()).select(*PARTITION, F.col("offset").alias("bulk"), "begun", has_range)
+    was_selected = ~F.col("has_range") | (F.col("due_since") < begun.log_offset)
     was_read_later = (switch.takeover == begun.takeover) & (switch.control_offset >= begun.next_request)
     said = F.concat(switch.fate_name, F.lit(" by offset "), switch.control_offset)
     claim = F.concat(said, F.lit(" while the bulk control at offset "), F.col("bulk"), F.lit(" selected it"))
-    return switches.join(bulks, [*PARTITION, "bulk"]).where(was_read_later).select(*ORIGIN, claim.alias("claim"))
+    return (
+        switches.join(bulks, [*PARTITION, "bulk"])
+        .where(was_selected & was_read_later)
+        .select(*ORIGIN, claim.alias("claim"))
+    )
 
 
 def judged_bulks(known: DataFrame, *, has_losses: bool) -> list[DataFrame]:

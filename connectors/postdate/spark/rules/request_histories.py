@@ -15,6 +15,7 @@ moves                    fates that moved it
 switches                 its fates `paused`, `resumed`, `triggered` and `backfilled`
 begun                    its first fate `swept`, if it is a bulk control
 recurrence               of a schedule and a backfill, as in `records.requests`
+due_since                as in `inputs.unfolded`; otherwise null
 moved                    offsets of the requests that it moved, if it is a control
 changed                  if it is a control, its fates OF_CONTROLS: structs of name and offset of the schedule
 was_stored               whether it has a fate `stored`
@@ -101,6 +102,8 @@ def _folded(requests: DataFrame, fates: DataFrame, answers: DataFrame, few: bool
         answers.select(*of_answers),
         answers.where("of is not null").select(*of_named),
     )
+    if "due_since" not in requests.columns:
+        requests = requests.withColumn("due_since", F.lit(None).cast("bigint"))
     union = requests.select(*of_requests)
     for rows in inputs:
         union = union.unionByName(rows, allowMissingColumns=True)
@@ -116,7 +119,7 @@ def _folding() -> tuple[list[Column], ...]:
     attempts = (F.col("retry.said").alias("said"), F.col("retry.attempt").alias("attempt"))
     asked = (
         *("acts_on", "due_ms", "grace_ms", "request_ms", "target", "key_digest", "selected"),
-        *("latest_ms", "keeps", "drops", "recurrence"),
+        *("latest_ms", "keeps", "drops", "recurrence", "due_since"),
     )
     request = F.struct("action", id_, F.col("id").alias("delivered_id"), *asked, *attempts)
     parts = ("log_offset", "place", "fate_name", "first_due_ms", "new_due_ms", "control_offset", "at_ms")
