@@ -202,3 +202,15 @@ def test_a_message_that_an_unread_control_has_moved_stays_open(spark: SparkSessi
         _SURVIVOR: ["request-expired"],
         _LAST: ["request-expired"],
     }
+
+
+def test_a_missing_message_that_an_unread_control_has_moved_closes(spark: SparkSession, tmp_path: Path) -> None:
+    history, bounds = History(T), {0: {"log_start": _LAST + 1, "request_start": _LAST + 1}}
+    history.ask(_SURVIVOR, TO_ORDERS, _DELAY, _ID)
+    runs = Runs(spark, history, tmp_path)
+    runs.audit(Ends(requests=_LAST))
+    history.commit(*_CAUSED["moved"])
+    runs.audit(bounds=bounds)
+    found = {row["offset"]: row for row in StateStore(spark, runs.path).origins().collect()}
+    assert found[_SURVIVOR]["verdicts"] == ["missing", "request-expired"]
+    assert found[_SURVIVOR]["state"] == CLOSED
