@@ -28,7 +28,7 @@ from postdate.spark.state.store import OFFSETS, ORIGINS, RUNS, VIOLATIONS, Audit
 
 _TOLD = {"judged": 1, "lateness_ms": {"p50": 3}, "settings": {}}
 _FACTS = "id:bigint"
-_COLUMNS = "topic string, partition int, offset bigint, state string, due_day date"
+_COLUMNS = "topic string, partition int, offset bigint, state string, due_day date, links array<bigint>"
 
 
 def _form(facts: str) -> TableForm:
@@ -37,12 +37,21 @@ def _form(facts: str) -> TableForm:
     return TableForm(kind, ("state", "due_day"))
 
 
-def _rows(spark: SparkSession, *offsets: int, day: str = "2026-01-02", **facts: str) -> DataFrame:
+def _rows(
+    spark: SparkSession,
+    *offsets: int,
+    day: str = "2026-01-02",
+    state: str = "closed",
+    links: tuple[int, ...] = (),
+    **facts: str,
+) -> DataFrame:
     rows = small_table(spark, [(offset,) for offset in offsets], "offset bigint")
     named = [F.col("offset").alias("id"), *(F.lit(value).alias(name) for name, value in facts.items())]
     return rows.select(
-        *(F.lit("r").alias("topic"), F.lit(0).alias("partition"), "offset", F.lit("closed").alias("state")),
-        *(F.lit(day).cast("date").alias("due_day"), F.struct(*named).alias("facts")),
+        *(F.lit("r").alias("topic"), F.lit(0).alias("partition"), "offset", F.lit(state).alias("state")),
+        F.lit(day).cast("date").alias("due_day"),
+        F.array(*map(F.lit, links)).cast("array<bigint>").alias("links"),
+        F.struct(*named).alias("facts"),
     )
 
 
@@ -54,7 +63,7 @@ def _begun(spark: SparkSession, path: Path, facts: str = _FACTS) -> tuple[StateS
     return store, state
 
 
-def _ran(spark: SparkSession, path: Path, *offsets: int, form: str = _FACTS, **facts: str) -> AuditState:
+def _ran(spark: SparkSession, path: Path, *offsets: int, form: str = _FACTS, **facts: Any) -> AuditState:
     """The state after an audit that has added these rows."""
     store, state = _begun(spark, path, form)
     store.add(ORIGINS, _rows(spark, *offsets, **facts))
@@ -248,6 +257,18 @@ def test_closed_rows_expire_once_their_requests_have_left(spark: SparkSession, t
     assert _offsets(store) == [1, 2], "they were due on that day"
     store.expire("2026-01-03", {"r/0": 2})
     assert _offsets(store) == [2], "the other request still lies in its topic"
+
+
+def test_rows_expire_unless_an_open_row_needs_them(spark: SparkSession, tmp_path: Path) -> None:
+    """The open row names the control that has moved it, and its predecessor names it as the survivor."""
+    moved, control, predecessor, other = 1, 2, 3, 4
+    path = tmp_path / "state"
+    _ran(spark, path, control, other)
+    store, _ = _begun(spark, path)
+    store.add(ORIGINS, _rows(spark, moved, state="pending", links=(control,)))
+    store.add(ORIGINS, _rows(spark, predecessor, links=(moved,)))
+    store.expire("2026-01-03", {"r/0": 9})
+    assert _offsets(store) == [moved, control, predecessor]
 
 
 def test_a_state_of_an_earlier_version_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -113,19 +113,20 @@ class DeltaTables:
 
     def merge(self, name: str, rows: DataFrame, condition: str) -> None:
         """Updates the rows that match, inserts the others. `condition` compares `old`, the table, with `new`."""
+        actions = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        self._merge(f"WITH SCHEMA EVOLUTION INTO {self._named(name)}", rows, condition, actions)
+
+    def remove(self, name: str, rows: DataFrame, condition: str) -> None:
+        """Deletes the rows that match; `condition` as for `merge`."""
+        self._merge(f"INTO {self._named(name)}", rows, condition, "WHEN MATCHED THEN DELETE")
+
+    def _merge(self, into: str, rows: DataFrame, condition: str, actions: str) -> None:
         view = f"postdate_{self._token}"
         rows.createOrReplaceTempView(view)
         try:
-            self._sql(
-                f"MERGE WITH SCHEMA EVOLUTION INTO {self._named(name)} AS old USING {view} AS new ON {condition}"
-                " WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-            )
+            self._sql(f"MERGE {into} AS old USING {view} AS new ON {condition} {actions}")
         finally:
             self._spark.catalog.dropTempView(view)
-
-    def delete(self, name: str, condition: str) -> None:
-        """Deletes the rows for which the condition holds."""
-        self._sql(f"DELETE FROM {self._named(name)} WHERE {condition}")  # noqa: S608 - the caller's own words
 
     def restore(self, name: str, version: int) -> None:
         """Makes a commit after which the table has the rows of this version and no others."""

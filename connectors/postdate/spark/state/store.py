@@ -32,6 +32,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import MapType, StructType
 
+from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.errors import CannotRun, JobUsageError
 from postdate.spark.job.cluster import Partition
 from postdate.spark.limits import RUNS_BETWEEN_TIDYING
@@ -66,6 +67,7 @@ _RUN_COLUMNS: Final = (
     "topic:string,partition:int,name:string,first:bigint,text:string>>, zones map<string,string>, recurs boolean"
 )
 _ACKNOWLEDGED: Final = "run bigint, acknowledged_by string, acknowledged_ms bigint, note string"
+_SAME: Final = "old.topic = new.topic AND old.partition = new.partition AND old.offset = new.offset"
 
 
 def _form(columns: str) -> TableForm:
@@ -194,8 +196,7 @@ class StateStore:
 
     def merge_origins(self, rows: DataFrame, condition: str) -> None:
         """Replaces the rows of these origins, and adds new ones; `condition` limits the files that are read."""
-        same = "old.topic = new.topic AND old.partition = new.partition AND old.offset = new.offset"
-        self._tables.merge(ORIGINS, rows, f"{condition} AND {same}")
+        self._tables.merge(ORIGINS, rows, f"{condition} AND {_SAME}")
 
     def known_violations(self, state: AuditState) -> DataFrame:
         """All violations of `state`."""
@@ -212,15 +213,26 @@ class StateStore:
     def expire(self, before_day: str, log_starts: Mapping[str, int]) -> None:
         """Deletes closed rows that were due before a day and whose requests have left their topic.
 
-        `log_starts`: the first offset of each request partition. Removes nothing that a later run could need.
+        `log_starts`: the first offset of each request partition. Removes nothing that a later run could need: keeps
+        rows that an open row names, such as the control that has moved it, and rows that name an open row.
         """
         left = [
             f"(topic = {_text(topic)} AND partition = {number} AND offset < {start})"
             for (topic, _, number), start in ((place.rpartition("/"), start) for place, start in log_starts.items())
             if start > 0
         ]
-        if left:
-            self._tables.delete(ORIGINS, f"state = 'closed' AND due_day < DATE'{before_day}' AND ({' OR '.join(left)})")
+        if not left:
+            return
+        table, named = self._tables.read(ORIGINS), F.explode("links").alias("named")
+        old = table.where(f"state = 'closed' AND due_day < DATE'{before_day}' AND ({' OR '.join(left)})")
+        opened = table.where("state != 'closed'")
+        needed = opened.select(*PARTITION, named).withColumnRenamed("named", "offset")
+        naming = old.select(*ORIGIN, named).join(
+            opened.select(*PARTITION, F.col("offset").alias("named")), [*PARTITION, "named"], "left_semi"
+        )
+        needed = needed.unionByName(naming.select(*ORIGIN))
+        rows = old.select(*ORIGIN).join(needed, list(ORIGIN), "left_anti")
+        self._tables.remove(ORIGINS, rows, f"old.state = 'closed' AND old.due_day < DATE'{before_day}' AND {_SAME}")
 
     def commit(self, state: AuditState, figures: Mapping[str, Any]) -> AuditState:
         """Commits `state` atomically; returns it with the versions of its tables.
