@@ -82,7 +82,8 @@ def with_lost_due_times(messages: DataFrame, known: DataFrame, *, with_graces: b
 
     Columns of `messages`: origin, `id`, `delivered_id`, `target`, `key_digest`, `known_due_ms`, `control`, and any
     others; `moved_by` is the reschedule that set `known_due_ms`; null if that is the first due time. `known` as in
-    `history_rows`. Cost: a join of the messages with the lost reschedules of their partition.
+    `history_rows`. Cost: a join of the messages with the lost reschedules that name them, and with those in bulk of
+    their partition.
     """
     may_have_moved = F.col("end").isNull() | (F.col("selected").isNotNull() & ~is_refused(F.col("end")))
     names = ("offset", "due_ms", "grace_ms", "acts_on", "id", "selected")
@@ -90,16 +91,23 @@ def with_lost_due_times(messages: DataFrame, known: DataFrame, *, with_graces: b
         *PARTITION, F.struct(*names).alias("lost")
     )
     one = F.col("lost")
-    means = (one.acts_on == F.col("offset")) | (one.id == F.col("id")) | one.selected.isNotNull()
+    named = messages.withColumn("name", _exploded(F.lit("*"), F.col("offset"), F.col("id")))
+    naming = lost.withColumn("name", _exploded(F.when(one.selected.isNotNull(), "*"), one.acts_on, one.id))
     first_offset = F.col("offset") if with_graces else F.coalesce("moved_by", "offset")
     is_between = (one.offset > first_offset) & (one.offset < F.col("control"))
-    meant = messages.join(lost, list(PARTITION)).where(is_between & F.coalesce(means, F.lit(False)))
-    found = meant.groupBy(*messages.columns).agg(F.sort_array(F.collect_list("lost")).alias("lost"))
+    meant = named.join(naming, [*PARTITION, "name"]).where(is_between)
+    lists = F.sort_array(F.array_distinct(F.collect_list("lost")))
+    found = meant.groupBy(*messages.columns).agg(lists.alias("lost"))
     none = F.lit(None).cast("bigint")
     unchanged = (none.alias(name) for name in ("grace_ms", "control", "given_by"))
     first = F.array(F.struct(F.col("known_due_ms").alias("due_ms"), *unchanged))
     times = F.aggregate("lost", first.cast(f"array<{LOST_MOVE}>"), _with_moves)
     return found.withColumn("lost_due_times", times).drop("lost")
+
+
+def _exploded(bulk: Column, offset: Column, id_: Column) -> Column:
+    """A row for each name by which a reschedule may mean a message: `bulk`, the offset and the id; not for nulls."""
+    return F.explode(F.array_compact(F.array(bulk, F.concat(F.lit("#"), offset.cast("string")), F.hex(id_))))
 
 
 def asked_ms(selected: Column, due_ms: Column, was_ms: Column) -> Column:
