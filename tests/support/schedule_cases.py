@@ -362,7 +362,7 @@ def _trigger_cases(cases: Cases) -> None:
     others: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         "triggered": ("completed", "", {}, {}),
         "triggered, early": ("early", "committed at", {"late_ms": -1}, {}),
-        "triggered, with another number": ("missing", "1 has no fate", {"m": 2}, {"m": 2}),
+        "triggered, with another number": ("extra missing", "1 has no fate", {"m": 2}, {"m": 2}),
         "triggered, and another one follows": (
             "extra missing contradiction",
             "published as due",
