@@ -91,7 +91,7 @@ class Release:
                     "group_id": self.group_id,
                     "topics": {"partitions": 2, "replication_factor": 1, "min_insync_replicas": 1},
                 },
-                "http": {"port": port},
+                "http": {"port": port, "probePort": port + 10},
                 "tests": {"targetTopic": self.target, "delay": "1s"},
             },
         )
