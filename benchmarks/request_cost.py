@@ -1,16 +1,19 @@
 """What windows and returns cost at ingest: processor time of the shard's thread for each request.
 
-    python benchmarks/request_cost.py [--rounds 15] [--requests 20000]
+    python -m benchmarks.request_cost [--rounds 15] [--requests 20000]
 
 Each kind is compared with a plain request; the second return, which has the headers of a redelivery, with a plain
 request that has them, too. Each round ingests the same number of requests of each kind into new timer indexes, in
 batches of 2,000, in an order that changes. So both sides of a difference are from the same seconds, and other programs
-on the machine matter little. The result is the median of the rounds' differences, and their quartiles.
+on the machine matter little. The result is the median of the rounds' differences, and their quartiles. The values of
+each round and the conditions go to benchmarks/request_cost.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import random
 import statistics
 import tempfile
@@ -18,6 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks import conditions
 from postdate.kafka.interface import Record
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.ingest.ingest import Intake, ingest
@@ -27,6 +31,7 @@ from postdate.wheel.options import IndexOptions
 from postdate.wire.headers import Headers
 from postdate.wire.rules import RequestRules
 
+_REPORT = conditions.ROOT / "benchmarks/request_cost.json"
 _NOW_MS = 1_800_000_000_000
 _BATCH = 2_000
 _RULES = RequestRules(topic="requests", format_version=2)
@@ -92,12 +97,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--requests", type=int, default=20_000)
     asked = parser.parse_args()
+    head = {"command": f"python -m benchmarks.request_cost --rounds {asked.rounds} --requests {asked.requests}"}
+    head |= {"commit": conditions.commit(), "began": conditions.now(), "machine": conditions.machine()}
+    load = os.getloadavg()[0]
     costs: dict[str, list[float]] = {name: [] for name in _KINDS}
     for number in range(asked.rounds + 1):
         for name in random.sample(list(_KINDS), len(_KINDS)):
             cost_us = _cost_us(_KINDS[name], asked.requests)
             if number:  # the first round warms up
                 costs[name].append(cost_us)
+    head["load_average"] = f"{load:.1f} to {os.getloadavg()[0]:.1f}"
+    rounds = {name: [round(value, 3) for value in values] for name, values in costs.items()}
+    _REPORT.write_text(json.dumps(head | {"microseconds_per_request": rounds}, indent=1) + "\n", encoding="utf-8")
     print(f"plain request: median {statistics.median(costs['plain']):.2f} us")
     for name, values in costs.items():
         if name != "plain":
