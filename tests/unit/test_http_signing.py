@@ -6,6 +6,7 @@ Method: signatures are made and checked, whole and with one part changed; then a
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -40,10 +41,11 @@ def sign(method: str = "POST") -> str:
 
 
 def test_a_signature_holds_for_its_request_and_shows_no_token() -> None:
+    signatures = Signatures(ADDRESS)
     header = sign()
     assert is_signed(header)
     assert TOKEN not in header
-    Signatures(ADDRESS).check(TOKEN.encode(), header, "POST", TARGET, BODY)
+    signatures.check(TOKEN.encode(), header, "POST", TARGET, BODY)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +105,19 @@ def test_a_change_is_taken_once_for_as_long_as_its_signature_holds() -> None:
     clock.ahead_ms = SIGNATURE_MS_MAX + 5_000
     with pytest.raises(BadSignature, match="clocks"):
         signatures.check(TOKEN.encode(), header, "POST", TARGET, BODY)
+
+
+def test_a_restarted_process_accepts_no_change_that_was_signed_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    header, question = sign(), sign("GET")
+    Signatures(ADDRESS, Clock()).check(TOKEN.encode(), question, "GET", TARGET, BODY)
+    clock = Clock()
+    clock.ahead_ms = 1
+    signatures = Signatures(ADDRESS, clock)
+    with pytest.raises(BadSignature, match="signed before this process started"):
+        signatures.check(TOKEN.encode(), header, "POST", TARGET, BODY)
+    later_s = time.monotonic() + 2 * SIGNATURE_MS_MAX / 1_000
+    monkeypatch.setattr(time, "monotonic", lambda: later_s)  # the clock was set back after the start
+    signatures.check(TOKEN.encode(), sign(), "POST", TARGET, BODY)
 
 
 def test_the_nonces_remembered_are_bounded_and_expire(monkeypatch: pytest.MonkeyPatch) -> None:

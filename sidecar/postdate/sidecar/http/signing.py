@@ -4,7 +4,8 @@ A member of the consumer group advertises its address, so every client that may 
 process therefore sends no bearer token to such an address, but `Authorization: Postdate-HMAC-SHA256
 TIME:NONCE:SIGNATURE`. The signature covers the method, the address of the process that is asked, the path with the
 query, the time, the nonce and the body. It does not contain the token, expires after SIGNATURE_MS_MAX, and no other
-process accepts it. Within that time the same query may be repeated; a change is accepted once, by its nonce.
+process accepts it. Within that time the same query may be repeated; a change is accepted once, by its nonce, and only
+if it was signed after the process started.
 
 Thread rule: `signed` is pure; a `Signatures` belongs to the event loop of the server.
 Source of the idea: the request signatures of AWS (SigV4) and RFC 9421.
@@ -57,6 +58,8 @@ class Signatures:
     def __init__(self, own_address: str, now_ms: Callable[[], int] = wall_ms) -> None:
         self._own_address = own_address
         self._now_ms = now_ms
+        self._started_ms = now_ms()
+        self._new_until_s = time.monotonic() + 2 * SIGNATURE_MS_MAX / 1_000
         self._nonces: dict[str, int] = {}  # the nonce of each change, and when its signature expires; oldest first
 
     def check(self, token: bytes, header: str, method: str, target: str, body: bytes) -> None:
@@ -72,6 +75,9 @@ class Signatures:
             apart = format_duration(abs(now_ms - int(time_ms)))
             raise BadSignature(f"the time of the signature is {apart} off: do the clocks of the machines agree?")
         if method != "GET":
+            # The nonces of an earlier process are lost; later, the signatures that it accepted have expired.
+            if int(time_ms) < self._started_ms and time.monotonic() < self._new_until_s:
+                raise BadSignature("the change was signed before this process started; try again")
             self._remember(nonce, now_ms)
 
     def _remember(self, nonce: str, now_ms: int) -> None:
