@@ -174,7 +174,7 @@ def in_dialects(due_ms: float) -> Iterator[Asked]:
     """The documented requests of each dialect, with the marker in each header that the dialect knows, in turn."""
     for example in (each.at(int(due_ms) // 1000) for each in EXAMPLES):
         dialect = DIALECTS[example.dialect]
-        parts = [*dialect.schedule.items(), *dialect.cancel.items()]
+        parts = [*dialect.schedule.items(), *dialect.control.items()]
         names_id = {name for name, part in parts if part.header == ID}
         for name in sorted(dialect.read | dialect.left_over | {"card"}):
             others = [header for header in example.headers if header[0] != name]
