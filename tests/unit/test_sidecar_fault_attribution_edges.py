@@ -24,6 +24,7 @@ from postdate.sidecar.dispatch.limits import (
     PROBATION_MS,
     REFUSED_RETRY_MS_MAX,
     REFUSED_RETRY_MS_MIN,
+    REPORTED_ENTRIES_MAX,
     TARGET_PROBE_MS_MAX,
 )
 from postdate.sidecar.limits import BACKOFF_MS_MIN
@@ -38,6 +39,7 @@ from support.attempts import (
     isolate,
     isolated_target,
     outcome,
+    quick,
     trial,
 )
 
@@ -178,6 +180,8 @@ def test_own_topics_remember_which_of_them_failed_and_keep_the_smallest_maximum(
     clock.now += 10
     faults.aborted(common({STORE: 50}, **{STORE: outcome(0, 1, why=TIMED_OUT)}), 0)
     assert (own.messages_max, own.faulted_at, own.waits) == (2, clock.now, True)
+    faults.aborted(common({STORE: 2}, **{STORE: outcome(0, 1, why=TIMED_OUT)}), 0)
+    assert own.messages_max == 1
 
 
 @pytest.mark.parametrize(("size", "refused", "next_max"), [(8, 3, 4), (7, 2, 3), (3, 2, 1), (2, 2, 1)])
@@ -234,7 +238,8 @@ def test_an_isolation_without_messages_ends_unless_the_last_trial_failed(
     assert (faults.get("bad") is isolated) is fails
 
 
-def test_a_target_whose_trials_may_be_large_returns(faults: FaultAttribution) -> None:
+def test_a_target_whose_trials_may_be_large_returns(faults: FaultAttribution, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     isolated = isolate(faults, 4)
     isolated.messages_max = LARGE_TRANSACTION_FATES - 1
     faults.committed(trial(isolated, 1, outcome(1)), 0.0, 0.0)
@@ -242,6 +247,39 @@ def test_a_target_whose_trials_may_be_large_returns(faults: FaultAttribution) ->
     isolated.messages_max = LARGE_TRANSACTION_FATES
     faults.committed(trial(isolated, 1, outcome(1)), 0.0, 0.0)
     assert faults.get("bad") is None
+    assert caplog.messages[-1] == "target bad is no longer isolated"
+
+
+@pytest.mark.parametrize(
+    ("size", "took_ms", "next_max"), [(200, 10.0, 300), (200, 4.0, 400), (100, 10.0, 200), (100, 80.0, 25)]
+)
+def test_the_next_trial_is_as_large_as_the_aim_allows(
+    faults: FaultAttribution, size: int, took_ms: float, next_max: int
+) -> None:
+    """The aim is 20 ms. A fast trial at most doubles the next one, to three quarters of what would reach the aim."""
+    isolated = isolate(faults, 1)
+    isolated.messages_max = max(size, 200)
+    faults.committed(trial(isolated, size, outcome(size), took_ms=took_ms), 0.0, 0.0)
+    assert isolated.messages_max == next_max
+
+
+@pytest.mark.parametrize(("took_ms", "is_fast"), [(49.0, True), (51.0, False)])
+def test_a_trial_may_take_a_quarter_longer_than_other_transactions_usually_do(
+    faults: FaultAttribution, clock: Clock, took_ms: float, is_fast: bool
+) -> None:
+    isolated = isolate(faults, 1)
+    for _ in range(8):
+        faults.committed(_common(40.0), 3.0, 0.0)
+    clock.now += 1
+    faults.committed(trial(isolated, 1, outcome(1), took_ms=took_ms), 0.0, 0.0)
+    assert (isolated.faulted_at < clock.now) is is_fast
+
+
+def test_after_one_transaction_that_reported_all_messages_the_next_one_is_not_limited(faults: FaultAttribution) -> None:
+    assert faults.aborted(FinishedTransaction(None, 5_000, {}, {}, 5.0), 0) is Finding.BACK_OFF
+    assert faults.entries_max(5_000) == REPORTED_ENTRIES_MAX
+    quick(faults)
+    assert not faults.is_attributing
 
 
 def _tried(faults: FaultAttribution, clock: Clock, isolated: Isolated, size: int = 1, late_ms: float = 20.0) -> bool:
