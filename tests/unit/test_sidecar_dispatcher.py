@@ -195,7 +195,9 @@ def test_a_bulk_control_whose_first_transaction_is_aborted_begins_again(
     with monkeypatch.context() as fault:
         refuse(fault, lambda topic, _: topic == OWN.dispatch_log)
         assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (0, False)
+    shard._dispatcher.has_tried = True
     assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (1, True)
+    assert not shard._dispatcher.has_tried
     assert bench.log()[-1].fates == [BulkProgress(0, 0, SWEPT, 0)]
     shard.close()
 
@@ -294,6 +296,7 @@ def test_more_may_be_due_if_something_was_left(bench: Bench, monkeypatch: pytest
     monkeypatch.setattr(DueReader, "read", read_more)
     monkeypatch.setattr(BatchBuilder, "build", build_less)
     assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (1, True)
+    assert shard._dispatcher.has_tried == (why == "trial")
     shard.close()
 
 
@@ -352,16 +355,21 @@ def test_a_turn_that_only_parks_messages_commits_nothing_and_is_followed_by_anot
     shard.close()
 
 
-def test_only_messages_whose_target_is_not_looked_up_in_time_wait_for_it(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("why", ["not looked up in time", "held"])
+def test_only_messages_whose_target_is_in_trouble_are_parked(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
+    """The others leave in the same turn."""
     shard = bench.shard()
     bench.schedule(1)
     bench.until(shard, lambda: bench.ended() == 1)
     bench.schedule(1, target=b"mails")
     bench.schedule(1)
     _read_requests(bench, shard)
-    monkeypatch.setattr(type(bench.admin), "look_up", lambda *_: lambda wait_s: bench.time.wait(wait_s * 1_000))
+    if why == "held":
+        shard.ctx.held.now = Holds(targets=frozenset({"mails"}))
+    else:
+        monkeypatch.setattr(type(bench.admin), "look_up", lambda *_: lambda wait_s: bench.time.wait(wait_s * 1_000))
     assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (1, True)
     assert _parts(shard)[0].parked_count == 1
     assert bench.fates()[-1] == [(2, "delivered")]
@@ -395,9 +403,10 @@ def test_a_turn_that_parks_messages_of_a_trial_or_beside_a_backlog_commits_nothi
 
 
 def test_a_message_may_need_two_look_ups_in_a_turn(bench: Bench) -> None:
-    """Of its target, and of the dead letters if the target has no such partition."""
+    """Of its target, and of the dead letters if the target has no such partition: a letter must not be too large."""
     shard = bench.shard()
-    bench.schedule(1, ("postdate-partition", b"99"))
+    bench.broker.topics[OWN.dead_letters].config["max.message.bytes"] = "2000"
+    bench.schedule(1, ("postdate-partition", b"99"), value=bytes(5_000))
     _read_requests(bench, shard)
     assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (1, False)
     assert bench.fates() == [[(0, "dead")]]

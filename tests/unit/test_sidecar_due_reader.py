@@ -214,6 +214,17 @@ def test_a_refused_message_is_not_tried_before_it_may_leave(bench: Bench) -> Non
     shard.close()
 
 
+@pytest.mark.parametrize(("before_ms", "is_tried"), [(9, False), (10, True)])
+def test_a_trial_contains_no_message_that_the_cancel_gate_holds_back(
+    bench: Bench, before_ms: int, is_tried: bool
+) -> None:
+    shard = bench.shard()
+    index, _ = _isolated(bench, shard, 1, messages_max=1, due_ms=9)
+    due = shard._dispatcher._reader.read(index, shard.ctx.clock.steady_ms(), before_ms)
+    assert (due.trial is not None) is is_tried
+    shard.close()
+
+
 @pytest.mark.parametrize("ordered", [True, False])
 def test_waiting_messages_may_leave_up_to_where_others_of_their_target_were_read(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, ordered: bool

@@ -144,10 +144,12 @@ def test_a_record_has_room_for_all_its_fates(make: Make, monkeypatch: pytest.Mon
 
 
 def test_a_schedule_that_completes_leaves_less_room_for_messages(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has one more fate than entries."""
+    """It has one more fate than entries. Messages have one each, and the number of entries is limited."""
     monkeypatch.setattr(batch_module, "_FATES_MAX", 10)
     shard = stored(make(), calendar(0, count=1), *(request(o, topic="orders", at=FIRST_MS) for o in range(1, 14)))
     assert len(shard.commit(FIRST_MS + 1).fates) == 10 + 1
+    shard.feed(*(request(o, topic="orders", at=FIRST_MS) for o in range(14, 24)))
+    assert len(shard.commit(FIRST_MS + 1).fates) == 4 + 10
 
 
 def test_key_0_is_never_cut_for_the_fates_of_schedules(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
