@@ -16,10 +16,13 @@ from postdate.kafka.interface import Isolation, NewTopic, Partition, Record
 from postdate.sidecar.config.settings import Config, DispatchConfig, RequestTopicConfig
 from postdate.sidecar.context.pacing import TransactionBudget, TransactionThrottle
 from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
+from postdate.sidecar.transaction.transaction import ShardOwnership
+from postdate.wheel.index import TimerIndex
 from postdate.wire.dispatch_log import DispatchRecord, decode_record
 from postdate.wire.headers import Headers
 from postdate.wire.topics import OwnTopics
@@ -155,6 +158,21 @@ class Bench:
 
     def ended(self) -> int:
         return sum(_fates_of(record.value) for record in self.read(OWN.dispatch_log))
+
+
+def parts(shard: Shard) -> tuple[TimerIndex, ShardOwnership]:
+    """The index and the ownership of a shard that runs."""
+    assert shard._index is not None
+    assert shard._ownership is not None
+    return shard._index, shard._ownership
+
+
+def read_requests(bench: Bench, shard: Shard) -> None:
+    """Let a shard read all requests, and dispatch none."""
+    count = len(bench.read("requests"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
+        bench.until(shard, lambda: shard.next_request == count)
 
 
 @cache

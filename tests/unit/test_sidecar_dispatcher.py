@@ -16,43 +16,22 @@ import pytest
 
 from postdate.kafka.errors import UnknownOutcome
 from postdate.kafka.interface import NewTopic
+from postdate.sidecar.config.settings import DispatchConfig
 from postdate.sidecar.context.holds import Holds
-from postdate.sidecar.dispatch import bulk_sweep
-from postdate.sidecar.dispatch import dispatcher as dispatcher_module
 from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
-from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.dispatch.due_reader import Due, DueReader
 from postdate.sidecar.dispatch.fault_attribution import OWN as OWN_NAME
-from postdate.sidecar.dispatch.fault_attribution import FaultAttribution, Isolated
+from postdate.sidecar.dispatch.fault_attribution import Isolated
+from postdate.sidecar.dispatch.sweep import Sweep
 from postdate.sidecar.dispatch.targets import Targets
-from postdate.sidecar.shard.shard import Shard
-from postdate.sidecar.transaction.transaction import ShardOwnership
-from postdate.wheel.index import TimerIndex
-from postdate.wheel.keys import split_key
-from postdate.wire.dispatch_log import SWEPT, BulkProgress
-from postdate.wire.limits import DUE_MS_MIN
 from support.kafka_simulator.producer import SimTransactionalProducer
-from support.shard_bench import OWN, Bench, refuse
+from support.shard_bench import OWN, Bench, parts, read_requests, refuse
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
-
-
-def _parts(shard: Shard) -> tuple[TimerIndex, ShardOwnership]:
-    assert shard._index is not None
-    assert shard._ownership is not None
-    return shard._index, shard._ownership
-
-
-def _read_requests(bench: Bench, shard: Shard) -> None:
-    """Let a shard read all requests, and dispatch none."""
-    count = len(bench.read("requests"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
-        bench.until(shard, lambda: shard.next_request == count)
 
 
 def at(now_ms: int) -> tuple[int, int]:
@@ -65,8 +44,8 @@ def test_a_message_expires_one_millisecond_after_its_grace(bench: Bench, late_ms
     shard = bench.shard()
     due_ms = bench.broker.now_ms() - 10_000
     bench.schedule(due_ms, ("postdate-grace", b"1s"))
-    _read_requests(bench, shard)
-    assert shard._dispatcher.dispatch(*_parts(shard), *at(due_ms + late_ms + 1)) == (1, False)
+    read_requests(bench, shard)
+    assert shard._dispatcher.dispatch(*parts(shard), *at(due_ms + late_ms + 1)) == (1, False)
     assert bench.fates() == [[(0, fate)]]
     shard.close()
 
@@ -76,8 +55,8 @@ def test_grace_ends_by_the_clock_and_not_by_the_gate(bench: Bench) -> None:
     shard = bench.shard()
     due_ms = bench.broker.now_ms() - 60_000
     bench.schedule(due_ms, ("postdate-grace", b"30s"))
-    _read_requests(bench, shard)
-    assert shard._dispatcher.dispatch(*_parts(shard), due_ms + 1, bench.broker.now_ms()) == (1, False)
+    read_requests(bench, shard)
+    assert shard._dispatcher.dispatch(*parts(shard), due_ms + 1, bench.broker.now_ms()) == (1, False)
     assert bench.fates() == [[(0, "dead")]]
     shard.close()
 
@@ -90,7 +69,7 @@ def test_a_transaction_that_outlasts_a_grace_is_repeated_without_the_message(
     due_ms = bench.broker.now_ms() - 1_000
     bench.schedule(due_ms, ("postdate-grace", b"5s"))
     bench.schedule(due_ms)
-    _read_requests(bench, shard)
+    read_requests(bench, shard)
     honest, stalls = SimTransactionalProducer.begin, [60_000]
 
     def begin(self: SimTransactionalProducer, *arguments: Any) -> None:
@@ -100,9 +79,9 @@ def test_a_transaction_that_outlasts_a_grace_is_repeated_without_the_message(
 
     monkeypatch.setattr(SimTransactionalProducer, "begin", begin)
     now_ms = bench.broker.now_ms()
-    assert shard._dispatcher.dispatch(*_parts(shard), *at(now_ms)) == (0, True)
+    assert shard._dispatcher.dispatch(*parts(shard), *at(now_ms)) == (0, True)
     assert shard._dispatcher.retry_at() is None
-    assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (2, False)
+    assert shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms())) == (2, False)
     assert bench.fates() == [[(0, "dead"), (1, "delivered")]]
     shard.close()
 
@@ -117,8 +96,8 @@ def test_a_target_that_has_grown_since_it_was_looked_up_refuses_no_message(bench
     bench.admin.add_partitions({"orders": count + 1})
     bench.schedule(1, ("postdate-partition", b"%d" % count))
     bench.schedule(1, ("postdate-partition", b"%d" % (count + 1)))
-    _read_requests(bench, shard)
-    assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (2, False), "in the same turn"
+    read_requests(bench, shard)
+    assert shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms())) == (2, False), "in the same turn"
     assert [fate for fates in bench.fates() for _, fate in fates] == ["delivered", "delivered", "dead"]
     shard.close()
 
@@ -126,7 +105,7 @@ def test_a_target_that_has_grown_since_it_was_looked_up_refuses_no_message(bench
 def test_a_beat_leaves_the_index_behind_its_record(bench: Bench) -> None:
     """Otherwise an index would look as if it had missed records, once retention deletes beats."""
     shard = bench.shard()
-    index, ownership = _parts(shard)
+    index, ownership = parts(shard)
     assert shard._dispatcher.beat(index, ownership)
     last = bench.read(OWN.dispatch_log)[-1]
     assert (index.next_dispatch, index.seq) == (last.offset + 1, bench.log()[-1].seq)
@@ -136,22 +115,22 @@ def test_a_beat_leaves_the_index_behind_its_record(bench: Bench) -> None:
 
 def test_nothing_begins_in_the_pause_after_aborts(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = bench.shard()
-    parts, dispatcher = _parts(shard), shard._dispatcher
+    owned, dispatcher = parts(shard), shard._dispatcher
     bench.schedule(1)
-    _read_requests(bench, shard)
+    read_requests(bench, shard)
     before_ms = bench.broker.now_ms()
     refuse(monkeypatch, lambda topic, _: topic == OWN.dispatch_log)
-    assert not dispatcher.beat(*parts)
+    assert not dispatcher.beat(*owned)
     assert dispatcher.retry_at() is None, "the first one is retried at once"
-    assert not dispatcher.beat(*parts)
+    assert not dispatcher.beat(*owned)
     assert dispatcher.retry_at() is not None
     monkeypatch.undo()
     begun = len(bench.log())
-    assert not dispatcher.beat(*parts)
-    assert dispatcher.dispatch(*parts, *at(before_ms)) == (0, False)
+    assert not dispatcher.beat(*owned)
+    assert dispatcher.dispatch(*owned, *at(before_ms)) == (0, False)
     assert len(bench.log()) == begun
     bench.time.wait(1_000)
-    assert dispatcher.dispatch(*parts, *at(before_ms)) == (1, False)
+    assert dispatcher.dispatch(*owned, *at(before_ms)) == (1, False)
     shard.close()
 
 
@@ -160,19 +139,19 @@ def test_a_commit_ends_a_row_of_aborts(bench: Bench, monkeypatch: pytest.MonkeyP
     """Otherwise the next abort, hours later, would be followed by a long pause."""
     bench.format_version = 2
     shard = bench.shard()
-    parts, dispatcher = _parts(shard), shard._dispatcher
+    owned, dispatcher = parts(shard), shard._dispatcher
 
     def attempt() -> bool:
         if kind == "beat":
-            return dispatcher.beat(*parts)
-        return dispatcher.dispatch(*parts, *at(bench.broker.now_ms()))[0] == 1
+            return dispatcher.beat(*owned)
+        return dispatcher.dispatch(*owned, *at(bench.broker.now_ms()))[0] == 1
 
     for number in range(2):
         if kind == "message":
             bench.schedule(1)
         if kind == "bulk control" and not number:
             bench.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
-        _read_requests(bench, shard)
+        read_requests(bench, shard)
         with monkeypatch.context() as fault:
             refuse(fault, lambda topic, _: topic == OWN.dispatch_log)
             assert not attempt()
@@ -185,28 +164,11 @@ def test_a_commit_ends_a_row_of_aborts(bench: Bench, monkeypatch: pytest.MonkeyP
     shard.close()
 
 
-def test_a_bulk_control_whose_first_transaction_is_aborted_begins_again(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench.format_version = 2
-    shard = bench.shard()
-    bench.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
-    _read_requests(bench, shard)
-    with monkeypatch.context() as fault:
-        refuse(fault, lambda topic, _: topic == OWN.dispatch_log)
-        assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (0, False)
-    shard._dispatcher.has_tried = True
-    assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (1, True)
-    assert not shard._dispatcher.has_tried
-    assert bench.log()[-1].fates == [BulkProgress(0, 0, SWEPT, 0)]
-    shard.close()
-
-
 def test_after_an_unknown_outcome_the_targets_are_looked_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A deleted one can end the producer, and would end the next one."""
     shard = bench.shard()
     bench.schedule(1)
-    _read_requests(bench, shard)
+    read_requests(bench, shard)
     asked: list[str] = []
 
     def commit(_: SimTransactionalProducer) -> None:
@@ -219,7 +181,7 @@ def test_after_an_unknown_outcome_the_targets_are_looked_up(bench: Bench, monkey
     monkeypatch.setattr(Targets, "look_again", look_again)
     monkeypatch.setattr(SimTransactionalProducer, "commit", commit)
     with pytest.raises(UnknownOutcome):
-        shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms()))
+        shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms()))
     assert asked == ["orders"]
     shard.close()
 
@@ -231,7 +193,7 @@ def test_a_turn_in_which_nothing_may_leave_is_repeated_only_for_a_trial(
     """A trial that finds nothing ends; then the other messages have their turn."""
     shard = bench.shard()
     bench.schedule(1)
-    _read_requests(bench, shard)
+    read_requests(bench, shard)
     trial = Isolated(OWN_NAME, 1, 0.0, 0.0, 0.0) if is_trial else None
     dispatcher, honest = shard._dispatcher, DueReader.read
 
@@ -240,7 +202,7 @@ def test_a_turn_in_which_nothing_may_leave_is_repeated_only_for_a_trial(
 
     monkeypatch.setattr(DueReader, "read", read)
     monkeypatch.setattr(BatchBuilder, "build", lambda *_: Batch())
-    assert dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (0, is_trial)
+    assert dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms())) == (0, is_trial)
     assert trial is None or not trial.waits
     shard.close()
 
@@ -254,7 +216,7 @@ def test_a_message_that_waits_for_an_own_topic_is_recorded_outside_of_trials(
 ) -> None:
     shard = bench.shard()
     bench.schedule(1)
-    _read_requests(bench, shard)
+    read_requests(bench, shard)
     honest = DueReader.read
     parked: list[tuple[str, ...]] = []
     trial = Isolated(OWN_NAME, 1, 0.0, 0.0, 0.0) if is_trial else None
@@ -265,14 +227,14 @@ def test_a_message_that_waits_for_an_own_topic_is_recorded_outside_of_trials(
     monkeypatch.setattr(DueReader, "read", read)
     monkeypatch.setattr(BatchBuilder, "build", lambda *_: Batch(passed_own=passed_own))
     monkeypatch.setattr(shard._dispatcher._faults, "parked", parked.append)
-    shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms()))
+    shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms()))
     assert parked == notes
     shard.close()
 
 
 def test_with_nothing_due_there_is_nothing_to_do(bench: Bench) -> None:
     shard = bench.shard()
-    assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (0, False)
+    assert shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms())) == (0, False)
     shard.close()
 
 
@@ -280,7 +242,7 @@ def test_with_nothing_due_there_is_nothing_to_do(bench: Bench) -> None:
 def test_more_may_be_due_if_something_was_left(bench: Bench, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     shard = bench.shard()
     bench.schedule(1)
-    _read_requests(bench, shard)
+    read_requests(bench, shard)
     read, build = DueReader.read, BatchBuilder.build
 
     def read_more(*arguments: Any) -> Due:
@@ -295,7 +257,7 @@ def test_more_may_be_due_if_something_was_left(bench: Bench, monkeypatch: pytest
 
     monkeypatch.setattr(DueReader, "read", read_more)
     monkeypatch.setattr(BatchBuilder, "build", build_less)
-    assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (1, True)
+    assert shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms())) == (1, True)
     assert shard._dispatcher.has_tried == (why == "trial")
     shard.close()
 
@@ -310,7 +272,7 @@ def test_only_a_full_transaction_changes_the_limit(
     shard = bench.shard()
     bench.schedule(1)
     bench.schedule(1, target=b"held" if why == "parked" else b"orders")
-    _read_requests(bench, shard)
+    read_requests(bench, shard)
     shard.ctx.held.now = Holds(targets=frozenset({"held"}))
     honest = DueReader.read
 
@@ -320,7 +282,7 @@ def test_only_a_full_transaction_changes_the_limit(
 
     monkeypatch.setattr(DueReader, "read", read)
     before = shard._dispatcher._limit.entries
-    shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms()))
+    shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms()))
     assert (shard._dispatcher._limit.entries > before) == grows
     shard.close()
 
@@ -330,7 +292,7 @@ def test_a_hold_that_comes_while_a_transaction_waits_for_its_turn_is_kept(
 ) -> None:
     shard = bench.shard()
     bench.schedule(1)
-    _read_requests(bench, shard)
+    read_requests(bench, shard)
 
     @contextmanager
     def slot(*_: object) -> Iterator[None]:
@@ -338,7 +300,7 @@ def test_a_hold_that_comes_while_a_transaction_waits_for_its_turn_is_kept(
         yield
 
     monkeypatch.setattr(type(shard.ctx.large_transactions), "slot", slot)
-    assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (0, True)
+    assert shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms())) == (0, True)
     assert bench.fates() == []
     shard.close()
 
@@ -346,12 +308,12 @@ def test_a_hold_that_comes_while_a_transaction_waits_for_its_turn_is_kept(
 def test_a_turn_that_only_parks_messages_commits_nothing_and_is_followed_by_another(bench: Bench) -> None:
     shard = bench.shard()
     bench.schedule(1)
-    _read_requests(bench, shard)
+    read_requests(bench, shard)
     shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
-    assert not shard._dispatcher.must_tend(_parts(shard)[0])
-    assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (0, True)
-    assert _parts(shard)[0].parked_count == 1
-    assert shard._dispatcher.must_tend(_parts(shard)[0]), "the hold may end"
+    assert not shard._dispatcher.must_tend(parts(shard)[0])
+    assert shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms())) == (0, True)
+    assert parts(shard)[0].parked_count == 1
+    assert shard._dispatcher.must_tend(parts(shard)[0]), "the hold may end"
     shard.close()
 
 
@@ -365,13 +327,13 @@ def test_only_messages_whose_target_is_in_trouble_are_parked(
     bench.until(shard, lambda: bench.ended() == 1)
     bench.schedule(1, target=b"mails")
     bench.schedule(1)
-    _read_requests(bench, shard)
+    read_requests(bench, shard)
     if why == "held":
         shard.ctx.held.now = Holds(targets=frozenset({"mails"}))
     else:
         monkeypatch.setattr(type(bench.admin), "look_up", lambda *_: lambda wait_s: bench.time.wait(wait_s * 1_000))
-    assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (1, True)
-    assert _parts(shard)[0].parked_count == 1
+    assert shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms())) == (1, True)
+    assert parts(shard)[0].parked_count == 1
     assert bench.fates()[-1] == [(2, "delivered")]
     shard.close()
 
@@ -385,7 +347,7 @@ def test_a_turn_that_parks_messages_of_a_trial_or_beside_a_backlog_commits_nothi
     shard = bench.shard()
     for target in (b"orders", b"orders", b"mails", b"orders"):
         bench.schedule(1, target=target)
-    _read_requests(bench, shard)
+    read_requests(bench, shard)
     shard.ctx.held.now = Holds(targets=frozenset({"mails"}))
     honest = DueReader.read
 
@@ -397,8 +359,8 @@ def test_a_turn_that_parks_messages_of_a_trial_or_beside_a_backlog_commits_nothi
         return replace(due, apart={due.keys[1]})
 
     monkeypatch.setattr(DueReader, "read", read)
-    assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (0, True)
-    assert (bench.fates(), _parts(shard)[0].parked_count, _parts(shard)[0].count) == ([], 1, 4)
+    assert shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms())) == (0, True)
+    assert (bench.fates(), parts(shard)[0].parked_count, parts(shard)[0].count) == ([], 1, 4)
     shard.close()
 
 
@@ -407,50 +369,19 @@ def test_a_message_may_need_two_look_ups_in_a_turn(bench: Bench) -> None:
     shard = bench.shard()
     bench.broker.topics[OWN.dead_letters].config["max.message.bytes"] = "2000"
     bench.schedule(1, ("postdate-partition", b"99"), value=bytes(5_000))
-    _read_requests(bench, shard)
-    assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (1, False)
+    read_requests(bench, shard)
+    assert shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms())) == (1, False)
     assert bench.fates() == [[(0, "dead")]]
     shard.close()
 
 
-def test_while_a_bulk_control_is_unread_only_entries_under_key_0_may_leave(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench.format_version = 2
+def test_old_requests_are_stored_piece_by_piece(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = bench.shard()
-    index, ownership = _parts(shard)
-    bench.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
-    _read_requests(bench, shard)
-    assert shard._dispatcher.dispatch(index, ownership, *at(bench.broker.now_ms())) == (1, True)
-    assert shard._dispatcher.before_ms(index, 5) == 5
-    monkeypatch.setattr(dispatcher_module, "read_up_to", lambda _: 0)
-    assert shard._dispatcher.before_ms(index, 5) == DUE_MS_MIN
-    assert shard._dispatcher.before_ms(index, 0) == 0, "the cancel gate admits nothing"
-    shard.close()
-
-
-def test_a_sweep_waits_while_own_topics_are_isolated_and_goes_on_where_it_finds_nothing(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench.format_version = 2
-    shard = bench.shard()
-    dispatcher, faults = shard._dispatcher, shard._dispatcher._faults
-    for number in range(4):
-        bench.schedule(bench.broker.now_ms() + 60_000 + number)
-    bench.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"mails"))
-    _read_requests(bench, shard)
-    assert dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (1, True)
-    own = faults._isolate(OWN_NAME, 1, None, shard.ctx.clock.steady_ms())
-    own.retry_at = inf
-    for _ in range(2):
-        assert dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (0, False)
-    faults._return(own)
-    monkeypatch.setattr(bulk_sweep, "SWEPT_LOOKS_MAX", 2)
-    for _ in range(4):
-        assert dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (0, True)
-    while len(bench.fates()) < 2:
-        dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms()))
-    assert bench.fates()[1] == [(4, "applied")]
+    steps: list[int] = []
+    monkeypatch.setattr(Sweep, "step", lambda _self, _index, now_ms: steps.append(now_ms))
+    for now_ms in (1_000, 1_500):
+        shard._dispatcher.tend(parts(shard)[0], now_ms)
+    assert steps == [1_000, 1_500]
     shard.close()
 
 
@@ -475,47 +406,6 @@ def test_fates_of_schedules_are_counted_as_such(bench: Bench) -> None:
     shard.close()
 
 
-def test_a_bulk_control_moves_an_even_spread_to_no_time_that_has_passed(bench: Bench) -> None:
-    """Its new window began ten minutes ago, and is almost over."""
-    bench.format_version = 3
-    shard = bench.shard()
-    index, ownership = _parts(shard)
-    even = (("postdate-window", b"10m"), ("postdate-spread", b"even"))
-    bench.schedule(bench.broker.now_ms() + 1_200_000, *even)
-    bench.ask(("postdate-action", b"reschedule"), ("postdate-delay", b"0s"), ("postdate-select-topic", b"orders"))
-    _read_requests(bench, shard)
-    assert shard._dispatcher.dispatch(index, ownership, *at(bench.broker.now_ms())) == (1, True)
-    bench.time.wait(599_000)
-    now_ms = bench.broker.now_ms()
-    while len(bench.fates()) < 2:
-        shard._dispatcher.dispatch(index, ownership, *at(now_ms))
-    key = index.find(0)
-    assert key is not None
-    assert split_key(key)[0] == now_ms
-    shard.close()
-
-
-@pytest.mark.parametrize("is_attributing", [True, False])
-def test_a_full_piece_of_a_sweep_lets_transactions_grow_unless_a_fault_is_being_attributed(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, is_attributing: bool
-) -> None:
-    bench.format_version = 2
-    shard = bench.shard()
-    for number in range(3):
-        bench.schedule(bench.broker.now_ms() + 60_000 + number)
-    bench.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
-    _read_requests(bench, shard)
-    monkeypatch.setattr(bulk_sweep, "SWEPT_ENTRIES_MAX", 2)
-    assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (1, True)
-    before = shard._dispatcher._limit.entries
-    monkeypatch.setattr(FaultAttribution, "is_attributing", is_attributing)
-    while len(bench.fates()) < 2:
-        shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms()))
-    assert [name for _, name in bench.fates()[-1]] == ["cancelled", "cancelled", "swept"]
-    assert (shard._dispatcher._limit.entries > before) is not is_attributing
-    shard.close()
-
-
 def test_a_transaction_is_as_late_as_its_first_message(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """By that it is judged how long a trial made others wait."""
     shard = bench.shard()
@@ -523,11 +413,11 @@ def test_a_transaction_is_as_late_as_its_first_message(bench: Bench, monkeypatch
     faults._isolate("elsewhere", 1, None, shard.ctx.clock.steady_ms())
     bench.schedule(due_ms)
     bench.schedule(due_ms + 300)
-    _read_requests(bench, shard)
+    read_requests(bench, shard)
     late_ms: list[float] = []
     monkeypatch.setattr(faults, "committed", lambda attempt, *_: late_ms.append(attempt.late_ms))
     bench.time.wait(2_000)
-    assert shard._dispatcher.dispatch(*_parts(shard), *at(due_ms + 501)) == (2, False)
+    assert shard._dispatcher.dispatch(*parts(shard), *at(due_ms + 501)) == (2, False)
     assert late_ms == [500]
     shard.close()
 
@@ -535,15 +425,15 @@ def test_a_transaction_is_as_late_as_its_first_message(bench: Bench, monkeypatch
 def test_an_aborted_transaction_is_tried_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = bench.shard()
     bench.schedule(1)
-    _read_requests(bench, shard)
+    read_requests(bench, shard)
     refuse(monkeypatch, lambda topic, _: topic == OWN.dispatch_log)
-    assert shard._dispatcher.dispatch(*_parts(shard), *at(bench.broker.now_ms())) == (0, True)
+    assert shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms())) == (0, True)
     shard.close()
 
 
 def test_a_missing_target_and_a_parked_message_must_be_tended(bench: Bench) -> None:
     shard = bench.shard()
-    index, _ = _parts(shard)
+    index, _ = parts(shard)
     bench.schedule(1)
     bench.until(shard, lambda: bench.ended() == 1)
     assert not shard._dispatcher.must_tend(index)
@@ -558,8 +448,10 @@ def test_a_missing_target_and_a_parked_message_must_be_tended(bench: Bench) -> N
 
 
 def test_parked_entries_return_when_their_target_works(bench: Bench) -> None:
+    """Long before their retry budget is used up."""
+    bench.dispatch = DispatchConfig(retry_budget_ms=600_000)
     shard = bench.shard()
-    index, _ = _parts(shard)
+    index, _ = parts(shard)
     bench.schedule(bench.broker.now_ms(), target=b"late")
     bench.until(shard, lambda: index.parked_count == 1)
     bench.admin.create_topics([NewTopic("late", 1, 1, {})])
