@@ -19,8 +19,8 @@ from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.dispatch.due_reader import Due, DueReader
 from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution, Isolated, Refused
 from postdate.sidecar.dispatch.limits import RATE_RETRY_MS
-from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.dispatch.sweep import Sweep
+from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.dispatch.targets import Refusal
 from postdate.sidecar.ingest.limits import CONTROL_SIZE_BYTES_MAX
 from postdate.sidecar.shard.shard import Shard

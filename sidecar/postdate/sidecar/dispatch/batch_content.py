@@ -16,7 +16,6 @@ from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, entry_key, split_key
 from postdate.wire.dispatch_log import BulkProgress, Fate, IdRow
 from postdate.wire.limits import INTEGER_END
 
-
 MessageKey = tuple[str, bytes | None]
 """The target and the key of a message."""
 
