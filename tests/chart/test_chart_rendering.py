@@ -113,7 +113,10 @@ def test_probes_and_services_reach_the_ports_that_the_program_listens_on(helm: H
     probes = {kind: container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
     paths = {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
     assert probes == {kind: {"path": path, "port": "probes"} for kind, path in paths.items()}
-    assert "\nport = 9000\nprobe_port = 9001\n" in one(objects, "ConfigMap")["data"]["postdate.toml"]
+    assert {"name": "POSTDATE_HTTP_PROBE_PORT", "value": "9001"} in container["env"]
+    config = one(objects, "ConfigMap")["data"]["postdate.toml"]
+    assert "\nport = 9000\n" in config
+    assert "probe_port" not in config  # pods of an earlier version read it too, and refuse unknown settings
     ports = {each["metadata"]["name"]: each["spec"]["ports"][0] for each in of_kind(objects, "Service")}
     assert {name: (port["port"], port["targetPort"]) for name, port in ports.items()} == {
         f"{RELEASE}-postdate": (80, "http"),

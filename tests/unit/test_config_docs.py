@@ -15,7 +15,7 @@ from postdate.cli.config_docs import BOUNDED, as_json_tree, as_markdown, as_toml
 from postdate.kafka.property_names import PROPERTY_NAMES
 from postdate.sidecar.config.load import Flags, load
 from postdate.sidecar.config.schema import environment_name, leaves, topic_leaves
-from postdate.sidecar.config.values import may_be_secret
+from postdate.sidecar.config.values import may_be_secret, without_secrets
 from postdate.sidecar.errors import ConfigError
 from support.librdkafka_names import written_names
 
@@ -124,6 +124,19 @@ def test_every_property_of_the_client_library_that_is_no_secret_is_shown() -> No
 
 def test_every_property_of_the_client_library_is_known() -> None:
     assert written_names() == PROPERTY_NAMES
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://id.example.com/token?key=a@swordfish", "https://***"),
+        ("https://me:sword?fish@id.example.com/token", "https://***"),
+        ("https://id.example.com/token?key=swordfish", "https://id.example.com/token?***"),
+        ("https://id.example.com/token", "https://id.example.com/token"),
+    ],
+)
+def test_no_part_of_a_secret_in_a_url_is_shown(url: str, shown: str) -> None:
+    assert without_secrets(url) == shown
 
 
 def test_user_and_password_in_a_url_are_not_shown() -> None:

@@ -14,7 +14,7 @@ import pytest
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.takeover import takeover
-from postdate.wire.dispatch_log import BACKFILLED, OWNER, STORED, Backfilled
+from postdate.wire.dispatch_log import BACKFILLED, CANCELLED, OWNER, STORED, Backfilled
 from postdate.wire.instants import format_instant
 from postdate.wire.schedules import occurrences
 from postdate.wire.schedules.zones import Zone, load_zone
@@ -84,6 +84,21 @@ def test_a_first_time_that_no_fate_has_published_follows_the_rules_of_its_publis
     assert local_time(stored.first_due_ms) == "02:30"
     assert owners(bench)[0] == _OTHER != owners(bench)[-1]
     assert [path.name for path in bench.directory.glob("0.*")] == ["0.old-1"]
+
+
+def test_the_time_of_a_schedule_that_is_cancelled_at_once_follows_the_rules_of_its_publisher(bench: Bench) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        use_other_rules(patched)
+        first = bench.shard()
+        patched.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
+        bench.ask(*NIGHTLY)
+        cancel = bench.ask(("postdate-action", b"cancel"), ("postdate-id", b"nightly"))
+        bench.until(first, lambda: first.next_request == cancel + 1)
+        first.close()
+    occurrences._next_of_cron.cache_clear()
+    successor(bench, 2).close()
+    (cancelled,) = [fate for record in bench.log() for fate in record.fates if fate.name == CANCELLED]
+    assert local_time(cancelled.first_due_ms) == "02:30"
 
 
 def test_a_published_time_stays_and_the_index_with_it(bench: Bench) -> None:

@@ -76,6 +76,17 @@ def state(shard: Shard) -> dict[int, tuple[Kind, int, Next | None, bool]]:
     return {o: (Kind(e.kind), due_ms, e.next, e.stored) for o, (due_ms, e) in shard.entries().items()}
 
 
+def test_an_index_of_an_earlier_version_does_not_know_how_many_schedules_it_has(make: Make) -> None:
+    shard = make()
+    assert shard.index.schedule_count == 0
+    log = shard.index._log
+    log.checkpoint = msgspec.structs.replace(log.checkpoint, schedules=None)
+    shard.feed(calendar(0))
+    shard.commit(BASE_MS)
+    assert shard.index.schedule_count is None
+    log.checkpoint = msgspec.structs.replace(log.checkpoint, schedules=1)  # the fixture compares it with the entries
+
+
 def test_a_schedule_is_stored_before_anything_else(make: Make) -> None:
     shard = make()
     shard.feed(calendar(0))

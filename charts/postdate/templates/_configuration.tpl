@@ -88,7 +88,6 @@ bootstrap_servers = {{ toJson .Values.kafka.bootstrapServers }}
 [http]
 host = "0.0.0.0"
 port = {{ int .Values.http.port }}
-probe_port = {{ int .Values.http.probePort }}
 {{- $service := include "postdate.fullname" . }}
 {{- $names := list $service }}
 {{- range list "" ".svc" }}

@@ -17,7 +17,8 @@ CHECKPOINT_NAME: Final = b"position"
 
 class Checkpoint(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """R and D (None before the first write that sets them), seq, takeover; the counters; the version of the time
-    zones by which the last owner computed times, "": unknown; and the number of entries that are schedules."""
+    zones by which the last owner computed times, "": unknown; and the number of entries that are schedules, None:
+    unknown, since an earlier version has written to this timer log."""
 
     next_request: int | None = None
     next_dispatch: int | None = None
@@ -25,7 +26,7 @@ class Checkpoint(msgspec.Struct, array_like=True, frozen=True, gc=False):
     takeover: int = 0
     totals: Totals = Totals()
     zones: str = ""
-    schedules: int = 0
+    schedules: int | None = None
 
 
 _checkpoints = msgspec.msgpack.Decoder(Checkpoint)

@@ -113,9 +113,9 @@ class TimerIndex:
         return self._log.checkpoint.zones
 
     @property
-    def schedule_count(self) -> int:
-        """The number of entries that are schedules. An index that was written before they were counted lacks those."""
-        return max(self._log.checkpoint.schedules, 0)
+    def schedule_count(self) -> int | None:
+        """The number of entries that are schedules; None if an earlier version has written to this index."""
+        return self._log.checkpoint.schedules
 
     @property
     def policies(self) -> PolicyRows:

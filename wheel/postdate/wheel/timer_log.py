@@ -95,7 +95,7 @@ class TimerLog:
             self._db.sync()
         self.log_id = check_identity_row(row, identity)
         stored = self._db.get("meta", CHECKPOINT_NAME)
-        self.checkpoint = Checkpoint() if stored is None else decode_checkpoint(stored)
+        self.checkpoint = Checkpoint(schedules=0) if stored is None else decode_checkpoint(stored)
         policies = self._db.get("meta", POLICIES_NAME)
         self.policies: PolicyRows = () if policies is None else decode_policies(policies)
         bulks = self._db.get("meta", BULKS_NAME)
@@ -371,7 +371,7 @@ class TimerLog:
             takeover=old.takeover if changes.takeover is None else changes.takeover,
             totals=counted.totals(old.totals),
             zones=old.zones if changes.zones is None else changes.zones,
-            schedules=old.schedules + changes.schedules,
+            schedules=None if old.schedules is None else old.schedules + changes.schedules,
         )
 
     def _after_write(self, changes: Changes, counted: WriteDelta, blocks: dict[int, Block]) -> None:

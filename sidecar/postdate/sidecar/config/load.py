@@ -116,8 +116,9 @@ def _read_flags(flags: Flags) -> Read:
         if may_be_secret(name):
             variable = f"POSTDATE_KAFKA_COMMON_{name.upper().replace('.', '_')}"
             read.problems.append(
-                f"-X {name}: a secret on the command line, also a misspelt one, can be read by every user of the"
-                f" machine; use {variable}, {variable}_FILE, or -F FILE"
+                f"-X {name}: this is a secret, or a name that the client library does not have and that may be a"
+                f" misspelt secret. Every user of the machine can read the command line: use {variable},"
+                f" {variable}_FILE, or -F FILE"
             )
         else:
             read.settings.append(Setting("kafka.common", value, "flag -X", name))

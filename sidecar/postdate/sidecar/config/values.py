@@ -19,8 +19,8 @@ from postdate.wire.durations import format_duration, parse_duration_ms
 _SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB)?", re.IGNORECASE)
 _SIZE_UNIT = {"b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
 _SECRET = re.compile(r"(password|passphrase|secret|key\.pem|jaas\.config|oauthbearer\.config)$")
-_USER_INFO = re.compile(r"(?<=://)\S+@|[^/\s,:@]+:[^/\s,@]+@")
-_QUERY = re.compile(r"(?<=://)([^\s,?]*\?)\S+")
+_BEHIND_SCHEME = re.compile(r"(?<=://)\S+")
+_USER_INFO = re.compile(r"[^/\s,:@]+:[^/\s,@]+@")
 
 
 def is_secret(name: str) -> bool:
@@ -36,7 +36,15 @@ def may_be_secret(name: str) -> bool:
 
 def without_secrets(text: str) -> str:
     """A text with the user, the password and the query of each URL in it masked."""
-    return _QUERY.sub(rf"\1{MASK}", _USER_INFO.sub(f"{MASK}@", text))
+    return _USER_INFO.sub(f"{MASK}@", _BEHIND_SCHEME.sub(_masked_url, text))
+
+
+def _masked_url(behind_scheme: re.Match[str]) -> str:
+    user, at, place = behind_scheme[0].rpartition("@")
+    if "?" in user:  # nobody can tell whether a password or a query contains the @
+        return MASK
+    host, query, _ = place.partition("?")
+    return (f"{MASK}@" if at else "") + host + (f"?{MASK}" if query else "")
 
 
 def property_text(name: str, raw: object) -> str:

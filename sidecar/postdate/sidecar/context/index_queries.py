@@ -42,7 +42,8 @@ class IndexStats(NamedTuple):
     """A time at or before the timestamp of the oldest request that is needed, epoch ms; -1 if none is needed, or if the
     mark has not reached it yet."""
     pending: int
-    schedules: int
+    schedules: int | None
+    """None: unknown."""
     controls: int
     parked: int
     wheel_rebuilds: int

@@ -132,7 +132,8 @@ class ProcessCollector(Collector):
 
     def _figures(self, part: Partition, thread: ShardThread, figures: IndexStats) -> Iterator[tuple[Metric, float]]:
         yield metrics.PENDING, figures.pending
-        yield metrics.SCHEDULES, figures.schedules
+        if figures.schedules is not None:
+            yield metrics.SCHEDULES, figures.schedules
         yield metrics.PARKED, figures.parked
         yield metrics.CONTROLS, figures.controls
         yield metrics.NEXT_REQUEST, figures.next_request

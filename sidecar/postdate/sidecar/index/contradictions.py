@@ -83,8 +83,8 @@ def check_times(overlay: IndexOverlay) -> None:
     """
     for offset, raw in overlay.controls():
         entry = decode_entry(raw)
-        is_first = entry.kind == Kind.STORE and entry.next is not None and not entry.stored
-        if is_first or (entry.kind == Kind.APPLIED and entry.reason == _BACKFILL):
+        is_first = entry.next is not None and not entry.stored
+        if is_first or (entry.kind == Kind.APPLIED and entry.reason == _BACKFILL and entry.new_due >= 0):
             overlay.contradicted(f"the times of request {offset} were computed by other time zone rules")
             return
 
