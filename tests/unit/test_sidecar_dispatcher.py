@@ -338,11 +338,10 @@ def test_only_messages_whose_target_is_in_trouble_are_parked(
     shard.close()
 
 
-@pytest.mark.parametrize("why", ["trial", "apart"])
-def test_a_turn_that_parks_messages_of_a_trial_or_beside_a_backlog_commits_nothing(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, why: str
+def test_a_turn_that_parks_messages_beside_a_backlog_commits_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The input of such a turn has gaps, and would have other ones without the parked messages."""
+    """The input of such a turn has a gap, and would have another one without the parked messages."""
     bench.admin.create_topics([NewTopic("mails", 1, 1, {})])
     shard = bench.shard()
     for target in (b"orders", b"orders", b"mails", b"orders"):
@@ -353,8 +352,6 @@ def test_a_turn_that_parks_messages_of_a_trial_or_beside_a_backlog_commits_nothi
 
     def read(*arguments: Any) -> Due:
         due = honest(*arguments)
-        if why == "trial":
-            return replace(due, trial=Isolated("orders", 1, 0.0, 0.0, 0.0))
         del due.keys[1], due.values[1]
         return replace(due, apart={due.keys[1]})
 

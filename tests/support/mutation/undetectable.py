@@ -62,7 +62,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     _of(
         _REQUESTS,
         "parse_request",
-        "a due time of 0 is a time, or is none",
+        "a due time of 0 counts as a time, or as no time",
         "no request is due before 1",
         ("due_ms >= 0", "due_ms > 0"),
         ("due_ms >= 0", "due_ms >= 1"),
@@ -70,7 +70,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     _of(
         _REQUESTS,
         "_schedule",
-        "a due time of 0 is a time, or is none",
+        "a due time of 0 counts as a time, or as no time",
         "no request is due before 1",
         ("due_ms >= 0", "due_ms > 0"),
         ("due_ms >= 0", "due_ms >= 1"),
@@ -78,7 +78,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     _of(
         _REQUESTS,
         "_window_ms",
-        "a due time of 0 is a time, or is none",
+        "a due time of 0 counts as a time, or as no time",
         "no request is due before 1",
         ("due_ms < 0", "due_ms <= 0"),
         ("due_ms < 0", "due_ms < 1"),
