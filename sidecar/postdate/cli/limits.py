@@ -20,9 +20,8 @@ DISK_FULL_SIZE_BYTES: Final = 1 << 20
 # How long a command waits until a shard reads its instruction; a shard in a takeover reads it later.
 PICK_UP_S_MAX: Final = 5.0
 
-# Nominal times that a preview of a schedule shows, and the number of earlier ones that it counts in about a second.
+# Nominal times that a preview of a schedule shows.
 PREVIEW_MAX: Final = 10
-PREVIEW_PASSED_MAX: Final = 100_000
 
 # Where `send --retry NAME` looks for the policies of the sidecars: the last record is near the end of the dispatch log,
 # behind it only markers and aborted records. If it is not found, the command sends the request unchecked.

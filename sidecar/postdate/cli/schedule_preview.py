@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from postdate.cli.limits import PREVIEW_PASSED_MAX
-from postdate.sidecar.errors import ConfigError
 from postdate.wire.durations import format_duration
 from postdate.wire.schedules.expressions import Expression, parse_expression
-from postdate.wire.schedules.occurrences import Occurrence, first_occurrence, next_occurrence
+from postdate.wire.schedules.occurrences import Occurrence, first_occurrence, next_occurrence, skip_to
 from postdate.wire.schedules.schedule import Fold, Gap, Schedule
 from postdate.wire.schedules.words import describe
 from postdate.wire.schedules.zones import TZ_VERSION, Change, load_zone
@@ -27,19 +25,14 @@ _FOLDS: Final = {
 
 
 def next_occurrences(schedule: Schedule, after_ms: int, limit: int) -> list[Occurrence]:
-    """Return the first `limit` occurrences after an instant, without skipped ones, of a request sent at that instant.
-
-    Raises ConfigError if a start lies so far back that too many occurrences would have to be counted.
-    """
+    """Return the first `limit` occurrences after an instant, without skipped ones, of a request sent at that
+    instant."""
     found: list[Occurrence] = []
     occurrence = first_occurrence(schedule, after_ms)
-    passed = 0
+    if occurrence is not None:  # a start may lie before that instant
+        occurrence = skip_to(schedule, occurrence, after_ms + 1)
     while occurrence is not None and len(found) < limit:
-        if occurrence.nominal_ms <= after_ms:
-            passed += 1
-            if passed > PREVIEW_PASSED_MAX:
-                raise ConfigError(f"more than {PREVIEW_PASSED_MAX:,} occurrences precede --after; give a later --start")
-        elif not occurrence.is_in_gap:
+        if not occurrence.is_in_gap:
             found.append(occurrence)
         occurrence = next_occurrence(schedule, occurrence)
     return found
