@@ -196,13 +196,15 @@ LEFT_OVER: dict[str, Headers] = {
     "timebridge": [*TIMEBRIDGE, ("X-Timebridge-Error", b"x"), ("X-Timebridge-Error", b"y")],
     "nats": [*NATS, ("Nats-Scheduler", b"x"), ("Nats-Schedule-Next", b"purge"), ("Nats-Schedule-Rollup", b"sub")],
     "rocketmq": [("DELAY", b"1"), ("REAL_QID", b"3"), ("TIMER_OUT_MS", b"1")],
+    "spring": [("retry_topic-backoff-timestamp", b"\x01\xa1\xff\xbb\x4f\x68")],
 }
 
 
 @pytest.mark.parametrize("name", LEFT_OVER)
 def test_headers_of_an_earlier_delivery_are_ignored(name: str) -> None:
     ours: Headers = [("postdate-origin", b"R/3/7"), ("postdate-due", b"1"), ("postdate-dead-reason", b"expired")]
-    if DIALECTS[name].has_ids:
+    ours += [("postdate-attempt", b"1"), ("postdate-occurrence", b"1"), ("postdate-next", b"1")]
+    if DIALECTS[name].has_ids or name == "spring":
         ours.append(("postdate-id", b"other"))
     request = parse([("a", b"1"), *LEFT_OVER[name], *ours, ("a", None)])
     assert request.action == Action.SCHEDULE

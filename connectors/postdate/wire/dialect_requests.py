@@ -19,6 +19,7 @@ from postdate.wire.headers import (
     CRON,
     DELAY,
     DROPPED_2,
+    DROPPED_3,
     EVERY,
     ID,
     KEY,
@@ -126,7 +127,7 @@ def translate(vocabulary: Vocabulary, key: bytes | None, headers: Headers, is_to
 
 def _is_asking(name: str) -> bool:
     """True for a header of Postdate that makes a record a request in Postdate's own headers."""
-    return is_ours(name) and not is_dropped(name) and name not in DROPPED_2
+    return is_ours(name) and not is_dropped(name) and name not in DROPPED_2 and name not in DROPPED_3
 
 
 def _take_apart(dialect: Dialect, headers: Headers) -> tuple[dict[str, bytes | None], Headers, Control]:
@@ -143,7 +144,7 @@ def _take_apart(dialect: Dialect, headers: Headers) -> tuple[dict[str, bytes | N
             if name in dialect.refused:
                 raise RequestRefused(Reason.UNKNOWN_HEADER, f"{name}: {dialect.refused[name]}")
             found[name] = value
-        elif _is_asking(name) and not (name == ID and dialect.has_ids):
+        elif _is_asking(name) and not (name == ID and (dialect.has_ids or dialect.is_copy)):
             _refuse_mixture(dialect.name, f"Postdate ({quote(name)})")
         elif not is_ours(name) and name not in dialect.left_over:
             untouched.append(header)

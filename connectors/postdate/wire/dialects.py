@@ -119,7 +119,8 @@ class Dialect:
     header of the target key; if it is absent, the target key is null. `partition_key_header`: a text by which the
     partition is chosen. `needs`: a header and its value, and the header of Postdate whose equivalent is then required.
     `implied`: what a recurring schedule of the system means without a header. `needs_target`: False if the system
-    chooses the target outside the record, so that the request topic's default applies.
+    chooses the target outside the record, so that the request topic's default applies. `is_copy`: its requests are copies of consumed
+    records, so a `postdate-id` in them is that of an earlier delivery.
     """
 
     name: str
@@ -135,6 +136,7 @@ class Dialect:
     needs: tuple[tuple[str, bytes, str], ...] = ()
     implied: tuple[tuple[str, bytes], ...] = ()
     needs_target: bool = True
+    is_copy: bool = False
 
     @cached_property
     def read(self) -> frozenset[str]:
@@ -285,6 +287,7 @@ SPRING: Final = Dialect(
     marks=frozenset({"retry_topic-backoff-timestamp"}),
     schedule={"retry_topic-backoff-timestamp": Part(AT, values.binary_ms)},
     needs_target=False,
+    is_copy=True,
 )
 
 DIALECTS: Final[Mapping[str, Dialect]] = {
