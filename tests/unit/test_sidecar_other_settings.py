@@ -216,7 +216,7 @@ def test_fates_of_an_unread_bulk_control_contradict_nothing(index: TimerIndex) -
     recover(index, BulkProgress(0, 0, SWEPT, 3))
     assert index.bulks == (BulkRow(0, b"", 3),)
     recover(index, PlainFate(0, 0, DEAD))
-    assert index.bulks == ()
+    assert not index.bulks
 
 
 def test_an_index_that_only_the_disk_holds_follows_the_log(index: TimerIndex, caplog: pytest.LogCaptureFixture) -> None:

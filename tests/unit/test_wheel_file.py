@@ -178,7 +178,7 @@ def test_a_stamp_is_written_beside_the_last_one(tmp_path: Path) -> None:
     for offset in STAMP_OFFSETS:
         torn = bytearray(path.read_bytes())
         torn[offset] ^= 1
-        stamp = read_stamp(torn)
+        stamp = read_stamp(bytes(torn))
         assert stamp is not None
         found.add(stamp.log_sequence)
     assert found == {8, 9}

@@ -305,7 +305,7 @@ def test_the_nearest_header_to_an_unknown_one_is_named(name: str, hint: str) -> 
 
 @pytest.mark.parametrize("by_ms", [1_000_000, -1_000_000])
 def test_messages_may_be_moved_by_the_whole_horizon(by_ms: int) -> None:
-    headers = [RESCHEDULE, ("postdate-select-id", b"i"), ("postdate-by", b"%d" % by_ms)]
+    headers: Headers = [RESCHEDULE, ("postdate-select-id", b"i"), ("postdate-by", b"%d" % by_ms)]
     assert parse_request(RULES, 3, NOW_MS, None, headers).by_ms == by_ms
 
 
