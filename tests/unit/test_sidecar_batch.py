@@ -478,7 +478,7 @@ def test_a_message_that_waits_for_an_own_topic_keeps_the_order_of_its_key(place:
 
 def test_a_message_leaves_before_a_later_one_of_its_key_that_waits_for_an_own_topic(place: Place) -> None:
     place.feed(schedule(0, SOON_MS - 9), schedule(1, SOON_MS - 7))
-    behind = {("orders", b"key"): entry_key(SOON_MS - 8, 2)}
+    behind: dict[tuple[str, bytes | None], bytes] = {("orders", b"key"): entry_key(SOON_MS - 8, 2)}
     assert [fate.offset for fate in place.commit(SOON_MS, OwnTopicsFilter((), behind=behind)).fates] == [0]
 
 
