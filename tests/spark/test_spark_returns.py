@@ -7,6 +7,7 @@ from docs/protocol.md and shares no code with the audit or the sidecar. The side
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
@@ -19,7 +20,7 @@ from pyspark.sql import functions as F
 
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
 from postdate.spark.job.sources import RECORDS
-from postdate.spark.records.policies import PolicyRow, needed, policy_table
+from postdate.spark.records.policies import PolicyRow, needed, policy_table, read_rows
 from postdate.spark.records.requests import understood_rows
 from postdate.spark.session.small_tables import small_table
 from postdate.wire.errors import RequestRefused
@@ -147,7 +148,7 @@ def _of_the_sidecar(offset: int, case: _Case) -> tuple[int | None, Headers]:
     return found.due_ms, found.headers
 
 
-def _read(spark: SparkSession, rows: list[Any], policies: list[PolicyRow] | None = None) -> dict[int, Row]:
+def _read(spark: SparkSession, rows: list[Any], policies: Iterable[PolicyRow] | None = None) -> dict[int, Row]:
     table = None if policies is None else policy_table(spark, policies)
     read = understood_rows(small_table(spark, rows, RECORDS), LEVELS_MS_DEFAULT, policies=table)
     found = read.select("offset", "due_ms", "acts_on", "target", F.size("data").alias("data"), "retry.*")
@@ -181,24 +182,27 @@ def test_the_audit_computes_what_the_protocol_says(spark: SparkSession) -> None:
 
 def test_the_policy_of_a_return_is_the_last_row_of_its_name(spark: SparkSession) -> None:
     policies = [
+        PolicyRow(REQUESTS, 0, "later-run", 10, "base=1s"),
+        PolicyRow(REQUESTS, 0, "later-run", 10, "base=4s"),
         PolicyRow(REQUESTS, 0, "slow", 10, "base=1m"),
         PolicyRow(REQUESTS, 0, "slow", 20, "base=2m"),
         PolicyRow(REQUESTS, 0, "slow", 30, ""),
         PolicyRow(REQUESTS, 0, "quick", 10, "base=1s"),
         PolicyRow(REQUESTS, 1, "slow", 0, "base=9m"),
-        PolicyRow(REQUESTS, 0, "twice", 10, "base=1s"),
-        PolicyRow(REQUESTS, 0, "twice", 10, "base=2s"),
+        (REQUESTS, 0, "later-owner", 10, "base=2s", 11),
+        (REQUESTS, 0, "later-owner", 10, "base=1s", 9),
     ]
-    asked = {9: "slow", 10: "slow", 19: "slow", 20: " slow ", 30: "slow", 31: "quick", 32: "base=3s", 33: "twice"}
+    asked = {9: "slow", 10: "slow", 19: "slow", 20: " slow ", 30: "slow", 31: "quick", 32: "base=3s"}
+    asked |= {33: "later-owner", 34: "later-run"}
     rows = [
         kafka_row(REQUESTS, offset, _T, b"k", b"v", [_TO_ORDERS, ("postdate-retry", name.encode())])
         for offset, name in asked.items()
     ]
-    found = _read(spark, rows, policies)
+    found = _read(spark, rows, read_rows(policies))
     due_s = {offset: None if row["due_ms"] is None else (row["due_ms"] - _T) // 1_000 for offset, row in found.items()}
-    assert due_s == {9: None, 10: 60, 19: 60, 20: 120, 30: None, 31: 1, 32: 3, 33: None}
-    assert {offset for offset, row in found.items() if row["is_unknown"]} == {9, 33}
-    assert {row["name"] for row in found.values()} == {"slow", "quick", "twice", None}
+    assert due_s == {9: None, 10: 60, 19: 60, 20: 120, 30: None, 31: 1, 32: 3, 33: 2, 34: 4}
+    assert {offset for offset, row in found.items() if row["is_unknown"]} == {9}
+    assert {row["name"] for row in found.values()} == {"slow", "quick", "later-owner", "later-run", None}
 
 
 def test_only_the_rows_that_unread_requests_need_are_kept() -> None:

@@ -2,7 +2,8 @@
 
 A row `[first request, name, text]` gives the meaning of the name from that request of the partition on, until the next
 row of the name; an empty text removes the name. Each dispatch-log record repeats the rows that requests at or above its
-low-water mark need. So the last row at or below a request is the one that its owner used, wherever it was read.
+low-water mark need. So the last row at or below a request is the one that its owner used, wherever it was read. Of two
+rows of one name and request, that of the later owner counts.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from postdate.spark.session.small_tables import small_table
 _TABLE: Final = "policy_topic string, policy_partition int, first bigint, next bigint, policy_name string, text string"
 
 
+_ROW_FIELDS: Final = 6
+
+
 class PolicyRow(NamedTuple):
     """The meaning of a name for the requests of a partition from `first` on."""
 
@@ -34,18 +38,24 @@ class PolicyRow(NamedTuple):
 
 
 def policy_rows(log: DataFrame) -> DataFrame:
-    """The rows in dispatch-log records, as of `log_rows`, with the columns of PolicyRow; each as often as it occurs."""
+    """The rows in dispatch-log records, as of `log_rows`: the columns of PolicyRow, and the number `takeover` of the
+    owner. Each row as often as it occurs."""
     row = F.col("row")
-    rows = log.where("parses").select("topic", "partition", F.explode("policies").alias("row"))
+    rows = log.where("parses").select("topic", "partition", F.explode("policies").alias("row"), "takeover")
     return rows.select(
         *("topic", "partition", F.get(row, 1).alias("name"), natural(F.get(row, 0)).alias("first")),
-        F.get(row, 2).alias("text"),
+        *(F.get(row, 2).alias("text"), "takeover"),
     )
 
 
 def read_rows(rows: Iterable[Row | Sequence[Any]]) -> tuple[PolicyRow, ...]:
-    """Collected rows, each once, in order. Raises CannotRun: too many."""
-    found = sorted({PolicyRow(*row) for row in rows})
+    """The rows that count of collected ones, in order. A row may have a `takeover` as of `policy_rows`. Of rows without
+    one, those of earlier runs come first. Raises CannotRun: too many."""
+    last: dict[tuple[Any, ...], tuple[int, str]] = {}
+    for *key, text, takeover in ((*row, -1)[:_ROW_FIELDS] for row in rows):
+        if takeover >= last.get(tuple(key), (-1, ""))[0]:
+            last[tuple(key)] = takeover, text
+    found = sorted(PolicyRow._make((*key, text)) for key, (_, text) in last.items())
     if len(found) > POLICIES_MAX:
         raise CannotRun(
             f"The dispatch log names policies more than {POLICIES_MAX} times: audit a window, or one topic."
@@ -55,7 +65,8 @@ def read_rows(rows: Iterable[Row | Sequence[Any]]) -> tuple[PolicyRow, ...]:
 
 def recorded_policies(spark: SparkSession, log: DataFrame, known: Iterable[PolicyRow] = ()) -> DataFrame | None:
     """The policies that are `known` or in `log`, as `with_policy_texts` needs them; None without any. Cost: one job."""
-    found = policy_rows(log).distinct().limit(POLICIES_MAX + 1).collect()
+    later = F.max_by("text", "takeover").alias("text")
+    found = policy_rows(log).groupBy(*PolicyRow._fields[:-1]).agg(later).limit(POLICIES_MAX + 1).collect()
     return policy_table(spark, read_rows([*known, *found]))
 
 
@@ -73,18 +84,12 @@ def needed(rows: Iterable[PolicyRow], next_offsets: Mapping[tuple[str, int], int
 
 
 def policy_table(spark: SparkSession, rows: Iterable[PolicyRow]) -> DataFrame | None:
-    """The rows as `with_policy_texts` needs them; None if there are none.
-
-    A row that the dispatch log contradicts, because another one of the same name begins at the same request, has no
-    text: nobody knows which one its owner used.
-    """
+    """Rows of `read_rows` as `with_policy_texts` needs them; None if there are none."""
     table: list[tuple[Any, ...]] = []
     for (topic, partition, name), some in groupby(sorted(rows), key=lambda row: row[:3]):
-        texts: dict[int, str | None] = {}
-        for row in some:
-            texts[row.first] = None if row.first in texts else row.text
-        firsts = [*texts, None]
-        table += [(topic, partition, first, firsts[at + 1], name, texts[first]) for at, first in enumerate(texts)]
+        of_name = [*some]
+        ends = [*(row.first for row in of_name[1:]), None]
+        table += [(topic, partition, row.first, end, name, row.text) for row, end in zip(of_name, ends, strict=True)]
     return small_table(spark, table, _TABLE) if table else None
 
 

@@ -61,7 +61,7 @@ class Chain:
             breaks.select(*PARTITION, F.lit(1).alias("broken")),
             settled.where("parses").select(*PARTITION, F.struct("log_offset", *rest).alias("tail")),
             log.where(~F.col("is_broker_time")).select(*PARTITION, unstamped.alias("unstamped")),
-            policy_rows(log).select(*PARTITION, F.struct(*PolicyRow._fields).alias("policy")),
+            policy_rows(log).select(*PARTITION, F.struct(*PolicyRow._fields, "takeover").alias("policy")),
             log.where(F.col("zone_version").isNotNull() | has_occurrences()).select(
                 *PARTITION, zone, has_occurrences().alias("recurs")
             ),
