@@ -17,6 +17,7 @@ from postdate.sidecar.config.settings import Config, DispatchConfig, RequestTopi
 from postdate.sidecar.context.pacing import TransactionBudget, TransactionThrottle
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
+from postdate.sidecar.dispatch.due_reader import Due
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.shard.shard import Shard
@@ -173,6 +174,23 @@ def read_requests(bench: Bench, shard: Shard) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
         bench.until(shard, lambda: shard.next_request == count)
+
+
+def hold_controls(bench: Bench, shard: Shard, monkeypatch: pytest.MonkeyPatch, count: int) -> TimerIndex:
+    """The index with so many entries under key 0, which do not leave."""
+    index = shard._index
+    assert index is not None
+    monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
+    for _ in range(count):
+        bench.ask(("postdate-action", b"cancel"), ("postdate-id", b"nobody"))
+    bench.until(shard, lambda: index.control_count == count)
+    return index
+
+
+def read_due(bench: Bench, shard: Shard) -> Due:
+    """The input of the next transaction."""
+    assert shard._index is not None
+    return shard._dispatcher._reader.read(shard._index, shard.ctx.clock.steady_ms(), bench.broker.now_ms())
 
 
 @cache

@@ -14,20 +14,18 @@ import pytest
 from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.dispatch import sweep
-from postdate.sidecar.dispatch.backlog_bypass import Ahead, BacklogBypass
+from postdate.sidecar.dispatch.backlog_bypass import BacklogBypass
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
-from postdate.sidecar.dispatch.due_reader import Due, DueReader
+from postdate.sidecar.dispatch.due_reader import Due
 from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution, Isolated, Refused
-from postdate.sidecar.dispatch.limits import RATE_RETRY_MS
+from postdate.sidecar.dispatch.limits import RATE_RETRY_MS, TEND_INTERVAL_MS
 from postdate.sidecar.dispatch.sweep import Sweep
-from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.dispatch.targets import Refusal
-from postdate.sidecar.ingest.limits import CONTROL_SIZE_BYTES_MAX
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import LAST_KEY, entry_key, split_key
 from postdate.wire.reasons import Reason
-from support.shard_bench import Bench, R
+from support.shard_bench import Bench, R, hold_controls
 
 
 @pytest.fixture
@@ -56,23 +54,6 @@ def _trials(bench: Bench, shard: Shard, index: TimerIndex, count: int) -> list[l
     reader, steady_ms, now_ms = shard._dispatcher._reader, shard.ctx.clock.steady_ms(), bench.broker.now_ms()
     read = [reader.read(index, steady_ms, now_ms) for _ in range(count)]
     return [[split_key(key)[1] for key, _ in due.parked] for due in read if due.trial is not None]
-
-
-def _controls(bench: Bench, shard: Shard, monkeypatch: pytest.MonkeyPatch, count: int) -> TimerIndex:
-    """The index with so many entries under key 0, which do not leave."""
-    index = shard._index
-    assert index is not None
-    monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
-    for _ in range(count):
-        bench.ask(("postdate-action", b"cancel"), ("postdate-id", b"nobody"))
-    bench.until(shard, lambda: index.control_count == count)
-    return index
-
-
-def _read(bench: Bench, shard: Shard) -> Due:
-    """The input of the next transaction."""
-    assert shard._index is not None
-    return shard._dispatcher._reader.read(shard._index, shard.ctx.clock.steady_ms(), bench.broker.now_ms())
 
 
 def test_refused_messages_and_the_others_take_turns(bench: Bench) -> None:
@@ -238,137 +219,6 @@ def test_waiting_messages_may_leave_up_to_where_others_of_their_target_were_read
     shard.close()
 
 
-@pytest.mark.parametrize("entries_max", [10_000, 5])
-def test_half_of_a_transaction_is_for_messages_beside_a_backlog(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, entries_max: int
-) -> None:
-    bench.dispatch = DispatchConfig(entries_max=entries_max)
-    shard = bench.shard()
-    taken: list[tuple[int, int]] = []
-
-    def take(_: BacklogBypass, _index: TimerIndex, _before_ms: int, entries_max: int, size_bytes_max: int) -> None:
-        taken.append((entries_max, size_bytes_max))
-
-    monkeypatch.setattr(BacklogBypass, "take", take)
-    _read(bench, shard)
-    limit = shard._dispatcher._limit
-    assert taken == [(limit.entries // 2 or 1, limit.size_bytes // 2)]
-    shard.close()
-
-
-@pytest.mark.parametrize(
-    ("why", "is_used"), [("", True), ("controls", False), ("a fault is attributed", False), ("own topics", False)]
-)
-def test_no_message_leaves_from_behind_a_backlog_before_controls_or_while_a_fault_is_attributed(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, why: str, is_used: bool
-) -> None:
-    shard = bench.shard()
-    if why == "controls":
-        _controls(bench, shard, monkeypatch, 1)
-    if why == "own topics":
-        own = shard._dispatcher._faults._isolate(OWN, 1, None, shard.ctx.clock.steady_ms())
-        own.retry_at = inf
-    monkeypatch.setattr(FaultAttribution, "is_attributing", why == "a fault is attributed")
-    taken: list[object] = []
-    monkeypatch.setattr(BacklogBypass, "take", lambda *arguments: taken.append(arguments))
-    due = _read(bench, shard)
-    assert (bool(taken), due.ordered) == (is_used, is_used)
-    shard.close()
-
-
-@pytest.mark.parametrize(
-    ("searching", "ahead_count", "limit"), [(False, 3, 17), (True, 3, 5), (False, 20, 1), (False, 25, 1)]
-)
-def test_the_rest_of_a_transaction_is_for_the_backlog_itself(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, searching: bool, ahead_count: int, limit: int
-) -> None:
-    """Of 20 entries. While the second cursor searches, a transaction is short, so that what it finds leaves soon."""
-    bench.dispatch = DispatchConfig(entries_max=100)
-    shard = bench.shard()
-    index = shard._index
-    assert index is not None
-    monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
-    for _ in range(30):
-        bench.schedule(1)
-    bench.until(shard, lambda: index.count == 30)
-    keys = [entry_key(5, offset) for offset in range(ahead_count)]
-    ahead = Ahead(keys[0], keys, [b"v"] * ahead_count, {keys[1]})
-    monkeypatch.setattr(BacklogBypass, "take", lambda *_: ahead)
-    reader = shard._dispatcher._reader
-    reader._ahead.searching = searching
-    due = _read(bench, shard)
-    assert len(due.keys) == limit + ahead_count
-    assert due.keys[limit:] == keys
-    assert due.values[limit:] == ahead.values
-    assert (due.full, due.short, due.goes_on, due.ordered) == (True, searching, True, True)
-    assert (due.read_to, due.apart) == (due.keys[limit - 1], {keys[1]})
-    shard.close()
-
-
-def test_behind_the_end_of_a_backlog_the_second_cursor_has_read_everything(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shard = bench.shard()
-    until = entry_key(9, 0)
-    for keys in ([], [entry_key(5, 0)]):
-        ahead = Ahead(until, keys, [b"v"] * len(keys))
-        monkeypatch.setattr(BacklogBypass, "take", lambda *_, ahead=ahead: ahead)
-        due = _read(bench, shard)
-        assert (due.full, due.read_to, due.goes_on) == (False, until, bool(keys))
-    shard.close()
-
-
-@pytest.mark.parametrize(
-    ("entries_max", "controls", "waiting", "scanned"),
-    [(10_000, 0, 1_000, 1_000), (15, 0, 1, 2), (5, 0, 1, 1), (50, 2, 1, 4), (50, 7, 0, 7)],
-)
-def test_messages_that_waited_for_their_rate_get_half_of_what_controls_leave(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, entries_max: int, controls: int, waiting: int, scanned: int
-) -> None:
-    """A fifth of the configured entries is the first limit. Without controls, at least one message gets a place."""
-    bench.dispatch = DispatchConfig(entries_max=entries_max)
-    shard = bench.shard(RequestTopicConfig(R, messages_per_second_max=("orders=1000",)))
-    _controls(bench, shard, monkeypatch, controls)
-    reader, rooms, limits = shard._dispatcher._reader, list[int](), list[int]()
-    honest = DueReader._scan
-
-    def scan(self: DueReader, index: TimerIndex, before_ms: int, limit: int, size_max: int) -> Due:
-        limits.append(limit)
-        return honest(self, index, before_ms, limit, size_max)
-
-    def take(_: TargetRates, _index: TimerIndex, _before_ms: int, entries_max: int, *_more: object) -> list[object]:
-        rooms.append(entries_max)
-        return []
-
-    monkeypatch.setattr(DueReader, "_scan", scan)
-    monkeypatch.setattr(TargetRates, "take", take)
-    monkeypatch.setattr(TargetRates, "is_ready", True)
-    assert reader._rates is not None
-    due = _read(bench, shard)
-    assert (rooms, limits) == ([waiting], [scanned])
-    assert len(due.keys) == controls, "all of them, whatever else leaves"
-    shard.close()
-
-
-@pytest.mark.parametrize(
-    ("controls", "is_own_isolated", "limit"), [(0, False, 10), (3, False, 5), (8, False, 8), (8, True, 18)]
-)
-def test_a_transaction_has_room_for_all_controls(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, controls: int, is_own_isolated: bool, limit: int
-) -> None:
-    """Rule 1. If Postdate's own topics are isolated, the controls are read and stay, so messages need room beside
-    them."""
-    bench.dispatch = DispatchConfig(entries_max=50, size_bytes_max=1_000)
-    shard = bench.shard()
-    index = _controls(bench, shard, monkeypatch, controls)
-    if is_own_isolated:
-        shard._dispatcher._faults._isolate(OWN, 1, None, shard.ctx.clock.steady_ms())
-    entries_max, size_bytes_max = shard._dispatcher._reader._limits(index)
-    assert entries_max == limit
-    assert size_bytes_max >= CONTROL_SIZE_BYTES_MAX if controls else size_bytes_max == 200
-    shard.close()
-
-
 @pytest.mark.parametrize("why", ["works", "unknown", "held", "fails", "isolated"])
 def test_waiting_messages_leave_unless_their_target_is_known_to_be_in_trouble(bench: Bench, why: str) -> None:
     shard = bench.shard()
@@ -409,7 +259,7 @@ def test_a_trial_of_own_topics_takes_controls_and_then_messages_that_write_to_th
 ) -> None:
     """Three controls: a smaller trial is a piece of them, and more follow."""
     shard = bench.shard()
-    index = _controls(bench, shard, monkeypatch, 3)
+    index = hold_controls(bench, shard, monkeypatch, 3)
     own = shard._dispatcher._faults._isolate(
         OWN, messages_max, None, shard.ctx.clock.steady_ms(), {"requests.verdicts"}
     )
@@ -421,16 +271,6 @@ def test_a_trial_of_own_topics_takes_controls_and_then_messages_that_write_to_th
     else:
         assert due.own_filter is not None
         assert (due.own_filter.own_left, due.goes_on) == (own_left, False)
-    shard.close()
-
-
-def test_a_message_beside_a_backlog_may_fill_a_transaction(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the backlog lies before it any more."""
-    shard, key = bench.shard(), entry_key(5, 0)
-    ahead = Ahead(key, [key], [bytes(shard._dispatcher._limit.size_bytes)])
-    monkeypatch.setattr(BacklogBypass, "take", lambda *_: ahead)
-    due = _read(bench, shard)
-    assert (due.keys, due.full) == ([key], False)
     shard.close()
 
 
@@ -473,6 +313,7 @@ def test_entries_that_wait_for_an_isolated_own_topic_leave_room_for_messages(
     own.retry_at, own.waits = 1e12, False
     due = shard._dispatcher._reader.read(index, shard.ctx.clock.steady_ms(), bench.broker.now_ms())
     assert [split_key(key)[1] for key in due.keys] == [8, 9, 10]
+    assert due.own_filter is not None
     assert own.waits, "its next trial takes them"
     shard.close()
 
@@ -487,6 +328,7 @@ def test_a_hold_ends_the_outage_of_its_target(bench: Bench) -> None:
     shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
     assert _trials(bench, shard, index, 1) == []
     assert isolated.failing_since < isolated.acknowledged_at
+    assert shard._dispatcher.parked_in_ms() == TEND_INTERVAL_MS
     shard.close()
 
 
@@ -527,6 +369,22 @@ def test_while_a_fault_is_being_attributed_no_missed_occurrences_leave_with_the_
     monkeypatch.setattr(FaultAttribution, "is_attributing", True)
     due = shard._dispatcher._reader.read(shard._index, shard.ctx.clock.steady_ms(), bench.broker.now_ms())
     assert (due.short, due.surplus_max) == (True, 0)
+    shard.close()
+
+
+@pytest.mark.parametrize(("before_ms", "ending"), [(9, []), (10, [1, 2])])
+def test_condemned_messages_end_where_they_are_parked_if_the_gate_admits_them(
+    bench: Bench, before_ms: int, ending: list[int]
+) -> None:
+    """Request 99 has ended meanwhile."""
+    shard = bench.shard()
+    index, isolated = _isolated(bench, shard, 2, messages_max=1, due_ms=9)
+    isolated.retry_at = inf
+    faults = shard._dispatcher._faults
+    faults.condemned = {offset: Refusal(Reason.TOO_LARGE, "") for offset in (99, 2, 1)}
+    due = shard._dispatcher._reader.read(index, shard.ctx.clock.steady_ms(), before_ms)
+    assert [split_key(key)[1] for key, _ in due.parked] == ending
+    assert sorted(faults.condemned) == [1, 2]
     shard.close()
 
 
