@@ -39,6 +39,7 @@ from postdate.wheel.options import IndexOptions
 from postdate.wire.delivered import delivered_headers, record_size_bytes
 from postdate.wire.dispatch_log import APPLIED, DEAD, DELIVERED, STORED, Fate, PlainFate
 from postdate.wire.headers import Headers
+from postdate.wire.limits import INTEGER_END
 from postdate.wire.rules import RequestRules
 from postdate.wire.topics import OwnTopics
 
@@ -452,6 +453,19 @@ def test_a_message_without_any_grace_leaves_on_time_or_expires(place: Place, lat
     overlay = IndexOverlay(place.index, SOON_MS)
     due = Due(*place.index.scan_due(SOON_MS + 1, 10), now_ms=SOON_MS + late_ms)
     assert [found.name for found in place._builder.build(overlay, due, 0.0).fates] == [fate, DELIVERED]
+
+
+@pytest.mark.parametrize(
+    ("graces", "end_ms"),
+    [((), INTEGER_END), (("0",), SOON_MS), (("1s",), SOON_MS + 1_000), (("1s", "500ms", "2s"), SOON_MS + 500)],
+)
+def test_a_transaction_ends_before_the_first_grace_of_its_messages(
+    place: Place, graces: tuple[str, ...], end_ms: int
+) -> None:
+    place.feed(schedule(0, SOON_MS), *(schedule(o, SOON_MS, grace=grace) for o, grace in enumerate(graces, 1)))
+    due = Due(*place.index.scan_due(SOON_MS + 1, 10), now_ms=SOON_MS)
+    batch = place._builder.build(IndexOverlay(place.index, SOON_MS), due, 0.0)
+    assert (len(batch.fates), batch.grace_end_ms) == (1 + len(graces), end_ms)
 
 
 def test_an_expiry_counts_only_if_the_broker_stamps_it_after_the_grace(place: Place) -> None:

@@ -25,7 +25,7 @@ from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import LAST_KEY, entry_key, split_key
 from postdate.wire.reasons import Reason
-from support.shard_bench import Bench, R, hold_controls
+from support.shard_bench import Bench, R, hold_controls, read_due
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_refused_messages_and_the_others_take_turns(bench: Bench) -> None:
     """Otherwise many messages that are refused again and again would hold up those that the target accepts."""
     shard = bench.shard()
     index, isolated = _isolated(bench, shard, 6, messages_max=2)
-    isolated.refused = {1: Refused(0.0, 0.0), 2: Refused(0.0, 0.0)}
+    isolated.refused = {1: Refused(0.0, shard.ctx.clock.steady_ms()), 2: Refused(0.0, 0.0)}
     assert _trials(bench, shard, index, 4) == [[3, 4], [1], [3, 4], [1]]
     shard.close()
 
@@ -173,13 +173,14 @@ def test_a_trial_takes_the_messages_before_one_that_is_not_parked_yet(
 
 
 def test_only_refused_messages_that_are_still_parked_are_tried(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the three, request 99 has ended, and request 3 was moved back: it is parked again before it is tried."""
+    """Request 99 has ended, 3 was moved back and will be parked again, and 4 was moved to a later time."""
     shard = bench.shard()
     index, isolated = _isolated(bench, shard, 2, messages_max=2)
     monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
     assert bench.schedule(1) == 3
-    bench.until(shard, lambda: index.count == 3)
-    isolated.refused = {offset: Refused(0.0, 0.0) for offset in (99, 3, 1)}
+    assert bench.schedule(bench.broker.now_ms() + 60_000) == 4
+    bench.until(shard, lambda: index.count == 4)
+    isolated.refused = {offset: Refused(0.0, 0.0) for offset in (99, 3, 4, 1)}
     isolated.alone_next = True
     assert _trials(bench, shard, index, 1) == [[1]]
     assert list(isolated.refused) == [3, 1]
@@ -189,9 +190,9 @@ def test_only_refused_messages_that_are_still_parked_are_tried(bench: Bench, mon
 def test_a_refused_message_is_not_tried_before_it_may_leave(bench: Bench) -> None:
     """Nothing may leave while a bulk control waits for requests before it."""
     shard = bench.shard()
-    index, isolated = _isolated(bench, shard, 1, messages_max=1)
+    index, isolated = _isolated(bench, shard, 1, messages_max=1, due_ms=9)
     isolated.refused = {1: Refused(0.0, 0.0)}
-    assert shard._dispatcher._reader.read(index, shard.ctx.clock.steady_ms(), 1).trial is None
+    assert shard._dispatcher._reader.read(index, shard.ctx.clock.steady_ms(), 9).trial is None
     shard.close()
 
 
@@ -369,6 +370,33 @@ def test_while_a_fault_is_being_attributed_no_missed_occurrences_leave_with_the_
     monkeypatch.setattr(FaultAttribution, "is_attributing", True)
     due = shard._dispatcher._reader.read(shard._index, shard.ctx.clock.steady_ms(), bench.broker.now_ms())
     assert (due.short, due.surplus_max) == (True, 0)
+    shard.close()
+
+
+def test_a_trial_of_own_topics_needs_something_to_send(bench: Bench) -> None:
+    shard = bench.shard()
+    own = shard._dispatcher._faults._isolate(OWN, 1, None, shard.ctx.clock.steady_ms())
+    assert read_due(bench, shard).trial is None
+    assert not own.waits
+    shard.close()
+
+
+def test_controls_that_cannot_be_separated_leave_no_room_for_messages(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cancelled message and its cancel, in a trial of one entry."""
+    shard = bench.shard()
+    index = shard._index
+    assert index is not None
+    monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
+    bench.schedule(bench.broker.now_ms() + 60_000, ("postdate-id", b"a"))
+    bench.ask(("postdate-action", b"cancel"), ("postdate-id", b"a"))
+    bench.until(shard, lambda: index.control_count == 2)
+    shard._dispatcher._faults._isolate(OWN, 1, None, shard.ctx.clock.steady_ms())
+    due = read_due(bench, shard)
+    assert (len(due.keys), due.apart) == (2, ())
+    assert due.own_filter is not None
+    assert due.own_filter.own_left == 0
     shard.close()
 
 

@@ -140,16 +140,17 @@ def test_missed_occurrences_leave_a_thousand_at_a_time(make: Make) -> None:
     assert all(due_ms == nominal_ms(1_501) for _, due_ms, _, _ in state(shard).values())
 
 
-def test_a_record_has_room_for_all_its_fates(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("count", [3, 9])
+def test_a_record_has_room_for_all_its_fates(make: Make, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     assert batch_module._FATES_MAX + 2 + 1 <= FATES_MAX, "an entry may add two, and a bulk control its progress"
     monkeypatch.setattr(batch_module, "_FATES_MAX", 10)
-    shard = stored(make(), *(calendar(o, id=f"i{o}", count=3) for o in range(8)))
+    shard = stored(make(), *(calendar(o, id=f"i{o}", count=count) for o in range(8)))
     found: list[Fate] = []
-    while fates := shard.commit(nominal_ms(5)).fates:
+    while fates := shard.commit(nominal_ms(count + 2)).fates:
         assert len(fates) <= 10 + 2
         found += fates
     assert {(f.offset, f.number) for f in found if isinstance(f, Occurred)} == {
-        (o, n) for o in range(8) for n in (1, 2, 3)
+        (o, n) for o in range(8) for n in range(1, count + 1)
     }
     assert sorted(f.offset for f in found if f.name == COMPLETED) == list(range(8))
 
