@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from postdate.kafka.errors import Unreachable
 from postdate.kafka.interface import Isolation, NewTopic, Partition
@@ -25,6 +26,7 @@ from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from postdate.sidecar.takeover import dispatch_tail, takeover
 from postdate.wheel.errors import Corrupt, DiskFull
+from postdate.wire.schedules.zones import TZ_VERSION
 from support.kafka_simulator.admin import SimAdmin
 from support.shard_bench import OWN, Bench, R
 
@@ -184,6 +186,21 @@ def test_the_record_behind_a_gap_repeats_how_far_requests_were_read(bench: Bench
     shard.close()
 
 
+def test_the_only_record_of_a_log_that_lost_all_others_names_no_unread_request_as_read(bench: Bench) -> None:
+    bench.shard().close()
+    bench.broker.log(_LOG).truncate(0)
+    shard = _halt(bench)
+    assert [said.ingested_to for said in bench.log()] == [0]
+    shard.close()
+
+
+def test_an_owner_goes_on_behind_its_owner_record(bench: Bench) -> None:
+    shard = bench.shard()
+    assert shard._index is not None
+    assert shard._index.next_dispatch == bench.read(OWN.dispatch_log)[-1].offset + 1
+    shard.close()
+
+
 def test_the_record_behind_a_gap_repeats_the_named_policies(bench: Bench) -> None:
     """The last record alone shows them."""
     bench.format_version = 2
@@ -198,6 +215,15 @@ def test_the_record_behind_a_gap_repeats_the_named_policies(bench: Bench) -> Non
     assert shard.why.startswith("dispatch-log-truncated")
     assert bench.log()[-1].policies == policies
     shard.close()
+
+
+@pytest.mark.parametrize(("format_version", "is_named"), [(2, False), (3, True)])
+def test_an_owner_that_decides_occurrences_names_its_time_zones(
+    bench: Bench, format_version: int, is_named: bool
+) -> None:
+    bench.format_version = format_version
+    bench.shard().close()
+    assert bench.log()[0].tz == (TZ_VERSION if is_named else UNSET)
 
 
 def test_requests_that_another_owner_has_read_are_missed_if_the_topic_lost_them(bench: Bench) -> None:

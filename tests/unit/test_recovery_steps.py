@@ -14,16 +14,20 @@ from msgspec import UNSET
 
 from postdate.kafka.errors import Retriable
 from postdate.kafka.interface import Partition, Record
+from postdate.sidecar.errors import Contradicted, Halted, HaltReason
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover import takeover
+from postdate.sidecar.takeover.broken_log import SeqBroken
 from postdate.sidecar.takeover.checking import TakeoverProgress
 from postdate.sidecar.takeover.dispatch_tail import Stopped
+from postdate.sidecar.takeover.empty_start import Start
 from postdate.sidecar.transaction.bound_check import UnverifiedBound
 from postdate.wheel.bulk_rows import BulkRow
 from postdate.wheel.changes import Changes
 from postdate.wheel.entry import Entry, Kind, Mark
 from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import entry_key
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.recent_outcomes import RecentOutcome
 from postdate.wire.dispatch_log import (
@@ -42,7 +46,11 @@ from support.timer_indexes import open_index
 _AT_MS = 1_795_258_284_000
 _WINDOW_MS = 60_000
 _CTX: Any = SimpleNamespace(
-    own=SimpleNamespace(requests="r"), log=Partition("d", 0), origin_prefix=b"r/0/", stopping=lambda: False
+    name="r/0",
+    own=SimpleNamespace(requests="r"),
+    log=Partition("d", 0),
+    origin_prefix=b"r/0/",
+    stopping=lambda: False,
 )
 _PASSED: Accepted = ("requests-truncated", "r", 0, 1)
 
@@ -55,7 +63,7 @@ def _record(number: int, kind: str = BEAT, fates: int = 0, at_ms: int = _AT_MS, 
         instance="i",
         group="g",
         at=1,
-        next_request=0,
+        next_request=number,
         low_water=0,
         kind=kind,
         fates=[PlainFate(10 * number + at, 1, DELIVERED) for at in range(fates)],
@@ -64,10 +72,14 @@ def _record(number: int, kind: str = BEAT, fates: int = 0, at_ms: int = _AT_MS, 
     return Record(2 * number, at_ms, True, None, encode_record(said), [])
 
 
+def _decoded(*records: Record) -> list[tuple[Record, DispatchRecord]]:
+    return [(record, decode_record(record.value)) for record in records]
+
+
 def _apply(index: TimerIndex, *records: Record) -> None:
     """One piece of a recovery."""
-    piece = [(record, decode_record(record.value)) for record in records]
-    takeover._apply_piece(_CTX, TakeoverProgress(index, AcceptedLosses(), empty=False, behind=False), piece)
+    progress = TakeoverProgress(index, AcceptedLosses(), empty=False, behind=False)
+    takeover._apply_piece(_CTX, progress, _decoded(*records))
 
 
 def test_a_log_that_is_read_again_from_its_first_record_counts_its_own_seq(
@@ -84,8 +96,26 @@ def test_a_log_that_is_read_again_from_its_first_record_counts_its_own_seq(
         take([_record(number) for number in range(3)])
 
     monkeypatch.setattr(takeover, "read_log", read_log)
-    takeover._replay(_CTX, TakeoverProgress(index, AcceptedLosses(), empty=False, behind=False, rewind_to=0), 0, 6)
+    progress = TakeoverProgress(index, AcceptedLosses(), empty=False, behind=False, rewind_to=0)
+    takeover._replay(_CTX, progress, 0, 6)
     assert (read, index.seq, index.next_dispatch) == ([0], 3, 6)
+    assert progress.ingested == 2, "the last owner has read the requests below it"
+    index.close()
+
+
+@pytest.mark.parametrize("rewind_to", [-1, 0])
+def test_a_record_whose_seq_is_not_the_next_one_ends_the_replay(tmp_path: Path, rewind_to: int) -> None:
+    """In a log that is read again from an earlier record, the first record gives the first seq."""
+    index = open_index(tmp_path)
+    overlay = IndexOverlay(index)
+    overlay.advance(next_request=0, next_dispatch=0, seq=40 if rewind_to == 0 else 0, takeover=1)
+    overlay.write()
+    progress = TakeoverProgress(index, AcceptedLosses(), empty=False, behind=False, rewind_to=rewind_to)
+    for numbers in ((0, 1), (2,)):
+        takeover._apply_piece(_CTX, progress, _decoded(*map(_record, numbers)))
+    with pytest.raises(SeqBroken) as broken:
+        takeover._apply_piece(_CTX, progress, _decoded(_record(4)))
+    assert (broken.value.offset, broken.value.expected) == (_record(4).offset, 4)
     index.close()
 
 
@@ -93,21 +123,21 @@ def test_records_are_applied_in_pieces_of_bounded_size_and_an_accepted_loss_apar
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(takeover, "RECOVERY_FATES_MAX", 4)
-    fates = [2, 2, 1, 9, 0, 0, 4, 0]
+    fates = [2, 2, 4, 1, 9, 0, 0, 4, 0]
     records = [_record(number, FATES if count else BEAT, count) for number, count in enumerate(fates)]
-    records += [_record(8), _record(9, OWNER), _record(10), _record(11)]
+    records += [_record(9), _record(10, OWNER), _record(11), _record(12)]
     pieces = [[record.offset // 2 for record, _ in piece] for piece in takeover._pieces(_CTX, records)]
-    assert pieces == [[0, 1], [2], [3], [4, 5, 6, 7, 8], [9], [10, 11]]
+    assert pieces == [[0, 1], [2], [3], [4], [5, 6, 7, 8, 9], [10], [11, 12]]
 
 
 @pytest.mark.parametrize(
     ("at_ms", "asked_ms", "is_known"),
     [(_AT_MS, _AT_MS, True), (_AT_MS, _AT_MS + 3 * _WINDOW_MS, False), (-1, 0, True), (0, 0, True)],
 )
-def test_the_end_of_an_id_is_remembered_from_the_time_of_its_record(
+def test_the_end_of_an_id_is_remembered_from_the_time_of_the_last_record_of_its_piece(
     tmp_path: Path, at_ms: int, asked_ms: int, is_known: bool
 ) -> None:
-    """A record without a time counts as one of the beginning."""
+    """A record without a time counts as one of the beginning. A piece is short."""
     index = open_index(tmp_path, IndexOptions(ended_window_ms=_WINDOW_MS))
     overlay = IndexOverlay(index)
     overlay.advance(next_request=1, next_dispatch=0, seq=0, takeover=1)
@@ -115,7 +145,7 @@ def test_the_end_of_an_id_is_remembered_from_the_time_of_its_record(
     overlay.put(0, 1, entry)
     overlay.claim_id(entry, 0)
     overlay.write()
-    _apply(index, _record(0, FATES, 1, at_ms))
+    _apply(index, _record(0, FATES, 1, max(at_ms - 3 * _WINDOW_MS, -1)), _record(1, at_ms=at_ms))
     assert index.count == 0
     found = IndexOverlay(index, asked_ms).outcome(b"a")
     assert found == (RecentOutcome(0, True) if is_known else None)
@@ -146,7 +176,8 @@ def test_only_requests_at_offsets_that_were_used_twice_are_passed_over(
     overlay.advance(next_request=2, next_dispatch=0, seq=0, takeover=1)
     overlay.write()
     _apply(index, _record(0, OWNER, accepted=(reason, topic, 1, 5)))
-    assert [offset for offset in range(9) if index.mark(offset) is not None] == passed
+    ended = Mark(final=True, stored=False, due=-1)
+    assert {offset: mark for offset in range(9) if (mark := index.mark(offset))} == dict.fromkeys(passed, ended)
     assert index.next_dispatch == 1
     index.close()
 
@@ -172,6 +203,56 @@ def test_a_fence_that_fails_leaves_no_producer() -> None:
     with pytest.raises(Retriable):
         takeover.fence(ctx, progress)
     assert destroyed == [True]
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_rebuild_leaves_nothing_of_the_old_index_and_keeps_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_whole: bool
+) -> None:
+    """What an interrupted rebuild has left is nothing that an operator needs."""
+    old, start = open_index(tmp_path / "0"), Start(low=0, position=0, takeover=1, seq=4, last_seq=5, ingested=6)
+    changes = Changes()
+    changes.insert(entry_key(1, 0), b"x")
+    if is_whole:
+        changes.next_request, changes.next_dispatch, changes.seq, changes.takeover = 1, 0, 0, 1
+    old.write(changes)
+    monkeypatch.setattr(takeover, "open_index", lambda _: SimpleNamespace(index=open_index(tmp_path / "0")))
+    monkeypatch.setattr(takeover, "start_empty", lambda *_: None)
+    progress = TakeoverProgress(old, AcceptedLosses(), empty=False, behind=False, rewind_to=3)
+    takeover._begin(_CTX, progress, start, "too old")
+    assert (progress.index.count, progress.empty, progress.rewind_to) == (0, True, -1)
+    assert (progress.last_seq, progress.ingested) == (5, 6)
+    assert len(list(tmp_path.iterdir())) == (2 if is_whole else 1)
+    progress.index.close()
+
+
+def test_an_index_that_cannot_be_rebuilt_follows_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is replayed once more, and then the contradiction is only logged."""
+    index = open_index(tmp_path)
+    overlay = IndexOverlay(index)
+    overlay.advance(next_request=0, next_dispatch=0, seq=0, takeover=1)
+    overlay.write()
+    may_be_replaced: list[bool] = []
+    confirmed: list[Halted] = []
+
+    def replay(_ctx: Any, progress: TakeoverProgress, _start: int, _end: int) -> None:
+        assert len(may_be_replaced) < 2
+        may_be_replaced.append(progress.replaceable)
+        if progress.replaceable:
+            raise Contradicted("a control was judged otherwise")
+
+    def find_start(*_: Any) -> Start:
+        raise Halted(HaltReason.FATES_MISSING, "the dispatch log begins too late")
+
+    monkeypatch.setattr(takeover, "_replay", replay)
+    monkeypatch.setattr(takeover, "find_start", find_start)
+    monkeypatch.setattr(takeover, "last_committed_record", lambda *_: None)
+    progress = TakeoverProgress(index, AcceptedLosses(), empty=False, behind=False)
+    fenced = takeover.FencedOff(progress, producer=_CTX)
+    assert takeover.recover(_CTX, takeover.Bounded(0, 0, fenced), confirmed.append).index is index
+    assert may_be_replaced == [True, False]
+    assert len(confirmed) == 1
+    index.close()
 
 
 def test_given_up_requests_leave_no_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,6 +336,23 @@ def test_an_end_of_the_log_below_what_was_read_is_asked_for_again(
             takeover.bound(ctx, fenced)
     else:
         assert takeover.bound(ctx, fenced).end == end
+
+
+@pytest.mark.parametrize(("last_seq", "is_left"), [(None, True), (6, True), (7, True), (8, False)])
+def test_a_mark_is_left_once(monkeypatch: pytest.MonkeyPatch, last_seq: int | None, is_left: bool) -> None:
+    """The mark has the next seq. A log with the same seq as the index has grown again without one."""
+
+    def fence(*_: Any) -> None:
+        raise Stopped("this begins the mark")
+
+    index: Any = SimpleNamespace(seq=7)
+    monkeypatch.setattr(takeover, "fence", fence)
+    monkeypatch.setattr(takeover, "last_record", lambda _: last_seq and SimpleNamespace(seq=last_seq))
+    if is_left:
+        with pytest.raises(Stopped):
+            takeover.leave_mark(_CTX, index, standing=False)
+    else:
+        takeover.leave_mark(_CTX, index, standing=False)
 
 
 @pytest.mark.parametrize(("offset", "is_refused"), [(4, False), (5, True)])

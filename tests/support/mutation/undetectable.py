@@ -369,6 +369,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "another negative number for “none”, or no place to stop a process",
         "only the sign is used; only tests stop a process there",
         ("progress, None, -1)", "progress, None, -2)"),
+        ("bounded.end), -1)", "bounded.end), -2)"),
         ("failpoints.reached('takeover.recovered')", "pass"),
     ),
     _of(
@@ -388,6 +389,14 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     _of(
         _TAKEOVER,
         "recover",
+        "another negative number, or 0, for an unknown time",
+        "only the sign of one is used, and no message leaves before 1",
+        ("-1 if record is None", "-2 if record is None"),
+        ("-1 if record is None", "-0 if record is None"),
+    ),
+    _of(
+        _TAKEOVER,
+        "recover",
         "a lower offset if the log has no record",
         "offsets of the index, which are not negative, are compared with it, and the highest counts",
         ("else (0, 0)", "else (-1, 0)"),
@@ -400,6 +409,8 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "every such loss ends behind at least one request",
         ("give_up_to >= 0", "give_up_to > 0"),
         ("give_up_to >= 0", "give_up_to >= 1"),
+        ("give_up_to < 0", "give_up_to <= 0"),
+        ("give_up_to < 0", "give_up_to < 1"),
     ),
     _of(
         _TAKEOVER,
@@ -431,6 +442,15 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     ),
     _of(
         _TAKEOVER,
+        "_apply_piece",
+        "a record without a time counts as one of time 1; another negative number for “none”; no place to stop a process",
+        "ends of ids are kept by longer periods; only the sign is used; only tests stop a process there",
+        ("timestamp_ms, 0)", "timestamp_ms, 1)"),
+        ("progress.rewind_to = -1", "progress.rewind_to = -2"),
+        ("failpoints.reached('takeover.record-applied')", "pass"),
+    ),
+    _of(
+        _TAKEOVER,
         "_pass_over",
         "another due time in the mark of an ended request",
         "only marks of pending requests have due times",
@@ -439,11 +459,25 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     ),
     _of(
         _TAKEOVER,
+        "own",
+        "no place to stop a process",
+        "only tests stop a process there",
+        ("failpoints.reached('takeover.owned')", "pass"),
+    ),
+    _of(
+        _TAKEOVER,
         "leave_mark",
         "the state of the index at the fence",
         "the fence passes it on, and here nobody reads it",
         ("empty=False", "empty=True"),
         ("behind=False", "behind=True"),
+    ),
+    _of(
+        _TAKEOVER,
+        "leave_mark",
+        "requests below offset -1 were read by earlier owners",
+        "the record names the requests that the index has read, if these are more",
+        ("0 if last is None", "-1 if last is None"),
     ),
     _of(
         _TIMER_LOG,
