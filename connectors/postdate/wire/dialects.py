@@ -119,8 +119,8 @@ class Dialect:
     header of the target key; if it is absent, the target key is null. `partition_key_header`: a text by which the
     partition is chosen. `needs`: a header and its value, and the header of Postdate whose equivalent is then required.
     `implied`: what a recurring schedule of the system means without a header. `needs_target`: False if the system
-    chooses the target outside the record, so that the request topic's default applies. `is_copy`: its requests are copies of consumed
-    records, so a `postdate-id` in them is that of an earlier delivery.
+    chooses the target outside the record, so that the request topic's default applies. `is_copy`: its requests are
+    copies of consumed records, so a `postdate-id` in them is that of an earlier delivery.
     """
 
     name: str

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.digests import first_value, has, is_ours, last_value
 from postdate.spark.columns.expressions import one_of
-from postdate.spark.records.recurrences import BACKFILL, filled_range
+from postdate.spark.records.recurrences import BACKFILL, filled_range, recurs
 from postdate.spark.records.requests import parsed_origin
 from postdate.spark.records.selections import has_selector
 from postdate.wire import headers as names
@@ -38,15 +38,16 @@ def unfounded_refusal(reason: Column, headers: Column, topic: Column, partition:
     our_names = F.transform(ours, lambda header: header.key)
     single = F.array_remove(our_names, names.ERROR)
     times = reduce(Column.__add__, (has(headers, name).cast("int") for name in names.TIMES))
-    recurs = F.arrays_overlap(our_names, F.array(*map(F.lit, sorted(names.SCHEDULE))))
+    given = times + has(headers, names.RETRY).cast("int")
+    is_timed_schedule = (given > 0) & F.exists(our_names, lambda name: one_of(name, sorted(names.SCHEDULE)))
     spread = first_value(headers, names.SPREAD).cast("string")
     is_backfill = F.coalesce(last_value(headers, names.ACTION).cast("string") == BACKFILL, F.lit(False))
     is_bounded = has(headers, names.START) & has(headers, names.END)
     is_even = F.coalesce(spread == "even", F.lit(False)) & has(headers, names.WINDOW)
     holds = {
         Reason.MISSING_TARGET: ~has(headers, names.TOPIC),
-        Reason.MISSING_TIME: (times == 0) & ~has(headers, names.RETRY) & ~(is_backfill & is_bounded),
-        Reason.CONFLICTING_TIME: times + has(headers, names.RETRY).cast("int") + recurs.cast("int") > 1,
+        Reason.MISSING_TIME: (given == 0) & ~recurs(headers) & ~(is_backfill & is_bounded),
+        Reason.CONFLICTING_TIME: (given + has(headers, names.BY).cast("int") > 1) | is_timed_schedule,
         Reason.BAD_WINDOW: has(headers, names.WINDOW),
         Reason.BAD_SELECTION: has_selector(headers),
         Reason.BAD_SPREAD: has(headers, names.SPREAD) & ~is_even,
