@@ -306,6 +306,12 @@ def _history(spark: SparkSession, history: History, found: Tables) -> Read:
     return Read(understood, *rows, occurrences=inputs.occurrences)
 
 
+def read_inputs(spark: SparkSession, history: History) -> tuple[DataFrame, AuditInputs]:
+    """The dispatch log of a history of one partition, and the rows of all its origins."""
+    found = tables(spark, history, Bounds())
+    return found.log, _inputs(spark, history, found)
+
+
 def _inputs(spark: SparkSession, history: History, found: Tables) -> AuditInputs:
     return AuditInputs(
         found.requests,

@@ -109,7 +109,7 @@ class Reading:
         requests_of = partial(_requests_of, steps, causes, log, state.policies) if state.run else None
         history = (understood, requests, messages, records, log, letters, answers)
         how = (partitions, target_table(spark, effects), options.verdicts, snapshot_ms, options.slack_ms)
-        records_read = count + sum(map(_count, fresh))
+        is_short = asked is None and count + sum(map(_count, fresh)) + state.open <= LOCAL_ROWS_MAX
         return cls(
             state=state,
             snapshot_ms=snapshot_ms,
@@ -120,7 +120,7 @@ class Reading:
             targets=targets,
             topic_ids=ids,
             partitions=partitions,
-            how=JudgingParameters(*how, is_short=asked is None and records_read + state.open <= LOCAL_ROWS_MAX),
+            how=JudgingParameters(*how, is_short=is_short and fate_count(log) <= LOCAL_ROWS_MAX),
             digests=digests,
             asked=asked,
             history=History(*history, returns=returns, requests_of=requests_of),
@@ -257,6 +257,12 @@ def _kept(rows: DataFrame, count: int, *, may_be_large: bool = False) -> DataFra
 def _count(ranges: Mapping[Partition, Range]) -> int:
     """The number of offsets there."""
     return sum(span.end - span.start for span in ranges.values())
+
+
+def fate_count(log: DataFrame) -> int:
+    """The number of fates in a log; one record may have thousands. Cost: one job."""
+    found = log.agg(F.sum(F.size("fates"))).first()
+    return (found[0] or 0) if found is not None else 0
 
 
 def _from_before(span: Range) -> Range:

@@ -231,17 +231,19 @@ def _causes(
 
     if has_few and found.rows > AROUND_ROWS_MAX:
         around = around.join(related_origins(around, wanted(left)), list(ORIGIN), "left_semi")
+    few = how.is_short
     if context is not None and (found.has_related or found.has_lost_moves):
-        around = around.unionByName(context(around, wanted(around)).select(*around.columns))
+        related = materialised(context(around, wanted(around)).select(*around.columns), few=few)
+        around, few = around.unionByName(related), few and related.isLocal()  # a state may have any number of them
     inputs = unfolded(around)
-    known = history_rows(inputs.requests, inputs.fates, inputs.answers, how.partitions, few=how.is_short)
-    known = materialised(known, few=how.is_short)
+    known = history_rows(inputs.requests, inputs.fates, inputs.answers, how.partitions, few=few)
+    known = materialised(known, few=few)
     causes = [judged_answers(known)] if found.has_answers else []
     causes += [lost_moves(left, known)] if found.has_lost_moves else []
     if found.has_claims:
         claims, may_lose = claim_rules(zones), F.col("request_ms") < F.col("fates_lost_before_ms")
         asked = (*(F.bool_or(makes) for _, makes in claims), F.bool_or(may_lose), *may_be_unread())
-        row = gathered(known, few=how.is_short).agg(*(F.coalesce(one, F.lit(False)) for one in asked)).first()
+        row = gathered(known, few=few).agg(*(F.coalesce(one, F.lit(False)) for one in asked)).first()
         assert row is not None
         *made, has_losses, has_unread, has_left = row
         for (judged, _), is_made in zip(claims, made, strict=True):

@@ -1,0 +1,62 @@
+"""Audits of few new records with much beside them. Goal: rows are gathered in one task only if all of them are few.
+
+Method: a record of the log with many fates, and a context of many rows; the test reads what the audit decides.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from postdate.spark.audit.ranges import TARGETS
+from postdate.spark.audit.reading import fate_count
+from postdate.spark.judging import folded as judging
+from postdate.spark.judging.folded import JudgingParameters, judged_origins
+from postdate.spark.judging.inputs import folded
+from postdate.spark.limits import LOCAL_ROWS_MAX
+from postdate.spark.rules.request_histories import history_rows
+from postdate.spark.session.small_tables import small_table
+from support.history import History
+from support.judging import Bounds, read_inputs, target_row
+from support.verdict_cases import DUE, SNAPSHOT, TO_ORDERS, T
+
+
+def _cancelled() -> History:
+    history, id_ = History(T), ("postdate-id", b"a")
+    history.ask(1, TO_ORDERS, ("postdate-delay", b"1s"), id_)
+    history.ask(2, ("postdate-action", b"cancel"), id_)
+    history.commit([1, DUE, "cancelled"], [2, 0, "applied"])
+    return history
+
+
+def test_the_fates_of_a_record_are_counted(spark: SparkSession) -> None:
+    log, _ = read_inputs(spark, _cancelled())
+    assert (fate_count(log), fate_count(log.where("false"))) == (2, 0)
+
+
+@pytest.mark.parametrize("more", [1, LOCAL_ROWS_MAX + 1])
+def test_a_large_context_is_not_sorted_in_one_task(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    """A state may have any number of rows of one id."""
+    _, inputs = read_inputs(spark, _cancelled())
+    rows, seen = folded(inputs, few=True), list[bool]()
+
+    def context(around: DataFrame, _: DataFrame) -> DataFrame:
+        others = spark.range(1_000, 1_000 + more).withColumnRenamed("id", "other")
+        some = around.where("offset = 1").crossJoin(others)
+        return some.withColumn("offset", F.col("other")).drop("other")
+
+    def noted(*given: Any, few: bool) -> DataFrame:
+        seen.append(few)
+        return history_rows(*given, few=few)
+
+    monkeypatch.setattr(judging, "history_rows", noted)
+    targets = small_table(spark, [target_row()], TARGETS)
+    how = JudgingParameters(Bounds().table(spark), targets, "none", SNAPSHOT, slack_ms=60_000)
+    found = {row["offset"]: row["verdicts"] for row in judged_origins(rows, context, how).collect()}
+    assert found == {1: ["cancelled"], 2: ["applied"]}
+    assert seen == [more == 1]
