@@ -338,6 +338,14 @@ def test_an_end_of_the_log_below_what_was_read_is_asked_for_again(
         assert takeover.bound(ctx, fenced).end == end
 
 
+def test_a_commit_that_is_about_to_be_requested_is_known_to_the_index(tmp_path: Path) -> None:
+    """Otherwise its record could not be told from that of an aborted transaction, once both are deleted."""
+    index = open_index(tmp_path)
+    takeover._note_commit(index, 7)
+    assert index.next_dispatch == 7
+    index.close()
+
+
 @pytest.mark.parametrize(("last_seq", "is_left"), [(None, True), (6, True), (7, True), (8, False)])
 def test_a_mark_is_left_once(monkeypatch: pytest.MonkeyPatch, last_seq: int | None, is_left: bool) -> None:
     """The mark has the next seq. A log with the same seq as the index has grown again without one."""

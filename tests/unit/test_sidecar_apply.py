@@ -319,17 +319,27 @@ def test_only_a_delay_above_the_limit_is_stored(index: TimerIndex) -> None:
     assert found == [Kind.STORE, Kind.DELIVER]
 
 
-@pytest.mark.parametrize(("is_pending", "grace_ms"), [(True, 2_000), (False, None)])
+@pytest.mark.parametrize(
+    ("is_pending", "given", "grace_ms"),
+    [(True, {"grace": "2s"}, 2_000), (True, {"grace": "0s"}, 0), (True, {}, 60_000), (False, {"grace": "2s"}, None)],
+)
 def test_a_reschedule_that_another_owner_has_ended_still_gives_its_grace(
-    index: TimerIndex, is_pending: bool, grace_ms: int | None
+    index: TimerIndex, is_pending: bool, given: dict[str, str], grace_ms: int | None
 ) -> None:
-    feed(index, schedule(0, BASE_MS + 500))
+    feed(index, schedule(0, BASE_MS + 500, grace="60s"))
     recover(index, PlainFate(1, 0, APPLIED))
     if not is_pending:
         recover(index, PlainFate(0, BASE_MS + 500, DELIVERED))
-    feed(index, request(1, action="reschedule", origin="requests/0/0", at=BASE_MS + 900, grace="2s"))
+    feed(index, request(1, action="reschedule", origin="requests/0/0", at=BASE_MS + 900, **given))
     raw = index.entry(entry_key(BASE_MS + 500, 0))
     assert (None if raw is None else decode_entry(raw).grace_ms) == grace_ms
+
+
+def test_a_number_that_a_request_does_not_give_is_minus_1(index: TimerIndex) -> None:
+    feed(index, schedule(0, BASE_MS + 500, id="a"))
+    entry = IndexOverlay(index).entry(entry_key(BASE_MS + 500, 0))
+    assert (entry.partition, entry.grace_ms, entry.acts_on, entry.new_due) == (-1,) * 4
+    assert (entry.moved_by, entry.series_ms) == (-1,) * 2
 
 
 def test_a_reschedule_that_another_owner_has_refused_gives_no_grace(index: TimerIndex) -> None:

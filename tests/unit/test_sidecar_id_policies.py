@@ -311,6 +311,11 @@ def test_a_series_may_begin_at_time_0(make: Make) -> None:
         other.feed(debounced(0, 900, at_ms=0), debounced(1, 1_500, at_ms=300))
         with pytest.raises(Contradicted):
             other.recover(fate)
+    empty = make(begins=False)
+    empty.begin(next_request=1)
+    empty.recover(SeriesFate(0, 900, REPLACED, 1, 0))
+    empty.feed(debounced(1, 1_500, at_ms=300))
+    assert empty.held()[1][1] == LATEST_MS
 
 
 def test_a_window_begins_at_the_limited_due_time(make: Make) -> None:

@@ -193,6 +193,7 @@ def bulk_cancel(offset: int) -> Record:
 
 def test_the_progress_of_a_bulk_control_is_followed_and_replayed_without_effect(index: TimerIndex) -> None:
     feed(index, bulk_cancel(0), rules=BULK)
+    assert [(row.offset, row.count) for row in index.bulks] == [(0, -1)], "it has not begun"
     recover(index, BulkProgress(0, 0, SWEPT, 3))
     assert [(row.offset, row.count) for row in index.bulks] == [(0, 3)]
     recover(index, BulkProgress(0, 0, APPLIED, 5))
@@ -217,6 +218,25 @@ def test_fates_of_an_unread_bulk_control_contradict_nothing(index: TimerIndex) -
     assert index.bulks == (BulkRow(0, b"", 3),)
     recover(index, PlainFate(0, 0, DEAD))
     assert not index.bulks
+
+
+def test_a_bulk_control_that_has_ended_waits_for_nothing_once_it_is_read(index: TimerIndex) -> None:
+    """Its progress is read again behind its end if the log has lost its end and has grown again."""
+    recover(index, BulkProgress(0, 0, APPLIED, 5))
+    recover(index, BulkProgress(0, 0, SWEPT, 3))
+    feed(index, bulk_cancel(0), rules=BULK)
+    assert index.bulks == ()
+
+
+@pytest.mark.parametrize(
+    ("time", "is_later"),
+    [({"by": 1}, True), ({"by": -1}, False), ({"at": BASE_MS + 1}, True), ({"at": BASE_MS}, False)],
+)
+def test_without_a_store_a_bulk_control_moves_nothing_to_a_later_time(
+    index: TimerIndex, time: dict[str, int], is_later: bool
+) -> None:
+    feed(index, request(0, action="reschedule", **{"select-topic": "orders"}, **time), rules=BULK)
+    assert (len(index.bulks), len(held(index))) == ((0, 1) if is_later else (1, 0))
 
 
 def test_an_index_that_only_the_disk_holds_follows_the_log(index: TimerIndex, caplog: pytest.LogCaptureFixture) -> None:

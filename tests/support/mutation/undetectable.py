@@ -150,6 +150,24 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     ),
     _of(
         _APPLY,
+        "_schedule",
+        "another number for no earlier request; a move to 0 is none",
+        "only an entry that ends without a delivery uses it; no request is due before 1",
+        ("(Kind.DELIVER, -1)", "(Kind.DELIVER, -2)"),
+        ("(Kind.DELIVER, -1)", "(Kind.DELIVER, -0)"),
+        ("mark.due >= 0", "mark.due > 0"),
+        ("mark.due >= 0", "mark.due >= 1"),
+    ),
+    _of(
+        _APPLY,
+        "_meet_pending",
+        "another number for no survivor",
+        "only an entry that ends without a delivery uses it",
+        ("return (None, -1)\n    if keeps", "return (None, -2)\n    if keeps"),
+        ("return (None, -1)\n    if keeps", "return (None, -0)\n    if keeps"),
+    ),
+    _of(
+        _APPLY,
         "_meet_pending",
         "an id that refers to the request that is being read",
         "it refers to earlier or later ones",
@@ -185,6 +203,14 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "the mark behind the last one is looked up",
         "the timer log looks nothing up there",
         ("offset < self._marks_end", "offset <= self._marks_end"),
+    ),
+    _of(
+        _OVERLAY,
+        "IndexOverlay.remove",
+        "an entry of size 0 is read for its size",
+        "no entry is empty",
+        ("size_bytes < 0", "size_bytes <= 0"),
+        ("size_bytes < 0", "size_bytes < 1"),
     ),
     _of(
         f"{_SIDECAR}/index/contradictions.py",
@@ -443,7 +469,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     _of(
         _TAKEOVER,
         "_apply_piece",
-        "a record without a time counts as one of time 1; another negative number for “none”; no place to stop a process",
+        "time 1 for a record without a time; another negative number for “none”; no place to stop a process",
         "ends of ids are kept by longer periods; only the sign is used; only tests stop a process there",
         ("timestamp_ms, 0)", "timestamp_ms, 1)"),
         ("progress.rewind_to = -1", "progress.rewind_to = -2"),
@@ -536,6 +562,13 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         ("self._range_tombstones += 1", "pass"),
         ("self._range_tombstones += 1", "self._range_tombstones += 0"),
         ("self._range_tombstones += 1", "self._range_tombstones += 2"),
+    ),
+    _of(
+        _TIMER_LOG,
+        "TimerLog.reclaim",
+        "space is freed one byte later",
+        "the bound only determines when space is freed",
+        ("self.reclaimable_size_bytes < limits", "self.reclaimable_size_bytes <= limits"),
     ),
     _of(
         _WHEEL_FILE,
