@@ -13,10 +13,11 @@ from types import ModuleType
 import pytest
 
 from support.mutation.changes import Change, changes_of, take_effect
+from support.mutation.declaration import Undetectable
 from support.mutation.deliberate import COPIED, DELIBERATE, Deliberate, survivors
 from support.mutation.driver import ROOT
 from support.mutation.report import DETECTED, SURVIVED, report
-from support.mutation.undetectable import UNDETECTABLE, Undetectable, names, table
+from support.mutation.undetectable import UNDETECTABLE, names, table
 
 _TEXT = '''
 """A module."""

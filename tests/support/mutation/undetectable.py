@@ -6,45 +6,17 @@ Nothing that a user, a topic or a file shows depends on what they change. `docs/
 
 from __future__ import annotations
 
-import ast
-from dataclasses import dataclass
 from pathlib import Path
 
-from support.mutation.changes import Change, changes_of, scope_text
+from support.mutation.changes import Change, changes_of
+from support.mutation.declaration import Undetectable
+from support.mutation.declaration import undetectable as _of
+from support.mutation.undetectable_dispatch import DISPATCH
 
 _SIDECAR, _WHEEL, _WIRE = "sidecar/postdate/sidecar", "wheel/postdate/wheel", "connectors/postdate/wire"
 
 
-@dataclass(frozen=True)
-class Undetectable:
-    """Changes of one function for one reason. `what`: the changes, for people. `changes`: texts before and after; the
-    text before occurs once in the function."""
-
-    path: str
-    function: str
-    what: str
-    reason: str
-    changes: tuple[tuple[str, str], ...]
-
-    def texts(self, root: Path) -> list[str]:
-        """The text of the function after each of the changes, as `Change.scope_text` returns it."""
-        source = (root / self.path).read_text(encoding="utf-8")
-        whole = scope_text(ast.parse(source), self.function)
-        texts = []
-        for old, new in self.changes:
-            assert whole.count(old) == 1, f"{self.function}: {whole.count(old)} times {old}"
-            texts.append(ast.unparse(ast.parse(whole.replace(old, new))))
-        return texts
-
-
-def _of(path: str, function: str, what: str, reason: str, *changes: tuple[str, str]) -> Undetectable:
-    return Undetectable(path, function, what, reason, changes)
-
-
-_APPLY, _BATCH = f"{_SIDECAR}/index/apply.py", f"{_SIDECAR}/dispatch/batch.py"
-_OVERLAY = f"{_SIDECAR}/index/overlay.py"
-_DECISIONS, _DISPATCHER = f"{_SIDECAR}/dispatch/decisions.py", f"{_SIDECAR}/dispatch/dispatcher.py"
-_ABORTS, _RATES = f"{_SIDECAR}/dispatch/aborts.py", f"{_SIDECAR}/dispatch/target_rates.py"
+_APPLY, _OVERLAY = f"{_SIDECAR}/index/apply.py", f"{_SIDECAR}/index/overlay.py"
 _QUOTA, _TAKEOVER = f"{_SIDECAR}/ingest/quota.py", f"{_SIDECAR}/takeover/takeover.py"
 _TIMER_LOG, _WHEEL_FILE = f"{_WHEEL}/timer_log.py", f"{_WHEEL}/wheel_file.py"
 _REQUESTS = f"{_WIRE}/requests.py"
@@ -227,151 +199,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "a request has no entry before it is read",
         ("offset < next_request", "offset <= next_request"),
     ),
-    _of(
-        _BATCH,
-        "BatchBuilder.build",
-        "an entry without id and place is unlinked as well",
-        "there is nothing to unlink",
-        ("entry.due if deliver else 0", "entry.due if deliver else 1"),
-        ("entry.due if deliver else 0", "entry.due if deliver else -1"),
-    ),
-    _of(
-        _BATCH,
-        "BatchBuilder._act_in_bulk",
-        "a moved entry lies within a run of ended ones",
-        "a write deletes first and puts the entry back under its new key",
-        ("batch.cut()", "pass"),
-    ),
-    _of(
-        _BATCH,
-        "BatchBuilder._go_on",
-        "a schedule that continues lies within a run of ended entries",
-        "a write deletes first and puts the entry back under its new key",
-        ("batch.cut()", "pass"),
-    ),
-    _of(
-        _BATCH,
-        "BatchBuilder._fits",
-        "an unknown target has another number of partitions",
-        "messages for unknown targets are deferred before",
-        ("else 0", "else 1"),
-        ("else 0", "else -1"),
-    ),
-    _of(
-        _BATCH,
-        "BatchBuilder._fills",
-        "the first message of a target is compared with its limit",
-        "a message above the limit became a dead letter before",
-        ("filled == 0", "filled == 1"),
-        ("filled == 0", "filled == -1"),
-    ),
-    _of(
-        _BATCH,
-        "BatchBuilder._apply",
-        "a cancel, or a reschedule to 0, is looked at like a reschedule",
-        "a cancelled entry cannot move any more, and no request is due before 1",
-        ("entry.new_due >= 0", "entry.new_due > 0"),
-        ("entry.new_due >= 0", "entry.new_due >= 1"),
-        ("entry.new_due >= 0", "entry.new_due >= -1"),
-    ),
-    _of(
-        _DECISIONS,
-        "MessageRules._refusal",
-        "the exact size is computed one byte earlier",
-        "the exact size decides",
-        (
-            "size_bytes + DELIVERED_HEADERS_SIZE_BYTES_MAX > target",
-            "size_bytes + DELIVERED_HEADERS_SIZE_BYTES_MAX >= target",
-        ),
-    ),
-    _of(
-        _DECISIONS,
-        "MessageRules.delivered_size_bytes",
-        "the nominal time of another extra delivery",
-        "all times since September 2001 have thirteen digits",
-        ("extras[0]", "extras[-1]"),
-    ),
-    _of(
-        _DECISIONS,
-        "is_special",
-        "more messages are looked at in full",
-        "`decide` gives the same",
-        ("entry.grace_ms >= 0", "entry.grace_ms >= -1"),
-        ("entry.key is None and target.compacted", "(entry.key is None or target.compacted)"),
-        (
-            "size_bytes + DELIVERED_HEADERS_SIZE_BYTES_MAX > target",
-            "size_bytes + DELIVERED_HEADERS_SIZE_BYTES_MAX >= target",
-        ),
-    ),
-    _of(
-        _DISPATCHER,
-        "Dispatcher.__init__",
-        "a bulk control has its turn before due entries",
-        "bulk controls and due entries take turns, and either may begin",
-        ("self._is_bulk_next = True", "self._is_bulk_next = False"),
-    ),
-    _of(
-        _DISPATCHER,
-        "Dispatcher.__init__",
-        "a trial before the first transaction",
-        "each call of `dispatch` sets it before it is read",
-        ("self.has_tried = False", "self.has_tried = True"),
-    ),
-    _of(
-        _DISPATCHER,
-        "Dispatcher._commit",
-        "condemned entries that have ended stay noted",
-        "the reader of condemned entries drops those that are gone",
-        ("self._faults.ended([fate.offset for fate in batch.fates] if self._faults.condemned else ())", "pass"),
-        (
-            "[fate.offset for fate in batch.fates] if self._faults.condemned else ()",
-            "() if self._faults.condemned else [fate.offset for fate in batch.fates]",
-        ),
-    ),
-    _of(
-        _ABORTS,
-        "Aborts.__init__",
-        "the first pause is negative, or ended before the clock began",
-        "neither is a pause",
-        ("self._retry_at = 0.0", "self._retry_at = -1.0"),
-        ("self._delay_ms = 0.0", "self._delay_ms = -1.0"),
-    ),
-    _of(
-        _ABORTS,
-        "Aborts.committed",
-        "the next pause is negative",
-        "it is no pause",
-        ("self._delay_ms = 0.0", "self._delay_ms = -1.0"),
-    ),
-    _of(
-        _RATES,
-        "TargetRates.__init__",
-        "no present time before the first turn",
-        "each turn begins by setting it",
-        ("self._steady_ms = steady_ms", "pass"),
-    ),
-    _of(
-        _RATES,
-        "TargetRates.admits",
-        "a sum that is less than one by exactly the tolerance is not one",
-        "the tolerance only has to be larger than the errors of sums of fractions",
-        ("1 <= bucket.tokens + _NEARLY", "1 < bucket.tokens + _NEARLY"),
-    ),
-    _of(
-        _RATES,
-        "TargetRates._next_of",
-        "one more parked message is read",
-        "the extra message only shows that more are parked",
-        ("count + 1", "count + 2"),
-    ),
-    _of(
-        _RATES,
-        "TargetRates._look",
-        "more than the first parked message is read",
-        "only the first one is used",
-        ("scan_parked(target, 1, 1,", "scan_parked(target, 2, 1,"),
-        ("scan_parked(target, 1, 1,", "scan_parked(target, 1, 2,"),
-    ),
+    *DISPATCH,
     _of(
         _QUOTA,
         "Quota.__init__",

@@ -1,0 +1,36 @@
+"""How changes are declared that no test can detect."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+from support.mutation.changes import scope_text
+
+
+@dataclass(frozen=True)
+class Undetectable:
+    """Changes of one function for one reason. `what`: the changes, for people. `changes`: texts before and after; the
+    text before occurs once in the function."""
+
+    path: str
+    function: str
+    what: str
+    reason: str
+    changes: tuple[tuple[str, str], ...]
+
+    def texts(self, root: Path) -> list[str]:
+        """The text of the function after each of the changes, as `Change.scope_text` returns it."""
+        source = (root / self.path).read_text(encoding="utf-8")
+        whole = scope_text(ast.parse(source), self.function)
+        texts = []
+        for old, new in self.changes:
+            assert whole.count(old) == 1, f"{self.function}: {whole.count(old)} times {old}"
+            texts.append(ast.unparse(ast.parse(whole.replace(old, new))))
+        return texts
+
+
+def undetectable(path: str, function: str, what: str, reason: str, *changes: tuple[str, str]) -> Undetectable:
+    """A declaration, for a list."""
+    return Undetectable(path, function, what, reason, changes)
