@@ -12,13 +12,11 @@ from support.mutation.changes import Change, changes_of
 from support.mutation.declaration import Undetectable
 from support.mutation.declaration import undetectable as _of
 from support.mutation.undetectable_dispatch import DISPATCH
+from support.mutation.undetectable_state import STATE
 
-_SIDECAR, _WHEEL, _WIRE = "sidecar/postdate/sidecar", "wheel/postdate/wheel", "connectors/postdate/wire"
-
-
+_SIDECAR, _WIRE = "sidecar/postdate/sidecar", "connectors/postdate/wire"
 _APPLY, _OVERLAY = f"{_SIDECAR}/index/apply.py", f"{_SIDECAR}/index/overlay.py"
-_QUOTA, _TAKEOVER = f"{_SIDECAR}/ingest/quota.py", f"{_SIDECAR}/takeover/takeover.py"
-_TIMER_LOG, _WHEEL_FILE = f"{_WHEEL}/timer_log.py", f"{_WHEEL}/wheel_file.py"
+_QUOTA = f"{_SIDECAR}/ingest/quota.py"
 _REQUESTS = f"{_WIRE}/requests.py"
 
 #: By module and function. The texts are those that Python prints for a syntax tree: one statement a line.
@@ -123,7 +121,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     _of(
         _APPLY,
         "_schedule",
-        "another number for no earlier request; a move to 0 is none",
+        "another number for no earlier request; a move to 0 counts as no move",
         "only an entry that ends without a delivery uses it; no request is due before 1",
         ("(Kind.DELIVER, -1)", "(Kind.DELIVER, -2)"),
         ("(Kind.DELIVER, -1)", "(Kind.DELIVER, -0)"),
@@ -217,201 +215,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "it is full then",
         ("self._filled_ms >= 0", "self._filled_ms >= -1"),
     ),
-    _of(
-        _TAKEOVER,
-        "recover",
-        "another negative number for “none”, or no place to stop a process",
-        "only the sign is used; only tests stop a process there",
-        ("progress, None, -1)", "progress, None, -2)"),
-        ("bounded.end), -1)", "bounded.end), -2)"),
-        ("failpoints.reached('takeover.recovered')", "pass"),
-    ),
-    _of(
-        _TAKEOVER,
-        "fence",
-        "no place to stop a process",
-        "only tests stop a process there",
-        ("failpoints.reached('takeover.fenced')", "pass"),
-    ),
-    _of(
-        _TAKEOVER,
-        "bound",
-        "no place to stop a process",
-        "only tests stop a process there",
-        ("failpoints.reached('takeover.bounded')", "pass"),
-    ),
-    _of(
-        _TAKEOVER,
-        "recover",
-        "another negative number, or 0, for an unknown time",
-        "only the sign of one is used, and no message leaves before 1",
-        ("-1 if record is None", "-2 if record is None"),
-        ("-1 if record is None", "-0 if record is None"),
-    ),
-    _of(
-        _TAKEOVER,
-        "recover",
-        "a lower offset if the log has no record",
-        "offsets of the index, which are not negative, are compared with it, and the highest counts",
-        ("else (0, 0)", "else (-1, 0)"),
-        ("else (0, 0)", "else (0, -1)"),
-    ),
-    _of(
-        _TAKEOVER,
-        "recover",
-        "an accepted loss of requests that ends at offset 0",
-        "every such loss ends behind at least one request",
-        ("give_up_to >= 0", "give_up_to > 0"),
-        ("give_up_to >= 0", "give_up_to >= 1"),
-        ("give_up_to < 0", "give_up_to <= 0"),
-        ("give_up_to < 0", "give_up_to < 1"),
-    ),
-    _of(
-        _TAKEOVER,
-        "_begin",
-        "another negative number for “none”",
-        "only the sign is used",
-        ("(True, -1)", "(True, -2)"),
-    ),
-    _of(
-        _TAKEOVER,
-        "_check_behind",
-        "another negative number for “none”",
-        "only the sign is used",
-        ("return -1", "return -2"),
-    ),
-    _of(
-        _TAKEOVER,
-        "_replay",
-        "memory is released one byte earlier",
-        "the bound only determines when memory is released",
-        ("in_memory > RECOVERY_MEMTABLES_BYTES_MAX", "in_memory >= RECOVERY_MEMTABLES_BYTES_MAX"),
-    ),
-    _of(
-        _TAKEOVER,
-        "_pieces",
-        "the first record of a piece instead of the last one",
-        "a record that names accepted losses is alone in its piece",
-        ("piece[-1]", "piece[-0]"),
-    ),
-    _of(
-        _TAKEOVER,
-        "_apply_piece",
-        "time 1 for a record without a time; another negative number for “none”; no place to stop a process",
-        "ends of ids are kept by longer periods; only the sign is used; only tests stop a process there",
-        ("timestamp_ms, 0)", "timestamp_ms, 1)"),
-        ("progress.rewind_to = -1", "progress.rewind_to = -2"),
-        ("failpoints.reached('takeover.record-applied')", "pass"),
-    ),
-    _of(
-        _TAKEOVER,
-        "_pass_over",
-        "another due time in the mark of an ended request",
-        "only marks of pending requests have due times",
-        ("due=-1", "due=-0"),
-        ("due=-1", "due=-2"),
-    ),
-    _of(
-        _TAKEOVER,
-        "own",
-        "no place to stop a process",
-        "only tests stop a process there",
-        ("failpoints.reached('takeover.owned')", "pass"),
-    ),
-    _of(
-        _TAKEOVER,
-        "leave_mark",
-        "the state of the index at the fence",
-        "the fence passes it on, and here nobody reads it",
-        ("empty=False", "empty=True"),
-        ("behind=False", "behind=True"),
-    ),
-    _of(
-        _TAKEOVER,
-        "leave_mark",
-        "requests below offset -1 were read by earlier owners",
-        "the record names the requests that the index has read, if these are more",
-        ("0 if last is None", "-1 if last is None"),
-    ),
-    _of(
-        _TIMER_LOG,
-        "_UNBOUNDED",
-        "another bound of bytes",
-        "no row of it is as large",
-        ("2 ** 62", "2 ** 63"),
-        ("2 ** 62", "2 ** 61"),
-        ("2 ** 62", "3 ** 62"),
-    ),
-    _of(_TIMER_LOG, "_NONE_PENDING", "another negative number for “none”", "only the sign is used", ("-1", "-2")),
-    _of(
-        _TIMER_LOG,
-        "TimerLog._load",
-        "the offset of no row; rows are trimmed one offset earlier or later",
-        "an empty row holds no offset; the time of trimming only determines when space is freed",
-        ("self._trim_from = 0", "self._trim_from = 1"),
-        ("self._trim_from = 0", "self._trim_from = -1"),
-        ("(0, b'')", "(1, b'')"),
-        ("(0, b'')", "(-1, b'')"),
-    ),
-    _of(
-        _TIMER_LOG,
-        "TimerLog.first_due",
-        "the first offset of the row that was read last",
-        "it is read again; positions are multiples of 8",
-        ("0 <= at", "0 < at"),
-        ("0 <= at", "1 <= at"),
-        ("0 <= at", "-1 <= at"),
-    ),
-    _of(
-        _TIMER_LOG,
-        "TimerLog._first_dues",
-        "more rows, or a row beyond the end of the range",
-        "the caller looks up offsets of the range only",
-        ("collect(before - start", "collect(before + start"),
-        ("min(before - base", "min(before + base"),
-    ),
-    _of(
-        _TIMER_LOG,
-        "TimerLog._low_water_moved",
-        "rows are trimmed more often",
-        "it only determines when space is freed",
-        ("self.low_water() - self._trim_from", "self.low_water() + self._trim_from"),
-    ),
-    _of(
-        _TIMER_LOG,
-        "TimerLog._trim_firsts",
-        "an empty range is deleted, the offset of no row, and range tombstones are counted otherwise",
-        "an empty row holds no offset; the count only determines when memory is written out",
-        ("bound > self.first_dues_from", "bound >= self.first_dues_from"),
-        ("(bound, (0, b''))", "(bound, (1, b''))"),
-        ("(bound, (0, b''))", "(bound, (-1, b''))"),
-        ("0 if row is None", "1 if row is None"),
-        ("0 if row is None", "-1 if row is None"),
-        ("self._range_tombstones += 1", "pass"),
-        ("self._range_tombstones += 1", "self._range_tombstones += 0"),
-        ("self._range_tombstones += 1", "self._range_tombstones += 2"),
-    ),
-    _of(
-        _TIMER_LOG,
-        "TimerLog.reclaim",
-        "space is freed one byte later",
-        "the bound only determines when space is freed",
-        ("self.reclaimable_size_bytes < limits", "self.reclaimable_size_bytes <= limits"),
-    ),
-    _of(
-        _WHEEL_FILE,
-        "WheelFile.__init__",
-        "the first generation is 2",
-        "only the order of generations is used",
-        ("0 if stamp is None", "1 if stamp is None"),
-    ),
-    _of(
-        _WHEEL_FILE,
-        "WheelFile._write_stamp",
-        "another number for no checksum",
-        "the checksum of an unclean file is not read",
-        ("if clean else 0", "if clean else 1"),
-    ),
+    *STATE,
 )
 
 
