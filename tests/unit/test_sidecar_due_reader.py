@@ -88,6 +88,21 @@ def test_a_trial_leaves_out_messages_on_which_entries_under_key_0_act(
     shard.close()
 
 
+def test_a_trial_keeps_to_the_rate_of_its_target(bench: Bench) -> None:
+    """Ten messages a second, and tokens are saved for a tenth of a second. Refused ones count as well."""
+    shard = bench.shard(RequestTopicConfig(R, messages_per_second_max=("orders=10",)))
+    index, isolated = _isolated(bench, shard, 5, messages_max=4)
+    rates = shard._dispatcher._rates
+    assert rates is not None
+    rates.begin(index, shard.ctx.clock.steady_ms() + 1_000)
+    assert _trials(bench, shard, index, 1) == [[1, 2]]
+    rates.spend({"orders": 2})
+    isolated.refused = {1: Refused(0.0, 0.0)}
+    assert _trials(bench, shard, index, 1) == []
+    assert shard._dispatcher.parked_in_ms() == RATE_RETRY_MS
+    shard.close()
+
+
 def test_a_trial_that_must_wait_is_not_repeated_at_once(bench: Bench) -> None:
     """The thread of the shard would never rest."""
     shard = bench.shard()

@@ -263,3 +263,34 @@ def test_a_message_beside_a_backlog_may_fill_a_transaction(bench: Bench, monkeyp
     due = read_due(bench, shard)
     assert (due.keys, due.full) == ([key], False)
     shard.close()
+
+
+@pytest.mark.parametrize("ahead_bytes", [None, 500])
+def test_a_transaction_that_holds_all_its_bytes_is_full(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, ahead_bytes: int | None
+) -> None:
+    """Messages beside a backlog have their part of the bytes."""
+    shard = bench.shard()
+    index = shard._index
+    assert index is not None
+    monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
+    for _ in range(9):
+        bench.schedule(1)
+    bench.until(shard, lambda: index.count == 9)
+    (size_bytes,) = {len(raw) for raw in index.scan_due(9, 9)[1]}
+    if ahead_bytes is not None:
+        ahead = Ahead(entry_key(5, 0), [entry_key(5, 0)], [bytes(ahead_bytes)])
+        monkeypatch.setattr(BacklogBypass, "take", lambda *_: ahead)
+    limit = shard._dispatcher._limit
+    limit._share, limit._size_bytes_max = 1.0, 3 * size_bytes + (ahead_bytes or 0)
+    due = read_due(bench, shard)
+    assert len(due.keys) == 3 + (ahead_bytes is not None)
+    assert (due.full, due.goes_on, due.read_to) == (True, True, due.keys[2])
+    shard.close()
+
+
+def test_entries_that_were_parked_are_left_out_with_their_values() -> None:
+    keys = [entry_key(5, offset) for offset in range(3)]
+    due = Due(keys, [b"a", b"b", b"c"])
+    due.leave_out({keys[1]})
+    assert (due.keys, due.values) == ([keys[0], keys[2]], [b"a", b"c"])
