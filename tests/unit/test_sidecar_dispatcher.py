@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from postdate.kafka.errors import UnknownOutcome
-from postdate.kafka.interface import NewTopic
+from postdate.kafka.interface import NewTopic, Partition
 from postdate.sidecar.config.settings import DispatchConfig
 from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.dispatch.batch import BatchBuilder
@@ -25,6 +26,7 @@ from postdate.sidecar.dispatch.fault_attribution import OWN as OWN_NAME
 from postdate.sidecar.dispatch.fault_attribution import Isolated
 from postdate.sidecar.dispatch.sweep import Sweep
 from postdate.sidecar.dispatch.targets import Targets
+from postdate.wire.headers import Headers
 from support.kafka_simulator.producer import SimTransactionalProducer
 from support.shard_bench import OWN, Bench, parts, read_requests, refuse
 
@@ -369,6 +371,23 @@ def test_a_message_may_need_two_look_ups_in_a_turn(bench: Bench) -> None:
     read_requests(bench, shard)
     assert shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms())) == (1, False)
     assert bench.fates() == [[(0, "dead")]]
+    shard.close()
+
+
+def test_each_delivery_is_traced(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = bench.shard()
+    traced: list[object] = []
+
+    def delivered(request: Partition, sent: Iterable[tuple[int, str, Headers]], *more: Any) -> None:
+        traced.append((request, [(offset, topic, dict(headers)["postdate-origin"]) for offset, topic, headers in sent]))
+        traced.append((len(more[0]), len(more[1])))
+
+    traces: Any = SimpleNamespace(delivered=delivered)
+    monkeypatch.setattr(shard._dispatcher, "_ctx", replace(shard.ctx, traces=traces))
+    bench.schedule(1)
+    read_requests(bench, shard)
+    shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms()))
+    assert traced == [(shard.ctx.requests, [(0, "orders", b"requests/0/0")]), (1, 1)]
     shard.close()
 
 

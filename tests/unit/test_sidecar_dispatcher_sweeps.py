@@ -97,8 +97,9 @@ def test_a_piece_of_a_sweep_that_is_aborted_is_repeated(bench: Bench, monkeypatc
     assert shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms())) == (1, True)
     with monkeypatch.context() as fault:
         refuse(fault, lambda topic, _: topic == OWN.dispatch_log)
-        for _ in range(2):  # in turn with due entries
+        for _ in range(4):  # in turn with due entries, and parked ones first
             assert shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms())) == (0, True)
+    assert shard.ctx.counts.transactions["aborted"] == 1
     assert bench.log()[-1].fates == [BulkProgress(1, 0, SWEPT, 0)]
     while len(bench.fates()) < 2:
         shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms()))
