@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from postdate.kafka.interface import Record
@@ -20,6 +21,7 @@ from postdate.sidecar.errors import Contradicted
 from postdate.sidecar.index import recurrences
 from postdate.sidecar.index.recurrences import PAUSED_MS
 from postdate.wheel.entry import Kind, Next
+from postdate.wire.delivered import extra_headers, record_size_bytes
 from postdate.wire.dispatch_log import (
     BACKFILLED,
     CANCELLED,
@@ -101,6 +103,19 @@ def test_a_backfill_is_stored_and_answered_and_delivers_each_time_once(make: Mak
     assert not any({"postdate-occurrence", "postdate-next"} & headers.keys() for headers in sent)
     assert batch.dues_ms == [AT_MS] * 3, "lateness counts from the request"
     assert state(shard) == (Kind.DELIVER, FIRST_MS, Next(1, FIRST_MS))
+
+
+def test_the_size_of_a_schedule_counts_the_longest_origin_of_its_extra_deliveries(make: Make) -> None:
+    """They are the largest behind the last occurrence."""
+    shard = stored(make())
+    shard.feed(backfill(1, -2, 0))
+    shard.commit(AT_MS)
+    entry, origin = shard.entries()[0][1], b"requests/0/" + b"9" * 19
+    assert entry.next is not None
+    entry = msgspec.structs.replace(entry, next=msgspec.structs.replace(entry.next, nominal_ms=0))
+    headers = extra_headers(entry.headers, origin, b"c", origin + b"/%d" % BACKFILL_MAX, nominal_ms(-2))
+    size_bytes = record_size_bytes(entry.key, entry.value, headers)
+    assert shard._builder._rules.delivered_size_bytes(entry) == size_bytes
 
 
 def test_a_backfill_leaves_in_bounded_transactions(make: Make) -> None:

@@ -505,6 +505,14 @@ def test_a_stored_message_waits_while_the_store_is_isolated(place: Place) -> Non
     assert [fate.offset for fate in place.commit(SOON_MS + 1, others).fates] == [0]
 
 
+@pytest.mark.parametrize(("topic", "ends"), [(OWN.dead_letters, False), (OWN.verdicts, True), (OWN.store, True)])
+def test_a_message_that_its_target_refuses_waits_while_the_dead_letters_are_isolated(
+    place: Place, topic: str, ends: bool
+) -> None:
+    place.feed(schedule(0, SOON_MS, partition=99))
+    assert bool(place.commit(SOON_MS + 1, OwnTopicsFilter((topic,))).dead) is ends
+
+
 def test_a_message_that_waits_for_an_own_topic_is_recorded(talkative: Place) -> None:
     talkative.feed(schedule(0, SOON_MS))
     waiting = talkative.commit(SOON_MS + 1, OwnTopicsFilter((OWN.verdicts,)))
