@@ -266,7 +266,7 @@ DISPATCH: tuple[Undetectable, ...] = (
     _of(
         _RATES,
         "TargetRates.admits",
-        "a sum that is less than one by exactly the tolerance is not one",
+        "a sum that is below one by exactly the tolerance does not count as one",
         "the tolerance only has to be larger than the errors of sums of fractions",
         ("1 <= bucket.tokens + _NEARLY", "1 < bucket.tokens + _NEARLY"),
     ),
