@@ -1,4 +1,4 @@
-"""Goal: the port of probes answers them whatever arrives at the other port, and nothing but them.
+"""Goal: the probe port answers probes, also during a flood of the other port, and nothing else.
 
 Method: the real servers of both ports, the first one with TLS. All clients have one address. A client opens hundreds of
 connections to the first port that look like the beginning of a handshake: it cannot tell a probe from them.
@@ -29,7 +29,7 @@ _HANDSHAKE = b"\x16\x03\x01\x02\x00\x01"
 
 @pytest.fixture
 def ports(tmp_path: Path) -> Iterator[tuple[Client, Client]]:
-    """A client of the first port, and one of the port of probes."""
+    """A client of the first port, and one of the probe port."""
     authority = Authority(tmp_path / "authority")
     key, cert = authority.issue("port", "IP:127.0.0.1")
     config = HttpConfig(port=free_port(), probe_port=free_port(), tls_cert_file=cert, tls_key_file=key)
@@ -93,7 +93,8 @@ def test_a_port_of_probes_that_is_in_use_is_logged_and_served_later(
     with ExitStack() as stack, socket.create_server(("127.0.0.1", 0)) as taken:
         config = HttpConfig(port=0, probe_port=taken.getsockname()[1])
         stack.enter_context(serving.serving(Scene(stack).process(config), None))
-        assert f"port {config.probe_port} of 127.0.0.1 is taken: it answers no probe until it is free" in caplog.text
+        warning = f"port {config.probe_port} of 127.0.0.1 is taken"
+        assert f"{warning}: probes are not answered until it is free" in caplog.text
         taken.close()
         wait_until(Client(config.probe_port).listens, "it is served")
 

@@ -92,7 +92,7 @@ REFUSED: list[tuple[Headers, Reason, str]] = [
     ([("Nats-Schedule", b"@every 5"), NATS[1]], Reason.BAD_SCHEDULE, "is not a duration with a unit"),
     ([("Nats-Schedule", b"@every 5m/1m"), NATS[1]], Reason.BAD_SCHEDULE, "is not a duration with a unit"),
     ([("Nats-Schedule", b"@every 500ms"), NATS[1]], Reason.BAD_SCHEDULE, "Nats-Schedule '500ms' is not from 1s"),
-    ([("Nats-Schedule", b"30 2 * * *"), NATS[1]], Reason.BAD_SCHEDULE, "nor has 6 fields"),
+    ([("Nats-Schedule", b"30 2 * * *"), NATS[1]], Reason.BAD_SCHEDULE, "or an expression of 6 fields"),
     ([("Nats-Schedule", b"0 99 2 * * *"), NATS[1]], Reason.BAD_SCHEDULE, "Nats-Schedule '0 99 2 * * *' is refused"),
     ([("Nats-Schedule", b"@often"), NATS[1]], Reason.BAD_SCHEDULE, "Nats-Schedule '@often' is not one of"),
     ([("Nats-Schedule", b"@daily"), *NATS[1:], (ZONE[0], b"Mars")], Reason.BAD_SCHEDULE, f"{ZONE[0]} 'Mars'"),

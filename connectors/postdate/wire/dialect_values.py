@@ -84,10 +84,10 @@ def is_interval(value: bytes | None) -> bool:
 
 
 def go_interval(value: bytes | None) -> bytes:
-    """`@every ` and a duration of Go, such as 1h30m: units from ms to h."""
+    """`@every ` and a duration of Go, such as 1h30m, with units from ms to h."""
     text = time_text(value)[len(_EVERY) :].strip()
     if text.isdigit() or "/" in text:
-        raise ValueError("is not a duration with a unit behind '@every '")
+        raise ValueError("is not a duration with a unit after '@every '")
     return text.encode()
 
 
@@ -95,7 +95,7 @@ def nats_cron(value: bytes | None) -> bytes:
     """A cron expression with seconds first, or one of the names such as `@hourly`."""
     fields = (value or b"").split()
     if len(fields) != _NATS_FIELDS and not (len(fields) == 1 and fields[0].startswith(b"@")):
-        raise ValueError(f"is neither @at, @every, a name such as @hourly, nor has {_NATS_FIELDS} fields")
+        raise ValueError(f"is not @at, @every, a name such as @hourly, or an expression of {_NATS_FIELDS} fields")
     return b" ".join(fields)
 
 
@@ -106,7 +106,7 @@ def kaspr_cron(value: bytes | None) -> bytes:
 
 
 def kaspr_missed(value: bytes | None) -> bytes:
-    """`skip`; everything else is Kaspr's default, `replay`."""
+    """`none` for `skip`, and `all` for every other value, since Kaspr's default is `replay`."""
     return b"none" if value == b"skip" else b"all"
 
 

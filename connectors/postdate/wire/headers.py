@@ -115,7 +115,7 @@ def attempt_of(headers: Headers) -> int | None:
 
 
 def returned_id(headers: Headers) -> bytes:
-    """The id with which an accepted return is delivered, although it is not registered; b"": none."""
+    """The id of the message of an accepted return, which is not registered; b"": no id."""
     return next((value or b"" for name, value in split_redelivery(headers)[1] if name == ID), b"")
 
 

@@ -87,8 +87,8 @@ def parse_time_ms(text: str, now_ms: int) -> int:
 
 
 def resolve_time(text: str, now_ms: int) -> str:
-    """Return the point in time `text` of an option or a query as a header has it: an absolute time as it is, a relative
-    one as RFC 3339. Raises ValueError as `parse_time_ms` does."""
+    """Return a point in time, given as text in an option or a query, as text for a header: an absolute time unchanged,
+    a relative one as RFC 3339, or as epoch ms after NOMINAL_MS_MAX. Raises ValueError as `parse_time_ms` does."""
     epoch_ms = parse_time_ms(text, now_ms)
     try:
         parse_instant_ms(text)

@@ -86,7 +86,7 @@ _ACTIONS: dict[bytes | None, Action] = {
 }
 _FORMAT_3 = SCHEDULE | DROPPED_3
 _KNOWN = sorted(REQUEST_2 | SCHEDULE)
-#: The length of a name that is compared with the known ones: a longer one is near none.
+#: The maximum length of a name that is compared with the known ones. No known name is similar to a longer one.
 _COMPARED_LENGTH_MAX = 2 * max(map(len, _KNOWN))
 _NAMED_TAKES = frozenset({ACTION, ID})
 _TAKES = {
@@ -199,7 +199,7 @@ def _parse_translation(
     except RequestRefused as refused:
         raise RequestRefused(refused.reason, translation.in_its_words(refused.detail)) from None
     control = translation.control
-    if request.schedule is not None:  # its later times are read from these headers
+    if request.schedule is not None:  # its later times are computed from these headers
         control = [(index, name, value) for index, (name, value) in enumerate(translation.own)]
     return msgspec.structs.replace(request, headers=translation.headers, control=control)
 

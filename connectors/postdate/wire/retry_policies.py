@@ -142,8 +142,8 @@ class NamedPolicies:
     def changed(self, configured: Mapping[str, RetryPolicy], ingested_to: int, written_to: int) -> list[PolicyRow]:
         """The rows by which the configured policies differ from the last rows.
 
-        An earlier owner may have accepted a return below `written_to` by the policy in the log, so a changed or removed
-        policy stays in force up to there. A name without a policy gets one from `ingested_to` on.
+        An earlier owner may have accepted returns below `written_to` by the policy in the log. So if a policy is
+        changed or removed, the former one stays in force up to that offset. A new name applies from `ingested_to` on.
         """
         wanted = {name: policy.text() for name, policy in configured.items()}
         last = {name: rows[-1] for name, rows in self._by_name.items()}

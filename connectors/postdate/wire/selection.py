@@ -34,8 +34,8 @@ class Selection(msgspec.Struct, array_like=True, frozen=True, gc=False):
     until_ms: int = _DUE_END
 
     def selects(self, target: str, caller_id: bytes, key: bytes | None, due_ms: int) -> bool:
-        """True if a message with these properties is selected. `caller_id`: with which it is delivered, also if it is
-        not registered. `due_ms`: the present due time, as requested. O(1)."""
+        """True if a message with these properties is selected. `caller_id`: the id of the delivered message,
+        even if it is not registered. `due_ms`: the present due time, as requested. O(1)."""
         return (
             (not self.target or target == self.target)
             and (not self.id_prefix or caller_id.startswith(self.id_prefix))

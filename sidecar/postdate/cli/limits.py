@@ -23,7 +23,7 @@ PICK_UP_S_MAX: Final = 5.0
 # Nominal times that a preview of a schedule shows.
 PREVIEW_MAX: Final = 10
 
-# Where `send --retry NAME` looks for the policies of the sidecars: the last record is near the end of the dispatch log,
-# behind it only markers and aborted records. If it is not found, the command sends the request unchecked.
+# How many offsets at the end of the dispatch log `send --retry NAME` searches for the named policies, and for how long.
+# Only markers and aborted records follow the last record. If none is found, the command does not check the name.
 LOG_TAIL_OFFSETS: Final = 100
 LOG_TAIL_TIMEOUT_S: Final = 5.0

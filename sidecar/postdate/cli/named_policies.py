@@ -1,4 +1,4 @@
-"""The named retry policies that the sidecars use, by the last record of a dispatch log. Every record repeats them."""
+"""Reads the named retry policies of the sidecars from the last record of a dispatch log. Every record repeats them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from postdate.wire.returns import NO_POLICIES
 
 
 def policies_for(kafka: Kafka, admin: Admin, part: Partition, log: Partition, request: Request) -> NamedPolicies:
-    """The named policies of the shard `part` with the dispatch log `log`, if the request names one.
+    """The named policies of the shard `part`, from its dispatch log `log`.
 
-    None of them is known if the log is empty, or cannot be read. Raises ConfigError if the log does not have the policy
-    that the request names, since a sidecar would refuse it. Cost: reads the end of the log.
+    Empty if the request names no policy, or if the log is empty or cannot be read. Raises ConfigError if the log lacks
+    the named policy, since a sidecar would refuse the request. Cost: reads the end of the log.
     """
     name = request.retry.policy if request.retry is not None else None
     if not isinstance(name, str):

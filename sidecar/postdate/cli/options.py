@@ -60,8 +60,8 @@ def time_ms(text: str) -> int:
 
 
 def time_text(text: str) -> str:
-    """A time, as a header has it: an error about the header quotes the user's text. Raises BadParameter as `time_ms`
-    does."""
+    """A time as text for a header (`resolve_time`), so that errors about the header do not quote milliseconds. Raises
+    BadParameter as `time_ms` does."""
     try:
         return resolve_time(text, now_ms())
     except ValueError as error:

@@ -88,8 +88,8 @@ def parsed(
 ) -> Request | None:
     """A request that was sent, with the broker's timestamp.
 
-    None: the sidecar will refuse it, because the broker's clock differs from this machine's; or it names a retry
-    policy that is not in `policies`.
+    None: the sidecar will refuse it, because the broker's clock differs from this machine's; or `policies` does not
+    contain the retry policy that it names.
     """
     at_ms = receipt.timestamp_ms
     try:

@@ -44,7 +44,7 @@ def list_(
     """
     query = [("recurring", "true"), *(("target", target) for target in targets)]
     query += [("topic", requests)] if requests is not None else []
-    # Those of a target that fails are parked. Of both, the first ones by time are listed.
+    # A schedule is parked while its target fails, is held or is over its rate. The list contains both states.
     states = (deployment.entries([*query, ("state", state)], entries_max + 1) for state in STATES)
     entries = sorted(chain.from_iterable(states), key=_next_ms)
     listed = entries[:entries_max]
@@ -87,8 +87,7 @@ def show(deployment: Deployment, request_id: str, requests: str | None, output: 
 
 
 def _latest(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The last ten occurrences and the last ten controls as they follow each other, then the last ten extra
-    deliveries."""
+    """The last ten occurrences and the last ten controls in log order, then the last ten extra deliveries."""
     places = [
         [place for place, event in enumerate(events) if event["fate"] in fates][-PREVIEW_MAX:]
         for fates in (_OCCURRENCES, _CONTROLS, _EXTRAS)

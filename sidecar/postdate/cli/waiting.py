@@ -219,8 +219,8 @@ class FateWatch:
 
     def report(self, receipt: Receipt, request: Request | None, timeout_ms: int, output: str) -> None:
         """Wait until the request has ended, at most `timeout_ms` after its due time or window, and print its fate. Ends
-        the process with 1 if it was not delivered in time. `request` None: it is refused, so it ends at once, or it
-        names an unknown policy.
+        the process with 1 if it was not delivered in time. `request` None: as for
+        `request_options.parsed`.
 
         Lateness counts as in `postdate_lateness_seconds`: from the due time or the chosen time, or from the timestamp
         of the request if that is later.

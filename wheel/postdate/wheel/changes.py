@@ -75,7 +75,7 @@ class Changes:
         self.seq: int | None = None
         self.takeover: int | None = None
         self.zones: str | None = None
-        self.schedules = 0  # those that come, less those that end
+        self.schedules = 0  # the number of added schedules minus the number of ended ones
         self.policies: PolicyRows | None = None
         self.bulks: BulkRows | None = None
 

@@ -16,9 +16,11 @@ CHECKPOINT_NAME: Final = b"position"
 
 
 class Checkpoint(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """R and D (None before the first write that sets them), seq, takeover; the counters; the version of the time
-    zones by which the last owner computed times, "": unknown; and the number of entries that are schedules, None:
-    unknown, since an earlier version has written to this timer log."""
+    """R and D (None before the first write that sets them), seq, takeover, and the counters.
+
+    `zones`: the version of the time zone rules of the last owner; "": unknown. `schedules`: the number of entries that
+    are schedules; None: unknown, since an earlier version of Postdate has written to this timer log.
+    """
 
     next_request: int | None = None
     next_dispatch: int | None = None

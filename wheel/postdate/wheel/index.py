@@ -109,7 +109,7 @@ class TimerIndex:
 
     @property
     def zones(self) -> str:
-        """The version of the time zones by which the last owner computed times; "" in a new index."""
+        """The version of the time zone rules of the last owner; "": unknown, or a new index."""
         return self._log.checkpoint.zones
 
     @property

@@ -234,7 +234,7 @@ def _causes(
     few = how.is_short
     if context is not None and (found.has_related or found.has_lost_moves):
         related = materialised(context(around, wanted(around)).select(*around.columns), few=few)
-        around, few = around.unionByName(related), few and related.isLocal()  # a state may have any number of them
+        around, few = around.unionByName(related), few and related.isLocal()  # a state may have many related rows
     inputs = unfolded(around)
     known = history_rows(inputs.requests, inputs.fates, inputs.answers, how.partitions, few=few)
     known = materialised(known, few=few)

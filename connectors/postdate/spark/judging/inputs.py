@@ -110,8 +110,8 @@ def joined(rows: DataFrame, reopened: DataFrame, *, few: bool) -> DataFrame:
 
 
 def unfolded(rows: DataFrame) -> AuditInputs:
-    """The inverse of `folded`. Requests also have `due_since`: where the log has published the next time of a
-    schedule."""
+    """The inverse of `folded`. Requests also have `due_since`: the offset of the dispatch-log record that published the
+    next time of a schedule; otherwise null."""
 
     def each(array: str, name: str) -> DataFrame:
         return rows.select(*ORIGIN, F.explode(f"facts.{array}").alias(name))

@@ -2,8 +2,8 @@
 
 A row `[first request, name, text]` gives the meaning of the name from that request of the partition on, until the next
 row of the name; an empty text removes the name. Each dispatch-log record repeats the rows that requests at or above its
-low-water mark need. So the last row at or below a request is the one that its owner used, wherever it was read. Of two
-rows of one name and request, that of the later owner counts.
+low-water mark need. So the last row at or below a request is the one that its owner used, wherever it was read. If two
+rows have the same name and request, the row of the later owner counts.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class PolicyRow(NamedTuple):
 
 
 def policy_rows(log: DataFrame) -> DataFrame:
-    """The rows in dispatch-log records, as of `log_rows`: the columns of PolicyRow, and the number `takeover` of the
-    owner. Each row as often as it occurs."""
+    """The rows in dispatch-log records, as of `log_rows`, including repetitions: the columns of PolicyRow, and
+    `takeover`, the number of the owner."""
     row = F.col("row")
     rows = log.where("parses").select("topic", "partition", F.explode("policies").alias("row"), "takeover")
     return rows.select(
@@ -49,8 +49,9 @@ def policy_rows(log: DataFrame) -> DataFrame:
 
 
 def read_rows(rows: Iterable[Row | Sequence[Any]]) -> tuple[PolicyRow, ...]:
-    """The rows that count of collected ones, in order. A row may have a `takeover` as of `policy_rows`. Of rows without
-    one, those of earlier runs come first. Raises CannotRun: too many."""
+    """Sorts collected rows, and keeps one for each name and first request: the one with the highest `takeover` (as of
+    `policy_rows`), then the last one. A row without a `takeover` has the lowest. REQUIRES: rows of earlier runs come
+    first. Raises CannotRun: too many."""
     last: dict[tuple[Any, ...], tuple[int, str]] = {}
     for *key, text, takeover in ((*row, -1)[:_ROW_FIELDS] for row in rows):
         if takeover >= last.get(tuple(key), (-1, ""))[0]:
@@ -64,7 +65,7 @@ def read_rows(rows: Iterable[Row | Sequence[Any]]) -> tuple[PolicyRow, ...]:
 
 
 def recorded_policies(spark: SparkSession, log: DataFrame, known: Iterable[PolicyRow] = ()) -> DataFrame | None:
-    """The policies that are `known` or in `log`, as `with_policy_texts` needs them; None without any. Cost: one job."""
+    """The policies that are `known` or in `log`, as `with_policy_texts` needs them; None: no rows. Cost: one job."""
     later = F.max_by("text", "takeover").alias("text")
     found = policy_rows(log).groupBy(*PolicyRow._fields[:-1]).agg(later).limit(POLICIES_MAX + 1).collect()
     return policy_table(spark, read_rows([*known, *found]))

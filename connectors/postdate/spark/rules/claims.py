@@ -43,7 +43,7 @@ def unfounded_ends(known: DataFrame) -> DataFrame:
     origin, and a sentence `claim`.
 
     `known` as in `history_rows`. Cost: a join of the cancelled requests with the cancels that name an origin, and one
-    of what is left with the refused requests.
+    of the unfounded ends with the refused requests.
     """
     end = F.col("end")
     names_survivor = (end.fate_name == "replaced") & end.control_offset.isNotNull()
@@ -84,7 +84,7 @@ def _refused(known: DataFrame) -> DataFrame:
 
 
 def _is_replaced_by_refused() -> Column:
-    """Whether a request was replaced by one that was accepted then, and that another owner has refused since."""
+    """True if a request was replaced by a later one that was accepted at that time, and that another owner refused."""
     end, by = F.col("end"), F.col("refused")
     is_same_id = (F.col("topic") == F.col("of_topic")) & (F.col("partition") == F.col("of_partition"))
     is_same_id = is_same_id & (F.col("id") == by["id"])
@@ -242,9 +242,9 @@ def judged_late_switches(known: DataFrame) -> DataFrame:
 
     `known` as in `history_rows`. A bulk cancel is in force from its first fate on. A control counts only if the owner
     that wrote this fate had not read the control then, and carried it out itself: an earlier owner may have read the
-    control before. A bulk cancel with a due range counts only if the log has published the due time of the schedule
-    before it: later occurrences may have moved the schedule into the range. Cost: a join of these fates with the bulk
-    cancels.
+    control before. A bulk cancel with a due range counts only if the log published the due time of the schedule before
+    the bulk cancel began: later occurrences may have moved the schedule into the range. Cost: a join of these fates
+    with the bulk cancels.
     """
     switch, begun, selected = F.col("switch"), F.col("begun"), F.col("selected")
     switches = known.where(F.col("end.bulk_offset").isNotNull() & (F.size("switches") > 0)).select(

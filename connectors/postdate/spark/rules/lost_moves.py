@@ -106,7 +106,7 @@ def with_lost_due_times(messages: DataFrame, known: DataFrame, *, with_graces: b
 
 
 def _exploded(bulk: Column, offset: Column, id_: Column) -> Column:
-    """A row for each name by which a reschedule may mean a message: `bulk`, the offset and the id; not for nulls."""
+    """One row for each name by which a reschedule may select a message: `bulk`, the offset and the id, except nulls."""
     return F.explode(F.array_compact(F.array(bulk, F.concat(F.lit("#"), offset.cast("string")), F.hex(id_))))
 
 

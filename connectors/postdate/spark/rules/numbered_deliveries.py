@@ -106,8 +106,8 @@ class NumberedDeliveries:
     def begin(self, stored: tuple[int, int] | None, *, is_by_control: bool) -> None:
         """Compare the first nominal time with the published one, unless a fate was judged before.
 
-        `is_by_control`: a control of the schedule has written `stored` again. If the first one may be lost, nobody
-        knows which owner has published the time.
+        `is_by_control`: a control of the schedule wrote this `stored`. If an earlier `stored` may be lost, the owner
+        that published the time is unknown.
         """
         if self.at.log_offset >= 0:
             return
@@ -121,7 +121,7 @@ class NumberedDeliveries:
         self.at = self.at._replace(first_ms=published_ms if stored else 0, next_ms=published_ms, log_offset=log_offset)
 
     def first_ms(self, end: End | None) -> int:
-        """Return the first nominal time: the published one, otherwise the computed one; 0: only the log knows it."""
+        """Return the first nominal time: the published one, or else the computed one; 0: it is unknown."""
         is_computable = self._can_decide(-1 if end is None else end.log_offset)
         return self.at.first_ms or (self._first_ms() if is_computable else 0)
 
@@ -267,7 +267,7 @@ class NumberedDeliveries:
         }
 
         def does_apply_in(pauses: Sequence[Pause]) -> bool:
-            """Whether the reason applies. A pause comes before any other, and skips once it has ended."""
+            """True if the reason applies. In a pause, only `paused` applies, and only after the resume."""
             if fate.reason == "paused":
                 return self._were_paused(fate, times, pauses)
             return not any(pause.holds(ms) for pause in pauses for ms in times) and applies[fate.reason](pauses)

@@ -5,7 +5,7 @@ origin. One shuffle by origin, one by id, and no join: an id that is used very o
 
 topic partition offset   the origin
 action id acts_on …      of the request; all null if it was not read. The id is null for a return
-delivered_id             the id with which it is delivered, also of a return
+delivered_id             the id of the delivered message, also for a return
 latest_ms keeps drops    of the request
 series_ms                the start of its series, if a fate `replaced` names it as the survivor
 said attempt             of a return, as in `records.returns`

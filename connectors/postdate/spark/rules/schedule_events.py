@@ -158,7 +158,7 @@ class RowFacts(NamedTuple):
 
     @property
     def is_stored_by_control(self) -> bool:
-        """Whether the record of `stored` also has the effect of a control, which writes another `stored`."""
+        """True if the record of `stored` also contains the effect of a control, since a control writes `stored`."""
         effects: tuple[Switch | Trigger, ...] = (*self.switches, *self.triggers)
         return self.stored is not None and any(effect.log_offset == self.stored[1] for effect in effects)
 
@@ -223,8 +223,8 @@ class Position(NamedTuple):
     """How far a schedule was judged, and the findings until then."""
 
     first_ms: int = 0
-    """The first nominal time, as published, or computed if nothing else is possible; 0: nothing was judged yet, or only
-    the log knows it."""
+    """The first nominal time: the published one, or else the computed one; 0: nothing was judged yet, or the audit
+    cannot compute it."""
     number: int = 1
     """Of the next occurrence."""
     next_ms: int = 0

@@ -30,7 +30,7 @@ class DeadLetters:
         return bool(self._letters.get(due_ms)) or at_ms >= self._bounds.letters_capped_from_ms
 
     def last_before(self, before_ms: int) -> int:
-        """Return the last time before `before_ms` that has an unused letter; 0: there is none."""
+        """Return the latest time before `before_ms` that has an unused letter; 0: no such time."""
         return max((due_ms for due_ms, left in self._letters.items() if left and due_ms < before_ms), default=0)
 
     def use(self, fate: Fate, findings: Findings) -> bool:

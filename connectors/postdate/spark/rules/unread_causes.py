@@ -42,7 +42,7 @@ def left_claims(judged: DataFrame, known: DataFrame) -> DataFrame:
     """The rows of a rule in `claims`, without their `cause`. If no run has read the cause of a row, its sentence
     `claim` becomes `expired`.
 
-    A cause explains one claim about a fate: of several, the first one in the log. `known` as in `history_rows`. Cost:
+    A cause explains at most one claim about a message: the first one in the log. `known` as in `history_rows`. Cost:
     two sorts of the claims and the unread requests by their keys, and no join.
     """
     end, offset = F.col("end"), F.col("offset")
@@ -64,7 +64,7 @@ def left_claims(judged: DataFrame, known: DataFrame) -> DataFrame:
         offset.alias("until"),
     )
     cause, claim = F.col("cause"), F.col("claim")
-    # Rows without a claim lie apart, so that no group is large.
+    # Rows without a claim have separate keys, so that no group is large.
     key_of = F.when(claim.isNotNull(), key(cause.kind, cause.value)).otherwise(key(F.lit("none"), offset))
     together = judged.withColumns({"key": key_of, "until": cause.next_request}).unionByName(
         unread, allowMissingColumns=True
@@ -85,11 +85,10 @@ def left_claims(judged: DataFrame, known: DataFrame) -> DataFrame:
 
 
 def withdrawn_before(claims: Column, reported: Column) -> tuple[Column, Column]:
-    """The sentences `claims` in two parts: those that remain, and those that become `expired`, because an earlier run
-    has withdrawn them, by its `reported` verdicts and details.
+    """Split the sentences `claims`: those that remain, and those that an earlier run reported as `request-expired`.
 
-    Nothing but a record of the dispatch log may connect a message with its cause, so a run that reads the message again
-    need not read the row of the cause.
+    `reported`: the verdicts and details of that run. A message and its cause may be connected only by a record of the
+    dispatch log, so a run that judges the message again may not read the row of the cause.
     """
     place = F.array_position(reported.verdicts, "request-expired").cast("int")
     said = F.get(reported.details, place - 1)

@@ -41,8 +41,8 @@ def judged_answers(known: DataFrame) -> DataFrame:
     left the dispatch log.
 
     `known` as in `history_rows`. `wrong` is null for a true answer, and for one to a request that was not read. Cost:
-    one join of the answers with the requests that they, or the controls that they answer, name by origin or as the
-    survivor.
+    one join of the answers with the requests that are named, by origin or as the survivor, in an answer or in the
+    control that it answers.
     """
     meant = known.select(
         *(*PARTITION, F.col("offset").alias("meant")),

@@ -213,8 +213,8 @@ class StateStore:
     def expire(self, before_day: str, log_starts: Mapping[str, int]) -> None:
         """Deletes closed rows that were due before a day and whose requests have left their topic.
 
-        `log_starts`: the first offset of each request partition. Removes nothing that a later run could need: keeps
-        rows that an open row names, such as the control that has moved it, and rows that name an open row.
+        `log_starts`: the first offset of each request partition. Keeps the rows that a later run could need: those that
+        an open row names, such as the control that moved it, and those that name an open row.
         """
         left = [
             f"(topic = {_text(topic)} AND partition = {number} AND offset < {start})"

@@ -144,9 +144,9 @@ def _newest(due: list[_Due]) -> int:
 def _may_leave(
     schedule: Schedule, origin: bytes, position: Occurrence | None, now_ms: int, pauses: list[Pause]
 ) -> bool:
-    """Return True if an occurrence from `position` on is due that neither a gap nor a pause skips.
+    """Return True if, from `position` on, an occurrence is due and neither a gap nor a pause skips it.
 
-    Cost: one search for each gap and each pause, however many occurrences lie in them.
+    Cost: one search for each gap and each pause, whatever the number of times in them.
     """
     while position is not None and position.nominal_ms <= now_ms:
         pause = pause_at(pauses, position.nominal_ms)

@@ -67,8 +67,8 @@ def next_occurrence(schedule: Schedule, position: Occurrence) -> Occurrence | No
 
 
 def skip_to(schedule: Schedule, position: Occurrence, from_ms: int) -> Occurrence | None:
-    """Return `position`, or the first occurrence after it, that is not before an instant. Cost: that of
-    `count_nominal`."""
+    """Return the first occurrence, from `position` on, that is not before `from_ms`; None: no such occurrence. Cost:
+    that of `count_nominal`."""
     if position.nominal_ms >= from_ms:
         return position
     # An occurrence in a gap has a number even if the schedule skips it.

@@ -116,8 +116,8 @@ def _read_flags(flags: Flags) -> Read:
         if may_be_secret(name):
             variable = f"POSTDATE_KAFKA_COMMON_{name.upper().replace('.', '_')}"
             read.problems.append(
-                f"-X {name}: this is a secret, or a name that the client library does not have and that may be a"
-                f" misspelt secret. Every user of the machine can read the command line: use {variable},"
+                f"-X {name}: this is a secret, or an unknown property that may be a misspelt secret. Every user of the"
+                f" machine can read the command line: use {variable},"
                 f" {variable}_FILE, or -F FILE"
             )
         else:

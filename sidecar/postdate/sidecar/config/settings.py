@@ -232,8 +232,8 @@ class HttpConfig:
     probe_port: Annotated[
         int,
         Option(
-            "Second port, which answers only /healthz and /readyz, without TLS, whatever arrives at the first one; 0: "
-            "none. Needs workers = 1.",
+            "Second port, which answers only /healthz and /readyz, without TLS, also during a flood of the first one; "
+            "0: none. Needs workers = 1.",
             0,
             65_535,
         ),

@@ -29,7 +29,7 @@ def is_secret(name: str) -> bool:
 
 
 def may_be_secret(name: str) -> bool:
-    """True unless `name` is a property that holds no secret. An unknown name may be a misspelt secret: the client
+    """True if the property `name` holds a secret or is unknown. An unknown name may be a misspelt secret: the client
     library refuses it, but only when a client is created."""
     return is_secret(name) or name not in PROPERTY_NAMES
 
@@ -41,7 +41,7 @@ def without_secrets(text: str) -> str:
 
 def _masked_url(behind_scheme: re.Match[str]) -> str:
     user, at, place = behind_scheme[0].rpartition("@")
-    if "?" in user:  # nobody can tell whether a password or a query contains the @
+    if "?" in user:  # the @ may be part of a password or of a query
         return MASK
     host, query, _ = place.partition("?")
     return (f"{MASK}@" if at else "") + host + (f"?{MASK}" if query else "")

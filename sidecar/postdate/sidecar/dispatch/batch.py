@@ -276,8 +276,8 @@ class BatchBuilder:
         size.
 
         A topic limits the size of batches, and the client does not split a refused batch. A message that does not fit
-        waits for the next transaction, with all later messages of that target, so that their order is kept. So does a
-        message behind one of its target that is due and that this transaction stores: the next one delivers both.
+        waits for the next transaction, with all later messages of that target, so that their order is kept. A
+        message also waits if this transaction stores an earlier due message of its target: the next one delivers both.
         """
         stored = batch.stored_late.get(entry.target)
         if stored is not None and stored < key[-ENTRY_KEY_SIZE_BYTES:]:

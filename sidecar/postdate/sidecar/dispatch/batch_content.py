@@ -79,7 +79,7 @@ class Batch:
     stored: list[tuple[bytes, int, Entry]] = field(default_factory=list)
     """Pending entries that are in STORE from now on: key and size of the value, the entry before."""
     stored_late: dict[str, bytes] = field(default_factory=dict)
-    """By target, the place (due time and offset) of the first of these that are due."""
+    """By target, the place (due time and offset) of the first due entry in `stored`."""
     unstored: set[int] = field(default_factory=set)  # requests that STORE did not take: they are dead letters now
     unparked: list[tuple[bytes, int]] = field(default_factory=list)
     recurred: list[tuple[bytes, int, Entry, Entry]] = field(default_factory=list)
@@ -110,7 +110,7 @@ class Batch:
         return {key for run in self.runs for key in run}.union(row[0] for row in self.recurred)
 
     def store(self, key: bytes, size_bytes: int, entry: Entry) -> None:
-        """An entry of this encoded size is in STORE from now on, and stays pending."""
+        """Note that the transaction writes an entry of this encoded size to STORE; it stays pending."""
         self.stored.append((key, size_bytes, entry))
         if entry.due <= self.until_ms:
             place = entry_key(entry.due, split_key(key)[1])

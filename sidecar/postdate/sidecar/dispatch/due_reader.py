@@ -199,7 +199,7 @@ class DueReader:
 
     def _leave_own(self, index: TimerIndex, due: Due, own: Isolated, before_ms: int) -> None:
         """Restrict the input to messages that write to no isolated topic of Postdate's own, and on which nothing under
-        key 0 acts. Later messages of a target and key wait with one that is due and to be stored."""
+        key 0 acts. If a due message must still be stored, later messages of its target and key also wait."""
         count = min(index.control_count, len(due.keys))
         rows = [(key, decode_entry(raw)) for key, raw in zip(due.keys[:count], due.values[:count], strict=True)]
         due.keys, due.values = due.keys[count:], due.values[count:]
@@ -263,10 +263,10 @@ class DueReader:
         return None
 
     def _first_unparked(self, index: TimerIndex, name: str, before_ms: int, until: bytes) -> bytes | None:
-        """The place of the first due message of a target below `until` that is not parked yet, or not yet stored:
-        parked ones behind it would overtake it. None if there is none among the first few due messages: the trials must
-        not be stopped by a backlog of other targets, which is not searched, or by an unavailable topic of Postdate's
-        own.
+        """The place of the first due message of a target, below `until`, that is not parked or not stored yet: parked
+        messages after it must not overtake it. None if the first few due messages contain no such message. Only these
+        are searched, since neither a backlog of other targets nor an unavailable topic of Postdate's own may stop the
+        trials.
         """
         if self._faults.get(OWN) is not None:
             return None

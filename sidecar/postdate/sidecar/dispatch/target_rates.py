@@ -56,7 +56,7 @@ class _Bucket:
         self.tokens, self.filled_at = min(filled, self.per_second * RATE_SAVED_S + 1), steady_ms
 
     def ready_at(self) -> float:
-        """From when it holds the tokens of a slice, or of one message if that is more; steady ms."""
+        """The time from which it holds the tokens of a slice, or of one message if that is more; steady ms."""
         missing = max(1.0, self.per_second * RATE_SLICE_S) - self.tokens
         return self.filled_at + missing * 1000 / self.per_second
 

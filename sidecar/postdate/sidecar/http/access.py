@@ -120,7 +120,7 @@ class Access:
 
 def _host_name(header: str) -> str:
     """The name or address in a Host header, without the port, the brackets of an address and the dot of a root; empty
-    if it has another form."""
+    if the header is malformed."""
     found = _HOST.fullmatch(header.strip().lower())
     return "" if found is None else found[1] or found[2]
 

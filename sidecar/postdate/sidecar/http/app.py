@@ -45,7 +45,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def make_probes(process: Process) -> Starlette:
-    """The application of the port of probes."""
+    """The application of the probe port."""
     return Starlette(routes=_probes(process))
 
 
@@ -345,12 +345,12 @@ async def _bytes(request: Request) -> bytes:
 
 
 async def _body(request: Request) -> object:
-    """The JSON body. Raises Refused if it is too long; BadQuery if it is not JSON, or has a lone surrogate, which no
-    answer could quote."""
+    """The JSON body. Raises Refused if it is too long; BadQuery if it is not JSON, or contains a lone surrogate, which
+    UTF-8 cannot encode."""
     body = await _bytes(request)
     try:
         asked: object = json.loads(body)
         json.dumps(asked, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        raise BadQuery("the body is not JSON in Unicode") from error
+        raise BadQuery("the body is not JSON, or has a lone surrogate") from error
     return asked

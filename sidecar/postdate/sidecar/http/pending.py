@@ -326,7 +326,7 @@ def _payload_size_bytes(entry: Entry) -> int:
 
 
 def _without_payload(entry: Entry) -> Entry:
-    """The entry without key, value and headers, except for the id and the number of the attempt of a return."""
+    """The entry without key, value and headers, except for the id and the attempt number of a return."""
     attempt = [header for header in split_redelivery(entry.headers)[1] if header[0] in (ID, ATTEMPT)]
     # The schedule of an entry is in the headers that were taken out.
     control = NO_CONTROL if entry.next is None else entry.control

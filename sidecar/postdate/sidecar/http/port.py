@@ -39,12 +39,12 @@ def claim(http: HttpConfig) -> socket.socket | None:
 
 
 def claim_probes(http: HttpConfig) -> socket.socket | None:
-    """As `claim`, for the port of probes."""
+    """As `claim`, for the probe port."""
     if not http.probe_port:
         return None
     bound = listen(http.host, http.probe_port)
     if bound is None:
-        log.warning("port %d of %s is taken: it answers no probe until it is free", http.probe_port, http.host)
+        log.warning("port %d of %s is taken: probes are not answered until it is free", http.probe_port, http.host)
     return bound
 
 

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 class HttpServer:
     """One port and its thread. `bound`: the socket, which the server closes; None if the port is still in use.
-    `probes_only`: the port of probes, which has no certificate. Raises ConfigError if the files of the certificate
+    `probes_only`: True for the probe port, which has no TLS. Raises ConfigError if the files of the certificate
     cannot be used."""
 
     def __init__(self, process: Process, bound: socket.socket | None, *, probes_only: bool = False) -> None:

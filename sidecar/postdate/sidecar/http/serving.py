@@ -27,7 +27,7 @@ def check(http: HttpConfig) -> None:
 @contextmanager
 def serving(process: Process, bound: socket.socket | None) -> Iterator[None]:
     """Serve while the block runs, on the configured ports. `bound`: the result of `port.claim`. Raises ConfigError if
-    the port of probes cannot be used."""
+    the probe port cannot be used."""
     http = process.config.http
     if not http.port and not http.probe_port:
         yield

@@ -75,7 +75,7 @@ class Signatures:
             apart = format_duration(abs(now_ms - int(time_ms)))
             raise BadSignature(f"the time of the signature is {apart} off: do the clocks of the machines agree?")
         if method != "GET":
-            # The nonces of an earlier process are lost; later, the signatures that it accepted have expired.
+            # The nonces of an earlier process are lost. After this time, all signatures that it accepted have expired.
             if int(time_ms) < self._started_ms and time.monotonic() < self._new_until_s:
                 raise BadSignature("the change was signed before this process started; try again")
             self._remember(nonce, now_ms)

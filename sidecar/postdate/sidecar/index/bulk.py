@@ -64,7 +64,7 @@ def selects(selection: Selection, entry: Entry, due_ms: int) -> bool:
 
 
 def delivered_id(entry: Entry) -> bytes:
-    """The id with which a message is delivered: that of a return is only in its headers. b"": none."""
+    """The id of the delivered message, which for a return is only in its headers; b"": no id."""
     return entry.id or returned_id(entry.headers)
 
 

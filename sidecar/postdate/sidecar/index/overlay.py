@@ -318,7 +318,7 @@ class IndexOverlay:
                 self._spread.count(due_ms, -1)
 
     def count_schedule(self, entry: Entry, change: int) -> None:
-        """Note that an entry comes (1) or ends (-1), if it is a schedule. O(1)."""
+        """If the entry is a schedule, count that it is added (`change` 1) or ends (-1). O(1)."""
         self._changes.schedules += change if entry.next is not None else 0
 
     def end(self, key: bytes, entry: Entry) -> None:

@@ -148,8 +148,8 @@ def _must_wait(overlay: IndexOverlay, request: Request) -> bool:
 
 
 def _reschedule_in_log(overlay: IndexOverlay, intake: Intake, record: Record) -> Request | None:
-    """A reschedule that is refused here and that another owner has carried out: its fates contain the new time, but not
-    the grace. None for other requests."""
+    """Return a reschedule that this owner refuses, but another owner has carried out: its fates contain the new time,
+    not the new grace. None for other requests."""
     mark = overlay.mark(record.offset)
     if mark is None or not mark.final or mark.refused:
         return None

@@ -160,7 +160,7 @@ def recover(ctx: ShardContext, bounded: Bounded, confirm: Callable[[Halted], Non
 
 
 def _note_zones(index: TimerIndex) -> None:
-    """From here on, times are computed by the time zone rules of this process."""
+    """Note in the index that times are computed by the time zone rules of this process from now on."""
     if index.zones != TZ_VERSION:
         overlay = IndexOverlay(index)
         overlay.advance(zones=TZ_VERSION)
@@ -355,7 +355,7 @@ def own(
 ) -> ShardOwnership:
     """Step 7. Commit the owner record in a separate transaction: it announces the takeover and samples the clock.
 
-    `requests_end`: that of `end_of_requests`, queried behind the fence. `owned_seq`: the seq of the last owner record
+    `requests_end`: the result of `end_of_requests` after the fence. `owned_seq`: the seq of the last owner record
     of this process. If that is still the last record of the log, no new one is written. After the new fence no older
     transaction can interfere, and with slow commits, a record per takeover would be all that is ever written. The first
     transaction, whichever it is, verifies the bound of the recovery.
