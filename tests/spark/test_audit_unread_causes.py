@@ -184,6 +184,28 @@ def test_an_unread_cause_is_remembered_when_its_effect_is_judged_again(
     assert runs.union()[_SURVIVOR]["verdicts"] == ["request-expired", "false-verdict"]
 
 
+@pytest.mark.parametrize("is_one_run", [True, False], ids=["both in one run", "one in each run"])
+def test_an_unread_control_explains_one_move_in_all_runs_together(
+    spark: SparkSession, tmp_path: Path, is_one_run: bool
+) -> None:
+    history, far_ms, bounds = History(T), SNAPSHOT + HOUR_MS, {0: {"log_start": _LAST + 1, "request_start": _LAST + 1}}
+    history.ask(_SURVIVOR, TO_ORDERS, _DELAY, _ID)
+    runs = Runs(spark, history, tmp_path)
+    runs.audit(Ends(requests=_LAST))
+    move = [_SURVIVOR, DUE, "moved", far_ms, _LAST]
+    history.commit(move, [_LAST, 0, "applied"], v=2)
+    if not is_one_run:
+        runs.audit(bounds=bounds)
+        assert runs.union()[_SURVIVOR]["verdicts"] == ["request-expired"]
+    history.commit(move, v=2)
+    runs.audit(bounds=bounds)
+    assert runs.union()[_SURVIVOR]["verdicts"] == ["contradiction", "request-expired"]
+    history.commit([_SURVIVOR, DUE, "delivered"], at_ms=far_ms)
+    history.deliver(_SURVIVOR, due_ms=far_ms, id=b"a")
+    runs.audit(bounds=bounds)
+    assert runs.union()[_SURVIVOR]["verdicts"] == ["contradiction", "request-expired"]
+
+
 def test_a_message_that_an_unread_control_has_moved_stays_open(spark: SparkSession, tmp_path: Path) -> None:
     """It is judged again when it is overdue; the control leaves the topic between the first two runs."""
     history, far_ms, bounds = History(T), SNAPSHOT + HOUR_MS, {0: {"log_start": _LAST + 1, "request_start": _LAST + 1}}
@@ -195,11 +217,15 @@ def test_a_message_that_an_unread_control_has_moved_stays_open(spark: SparkSessi
     found = {row["offset"]: row for row in StateStore(spark, runs.path).origins().collect()}
     assert found[_SURVIVOR]["verdicts"] == found[_LAST]["verdicts"] == ["request-expired"]
     assert (found[_SURVIVOR]["state"], found[_LAST]["state"]) == (PENDING, CLOSED)
+    history.answer(_SURVIVOR, "accepted", None, "a")  # another violation does not close it
+    runs.audit(bounds=bounds)
+    found = {row["offset"]: row for row in StateStore(spark, runs.path).origins().collect()}
+    assert found[_SURVIVOR]["state"] == PENDING
     history.commit([_SURVIVOR, DUE, "delivered"], at_ms=far_ms)
     history.deliver(_SURVIVOR, due_ms=far_ms, id=b"a")
     runs.audit(bounds=bounds)
     assert {offset: row["verdicts"] for offset, row in runs.union().items()} == {
-        _SURVIVOR: ["request-expired"],
+        _SURVIVOR: ["request-expired", "false-verdict"],
         _LAST: ["request-expired"],
     }
 

@@ -68,7 +68,7 @@ def judge(
     }
     rows = rows.withColumns(present).withColumns({many: F.sort_array(many) for many in _LISTS.values()})
     if causes:
-        remaining, left = withdrawn_before(F.col("claims"), F.col("reported"))
+        remaining, left = withdrawn_before(F.col("claims"), F.col("expired_causes"), F.col("reported"))
         expired_causes = F.sort_array(F.concat("expired_causes", left))
         rows = rows.withColumns({"claims": remaining, "expired_causes": expired_causes})
     if has_schedules:  # the letters of occurrences were judged with them

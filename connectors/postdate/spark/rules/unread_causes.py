@@ -84,17 +84,20 @@ def left_claims(judged: DataFrame, known: DataFrame) -> DataFrame:
     )
 
 
-def withdrawn_before(claims: Column, reported: Column) -> tuple[Column, Column]:
+def withdrawn_before(claims: Column, expired: Column, reported: Column) -> tuple[Column, Column]:
     """Split the sentences `claims`: those that remain, and those that an earlier run reported as `request-expired`.
 
     `reported`: the verdicts and details of that run. A message and its cause may be connected only by a record of the
-    dispatch log, so a run that judges the message again may not read the row of the cause.
+    dispatch log, so a run that judges the message again may not read the row of the cause. A cause explains one claim:
+    of equal sentences only the first is withdrawn, and none if this run has withdrawn it (`expired`).
     """
     place = F.array_position(reported.verdicts, "request-expired").cast("int")
     said = F.get(reported.details, place - 1)
 
     def is_left(claim: Column) -> Column:
-        return F.coalesce(F.contains(said, F.concat(claim, F.lit(_LEFT))), F.lit(False))
+        sentence = F.concat(claim, F.lit(_LEFT))
+        return F.coalesce(F.contains(said, sentence), F.lit(False)) & ~F.array_contains(expired, sentence)
 
-    left = F.transform(F.filter(claims, is_left), lambda claim: F.concat(claim, F.lit(_LEFT)))
-    return F.filter(claims, lambda claim: ~is_left(claim)), left
+    left = F.array_distinct(F.transform(F.filter(claims, is_left), lambda claim: F.concat(claim, F.lit(_LEFT))))
+    remaining = F.filter(claims, lambda claim, at: ~is_left(claim) | (F.array_position(claims, claim) != at + 1))
+    return remaining, left

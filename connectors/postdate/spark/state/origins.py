@@ -277,7 +277,7 @@ def _state() -> Column:
     is_for_good = F.forall("verdicts", lambda verdict: verdict.isin(*_FOR_GOOD))
     # An open schedule is judged again when its next occurrence is overdue, whatever was found before. An open message
     # that an unread control has moved is judged again, too, until it is found to be missing.
-    is_moved = F.col("action").isNotNull() & _holds(("request-expired",)) & ~_holds(FINDINGS)
+    is_moved = F.col("action").isNotNull() & _holds(("request-expired",)) & ~_holds(("missing",))
     is_open = ((F.col("action") == RECURRING) | is_moved) & F.col("fate").isNull()
     is_pending = F.array_contains("verdicts", "pending") | F.coalesce(is_open, F.lit(False))
     # The dispatch-log record of a fate contains the policy; without a fate, a later record may.
