@@ -325,6 +325,16 @@ def test_a_time_that_another_owner_has_moved_is_drawn_again_and_chosen_later(mak
     assert (window.due, window.spread) == (LATER_MS, Spread.DEFERRED)
 
 
+def test_a_move_in_bulk_that_is_read_again_later_moves_nothing(make: Make) -> None:
+    """The time of an even spread depends on how far messages may have left by then."""
+    shard, moved = make(), Moved(0, SOON_MS, MOVED, LATER_MS, 60)
+    shard.feed(schedule(0, SOON_MS, window="1s", spread=EVEN))
+    shard.recover(BulkProgress(60, 0, SWEPT, 0), moved)
+    at = dues(shard)
+    shard.recover(moved, logged_ms=LATER_MS + 990)
+    assert dues(shard) == at
+
+
 def test_a_deferred_choice_moves_nothing_that_may_leave_now(make: Make) -> None:
     shard = make()
     shard.feed(*(schedule(offset, LATE_MS + 50) for offset in range(100)))

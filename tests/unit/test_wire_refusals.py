@@ -309,6 +309,13 @@ def test_messages_may_be_moved_by_the_whole_horizon(by_ms: int) -> None:
     assert parse_request(RULES, 3, NOW_MS, None, headers).by_ms == by_ms
 
 
+@pytest.mark.parametrize("action", [b"pause", b"resume", b"trigger", b"backfill"])
+def test_a_control_of_a_schedule_counts_from_the_timestamp_of_its_record(action: bytes) -> None:
+    with pytest.raises(RequestRefused, match="no timestamp") as refused:
+        parse_request(RULES, 3, -1, None, [("postdate-action", action), ID])
+    assert refused.value.reason is Reason.BAD_TIME
+
+
 def test_a_refusal_is_repeated_the_same() -> None:
     details = set()
     for _ in range(3):

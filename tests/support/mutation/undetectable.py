@@ -138,6 +138,14 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     ),
     _of(
         _APPLY,
+        "_mark",
+        "another number for no control before a bulk control",
+        "only the mark of a move in bulk uses it",
+        ("if in_bulk else -1", "if in_bulk else -2"),
+        ("if in_bulk else -1", "if in_bulk else -0"),
+    ),
+    _of(
+        _APPLY,
         "_meet_pending",
         "an id that refers to the request that is being read",
         "an id refers only to earlier or later requests",

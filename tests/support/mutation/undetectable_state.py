@@ -187,9 +187,11 @@ STATE: tuple[Undetectable, ...] = (
     _of(
         _TIMER_LOG,
         "TimerLog.reclaim",
-        "space is freed one byte later",
+        "space is freed one byte earlier or later",
         "the bound only determines when space is freed",
         ("self.reclaimable_size_bytes < limits", "self.reclaimable_size_bytes <= limits"),
+        ("self.reclaimable_size_bytes = 0", "self.reclaimable_size_bytes = 1"),
+        ("self.reclaimable_size_bytes = 0", "self.reclaimable_size_bytes = -1"),
     ),
     _of(
         _WHEEL_FILE,
