@@ -29,6 +29,20 @@ def _begin(quota: Quota, count: int, totals: Totals) -> None:
     quota.begin(index)
 
 
+@pytest.mark.parametrize(
+    ("topic", "limits"),
+    [
+        (RequestTopicConfig(), False),
+        (RequestTopicConfig(pending_max=1), True),
+        (RequestTopicConfig(pending_size_bytes_max=1), True),
+        (RequestTopicConfig(requests_per_second_max=1), True),
+    ],
+    ids=["none", "requests", "bytes", "rate"],
+)
+def test_each_limit_is_enough(topic: RequestTopicConfig, limits: bool) -> None:
+    assert Quota(topic).limits == limits
+
+
 def test_each_request_counts_once_against_the_limit_of_pending_ones() -> None:
     quota = Quota(RequestTopicConfig(pending_max=5))
     _begin(quota, 2, Totals())

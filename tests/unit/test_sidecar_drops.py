@@ -207,10 +207,11 @@ def shard_reasons(shard: Shard) -> list[str]:
     return [entry.reason for _, entry in shard.entries().values() if entry.kind == Kind.DEAD]
 
 
+@pytest.mark.parametrize("at_ms", [BASE_MS, ENDED_MS + WINDOW_MS], ids=["before the delivery", "end of the window"])
 @pytest.mark.parametrize("second", [[], [request(1, action="cancel", id="a")]], ids=["replaced", "cancelled"])
-def test_a_pending_request_that_the_log_drops_contradicts_it(shard: Shard, second: list[Record]) -> None:
+def test_a_pending_request_that_the_log_drops_contradicts_it(shard: Shard, second: list[Record], at_ms: int) -> None:
     """Another owner, with an older disk, has delivered the message that was to end here."""
-    shard.feed(dropping(0), *second, dropping(2))
+    shard.feed(dropping(0), *second, dropping(2, at_ms))
     with pytest.raises(Contradicted, match="request 2 was accepted here, though request 0"):
         shard.recover(PlainFate(0, SOON_MS, DELIVERED), ids=[ROW], at_ms=ENDED_MS)
 
@@ -225,6 +226,12 @@ def test_a_pending_request_that_the_log_does_not_drop_is_no_contradiction(shard:
     shard.recover(PlainFate(0, SOON_MS, DELIVERED), ids=[ROW], at_ms=ENDED_MS)
     check_causes(IndexOverlay(shard.index))
     assert kinds(shard) == {1: Kind.DELIVER}
+
+
+def test_a_request_is_not_dropped_for_its_own_delivery(shard: Shard) -> None:
+    shard.feed(dropping(0))
+    shard.recover(PlainFate(0, SOON_MS, DELIVERED), ids=[ROW], at_ms=ENDED_MS)
+    assert kinds(shard) == {}
 
 
 @pytest.mark.parametrize("name", [CANCELLED, DEAD])

@@ -167,6 +167,12 @@ def test_a_reschedule_that_came_too_late_does_not(index: TimerIndex) -> None:
     assert held(index) == {}
 
 
+def test_a_reschedule_that_found_nothing_contradicts_nothing(index: TimerIndex) -> None:
+    feed(index, request(0, action="reschedule", id="nobody", at=BASE_MS + 500))
+    recover(index, PlainFate(0, 0, APPLIED))
+    assert held(index) == {}
+
+
 def test_a_cancel_that_was_refused_elsewhere_contradicts_the_index(index: TimerIndex) -> None:
     feed(index, request(0, topic="orders", at=BASE_MS + 500), request(1, action="cancel", origin="requests/0/0"))
     with pytest.raises(Contradicted, match="request 1 has ended and was to end request 0"):

@@ -325,6 +325,20 @@ def test_a_time_that_another_owner_has_moved_is_drawn_again_and_chosen_later(mak
     assert (window.due, window.spread) == (LATER_MS, Spread.DEFERRED)
 
 
+def test_a_move_that_ingest_has_carried_out_is_not_drawn_again(make: Make) -> None:
+    shard = make()
+    shard.feed(schedule(0, SOON_MS, window="1s", spread=EVEN))
+    shard.feed(request(1, action="reschedule", origin="requests/0/0", at=LATER_MS))
+    at = dues(shard)[0]
+    assert at[2] is not None
+    assert at[2].spread == Spread.CHOSEN
+    moved = Moved(0, SOON_MS, MOVED, LATER_MS, 1)
+    shard.recover(moved, PlainFate(1, 0, APPLIED))
+    assert dues(shard) == {0: at}
+    shard.recover(moved)
+    assert dues(shard) == {0: at}
+
+
 def test_a_move_in_bulk_that_is_read_again_later_moves_nothing(make: Make) -> None:
     """The time of an even spread depends on how far messages may have left by then."""
     shard, moved = make(), Moved(0, SOON_MS, MOVED, LATER_MS, 60)

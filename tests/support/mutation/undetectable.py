@@ -201,6 +201,14 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     _of(
         f"{_SIDECAR}/index/contradictions.py",
         "check_delivered",
+        "another number for no later request",
+        "no offset is lower",
+        ("else -1", "else -2"),
+        ("else -1", "else -0"),
+    ),
+    _of(
+        f"{_SIDECAR}/index/contradictions.py",
+        "check_delivered",
         "the entry of the next request is looked up",
         "a request has no entry before it is read",
         ("offset < next_request", "offset <= next_request"),
@@ -222,6 +230,13 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "the bucket is filled before the first request",
         "it is full then",
         ("self._filled_ms >= 0", "self._filled_ms >= -1"),
+    ),
+    _of(
+        _QUOTA,
+        "Quota._take",
+        "the bucket is filled between requests of the same time",
+        "nothing is added",
+        ("at_ms > self._filled_ms", "at_ms >= self._filled_ms"),
     ),
     *STATE,
 )
