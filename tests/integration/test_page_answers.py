@@ -38,15 +38,18 @@ window.fetch = async (path, options) => {
 
 
 class Answers:
-    """The answers by path, without the query. Each request and its body are kept."""
+    """The answers by path, without the query. Each request and its body are kept. No entry is parked."""
 
     def __init__(self) -> None:
         self.by_path: dict[str, tuple[int, Any]] = {"shards": (200, _SHARDS)}
         self.requests: list[tuple[str, Any]] = []
 
     def __call__(self, path: str, body: str) -> tuple[int, Any]:
-        name = urlsplit(path).path.removeprefix("/api/v1/")
+        parts = urlsplit(path)
+        name = parts.path.removeprefix("/api/v1/")
         self.requests.append((name, json.loads(body) if body else None))
+        if "state=parked" in parts.query:
+            return 200, {"entries": [], "cursor": None, "not_asked": []}
         return self.by_path[name]
 
 
