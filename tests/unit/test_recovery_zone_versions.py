@@ -1,4 +1,5 @@
-"""Goal: an owner publishes only nominal times of its own time zone rules, though a former one has ingested the request.
+"""Goal: the nominal times that an owner publishes follow its own time zone rules, even if another owner with other
+rules has read the request.
 
 Method: a shard ingests a schedule, or a backfill, and is closed before its transaction. Another one with the same disk
 and other rules takes over. Other rules are those of another zone under the same name.

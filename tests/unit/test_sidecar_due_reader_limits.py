@@ -18,6 +18,7 @@ from postdate.sidecar.dispatch.due_reader import Due, DueReader
 from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution, Isolated
 from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.ingest.limits import CONTROL_SIZE_BYTES_MAX
+from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import LAST_KEY, entry_key
 from support.shard_bench import Bench, R, hold_controls, read_due
@@ -26,6 +27,17 @@ from support.shard_bench import Bench, R, hold_controls, read_due
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
+
+
+def backlog(bench: Bench, shard: Shard, monkeypatch: pytest.MonkeyPatch, count: int) -> TimerIndex:
+    """The index of a shard that has read so many due messages, and dispatches none."""
+    index = shard._index
+    assert index is not None
+    monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
+    for _ in range(count):
+        bench.schedule(1)
+    bench.until(shard, lambda: index.count == count)
+    return index
 
 
 @pytest.mark.parametrize("entries_max", [10_000, 5])
@@ -75,12 +87,7 @@ def test_the_rest_of_a_transaction_is_for_the_backlog_itself(
     """Of 20 entries. While the second cursor searches, a transaction is short, so that what it finds leaves soon."""
     bench.dispatch = DispatchConfig(entries_max=100)
     shard = bench.shard()
-    index = shard._index
-    assert index is not None
-    monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
-    for _ in range(30):
-        bench.schedule(1)
-    bench.until(shard, lambda: index.count == 30)
+    backlog(bench, shard, monkeypatch, 30)
     keys = [entry_key(5, offset) for offset in range(ahead_count)]
     ahead = Ahead(keys[0], keys, [b"v"] * ahead_count, {keys[1]})
     monkeypatch.setattr(BacklogBypass, "take", lambda *_: ahead)
@@ -131,12 +138,7 @@ def test_only_the_first_transaction_of_a_backlog_is_short(bench: Bench, monkeypa
     """Messages behind it wait for that one and for the search of the second cursor."""
     bench.dispatch = DispatchConfig(entries_max=50)
     shard = bench.shard()
-    index = shard._index
-    assert index is not None
-    monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
-    for _ in range(30):
-        bench.schedule(1)
-    bench.until(shard, lambda: index.count == 30)
+    index = backlog(bench, shard, monkeypatch, 30)
     monkeypatch.setattr(BacklogBypass, "wanted", lambda *_: True)
     due = read_due(bench, shard)
     assert (len(due.keys), due.short, due.full, due.goes_on, due.read_to) == (2, True, True, True, due.keys[-1])
@@ -153,12 +155,7 @@ def test_a_transaction_that_is_not_full_has_read_everything(
 ) -> None:
     bench.dispatch = DispatchConfig(entries_max=50)
     shard = bench.shard()
-    index = shard._index
-    assert index is not None
-    monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
-    for _ in range(count):
-        bench.schedule(1)
-    bench.until(shard, lambda: index.count == count)
+    backlog(bench, shard, monkeypatch, count)
     due = read_due(bench, shard)
     assert (due.full, due.goes_on, due.short) == (full, full, False)
     assert due.read_to == (due.keys[-1] if full else LAST_KEY)
@@ -168,12 +165,7 @@ def test_a_transaction_that_is_not_full_has_read_everything(
 def test_the_smallest_transaction_still_contains_a_message(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Brokers may be so slow that no larger one ends in time."""
     shard = bench.shard(RequestTopicConfig(R, messages_per_second_max=("mails=1000",)))
-    index = shard._index
-    assert index is not None
-    monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
-    for _ in range(3):
-        bench.schedule(1)
-    bench.until(shard, lambda: index.count == 3)
+    backlog(bench, shard, monkeypatch, 3)
     limit = shard._dispatcher._limit
     limit._share = 0.0
     assert (limit.entries, limit.size_bytes) == (1, 1)
@@ -271,12 +263,7 @@ def test_a_transaction_that_holds_all_its_bytes_is_full(
 ) -> None:
     """Messages beside a backlog have their part of the bytes."""
     shard = bench.shard()
-    index = shard._index
-    assert index is not None
-    monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
-    for _ in range(9):
-        bench.schedule(1)
-    bench.until(shard, lambda: index.count == 9)
+    index = backlog(bench, shard, monkeypatch, 9)
     (size_bytes,) = {len(raw) for raw in index.scan_due(9, 9)[1]}
     if ahead_bytes is not None:
         ahead = Ahead(entry_key(5, 0), [entry_key(5, 0)], [bytes(ahead_bytes)])

@@ -13,6 +13,14 @@ _ABORTS, _RATES = f"{_DISPATCH}/aborts.py", f"{_DISPATCH}/target_rates.py"
 DISPATCH: tuple[Undetectable, ...] = (
     _of(
         _BATCH,
+        "BatchBuilder._deliver",
+        "of two equal times, the other one counts",
+        "they are equal",
+        ("due_ms > accepted_ms", "due_ms >= accepted_ms"),
+        ("due_ms > batch.due_max_ms", "due_ms >= batch.due_max_ms"),
+    ),
+    _of(
+        _BATCH,
         "BatchBuilder.build",
         "an entry without id and place is unlinked as well",
         "there is nothing to unlink",

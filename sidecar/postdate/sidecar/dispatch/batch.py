@@ -316,10 +316,12 @@ class BatchBuilder:
         )
         if self._rates is not None and self._rates.limits(entry.target):
             batch.rated[entry.target] = batch.rated.get(entry.target, 0) + 1
-        batch.dues_ms.append(max(entry.due, entry.accepted_ms))
-        batch.due_max_ms = max(batch.due_max_ms, entry.due)
+        due_ms, accepted_ms = entry.due, entry.accepted_ms
+        batch.dues_ms.append(due_ms if due_ms > accepted_ms else accepted_ms)  # `max` takes three times as long
+        if due_ms > batch.due_max_ms:
+            batch.due_max_ms = due_ms
         if entry.grace_ms >= 0:
-            batch.grace_end_ms = min(batch.grace_end_ms, entry.due + entry.grace_ms)
+            batch.grace_end_ms = min(batch.grace_end_ms, due_ms + entry.grace_ms)
         if self._answers.all:
             batch.messages.append(self._answers.message(Verdict.DELIVERED, offset, entry.id))
         return True

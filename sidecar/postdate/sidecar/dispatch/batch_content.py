@@ -7,17 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from postdate.sidecar.dispatch.decisions import Decision
 from postdate.sidecar.dispatch.targets import Target
 from postdate.sidecar.transaction.transaction import Message
-from postdate.wheel.entry import Entry
+from postdate.wheel.entry import Entry, Head
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, entry_key, split_key
 from postdate.wire.dispatch_log import BulkProgress, Fate, IdRow
 from postdate.wire.limits import INTEGER_END
 
 MessageKey = tuple[str, bytes | None]
 """The target and the key of a message."""
+
+_Name = TypeVar("_Name", str, MessageKey)
+
+
+def place_of(key: bytes, entry: Entry | Head) -> bytes:
+    """The place (due time and offset) that an entry under key 0 has among the messages."""
+    return entry_key(entry.due, split_key(key)[1])
+
+
+def note_first(places: dict[_Name, bytes], name: _Name, place: bytes) -> None:
+    """Note the place of a message in `places` if it is the first one of its name."""
+    places[name] = min(places.get(name, place), place)
 
 
 @dataclass(slots=True)
@@ -56,7 +69,7 @@ class OwnTopicsFilter:
                 self.own_left -= 1
                 return True
         if of_key is not None:
-            self.waiting[of_key] = min(self.waiting.get(of_key, place), place)
+            note_first(self.waiting, of_key, place)
         self.passed = self.passed or needs_own
         return False
 
@@ -113,8 +126,7 @@ class Batch:
         """Note that the transaction writes an entry of this encoded size to STORE; it stays pending."""
         self.stored.append((key, size_bytes, entry))
         if entry.due <= self.until_ms:
-            place = entry_key(entry.due, split_key(key)[1])
-            self.stored_late[entry.target] = min(self.stored_late.get(entry.target, place), place)
+            note_first(self.stored_late, entry.target, place_of(key, entry))
         self.cut()
 
     def skip(self) -> None:

@@ -16,7 +16,7 @@ from functools import partial
 
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.backlog_bypass import BacklogBypass
-from postdate.sidecar.dispatch.batch_content import MessageKey, OwnTopicsFilter
+from postdate.sidecar.dispatch.batch_content import MessageKey, OwnTopicsFilter, note_first, place_of
 from postdate.sidecar.dispatch.batch_limit import BatchLimit
 from postdate.sidecar.dispatch.control_pieces import acted_on, first_piece
 from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution, Isolated
@@ -32,7 +32,7 @@ from postdate.sidecar.dispatch.targets import Targets
 from postdate.sidecar.ingest.limits import CONTROL_SIZE_BYTES_MAX
 from postdate.wheel.entry import Kind, decode_entry, decode_head
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, LAST_KEY, entry_key, split_key
+from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, LAST_KEY, split_key
 
 #: The part of a full transaction that may leave while messages for other targets wait for the second cursor.
 _SHORT = 4
@@ -206,8 +206,7 @@ class DueReader:
         behind: dict[MessageKey, bytes] = {}
         for key, entry in rows:
             if entry.kind == Kind.STORE and entry.due < before_ms:
-                place, of_key = entry_key(entry.due, split_key(key)[1]), (entry.target, entry.key)
-                behind[of_key] = min(behind.get(of_key, place), place)
+                note_first(behind, (entry.target, entry.key), place_of(key, entry))
         due.own_filter = OwnTopicsFilter(own.topics, acted_on={entry.acts_on for _, entry in rows}, behind=behind)
         if count:
             self._faults.parked((OWN,))
@@ -277,7 +276,7 @@ class DueReader:
         for key, raw in zip(keys[:controls], values[:controls], strict=True):
             head = decode_head(raw)
             if head.kind == Kind.STORE and head.target == name:
-                places.append(entry_key(head.due, split_key(key)[1]))
+                places.append(place_of(key, head))
         first = min(places, default=until)
         return first if first < until else None
 

@@ -118,7 +118,8 @@ PENDING: Final = Metric(
 SCHEDULES: Final = Metric(
     "postdate_schedules",
     _SHARD,
-    "Recurring schedules among the pending entries, including paused and parked ones.",
+    "Recurring schedules among the pending entries, including paused and parked ones. Not reported while the index was "
+    "written in part by an earlier version.",
     "Falls to 0, or grows, unexpectedly: look for a client that cancels schedules, or creates them without end.",
 )
 HORIZONS: Final = Metric(
