@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from postdate.kafka.interface import Record
-from postdate.sidecar.index.apply import apply_fate, apply_request, refused_entry
+from postdate.sidecar.index.apply_fates import apply_fate
+from postdate.sidecar.index.apply_requests import apply_request, refused_entry
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.wheel.entry import Kind, decode_entry

@@ -24,7 +24,7 @@ from postdate.sidecar.dispatch.decisions import Decision, MessageRules
 from postdate.sidecar.dispatch.due_reader import Due
 from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.targets import Target
-from postdate.sidecar.index.apply import apply_fate
+from postdate.sidecar.index.apply_fates import apply_fate
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.ingest.quota import Quota

@@ -17,7 +17,7 @@ from postdate.kafka.interface import Record
 from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.errors import Contradicted
-from postdate.sidecar.index.apply import apply_fate
+from postdate.sidecar.index.apply_fates import apply_fate
 from postdate.sidecar.index.contradictions import check_causes
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.ingest import Intake, ingest

@@ -14,8 +14,8 @@ from zlib import crc32
 
 import pytest
 
-from postdate.sidecar.index import apply
-from postdate.sidecar.index.apply import choose_deferred
+from postdate.sidecar.index import moves
+from postdate.sidecar.index.moves import choose_deferred
 from postdate.wheel.entry import Kind, Spread, Window
 from postdate.wheel.keys import entry_key
 from postdate.wire.dispatch_log import (
@@ -298,7 +298,7 @@ def test_a_late_window_is_drawn_and_chosen_when_the_fine_ring_knows_it(make: Mak
 
 
 def test_a_time_is_chosen_once_the_time_of_the_broker_is_known(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apply, "DEFERRED_ENTRIES_MAX", 60)
+    monkeypatch.setattr(moves, "DEFERRED_ENTRIES_MAX", 60)
     shard = make()
     shard.feed(*(schedule(offset, SOON_MS + 50) for offset in range(100)))  # all in the first tick
     shard.feed(schedule(100, SOON_MS, window="1s"))

@@ -15,7 +15,9 @@ from support.mutation.undetectable import names
 
 #: The modules on which exactly-once delivery rests, and those that read what strangers write.
 MODULES = (
-    "sidecar/postdate/sidecar/index/apply.py",
+    "sidecar/postdate/sidecar/index/apply_requests.py",
+    "sidecar/postdate/sidecar/index/apply_fates.py",
+    "sidecar/postdate/sidecar/index/moves.py",
     "sidecar/postdate/sidecar/index/contradictions.py",
     "sidecar/postdate/sidecar/index/overlay.py",
     "sidecar/postdate/sidecar/dispatch/batch.py",

@@ -33,7 +33,7 @@ class Deliberate:
 DELIBERATE = (
     Deliberate(
         "a control acts on a request behind it",
-        f"{_SIDECAR}/index/apply.py",
+        f"{_SIDECAR}/index/apply_requests.py",
         "return (acts_on, at) if acts_on < offset else (-1, None)",
         "return acts_on, at",
         "unit/test_sidecar_apply.py",
@@ -118,7 +118,7 @@ DELIBERATE = (
     ),
     Deliberate(
         "a refused request counts as delivered before it is read",
-        f"{_SIDECAR}/index/apply.py",
+        f"{_SIDECAR}/index/apply_fates.py",
         "sent=sent and had_time",
         "sent=sent",
         "unit/test_sidecar_apply.py",

@@ -15,7 +15,8 @@ from support.mutation.undetectable_dispatch import DISPATCH
 from support.mutation.undetectable_state import STATE
 
 _SIDECAR, _WIRE = "sidecar/postdate/sidecar", "connectors/postdate/wire"
-_APPLY, _OVERLAY = f"{_SIDECAR}/index/apply.py", f"{_SIDECAR}/index/overlay.py"
+_APPLY, _FATES = f"{_SIDECAR}/index/apply_requests.py", f"{_SIDECAR}/index/apply_fates.py"
+_MOVES, _OVERLAY = f"{_SIDECAR}/index/moves.py", f"{_SIDECAR}/index/overlay.py"
 _QUOTA = f"{_SIDECAR}/ingest/quota.py"
 _REQUESTS = f"{_WIRE}/requests.py"
 
@@ -137,7 +138,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         ("return (None, -1)\n    if keeps", "return (None, -0)\n    if keeps"),
     ),
     _of(
-        _APPLY,
+        _FATES,
         "_mark",
         "another number for no control before a bulk control",
         "only the mark of a move in bulk uses it",
@@ -152,8 +153,8 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         ("other > offset", "other >= offset"),
     ),
     _of(
-        _APPLY,
-        "_moved_to",
+        _MOVES,
+        "moved_within",
         "a control at offset 0",
         "a control follows the request that it moves",
         ("control < 0", "control <= 0"),

@@ -17,7 +17,7 @@ from postdate.sidecar.dispatch.due_reader import DueReader
 from postdate.sidecar.dispatch.fault_attribution import FaultAttribution, Isolated
 from postdate.sidecar.dispatch.parking import Parking
 from postdate.sidecar.dispatch.target_rates import TargetRates
-from postdate.sidecar.index import apply
+from postdate.sidecar.index import apply_fates
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.shard.gate import Gate
 from postdate.sidecar.takeover import empty_start, takeover
@@ -58,7 +58,7 @@ def counted(world: World) -> Iterator[None]:
 
 def _fates(world: World) -> Callable[[IndexOverlay, Fate, int], None]:
     """What recovery does with each fate that it reads."""
-    honest = apply.apply_fate
+    honest = apply_fates.apply_fate
 
     def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
         key = overlay.find(fate.offset, fate.first_due_ms)

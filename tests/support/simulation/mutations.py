@@ -22,7 +22,7 @@ from postdate.sidecar.dispatch.batch_content import Batch, OwnTopicsFilter
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.dispatch.due_reader import Due, DueReader
 from postdate.sidecar.dispatch.target_rates import TargetRates
-from postdate.sidecar.index import apply
+from postdate.sidecar.index import apply_fates, apply_requests
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest import ingest
 from postdate.sidecar.takeover import takeover
@@ -55,7 +55,7 @@ Mutation = Callable[[World], AbstractContextManager[object]]
 
 def _no_marks(_: World) -> AbstractContextManager[object]:
     """Fates of requests that are still to be ingested are forgotten."""
-    return patch.object(apply, "_mark", lambda overlay, fate: None)
+    return patch.object(apply_fates, "_mark", lambda overlay, fate: None)
 
 
 def _stable_end_as_bound(_: World) -> AbstractContextManager[object]:
@@ -166,16 +166,16 @@ def _wheel_unchecked(_: World) -> AbstractContextManager[object]:
 @contextmanager
 def _cancel_answered_early(world: World) -> Iterator[None]:
     """A cancel is answered when it is read: another owner may deliver before its transaction is committed."""
-    honest = apply.apply_request
+    honest = apply_requests.apply_request
     honest_answer = VerdictRecords.to_control
 
     def early(overlay: IndexOverlay, record: Record, request: Any) -> int:
-        pending = {offset for offset in range(record.offset) if apply._pending(overlay, offset, None)}
+        pending = {offset for offset in range(record.offset) if apply_requests._pending(overlay, offset, None)}
         first_due: int = honest(overlay, record, request)
         if isinstance(request, Request) and request.action == Action.CANCEL:
             actor = world.scheduler.current
             assert isinstance(actor, ShardActor)
-            ended = [offset for offset in pending if apply._pending(overlay, offset, None) is None]
+            ended = [offset for offset in pending if apply_requests._pending(overlay, offset, None) is None]
             verdict = Verdict.CANCELLED if ended else Verdict.NOT_FOUND
             answers = actor.shard._dispatcher._builder._answers
             message = answers.message(verdict, record.offset, request.id, ended[0] if ended else -1)

@@ -17,7 +17,7 @@ from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.bulk_sweep import BulkSweep
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
-from postdate.sidecar.index import apply
+from postdate.sidecar.index import apply_fates, apply_requests
 from postdate.sidecar.index import bulk as bulks
 from postdate.sidecar.index.bulk import Bulk
 from postdate.sidecar.index.overlay import IndexOverlay
@@ -59,13 +59,13 @@ def _open_before_it_is_read(_: World) -> AbstractContextManager[object]:
 
 def _later_controls_act(_: World) -> AbstractContextManager[object]:
     """Later controls act on what a bulk control selects."""
-    return patch.object(apply, "_is_swept", lambda *_: False)
+    return patch.object(apply_requests, "_is_swept", lambda *_: False)
 
 
 @contextmanager
 def _counted_from_zero(_: World) -> Iterator[None]:
     """Each owner counts from zero."""
-    honest = apply._bulk_progress
+    honest = apply_fates._bulk_progress
 
     def progress(overlay: IndexOverlay, fate: BulkProgress, next_request: int) -> None:
         honest(overlay, fate, next_request)
@@ -73,7 +73,7 @@ def _counted_from_zero(_: World) -> Iterator[None]:
         if row is not None:
             overlay.set_bulk(BulkRow(row.offset, row.asked, min(row.count, 0)))
 
-    with patch.object(apply, "_bulk_progress", progress):
+    with patch.object(apply_fates, "_bulk_progress", progress):
         yield
 
 
@@ -113,12 +113,12 @@ def _moved_again(_: World) -> AbstractContextManager[object]:
 
 def _moved_again_by_the_next(_: World) -> AbstractContextManager[object]:
     """Recovery does not note which bulk control has moved a message: it is selected again."""
-    return patch.object(apply, "moved_to", _without_mover)
+    return patch.object(apply_fates, "moved_to", _without_mover)
 
 
 def _marks_without_mover(_: World) -> AbstractContextManager[object]:
     """A mark does not note which bulk control has moved its request."""
-    honest = apply._mark
+    honest = apply_fates._mark
 
     def mark(overlay: IndexOverlay, fate: Fate) -> None:
         honest(overlay, fate)
@@ -126,18 +126,18 @@ def _marks_without_mover(_: World) -> AbstractContextManager[object]:
         if isinstance(fate, Moved) and noted is not None and noted.in_bulk:
             overlay.set_mark(fate.offset, msgspec.structs.replace(noted, control=-1))
 
-    return patch.object(apply, "_mark", mark)
+    return patch.object(apply_fates, "_mark", mark)
 
 
 def _moves_not_replayed(_: World) -> AbstractContextManager[object]:
     """Recovery passes over the moves of bulk controls."""
-    honest = apply._change_entry
+    honest = apply_fates._change_entry
 
     def change(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: int) -> None:
         if not (isinstance(fate, Moved) and overlay.bulk(fate.control) is not None):
             honest(overlay, key, fate, next_request)
 
-    return patch.object(apply, "_change_entry", change)
+    return patch.object(apply_fates, "_change_entry", change)
 
 
 #: By name: what is taken out, and the theme of the schedules that must catch it.

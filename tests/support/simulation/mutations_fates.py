@@ -19,7 +19,7 @@ from postdate.sidecar.context.holds import Held
 from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.decisions import MessageRules
-from postdate.sidecar.index import apply
+from postdate.sidecar.index import apply_fates, apply_requests
 from postdate.sidecar.index.overlay import NO_FIRST_DUE, IndexOverlay
 from postdate.sidecar.ingest import ingest
 from postdate.sidecar.shard.gate import Gate
@@ -42,41 +42,41 @@ def _moves_undone(_: World) -> AbstractContextManager[object]:
 
     That contradicts the index, which would be rebuilt: so contradictions are ignored as well.
     """
-    honest = apply._change_entry
+    honest = apply_fates._change_entry
 
     def change(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: int) -> None:
         honest(overlay, key, fate, 0)
 
     stack = ExitStack()
-    stack.enter_context(patch.object(apply, "_change_entry", change))
+    stack.enter_context(patch.object(apply_fates, "_change_entry", change))
     stack.enter_context(patch.object(IndexOverlay, "contradicted", lambda self, why: None))
     return stack
 
 
 def _marks_overwritten(_: World) -> AbstractContextManager[object]:
     """Rule 5: the last mark of a request takes the place of those before it (M4)."""
-    honest = apply._mark
+    honest = apply_fates._mark
 
     def mark(overlay: IndexOverlay, fate: Fate) -> None:
         overlay.set_mark(fate.offset, None)
         honest(overlay, fate)
 
-    return patch.object(apply, "_mark", mark)
+    return patch.object(apply_fates, "_mark", mark)
 
 
 def _unmarked(name: str) -> Mutation:
-    honest = apply._mark
+    honest = apply_fates._mark
 
     def mark(overlay: IndexOverlay, fate: Fate) -> None:
         if fate.name != name:
             honest(overlay, fate)
 
-    return lambda _: patch.object(apply, "_mark", mark)
+    return lambda _: patch.object(apply_fates, "_mark", mark)
 
 
 def _marked_is_skipped(_: World) -> AbstractContextManager[object]:
     """A request that is stored is taken for ended when it is read (M22)."""
-    honest = apply.apply_request
+    honest = apply_requests.apply_request
 
     def request(overlay: IndexOverlay, record: Record, read: Any) -> int:
         mark = overlay.mark(record.offset)
@@ -90,7 +90,7 @@ def _marked_is_skipped(_: World) -> AbstractContextManager[object]:
 
 def _first_due_only(_: World) -> AbstractContextManager[object]:
     """Fates are looked up under the first due time: what was moved meanwhile is not found."""
-    honest = apply.apply_fate
+    honest = apply_fates.apply_fate
 
     def find(self: IndexOverlay, offset: int, first_due_ms: int | None = None) -> bytes | None:
         key = entry_key(first_due_ms or CONTROL_DUE, offset)
@@ -283,12 +283,12 @@ def _grace_from_due(_: World) -> AbstractContextManager[object]:
 
 def _every_end_sent(_: World) -> AbstractContextManager[object]:
     """What recovery knows of an end by a control is forgotten: it is remembered as a delivery."""
-    honest = apply._catch_up
+    honest = apply_requests._catch_up
 
     def catch_up(overlay: IndexOverlay, offset: int, request: Request, mark: Mark) -> None:
         honest(overlay, offset, request, msgspec.structs.replace(mark, sent=True))
 
-    return patch.object(apply, "_catch_up", catch_up)
+    return patch.object(apply_requests, "_catch_up", catch_up)
 
 
 #: By name: what is taken out, and the theme of the schedules that must catch it.

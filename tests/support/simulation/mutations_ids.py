@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import msgspec
 
-from postdate.sidecar.index import apply, contradictions
+from postdate.sidecar.index import apply_fates, apply_requests, contradictions
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.takeover import store_reading
 from postdate.sidecar.transaction import store
@@ -37,13 +37,13 @@ def _kept_by_the_ended(_: World) -> AbstractContextManager[object]:
 
 def _start_not_marked(_: World) -> AbstractContextManager[object]:
     """Recovery forgets the start of a series whose survivor is not read yet."""
-    honest = apply._continue_series
+    honest = apply_fates._continue_series
 
     def continue_series(overlay: IndexOverlay, fate: SeriesFate, next_request: int) -> None:
         if fate.survivor < next_request:
             honest(overlay, fate, next_request)
 
-    return patch.object(apply, "_continue_series", continue_series)
+    return patch.object(apply_fates, "_continue_series", continue_series)
 
 
 def _start_not_stored(_: World) -> AbstractContextManager[object]:
@@ -58,7 +58,7 @@ def _start_not_stored(_: World) -> AbstractContextManager[object]:
 
 def _each_request_begins_a_series(_: World) -> AbstractContextManager[object]:
     """The start of a series is the timestamp of the last request: it may starve."""
-    return patch.object(apply, "_series_ms", lambda overlay, record, request, mark: record.timestamp_ms)
+    return patch.object(apply_requests, "_series_ms", lambda overlay, record, request, mark: record.timestamp_ms)
 
 
 def _ids_forgotten(_: World) -> AbstractContextManager[object]:

@@ -16,7 +16,7 @@ from postdate.kafka.interface import Headers
 from postdate.sidecar.dispatch import batch
 from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
-from postdate.sidecar.index import apply
+from postdate.sidecar.index import apply_requests
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.ingest import ingest
 from postdate.wheel.entry import Entry
@@ -98,7 +98,7 @@ def _acts_on_what_follows(_: World) -> AbstractContextManager[object]:
         at = overlay.pending_id(request.id) if request.id else None
         return (split_key(at)[1] if at is not None else request.acts_on), at
 
-    return patch.object(apply, "_acts_on", acts_on)
+    return patch.object(apply_requests, "_acts_on", acts_on)
 
 
 def _attempt_not_raised(_: World) -> AbstractContextManager[object]:

@@ -15,7 +15,7 @@ import msgspec
 from postdate.sidecar.dispatch import batch as builder
 from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
-from postdate.sidecar.index import apply, recurrences
+from postdate.sidecar.index import apply_fates, recurrences
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import Decided, decide_due
 from postdate.sidecar.transaction import store
@@ -45,18 +45,18 @@ def _store_not_rewritten(_: World) -> AbstractContextManager[object]:
 
 def _marks_without_number(_: World) -> AbstractContextManager[object]:
     """A mark does not keep the number of the next occurrence."""
-    honest = apply._mark
+    honest = apply_fates._mark
 
     def mark(overlay: IndexOverlay, fate: Fate) -> None:
         if not isinstance(fate, Occurred | Skipped):
             honest(overlay, fate)
 
-    return patch.object(apply, "_mark", mark)
+    return patch.object(apply_fates, "_mark", mark)
 
 
 def _occurrences_not_replayed(_: World) -> AbstractContextManager[object]:
     """Recovery passes over the occurrences of others."""
-    return patch.object(apply, "go_on", lambda overlay, key, old, following: key)
+    return patch.object(apply_fates, "go_on", lambda overlay, key, old, following: key)
 
 
 def _skips_unrecorded(_: World) -> AbstractContextManager[object]:
@@ -95,13 +95,13 @@ def _unrecorded(kind: type[Fate]) -> Mutation:
 
 def _marks_without(kind: type[Fate]) -> Mutation:
     """A mark does not keep what fates of this kind say."""
-    honest = apply._mark
+    honest = apply_fates._mark
 
     def mark(overlay: IndexOverlay, fate: Fate) -> None:
         if not isinstance(fate, kind):
             honest(overlay, fate)
 
-    return lambda _: patch.object(apply, "_mark", mark)
+    return lambda _: patch.object(apply_fates, "_mark", mark)
 
 
 def _store_without(field: str) -> Mutation:
@@ -143,7 +143,7 @@ def _extras_not_replayed(_: World) -> AbstractContextManager[object]:
     def behind(following: Next, *fates: Occurred | Skipped | ExtraFate) -> Next:
         return honest(following, *(fate for fate in fates if not isinstance(fate, ExtraFate)))
 
-    return patch(f"{apply.__name__}.behind", behind)
+    return patch(f"{apply_fates.__name__}.behind", behind)
 
 
 def _completed_with_extras(_: World) -> AbstractContextManager[object]:
@@ -159,7 +159,7 @@ def _one_time_of_a_backfill_replayed(_: World) -> AbstractContextManager[object]
         last = (msgspec.structs.replace(fate, next_ms=0) if isinstance(fate, ExtraFate) else fate for fate in fates)
         return honest(following, *last)
 
-    return patch(f"{apply.__name__}.behind", behind)
+    return patch(f"{apply_fates.__name__}.behind", behind)
 
 
 def _last_time_of_a_backfill_left_out(_: World) -> AbstractContextManager[object]:

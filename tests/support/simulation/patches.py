@@ -21,7 +21,7 @@ from postdate.sidecar.dispatch import bulk_sweep
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.errors import Halted
 from postdate.sidecar.group import poller
-from postdate.sidecar.index.apply import choose_deferred
+from postdate.sidecar.index.moves import choose_deferred
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.shard import shard
 from postdate.sidecar.shard.shard import Shard

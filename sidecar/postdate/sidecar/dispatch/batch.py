@@ -27,8 +27,8 @@ from postdate.sidecar.dispatch.limits import (
 from postdate.sidecar.dispatch.parking import Parking
 from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.dispatch.targets import SIZE_UNKNOWN_BYTES, Refusal
-from postdate.sidecar.index.apply import mark_stored
 from postdate.sidecar.index.bulk import Bulk, in_force
+from postdate.sidecar.index.moves import mark_stored
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import (
     Decided,

@@ -13,7 +13,7 @@ from postdate.sidecar import failpoints
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.context.traces import Traces
 from postdate.sidecar.counts import BACKFILL, CANCEL, PAUSE, REFUSED, RESCHEDULE, RESUME, TRIGGER, ShardCounts
-from postdate.sidecar.index.apply import apply_request
+from postdate.sidecar.index.apply_requests import apply_request
 from postdate.sidecar.index.bulk import may_end_later
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.limits import (

@@ -24,7 +24,7 @@ from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.dispatch.targets import Targets
 from postdate.sidecar.errors import Halted, HaltReason
-from postdate.sidecar.index.apply import choose_deferred
+from postdate.sidecar.index.moves import choose_deferred
 from postdate.sidecar.index.overlay import read_up_to
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.ingest.limits import SETTLE_MS

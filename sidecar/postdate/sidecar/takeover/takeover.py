@@ -20,7 +20,7 @@ from postdate.sidecar import failpoints
 from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.errors import Contradicted, Halted, HaltReason, Loss
-from postdate.sidecar.index.apply import apply_fate
+from postdate.sidecar.index.apply_fates import apply_fate
 from postdate.sidecar.index.contradictions import check_causes, check_delivered, check_times
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.operation.losses import AcceptedLosses

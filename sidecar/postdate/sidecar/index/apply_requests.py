@@ -1,8 +1,7 @@
-"""The effect of requests and of fates on the state of a shard. Exactly-once delivery depends on these two functions.
+"""The effect of requests on the state of a shard: ingest calls `apply_request` for each.
 
-`apply_request` runs at ingest. `apply_fate` runs in recovery; after an own commit, `batch.finish` has the same effect
-in bulk. Both depend only on the overlay and their arguments, so a restart that reads the same records reaches the same
-state. Comments mark where rules 2, 3 and 5 of `docs/protocol.md` apply; `dispatch.batch` has the others.
+The result depends only on the overlay and the arguments, so a restart that reads the same records reaches the same
+state. Comments mark where rules 2 and 5 of `docs/protocol.md` apply; `dispatch` decides what a control does in the end.
 
 Thread rule: that of the overlay.
 """
@@ -12,11 +11,10 @@ from __future__ import annotations
 import msgspec
 
 from postdate.kafka.interface import Record
-from postdate.sidecar.index.bulk import in_force, moved_to, shifted
-from postdate.sidecar.index.contradictions import check_moved, check_series, has_moved
-from postdate.sidecar.index.limits import DEFERRED_ENTRIES_MAX
+from postdate.sidecar.index.bulk import in_force
+from postdate.sidecar.index.moves import due_at, move, moved_within
 from postdate.sidecar.index.overlay import NO_FIRST_DUE, IndexOverlay
-from postdate.sidecar.index.recurrences import after_control, behind, compared_ms, controlled, unfit
+from postdate.sidecar.index.recurrences import controlled, unfit
 from postdate.wheel.bulk_rows import BulkRow
 from postdate.wheel.entry import (
     ENDED_BY_EARLIER,
@@ -28,30 +26,10 @@ from postdate.wheel.entry import (
     Next,
     Spread,
     Window,
-    decode_entry,
     encode_accepted,
     pack_control,
 )
-from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, entry_key, split_key
-from postdate.wire.dispatch_log import (
-    APPLIED,
-    BY_EARLIER,
-    FINAL,
-    SENT,
-    SWEPT,
-    Backfilled,
-    BulkCancelled,
-    BulkProgress,
-    ExtraFate,
-    Fate,
-    Moved,
-    Occurred,
-    SeriesFate,
-    Skipped,
-    Switched,
-    Triggered,
-)
 from postdate.wire.durations import format_duration
 from postdate.wire.errors import RequestRefused
 from postdate.wire.limits import DUE_MS_MIN
@@ -181,7 +159,7 @@ def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mar
     if mark is not None:  # rule 5: what is not final is carried over
         stored = mark.stored
         if mark.due >= 0:
-            due, window = _moved_to(overlay, window, mark.due, mark.drawn_by if mark.in_bulk else mark.control)
+            due, window = moved_within(overlay, window, mark.due, mark.drawn_by if mark.in_bulk else mark.control)
     if not stored and overlay.is_long(due - record.timestamp_ms):
         kind = Kind.STORE
     if request.id:
@@ -380,11 +358,11 @@ def _without_message(entry: Entry) -> Entry:
 def _reschedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, request: Request) -> None:
     """Give a pending entry another due time. An entry that is stored, or becomes stored, is written to STORE again, in
     the transaction of its control."""
-    new = _due_at(overlay, old, request.due_ms, record.offset)
+    new = due_at(overlay, old, request.due_ms, record.offset)
     is_long = overlay.is_long(new.due - record.timestamp_ms)
     kind = Kind.STORE if old.stored or is_long else Kind.DELIVER
     grace_ms = request.grace_ms if request.grace_ms >= 0 else old.grace_ms
-    _move(overlay, key, old, msgspec.structs.replace(new, kind=kind, grace_ms=grace_ms))
+    move(overlay, key, old, msgspec.structs.replace(new, kind=kind, grace_ms=grace_ms))
 
 
 def _control_schedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Record, request: Request) -> int:
@@ -392,185 +370,5 @@ def _control_schedule(overlay: IndexOverlay, key: bytes, old: Entry, record: Rec
     Returns the time that the fate of the control must have."""
     following, compared_ms = controlled(old, record.offset, record.timestamp_ms, request)
     due_ms = overlay.chosen_ms(split_key(key)[1], old.control, following)
-    _move(overlay, key, old, msgspec.structs.replace(old, kind=Kind.STORE, due=due_ms, next=following))
+    move(overlay, key, old, msgspec.structs.replace(old, kind=Kind.STORE, due=due_ms, next=following))
     return compared_ms
-
-
-def choose_deferred(index: TimerIndex, now_ms: int) -> bool:
-    """Choose the times of some entries with an even spread whose windows the fine ring knows by now; True while there
-    are more.
-
-    `now_ms`: the broker's time. An entry moves only from and to a time after it: otherwise it could leave behind a
-    message of its key that comes after it. O(entries), at most DEFERRED_ENTRIES_MAX of them.
-    """
-    if index.bulks:  # a sweep passes each entry once, so none may move to behind it
-        return False
-    keys = index.deferred(DEFERRED_ENTRIES_MAX)
-    if not keys:
-        return False
-    overlay = IndexOverlay(index)
-    overlay.now_ms = now_ms
-    for key in keys:
-        overlay.drop_deferred(key)
-        drawn_ms = split_key(key)[0]
-        raw = overlay.raw(key) if drawn_ms > now_ms else None
-        entry = decode_entry(raw) if raw is not None else None
-        if entry is None or entry.window is None or entry.window.spread != Spread.DEFERRED:
-            continue
-        window = entry.window
-        chosen_ms = overlay.emptiest_ms(window.due, window.length_ms, drawn_ms, is_counted=True)
-        if chosen_ms is not None and chosen_ms != drawn_ms:
-            chosen = msgspec.structs.replace(window, spread=Spread.CHOSEN)
-            _move(overlay, key, entry, msgspec.structs.replace(entry, due=chosen_ms, window=chosen))
-    overlay.write()
-    return len(keys) == DEFERRED_ENTRIES_MAX
-
-
-def _due_at(overlay: IndexOverlay, old: Entry, due_ms: int, control: int) -> Entry:
-    """The entry with the due time that a control gives it; within a window the time is drawn again."""
-    due_ms, window = _moved_to(overlay, old.window, due_ms, control)
-    return msgspec.structs.replace(old, due=due_ms, window=window, moved_by=control)
-
-
-def _moved_to(overlay: IndexOverlay, window: Window | None, due_ms: int, control: int) -> tuple[int, Window | None]:
-    """The time at which a message leaves, and its window, after it got this due time. The time is drawn from the origin
-    of `control`; -1: of the request."""
-    if window is None:
-        return due_ms, None
-    if control < 0:
-        return shifted(window, window.first, due_ms, overlay.left_ms)
-    chosen_ms, spread = overlay.choose_ms(control, due_ms, window.length_ms, window.spread != Spread.DRAWN)
-    return chosen_ms, Window(due_ms, window.length_ms, window.first, spread)
-
-
-def _move(overlay: IndexOverlay, key: bytes, old: Entry, new: Entry) -> bytes:
-    """Re-key an entry to another due time; one that a control has ended only notes the time. Returns the new key."""
-    offset = split_key(key)[1]
-    key = overlay.move(key, offset, old, new)
-    if overlay.has_id(old.id, offset):
-        overlay.claim_id(new, offset)
-    return key
-
-
-def mark_stored(overlay: IndexOverlay, key: bytes, old: Entry, size_bytes: int = -1) -> None:
-    """Apply the fate `stored` to the entry under `key`, after an own commit and in recovery: STORE holds the entry from
-    now on. `size_bytes`: as for `IndexOverlay.remove`."""
-    kind = Kind.DELIVER if old.kind == Kind.STORE else old.kind
-    overlay.move(key, split_key(key)[1], old, msgspec.structs.replace(old, kind=kind, stored=True), size_bytes)
-
-
-def _publish_first(overlay: IndexOverlay, key: bytes, old: Entry, first_due_ms: int) -> None:
-    """Apply the fate `stored`, of another owner, to a schedule: it publishes the first nominal time."""
-    if old.next is not None and old.next.number == 1 and old.first_due != first_due_ms:
-        key = go_on(overlay, key, old, msgspec.structs.replace(old.next, nominal_ms=first_due_ms))
-        old = msgspec.structs.replace(overlay.entry(key), first_due=first_due_ms)
-    mark_stored(overlay, key, old)
-
-
-def go_on(overlay: IndexOverlay, key: bytes, old: Entry, following: Next) -> bytes:
-    """Re-key a schedule to its next occurrence; one that a control has ended only notes it. Returns the new key."""
-    is_pending, offset = old.kind in PENDING, split_key(key)[1]
-    due_ms = overlay.chosen_ms(offset, old.control, following) if is_pending else following.nominal_ms
-    return _move(overlay, key, old, msgspec.structs.replace(old, due=due_ms, next=following))
-
-
-def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
-    """Apply one committed fate; `next_request` is R.
-
-    A pending entry is changed or ended. A request at or above R gets a mark (rule 5). Any other request has already
-    ended. Raises Contradicted if the log decided a control differently than ingest did here: the index must be rebuilt.
-    """
-    if type(fate) is SeriesFate:
-        _continue_series(overlay, fate, next_request)
-    if isinstance(fate, BulkProgress) or (overlay.bulks and overlay.bulk(fate.offset) is not None):
-        _bulk_progress(overlay, fate, next_request)
-    if fate.name == SWEPT:
-        return
-    if fate.offset < next_request:
-        key = overlay.find(fate.offset, fate.first_due_ms)
-        if key is not None:
-            _change_entry(overlay, key, fate, next_request)
-    else:
-        _mark(overlay, fate)
-
-
-def _bulk_progress(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
-    """Apply a fate of a bulk control to its row. A refused control has no such fates, and the index has decided later
-    controls by its judgement, so a difference contradicts the log."""
-    row, offset = overlay.bulk(fate.offset), fate.offset
-    if not isinstance(fate, BulkProgress):
-        if offset < next_request:
-            overlay.contradicted(f"bulk control {offset} ended as {fate.name}, but was accepted here")
-        overlay.drop_bulk(offset)
-    elif row is None and offset < next_request:
-        if overlay.find(offset, CONTROL_DUE) is not None:
-            overlay.contradicted(f"bulk control {offset} was carried out, but was judged otherwise here")
-    elif fate.name == SWEPT:
-        overlay.set_bulk(BulkRow(offset, b"" if row is None else row.asked, fate.count))
-    else:
-        overlay.drop_bulk(offset)
-
-
-def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: int) -> None:
-    offset, old = fate.offset, overlay.entry(key)
-    if isinstance(fate, Moved):
-        if overlay.bulk(fate.control) is not None:  # its request may be unread
-            if old.moved_by < fate.control:
-                _move(overlay, key, old, moved_to(old, fate.due_ms, fate.control, overlay.left_ms))
-        elif fate.control >= next_request or not has_moved(overlay, fate, fate.due_ms):  # rule 3
-            _move(overlay, key, old, _due_at(overlay, old, fate.due_ms, fate.control))
-    elif isinstance(fate, Switched | Triggered | Backfilled):
-        is_new = fate.control >= next_request or not has_moved(overlay, fate, compared_ms(fate))
-        if is_new and old.next is not None:
-            go_on(overlay, key, old, after_control(old.next, fate))
-    elif fate.name in FINAL:
-        if old.kind == Kind.APPLIED:
-            check_moved(overlay, offset, old)
-        elif old.kind == Kind.REPLACED and old.series_ms >= 0:
-            check_series(overlay, fate, old)
-        is_noted = fate.name not in BY_EARLIER and (type(fate) is not BulkCancelled or overlay.has_id(old.id, offset))
-        overlay.end(key, old)
-        if fate.name != APPLIED:
-            overlay.note_end(offset, old.id if is_noted else b"", fate.name in SENT)
-    elif isinstance(fate, Occurred | Skipped | ExtraFate):
-        if old.next is not None and (following := behind(old.next, fate)) != old.next:
-            go_on(overlay, key, old, following)
-    else:
-        _publish_first(overlay, key, old, fate.first_due_ms)
-
-
-def _continue_series(overlay: IndexOverlay, fate: SeriesFate, next_request: int) -> None:
-    """A committed `replaced` gives the start of the series of its survivor: the survivor has that start here, or gets
-    it with its mark."""
-    survivor, start_ms = fate.survivor, fate.start_ms
-    if survivor >= next_request:
-        mark = overlay.mark(survivor) or Mark(final=False, stored=False, due=-1)
-        if not mark.final:
-            overlay.set_mark(survivor, msgspec.structs.replace(mark, series_ms=start_ms))
-    elif (key := overlay.find(survivor)) is not None:
-        here_ms = overlay.entry(key).series_ms
-        if here_ms >= 0 and here_ms != start_ms:
-            overlay.contradicted(f"request {survivor} continues a series from {start_ms}, and from {here_ms} here")
-
-
-def _mark(overlay: IndexOverlay, fate: Fate) -> None:
-    was = overlay.mark(fate.offset) or Mark(final=False, stored=False, due=-1)
-    if was.final:  # rule 5
-        return
-    if isinstance(fate, Moved):
-        in_bulk = overlay.bulk(fate.control) is not None
-        drawn_by = (was.drawn_by if was.in_bulk else was.control) if in_bulk else -1
-        new = msgspec.structs.replace(was, due=fate.due_ms, control=fate.control, in_bulk=in_bulk, drawn_by=drawn_by)
-    elif isinstance(fate, Occurred | Skipped | ExtraFate):
-        following = was.next or Next(1, fate.first_due_ms)
-        new = msgspec.structs.replace(was, next=behind(following, fate))
-    elif isinstance(fate, Switched | Triggered | Backfilled):
-        following = was.next or Next(1, fate.first_due_ms)
-        new = msgspec.structs.replace(was, next=after_control(following, fate))
-    elif fate.name in FINAL:
-        sent, had_time = fate.name in SENT, fate.first_due_ms != CONTROL_DUE
-        kept, refused = fate.name in BY_EARLIER, sent and not had_time
-        new = Mark(final=True, stored=False, due=-1, sent=sent and had_time, kept=kept, refused=refused)
-    else:
-        new = msgspec.structs.replace(was, stored=True, next=was.next or Next(1, fate.first_due_ms))
-    overlay.set_mark(fate.offset, new)

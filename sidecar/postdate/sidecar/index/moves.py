@@ -1,0 +1,85 @@
+"""Gives a pending entry another due time: at ingest of a control, by a fate, or as its window gets known.
+
+Thread rule: that of the overlay.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from postdate.sidecar.index.bulk import shifted
+from postdate.sidecar.index.limits import DEFERRED_ENTRIES_MAX
+from postdate.sidecar.index.overlay import IndexOverlay
+from postdate.wheel.entry import PENDING, Entry, Kind, Next, Spread, Window, decode_entry
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import split_key
+
+
+def move(overlay: IndexOverlay, key: bytes, old: Entry, new: Entry) -> bytes:
+    """Re-key an entry to another due time; one that a control has ended only notes the time. Returns the new key."""
+    offset = split_key(key)[1]
+    key = overlay.move(key, offset, old, new)
+    if overlay.has_id(old.id, offset):
+        overlay.claim_id(new, offset)
+    return key
+
+
+def go_on(overlay: IndexOverlay, key: bytes, old: Entry, following: Next) -> bytes:
+    """Re-key a schedule to its next occurrence; one that a control has ended only notes it. Returns the new key."""
+    is_pending, offset = old.kind in PENDING, split_key(key)[1]
+    due_ms = overlay.chosen_ms(offset, old.control, following) if is_pending else following.nominal_ms
+    return move(overlay, key, old, msgspec.structs.replace(old, due=due_ms, next=following))
+
+
+def mark_stored(overlay: IndexOverlay, key: bytes, old: Entry, size_bytes: int = -1) -> None:
+    """Apply the fate `stored` to the entry under `key`, after an own commit and in recovery: STORE holds the entry from
+    now on. `size_bytes`: as for `IndexOverlay.remove`."""
+    kind = Kind.DELIVER if old.kind == Kind.STORE else old.kind
+    overlay.move(key, split_key(key)[1], old, msgspec.structs.replace(old, kind=kind, stored=True), size_bytes)
+
+
+def due_at(overlay: IndexOverlay, old: Entry, due_ms: int, control: int) -> Entry:
+    """The entry with the due time that a control gives it; within a window the time is drawn again."""
+    due_ms, window = moved_within(overlay, old.window, due_ms, control)
+    return msgspec.structs.replace(old, due=due_ms, window=window, moved_by=control)
+
+
+def moved_within(overlay: IndexOverlay, window: Window | None, due_ms: int, control: int) -> tuple[int, Window | None]:
+    """The time at which a message leaves, and its window, after it got this due time. The time is drawn from the origin
+    of `control`; -1: of the request."""
+    if window is None:
+        return due_ms, None
+    if control < 0:
+        return shifted(window, window.first, due_ms, overlay.left_ms)
+    chosen_ms, spread = overlay.choose_ms(control, due_ms, window.length_ms, window.spread != Spread.DRAWN)
+    return chosen_ms, Window(due_ms, window.length_ms, window.first, spread)
+
+
+def choose_deferred(index: TimerIndex, now_ms: int) -> bool:
+    """Choose the times of some entries with an even spread whose windows the fine ring knows by now; True while there
+    are more.
+
+    `now_ms`: the broker's time. An entry moves only from and to a time after it: otherwise it could leave behind a
+    message of its key that comes after it. O(entries), at most DEFERRED_ENTRIES_MAX of them.
+    """
+    if index.bulks:  # a sweep passes each entry once, so none may move to behind it
+        return False
+    keys = index.deferred(DEFERRED_ENTRIES_MAX)
+    if not keys:
+        return False
+    overlay = IndexOverlay(index)
+    overlay.now_ms = now_ms
+    for key in keys:
+        overlay.drop_deferred(key)
+        drawn_ms = split_key(key)[0]
+        raw = overlay.raw(key) if drawn_ms > now_ms else None
+        entry = decode_entry(raw) if raw is not None else None
+        if entry is None or entry.window is None or entry.window.spread != Spread.DEFERRED:
+            continue
+        window = entry.window
+        chosen_ms = overlay.emptiest_ms(window.due, window.length_ms, drawn_ms, is_counted=True)
+        if chosen_ms is not None and chosen_ms != drawn_ms:
+            chosen = msgspec.structs.replace(window, spread=Spread.CHOSEN)
+            move(overlay, key, entry, msgspec.structs.replace(entry, due=chosen_ms, window=chosen))
+    overlay.write()
+    return len(keys) == DEFERRED_ENTRIES_MAX
