@@ -18,7 +18,8 @@ from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.config.settings import Verdicts
 from postdate.sidecar.context.holds import Held
-from postdate.sidecar.dispatch.batch import BatchBuilder, finish
+from postdate.sidecar.dispatch.after_commit import finish
+from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.decisions import MessageRules
 from postdate.sidecar.dispatch.due_reader import Due

@@ -14,7 +14,7 @@ from zlib import crc32
 import pytest
 
 from postdate.kafka.interface import Record
-from postdate.sidecar.dispatch.batch import finish
+from postdate.sidecar.dispatch.after_commit import finish
 from postdate.sidecar.dispatch.bulk_sweep import BulkSweep
 from postdate.sidecar.index.bulk import in_force
 from postdate.sidecar.index.overlay import IndexOverlay

@@ -18,7 +18,8 @@ from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.config.settings import RequestTopicConfig, Verdicts
 from postdate.sidecar.context.holds import Held
 from postdate.sidecar.dispatch import batch as batch_module
-from postdate.sidecar.dispatch.batch import BatchBuilder, finish
+from postdate.sidecar.dispatch.after_commit import finish
+from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch, OwnTopicsFilter
 from postdate.sidecar.dispatch.decisions import Decision, MessageRules
 from postdate.sidecar.dispatch.due_reader import Due

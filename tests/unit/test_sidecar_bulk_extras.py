@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from postdate.kafka.interface import Record
-from postdate.sidecar.dispatch.batch import finish
+from postdate.sidecar.dispatch.after_commit import finish
 from postdate.sidecar.dispatch.batch_content import OwnTopicsFilter
 from postdate.sidecar.dispatch.due_reader import Due
 from postdate.sidecar.dispatch.limits import SURPLUS_FATES_MAX

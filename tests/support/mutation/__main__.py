@@ -21,6 +21,8 @@ MODULES = (
     "sidecar/postdate/sidecar/index/contradictions.py",
     "sidecar/postdate/sidecar/index/overlay.py",
     "sidecar/postdate/sidecar/dispatch/batch.py",
+    "sidecar/postdate/sidecar/dispatch/endings.py",
+    "sidecar/postdate/sidecar/dispatch/after_commit.py",
     "sidecar/postdate/sidecar/dispatch/decisions.py",
     "sidecar/postdate/sidecar/dispatch/dispatcher.py",
     "sidecar/postdate/sidecar/dispatch/due_reader.py",

@@ -17,10 +17,11 @@ from postdate.kafka.interface import Isolation, Record
 from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch import batch_limit, due_reader
-from postdate.sidecar.dispatch.batch import BatchBuilder, finish
+from postdate.sidecar.dispatch.after_commit import finish
 from postdate.sidecar.dispatch.batch_content import Batch, OwnTopicsFilter
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.dispatch.due_reader import Due, DueReader
+from postdate.sidecar.dispatch.endings import Endings
 from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.index import apply_fates, apply_requests
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
@@ -222,15 +223,15 @@ def _messages_beside_controls(world: World) -> Iterator[None]:
 
 def _decided_early(_: World) -> AbstractContextManager[object]:
     """Rule 2: a reschedule is answered with `moved`, whatever has become of its message meanwhile."""
-    honest = BatchBuilder._apply
+    honest = Endings._apply
 
-    def decide(self: BatchBuilder, batch: Batch, overlay: IndexOverlay, entry: Entry, offset: int) -> None:
+    def decide(self: Endings, batch: Batch, overlay: IndexOverlay, entry: Entry, offset: int) -> None:
         gone = entry.acts_on >= 0 and overlay.find(entry.acts_on) is None
         if gone and entry.new_due >= 0:
             batch.fates.append(Moved(entry.acts_on, 0, MOVED, entry.new_due, offset))
         honest(self, batch, overlay, entry, offset)
 
-    return patch.object(BatchBuilder, "_apply", decide)
+    return patch.object(Endings, "_apply", decide)
 
 
 def _messages_first(_: World) -> AbstractContextManager[object]:

@@ -15,6 +15,7 @@ import msgspec
 from postdate.sidecar.dispatch import batch as builder
 from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
+from postdate.sidecar.dispatch.endings import Endings
 from postdate.sidecar.index import apply_fates, recurrences
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import Decided, decide_due
@@ -84,13 +85,13 @@ def _without_tombstone(_: World) -> AbstractContextManager[object]:
 
 def _unrecorded(kind: type[Fate]) -> Mutation:
     """A control is carried out in the index and in STORE, and no fate of this kind names it."""
-    honest = BatchBuilder._apply
+    honest = Endings._apply
 
-    def act(self: BatchBuilder, batch: Batch, *arguments: Any) -> None:
+    def act(self: Endings, batch: Batch, *arguments: Any) -> None:
         honest(self, batch, *arguments)
         batch.fates[:] = [fate for fate in batch.fates if not isinstance(fate, kind)]
 
-    return lambda _: patch.object(BatchBuilder, "_apply", act)
+    return lambda _: patch.object(Endings, "_apply", act)
 
 
 def _marks_without(kind: type[Fate]) -> Mutation:

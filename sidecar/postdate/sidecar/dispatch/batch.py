@@ -2,8 +2,8 @@
 
 This is a pure step between the scan of the timer index and `ShardOwnership.run`. Entries under key 0 come first, in
 offset order, then messages (rule 4). The caller passes all entries under key 0, or a piece from `control_pieces`, so
-that the end of an entry and every pending control on it are in one transaction (rule 1). The effect of a control is
-decided here, from the present state of the entry, not from its state at ingest (rule 2).
+that the end of an entry and every pending control on it are in one transaction (rule 1). `endings` ends the entries
+that are not delivered, and `after_commit` changes the index.
 
 Thread rule: belongs to the shard's thread. The hot loop is `BatchBuilder.build`: one pass, one decode per entry, and
 one look-up per target.
@@ -20,19 +20,18 @@ import msgspec
 from postdate.sidecar.dispatch.batch_content import Batch, OwnTopicsFilter
 from postdate.sidecar.dispatch.decisions import Decision, MessageRules, is_special
 from postdate.sidecar.dispatch.due_reader import Due
+from postdate.sidecar.dispatch.endings import Endings
 from postdate.sidecar.dispatch.limits import (
     CLIENT_BATCH_BYTES,
     TARGET_PARTITIONS_PER_TRANSACTION_MAX,
 )
 from postdate.sidecar.dispatch.parking import Parking
 from postdate.sidecar.dispatch.target_rates import TargetRates
-from postdate.sidecar.dispatch.targets import SIZE_UNKNOWN_BYTES, Refusal
+from postdate.sidecar.dispatch.targets import Refusal
 from postdate.sidecar.index.bulk import Bulk, in_force
-from postdate.sidecar.index.moves import mark_stored
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import (
     Decided,
-    backfilled,
     behind,
     decide_due,
     grace_end_ms,
@@ -43,53 +42,31 @@ from postdate.sidecar.index.recurrences import (
 )
 from postdate.sidecar.transaction.store import StoreRecords
 from postdate.sidecar.transaction.verdict_records import VerdictRecords
-from postdate.wheel.bulk_rows import BulkRow
-from postdate.wheel.entry import ENDED_BY_EARLIER, PENDING, Entry, Kind, control_of, decode_entry
+from postdate.wheel.entry import Entry, Kind, decode_entry
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, split_key
 from postdate.wire.delivered import (
-    VALUE_LEFT_OUT,
-    dead_letter_headers,
     delivered_headers,
     extra_headers,
     occurrence_headers,
-    record_size_bytes,
 )
 from postdate.wire.dispatch_log import (
     APPLIED,
     CANCELLED,
     COMPLETED,
-    DEAD,
     DELIVERED,
-    DROPPED,
-    KEPT,
     MOVED,
-    PAUSED,
-    REPLACED,
-    RESUMED,
-    SENT,
-    STORED,
     SWEPT,
-    TRIGGERED,
-    Backfilled,
     BulkCancelled,
     BulkProgress,
     ChosenFate,
     Completed,
-    Fate,
     Moved,
     Occurred,
     PlainFate,
-    SeriesFate,
     Skipped,
-    SurvivorFate,
-    Switched,
-    Triggered,
 )
-from postdate.wire.headers import Headers
 from postdate.wire.id_digests import id_digest
 from postdate.wire.limits import FATES_MAX, IDS_MAX
-from postdate.wire.reasons import Reason
-from postdate.wire.requests import sent_headers
 from postdate.wire.topics import OwnTopics
 from postdate.wire.verdicts import Verdict
 
@@ -114,11 +91,11 @@ class BatchBuilder:
         rates: TargetRates | None = None,
     ) -> None:
         self._own = own
-        self._partition = partition
         self._rules = rules
         self._target_of = rules.target_of
         self._faults = rules.faults
         self._answers = answers
+        self._endings = Endings(own, partition, rules, answers)
         self._parking = parking
         self._rates = rates
         self._store = StoreRecords(own, partition)
@@ -172,15 +149,15 @@ class BatchBuilder:
                     if entry.next is None and not self._deliver(batch, entry, offset):
                         break
                 elif entry.next is None:
-                    self._dead_letter(batch, entry, offset, decision)
+                    self._endings.dead_letter(batch, entry, offset, decision)
                 if entry.next is not None and self._recur(batch, overlay, (key, raw), entry, decision, bulk):
                     continue
             elif entry.kind == Kind.STORE:
-                if self._keep(batch, entry, offset):
+                if self._endings.store(batch, entry, offset):
                     batch.store(key, len(raw), entry)
                     continue
             else:
-                self._end_undelivered(batch, overlay, entry, offset)
+                self._endings.end_undelivered(batch, overlay, entry, offset)
             was_parked = len(key) > ENTRY_KEY_SIZE_BYTES
             if was_parked:
                 batch.unparked.append((key, len(raw)))
@@ -194,18 +171,6 @@ class BatchBuilder:
             self._report_bulk(batch, bulk, due.ends_bulk)
         return batch
 
-    def _end_undelivered(self, batch: Batch, overlay: IndexOverlay, entry: Entry, offset: int) -> None:
-        """End an entry that ingest has decided about: refused, a control, or ended by one."""
-        if entry.kind == Kind.DEAD:
-            self._dead_letter(batch, entry, offset, Refusal(Reason(entry.reason), entry.detail))
-        elif entry.kind == Kind.APPLIED:
-            self._apply(batch, overlay, entry, offset)
-        else:
-            batch.fates.append(self._end_by_another(entry, offset))
-            batch.messages += self._answers.to_ended(entry, offset)
-            # Now, because a later control in this transaction looks it up.
-            overlay.note_end(offset, b"" if entry.kind in ENDED_BY_EARLIER else entry.id, sent=False)
-
     def _act_in_bulk(self, batch: Batch, overlay: IndexOverlay, row: tuple[bytes, Entry], bulk: Bulk) -> bool:
         """Move or end a message that the bulk control in force selects. `row`: its key and entry. True if it stays
         pending."""
@@ -218,7 +183,7 @@ class BatchBuilder:
         moved = bulk.moved(entry, batch.now_ms)
         batch.fates.append(Moved(offset, entry.first_due, MOVED, moved.requested_due, bulk.offset))
         if entry.stored or overlay.is_long(moved.due - bulk.asked.accepted_ms):
-            if not self._keep(batch, moved, offset):
+            if not self._endings.store(batch, moved, offset):
                 return False
             moved = msgspec.structs.replace(moved, stored=True)
         batch.moved.append((key, entry, moved))
@@ -346,7 +311,7 @@ class BatchBuilder:
         decided = decide_due(entry, offset, origin, batch.now_ms, batch.until_ms, surplus_max)
         first = decided.fates[0]
         if not isinstance(decision, Decision) and not isinstance(first, Skipped):
-            self._bury(batch, entry, offset, decision, single_headers(entry, first.nominal_ms))
+            self._endings.write_dead_letter(batch, entry, offset, decision, single_headers(entry, first.nominal_ms))
             return self._go_on(batch, overlay, row, entry, undeliverable(entry, first), bulk)
         if bulk is not None:
             decided = _until_selected(decided, entry, offset, bulk)
@@ -411,146 +376,6 @@ class BatchBuilder:
         batch.cut()
         return True
 
-    def _dead_letter(self, batch: Batch, entry: Entry, offset: int, refusal: Refusal) -> None:
-        self._bury(batch, entry, offset, refusal, sent_headers(entry.headers, control_of(entry)))
-        batch.fates.append(
-            PlainFate(offset, entry.first_due, DEAD)
-            if entry.window is None
-            else ChosenFate(offset, entry.first_due, DEAD, entry.due)
-        )
-        if entry.kind == Kind.DEAD:
-            batch.messages += self._answers.to_refused(entry, offset)
-        elif self._answers.all:
-            batch.messages.append(self._answers.message(Verdict.DEAD, offset, entry.id))
-
-    def _bury(self, batch: Batch, entry: Entry, offset: int, refusal: Refusal, original: Headers) -> None:
-        """Write a dead letter with these headers of a request."""
-        reason, detail = refusal.reason, refusal.detail
-        if reason is Reason.EXPIRED:  # the broker's clock must confirm it
-            batch.due_max_ms = max(batch.due_max_ms, entry.due + entry.grace_ms + 1)
-        origin = self._origin_prefix + b"%d" % offset
-        key = entry.own_key[0] if entry.own_key else entry.key
-        value, headers = entry.value, dead_letter_headers(original, reason, detail, origin)
-        size_max = self._size_max(batch, self._own.dead_letters)
-        if record_size_bytes(key, value, headers) > size_max:
-            value, without = None, f"{VALUE_LEFT_OUT}, it is at {origin.decode()}; {detail}"
-            headers = dead_letter_headers(original, reason, without, origin)
-            if record_size_bytes(key, value, headers) > size_max:
-                headers = dead_letter_headers([], reason, f"headers and {without}", origin)
-        batch.messages.append((offset, self._own.dead_letters, self._partition, key, value, headers))
-        batch.dead.append(reason)
-
-    def _end_by_another(self, entry: Entry, offset: int) -> Fate:
-        """The fate of an entry that another request ends: its survivor, and the start of the series that it continues,
-        if the deployment writes version 2."""
-        if entry.kind == Kind.CANCELLED:
-            return PlainFate(offset, entry.first_due, CANCELLED)
-        if entry.kind in ENDED_BY_EARLIER:
-            return SurvivorFate(offset, entry.first_due, KEPT if entry.kind == Kind.KEPT else DROPPED, entry.acts_on)
-        if entry.series_ms >= 0:
-            return SeriesFate(offset, entry.first_due, REPLACED, entry.acts_on, entry.series_ms)
-        if self._rules.writes_version_2:
-            return SurvivorFate(offset, entry.first_due, REPLACED, entry.acts_on)
-        return PlainFate(offset, entry.first_due, REPLACED)
-
-    def _keep(self, batch: Batch, entry: Entry, offset: int) -> bool:
-        """Write an entry to STORE. Returns False if that topic does not accept it; then the entry has become a dead
-        letter."""
-        record = self._store.record(entry, offset)
-        size = record_size_bytes(*record[3:])
-        size_max = self._size_max(batch, self._own.store)
-        if size > size_max:
-            detail = f"{size} bytes are more than the {size_max} that {self._own.store} takes"
-            self._dead_letter(batch, entry, offset, Refusal(Reason.TOO_LARGE, detail))
-            batch.unstored.add(offset)
-            return False
-        batch.messages.append(record)
-        batch.fates.append(PlainFate(offset, entry.first_due, STORED))
-        if self._answers.all and not entry.stored:
-            batch.messages.append(self._answers.message(Verdict.ACCEPTED, offset, entry.id))
-        return True
-
-    def _size_max(self, batch: Batch, own_topic: str) -> int:
-        """The largest record that one of our topics accepts. If the topic is unknown, the caller looks it up and builds
-        again.
-
-        An unknown limit does not exclude a record: if it is too large, it is refused, and the batch is built again.
-        """
-        topic = self._target_of(own_topic)
-        if topic is None:
-            batch.unknown.setdefault(own_topic, [])
-            return SIZE_UNKNOWN_BYTES
-        return topic.size_bytes_max
-
-    def _apply(self, batch: Batch, overlay: IndexOverlay, entry: Entry, offset: int) -> None:
-        if entry.acts_on in batch.unstored:
-            batch.fates.append(PlainFate(offset, 0, APPLIED))
-            batch.messages += self._answers.too_late(entry, offset)
-            return
-        key = overlay.find(entry.acts_on) if entry.acts_on >= 0 and entry.new_due >= 0 else None
-        if key is not None:
-            other = overlay.entry(key)
-            if other.kind in PENDING:
-                batch.fates.append(_changed(entry, offset, other))
-            if other.kind == Kind.DELIVER and other.stored and entry.acts_on not in batch.rewritten:
-                # A successor stored it before it read the control, which had moved it here already.
-                batch.rewritten.add(entry.acts_on)
-                batch.messages.append(self._store.rewritten(other, entry.acts_on))
-        batch.fates.append(PlainFate(offset, 0, APPLIED))
-        batch.messages += self._answers.to_control(overlay, entry, offset)
-
-
-def _changed(entry: Entry, control: int, other: Entry) -> Moved | Switched | Triggered | Backfilled:
-    """The fate of another entry that a control has changed: `entry` at the offset `control`."""
-    offset, first_due_ms, at_ms = entry.acts_on, other.first_due, entry.new_due
-    if entry.reason == "backfill":
-        return backfilled(other, offset, control)
-    if entry.reason == "trigger":
-        return Triggered(offset, first_due_ms, TRIGGERED, at_ms, control)
-    if entry.reason == "reschedule":
-        return Moved(offset, first_due_ms, MOVED, at_ms, control)
-    return Switched(offset, first_due_ms, PAUSED if entry.reason == "pause" else RESUMED, at_ms, control)
-
-
-def finish(overlay: IndexOverlay, batch: Batch) -> None:
-    """The local side of a committed batch. It has the effect of `apply_fate` for each fate, in as few changes as
-    possible.
-
-    REQUIRES: `overlay` is the one that the batch was built with.
-
-    `moved` fates need no change: ingest of their control has moved the entry (rule 3). Messages beyond the rate of
-    their target are parked in the same write.
-    """
-    for keys, sizes in zip(batch.runs, batch.sizes, strict=True):
-        if keys:
-            overlay.remove_run(keys, sizes, batch.kept)
-    for key, size_bytes in batch.unparked:
-        overlay.remove_parked(key, size_bytes, stored=key in batch.kept)
-    for key, raw, entry in batch.over:
-        due_ms, offset = split_key(key)
-        overlay.park(offset, due_ms, entry.target, raw, entry.stored)
-    for key, size_bytes, entry in batch.stored:
-        mark_stored(overlay, key, entry, size_bytes)
-    for key, old, new in batch.moved:
-        offset = split_key(key)[1]
-        overlay.move(key, offset, old, new)
-        if overlay.has_id(old.id, offset):
-            overlay.claim_id(new, offset)
-    for key, size_bytes, entry, new in batch.recurred:
-        offset = split_key(key)[1]
-        overlay.move(key, offset, entry, new, size_bytes)
-        overlay.claim_id(new, offset)
-    if batch.bulk is not None:
-        note_bulk(overlay, batch.bulk)
-    for key, entry, fate in batch.linked:
-        offset = split_key(key)[1]
-        overlay.drop_place(offset)
-        overlay.count_schedule(entry, -1)
-        if fate in SENT or entry.kind == Kind.DELIVER:  # an entry that another control has ended has no id any more
-            overlay.drop_id(entry.id, offset)
-        if fate in SENT:  # the end of another was noted when the batch was built
-            overlay.note_end(offset, entry.id, sent=True)
-
 
 def _has_more_fates(batch: Batch, entry: Entry, bulk: Bulk | None) -> bool:
     """True if the transaction may need fates beside those of entries: for the progress of a bulk control, or for the
@@ -567,16 +392,6 @@ def _until_selected(decided: Decided, entry: Entry, offset: int, bulk: Bulk) -> 
         if not is_over(following) and bulk.may_act_on(entry, offset, following.requested_due):
             return Decided(decided.fates[:at], following)
     return decided
-
-
-def note_bulk(overlay: IndexOverlay, fate: BulkProgress) -> None:
-    """The local side of a committed fate of the bulk control in force."""
-    row = overlay.bulk(fate.offset)
-    assert row is not None, "only a bulk control in force has such fates"
-    if fate.name == APPLIED:
-        overlay.drop_bulk(fate.offset)
-    else:
-        overlay.set_bulk(BulkRow(fate.offset, row.asked, fate.count))
 
 
 def _rows(

@@ -18,7 +18,8 @@ from postdate.sidecar.config.rate_rules import RateRules
 from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.aborts import Aborts, finished_transaction
-from postdate.sidecar.dispatch.batch import BatchBuilder, finish, note_bulk
+from postdate.sidecar.dispatch.after_commit import finish, note_bulk
+from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.batch_limit import BatchLimit
 from postdate.sidecar.dispatch.bulk_sweep import BulkSweep

@@ -1,0 +1,63 @@
+"""The change of the timer index that follows a commit: `finish` deletes, moves and parks the entries of a batch.
+
+Until it is written, the index lags behind the dispatch log; the crash table of docs/protocol.md covers that.
+
+Thread rule: belongs to the shard's thread.
+"""
+
+from __future__ import annotations
+
+from postdate.sidecar.dispatch.batch_content import Batch
+from postdate.sidecar.index.moves import mark_stored, move
+from postdate.sidecar.index.overlay import IndexOverlay
+from postdate.wheel.bulk_rows import BulkRow
+from postdate.wheel.entry import Kind
+from postdate.wheel.keys import split_key
+from postdate.wire.dispatch_log import APPLIED, SENT, BulkProgress
+
+
+def finish(overlay: IndexOverlay, batch: Batch) -> None:
+    """The local side of a committed batch. It has the effect of `apply_fate` for each fate, in as few changes as
+    possible.
+
+    REQUIRES: `overlay` is the one that the batch was built with.
+
+    `moved` fates need no change: ingest of their control has moved the entry (rule 3). Messages beyond the rate of
+    their target are parked in the same write.
+    """
+    for keys, sizes in zip(batch.runs, batch.sizes, strict=True):
+        if keys:
+            overlay.remove_run(keys, sizes, batch.kept)
+    for key, size_bytes in batch.unparked:
+        overlay.remove_parked(key, size_bytes, stored=key in batch.kept)
+    for key, raw, entry in batch.over:
+        due_ms, offset = split_key(key)
+        overlay.park(offset, due_ms, entry.target, raw, entry.stored)
+    for key, size_bytes, entry in batch.stored:
+        mark_stored(overlay, key, entry, size_bytes)
+    for key, old, new in batch.moved:
+        move(overlay, key, old, new)
+    for key, size_bytes, entry, new in batch.recurred:
+        offset = split_key(key)[1]
+        overlay.move(key, offset, entry, new, size_bytes)
+        overlay.claim_id(new, offset)
+    if batch.bulk is not None:
+        note_bulk(overlay, batch.bulk)
+    for key, entry, fate in batch.linked:
+        offset = split_key(key)[1]
+        overlay.drop_place(offset)
+        overlay.count_schedule(entry, -1)
+        if fate in SENT or entry.kind == Kind.DELIVER:  # an entry that another control has ended has no id any more
+            overlay.drop_id(entry.id, offset)
+        if fate in SENT:  # the end of another was noted when the batch was built
+            overlay.note_end(offset, entry.id, sent=True)
+
+
+def note_bulk(overlay: IndexOverlay, fate: BulkProgress) -> None:
+    """The local side of a committed fate of the bulk control in force."""
+    row = overlay.bulk(fate.offset)
+    assert row is not None, "only a bulk control in force has such fates"
+    if fate.name == APPLIED:
+        overlay.drop_bulk(fate.offset)
+    else:
+        overlay.set_bulk(BulkRow(fate.offset, row.asked, fate.count))

@@ -1,0 +1,172 @@
+"""Adds to a transaction what ends without a delivery: dead letters, controls, and entries that a request has ended.
+
+The effect of a control is decided here, from the present state of the entry, not from its state at ingest (rule 2).
+Records on the store and dead-letter topics never exceed the limits of these topics.
+
+Thread rule: belongs to the shard's thread.
+"""
+
+from __future__ import annotations
+
+from postdate.sidecar.dispatch.batch_content import Batch
+from postdate.sidecar.dispatch.decisions import MessageRules
+from postdate.sidecar.dispatch.targets import SIZE_UNKNOWN_BYTES, Refusal
+from postdate.sidecar.index.overlay import IndexOverlay
+from postdate.sidecar.index.recurrences import backfilled
+from postdate.sidecar.transaction.store import StoreRecords
+from postdate.sidecar.transaction.verdict_records import VerdictRecords
+from postdate.wheel.entry import ENDED_BY_EARLIER, PENDING, Entry, Kind, control_of
+from postdate.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers, record_size_bytes
+from postdate.wire.dispatch_log import (
+    APPLIED,
+    CANCELLED,
+    DEAD,
+    DROPPED,
+    KEPT,
+    MOVED,
+    PAUSED,
+    REPLACED,
+    RESUMED,
+    STORED,
+    TRIGGERED,
+    Backfilled,
+    ChosenFate,
+    Fate,
+    Moved,
+    PlainFate,
+    SeriesFate,
+    SurvivorFate,
+    Switched,
+    Triggered,
+)
+from postdate.wire.headers import Headers
+from postdate.wire.reasons import Reason
+from postdate.wire.requests import sent_headers
+from postdate.wire.topics import OwnTopics
+from postdate.wire.verdicts import Verdict
+
+
+class Endings:
+    """Ends the entries of one shard without a delivery, and writes those that stay pending to STORE."""
+
+    def __init__(self, own: OwnTopics, partition: int, rules: MessageRules, answers: VerdictRecords) -> None:
+        self._own = own
+        self._partition = partition
+        self._rules = rules
+        self._target_of = rules.target_of
+        self._answers = answers
+        self._store = StoreRecords(own, partition)
+        self._origin_prefix = f"{own.requests}/{partition}/".encode()
+
+    def end_undelivered(self, batch: Batch, overlay: IndexOverlay, entry: Entry, offset: int) -> None:
+        """End an entry that ingest has decided about: refused, a control, or ended by one."""
+        if entry.kind == Kind.DEAD:
+            self.dead_letter(batch, entry, offset, Refusal(Reason(entry.reason), entry.detail))
+        elif entry.kind == Kind.APPLIED:
+            self._apply(batch, overlay, entry, offset)
+        else:
+            batch.fates.append(self._end_by_another(entry, offset))
+            batch.messages += self._answers.to_ended(entry, offset)
+            # Now, because a later control in this transaction looks it up.
+            overlay.note_end(offset, b"" if entry.kind in ENDED_BY_EARLIER else entry.id, sent=False)
+
+    def dead_letter(self, batch: Batch, entry: Entry, offset: int, refusal: Refusal) -> None:
+        """End a message as a dead letter, with its fate and its verdict."""
+        self.write_dead_letter(batch, entry, offset, refusal, sent_headers(entry.headers, control_of(entry)))
+        batch.fates.append(
+            PlainFate(offset, entry.first_due, DEAD)
+            if entry.window is None
+            else ChosenFate(offset, entry.first_due, DEAD, entry.due)
+        )
+        if entry.kind == Kind.DEAD:
+            batch.messages += self._answers.to_refused(entry, offset)
+        elif self._answers.all:
+            batch.messages.append(self._answers.message(Verdict.DEAD, offset, entry.id))
+
+    def write_dead_letter(self, batch: Batch, entry: Entry, offset: int, refusal: Refusal, original: Headers) -> None:
+        """Write a dead letter with these headers of a request."""
+        reason, detail = refusal.reason, refusal.detail
+        if reason is Reason.EXPIRED:  # the broker's clock must confirm it
+            batch.due_max_ms = max(batch.due_max_ms, entry.due + entry.grace_ms + 1)
+        origin = self._origin_prefix + b"%d" % offset
+        key = entry.own_key[0] if entry.own_key else entry.key
+        value, headers = entry.value, dead_letter_headers(original, reason, detail, origin)
+        size_max = self._size_max(batch, self._own.dead_letters)
+        if record_size_bytes(key, value, headers) > size_max:
+            value, without = None, f"{VALUE_LEFT_OUT}, it is at {origin.decode()}; {detail}"
+            headers = dead_letter_headers(original, reason, without, origin)
+            if record_size_bytes(key, value, headers) > size_max:
+                headers = dead_letter_headers([], reason, f"headers and {without}", origin)
+        batch.messages.append((offset, self._own.dead_letters, self._partition, key, value, headers))
+        batch.dead.append(reason)
+
+    def _end_by_another(self, entry: Entry, offset: int) -> Fate:
+        """The fate of an entry that another request ends: its survivor, and the start of the series that it continues,
+        if the deployment writes version 2."""
+        if entry.kind == Kind.CANCELLED:
+            return PlainFate(offset, entry.first_due, CANCELLED)
+        if entry.kind in ENDED_BY_EARLIER:
+            return SurvivorFate(offset, entry.first_due, KEPT if entry.kind == Kind.KEPT else DROPPED, entry.acts_on)
+        if entry.series_ms >= 0:
+            return SeriesFate(offset, entry.first_due, REPLACED, entry.acts_on, entry.series_ms)
+        if self._rules.writes_version_2:
+            return SurvivorFate(offset, entry.first_due, REPLACED, entry.acts_on)
+        return PlainFate(offset, entry.first_due, REPLACED)
+
+    def store(self, batch: Batch, entry: Entry, offset: int) -> bool:
+        """Write an entry to STORE. Returns False if that topic does not accept it; then the entry has become a dead
+        letter."""
+        record = self._store.record(entry, offset)
+        size = record_size_bytes(*record[3:])
+        size_max = self._size_max(batch, self._own.store)
+        if size > size_max:
+            detail = f"{size} bytes are more than the {size_max} that {self._own.store} takes"
+            self.dead_letter(batch, entry, offset, Refusal(Reason.TOO_LARGE, detail))
+            batch.unstored.add(offset)
+            return False
+        batch.messages.append(record)
+        batch.fates.append(PlainFate(offset, entry.first_due, STORED))
+        if self._answers.all and not entry.stored:
+            batch.messages.append(self._answers.message(Verdict.ACCEPTED, offset, entry.id))
+        return True
+
+    def _size_max(self, batch: Batch, own_topic: str) -> int:
+        """The largest record that one of our topics accepts. If the topic is unknown, the caller looks it up and builds
+        again.
+
+        An unknown limit does not exclude a record: if it is too large, it is refused, and the batch is built again.
+        """
+        topic = self._target_of(own_topic)
+        if topic is None:
+            batch.unknown.setdefault(own_topic, [])
+            return SIZE_UNKNOWN_BYTES
+        return topic.size_bytes_max
+
+    def _apply(self, batch: Batch, overlay: IndexOverlay, entry: Entry, offset: int) -> None:
+        if entry.acts_on in batch.unstored:
+            batch.fates.append(PlainFate(offset, 0, APPLIED))
+            batch.messages += self._answers.too_late(entry, offset)
+            return
+        key = overlay.find(entry.acts_on) if entry.acts_on >= 0 and entry.new_due >= 0 else None
+        if key is not None:
+            other = overlay.entry(key)
+            if other.kind in PENDING:
+                batch.fates.append(_changed(entry, offset, other))
+            if other.kind == Kind.DELIVER and other.stored and entry.acts_on not in batch.rewritten:
+                # A successor stored it before it read the control, which had moved it here already.
+                batch.rewritten.add(entry.acts_on)
+                batch.messages.append(self._store.rewritten(other, entry.acts_on))
+        batch.fates.append(PlainFate(offset, 0, APPLIED))
+        batch.messages += self._answers.to_control(overlay, entry, offset)
+
+
+def _changed(entry: Entry, control: int, other: Entry) -> Moved | Switched | Triggered | Backfilled:
+    """The fate of another entry that a control has changed: `entry` at the offset `control`."""
+    offset, first_due_ms, at_ms = entry.acts_on, other.first_due, entry.new_due
+    if entry.reason == "backfill":
+        return backfilled(other, offset, control)
+    if entry.reason == "trigger":
+        return Triggered(offset, first_due_ms, TRIGGERED, at_ms, control)
+    if entry.reason == "reschedule":
+        return Moved(offset, first_due_ms, MOVED, at_ms, control)
+    return Switched(offset, first_due_ms, PAUSED if entry.reason == "pause" else RESUMED, at_ms, control)
