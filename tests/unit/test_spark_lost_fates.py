@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from postdate.spark.limits import OCCURRENCES_STEPPED_MAX
 from postdate.spark.rules.schedule_events import Delivered, End, ExtraPosition, Fate, Letter, Switch, ZoneVersions
 from support.schedule_judgements import (
     BERLIN,
     DIGESTS,
     FOLD,
+    MINUTE,
     NEVER_MS,
     NIGHT,
     SECOND,
@@ -325,3 +327,49 @@ def test_a_dead_letter_confirms_the_time_behind_a_loss() -> None:
     assert [fate.nominal_ms for fate in hidden.position.waiting_fates] == [BEHIND_MS]
     without = case.judged()
     assert (without.position.problems, without.added.verified, without.added.unverifiable) == ((), 1, 2)
+
+
+@pytest.mark.parametrize("is_first_buried", [False, True])
+@pytest.mark.parametrize("before", ["2026f", "2025a"])
+def test_a_dead_letter_in_a_hole_confirms_no_time_behind_it(is_first_buried: bool, before: str) -> None:
+    """The fates of the first two occurrences are lost; the first may have become a dead letter, the third has."""
+    third, fourth = SECOND + DAY_MS, SECOND + 2 * DAY_MS
+    dead = skipped(3, 3, "dead", fourth, third + 5, log_offset=9)
+    letters = [Letter(third, True), *([Letter(NIGHT, True)] if is_first_buried else [])]
+    zones = ZoneVersions("2026f", (0, 5), (before, "2026f"))
+    found = replace(FIRST, fates=[dead], letters=letters, zones=zones).judged()
+    assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 3})
+    assert found.letters == []
+
+
+FAR = OCCURRENCES_STEPPED_MAX + 2
+FAR_DEAD = skipped(FAR, FAR, "dead", at(FAR + 1), at(FAR) + 5)
+
+
+@pytest.mark.parametrize("fate", [FAR_DEAD, FAR_DEAD._replace(reason="missed"), occurred(FAR, at(FAR), at(FAR + 1))])
+def test_behind_a_hole_that_is_too_long_no_time_is_known(fate: Fate) -> None:
+    records = [record(fate)] if fate.reason is None else []
+    letters = [Letter(at(FAR), True)] if fate.reason == "dead" else []
+    found = only(fate, *records, letters=letters, bounds={**LOST_RULES, "overdue_before_ms": 0}).judged()
+    assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": FAR})
+    assert (found.position.next_ms, found.added.verified) == (at(FAR + 1), 0)
+    whole = only(fate, *records, letters=letters).judged()
+    assert [verdict for verdict, _ in whole.position.problems] == ["missing"], "only the hole itself"
+
+
+def test_an_occurrence_behind_the_end_and_a_hole_is_extra() -> None:
+    fate = occurred(4, at(4), 0)
+    end = End("completed", at(1), fate.log_offset, 1)
+    found = only(fate, record(fate), asked={"end_ms": at(2)}, end=end, bounds=LOST_RULES).judged()
+    assert [verdict for verdict, _ in found.position.problems] == ["extra"]
+
+
+@pytest.mark.parametrize("reason", ["grace", "dead"])
+def test_a_lost_owner_may_have_published_a_time_where_the_audit_finds_none(reason: str) -> None:
+    other_ms = NIGHT - 60 * MINUTE
+    fate = skipped(1, 1, reason, 0, other_ms + 5)
+    letters = [Letter(other_ms, True)] if reason == "dead" else []
+    asked = {**FIRST.asked, "request_ms": other_ms - 1, "end_ms": other_ms}
+    end = End("completed", other_ms, fate.log_offset, 1)
+    found = replace(FIRST, fates=[fate], letters=letters, asked=asked, end=end).judged()
+    assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 1})

@@ -159,42 +159,54 @@ class NumberedDeliveries:
         may_be_lost, has_hole = self._may_be_lost(), fate.number > self.at.number
         is_published = self.at.log_offset >= 0 or self.at.first_ms > 0
         is_behind_loss = may_be_lost and (has_hole or not is_published)
-        if has_hole:
-            self.at = self._holes.judge(fate, self.at, self._next_ms, self.findings, may_be_lost=may_be_lost)
-            self._unexplained = 0  # their numbers are counted with the hole
-        if self._kind.cause == "lost" and self.at.log_offset < 0:
-            self.at = self.at._replace(next_ms=fate.nominal_ms)
-        is_unknown = is_behind_loss and self._may_have_other_time(fate)
+        computed_ms = self._computed_ms(fate)
+        is_unknown = computed_ms is None or (is_behind_loss and self._may_have_other_time(fate, computed_ms))
         if is_unknown and fate.reason == "dead" and _size(fate) == 1:
             fate = fate._replace(nominal_ms=self._letters.last_before(min(fate.next_ms or _NEVER_MS, fate.at_ms + 1)))
-        if is_unknown and fate.nominal_ms:
-            self.at = self.at._replace(next_ms=fate.nominal_ms)
-        at = self.at
+        due_ms = (fate.nominal_ms if is_unknown else 0) or computed_ms or 0
+        if has_hole:
+            self._holes.judge(fate, self.at, due_ms, self.findings, may_be_lost=may_be_lost)
+            self._unexplained = 0  # their numbers are counted with the hole
+        self.at = at = self.at._replace(number=fate.number, next_ms=due_ms)
         is_behind_count = self._asked.count_max is not None and fate.number > self._asked.count_max
-        if not at.next_ms or is_behind_count:
+        if is_behind_count or not (due_ms or is_unknown):
             self.findings.find("extra", "extra", f"occurrence {fate.number} comes behind the last one {in_log(fate)}")
         if (fate.log_offset, fate.place) <= (at.log_offset, at.place):
             said = f"occurrence {fate.number} is decided before others {in_log(fate)}"
             self.findings.find(None, "contradiction", said)
-        can_decide = not is_unknown and self._can_decide(at.log_offset) and self._can_decide(fate.log_offset)
+        has_rules = self._can_decide(at.log_offset) and self._can_decide(fate.log_offset)
+        can_decide = has_rules and not is_unknown
         judge = self._judge_delivery if fate.reason is None else self._judge_skip
         nominal_ms = judge(fate, can_decide) if fate.nominal_ms or not is_unknown else 0
         self.findings.count(fate.reason or "occurred", _size(fate))
         self._judge_next(fate, nominal_ms)
-        if self._kind.cause == "lost" or is_unknown:
+        if self._kind.cause == "lost" or (is_unknown and (may_be_lost or has_rules)):
             self.findings.leave("unsettled", _size(fate))
         elif not can_decide:
             self.findings.leave(ZONE_VERSION, _size(fate))
         self.at = at._replace(number=fate.last + 1, next_ms=fate.next_ms, log_offset=fate.log_offset, place=fate.place)
         return fate._replace(nominal_ms=nominal_ms, is_sound=self.findings.is_sound)
 
-    def _may_have_other_time(self, fate: Fate) -> bool:
+    def _computed_ms(self, fate: Fate) -> int | None:
+        """Return the nominal time of the first number of a fate; 0: it has none, None: the audit cannot compute it."""
+        at = self.at
+        if self._kind.cause == "lost" and at.log_offset < 0:
+            return fate.nominal_ms
+        size, nominal_ms = fate.number - at.number, at.next_ms
+        if size > OCCURRENCES_STEPPED_MAX or (size and not self._can_decide(at.log_offset)):
+            return None
+        for number in range(at.number, fate.number):
+            found = self._next(number, nominal_ms) if nominal_ms else None
+            nominal_ms = 0 if found is None else found[0]
+        return nominal_ms
+
+    def _may_have_other_time(self, fate: Fate, computed_ms: int) -> bool:
         """Return True if a fate behind lost ones may have another time than the computed one: the owner that published
         this time in a lost fate may have had other zone rules."""
-        is_confirmed = self.at.next_ms == fate.nominal_ms or (
-            fate.reason == "dead" and self._letters.may_have(self.at.next_ms, fate.at_ms)
+        is_same = computed_ms == fate.nominal_ms or (
+            fate.reason == "dead" and self._letters.may_have(computed_ms, fate.at_ms)
         )
-        return self._has_zone and not is_confirmed
+        return self._has_zone and not (computed_ms and is_same)
 
     def _judge_delivery(self, fate: Fate, can_decide: bool) -> int:
         nominal_ms, published_ms = fate.nominal_ms, self.at.next_ms
@@ -427,11 +439,6 @@ class NumberedDeliveries:
         if self._asked.count_max is not None and number >= self._asked.count_max:
             return None
         return self._search.after(nominal_ms)
-
-    def _next_ms(self, number: int, nominal_ms: int) -> int:
-        """Return the nominal time behind that of occurrence `number` of a hole; 0: there is none, or it is unknown."""
-        found = self._next(number, nominal_ms) if self._can_decide(self.at.log_offset) else None
-        return 0 if found is None else found[0]
 
     def _is_nominal(self, ms: int) -> bool:
         found = self._search.after(ms - 1)

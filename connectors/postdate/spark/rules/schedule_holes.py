@@ -8,9 +8,6 @@ Pure Python. Nothing of Spark is imported.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from postdate.spark.limits import OCCURRENCES_STEPPED_MAX
 from postdate.spark.rules.schedule_events import Asked, Bounds, Fate, Position
 from postdate.spark.rules.schedule_findings import Findings
 
@@ -23,13 +20,9 @@ class Holes:
         self.lost_before_ms = lost_ms if asked.request_ms < lost_ms else 0
         self._lost_ms: list[tuple[int, int]] = []  # the first time without a fate in the log, and the next with one
 
-    def judge(
-        self, fate: Fate, at: Position, next_ms: Callable[[int, int], int], findings: Findings, *, may_be_lost: bool
-    ) -> Position:
-        """Judge the numbers between the position `at` and a fate. Return the position of the fate.
-
-        `next_ms`: gives the nominal time behind that of a number, 0 if there is none, or if it is unknown.
-        """
+    def judge(self, fate: Fate, at: Position, due_ms: int, findings: Findings, *, may_be_lost: bool) -> None:
+        """Judge the numbers between the position `at` and a fate. `due_ms`: the time of the fate's first number, 0: it
+        is unknown."""
         size = fate.number - at.number
         if may_be_lost:
             findings.leave("unsettled", size)
@@ -37,16 +30,9 @@ class Holes:
             last = f" to {fate.number - 1}" if size > 1 else ""
             said = f"occurrence {at.number}{last} has no fate, due from {at.next_ms}"
             findings.find("missing", "missing", said, size)
-        nominal_ms = 0
-        if size <= OCCURRENCES_STEPPED_MAX:
-            nominal_ms = at.next_ms
-            for number in range(at.number, fate.number):
-                nominal_ms = next_ms(number, nominal_ms) if nominal_ms else 0
-        behind = at._replace(number=fate.number, next_ms=nominal_ms or fate.nominal_ms or at.next_ms)
         if at.next_ms and self.lost_before_ms:
-            self._lost_ms.append((at.next_ms, behind.next_ms))
+            self._lost_ms.append((at.next_ms, due_ms))
         findings.is_sound = True
-        return behind
 
     def counted(self, due_ms: int) -> int:
         """Return how many `unsettled` holes contain `due_ms`."""
