@@ -13,8 +13,8 @@ import pytest
 
 from postdate.kafka.interface import NewTopic
 from postdate.sidecar.context.holds import Holds
-from postdate.sidecar.dispatch.fault_attribution import OWN as OWN_TOPICS
-from postdate.sidecar.dispatch.fault_attribution import Isolated, Refused
+from postdate.sidecar.dispatch.isolated_targets import OWN as OWN_TOPICS
+from postdate.sidecar.dispatch.isolated_targets import Isolated, Refused
 from postdate.sidecar.dispatch.limits import PROBATION_MS
 from postdate.sidecar.dispatch.targets import Refusal
 from postdate.sidecar.shard.shard import Shard

@@ -22,8 +22,8 @@ from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.due_reader import Due, DueReader
-from postdate.sidecar.dispatch.fault_attribution import OWN as OWN_NAME
-from postdate.sidecar.dispatch.fault_attribution import Isolated
+from postdate.sidecar.dispatch.isolated_targets import OWN as OWN_NAME
+from postdate.sidecar.dispatch.isolated_targets import Isolated
 from postdate.sidecar.dispatch.sweep import Sweep
 from postdate.sidecar.dispatch.targets import Targets
 from postdate.wire.headers import Headers

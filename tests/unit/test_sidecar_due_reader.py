@@ -17,7 +17,8 @@ from postdate.sidecar.dispatch import sweep
 from postdate.sidecar.dispatch.backlog_bypass import BacklogBypass
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.dispatch.due_reader import Due
-from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution, Isolated, Refused
+from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.isolated_targets import OWN, Isolated, Refused
 from postdate.sidecar.dispatch.limits import RATE_RETRY_MS, TEND_INTERVAL_MS
 from postdate.sidecar.dispatch.sweep import Sweep
 from postdate.sidecar.dispatch.targets import Refusal

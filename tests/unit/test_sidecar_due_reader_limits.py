@@ -15,7 +15,8 @@ from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.dispatch.backlog_bypass import Ahead, BacklogBypass
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.dispatch.due_reader import Due, DueReader
-from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution, Isolated
+from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.isolated_targets import OWN, Isolated
 from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.ingest.limits import CONTROL_SIZE_BYTES_MAX
 from postdate.sidecar.shard.shard import Shard

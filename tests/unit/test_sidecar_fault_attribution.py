@@ -10,7 +10,8 @@ from confluent_kafka import KafkaError
 
 from postdate.kafka.errors import RecordRejected
 from postdate.sidecar.context.limits import LARGE_TRANSACTION_FATES
-from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution, Finding, FinishedTransaction, Isolated
+from postdate.sidecar.dispatch.fault_attribution import FaultAttribution, Finding, FinishedTransaction
+from postdate.sidecar.dispatch.isolated_targets import OWN, Isolated
 from postdate.sidecar.dispatch.limits import (
     AFTER_FAULT_ENTRIES_MAX,
     FIRST_PROBATION_MS,

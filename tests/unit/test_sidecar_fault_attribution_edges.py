@@ -10,16 +10,9 @@ from confluent_kafka import KafkaError
 
 from postdate.kafka.errors import RecordRejected
 from postdate.sidecar.context.limits import LARGE_TRANSACTION_FATES
-from postdate.sidecar.dispatch import fault_attribution
-from postdate.sidecar.dispatch.fault_attribution import (
-    _RECENT,
-    OWN,
-    FaultAttribution,
-    Finding,
-    FinishedTransaction,
-    Isolated,
-    RecentDurations,
-)
+from postdate.sidecar.dispatch import fault_attribution, isolated_targets
+from postdate.sidecar.dispatch.fault_attribution import FaultAttribution, Finding, FinishedTransaction
+from postdate.sidecar.dispatch.isolated_targets import _RECENT, OWN, Isolated, RecentDurations
 from postdate.sidecar.dispatch.limits import (
     PROBATION_MS,
     REFUSED_RETRY_MS_MAX,
@@ -195,7 +188,7 @@ def test_a_trial_that_is_mostly_refused_is_followed_by_half_of_it(
 
 def test_a_quarter_of_a_trial_may_be_refused_entries(faults: FaultAttribution, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those are retried alone, as many as are remembered. A record that belongs to no entry is not among them."""
-    monkeypatch.setattr(fault_attribution, "REFUSED_MAX", 2)
+    monkeypatch.setattr(isolated_targets, "REFUSED_MAX", 2)
     isolated = isolate(faults, 8)
     faults.aborted(trial(isolated, 4, outcome(3, 42)), 0)
     assert (isolated.messages_max, list(isolated.refused)) == (4, [42])

@@ -27,6 +27,7 @@ MODULES = (
     "sidecar/postdate/sidecar/dispatch/dispatcher.py",
     "sidecar/postdate/sidecar/dispatch/due_reader.py",
     "sidecar/postdate/sidecar/dispatch/fault_attribution.py",
+    "sidecar/postdate/sidecar/dispatch/isolated_targets.py",
     "sidecar/postdate/sidecar/dispatch/aborts.py",
     "sidecar/postdate/sidecar/dispatch/target_rates.py",
     "sidecar/postdate/sidecar/ingest/quota.py",

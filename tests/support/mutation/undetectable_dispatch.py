@@ -196,7 +196,7 @@ DISPATCH: tuple[Undetectable, ...] = (
         ("> ENTRY_KEY_SIZE_BYTES", ">= ENTRY_KEY_SIZE_BYTES"),
     ),
     _of(
-        _FAULTS,
+        f"{_DISPATCH}/isolated_targets.py",
         "_RECENT",
         "another number of recent durations is kept",
         "it has no right value",

@@ -14,7 +14,8 @@ from postdate.kafka.errors import UnknownOutcome
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.backlog_bypass import Ahead, BacklogBypass
 from postdate.sidecar.dispatch.due_reader import DueReader
-from postdate.sidecar.dispatch.fault_attribution import FaultAttribution, Isolated
+from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.isolated_targets import Isolated
 from postdate.sidecar.dispatch.parking import Parking
 from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.index import apply_fates
@@ -49,8 +50,8 @@ def counted(world: World) -> Iterator[None]:
         stack.enter_context(patch.object(BacklogBypass, "take", _looks_ahead(world)))
         stack.enter_context(patch.object(TargetRates, "take", _rates(world)))
         stack.enter_context(patch.object(Parking, "tend", _tends(world)))
-        stack.enter_context(patch.object(FaultAttribution, "_set_aside", _refusals(world)))
-        stack.enter_context(patch.object(FaultAttribution, "_refuse_again", _refusals_alone(world)))
+        stack.enter_context(patch.object(Isolated, "set_aside", _refusals(world)))
+        stack.enter_context(patch.object(Isolated, "refuse_again", _refusals_alone(world)))
         stack.enter_context(patch.object(IndexOverlay, "contradicted", _contradictions(world)))
         stack.enter_context(patch.object(DueReader, "_limits", _limits(world)))
         yield
@@ -190,25 +191,25 @@ def _contradictions(world: World) -> Callable[[IndexOverlay, str], None]:
 
 
 def _refusals(world: World) -> Callable[..., None]:
-    honest = FaultAttribution._set_aside
+    honest = Isolated.set_aside
 
-    def set_aside(self: FaultAttribution, isolated: Isolated, offsets: Any, now: float) -> None:
+    def set_aside(self: Isolated, offsets: Any, now: float) -> None:
         actor = world.scheduler.current
         assert isinstance(actor, ShardActor)
         world.refused.update((actor.shard.ctx.partition, offset) for offset in offsets)
-        honest(self, isolated, offsets, now)
+        honest(self, offsets, now)
 
     return set_aside
 
 
 def _refusals_alone(world: World) -> Callable[..., None]:
-    honest = FaultAttribution._refuse_again
+    honest = Isolated.refuse_again
 
-    def refuse_again(self: FaultAttribution, isolated: Isolated, offset: int, now: float) -> None:
+    def refuse_again(self: Isolated, offset: int, now: float) -> None:
         actor = world.scheduler.current
         assert isinstance(actor, ShardActor)
         world.refused.add((actor.shard.ctx.partition, offset))
-        honest(self, isolated, offset, now)
+        honest(self, offset, now)
 
     return refuse_again
 

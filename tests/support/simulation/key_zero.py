@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from postdate.sidecar.dispatch.due_reader import Due, DueReader
-from postdate.sidecar.dispatch.fault_attribution import OWN
+from postdate.sidecar.dispatch.isolated_targets import OWN
 from postdate.wheel.index import TimerIndex
 from support.simulation.traffic import REQUESTS
 from support.simulation.world import World

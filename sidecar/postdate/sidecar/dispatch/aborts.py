@@ -18,7 +18,8 @@ from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.batch_limit import BatchLimit
 from postdate.sidecar.dispatch.due_reader import Due
-from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution, Finding, FinishedTransaction
+from postdate.sidecar.dispatch.fault_attribution import FaultAttribution, Finding, FinishedTransaction
+from postdate.sidecar.dispatch.isolated_targets import OWN
 from postdate.sidecar.dispatch.limits import OWN_RETRY_MS
 from postdate.sidecar.dispatch.targets import Targets
 from postdate.sidecar.limits import BACKOFF_MS_MAX, BACKOFF_MS_MIN

@@ -25,7 +25,8 @@ from postdate.sidecar.dispatch.batch_limit import BatchLimit
 from postdate.sidecar.dispatch.bulk_sweep import BulkSweep
 from postdate.sidecar.dispatch.decisions import MessageRules
 from postdate.sidecar.dispatch.due_reader import Due, DueReader
-from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution
+from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.isolated_targets import OWN
 from postdate.sidecar.dispatch.parking import Parking
 from postdate.sidecar.dispatch.sweep import Sweep
 from postdate.sidecar.dispatch.target_rates import TargetRates

@@ -19,7 +19,8 @@ from postdate.sidecar.dispatch.backlog_bypass import BacklogBypass
 from postdate.sidecar.dispatch.batch_content import MessageKey, OwnTopicsFilter, note_first, place_of
 from postdate.sidecar.dispatch.batch_limit import BatchLimit
 from postdate.sidecar.dispatch.control_pieces import acted_on, first_piece
-from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution, Isolated
+from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.isolated_targets import OWN, Isolated
 from postdate.sidecar.dispatch.limits import (
     RATE_RETRY_MS,
     SURPLUS_BYTES_MAX,

@@ -34,30 +34,26 @@ shard's thread. Source of the idea: the circuit breaker, and the window of TCP's
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from math import inf
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from postdate.kafka.classification import Blame, blame, is_final
 from postdate.kafka.errors import KafkaFault
 from postdate.sidecar.clock import Clock
 from postdate.sidecar.context.limits import LARGE_TRANSACTION_FATES
+from postdate.sidecar.dispatch.isolated_targets import OWN, Isolated, RecentDurations
 from postdate.sidecar.dispatch.limits import (
     AFTER_FAULT_ENTRIES_MAX,
     FIRST_PAUSE_MS_MAX,
     FIRST_PROBATION_MS,
-    GOOD_TRIALS,
     ISOLATED_MAX,
     LATE_CREDIT,
     LATE_TRIAL_REST_MS_MAX,
     PROBATION_FORGOTTEN_MS,
     PROBATION_MS,
-    REFUSED_MAX,
-    REFUSED_RETRY_MS_MAX,
-    REFUSED_RETRY_MS_MIN,
     REFUSED_TRIAL_REST,
     REFUSING_MS,
     REPORTED_ENTRIES_MAX,
@@ -71,21 +67,15 @@ from postdate.sidecar.dispatch.limits import (
 )
 from postdate.sidecar.dispatch.slow_topics import SlowTopics
 from postdate.sidecar.dispatch.targets import Refusal
-from postdate.sidecar.dispatch.trial_pauses import GrowingLimit, LateCredit
+from postdate.sidecar.dispatch.trial_pauses import GrowingLimit
 from postdate.sidecar.limits import BACKOFF_MS_MIN
-from postdate.sidecar.transaction.transaction import NOBODY, TopicOutcome
+from postdate.sidecar.transaction.transaction import TopicOutcome
 from postdate.wire.reasons import Reason
 
 log = logging.getLogger(__name__)
 
-#: The isolated "target" that stands for Postdate's own topics; no topic has an empty name.
-OWN: Final = ""
-
 #: If at most this share of a trial was refused, the trials continue without these entries, as large as before.
 _FEW = 4
-
-#: The number of recent durations that are kept.
-_RECENT = 32
 
 #: A trial is fast if it takes at most this many times as long as common transactions usually do.
 _USUAL = 1.25
@@ -106,101 +96,11 @@ _REASONS = {
 _OF_THE_TARGET = frozenset({Blame.UNKNOWN_TARGET, Blame.UNAUTHORIZED, Blame.UNAVAILABLE})
 
 
-_UNAVAILABLE: Final = Refusal(Reason.TARGET_UNAVAILABLE, "")
-
-
 class Finding(Enum):
     """The result of attributing an abort: GO_ON, since the fault has been attributed, or BACK_OFF and send less."""
 
     GO_ON = auto()
     BACK_OFF = auto()
-
-
-@dataclass(slots=True)
-class Refused:
-    """An entry that was refused: since when, when it is next retried alone, and the pause after that. Steady ms."""
-
-    since: float
-    next_at: float
-    delay_ms: float = REFUSED_RETRY_MS_MIN
-
-
-class RecentDurations:
-    """The durations of the last transactions, in ms.
-
-    >>> recent = RecentDurations()
-    >>> recent.least, recent.median
-    (0.0, 0.0)
-    >>> for took_ms in (5.0, 300.0, 4.0):
-    ...     recent.add(took_ms)
-    >>> recent.least, recent.median
-    (4.0, 5.0)
-    """
-
-    def __init__(self) -> None:
-        self._last: deque[float] = deque(maxlen=_RECENT)
-
-    def add(self, took_ms: float) -> None:
-        self._last.append(took_ms)
-
-    @property
-    def least(self) -> float:
-        """The shortest; 0 before the first."""
-        return min(self._last, default=0.0)
-
-    @property
-    def median(self) -> float:
-        """The median, which a few stalls do not change; 0 before the first. O(32 log 32)."""
-        return self._quantile(2)
-
-    @property
-    def upper_quartile(self) -> float:
-        """Three quarters were at most as long; 0 before the first. O(32 log 32)."""
-        return self._quantile(3)
-
-    def mean_above(self, limit_ms: float) -> float:
-        """The mean time by which they exceeded `limit_ms`; a shorter one counts as 0. O(32)."""
-        return sum(max(took_ms - limit_ms, 0.0) for took_ms in self._last) / max(len(self._last), 1)
-
-    def _quantile(self, quarters: int) -> float:
-        return sorted(self._last)[len(self._last) * quarters // 4] if self._last else 0.0
-
-
-@dataclass(slots=True)
-class Isolated:
-    """One target whose messages leave in trials. Times are steady ms."""
-
-    name: str
-    messages_max: int
-    """The most messages of one trial; for OWN, the most entries."""
-    faulted_at: float
-    acknowledged_at: float
-    accepted_at: float
-    probation_ms: float = PROBATION_MS
-    good_trials: int = 0
-    """Acknowledged since the last fault."""
-    failing_since: float = 0.0
-    """The end of the first failure after the last acknowledgement; before that if nothing has failed since."""
-    failed_at: float = -inf
-    """The end of the last failed trial that shows that the rest of the cluster works: its log record was acknowledged,
-    or a transaction was committed after the previous failed trial."""
-    tried_at: float = -inf
-    retry_at: float = 0.0
-    delay_ms: float = BACKOFF_MS_MIN
-    refusal: Refusal = _UNAVAILABLE
-    refused: dict[int, Refused] = field(default_factory=dict)
-    topics: set[str] = field(default_factory=set)
-    """The topics that OWN stands for, as far as one of them was to blame."""
-    waits: bool = True
-    """Something of it may be parked."""
-    alone_next: bool = False
-    """The next trial is that of a refused entry, if one is due: new and refused ones take turns."""
-    pace_ms: float = inf
-    """The time per message of its last trial."""
-    took_ms: RecentDurations = field(default_factory=RecentDurations)
-    """Of its trials that were committed."""
-    credit: LateCredit = field(default_factory=LateCredit)
-    """The time by which its trials may still delay messages for others."""
 
 
 @dataclass(slots=True)
@@ -336,7 +236,7 @@ class FaultAttribution:
     def nothing_waits(self, isolated: Isolated) -> None:
         """Nothing of an isolated target is parked. If it had no fault for long, its isolation ends."""
         isolated.waits = False
-        if self._is_through_probation(isolated, self._clock.steady_ms()):
+        if isolated.is_through_probation(self._clock.steady_ms()):
             self._return(isolated)
 
     # ---- outcomes of transactions ----------------------------------------------------------------------------------
@@ -403,7 +303,7 @@ class FaultAttribution:
             if finished.log_acknowledged and not is_answered:
                 isolated.failing_since = steady  # like a failed trial
             if are_few:
-                self._set_aside(isolated, faults, steady)
+                isolated.set_aside(faults, steady)
         return finding
 
     def kafka_works(self) -> None:
@@ -432,8 +332,8 @@ class FaultAttribution:
         trial.pace_ms = pace_ms
         trial.took_ms.add(took_ms)
         if trial.took_ms.median > aim_ms:
-            self._fault(trial, now)
-        is_ready = trial.messages_max >= LARGE_TRANSACTION_FATES or self._is_through_probation(trial, now)
+            trial.fault(now)
+        is_ready = trial.messages_max >= LARGE_TRANSACTION_FATES or trial.is_through_probation(now)
         if is_fast and is_ready and not trial.refused:
             self._return(trial)
 
@@ -452,7 +352,7 @@ class FaultAttribution:
         if not faults:
             trial.messages_max = max(trial.messages_max // 2, 1)  # this target may still be what delays the log record
             return Finding.BACK_OFF
-        self._fault(trial, now)
+        trial.fault(now)
         trial.topics |= blamed.keys()
         why = next(iter(faults.values()))
         kind = blame(why)
@@ -480,9 +380,9 @@ class FaultAttribution:
                     trial.refused.pop(offset, None)
                     self.condemned[offset] = trial.refusal
                 else:
-                    self._refuse_again(trial, offset, now)
+                    trial.refuse_again(offset, now)
         elif self._are_few(faults, count):
-            self._set_aside(trial, faults, now)
+            trial.set_aside(faults, now)
         else:
             trial.messages_max = max(count // 2, 1)
         return Finding.GO_ON
@@ -490,20 +390,6 @@ class FaultAttribution:
     def _are_few(self, faults: Mapping[int, KafkaFault], count: int) -> bool:
         """True if entries are to blame and not their target: they were refused, and are a few among many."""
         return len(faults) * _FEW <= count and all(map(_is_refusal, faults.values()))
-
-    def _set_aside(self, isolated: Isolated, faults: Mapping[int, KafkaFault], now: float) -> None:
-        for offset in faults:
-            if offset != NOBODY and len(isolated.refused) < REFUSED_MAX:
-                isolated.refused.setdefault(offset, Refused(now, now))
-
-    def _refuse_again(self, isolated: Isolated, offset: int, now: float) -> None:
-        refused = isolated.refused.get(offset)
-        if refused is None:
-            if len(isolated.refused) >= REFUSED_MAX:
-                return
-            refused = isolated.refused[offset] = Refused(now, now)
-        refused.next_at = now + refused.delay_ms
-        refused.delay_ms = min(refused.delay_ms * 2, REFUSED_RETRY_MS_MAX)
 
     def _isolate(
         self, name: str, messages_max: int, why: KafkaFault | None, now: float, topics: Collection[str] = ()
@@ -520,7 +406,7 @@ class FaultAttribution:
                 what = f"Postdate's own topics are isolated ({names}), with at most {messages_max} entries"
             log.warning("%s in a transaction: %s", what, why or "it acknowledges slowly")
         isolated.messages_max = min(isolated.messages_max, messages_max)
-        self._fault(isolated, now)
+        isolated.fault(now)
         isolated.waits = True
         isolated.topics.update(topics)
         return isolated
@@ -538,16 +424,6 @@ class FaultAttribution:
             del self._probations[next(iter(self._probations))]
         self._probations[name] = limit
         return limit.limited(PROBATION_MS, now)
-
-    def _is_through_probation(self, isolated: Isolated, now: float) -> bool:
-        if isolated.acknowledged_at < isolated.faulted_at and isolated.name != OWN:  # bulk controls wait for its return
-            return False
-        probation_ms = isolated.probation_ms if isolated.good_trials >= GOOD_TRIALS else PROBATION_MS
-        return now - isolated.faulted_at >= probation_ms
-
-    def _fault(self, isolated: Isolated, at: float) -> None:
-        """A target has a fault: its probation begins again. `at`: steady ms."""
-        isolated.faulted_at, isolated.good_trials = at, 0
 
     def _rest(self, trial: Isolated, took_ms: float, now: float, size: int = 0, hangs: bool = False) -> None:
         """Schedule the next trials: a pause before any trial, and this target after those that wait."""
@@ -580,7 +456,7 @@ class FaultAttribution:
         if not rest_ms:
             return
         trial.retry_at = max(trial.retry_at, last.ended_at + rest_ms)
-        self._fault(trial, trial.retry_at)
+        trial.fault(trial.retry_at)
         if last.size and trial.took_ms.least < aim_ms:
             trial.messages_max = max(1, min(trial.messages_max, int(last.size * aim_ms / last.took_ms)))
 
