@@ -14,6 +14,7 @@ from support.kafka_clock import now_s
 from support.kafka_steps import append, new_topic, open_producer
 from support.sidecars import wait_until
 from support.timeouts import WAIT_TIMEOUT_S
+from support.topic_changes import alter_topic_config, delete_records
 
 
 class TestOffsets:
@@ -42,11 +43,11 @@ class TestOffsets:
             append(kafka, topic)
         admin = kafka.admin()
         assert admin.start_offsets([part]) == {part: 0}
-        assert admin.delete_records({part: 2}) == {part: 2}
+        assert delete_records(admin, {part: 2}) == {part: 2}
         assert admin.start_offsets([part]) == {part: 2}
-        assert admin.delete_records({part: -1}) == {part: 4}
+        assert delete_records(admin, {part: -1}) == {part: 4}
         with pytest.raises(OffsetOutOfRange):
-            admin.delete_records({part: 99})
+            delete_records(admin, {part: 99})
 
     def test_a_time_finds_the_first_record_at_or_after_it(self, kafka: Kafka) -> None:
         topic = new_topic(kafka, message_timestamp_type="LogAppendTime")
@@ -101,7 +102,7 @@ class TestTopics:
         admin = kafka.admin()
         name = new_topic(kafka, retention_ms="5000000")
         admin.add_partitions({name: 3})
-        admin.alter_topic_config(name, {"max.message.bytes": "54321"})
+        alter_topic_config(admin, name, {"max.message.bytes": "54321"})
         wanted = {"max.message.bytes": "54321", "retention.ms": "5000000"}
         # A broker knows of a change a moment after it was taken.
         wait_until(lambda: admin.describe([name], list(wanted))[name].config == wanted, "the settings are changed")
@@ -109,7 +110,7 @@ class TestTopics:
         with pytest.raises(SettingRefused):
             admin.add_partitions({name: 2})
         with pytest.raises(SettingRefused):
-            admin.alter_topic_config(name, {"retention.ms": "soon"})
+            alter_topic_config(admin, name, {"retention.ms": "soon"})
         with pytest.raises(SettingRefused):
             admin.create_topics([NewTopic(unique_name("refused"), 1, 1, {"no.such.setting": "1"})])
 

@@ -24,6 +24,7 @@ from support.kafka_steps import (
     poll_for,
     poll_until,
 )
+from support.topic_changes import delete_records
 
 pytestmark = pytest.mark.parametrize("kafka", ["simulated", "confluent", "consumer"], indirect=True)
 
@@ -55,7 +56,7 @@ class TestStart:
         topic = new_topic(kafka)
         part = Partition(topic, 0)
         _fill(kafka, topic, 1, 10)
-        kafka.admin().delete_records({part: 6})
+        delete_records(kafka.admin(), {part: 6})
         member = join(unique_name("group"), topic, first_offset=6)
         poll_until([member], lambda: len(member.offsets(part)) == 4, "four records")
         assert member.offsets(part) == [6, 7, 8, 9]

@@ -22,6 +22,7 @@ from support.kafka_steps import (
     read_to_end,
 )
 from support.timeouts import WAIT_TIMEOUT_S
+from support.topic_changes import delete_records
 
 
 class TestPosition:
@@ -110,7 +111,7 @@ class TestRange:
         for _ in range(5):
             append(kafka, topic)
         admin = kafka.admin()
-        assert admin.delete_records({part: 3}) == {part: 3}
+        assert delete_records(admin, {part: 3}) == {part: 3}
         reader = kafka.log_reader(part, 1, Isolation.READ_COMMITTED)
         with pytest.raises(OffsetOutOfRange):
             _read_until_something(kafka, reader)

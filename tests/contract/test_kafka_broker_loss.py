@@ -202,7 +202,6 @@ def test_an_admin_client_without_an_answer_raises_in_time(own: LocalBroker, kafk
         "stable ends": lambda: admin.end_offsets([part], Isolation.READ_COMMITTED),
         "starts": lambda: admin.start_offsets([part]),
         "time": lambda: admin.offset_for_time(part, 0),
-        "delete": lambda: admin.delete_records({part: 0}),
         "describe": lambda: admin.describe([topic]),
         "settings": lambda: admin.describe([topic], ["retention.ms"]),
         "group offset": lambda: admin.group_offset("nobody", part),

@@ -33,6 +33,7 @@ from postdate.wire.origins import parse_origin
 from postdate.wire.topics import OwnTopics
 from support.broker import unique_name
 from support.timeouts import WAIT_TIMEOUT_S
+from support.topic_changes import alter_topic_config
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-c", "from postdate.cli import main; main()"]
@@ -96,7 +97,7 @@ def call(bootstrap: str, *arguments: str, stdin: bytes | None = None) -> Result:
 
 def alter(admin: Admin, topic: str, setting: str, value: str) -> None:
     """Change a setting and wait until the broker shows it: the controller answers before the broker knows."""
-    admin.alter_topic_config(topic, {setting: value})
+    alter_topic_config(admin, topic, {setting: value})
     deadline = time.monotonic() + WAIT_TIMEOUT_S
     while admin.describe([topic], [setting])[topic].config[setting] != value:
         assert time.monotonic() < deadline, f"{setting} of {topic} does not become {value}"

@@ -21,6 +21,7 @@ from support.bed import Bed
 from support.broker import unique_name
 from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
 from support.oracle import Outcome, Sender, Sent, gather, judge
+from support.topic_changes import alter_topic_config
 
 _TARGETS = sorted({example.target for example in EXAMPLES})
 _TEN_YEARS_MS = 3_660 * 86_400_000
@@ -58,7 +59,7 @@ def _bed_that_speaks_all(bed: Bed) -> str:
     try:
         admin.create_topics([NewTopic(name, 2, 1, {}) for name in _TARGETS])
         for name in (requests, f"{requests}.dispatch-log"):
-            admin.alter_topic_config(name, {"retention.ms": "-1"})
+            alter_topic_config(admin, name, {"retention.ms": "-1"})
     finally:
         admin.close()
     sidecar = bed.new_sidecar(dispatch={"retry_budget_ms": 500})

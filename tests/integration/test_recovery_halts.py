@@ -38,6 +38,7 @@ from support.command import run_postdate, said_by
 from support.oracle import Sender, Sent, gather
 from support.sidecars import Sidecar, wait_until
 from support.timeouts import WAIT_TIMEOUT_S
+from support.topic_changes import delete_records
 
 _SOON, _LATER, _STORED, _UNREAD = 3, 3, 2, 2
 _READ = _SOON + _LATER + _STORED
@@ -117,24 +118,24 @@ class Play:
 def _lose_requests(play: Play, sidecar: Sidecar) -> None:
     play.given_up += [play.ask(1) for _ in range(_UNREAD)]
     play.sender.flush()
-    play.admin.delete_records({play.part: -1})
+    delete_records(play.admin, {play.part: -1})
 
 
 def _lose_requests_and_disk(play: Play, sidecar: Sidecar) -> None:
     play.lose_disk(sidecar)
-    play.admin.delete_records({play.part: -1})
+    delete_records(play.admin, {play.part: -1})
     play.given_up, play.later = play.later, []
 
 
 def _lose_fates_and_disk(play: Play, sidecar: Sidecar) -> None:
     play.lose_disk(sidecar)
-    play.admin.delete_records({play.log: play.end(play.log) - 2})  # the last record and its marker stay
+    delete_records(play.admin, {play.log: play.end(play.log) - 2})  # the last record and its marker stay
     play.given_up, play.later = play.later, []
 
 
 def _lose_all_fates_and_disk(play: Play, sidecar: Sidecar) -> None:
     play.lose_disk(sidecar)
-    play.admin.delete_records({play.log: -1})
+    delete_records(play.admin, {play.log: -1})
     play.given_up, play.later = play.later, []
 
 

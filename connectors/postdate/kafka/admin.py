@@ -23,8 +23,6 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as Tp
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package does not mark its re-exports
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
     ConfigResource,
     OffsetSpec,
     ResourceType,
@@ -53,8 +51,6 @@ _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 #: The result of a search by time that finds nothing; librdkafka's OFFSET_END.
 _NOT_FOUND = -1
-#: Deletes all records; librdkafka's OFFSET_END.
-_EVERYTHING = -1
 _SHARE_ISOLATION = "share.isolation.level"
 
 
@@ -153,32 +149,11 @@ class ConfluentAdmin:
             self._answer(future, f"add partitions to {name}")
         self._wait_for(dict(counts))
 
-    def alter_topic_config(self, topic: str, config: Mapping[str, str]) -> None:
-        if not config:
-            return
-        entries = [
-            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()
-        ]
-        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-        futures = self._open().incremental_alter_configs([resource], request_timeout=self._timeout_s)
-        for future in futures.values():
-            self._answer(future, f"change the settings of {topic}")
-
     def delete_topics(self, topics: Sequence[str]) -> None:
         if not topics:
             return
         for name, future in self._open().delete_topics(list(topics), request_timeout=self._timeout_s).items():
             self._answer(future, f"delete the topic {name}", absent=KafkaError.UNKNOWN_TOPIC_OR_PART)
-
-    def delete_records(self, before: Mapping[Partition, int]) -> dict[Partition, int]:
-        if not before:
-            return {}
-        bounds = [Tp(part.topic, part.index, _EVERYTHING if at < 0 else at) for part, at in before.items()]
-        futures = self._open().delete_records(bounds, request_timeout=self._timeout_s)
-        return {
-            Partition(tp.topic, tp.partition): int(self._answer(future, f"delete records of {tp.topic}").low_watermark)
-            for tp, future in futures.items()
-        }
 
     def group_members(self, group_id: str) -> list[GroupMember]:
         self._open()

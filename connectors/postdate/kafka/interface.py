@@ -375,15 +375,8 @@ class Admin(Protocol):
         """Increases each topic's partition count to the given total. Raises SettingRefused if that is not an
         increase."""
 
-    def alter_topic_config(self, topic: str, config: Mapping[str, str]) -> None:
-        """Changes these settings of a topic and keeps the others. Raises SettingRefused."""
-
     def delete_topics(self, topics: Sequence[str]) -> None:
         """Deletes those that exist."""
-
-    def delete_records(self, before: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Deletes everything below the given offsets (-1: everything); returns the new start offsets. Raises
-        OffsetOutOfRange where an offset lies above the end."""
 
     def group_offset(self, group_id: str, part: Partition) -> int | None:
         """The committed offset of a group for a partition, None if there is none."""

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from postdate.kafka import limits
 from postdate.kafka.errors import KafkaFault
 from postdate.kafka.interface import (
-    Admin,
     GroupConsumer,
     Isolation,
     LogReader,
@@ -53,5 +52,5 @@ class SimKafka:
     def plain_producer(self, created_ms: int = 0) -> PlainProducer:
         return SimPlainProducer(self.broker, self.link, self.clock, limits.MESSAGE_BYTES_MAX, created_ms)
 
-    def admin(self) -> Admin:
+    def admin(self) -> SimAdmin:
         return SimAdmin(self.broker, self.link)
