@@ -1,4 +1,4 @@
-"""Errors in bytes from Kafka.
+"""The errors of records from Kafka that break a rule or do not decode.
 
     WireError
     |-- RequestRefused    a producer's request breaks a rule: end it as a dead letter with `.reason` and `.detail`

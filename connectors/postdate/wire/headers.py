@@ -1,4 +1,4 @@
-"""Every header name of Postdate, once.
+"""The names of all headers of Postdate.
 
 A header belongs to Postdate when its name begins with `postdate-`, whatever the case of its ASCII letters. Only the
 exact lower-case names below have a meaning. Any other is refused, since a typo must not silently change a delivery.

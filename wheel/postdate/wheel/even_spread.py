@@ -1,4 +1,4 @@
-"""Chooses moments of low load: the emptiest tick of a window that the fine ring knows.
+"""Chooses the time of a message with `postdate-spread: even`: the tick of its window with the fewest due entries.
 
 A message with an even spread has a drawn moment, which is always a valid choice. Around it lies its *section*: the
 whole window, or, if that is longer than the span, the part of the window that contains the drawn moment. The emptiest

@@ -1,4 +1,4 @@
-"""Queries on the rings about the time ahead: pending entries by horizon, the load ahead, and the entries due now.
+"""Computes the upcoming load from the rings: pending entries by horizon, by step of time, and due now.
 
 Thread rule: pure functions over rings, the owner's or a reader's copy.
 """

@@ -1,4 +1,4 @@
-"""The machine as the wheel file needs it: the identity of the boot, room on the disk, and completed write-backs.
+"""The services of the operating system that a wheel file needs: the boot id, allocation on the disk, and syncs.
 
 `LocalPlatform` is the real one; the fake of the tests sets the boot and the room.
 

@@ -1,4 +1,4 @@
-"""The start of an ordered scan: behind everything that has ended.
+"""The key at which a scan of due entries begins, so that it skips the tombstones of ended entries.
 
 RocksDB steps over the tombstone of every ended entry between the start of a scan and the first present one, which makes
 queues on it slow. The cursor is a key below which nothing is present. It rises when a scan finds nothing below a key

@@ -1,9 +1,9 @@
-"""Judges rows that each contain everything known of an origin, as `inputs.folded` makes them and a state stores them.
+"""Judges all origins at low cost: an expression verifies plain rows, and `judge` applies the rules to the others.
 
-Nearly every origin ended like nearly all do, and one expression over its row decides that: it is plain. Either it is
-`delivered`: one request, one fate, one record, nothing else, and everything that can be compared is equal. Or it is
-`pending`: a request that nothing has touched and that is not overdue. No rule applies to either. The rules judge the
-others. They need a shuffle only for the effects of other requests.
+A row has everything known of an origin, as `inputs.folded` makes it and a state stores it. Nearly all rows are plain.
+A plain row is either `delivered`: one request, one fate, one record, nothing else, and everything that can be compared
+is equal. Or it is `pending`: a request without any effect that is not overdue. No rule applies to either. The rules
+judge the other rows. They need a shuffle only for the effects of other requests.
 
 1. `placed`: add to each row the columns of its partition and target, and whether it is `plain`.
 2. `found_of`: count the rows that are not plain, and find which rules have anything to check. One job.

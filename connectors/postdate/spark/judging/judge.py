@@ -1,4 +1,4 @@
-"""Applies the rules to rows that each contain everything known of an origin (`inputs.folded`).
+"""Applies the rules of the audit to origins, each with everything known of it in one row (`inputs.folded`).
 
 A row may break several rules; each is named. A row that breaks none and hides nothing has exactly one of the verdicts
 of `ENDINGS`.

@@ -1,4 +1,4 @@
-"""Checks fates that name a cause: does a request justify them?
+"""Checks each fate that another request caused, such as `cancelled`: does such a request exist?
 
 A `cancelled` needs a later cancel of that id or origin. A `moved` needs the reschedule that it names, with that due
 time. Both controls must be `applied` in the same dispatch-log record, since the end of a request and every control on

@@ -1,4 +1,4 @@
-"""Rules about the end of a request, or its absence: expressions over the columns of `judge`'s facts.
+"""Rules about the end of a request, or a missing end: column expressions over the facts of `judge`.
 
 A fate is `late` if it lies after the fixed end of the dispatch log. It explains a record that had no fate before, but
 is not compared with topics whose end was fixed before it.

@@ -1,4 +1,4 @@
-"""Withdraws claims about fates whose cause, another request, left the topic between two runs of an audit with a state.
+"""Withdraws violations that `claims` cannot prove, because a request left its topic between two runs of an audit.
 
 No run has read such a cause. So `claims` finds no request that asks for the fate, and would report a contradiction. But
 a request stays in its topic until it has ended or its message is stored. So the dispatch log has a fate of the cause: a

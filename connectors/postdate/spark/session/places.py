@@ -1,4 +1,4 @@
-"""Directories and URLs, through Spark's file systems."""
+"""Checks and prepares output paths and URLs through Spark's file systems."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Decides when the next transaction may begin: small ones keep a distance, and all shards of a process share one
-budget.
+"""Decides when the next transaction may begin: a pause follows small ones, and the shards of a process share a budget.
 
 Measured (docs/architecture.md): if transactions follow each other immediately, one in ten to a hundred takes over 20
 ms, because the broker is still writing the markers of the one before, and the client library then waits a fixed 20 ms.

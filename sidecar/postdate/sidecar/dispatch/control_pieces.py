@@ -1,4 +1,6 @@
-"""Cuts the work under key 0 into pieces, if Postdate's own topics cannot accept all of it at once.
+"""Cuts the entries under key 0 (controls and other entries that leave immediately) into several transactions.
+
+This is needed only if Postdate's own topics cannot accept all of them at once.
 
 Rules 1 and 4 of docs/protocol.md. Entries that act on one another, directly or through others, form a group: an entry
 that a control ends or stores again, with all its controls; and an entry with the one that replaced it. A piece consists

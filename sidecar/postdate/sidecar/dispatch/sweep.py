@@ -1,4 +1,4 @@
-"""Decides which entries that wait longer than expected go to STORE, and when.
+"""Marks entries that wait longer than expected for the store topic, before retention deletes their requests.
 
 Thread rule: a `Sweep` belongs to the shard's thread.
 """

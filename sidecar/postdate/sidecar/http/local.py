@@ -1,4 +1,4 @@
-"""Answers the queries for the shards of this process.
+"""Answers API queries for the shards of this process, without asking other processes.
 
 Thread rule: a thread of the HTTP server.
 """

@@ -1,4 +1,4 @@
-"""The running process as the HTTP port sees it, and its liveness and readiness.
+"""The data of the running process that the HTTP port shows, and its liveness and readiness.
 
 Thread rule: only reads the data of other threads, from any thread.
 """
