@@ -65,7 +65,7 @@ def test_an_absent_flag_sets_nothing(tmp_path: Path) -> None:
         ("[[request_topics]]\nallow = ['a']", "has no name"),
         (
             "[[request_topics]]\nname = 'a'\nmessages_per_second_max = ['mails=20', 'sms']",
-            "request topic a: messages_per_second_max: 'sms' is no rule: write TARGET=NUMBER",
+            "request topic a: messages_per_second_max: 'sms' is not a rule: write TARGET=NUMBER",
         ),
         ("dispatch = 3", "dispatch is a section: write [dispatch]"),
         ("[kafka]\ncommon = 'x'", "kafka.common is a table of librdkafka properties"),

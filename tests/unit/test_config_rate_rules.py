@@ -19,18 +19,21 @@ def test_the_first_matching_rule_applies_to_each_target_separately() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("mails", "'mails' is no rule: write TARGET=NUMBER, such as mails=20"),
-        ("=5", "'=5' is no rule: write TARGET=NUMBER"),
-        ("ma ils=5", "is no rule: write TARGET=NUMBER"),
-        ("mails=0", "no number of messages a second from 0.001 to 1,000,000; to send nothing at all, hold the target"),
-        ("mails=-3", "no number of messages a second"),
-        ("mails=", "'mails=': nothing is no number of messages a second"),
-        ("mails=1e3", "no number of messages a second"),
-        ("mails=2000000", "no number of messages a second"),
+        ("mails", "'mails' is not a rule: write TARGET=NUMBER, such as mails=20"),
+        ("=5", "'=5' is not a rule: write TARGET=NUMBER"),
+        ("ma ils=5", "is not a rule: write TARGET=NUMBER"),
+        (
+            "mails=0",
+            "give a number of messages per second from 0.001 to 1,000,000; to send nothing at all, hold the target",
+        ),
+        ("mails=-3", "give a number of messages per second"),
+        ("mails=", "'mails=': give a number of messages per second"),
+        ("mails=1e3", "give a number of messages per second"),
+        ("mails=2000000", "give a number of messages per second"),
     ],
 )
 def test_a_malformed_rule_is_refused_with_an_example(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=r"no rule|no number") as refused:
+    with pytest.raises(ValueError, match=r"not a rule|give a number") as refused:
         RateRules.of(("orders=5", text))
     assert said in str(refused.value)
 

@@ -221,11 +221,11 @@ def test_the_history_of_a_request_comes_from_the_process_that_knows_it() -> None
         with pytest.raises(NotKnown):
             alone.life(f"{TOPIC}/0/7", [])
         gone = Deployment(peers_of([member(ignorant.address, 0), member("127.0.0.1:1", 1)], "", PLAIN), EXPECTED)
-        with pytest.raises(TransientError, match="not everybody has answered"):
+        with pytest.raises(TransientError, match="not all processes have answered"):
             gone.life(f"{TOPIC}/0/7", [])
         mute = Deployment(peers_of([member(ignorant.address, 0), member("", 1)], "", PLAIN), EXPECTED)
         for part, why in ((1, "holds it and serves no port"), (2, "no other member of the group holds it now")):
-            with pytest.raises(TransientError, match=f"was not found, and not everybody has answered: .*{why}"):
+            with pytest.raises(TransientError, match=f"was not found, but not all processes have answered: .*{why}"):
                 mute.life(f"{TOPIC}/{part}/7", [])
 
 

@@ -35,7 +35,7 @@ def test_an_unusable_data_directory_is_a_configuration_error(tmp_path: Path) -> 
     file = tmp_path / "file"
     file.write_text("")
     for path in (file, file / "below"):
-        with pytest.raises(ConfigError, match=r"cannot be used \(.*\): give another by --data"):
+        with pytest.raises(ConfigError, match=r"cannot be used \(.*\): give another with --data"):
             prepare_data_directory(path)
     prepare_data_directory(tmp_path / "new" / "one")
     assert _mode(tmp_path / "new" / "one") == 0o700

@@ -60,9 +60,9 @@ def test_properties_without_a_java_counterpart_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"sasl.oauthbearer.method": "oidc"}, "by other settings"),
+        ({"sasl.oauthbearer.method": "oidc"}, "Java clients have others for tokens"),
         ({"ssl.certificate.location": "/no/such/file"}, "/no/such/file cannot be read as a PEM file"),
-        ({"sasl.username": "u", "sasl.mechanism": "GSSAPI"}, "does not go with the mechanism GSSAPI"),
+        ({"sasl.username": "u", "sasl.mechanism": "GSSAPI"}, "cannot be used with the mechanism GSSAPI"),
     ],
 )
 def test_settings_without_a_java_counterpart_are_refused(given: dict[str, str], said: str) -> None:

@@ -57,7 +57,9 @@ def message_headers(headers: MessageHeaders | None) -> Headers:
                 )
             continue
         if b"\0" in utf8("header name", name):
-            raise RequestInvalid(Reason.BAD_HEADERS, f"clients cut the header name {name[:80]!a} at its NUL")
+            raise RequestInvalid(
+                Reason.BAD_HEADERS, f"the header name {name[:80]!a} contains a NUL, at which clients truncate it"
+            )
         kept.append((name, value))
     return kept
 

@@ -275,7 +275,7 @@ class ConfluentAdmin:
         try:
             client = AdminClient(self._settings.admin_conf())
         except KafkaException as error:
-            raise classify(error, "make an admin client") from error
+            raise classify(error, "create an admin client") from error
         return client, self._settings.renewal(client, self._settings.admin)
 
     def _open(self) -> AdminClient:

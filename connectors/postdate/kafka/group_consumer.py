@@ -92,7 +92,7 @@ class ConfluentGroupConsumer:
         try:
             consumer = Consumer(conf, logger=log)
         except KafkaException as error:
-            raise classify(error, "make a consumer") from error
+            raise classify(error, "create a consumer") from error
         self._consumer: Consumer | None = consumer
         self._renewal = settings.renewal(consumer, settings.consumer)
 
@@ -315,7 +315,9 @@ class ConfluentGroupConsumer:
         if wanted is None:
             return False
         if offset < wanted:
-            log.info("%s/%d was read from %d on instead of %d: sought again", part.topic, part.index, offset, wanted)
+            log.info(
+                "%s/%d is read from offset %d instead of %d; seeking again", part.topic, part.index, offset, wanted
+            )
             self._start(part, wanted)
             return False
         return True

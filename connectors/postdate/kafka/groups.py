@@ -36,7 +36,7 @@ def describe_group(settings: KafkaSettings, group_id: str, *, with_rights: bool 
     try:
         client = AdminClient(settings.admin_conf())
     except KafkaException as error:
-        raise classify(error, "make an admin client") from error
+        raise classify(error, "create an admin client") from error
     try:
         (future,) = client.describe_consumer_groups(
             [group_id], include_authorized_operations=with_rights, request_timeout=_NEVER_S

@@ -64,7 +64,7 @@ class ConfluentPlainProducer:
         try:
             producer = Producer(conf | {"error_cb": self._on_error}, logger=log)
         except KafkaException as error:
-            raise classify(error, "make a producer") from error
+            raise classify(error, "create a producer") from error
         self._producer: Producer | None = producer
         self._renewal: Renewal | None = settings.renewal(producer, settings.producer)
 
@@ -199,7 +199,7 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
             self._open().begin_transaction()
         except KafkaException as error:
             if error_of(error).code() != KafkaError._STATE:
-                raise classify(error, f"go on with a transaction of {self._id}") from error
+                raise classify(error, f"continue a transaction of {self._id}") from error
         else:
             raise AssertionError("no transaction was open")
 

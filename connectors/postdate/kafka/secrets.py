@@ -53,7 +53,7 @@ class SecretFile(Secret):
             with self.path.open(encoding="utf-8") as file:
                 return file.read(limits.SECRET_CHARS_MAX).rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
-            log.warning("%s cannot be read (%s): what it held before is used", self.path, type(error).__name__)
+            log.warning("%s cannot be read (%s); its former content stays in use", self.path, type(error).__name__)
             return str.__str__(self)
 
 

@@ -191,7 +191,7 @@ def refuse(section: str, name: str, value: object, group_protocol: GroupProtocol
     """
     reason = _OURS.get(name)
     if reason is not None:
-        raise SettingRefused(f"{section}: {name} is not yours to set: {reason}.")
+        raise SettingRefused(f"{section}: {name} cannot be set: {reason}.")
     if group_protocol == "consumer" and name in _CLASSIC_MEMBER:
         raise SettingRefused(
             f"{section}: {name} does not exist with group_protocol = consumer: remove it here, and set "

@@ -67,7 +67,7 @@ class Vocabulary:
         for name in names:
             dialect = DIALECTS.get(name)
             if dialect is None:
-                raise ValueError(f"{name!r} is no dialect; known: {', '.join(DIALECTS)}")
+                raise ValueError(f"{name!r} is not a dialect; known: {', '.join(DIALECTS)}")
             marks |= dict.fromkeys(dialect.marks, dialect)
             if dialect.action({}, True) is not None:
                 bare_cancel = dialect
@@ -229,5 +229,5 @@ def _either(dialect: Dialect, *headers: str) -> str:
 
 def _refuse_mixture(one: str, other: str) -> NoReturn:
     raise RequestRefused(
-        Reason.CONFLICTING_TIME, f"headers of {one} and of {other} in one record: a request speaks one dialect"
+        Reason.CONFLICTING_TIME, f"headers of {one} and of {other} in one record: a request may use only one dialect"
     )

@@ -419,7 +419,7 @@ def decode_record(value: bytes | None) -> DispatchRecord:
             f"a dispatch-log record has low_water {read.low_water} above next_request {read.next_request}"
         )
     if read.kind not in _KINDS:
-        raise FormatError("a dispatch-log record is of no known kind")
+        raise FormatError("a dispatch-log record has an unknown kind")
     if (read.kind == FATES) != bool(read.fates):
         raise FormatError(f"a dispatch-log record of kind {read.kind} names {len(read.fates)} fates")
     if len(read.fates) > FATES_MAX:

@@ -224,7 +224,9 @@ def decode_stored(key: bytes | None, value: bytes, headers: Headers | None) -> S
         raise FormatError(f"the record of the store for request {offset} has an occurrence that cannot be")
     switches = () if meaning.switches is msgspec.UNSET else meaning.switches
     if (switches or has_extras) and not number:
-        raise FormatError(f"the record of the store for request {offset} is controlled as a schedule, and is none")
+        raise FormatError(
+            f"the record of the store for request {offset} has pauses or extra deliveries, but is not a schedule"
+        )
     return StoredRequest(
         offset=offset,
         accepted_ms=meaning.at,

@@ -159,11 +159,11 @@ def decode_verdict(value: bytes | None) -> Answer:
     if read.by is not None:
         _check_origin("by", read.by)
     if read.verdict not in _WORDS:
-        raise FormatError("a verdict has a word that Postdate does not write")
+        raise FormatError("a verdict has a name that Postdate does not write")
     verdict = Verdict(read.verdict)
     is_of_bulk, is_survived = verdict is Verdict.APPLIED, verdict in _NAMES_SURVIVOR
     if _VERSIONS.get(verdict, VERSION) != read.v or is_of_bulk != (read.count is not msgspec.UNSET):
-        raise FormatError("a verdict has the version or the count of another one")
+        raise FormatError("a verdict has a version or a count that does not fit its name")
     if is_survived and read.by is None:
         raise FormatError(f"a verdict {verdict} names no request that survived")
     count = None if read.count is msgspec.UNSET else read.count

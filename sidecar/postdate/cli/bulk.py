@@ -40,7 +40,7 @@ from postdate.sidecar.config.load import require_bootstrap
     type=name_value,
     multiple=True,
     metavar="FIELD=COLUMN",
-    help="Column with another name than its field; repeatable.",
+    help="Column of a field, if it has another name; repeatable.",
 )
 @click.option(
     "--rejects", metavar="DIR", help="Write bad rows to this new directory; absent: one bad row stops everything."

@@ -96,8 +96,8 @@ def dead_letters() -> None:
 @filter_options
 @output_option
 def list_(loader: Loader, requests: str | None, output: str, letters_max: int, **asked: Any) -> None:
-    """Print the present dead letters of a request topic in order of time. If there are more than --max, those of the
-    last partitions are left out."""
+    """Print the dead letters of a request topic in order of time. With more than --max, omit those of the last
+    partitions."""
     from postdate.sidecar.cluster.cluster import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 

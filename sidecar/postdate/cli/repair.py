@@ -26,7 +26,7 @@ from postdate.sidecar.config.load import require_bootstrap
 @configured
 @click.option("--requests", metavar="TOPIC", help="Request topic.")
 @click.option("--apply", is_flag=True, help="Send the requests; without this option, only print the plan.")
-@click.option("--any-share", is_flag=True, help="Send even if an implausible number is missing.")
+@click.option("--any-share", is_flag=True, help="Send even if so many are missing that the audit may be wrong.")
 @click.option("--rate", type=click.IntRange(min=1), metavar="N", help="Requests per second. [unlimited]")
 @click.option("--samples", type=int, metavar="N", help="Number of unrepairable requests to show. [10]")
 @spark_options

@@ -62,7 +62,7 @@ def _repeat_options(command: Command) -> Command:
         click.option(
             "--gap",
             type=click.Choice([each.value for each in Gap]),
-            help="Times that clocks are set forward over; next: once, right after the gap. [next]",
+            help="Times that do not exist, as clocks are set forward; next: once, right after the gap. [next]",
         ),
         click.option("--count", metavar="N", help="End after N occurrences, skipped ones included."),
         click.option(

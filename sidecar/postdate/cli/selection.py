@@ -191,7 +191,7 @@ def _query(topic: str, chosen: dict[str, Any]) -> list[tuple[str, str]]:
     try:
         "".join(text for _, text in query).encode()
     except UnicodeEncodeError:
-        raise click.UsageError("--dry-run takes no text that is not UTF-8") from None
+        raise click.UsageError("--dry-run accepts only UTF-8 text") from None
     return query
 
 

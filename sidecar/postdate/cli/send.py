@@ -129,7 +129,7 @@ def send(
       postdate send -b localhost:9092 --topic orders --key 42 --value hello --delay 5s
     """
     if wait_verdict and wait_delivery:
-        raise click.UsageError("--wait-verdict and --wait-delivery wait for two things: ask for one")
+        raise click.UsageError("give only one of --wait-verdict and --wait-delivery")
     asked = waiting(wait_verdict or wait_delivery, timeout)
     draft = draft_of(message)
     config = loader({"request_topics": (requests,) if requests else ()}).config

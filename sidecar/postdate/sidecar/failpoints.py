@@ -55,7 +55,7 @@ def parse(text: str) -> dict[str, _Failpoint]:
         name, _, rest = part.partition("=")
         action, _, at = rest.partition("@")
         if name not in NAMES or action not in _ACTIONS:
-            raise ValueError(f"no failpoint {part!r}: one of {', '.join(sorted(NAMES))} with kill or stop")
+            raise ValueError(f"{part!r} is not a failpoint: give one of {', '.join(sorted(NAMES))} with kill or stop")
         found[name] = _Failpoint(action, int(at or "1"))
     return found
 

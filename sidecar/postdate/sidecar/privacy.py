@@ -39,7 +39,7 @@ def prepare_data_directory(path: Path) -> None:
         _take_from_others(path)
     except OSError as error:
         raise ConfigError(
-            f"the data directory {path} cannot be used ({error.strerror}): give another by --data"
+            f"the data directory {path} cannot be used ({error.strerror}): give another with --data"
         ) from error
 
 
@@ -52,8 +52,8 @@ def _take_from_others(path: Path) -> None:
         path.chmod(_PRIVATE)
     except PermissionError as error:
         raise ConfigError(
-            f"the data directory {path} has mode {mode:04o} and belongs to user {status.st_uid}: messages lie in it, "
-            "so it must be this user's alone. Give a directory below it by --data, or chmod it to 0700"
+            f"the data directory {path} has mode {mode:04o} and belongs to user {status.st_uid}: it contains messages, "
+            "so only this user may have access. Give a directory below it with --data, or chmod it to 0700"
         ) from error
     log.warning("the data directory %s had mode %04o; it holds messages, and has mode 0700 now", path, mode)
 

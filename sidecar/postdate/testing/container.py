@@ -52,7 +52,9 @@ class PostdateContainer(DockerContainer, Observed):
     ) -> None:
         image = image or os.environ.get(IMAGE_VARIABLE, "")
         if not image:
-            raise ValueError(f"which image? Build the Dockerfile, and name it: image=…, or {IMAGE_VARIABLE}")
+            raise ValueError(
+                f"no image is given. Build the Dockerfile, and name its image: image=…, or {IMAGE_VARIABLE}"
+            )
         super().__init__(image, **more)
         self.bootstrap_servers = bootstrap_servers or kafka
         self.requests = RequestTopic(f"postdate-test-{uuid4().hex[:10]}", partitions)

@@ -95,7 +95,7 @@ class LocalPostdate(Observed):
         finally:
             child.stop()
         if not made:
-            raise NotDelivered(f"the topics of {self.requests.name} could not be made:\n{child.last_words()}")
+            raise NotDelivered(f"the topics of {self.requests.name} could not be created:\n{child.last_words()}")
 
     def _start(self, directory: Path) -> Child:
         config = directory / "postdate.toml"

@@ -301,7 +301,7 @@ class TimerIndex:
         if self.control_count:
             keys, values = self._scan_cursor(self._controls, _FIRST_MESSAGE, limit, size_bytes_max)
             if not keys and limit > 0:
-                raise Corrupt(f"{self.control_count} controls are counted, but none exists")
+                raise Corrupt(f"{self.control_count} controls are counted, but there is none")
             limit -= len(keys)
             size_bytes_max -= sum(map(len, values))
         if limit > 0 and size_bytes_max > 0 and self._messages.at < before:

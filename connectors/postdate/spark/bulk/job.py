@@ -181,8 +181,8 @@ class _Bulk(Job[BulkOptions]):
         capped = [str(span.partition.number) for span in spans.values() if span.capped]
         if capped:
             raise CannotRun(
-                f"Open transactions hide requests of {name}, partitions {', '.join(capped)}: which ids were asked "
-                "already cannot be told. Run it again when they have ended."
+                f"Open transactions hide requests of {name}, partitions {', '.join(capped)}, so it is unknown "
+                "which ids already have requests. Run the job again when the transactions have ended."
             )
         asked = asked_ids(self.read(spans.values()))
         return good.join(asked.persist(StorageLevel.MEMORY_AND_DISK), "id", "left_anti")

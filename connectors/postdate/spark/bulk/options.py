@@ -39,7 +39,7 @@ class Source:
         ending = path.rstrip("/").removesuffix(".gz").rpartition(".")[2].lower()
         found = form or {"parquet": "parquet", "csv": "csv", "json": "json", "jsonl": "json", "orc": "orc"}.get(ending)
         if found is None:
-            raise JobUsageError(f"{path} does not say of which format it is: give --format, or --format table.")
+            raise JobUsageError(f"the format of {path} is unknown: give --format, or --format table.")
         # A header line and quoted line breaks are what programs that export tables write.
         defaults = {"header": "true", "multiLine": "true", "escape": '"'} if found == "csv" else {}
         return cls(path, found, {**defaults, **options})
@@ -74,7 +74,7 @@ class BulkOptions(SendingOptions):
             if name not in FIELDS:
                 near = get_close_matches(name, FIELDS, 1)
                 meant = f" Is {near[0]} meant?" if near else ""
-                raise JobUsageError(f"A row has no {name}; it has {', '.join(FIELDS)}.{meant}")
+                raise JobUsageError(f"{name} is not a field of a row; the fields are {', '.join(FIELDS)}.{meant}")
         if self.target is not None and "target" in self.columns:
             raise JobUsageError("The target is given both by a column and for all rows: give only one.")
         if self.target is not None and not is_topic_name(self.target):

@@ -140,7 +140,7 @@ class Cluster:
             raise self._failure(error) from error
         except (Py4JError, TypeError) as error:
             # A class that the JVM does not have is a JavaPackage, which cannot be called.
-            raise ConnectorMissing(f"Kafka's client library is not there for Spark: {error}") from error
+            raise ConnectorMissing(f"Spark lacks Kafka's client library: {error}") from error
 
     def _failure(self, error: Py4JJavaError) -> CannotRun:
         return CannotRun(f"The cluster at {self._where} does not answer: {_reason(error)}")

@@ -33,8 +33,8 @@ def java_properties(librdkafka: Mapping[str, str]) -> dict[str, str]:
     """
     if any(name.startswith("sasl.oauthbearer.") for name in librdkafka):
         raise JobUsageError(
-            "sasl.oauthbearer.…: a Java client gets its tokens by other settings. Give them by spark-submit and -F FILE"
-            " (docs/audit.md)."
+            "sasl.oauthbearer.… are settings of librdkafka, and Java clients have others for tokens. Run the job with "
+            "spark-submit, and give these with -F FILE (docs/pipeline.md)."
         )
     found = _own_certificate(librdkafka)
     for name, value in librdkafka.items():
@@ -75,7 +75,7 @@ def _own_certificate(librdkafka: Mapping[str, str]) -> dict[str, str]:
 def _login(mechanism: str, username: str, password: str) -> str:
     module = _LOGIN_MODULES.get(mechanism.upper())
     if module is None:
-        raise JobUsageError(f"sasl.username does not go with the mechanism {mechanism}.")
+        raise JobUsageError(f"sasl.username cannot be used with the mechanism {mechanism}.")
     return f'{module} required username="{_escaped(username)}" password="{_escaped(password)}";'
 
 

@@ -120,4 +120,4 @@ class SendingOptions(JobOptions):
 def require_shown(what: str, number: int, most: int) -> None:
     """Raises JobUsageError if the number of samples is out of bounds."""
     if not 0 <= number <= most:
-        raise JobUsageError(f"The number of {what} lies between 0 and {most}, not {number}.")
+        raise JobUsageError(f"The number of {what} must be between 0 and {most}, not {number}.")

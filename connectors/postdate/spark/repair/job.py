@@ -85,8 +85,8 @@ def require_plausible(found: RepairOutcome, options: RepairOptions) -> None:
     if share > REPAIRED_SHARE_MAX:
         raise CannotRun(
             f"{found.repairable:,} of {found.judged:,} audited requests ({100 * share:.1f} %) would be sent again. "
-            "So many are rarely lost: was a topic created again, or another cluster audited? To send them all the "
-            "same, add --any-share."
+            "So many are rarely lost: was a topic created again, or another cluster audited? To send them "
+            "anyway, add --any-share."
         )
 
 
@@ -216,8 +216,8 @@ class _Repair(Job[RepairOptions]):
         capped = {f"{span.partition.topic}/{span.partition.number}" for span in spans if span.capped}
         if capped:
             raise CannotRun(
-                f"An open transaction hides the end of {', '.join(sorted(capped))}: what is missing may be ending just "
-                "now. Run it again later."
+                f"An open transaction hides the end of {', '.join(sorted(capped))}: a missing message may be "
+                "about to end. Run the job again later."
             )
         return requests, log, store, again
 

@@ -159,7 +159,7 @@ def _values(terms: list[str], field: _Field) -> frozenset[int]:
             first = _value(low, field)
             last = _value(high, field) if dash else field.last if slash else first
         if first > last or not 0 < step <= field.last:
-            raise ValueError(f"{term!r} is no term of a field")
+            raise ValueError(f"{term!r} is not a term of a field")
         found.update(range(first, last + 1, step))
     return frozenset(found)
 
@@ -167,13 +167,13 @@ def _values(terms: list[str], field: _Field) -> frozenset[int]:
 def _value(text: str, field: _Field) -> int:
     value = field.first + field.names.index(text) if text in field.names else _number(text, field.digits_max)
     if not field.first <= value <= field.last:
-        raise ValueError(f"{text!r} is no value of a field")
+        raise ValueError(f"{text!r} is not a value of a field")
     return value
 
 
 def _number(text: str, digits_max: int) -> int:
     if not text.isdigit() or len(text) > digits_max:
-        raise ValueError(f"{text!r} is no number of a field")
+        raise ValueError(f"{text!r} is not a number of a field")
     return int(text)
 
 
@@ -186,5 +186,5 @@ def _nth(term: str) -> tuple[int, int]:
         return _value(term[0], _FIELDS[5]) % 7, 0
     weekday, _, number = term.partition("#")
     if number not in ("1", "2", "3", "4", "5"):
-        raise ValueError(f"{term!r} is no weekday of a month")
+        raise ValueError(f"{term!r} is not a weekday of a month")
     return _value(weekday, _FIELDS[5]) % 7, int(number)

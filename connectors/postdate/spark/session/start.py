@@ -342,7 +342,7 @@ def _require_java() -> None:
     if home and not (Path(home) / "bin" / "java").exists():
         raise CannotRun(f"Spark needs Java 17 or later, and JAVA_HOME is {home}, which has no bin/java.")
     if not home and shutil.which("java") is None:
-        raise CannotRun("Spark needs Java 17 or later, and there is none: install it, or set JAVA_HOME.")
+        raise CannotRun("Spark needs Java 17 or later, and none was found: install it, or set JAVA_HOME.")
 
 
 def _delta_settings(conf: Mapping[str, str]) -> dict[str, str]:

@@ -45,10 +45,10 @@ def _rule(text: str) -> tuple[re.Pattern[str], float]:
     pattern, equals, number = text.partition("=")
     pattern, number = pattern.strip(), number.strip()
     if not equals or not _PATTERN.fullmatch(pattern):
-        raise ValueError(f"{text!r} is no rule: write TARGET=NUMBER, such as mails=20, sms-*=0.5 or *=1000")
+        raise ValueError(f"{text!r} is not a rule: write TARGET=NUMBER, such as mails=20, sms-*=0.5 or *=1000")
     if not _NUMBER.fullmatch(number) or not RATE_MIN <= float(number) <= RATE_MAX:
         raise ValueError(
-            f"{text!r}: {number or 'nothing'} is no number of messages a second from {RATE_MIN:g} to {RATE_MAX:,};"
+            f"{text!r}: give a number of messages per second from {RATE_MIN:g} to {RATE_MAX:,};"
             " to send nothing at all, hold the target (postdate hold)"
         )
     return re.compile(translate(pattern)), float(number)

@@ -85,7 +85,9 @@ class Held:
         try:
             self.now = _decoder.decode(note).holds if note else NOTHING
         except msgspec.MsgspecError as error:
-            log.error("shard %s/%d: the note at its group offset is not Postdate's: %s", part.topic, part.index, error)
+            log.error(
+                "shard %s/%d: the metadata of its group offset is not Postdate's: %s", part.topic, part.index, error
+            )
             self.now = NOTHING
         self._recalled = True
         if self.now != NOTHING:

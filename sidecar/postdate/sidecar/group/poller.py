@@ -147,7 +147,7 @@ class Poller:
             if self._client is not None:
                 self._client.close()
         except KafkaFault as fault:
-            log.warning("the group's client did not leave the group in good order: %s", fault)
+            log.warning("the group's client could not leave the group cleanly: %s", fault)
         finally:
             self._client = None
             self._release(list(self.shards), REVOKE_WAIT_MS_MAX / 1000)
@@ -199,7 +199,7 @@ class Poller:
 
     def _serve(self) -> None:
         if self._drain_asked and not self.is_drained:
-            log.warning("drained: all shards go to the other members, and none comes back to this process")
+            log.warning("drained: the other members take all shards, and this process takes none until it is restarted")
             self._consumer.leave()
             self.is_drained = True
         for part, records in self._consumer.poll(POLL_RECORDS_MAX, POLL_TIMEOUT_S):

@@ -83,7 +83,7 @@ class Acceptor:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 break
             except OSError as error:  # out of descriptors or memory
-                log.warning("the HTTP port takes no connection for %g s: %s", HTTP_ACCEPT_RETRY_S, error.strerror)
+                log.warning("the HTTP port accepts no connections for %g s: %s", HTTP_ACCEPT_RETRY_S, error.strerror)
                 self._loop.remove_reader(self._listener)
                 self._retry = self._loop.call_later(HTTP_ACCEPT_RETRY_S, self._listen)
                 break

@@ -246,7 +246,7 @@ class _Pages:
             request.state.is_plan = not (isinstance(asked, dict) and asked.get("execute") is True)
             told = await run_in_threadpool(dead_letters.requeue, self._process, asked, payload)
             if told["executed"]:
-                log.warning("requeue asked over HTTP: %d dead letters of %s", told["requeued"], told["topic"])
+                log.warning("requeue requested over HTTP: %d dead letters of %s", told["requeued"], told["topic"])
             return JSONResponse(told)
 
         return await self._changed(request, requeue)

@@ -197,7 +197,7 @@ class Deployment:
         if fault is not None:
             if self._strict:
                 raise fault
-            raise TransientError(f"{origin} was not found, and not everybody has answered: {fault}")
+            raise TransientError(f"{origin} was not found, but not all processes have answered: {fault}")
         raise NotKnown(f"no record of a request {origin}")
 
     def entries(self, query: Query, entries_max: int) -> Iterator[Answer]:

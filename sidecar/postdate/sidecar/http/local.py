@@ -91,7 +91,7 @@ def life(process: Process, query: QueryParams, origin: str) -> Answer:
     if thread is None:
         raise Refused(404, f"{part.topic}/{part.index} is not held by this process")
     if thread.shard.state not in DELIVERING:
-        raise Refused(503, f"{part.topic}/{part.index} is {thread.shard.state}: it answers nothing now")
+        raise Refused(503, f"{part.topic}/{part.index} is {thread.shard.state}: it answers no queries now")
     found = request_history(process, queries.HeldShard(part, thread), offset, payload)
     if found is None:
         raise Refused(404, f"no record of a request {origin}")

@@ -30,8 +30,8 @@ def claim(http: HttpConfig) -> socket.socket | None:
     if bound is None:
         log.warning(
             "port %d of %s is taken: this process delivers, but serves no metrics, probes and API until the port is "
-            "free, and the others do not query it until it is restarted; another port by --http-port, none by "
-            "--http-port 0",
+            "free, and the others do not query it until it is restarted; choose another port with --http-port, or none "
+            "with --http-port 0",
             http.port,
             http.host,
         )

@@ -159,7 +159,7 @@ class Shard(Stateful):
         self.state, self.why = State.CATCHING_UP, ""
         self._operator.recovered()
         log.info(
-            "shard %s: took over as number %d at request %d with %d pending", self.ctx.name, number, read, index.count
+            "shard %s: takeover %d complete: next request %d, %d pending", self.ctx.name, number, read, index.count
         )
 
     def _enter(self, state: State, index: TimerIndex | None) -> None:
@@ -259,7 +259,7 @@ class Shard(Stateful):
         """Drop an ownership whose last transaction was not settled: a late response could decide the next one
         (KAFKA-17754)."""
         if self._ownership is not None and not self._ownership.reusable:
-            log.info("shard %s: the producer is not used again: a new one, and a new takeover", self.ctx.name)
+            log.info("shard %s: replacing the producer, and taking over again", self.ctx.name)
             self._drop_ownership()
 
     # ---- when it cannot continue -----------------------------------------------------------------------------------

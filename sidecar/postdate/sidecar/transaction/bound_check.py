@@ -52,7 +52,7 @@ class BoundCheck:
         except UnverifiedBound:
             raise
         except KafkaFault as fault:
-            raise UnverifiedBound(f"{gap}, and what lies between cannot be read: {fault}", fault.code) from fault
+            raise UnverifiedBound(f"{gap}, and the records between cannot be read: {fault}", fault.code) from fault
 
     def _holds_records(self, offset: int) -> bool:
         deadline = self.clock.steady_ms() + BOUND_CHECK_MS_MAX

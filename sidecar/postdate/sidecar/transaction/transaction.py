@@ -301,7 +301,7 @@ class ShardOwnership:
         if self._log_fault is not None:
             raise AbortRequired(f"the dispatch-log record was not accepted: {self._log_fault}", self._log_fault.code)
         if left:
-            raise AbortRequired(f"{left} records without an answer after {FLUSH_TIMEOUT_S:.0f} s")
+            raise AbortRequired(f"{left} records were not acknowledged within {FLUSH_TIMEOUT_S:.0f} s")
         if self._log_offset < 0:
             faults = [fault for outcome in self.outcomes.values() for fault in outcome.faults.values()]
             what = (
@@ -313,7 +313,7 @@ class ShardOwnership:
             self.broker_clock.forget()
             raise AppendedEarly(f"the broker's clock went back: {appended_ms} is before {due_max_ms}")
         if appended_ms > content.grace_end_ms + TRANSACTION_TIMEOUT_MS:
-            raise GraceOver(f"a grace was over at {content.grace_end_ms}, and the record is of {appended_ms}")
+            raise GraceOver(f"a grace ended at {content.grace_end_ms}, but the record was appended at {appended_ms}")
 
     def _has_gap(self, messages: list[Message]) -> bool:
         """True if the next transaction of this producer would be refused, too."""
