@@ -373,3 +373,12 @@ def test_a_lost_owner_may_have_published_a_time_where_the_audit_finds_none(reaso
     end = End("completed", other_ms, fate.log_offset, 1)
     found = replace(FIRST, fates=[fate], letters=letters, asked=asked, end=end).judged()
     assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 1})
+
+
+@pytest.mark.parametrize(("bounds", "first_ms"), [(LOST_RULES, 0), ({}, NIGHT)])
+def test_the_rules_of_the_owner_that_ended_a_schedule_give_no_first_time_behind_a_loss(
+    bounds: dict[str, Any], first_ms: int
+) -> None:
+    zones = ZoneVersions("2026f", (0, 5), ("2025a", "2026f"))
+    found = replace(FIRST, bounds=bounds, zones=zones, end=End("cancelled", NIGHT - 1, 9, 0)).judged()
+    assert found.position.first_ms == first_ms

@@ -122,8 +122,8 @@ class NumberedDeliveries:
 
     def first_ms(self, end: End | None) -> int:
         """Return the first nominal time: the published one, or else the computed one; 0: it is unknown."""
-        is_computable = self._can_decide(-1 if end is None else end.log_offset)
-        return self.at.first_ms or (self._first_ms() if is_computable else 0)
+        is_by_owner = end is not None and not self._may_be_lost() and self._can_decide(end.log_offset)
+        return self.at.first_ms or (self._first_ms() if is_by_owner or not self._has_zone else 0)
 
     def decide_all(self, events: Iterable[Event]) -> None:
         """Judge events in the order of their numbers."""
