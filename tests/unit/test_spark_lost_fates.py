@@ -382,3 +382,29 @@ def test_the_rules_of_the_owner_that_ended_a_schedule_give_no_first_time_behind_
     zones = ZoneVersions("2026f", (0, 5), ("2025a", "2026f"))
     found = replace(FIRST, bounds=bounds, zones=zones, end=End("cancelled", NIGHT - 1, 9, 0)).judged()
     assert found.position.first_ms == first_ms
+
+
+@pytest.mark.parametrize("before", ["2026f", "2025a"])
+def test_the_letter_of_a_lost_occurrence_gives_no_time_to_a_later_one_without_a_letter(before: str) -> None:
+    """The first occurrence and the third became dead letters, and the letter of the third has expired."""
+    third = SECOND + DAY_MS
+    dead = skipped(3, 3, "dead", third + DAY_MS, third + 5, log_offset=9)
+    zones, expired = ZoneVersions("2026f", (0, 5), (before, "2026f")), {**LOST_RULES, "letters_lost_before_ms": third}
+    for is_same, verdicts in ((True, []), (False, ["mismatch"])):
+        found = replace(FIRST, fates=[dead], letters=[Letter(NIGHT, is_same)], zones=zones, bounds=expired).judged()
+        assert [verdict for verdict, _ in found.position.problems] == verdicts
+        assert "occurrence 3" not in str(found.position.problems)
+        assert found.added.verified == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "named"), [(SUMMER_MS - 5, f"{SUMMER_MS - 5} or {SUMMER_MS}"), (BEHIND_MS, BEHIND_MS)]
+)
+def test_a_surplus_letter_may_be_each_that_may_be_of_an_unknown_occurrence(first: int, named: Any) -> None:
+    dead = skipped(1, 1, "dead", BEHIND_MS, SUMMER_MS + 5, log_offset=9)
+    letters = [Letter(SUMMER_MS, True), Letter(first, True)]
+    case = replace(FIRST, fates=[dead], letters=letters, bounds={"fates_lost_before_ms": NIGHT})
+    found = replace(case, end=End("cancelled", SUMMER_MS, 9, 1)).judged()
+    assert found.position.problems == (
+        ("contradiction", f"a dead letter of the occurrence due {named} belongs to no skip"),
+    )

@@ -162,7 +162,8 @@ class NumberedDeliveries:
         computed_ms = self._computed_ms(fate)
         is_unknown = computed_ms is None or (is_behind_loss and self._may_have_other_time(fate, computed_ms))
         if is_unknown and fate.reason == "dead" and _size(fate) == 1:
-            fate = fate._replace(nominal_ms=self._letters.last_before(min(fate.next_ms or _NEVER_MS, fate.at_ms + 1)))
+            before_ms = min(fate.next_ms or _NEVER_MS, fate.at_ms + 1)
+            fate = fate._replace(nominal_ms=self._letters.guessed_before(before_ms))
         due_ms = (fate.nominal_ms if is_unknown else 0) or computed_ms or 0
         if has_hole:
             self._holes.judge(fate, self.at, due_ms, self.findings, may_be_lost=may_be_lost)
@@ -179,7 +180,8 @@ class NumberedDeliveries:
         judge = self._judge_delivery if fate.reason is None else self._judge_skip
         nominal_ms = judge(fate, can_decide) if fate.nominal_ms or not is_unknown else 0
         self.findings.count(fate.reason or "occurred", _size(fate))
-        self._judge_next(fate, nominal_ms)
+        if fate.reason is None or not is_unknown:  # the time of a skip is a guess
+            self._judge_next(fate, nominal_ms)
         if self._kind.cause == "lost" or (is_unknown and (may_be_lost or has_rules)):
             self.findings.leave("unsettled", _size(fate))
         elif not can_decide:

@@ -22,6 +22,7 @@ class DeadLetters:
     def __init__(self, facts: RowFacts, bounds: Bounds, holes: Holes) -> None:
         self._facts, self._bounds, self._holes = facts, bounds, holes
         self._letters: dict[int, list[Letter]] = {}
+        self._guessed_ms: list[int] = []
         for letter in facts.letters:
             self._letters.setdefault(letter.due_ms, []).append(letter)
 
@@ -29,9 +30,14 @@ class DeadLetters:
         """Return True if an unused letter for `due_ms` exists, or if that of an end at `at_ms` may still come."""
         return bool(self._letters.get(due_ms)) or at_ms >= self._bounds.letters_capped_from_ms
 
-    def last_before(self, before_ms: int) -> int:
-        """Return the latest time before `before_ms` that has an unused letter; 0: no such time."""
-        return max((due_ms for due_ms, left in self._letters.items() if left and due_ms < before_ms), default=0)
+    def guessed_before(self, before_ms: int) -> int:
+        """Return the latest time before `before_ms` that has an unused letter; 0: no such time.
+
+        It is a guess: the letter may be that of an earlier occurrence, whose fate is lost.
+        """
+        found = max((due_ms for due_ms, left in self._letters.items() if left and due_ms < before_ms), default=0)
+        self._guessed_ms += [found] if found else []
+        return found
 
     def use(self, fate: Fate, findings: Findings) -> bool:
         """Judge the dead letter of an occurrence that was skipped as dead. False: the letter may still come."""
@@ -39,7 +45,7 @@ class DeadLetters:
         found = self._letters.get(fate.nominal_ms, [])[:1]
         self._letters[fate.nominal_ms] = self._letters.get(fate.nominal_ms, [])[1:]
         if any(not letter.is_same for letter in found):
-            said = f"the dead letter of occurrence {fate.number} differs from the request"
+            said = f"the dead letter of the occurrence due {fate.nominal_ms} differs from the request"
             findings.find("mismatched", "mismatch", said)
         elif not found and at_ms - COMMIT_MS_MAX <= bounds.letters_lost_before_ms:
             findings.leave("target-expired", 1)
@@ -65,5 +71,8 @@ class DeadLetters:
             elif left and due_ms < lost_ms and (has_lost or self._facts.backfilled_ms(due_ms) < lost_ms):
                 findings.leave("unsettled", max(len(left) - self._holes.counted(due_ms), 0))
             elif left:
-                findings.find(None, "contradiction", f"a dead letter of the occurrence due {due_ms} belongs to no skip")
+                possible = " or ".join(map(str, [due_ms, *(ms for ms in self._guessed_ms if ms > due_ms)]))
+                findings.find(
+                    None, "contradiction", f"a dead letter of the occurrence due {possible} belongs to no skip"
+                )
         return waiting
