@@ -28,7 +28,7 @@ from postdate.spark.state.store import OFFSETS, ORIGINS, RUNS, VIOLATIONS, Audit
 
 _TOLD = {"judged": 1, "lateness_ms": {"p50": 3}, "settings": {}}
 _FACTS = "id:bigint"
-_COLUMNS = "topic string, partition int, offset bigint, state string, due_day date, links array<bigint>"
+_COLUMNS = "topic string, partition int, offset bigint, state string, due_day date, id binary, links array<bigint>"
 
 
 def _form(facts: str) -> TableForm:
@@ -43,6 +43,7 @@ def _rows(
     day: str = "2026-01-02",
     state: str = "closed",
     links: tuple[int, ...] = (),
+    id: bytes | None = None,
     **facts: str,
 ) -> DataFrame:
     rows = small_table(spark, [(offset,) for offset in offsets], "offset bigint")
@@ -50,6 +51,7 @@ def _rows(
     return rows.select(
         *(F.lit("r").alias("topic"), F.lit(0).alias("partition"), "offset", F.lit(state).alias("state")),
         F.lit(day).cast("date").alias("due_day"),
+        F.lit(id).cast("binary").alias("id"),
         F.array(*map(F.lit, links)).cast("array<bigint>").alias("links"),
         F.struct(*named).alias("facts"),
     )
@@ -269,6 +271,19 @@ def test_rows_expire_unless_an_open_row_needs_them(spark: SparkSession, tmp_path
     store.add(ORIGINS, _rows(spark, predecessor, links=(moved,)))
     store.expire("2026-01-03", {"r/0": 9})
     assert _offsets(store) == [moved, control, predecessor]
+
+
+def test_rows_expire_unless_they_have_the_id_of_a_row_in_doubt(spark: SparkSession, tmp_path: Path) -> None:
+    """A fate `cancelled` names no control: only the id relates the two. A pending message has no such fate yet."""
+    cancelled, cancel, other, pending, before = 1, 2, 3, 4, 5
+    path = tmp_path / "state"
+    _ran(spark, path, other, id=b"c")
+    store, _ = _begun(spark, path)
+    for id, state, of_state, closed in ((b"a", "doubtful", cancelled, cancel), (b"b", "pending", pending, before)):
+        store.add(ORIGINS, _rows(spark, of_state, state=state, id=id))
+        store.add(ORIGINS, _rows(spark, closed, id=id))
+    store.expire("2026-01-03", {"r/0": 9})
+    assert _offsets(store) == [cancelled, cancel, pending]
 
 
 def test_a_state_of_an_earlier_version_is_refused(spark: SparkSession, tmp_path: Path) -> None:

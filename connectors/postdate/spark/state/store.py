@@ -230,7 +230,9 @@ class StateStore:
         naming = old.select(*ORIGIN, named).join(
             opened.select(*PARTITION, F.col("offset").alias("named")), [*PARTITION, "named"], "left_semi"
         )
-        needed = needed.unionByName(naming.select(*ORIGIN))
+        in_doubt = table.where("state = 'doubtful'").select(*PARTITION, "id")
+        related = old.join(in_doubt, [*PARTITION, "id"], "left_semi")  # the fate of a cancel by id is named by no row
+        needed = needed.unionByName(naming.select(*ORIGIN)).unionByName(related.select(*ORIGIN))
         rows = old.select(*ORIGIN).join(needed, list(ORIGIN), "left_anti")
         self._tables.remove(ORIGINS, rows, f"old.state = 'closed' AND old.due_day < DATE'{before_day}' AND {_SAME}")
 
