@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from postdate.spark.rules.zone_files import tz_version
 from support.schedule_cases import EVERY, NEXT_NIGHT, NIGHT, commit, deliver, due, occurred
 from support.verdict_cases import HOUR_MS, TO_ORDERS, Cases
 
@@ -53,6 +54,12 @@ def _die(cases: Cases, o: int, *, buried_ms: Sequence[int] = (_OTHER_MS,)) -> No
     _cancel(cases, o, dead, first_ms=_OTHER_MS, at_ms=_OTHER_MS + 5)
 
 
+def _cancel_by_rules_of_the_audit(cases: Cases, o: int) -> None:
+    """The end by another owner than the one that has published the first time."""
+    cases.commit(kind="owner", tz=tz_version())
+    _cancel(cases, o, first_ms=_OTHER_MS)
+
+
 def lost_start_cases() -> list[tuple[str, str, Part, Part]]:
     nightly, late = partial(_ask, times=_BERLIN), (_OTHER_MS, _OTHER_MS + 1)
     return [
@@ -67,4 +74,5 @@ def lost_start_cases() -> list[tuple[str, str, Part, Part]]:
             nightly,
             partial(_die, buried_ms=late),
         ),
+        ("cancelled by other rules than those of its beginning", "cancelled", nightly, _cancel_by_rules_of_the_audit),
     ]
