@@ -113,7 +113,7 @@ class BatchBuilder:
         now_ms, apart, condemned = due.now_ms, due.apart, self._faults.condemned
         bulk = in_force(overlay.bulks) if overlay.bulks else None
         for key, raw in _rows(due.keys, due.values, due.parked):
-            if key in apart:
+            if apart and key in apart:
                 batch.cut()
             entry, offset = decode_entry(raw), split_key(key)[1]
             if len(batch.fates) > _FATES_MAX and entry.kind == _DELIVER_KIND and _has_more_fates(batch, entry, bulk):
@@ -164,7 +164,9 @@ class BatchBuilder:
             else:
                 batch.runs[-1].append(key)
                 batch.sizes[-1].append(len(raw))
-            if was_parked or entry.id or entry.stored or entry.first_key_due != (entry.due if deliver else 0):
+            # The property `first_key_due` would cost a call for each message.
+            first_due = entry.first_due if entry.window is None else entry.window.first
+            if was_parked or entry.id or entry.stored or first_due != (entry.due if deliver else 0):
                 self._unlink(batch, key, entry, offset)
         batch.passed_own = own_filter is not None and own_filter.passed
         if bulk is not None and (batch.swept or due.ends_bulk):
