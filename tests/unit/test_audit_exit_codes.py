@@ -117,6 +117,12 @@ def test_an_audit_that_follows_refuses_what_is_for_a_single_run(option: dict[str
         FollowOptions(audit)
 
 
+@pytest.mark.parametrize("window", [{"from_ms": 0}, {"to_ms": 0}, {"from_ms": 1}, {"to_ms": 1}])
+def test_with_a_state_a_window_is_refused(window: dict[str, int]) -> None:
+    with pytest.raises(JobUsageError, match="no window"):
+        AuditOptions("b:1", state="state", **window)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -64,7 +64,8 @@ class AuditOptions(TopicsOptions):
             raise JobUsageError("Slack and settle time must not be negative.")
         if self.from_ms is not None and self.to_ms is not None and self.from_ms >= self.to_ms:
             raise JobUsageError("The window is empty: its beginning does not lie before its end.")
-        if self.state is not None and (self.targets or self.count_aborted or self.from_ms or self.to_ms):
+        has_window = self.from_ms is not None or self.to_ms is not None
+        if self.state is not None and (self.targets or self.count_aborted or has_window):
             raise JobUsageError("With a state, everything new is audited: no window, no targets.")
         if self.trend and self.state is None:
             raise JobUsageError("--trend reads the lateness from a state: name one with --state.")
