@@ -58,7 +58,7 @@ def values(text: str) -> dict[str, float]:
 def test_all_figures_are_there_also_when_there_are_violations() -> None:
     found = values(audit_metrics(FOUND, _ENDED_MS))
     expected: dict[str, float] = {
-        **{"verified_requests": 90, "pending_requests": 8},
+        **{"verified_requests": 90, "verified_ratio": 90 / 95, "pending_requests": 8},
         **{f"violations {verdict}": _COUNTS[verdict] for verdict in VIOLATIONS},
         **{f"unverifiable_requests {reason}": 0 for reason in (*INFORMATION, OUTSIDE_WINDOW)},
         "unverifiable_requests capped": 2,
@@ -76,6 +76,11 @@ def test_without_state_or_deliveries_the_metrics_are_absent() -> None:
         "run",
         *(f"lateness_seconds {quantile}" for quantile in ("0.5", "0.9", "0.99", "0.999", "1")),
     }
+
+
+def test_without_judged_requests_the_share_is_absent() -> None:
+    pending = replace(FOUND, summary=replace(_SUMMARY, outcomes=Outcomes(0, 0, {}, 8)))
+    assert set(values(audit_metrics(FOUND, 0))) - set(values(audit_metrics(pending, 0))) == {"verified_ratio"}
 
 
 def test_both_formats_of_prometheus_are_equal() -> None:
@@ -97,6 +102,7 @@ def test_names_follow_the_rules_of_prometheus() -> None:
         assert re.fullmatch(r"postdate_audit_[a-z]+(_[a-z]+)*", family.name)
         assert not family.name.endswith("_total"), "a gauge may fall"
         assert family.name.endswith("_seconds") == (family.unit == "seconds")
+        assert family.name.endswith("_ratio") == (family.unit == "ratio")
         assert family.documentation.endswith(".")
         assert {sample.labels["topic"] for sample in family.samples} == {'r,s"'}
 

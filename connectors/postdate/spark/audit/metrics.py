@@ -39,6 +39,9 @@ class _Metrics(Collector):
         reasons = {reason: found.reasons.get(reason, 0) for reason in (*INFORMATION, OUTSIDE_WINDOW)}
         late_s = {_QUANTILES[name]: value / 1_000 for name, value in outcome.summary.lateness_ms.items()}
         yield self._gauge("verified_requests", "Requests that this run verified.", found.verified)
+        if found.verified_share is not None:
+            share = "The share of verified requests in those that had ended."
+            yield self._gauge("verified_ratio", share, found.verified_share, "ratio")
         yield self._gauges(
             *("violations", "Violations that this run found; a request with two counts twice."),
             *("verdict", {verdict: counts[verdict] for verdict in VIOLATIONS}),
