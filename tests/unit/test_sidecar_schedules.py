@@ -19,6 +19,7 @@ from postdate.sidecar.dispatch import batch as batch_module
 from postdate.sidecar.dispatch.due_reader import Due
 from postdate.sidecar.dispatch.targets import Target
 from postdate.sidecar.index.overlay import IndexOverlay
+from postdate.sidecar.index.recurrences import decide_due, schedule_of
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.wheel.entry import Kind, Next
 from postdate.wheel.keys import entry_key
@@ -44,6 +45,7 @@ from postdate.wire.dispatch_log import (
 )
 from postdate.wire.errors import FormatError
 from postdate.wire.limits import FATES_MAX
+from postdate.wire.schedules.schedule import Schedule
 from support.calendars import FIRST_MS, calendar, drawn_ms, nominal_ms
 from support.long_delays import BASE_MS, OWN, Shard, new_shards, request
 
@@ -436,6 +438,22 @@ def test_a_parked_schedule_leaves_from_where_it_waits(make: Make) -> None:
     shard.recover(occurred(0, 1))
     assert state(shard) == {0: (Kind.DELIVER, nominal_ms(2), Next(2, nominal_ms(2)), True)}
     assert IndexOverlay(shard.index).find(0) == entry_key(nominal_ms(2), 0)
+
+
+@pytest.mark.parametrize(
+    "end", [{}, {"count": 2}, {"end": f"{nominal_ms(2)}"}, {"cron": "* * * * * *", "zone": "Asia/Tokyo"}]
+)
+def test_a_schedule_without_policies_is_decided_as_one_with_them(
+    make: Make, monkeypatch: pytest.MonkeyPatch, end: dict[str, str]
+) -> None:
+    shard = stored(make(), request(0, topic="orders", id="c", **({"every": "1s"} if "cron" not in end else {}), **end))
+    entry, origin = shard.entries()[0][1], b"requests/0/0"
+    assert schedule_of(entry.control).delivers_all
+    times = [(now, until) for now in range(FIRST_MS, FIRST_MS + 3_000, 250) for until in (now, FIRST_MS)]
+    short = [decide_due(entry, 0, origin, now_ms, until_ms, 5) for now_ms, until_ms in times]
+    monkeypatch.setattr(Schedule, "delivers_all", False)
+    assert [decide_due(entry, 0, origin, now_ms, until_ms, 5) for now_ms, until_ms in times] == short
+    assert {len(each.fates) for each in short} == ({1, 2} if {"count", "end"} & set(end) else {1, 2, 3})
 
 
 # ---- the record ------------------------------------------------------------------------------------------------------

@@ -179,14 +179,9 @@ def restore_headers(headers: Headers, control: Control) -> Headers:
 
     Cost: O(headers).
     """
-    restored: Headers = []
-    taken = 0
-    for index, name, value in control:
-        missing = index - len(restored)
-        restored += headers[taken : taken + missing]
-        taken += missing
-        restored.append((name, value))
-    restored += headers[taken:]
+    restored = [*headers]
+    for index, name, value in control:  # by rising index
+        restored.insert(index, (name, value))
     return restored
 
 

@@ -46,7 +46,7 @@ _VERSION_2: Final = 2
 _VERSION_3: Final = 3
 
 
-class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
+class StoredRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request of the store topic. Absent: -1 for numbers, b"" for the id."""
 
     offset: int
@@ -92,7 +92,7 @@ _Offset = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_END - 1)]
 _Number = Annotated[int, msgspec.Meta(ge=1, le=INTEGER_END - 1)]
 
 
-class _Meaning(msgspec.Struct):
+class _Meaning(msgspec.Struct, gc=False):
     """The value of `postdate-stored`."""
 
     v: Literal[1, 2, 3]

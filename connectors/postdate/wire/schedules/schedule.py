@@ -94,6 +94,17 @@ class Schedule(msgspec.Struct, frozen=True, gc=False):
     """Due occurrences that are later than this are skipped."""
 
     @property
+    def delivers_all(self) -> bool:
+        """True if every occurrence leaves at its nominal time, however late, unless a pause skips it."""
+        return (
+            not self.window_ms
+            and self.missed is Missed.ALL
+            and self.catch_up_ms < 0
+            and self.grace_ms < 0
+            and self.gap is not Gap.SKIP
+        )
+
+    @property
     def last_ms(self) -> int:
         """No nominal time is later."""
         return NOMINAL_MS_MAX if self.end_ms < 0 else min(self.end_ms, NOMINAL_MS_MAX)

@@ -306,7 +306,7 @@ class BatchBuilder:
         dead letter with the headers of a request for it alone, unless the schedule skips it anyway. `row`: key and
         value of the entry. True if the schedule continues."""
         key, raw = row
-        offset = split_key(key)[1]
+        offset, accepted_ms = split_key(key)[1], entry.accepted_ms
         assert entry.next is not None
         origin = self._origin_prefix + b"%d" % offset
         surplus_max = self._surplus_max(batch, entry, len(raw)) if isinstance(decision, Decision) else 0
@@ -317,21 +317,23 @@ class BatchBuilder:
             return self._go_on(batch, overlay, row, entry, undeliverable(entry, first), bulk)
         if bulk is not None:
             decided = _until_selected(decided, entry, offset, bulk)
-        asked_ms = {extra[0]: extra[4] for extra in entry.next.extras}
+        extras = entry.next.extras
+        asked_ms = {extra[0]: extra[4] for extra in extras} if extras else {}
         for fate in decided.fates:
             if isinstance(fate, Skipped):
                 continue
             if isinstance(fate, Occurred):
                 times_ms = (fate.nominal_ms, fate.next_ms)
                 headers = occurrence_headers(entry.headers, origin, entry.id, fate.number, times_ms)
-                due_ms = entry.due if fate is decided.fates[0] and not entry.next.extras else fate.nominal_ms
+                due_ms = entry.due if fate is first and not extras else fate.nominal_ms
                 grace_end = grace_end_ms(entry, origin, fate.number, fate.nominal_ms)
-                batch.grace_end_ms = min(batch.grace_end_ms, grace_end)
+                if grace_end < batch.grace_end_ms:
+                    batch.grace_end_ms = grace_end
             else:
                 extra, due_ms = self._origin_prefix + b"%d/%d" % (fate.control, fate.number), asked_ms[fate.control]
                 headers = extra_headers(entry.headers, origin, entry.id, extra, fate.nominal_ms)
             batch.messages.append((offset, entry.target, entry.partition, entry.key, entry.value, headers))
-            batch.dues_ms.append(max(due_ms, entry.accepted_ms))
+            batch.dues_ms.append(due_ms if due_ms > accepted_ms else accepted_ms)
             if self._rates is not None and self._rates.limits(entry.target):
                 batch.rated[entry.target] = batch.rated.get(entry.target, 0) + 1
         return self._go_on(batch, overlay, row, entry, decided, bulk)
@@ -360,9 +362,11 @@ class BatchBuilder:
         (key, raw), following = row, decided.following
         offset = split_key(key)[1]
         batch.fates += decided.fates
-        batch.surplus += len(decided.fates) - 1
-        batch.surplus_bytes_left -= (len(decided.fates) - 1) * len(entry.value or b"")
-        batch.due_max_ms = max(batch.due_max_ms, batch.now_ms)  # skips must be true by the broker's clock
+        if surplus := len(decided.fates) - 1:
+            batch.surplus += surplus
+            batch.surplus_bytes_left -= surplus * len(entry.value or b"")
+        if batch.now_ms > batch.due_max_ms:  # skips must be true by the broker's clock
+            batch.due_max_ms = batch.now_ms
         if is_over(following):
             batch.surplus += 1
             batch.fates.append(Completed(offset, entry.first_due, COMPLETED))

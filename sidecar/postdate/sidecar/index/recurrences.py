@@ -37,7 +37,7 @@ from postdate.wire.request import EXTENDS, OF_SCHEDULES, Action, Request
 from postdate.wire.requests import sent_headers
 from postdate.wire.schedules.due import chosen_ms, decide
 from postdate.wire.schedules.extras import Extra, after_extra, extended, fills_more, first_filled, next_filled
-from postdate.wire.schedules.occurrences import Occurrence, following, next_after, skip_to
+from postdate.wire.schedules.occurrences import Occurrence, following, next_after, next_occurrence, skip_to
 from postdate.wire.schedules.pauses import OPEN_MS, Switch, pause_at, pauses_of, settled
 from postdate.wire.schedules.schedule import Gap, Schedule, read_schedule
 
@@ -114,16 +114,18 @@ def decide_due(entry: Entry, offset: int, origin: bytes, now_ms: int, until_ms: 
 def _decide_occurrences(
     entry: Entry, following: Next, offset: int, origin: bytes, now_ms: int, until_ms: int
 ) -> list[Occurred | Skipped]:
-    schedule = schedule_of(entry.control)
+    schedule, nominal_ms = schedule_of(entry.control), following.nominal_ms
+    if schedule.delivers_all and not following.switches and nominal_ms <= until_ms:
+        successor = next_occurrence(schedule, Occurrence(following.number, nominal_ms))
+        next_ms = successor.nominal_ms if successor is not None else 0
+        if not 0 < next_ms <= until_ms:  # the usual case; `decide` finds the same
+            return [Occurred(offset, entry.first_due, OCCURRED, following.number, nominal_ms, next_ms)]
     position = _position(schedule, following)
     if schedule.window_ms:  # by the rules of another owner for time zones, it may have been chosen earlier
         until_ms = max(until_ms, chosen_ms(schedule, origin, position))
         now_ms = max(now_ms, until_ms)
     decision = decide(schedule, origin, position, now_ms, following.switches, until_ms)
     nominals = decision.nominals_ms
-    if len(decision.delivered) == 1 and not decision.skips:  # the usual case
-        number, nominal_ms, _ = decision.delivered[0]
-        return [Occurred(offset, entry.first_due, OCCURRED, number, nominal_ms, nominals.get(number + 1, 0))]
     steps = sorted(
         [(each.number, each.number, "") for each in decision.delivered]
         + [(each.first, each.last, each.reason.value) for each in decision.skips]

@@ -30,7 +30,8 @@ class StoreRecords:
     def rewritten(self, entry: Entry, offset: int) -> Message:
         """The same for an entry that is not the cause of this transaction, so that a refusal is not attributed to
         it."""
-        return NOBODY, *self.record(entry, offset)[1:]
+        key, value, headers = encode_stored(stored_of(entry, offset))
+        return NOBODY, self._topic, self._partition, key, value, headers
 
     def tombstone(self, offset: int) -> Message:
         """The record that marks request `offset` as ended."""
