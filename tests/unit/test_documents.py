@@ -18,6 +18,7 @@ import yaml
 from postdate.cli import postdate
 from postdate.cli.config_docs import as_markdown
 from postdate.spark.audit.output import MEANINGS
+from postdate.spark.rules.verdicts import OUTSIDE_WINDOW, VERDICTS
 from postdate.wheel.database import FAMILIES
 from postdate.wire import headers
 from postdate.wire.reasons import Reason
@@ -235,3 +236,10 @@ def test_the_formats_name_every_reason_and_every_column_family() -> None:
     }
     families = formats.partition("## Timer log")[2].partition("\n### Entry")[0]
     assert {*re.findall(r"^\| `([a-z]+)` \|", families, re.MULTILINE)} == {*FAMILIES}
+
+
+def test_the_audit_document_has_a_row_for_each_verdict() -> None:
+    """Names in the first column of its tables; a row may have several."""
+    rows = re.findall(r"(?m)^\| ((?:`[a-z-]+` ?)+)\|", text_of("docs/audit.md"))
+    named = {name for row in rows for name in re.findall(r"`([a-z-]+)`", row)}
+    assert {*VERDICTS, OUTSIDE_WINDOW} - named == set()
