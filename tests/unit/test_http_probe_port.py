@@ -18,6 +18,7 @@ from postdate.sidecar.config.load import Flags, load
 from postdate.sidecar.config.settings import HttpConfig
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http import port, serving
+from postdate.sidecar.http.server import HttpServer
 from support.certificates import Authority
 from support.http_steps import Client, free_port
 from support.sidecars import wait_until
@@ -97,6 +98,30 @@ def test_a_port_of_probes_that_is_in_use_is_logged_and_served_later(
         assert f"{warning}: probes are not answered until it is free" in caplog.text
         taken.close()
         wait_until(Client(config.probe_port).listens, "it is served")
+
+
+def test_the_probe_port_shows_that_the_thread_of_the_other_port_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As without a probe port, where no probe is answered then."""
+    honest = HttpServer._run
+
+    def run(self: HttpServer) -> None:
+        if self._probes_only:
+            honest(self)
+        elif self._first is not None:
+            self._first.close()
+
+    monkeypatch.setattr(HttpServer, "_run", run)
+    config = HttpConfig(port=free_port(), probe_port=free_port())
+    with ExitStack() as stack:
+        process = Scene(stack).process(config)
+        stack.enter_context(serving.serving(process, port.claim(config)))
+        probes = Client(config.probe_port)
+        wait_until(probes.listens, "the probe port is served")
+        for path in ("/healthz", "/readyz"):
+            answer = probes.get(path)
+            assert (answer.status, "the thread of an HTTP port has ended" in answer.text) == (503, True)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from threading import Thread
 
 from postdate.kafka.interface import Admin, Kafka, Partition
 from postdate.sidecar.clock import Clock
@@ -37,6 +38,8 @@ class Process:
     traces: Traces | None = None
     actions: ActionLog = field(default_factory=lambda: ActionLog(None))
     started_s: float = field(default_factory=time.time)
+    http_threads: list[Thread] = field(default_factory=list)
+    """The threads of the ports. Each runs until the process stops."""
 
     @cached_property
     def controls(self) -> KeptProducer:
@@ -57,6 +60,8 @@ def not_alive(process: Process) -> str:
     failure = process.poller.failure
     if failure is not None and now - failure.at > CLIENT_DEAD_S_MAX:
         return f"the group consumer failed {now - failure.at:.0f} s ago, and there is no new one: {failure.why}"
+    if not all(thread.is_alive() for thread in process.http_threads):
+        return "the thread of an HTTP port has ended"
     return ""
 
 

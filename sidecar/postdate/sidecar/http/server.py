@@ -65,10 +65,12 @@ class HttpServer:
         self._server = _Server(config)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+        self._threads = process.http_threads
 
     def start(self) -> None:
         """Begin to serve, or to retry the port."""
         self._thread.start()
+        self._threads.append(self._thread)
 
     def stop(self) -> None:
         """Stop gracefully, even while requests are being answered."""
