@@ -42,6 +42,21 @@ def test_repeated_log_lines_are_counted_and_logged_rarely(monkeypatch: pytest.Mo
     assert said(logging.ERROR, "broker 1 is away after 9 ms") == "broker 1 is away after 9 ms (and 5 times like it)"
 
 
+def test_log_lines_about_two_shards_or_topics_are_different() -> None:
+    seldom = logs.RateLimitedFilter()
+
+    def passes(shard: str, ms: int, why: str) -> bool:
+        text = "shard %s: an abort, next try in %d ms: %s"
+        return seldom.filter(
+            logging.LogRecord("shard", logging.WARNING, "", 0, text, (shard, ms, ValueError(why)), None)
+        )
+
+    assert passes("orders-2026/3", 50, "after 17 ms")
+    assert passes("orders-2026/4", 50, "after 17 ms")
+    assert passes("orders-2027/4", 50, "after 17 ms")
+    assert not passes("orders-2026/3", 100, "after 18 ms")
+
+
 def test_lines_of_the_client_library_are_counted_for_each_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """At every level: while a broker is away, the library reports it to each shard at INFO, some 50 times at once."""
     now = 100.0
