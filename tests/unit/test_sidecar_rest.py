@@ -18,6 +18,7 @@ import pytest
 from postdate.sidecar.operation.instructions import RESUME, Instruction, instruct
 from postdate.sidecar.operation.limits import LAG_AGE_MS_MAX, STATUS_AGE_MS_MAX
 from postdate.sidecar.operation.shard_status import read_status
+from postdate.sidecar.shard import housekeeping
 from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.shard.limits import CONFIRM_INTERVAL_MS, REST_INTERVAL_MS
 from postdate.sidecar.shard.shard import Shard
@@ -52,6 +53,19 @@ def test_a_shard_in_which_nothing_changes_comes_to_rest(bench: Bench, delay_ms: 
     resting = [wait for wait in waits if wait > CONFIRM_INTERVAL_MS]
     assert len(resting) >= 10
     assert max(resting) == REST_INTERVAL_MS
+    shard.close()
+
+
+def test_free_memory_is_returned_once_in_each_rest(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    returned: list[float] = []
+    monkeypatch.setattr(housekeeping, "return_free_memory", lambda: returned.append(bench.time.now_ms))
+    shard = bench.shard()
+    _waits(bench, shard, 25_000)
+    assert len(returned) == 1
+    bench.schedule(bench.time.now_ms + 3_600_000)
+    bench.until(shard, lambda: shard.next_request == 1)
+    _waits(bench, shard, 25_000)
+    assert len(returned) == 2
     shard.close()
 
 
