@@ -102,9 +102,8 @@ class BatchBuilder:
         self._origin_prefix = f"{own.requests}/{partition}/".encode()
 
     def build(self, overlay: IndexOverlay, due: Due, steady_ms: float) -> Batch:
-        """Build the transaction that ends as many of the due entries as may end now. Changes nothing of `due`.
-
-        If it has `unknown` targets, the caller looks these up and builds again."""
+        """Build the transaction that ends as many of the due entries as may end now; `due` does not change. If it has
+        `unknown` targets, the caller looks these up and builds again."""
         trial = due.trial.name or None if due.trial is not None else None
         own_filter = due.own_filter.renewed() if due.own_filter is not None else None
         batch = Batch(due.now_ms, due.now_ms - due.behind_ms, due.surplus_max, due.surplus_bytes_max)
@@ -165,8 +164,7 @@ class BatchBuilder:
             else:
                 batch.runs[-1].append(key)
                 batch.sizes[-1].append(len(raw))
-            # The property `first_key_due` would cost a call for each message.
-            first_due = entry.first_due if entry.window is None else entry.window.first
+            first_due = entry.first_due if entry.window is None else entry.window.first  # `first_key_due`, inlined
             if was_parked or entry.id or entry.stored or first_due != (entry.due if deliver else 0):
                 self._unlink(batch, key, entry, offset)
         batch.passed_own = own_filter is not None and own_filter.passed
