@@ -7,7 +7,7 @@ and other rules takes over. Other rules are those of another zone under the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,7 +29,7 @@ NIGHTLY = (
 )
 _OTHER = "2020a"
 
-Ingest = Callable[..., None]
+Headers = tuple[tuple[str, bytes], ...]
 
 
 @pytest.fixture
@@ -51,14 +51,15 @@ def use_other_rules(patched: pytest.MonkeyPatch) -> None:
     patched.setattr(takeover, "TZ_VERSION", _OTHER)
 
 
-def ingested(bench: Bench, *headers: tuple[str, bytes]) -> None:
-    """A shard with other rules reads a request, and ends before it commits anything."""
+def ingested(bench: Bench, *requests: Headers, other_rules: bool = True) -> None:
+    """A shard reads requests, and ends before it commits anything."""
     with pytest.MonkeyPatch.context() as patched:
-        use_other_rules(patched)
+        if other_rules:
+            use_other_rules(patched)
         first = bench.shard()
-        offset = bench.ask(*headers)
         patched.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
-        bench.until(first, lambda: first.next_request == offset + 1)
+        last = max(bench.ask(*headers) for headers in requests)
+        bench.until(first, lambda: first.next_request == last + 1)
         first.close()
     occurrences._next_of_cron.cache_clear()
 
@@ -79,7 +80,7 @@ def owners(bench: Bench) -> list[object]:
 
 
 def test_a_first_time_that_no_fate_has_published_follows_the_rules_of_its_publisher(bench: Bench) -> None:
-    ingested(bench, *NIGHTLY)
+    ingested(bench, NIGHTLY)
     successor(bench, 1).close()
     (stored,) = [fate for record in bench.log() for fate in record.fates if fate.name == STORED]
     assert local_time(stored.first_due_ms) == "02:30"
@@ -88,15 +89,7 @@ def test_a_first_time_that_no_fate_has_published_follows_the_rules_of_its_publis
 
 
 def test_the_time_of_a_schedule_that_is_cancelled_at_once_follows_the_rules_of_its_publisher(bench: Bench) -> None:
-    with pytest.MonkeyPatch.context() as patched:
-        use_other_rules(patched)
-        first = bench.shard()
-        patched.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
-        bench.ask(*NIGHTLY)
-        cancel = bench.ask(("postdate-action", b"cancel"), ("postdate-id", b"nightly"))
-        bench.until(first, lambda: first.next_request == cancel + 1)
-        first.close()
-    occurrences._next_of_cron.cache_clear()
+    ingested(bench, NIGHTLY, (("postdate-action", b"cancel"), ("postdate-id", b"nightly")))
     successor(bench, 2).close()
     (cancelled,) = [fate for record in bench.log() for fate in record.fates if fate.name == CANCELLED]
     assert local_time(cancelled.first_due_ms) == "02:30"
@@ -123,14 +116,34 @@ def test_the_times_of_a_backfill_follow_the_rules_of_their_publisher(bench: Benc
     first.close()
     now_ms = int(bench.time.now_ms)
     times = ("postdate-start", b"%d" % (now_ms - 3 * 86_400_000)), ("postdate-end", b"%d" % now_ms)
-    ingested(bench, ("postdate-action", b"backfill"), ("postdate-id", b"nightly"), *times)
+    ingested(bench, (("postdate-action", b"backfill"), ("postdate-id", b"nightly"), *times))
     successor(bench, 4).close()
     (filled,) = [fate for record in bench.log() for fate in record.fates if fate.name == BACKFILLED]
     assert isinstance(filled, Backfilled)
     assert local_time(filled.first_ms) == "02:30"
 
 
-def test_an_index_without_such_times_is_kept(bench: Bench) -> None:
-    ingested(bench, ("postdate-topic", b"orders"), ("postdate-delay", b"5s"))
+@pytest.mark.parametrize(
+    "sent",
+    [
+        (("postdate-topic", b"orders"), ("postdate-delay", b"5s")),
+        (("postdate-action", b"cancel"), ("postdate-id", b"nightly")),
+        (
+            ("postdate-action", b"backfill"),
+            ("postdate-id", b"nightly"),
+            ("postdate-start", b"1"),
+            ("postdate-end", b"1000"),
+        ),
+    ],
+    ids=["message", "cancel", "backfill of nothing"],
+)
+def test_an_index_without_such_times_is_kept(bench: Bench, sent: Headers) -> None:
+    ingested(bench, sent)
+    successor(bench, 1).close()
+    assert [path.name for path in bench.directory.glob("0.*")] == []
+
+
+def test_an_index_is_kept_if_its_next_owner_has_the_same_rules(bench: Bench) -> None:
+    ingested(bench, NIGHTLY, other_rules=False)
     successor(bench, 1).close()
     assert [path.name for path in bench.directory.glob("0.*")] == []
