@@ -450,10 +450,10 @@ def test_a_message_may_still_leave_at_the_end_of_its_grace(place: Place) -> None
 
 @pytest.mark.parametrize(("late_ms", "fate"), [(0, DELIVERED), (1, DEAD)])
 def test_a_message_without_any_grace_leaves_on_time_or_expires(place: Place, late_ms: int, fate: str) -> None:
-    place.feed(schedule(0, SOON_MS, grace="0"), schedule(1, SOON_MS))
+    place.feed(schedule(0, SOON_MS, grace="0"), schedule(1, SOON_MS), schedule(2, SOON_MS, grace="0"))
     overlay = IndexOverlay(place.index, SOON_MS)
     due = Due(*place.index.scan_due(SOON_MS + 1, 10), now_ms=SOON_MS + late_ms)
-    assert [found.name for found in place._builder.build(overlay, due, 0.0).fates] == [fate, DELIVERED]
+    assert [found.name for found in place._builder.build(overlay, due, 0.0).fates] == [fate, DELIVERED, fate]
 
 
 @pytest.mark.parametrize(
