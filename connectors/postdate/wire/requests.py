@@ -426,8 +426,8 @@ def _by_ms(rules: RequestRules, value: bytes | None) -> int:
 
 
 def _refuse_unknown(rules: RequestRules, name: str) -> NoReturn:
-    needed = RETURNS_VERSION if name in FORMAT_2 else SCHEDULES_VERSION if name in _FORMAT_3 else 0
-    if rules.format_version < needed:
+    needed = RETURNS_VERSION if name in FORMAT_2 else SCHEDULES_VERSION if name in _FORMAT_3 else None
+    if needed is not None:
         served = f"{rules.topic} is served with {rules.format_version}"
         remedy = f"set it for all sidecars and commands (POSTDATE_FORMAT_VERSION={needed})"
         need = f"header {quote(name)} needs format_version = {needed}"

@@ -89,7 +89,7 @@ class Endings:
         if reason is Reason.EXPIRED:  # the broker's clock must confirm it
             batch.due_max_ms = max(batch.due_max_ms, entry.due + entry.grace_ms + 1)
         origin = self._origin_prefix + b"%d" % offset
-        key = entry.own_key[0] if entry.own_key else entry.key
+        (key,) = entry.own_key or (entry.key,)
         value, headers = entry.value, dead_letter_headers(original, reason, detail, origin)
         size_max = self._size_max(batch, self._own.dead_letters)
         if record_size_bytes(key, value, headers) > size_max:

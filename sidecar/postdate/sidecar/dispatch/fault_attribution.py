@@ -359,7 +359,7 @@ class FaultAttribution:
         trial.refusal = Refusal(_REASONS[kind], str(why))
         if trial.name == OWN or kind in _OF_THE_TARGET:
             half = max(min(count // 2, trial.messages_max), 1)
-            trial.messages_max = max(1, min(half, acknowledged)) if acknowledged else half
+            trial.messages_max = min(half, acknowledged) if acknowledged else half
             if not acknowledged:
                 trial.retry_at = max(trial.retry_at, now + trial.delay_ms)
                 trial.delay_ms = min(trial.delay_ms * 2, TARGET_PROBE_MS_MAX)
