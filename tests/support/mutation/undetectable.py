@@ -99,8 +99,11 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     _of(
         _REQUESTS,
         "_bulk_control",
-        "a bulk control that moves no message by a time has such a time",
-        "a cancel has no use for it, and neither has a move to a due time if it is negative",
+        "a bulk control has a time that it does not use, or another negative number for “none”",
+        "a cancel uses no time, and a move only one; of a negative due time, only the sign is used",
+        ("return (selection, -1, 0)", "return (selection, -2, 0)"),
+        ("return (selection, -1, 0)", "return (selection, -0, 0)"),
+        ("-1, _by_ms", "-2, _by_ms"),
         ("return (selection, -1, 0)", "return (selection, -1, -1)"),
         ("return (selection, -1, 0)", "return (selection, -1, 1)"),
         ("fields), 0)", "fields), -1)"),
@@ -213,6 +216,14 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "the entry of the next request is looked up",
         "a request has no entry before it is read",
         ("offset < next_request", "offset <= next_request"),
+    ),
+    _of(
+        f"{_SIDECAR}/index/contradictions.py",
+        "check_times",
+        "a backfill from time 0 is none",
+        "a backfill without a later time is refused",
+        ("entry.new_due >= 0", "entry.new_due > 0"),
+        ("entry.new_due >= 0", "entry.new_due >= 1"),
     ),
     *DISPATCH,
     _of(

@@ -293,4 +293,11 @@ DISPATCH: tuple[Undetectable, ...] = (
         ("scan_parked(target, 1, 1,", "scan_parked(target, 2, 1,"),
         ("scan_parked(target, 1, 1,", "scan_parked(target, 1, 2,"),
     ),
+    _of(
+        _RATES,
+        "TargetRates._look",
+        "the last parked message that was read, instead of the first",
+        "one is read",
+        ("keys[0]", "keys[-1]"),
+    ),
 )
