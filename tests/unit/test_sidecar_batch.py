@@ -24,6 +24,7 @@ from postdate.sidecar.dispatch.batch_content import Batch, OwnTopicsFilter
 from postdate.sidecar.dispatch.decisions import Decision, MessageRules
 from postdate.sidecar.dispatch.due_reader import Due
 from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.limits import TARGET_FRESH_MS_MAX
 from postdate.sidecar.dispatch.targets import Target
 from postdate.sidecar.index.apply_fates import apply_fate
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
@@ -386,15 +387,24 @@ def test_a_message_expires_only_after_a_newer_look_up_of_its_target(
     assert len(place.commit(now_ms, steady_ms=steady_ms).dead) == dead
 
 
+def waits_for_metadata(place: Place, now_ms: int, age_ms: int) -> bool:
+    """True if a message that metadata of this age refuses waits for newer metadata."""
+    steady_ms = 9_000.0
+    place.targets["orders"] = Target("orders", partitions=3, size_bytes_max=10, looked_at=steady_ms - age_ms)
+    place.feed(schedule(0, SOON_MS))
+    raw = place.index.scan_due(SOON_MS + 1, 1)[1][0]
+    return place._builder._rules.decide(decode_entry(raw), len(raw), now_ms, steady_ms, None) is Decision.DEFER
+
+
 @pytest.mark.parametrize(("before_request_ms", "waits"), [(0, False), (1, True)])
 def test_metadata_from_before_a_request_does_not_refuse_it(place: Place, before_request_ms: int, waits: bool) -> None:
-    now_ms, steady_ms = SOON_MS + 5_000, 9_000.0
-    looked_at = steady_ms - (now_ms - BASE_MS) - before_request_ms
-    place.targets["orders"] = Target("orders", partitions=3, size_bytes_max=10, looked_at=looked_at)
-    place.feed(schedule(0, SOON_MS))
-    raw = place.index.scan_due(now_ms, 1)[1][0]
-    decision = place._builder._rules.decide(decode_entry(raw), len(raw), now_ms, steady_ms, None)
-    assert (decision is Decision.DEFER) is waits
+    now_ms = SOON_MS + 5_000
+    assert waits_for_metadata(place, now_ms, now_ms - BASE_MS + before_request_ms) is waits
+
+
+@pytest.mark.parametrize(("age_ms", "waits"), [(TARGET_FRESH_MS_MAX, False), (TARGET_FRESH_MS_MAX + 1, True)])
+def test_fresh_metadata_refuses_a_newer_request(place: Place, age_ms: int, waits: bool) -> None:
+    assert waits_for_metadata(place, BASE_MS + 1, age_ms) is waits
 
 
 @pytest.mark.parametrize("why", ["acted on", "batch is full", "target fails", "entries unread"])

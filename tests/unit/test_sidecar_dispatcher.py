@@ -319,6 +319,20 @@ def test_a_turn_that_only_parks_messages_commits_nothing_and_is_followed_by_anot
     shard.close()
 
 
+def test_a_message_behind_a_parked_one_is_parked_although_its_target_works(bench: Bench) -> None:
+    shard = bench.shard()
+    shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
+    bench.schedule(1)
+    read_requests(bench, shard)
+    shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms()))
+    bench.schedule(2)
+    read_requests(bench, shard)
+    shard.ctx.held.now = Holds()
+    assert shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms())) == (0, True)
+    assert parts(shard)[0].parked_count == 2
+    shard.close()
+
+
 @pytest.mark.parametrize("why", ["not looked up in time", "held"])
 def test_only_messages_whose_target_is_in_trouble_are_parked(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, why: str

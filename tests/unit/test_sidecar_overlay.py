@@ -13,12 +13,15 @@ import pytest
 
 from postdate.sidecar.errors import Contradicted
 from postdate.sidecar.index.overlay import IndexOverlay
+from postdate.wheel.database import Range
+from postdate.wheel.errors import StorageError
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, entry_key
 from postdate.wheel.options import IndexOptions
 from postdate.wire.dispatch_log import PolicyRow
 from postdate.wire.id_digests import id_digest
-from support.timer_indexes import NOW_MS, open_index
+from postdate.wire.limits import DUE_MS_MIN
+from support.timer_indexes import NOW_MS, open_index, put_entries
 
 OLD, NEW = "base=1s", "base=2s"
 
@@ -96,3 +99,19 @@ def test_only_a_delivery_of_an_earlier_request_counts(tmp_path: Path, offset: in
     overlay.write()
     assert IndexOverlay(index).delivered(b"a", offset, NOW_MS) == found
     index.close()
+
+
+def test_the_controls_are_all_that_lies_under_key_0(index: TimerIndex) -> None:
+    put_entries(index, [(DUE_MS_MIN, 0), (CONTROL_DUE, 1), (CONTROL_DUE, 2)])
+    assert [offset for offset, _ in IndexOverlay(index).controls()] == [1, 2]
+
+
+def test_a_read_of_the_controls_that_fails_is_not_the_end_of_them(
+    index: TimerIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def finish(self: Range) -> None:
+        raise StorageError("a disk error")
+
+    monkeypatch.setattr(Range, "finish", finish)
+    with pytest.raises(StorageError):
+        list(IndexOverlay(index).controls())
