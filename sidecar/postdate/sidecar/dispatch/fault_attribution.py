@@ -384,7 +384,7 @@ class FaultAttribution:
         elif self._are_few(faults, count):
             trial.set_aside(faults, now)
         else:
-            trial.messages_max = max(count // 2, 1)
+            trial.messages_max = count // 2
         return Finding.GO_ON
 
     def _are_few(self, faults: Mapping[int, KafkaFault], count: int) -> bool:
