@@ -75,13 +75,6 @@ STATE: tuple[Undetectable, ...] = (
     ),
     _of(
         _TAKEOVER,
-        "_replay",
-        "memory is released one byte earlier",
-        "the bound only determines when memory is released",
-        ("in_memory > RECOVERY_MEMTABLES_BYTES_MAX", "in_memory >= RECOVERY_MEMTABLES_BYTES_MAX"),
-    ),
-    _of(
-        _TAKEOVER,
         "_pieces",
         "the first record of a piece instead of the last one",
         "a record that names accepted losses is alone in its piece",
