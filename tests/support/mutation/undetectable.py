@@ -220,7 +220,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     _of(
         f"{_SIDECAR}/index/contradictions.py",
         "check_times",
-        "a backfill from time 0 is none",
+        "a backfill whose first time is 0 does not count",
         "a backfill without a later time is refused",
         ("entry.new_due >= 0", "entry.new_due > 0"),
         ("entry.new_due >= 0", "entry.new_due >= 1"),
