@@ -109,18 +109,17 @@ class BatchBuilder:
         batch = Batch(due.now_ms, due.now_ms - due.behind_ms, due.surplus_max, due.surplus_bytes_max)
         rates, parking = (self._rates, self._parking) if trial is None else (None, None)
         precedes = parking.precedes if parking is not None and parking.any else None
-        now_ms, apart, condemned, most = due.now_ms, due.apart, self._faults.condemned, min(due.fates_max, _FATES_MAX)
+        now_ms, apart, condemned = due.now_ms, due.apart, self._faults.condemned
         bulk = in_force(overlay.bulks) if overlay.bulks else None
         for key, raw in _rows(due.keys, due.values, due.parked):
             if apart and key in apart:
                 batch.cut()
             entry, offset = decode_entry(raw), split_key(key)[1]
-            deliver = entry.kind == _DELIVER_KIND
-            if deliver and len(batch.fates) > most and _is_full(batch, entry, bulk, own_filter):
+            if len(batch.fates) > _FATES_MAX and entry.kind == _DELIVER_KIND and _has_more_fates(batch, entry, bulk):
                 break
-            if deliver and bulk is not None and bulk.acts_on(entry, offset):
+            if (deliver := entry.kind == _DELIVER_KIND) and bulk is not None and bulk.acts_on(entry, offset):
                 if own_filter is not None:  # it waits for the sweep, which waits for Postdate's own topics
-                    batch.skip(len(raw))
+                    batch.skip()
                     continue
                 if self._act_in_bulk(batch, overlay, (key, entry), bulk):
                     continue
@@ -138,11 +137,11 @@ class BatchBuilder:
                     batch.set_aside(key, raw, entry, decision)
                     continue
                 if own_filter is not None and not self._passes(own_filter, key, entry, decision is not _DELIVER):
-                    batch.skip(len(raw))
+                    batch.skip()
                     continue
                 if decision is _DELIVER:
                     if ready is None and not self._fills(batch, key, entry):
-                        batch.skip(len(raw))
+                        batch.skip()
                         continue
                     if ready is None and not self._fits(batch, entry.target):
                         break
@@ -382,10 +381,10 @@ class BatchBuilder:
         return True
 
 
-def _is_full(batch: Batch, entry: Entry, bulk: Bulk | None, own_filter: OwnTopicsFilter | None) -> bool:
-    """True if a transaction with its most fates takes no further message: more entries than it may end were read, or it
-    may need fates beside those of entries, for the progress of a bulk control or for the end of a schedule."""
-    return own_filter is not None or bulk is not None or batch.surplus > 0 or entry.next is not None
+def _has_more_fates(batch: Batch, entry: Entry, bulk: Bulk | None) -> bool:
+    """True if the transaction may need fates beside those of entries: for the progress of a bulk control, or for the
+    end of a schedule."""
+    return bulk is not None or batch.surplus > 0 or entry.next is not None
 
 
 def _until_selected(decided: Decided, entry: Entry, offset: int, bulk: Bulk) -> Decided:

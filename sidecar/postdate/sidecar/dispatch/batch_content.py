@@ -113,7 +113,6 @@ class Batch:
     swept: int = 0  # entries on which the bulk control in force acts
     bulk: BulkProgress | None = None  # what it has done with this transaction
     stayed: int = 0
-    stayed_bytes: int = 0  # of the values of these entries
     passed_own: bool = False  # a message that writes to an isolated topic of Postdate's own stayed
     targets: dict[str, int] = field(default_factory=dict)  # partitions of each target in this transaction
     ready: dict[str, Target] = field(default_factory=dict)  # targets that take every message that is not special
@@ -130,10 +129,9 @@ class Batch:
             note_first(self.stored_late, entry.target, place_of(key, entry))
         self.cut()
 
-    def skip(self, size_bytes: int) -> None:
-        """An entry of this encoded size, between the ended ones, stays where it is for now."""
+    def skip(self) -> None:
+        """An entry between the ended ones stays where it is for now."""
         self.stayed += 1
-        self.stayed_bytes += size_bytes
         self.cut()
 
     def set_aside(self, key: bytes, raw: bytes, entry: Entry, decision: Decision) -> None:
@@ -146,7 +144,7 @@ class Batch:
         elif decision is Decision.PARK and not is_parked:
             self.park.append((key, entry))
         if decision is not Decision.PARK_FOR_RATE or is_parked:
-            self.skip(len(raw))
+            self.skip()
             return
         self.over.append((key, raw, entry))
         self.runs[-1].append(key)

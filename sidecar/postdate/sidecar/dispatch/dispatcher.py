@@ -102,7 +102,6 @@ class Dispatcher:
                 overlay, batch = self._build(index, due)
         for rows in batch.unknown.values():  # the look-up is late: only these wait for it
             batch.park += rows
-        finds_more = self._reader.built(due, batch)
         has_parked = bool(batch.park)
         if has_parked:
             self._parking.park(index, batch)
@@ -120,7 +119,7 @@ class Dispatcher:
         if not batch.fates and not batch.over:
             if due.trial is not None:
                 self._faults.nothing_waits(due.trial)
-            return 0, due.trial is not None or finds_more
+            return 0, due.trial is not None
         if not batch.fates:
             finish(overlay, batch)
             overlay.write()

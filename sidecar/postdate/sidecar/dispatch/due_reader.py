@@ -16,14 +16,12 @@ from functools import partial
 
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.backlog_bypass import BacklogBypass
-from postdate.sidecar.dispatch.batch_content import Batch, MessageKey, OwnTopicsFilter, note_first, place_of
+from postdate.sidecar.dispatch.batch_content import MessageKey, OwnTopicsFilter, note_first, place_of
 from postdate.sidecar.dispatch.batch_limit import BatchLimit
 from postdate.sidecar.dispatch.control_pieces import acted_on, first_piece
 from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.isolated_targets import OWN, Isolated
 from postdate.sidecar.dispatch.limits import (
-    LOOK_AHEAD_ENTRIES_MAX,
-    LOOK_AHEAD_SIZE_BYTES_MAX,
     RATE_RETRY_MS,
     SURPLUS_BYTES_MAX,
     SURPLUS_FATES_MAX,
@@ -34,10 +32,8 @@ from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.dispatch.targets import Targets
 from postdate.sidecar.ingest.limits import CONTROL_SIZE_BYTES_MAX
 from postdate.wheel.entry import Kind, decode_entry, decode_head
-from postdate.wheel.forecast import Load
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, LAST_KEY, split_key
-from postdate.wire.limits import FATES_MAX
 
 #: The part of a full transaction that may leave while messages for other targets wait for the second cursor.
 _SHORT = 4
@@ -54,8 +50,7 @@ class Due:
     and values of parked entries. `trial`: the isolated target of a trial. `own_filter`: selects the messages that may
     leave; None: all. `now_ms`: the broker's time. `behind_ms`: the cancel gate admits only entries due this long before
     that time. `surplus_max`, `surplus_bytes_max`: limits of the missed occurrences that may leave with the next ones of
-    their schedules. `fates_max`: beyond this many fates, a transaction with an `own_filter` takes no more messages.
-    `ends_bulk`: the bulk control in force has nothing left after this transaction."""
+    their schedules. `ends_bulk`: the bulk control in force has nothing left after this transaction."""
 
     keys: list[bytes]
     values: list[bytes]
@@ -70,7 +65,6 @@ class Due:
     behind_ms: int = 0
     surplus_max: int = SURPLUS_FATES_MAX
     surplus_bytes_max: int = SURPLUS_BYTES_MAX
-    fates_max: int = FATES_MAX
     trial: Isolated | None = None
     own_filter: OwnTopicsFilter | None = None
     ends_bulk: bool = False
@@ -103,7 +97,6 @@ class DueReader:
         self._rates = rates
         self._ahead = BacklogBypass()
         self._is_behind = False  # more was due than the last transaction took
-        self._waiting = Load(0, 0)  # what waited for Postdate's own topics in the last common transaction
 
     def read(self, index: TimerIndex, steady_ms: float, before_ms: int) -> Due:
         """The input of the next transaction; empty if nothing may leave now."""
@@ -126,17 +119,6 @@ class DueReader:
         if (own := self._faults.get(OWN)) is not None:
             self._leave_own(index, due, own, before_ms)
         return due
-
-    def built(self, due: Due, batch: Batch) -> bool:
-        """After a common transaction was built while Postdate's own topics are isolated: the next one also reads what
-        lies behind the messages that wait for them. If nothing may leave, it reads at least twice as many. True if it
-        may find more."""
-        if due.trial is not None or due.own_filter is None:
-            return False
-        waited, times = self._waiting, 1 if batch.fates else 2
-        entries, size_bytes = times * batch.stayed, times * batch.stayed_bytes
-        self._waiting = Load(min(entries, LOOK_AHEAD_ENTRIES_MAX), min(size_bytes, LOOK_AHEAD_SIZE_BYTES_MAX))
-        return due.full and self._waiting != waited
 
     def ended(self, index: TimerIndex, due: Due, gone: set[bytes], before_ms: int) -> None:
         """After a transaction: `gone` are the keys that have ended. Decides whether the second cursor goes ahead of the
@@ -210,14 +192,11 @@ class DueReader:
     def _limits(self, index: TimerIndex) -> tuple[int, int]:
         """Entries and bytes of the next scan. It must contain everything under key 0 (rule 1)."""
         limit, size_max = self._faults.entries_max(self._limit.entries), self._limit.size_bytes
-        if self._faults.get(OWN) is None:
-            self._waiting = Load(0, 0)
-            beside = 0
-        else:  # all these stay, so messages need room beside them
-            beside, size_max = limit + self._waiting.entries, size_max + self._waiting.size_bytes
         if index.control_count:
-            return max(index.control_count, limit // 2) + beside, max(size_max, 4 * CONTROL_SIZE_BYTES_MAX)
-        return max(limit, beside), size_max
+            most = max(index.control_count, limit // 2)
+            is_own_isolated = self._faults.get(OWN) is not None
+            return most + (limit if is_own_isolated else 0), max(size_max, 4 * CONTROL_SIZE_BYTES_MAX)
+        return limit, size_max
 
     def _leave_own(self, index: TimerIndex, due: Due, own: Isolated, before_ms: int) -> None:
         """Restrict the input to messages that write to no isolated topic of Postdate's own, and on which nothing under
@@ -225,7 +204,6 @@ class DueReader:
         count = min(index.control_count, len(due.keys))
         rows = [(key, decode_entry(raw)) for key, raw in zip(due.keys[:count], due.values[:count], strict=True)]
         due.keys, due.values = due.keys[count:], due.values[count:]
-        due.fates_max = self._faults.entries_max(self._limit.entries) - 1
         behind: dict[MessageKey, bytes] = {}
         for key, entry in rows:
             if entry.kind == Kind.STORE and entry.due < before_ms:
