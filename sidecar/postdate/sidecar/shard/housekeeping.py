@@ -33,6 +33,7 @@ from postdate.sidecar.shard.limits import (
     RECLAIM_QUIET_MS,
     REST_INTERVAL_MS,
     REST_LOOKS,
+    TRIM_INTERVAL_MS,
 )
 from postdate.sidecar.takeover.takeover import end_of_requests
 from postdate.wheel.index import TimerIndex
@@ -83,7 +84,7 @@ class Housekeeping:
             index.forget_outcomes(self._ctx.clock.wall_ms(), self._gate.read_ms)
             is_known = not index.raise_low_water() and is_known and index.changes_made == self._changes
             self._quiet_looks = self._quiet_looks + 1 if is_known else 0
-            if self._quiet_looks == REST_LOOKS:  # the rest begins
+            if self._quiet_looks == REST_LOOKS and self._every("trim", TRIM_INTERVAL_MS, steady):  # the rest begins
                 return_free_memory()
             self._changes = index.changes_made
         if self._every("tend", TEND_INTERVAL_MS, steady) and self._dispatcher.tend(index, now_ms):

@@ -35,6 +35,10 @@ CONFIRM_INTERVAL_MS: Final = 1_000
 REST_LOOKS: Final = 3
 REST_INTERVAL_MS: Final = 10_000
 
+# Free memory is returned at the beginning of a rest, but not more often than this, since it looks at all memory of the
+# process: 64 shards may each rest every few seconds.
+TRIM_INTERVAL_MS: Final = 60_000
+
 # Disk space of ended entries is given back when nothing is due for a while: measured, 1 s for 660 MB.
 RECLAIM_INTERVAL_MS: Final = 10_000
 RECLAIM_QUIET_MS: Final = 5_000
