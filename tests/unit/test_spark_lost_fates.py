@@ -13,7 +13,16 @@ from typing import Any
 import pytest
 
 from postdate.spark.limits import OCCURRENCES_STEPPED_MAX
-from postdate.spark.rules.schedule_events import Delivered, End, ExtraPosition, Fate, Letter, Switch, ZoneVersions
+from postdate.spark.rules.schedule_events import (
+    Delivered,
+    End,
+    ExtraPosition,
+    Fate,
+    Letter,
+    Switch,
+    Trigger,
+    ZoneVersions,
+)
 from support.schedule_judgements import (
     BERLIN,
     DIGESTS,
@@ -32,6 +41,7 @@ from support.schedule_judgements import (
     sound,
 )
 
+HOUR_MS = 3_600_000
 OWN_OF_EXTRA = "postdate-origin,postdate-due,postdate-id,postdate-extra"
 LOST_MS = at(0) + 500
 LOST = {"fates_lost_before_ms": LOST_MS}
@@ -375,13 +385,15 @@ def test_a_lost_owner_may_have_published_a_time_where_the_audit_finds_none(reaso
     assert (found.position.problems, dict(found.position.reasons)) == ((), {"unsettled": 1})
 
 
-@pytest.mark.parametrize(("bounds", "first_ms"), [(LOST_RULES, 0), ({}, NIGHT)])
+@pytest.mark.parametrize(("bounds", "first_ms", "reasons"), [(LOST_RULES, 0, {"unsettled": 1}), ({}, NIGHT, {})])
 def test_the_rules_of_the_owner_that_ended_a_schedule_give_no_first_time_behind_a_loss(
-    bounds: dict[str, Any], first_ms: int
+    bounds: dict[str, Any], first_ms: int, reasons: dict[str, int]
 ) -> None:
     zones = ZoneVersions("2026f", (0, 5), ("2025a", "2026f"))
-    found = replace(FIRST, bounds=bounds, zones=zones, end=End("cancelled", NIGHT - 1, 9, 0)).judged()
-    assert found.position.first_ms == first_ms
+    case = replace(FIRST, bounds=bounds, zones=zones)
+    found = replace(case, end=End("cancelled", NIGHT - 1, 9, 0)).judged().position
+    assert (found.first_ms, dict(found.reasons)) == (first_ms, reasons)
+    assert replace(case, end=End("cancelled", NIGHT, 9, 0)).judged().position.reasons == ()
 
 
 @pytest.mark.parametrize("before", ["2026f", "2025a"])
@@ -408,3 +420,33 @@ def test_a_surplus_letter_may_be_each_that_may_be_of_an_unknown_occurrence(first
     assert found.position.problems == (
         ("contradiction", f"a dead letter of the occurrence due {named} belongs to no skip"),
     )
+
+
+def test_the_letter_of_a_trigger_gives_no_time_to_an_extra_delivery_whose_fate_names_its_own() -> None:
+    """The first deliveries of a backfill are lost, and its last one and a trigger became dead letters."""
+    third = SECOND + DAY_MS
+    case = nightly(BERLIN, NIGHT, (NIGHT, FOLD), (FOLD, third), (third, third + DAY_MS))
+    filled = Fate(3, 3, "dead", NIGHT - DAY_MS, 0, 9, 1, third + HOUR_MS, False, 20)
+    triggered = Fate(1, 1, "dead", third + HOUR_MS // 2, 0, 9, 2, third + HOUR_MS, False, 30)
+    controls = [
+        Trigger(20, third + 1, 3, 5, NIGHT - 3 * DAY_MS, NIGHT - DAY_MS),
+        Trigger(30, third + HOUR_MS // 2, 9, 0),
+    ]
+    letters = [Letter(NIGHT - DAY_MS, True), Letter(third + HOUR_MS // 2, True)]
+    zones = ZoneVersions("2026f", (0, 5), ("2025a", "2026f"))
+    fates = [*case.fates, filled, triggered]
+    found = replace(case, fates=fates, letters=letters, triggers=controls, zones=zones, bounds=LOST_RULES).judged()
+    assert found.position.problems == ()
+
+
+@pytest.mark.parametrize("reason", ["dead", "grace"])
+def test_what_a_skip_behind_lost_fates_publishes_is_a_nominal_time(reason: str) -> None:
+    third = SECOND + DAY_MS
+    zones, letters = ZoneVersions("2026f", (0, 5), ("2026f", "2026f")), [Letter(third, True)] * (reason == "dead")
+    for next_ms, verdicts in ((third + DAY_MS, []), (third + DAY_MS + 7, ["extra"])):
+        fates = [
+            skipped(3, 3, reason, next_ms, third + 5, log_offset=9),
+            occurred(4, next_ms, third + 2 * DAY_MS, log_offset=10),
+        ]
+        case = replace(FIRST, fates=fates, records=[record(fates[1])], letters=letters, zones=zones)
+        assert [verdict for verdict, _ in case.judged().position.problems] == verdicts

@@ -40,7 +40,7 @@ class _Metrics(Collector):
         late_s = {_QUANTILES[name]: value / 1_000 for name, value in outcome.summary.lateness_ms.items()}
         yield self._gauge("verified_requests", "Requests that this run verified.", found.verified)
         if found.verified_share is not None:
-            share = "The share of verified requests in those that had ended."
+            share = "The share of verified requests in those that are not pending."
             yield self._gauge("verified_ratio", share, found.verified_share, "ratio")
         yield self._gauges(
             *("violations", "Violations that this run found; a request with two counts twice."),

@@ -125,6 +125,13 @@ class NumberedDeliveries:
         is_by_owner = end is not None and not self._may_be_lost() and self._can_decide(end.log_offset)
         return self.at.first_ms or (self._first_ms() if is_by_owner or not self._has_zone else 0)
 
+    def is_end_in_doubt(self, end: End) -> bool:
+        """Return True if a schedule ended before its first occurrence, with another first time than the computed one,
+        and a lost fate may have published that time."""
+        is_unpublished = self.at.number == 1 and not self.at.first_ms
+        is_other = end.first_due_ms not in (0, self._first_ms())
+        return self._has_zone and self._may_be_lost() and is_unpublished and is_other
+
     def decide_all(self, events: Iterable[Event]) -> None:
         """Judge events in the order of their numbers."""
         for number, some in groupby(events, key=_number):
@@ -161,7 +168,8 @@ class NumberedDeliveries:
         is_behind_loss = may_be_lost and (has_hole or not is_published)
         computed_ms = self._computed_ms(fate)
         is_unknown = computed_ms is None or (is_behind_loss and self._may_have_other_time(fate, computed_ms))
-        if is_unknown and fate.reason == "dead" and _size(fate) == 1:
+        is_named = fate.reason is None or fate.nominal_ms > 0  # the fate itself names its time
+        if is_unknown and fate.reason == "dead" and not is_named and _size(fate) == 1:
             before_ms = min(fate.next_ms or _NEVER_MS, fate.at_ms + 1)
             fate = fate._replace(nominal_ms=self._letters.guessed_before(before_ms))
         due_ms = (fate.nominal_ms if is_unknown else 0) or computed_ms or 0
@@ -180,8 +188,11 @@ class NumberedDeliveries:
         judge = self._judge_delivery if fate.reason is None else self._judge_skip
         nominal_ms = judge(fate, can_decide) if fate.nominal_ms or not is_unknown else 0
         self.findings.count(fate.reason or "occurred", _size(fate))
-        if fate.reason is None or not is_unknown:  # the time of a skip is a guess
+        if is_named or not is_unknown:  # otherwise its time is a guess
             self._judge_next(fate, nominal_ms)
+        elif fate.next_ms and self._can_decide(fate.log_offset) and not self._is_nominal(fate.next_ms):
+            said = f"occurrence {fate.last + 1} is published as due {fate.next_ms} {in_log(fate)}"
+            self.findings.find("extra", "extra", said)
         if self._kind.cause == "lost" or (is_unknown and (may_be_lost or has_rules)):
             self.findings.leave("unsettled", _size(fate))
         elif not can_decide:

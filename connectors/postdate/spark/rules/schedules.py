@@ -98,6 +98,8 @@ def _finished(
     is_open = end is None
     letters = audited.letters.judge_rest(at.next_ms if is_open else 0, extras.pending_ms if is_open else (), findings)
     _judge_end(known, at, extras, end, findings, audited)
+    if end is not None and occurrences.is_end_in_doubt(end):
+        _leave_once(findings, known)
     added = Figures(**findings.counts)
     position = at._replace(
         first_ms=occurrences.first_ms(end),
