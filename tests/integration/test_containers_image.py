@@ -154,7 +154,7 @@ def test_the_container_of_other_peoples_tests_delivers(image: str, broker: Conta
         producer.produce(postdate.requests.name, b"never", headers=[*forbidden])
         assert producer.flush(WAIT_TIMEOUT_S) == 0
         (message,), (letter,) = postdate.delivered(target, 1), postdate.dead_letters(1)
-        with pytest.raises(NotDelivered, match=r"(?s)has [01] of 2 records after 0 s.\n.*took over"):
+        with pytest.raises(NotDelivered, match=r"(?s)has [01] of 2 records after 0 s.\n.*takeover 1 complete"):
             postdate.delivered(target, 2, timeout_s=0.0)
         container = postdate.get_container_id()
     assert (message.key, message.value, letter.value) == (b"k", b"v", b"never")

@@ -48,7 +48,7 @@ def test_delivered_returns_due_messages_and_fails_if_some_are_missing(broker: Ru
         assert producer.flush(WAIT_TIMEOUT_S) == 0
         (message,) = postdate.delivered(target, 1)
         (letter,) = postdate.dead_letters(1)
-        with pytest.raises(NotDelivered, match=rf"(?s){target} has 1 of 2 records after 0 s.\n.*took over"):
+        with pytest.raises(NotDelivered, match=rf"(?s){target} has 1 of 2 records after 0 s.\n.*takeover 1 complete"):
             postdate.delivered(target, 2, timeout_s=0.0)
     assert (message.key, message.value, message.id) == (b"k", b"v", b"i")
     assert message.headers == headers

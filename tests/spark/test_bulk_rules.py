@@ -282,7 +282,7 @@ def test_load_is_told_by_minute_and_drawn_whole(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"columns": {"topic": "t"}}, "has no topic"),
+        ({"columns": {"topic": "t"}}, "topic is not a field"),
         ({"columns": {"target": "t"}, "target": "orders"}, "give only one"),
         ({"target": "a b"}, "a b"),
         ({"rate": 0}, "at least one"),

@@ -367,7 +367,7 @@ def test_a_reschedule_beyond_the_horizon_is_not_sent(bed: SimulatedCluster) -> N
         (["deliver", "--dry-run"], "needs a selector"),
         (["cancel", "--id", "i", "--partition", "1"], "--partition needs a selector"),
         (["cancel", "--key", "k", "--dry-run", "--partition", "1", "--partition", "3"], "one --partition"),
-        (["cancel", "--requests", "requests", "--key", "\udcff", "--dry-run"], "not UTF-8"),
+        (["cancel", "--requests", "requests", "--key", "\udcff", "--dry-run"], "only UTF-8 text"),
         (["reschedule", "--by", "2h", "--id", "i"], "--by needs a selector"),
         (["reschedule", "--by", "2h", "--delay", "1h", "--target", "t"], "one time, or --by"),
         (["reschedule", "--target", "t"], "one time, or --by"),

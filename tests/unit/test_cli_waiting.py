@@ -152,4 +152,4 @@ def test_patience_exceeds_the_retry_budget(budget: str, patience_ms: int, monkey
 def test_two_answers_at_once_are_refused() -> None:
     result = bed_with().call(*SEND, "--wait-verdict")
     assert result.exit_code == Exit.USAGE
-    assert "ask for one" in result.stderr
+    assert "give only one of" in result.stderr

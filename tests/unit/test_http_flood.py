@@ -207,7 +207,7 @@ def test_a_port_without_descriptors_accepts_again_when_some_are_free(
 
     monkeypatch.setattr(socket.socket, "accept", accept)
     assert client.get("/healthz").status == 200
-    assert sum("takes no connection" in record.message for record in caplog.records) == 2
+    assert sum("accepts no connections" in record.message for record in caplog.records) == 2
 
 
 def is_closed(connection: socket.socket) -> bool:

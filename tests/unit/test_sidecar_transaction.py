@@ -88,7 +88,7 @@ def test_a_transaction_with_a_record_that_has_no_report_is_aborted(
     committed = []
     monkeypatch.setattr(SimTransactionalProducer, "flush", lambda self, timeout_s: honest(self, timeout_s) + 1)
     monkeypatch.setattr(SimTransactionalProducer, "commit", lambda self: committed.append(self))
-    with pytest.raises(AbortRequired, match="1 records without an answer"):
+    with pytest.raises(AbortRequired, match="1 records were not acknowledged"):
         _ownership_of(shard).run(Content(BEAT), 0, 0, must_give_up=given_up)
     assert committed == []
     assert _ownership_of(shard).log_acknowledged

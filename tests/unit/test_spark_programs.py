@@ -24,7 +24,7 @@ _BRIDGE = "An error occurred while calling o9.collect."
     [
         (audit_main.main, ["-b", "x:1", "--samples", "-1"], "error: The number of samples"),
         (audit_main.main, ["-b", "x:1", "-X", "acks"], "error: 'acks' is not NAME=VALUE"),
-        (bulk_main.main, ["-b", "x:1", "rows"], "error: rows does not say of which format"),
+        (bulk_main.main, ["-b", "x:1", "rows"], "error: the format of rows is unknown"),
         (bulk_main.main, ["-b", "x:1", "-F", "/nowhere", "rows.csv"], "error: [Errno 2]"),
     ],
 )
