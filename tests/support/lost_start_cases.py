@@ -65,7 +65,7 @@ def lost_start_cases() -> list[tuple[str, str, Part, Part]]:
     return [
         ("cancelled behind a lost beginning", "cancelled", _ask, _cancel),
         ("cancelled, first due at another time", "mismatch", _ask, partial(_cancel, first_ms=due(1) + 1)),
-        ("cancelled behind a beginning by other rules", "cancelled", nightly, partial(_cancel, first_ms=_OTHER_MS)),
+        ("cancelled behind a beginning by other rules", "unsettled", nightly, partial(_cancel, first_ms=_OTHER_MS)),
         ("paused behind a lost beginning", "cancelled", _ask, _pause),
         ("dead at a time by other rules", "unsettled", nightly, _die),
         (
@@ -74,5 +74,5 @@ def lost_start_cases() -> list[tuple[str, str, Part, Part]]:
             nightly,
             partial(_die, buried_ms=late),
         ),
-        ("cancelled by other rules than those of its beginning", "cancelled", nightly, _cancel_by_rules_of_the_audit),
+        ("cancelled by other rules than those of its beginning", "unsettled", nightly, _cancel_by_rules_of_the_audit),
     ]
