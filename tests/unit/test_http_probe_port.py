@@ -124,6 +124,20 @@ def test_the_probe_port_shows_that_the_thread_of_the_other_port_has_ended(
             assert (answer.status, "the thread of an HTTP port has ended" in answer.text) == (503, True)
 
 
+def test_a_port_that_was_stopped_is_no_fault_of_the_other_one(tmp_path: Path) -> None:
+    """The probe port ends first."""
+    config = HttpConfig(port=free_port(), probe_port=free_port())
+    with ExitStack() as stack:
+        process = Scene(stack).process(config)
+        probes = HttpServer(process, port.claim_probes(config), probes_only=True)
+        probes.start()
+        probes.stop()
+        stack.enter_context(serving.serving(process, port.claim(config)))
+        client = Client(config.port)
+        wait_until(client.listens, "the port is served")
+        assert "thread of an HTTP port" not in client.get("/healthz").text
+
+
 @pytest.mark.parametrize(
     ("environment", "problem"),
     [

@@ -8,6 +8,7 @@ that rule.
 """
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,10 +20,13 @@ from postdate.spark.rules.schedule_events import (
     ExtraPosition,
     Fate,
     Letter,
+    RowFacts,
     Switch,
     Trigger,
     ZoneVersions,
 )
+from postdate.spark.rules.schedule_findings import Findings
+from postdate.spark.rules.schedule_letters import DeadLetters
 from support.schedule_judgements import (
     BERLIN,
     DIGESTS,
@@ -450,3 +454,13 @@ def test_what_a_skip_behind_lost_fates_publishes_is_a_nominal_time(reason: str) 
         ]
         case = replace(FIRST, fates=fates, records=[record(fates[1])], letters=letters, zones=zones)
         assert [verdict for verdict, _ in case.judged().position.problems] == verdicts
+
+
+def test_a_surplus_letter_names_each_possible_time_once() -> None:
+    """Two unknown occurrences may each have used the later letter."""
+    whole: Any = SimpleNamespace(lost_before_ms=0)
+    letters = DeadLetters(RowFacts(letters=[Letter(5, True), Letter(9, True)]), whole, whole)
+    assert (letters.guessed_before(10), letters.guessed_before(10)) == (9, 9)
+    findings = Findings()
+    letters.judge_rest(0, (), findings)
+    assert ("contradiction", "a dead letter of the occurrence due 5 or 9 belongs to no skip") in findings.problems

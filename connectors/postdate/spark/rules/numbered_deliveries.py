@@ -128,9 +128,9 @@ class NumberedDeliveries:
     def is_end_in_doubt(self, end: End) -> bool:
         """Return True if a schedule ended before its first occurrence, with another first time than the computed one,
         and a lost fate may have published that time."""
-        is_unpublished = self.at.number == 1 and not self.at.first_ms
-        is_other = end.first_due_ms not in (0, self._first_ms())
-        return self._has_zone and self._may_be_lost() and is_unpublished and is_other
+        if self.at.number > 1 or self.at.first_ms or not (self._has_zone and self._may_be_lost()):
+            return False
+        return end.first_due_ms not in (0, self._first_ms())
 
     def decide_all(self, events: Iterable[Event]) -> None:
         """Judge events in the order of their numbers."""

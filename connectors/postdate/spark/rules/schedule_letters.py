@@ -71,8 +71,7 @@ class DeadLetters:
             elif left and due_ms < lost_ms and (has_lost or self._facts.backfilled_ms(due_ms) < lost_ms):
                 findings.leave("unsettled", max(len(left) - self._holes.counted(due_ms), 0))
             elif left:
-                possible = " or ".join(map(str, [due_ms, *(ms for ms in self._guessed_ms if ms > due_ms)]))
-                findings.find(
-                    None, "contradiction", f"a dead letter of the occurrence due {possible} belongs to no skip"
-                )
+                possible = " or ".join(map(str, sorted({due_ms, *(ms for ms in self._guessed_ms if ms > due_ms)})))
+                said = f"a dead letter of the occurrence due {possible} belongs to no skip"
+                findings.find(None, "contradiction", said)
         return waiting

@@ -73,7 +73,9 @@ class HttpServer:
         self._threads.append(self._thread)
 
     def stop(self) -> None:
-        """Stop gracefully, even while requests are being answered."""
+        """Stop gracefully, even while requests are being answered. Its thread may end from now on."""
+        if self._thread in self._threads:
+            self._threads.remove(self._thread)
         self._stopping.set()
         self._server.should_exit = True
         self._thread.join(HTTP_STOP_S)
