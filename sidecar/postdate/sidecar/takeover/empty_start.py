@@ -188,8 +188,8 @@ def _first_dispatch(
         position = bounds.end if found is None else max(found, bounds.start)
     if position == bounds.start and bounds.start > 0:
         oldest = _oldest_fates(ctx, bounds, acceptance)
-        if oldest is not None and oldest.timestamp_ms > request.timestamp_ms:
-            low = _above_missing(ctx, acceptance, low, oldest, last.seq)
+        if oldest is not None:
+            low = _above_missing(ctx, acceptance, low, request, oldest, last.seq)
     # The start may be stale, and fates before `position` deleted. Reading the offset before `position` excludes that.
     return low, max(position - 1, bounds.start)
 
@@ -232,10 +232,23 @@ def oldest_record(ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses)
         start = oldest.offset + 1
 
 
-def _above_missing(ctx: ShardContext, acceptance: AcceptedLosses, low: int, oldest: Record, last_seq: int) -> int:
-    """The first request whose fates the dispatch log certainly still holds. Raises Halted, unless the loss of the
-    requests below it was accepted."""
-    end = certain_request(ctx, oldest, low)
+def _above_missing(
+    ctx: ShardContext, acceptance: AcceptedLosses, low: int, request: Record, oldest: Record, last_seq: int
+) -> int:
+    """The first request whose fates the dispatch log certainly still holds: `low`, if no record before `oldest` can
+    have ended `request`, the first one. Raises Halted, unless the loss of the requests below it was accepted.
+
+    If a producer stamped that request, the offset decides: before `oldest`, no owner had read a request at or above
+    `ingested_to` of that record.
+    """
+    if request.log_append:
+        if oldest.timestamp_ms <= request.timestamp_ms:
+            return low
+        end = certain_request(ctx, oldest, low)
+    else:
+        end = decode(ctx.log, oldest).ingested_to
+        if request.offset >= end:
+            return low
     loss = Loss(HaltReason.FATES_MISSING, ctx.own.requests, low, end, last_seq, oldest.offset)
     return acceptance.take(
         ctx.name,
@@ -248,11 +261,15 @@ def _above_missing(ctx: ShardContext, acceptance: AcceptedLosses, low: int, olde
 
 
 def certain_request(ctx: ShardContext, record: Record, low: int) -> int:
-    """The first request at or above `low` that certainly did not end before `record` of the dispatch log: one that was
-    written an hour or more later, or the end of the topic."""
+    """The first request at or above `low` that certainly did not end before `record` of the dispatch log: one that the
+    broker stamped an hour or more later, or the end of the topic. Raises as `read_log`."""
     certain = None
     if record.log_append:
         certain = ctx.admin.offset_for_time(ctx.requests, record.timestamp_ms + DISPATCH_LOG_RETENTION_MARGIN_MS)
+    if certain is not None:
+        request = first_record(ctx, ctx.requests, certain, _end(ctx, certain))
+        if request is None or not request.log_append:  # a producer may stamp any time
+            certain = None
     return max(_end_of_all(ctx) if certain is None else certain, low)
 
 
