@@ -18,6 +18,7 @@ from postdate.sidecar.dispatch.after_commit import finish
 from postdate.sidecar.dispatch.bulk_sweep import BulkSweep
 from postdate.sidecar.index.bulk import in_force
 from postdate.sidecar.index.overlay import IndexOverlay
+from postdate.sidecar.limits import CLOCK_SAMPLE_AGE_MS_MAX
 from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import (
     APPLIED,
@@ -87,6 +88,26 @@ def test_a_rebuild_applies_a_move_of_a_stored_message_behind_the_last_record_of_
     (chosen,) = [fate for each in bench.log()[logged:] for fate in each.fates if isinstance(fate, ChosenFate)]
     assert (chosen.offset, chosen.chosen_ms > logged_ms) == (even, True)
     rebuilt.close()
+
+
+def test_a_draw_that_passed_while_the_process_was_paused_is_not_kept(tmp_path: Path) -> None:
+    """Nothing was logged for an hour, so the clock is not known when the request is read."""
+    bench = Bench(tmp_path)
+    bench.format_version = 2
+    shard = bench.shard()
+    bench.time.wait(CLOCK_SAMPLE_AGE_MS_MAX)
+    window_ms, due_ms = 20 * MINUTE_MS, int(bench.time.now_ms)
+    spread = [("postdate-window", b"20m"), ("postdate-spread", b"even"), ("postdate-grace", b"1m")]
+    offset = bench.schedule(due_ms, *spread)
+    bench.time.wait(draw_ms(offset, window_ms) + 2 * MINUTE_MS)
+    woken_ms = bench.time.now_ms
+    assert woken_ms < due_ms + window_ms
+    bench.poll(shard)
+    bench.until(shard, lambda: bench.ended() == 1, window_ms)
+    assert bench.letters() == []
+    (chosen,) = [fate for each in bench.log() for fate in each.fates if isinstance(fate, ChosenFate)]
+    assert woken_ms <= chosen.chosen_ms <= due_ms + window_ms
+    shard.close()
 
 
 def messages() -> list[Record]:

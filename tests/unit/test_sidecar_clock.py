@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError
 
 from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.clock import BrokerClock
+from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.limits import CLOCK_AHEAD_MS_MAX, CLOCK_SAMPLE_AGE_MS_MAX
 from postdate.sidecar.shard.shard import Shard
 from postdate.wire.dispatch_log import DELIVERED, decode_record
@@ -164,6 +165,24 @@ def test_requests_from_the_future_sample_the_broker_clock_at_a_bounded_rate() ->
     broker.sample(100_000, reported_at=1_000.0)
     broker.hear(Record(0, ahead, True, None, None, []))
     assert broker.known()
+
+
+def test_a_cancel_is_in_time_although_no_record_can_be_written_and_the_time_is_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path)
+    shard = bench.shard()
+    bench.schedule(bench.time.now_ms + 2 * _HOUR_MS)
+    bench.until(shard, lambda: shard.next_request == 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(Dispatcher, "beat", lambda *_: False)
+        bench.time.wait(_HOUR_MS + 1)
+        bench.ask(("postdate-action", b"cancel"), ("postdate-origin", b"requests/0/0"))
+        bench.until(shard, lambda: shard.next_request == 2)
+    bench.time.wait(2 * _HOUR_MS)
+    bench.until(shard, lambda: any((0, "cancelled") in fates for fates in bench.fates()))
+    assert bench.read("orders") == []
+    shard.close()
 
 
 @pytest.mark.parametrize("ahead_ms", [2 * _HOUR_MS, -2 * _HOUR_MS])

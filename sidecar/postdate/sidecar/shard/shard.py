@@ -171,10 +171,11 @@ class Shard(Stateful):
     # ---- running ---------------------------------------------------------------------------------------------------
 
     def _run(self, index: TimerIndex, ownership: ShardOwnership) -> float:
-        more = self._ingest(index)
+        more = self._broker_clock.known() and self._ingest(index)  # an even spread needs the time
         steady = self.ctx.clock.steady_ms()
         if not self._broker_clock.known() or self._owes_record(index, ownership, steady):
             if not self._dispatcher.beat(index, ownership):
+                self._ingest(index)  # even without the time, since a cancel cannot wait
                 return float(BACKOFF_MS_MIN)
             self._after_transaction()
             return 0.0
