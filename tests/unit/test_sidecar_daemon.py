@@ -42,19 +42,48 @@ def test_repeated_log_lines_are_counted_and_logged_rarely(monkeypatch: pytest.Mo
     assert said(logging.ERROR, "broker 1 is away after 9 ms") == "broker 1 is away after 9 ms (and 5 times like it)"
 
 
-def test_log_lines_about_two_shards_or_topics_are_different() -> None:
+@pytest.mark.parametrize(
+    ("text", "first", "other"),
+    [
+        ("shard %s: an abort: %s", ("orders-2026/3", ValueError("17 ms")), ("orders-2026/4", ValueError("17 ms"))),
+        ("shard %s: an abort: %s", ("orders-2026/3", ValueError("17 ms")), ("orders-2027/3", ValueError("17 ms"))),
+        ("shard %s/%d: held by an operator: %s", ("orders", 3, "delivery"), ("orders", 4, "delivery")),
+        ("%s/%d refuses a seek and is assigned again", ("orders", 3), ("orders", 4)),
+        ("lost to another member: %s; nothing more", ("orders/1, orders/2",), ("orders/1, orders/3",)),
+        ("target %s fails (%s): %s", ("mails.v2", "refused", "no"), ("mails.v3", "refused", "no")),
+        ("the topics of %s could not be checked", ("2026-orders",), ("2027-orders",)),
+        ("[thrd:%s]: %s: Disconnected", ("kafka-0:9092/1",) * 2, ("kafka-1:9092/2",) * 2),
+    ],
+)
+def test_log_lines_about_two_shards_topics_or_brokers_are_different(
+    text: str, first: tuple[object, ...], other: tuple[object, ...]
+) -> None:
+    assert not _are_coalesced(text, first, other)
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "other"),
+    [
+        ("shard %s: an abort, next try in %d ms: %s", ("R/3", 50, ValueError("1 ms")), ("R/3", 100, ValueError("2 ms"))),
+        ("%s in a transaction: slow", ("target A, with at most 100 messages",), ("target A, with at most 50 messages",)),
+        ("Kafka does not answer for %.1f s: %s", (9.5, "no (after 5ms)"), (12.0, "no (after 1,017ms)")),
+        ("%s", ("12 of 40 records at -1.",), ("9 of 41 records at -1.",)),
+    ],
+)
+def test_log_lines_that_differ_in_quantities_are_the_same(
+    text: str, first: tuple[object, ...], other: tuple[object, ...]
+) -> None:
+    assert _are_coalesced(text, first, other)
+
+
+def _are_coalesced(text: str, first: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    """True if the second of two lines is suppressed."""
     seldom = logs.RateLimitedFilter()
-
-    def passes(shard: str, ms: int, why: str) -> bool:
-        text = "shard %s: an abort, next try in %d ms: %s"
-        return seldom.filter(
-            logging.LogRecord("shard", logging.WARNING, "", 0, text, (shard, ms, ValueError(why)), None)
-        )
-
-    assert passes("orders-2026/3", 50, "after 17 ms")
-    assert passes("orders-2026/4", 50, "after 17 ms")
-    assert passes("orders-2027/4", 50, "after 17 ms")
-    assert not passes("orders-2026/3", 100, "after 18 ms")
+    passed, other_passed = (
+        seldom.filter(logging.LogRecord("shard", logging.WARNING, "", 0, text, args, None)) for args in (first, other)
+    )
+    assert passed
+    return not other_passed
 
 
 def test_lines_of_the_client_library_are_counted_for_each_thread(monkeypatch: pytest.MonkeyPatch) -> None:

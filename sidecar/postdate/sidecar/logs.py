@@ -20,7 +20,8 @@ from typing import Any
 from postdate.kafka.settings import log as client_log
 from postdate.sidecar.limits import CLIENT_LOG_REPEAT_S, LOG_REPEAT_S, LOG_TEXTS_MAX
 
-_NUMBERS = re.compile(r"\d+")
+#: A number at the start of a word is a quantity, such as 17 ms. Further within a word, such as orders/3, it is a name's.
+_QUANTITIES = re.compile(r"(?<!\w)(?<!\w[-./:#])\d+(?:[.,]\d+)*(?![\d/_-]|[.,]\w)")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 log = logging.getLogger(__name__)
@@ -56,16 +57,15 @@ class OneLine(logging.Formatter):
 class RateLimitedFilter(logging.Filter):
     """Passes repeated messages only once in a while, with the number of suppressed ones.
 
-    Messages that differ only in their numbers count as the same: a client that cannot reach its broker logs forty times
-    a second. In lines of Postdate, numbers within a string argument count, since they belong to the name of a shard or
-    topic. Only errors and warnings are limited, and from INFO on the lines of the client library. The latter are
-    counted for each thread, since a thread has the clients of one shard. Critical messages always pass. A bounded
-    number of messages is remembered.
+    Messages that differ only in quantities count as the same: a client that cannot reach its broker logs forty times a
+    second. Numbers within a name count, so two shards, topics or brokers have separate lines. Only errors and warnings
+    are limited, and from INFO on the lines of the client library. The latter are counted for each thread, since a
+    thread has the clients of one shard. Critical messages always pass. A bounded number of messages is remembered.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._seen: dict[tuple[str, ...], tuple[float, int]] = {}
+        self._seen: dict[tuple[str, str, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """True if the record should be logged."""
@@ -75,7 +75,7 @@ class RateLimitedFilter(logging.Filter):
             return True
         now = time.monotonic()
         thread, repeat_s = (str(record.threadName), CLIENT_LOG_REPEAT_S) if is_clients else ("", LOG_REPEAT_S)
-        key = record.name, thread, *(_parts(record) if not is_clients else (_NUMBERS.sub("#", record.getMessage()),))
+        key = record.name, thread, _QUANTITIES.sub("#", record.getMessage())
         since, left_out = self._seen.get(key, (-repeat_s, 0))
         if now - since < repeat_s:
             self._seen[key] = since, left_out + 1
@@ -86,12 +86,6 @@ class RateLimitedFilter(logging.Filter):
         if left_out:
             record.msg, record.args = f"{record.getMessage()} (and {left_out} times like it)", None
         return True
-
-
-def _parts(record: logging.LogRecord) -> list[str]:
-    """The text of a message and its arguments, without the numbers that may vary when the message is repeated."""
-    args = record.args if isinstance(record.args, tuple) else ()
-    return [_NUMBERS.sub("#", str(record.msg)), *(a if isinstance(a, str) else _NUMBERS.sub("#", str(a)) for a in args)]
 
 
 def configure_logging(level: str) -> None:
