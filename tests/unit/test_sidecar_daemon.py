@@ -64,8 +64,16 @@ def test_log_lines_about_two_shards_topics_or_brokers_are_different(
 @pytest.mark.parametrize(
     ("text", "first", "other"),
     [
-        ("shard %s: an abort, next try in %d ms: %s", ("R/3", 50, ValueError("1 ms")), ("R/3", 100, ValueError("2 ms"))),
-        ("%s in a transaction: slow", ("target A, with at most 100 messages",), ("target A, with at most 50 messages",)),
+        (
+            "shard %s: an abort, next try in %d ms: %s",
+            ("R/3", 50, ValueError("1 ms")),
+            ("R/3", 100, ValueError("2 ms")),
+        ),
+        (
+            "%s in a transaction: slow",
+            ("target A, with at most 100 messages",),
+            ("target A, with at most 50 messages",),
+        ),
         ("Kafka does not answer for %.1f s: %s", (9.5, "no (after 5ms)"), (12.0, "no (after 1,017ms)")),
         ("%s", ("12 of 40 records at -1.",), ("9 of 41 records at -1.",)),
     ],

@@ -116,7 +116,7 @@ class ProcessCollector(Collector):
             figures = thread.shard.ctx.index_queries.figures
             if figures is None or thread.shard.state not in DELIVERING:
                 continue
-            for metric, value in self._figures(part, thread, figures):
+            for metric, value in self._figures(part, figures):
                 rows[metric].append((_shard(part), value))
             snapshot = present_snapshot(figures.directory, complete=False)
             if snapshot is None:
@@ -130,7 +130,7 @@ class ProcessCollector(Collector):
         for metric, labelled in rows.items():
             yield _family(metric, labelled)
 
-    def _figures(self, part: Partition, thread: ShardThread, figures: IndexStats) -> Iterator[tuple[Metric, float]]:
+    def _figures(self, part: Partition, figures: IndexStats) -> Iterator[tuple[Metric, float]]:
         yield metrics.PENDING, figures.pending
         if figures.schedules is not None:
             yield metrics.SCHEDULES, figures.schedules
