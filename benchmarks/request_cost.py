@@ -25,9 +25,9 @@ from benchmarks import conditions
 from postdate.kafka.interface import Record
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.ingest.ingest import Intake, ingest
-from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
+from postdate.wheel.timer_log.identity import Identity
 from postdate.wire.headers import Headers
 from postdate.wire.rules import RequestRules
 

@@ -26,10 +26,10 @@ from postdate.kafka.interface import Admin, Isolation, Partition
 from postdate.kafka.settings import KafkaSettings
 from postdate.sidecar.operation.shard_directories import find_shards
 from postdate.sidecar.states import State
-from postdate.wheel.changes import Changes
-from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
+from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.identity import Identity
 from postdate.wire.dispatch_log import BEAT, DispatchRecord, encode_record
 from postdate.wire.headers import ACTION, AT, ORIGIN, TOPIC
 from postdate.wire.topics import OwnTopics

@@ -17,13 +17,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from postdate.wheel import changes as changes_module
-from postdate.wheel.changes import Changes
 from postdate.wheel.entry import Entry, Kind, encode_entry
 from postdate.wheel.keys import entry_key, parked_key, split_key
 from postdate.wheel.limits import BLOCK_OFFSETS
-from postdate.wheel.timer_log import NO_FIRST_DUE
-from postdate.wheel.wheel_view import WheelView
+from postdate.wheel.timer_log import changes as changes_module
+from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.timer_log import NO_FIRST_DUE
+from postdate.wheel.timing_wheel.wheel_view import WheelView
 from support.fake_platform import FakePlatform
 from support.timer_indexes import NOW_MS, HeapTimer, counted_twice, finish_wheel, open_index
 

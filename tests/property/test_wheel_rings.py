@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postdate.wheel import write_delta
-from postdate.wheel.forecast import due_load, next_due_ms, pending_by_horizon
 from postdate.wheel.keys import entry_key
-from postdate.wheel.layout import NO_DUE, Geometry
-from postdate.wheel.rings import Rings, Zone
-from postdate.wheel.write_delta import Column, column, key_column
+from postdate.wheel.timer_log import write_delta
+from postdate.wheel.timer_log.write_delta import Column, column, key_column
+from postdate.wheel.timing_wheel.forecast import due_load, next_due_ms, pending_by_horizon
+from postdate.wheel.timing_wheel.layout import NO_DUE, Geometry
+from postdate.wheel.timing_wheel.rings import Rings, Zone
 from support.timer_indexes import TINY, HeapTimer
 
 GEOMETRIES = (Geometry.of(TINY), Geometry(3, 8, 3, 9), Geometry(1, 9, 2, 4))

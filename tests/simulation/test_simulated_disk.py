@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from rocksdict import WriteBatch
 
-from postdate.wheel.database import Database
 from postdate.wheel.errors import Closed, Locked
 from postdate.wheel.options import IndexOptions
+from postdate.wheel.timer_log.database import Database
 from support.simulation.disk import Disks, MemoryBatch, MemoryDatabase
 from support.timer_indexes import TINY
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 
-from postdate.wheel.platform import LocalPlatform
+from postdate.wheel.timing_wheel.platform import LocalPlatform
 
 
 class FakePlatform(LocalPlatform):

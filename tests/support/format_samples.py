@@ -13,12 +13,12 @@ from pathlib import Path
 
 import msgspec
 
-from postdate.wheel.changes import Changes
 from postdate.wheel.entry import Entry, Kind, Mark, encode_entry, pack_control
-from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
 from postdate.wheel.options import IndexOptions
+from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.identity import Identity
 from postdate.wire.dispatch_log import (
     Backfilled,
     BulkCancelled,

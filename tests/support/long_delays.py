@@ -31,12 +31,12 @@ from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.takeover.store_reading import take_stored
 from postdate.sidecar.transaction.verdict_records import VerdictRecords
-from postdate.wheel.database import FAMILIES
 from postdate.wheel.entry import Entry, Kind, decode_entry, encode_entry
-from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import split_key
 from postdate.wheel.options import IndexOptions
+from postdate.wheel.timer_log.database import FAMILIES
+from postdate.wheel.timer_log.identity import Identity
 from postdate.wire.dispatch_log import Fate, IdRow
 from postdate.wire.headers import Headers
 from postdate.wire.rules import RequestRules

@@ -57,6 +57,9 @@ SPARK_OTHERS = {"bulk": (), "report": (), "repair": ("rules", "state", "bulk")}
 SPARK_VOCABULARY = ("errors", "limits")
 """The flat modules of the Spark jobs that every package may import, and which import none. The others are programs."""
 
+WHEEL_LAYERS = ("limits", "errors", "keys", "entry", "options", "timer_log", "timing_wheel", "index")
+"""The modules and packages of the timer index: each may import those before it."""
+
 _BELOW_SIDECAR = ("postdate.kafka", "postdate.wire", "postdate.wheel")
 
 
@@ -82,6 +85,7 @@ _SPARK_PACKAGES = {
 ARROWS: dict[str, tuple[str, ...]] = {
     **_arrows("postdate.sidecar", _before(SIDECAR_LAYERS), SIDECAR_VOCABULARY, _BELOW_SIDECAR),
     **_arrows("postdate.spark", _SPARK_PACKAGES, SPARK_VOCABULARY, ("postdate.wire",)),
+    **_arrows("postdate.wheel", _before(WHEEL_LAYERS), (), ()),
     "postdate.wheel": (),
     "postdate.client": ("postdate.wire",),
     "postdate.wire": (),

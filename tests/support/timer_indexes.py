@@ -7,13 +7,13 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from postdate.wheel.changes import Changes
-from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, split_key
 from postdate.wheel.options import IndexOptions
-from postdate.wheel.platform import Platform
-from postdate.wheel.wheel_view import WheelSnapshot
+from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.identity import Identity
+from postdate.wheel.timing_wheel.platform import Platform
+from postdate.wheel.timing_wheel.wheel_view import WheelSnapshot
 
 IDENTITY = Identity("cluster-1", "requests-id", "dispatch-log-id", 3)
 TINY = IndexOptions(tick_ms=1, fine_slots=4, hour_ms=2, hour_slots=4)

@@ -19,7 +19,7 @@ from postdate.cli import postdate
 from postdate.cli.config_docs import as_markdown
 from postdate.spark.audit.output import MEANINGS
 from postdate.spark.rules.verdicts import OUTSIDE_WINDOW, VERDICTS
-from postdate.wheel.database import FAMILIES
+from postdate.wheel.timer_log.database import FAMILIES
 from postdate.wire import headers
 from postdate.wire.reasons import Reason
 from support import tidy_docs

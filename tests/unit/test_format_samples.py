@@ -13,12 +13,12 @@ import msgspec
 import pytest
 from rocksdict import WriteBatch
 
-from postdate.wheel.database import Database
 from postdate.wheel.entry import decode_entry
 from postdate.wheel.errors import FormatMismatch
 from postdate.wheel.index import TimerIndex, move_aside
 from postdate.wheel.keys import entry_key
 from postdate.wheel.options import IndexOptions
+from postdate.wheel.timer_log.database import Database
 from postdate.wire.dispatch_log import decode_record, encode_record
 from postdate.wire.errors import FormatError, NewerFormat
 from postdate.wire.stored import decode_stored

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from postdate.sidecar.context.index_queries import IndexQueries, Unanswered
-from postdate.wheel.changes import Changes
 from postdate.wheel.entry import Entry, Kind, encode_entry
 from postdate.wheel.errors import Corrupt
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
+from postdate.wheel.timer_log.changes import Changes
 from support.timeouts import WAIT_TIMEOUT_S
 from support.timer_indexes import open_index
 

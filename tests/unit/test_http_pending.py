@@ -22,12 +22,12 @@ from postdate.sidecar.http.bulk import count_selected
 from postdate.sidecar.http.pending import PARKED, AskedShard, BadQuery, Filters, Place, as_json
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.states import State
-from postdate.wheel.changes import Changes
 from postdate.wheel.entry import Entry, Kind, Next, encode_entry, pack_control
-from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, parked_key, split_key
 from postdate.wheel.options import IndexOptions
+from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.identity import Identity
 from postdate.wire.headers import ATTEMPT, ID
 
 Answer = TypeVar("Answer")

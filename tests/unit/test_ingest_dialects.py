@@ -16,9 +16,9 @@ from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import decide_due, single_headers
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.wheel.entry import Entry, Kind, Next, control_of, decode_entry
-from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
+from postdate.wheel.timer_log.identity import Identity
 from postdate.wire.dialects import DIALECTS
 from postdate.wire.headers import Headers
 from postdate.wire.requests import parse_request, restore_headers

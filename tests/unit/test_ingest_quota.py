@@ -13,7 +13,7 @@ import pytest
 from postdate.kafka.interface import Record
 from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.ingest.quota import Quota
-from postdate.wheel.write_delta import Totals
+from postdate.wheel.timer_log.checkpoint import Totals
 
 
 def _record(offset: int, at_ms: int = 5_000, key: bytes | None = b"key", value: bytes | None = b"value") -> Record:

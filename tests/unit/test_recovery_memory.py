@@ -21,10 +21,10 @@ from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.shard.limits import TAKEOVERS_AT_ONCE_MAX
 from postdate.sidecar.takeover import takeover
 from postdate.sidecar.takeover.checking import TakeoverProgress
-from postdate.wheel.changes import Changes
-from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
+from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.identity import Identity
 from postdate.wire.dispatch_log import DELIVERED, DispatchRecord, PlainFate, encode_record
 from postdate.wire.limits import FATES_MAX
 

@@ -23,13 +23,13 @@ from postdate.sidecar.takeover.checking import TakeoverProgress
 from postdate.sidecar.takeover.dispatch_tail import Stopped
 from postdate.sidecar.takeover.empty_start import Start
 from postdate.sidecar.transaction.bound_check import UnverifiedBound
-from postdate.wheel.bulk_rows import BulkRow
-from postdate.wheel.changes import Changes
 from postdate.wheel.entry import Entry, Kind, Mark
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
 from postdate.wheel.options import IndexOptions
-from postdate.wheel.recent_outcomes import RecentOutcome
+from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.checkpoint import BulkRow
+from postdate.wheel.timer_log.ended import RecentOutcome
 from postdate.wire.dispatch_log import (
     BEAT,
     DELIVERED,

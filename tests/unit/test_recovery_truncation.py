@@ -17,9 +17,9 @@ from postdate.sidecar.operation.instructions import INSTRUCTION_NAME, Instructio
 from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.states import State
 from postdate.sidecar.takeover import takeover
-from postdate.wheel.changes import Changes
 from postdate.wheel.errors import StorageError
 from postdate.wheel.index import TimerIndex
+from postdate.wheel.timer_log.changes import Changes
 from support.kafka_simulator import SimKafka
 from support.kafka_simulator.admin import SimAdmin
 from support.shard_bench import OWN, Bench, R, refuse

@@ -18,11 +18,11 @@ from postdate.sidecar.index.apply_requests import apply_request, refused_entry
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.wheel.entry import Kind, decode_entry
-from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, entry_key, split_key
 from postdate.wheel.options import IndexOptions
-from postdate.wheel.recent_outcomes import RecentOutcome
+from postdate.wheel.timer_log.ended import RecentOutcome
+from postdate.wheel.timer_log.identity import Identity
 from postdate.wire.dispatch_log import (
     APPLIED,
     CANCELLED,

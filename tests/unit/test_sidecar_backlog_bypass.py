@@ -20,7 +20,7 @@ from postdate.sidecar.dispatch.batch_limit import FIRST_SHARE, BatchLimit
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.dispatch.limits import HELD_BACK_MS_MAX, SLOW_BATCH_SHARE_MIN
 from postdate.sidecar.ingest.limits import CONTROL_ENTRIES_MAX
-from postdate.wheel import changes
+from postdate.wheel.timer_log import changes
 from postdate.wire.limits import FATES_MAX
 from support.order import check_order, delivered
 from support.shard_bench import BUDGET_MS, Bench

@@ -32,12 +32,12 @@ from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.ingest.quota import Quota
 from postdate.sidecar.transaction.transaction import Message
 from postdate.sidecar.transaction.verdict_records import VerdictRecords
-from postdate.wheel import changes
 from postdate.wheel.entry import decode_entry
-from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, parked_key, split_key
 from postdate.wheel.options import IndexOptions
+from postdate.wheel.timer_log import changes
+from postdate.wheel.timer_log.identity import Identity
 from postdate.wire.delivered import delivered_headers, record_size_bytes
 from postdate.wire.dispatch_log import APPLIED, DEAD, DELIVERED, STORED, Fate, PlainFate
 from postdate.wire.headers import Headers

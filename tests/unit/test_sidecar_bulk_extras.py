@@ -18,8 +18,8 @@ from postdate.sidecar.dispatch.batch_content import OwnTopicsFilter
 from postdate.sidecar.dispatch.due_reader import Due
 from postdate.sidecar.dispatch.limits import SURPLUS_FATES_MAX
 from postdate.sidecar.index.overlay import IndexOverlay
-from postdate.wheel import changes
 from postdate.wheel.entry import Next
+from postdate.wheel.timer_log import changes
 from postdate.wire.dispatch_log import CANCELLED, OCCURRED, BulkCancelled, ExtraFate, Occurred
 from postdate.wire.stored import decode_stored
 from support.calendars import FIRST_MS, control, drained, nominal_ms, state, stored

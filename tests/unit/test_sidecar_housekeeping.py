@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from postdate.sidecar.shard.shard import Shard
-from postdate.wheel.database import Database
+from postdate.wheel.timer_log.database import Database
 from support.shard_bench import Bench
 
 

@@ -27,9 +27,9 @@ from postdate.sidecar.dispatch.due_reader import Due, DueReader
 from postdate.sidecar.dispatch.limits import TARGET_LOOK_WAIT_MS, TEND_INTERVAL_MS, TRIAL_LOOKED_AHEAD_MAX
 from postdate.sidecar.shard.housekeeping import Housekeeping
 from postdate.sidecar.shard.shard import Shard
-from postdate.wheel import changes
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import split_key
+from postdate.wheel.timer_log import changes
 from support.kafka_simulator.admin import SimAdmin
 from support.order import check_order
 from support.shard_bench import OWN, Bench, R, refuse, slow_down

@@ -22,12 +22,12 @@ from postdate.sidecar.index.contradictions import check_causes
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.states import State
-from postdate.wheel.bulk_rows import BulkRow
 from postdate.wheel.entry import decode_entry
-from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import split_key
 from postdate.wheel.options import IndexOptions
+from postdate.wheel.timer_log.checkpoint import BulkRow
+from postdate.wheel.timer_log.identity import Identity
 from postdate.wire.dispatch_log import (
     APPLIED,
     CANCELLED,

@@ -13,11 +13,11 @@ import pytest
 
 from postdate.sidecar.errors import Contradicted
 from postdate.sidecar.index.overlay import IndexOverlay
-from postdate.wheel.database import Range
 from postdate.wheel.errors import StorageError
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, entry_key
 from postdate.wheel.options import IndexOptions
+from postdate.wheel.timer_log.database import Range
 from postdate.wire.dispatch_log import PolicyRow
 from postdate.wire.id_digests import id_digest
 from postdate.wire.limits import DUE_MS_MIN

@@ -24,11 +24,11 @@ from postdate.sidecar.dispatch import target_rates
 from postdate.sidecar.dispatch.limits import RATE_RETRY_MS, RATE_SAVED_S
 from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.shard.shard import Shard
-from postdate.wheel import changes
-from postdate.wheel.changes import Changes
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import LAST_KEY, entry_key, parked_key
-from postdate.wheel.timer_log import TimerLog
+from postdate.wheel.timer_log import changes
+from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.timer_log import TimerLog
 from support.kafka_simulator.producer import SimTransactionalProducer
 from support.order import check_order, delivered
 from support.shard_bench import BUDGET_MS, OWN, Bench, R

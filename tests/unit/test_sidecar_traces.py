@@ -26,9 +26,9 @@ from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.process.tracing import SpanThread, exporting_provider, tracing
-from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
+from postdate.wheel.timer_log.identity import Identity
 from postdate.wire.dispatch_log import CANCELLED, DELIVERED, OCCURRED, Fate, Occurred, PlainFate
 from postdate.wire.headers import Headers
 from postdate.wire.requests import parse_request

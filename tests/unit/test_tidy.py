@@ -62,6 +62,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert set(tidy.import_cycle(texts)) == {"postdate.wire.a", "postdate.wire.b"}
 
 
+WHEEL = "wheel/postdate/wheel/timer_log/x.py"
 CLIENT = "connectors/postdate/client/x.py"
 KAFKA = "connectors/postdate/kafka/x.py"
 SIDECAR = "sidecar/postdate/sidecar/x.py"
@@ -73,6 +74,10 @@ SPARK = "connectors/postdate/spark"
     ("rule", "place", "text"),
     [
         pytest.param(tidy.import_complaints, "wheel/postdate/wheel/x.py", "from postdate.sidecar import y", id="arrow"),
+        pytest.param(
+            tidy.import_complaints, WHEEL, "from postdate.wheel.timing_wheel.rings import Rings", id="wheel-up"
+        ),
+        pytest.param(tidy.import_complaints, WHEEL, "from postdate.wheel import index", id="wheel-by-parent"),
         pytest.param(tidy.import_complaints, KAFKA, "from ..wire import topics", id="relative-arrow"),
         pytest.param(tidy.import_complaints, KAFKA, "from postdate import wire", id="arrow-by-parent"),
         pytest.param(tidy.import_complaints, CLIENT, "from postdate.kafka import interface", id="client-arrow"),

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postdate.wheel.changes import Changes
 from postdate.wheel.entry import (
     NO_CONTROL,
     Control,
@@ -38,6 +37,7 @@ from postdate.wheel.keys import (
     split_key,
     split_parked_key,
 )
+from postdate.wheel.timer_log.changes import Changes
 
 NUMBERS = st.integers(0, 2**63 - 1)
 MAYBE_BYTES = st.none() | st.binary(max_size=20)

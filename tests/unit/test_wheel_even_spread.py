@@ -14,12 +14,12 @@ from random import Random
 
 import pytest
 
-from postdate.wheel.changes import Changes
-from postdate.wheel.even_spread import EvenSpread, known_before_ms, span_ms
-from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, split_key
 from postdate.wheel.options import IndexOptions
+from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.identity import Identity
+from postdate.wheel.timing_wheel.even_spread import EvenSpread, known_before_ms, span_ms
 
 TICK_MS, HOUR_MS = 100, 10_000
 BASE_MS = 1_000_000_000_000  # the beginning of an hour, and of a tick

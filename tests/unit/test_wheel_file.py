@@ -16,16 +16,23 @@ from pathlib import Path
 
 import pytest
 
-from postdate.wheel.changes import Changes
-from postdate.wheel.database import Database
 from postdate.wheel.errors import DiskFull, StorageError
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
-from postdate.wheel.layout import COUNTERS_OFFSET, HEADER_SIZE_BYTES, STAMP_OFFSETS, Geometry, read_fixed, read_stamp
 from postdate.wheel.options import IndexOptions
-from postdate.wheel.platform import LocalPlatform
-from postdate.wheel.wheel_file import WheelFile
-from postdate.wheel.write_delta import Totals
+from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.checkpoint import Totals
+from postdate.wheel.timer_log.database import Database
+from postdate.wheel.timing_wheel.layout import (
+    COUNTERS_OFFSET,
+    HEADER_SIZE_BYTES,
+    STAMP_OFFSETS,
+    Geometry,
+    read_fixed,
+    read_stamp,
+)
+from postdate.wheel.timing_wheel.platform import LocalPlatform
+from postdate.wheel.timing_wheel.wheel_file import WheelFile
 from support.fake_platform import FakePlatform
 from support.timer_indexes import NOW_MS, TINY, drain, finish_wheel, open_index, put_entries
 

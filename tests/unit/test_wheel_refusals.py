@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from postdate.wheel.changes import Changes
-from postdate.wheel.database import Database
 from postdate.wheel.errors import (
     Closed,
     Corrupt,
@@ -26,10 +24,12 @@ from postdate.wheel.errors import (
     WheelError,
     from_rocksdict,
 )
-from postdate.wheel.identity import Identity
 from postdate.wheel.index import move_aside
 from postdate.wheel.keys import entry_key
-from postdate.wheel.timer_log import TimerLog
+from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.database import Database
+from postdate.wheel.timer_log.identity import Identity
+from postdate.wheel.timer_log.timer_log import TimerLog
 from support.timer_indexes import IDENTITY, NOW_MS, TINY, drain, open_index, put_entries
 
 
@@ -142,7 +142,7 @@ def test_another_identity_is_named(tmp_path: Path, field: str, value: str | int)
 
 
 def test_another_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("postdate.wheel.identity.FORMAT_VERSION", 3)
+    monkeypatch.setattr("postdate.wheel.timer_log.identity.FORMAT_VERSION", 3)
     open_index(tmp_path).close()
     monkeypatch.undo()
     with pytest.raises(FormatMismatch) as caught:

@@ -12,12 +12,12 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postdate.wheel.changes import Changes
-from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import FIRST_KEY, entry_key
 from postdate.wheel.options import IndexOptions
-from postdate.wheel.scan_cursor import ScanCursor
+from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.identity import Identity
+from postdate.wheel.timer_log.scan_cursor import ScanCursor
 
 NOW_MS = 1_767_225_600_000
 

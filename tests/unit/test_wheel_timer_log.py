@@ -18,17 +18,16 @@ import pytest
 from rocksdict import Options, WriteBatch
 
 from postdate.wheel import limits
-from postdate.wheel.bulk_rows import BulkRow
-from postdate.wheel.changes import Changes
-from postdate.wheel.checkpoint import CHECKPOINT_NAME
-from postdate.wheel.database import Database, Range
 from postdate.wheel.entry import Entry, Kind, Mark, encode_entry
 from postdate.wheel.errors import Corrupt, StorageError
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, parked_key, split_key
 from postdate.wheel.options import IndexOptions, database_options
-from postdate.wheel.recent_outcomes import control_end_key
-from postdate.wheel.timer_log import _IDENTITY, NO_FIRST_DUE, TimerLog
+from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.checkpoint import CHECKPOINT_NAME, BulkRow
+from postdate.wheel.timer_log.database import Database, Range
+from postdate.wheel.timer_log.ended import control_end_key
+from postdate.wheel.timer_log.timer_log import _IDENTITY, NO_FIRST_DUE, TimerLog
 from support.timer_indexes import IDENTITY, NOW_MS, TINY, drain, note_firsts, open_index, put_entries
 
 
@@ -96,7 +95,7 @@ def wal_syncs(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
         assert found is not None
         return int(found[1])
 
-    monkeypatch.setattr("postdate.wheel.database.database_options", counting)
+    monkeypatch.setattr("postdate.wheel.timer_log.database.database_options", counting)
     return count
 
 

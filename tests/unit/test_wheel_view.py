@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from postdate.wheel import limits, wheel_view
-from postdate.wheel.changes import Changes
+from postdate.wheel import limits
 from postdate.wheel.errors import Corrupt, StorageError, TornRead
-from postdate.wheel.layout import COUNTERS_OFFSET, HEADER_SIZE_BYTES, SEQUENCE, Geometry
 from postdate.wheel.options import IndexOptions
-from postdate.wheel.wheel_view import WheelView
+from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timing_wheel import wheel_view
+from postdate.wheel.timing_wheel.layout import COUNTERS_OFFSET, HEADER_SIZE_BYTES, SEQUENCE, Geometry
+from postdate.wheel.timing_wheel.wheel_view import WheelView
 from support.rounds import LONGER, expect, first_kept
 from support.timeouts import WAIT_TIMEOUT_S
 from support.timer_indexes import NOW_MS, TINY, counted_twice, drain, finish_wheel, open_index, put_entries
@@ -28,7 +29,7 @@ READER = """
 import sys
 from pathlib import Path
 from postdate.wheel.errors import TornRead
-from postdate.wheel.wheel_view import WheelView
+from postdate.wheel.timing_wheel.wheel_view import WheelView
 from support.timer_indexes import counted_twice
 torn, seen = 0, set()
 with WheelView.open(Path(sys.argv[1])) as view:
@@ -53,8 +54,8 @@ def test_a_reader_in_another_process_sees_no_torn_counts(tmp_path: Path) -> None
 
 PUBLISHER = """
 import mmap, os, sys
-from postdate.wheel.layout import Geometry
-from postdate.wheel.rings import Rings
+from postdate.wheel.timing_wheel.layout import Geometry
+from postdate.wheel.timing_wheel.rings import Rings
 with open(sys.argv[1], "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
     rings = Rings(Geometry(1, 1_000, 50, 10_000), memoryview(mapped))
     print("publishing", flush=True)

@@ -24,8 +24,8 @@ from postdate.cli.limits import STATUS_SILENT_MS_MAX
 from postdate.cli.options import Loader, configured, output_option
 from postdate.sidecar.operation.shard_directories import FoundShard, find_shards, no_shard_in, require_directory
 from postdate.sidecar.states import DELIVERING, State
-from postdate.wheel.forecast import CONTROL, HORIZONS_MS, LATER, OVERDUE, PARKED
-from postdate.wheel.wheel_view import WheelSnapshot, present_snapshot
+from postdate.wheel.timing_wheel.forecast import CONTROL, HORIZONS_MS, LATER, OVERDUE, PARKED
+from postdate.wheel.timing_wheel.wheel_view import WheelSnapshot, present_snapshot
 
 _BAR_CELLS = 40
 _HORIZONS = tuple(name for name, _ in HORIZONS_MS)

@@ -17,7 +17,6 @@ from starlette.datastructures import QueryParams
 from postdate.kafka.interface import Partition
 from postdate.sidecar.http import queries
 from postdate.sidecar.http.pending import BadQuery, Place
-from postdate.wheel.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from postdate.wheel.entry import (
     Entry,
     Kind,
@@ -30,7 +29,8 @@ from postdate.wheel.entry import (
     pack_control,
 )
 from postdate.wheel.errors import Corrupt, FormatMismatch, IdentityMismatch
-from postdate.wheel.identity import Identity, check_identity_row, new_identity_row
+from postdate.wheel.timer_log.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from postdate.wheel.timer_log.identity import Identity, check_identity_row, new_identity_row
 from postdate.wire.dialects import DIALECTS
 from postdate.wire.dispatch_log import (
     VERSION_MAX,

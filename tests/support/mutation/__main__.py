@@ -32,8 +32,8 @@ MODULES = (
     "sidecar/postdate/sidecar/dispatch/target_rates.py",
     "sidecar/postdate/sidecar/ingest/quota.py",
     "sidecar/postdate/sidecar/takeover/takeover.py",
-    "wheel/postdate/wheel/timer_log.py",
-    "wheel/postdate/wheel/wheel_file.py",
+    "wheel/postdate/wheel/timer_log/timer_log.py",
+    "wheel/postdate/wheel/timing_wheel/wheel_file.py",
     "connectors/postdate/wire/requests.py",
 )
 

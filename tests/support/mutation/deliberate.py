@@ -47,21 +47,21 @@ DELIBERATE = (
     ),
     Deliberate(
         "the sync of the timer log does nothing",
-        f"{_WHEEL}/database.py",
+        f"{_WHEEL}/timer_log/database.py",
         "self._call(lambda db: db.flush_wal(True))",
         "self._call(lambda db: None)",
         "unit/test_wheel_timer_log.py",
     ),
     Deliberate(
         "the sync of the timer log leaves the write-back to the system",
-        f"{_WHEEL}/database.py",
+        f"{_WHEEL}/timer_log/database.py",
         "flush_wal(True)",
         "flush_wal(False)",
         "unit/test_wheel_timer_log.py",
     ),
     Deliberate(
         "a new timer log is not synced",
-        f"{_WHEEL}/timer_log.py",
+        f"{_WHEEL}/timer_log/timer_log.py",
         "            self._db.write(batch)\n            self._db.sync()\n",
         "            self._db.write(batch)\n",
         "unit/test_wheel_timer_log.py",
@@ -82,7 +82,7 @@ DELIBERATE = (
     ),
     Deliberate(
         "the wheel is not written back",
-        f"{_WHEEL}/wheel_file.py",
+        f"{_WHEEL}/timing_wheel/wheel_file.py",
         "                self._write_stamp(log_sequence, next_request, clean=True)\n"
         "                self._platform.sync(self._mapped)\n",
         "                self._write_stamp(log_sequence, next_request, clean=True)\n",
@@ -90,7 +90,7 @@ DELIBERATE = (
     ),
     Deliberate(
         "the machine does not write the wheel back",
-        f"{_WHEEL}/platform.py",
+        f"{_WHEEL}/timing_wheel/platform.py",
         "mapped.flush()",
         "pass",
         "unit/test_wheel_file.py",

@@ -6,7 +6,10 @@ from support.mutation.declaration import Undetectable
 from support.mutation.declaration import undetectable as _of
 
 _TAKEOVER = "sidecar/postdate/sidecar/takeover/takeover.py"
-_TIMER_LOG, _WHEEL_FILE = "wheel/postdate/wheel/timer_log.py", "wheel/postdate/wheel/wheel_file.py"
+_TIMER_LOG, _WHEEL_FILE = (
+    "wheel/postdate/wheel/timer_log/timer_log.py",
+    "wheel/postdate/wheel/timing_wheel/wheel_file.py",
+)
 
 #: By module and function, as in `undetectable`.
 STATE: tuple[Undetectable, ...] = (

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from postdate.wheel.database import FAMILIES
 from postdate.wheel.errors import Closed, DiskFull, Locked
 from postdate.wheel.options import IndexOptions
+from postdate.wheel.timer_log.database import FAMILIES
 
 #: family -> its rows
 Rows = dict[str, "Table"]

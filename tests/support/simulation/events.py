@@ -10,7 +10,7 @@ from contextlib import suppress
 from random import Random
 
 from postdate.kafka.interface import Partition, Record
-from postdate.wheel.wheel_view import WHEEL_NAME
+from postdate.wheel.timing_wheel.wheel_view import WHEEL_NAME
 from postdate.wire.dispatch_log import decode_record
 from postdate.wire.errors import FormatError
 from support.simulation.judge import committed

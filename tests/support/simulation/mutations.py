@@ -32,7 +32,7 @@ from postdate.sidecar.transaction.transaction import Content, ShardOwnership
 from postdate.sidecar.transaction.verdict_records import VerdictRecords
 from postdate.wheel.entry import Entry, Kind, decode_entry
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.wheel_file import WheelFile
+from postdate.wheel.timing_wheel.wheel_file import WheelFile
 from postdate.wire.dispatch_log import FATES, MOVED, Moved
 from postdate.wire.request import Action, Request
 from postdate.wire.verdicts import Verdict

@@ -22,9 +22,9 @@ from postdate.sidecar.index import bulk as bulks
 from postdate.sidecar.index.bulk import Bulk
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.transaction.transaction import ShardOwnership
-from postdate.wheel.bulk_rows import BulkRow, BulkRows
 from postdate.wheel.entry import Entry
 from postdate.wheel.index import TimerIndex
+from postdate.wheel.timer_log.checkpoint import BulkRow, BulkRows
 from postdate.wire.dispatch_log import BulkProgress, Fate, Moved
 from support.simulation.bulk import BULK
 from support.simulation.world import World

@@ -27,9 +27,9 @@ from postdate.sidecar.shard.gate import Gate
 from postdate.sidecar.takeover import store_reading, takeover
 from postdate.sidecar.transaction.transaction import ShardOwnership
 from postdate.wheel.entry import Entry, Mark, Spread
-from postdate.wheel.even_spread import EvenSpread
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, entry_key
+from postdate.wheel.timing_wheel.even_spread import EvenSpread
 from postdate.wire.dispatch_log import Fate, Moved
 from postdate.wire.request import Request
 from support.simulation.storing import STORE

@@ -21,7 +21,7 @@ from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.ingest import ingest
 from postdate.wheel.entry import Entry
 from postdate.wheel.keys import entry_key, split_key
-from postdate.wheel.policy_rows import PolicyRows
+from postdate.wheel.timer_log.checkpoint import PolicyRows
 from postdate.wire import returns
 from postdate.wire.delivered import delivered_headers
 from postdate.wire.request import Request

@@ -27,10 +27,10 @@ from postdate.sidecar.shard import shard
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.takeover import dispatch_tail, opening, store_reading, takeover
 from postdate.sidecar.transaction.transaction import ShardOwnership
-from postdate.wheel import timer_log
-from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
+from postdate.wheel.timer_log import timer_log
+from postdate.wheel.timer_log.identity import Identity
 from support.kafka_simulator import SimBroker
 from support.kafka_simulator.producer import SimTransactionalProducer
 from support.simulation.disk import MemoryBatch

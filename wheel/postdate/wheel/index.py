@@ -17,25 +17,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from postdate.wheel import forecast, limits
-from postdate.wheel.bulk_rows import BulkRows
-from postdate.wheel.changes import Changes
-from postdate.wheel.checkpoint import Checkpoint
-from postdate.wheel.database import Range
+from postdate.wheel import limits
 from postdate.wheel.entry import Mark
 from postdate.wheel.errors import Corrupt, Unfinished, from_os_error
-from postdate.wheel.even_spread import EvenSpread, known_before_ms
-from postdate.wheel.forecast import Load
-from postdate.wheel.identity import Identity
 from postdate.wheel.keys import DUE_MS_MAX, FIRST_KEY, entry_key, split_key
 from postdate.wheel.options import IndexOptions
-from postdate.wheel.platform import LocalPlatform, Platform
-from postdate.wheel.policy_rows import PolicyRows
-from postdate.wheel.scan_cursor import ScanCursor
-from postdate.wheel.timer_log import TimerLog
-from postdate.wheel.wheel_maintenance import WheelMaintenance, open_wheel
-from postdate.wheel.wheel_view import WHEEL_NAME
-from postdate.wheel.write_delta import WriteDelta
+from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.checkpoint import BulkRows, Checkpoint, PolicyRows
+from postdate.wheel.timer_log.database import Range
+from postdate.wheel.timer_log.identity import Identity
+from postdate.wheel.timer_log.scan_cursor import ScanCursor
+from postdate.wheel.timer_log.timer_log import TimerLog
+from postdate.wheel.timer_log.write_delta import WriteDelta
+from postdate.wheel.timing_wheel import forecast
+from postdate.wheel.timing_wheel.even_spread import EvenSpread, known_before_ms
+from postdate.wheel.timing_wheel.forecast import Load
+from postdate.wheel.timing_wheel.platform import LocalPlatform, Platform
+from postdate.wheel.timing_wheel.wheel_maintenance import WheelMaintenance, open_wheel
+from postdate.wheel.timing_wheel.wheel_view import WHEEL_NAME
 
 __all__ = ["Identity", "IndexOptions", "TimerIndex", "move_aside"]
 

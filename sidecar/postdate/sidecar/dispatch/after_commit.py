@@ -10,9 +10,9 @@ from __future__ import annotations
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.index.moves import mark_stored, move
 from postdate.sidecar.index.overlay import IndexOverlay
-from postdate.wheel.bulk_rows import BulkRow
 from postdate.wheel.entry import Kind
 from postdate.wheel.keys import split_key
+from postdate.wheel.timer_log.checkpoint import BulkRow
 from postdate.wire.dispatch_log import APPLIED, SENT, BulkProgress
 
 

@@ -27,10 +27,10 @@ from postdate.sidecar.dispatch.limits import (
     LOOK_AHEAD_SIZE_BYTES_MAX,
     LOOK_AHEAD_TARGETS_MAX,
 )
-from postdate.wheel.database import Range
 from postdate.wheel.entry import Kind, decode_head, head_bytes
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
+from postdate.wheel.timer_log.database import Range
 
 #: This many targets of one due time are recognized by the first bytes of their entries.
 _LIKE_MAX = 8

@@ -13,10 +13,10 @@ from __future__ import annotations
 from postdate.sidecar.dispatch.due_reader import Due
 from postdate.sidecar.dispatch.limits import SWEPT_ENTRIES_MAX, SWEPT_LOOKS_MAX, SWEPT_SIZE_BYTES_MAX
 from postdate.sidecar.index.bulk import Bulk
-from postdate.wheel.database import Range
 from postdate.wheel.entry import decode_entry, decode_head
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, FIRST_KEY, LAST_KEY, entry_key, split_key
+from postdate.wheel.timer_log.database import Range
 
 
 class BulkSweep:

@@ -29,9 +29,9 @@ from postdate.sidecar.http.process import Process, not_ready
 from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import DELIVERING, State
-from postdate.wheel.forecast import OVERDUE
 from postdate.wheel.index import LOG_NAME
-from postdate.wheel.wheel_view import WHEEL_NAME, present_snapshot
+from postdate.wheel.timing_wheel.forecast import OVERDUE
+from postdate.wheel.timing_wheel.wheel_view import WHEEL_NAME, present_snapshot
 
 _NO_SPANS: Mapping[tuple[str, int], Exemplar] = {}
 

@@ -15,8 +15,8 @@ from postdate.sidecar.http import limits
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.shard.shard_thread import ShardThread
-from postdate.wheel.forecast import CONTROL, OVERDUE, PARKED
-from postdate.wheel.wheel_view import WheelSnapshot, present_snapshot
+from postdate.wheel.timing_wheel.forecast import CONTROL, OVERDUE, PARKED
+from postdate.wheel.timing_wheel.wheel_view import WheelSnapshot, present_snapshot
 
 
 def overview(process: Process, name: str) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from postdate.sidecar.index.contradictions import check_moved, check_series, has
 from postdate.sidecar.index.moves import due_at, go_on, mark_stored, move
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import after_control, behind, compared_ms
-from postdate.wheel.bulk_rows import BulkRow
 from postdate.wheel.entry import Entry, Kind, Mark, Next
 from postdate.wheel.keys import CONTROL_DUE
+from postdate.wheel.timer_log.checkpoint import BulkRow
 from postdate.wire.dispatch_log import (
     APPLIED,
     BY_EARLIER,

@@ -15,7 +15,6 @@ from postdate.sidecar.index.bulk import in_force
 from postdate.sidecar.index.moves import due_at, move, moved_within
 from postdate.sidecar.index.overlay import NO_FIRST_DUE, IndexOverlay
 from postdate.sidecar.index.recurrences import controlled, unfit
-from postdate.wheel.bulk_rows import BulkRow
 from postdate.wheel.entry import (
     ENDED_BY_EARLIER,
     NO_CONTROL,
@@ -30,6 +29,7 @@ from postdate.wheel.entry import (
     pack_control,
 )
 from postdate.wheel.keys import CONTROL_DUE, entry_key, split_key
+from postdate.wheel.timer_log.checkpoint import BulkRow
 from postdate.wire.durations import format_duration
 from postdate.wire.errors import RequestRefused
 from postdate.wire.limits import DUE_MS_MIN

@@ -14,9 +14,9 @@ from functools import lru_cache
 
 import msgspec
 
-from postdate.wheel.bulk_rows import BulkRow, BulkRows
 from postdate.wheel.entry import PENDING, Entry, Spread, Window
 from postdate.wheel.errors import Corrupt
+from postdate.wheel.timer_log.checkpoint import BulkRow, BulkRows
 from postdate.wire.headers import returned_id
 from postdate.wire.limits import DUE_MS_MIN, INTEGER_END, WINDOW_MS_MAX
 from postdate.wire.selection import BulkRequest, Selection, decode_bulk

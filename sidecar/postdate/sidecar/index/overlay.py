@@ -19,15 +19,22 @@ import msgspec
 from postdate.sidecar.errors import Contradicted
 from postdate.sidecar.index.bulk import with_row, without_row
 from postdate.sidecar.index.recurrences import leaves_ms
-from postdate.wheel.bulk_rows import BulkRow, BulkRows
-from postdate.wheel.changes import Changes
-from postdate.wheel.delivered_ids import decode_delivered, encode_delivered, is_same_id
 from postdate.wheel.entry import Entry, Kind, Mark, Next, Spread, decode_entry, encode_entry
-from postdate.wheel.even_spread import EvenSpread
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, ENTRY_KEY_SIZE_BYTES, FIRST_KEY, entry_key, parked_key, split_key
 from postdate.wheel.limits import FIRSTS_GAP_OFFSETS_MAX
-from postdate.wheel.recent_outcomes import RecentOutcome, control_end_key, decode_outcome, encode_outcome
+from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.checkpoint import BulkRow, BulkRows
+from postdate.wheel.timer_log.ended import (
+    RecentOutcome,
+    control_end_key,
+    decode_delivered,
+    decode_outcome,
+    encode_delivered,
+    encode_outcome,
+    is_same_id,
+)
+from postdate.wheel.timing_wheel.even_spread import EvenSpread
 from postdate.wire.dispatch_log import IdRow, PolicyRow
 from postdate.wire.id_digests import digest_bytes, id_digest
 from postdate.wire.limits import INTEGER_END

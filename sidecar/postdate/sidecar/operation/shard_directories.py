@@ -15,7 +15,7 @@ from pathlib import Path
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.operation.shard_status import BESIDE, ShardStatus, read_status
 from postdate.sidecar.states import State
-from postdate.wheel.wheel_view import present_snapshot
+from postdate.wheel.timing_wheel.wheel_view import present_snapshot
 
 _SHARD_NAME = re.compile(rf"(\d+)(?:{re.escape(BESIDE)}[0-9a-f]+)?")
 

@@ -37,7 +37,7 @@ from postdate.sidecar.shard.limits import (
 )
 from postdate.sidecar.takeover.takeover import end_of_requests
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.platform import return_free_memory
+from postdate.wheel.timing_wheel.platform import return_free_memory
 
 log = logging.getLogger(__name__)
 

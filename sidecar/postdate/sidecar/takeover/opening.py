@@ -31,9 +31,9 @@ from postdate.sidecar.takeover.limits import (
     LOCK_WAIT_MS_MAX,
 )
 from postdate.wheel.errors import Corrupt, FormatMismatch, IdentityMismatch, Locked, WheelError, release_frames
-from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex, move_aside
 from postdate.wheel.options import IndexOptions
+from postdate.wheel.timer_log.identity import Identity
 
 log = logging.getLogger(__name__)
 

@@ -39,9 +39,9 @@ from postdate.sidecar.takeover.opening import discard, keep, open_index
 from postdate.sidecar.takeover.store_reading import rebuild
 from postdate.sidecar.transaction.bound_check import BoundCheck, UnverifiedBound
 from postdate.sidecar.transaction.transaction import Content, ShardOwnership
-from postdate.wheel.changes import Changes
 from postdate.wheel.entry import Mark
 from postdate.wheel.index import TimerIndex
+from postdate.wheel.timer_log.changes import Changes
 from postdate.wire.dispatch_log import OWNER, DispatchRecord, PolicyRow
 from postdate.wire.limits import POLICY_ROWS_MAX, RETURNS_VERSION, SCHEDULES_VERSION
 from postdate.wire.retry_policies import NamedPolicies, parse_named

@@ -45,7 +45,7 @@ from postdate.tools.bench.limits import (
     WARM_SPREAD_MAX,
 )
 from postdate.tools.dev_broker.local_broker import free_port
-from postdate.wheel.wheel_view import WHEEL_NAME, present_snapshot
+from postdate.wheel.timing_wheel.wheel_view import WHEEL_NAME, present_snapshot
 from postdate.wire import headers as names
 from postdate.wire.headers import Headers
 from postdate.wire.topics import OwnTopics

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from postdate.wheel.rings import Rings
+from postdate.wheel.timing_wheel.rings import Rings
 
 HORIZONS_MS: Final = (
     ("5s", 5_000),

@@ -22,7 +22,7 @@ import numpy as np
 
 from postdate.wheel.errors import Corrupt
 from postdate.wheel.limits import BLOCK_OFFSETS, BLOCKS_CACHED_MAX
-from postdate.wheel.write_delta import Unsigned, WriteDelta
+from postdate.wheel.timer_log.write_delta import Unsigned, WriteDelta
 
 _ROW = struct.Struct("<QQ")
 _SMALL = 64  # below it a loop costs less than a dozen numpy calls

@@ -23,7 +23,8 @@ import os
 from pathlib import Path
 
 from postdate.wheel.errors import from_os_error
-from postdate.wheel.layout import (
+from postdate.wheel.timer_log.checkpoint import Totals
+from postdate.wheel.timing_wheel.layout import (
     COUNTERS_OFFSET,
     SEQUENCE,
     Geometry,
@@ -34,9 +35,8 @@ from postdate.wheel.layout import (
     write_fixed,
     write_stamp,
 )
-from postdate.wheel.platform import NO_BOOT, Platform
-from postdate.wheel.rings import Rings
-from postdate.wheel.write_delta import Totals
+from postdate.wheel.timing_wheel.platform import NO_BOOT, Platform
+from postdate.wheel.timing_wheel.rings import Rings
 
 NO_REQUEST = 2**64 - 1
 

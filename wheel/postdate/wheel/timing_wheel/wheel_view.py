@@ -15,11 +15,11 @@ import time
 from pathlib import Path
 
 from postdate.wheel.errors import Corrupt, TornRead, WheelError, from_os_error
-from postdate.wheel.forecast import Load, due_load, load_ahead, next_due_ms, pending_by_horizon
-from postdate.wheel.layout import COUNTERS_OFFSET, SEQUENCE, Geometry, read_fixed, read_stamp
 from postdate.wheel.limits import TORN_READS_MAX
-from postdate.wheel.rings import Rings
-from postdate.wheel.wheel_file import NO_REQUEST
+from postdate.wheel.timing_wheel.forecast import Load, due_load, load_ahead, next_due_ms, pending_by_horizon
+from postdate.wheel.timing_wheel.layout import COUNTERS_OFFSET, SEQUENCE, Geometry, read_fixed, read_stamp
+from postdate.wheel.timing_wheel.rings import Rings
+from postdate.wheel.timing_wheel.wheel_file import NO_REQUEST
 
 WHEEL_NAME = "wheel"
 

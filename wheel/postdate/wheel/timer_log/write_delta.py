@@ -14,8 +14,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from postdate.wheel.changes import Changes
 from postdate.wheel.keys import CONTROL_DUE, ENTRY_KEY_SIZE_BYTES
+from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.checkpoint import Totals
 
 SHORT_COLUMN_MAX: Final = 32
 Unsigned = NDArray[np.uint64]
@@ -46,18 +47,6 @@ class Column:
     def block_offsets(self) -> Unsigned:
         """The request offsets of the entries that hold the low-water mark back."""
         return self.offset if self.counted is None else self.offset[self.counted]
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Exact counters of a timer log; kept in it, in the same write as the entries they count."""
-
-    entries: int = 0
-    entries_bytes: int = 0
-    controls: int = 0
-    control_bytes: int = 0
-    parked: int = 0
-    parked_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@
 | `places` | request offset | present key, of an entry or a parked one, that is not (first due, offset) |
 | `firsts` | first request offset of a batch | first due time of each offset of the batch, u64 little-endian |
 | `ahead` | request offset | mark: fates read before the request |
-| `ended` | see `recent_outcomes` and `delivered_ids` | how requests ended, for a while |
+| `ended` | see `ended` | how requests ended, for a while |
 | `blocks` | block number | see `blocks` |
 | `meta` | name | identity; R, D, seq, takeover and exact counters; named retry policies; bulk controls |
 | `meta` | `later`, key of an entry | empty: the time of the entry, within its window, is still to be chosen |
@@ -30,15 +30,8 @@ import numpy as np
 from rocksdict import WriteBatch
 
 from postdate.wheel import limits
-from postdate.wheel.blocks import Block, Blocks, decode_block, encode_block
-from postdate.wheel.bulk_rows import BULKS_NAME, BulkRows, decode_bulks, encode_bulks
-from postdate.wheel.changes import Changes
-from postdate.wheel.checkpoint import CHECKPOINT_NAME, Checkpoint, decode_checkpoint, encode_checkpoint
-from postdate.wheel.database import Database, Range, create_directory
-from postdate.wheel.delivered_ids import END_KEY, DeliveredIds, hour_key
 from postdate.wheel.entry import Mark, decode_entry, decode_mark, encode_mark
 from postdate.wheel.errors import Corrupt
-from postdate.wheel.identity import Identity, check_identity_row, new_identity_row
 from postdate.wheel.keys import (
     ENTRY_KEY_SIZE_BYTES,
     FIRST_KEY,
@@ -48,9 +41,33 @@ from postdate.wheel.keys import (
     parked_prefix,
 )
 from postdate.wheel.options import IndexOptions
-from postdate.wheel.policy_rows import POLICIES_NAME, PolicyRows, decode_policies, encode_policies
-from postdate.wheel.recent_outcomes import OutcomeWindow, control_end_key, generation_key
-from postdate.wheel.write_delta import WriteDelta, delta_of
+from postdate.wheel.timer_log.blocks import Block, Blocks, decode_block, encode_block
+from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.checkpoint import (
+    BULKS_NAME,
+    CHECKPOINT_NAME,
+    POLICIES_NAME,
+    BulkRows,
+    Checkpoint,
+    PolicyRows,
+    decode_bulks,
+    decode_checkpoint,
+    decode_policies,
+    encode_bulks,
+    encode_checkpoint,
+    encode_policies,
+)
+from postdate.wheel.timer_log.database import Database, Range, create_directory
+from postdate.wheel.timer_log.ended import (
+    DELIVERED_END_KEY,
+    DeliveredIds,
+    OutcomeWindow,
+    control_end_key,
+    generation_key,
+    hour_key,
+)
+from postdate.wheel.timer_log.identity import Identity, check_identity_row, new_identity_row
+from postdate.wheel.timer_log.write_delta import WriteDelta, delta_of
 
 NO_FIRST_DUE = 2**64 - 1
 _IDENTITY = b"identity"
@@ -100,7 +117,7 @@ class TimerLog:
         self.policies: PolicyRows = () if policies is None else decode_policies(policies)
         bulks = self._db.get("meta", BULKS_NAME)
         self.bulks: BulkRows = () if bulks is None else decode_bulks(bulks)
-        self.delivered.load(lambda key: self._db.first_key("ended", key, END_KEY))
+        self.delivered.load(lambda key: self._db.first_key("ended", key, DELIVERED_END_KEY))
         last_mark = self._db.last_row("ahead")
         self.marks_end = 0 if last_mark is None else key_number(last_mark[0]) + 1
         self._blocks = Blocks(lambda number: self._db.get("blocks", number_key(number)))

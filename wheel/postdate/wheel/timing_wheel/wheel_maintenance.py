@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from postdate.wheel.identity import Identity, wheel_digest
 from postdate.wheel.keys import entry_key
-from postdate.wheel.layout import Geometry
 from postdate.wheel.options import IndexOptions
-from postdate.wheel.platform import Platform
-from postdate.wheel.rings import Rings
-from postdate.wheel.timer_log import TimerLog
-from postdate.wheel.wheel_file import WheelFile
-from postdate.wheel.write_delta import WriteDelta, key_column
+from postdate.wheel.timer_log.identity import Identity, wheel_digest
+from postdate.wheel.timer_log.timer_log import TimerLog
+from postdate.wheel.timer_log.write_delta import WriteDelta, key_column
+from postdate.wheel.timing_wheel.layout import Geometry
+from postdate.wheel.timing_wheel.platform import Platform
+from postdate.wheel.timing_wheel.rings import Rings
+from postdate.wheel.timing_wheel.wheel_file import WheelFile
 
 
 class WheelMaintenance:

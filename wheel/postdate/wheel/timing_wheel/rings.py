@@ -29,9 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from postdate.wheel.keys import CONTROL_DUE
-from postdate.wheel.layout import COUNTERS, COUNTERS_OFFSET, HEADER_SIZE_BYTES, SLOT, Geometry
-from postdate.wheel.ring import Ring
-from postdate.wheel.write_delta import Column, WriteDelta
+from postdate.wheel.timer_log.write_delta import Column, WriteDelta
+from postdate.wheel.timing_wheel.layout import COUNTERS, COUNTERS_OFFSET, HEADER_SIZE_BYTES, SLOT, Geometry
+from postdate.wheel.timing_wheel.ring import Ring
 
 MAX_KEY: Final = (2**64 - 1, 2**64 - 1)
 Mask = NDArray[np.bool_]

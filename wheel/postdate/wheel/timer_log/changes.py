@@ -16,10 +16,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from postdate.wheel.bulk_rows import BulkRows
 from postdate.wheel.entry import Mark
 from postdate.wheel.limits import SPAN_KEYS_MIN
-from postdate.wheel.policy_rows import PolicyRows
+from postdate.wheel.timer_log.checkpoint import BulkRows, PolicyRows
 
 
 class Span(NamedTuple):

@@ -25,8 +25,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from postdate.wheel.layout import NO_DUE, SLOT, STATE_FREE, STATE_HELD
-from postdate.wheel.write_delta import Signed, Unsigned
+from postdate.wheel.timer_log.write_delta import Signed, Unsigned
+from postdate.wheel.timing_wheel.layout import NO_DUE, SLOT, STATE_FREE, STATE_HELD
 
 _STRETCH: Final = 1024  # slots looked at in one numpy call: 32 KiB, a microsecond
 

@@ -29,9 +29,9 @@ import numpy as np
 
 from postdate.wheel import limits
 from postdate.wheel.keys import split_key
-from postdate.wheel.layout import Geometry
-from postdate.wheel.rings import Rings
-from postdate.wheel.write_delta import Signed
+from postdate.wheel.timer_log.write_delta import Signed
+from postdate.wheel.timing_wheel.layout import Geometry
+from postdate.wheel.timing_wheel.rings import Rings
 
 
 def span_ms(geometry: Geometry) -> int:

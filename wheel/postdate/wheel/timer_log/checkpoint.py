@@ -1,0 +1,113 @@
+"""The rows of the timer log that change in the same write as the entries: progress and counters, bulk controls that
+have not ended, and named retry policies.
+
+A bulk control without `asked` is one which the dispatch log shows as begun, and whose request is not ingested yet.
+
+Thread rule: immutable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import msgspec
+
+from postdate.wheel.errors import Corrupt
+
+CHECKPOINT_NAME: Final = b"position"
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Exact counters of a timer log; kept in it, in the same write as the entries they count."""
+
+    entries: int = 0
+    entries_bytes: int = 0
+    controls: int = 0
+    control_bytes: int = 0
+    parked: int = 0
+    parked_bytes: int = 0
+
+
+class Checkpoint(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """R and D (None before the first write that sets them), seq, takeover, and the counters.
+
+    `zones`: the version of the time zone rules of the last owner; "": unknown. `schedules`: the number of entries that
+    are schedules; None: unknown, since an earlier version of Postdate has written to this timer log.
+    """
+
+    next_request: int | None = None
+    next_dispatch: int | None = None
+    seq: int = 0
+    takeover: int = 0
+    totals: Totals = Totals()
+    zones: str = ""
+    schedules: int | None = None
+
+
+_checkpoints = msgspec.msgpack.Decoder(Checkpoint)
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """Returns the bytes of a checkpoint."""
+    return msgspec.msgpack.encode(checkpoint)
+
+
+def decode_checkpoint(data: bytes) -> Checkpoint:
+    """Returns the checkpoint in bytes from `encode_checkpoint`; raises Corrupt for other bytes."""
+    try:
+        return _checkpoints.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Corrupt(f"the checkpoint of the timer log does not decode: {error}") from error
+
+
+class BulkRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One bulk control: the offset of its request, its encoded selection and action, and the number of entries on which
+    it has acted; -1 if it has not begun."""
+
+    offset: int
+    asked: bytes = b""
+    count: int = -1
+
+
+BulkRows: TypeAlias = tuple[BulkRow, ...]
+"""Ascending by offset."""
+
+BULKS_NAME: Final = b"bulks"
+
+_bulks = msgspec.msgpack.Decoder(BulkRows)
+
+
+def encode_bulks(rows: BulkRows) -> bytes:
+    """Returns the bytes of the rows."""
+    return msgspec.msgpack.encode(rows)
+
+
+def decode_bulks(data: bytes) -> BulkRows:
+    """Returns the rows in bytes from `encode_bulks`; raises Corrupt for other bytes."""
+    try:
+        return _bulks.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Corrupt(f"the bulk controls of the timer log do not decode: {error}") from error
+
+
+PolicyRows: TypeAlias = tuple[tuple[int, str, str], ...]
+"""First request offset, name and text of each policy; the text is empty if the name was removed."""
+
+POLICIES_NAME: Final = b"policies"
+
+_policies = msgspec.msgpack.Decoder(PolicyRows)
+
+
+def encode_policies(rows: PolicyRows) -> bytes:
+    """Returns the bytes of the rows."""
+    return msgspec.msgpack.encode(rows)
+
+
+def decode_policies(data: bytes) -> PolicyRows:
+    """Returns the rows in bytes from `encode_policies`; raises Corrupt for other bytes."""
+    try:
+        return _policies.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Corrupt(f"the retry policies of the timer log do not decode: {error}") from error

@@ -1,0 +1,200 @@
+"""How requests ended, kept for a while: a later control on one is answered with `too-late`, and a later request may ask
+to be dropped if its id was delivered.
+
+Rows of the column family `ended`:
+
+| key | value | kept |
+| --- | --- | --- |
+| `d`, hour u64, 16 bytes: a digest of the id, request offset u64 | epoch ms u64 | until the hour is forgotten |
+| `i`, generation u64, caller's id | request offset u64, 1 byte: 1 sent, 0 ended by a control | one to two windows |
+| `o`, request offset u64 | nothing | as long as `firsts` names the request |
+
+"Sent" is delivered or dead-lettered. A generation is as long as the window, so one range tombstone deletes a whole one.
+A row `o` is rare: a request that was pending, is no longer, and has no such row was sent.
+
+A row `d` is a delivery. Its time is that of the dispatch-log record with the delivery, by the broker's clock, and the
+hour is that of this time. So all owners have the same rows, and one range tombstone deletes an hour. Each delivery has
+a separate row: an owner that replays the log reads requests after later deliveries of their id, and only earlier
+deliveries count. A row takes about 30 bytes of disk and no memory. One process adds at most DELIVERED_IDS_PER_HOUR_MAX
+rows of an hour, and at most DELIVERED_HOURS_MAX hours are kept. An id beyond these bounds is not remembered, so its
+repetition is delivered.
+
+Thread rule: that of the timer log.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from postdate.wheel import limits
+from postdate.wheel.errors import Corrupt
+from postdate.wheel.keys import key_number, number_key
+
+_DELIVERED: Final = struct.Struct(">Q")
+_OUTCOME: Final = struct.Struct(">QB")
+_DELIVERED_ID: Final = b"d"
+_ID: Final = b"i"
+_ORIGIN: Final = b"o"
+DELIVERED_END_KEY: Final = b"e"
+"""The upper bound of all keys of delivered ids."""
+_HOUR_MS: Final = 3_600_000
+_HOUR_END: Final = 1 + 8
+_OFFSET_AT: Final = _HOUR_END + 16
+
+
+class RecentOutcome(NamedTuple):
+    """How the last request of an id ended."""
+
+    offset: int
+    sent: bool
+
+
+def id_outcome_key(generation: int, caller_id: bytes) -> bytes:
+    """The key under which the end of an id is kept."""
+    return _ID + number_key(generation) + caller_id
+
+
+def generation_key(generation: int) -> bytes:
+    """The upper bound of the keys of this generation and of all before it."""
+    return _ID + number_key(generation)
+
+
+def control_end_key(offset: int) -> bytes:
+    """The key whose presence means that a control ended the request."""
+    return _ORIGIN + number_key(offset)
+
+
+def encode_outcome(outcome: RecentOutcome) -> bytes:
+    """The value under an `id_outcome_key`."""
+    return _OUTCOME.pack(outcome.offset, outcome.sent)
+
+
+def decode_outcome(data: bytes) -> RecentOutcome:
+    """The inverse; raises Corrupt for other bytes."""
+    try:
+        offset, sent = _OUTCOME.unpack(data)
+    except struct.error as error:
+        raise Corrupt(f"an outcome of {len(data)} bytes does not decode: {error}") from error
+    return RecentOutcome(offset, bool(sent))
+
+
+class OutcomeWindow:
+    """How long the ends of ids are kept, and how many: in the present generation and the one before it."""
+
+    def __init__(self, window_ms: int) -> None:
+        """`window_ms` 0 keeps none."""
+        self._window_ms = window_ms
+        self._generation = -1
+        self._kept = 0
+        self._outdated = -1
+
+    def key(self, caller_id: bytes, at_ms: int) -> bytes | None:
+        """The key for the outcome of an id at `at_ms`; None if it is not kept: a generation has a bounded number."""
+        if self._window_ms == 0:
+            return None
+        generation = at_ms // self._window_ms
+        if generation != self._generation:
+            self._generation, self._kept = generation, 0
+        if self._kept >= limits.OUTCOMES_PER_WINDOW_MAX:
+            return None
+        self._kept += 1
+        return id_outcome_key(generation, caller_id)
+
+    def keys(self, caller_id: bytes, at_ms: int) -> tuple[bytes, ...]:
+        """The keys under which the outcome of an id may be found at `at_ms`, the latest first."""
+        if self._window_ms == 0:
+            return ()
+        generation = at_ms // self._window_ms
+        return tuple(id_outcome_key(number, caller_id) for number in (generation, generation - 1) if number >= 0)
+
+    def outdated(self, at_ms: int) -> bytes | None:
+        """The key below which every outcome is outdated; None if an earlier call returned it."""
+        generation = at_ms // self._window_ms - 1 if self._window_ms else 0
+        if generation <= self._outdated:
+            return None
+        self._outdated = generation
+        return generation_key(generation)
+
+
+class DeliveredId(NamedTuple):
+    """A delivery of an id: the offset of its request, and the broker's time of its dispatch-log record."""
+
+    offset: int
+    at_ms: int
+
+
+def hour_key(hour: int) -> bytes:
+    """The lower bound of the keys of this hour, and the upper bound of those of all hours before it."""
+    return _DELIVERED_ID + number_key(hour)
+
+
+def encode_delivered(at_ms: int) -> bytes:
+    """The value of a row."""
+    return _DELIVERED.pack(at_ms)
+
+
+def decode_delivered(key: bytes, value: bytes) -> DeliveredId:
+    """The delivery of a row; raises Corrupt for other bytes."""
+    try:
+        return DeliveredId(key_number(key[_OFFSET_AT:]), *_DELIVERED.unpack(value))
+    except struct.error as error:
+        raise Corrupt(f"a delivered id of {len(key)} and {len(value)} bytes does not decode: {error}") from error
+
+
+def is_same_id(key: bytes, other: bytes) -> bool:
+    """True if the rows under these keys are of the same id and hour."""
+    return key[:_OFFSET_AT] == other[:_OFFSET_AT]
+
+
+class DeliveredIds:
+    """The hours that have rows, and how many rows of each this process has added."""
+
+    def __init__(self, window_ms: int) -> None:
+        """`window_ms`: how long a delivery counts; 0 remembers none."""
+        self.window_ms = window_ms
+        self._added: dict[int, int] = {}
+
+    def load(self, first_key: Callable[[bytes], bytes | None]) -> None:
+        """Finds the hours that have rows; `first_key` returns the first key at or above another one. O(hours)."""
+        at = hour_key(0)
+        while (found := first_key(at)) is not None:
+            hour = int.from_bytes(found[1:_HOUR_END], "big")
+            self._added[hour] = 0
+            at = hour_key(hour + 1)
+
+    def has_any(self) -> bool:
+        """True if an hour has rows."""
+        return bool(self._added)
+
+    def key(self, digest: bytes, offset: int, at_ms: int) -> bytes | None:
+        """The key of a new row; None if the id is not remembered."""
+        if self.window_ms == 0:
+            return None
+        hour = at_ms // _HOUR_MS
+        added = self._added.get(hour, 0)
+        if added >= limits.DELIVERED_IDS_PER_HOUR_MAX:
+            return None
+        self._added[hour] = added + 1
+        return hour_key(hour) + digest + number_key(offset)
+
+    def keys(self, digest: bytes, offset: int, since_ms: int) -> list[bytes]:
+        """The greatest keys that a delivery of a request up to `offset` may have, for each hour from `since_ms` on, the
+        latest first."""
+        first, of_id = since_ms // _HOUR_MS, digest + number_key(offset)
+        return [hour_key(hour) + of_id for hour in sorted(self._added, reverse=True) if hour >= first]
+
+    def outdated(self, at_ms: int) -> bytes | None:
+        """The key below which no request that is written at or after `at_ms` needs a row; None if there is no such row.
+
+        One more hour is kept, since the timestamps of requests may go back.
+        """
+        first = (at_ms - self.window_ms) // _HOUR_MS - 1
+        hours = sorted(self._added)
+        if len(hours) > limits.DELIVERED_HOURS_MAX:
+            first = max(first, hours[-limits.DELIVERED_HOURS_MAX])
+        old = [hour for hour in hours if hour < first]
+        for hour in old:
+            del self._added[hour]
+        return hour_key(first) if old else None
