@@ -29,7 +29,7 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.timer_log.identity import Identity
 from postdate.wire.headers import Headers
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.rules import RequestRules
 
 _REPORT = conditions.ROOT / "benchmarks/request_cost.json"
 _NOW_MS = 1_800_000_000_000

@@ -28,9 +28,9 @@ from postdate.sidecar.cluster.cluster import admin_of, kafka_of
 from postdate.sidecar.config.settings import Config, KafkaConfig
 from postdate.sidecar.errors import Exit
 from postdate.tools.dev_broker.local_broker import free_port
-from postdate.wire.murmur2 import partition_for
 from postdate.wire.origins import parse_origin
 from postdate.wire.topics import OwnTopics
+from postdate.wire.values.murmur2 import partition_for
 from support.broker import unique_name
 from support.timeouts import WAIT_TIMEOUT_S
 from support.topic_changes import alter_topic_config

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from confluent_kafka import Producer
 
 from postdate.wire.headers import ACTION, AT, DELAY, DUE, ID, KEY, LEVEL, ORIGIN, PARTITION, TOPIC, Headers
-from postdate.wire.murmur2 import partition_for
+from postdate.wire.values.murmur2 import partition_for
 from support.bed import Bed
 from support.broker import unique_name
 from support.contention import watch_contention

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.interface import NewTopic
 from postdate.kafka.settings import KafkaSettings
-from postdate.wire.dialects import DIALECTS
+from postdate.wire.dialects.table import DIALECTS
 from postdate.wire.dispatch_log import APPLIED, CANCELLED, DELIVERED
 from postdate.wire.headers import DEAD_DETAIL, ID, Headers
 from postdate.wire.verdicts import Verdict, decode_verdict

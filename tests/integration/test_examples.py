@@ -35,8 +35,8 @@ from postdate.wire.dispatch_log import (
     decode_record,
 )
 from postdate.wire.headers import ATTEMPT, DEAD_REASON, DUE, ERROR, FIRST_DUE, FIRST_ORIGIN, ID, ORIGIN
-from postdate.wire.murmur2 import partition_for
 from postdate.wire.origins import parse_origin
+from postdate.wire.values.murmur2 import partition_for
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.examples import run_example, running_example

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from postdate.client import RequestInvalid, RequestRecord, RequestTopic
 from postdate.wire.headers import is_ours
 from postdate.wire.limits import PARTITION_END
-from postdate.wire.murmur2 import partition_for
-from postdate.wire.request import Action, Request
-from postdate.wire.requests import parse_request
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.parser import parse_request
+from postdate.wire.requests.request import Action, Request
+from postdate.wire.requests.rules import RequestRules
+from postdate.wire.values.murmur2 import partition_for
 
 NOW_MS = time.time_ns() // 1_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

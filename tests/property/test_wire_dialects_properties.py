@@ -12,13 +12,13 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postdate.wire.dialects import DIALECTS
+from postdate.wire.dialects.table import DIALECTS
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import Headers, is_ours
 from postdate.wire.limits import ID_BYTES_MAX, INTEGER_END, PARTITION_END
-from postdate.wire.request import Action, Request
-from postdate.wire.requests import parse_request, restore_headers
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.parser import parse_request, restore_headers
+from postdate.wire.requests.request import Action, Request
+from postdate.wire.requests.rules import RequestRules
 from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
 
 HORIZON_MS = 3_660 * 86_400_000

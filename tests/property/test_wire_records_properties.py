@@ -49,10 +49,10 @@ from postdate.wire.dispatch_log import (
 )
 from postdate.wire.errors import FormatError
 from postdate.wire.headers import Headers
-from postdate.wire.id_digests import id_digest
 from postdate.wire.limits import INTEGER_END
 from postdate.wire.origins import format_origin, parse_origin
 from postdate.wire.reasons import Reason
+from postdate.wire.values.id_digests import id_digest
 from postdate.wire.verdicts import Verdict, encode_verdict
 
 naturals = st.integers(0, INTEGER_END - 1)

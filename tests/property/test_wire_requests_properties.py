@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import Control, Headers, is_dropped, is_ours
 from postdate.wire.limits import ID_BYTES_MAX, INTEGER_END, PARTITION_END
-from postdate.wire.request import Action, Request
-from postdate.wire.requests import parse_request, restore_headers
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.parser import parse_request, restore_headers
+from postdate.wire.requests.request import Action, Request
+from postdate.wire.requests.rules import RequestRules
 from postdate.wire.topics import is_topic_name
 
 KNOWN = [

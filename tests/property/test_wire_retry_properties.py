@@ -11,7 +11,7 @@ from contextlib import suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postdate.wire.retry_policies import NamedPolicies, RetryPolicy, delay_ms, jitter_ms, parse_policy
+from postdate.wire.requests.retry_policies import NamedPolicies, RetryPolicy, delay_ms, jitter_ms, parse_policy
 
 policies = st.builds(
     lambda base, more, factor, attempts, jitter: RetryPolicy(base, factor, base + more, attempts, jitter),

@@ -15,13 +15,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from postdate.wire.delivered import record_size_bytes
-from postdate.wire.durations import format_duration, parse_duration_ms
 from postdate.wire.headers import Headers
-from postdate.wire.instants import parse_instant_ms
 from postdate.wire.limits import INTEGER_END
-from postdate.wire.murmur2 import murmur2, partition_for
 from postdate.wire.origins import check_origin, format_origin, parse_origin
 from postdate.wire.topics import is_topic_name
+from postdate.wire.values.durations import format_duration, parse_duration_ms
+from postdate.wire.values.instants import parse_instant_ms
+from postdate.wire.values.murmur2 import murmur2, partition_for
 
 UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

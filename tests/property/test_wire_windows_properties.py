@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from postdate.wire.limits import INTEGER_END, WINDOW_MS_MAX
 from postdate.wire.origins import format_origin
-from postdate.wire.windows import draw_ms
+from postdate.wire.values.windows import draw_ms
 
 ORIGINS = st.builds(
     format_origin, st.from_regex(r"\A[a-zA-Z0-9._-]{1,20}\Z"), st.integers(0, 500), st.integers(0, INTEGER_END - 1)

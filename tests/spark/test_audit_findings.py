@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from postdate.spark.audit.advance import Advance
-from postdate.wire.murmur2 import partition_for
+from postdate.wire.values.murmur2 import partition_for
 from support.audit_runs import Runs
 from support.history import History, SideBySide
 from support.verdict_cases import DUE, SNAPSHOT, T

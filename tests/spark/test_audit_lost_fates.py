@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from postdate.spark.rules.lost_moves import last_move
-from postdate.wire.murmur2 import partition_for
+from postdate.wire.values.murmur2 import partition_for
 from support.audit_runs import Ends, Runs
 from support.history import History
 from support.judging import Bounds, by_offset, check_case, judged, staged

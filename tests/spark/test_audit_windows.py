@@ -17,7 +17,7 @@ from postdate.spark.report.rows import ahead_rows, behind_rows, ended_rows
 from postdate.spark.session.small_tables import small_table
 from postdate.wire.limits import WINDOW_MS_MAX
 from postdate.wire.origins import format_origin
-from postdate.wire.windows import draw_ms as sidecar_draw_ms
+from postdate.wire.values.windows import draw_ms as sidecar_draw_ms
 from support.history import REQUESTS, History
 from support.judging import (
     Bounds,

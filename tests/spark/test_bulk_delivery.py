@@ -26,7 +26,7 @@ from postdate.spark.bulk.job import run_bulk, schedule
 from postdate.spark.bulk.options import BulkOptions, Source
 from postdate.spark.errors import CannotRun, JobUsageError
 from postdate.wire.dispatch_log import decode_record
-from postdate.wire.murmur2 import partition_for
+from postdate.wire.values.murmur2 import partition_for
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.small_spark import BULK_ROWS

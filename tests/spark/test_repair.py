@@ -44,8 +44,8 @@ from postdate.spark.repair.rows import (
 from postdate.spark.session.small_tables import small_table
 from postdate.wire.dispatch_log import DispatchRecord, PlainFate, encode_record
 from postdate.wire.headers import AT, DUE, GRACE, ID, SPREAD, TOPIC, WINDOW
-from postdate.wire.murmur2 import partition_for
 from postdate.wire.origins import parse_origin
+from postdate.wire.values.murmur2 import partition_for
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.history import LOG, REQUESTS, TARGET, History, kafka_row

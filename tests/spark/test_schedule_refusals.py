@@ -12,8 +12,8 @@ from postdate.spark.columns.digests import EMPTY_HEADERS
 from postdate.spark.records.refusals import unfounded_refusal
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import Headers
-from postdate.wire.requests import parse_request
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.parser import parse_request
+from postdate.wire.requests.rules import RequestRules
 
 TOPIC, ID = ("postdate-topic", b"orders"), ("postdate-id", b"a")
 CRON, EVERY, AT = ("postdate-cron", b"0 9 * * *"), ("postdate-every", b"5m"), ("postdate-at", b"1795258290000")

@@ -16,7 +16,7 @@ from postdate.spark.job.options import LEVELS_MS_DEFAULT
 from postdate.spark.job.sources import RECORDS
 from postdate.spark.records.dialects import DialectOptions, read_by_the_parser
 from postdate.spark.records.requests import digested_requests, understood_rows
-from postdate.wire.dialects import DIALECTS
+from postdate.wire.dialects.table import DIALECTS
 from support.history import TARGET, Headers, History
 from support.judging import judged
 from support.verdict_cases import DUE, T, all_cases

@@ -25,9 +25,9 @@ from postdate.spark.records.requests import understood_rows
 from postdate.spark.session.small_tables import small_table
 from postdate.wire.errors import RequestRefused
 from postdate.wire.reasons import Reason
-from postdate.wire.requests import parse_request
-from postdate.wire.returns import NO_POLICIES, schedule_return
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.parser import parse_request
+from postdate.wire.requests.returns import NO_POLICIES, schedule_return
+from postdate.wire.requests.rules import RequestRules
 from support.history import REQUESTS, Headers, kafka_row
 from support.verdict_cases import all_cases
 

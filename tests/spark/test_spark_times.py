@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.murmur2 import kafkas_murmur2, spelled_murmur2
 from postdate.spark.columns.times import due_ms, duration_in, duration_ms, durations_ms, instant_ms
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
-from postdate.wire.durations import parse_duration_ms
-from postdate.wire.instants import parse_instant_ms
-from postdate.wire.murmur2 import murmur2
-from postdate.wire.rules import DEFAULT_LEVELS_MS
+from postdate.wire.requests.rules import DEFAULT_LEVELS_MS
+from postdate.wire.values.durations import parse_duration_ms
+from postdate.wire.values.instants import parse_instant_ms
+from postdate.wire.values.murmur2 import murmur2
 
 DURATIONS = {
     "0": 0,

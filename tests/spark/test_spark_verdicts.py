@@ -24,7 +24,7 @@ from postdate.spark.rules.ordering import overtaken
 from postdate.spark.rules.verdicts import VERDICTS, VIOLATIONS
 from postdate.spark.session.caching import released
 from postdate.spark.session.small_tables import small_table
-from postdate.wire.murmur2 import partition_for
+from postdate.wire.values.murmur2 import partition_for
 from support.drop_cases import drop_cases
 from support.history import LETTERS, REQUESTS, TARGET, Headers, History
 from support.id_policy_cases import id_policy_cases

@@ -18,7 +18,7 @@ from typing import Any, get_args, get_origin
 import yaml
 
 from postdate.sidecar.config.schema import REQUEST_TOPICS, Leaf, leaves, topic_leaves
-from postdate.wire.dialects import DIALECTS
+from postdate.wire.dialects.table import DIALECTS
 from support.librdkafka_names import librdkafka_names
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "postdate"

@@ -17,7 +17,7 @@ from typing import Any
 
 from postdate.client import FormatError, RequestInvalid, RequestRecord, RequestTopic, decode_verdict, read_delivered
 from postdate.wire.headers import Headers
-from postdate.wire.murmur2 import partition_for
+from postdate.wire.values.murmur2 import partition_for
 from support.client_case_inputs import REQUESTS, Case, b64, inputs, pairs, refused_by_kafkajs
 
 FILE = Path(__file__).resolve().parents[2] / "clients" / "conformance.json"

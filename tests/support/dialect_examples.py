@@ -1,7 +1,7 @@
 """What the other schedulers' own documentation and client libraries send, header by header, and what becomes of it.
 
 One list for the unit tests, which compare the parsed request, and for the integration tests, which send each unchanged
-to a real broker. `wire/dialects.py` names the sources.
+to a real broker. `wire/dialects/table.py` names the sources.
 """
 
 from __future__ import annotations

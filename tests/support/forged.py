@@ -20,7 +20,7 @@ from postdate.spark.audit.job import run_audit
 from postdate.spark.audit.options import AuditOptions
 from postdate.wire.dispatch_log import DispatchRecord, Fate, Moved, Occurred, PlainFate, PolicyRow, encode_record
 from postdate.wire.headers import AT, DUE, ID, ORIGIN, TOPIC
-from postdate.wire.murmur2 import partition_for
+from postdate.wire.values.murmur2 import partition_for
 from support.bed import Bed
 from support.broker import unique_name
 from support.expected import Headers

@@ -39,7 +39,7 @@ from postdate.wheel.timer_log.database import FAMILIES
 from postdate.wheel.timer_log.identity import Identity
 from postdate.wire.dispatch_log import Fate, IdRow
 from postdate.wire.headers import Headers
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.rules import RequestRules
 from postdate.wire.topics import OwnTopics
 
 BASE_MS = 1_000_000_000_000

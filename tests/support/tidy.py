@@ -60,6 +60,12 @@ SPARK_VOCABULARY = ("errors", "limits")
 WHEEL_LAYERS = ("limits", "errors", "keys", "entry", "options", "timer_log", "timing_wheel", "index")
 """The modules and packages of the timer index: each may import those before it."""
 
+WIRE_LAYERS = (
+    *("limits", "reasons", "errors", "headers", "topics", "origins", "values", "schedules", "dialects"),
+    *("dispatch_log", "requests", "delivered", "verdicts", "stored"),
+)
+"""The modules and packages of the formats: each may import those before it."""
+
 _BELOW_SIDECAR = ("postdate.kafka", "postdate.wire", "postdate.wheel")
 
 
@@ -88,6 +94,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     **_arrows("postdate.wheel", _before(WHEEL_LAYERS), (), ()),
     "postdate.wheel": (),
     "postdate.client": ("postdate.wire",),
+    **_arrows("postdate.wire", _before(WIRE_LAYERS), (), ()),
     "postdate.wire": (),
     "postdate.kafka": (),
     "postdate.spark": ("postdate.wire",),

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from postdate.spark.job.bounds import NEVER_MS
 from postdate.spark.limits import COMMIT_MS_MAX, UNDECIDED_MS
-from postdate.wire.murmur2 import partition_for
 from postdate.wire.reasons import Reason
+from postdate.wire.values.murmur2 import partition_for
 from support.history import LETTERS, LOG, REQUESTS, TARGET, VERDICTS, Headers, Row, kafka_row, log_value
 from support.judging import target_row
 from support.verdict_cases import HOUR_MS, SNAPSHOT, T

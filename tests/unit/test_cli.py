@@ -32,9 +32,9 @@ from postdate.tools.dev_broker.jars import quiet
 from postdate.tools.dev_broker.local_broker import DevBroker
 from postdate.wire import headers as names
 from postdate.wire.errors import RequestRefused
-from postdate.wire.instants import parse_time_ms
-from postdate.wire.murmur2 import partition_for
 from postdate.wire.reasons import Reason
+from postdate.wire.values.instants import parse_time_ms
+from postdate.wire.values.murmur2 import partition_for
 from support.command import environment
 
 NOTHING: dict[str, object] = {

@@ -22,12 +22,12 @@ from postdate.kafka.interface import Isolation, LogReader, Partition, Record
 from postdate.sidecar.errors import Exit, TransientError
 from postdate.sidecar.http.deployment import Deployment
 from postdate.wire.headers import ACTION, ID, ORIGIN
-from postdate.wire.murmur2 import partition_for
 from postdate.wire.origins import format_origin
-from postdate.wire.request import Action, Request
-from postdate.wire.requests import parse_request
-from postdate.wire.rules import RequestRules
-from postdate.wire.selection import Selection
+from postdate.wire.requests.parser import parse_request
+from postdate.wire.requests.request import Action, Request
+from postdate.wire.requests.rules import RequestRules
+from postdate.wire.requests.selection import Selection
+from postdate.wire.values.murmur2 import partition_for
 from postdate.wire.verdicts import Answer, Verdict, encode_verdict
 from support.simulated_cluster import Answering, SimulatedCluster
 

@@ -18,9 +18,9 @@ from postdate.sidecar.cluster import limits
 from postdate.sidecar.errors import Exit
 from postdate.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers
 from postdate.wire.headers import AT, CRON, DELAY, GRACE, ID, KEY, ORIGIN, TOPIC
-from postdate.wire.request import Request
-from postdate.wire.requests import parse_request
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.parser import parse_request
+from postdate.wire.requests.request import Request
+from postdate.wire.requests.rules import RequestRules
 from support.simulated_cluster import SimulatedCluster
 
 ORDERS: Headers = [(TOPIC, b"orders"), (DELAY, b"5s")]

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from postdate.wire.instants import parse_instant_ms
-from postdate.wire.murmur2 import partition_for
+from postdate.wire.values.instants import parse_instant_ms
+from postdate.wire.values.murmur2 import partition_for
 from support.command import call_postdate, said_by
 from support.simulated_cluster import SimulatedCluster
 

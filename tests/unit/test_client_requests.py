@@ -23,12 +23,12 @@ from typing import Any
 import pytest
 
 from postdate.client import Reason, RequestInvalid, RequestRecord, RequestTopic, read_delivered
-from postdate.wire.murmur2 import partition_for
-from postdate.wire.request import OF_SCHEDULES, Action, Request
-from postdate.wire.requests import parse_request
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.parser import parse_request
+from postdate.wire.requests.request import OF_SCHEDULES, Action, Request
+from postdate.wire.requests.rules import RequestRules
+from postdate.wire.requests.selection import Selection
 from postdate.wire.schedules.schedule import Fold, Gap, Missed, Schedule
-from postdate.wire.selection import Selection
+from postdate.wire.values.murmur2 import partition_for
 
 ROOT = Path(__file__).resolve().parents[2]
 TOPIC = RequestTopic("postdate.requests", partitions=4)

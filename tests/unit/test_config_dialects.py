@@ -12,7 +12,7 @@ import pytest
 from postdate.sidecar.config.load import Flags, Loaded, load
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.ingest.request_rules import rules_of
-from postdate.wire.dialects import DIALECTS
+from postdate.wire.dialects.table import DIALECTS
 
 
 def loaded(tmp_path: Path, lines: str) -> Loaded:

@@ -16,7 +16,7 @@ from postdate.kafka.interface import Partition
 from postdate.sidecar.http import request_history
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.entry import Entry, Next, decode_entry
-from postdate.wire.requests import parse_request
+from postdate.wire.requests.parser import parse_request
 from support.shard_bench import Bench, R
 
 

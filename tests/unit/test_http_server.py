@@ -43,10 +43,10 @@ from postdate.sidecar.http.server import HttpServer
 from postdate.sidecar.logs import OneLine
 from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.states import State, Stateful
-from postdate.wire.instants import format_instant, parse_instant_ms
-from postdate.wire.request import Action
-from postdate.wire.requests import parse_request
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.parser import parse_request
+from postdate.wire.requests.request import Action
+from postdate.wire.requests.rules import RequestRules
+from postdate.wire.values.instants import format_instant, parse_instant_ms
 from support.http_steps import Client, free_port, value_of
 from support.kafka_simulator import SimBroker, SimKafka
 from support.sidecars import wait_until

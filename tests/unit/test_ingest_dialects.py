@@ -19,10 +19,10 @@ from postdate.wheel.entry import Entry, Kind, Next, control_of, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.timer_log.identity import Identity
-from postdate.wire.dialects import DIALECTS
+from postdate.wire.dialects.table import DIALECTS
 from postdate.wire.headers import Headers
-from postdate.wire.requests import parse_request, restore_headers
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.parser import parse_request, restore_headers
+from postdate.wire.requests.rules import RequestRules
 from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
 
 BASE_MS = 1_795_258_284_000

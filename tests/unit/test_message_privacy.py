@@ -43,7 +43,7 @@ from postdate.sidecar.logs import configure_logging
 from postdate.sidecar.shard import shard as shard_module
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
-from postdate.wire.dialects import DIALECTS
+from postdate.wire.dialects.table import DIALECTS
 from postdate.wire.dispatch_log import BEAT, VERSION_MAX, DispatchRecord, encode_record
 from postdate.wire.headers import (
     ACTION,

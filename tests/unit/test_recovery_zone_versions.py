@@ -16,9 +16,9 @@ from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.takeover import takeover
 from postdate.wire.dispatch_log import BACKFILLED, CANCELLED, OWNER, STORED, Backfilled
-from postdate.wire.instants import format_instant
 from postdate.wire.schedules import occurrences
 from postdate.wire.schedules.zones import Zone, load_zone
+from postdate.wire.values.instants import format_instant
 from support.shard_bench import Bench
 
 NIGHTLY = (

@@ -38,8 +38,8 @@ from postdate.wire.dispatch_log import (
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import Headers
 from postdate.wire.reasons import Reason
-from postdate.wire.requests import parse_request
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.parser import parse_request
+from postdate.wire.requests.rules import RequestRules
 from support.long_delays import timed
 
 BASE_MS = 1_000_000_000_000

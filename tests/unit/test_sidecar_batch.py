@@ -42,7 +42,7 @@ from postdate.wire.delivered import delivered_headers, record_size_bytes
 from postdate.wire.dispatch_log import APPLIED, DEAD, DELIVERED, STORED, Fate, PlainFate
 from postdate.wire.headers import Headers
 from postdate.wire.limits import INTEGER_END
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.rules import RequestRules
 from postdate.wire.topics import OwnTopics
 
 BASE_MS = 1_000_000_000_000

@@ -33,7 +33,7 @@ from postdate.wire.dispatch_log import (
     PlainFate,
     SurvivorFate,
 )
-from postdate.wire.id_digests import id_digest
+from postdate.wire.values.id_digests import id_digest
 from support.long_delays import BASE_MS, FAR_MS, SOON_MS, Shard, request, schedule, timed, verdict_texts, verdicts
 
 #: Of a `Shard`.

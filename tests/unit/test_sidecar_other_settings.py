@@ -44,7 +44,7 @@ from postdate.wire.dispatch_log import (
     PlainFate,
 )
 from postdate.wire.headers import Headers
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.rules import RequestRules
 from support.shard_bench import Bench, R
 
 BASE_MS = 1_000_000_000_000

@@ -19,8 +19,8 @@ from postdate.wheel.keys import CONTROL_DUE, entry_key
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.timer_log.database import Range
 from postdate.wire.dispatch_log import PolicyRow
-from postdate.wire.id_digests import id_digest
 from postdate.wire.limits import DUE_MS_MIN
+from postdate.wire.values.id_digests import id_digest
 from support.timer_indexes import NOW_MS, open_index, put_entries
 
 OLD, NEW = "base=1s", "base=2s"

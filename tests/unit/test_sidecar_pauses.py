@@ -39,7 +39,7 @@ from postdate.wire.dispatch_log import (
 )
 from postdate.wire.errors import FormatError
 from postdate.wire.limits import SWITCHES_MAX
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.rules import RequestRules
 from support.calendars import (
     FIRST_MS,
     IS_STORED,

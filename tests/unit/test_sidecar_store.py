@@ -37,7 +37,7 @@ from postdate.wire.dispatch_log import (
     PlainFate,
     SurvivorFate,
 )
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.rules import RequestRules
 from support.long_delays import (
     BASE_MS,
     FAR_MS,

@@ -31,8 +31,8 @@ from postdate.wheel.options import IndexOptions
 from postdate.wheel.timer_log.identity import Identity
 from postdate.wire.dispatch_log import CANCELLED, DELIVERED, OCCURRED, Fate, Occurred, PlainFate
 from postdate.wire.headers import Headers
-from postdate.wire.requests import parse_request
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.parser import parse_request
+from postdate.wire.requests.rules import RequestRules
 
 PART = Partition("requests", 3)
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

@@ -13,8 +13,8 @@ from postdate.wire import headers as names
 from postdate.wire.delivered import dead_letter_headers, delivered_headers, record_size_bytes
 from postdate.wire.headers import Headers
 from postdate.wire.limits import DETAIL_BYTES_MAX, ID_BYTES_MAX
-from postdate.wire.murmur2 import murmur2, partition_for
 from postdate.wire.reasons import Reason
+from postdate.wire.values.murmur2 import murmur2, partition_for
 from postdate.wire.verdicts import Verdict, encode_verdict
 
 SENT: Headers = [("traceparent", b"00-ab"), ("x", None), ("x", b""), ("x", b"\xff")]

@@ -11,12 +11,12 @@ from itertools import combinations
 
 import pytest
 
-from postdate.wire.dialects import DIALECTS
+from postdate.wire.dialects.table import DIALECTS
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import Headers
 from postdate.wire.reasons import Reason
-from postdate.wire.requests import parse_request
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.parser import parse_request
+from postdate.wire.requests.rules import RequestRules
 from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
 
 NOW_MS = 1_795_258_284_000

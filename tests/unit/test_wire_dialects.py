@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from postdate.wire.dialects import DIALECTS
+from postdate.wire.dialects.table import DIALECTS
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import Headers, is_ours
-from postdate.wire.request import Action, Request
-from postdate.wire.requests import parse_request, restore_headers
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.parser import parse_request, restore_headers
+from postdate.wire.requests.request import Action, Request
+from postdate.wire.requests.rules import RequestRules
 from postdate.wire.schedules.schedule import Missed, Schedule
 from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
 

@@ -37,7 +37,6 @@ from postdate.wire.dispatch_log import (
     encode_record,
 )
 from postdate.wire.errors import FormatError
-from postdate.wire.id_digests import digest_bytes, id_digest
 from postdate.wire.limits import (
     DISPATCH_RECORD_BYTES_MAX,
     FATES_MAX,
@@ -47,6 +46,7 @@ from postdate.wire.limits import (
     POLICY_ROWS_MAX,
     POLICY_TEXT_LENGTH_MAX,
 )
+from postdate.wire.values.id_digests import digest_bytes, id_digest
 
 EXAMPLE = (
     b'{"v":1,"seq":42,"takeover":7,"instance":"postdate-0","group":"postdate","at":1795258284000,"next_request":2040,'

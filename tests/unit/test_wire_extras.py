@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from postdate.wire.errors import RequestRefused
-from postdate.wire.instants import format_instant, parse_instant_ms
 from postdate.wire.limits import BACKFILL_MAX
-from postdate.wire.request import Action
-from postdate.wire.requests import parse_request
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.parser import parse_request
+from postdate.wire.requests.request import Action
+from postdate.wire.requests.rules import RequestRules
 from postdate.wire.schedules.expressions import Expression
 from postdate.wire.schedules.extras import fills_more, first_filled, next_filled
 from postdate.wire.schedules.schedule import Fold, Gap, Schedule
+from postdate.wire.values.instants import format_instant, parse_instant_ms
 
 NIGHT = Schedule(cron="30 2 * * *", zone="Europe/Berlin")
 ASKED_MS = parse_instant_ms("2027-01-01T00:00:00Z")

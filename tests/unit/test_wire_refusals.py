@@ -12,8 +12,8 @@ from postdate.wire.errors import FormatError, RequestRefused, WireError
 from postdate.wire.headers import DROPPED_3, FORMAT_2, REQUEST_2, SCHEDULE, Headers
 from postdate.wire.limits import INTEGER_END
 from postdate.wire.reasons import Reason
-from postdate.wire.requests import parse_request
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.parser import parse_request
+from postdate.wire.requests.rules import RequestRules
 
 CLOSED_SET = """missing-target bad-target forbidden-target unknown-target missing-time conflicting-time bad-time
 beyond-horizon bad-level bad-window bad-if-pending bad-if-ended bad-latest bad-selection bad-key bad-partition

@@ -11,9 +11,9 @@ import pytest
 
 from postdate.wire.headers import Headers
 from postdate.wire.limits import REMEMBERED_TEXTS_MAX
-from postdate.wire.request import Action, Request
-from postdate.wire.requests import parse_request, restore_headers
-from postdate.wire.rules import DEFAULT_LEVELS_MS, RequestRules
+from postdate.wire.requests.parser import parse_request, restore_headers
+from postdate.wire.requests.request import Action, Request
+from postdate.wire.requests.rules import DEFAULT_LEVELS_MS, RequestRules
 
 RULES = RequestRules(topic="R")
 NOW_MS = 1_795_258_284_000

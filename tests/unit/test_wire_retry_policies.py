@@ -11,7 +11,7 @@ from zlib import crc32
 
 import pytest
 
-from postdate.wire.retry_policies import (
+from postdate.wire.requests.retry_policies import (
     NamedPolicies,
     RetryPolicy,
     delay_ms,

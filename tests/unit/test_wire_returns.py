@@ -13,11 +13,11 @@ from postdate.wire.delivered import delivered_headers
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import Headers
 from postdate.wire.reasons import Reason
-from postdate.wire.request import Request
-from postdate.wire.requests import parse_request, sent_headers
-from postdate.wire.retry_policies import NamedPolicies
-from postdate.wire.returns import NO_POLICIES, schedule_return
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.parser import parse_request, sent_headers
+from postdate.wire.requests.request import Request
+from postdate.wire.requests.retry_policies import NamedPolicies
+from postdate.wire.requests.returns import NO_POLICIES, schedule_return
+from postdate.wire.requests.rules import RequestRules
 
 RULES = RequestRules(topic="R", format_version=2)
 NOW_MS = 1_795_258_284_000

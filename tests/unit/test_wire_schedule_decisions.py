@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from postdate.wire.instants import parse_instant_ms
 from postdate.wire.limits import OCCURRENCES_MAX
 from postdate.wire.schedules.due import Decision, Skip, chosen_ms, decide
 from postdate.wire.schedules.occurrences import Occurrence, SkipReason, first_occurrence, following, next_occurrence
 from postdate.wire.schedules.schedule import Gap, Missed, Schedule
+from postdate.wire.values.instants import parse_instant_ms
 
 ORIGIN = b"requests/3/17"
 MINUTE_MS = 60_000

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from postdate.wire.instants import parse_instant_ms
 from postdate.wire.schedules.occurrences import (
     Occurrence,
     first_occurrence,
@@ -19,6 +18,7 @@ from postdate.wire.schedules.occurrences import (
     next_occurrence,
 )
 from postdate.wire.schedules.schedule import Fold, Gap, Schedule
+from postdate.wire.values.instants import parse_instant_ms
 
 
 def at(text: str) -> int:

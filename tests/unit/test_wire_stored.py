@@ -8,11 +8,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from postdate.wire.dialects import DIALECTS
+from postdate.wire.dialects.table import DIALECTS
 from postdate.wire.errors import FormatError
 from postdate.wire.headers import Headers
-from postdate.wire.requests import parse_request
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.parser import parse_request
+from postdate.wire.requests.rules import RequestRules
 from postdate.wire.stored import StoredRequest, decode_stored, encode_stored, stored_offset
 from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
 

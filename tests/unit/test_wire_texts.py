@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from postdate.wire.durations import format_duration, parse_duration_ms
-from postdate.wire.instants import format_instant, parse_instant_ms, parse_time_ms
-from postdate.wire.naturals import parse_natural
 from postdate.wire.origins import check_origin, format_origin, parse_origin
-from postdate.wire.texts import counted
 from postdate.wire.topics import DEFAULT_REQUESTS, OwnTopics, is_forbidden, is_topic_name
+from postdate.wire.values.durations import format_duration, parse_duration_ms
+from postdate.wire.values.instants import format_instant, parse_instant_ms, parse_time_ms
+from postdate.wire.values.texts import counted, parse_natural
 
 DAY_MS = 86_400_000
 

@@ -23,8 +23,8 @@ from postdate.wire.headers import (
     REDELIVERED,
     is_dropped,
 )
-from postdate.wire.naturals import parse_natural
 from postdate.wire.origins import parse_origin
+from postdate.wire.values.texts import parse_natural
 
 _ADDED: Final = REDELIVERED | DROPPED_3
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

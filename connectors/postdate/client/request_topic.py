@@ -31,11 +31,11 @@ from postdate.wire import headers as names
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import Headers
 from postdate.wire.limits import FORMAT_VERSION_MAX, HORIZON_MS_DEFAULT, INTEGER_END, PARTITION_END
-from postdate.wire.murmur2 import partition_for
 from postdate.wire.origins import format_origin, parse_origin
 from postdate.wire.reasons import Reason
-from postdate.wire.requests import parse_request
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.parser import parse_request
+from postdate.wire.requests.rules import RequestRules
+from postdate.wire.values.murmur2 import partition_for
 
 HORIZON: Final = timedelta(milliseconds=HORIZON_MS_DEFAULT)
 

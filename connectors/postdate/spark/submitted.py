@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from postdate.spark.errors import JobUsageError
-from postdate.wire.durations import parse_duration_ms, require_unit
-from postdate.wire.instants import parse_time_ms
+from postdate.wire.values.durations import parse_duration_ms, require_unit
+from postdate.wire.values.instants import parse_time_ms
 
 
 def run_program(

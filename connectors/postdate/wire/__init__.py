@@ -1,6 +1,17 @@
-"""The formats of Postdate's records: headers, request parsing, dispatch-log records, delivered records, dead letters,
-verdicts.
+"""The formats of Postdate's records. Only this package knows them; `docs/formats.md` documents them.
 
-Pure functions over bytes, texts and ints: no input or output, no clock, no threads, no Kafka client. Everything may be
-called from any thread. Only this package knows the formats; `docs/formats.md` documents them.
+It imports nothing else of Postdate. Modules and packages, lowest first; each may import those before it:
+
+    limits, reasons, errors   bounds; why a request is refused; how a record fails
+    headers, topics, origins  names of headers and topics; the identity of a request
+    values/                   durations, instants, texts, and hashes that every reader computes
+    schedules/                cron expressions, zones, occurrences
+    dialects/                 headers of other schedulers as those of Postdate
+    dispatch_log              records of the dispatch log: the fates of requests
+    requests/                 headers of a record as a request, or the reason to refuse it
+    delivered, verdicts       delivered records and dead letters; answers to requests
+    stored                    records of the store topic
+
+Pure functions over bytes, texts and ints: no input or output, no clock, no Kafka client. Thread rule: everything may be
+called from any thread.
 """

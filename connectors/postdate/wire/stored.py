@@ -35,11 +35,10 @@ import msgspec
 from postdate.wire.errors import FormatError, NewerFormat
 from postdate.wire.headers import DUE, KEY, MOVED, RECORD_KEY, STORED, Control, Headers
 from postdate.wire.limits import EXTRAS_MAX, INTEGER_END, SWITCHES_MAX
-from postdate.wire.naturals import parse_natural
-from postdate.wire.requests import restore_headers
+from postdate.wire.requests.parser import restore_headers
 from postdate.wire.schedules.extras import Extras
 from postdate.wire.schedules.pauses import Switches
-from postdate.wire.texts import time_text
+from postdate.wire.values.texts import parse_natural, time_text
 
 _OWN_KEY: Final = -1
 _VERSION_2: Final = 2

@@ -16,7 +16,7 @@ from postdate.cli.commands import say
 from postdate.cli.dev import Screen
 from postdate.cli.interrupts import Interrupted, interruptible
 from postdate.sidecar.errors import Exit, PostdateError
-from postdate.wire.texts import counted
+from postdate.wire.values.texts import counted
 
 if TYPE_CHECKING:
     from postdate.tools.bench.cases import Size

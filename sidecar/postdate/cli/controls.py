@@ -23,8 +23,8 @@ from postdate.sidecar.errors import ConfigError
 from postdate.wire import headers as names
 from postdate.wire.headers import Headers
 from postdate.wire.origins import parse_origin
-from postdate.wire.texts import counted
 from postdate.wire.topics import OwnTopics
+from postdate.wire.values.texts import counted
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -16,7 +16,7 @@ from postdate.cli.commands import say
 from postdate.cli.options import output_option
 from postdate.cli.processes import asks_processes, remark
 from postdate.sidecar.errors import ConfigError, TransientError
-from postdate.wire.texts import counted
+from postdate.wire.values.texts import counted
 
 if TYPE_CHECKING:
     from postdate.sidecar.http.deployment import Deployment

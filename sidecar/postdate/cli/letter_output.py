@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from postdate.sidecar.cluster.letters import Letter
 from postdate.sidecar.cluster.requeue import Outcome, Status
 from postdate.wire.headers import ATTEMPT
-from postdate.wire.instants import format_instant
 from postdate.wire.topics import OwnTopics
+from postdate.wire.values.instants import format_instant
 
 CELL_LENGTH_MAX = 32
 _COLUMNS = ("died", "reason", "origin", "target", "id", "key", "detail")

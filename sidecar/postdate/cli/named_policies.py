@@ -12,9 +12,9 @@ from postdate.sidecar.errors import ConfigError
 from postdate.wire.dispatch_log import PolicyRow, decode_record
 from postdate.wire.errors import FormatError
 from postdate.wire.limits import INTEGER_END
-from postdate.wire.request import Request
-from postdate.wire.retry_policies import NamedPolicies
-from postdate.wire.returns import NO_POLICIES
+from postdate.wire.requests.request import Request
+from postdate.wire.requests.retry_policies import NamedPolicies
+from postdate.wire.requests.returns import NO_POLICIES
 
 
 def policies_for(kafka: Kafka, admin: Admin, part: Partition, log: Partition, request: Request) -> NamedPolicies:

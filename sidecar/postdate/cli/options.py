@@ -18,8 +18,8 @@ import click
 from postdate.kafka.errors import Unreachable
 from postdate.sidecar.config.load import Flags, Loaded, load
 from postdate.sidecar.errors import TransientError
-from postdate.wire.durations import parse_duration_ms, require_unit
-from postdate.wire.instants import parse_time_ms, resolve_time
+from postdate.wire.values.durations import parse_duration_ms, require_unit
+from postdate.wire.values.instants import parse_time_ms, resolve_time
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Loader = Callable[[Mapping[str, object]], Loaded]

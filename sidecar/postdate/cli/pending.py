@@ -18,8 +18,8 @@ from postdate.cli.dead_letters import origin_bytes
 from postdate.cli.options import from_option, max_option, now_ms, output_option, time_ms, until_option
 from postdate.cli.processes import asks_processes, remark
 from postdate.wire.dispatch_log import DELIVERED
-from postdate.wire.durations import format_duration
-from postdate.wire.instants import format_instant
+from postdate.wire.values.durations import format_duration
+from postdate.wire.values.instants import format_instant
 
 if TYPE_CHECKING:
     from postdate.sidecar.http.deployment import Deployment

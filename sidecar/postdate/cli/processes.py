@@ -21,7 +21,7 @@ from postdate.sidecar.cluster.cluster import admin_of, kafka_of
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.config.sources import read_secret
 from postdate.sidecar.errors import TransientError
-from postdate.wire.texts import counted
+from postdate.wire.values.texts import counted
 
 if TYPE_CHECKING:
     from postdate.sidecar.http.deployment import Deployment

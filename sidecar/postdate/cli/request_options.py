@@ -17,11 +17,11 @@ from postdate.sidecar.errors import ConfigError
 from postdate.wire import headers as names
 from postdate.wire.errors import FormatVersionNeeded, RequestRefused
 from postdate.wire.headers import Headers
-from postdate.wire.request import Request
-from postdate.wire.requests import parse_request
-from postdate.wire.retry_policies import NamedPolicies
-from postdate.wire.returns import NO_POLICIES, schedule_return
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.parser import parse_request
+from postdate.wire.requests.request import Request
+from postdate.wire.requests.retry_policies import NamedPolicies
+from postdate.wire.requests.returns import NO_POLICIES, schedule_return
+from postdate.wire.requests.rules import RequestRules
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 TIMES = {"at": names.AT, "delay": names.DELAY, "level": names.LEVEL}

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from postdate.wire.durations import format_duration
 from postdate.wire.schedules.expressions import Expression, parse_expression
 from postdate.wire.schedules.occurrences import Occurrence, first_occurrence, next_occurrence, skip_to
 from postdate.wire.schedules.schedule import Fold, Gap, Schedule
 from postdate.wire.schedules.words import describe
 from postdate.wire.schedules.zones import TZ_VERSION, Change, load_zone
+from postdate.wire.values.durations import format_duration
 
 _YEAR_S: Final = 366 * 86_400
 _FOLDS: Final = {

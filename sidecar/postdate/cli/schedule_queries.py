@@ -16,8 +16,8 @@ from postdate.cli.options import max_option, output_option
 from postdate.cli.pending import STATES, table
 from postdate.cli.processes import asks_processes, remark
 from postdate.wire.dispatch_log import BACKFILLED, EXTRA, EXTRA_DEAD, OCCURRED, PAUSED, RESUMED, SKIPPED, TRIGGERED
-from postdate.wire.durations import format_duration
-from postdate.wire.instants import format_instant
+from postdate.wire.values.durations import format_duration
+from postdate.wire.values.instants import format_instant
 
 if TYPE_CHECKING:
     from postdate.sidecar.http.deployment import Deployment

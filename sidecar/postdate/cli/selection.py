@@ -34,11 +34,11 @@ from postdate.sidecar.cluster.producing import (
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import PostdateError
 from postdate.wire import headers as names
-from postdate.wire.durations import format_duration
 from postdate.wire.headers import Headers
 from postdate.wire.origins import format_origin
-from postdate.wire.texts import counted
 from postdate.wire.topics import OwnTopics, is_topic_name
+from postdate.wire.values.durations import format_duration
+from postdate.wire.values.texts import counted
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _DONE: Final = {"cancel": "cancelled", "reschedule": "moved"}

@@ -19,8 +19,8 @@ from postdate.sidecar.cluster import rights
 from postdate.sidecar.cluster import topics as rules
 from postdate.sidecar.cluster.limits import COMMAND_TIMEOUT_S
 from postdate.sidecar.errors import Exit, PostdateError
-from postdate.wire.texts import counted
 from postdate.wire.topics import OwnTopics
+from postdate.wire.values.texts import counted
 
 # The pause before a broker without metadata of a new topic is asked again; the metadata arrives within a second.
 _LOOK_AGAIN_S: Final = 0.1

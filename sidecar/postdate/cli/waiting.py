@@ -24,11 +24,11 @@ from postdate.sidecar.cluster.producing import Receipt, RequestRecord, produce
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
 from postdate.wire.dispatch_log import DEAD, DELIVERED, FINAL, ChosenFate, Fate, SeriesFate, SurvivorFate, decode_record
-from postdate.wire.durations import format_duration
 from postdate.wire.errors import FormatError
 from postdate.wire.origins import format_origin
-from postdate.wire.request import Request
+from postdate.wire.requests.request import Request
 from postdate.wire.topics import OwnTopics
+from postdate.wire.values.durations import format_duration
 from postdate.wire.verdicts import Answer, Verdict, decode_verdict
 
 Command = TypeVar("Command", bound=Callable[..., Any])

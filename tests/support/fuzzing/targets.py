@@ -31,7 +31,7 @@ from postdate.wheel.entry import (
 from postdate.wheel.errors import Corrupt, FormatMismatch, IdentityMismatch
 from postdate.wheel.timer_log.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from postdate.wheel.timer_log.identity import Identity, check_identity_row, new_identity_row
-from postdate.wire.dialects import DIALECTS
+from postdate.wire.dialects.table import DIALECTS
 from postdate.wire.dispatch_log import (
     VERSION_MAX,
     DispatchRecord,
@@ -44,11 +44,11 @@ from postdate.wire.dispatch_log import (
 from postdate.wire.errors import FormatError, RequestRefused
 from postdate.wire.headers import FORMAT_2, REQUEST, Headers
 from postdate.wire.limits import INTEGER_END
-from postdate.wire.request import Action
-from postdate.wire.requests import parse_request, restore_headers, sent_headers
-from postdate.wire.retry_policies import NamedPolicies
-from postdate.wire.returns import schedule_return
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.parser import parse_request, restore_headers, sent_headers
+from postdate.wire.requests.request import Action
+from postdate.wire.requests.retry_policies import NamedPolicies
+from postdate.wire.requests.returns import schedule_return
+from postdate.wire.requests.rules import RequestRules
 from postdate.wire.stored import StoredRequest, decode_stored, encode_stored
 from postdate.wire.topics import is_topic_name
 from postdate.wire.verdicts import Verdict, decode_verdict, encode_verdict

@@ -34,7 +34,7 @@ MODULES = (
     "sidecar/postdate/sidecar/takeover/takeover.py",
     "wheel/postdate/wheel/timer_log/timer_log.py",
     "wheel/postdate/wheel/timing_wheel/wheel_file.py",
-    "connectors/postdate/wire/requests.py",
+    "connectors/postdate/wire/requests/parser.py",
 )
 
 #: The files of tests that execute these modules and need no broker.

@@ -18,7 +18,7 @@ _SIDECAR, _WIRE = "sidecar/postdate/sidecar", "connectors/postdate/wire"
 _APPLY, _FATES = f"{_SIDECAR}/index/apply_requests.py", f"{_SIDECAR}/index/apply_fates.py"
 _MOVES, _OVERLAY = f"{_SIDECAR}/index/moves.py", f"{_SIDECAR}/index/overlay.py"
 _QUOTA = f"{_SIDECAR}/ingest/quota.py"
-_REQUESTS = f"{_WIRE}/requests.py"
+_REQUESTS = f"{_WIRE}/requests/parser.py"
 
 #: By module and function. The texts are those that Python prints for a syntax tree: one statement a line.
 UNDETECTABLE: tuple[Undetectable, ...] = (

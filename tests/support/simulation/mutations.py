@@ -34,7 +34,7 @@ from postdate.wheel.entry import Entry, Kind, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.timing_wheel.wheel_file import WheelFile
 from postdate.wire.dispatch_log import FATES, MOVED, Moved
-from postdate.wire.request import Action, Request
+from postdate.wire.requests.request import Action, Request
 from postdate.wire.verdicts import Verdict
 from support.kafka_simulator.producer import SimTransactionalProducer
 from support.simulation.key_zero import key_zero_in_pieces

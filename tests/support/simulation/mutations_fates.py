@@ -31,7 +31,7 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, entry_key
 from postdate.wheel.timing_wheel.even_spread import EvenSpread
 from postdate.wire.dispatch_log import Fate, Moved
-from postdate.wire.request import Request
+from postdate.wire.requests.request import Request
 from support.simulation.storing import STORE
 from support.simulation.world import World
 

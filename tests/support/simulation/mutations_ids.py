@@ -16,8 +16,8 @@ from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.takeover import store_reading
 from postdate.sidecar.transaction import store
 from postdate.wheel.entry import Entry, Kind
-from postdate.wire import requests
 from postdate.wire.dispatch_log import IdRow, SeriesFate
+from postdate.wire.requests import parser
 from postdate.wire.stored import StoredRequest
 from support.simulation.plan import IDS
 from support.simulation.world import World
@@ -27,7 +27,7 @@ Mutation = Callable[[World], AbstractContextManager[object]]
 
 def _keep_replaces(_: World) -> AbstractContextManager[object]:
     """A request that keeps replaces what is pending."""
-    return patch.object(requests, "_keeps", lambda said: False)
+    return patch.object(parser, "_keeps", lambda said: False)
 
 
 def _kept_by_the_ended(_: World) -> AbstractContextManager[object]:

@@ -22,10 +22,10 @@ from postdate.sidecar.ingest import ingest
 from postdate.wheel.entry import Entry
 from postdate.wheel.keys import entry_key, split_key
 from postdate.wheel.timer_log.checkpoint import PolicyRows
-from postdate.wire import returns
 from postdate.wire.delivered import delivered_headers
-from postdate.wire.request import Request
-from postdate.wire.retry_policies import NamedPolicies
+from postdate.wire.requests import returns
+from postdate.wire.requests.request import Request
+from postdate.wire.requests.retry_policies import NamedPolicies
 from support.simulation.themes import BROKERS
 from support.simulation.world import World
 

@@ -21,7 +21,7 @@ from postdate.spark.output.lateness import FIGURES, Exceeded, LatenessBound, exc
 from postdate.spark.output.text_table import aligned_lines
 from postdate.spark.rules.verdicts import CAPPED, EXPIRED, INFORMATION, OUTSIDE_WINDOW, VERDICTS, VERIFIABLE, VIOLATIONS
 from postdate.spark.state.lateness_trend import TrendDay
-from postdate.wire.texts import counted
+from postdate.wire.values.texts import counted
 
 MEANINGS = {
     "delivered": "one fate, one record, the same message",

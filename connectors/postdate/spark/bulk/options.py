@@ -10,7 +10,7 @@ from typing import Final
 from postdate.spark.errors import JobUsageError
 from postdate.spark.job.options import SendingOptions, require_shown
 from postdate.spark.limits import SAMPLES_DEFAULT, SAMPLES_MAX
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.rules import RequestRules
 from postdate.wire.topics import DEFAULT_REQUESTS, OwnTopics, is_topic_name
 
 FIELDS: Final = ("target", "key", "value", "headers", "at", "delay", "id", "grace", "window", "spread", "partition")

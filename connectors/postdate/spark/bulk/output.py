@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from rich.console import Console
 
 from postdate.spark.output.load import NO_LOAD, Load, load_lines
-from postdate.wire.texts import counted
+from postdate.wire.values.texts import counted
 
 
 @dataclass(frozen=True)

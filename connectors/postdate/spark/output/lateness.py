@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from postdate.wire.durations import parse_duration_ms, require_unit
+from postdate.wire.values.durations import parse_duration_ms, require_unit
 
 PERCENTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_9", 0.999))
 """Names as in the output, and the share of values that are not larger."""

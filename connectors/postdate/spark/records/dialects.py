@@ -23,9 +23,9 @@ from postdate.spark.records.selections import SELECTED, read_selection
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import ACTION, ID, SCHEDULE, Headers
 from postdate.wire.limits import FORMAT_VERSION_MAX
-from postdate.wire.request import Action, Request
-from postdate.wire.requests import parse_request
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.parser import parse_request
+from postdate.wire.requests.request import Action, Request
+from postdate.wire.requests.rules import RequestRules
 
 _READ = (
     "struct<action:string,target:string,id:binary,due_ms:bigint,grace_ms:bigint,window_ms:bigint,"

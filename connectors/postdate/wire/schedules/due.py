@@ -23,7 +23,7 @@ from postdate.wire.limits import LATE_MS_MAX, OCCURRENCES_MAX
 from postdate.wire.schedules.occurrences import Occurrence, SkipReason, next_occurrence, skip_to
 from postdate.wire.schedules.pauses import OPEN_MS, Pause, Switches, pause_at, pauses_of
 from postdate.wire.schedules.schedule import Missed, Schedule
-from postdate.wire.windows import draw_ms
+from postdate.wire.values.windows import draw_ms
 
 
 class Skip(NamedTuple):

@@ -12,7 +12,6 @@ from typing import TypeVar
 
 import msgspec
 
-from postdate.wire.durations import format_duration, parse_duration_ms
 from postdate.wire.headers import (
     CATCH_UP,
     COUNT,
@@ -28,7 +27,6 @@ from postdate.wire.headers import (
     WINDOW,
     ZONE,
 )
-from postdate.wire.instants import parse_instant_ms
 from postdate.wire.limits import (
     CRON_LENGTH_MAX,
     DUE_MS_MIN,
@@ -38,10 +36,11 @@ from postdate.wire.limits import (
     TIME_TEXT_BYTES_MAX,
     WINDOW_MS_MAX,
 )
-from postdate.wire.naturals import parse_natural
 from postdate.wire.schedules.expressions import parse_expression
 from postdate.wire.schedules.zones import UTC, load_zone
-from postdate.wire.texts import quote, time_text
+from postdate.wire.values.durations import format_duration, parse_duration_ms
+from postdate.wire.values.instants import parse_instant_ms
+from postdate.wire.values.texts import parse_natural, quote, time_text
 
 
 class Gap(StrEnum):

@@ -5,9 +5,9 @@ Pure functions.
 
 from __future__ import annotations
 
-from postdate.wire.durations import format_duration
 from postdate.wire.schedules.expressions import parse_expression
 from postdate.wire.schedules.schedule import Schedule
+from postdate.wire.values.durations import format_duration
 
 
 def describe(schedule: Schedule) -> str:

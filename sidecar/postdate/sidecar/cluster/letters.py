@@ -21,8 +21,8 @@ from postdate.sidecar.errors import TransientError
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import DEAD_DETAIL, DEAD_REASON, ID, KEY, ORIGIN, TOPIC, Headers
 from postdate.wire.origins import parse_origin
-from postdate.wire.requests import parse_request
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.parser import parse_request
+from postdate.wire.requests.rules import RequestRules
 from postdate.wire.topics import OwnTopics
 
 Spans: TypeAlias = dict[Partition, tuple[int, int]]

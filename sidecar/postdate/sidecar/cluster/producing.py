@@ -19,12 +19,12 @@ from postdate.sidecar.errors import ConfigError, TransientError
 from postdate.wire import headers as names
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import Headers
-from postdate.wire.murmur2 import partition_for
 from postdate.wire.origins import format_origin
-from postdate.wire.request import Request
-from postdate.wire.requests import parse_request
-from postdate.wire.rules import RequestRules
-from postdate.wire.texts import counted
+from postdate.wire.requests.parser import parse_request
+from postdate.wire.requests.request import Request
+from postdate.wire.requests.rules import RequestRules
+from postdate.wire.values.murmur2 import partition_for
+from postdate.wire.values.texts import counted
 
 RETENTION_MS = "retention.ms"
 

@@ -41,9 +41,9 @@ from postdate.wire.headers import (
 )
 from postdate.wire.origins import format_origin
 from postdate.wire.reasons import Reason
-from postdate.wire.request import Action
-from postdate.wire.requests import parse_request
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.parser import parse_request
+from postdate.wire.requests.request import Action
+from postdate.wire.requests.rules import RequestRules
 from postdate.wire.topics import OwnTopics, is_topic_name
 
 _TOO_LARGE = "its value was too large for the dead letters, and the topic no longer has the request"

@@ -19,9 +19,9 @@ from postdate.sidecar.cluster import limits
 from postdate.sidecar.config.limits import DISPATCH_LOG_RETENTION_MARGIN_MS
 from postdate.sidecar.config.settings import TopicsConfig
 from postdate.sidecar.dispatch.limits import CLIENT_BATCH_BYTES
-from postdate.wire.durations import format_duration
-from postdate.wire.texts import counted
 from postdate.wire.topics import OwnTopics
+from postdate.wire.values.durations import format_duration
+from postdate.wire.values.texts import counted
 
 RETENTION_MS = "retention.ms"
 RETENTION_BYTES = "retention.bytes"

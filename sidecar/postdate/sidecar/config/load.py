@@ -38,11 +38,11 @@ from postdate.sidecar.config.sources import (
 )
 from postdate.sidecar.config.values import convert, may_be_secret, property_text, without_secrets
 from postdate.sidecar.errors import ConfigError
-from postdate.wire.dialects import DIALECTS
+from postdate.wire.dialects.table import DIALECTS
 from postdate.wire.headers import TOPIC
 from postdate.wire.limits import RETURNS_VERSION
-from postdate.wire.retry_policies import parse_named
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.retry_policies import parse_named
+from postdate.wire.requests.rules import RequestRules
 from postdate.wire.topics import OwnTopics, is_topic_name
 
 DEFAULT_SOURCE = "default"

@@ -20,9 +20,9 @@ from typing import Annotated, Final, Literal
 
 from postdate.kafka.settings import GroupProtocol
 from postdate.sidecar.config import limits
-from postdate.wire.dialects import DIALECTS
+from postdate.wire.dialects.table import DIALECTS
 from postdate.wire.limits import FORMAT_VERSION_MAX, HORIZON_MS_DEFAULT
-from postdate.wire.rules import DEFAULT_LEVELS_MS
+from postdate.wire.requests.rules import DEFAULT_LEVELS_MS
 from postdate.wire.topics import DEFAULT_REQUESTS
 
 CancelGate = Literal["takeover", "always", "off"]

@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin
 from postdate.kafka.property_names import PROPERTY_NAMES
 from postdate.kafka.secrets import MASK, Secret, SecretFile
 from postdate.sidecar.config.schema import Leaf
-from postdate.wire.durations import format_duration, parse_duration_ms
+from postdate.wire.values.durations import format_duration, parse_duration_ms
 
 _SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB)?", re.IGNORECASE)
 _SIZE_UNIT = {"b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3}

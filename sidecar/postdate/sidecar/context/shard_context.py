@@ -17,7 +17,7 @@ from postdate.sidecar.context.pacing import LargeTransactionSemaphore
 from postdate.sidecar.context.traces import Traces
 from postdate.sidecar.counts import ShardCounts
 from postdate.wire.origins import format_origin
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.rules import RequestRules
 from postdate.wire.topics import OwnTopics
 
 

@@ -20,7 +20,7 @@ from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.context.limits import SPANS_QUEUED_MAX, TRACEPARENT_BYTES_MAX, TRACESTATE_BYTES_MAX
 from postdate.wire.dispatch_log import DELIVERED, EXTRA, OCCURRED, Fate
 from postdate.wire.headers import Headers
-from postdate.wire.request import Request
+from postdate.wire.requests.request import Request
 
 #: The length of a `traceparent` of version 00, and the place of its flags, whose lowest bit is set for sampled traces.
 _LENGTH, _FLAGS_AT = 55, 53

@@ -65,9 +65,9 @@ from postdate.wire.dispatch_log import (
     PlainFate,
     Skipped,
 )
-from postdate.wire.id_digests import id_digest
 from postdate.wire.limits import FATES_MAX, IDS_MAX
 from postdate.wire.topics import OwnTopics
+from postdate.wire.values.id_digests import id_digest
 from postdate.wire.verdicts import Verdict
 
 # A member of an enumeration is slow to look up.

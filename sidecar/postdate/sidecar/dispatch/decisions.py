@@ -18,12 +18,12 @@ from postdate.sidecar.dispatch.limits import DELIVERED_HEADERS_SIZE_BYTES_MAX, T
 from postdate.sidecar.dispatch.targets import Refusal, Target
 from postdate.wheel.entry import Entry
 from postdate.wire.delivered import delivered_headers, extra_headers, occurrence_headers, record_size_bytes
-from postdate.wire.durations import format_duration
-from postdate.wire.instants import format_instant
 from postdate.wire.limits import BACKFILL_MAX, OCCURRENCES_MAX, RETURNS_VERSION
 from postdate.wire.reasons import Reason
-from postdate.wire.rules import RequestRules
-from postdate.wire.texts import counted
+from postdate.wire.requests.rules import RequestRules
+from postdate.wire.values.durations import format_duration
+from postdate.wire.values.instants import format_instant
+from postdate.wire.values.texts import counted
 
 
 class Decision(Enum):

@@ -41,7 +41,7 @@ from postdate.wire.dispatch_log import (
 )
 from postdate.wire.headers import Headers
 from postdate.wire.reasons import Reason
-from postdate.wire.requests import sent_headers
+from postdate.wire.requests.parser import sent_headers
 from postdate.wire.topics import OwnTopics
 from postdate.wire.verdicts import Verdict
 

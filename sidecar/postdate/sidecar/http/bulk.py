@@ -29,7 +29,7 @@ from postdate.wire import headers as names
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import Headers
 from postdate.wire.origins import format_origin
-from postdate.wire.selection import Selection, read_selection
+from postdate.wire.requests.selection import Selection, read_selection
 
 _SELECTORS: Final = {
     "target": names.SELECT_TOPIC,

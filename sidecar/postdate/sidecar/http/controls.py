@@ -21,7 +21,7 @@ from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.wire import headers as names
 from postdate.wire.headers import Headers
 from postdate.wire.origins import format_origin, parse_origin
-from postdate.wire.texts import counted
+from postdate.wire.values.texts import counted
 
 CANCEL, RESCHEDULE, DELIVER = "cancel", "reschedule", "deliver"
 PAUSE, RESUME, TRIGGER, BACKFILL = "pause", "resume", "trigger", "backfill"

@@ -33,7 +33,7 @@ from postdate.wire import headers as names
 from postdate.wire.headers import ATTEMPT, Headers
 from postdate.wire.origins import parse_origin
 from postdate.wire.reasons import Reason
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.rules import RequestRules
 from postdate.wire.topics import OwnTopics, is_topic_name
 
 _FILTERS: Final = ("topic", "reason", "target", "from", "until")

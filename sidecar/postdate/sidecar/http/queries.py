@@ -20,9 +20,9 @@ from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import DELIVERING
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import DUE_MS_MAX
-from postdate.wire.instants import parse_instant_ms, parse_time_ms, resolve_time
 from postdate.wire.origins import parse_origin
 from postdate.wire.topics import is_topic_name
+from postdate.wire.values.instants import parse_instant_ms, parse_time_ms, resolve_time
 
 Answer = TypeVar("Answer")
 

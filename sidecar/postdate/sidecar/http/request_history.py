@@ -43,14 +43,14 @@ from postdate.wire.dispatch_log import (
 )
 from postdate.wire.errors import FormatError, RequestRefused
 from postdate.wire.origins import format_origin
-from postdate.wire.request import Action, Request
-from postdate.wire.requests import parse_request
-from postdate.wire.retry_policies import NamedPolicies
-from postdate.wire.returns import schedule_return
+from postdate.wire.requests.parser import parse_request
+from postdate.wire.requests.request import Action, Request
+from postdate.wire.requests.retry_policies import NamedPolicies
+from postdate.wire.requests.returns import schedule_return
 from postdate.wire.schedules.due import chosen_ms
 from postdate.wire.schedules.occurrences import Occurrence
 from postdate.wire.topics import OwnTopics
-from postdate.wire.windows import draw_ms
+from postdate.wire.values.windows import draw_ms
 
 _EARLIER_MS = 1_000  # clocks of two brokers, and the time from an append to the next
 

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Final
 
 from postdate.sidecar.http.limits import NONCES_MAX, SIGNATURE_MS_MAX
-from postdate.wire.durations import format_duration
+from postdate.wire.values.durations import format_duration
 
 SCHEME: Final = "Postdate-HMAC-SHA256"
 _CREDENTIALS = re.compile(r"(\d{1,15}):([0-9a-f]{32}):([0-9a-f]{64})")

@@ -30,12 +30,12 @@ from postdate.wheel.entry import (
 )
 from postdate.wheel.keys import CONTROL_DUE, entry_key, split_key
 from postdate.wheel.timer_log.checkpoint import BulkRow
-from postdate.wire.durations import format_duration
 from postdate.wire.errors import RequestRefused
 from postdate.wire.limits import DUE_MS_MIN
 from postdate.wire.reasons import Reason
-from postdate.wire.request import OF_SCHEDULES, Action, Request
-from postdate.wire.selection import BulkRequest, Selection, encode_bulk
+from postdate.wire.requests.request import OF_SCHEDULES, Action, Request
+from postdate.wire.requests.selection import BulkRequest, Selection, encode_bulk
+from postdate.wire.values.durations import format_duration
 
 
 def apply_request(overlay: IndexOverlay, record: Record, request: Request | RequestRefused) -> int:

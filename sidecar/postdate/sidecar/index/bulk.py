@@ -19,8 +19,8 @@ from postdate.wheel.errors import Corrupt
 from postdate.wheel.timer_log.checkpoint import BulkRow, BulkRows
 from postdate.wire.headers import returned_id
 from postdate.wire.limits import DUE_MS_MIN, INTEGER_END, WINDOW_MS_MAX
-from postdate.wire.selection import BulkRequest, Selection, decode_bulk
-from postdate.wire.windows import not_before
+from postdate.wire.requests.selection import BulkRequest, Selection, decode_bulk
+from postdate.wire.values.windows import not_before
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.wheel.entry import Entry, Kind, decode_entry, decode_head
 from postdate.wheel.keys import CONTROL_DUE, split_key
 from postdate.wire.dispatch_log import Backfilled, Fate, IdRow, Moved, SeriesFate, Switched, Triggered
-from postdate.wire.request import Action
+from postdate.wire.requests.request import Action
 
 _BACKFILL: Final = Action.BACKFILL.name.lower()
 _ENDED_BY_ANOTHER: Final = frozenset({Kind.CANCELLED, Kind.REPLACED, Kind.KEPT})

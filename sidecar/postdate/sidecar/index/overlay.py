@@ -36,10 +36,10 @@ from postdate.wheel.timer_log.ended import (
 )
 from postdate.wheel.timing_wheel.even_spread import EvenSpread
 from postdate.wire.dispatch_log import IdRow, PolicyRow
-from postdate.wire.id_digests import digest_bytes, id_digest
 from postdate.wire.limits import INTEGER_END
-from postdate.wire.retry_policies import NamedPolicies
-from postdate.wire.windows import draw_ms, not_before
+from postdate.wire.requests.retry_policies import NamedPolicies
+from postdate.wire.values.id_digests import digest_bytes, id_digest
+from postdate.wire.values.windows import draw_ms, not_before
 
 log = logging.getLogger(__name__)
 

@@ -30,16 +30,16 @@ from postdate.wire.dispatch_log import (
 )
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import AT, GRACE, ID, SCHEDULE, WINDOW, Headers
-from postdate.wire.instants import format_instant
 from postdate.wire.limits import BACKFILL_MAX, EXTRAS_MAX, INTEGER_END, SCHEDULES_REMEMBERED_MAX, SWITCHES_MAX
 from postdate.wire.reasons import Reason
-from postdate.wire.request import EXTENDS, OF_SCHEDULES, Action, Request
-from postdate.wire.requests import sent_headers
+from postdate.wire.requests.parser import sent_headers
+from postdate.wire.requests.request import EXTENDS, OF_SCHEDULES, Action, Request
 from postdate.wire.schedules.due import chosen_ms, decide
 from postdate.wire.schedules.extras import Extra, after_extra, extended, fills_more, first_filled, next_filled
 from postdate.wire.schedules.occurrences import Occurrence, following, next_after, next_occurrence, skip_to
 from postdate.wire.schedules.pauses import OPEN_MS, Switch, pause_at, pauses_of, settled
 from postdate.wire.schedules.schedule import Gap, Schedule, read_schedule
+from postdate.wire.values.instants import format_instant
 
 #: The due time of a paused schedule: never.
 PAUSED_MS: Final = INTEGER_END - 1

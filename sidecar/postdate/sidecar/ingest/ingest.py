@@ -27,11 +27,11 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import split_key
 from postdate.wire.errors import RequestRefused
 from postdate.wire.limits import FORMAT_VERSION_MAX, INTEGER_END
-from postdate.wire.request import Action, Request
-from postdate.wire.requests import parse_request
-from postdate.wire.retry_policies import NamedPolicies
-from postdate.wire.returns import schedule_return
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.parser import parse_request
+from postdate.wire.requests.request import Action, Request
+from postdate.wire.requests.retry_policies import NamedPolicies
+from postdate.wire.requests.returns import schedule_return
+from postdate.wire.requests.rules import RequestRules
 
 _CONTROLS: dict[int, str] = {
     Action.CANCEL: CANCEL,

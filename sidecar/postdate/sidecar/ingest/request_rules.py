@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from postdate.sidecar.config.settings import Config
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.rules import RequestRules
 from postdate.wire.topics import OwnTopics
 
 

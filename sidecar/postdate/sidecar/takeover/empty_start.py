@@ -28,7 +28,7 @@ from postdate.sidecar.takeover.dispatch_tail import (
 from postdate.sidecar.takeover.store_reading import rebuild
 from postdate.wheel.index import TimerIndex
 from postdate.wire.dispatch_log import DispatchRecord, PolicyRow
-from postdate.wire.retry_policies import NamedPolicies
+from postdate.wire.requests.retry_policies import NamedPolicies
 
 log = logging.getLogger(__name__)
 

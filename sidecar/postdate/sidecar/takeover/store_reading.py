@@ -23,7 +23,7 @@ from postdate.wheel.entry import Entry, Spread
 from postdate.wheel.index import TimerIndex
 from postdate.wire.errors import FormatError
 from postdate.wire.stored import BOUND_KEY, decode_stored, stored_offset
-from postdate.wire.windows import not_before
+from postdate.wire.values.windows import not_before
 
 
 def rebuild(

@@ -44,7 +44,7 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.timer_log.changes import Changes
 from postdate.wire.dispatch_log import OWNER, DispatchRecord, PolicyRow
 from postdate.wire.limits import POLICY_ROWS_MAX, RETURNS_VERSION, SCHEDULES_VERSION
-from postdate.wire.retry_policies import NamedPolicies, parse_named
+from postdate.wire.requests.retry_policies import NamedPolicies, parse_named
 from postdate.wire.schedules.zones import TZ_VERSION
 
 log = logging.getLogger(__name__)

@@ -33,8 +33,8 @@ from postdate.wheel.index import TimerIndex
 from postdate.wire.dispatch_log import OWNER, Accepted, DispatchRecord, Fate, IdRow, encode_record
 from postdate.wire.headers import Headers
 from postdate.wire.limits import INTEGER_END
-from postdate.wire.retry_policies import NamedPolicies
-from postdate.wire.returns import NO_POLICIES
+from postdate.wire.requests.retry_policies import NamedPolicies
+from postdate.wire.requests.returns import NO_POLICIES
 
 #: Instead of a request offset: a record of Postdate's own, for whose failure no entry is to blame.
 NOBODY = -1

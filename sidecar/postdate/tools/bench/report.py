@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from postdate.tools.bench.figures import REFERENCE, Figure
-from postdate.wire.texts import counted
+from postdate.wire.values.texts import counted
 
 
 def print_table(console: Console, figures: Sequence[Figure]) -> None:

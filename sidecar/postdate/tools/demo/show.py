@@ -22,7 +22,7 @@ from postdate.tools.demo.ledger import Ledger
 from postdate.tools.demo.plan import BURST_SHARE, PARTITIONS, REQUESTS, TARGET_PARTITIONS, TARGETS, plan
 from postdate.tools.demo.screen import Screen, audit_agrees, print_account, print_audit, read_audit
 from postdate.tools.demo.traffic import Readers, Sender, now_ms
-from postdate.wire.texts import counted
+from postdate.wire.values.texts import counted
 
 #: s. A sidecar starts and takes its shards over in about 3 s; a slow machine gets longer.
 START_TIMEOUT_S = 180.0

@@ -19,7 +19,7 @@ from postdate.sidecar.errors import TransientError
 from postdate.tools.demo.ledger import Arrival, Ledger
 from postdate.tools.demo.plan import PARTITIONS, REQUESTS, Message
 from postdate.wire import headers as names
-from postdate.wire.murmur2 import partition_for
+from postdate.wire.values.murmur2 import partition_for
 
 #: s. How long a reader waits for a record before it checks whether it must end.
 _READ_TIMEOUT_S = 0.2

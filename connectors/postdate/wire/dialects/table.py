@@ -1,7 +1,7 @@
 """The header dialects of other schedulers, as one table: the meaning and unit of each header, and the form of a cancel.
 
-A request topic with a dialect accepts the requests of that system unchanged. `dialect_requests` translates them into
-the headers of Postdate, and `requests` parses these. Only the exact names in the table belong to a dialect. No two
+A request topic with a dialect accepts the requests of that system unchanged. `translation` translates them into the
+headers of Postdate, and `requests.parser` parses these. Only the exact names in the table belong to a dialect. No two
 dialects share a name, so the headers of a record identify its dialect. Immutable; may be pickled.
 
 Facts, each from the system's own documentation or source:
@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from postdate.wire import dialect_values as values
+from postdate.wire.dialects import conversions as values
 from postdate.wire.headers import (
     ACTION,
     AT,

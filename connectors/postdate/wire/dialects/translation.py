@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, NoReturn
 
-from postdate.wire.dialects import CHECKED, DIALECTS, Dialect, Found, Part, names_for
+from postdate.wire.dialects.table import CHECKED, DIALECTS, Dialect, Found, Part, names_for
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import (
     ACTION,
@@ -32,8 +32,8 @@ from postdate.wire.headers import (
     is_ours,
 )
 from postdate.wire.reasons import Reason
-from postdate.wire.texts import quote
 from postdate.wire.topics import is_topic_name
+from postdate.wire.values.texts import quote
 
 _RECURRING: Final = (CRON, EVERY)
 _REASONS: Final = {

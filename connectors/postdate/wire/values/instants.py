@@ -17,9 +17,9 @@ import re
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
-from postdate.wire.durations import ceil_fraction, parse_duration_ms
 from postdate.wire.limits import INTEGER_END, NOMINAL_MS_MAX, TIME_TEXT_BYTES_MAX
-from postdate.wire.naturals import parse_natural
+from postdate.wire.values.durations import ceil_fraction, parse_duration_ms
+from postdate.wire.values.texts import parse_natural
 
 _RFC3339: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?"

@@ -14,11 +14,11 @@ import msgspec
 
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import SELECT_FROM, SELECT_ID, SELECT_KEY, SELECT_TOPIC, SELECT_UNTIL
-from postdate.wire.instants import parse_instant_ms
 from postdate.wire.limits import ID_BYTES_MAX, INTEGER_END, SELECTED_KEY_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
 from postdate.wire.reasons import Reason
-from postdate.wire.texts import plain_ms, quote, time_text
 from postdate.wire.topics import is_topic_name
+from postdate.wire.values.instants import parse_instant_ms
+from postdate.wire.values.texts import plain_ms, quote, time_text
 
 _DUE_END: Final = INTEGER_END - 1
 

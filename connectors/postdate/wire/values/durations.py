@@ -15,7 +15,7 @@ import re
 from typing import Final
 
 from postdate.wire.limits import INTEGER_END, TIME_TEXT_BYTES_MAX
-from postdate.wire.naturals import parse_natural
+from postdate.wire.values.texts import parse_natural
 
 _UNIT_MS: Final = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 

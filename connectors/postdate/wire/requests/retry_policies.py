@@ -18,7 +18,6 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from postdate.wire.dispatch_log import PolicyRow
-from postdate.wire.durations import format_duration, parse_duration_ms
 from postdate.wire.limits import (
     ATTEMPTS_MAX,
     FACTOR_MAX,
@@ -26,6 +25,7 @@ from postdate.wire.limits import (
     POLICY_NAME_LENGTH_MAX,
     POLICY_TEXT_LENGTH_MAX,
 )
+from postdate.wire.values.durations import format_duration, parse_duration_ms
 
 _NAME: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{POLICY_NAME_LENGTH_MAX}}}")
 _FACTOR: Final = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,2}))?")

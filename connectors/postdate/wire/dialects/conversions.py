@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from postdate.wire.instants import parse_instant_ms
 from postdate.wire.limits import INTEGER_END
-from postdate.wire.naturals import parse_natural
-from postdate.wire.texts import time_text
+from postdate.wire.values.instants import parse_instant_ms
+from postdate.wire.values.texts import parse_natural, time_text
 
 _SECOND_MS: Final = 1_000
 _BINARY_BYTES_MAX: Final = 8

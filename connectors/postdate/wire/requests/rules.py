@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from fnmatch import translate
 from typing import Final, TypeVar
 
-from postdate.wire.dialect_requests import Vocabulary
-from postdate.wire.durations import parse_duration_ms
+from postdate.wire.dialects.translation import Vocabulary
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import DROPPED, DROPPED_2, DROPPED_3, REQUEST, REQUEST_2, SCHEDULE
 from postdate.wire.limits import (
@@ -23,10 +22,10 @@ from postdate.wire.limits import (
     SCHEDULES_VERSION,
     TOPIC_NAME_LENGTH_MAX,
 )
-from postdate.wire.naturals import parse_natural
 from postdate.wire.reasons import Reason
-from postdate.wire.texts import plain_ms, quote, time_text
 from postdate.wire.topics import OwnTopics, is_forbidden, is_topic_name
+from postdate.wire.values.durations import parse_duration_ms
+from postdate.wire.values.texts import parse_natural, plain_ms, quote, time_text
 
 _SECOND_MS: Final = 1_000
 _MINUTE_MS: Final = 60_000

@@ -13,17 +13,23 @@ from typing import Final
 
 import msgspec
 
-from postdate.wire.durations import format_duration
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import ATTEMPT, DUE, ERROR, FIRST_DUE, FIRST_ORIGIN, ID, ORIGIN, RETRY, Headers
 from postdate.wire.limits import INTEGER_END, POLICIES_REMEMBERED_MAX, POLICY_TEXT_LENGTH_MAX
-from postdate.wire.naturals import parse_natural
 from postdate.wire.origins import check_origin, format_origin
 from postdate.wire.reasons import Reason
-from postdate.wire.request import Request, Return
-from postdate.wire.retry_policies import NamedPolicies, RetryPolicy, delay_ms, is_policy_name, jitter_ms, parse_policy
-from postdate.wire.rules import RequestRules
-from postdate.wire.texts import plain_ms, quote, time_text
+from postdate.wire.requests.request import Request, Return
+from postdate.wire.requests.retry_policies import (
+    NamedPolicies,
+    RetryPolicy,
+    delay_ms,
+    is_policy_name,
+    jitter_ms,
+    parse_policy,
+)
+from postdate.wire.requests.rules import RequestRules
+from postdate.wire.values.durations import format_duration
+from postdate.wire.values.texts import parse_natural, plain_ms, quote, time_text
 
 NO_POLICIES: Final = NamedPolicies()
 

@@ -16,8 +16,7 @@ from typing import NoReturn
 
 import msgspec
 
-from postdate.wire.dialect_requests import Translation, translate
-from postdate.wire.durations import format_duration
+from postdate.wire.dialects.translation import Translation, translate
 from postdate.wire.errors import FormatVersionNeeded, RequestRefused
 from postdate.wire.headers import (
     ACTION,
@@ -53,7 +52,6 @@ from postdate.wire.headers import (
     is_ours,
     split_redelivery,
 )
-from postdate.wire.instants import parse_instant_ms
 from postdate.wire.limits import (
     DUE_MS_MIN,
     HINTS_REMEMBERED_MAX,
@@ -64,16 +62,17 @@ from postdate.wire.limits import (
     SCHEDULES_VERSION,
     WINDOW_MS_MAX,
 )
-from postdate.wire.naturals import parse_natural
 from postdate.wire.origins import parse_origin
 from postdate.wire.reasons import Reason
-from postdate.wire.request import OF_SCHEDULES, Action, Request
-from postdate.wire.returns import read_return
-from postdate.wire.rules import RequestRules
+from postdate.wire.requests.request import OF_SCHEDULES, Action, Request
+from postdate.wire.requests.returns import read_return
+from postdate.wire.requests.rules import RequestRules
+from postdate.wire.requests.selection import Selection, read_selection
 from postdate.wire.schedules.occurrences import first_occurrence
 from postdate.wire.schedules.schedule import Schedule, read_schedule, read_times
-from postdate.wire.selection import Selection, read_selection
-from postdate.wire.texts import plain_ms, quote, time_text
+from postdate.wire.values.durations import format_duration
+from postdate.wire.values.instants import parse_instant_ms
+from postdate.wire.values.texts import parse_natural, plain_ms, quote, time_text
 
 _ACTIONS: dict[bytes | None, Action] = {
     b"schedule": Action.SCHEDULE,

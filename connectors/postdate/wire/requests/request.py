@@ -8,9 +8,9 @@ from typing import Final
 import msgspec
 
 from postdate.wire.headers import Control, Headers
-from postdate.wire.retry_policies import RetryPolicy
+from postdate.wire.requests.retry_policies import RetryPolicy
+from postdate.wire.requests.selection import Selection
 from postdate.wire.schedules.schedule import Schedule
-from postdate.wire.selection import Selection
 
 
 class Return(msgspec.Struct, frozen=True, gc=False):

@@ -1,0 +1,12 @@
+"""Requests: the headers of a record become a request, or a reason to refuse it.
+
+    selection         the pending messages on which a bulk control acts
+    retry_policies    how long a returned message waits
+    request           one request, as parsing returns it
+    rules             the rules of one request topic: allowed targets, the horizon, the levels
+    returns           requests by which a consumer returns a message
+    parser            parses requests. Start reading here
+
+Imports `values`, `schedules`, `dialects`, `dispatch_log` and the flat modules before them. Pure and deterministic, so
+that ingest, recovery and audit agree. Thread rule: everything may be called from any thread.
+"""
