@@ -5,8 +5,8 @@ from __future__ import annotations
 from confluent_kafka import KafkaError
 
 from postdate.kafka.errors import RecordRejected
-from postdate.sidecar.dispatch.fault_attribution import FaultAttribution, Finding, FinishedTransaction
-from postdate.sidecar.dispatch.isolated_targets import Isolated
+from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution, Finding, FinishedTransaction
+from postdate.sidecar.dispatch.targets.isolated_targets import Isolated
 from postdate.sidecar.transaction.transaction import TopicOutcome
 
 BUDGET_MS = 30_000

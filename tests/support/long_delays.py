@@ -22,9 +22,9 @@ from postdate.sidecar.dispatch.after_commit import finish
 from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.decisions import MessageRules
-from postdate.sidecar.dispatch.due_reader import Due
-from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
-from postdate.sidecar.dispatch.targets import Target
+from postdate.sidecar.dispatch.due.due_reader import Due
+from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.targets.targets import Target
 from postdate.sidecar.index.apply_fates import apply_fate
 from postdate.sidecar.index.contradictions import check_delivered
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to

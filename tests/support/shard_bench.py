@@ -17,7 +17,7 @@ from postdate.sidecar.config.settings import Config, DispatchConfig, RequestTopi
 from postdate.sidecar.context.pacing import TransactionBudget, TransactionThrottle
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
-from postdate.sidecar.dispatch.due_reader import Due
+from postdate.sidecar.dispatch.due.due_reader import Due
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.shard.shard import Shard

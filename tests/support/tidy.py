@@ -88,7 +88,13 @@ _SPARK_PACKAGES = {
     **{name: (*SPARK_SHARED, *others) for name, others in SPARK_OTHERS.items()},
 }
 
-ARROWS: dict[str, tuple[str, ...]] = {
+INNER = {
+    "postdate.sidecar.dispatch": ("limits", "targets", "due"),
+}
+"""The modules and packages of a package on which its other modules rest, lowest first: each may import those before it,
+and what the package may import."""
+
+_OUTER: dict[str, tuple[str, ...]] = {
     **_arrows("postdate.sidecar", _before(SIDECAR_LAYERS), SIDECAR_VOCABULARY, _BELOW_SIDECAR),
     **_arrows("postdate.spark", _SPARK_PACKAGES, SPARK_VOCABULARY, ("postdate.wire",)),
     **_arrows("postdate.wheel", _before(WHEEL_LAYERS), (), ()),
@@ -103,7 +109,16 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "postdate.cli": ("postdate.kafka", "postdate.wire", "postdate.wheel", "postdate.sidecar", "postdate.tools"),
     "postdate.testing": ("postdate.client", "postdate.kafka", "postdate.wire", "postdate.sidecar", "postdate.tools"),
 }
-"""Which of our packages each of our packages may import, besides itself."""
+
+ARROWS = {
+    **{
+        f"{outer}.{name}": (*_OUTER[outer], *(f"{outer}.{other}" for other in others))
+        for outer, names in INNER.items()
+        for name, others in _before(names).items()
+    },
+    **_OUTER,
+}
+"""Which of our packages each of our packages may import, besides itself. Inner ones come before their outer one."""
 
 LAZY_ARROWS: dict[str, tuple[str, ...]] = {"postdate.cli": ("postdate.spark",)}
 """What may be imported inside a function only: the command that needs Spark loads it, no other command pays for it."""

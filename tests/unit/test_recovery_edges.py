@@ -19,7 +19,7 @@ from postdate.kafka.errors import Unreachable
 from postdate.kafka.interface import Isolation, NewTopic, Partition
 from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
-from postdate.sidecar.dispatch.sweep import Sweep
+from postdate.sidecar.dispatch.due.sweep import Sweep
 from postdate.sidecar.operation.instructions import REBUILD, RESUME, Instruction, instruct
 from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.shard.shard import Shard

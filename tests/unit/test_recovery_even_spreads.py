@@ -15,7 +15,7 @@ import pytest
 
 from postdate.kafka.interface import Record
 from postdate.sidecar.dispatch.after_commit import finish
-from postdate.sidecar.dispatch.bulk_sweep import BulkSweep
+from postdate.sidecar.dispatch.due.bulk_sweep import BulkSweep
 from postdate.sidecar.index.bulk import in_force
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.limits import CLOCK_SAMPLE_AGE_MS_MAX

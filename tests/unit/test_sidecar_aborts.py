@@ -16,10 +16,10 @@ from postdate.kafka.classification import classify_delivery
 from postdate.kafka.errors import AbortRequired, RecordRejected
 from postdate.sidecar.dispatch.aborts import Aborts, finished_transaction
 from postdate.sidecar.dispatch.batch_content import Batch
-from postdate.sidecar.dispatch.due_reader import Due
-from postdate.sidecar.dispatch.fault_attribution import Finding, FinishedTransaction
-from postdate.sidecar.dispatch.isolated_targets import OWN, Isolated
+from postdate.sidecar.dispatch.due.due_reader import Due
 from postdate.sidecar.dispatch.limits import OWN_RETRY_MS
+from postdate.sidecar.dispatch.targets.fault_attribution import Finding, FinishedTransaction
+from postdate.sidecar.dispatch.targets.isolated_targets import OWN, Isolated
 from postdate.sidecar.limits import BACKOFF_MS_MAX, BACKOFF_MS_MIN
 from postdate.sidecar.transaction.transaction import GivenUp, TopicOutcome
 from postdate.wheel.keys import entry_key

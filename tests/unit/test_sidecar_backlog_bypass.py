@@ -15,9 +15,9 @@ import pytest
 from postdate.kafka.interface import NewTopic
 from postdate.sidecar.config.settings import DispatchConfig
 from postdate.sidecar.context.limits import LARGE_TRANSACTION_FATES
-from postdate.sidecar.dispatch import backlog_bypass
-from postdate.sidecar.dispatch.batch_limit import FIRST_SHARE, BatchLimit
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
+from postdate.sidecar.dispatch.due import backlog_bypass
+from postdate.sidecar.dispatch.due.batch_limit import FIRST_SHARE, BatchLimit
 from postdate.sidecar.dispatch.limits import HELD_BACK_MS_MAX, SLOW_BATCH_SHARE_MIN
 from postdate.sidecar.ingest.limits import CONTROL_ENTRIES_MAX
 from postdate.wheel.timer_log import changes

@@ -20,12 +20,13 @@ from postdate.sidecar.context.holds import Held
 from postdate.sidecar.dispatch import batch as batch_module
 from postdate.sidecar.dispatch.after_commit import finish
 from postdate.sidecar.dispatch.batch import BatchBuilder
-from postdate.sidecar.dispatch.batch_content import Batch, OwnTopicsFilter
+from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.decisions import Decision, MessageRules
-from postdate.sidecar.dispatch.due_reader import Due
-from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.due.due_reader import Due
+from postdate.sidecar.dispatch.due.own_topics_filter import OwnTopicsFilter
 from postdate.sidecar.dispatch.limits import TARGET_FRESH_MS_MAX
-from postdate.sidecar.dispatch.targets import Target
+from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.targets.targets import Target
 from postdate.sidecar.index.apply_fates import apply_fate
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.ingest import Intake, ingest

@@ -14,7 +14,7 @@ import pytest
 
 from postdate.kafka.errors import AbortRequired
 from postdate.sidecar.config.settings import RequestTopicConfig
-from postdate.sidecar.dispatch import bulk_sweep
+from postdate.sidecar.dispatch.due import bulk_sweep
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from postdate.sidecar.transaction.transaction import Content, ShardOwnership

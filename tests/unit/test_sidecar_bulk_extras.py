@@ -14,8 +14,8 @@ import pytest
 
 from postdate.kafka.interface import Record
 from postdate.sidecar.dispatch.after_commit import finish
-from postdate.sidecar.dispatch.batch_content import OwnTopicsFilter
-from postdate.sidecar.dispatch.due_reader import Due
+from postdate.sidecar.dispatch.due.due_reader import Due
+from postdate.sidecar.dispatch.due.own_topics_filter import OwnTopicsFilter
 from postdate.sidecar.dispatch.limits import SURPLUS_FATES_MAX
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.wheel.entry import Next

@@ -13,10 +13,10 @@ import pytest
 
 from postdate.kafka.interface import NewTopic
 from postdate.sidecar.context.holds import Holds
-from postdate.sidecar.dispatch.isolated_targets import OWN as OWN_TOPICS
-from postdate.sidecar.dispatch.isolated_targets import Isolated, Refused
 from postdate.sidecar.dispatch.limits import PROBATION_MS
-from postdate.sidecar.dispatch.targets import Refusal
+from postdate.sidecar.dispatch.targets.isolated_targets import OWN as OWN_TOPICS
+from postdate.sidecar.dispatch.targets.isolated_targets import Isolated, Refused
+from postdate.sidecar.dispatch.targets.targets import Refusal
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
 from postdate.wire.reasons import Reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from postdate.sidecar.dispatch.control_pieces import first_piece
+from postdate.sidecar.dispatch.due.control_pieces import first_piece
 
 
 @pytest.mark.parametrize(

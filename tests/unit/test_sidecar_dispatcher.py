@@ -21,11 +21,11 @@ from postdate.sidecar.config.settings import DispatchConfig
 from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
-from postdate.sidecar.dispatch.due_reader import Due, DueReader
-from postdate.sidecar.dispatch.isolated_targets import OWN as OWN_NAME
-from postdate.sidecar.dispatch.isolated_targets import Isolated
-from postdate.sidecar.dispatch.sweep import Sweep
-from postdate.sidecar.dispatch.targets import Targets
+from postdate.sidecar.dispatch.due.due_reader import Due, DueReader
+from postdate.sidecar.dispatch.due.sweep import Sweep
+from postdate.sidecar.dispatch.targets.isolated_targets import OWN as OWN_NAME
+from postdate.sidecar.dispatch.targets.isolated_targets import Isolated
+from postdate.sidecar.dispatch.targets.targets import Targets
 from postdate.wire.headers import Headers
 from support.kafka_simulator.producer import SimTransactionalProducer
 from support.shard_bench import OWN, Bench, parts, read_requests, refuse

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from postdate.sidecar.dispatch import bulk_sweep
 from postdate.sidecar.dispatch import dispatcher as dispatcher_module
-from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
-from postdate.sidecar.dispatch.isolated_targets import OWN as OWN_NAME
+from postdate.sidecar.dispatch.due import bulk_sweep
+from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.targets.isolated_targets import OWN as OWN_NAME
 from postdate.wheel.keys import split_key
 from postdate.wire.dispatch_log import SWEPT, BulkProgress
 from postdate.wire.limits import DUE_MS_MIN

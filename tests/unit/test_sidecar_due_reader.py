@@ -13,15 +13,15 @@ import pytest
 
 from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.context.holds import Holds
-from postdate.sidecar.dispatch import sweep
-from postdate.sidecar.dispatch.backlog_bypass import BacklogBypass
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
-from postdate.sidecar.dispatch.due_reader import Due
-from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
-from postdate.sidecar.dispatch.isolated_targets import OWN, Isolated, Refused
+from postdate.sidecar.dispatch.due import sweep
+from postdate.sidecar.dispatch.due.backlog_bypass import BacklogBypass
+from postdate.sidecar.dispatch.due.due_reader import Due
+from postdate.sidecar.dispatch.due.sweep import Sweep
 from postdate.sidecar.dispatch.limits import RATE_RETRY_MS, TEND_INTERVAL_MS
-from postdate.sidecar.dispatch.sweep import Sweep
-from postdate.sidecar.dispatch.targets import Refusal
+from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.targets.isolated_targets import OWN, Isolated, Refused
+from postdate.sidecar.dispatch.targets.targets import Refusal
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import LAST_KEY, entry_key, split_key

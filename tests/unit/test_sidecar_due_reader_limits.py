@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
-from postdate.sidecar.dispatch.backlog_bypass import Ahead, BacklogBypass
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
-from postdate.sidecar.dispatch.due_reader import Due, DueReader
-from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
-from postdate.sidecar.dispatch.isolated_targets import OWN, Isolated
-from postdate.sidecar.dispatch.target_rates import TargetRates
+from postdate.sidecar.dispatch.due.backlog_bypass import Ahead, BacklogBypass
+from postdate.sidecar.dispatch.due.due_reader import Due, DueReader
+from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.targets.isolated_targets import OWN, Isolated
+from postdate.sidecar.dispatch.targets.target_rates import TargetRates
 from postdate.sidecar.ingest.limits import CONTROL_SIZE_BYTES_MAX
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex

@@ -10,8 +10,6 @@ from confluent_kafka import KafkaError
 
 from postdate.kafka.errors import RecordRejected
 from postdate.sidecar.context.limits import LARGE_TRANSACTION_FATES
-from postdate.sidecar.dispatch.fault_attribution import FaultAttribution, Finding, FinishedTransaction
-from postdate.sidecar.dispatch.isolated_targets import OWN, Isolated
 from postdate.sidecar.dispatch.limits import (
     AFTER_FAULT_ENTRIES_MAX,
     FIRST_PROBATION_MS,
@@ -20,7 +18,9 @@ from postdate.sidecar.dispatch.limits import (
     PROBATION_FORGOTTEN_MS,
     PROBATION_MS,
 )
-from postdate.sidecar.dispatch.targets import Refusal
+from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution, Finding, FinishedTransaction
+from postdate.sidecar.dispatch.targets.isolated_targets import OWN, Isolated
+from postdate.sidecar.dispatch.targets.targets import Refusal
 from postdate.wire.reasons import Reason
 from support.attempts import (
     BUDGET_MS,

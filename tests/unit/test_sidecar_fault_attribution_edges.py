@@ -10,9 +10,6 @@ from confluent_kafka import KafkaError
 
 from postdate.kafka.errors import RecordRejected
 from postdate.sidecar.context.limits import LARGE_TRANSACTION_FATES
-from postdate.sidecar.dispatch import fault_attribution, isolated_targets
-from postdate.sidecar.dispatch.fault_attribution import FaultAttribution, Finding, FinishedTransaction
-from postdate.sidecar.dispatch.isolated_targets import _RECENT, OWN, Isolated, RecentDurations
 from postdate.sidecar.dispatch.limits import (
     PROBATION_MS,
     REFUSED_RETRY_MS_MAX,
@@ -20,6 +17,9 @@ from postdate.sidecar.dispatch.limits import (
     REPORTED_ENTRIES_MAX,
     TARGET_PROBE_MS_MAX,
 )
+from postdate.sidecar.dispatch.targets import fault_attribution, isolated_targets
+from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution, Finding, FinishedTransaction
+from postdate.sidecar.dispatch.targets.isolated_targets import _RECENT, OWN, Isolated, RecentDurations
 from postdate.sidecar.limits import BACKOFF_MS_MIN
 from postdate.sidecar.transaction.transaction import NOBODY
 from support.attempts import (

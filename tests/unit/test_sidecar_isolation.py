@@ -23,7 +23,7 @@ from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.context.pacing import TransactionThrottle
 from postdate.sidecar.dispatch import parking
-from postdate.sidecar.dispatch.due_reader import Due, DueReader
+from postdate.sidecar.dispatch.due.due_reader import Due, DueReader
 from postdate.sidecar.dispatch.limits import TARGET_LOOK_WAIT_MS, TEND_INTERVAL_MS, TRIAL_LOOKED_AHEAD_MAX
 from postdate.sidecar.shard.housekeeping import Housekeeping
 from postdate.sidecar.shard.shard import Shard

@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 from postdate.sidecar.dispatch import batch as batch_module
-from postdate.sidecar.dispatch.due_reader import Due
-from postdate.sidecar.dispatch.targets import Target
+from postdate.sidecar.dispatch.due.due_reader import Due
+from postdate.sidecar.dispatch.targets.targets import Target
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import decide_due, schedule_of
 from postdate.sidecar.ingest.ingest import Intake, ingest

@@ -10,8 +10,8 @@ import random
 import pytest
 
 from postdate.sidecar.context.limits import LARGE_TRANSACTION_FATES
-from postdate.sidecar.dispatch.fault_attribution import FaultAttribution, Finding, FinishedTransaction
 from postdate.sidecar.dispatch.limits import AFTER_FAULT_ENTRIES_MAX, PROBATION_MS, REPORTED_ENTRIES_MAX
+from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution, Finding, FinishedTransaction
 from postdate.sidecar.transaction.transaction import TopicOutcome
 from support.attempts import BUDGET_MS, STORE, Clock, isolate, isolated_target, outcome, quick
 

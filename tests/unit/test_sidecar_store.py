@@ -16,7 +16,7 @@ import pytest
 from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.context.shard_context import LongDelays
-from postdate.sidecar.dispatch.sweep import Sweep
+from postdate.sidecar.dispatch.due.sweep import Sweep
 from postdate.sidecar.errors import Halted, HaltReason
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.ingest.ingest import Intake, ingest

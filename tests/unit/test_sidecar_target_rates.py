@@ -20,9 +20,9 @@ from postdate.kafka.interface import NewTopic
 from postdate.sidecar.config.rate_rules import RateRules
 from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.context.holds import NOTHING, Holds
-from postdate.sidecar.dispatch import target_rates
 from postdate.sidecar.dispatch.limits import RATE_RETRY_MS, RATE_SAVED_S
-from postdate.sidecar.dispatch.target_rates import TargetRates
+from postdate.sidecar.dispatch.targets import target_rates
+from postdate.sidecar.dispatch.targets.target_rates import TargetRates
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import LAST_KEY, entry_key, parked_key

@@ -16,9 +16,9 @@ import pytest
 from confluent_kafka import KafkaError
 
 from postdate.kafka.errors import RecordRejected
-from postdate.sidecar.dispatch.fault_attribution import FaultAttribution, FinishedTransaction
-from postdate.sidecar.dispatch.isolated_targets import Isolated
 from postdate.sidecar.dispatch.limits import PROBATION_MS
+from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution, FinishedTransaction
+from postdate.sidecar.dispatch.targets.isolated_targets import Isolated
 from postdate.sidecar.transaction.limits import SLOW_RECORD_MS
 from postdate.sidecar.transaction.transaction import TopicOutcome
 

@@ -67,6 +67,7 @@ WIRE = "connectors/postdate/wire/values/x.py"
 CLIENT = "connectors/postdate/client/x.py"
 KAFKA = "connectors/postdate/kafka/x.py"
 SIDECAR = "sidecar/postdate/sidecar/x.py"
+DUE = "sidecar/postdate/sidecar/dispatch/due/x.py"
 INDEX, LIMITS = "sidecar/postdate/sidecar/index/x.py", "sidecar/postdate/sidecar/limits.py"
 SPARK = "connectors/postdate/spark"
 
@@ -86,6 +87,8 @@ SPARK = "connectors/postdate/spark"
         pytest.param(tidy.import_complaints, SIDECAR, "import postdate.spark", id="spark-at-load"),
         pytest.param(tidy.import_complaints, INDEX, "from postdate.sidecar.takeover import takeover", id="upwards"),
         pytest.param(tidy.import_complaints, LIMITS, "from postdate.sidecar.config import settings", id="vocabulary"),
+        pytest.param(tidy.import_complaints, DUE, "from postdate.sidecar.dispatch.batch import B", id="inner-up"),
+        pytest.param(tidy.import_complaints, DUE, "from postdate.sidecar.shard.inbox import I", id="inner-out"),
         pytest.param(
             tidy.import_complaints, f"{SPARK}/rules/x.py", "from postdate.spark.judging import judge", id="spark-up"
         ),

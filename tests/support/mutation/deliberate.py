@@ -111,7 +111,7 @@ DELIBERATE = (
     ),
     Deliberate(
         "an isolated target is given up before the retry budget after the due time",
-        f"{_SIDECAR}/dispatch/fault_attribution.py",
+        f"{_SIDECAR}/dispatch/targets/fault_attribution.py",
         "return isolated.refusal if now_ms >= due_ms + self._budget_ms else None",
         "return isolated.refusal",
         "unit/test_sidecar_fault_attribution.py",

@@ -7,8 +7,8 @@ from support.mutation.declaration import undetectable as _of
 
 _DISPATCH = "sidecar/postdate/sidecar/dispatch"
 _BATCH, _DECISIONS, _DISPATCHER = f"{_DISPATCH}/batch.py", f"{_DISPATCH}/decisions.py", f"{_DISPATCH}/dispatcher.py"
-_READER, _FAULTS = f"{_DISPATCH}/due_reader.py", f"{_DISPATCH}/fault_attribution.py"
-_ABORTS, _RATES = f"{_DISPATCH}/aborts.py", f"{_DISPATCH}/target_rates.py"
+_READER, _FAULTS = f"{_DISPATCH}/due/due_reader.py", f"{_DISPATCH}/targets/fault_attribution.py"
+_ABORTS, _RATES = f"{_DISPATCH}/aborts.py", f"{_DISPATCH}/targets/target_rates.py"
 
 DISPATCH: tuple[Undetectable, ...] = (
     _of(
@@ -196,7 +196,7 @@ DISPATCH: tuple[Undetectable, ...] = (
         ("> ENTRY_KEY_SIZE_BYTES", ">= ENTRY_KEY_SIZE_BYTES"),
     ),
     _of(
-        f"{_DISPATCH}/isolated_targets.py",
+        f"{_DISPATCH}/targets/isolated_targets.py",
         "_RECENT",
         "another number of recent durations is kept",
         "it has no right value",

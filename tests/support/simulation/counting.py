@@ -12,12 +12,12 @@ from unittest.mock import patch
 
 from postdate.kafka.errors import UnknownOutcome
 from postdate.sidecar.context.shard_context import ShardContext
-from postdate.sidecar.dispatch.backlog_bypass import Ahead, BacklogBypass
-from postdate.sidecar.dispatch.due_reader import DueReader
-from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
-from postdate.sidecar.dispatch.isolated_targets import Isolated
+from postdate.sidecar.dispatch.due.backlog_bypass import Ahead, BacklogBypass
+from postdate.sidecar.dispatch.due.due_reader import DueReader
 from postdate.sidecar.dispatch.parking import Parking
-from postdate.sidecar.dispatch.target_rates import TargetRates
+from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.targets.isolated_targets import Isolated
+from postdate.sidecar.dispatch.targets.target_rates import TargetRates
 from postdate.sidecar.index import apply_fates
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.shard.gate import Gate

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from postdate.sidecar.dispatch.due_reader import Due, DueReader
-from postdate.sidecar.dispatch.isolated_targets import OWN
+from postdate.sidecar.dispatch.due.due_reader import Due, DueReader
+from postdate.sidecar.dispatch.targets.isolated_targets import OWN
 from postdate.wheel.index import TimerIndex
 from support.simulation.traffic import REQUESTS
 from support.simulation.world import World

@@ -16,13 +16,14 @@ from postdate.kafka.errors import AbortRequired, UnknownOutcome
 from postdate.kafka.interface import Isolation, Record
 from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.context.shard_context import ShardContext
-from postdate.sidecar.dispatch import batch_limit, due_reader
 from postdate.sidecar.dispatch.after_commit import finish
-from postdate.sidecar.dispatch.batch_content import Batch, OwnTopicsFilter
+from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
-from postdate.sidecar.dispatch.due_reader import Due, DueReader
+from postdate.sidecar.dispatch.due import batch_limit, due_reader
+from postdate.sidecar.dispatch.due.due_reader import Due, DueReader
+from postdate.sidecar.dispatch.due.own_topics_filter import OwnTopicsFilter
 from postdate.sidecar.dispatch.endings import Endings
-from postdate.sidecar.dispatch.target_rates import TargetRates
+from postdate.sidecar.dispatch.targets.target_rates import TargetRates
 from postdate.sidecar.index import apply_fates, apply_requests
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest import ingest

@@ -15,8 +15,8 @@ import msgspec
 from postdate.sidecar.dispatch import batch, dispatcher
 from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
-from postdate.sidecar.dispatch.bulk_sweep import BulkSweep
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
+from postdate.sidecar.dispatch.due.bulk_sweep import BulkSweep
 from postdate.sidecar.index import apply_fates, apply_requests
 from postdate.sidecar.index import bulk as bulks
 from postdate.sidecar.index.bulk import Bulk

@@ -14,9 +14,9 @@ import msgspec
 
 from postdate.sidecar.dispatch import batch
 from postdate.sidecar.dispatch.decisions import MessageRules
-from postdate.sidecar.dispatch.fault_attribution import FaultAttribution, Finding, FinishedTransaction
 from postdate.sidecar.dispatch.parking import Parking
-from postdate.sidecar.dispatch.targets import Refusal
+from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution, Finding, FinishedTransaction
+from postdate.sidecar.dispatch.targets.targets import Refusal
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.wheel.entry import Entry, decode_entry
 from support.simulation.themes import BAD_TARGET

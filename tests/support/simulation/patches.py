@@ -17,8 +17,8 @@ from postdate.kafka.interface import Partition, Record
 from postdate.sidecar import failpoints
 from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.context.shard_context import ShardContext
-from postdate.sidecar.dispatch import bulk_sweep
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
+from postdate.sidecar.dispatch.due import bulk_sweep
 from postdate.sidecar.errors import Halted
 from postdate.sidecar.group import poller
 from postdate.sidecar.index.moves import choose_deferred

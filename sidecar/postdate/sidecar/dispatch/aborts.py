@@ -16,12 +16,12 @@ from postdate.kafka.classification import Blame, blame
 from postdate.kafka.errors import AbortRequired, KafkaFault, RecordRejected
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.batch_content import Batch
-from postdate.sidecar.dispatch.batch_limit import BatchLimit
-from postdate.sidecar.dispatch.due_reader import Due
-from postdate.sidecar.dispatch.fault_attribution import FaultAttribution, Finding, FinishedTransaction
-from postdate.sidecar.dispatch.isolated_targets import OWN
+from postdate.sidecar.dispatch.due.batch_limit import BatchLimit
+from postdate.sidecar.dispatch.due.due_reader import Due
 from postdate.sidecar.dispatch.limits import OWN_RETRY_MS
-from postdate.sidecar.dispatch.targets import Targets
+from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution, Finding, FinishedTransaction
+from postdate.sidecar.dispatch.targets.isolated_targets import OWN
+from postdate.sidecar.dispatch.targets.targets import Targets
 from postdate.sidecar.limits import BACKOFF_MS_MAX, BACKOFF_MS_MIN
 from postdate.sidecar.transaction.transaction import GivenUp, ShardOwnership
 from postdate.wire.delivered import record_size_bytes

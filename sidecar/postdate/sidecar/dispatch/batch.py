@@ -17,17 +17,18 @@ from typing import Final
 
 import msgspec
 
-from postdate.sidecar.dispatch.batch_content import Batch, OwnTopicsFilter
+from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.decisions import Decision, MessageRules, is_special
-from postdate.sidecar.dispatch.due_reader import Due
+from postdate.sidecar.dispatch.due.due_reader import Due
+from postdate.sidecar.dispatch.due.own_topics_filter import OwnTopicsFilter
 from postdate.sidecar.dispatch.endings import Endings
 from postdate.sidecar.dispatch.limits import (
     CLIENT_BATCH_BYTES,
     TARGET_PARTITIONS_PER_TRANSACTION_MAX,
 )
 from postdate.sidecar.dispatch.parking import Parking
-from postdate.sidecar.dispatch.target_rates import TargetRates
-from postdate.sidecar.dispatch.targets import Refusal
+from postdate.sidecar.dispatch.targets.target_rates import TargetRates
+from postdate.sidecar.dispatch.targets.targets import Refusal
 from postdate.sidecar.index.bulk import Bulk, in_force
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import (

@@ -5,73 +5,16 @@ Thread rule: belongs to the shard's thread.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from dataclasses import dataclass, field
 
 from postdate.sidecar.dispatch.decisions import Decision
-from postdate.sidecar.dispatch.targets import Target
+from postdate.sidecar.dispatch.due.own_topics_filter import note_first, place_of
+from postdate.sidecar.dispatch.targets.targets import Target
 from postdate.sidecar.transaction.transaction import Message
-from postdate.wheel.entry import Entry, Head
-from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, entry_key, split_key
+from postdate.wheel.entry import Entry
+from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES
 from postdate.wire.dispatch_log import BulkProgress, Fate, IdRow
 from postdate.wire.limits import INTEGER_END
-
-MessageKey = tuple[str, bytes | None]
-"""The target and the key of a message."""
-
-_Name = TypeVar("_Name", str, MessageKey)
-
-
-def place_of(key: bytes, entry: Entry | Head) -> bytes:
-    """The place (due time and offset) that an entry under key 0 has among the messages."""
-    return entry_key(entry.due, split_key(key)[1])
-
-
-def note_first(places: dict[_Name, bytes], name: _Name, place: bytes) -> None:
-    """Note the place of a message in `places` if it is the first one of its name."""
-    places[name] = min(places.get(name, place), place)
-
-
-@dataclass(slots=True)
-class OwnTopicsFilter:
-    """Selects the messages of a transaction while some of Postdate's own `topics` are isolated. If `own_left` is None,
-    it takes only messages that write to none of these topics; otherwise at most `own_left` that write to one of them.
-    `acted_on`: requests that must not end yet, because an entry that stays under key 0 acts on them (rule 4).
-    `behind`: by target and message key, the place (due time and offset) of the first message that stays under key 0.
-    `passed`: True once a message was skipped that writes to one of these topics. `waiting`: `behind`, and the places of
-    skipped messages; later ones of the same target and key stay with them, so that their order is kept."""
-
-    topics: Collection[str]
-    own_left: int | None = None
-    acted_on: Collection[int] = ()
-    behind: Mapping[MessageKey, bytes] = field(default_factory=dict)
-    passed: bool = False
-    waiting: dict[MessageKey, bytes] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.waiting = dict(self.behind)
-
-    def renewed(self) -> OwnTopicsFilter:
-        """A copy for one attempt to build the transaction: an attempt counts what it takes, and what waits."""
-        return replace(self)
-
-    def takes(self, key: bytes, entry: Entry, is_dead: bool, needs_own: bool) -> bool:
-        """True if the message under `key` may leave with this transaction; call it in the order of due times.
-        `is_dead`: it becomes a dead letter, which has no order."""
-        place, offset = key[-ENTRY_KEY_SIZE_BYTES:], split_key(key)[1]
-        of_key = (entry.target, entry.key) if not is_dead and entry.key is not None else None
-        must_wait = of_key in self.waiting and self.waiting[of_key] < place
-        if offset not in self.acted_on and not must_wait:
-            if not needs_own and self.own_left is None:
-                return True
-            if needs_own and self.own_left:
-                self.own_left -= 1
-                return True
-        if of_key is not None:
-            note_first(self.waiting, of_key, place)
-        self.passed = self.passed or needs_own
-        return False
 
 
 @dataclass(slots=True)

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from enum import Enum, auto
 
 from postdate.sidecar.context.holds import Held
-from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.limits import DELIVERED_HEADERS_SIZE_BYTES_MAX, TARGET_FRESH_MS_MAX
-from postdate.sidecar.dispatch.targets import Refusal, Target
+from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.targets.targets import Refusal, Target
 from postdate.wheel.entry import Entry
 from postdate.wire.delivered import delivered_headers, extra_headers, occurrence_headers, record_size_bytes
 from postdate.wire.limits import BACKFILL_MAX, OCCURRENCES_MAX, RETURNS_VERSION

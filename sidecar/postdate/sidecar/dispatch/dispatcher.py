@@ -21,16 +21,16 @@ from postdate.sidecar.dispatch.aborts import Aborts, finished_transaction
 from postdate.sidecar.dispatch.after_commit import finish, note_bulk
 from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
-from postdate.sidecar.dispatch.batch_limit import BatchLimit
-from postdate.sidecar.dispatch.bulk_sweep import BulkSweep
 from postdate.sidecar.dispatch.decisions import MessageRules
-from postdate.sidecar.dispatch.due_reader import Due, DueReader
-from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
-from postdate.sidecar.dispatch.isolated_targets import OWN
+from postdate.sidecar.dispatch.due.batch_limit import BatchLimit
+from postdate.sidecar.dispatch.due.bulk_sweep import BulkSweep
+from postdate.sidecar.dispatch.due.due_reader import Due, DueReader
+from postdate.sidecar.dispatch.due.sweep import Sweep
 from postdate.sidecar.dispatch.parking import Parking
-from postdate.sidecar.dispatch.sweep import Sweep
-from postdate.sidecar.dispatch.target_rates import TargetRates
-from postdate.sidecar.dispatch.targets import Targets
+from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.targets.isolated_targets import OWN
+from postdate.sidecar.dispatch.targets.target_rates import TargetRates
+from postdate.sidecar.dispatch.targets.targets import Targets
 from postdate.sidecar.index.bulk import Bulk, are_ahead, in_force
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.transaction.transaction import Content, ShardOwnership

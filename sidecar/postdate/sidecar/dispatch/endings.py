@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.decisions import MessageRules
-from postdate.sidecar.dispatch.targets import SIZE_UNKNOWN_BYTES, Refusal
+from postdate.sidecar.dispatch.targets.targets import SIZE_UNKNOWN_BYTES, Refusal
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import backfilled
 from postdate.sidecar.transaction.store import StoreRecords

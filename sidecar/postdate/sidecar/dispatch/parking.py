@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.batch_content import Batch
-from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.limits import TARGET_FRESH_MS_MAX, UNPARK_ENTRIES_MAX
-from postdate.sidecar.dispatch.target_rates import TargetRates
-from postdate.sidecar.dispatch.targets import Target, Targets
+from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.targets.target_rates import TargetRates
+from postdate.sidecar.dispatch.targets.targets import Target, Targets
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.wheel.entry import Entry, decode_entry, encode_entry
 from postdate.wheel.index import TimerIndex

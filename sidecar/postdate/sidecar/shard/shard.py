@@ -22,7 +22,7 @@ from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.context.pacing import TransactionThrottle
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
-from postdate.sidecar.dispatch.targets import Targets
+from postdate.sidecar.dispatch.targets.targets import Targets
 from postdate.sidecar.errors import Halted, HaltReason
 from postdate.sidecar.index.moves import choose_deferred
 from postdate.sidecar.index.overlay import read_up_to

@@ -9,7 +9,7 @@ from typing import Final
 # numbers.
 GAP_TOPICS_MIN: Final = 5
 
-# The least time between two acknowledgements after which the later one is reported. `dispatch.slow_topics` decides
+# The least time between two acknowledgements after which the later one is reported. `slow_topics` of `dispatch` decides
 # whether its record was slow.
 SLOW_RECORD_MS: Final = 20.0
 

@@ -19,8 +19,8 @@ from postdate.sidecar.dispatch.limits import (
     REFUSED_RETRY_MS_MAX,
     REFUSED_RETRY_MS_MIN,
 )
-from postdate.sidecar.dispatch.targets import Refusal
-from postdate.sidecar.dispatch.trial_pauses import LateCredit
+from postdate.sidecar.dispatch.targets.targets import Refusal
+from postdate.sidecar.dispatch.targets.trial_pauses import LateCredit
 from postdate.sidecar.limits import BACKOFF_MS_MIN
 from postdate.sidecar.transaction.transaction import NOBODY
 from postdate.wire.reasons import Reason

@@ -10,7 +10,7 @@ Thread rule: belongs to the shard's thread.
 
 from __future__ import annotations
 
-from postdate.sidecar.dispatch.due_reader import Due
+from postdate.sidecar.dispatch.due.due_reader import Due
 from postdate.sidecar.dispatch.limits import SWEPT_ENTRIES_MAX, SWEPT_LOOKS_MAX, SWEPT_SIZE_BYTES_MAX
 from postdate.sidecar.index.bulk import Bulk
 from postdate.wheel.entry import decode_entry, decode_head

@@ -15,12 +15,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from postdate.sidecar.context.shard_context import ShardContext
-from postdate.sidecar.dispatch.backlog_bypass import BacklogBypass
-from postdate.sidecar.dispatch.batch_content import MessageKey, OwnTopicsFilter, note_first, place_of
-from postdate.sidecar.dispatch.batch_limit import BatchLimit
-from postdate.sidecar.dispatch.control_pieces import acted_on, first_piece
-from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
-from postdate.sidecar.dispatch.isolated_targets import OWN, Isolated
+from postdate.sidecar.dispatch.due.backlog_bypass import BacklogBypass
+from postdate.sidecar.dispatch.due.batch_limit import BatchLimit
+from postdate.sidecar.dispatch.due.control_pieces import acted_on, first_piece
+from postdate.sidecar.dispatch.due.own_topics_filter import MessageKey, OwnTopicsFilter, note_first, place_of
 from postdate.sidecar.dispatch.limits import (
     RATE_RETRY_MS,
     SURPLUS_BYTES_MAX,
@@ -28,8 +26,10 @@ from postdate.sidecar.dispatch.limits import (
     TEND_INTERVAL_MS,
     TRIAL_LOOKED_AHEAD_MAX,
 )
-from postdate.sidecar.dispatch.target_rates import TargetRates
-from postdate.sidecar.dispatch.targets import Targets
+from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.targets.isolated_targets import OWN, Isolated
+from postdate.sidecar.dispatch.targets.target_rates import TargetRates
+from postdate.sidecar.dispatch.targets.targets import Targets
 from postdate.sidecar.ingest.limits import CONTROL_SIZE_BYTES_MAX
 from postdate.wheel.entry import Kind, decode_entry, decode_head
 from postdate.wheel.index import TimerIndex

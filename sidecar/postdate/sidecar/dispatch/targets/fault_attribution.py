@@ -44,7 +44,6 @@ from postdate.kafka.classification import Blame, blame, is_final
 from postdate.kafka.errors import KafkaFault
 from postdate.sidecar.clock import Clock
 from postdate.sidecar.context.limits import LARGE_TRANSACTION_FATES
-from postdate.sidecar.dispatch.isolated_targets import OWN, Isolated, RecentDurations
 from postdate.sidecar.dispatch.limits import (
     AFTER_FAULT_ENTRIES_MAX,
     FIRST_PAUSE_MS_MAX,
@@ -65,9 +64,10 @@ from postdate.sidecar.dispatch.limits import (
     TRIAL_REST,
     TRIAL_REST_MS_MIN,
 )
-from postdate.sidecar.dispatch.slow_topics import SlowTopics
-from postdate.sidecar.dispatch.targets import Refusal
-from postdate.sidecar.dispatch.trial_pauses import GrowingLimit
+from postdate.sidecar.dispatch.targets.isolated_targets import OWN, Isolated, RecentDurations
+from postdate.sidecar.dispatch.targets.slow_topics import SlowTopics
+from postdate.sidecar.dispatch.targets.targets import Refusal
+from postdate.sidecar.dispatch.targets.trial_pauses import GrowingLimit
 from postdate.sidecar.limits import BACKOFF_MS_MIN
 from postdate.sidecar.transaction.transaction import TopicOutcome
 from postdate.wire.reasons import Reason
