@@ -2,7 +2,7 @@
 tells what to do.
 
 Method: the expressions of the PrometheusRule and of the dashboard are parsed as PromQL, and each selector is looked up
-in `postdate.sidecar.http.metrics`, the closed list that the collector is made from.
+in `postdate.sidecar.http.metrics.metrics`, the closed list that the collector is made from.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pytest
 from promql_parser import AggregateExpr, VectorSelector
 
 from postdate.sidecar.counts import OUTCOMES, REQUEST_OUTCOMES
-from postdate.sidecar.http import metrics
-from postdate.sidecar.http.metrics import METRICS, Shape
+from postdate.sidecar.http.metrics import metrics
+from postdate.sidecar.http.metrics.metrics import METRICS, Shape
 from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import FINAL, MOVED, STORED
 from postdate.wire.reasons import Reason

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from postdate.sidecar.http.metrics import METRICS
+from postdate.sidecar.http.metrics.metrics import METRICS
 from postdate.tools.dev_broker.local_broker import free_port
 from support.broker import unique_name
 from support.pods import docker

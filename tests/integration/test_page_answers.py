@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from postdate.sidecar.http import page_files
+from postdate.sidecar.http.api import page_files
 from support.browser import browser_page, picture
 
 _FILES = Path(page_files.__file__).parent / "page"

@@ -90,6 +90,9 @@ _SPARK_PACKAGES = {
 
 INNER = {
     "postdate.sidecar.dispatch": ("limits", "targets", "due"),
+    "postdate.sidecar.http": (
+        *("limits", "action_log", "process", "port", "access", "metrics", "queries", "api", "server"),
+    ),
 }
 """The modules and packages of a package on which its other modules rest, lowest first: each may import those before it,
 and what the package may import."""

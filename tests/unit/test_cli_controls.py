@@ -20,7 +20,7 @@ from postdate.cli.waiting import is_positive
 from postdate.kafka.errors import FatalClient, KafkaFault, NotAuthorized
 from postdate.kafka.interface import Isolation, LogReader, Partition, Record
 from postdate.sidecar.errors import Exit, TransientError
-from postdate.sidecar.http.deployment import Deployment
+from postdate.sidecar.http.queries.deployment import Deployment
 from postdate.wire.headers import ACTION, ID, ORIGIN
 from postdate.wire.origins import format_origin
 from postdate.wire.requests.parser import parse_request

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from postdate.cli import postdate
-from postdate.sidecar.http.deployment import Deployment
+from postdate.sidecar.http.queries.deployment import Deployment
 
 ORIGIN = "requests/0/7"
 LOG = "requests.dispatch-log/0/9"

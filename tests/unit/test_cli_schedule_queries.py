@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from postdate.cli import postdate
-from postdate.sidecar.http.deployment import Deployment
+from postdate.sidecar.http.queries.deployment import Deployment
 
 ORIGIN = "requests/0/7"
 SCHEDULE = {"cron": "30 2 * * *", "zone": "Europe/Berlin"}

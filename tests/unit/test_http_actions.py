@@ -26,7 +26,7 @@ from postdate.sidecar.http import limits
 from postdate.sidecar.http.action_log import ActionLog, merged_actions
 from postdate.sidecar.http.port import claim
 from postdate.sidecar.http.process import Process
-from postdate.sidecar.http.server import HttpServer
+from postdate.sidecar.http.server.server import HttpServer
 from support.http_steps import Client, free_port
 from support.kafka_simulator import SimBroker, SimKafka
 from support.sidecars import wait_until

@@ -14,9 +14,9 @@ from postdate.kafka.errors import FatalClient
 from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import KeptProducer, PartlyProduced
 from postdate.sidecar.config.settings import Config, RequestTopicConfig
-from postdate.sidecar.http.bulk import control_selected
-from postdate.sidecar.http.pending import BadQuery
+from postdate.sidecar.http.api.bulk import control_selected
 from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.queries.pending import BadQuery
 from support.simulated_cluster import SimulatedCluster
 
 BY = {"key": "k", "by": "2h"}

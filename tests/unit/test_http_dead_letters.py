@@ -18,11 +18,12 @@ from postdate.sidecar.cluster.letters import Letter, letters_of
 from postdate.sidecar.cluster.requeue import carried_out
 from postdate.sidecar.config.settings import Config, HttpConfig, RequestTopicConfig
 from postdate.sidecar.errors import TransientError
-from postdate.sidecar.http import dead_letters, limits
-from postdate.sidecar.http.access import Refused
-from postdate.sidecar.http.dead_letters import list_letters, requeue
-from postdate.sidecar.http.pending import BadQuery
+from postdate.sidecar.http import limits
+from postdate.sidecar.http.access.access import Refused
+from postdate.sidecar.http.api import dead_letters
+from postdate.sidecar.http.api.dead_letters import list_letters, requeue
 from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.queries.pending import BadQuery
 from postdate.wire.headers import ATTEMPT, DELAY, GRACE, ID, TOPIC, Headers
 from support.simulated_cluster import SimulatedCluster
 

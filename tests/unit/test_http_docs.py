@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from postdate.sidecar.http.metrics import FATES, METRICS, Metric
-from postdate.sidecar.http.openapi import describe
+from postdate.sidecar.http.api.openapi import describe
+from postdate.sidecar.http.metrics.metrics import FATES, METRICS, Metric
 from postdate.wire.dispatch_log import FINAL
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

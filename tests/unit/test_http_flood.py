@@ -21,7 +21,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from postdate.sidecar.http import acceptor, connections, gate
+from postdate.sidecar.http.server import acceptor, connections, gate
 from support import flooding
 from support.contention import watch_contention
 from support.http_steps import Client

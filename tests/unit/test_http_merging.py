@@ -23,12 +23,12 @@ import pytest
 from postdate.kafka.interface import GroupMember, Partition
 from postdate.sidecar.config.settings import HttpConfig
 from postdate.sidecar.errors import ConfigError, TransientError
-from postdate.sidecar.http import deployment
-from postdate.sidecar.http.api_client import NotKnown
-from postdate.sidecar.http.deployment import Deployment, peers_of
-from postdate.sidecar.http.merging import merged_count, merged_named, merged_page
-from postdate.sidecar.http.pending import Place
-from postdate.sidecar.http.signing import Signatures
+from postdate.sidecar.http.access.signing import Signatures
+from postdate.sidecar.http.queries import deployment
+from postdate.sidecar.http.queries.api_client import NotKnown
+from postdate.sidecar.http.queries.deployment import Deployment, peers_of
+from postdate.sidecar.http.queries.merging import merged_count, merged_named, merged_page
+from postdate.sidecar.http.queries.pending import Place
 from postdate.wheel.keys import entry_key
 from postdate.wire.origins import format_origin
 from support.timeouts import WAIT_TIMEOUT_S

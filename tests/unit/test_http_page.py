@@ -10,7 +10,7 @@ from importlib.resources import files
 
 import pytest
 
-_PAGE = files("postdate.sidecar.http") / "page"
+_PAGE = files("postdate.sidecar.http.api") / "page"
 HTML, CSS = ((_PAGE / name).read_text() for name in ("index.html", "page.css"))
 SCRIPTS = {file.name: file.read_text() for file in _PAGE.iterdir() if file.name.endswith(".js")}
 

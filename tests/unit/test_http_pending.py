@@ -17,10 +17,12 @@ import pytest
 from starlette.datastructures import QueryParams
 
 from postdate.kafka.interface import Partition
-from postdate.sidecar.http import limits, local, pending, queries
-from postdate.sidecar.http.bulk import count_selected
-from postdate.sidecar.http.pending import PARKED, AskedShard, BadQuery, Filters, Place, as_json
+from postdate.sidecar.http import limits
+from postdate.sidecar.http.api import local
+from postdate.sidecar.http.api.bulk import count_selected
 from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.queries import pending, queries
+from postdate.sidecar.http.queries.pending import PARKED, AskedShard, BadQuery, Filters, Place, as_json
 from postdate.sidecar.states import State
 from postdate.wheel.entry import Entry, Kind, Next, encode_entry, pack_control
 from postdate.wheel.index import TimerIndex

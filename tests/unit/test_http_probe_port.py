@@ -17,8 +17,9 @@ import pytest
 from postdate.sidecar.config.load import Flags, load
 from postdate.sidecar.config.settings import HttpConfig
 from postdate.sidecar.errors import ConfigError
-from postdate.sidecar.http import port, serving
-from postdate.sidecar.http.server import HttpServer
+from postdate.sidecar.http import port
+from postdate.sidecar.http.server import serving
+from postdate.sidecar.http.server.server import HttpServer
 from support.certificates import Authority
 from support.http_steps import Client, free_port
 from support.sidecars import wait_until
@@ -90,7 +91,7 @@ def test_the_port_of_probes_answers_nothing_else(ports: tuple[Client, Client]) -
 def test_a_port_of_probes_that_is_in_use_is_logged_and_served_later(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("postdate.sidecar.http.server.HTTP_BIND_RETRY_S", 0.1)
+    monkeypatch.setattr("postdate.sidecar.http.server.server.HTTP_BIND_RETRY_S", 0.1)
     with ExitStack() as stack, socket.create_server(("127.0.0.1", 0)) as taken:
         config = HttpConfig(port=0, probe_port=taken.getsockname()[1])
         stack.enter_context(serving.serving(Scene(stack).process(config), None))

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from postdate.kafka.interface import Partition
-from postdate.sidecar.http import request_history
+from postdate.sidecar.http.queries import request_history
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.entry import Entry, Next, decode_entry
 from postdate.wire.requests.parser import parse_request

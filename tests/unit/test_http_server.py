@@ -31,15 +31,16 @@ from postdate.sidecar.context.index_queries import IndexQueries
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.errors import ConfigError, Exit
 from postdate.sidecar.group.poller import ClientFailure, Poller
-from postdate.sidecar.http import process, server, serving
-from postdate.sidecar.http.app import make_app
-from postdate.sidecar.http.metrics import METRICS
-from postdate.sidecar.http.openapi import describe
-from postdate.sidecar.http.page_files import PATHS
+from postdate.sidecar.http import process
+from postdate.sidecar.http.api.app import make_app
+from postdate.sidecar.http.api.openapi import describe
+from postdate.sidecar.http.api.page_files import PATHS
+from postdate.sidecar.http.metrics.metrics import METRICS
 from postdate.sidecar.http.port import claim
 from postdate.sidecar.http.process import Process
-from postdate.sidecar.http.queries import at_fixed_times
-from postdate.sidecar.http.server import HttpServer
+from postdate.sidecar.http.queries.queries import at_fixed_times
+from postdate.sidecar.http.server import server, serving
+from postdate.sidecar.http.server.server import HttpServer
 from postdate.sidecar.logs import OneLine
 from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.states import State, Stateful

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from postdate.sidecar.errors import ConfigError
-from postdate.sidecar.http import signing
-from postdate.sidecar.http.api_client import Api
+from postdate.sidecar.http.access import signing
+from postdate.sidecar.http.access.signing import SCHEME, BadSignature, NoncesFull, Signatures, is_signed, signed
 from postdate.sidecar.http.limits import SIGNATURE_MS_MAX
-from postdate.sidecar.http.signing import SCHEME, BadSignature, NoncesFull, Signatures, is_signed, signed
+from postdate.sidecar.http.queries.api_client import Api
 from support.http_steps import Answer, Client
 from unit.test_http_server import TOKEN, Scene
 

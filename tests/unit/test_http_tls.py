@@ -22,8 +22,8 @@ from postdate.kafka.interface import GroupMember, Partition
 from postdate.sidecar.config.load import Flags, load
 from postdate.sidecar.config.settings import HttpConfig
 from postdate.sidecar.errors import ConfigError, TransientError
-from postdate.sidecar.http import acceptor, connections, serving
-from postdate.sidecar.http.deployment import Deployment, peers_of
+from postdate.sidecar.http.queries.deployment import Deployment, peers_of
+from postdate.sidecar.http.server import acceptor, connections, serving
 from support.certificates import Authority
 from support.http_steps import Client
 from support.timeouts import WAIT_TIMEOUT_S

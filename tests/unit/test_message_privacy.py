@@ -32,13 +32,14 @@ from postdate.sidecar.config.settings import HttpConfig, RequestTopicConfig
 from postdate.sidecar.errors import HaltReason
 from postdate.sidecar.group.hold_requests import HoldRequests
 from postdate.sidecar.group.poller import Poller
-from postdate.sidecar.http import limits, local
+from postdate.sidecar.http import limits
 from postdate.sidecar.http.action_log import ActionLog
-from postdate.sidecar.http.app import make_app
-from postdate.sidecar.http.page_files import PATHS
+from postdate.sidecar.http.api import local
+from postdate.sidecar.http.api.app import make_app
+from postdate.sidecar.http.api.page_files import PATHS
 from postdate.sidecar.http.port import claim
 from postdate.sidecar.http.process import Process
-from postdate.sidecar.http.server import HttpServer
+from postdate.sidecar.http.server.server import HttpServer
 from postdate.sidecar.logs import configure_logging
 from postdate.sidecar.shard import shard as shard_module
 from postdate.sidecar.shard.shard import Shard

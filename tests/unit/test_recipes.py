@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 import yaml
 
-from postdate.sidecar.http.openapi import describe
+from postdate.sidecar.http.api.openapi import describe
 from postdate.spark.audit.options import AuditOptions
 from postdate.spark.audit_main import main
 from postdate.spark.session.start import image_packages

@@ -16,7 +16,7 @@ from postdate.kafka.settings import log as client_log
 from postdate.sidecar import logs
 from postdate.sidecar.config.settings import Config, HttpConfig, RequestTopicConfig
 from postdate.sidecar.errors import ConfigError
-from postdate.sidecar.http import serving
+from postdate.sidecar.http.server import serving
 from postdate.sidecar.limits import CLIENT_LOG_REPEAT_S, LOG_REPEAT_S
 from postdate.sidecar.process.children import Child
 from postdate.sidecar.process.daemon import announce, check_topics

@@ -15,7 +15,7 @@ import pytest
 
 from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
-from postdate.sidecar.http.pending import as_json
+from postdate.sidecar.http.queries.pending import as_json
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from postdate.sidecar.takeover import takeover

@@ -19,7 +19,7 @@ from postdate.sidecar.errors import ConfigError, TransientError
 from postdate.wire.values.texts import counted
 
 if TYPE_CHECKING:
-    from postdate.sidecar.http.deployment import Deployment
+    from postdate.sidecar.http.queries.deployment import Deployment
 
 _SHARDS = click.argument("shards", nargs=-1, metavar="[TOPIC[/PARTITION]]...")
 

@@ -24,7 +24,7 @@ from postdate.sidecar.errors import TransientError
 from postdate.wire.values.texts import counted
 
 if TYPE_CHECKING:
-    from postdate.sidecar.http.deployment import Deployment
+    from postdate.sidecar.http.queries.deployment import Deployment
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _HERE = "http://127.0.0.1:8080"
@@ -73,8 +73,8 @@ def deployment_of(config: Config, urls: tuple[str, ...], token_file: Path | None
 def _deployment(config: Config, urls: tuple[str, ...], token: str) -> Deployment:
     if not urls and config.kafka.bootstrap_servers:
         return _found(config, token)
-    from postdate.sidecar.http.api_client import Api
-    from postdate.sidecar.http.deployment import Deployment, Peer
+    from postdate.sidecar.http.queries.api_client import Api
+    from postdate.sidecar.http.queries.deployment import Deployment, Peer
 
     named = urls or (_HERE,)
     labels = _labels()
@@ -84,8 +84,8 @@ def _deployment(config: Config, urls: tuple[str, ...], token: str) -> Deployment
 
 def _found(config: Config, token: str) -> Deployment:
     """The processes of the members of the group. Raises TransientError if there is none, and KafkaFault."""
-    from postdate.sidecar.http.deployment import Deployment, peers_of
-    from postdate.sidecar.http.peers import look
+    from postdate.sidecar.http.api.peers import look
+    from postdate.sidecar.http.queries.deployment import Deployment, peers_of
 
     with admin_of(kafka_of(config)) as admin:
         members, expected = look(admin, config.group_id)

@@ -20,7 +20,7 @@ from postdate.wire.values.durations import format_duration
 from postdate.wire.values.instants import format_instant
 
 if TYPE_CHECKING:
-    from postdate.sidecar.http.deployment import Deployment
+    from postdate.sidecar.http.queries.deployment import Deployment
 
 _OCCURRENCES = (OCCURRED, SKIPPED)
 _CONTROLS = (PAUSED, RESUMED, TRIGGERED, BACKFILLED)

@@ -15,8 +15,8 @@ from urllib.parse import quote_from_bytes
 from starlette.datastructures import QueryParams
 
 from postdate.kafka.interface import Partition
-from postdate.sidecar.http import queries
-from postdate.sidecar.http.pending import BadQuery, Place
+from postdate.sidecar.http.queries import queries
+from postdate.sidecar.http.queries.pending import BadQuery, Place
 from postdate.wheel.entry import (
     Entry,
     Kind,

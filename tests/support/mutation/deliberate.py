@@ -125,7 +125,7 @@ DELIBERATE = (
     ),
     Deliberate(
         "the metric of rate-limited messages is doubled",
-        f"{_SIDECAR}/http/collector.py",
+        f"{_SIDECAR}/http/metrics/collector.py",
         "sum(each.rated for each in all_)) for",
         "2 * sum(each.rated for each in all_)) for",
         "unit/test_http_server.py",
@@ -174,14 +174,14 @@ DELIBERATE = (
     ),
     Deliberate(
         "the page has no content security policy",
-        f"{_SIDECAR}/http/page_files.py",
+        f"{_SIDECAR}/http/api/page_files.py",
         '"Content-Security-Policy": (',
         '"X-Policy": (',
         "unit/test_http_server.py",
     ),
     Deliberate(
         "the HTTP port takes any number of connections",
-        f"{_SIDECAR}/http/connections.py",
+        f"{_SIDECAR}/http/server/connections.py",
         "if len(self.connections) > HTTP_CONNECTIONS_MAX:",
         "if False:",
         "unit/test_http_flood.py::test_a_client_with_many_connections_displaces_only_its_own",

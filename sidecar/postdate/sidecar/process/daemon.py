@@ -33,10 +33,10 @@ from postdate.sidecar.context.traces import Traces
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.errors import ConfigError, Exit
 from postdate.sidecar.group.poller import Poller
-from postdate.sidecar.http import serving
 from postdate.sidecar.http.action_log import ActionLog
 from postdate.sidecar.http.port import advertised_address, claim
 from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.server import serving
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.sidecar.logs import configure_logging
 from postdate.sidecar.privacy import forbid_core_dumps, prepare_data_directory

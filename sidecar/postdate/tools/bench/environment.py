@@ -28,7 +28,7 @@ from postdate.kafka.settings import KafkaSettings
 from postdate.sidecar.cluster.cluster import admin_of
 from postdate.sidecar.dispatch.limits import HELD_BACK_MS_MAX
 from postdate.sidecar.errors import PostdateError
-from postdate.sidecar.http.metrics import TRANSACTION_SECONDS
+from postdate.sidecar.http.metrics.metrics import TRANSACTION_SECONDS
 from postdate.sidecar.process.children import Child
 from postdate.tools.bench.limits import (
     ACKNOWLEDGE_TIMEOUT_S,

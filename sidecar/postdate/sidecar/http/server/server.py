@@ -17,11 +17,9 @@ from typing import Any, cast
 
 import uvicorn
 
-from postdate.sidecar.http.acceptor import Acceptor
-from postdate.sidecar.http.access import Hosts
-from postdate.sidecar.http.app import make_app, make_probes
-from postdate.sidecar.http.connections import BoundedConnection
-from postdate.sidecar.http.gate import Gate
+from postdate.sidecar.http.access.access import Hosts
+from postdate.sidecar.http.access.tls import PortCertificate
+from postdate.sidecar.http.api.app import make_app, make_probes
 from postdate.sidecar.http.limits import (
     HTTP_BIND_RETRY_S,
     HTTP_HEAD_BYTES_MAX,
@@ -31,7 +29,9 @@ from postdate.sidecar.http.limits import (
 )
 from postdate.sidecar.http.port import listen
 from postdate.sidecar.http.process import Process
-from postdate.sidecar.http.tls import PortCertificate
+from postdate.sidecar.http.server.acceptor import Acceptor
+from postdate.sidecar.http.server.connections import BoundedConnection
+from postdate.sidecar.http.server.gate import Gate
 
 log = logging.getLogger(__name__)
 

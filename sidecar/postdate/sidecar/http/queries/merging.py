@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from postdate.kafka.interface import Partition
-from postdate.sidecar.http.pending import PARKED, Place
+from postdate.sidecar.http.queries.pending import PARKED, Place
 from postdate.sidecar.index.recurrences import PAUSED_MS
 from postdate.wheel.keys import entry_key, parked_key
 from postdate.wire.origins import parse_origin

@@ -17,11 +17,12 @@ from starlette.datastructures import QueryParams
 
 from postdate.sidecar.cluster.producing import RequestRecord, accepted, look_up, partitions_of, produce_to_each
 from postdate.sidecar.errors import ConfigError
-from postdate.sidecar.http import limits, queries
-from postdate.sidecar.http.controls import CANCEL, DELIVER, RESCHEDULE
-from postdate.sidecar.http.merging import merged_selected
-from postdate.sidecar.http.pending import PARKED, WAITING, AskedShard, BadQuery, Filters, slices_of
+from postdate.sidecar.http import limits
+from postdate.sidecar.http.api.controls import CANCEL, DELIVER, RESCHEDULE
 from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.queries import queries
+from postdate.sidecar.http.queries.merging import merged_selected
+from postdate.sidecar.http.queries.pending import PARKED, WAITING, AskedShard, BadQuery, Filters, slices_of
 from postdate.sidecar.index.bulk import selects
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.sidecar.states import State

@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from postdate.sidecar.http.access import Hosts
+from postdate.sidecar.http.access.access import Hosts
 from postdate.sidecar.http.limits import HTTP_REQUESTS_MAX, HTTP_REQUESTS_PER_ADDRESS_MAX
 
 PROBES: Final = frozenset({"/healthz", "/readyz"})

@@ -10,9 +10,9 @@ from typing import Any, Final
 from postdate.kafka.interface import Partition
 from postdate.sidecar.context.holds import DELIVERY, INTAKE, TARGET
 from postdate.sidecar.http import limits
-from postdate.sidecar.http.access import Refused
-from postdate.sidecar.http.pending import BadQuery
+from postdate.sidecar.http.access.access import Refused
 from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.queries.pending import BadQuery
 from postdate.wire.topics import is_topic_name
 
 HOLD: Final = "hold"

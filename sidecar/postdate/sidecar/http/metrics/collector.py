@@ -23,8 +23,8 @@ from postdate.sidecar.context.holds import DELIVERY, INTAKE, TARGET
 from postdate.sidecar.context.index_queries import IndexStats
 from postdate.sidecar.context.traces import Exemplar
 from postdate.sidecar.counts import Histogram, ShardCounts
-from postdate.sidecar.http import metrics
-from postdate.sidecar.http.metrics import Metric, Shape
+from postdate.sidecar.http.metrics import metrics
+from postdate.sidecar.http.metrics.metrics import Metric, Shape
 from postdate.sidecar.http.process import Process, not_ready
 from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.shard.shard_thread import ShardThread

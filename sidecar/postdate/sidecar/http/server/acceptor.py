@@ -20,7 +20,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from postdate.sidecar.http.gate import PROBES
 from postdate.sidecar.http.limits import (
     HTTP_ACCEPT_RETRY_S,
     HTTP_ACCEPTS_MAX,
@@ -30,6 +29,7 @@ from postdate.sidecar.http.limits import (
     HTTP_TURN_S,
     HTTP_WAITING_MAX,
 )
+from postdate.sidecar.http.server.gate import PROBES
 
 log = logging.getLogger(__name__)
 

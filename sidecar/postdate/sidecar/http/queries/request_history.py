@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from postdate.kafka.errors import OffsetOutOfRange
 from postdate.kafka.interface import Isolation, Partition, Record
 from postdate.sidecar.http import limits
-from postdate.sidecar.http.pending import AskedShard, as_json, find_offset
 from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.queries.pending import AskedShard, as_json, find_offset
 from postdate.sidecar.index.recurrences import next_occurrences, schedule_of
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.wheel.entry import Entry

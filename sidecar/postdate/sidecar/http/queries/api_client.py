@@ -16,9 +16,9 @@ from typing import Any
 from urllib.parse import SplitResult, urlencode, urlsplit
 
 from postdate.sidecar.errors import ConfigError, TransientError
+from postdate.sidecar.http.access.signing import signed
+from postdate.sidecar.http.access.tls import client_context
 from postdate.sidecar.http.limits import ANSWER_BYTES_MAX, CLIENT_TIMEOUT_S, PEER_CONNECT_S
-from postdate.sidecar.http.signing import signed
-from postdate.sidecar.http.tls import client_context
 
 Query = Sequence[tuple[str, str]]
 

@@ -24,7 +24,6 @@ from postdate.kafka.interface import GroupMember, Partition
 from postdate.sidecar.config.settings import HttpConfig
 from postdate.sidecar.errors import ConfigError, PostdateError, TransientError
 from postdate.sidecar.http.action_log import merged_actions
-from postdate.sidecar.http.api_client import Api, NotKnown, Query
 from postdate.sidecar.http.limits import (
     MERGED_TIMEOUT_S,
     PAGE_ENTRIES_DEFAULT,
@@ -33,7 +32,8 @@ from postdate.sidecar.http.limits import (
     PEERS_AT_ONCE_MAX,
     PEERS_MAX,
 )
-from postdate.sidecar.http.merging import (
+from postdate.sidecar.http.queries.api_client import Api, NotKnown, Query
+from postdate.sidecar.http.queries.merging import (
     Answer,
     merged_count,
     merged_named,
@@ -43,7 +43,7 @@ from postdate.sidecar.http.merging import (
     shards_of,
     unasked_of,
 )
-from postdate.sidecar.http.pending import BadQuery
+from postdate.sidecar.http.queries.pending import BadQuery
 from postdate.wire.origins import parse_origin
 
 SCOPE = "scope"

@@ -24,10 +24,11 @@ from postdate.sidecar.cluster.letters import Filters, Letter, Progress, Spans, l
 from postdate.sidecar.cluster.producing import LiveTopic, look_up
 from postdate.sidecar.cluster.requeue import Earlier, Outcome, Plan, Status, carried_out, plan, without_content
 from postdate.sidecar.errors import ConfigError, TransientError
-from postdate.sidecar.http import limits, queries
-from postdate.sidecar.http.access import Refused
-from postdate.sidecar.http.pending import BadQuery
+from postdate.sidecar.http import limits
+from postdate.sidecar.http.access.access import Refused
 from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.queries import queries
+from postdate.sidecar.http.queries.pending import BadQuery
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.wire import headers as names
 from postdate.wire.headers import ATTEMPT, Headers

@@ -17,8 +17,8 @@ from postdate.sidecar.http.process import Process
 def check(http: HttpConfig) -> None:
     """Raises ConfigError if the token or the certificate of this configuration cannot be read."""
     if http.port:
-        from postdate.sidecar.http.access import require_token
-        from postdate.sidecar.http.tls import require_tls
+        from postdate.sidecar.http.access.access import require_token
+        from postdate.sidecar.http.access.tls import require_tls
 
         require_token(http)
         require_tls(http)
@@ -32,7 +32,7 @@ def serving(process: Process, bound: socket.socket | None) -> Iterator[None]:
     if not http.port and not http.probe_port:
         yield
         return
-    from postdate.sidecar.http.server import HttpServer
+    from postdate.sidecar.http.server.server import HttpServer
 
     servers = [HttpServer(process, claim_probes(http), probes_only=True)] if http.probe_port else []
     servers += [HttpServer(process, bound)] if http.port else []

@@ -22,13 +22,13 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from postdate.sidecar.http.access.tls import PortCertificate
 from postdate.sidecar.http.limits import (
     HTTP_ANSWER_S_MAX,
     HTTP_CONNECTIONS_MAX,
     HTTP_REQUEST_S_MAX,
     HTTP_TLS_CLOSE_S,
 )
-from postdate.sidecar.http.tls import PortCertificate
 
 
 class BoundedConnection(H11Protocol):

@@ -18,13 +18,13 @@ from starlette.requests import Request
 
 from postdate.kafka.errors import KafkaFault
 from postdate.kafka.interface import Admin, GroupMember, Partition
-from postdate.sidecar.http.access import Refused
+from postdate.sidecar.http.access.access import Refused
 from postdate.sidecar.http.action_log import labels_of
-from postdate.sidecar.http.api_client import Query
-from postdate.sidecar.http.deployment import SCOPE, Deployment, peers_of
 from postdate.sidecar.http.limits import MERGE_WAIT_S, MERGED_AT_ONCE_MAX, PEERS_AGE_S
 from postdate.sidecar.http.port import advertised_address
 from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.queries.api_client import Query
+from postdate.sidecar.http.queries.deployment import SCOPE, Deployment, peers_of
 
 Ask = Callable[[Deployment, Query], dict[str, Any]]
 

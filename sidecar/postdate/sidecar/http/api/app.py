@@ -25,18 +25,20 @@ from postdate.kafka.errors import KafkaFault
 from postdate.sidecar.cluster.producing import PartlyProduced
 from postdate.sidecar.context.index_queries import Unanswered
 from postdate.sidecar.errors import PostdateError
-from postdate.sidecar.http import action_log, bulk, controls, dead_letters, hold_api, limits, local, queries
-from postdate.sidecar.http.access import Access, Refused
-from postdate.sidecar.http.api_client import NotKnown
-from postdate.sidecar.http.collector import ProcessCollector
-from postdate.sidecar.http.openapi import describe
-from postdate.sidecar.http.overview import overview
-from postdate.sidecar.http.page_files import page_file
-from postdate.sidecar.http.peers import PeerBook
-from postdate.sidecar.http.pending import BadQuery
+from postdate.sidecar.http import action_log, limits
+from postdate.sidecar.http.access.access import Access, Refused
+from postdate.sidecar.http.access.signing import is_signed
+from postdate.sidecar.http.api import bulk, controls, dead_letters, hold_api, local
+from postdate.sidecar.http.api.openapi import describe
+from postdate.sidecar.http.api.overview import overview
+from postdate.sidecar.http.api.page_files import page_file
+from postdate.sidecar.http.api.peers import PeerBook
+from postdate.sidecar.http.metrics.collector import ProcessCollector
 from postdate.sidecar.http.port import advertised_address
 from postdate.sidecar.http.process import Process, not_alive, not_ready, remarks
-from postdate.sidecar.http.signing import is_signed
+from postdate.sidecar.http.queries import queries
+from postdate.sidecar.http.queries.api_client import NotKnown
+from postdate.sidecar.http.queries.pending import BadQuery
 from postdate.wheel.errors import WheelError
 
 log = logging.getLogger(__name__)

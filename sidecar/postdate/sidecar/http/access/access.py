@@ -26,8 +26,8 @@ from starlette.requests import Request
 
 from postdate.sidecar.config.settings import HttpConfig
 from postdate.sidecar.errors import ConfigError
+from postdate.sidecar.http.access.signing import BadSignature, NoncesFull, Signatures, is_signed
 from postdate.sidecar.http.limits import TOKEN_CHARS_MIN, TOKEN_FILE_BYTES_MAX
-from postdate.sidecar.http.signing import BadSignature, NoncesFull, Signatures, is_signed
 
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:@\[\]]+?)\.?)(?::[0-9]*)?")
 

@@ -10,12 +10,13 @@ from typing import Any
 
 from starlette.datastructures import QueryParams
 
-from postdate.sidecar.http import limits, pending, queries
-from postdate.sidecar.http.access import Refused
+from postdate.sidecar.http import limits
+from postdate.sidecar.http.access.access import Refused
 from postdate.sidecar.http.action_log import merged_actions, without_keys
-from postdate.sidecar.http.pending import BadQuery, Filters, Place
 from postdate.sidecar.http.process import Process
-from postdate.sidecar.http.request_history import request_history
+from postdate.sidecar.http.queries import pending, queries
+from postdate.sidecar.http.queries.pending import BadQuery, Filters, Place
+from postdate.sidecar.http.queries.request_history import request_history
 from postdate.sidecar.states import DELIVERING, State
 
 _FILTERS = ("topic", "partition", "target", "from", "until", "state", "recurring", "id_prefix", "key")

@@ -15,7 +15,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from postdate.sidecar.http.access import Refused
+from postdate.sidecar.http.access.access import Refused
 
 _TYPES: Final = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _HEADERS: Final = {

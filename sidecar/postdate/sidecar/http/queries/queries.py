@@ -13,9 +13,9 @@ from starlette.datastructures import QueryParams
 
 from postdate.kafka.interface import Partition
 from postdate.sidecar.http import limits
-from postdate.sidecar.http.deployment import PROCESS, SCOPE
-from postdate.sidecar.http.pending import PARKED, WAITING, BadQuery, Filters
 from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.queries.deployment import PROCESS, SCOPE
+from postdate.sidecar.http.queries.pending import PARKED, WAITING, BadQuery, Filters
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import DELIVERING
 from postdate.wheel.index import TimerIndex

@@ -14,9 +14,9 @@ from typing import Any
 from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import RequestRecord, accepted, look_up, partition_of
 from postdate.sidecar.errors import ConfigError
-from postdate.sidecar.http.pending import BadQuery
 from postdate.sidecar.http.process import Process
-from postdate.sidecar.http.queries import time_text_of
+from postdate.sidecar.http.queries.pending import BadQuery
+from postdate.sidecar.http.queries.queries import time_text_of
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.wire import headers as names
 from postdate.wire.headers import Headers

@@ -1,0 +1,5 @@
+"""The HTTP server of a port: its thread, its connections and their limits.
+
+Imports what `http` may import, and of `http` all.
+Thread rule: the event loop of the server; the main thread starts and stops it.
+"""
