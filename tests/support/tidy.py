@@ -93,6 +93,7 @@ INNER = {
     "postdate.sidecar.http": (
         *("limits", "action_log", "process", "port", "access", "metrics", "queries", "api", "server"),
     ),
+    "postdate.cli": ("limits", "commands", "options", "request_options", "tools", "spark", "operation", "requests"),
 }
 """The modules and packages of a package on which its other modules rest, lowest first: each may import those before it,
 and what the package may import."""
@@ -123,7 +124,7 @@ ARROWS = {
 }
 """Which of our packages each of our packages may import, besides itself. Inner ones come before their outer one."""
 
-LAZY_ARROWS: dict[str, tuple[str, ...]] = {"postdate.cli": ("postdate.spark",)}
+LAZY_ARROWS: dict[str, tuple[str, ...]] = {"postdate.cli.spark": ("postdate.spark",)}
 """What may be imported inside a function only: the command that needs Spark loads it, no other command pays for it."""
 
 OWNERS: dict[str, tuple[str, ...]] = {

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from postdate.cli import postdate
-from postdate.cli.bench import _measure, _report
-from postdate.cli.interrupts import Interrupted
+from postdate.cli.tools.bench import _measure, _report
+from postdate.cli.tools.interrupts import Interrupted
 from postdate.kafka import limits
 from postdate.kafka.interface import NewTopic
 from postdate.sidecar.errors import PostdateError, TransientError

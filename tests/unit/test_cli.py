@@ -17,10 +17,11 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from postdate.cli import dev, main, postdate
+from postdate.cli import main, postdate
 from postdate.cli.commands import Commands
 from postdate.cli.options import now_ms
-from postdate.cli.send import draft_of
+from postdate.cli.requests.send import draft_of
+from postdate.cli.tools import dev
 from postdate.kafka import errors as kafka_errors
 from postdate.sidecar.cluster import cluster
 from postdate.sidecar.cluster.producing import accepted, partition_of

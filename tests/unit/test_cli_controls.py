@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from postdate.cli import postdate
-from postdate.cli.waiting import is_positive
+from postdate.cli.requests.waiting import is_positive
 from postdate.kafka.errors import FatalClient, KafkaFault, NotAuthorized
 from postdate.kafka.interface import Isolation, LogReader, Partition, Record
 from postdate.sidecar.errors import Exit, TransientError

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from postdate.cli import dead_letters
+from postdate.cli.operation import dead_letters
 from postdate.kafka.interface import Headers, Isolation, LogReader, Partition
 from postdate.sidecar.cluster import limits
 from postdate.sidecar.errors import Exit

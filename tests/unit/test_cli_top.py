@@ -18,8 +18,8 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from postdate.cli import postdate
-from postdate.cli.shard import as_lines
-from postdate.cli.top import Look, Row, screen
+from postdate.cli.operation.shard import as_lines
+from postdate.cli.operation.top import Look, Row, screen
 from postdate.sidecar.operation.shard_directories import FoundShard
 from postdate.sidecar.operation.shard_status import ShardStatus, write_status
 from postdate.sidecar.states import State

@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from postdate.cli.waiting import FateWatch, FinalFate
+from postdate.cli.requests.waiting import FateWatch, FinalFate
 from postdate.kafka.interface import Isolation, LogReader, Partition
 from postdate.sidecar.errors import Exit
 from postdate.wire.dispatch_log import (

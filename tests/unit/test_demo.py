@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from postdate.cli import demo as command
 from postdate.cli import postdate
+from postdate.cli.tools import demo as command
 from postdate.kafka import limits
 from postdate.kafka.errors import KafkaFault, Unreachable
 from postdate.kafka.interface import NewTopic

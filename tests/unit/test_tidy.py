@@ -90,6 +90,12 @@ SPARK = "connectors/postdate/spark"
         pytest.param(tidy.import_complaints, DUE, "from postdate.sidecar.dispatch.batch import B", id="inner-up"),
         pytest.param(tidy.import_complaints, DUE, "from postdate.sidecar.shard.inbox import I", id="inner-out"),
         pytest.param(
+            tidy.import_complaints,
+            "sidecar/postdate/cli/x.py",
+            "def f():\n    from postdate.spark import audit",
+            id="spark-command",
+        ),
+        pytest.param(
             tidy.import_complaints, f"{SPARK}/rules/x.py", "from postdate.spark.judging import judge", id="spark-up"
         ),
         pytest.param(
@@ -140,7 +146,10 @@ def test_the_rule_sees_a_breach(rule: Rule, place: str, text: str) -> None:
 
 def test_granted_rights_are_not_reported() -> None:
     lazy = "def audit():\n    from postdate.spark import audit\n"
-    assert list(tidy.import_complaints("sidecar/postdate/cli/x.py", lazy + "from postdate.wheel import index\n")) == []
+    assert (
+        list(tidy.import_complaints("sidecar/postdate/cli/spark/x.py", lazy + "from postdate.wheel import index\n"))
+        == []
+    )
     handled = "try:\n    f()\nexcept Exception as error:\n    report(error)\n"
     assert list(tidy.except_complaints(SIDECAR, handled)) == []
 
@@ -154,6 +163,14 @@ def test_every_exception_to_the_number_of_arguments_is_needed() -> None:
 def test_every_judge_that_the_rule_names_is_there() -> None:
     places = [path.relative_to(ROOT).as_posix() for path in TESTS]
     assert [begin for begin in tidy.JUDGES if not any(place.startswith(begin) for place in places)] == []
+
+
+def test_the_inner_modules_that_the_rule_names_are_there_and_it_names_every_inner_package() -> None:
+    places = [path.relative_to(ROOT).as_posix() for path in CODE]
+    named = {f"{outer}.{name}" for outer, names in tidy.INNER.items() for name in names}
+    assert named - {tidy.module_name(place) for place in places} == set()
+    packages = {tidy.module_name(place) for place in places if place.endswith("/__init__.py")}
+    assert {name for name in packages if name.rpartition(".")[0] in tidy.INNER} - named == set()
 
 
 def test_the_lock_file_holds_exact_versions_only() -> None:

@@ -1,10 +1,15 @@
-"""The command line: `postdate NOUN VERB`, one module for each noun.
+"""The command line: `postdate NOUN VERB`, one module for each noun, in packages by purpose.
 
 Scripts may rely on this: results go to stdout (with `--output json`, one JSON object on each line), everything else to
 stderr. Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 fenced, 4 violation found, 5 not everything verified,
 6 client failed. A command raises the errors of `postdate.sidecar.errors`; `Commands` prints them and maps them to exit
 codes. A command's module is imported when the command is first used, and slow modules inside of its functions, so that
 commands start quickly and Spark stays optional.
+
+Imports `postdate.sidecar` and what lies below it, `postdate.tools`, and, inside functions of `spark`, `postdate.spark`.
+Of its own modules and packages, lowest first (`limits`, `commands`, `options`, `request_options`, `tools`, `spark`,
+`operation`, `requests`), each may import those before it.
+Thread rule: the main thread.
 """
 
 from __future__ import annotations
@@ -54,27 +59,27 @@ postdate = Commands(
     params=[version.OPTION],
     commands=Imported(
         {
-            "bench": "bench",
-            "demo": "demo",
-            "dev": "dev",
-            "topics": "topics",
+            "bench": "tools.bench",
+            "demo": "tools.demo",
+            "dev": "tools.dev",
+            "topics": "operation.topics",
             "run": "run",
-            "shard": "shard",
-            "top": "top",
-            "send": "send",
-            "schedule": "schedule",
-            "cancel": "controls",
-            "reschedule": "controls",
-            "deliver": "controls",
-            "pending": "pending",
-            "hold": "holds",
-            "release": "holds",
-            "drain": "holds",
-            "dead-letters": "dead_letters",
-            "audit": "audit",
-            "bulk": "bulk",
-            "repair": "repair",
-            "report": "report",
+            "shard": "operation.shard",
+            "top": "operation.top",
+            "send": "requests.send",
+            "schedule": "requests.schedule",
+            "cancel": "requests.controls",
+            "reschedule": "requests.controls",
+            "deliver": "requests.controls",
+            "pending": "operation.pending",
+            "hold": "operation.holds",
+            "release": "operation.holds",
+            "drain": "operation.holds",
+            "dead-letters": "operation.dead_letters",
+            "audit": "spark.audit",
+            "bulk": "spark.bulk",
+            "repair": "spark.repair",
+            "report": "spark.report",
             "config": "config",
             "version": "version",
         }

@@ -15,7 +15,7 @@ from postdate.sidecar.errors import Exit, PostdateError, consequence_of
 
 
 class Imported(MutableMapping[str, click.Command]):
-    """Commands by name, each imported from its module of this package when it is first needed. The names are fixed."""
+    """Commands by name, each imported from its module when it is first needed. The names are fixed."""
 
     def __init__(self, modules: Mapping[str, str]) -> None:
         self._modules = modules

@@ -13,8 +13,8 @@ import click
 from rich.console import Console
 
 from postdate.cli.commands import say
-from postdate.cli.dev import Screen
-from postdate.cli.interrupts import Interrupted, interruptible
+from postdate.cli.tools.dev import Screen
+from postdate.cli.tools.interrupts import Interrupted, interruptible
 from postdate.sidecar.errors import Exit, PostdateError
 from postdate.wire.values.texts import counted
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from postdate.cli.commands import warn
-from postdate.cli.dead_letters import origin_bytes
+from postdate.cli.operation.dead_letters import origin_bytes
+from postdate.cli.operation.processes import asks_processes, remark
 from postdate.cli.options import from_option, max_option, now_ms, output_option, time_ms, until_option
-from postdate.cli.processes import asks_processes, remark
 from postdate.wire.dispatch_log import DELIVERED
 from postdate.wire.values.durations import format_duration
 from postdate.wire.values.instants import format_instant

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.status import Status
 
 from postdate.cli.commands import say
-from postdate.cli.interrupts import Interrupted, interruptible
+from postdate.cli.tools.interrupts import Interrupted, interruptible
 from postdate.sidecar.errors import PostdateError
 
 if TYPE_CHECKING:

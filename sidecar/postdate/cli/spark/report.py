@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from postdate.cli.audit import common_to
 from postdate.cli.options import Loader, configured, from_option, output_option
-from postdate.cli.spark_jobs import asked_of, reached, require_spark, run_planned, spark_options
+from postdate.cli.spark.audit import common_to
+from postdate.cli.spark.spark_jobs import asked_of, reached, require_spark, run_planned, spark_options
 from postdate.sidecar.config.load import require_bootstrap
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from postdate.cli.options import Loader, configured, output_option
-from postdate.cli.spark_jobs import (
+from postdate.cli.spark.spark_jobs import (
     asked_of,
     only_topic,
     reached,

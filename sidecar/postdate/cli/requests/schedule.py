@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 import click
 
-from postdate.cli.controls import backfill, cancel, pause, resume, trigger
 from postdate.cli.limits import PREVIEW_MAX
+from postdate.cli.operation.schedule_queries import list_, show
 from postdate.cli.options import Loader, as_bytes, configured, duration_text, now_ms, output_option, time_ms, time_text
-from postdate.cli.schedule_queries import list_, show
-from postdate.cli.send import message_options, record_of, send_request
-from postdate.cli.waiting import verdict_options, waiting
+from postdate.cli.requests.controls import backfill, cancel, pause, resume, trigger
+from postdate.cli.requests.send import message_options, record_of, send_request
+from postdate.cli.requests.waiting import verdict_options, waiting
 from postdate.wire import headers as names
 from postdate.wire.headers import Headers
 from postdate.wire.schedules.schedule import Fold, Gap, Missed, Schedule, read_schedule
@@ -170,7 +170,7 @@ def _schedule_of(message: Mapping[str, Any], when: Headers) -> Schedule:
 
 
 def _preview(wanted: Schedule, after_ms: int, output: str) -> None:
-    from postdate.cli.schedule_preview import next_occurrences, preview
+    from postdate.cli.requests.schedule_preview import next_occurrences, preview
 
     occurrences = next_occurrences(wanted, after_ms, PREVIEW_MAX)
     if output == "json":

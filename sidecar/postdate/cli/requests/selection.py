@@ -15,10 +15,10 @@ from typing import Any, Final, TypeVar
 import click
 
 from postdate.cli.commands import fail, warn
+from postdate.cli.operation.processes import deployment_of, remark
 from postdate.cli.options import Loader, as_bytes, from_option, now_ms, time_ms, until_option
-from postdate.cli.processes import deployment_of, remark
 from postdate.cli.request_options import check, the_request_topic
-from postdate.cli.waiting import first_verdict, require_verdicts, waiting
+from postdate.cli.requests.waiting import first_verdict, require_verdicts, waiting
 from postdate.kafka.errors import KafkaFault
 from postdate.kafka.interface import Admin, Isolation, Partition
 from postdate.sidecar.cluster.producing import (

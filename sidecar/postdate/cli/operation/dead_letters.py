@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from postdate.cli import limits
 from postdate.cli.commands import listed, say, warn
-from postdate.cli.letter_output import (
+from postdate.cli.operation.letter_output import (
     letter_as_json,
     letters_as_table,
     outcome_as_json,

@@ -12,9 +12,9 @@ import click
 
 from postdate.cli.commands import fail, warn
 from postdate.cli.limits import PREVIEW_MAX
+from postdate.cli.operation.pending import STATES, table
+from postdate.cli.operation.processes import asks_processes, remark
 from postdate.cli.options import max_option, output_option
-from postdate.cli.pending import STATES, table
-from postdate.cli.processes import asks_processes, remark
 from postdate.wire.dispatch_log import BACKFILLED, EXTRA, EXTRA_DEAD, OCCURRED, PAUSED, RESUMED, SKIPPED, TRIGGERED
 from postdate.wire.values.durations import format_duration
 from postdate.wire.values.instants import format_instant

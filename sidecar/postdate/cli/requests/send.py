@@ -15,7 +15,7 @@ import click
 from postdate.cli.commands import warn
 from postdate.cli.options import Loader, as_bytes, configured, duration_text, header_pair, now_ms, output_option
 from postdate.cli.request_options import TIMES, check, parsed, the_request_topic, the_time, time_options
-from postdate.cli.waiting import Waiting, require_verdicts, send_and_report, verdict_options, waiting
+from postdate.cli.requests.waiting import Waiting, require_verdicts, send_and_report, verdict_options, waiting
 from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord, accepted, look_up, partition_of
 from postdate.sidecar.config.settings import Config
@@ -146,8 +146,8 @@ def send_request(
 
     Raises ConfigError: the sidecar would refuse it.
     """
-    from postdate.cli.named_policies import policies_for
-    from postdate.cli.waiting import FateWatch
+    from postdate.cli.requests.named_policies import policies_for
+    from postdate.cli.requests.waiting import FateWatch
     from postdate.sidecar.cluster.cluster import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 

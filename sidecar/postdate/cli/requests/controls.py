@@ -15,8 +15,8 @@ import click
 
 from postdate.cli.options import Loader, as_bytes, configured, duration_text, now_ms, output_option, time_text
 from postdate.cli.request_options import check, due_ms, the_request_topic, the_time, time_options
-from postdate.cli.selection import control_selected, is_bulk, selector_options
-from postdate.cli.waiting import require_verdicts, send_and_report, verdict_options, waiting
+from postdate.cli.requests.selection import control_selected, is_bulk, selector_options
+from postdate.cli.requests.waiting import require_verdicts, send_and_report, verdict_options, waiting
 from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord, accepted, look_up, partition_of
 from postdate.sidecar.errors import ConfigError

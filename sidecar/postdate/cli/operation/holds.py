@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from postdate.cli.commands import say
+from postdate.cli.operation.processes import asks_processes, remark
 from postdate.cli.options import output_option
-from postdate.cli.processes import asks_processes, remark
 from postdate.sidecar.errors import ConfigError, TransientError
 from postdate.wire.values.texts import counted
 
