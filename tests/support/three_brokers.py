@@ -18,8 +18,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import ClusterMetadata
 
+from postdate.kafka.admin.groups import describe_group
 from postdate.kafka.errors import KafkaFault
-from postdate.kafka.groups import describe_group
 from postdate.kafka.settings import KafkaSettings
 from postdate.tools.dev_broker.local_broker import LocalBroker, free_port, new_cluster_id
 from postdate.tools.dev_broker.readiness import wait_until_ready

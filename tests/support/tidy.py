@@ -66,6 +66,12 @@ WIRE_LAYERS = (
 )
 """The modules and packages of the formats: each may import those before it."""
 
+KAFKA_LAYERS = (
+    *("limits", "errors", "statistics", "interface", "classification", "secrets", "settings", "connection_fault"),
+    *("admin", "consumer", "producer", "client"),
+)
+"""The modules and packages of the Kafka clients: each may import those before it."""
+
 _BELOW_SIDECAR = ("postdate.kafka", "postdate.wire", "postdate.wheel")
 
 
@@ -106,6 +112,7 @@ _OUTER: dict[str, tuple[str, ...]] = {
     "postdate.client": ("postdate.wire",),
     **_arrows("postdate.wire", _before(WIRE_LAYERS), (), ()),
     "postdate.wire": (),
+    **_arrows("postdate.kafka", {**_before(KAFKA_LAYERS), "baselines": ()}, (), ()),
     "postdate.kafka": (),
     "postdate.spark": ("postdate.wire",),
     "postdate.sidecar": _BELOW_SIDECAR,

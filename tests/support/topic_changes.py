@@ -13,7 +13,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
     ResourceType,
 )
 
-from postdate.kafka.admin import ConfluentAdmin
+from postdate.kafka.admin.admin import ConfluentAdmin
 from postdate.kafka.interface import Admin, Partition
 from support.kafka_simulator.admin import SimAdmin
 

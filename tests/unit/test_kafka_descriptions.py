@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from postdate.kafka.descriptions import ConfluentLookUp
+from postdate.kafka.admin.descriptions import ConfluentLookUp
 from postdate.kafka.interface import TopicInfo
 
 

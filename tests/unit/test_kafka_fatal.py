@@ -15,8 +15,9 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from postdate.kafka import limits
-from postdate.kafka.admin import ConfluentAdmin
+from postdate.kafka.admin.admin import ConfluentAdmin
 from postdate.kafka.classification import classify
+from postdate.kafka.consumer.group_consumer import ConfluentGroupConsumer
 from postdate.kafka.errors import (
     FatalClient,
     Fenced,
@@ -27,7 +28,6 @@ from postdate.kafka.errors import (
     Unreachable,
     UnsupportedByBroker,
 )
-from postdate.kafka.group_consumer import ConfluentGroupConsumer
 from postdate.kafka.interface import GroupListener
 from postdate.kafka.settings import KafkaSettings
 

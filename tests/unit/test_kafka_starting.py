@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from postdate.kafka import limits
-from postdate.kafka.group_consumer import ConfluentGroupConsumer
+from postdate.kafka.consumer.group_consumer import ConfluentGroupConsumer
 from postdate.kafka.interface import Partition
 from postdate.kafka.settings import KafkaSettings
 

@@ -64,6 +64,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 WHEEL = "wheel/postdate/wheel/timer_log/x.py"
 WIRE = "connectors/postdate/wire/values/x.py"
+ADMIN = "connectors/postdate/kafka/admin/x.py"
 CLIENT = "connectors/postdate/client/x.py"
 KAFKA = "connectors/postdate/kafka/x.py"
 SIDECAR = "sidecar/postdate/sidecar/x.py"
@@ -81,6 +82,7 @@ SPARK = "connectors/postdate/spark"
         ),
         pytest.param(tidy.import_complaints, WHEEL, "from postdate.wheel import index", id="wheel-by-parent"),
         pytest.param(tidy.import_complaints, WIRE, "from postdate.wire.requests.rules import x", id="wire-up"),
+        pytest.param(tidy.import_complaints, ADMIN, "from postdate.kafka import client", id="kafka-up"),
         pytest.param(tidy.import_complaints, KAFKA, "from ..wire import topics", id="relative-arrow"),
         pytest.param(tidy.import_complaints, KAFKA, "from postdate import wire", id="arrow-by-parent"),
         pytest.param(tidy.import_complaints, CLIENT, "from postdate.kafka import interface", id="client-arrow"),

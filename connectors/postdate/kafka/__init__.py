@@ -1,5 +1,19 @@
 """Postdate's clients of Kafka: the only package that imports confluent_kafka.
 
-`interface` defines the requests to a cluster, `errors` the failures, and `client` implements them over confluent_kafka.
-The package imports nothing else of Postdate. Thread rule: see each class of `interface`.
+It imports nothing else of Postdate. Modules and packages, lowest first; each may import those before it:
+
+    limits, errors     bounds and defaults; how requests fail, by what the caller does next
+    statistics         the measurements of the client library's connections
+    interface          all requests to a cluster, with their contract
+    classification     the library's errors as `errors`
+    secrets, settings  the properties of the clients, and those that are refused
+    connection_fault   why no broker can be reached
+    admin/             queries and changes of topics, offsets and groups
+    consumer/          the member of the consumer group; the reader of one partition
+    producer           the transactional producer of a shard, and a plain one
+    client             makes the clients of one cluster
+    baselines/         plain programs with which the benchmark compares. They import none of the others
+
+The rest of the code depends on `interface`, which the simulated cluster of the tests implements, too. Start reading
+there. Thread rule: see each class of `interface`.
 """

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from postdate.kafka import limits
-from postdate.kafka.admin import ConfluentAdmin
+from postdate.kafka.admin.admin import ConfluentAdmin
 from postdate.kafka.connection_fault import connection_fault
+from postdate.kafka.consumer.group_consumer import ConfluentGroupConsumer
+from postdate.kafka.consumer.log_reader import ConfluentLogReader
 from postdate.kafka.errors import KafkaFault
-from postdate.kafka.group_consumer import ConfluentGroupConsumer
 from postdate.kafka.interface import (
     Admin,
     GroupConsumer,
@@ -18,7 +19,6 @@ from postdate.kafka.interface import (
     PlainProducer,
     TransactionalProducer,
 )
-from postdate.kafka.log_reader import ConfluentLogReader
 from postdate.kafka.producer import ConfluentPlainProducer, ConfluentTransactionalProducer
 from postdate.kafka.settings import KafkaSettings
 

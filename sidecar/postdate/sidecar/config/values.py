@@ -11,8 +11,8 @@ import re
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from postdate.kafka.property_names import PROPERTY_NAMES
 from postdate.kafka.secrets import MASK, Secret, SecretFile
+from postdate.kafka.settings import PROPERTY_NAMES
 from postdate.sidecar.config.schema import Leaf
 from postdate.wire.values.durations import format_duration, parse_duration_ms
 

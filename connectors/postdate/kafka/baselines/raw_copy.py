@@ -1,6 +1,6 @@
 """The baseline of the benchmark: a plain program of the client library with the same records.
 
-    python -m postdate.kafka.raw_copy BOOTSTRAP SOURCE TARGET COUNT BATCH
+    python -m postdate.kafka.baselines.raw_copy BOOTSTRAP SOURCE TARGET COUNT BATCH
 
 Consumes COUNT records of SOURCE with their headers, and produces them to TARGET in transactions of BATCH records; no
 delay, no storage, one thread. With an empty TARGET it only consumes. Prints {"records": …, "seconds": …}, the time

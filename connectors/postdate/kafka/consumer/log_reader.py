@@ -11,9 +11,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from postdate.kafka import limits
 from postdate.kafka.classification import classify
+from postdate.kafka.consumer.records import group_records
 from postdate.kafka.errors import FatalClient, NotAuthorized, OffsetOutOfRange, Unreachable
 from postdate.kafka.interface import Isolation, Partition, Record
-from postdate.kafka.records import group_records
 from postdate.kafka.settings import KafkaSettings, log
 
 

@@ -30,8 +30,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 from confluent_kafka.cimpl import NewPartitions
 from confluent_kafka.cimpl import NewTopic as ConfluentNewTopic
 
-from postdate.kafka.classification import classify, error_of, result_of
-from postdate.kafka.descriptions import (
+from postdate.kafka.admin.descriptions import (
     ConfluentLookUp,
     ask_configs,
     ask_topics,
@@ -39,8 +38,9 @@ from postdate.kafka.descriptions import (
     operations_of,
     topic_configs,
 )
+from postdate.kafka.admin.groups import committed_offset, describe_group, group_members, knows_consumer_group
+from postdate.kafka.classification import classify, error_of, result_of
 from postdate.kafka.errors import FatalClient, NotAuthorized, Retriable, Unreachable
-from postdate.kafka.groups import committed_offset, describe_group, group_members, knows_consumer_group
 from postdate.kafka.interface import GroupMember, Isolation, LookedUp, NewTopic, Operation, Partition, TopicInfo
 from postdate.kafka.secrets import Renewal
 from postdate.kafka.settings import KafkaSettings, log

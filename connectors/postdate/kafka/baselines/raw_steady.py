@@ -1,6 +1,6 @@
 """The raw counterpart of the steady cases of the benchmark: transactional producers without delay and without storage.
 
-    python -m postdate.kafka.raw_steady BOOTSTRAP TARGET LOG PRODUCERS RATE SECONDS PAUSE_MS
+    python -m postdate.kafka.baselines.raw_steady BOOTSTRAP TARGET LOG PRODUCERS RATE SECONDS PAUSE_MS
 
 RATE messages a second are due at regular times, in turn for each producer. A producer waits for its next due message.
 In one transaction it produces all of its due messages to TARGET and one record to its partition of LOG, as a shard does

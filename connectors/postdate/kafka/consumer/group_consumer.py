@@ -45,11 +45,11 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from msgspec import MsgspecError
 
 from postdate.kafka import limits
+from postdate.kafka.admin.groups import group_members
 from postdate.kafka.classification import UNSUPPORTED_CODES, classify, error_of, has_reason, is_fatal
+from postdate.kafka.consumer.records import MessageError, group_records
 from postdate.kafka.errors import FatalClient, Fenced, KafkaFault, Unreachable, UnsupportedByBroker
-from postdate.kafka.groups import group_members
 from postdate.kafka.interface import GroupListener, Partition, Record
-from postdate.kafka.records import MessageError, group_records
 from postdate.kafka.settings import KafkaSettings, log
 from postdate.kafka.statistics import BrokerStatistics, decode_statistics, knows_brokers
 

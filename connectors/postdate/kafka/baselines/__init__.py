@@ -1,0 +1,8 @@
+"""Plain programs of the client library, with which the benchmark compares: what a user without Postdate would write.
+
+    raw_copy      copies records in transactions
+    raw_steady    produces at a steady rate in transactions
+
+They import nothing of Postdate. Each runs as a process: `python -m postdate.kafka.baselines.raw_copy`. Thread rule: one
+thread, except the producers of `raw_steady`.
+"""
