@@ -372,7 +372,7 @@ class IndexOverlay:
     def choose_ms(self, offset: int, due_ms: int, length_ms: int, is_even: bool) -> tuple[int, Spread]:
         """The time at which a message with a window leaves, if request `offset` gave it its due time, and how it was
         chosen. With `is_even` it is not in the past, unless the whole window is. REQUIRES: `origin_prefix`. O(1) unless
-        `is_even`: see `wheel.even_spread`."""
+        `is_even`: see `timing_wheel.even_spread`."""
         drawn_ms = due_ms + self.draw_ms(offset, length_ms)
         if not is_even:
             return drawn_ms, Spread.DRAWN
