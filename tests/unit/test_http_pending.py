@@ -322,3 +322,13 @@ def test_recurring_schedules_are_listed_alone_with_their_next_times(shards: list
     assert pending.count(list(shards), every) == (1, True)
     with pytest.raises(BadQuery, match="recurring takes true or false"):
         queries.filters_of(QueryParams("recurring=yes"))
+
+
+def test_a_relative_time_is_the_same_for_every_queried_process() -> None:
+    query = QueryParams("from=-2h&until=now&target=a&target=b")
+    assert queries.at_fixed_times(query, 10_000_000).multi_items() == [
+        ("from", "2800000"),
+        ("until", "10000000"),
+        ("target", "a"),
+        ("target", "b"),
+    ]

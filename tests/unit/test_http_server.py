@@ -20,7 +20,6 @@ from typing import Any, cast
 from urllib.parse import quote
 
 import pytest
-from starlette.datastructures import QueryParams
 
 from postdate.kafka.interface import Isolation, Partition, PlainProducer
 from postdate.sidecar.clock import SystemClock
@@ -38,7 +37,6 @@ from postdate.sidecar.http.api.page_files import PATHS
 from postdate.sidecar.http.metrics.metrics import METRICS
 from postdate.sidecar.http.port import claim
 from postdate.sidecar.http.process import Process
-from postdate.sidecar.http.queries.queries import at_fixed_times
 from postdate.sidecar.http.server import server, serving
 from postdate.sidecar.http.server.server import HttpServer
 from postdate.sidecar.logs import OneLine
@@ -392,16 +390,6 @@ def test_a_range_may_be_relative_to_now(allowed: Client) -> None:
     assert allowed.get("/api/v1/pending?from=-2h&until=now").status == 200
     assert allowed.get("/api/v1/pending/count?from=now&until=10s").status == 200
     assert "from must be before until" in allowed.get("/api/v1/pending?from=10s&until=now").json["error"]
-
-
-def test_a_relative_time_is_the_same_for_every_queried_process() -> None:
-    query = QueryParams("from=-2h&until=now&target=a&target=b")
-    assert at_fixed_times(query, 10_000_000).multi_items() == [
-        ("from", "2800000"),
-        ("until", "10000000"),
-        ("target", "a"),
-        ("target", "b"),
-    ]
 
 
 @pytest.mark.parametrize("form", ["10s", "now", "RFC 3339", "number"])
