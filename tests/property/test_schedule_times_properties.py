@@ -20,9 +20,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postdate.spark.rules.cron_fields import read_cron
-from postdate.spark.rules.nominal_times import CronTimes, IntervalTimes, nominal_times
-from postdate.spark.rules.zone_files import read_zone, tz_version
+from postdate.spark.rules.times.cron_fields import read_cron
+from postdate.spark.rules.times.nominal_times import CronTimes, IntervalTimes, nominal_times
+from postdate.spark.rules.times.zone_files import read_zone, tz_version
 from postdate.wire.schedules.expressions import parse_expression
 from postdate.wire.schedules.occurrences import count_nominal, next_after
 from postdate.wire.schedules.schedule import Fold, Gap, Schedule

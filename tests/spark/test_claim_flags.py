@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from postdate.spark.judging.folded import claim_rules, found_columns
-from postdate.spark.rules.occurrences import may_have_lost_fate
+from postdate.spark.rules.schedules.occurrences import may_have_lost_fate
 from support.history import REQUESTS
 from support.judging import before_rules
 from support.schedule_cases import EVERY, due

@@ -34,9 +34,9 @@ from postdate.spark.records.fates import chain_breaks, exceptional_fate_rows, fa
 from postdate.spark.records.policies import policy_rows, policy_table, read_rows
 from postdate.spark.records.requests import digested_requests, understood_rows
 from postdate.spark.records.verdict_records import answer_rows
-from postdate.spark.rules.occurrences import Events, with_occurrences
 from postdate.spark.rules.ordering import overtaken
 from postdate.spark.rules.request_histories import history_rows
+from postdate.spark.rules.schedules.occurrences import Events, with_occurrences
 from postdate.spark.rules.unanswered import Mode, unanswered_ends
 from postdate.spark.rules.verdict_checks import judged_answers
 from postdate.spark.session.caching import materialised

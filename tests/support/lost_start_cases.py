@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from postdate.spark.rules.zone_files import tz_version
+from postdate.spark.rules.times.zone_files import tz_version
 from support.schedule_cases import EVERY, NEXT_NIGHT, NIGHT, commit, deliver, due, occurred
 from support.verdict_cases import HOUR_MS, TO_ORDERS, Cases
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from postdate.spark.limits import COMMIT_MS_MAX
-from postdate.spark.rules.zone_files import tz_version
+from postdate.spark.rules.times.zone_files import tz_version
 from support.history import REQUESTS, Headers
 from support.verdict_cases import DUE, HOUR_MS, TO_ORDERS, Cases
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from postdate.spark.rules.nominal_times import CronTimes, IntervalTimes
-from postdate.spark.rules.schedule_events import (
+from postdate.spark.rules.schedules.schedule_events import (
     Asked,
     Bounds,
     Delivered,
@@ -22,7 +21,8 @@ from postdate.spark.rules.schedule_events import (
     Trigger,
     ZoneVersions,
 )
-from postdate.spark.rules.schedules import judge_schedule
+from postdate.spark.rules.schedules.schedules import judge_schedule
+from postdate.spark.rules.times.nominal_times import CronTimes, IntervalTimes
 
 MINUTE = 60_000
 T = 1_795_258_260_000  # 2026-11-21T10:51:00Z, a nominal time

@@ -100,6 +100,10 @@ INNER = {
         *("limits", "action_log", "process", "port", "access", "metrics", "queries", "api", "server"),
     ),
     "postdate.cli": ("limits", "commands", "options", "request_options", "tools", "spark", "operation", "requests"),
+    "postdate.spark.rules": (
+        *("times", "schedules", "verdicts", "request_histories", "mismatches", "endings", "lost_moves"),
+        *("unread_causes", "claims", "survivors", "verdict_checks", "unanswered", "ordering"),
+    ),
 }
 """The modules and packages of a package on which its other modules rest, lowest first: each may import those before it,
 and what the package may import."""

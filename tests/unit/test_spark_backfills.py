@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import Row
 
-from postdate.spark.rules.backfills import first_filled_ms
-from postdate.spark.rules.schedule_events import ZoneVersions
+from postdate.spark.rules.schedules.backfills import first_filled_ms
+from postdate.spark.rules.schedules.schedule_events import ZoneVersions
 from support.schedule_judgements import AFTER_GAP, GAP, MARCH
 
 INSTALLED = ZoneVersions("2026f", (0, 100), ("2026f", "2020a"))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from postdate.spark.rules.schedule_events import (
+from postdate.spark.rules.schedules.schedule_events import (
     Delivered,
     End,
     Fate,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from postdate.spark.limits import OCCURRENCES_STEPPED_MAX
-from postdate.spark.rules.schedule_events import (
+from postdate.spark.rules.schedules.schedule_events import (
     Delivered,
     End,
     ExtraPosition,

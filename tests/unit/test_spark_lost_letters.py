@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from postdate.spark.limits import OCCURRENCES_STEPPED_MAX
-from postdate.spark.rules.schedule_events import Fate, Judgement, Letter, Position, Trigger, ZoneVersions
+from postdate.spark.rules.schedules.schedule_events import Fate, Judgement, Letter, Position, Trigger, ZoneVersions
 from support.schedule_judgements import (
     BERLIN,
     FOLD,

@@ -15,7 +15,7 @@ from zlib import crc32
 import pytest
 
 from postdate.spark.limits import COMMIT_MS_MAX, SCHEDULE_PROBLEMS_MAX
-from postdate.spark.rules.schedule_events import (
+from postdate.spark.rules.schedules.schedule_events import (
     End,
     Fate,
     Letter,

@@ -101,6 +101,12 @@ SPARK = "connectors/postdate/spark"
             tidy.import_complaints, f"{SPARK}/rules/x.py", "from postdate.spark.judging import judge", id="spark-up"
         ),
         pytest.param(
+            tidy.import_complaints,
+            f"{SPARK}/rules/schedules/x.py",
+            "from postdate.spark.rules.verdicts import Problem",
+            id="spark-inner-up",
+        ),
+        pytest.param(
             tidy.import_complaints, f"{SPARK}/state/x.py", "from postdate.spark import audit", id="spark-by-parent"
         ),
         pytest.param(

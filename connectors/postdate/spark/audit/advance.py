@@ -32,7 +32,7 @@ from postdate.spark.limits import LOCAL_ROWS_MAX
 from postdate.spark.records.fates import fate_rows
 from postdate.spark.records.policies import read_rows
 from postdate.spark.records.requests import digested_requests
-from postdate.spark.rules.occurrences import OF_SCHEDULES, lost_controls
+from postdate.spark.rules.schedules.occurrences import OF_SCHEDULES, lost_controls
 from postdate.spark.session.caching import cached, gathered, materialised
 from postdate.spark.state.chain import Chain, known_zones
 from postdate.spark.state.origins import (

@@ -26,7 +26,6 @@ from postdate.spark.columns.expressions import one_of, remembered
 from postdate.spark.judging.inputs import unfolded
 from postdate.spark.judging.judge import is_in_range, judge
 from postdate.spark.limits import AROUND_ROWS_MAX, COMMIT_MS_MAX, LEFT_SHARE_MAX, SEPARATE_ROWS_MAX
-from postdate.spark.rules.backfills import judged_backfills
 from postdate.spark.rules.claims import (
     CLAIMING,
     judged_bulks,
@@ -39,7 +38,9 @@ from postdate.spark.rules.claims import (
 )
 from postdate.spark.rules.lost_moves import lost_moves, may_be_moved
 from postdate.spark.rules.mismatches import expected_headers
-from postdate.spark.rules.occurrences import (
+from postdate.spark.rules.request_histories import history_rows
+from postdate.spark.rules.schedules.backfills import judged_backfills
+from postdate.spark.rules.schedules.occurrences import (
     OCCURRENCES,
     Events,
     Zones,
@@ -47,7 +48,6 @@ from postdate.spark.rules.occurrences import (
     may_have_lost_fate,
     with_occurrences,
 )
-from postdate.spark.rules.request_histories import history_rows
 from postdate.spark.rules.survivors import judged_drops, judged_survivors
 from postdate.spark.rules.unanswered import Mode, unanswered_ends
 from postdate.spark.rules.unread_causes import left_claims, may_be_unread
@@ -134,7 +134,7 @@ def is_bare() -> Column:
 def placed(rows: DataFrame, how: JudgingParameters) -> DataFrame:
     """`rows` with the columns of `how.partitions` and `how.targets`; `is_judged`, whether the origin lies in the
     audited range; `plain`, its verdict, null if the rules must judge it; and `occurrences`, null until
-    `rules.occurrences` has judged them."""
+    `rules.schedules.occurrences` has judged them."""
     beside = rows.join(F.broadcast(how.partitions), list(PARTITION), "left")
     beside = beside.withColumn("target", F.col("facts.request.target")).join(F.broadcast(how.targets), "target", "left")
     is_request = F.col("facts.request").isNotNull()

@@ -15,8 +15,8 @@ from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 from postdate.spark.columns.by_origin import ORIGIN, by_origin
 from postdate.spark.columns.expressions import one_of
 from postdate.spark.records.fates import EXTENDING
-from postdate.spark.rules.occurrences import POSITION, Events
 from postdate.spark.rules.ordering import DISORDER
+from postdate.spark.rules.schedules.occurrences import POSITION, Events
 from postdate.spark.session.caching import gathered
 
 _ANSWER = ("answer", "id", "of", "place", "count", "by")
@@ -50,7 +50,7 @@ def folded(inputs: AuditInputs, *, few: bool = False) -> DataFrame:
     links                    offsets of its partition that it names, as a control, by its fates or by its answers
     facts                    `request`, `fates`, `records`, `letters`, `answers`, `disorders`
     is_reopened reported     false and null: not from a state, see `joined`
-    position                 of a schedule with occurrences, as in `rules.occurrences`; otherwise null
+    position                 of a schedule with occurrences, as in `rules.schedules.occurrences`; otherwise null
 
     Cost: one shuffle and sort of all rows, of about 300 bytes each; no shuffle if there are `few` (`gathered`).
     """

@@ -26,8 +26,8 @@ from postdate.spark.rules.endings import (
 )
 from postdate.spark.rules.lost_moves import LOST_MOVE
 from postdate.spark.rules.mismatches import expected_partitions, expected_return_headers, mismatch_problems
-from postdate.spark.rules.occurrences import occurrence_problems
 from postdate.spark.rules.ordering import DISORDER
+from postdate.spark.rules.schedules.occurrences import occurrence_problems
 from postdate.spark.rules.unread_causes import withdrawn_before
 from postdate.spark.rules.verdicts import Problem
 from postdate.spark.session.caching import gathered

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.output.lateness import FIGURES, PERCENTILES
-from postdate.spark.rules.schedule_events import Figures
+from postdate.spark.rules.schedules.schedule_events import Figures
 
 COUNTS: Final = Figures._fields
 """The names of the numbers of occurrences."""

@@ -24,7 +24,7 @@ from postdate.spark.records.deliveries import record_rows, without_garbled
 from postdate.spark.records.fates import exceptional_fate_rows, fate_rows
 from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.records.requests import digested_requests
-from postdate.spark.rules.occurrences import Events, Zones
+from postdate.spark.rules.schedules.occurrences import Events, Zones
 from postdate.spark.session.caching import cached, materialised
 
 ROW_COLUMNS = ("position", "occurrences")
@@ -89,8 +89,8 @@ class Judged:
 def with_occurrences_of(history: History, zones: Zones, recurs: bool) -> History:
     """`history` with the occurrences of its schedules, if there may be any.
 
-    `zones` as in `rules.occurrences`; `recurs`: whether a fate of an occurrence was read. Only an owner that knows
-    schedules names a version of the time zone rules; then the requests are searched, which is a job.
+    `zones` as in `rules.schedules.occurrences`; `recurs`: whether a fate of an occurrence was read. Only an owner that
+    knows schedules names a version of the time zone rules; then the requests are searched, which is a job.
     """
     if not recurs and (not zones or history.requests.where(F.col("action") == RECURRING).isEmpty()):
         return history

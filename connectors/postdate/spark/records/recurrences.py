@@ -1,7 +1,7 @@
 """The headers of a recurring schedule, read by column expressions: a request with a cron expression or an interval.
 
 Texts of times are those of all requests, so `columns.times` reads them; expressions and zones are read by
-`rules.cron_fields` and `rules.zone_files`, since no column expression can compute nominal times.
+`rules.times.cron_fields` and `rules.times.zone_files`, since no column expression can compute nominal times.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Final
 
 from pyspark.sql import Column
 
-from postdate.spark.rules.numbered_deliveries import ZONE_VERSION
+from postdate.spark.rules.schedules.numbered_deliveries import ZONE_VERSION
 
 ENDINGS: Final = ("delivered", "pending", "cancelled", "replaced", "kept", "dropped", "applied", "dead", "completed")
 VIOLATIONS: Final = (

@@ -27,8 +27,8 @@ from postdate.spark.judging.folded import JUDGEMENT
 from postdate.spark.judging.inputs import FACTS, without_late
 from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.rules.mismatches import expected_headers
-from postdate.spark.rules.numbered_deliveries import ZONE_VERSION
-from postdate.spark.rules.occurrences import POSITION, without_judged_letters
+from postdate.spark.rules.schedules.numbered_deliveries import ZONE_VERSION
+from postdate.spark.rules.schedules.occurrences import POSITION, without_judged_letters
 from postdate.spark.rules.verdicts import ENDINGS, FINDINGS, INFORMATION, VIOLATIONS
 from postdate.spark.state.delta import TableForm
 

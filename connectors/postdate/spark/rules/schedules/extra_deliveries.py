@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Literal
 
-from postdate.spark.rules.numbered_deliveries import Audited, Kind, NumberedDeliveries
-from postdate.spark.rules.schedule_events import (
+from postdate.spark.rules.schedules.numbered_deliveries import Audited, Kind, NumberedDeliveries
+from postdate.spark.rules.schedules.schedule_events import (
     Asked,
     Delivered,
     End,
@@ -27,7 +27,7 @@ from postdate.spark.rules.schedule_events import (
     RowFacts,
     Trigger,
 )
-from postdate.spark.rules.schedule_findings import Findings
+from postdate.spark.rules.schedules.schedule_findings import Findings
 
 # The end of a backfill whose range is unknown.
 _NEVER_MS: Final = 2**63 - 1

@@ -8,8 +8,8 @@ Pure Python. Nothing of Spark is imported.
 
 from __future__ import annotations
 
-from postdate.spark.rules.schedule_events import Asked, Bounds, Fate, Position
-from postdate.spark.rules.schedule_findings import Findings
+from postdate.spark.rules.schedules.schedule_events import Asked, Bounds, Fate, Position
+from postdate.spark.rules.schedules.schedule_findings import Findings
 
 
 class Holes:

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from postdate.spark.rules.nominal_times import CronTimes, IntervalTimes
+from postdate.spark.rules.times.nominal_times import CronTimes, IntervalTimes
 
 
 class Asked(NamedTuple):

@@ -15,17 +15,17 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.records.recurrences import BACKFILL, filled_range, read_recurrence
-from postdate.spark.rules.nominal_search import NominalSearch
-from postdate.spark.rules.nominal_times import CronTimes
-from postdate.spark.rules.occurrences import Zones, is_zone_known, times_of
-from postdate.spark.rules.schedule_events import ZoneVersions
-from postdate.spark.rules.zone_files import tz_version
+from postdate.spark.rules.schedules.occurrences import Zones, is_zone_known, times_of
+from postdate.spark.rules.schedules.schedule_events import ZoneVersions
+from postdate.spark.rules.times.nominal_search import NominalSearch
+from postdate.spark.rules.times.nominal_times import CronTimes
+from postdate.spark.rules.times.zone_files import tz_version
 
 
 def judged_backfills(known: DataFrame, zones: Zones) -> DataFrame:
     """One row for each `backfilled` with other times than its control asks for: the origin, and a sentence `claim`.
 
-    `known` as in `history_rows`; a control that was not read is not judged. `zones` as in `rules.occurrences`. Cost: a
+    `known` as in `history_rows`; a control that was not read is not judged. `zones` as in `occurrences`. Cost: a
     join of these fates with their controls, and a nominal time of each in Python.
     """
     fate = F.col("fate")

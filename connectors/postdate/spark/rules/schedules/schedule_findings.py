@@ -8,7 +8,7 @@ Pure Python. Nothing of Spark is imported.
 from __future__ import annotations
 
 from postdate.spark.limits import SCHEDULE_PROBLEMS_MAX
-from postdate.spark.rules.schedule_events import Figures
+from postdate.spark.rules.schedules.schedule_events import Figures
 
 
 class Findings:

@@ -12,9 +12,9 @@ Pure Python. Nothing of Spark is imported.
 from __future__ import annotations
 
 from postdate.spark.limits import COMMIT_MS_MAX
-from postdate.spark.rules.schedule_events import Bounds, Fate, Letter, RowFacts, in_log
-from postdate.spark.rules.schedule_findings import Findings
-from postdate.spark.rules.schedule_holes import Holes
+from postdate.spark.rules.schedules.schedule_events import Bounds, Fate, Letter, RowFacts, in_log
+from postdate.spark.rules.schedules.schedule_findings import Findings
+from postdate.spark.rules.schedules.schedule_holes import Holes
 
 
 class DeadLetters:

@@ -21,10 +21,8 @@ from typing import Final, Literal
 from zlib import crc32
 
 from postdate.spark.limits import COMMIT_MS_MAX, OCCURRENCES_STEPPED_MAX
-from postdate.spark.rules.nominal_search import NominalSearch
-from postdate.spark.rules.nominal_times import CronTimes, IntervalTimes
-from postdate.spark.rules.pauses import Pause, pauses_at
-from postdate.spark.rules.schedule_events import (
+from postdate.spark.rules.schedules.pauses import Pause, pauses_at
+from postdate.spark.rules.schedules.schedule_events import (
     Asked,
     Bounds,
     Delivered,
@@ -36,9 +34,11 @@ from postdate.spark.rules.schedule_events import (
     in_log,
     of_places,
 )
-from postdate.spark.rules.schedule_findings import Findings
-from postdate.spark.rules.schedule_holes import Holes
-from postdate.spark.rules.schedule_letters import DeadLetters
+from postdate.spark.rules.schedules.schedule_findings import Findings
+from postdate.spark.rules.schedules.schedule_holes import Holes
+from postdate.spark.rules.schedules.schedule_letters import DeadLetters
+from postdate.spark.rules.times.nominal_search import NominalSearch
+from postdate.spark.rules.times.nominal_times import CronTimes, IntervalTimes
 from postdate.wire import headers as names
 
 ZONE_VERSION: Final = "zone-version"

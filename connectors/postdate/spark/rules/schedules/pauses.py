@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from postdate.spark.rules.schedule_events import Switch
+from postdate.spark.rules.schedules.schedule_events import Switch
 
 _NEVER: Final = 2**63 - 1
 

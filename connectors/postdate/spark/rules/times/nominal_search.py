@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from postdate.spark.limits import NOMINAL_MS_MAX, NOMINAL_SEARCH_MS_MAX
-from postdate.spark.rules.cron_fields import read_cron, times_of_day
-from postdate.spark.rules.nominal_times import CronTimes, IntervalTimes, nominal_times
+from postdate.spark.rules.times.cron_fields import read_cron, times_of_day
+from postdate.spark.rules.times.nominal_times import CronTimes, IntervalTimes, nominal_times
 
 _DAY_MS: Final = 86_400_000
 # The number of nominal times that are computed at once, and the bounds of the days that they span.

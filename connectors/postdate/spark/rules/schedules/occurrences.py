@@ -1,4 +1,4 @@
-"""Applies `rules.schedules` to all recurring schedules of an audit: rows of schedules, fates and records in, positions
+"""Applies `schedules` to all recurring schedules of an audit: rows of schedules, fates and records in, positions
 out.
 
 Nominal times need calendars and zone files, which no column expression can read without the JVM's own database of
@@ -26,9 +26,7 @@ from postdate.spark.columns.expressions import one_of
 from postdate.spark.records.deliveries import OCCURRENCE_RECORD, occurrence_records
 from postdate.spark.records.fates import EXTENDING, FINAL, OCCURRENCE_FATE, SWITCHES, occurrence_fates
 from postdate.spark.records.recurrences import BACKFILL, RECURRING, read_recurrence
-from postdate.spark.rules.cron_fields import read_cron
-from postdate.spark.rules.nominal_times import CronTimes, IntervalTimes
-from postdate.spark.rules.schedule_events import (
+from postdate.spark.rules.schedules.schedule_events import (
     Asked,
     Bounds,
     Delivered,
@@ -45,8 +43,10 @@ from postdate.spark.rules.schedule_events import (
     Trigger,
     ZoneVersions,
 )
-from postdate.spark.rules.schedules import judge_schedule
-from postdate.spark.rules.zone_files import read_zone, tz_version
+from postdate.spark.rules.schedules.schedules import judge_schedule
+from postdate.spark.rules.times.cron_fields import read_cron
+from postdate.spark.rules.times.nominal_times import CronTimes, IntervalTimes
+from postdate.spark.rules.times.zone_files import read_zone, tz_version
 
 Zones = Mapping[tuple[str, int], tuple[tuple[int, str], ...]]
 """By topic and partition of the requests: the versions of the zone rules, each with the offset of the dispatch log from

@@ -28,10 +28,10 @@ from heapq import merge
 from itertools import groupby
 from typing import Final
 
-from postdate.spark.rules.extra_deliveries import ExtraDeliveries
-from postdate.spark.rules.numbered_deliveries import Audited, Kind, NumberedDeliveries
-from postdate.spark.rules.pauses import certain_pauses, possible_pauses
-from postdate.spark.rules.schedule_events import (
+from postdate.spark.rules.schedules.extra_deliveries import ExtraDeliveries
+from postdate.spark.rules.schedules.numbered_deliveries import Audited, Kind, NumberedDeliveries
+from postdate.spark.rules.schedules.pauses import certain_pauses, possible_pauses
+from postdate.spark.rules.schedules.schedule_events import (
     Asked,
     Bounds,
     End,
@@ -42,9 +42,9 @@ from postdate.spark.rules.schedule_events import (
     RowFacts,
     ZoneVersions,
 )
-from postdate.spark.rules.schedule_findings import Findings
-from postdate.spark.rules.schedule_holes import Holes
-from postdate.spark.rules.schedule_letters import DeadLetters
+from postdate.spark.rules.schedules.schedule_findings import Findings
+from postdate.spark.rules.schedules.schedule_holes import Holes
+from postdate.spark.rules.schedules.schedule_letters import DeadLetters
 
 _NEVER_MS: Final = 2**63 - 1
 

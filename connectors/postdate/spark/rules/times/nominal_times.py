@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from postdate.spark.limits import WALL_TIMES_MAX
-from postdate.spark.rules.cron_fields import CronFields, matching_days, read_cron, times_of_day
-from postdate.spark.rules.zone_files import Changes, Seconds, read_zone
+from postdate.spark.rules.times.cron_fields import CronFields, matching_days, read_cron, times_of_day
+from postdate.spark.rules.times.zone_files import Changes, Seconds, read_zone
 
 Milliseconds = NDArray[np.int64]
 
