@@ -120,3 +120,25 @@ def test_a_request_from_the_future_bounds_no_loss_behind_a_break_of_seq(bench: B
     _accept(bench, shard)
     assert _delivered(bench) == {b"requests/0/%d" % offset: 1 for offset in (1, 2, 3)}
     shard.close()
+
+
+def test_an_owner_names_all_requests_that_another_one_has_ended(bench: Bench) -> None:
+    """Its index has only their marks, and the dispatch log has lost all records that name them."""
+    bench.shard().close()
+    other = bench.new_shard(place="1")
+    bench.until(other, lambda: other.state is State.RUNNING)
+    _schedule(bench, bench.time.now_ms + 6 * _DAY_MS)
+    _deliver(bench, other, 3)
+    other.close()
+    shard = bench.new_shard()
+    bench.until(shard, lambda: shard.state is State.CATCHING_UP)
+    shard.close()
+    bench.admin.delete_records({_LOG: bench.admin.end_offsets([_LOG], Isolation.READ_UNCOMMITTED)[_LOG]})
+    shard = bench.new_shard()
+    bench.until(shard, lambda: shard.state is State.CATCHING_UP)
+    assert bench.log()[-1].ingested_to == 4
+    bench.until(shard, lambda: shard.state is State.RUNNING)
+    _delete_log_but_the_last_record(bench)
+    shard = _start_without_disk(bench, shard)
+    assert (shard.state, shard.why.split(":")[0]) == (State.HALTED, "fates-missing")
+    shard.close()

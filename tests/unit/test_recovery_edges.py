@@ -194,6 +194,28 @@ def test_the_only_record_of_a_log_that_lost_all_others_names_no_unread_request_a
     shard.close()
 
 
+@pytest.mark.parametrize("stamps", ["LogAppendTime", "CreateTime"])
+def test_fates_are_missed_without_a_disk_if_the_log_lost_all_of_them(bench: Bench, stamps: str) -> None:
+    """The log begins at offset 0 as before, but only with the record that the halted owner left behind the gap."""
+    bench.broker.topics[R].configure({"message.timestamp.type": stamps})
+    shard = bench.shard()
+    bench.schedule(int(bench.time.now_ms) + 600_000)
+    bench.until(shard, lambda: shard.next_request == 1)
+    _deliver(bench, shard, 3)
+    shard.close()
+    bench.broker.log(_LOG).truncate(0)
+    bench.time.wait(60_000)
+    shard = _halt(bench)
+    assert shard.why.startswith("dispatch-log-truncated")
+    _lose_disk(bench, shard)
+    shard = _halt(bench)
+    assert shard.why.startswith("fates-missing")
+    _accept(bench)
+    _pass(bench, shard)
+    assert _repeated(bench) == []
+    shard.close()
+
+
 def test_an_owner_goes_on_behind_its_owner_record(bench: Bench) -> None:
     shard = bench.shard()
     assert shard._index is not None

@@ -73,9 +73,13 @@ class RateLimitedFilter(logging.Filter):
         level_min = logging.INFO if is_clients else logging.WARNING
         if not level_min <= record.levelno < logging.CRITICAL or record.exc_info:
             return True
+        try:
+            text = record.getMessage()
+        except (TypeError, ValueError):  # the handler reports it
+            return True
         now = time.monotonic()
         thread, repeat_s = (str(record.threadName), CLIENT_LOG_REPEAT_S) if is_clients else ("", LOG_REPEAT_S)
-        key = record.name, thread, _QUANTITIES.sub("#", record.getMessage())
+        key = record.name, thread, _QUANTITIES.sub("#", text)
         since, left_out = self._seen.get(key, (-repeat_s, 0))
         if now - since < repeat_s:
             self._seen[key] = since, left_out + 1
@@ -84,7 +88,7 @@ class RateLimitedFilter(logging.Filter):
             self._seen.clear()
         self._seen[key] = now, 0
         if left_out:
-            record.msg, record.args = f"{record.getMessage()} (and {left_out} times like it)", None
+            record.msg, record.args = f"{text} (and {left_out} times like it)", None
         return True
 
 

@@ -186,7 +186,7 @@ def _first_dispatch(
     if request.log_append:
         found = _log_since(ctx, request.timestamp_ms - DISPATCH_LOG_RETENTION_MARGIN_MS, logged_ms)
         position = bounds.end if found is None else max(found, bounds.start)
-    if position == bounds.start and bounds.start > 0:
+    if position == bounds.start:
         oldest = _oldest_fates(ctx, bounds, acceptance)
         if oldest is not None:
             low = _above_missing(ctx, acceptance, low, request, oldest, last.seq)
@@ -217,7 +217,7 @@ def _log_since(ctx: ShardContext, since_ms: int, logged_ms: int) -> int | None:
 
 
 def _oldest_fates(ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses) -> Record | None:
-    """The oldest record of the dispatch log if earlier ones were deleted; otherwise None."""
+    """The oldest record of the dispatch log if earlier ones are missing; otherwise None."""
     oldest = oldest_record(ctx, bounds, acceptance)
     return oldest if oldest is not None and decode(ctx.log, oldest).seq > 1 else None
 
@@ -263,12 +263,12 @@ def _above_missing(
 def certain_request(ctx: ShardContext, record: Record, low: int) -> int:
     """The first request at or above `low` that certainly did not end before `record` of the dispatch log: one that the
     broker stamped an hour or more later, or the end of the topic. Raises as `read_log`."""
-    certain = None
+    certain, since_ms = None, record.timestamp_ms + DISPATCH_LOG_RETENTION_MARGIN_MS
     if record.log_append:
-        certain = ctx.admin.offset_for_time(ctx.requests, record.timestamp_ms + DISPATCH_LOG_RETENTION_MARGIN_MS)
-    if certain is not None:
+        certain = ctx.admin.offset_for_time(ctx.requests, since_ms)
+    if certain is not None:  # it may name an aborted record, and a producer may stamp any time
         request = first_record(ctx, ctx.requests, certain, _end(ctx, certain))
-        if request is None or not request.log_append:  # a producer may stamp any time
+        if request is None or not request.log_append or request.timestamp_ms < since_ms:
             certain = None
     return max(_end_of_all(ctx) if certain is None else certain, low)
 

@@ -155,7 +155,8 @@ def recover(ctx: ShardContext, bounded: Bounded, confirm: Callable[[Halted], Non
     last = None if record is None else decode(ctx.log, record)
     failpoints.reached("takeover.recovered")
     low_water, ingested_to = (last.low_water, last.ingested_to) if last is not None else (0, 0)
-    ingested_to = max(read_up_to(progress.index), progress.ingested, ingested_to)
+    # Marks are of requests that other owners have ended. The log may have lost every record that names these.
+    ingested_to = max(read_up_to(progress.index), progress.index.marks_end, progress.ingested, ingested_to)
     return Recovered(progress.index, bounded.fenced.producer, progress.acceptance, low_water, ingested_to)
 
 
@@ -422,7 +423,7 @@ def leave_mark(ctx: ShardContext, index: TimerIndex, standing: bool) -> None:
         ownership = _ownership(ctx, fenced.producer, index, BrokerClock(ctx.clock), takeover=index.takeover + 1)
         ownership.verify, ownership.before_commit = None if standing else partial(_verify_truncated, index), None
         ownership.policies = NamedPolicies(index.policies)
-        ownership.ingested_to = 0 if last is None else last.ingested_to
+        ownership.ingested_to = max(index.marks_end, 0 if last is None else last.ingested_to)
         ownership.run(Content(OWNER), read_up_to(index), index.low_water())
     finally:
         fenced.producer.destroy()
