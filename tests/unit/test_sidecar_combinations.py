@@ -15,7 +15,7 @@ from postdate.kafka.interface import NewTopic
 from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.dispatch.limits import PROBATION_MS
 from postdate.sidecar.dispatch.targets.isolated_targets import OWN as OWN_TOPICS
-from postdate.sidecar.dispatch.targets.isolated_targets import Isolated, Refused
+from postdate.sidecar.dispatch.targets.isolated_targets import Isolated, RefusedEntry
 from postdate.sidecar.dispatch.targets.targets import Refusal
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
@@ -56,7 +56,7 @@ def test_a_refused_message_that_was_moved_does_not_keep_its_target_isolated(benc
     shard = bench.shard()
     _park(bench, shard)
     isolated = _isolate(shard, "orders")
-    isolated.refused = {1: Refused(0.0, 0.0)}
+    isolated.refused = {1: RefusedEntry(0.0, 0.0)}
     later_ms = b"%d" % (bench.broker.now_ms() + HOUR_MS)
     bench.ask(("postdate-action", b"reschedule"), ("postdate-id", b"order"), ("postdate-at", later_ms))
     bench.until(shard, lambda: [(1, "moved"), (2, "applied")] in bench.fates())

@@ -20,7 +20,7 @@ from postdate.sidecar.dispatch.due.due_reader import Due
 from postdate.sidecar.dispatch.due.sweep import Sweep
 from postdate.sidecar.dispatch.limits import RATE_RETRY_MS, TEND_INTERVAL_MS
 from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution
-from postdate.sidecar.dispatch.targets.isolated_targets import OWN, Isolated, Refused
+from postdate.sidecar.dispatch.targets.isolated_targets import OWN, Isolated, RefusedEntry
 from postdate.sidecar.dispatch.targets.targets import Refusal
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
@@ -61,7 +61,7 @@ def test_refused_messages_and_the_others_take_turns(bench: Bench) -> None:
     """Otherwise many messages that are refused again and again would hold up those that the target accepts."""
     shard = bench.shard()
     index, isolated = _isolated(bench, shard, 6, messages_max=2)
-    isolated.refused = {1: Refused(0.0, shard.ctx.clock.steady_ms()), 2: Refused(0.0, 0.0)}
+    isolated.refused = {1: RefusedEntry(0.0, shard.ctx.clock.steady_ms()), 2: RefusedEntry(0.0, 0.0)}
     assert _trials(bench, shard, index, 4) == [[3, 4], [1], [3, 4], [1]]
     shard.close()
 
@@ -69,7 +69,7 @@ def test_refused_messages_and_the_others_take_turns(bench: Bench) -> None:
 def test_a_trial_is_full_although_the_first_messages_are_refused_or_condemned(bench: Bench) -> None:
     shard = bench.shard()
     index, isolated = _isolated(bench, shard, 8, messages_max=2)
-    isolated.refused = {1: Refused(0.0, 1e12)}
+    isolated.refused = {1: RefusedEntry(0.0, 1e12)}
     shard._dispatcher._faults.condemned = {each: Refusal(Reason.TOO_LARGE, "") for each in (2, 3, 4)}
     assert _trials(bench, shard, index, 1) == [[5, 6]]
     shard.close()
@@ -98,7 +98,7 @@ def test_a_trial_keeps_to_the_rate_of_its_target(bench: Bench) -> None:
     rates.begin(index, shard.ctx.clock.steady_ms() + 1_000)
     assert _trials(bench, shard, index, 1) == [[1, 2]]
     rates.spend({"orders": 2})
-    isolated.refused = {1: Refused(0.0, 0.0)}
+    isolated.refused = {1: RefusedEntry(0.0, 0.0)}
     assert _trials(bench, shard, index, 1) == []
     assert shard._dispatcher.parked_in_ms() == RATE_RETRY_MS
     shard.close()
@@ -108,7 +108,7 @@ def test_a_trial_that_must_wait_is_not_repeated_at_once(bench: Bench) -> None:
     """The thread of the shard would never rest."""
     shard = bench.shard()
     index, isolated = _isolated(bench, shard, 2, messages_max=2)
-    isolated.refused = {1: Refused(0.0, 1e12), 2: Refused(0.0, 1e12)}
+    isolated.refused = {1: RefusedEntry(0.0, 1e12), 2: RefusedEntry(0.0, 1e12)}
     assert _trials(bench, shard, index, 1) == []
     assert shard._dispatcher.parked_in_ms() == RATE_RETRY_MS
     shard.close()
@@ -196,7 +196,7 @@ def test_only_refused_messages_that_are_still_parked_are_tried(bench: Bench, mon
     assert bench.schedule(1) == 3
     assert bench.schedule(bench.broker.now_ms() + 60_000) == 4
     bench.until(shard, lambda: index.count == 4)
-    isolated.refused = {offset: Refused(0.0, 0.0) for offset in (99, 3, 4, 1)}
+    isolated.refused = {offset: RefusedEntry(0.0, 0.0) for offset in (99, 3, 4, 1)}
     isolated.alone_next = True
     assert _trials(bench, shard, index, 1) == [[1]]
     assert list(isolated.refused) == [3, 1]
@@ -207,7 +207,7 @@ def test_a_refused_message_is_not_tried_before_it_may_leave(bench: Bench) -> Non
     """Nothing may leave while a bulk control waits for requests before it."""
     shard = bench.shard()
     index, isolated = _isolated(bench, shard, 1, messages_max=1, due_ms=9)
-    isolated.refused = {1: Refused(0.0, 0.0)}
+    isolated.refused = {1: RefusedEntry(0.0, 0.0)}
     assert shard._dispatcher._reader.read(index, shard.ctx.clock.steady_ms(), 9).trial is None
     shard.close()
 

@@ -17,7 +17,7 @@ from postdate.wheel.errors import StorageError
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, entry_key
 from postdate.wheel.options import IndexOptions
-from postdate.wheel.timer_log.database import Range
+from postdate.wheel.timer_log.database import RangeIterator
 from postdate.wire.dispatch_log import PolicyRow
 from postdate.wire.limits import DUE_MS_MIN
 from postdate.wire.values.id_digests import id_digest
@@ -109,9 +109,9 @@ def test_the_controls_are_all_that_lies_under_key_0(index: TimerIndex) -> None:
 def test_a_read_of_the_controls_that_fails_is_not_the_end_of_them(
     index: TimerIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def finish(self: Range) -> None:
+    def finish(self: RangeIterator) -> None:
         raise StorageError("a disk error")
 
-    monkeypatch.setattr(Range, "finish", finish)
+    monkeypatch.setattr(RangeIterator, "finish", finish)
     with pytest.raises(StorageError):
         list(IndexOverlay(index).controls())

@@ -25,7 +25,7 @@ from postdate.wheel.keys import entry_key, parked_key, split_key
 from postdate.wheel.options import IndexOptions, database_options
 from postdate.wheel.timer_log.changes import Changes
 from postdate.wheel.timer_log.checkpoint import CHECKPOINT_NAME, BulkRow
-from postdate.wheel.timer_log.database import Database, Range
+from postdate.wheel.timer_log.database import Database, RangeIterator
 from postdate.wheel.timer_log.ended import control_end_key
 from postdate.wheel.timer_log.timer_log import _IDENTITY, NO_FIRST_DUE, TimerLog
 from support.timer_indexes import IDENTITY, NOW_MS, TINY, drain, note_firsts, open_index, put_entries
@@ -476,18 +476,18 @@ def test_a_scan_that_fails_does_not_raise_the_low_water_mark(tmp_path: Path, mon
     put_entries(index, [(NOW_MS, 0)])
     note_firsts(index, 0, [NOW_MS])
     index.low_water()
-    broken: list[Range] = []
+    broken: list[RangeIterator] = []
 
-    def collect(self: Range, *_: int) -> tuple[list[bytes], list[bytes]]:
+    def collect(self: RangeIterator, *_: int) -> tuple[list[bytes], list[bytes]]:
         broken.append(self)
         return [], []
 
-    def finish(self: Range) -> None:
+    def finish(self: RangeIterator) -> None:
         if self in broken:
             raise StorageError("a disk error")
 
-    monkeypatch.setattr(Range, "collect", collect)
-    monkeypatch.setattr(Range, "finish", finish)
+    monkeypatch.setattr(RangeIterator, "collect", collect)
+    monkeypatch.setattr(RangeIterator, "finish", finish)
     with pytest.raises(StorageError):
         index.raise_low_water(10)
     monkeypatch.undo()
@@ -546,10 +546,10 @@ def test_a_read_that_fails_is_not_an_empty_one(
 ) -> None:
     log = TimerLog(tmp_path, IDENTITY, TINY)
 
-    def finish(self: Range) -> None:
+    def finish(self: RangeIterator) -> None:
         raise StorageError("a disk error")
 
-    monkeypatch.setattr(Range, "finish", finish)
+    monkeypatch.setattr(RangeIterator, "finish", finish)
     with pytest.raises(StorageError):
         read(log)
     log.close()

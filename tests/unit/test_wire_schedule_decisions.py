@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from postdate.wire.limits import OCCURRENCES_MAX
-from postdate.wire.schedules.due import Decision, Skip, chosen_ms, decide
+from postdate.wire.schedules.due import OccurrenceDecision, Skip, chosen_ms, decide
 from postdate.wire.schedules.occurrences import Occurrence, SkipReason, first_occurrence, following, next_occurrence
 from postdate.wire.schedules.schedule import Gap, Missed, Schedule
 from postdate.wire.values.instants import parse_instant_ms
@@ -30,7 +30,7 @@ def outcome(schedule: Schedule, now_ms: int, position: Occurrence = START) -> tu
     return numbers, decision.skips, decision.position.number if decision.position else 0
 
 
-def check_complete(decision: Decision, position: Occurrence) -> None:
+def check_complete(decision: OccurrenceDecision, position: Occurrence) -> None:
     numbers = [occurrence.number for occurrence in decision.delivered]
     for skip in decision.skips:
         numbers += range(skip.first, skip.last + 1)

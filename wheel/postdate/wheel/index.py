@@ -24,7 +24,7 @@ from postdate.wheel.keys import DUE_MS_MAX, FIRST_KEY, entry_key, split_key
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.timer_log.changes import Changes
 from postdate.wheel.timer_log.checkpoint import BulkRows, Checkpoint, PolicyRows
-from postdate.wheel.timer_log.database import Range
+from postdate.wheel.timer_log.database import RangeIterator
 from postdate.wheel.timer_log.identity import Identity
 from postdate.wheel.timer_log.scan_cursor import ScanCursor
 from postdate.wheel.timer_log.timer_log import TimerLog
@@ -213,7 +213,7 @@ class TimerIndex:
         """Returns keys and values of the entries in (after, before), ascending and bounded."""
         return self._log.scan(after, before, limit, size_bytes_max)
 
-    def walk(self, start: bytes, before: bytes) -> Range:
+    def walk(self, start: bytes, before: bytes) -> RangeIterator:
         """Returns an iterator over [start, before). REQUIRES: `finish` when done, and no write in between."""
         return self._log.walk(start, before)
 
@@ -233,7 +233,7 @@ class TimerIndex:
         key. REQUIRES: none lies below the key `first`."""
         return self._log.scan_parked(target, limit, size_bytes_max, first, before)
 
-    def walk_parked(self, start: bytes) -> Range:
+    def walk_parked(self, start: bytes) -> RangeIterator:
         """Returns an iterator over the parked entries of all targets from `start` on, as `walk`."""
         return self._log.walk_parked(start)
 

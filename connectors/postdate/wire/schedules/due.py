@@ -34,7 +34,7 @@ class Skip(NamedTuple):
     reason: SkipReason
 
 
-class Decision(NamedTuple):
+class OccurrenceDecision(NamedTuple):
     """The outcome of due occurrences. Each number below that of `position` is delivered, or in one of the skips."""
 
     delivered: list[Occurrence]
@@ -72,7 +72,7 @@ def decide(
     now_ms: int,
     switches: Switches = (),
     until_ms: int | None = None,
-) -> Decision:
+) -> OccurrenceDecision:
     """Return the outcome at `now_ms` of the occurrences that are due, from `position` on.
 
     `switches`: the pauses and resumes of the schedule, settled. `until_ms`: occurrences due later stay undecided,
@@ -104,7 +104,7 @@ def decide(
     nominals_ms = {each.occurrence.number: each.occurrence.nominal_ms for each in due}
     if undecided is not None:
         nominals_ms[undecided.number] = undecided.nominal_ms
-    return Decision(delivered, skips, undecided, nominals_ms)
+    return OccurrenceDecision(delivered, skips, undecided, nominals_ms)
 
 
 def _due_occurrences(

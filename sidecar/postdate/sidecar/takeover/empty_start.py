@@ -37,7 +37,7 @@ SEQ_UNKNOWN = -1
 
 
 @dataclass(slots=True)
-class Bounds:
+class LogBounds:
     """The offsets of the dispatch log, queried after the fence: [start, end)."""
 
     start: int
@@ -65,7 +65,7 @@ class Start:
     logged_ms: int = -1
 
 
-def find_start(ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses) -> Start:
+def find_start(ctx: ShardContext, bounds: LogBounds, acceptance: AcceptedLosses) -> Start:
     """Where an empty index starts; changes nothing.
 
     Raises Halted, naming the range, if Kafka no longer holds what is needed and that was not accepted.
@@ -136,7 +136,7 @@ def _read_ids_back(ctx: ShardContext, index: TimerIndex, start: Start, acceptanc
     read_log(ctx, ctx.log, max(found, read_from), start.position, take)
 
 
-def _first_unrecorded(ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses, req_start: int) -> int:
+def _first_unrecorded(ctx: ShardContext, bounds: LogBounds, acceptance: AcceptedLosses, req_start: int) -> int:
     """Without a dispatch-log record: a new shard starts at the first request; an older one has lost every fate."""
     emptied = bounds.start > 0  # a marker may be left
     if not emptied and ctx.admin.group_offset(ctx.config.group_id, ctx.requests) is None:
@@ -174,7 +174,7 @@ def _first_request(ctx: ShardContext, last: DispatchRecord, acceptance: Accepted
 
 
 def _first_dispatch(
-    ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses, low: int, last: DispatchRecord, logged_ms: int
+    ctx: ShardContext, bounds: LogBounds, acceptance: AcceptedLosses, low: int, last: DispatchRecord, logged_ms: int
 ) -> tuple[int, int]:
     """`low`, raised if fates of requests at or above it were deleted and the loss was accepted; and the dispatch-log
     offset from which all fates of these requests follow. The replay must read that offset. `last`, `logged_ms`: the
@@ -216,13 +216,13 @@ def _log_since(ctx: ShardContext, since_ms: int, logged_ms: int) -> int | None:
     return found
 
 
-def _oldest_fates(ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses) -> Record | None:
+def _oldest_fates(ctx: ShardContext, bounds: LogBounds, acceptance: AcceptedLosses) -> Record | None:
     """The oldest record of the dispatch log if earlier ones are missing; otherwise None."""
     oldest = oldest_record(ctx, bounds, acceptance)
     return oldest if oldest is not None and decode(ctx.log, oldest).seq > 1 else None
 
 
-def oldest_record(ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses) -> Record | None:
+def oldest_record(ctx: ShardContext, bounds: LogBounds, acceptance: AcceptedLosses) -> Record | None:
     """The oldest committed record of the dispatch log that is not skipped; None if there is none."""
     start = bounds.start
     while True:

@@ -27,7 +27,7 @@ from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover.broken_log import SeqBroken, start_behind
 from postdate.sidecar.takeover.checking import TakeoverProgress
 from postdate.sidecar.takeover.dispatch_tail import Stopped, decode, last_committed, last_committed_record, read_log
-from postdate.sidecar.takeover.empty_start import SEQ_UNKNOWN, Bounds, Start, find_start, oldest_record, start_empty
+from postdate.sidecar.takeover.empty_start import SEQ_UNKNOWN, LogBounds, Start, find_start, oldest_record, start_empty
 from postdate.sidecar.takeover.limits import (
     FENCE_TIMEOUT_S,
     PRODUCER_MESSAGE_BYTES_MAX,
@@ -63,7 +63,7 @@ class FencedOff:
 
 
 @dataclass(slots=True)
-class Bounded(Bounds):
+class Bounded(LogBounds):
     """The result of step 4: the end of the dispatch log, queried after the fence. The first transaction verifies it."""
 
     fenced: FencedOff

@@ -21,7 +21,7 @@ from postdate.wheel.limits import SPAN_KEYS_MIN
 from postdate.wheel.timer_log.checkpoint import BulkRows, PolicyRows
 
 
-class Span(NamedTuple):
+class KeyRange(NamedTuple):
     """Entries that end together: all keys between the first and the last, both included."""
 
     keys: Sequence[bytes]
@@ -60,7 +60,7 @@ class Changes:
         self.parked: dict[bytes, bytes | None] = {}
         self.drops: dict[bytes, int] = {}
         self.parked_drops: dict[bytes, int] = {}
-        self.spans: list[Span] = []
+        self.spans: list[KeyRange] = []
         self.stored_puts: set[bytes] = set()
         self.stored_drops: set[bytes] = set()
         self.ids: dict[bytes, bytes | None] = {}
@@ -116,7 +116,7 @@ class Changes:
                 self._delete(entries, self.drops, key, size_bytes, stored is not None and key in stored)
             return
         entries.update(dict.fromkeys(keys))
-        self.spans.append(Span(keys, sizes_bytes))
+        self.spans.append(KeyRange(keys, sizes_bytes))
         if stored:
             self.stored_drops.update(stored)
 

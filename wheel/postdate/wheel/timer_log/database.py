@@ -24,7 +24,7 @@ FAMILIES = ("entries", "ids", "parked", "places", "ended", "ahead", "blocks", "f
 WITH_BODIES = frozenset({"entries", "parked"})
 
 
-class Range:
+class RangeIterator:
     """An iterator over one column family up to an exclusive bound. Owns the objects that must outlive the iterator."""
 
     __slots__ = ("_read_options", "key", "next", "rows", "value")
@@ -116,7 +116,7 @@ class Database:
             raise from_rocksdict(error) from error
         return value
 
-    def range(self, family: str, start: bytes, before: bytes | None, skips_max: int = 0) -> Range:
+    def range(self, family: str, start: bytes, before: bytes | None, skips_max: int = 0) -> RangeIterator:
         """Returns a range positioned at the first key at or after `start`; one seek."""
         found = self._range(family, before, skips_max)
         found.rows.seek(start)
@@ -189,10 +189,10 @@ class Database:
             raise Closed(f"{self.path} is closed")
         return self._views[family]
 
-    def _range(self, family: str, before: bytes | None, skips_max: int) -> Range:
+    def _range(self, family: str, before: bytes | None, skips_max: int) -> RangeIterator:
         view = self._view(family)
         try:
-            return Range(view, before, skips_max)
+            return RangeIterator(view, before, skips_max)
         except Exception as error:
             raise from_rocksdict(error) from error
 

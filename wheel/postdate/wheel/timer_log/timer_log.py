@@ -57,7 +57,7 @@ from postdate.wheel.timer_log.checkpoint import (
     encode_checkpoint,
     encode_policies,
 )
-from postdate.wheel.timer_log.database import Database, Range, create_directory
+from postdate.wheel.timer_log.database import Database, RangeIterator, create_directory
 from postdate.wheel.timer_log.ended import (
     DELIVERED_END_KEY,
     DeliveredIds,
@@ -243,7 +243,7 @@ class TimerLog:
         """The same for [start, before)."""
         return self._scan("entries", start, before, limit, size_bytes_max)
 
-    def walk(self, start: bytes, before: bytes) -> Range:
+    def walk(self, start: bytes, before: bytes) -> RangeIterator:
         """The entries in [start, before) one by one: for callers that skip most of them, at half the cost of a scan.
 
         REQUIRED: `finish` when done, and no write in between.
@@ -267,7 +267,7 @@ class TimerLog:
         end = prefix[:-1] + b"\1" if before is None else prefix + before
         return self._scan("parked", prefix + first, end, limit, size_bytes_max)
 
-    def walk_parked(self, start: bytes) -> Range:
+    def walk_parked(self, start: bytes) -> RangeIterator:
         """The parked entries from `start` on, all targets, as `walk`."""
         return self._db.range("parked", start, None)
 

@@ -30,7 +30,7 @@ from postdate.sidecar.dispatch.limits import (
 from postdate.wheel.entry import Kind, decode_head, head_bytes
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
-from postdate.wheel.timer_log.database import Range
+from postdate.wheel.timer_log.database import RangeIterator
 
 #: This many targets of one due time are recognized by the first bytes of their entries.
 _LIKE_MAX = 8
@@ -104,7 +104,7 @@ class BacklogBypass:
         found.until = found.keys[0] if found.keys else self._at
         return found
 
-    def _pick(self, rows: Range, found: Ahead, entries_max: int, size_bytes_max: int) -> None:
+    def _pick(self, rows: RangeIterator, found: Ahead, entries_max: int, size_bytes_max: int) -> None:
         """Visit the rows, and take those whose targets do not wait; stops before the first row that was not visited.
 
         Most rows belong to the few targets of the backlog, and many of these have the same due time. A row with the

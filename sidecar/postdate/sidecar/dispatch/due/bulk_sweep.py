@@ -16,7 +16,7 @@ from postdate.sidecar.index.bulk import Bulk
 from postdate.wheel.entry import decode_entry, decode_head
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, FIRST_KEY, LAST_KEY, entry_key, split_key
-from postdate.wheel.timer_log.database import Range
+from postdate.wheel.timer_log.database import RangeIterator
 
 
 class BulkSweep:
@@ -60,7 +60,7 @@ class BulkSweep:
         """What `read` returned last has ended, or was nothing."""
         self._at, self._is_parked = self._next, self._next_is_parked
 
-    def _take(self, rows: Range, bulk: Bulk, due: Due) -> bytes | None:
+    def _take(self, rows: RangeIterator, bulk: Bulk, due: Due) -> bytes | None:
         """Add the selected entries to `due`; returns the first key that was not visited, None if all were."""
         target, is_passed, size_bytes = bulk.asked.selection.target, False, 0
         apart: set[bytes] = set()

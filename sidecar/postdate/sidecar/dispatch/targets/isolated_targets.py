@@ -35,7 +35,7 @@ _UNAVAILABLE: Final = Refusal(Reason.TARGET_UNAVAILABLE, "")
 
 
 @dataclass(slots=True)
-class Refused:
+class RefusedEntry:
     """An entry that was refused: since when, when it is next retried alone, and the pause after that. Steady ms."""
 
     since: float
@@ -106,7 +106,7 @@ class Isolated:
     retry_at: float = 0.0
     delay_ms: float = BACKOFF_MS_MIN
     refusal: Refusal = _UNAVAILABLE
-    refused: dict[int, Refused] = field(default_factory=dict)
+    refused: dict[int, RefusedEntry] = field(default_factory=dict)
     topics: set[str] = field(default_factory=set)
     """The topics that OWN stands for, as far as one of them was to blame."""
     waits: bool = True
@@ -135,7 +135,7 @@ class Isolated:
         """These entries were refused, and are to blame and not the target: each is retried alone."""
         for offset in offsets:
             if offset != NOBODY and len(self.refused) < REFUSED_MAX:
-                self.refused.setdefault(offset, Refused(now, now))
+                self.refused.setdefault(offset, RefusedEntry(now, now))
 
     def refuse_again(self, offset: int, now: float) -> None:
         """An entry was refused alone: it is retried after a longer pause."""
@@ -143,6 +143,6 @@ class Isolated:
         if refused is None:
             if len(self.refused) >= REFUSED_MAX:
                 return
-            refused = self.refused[offset] = Refused(now, now)
+            refused = self.refused[offset] = RefusedEntry(now, now)
         refused.next_at = now + refused.delay_ms
         refused.delay_ms = min(refused.delay_ms * 2, REFUSED_RETRY_MS_MAX)
