@@ -12,8 +12,8 @@ It imports nothing else of Postdate. Modules and packages, lowest first; each ma
     consumer/          the member of the consumer group; the reader of one partition
     producer           the transactional producer of a shard, and a plain one
     client             makes the clients of one cluster
-    baselines/         plain programs with which the benchmark compares. They import none of the others
+    baselines/         plain programs with which the benchmark compares Postdate. They import nothing of it
 
-The rest of the code depends on `interface`, which the simulated cluster of the tests implements, too. Start reading
+The rest of the code depends on `interface`, which the simulated cluster of the tests also implements. Start reading
 there. Thread rule: see each class of `interface`.
 """

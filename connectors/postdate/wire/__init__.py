@@ -2,13 +2,13 @@
 
 It imports nothing else of Postdate. Modules and packages, lowest first; each may import those before it:
 
-    limits, reasons, errors   bounds; why a request is refused; how a record fails
+    limits, reasons, errors   bounds; why a request is refused; records that cannot be decoded
     headers, topics, origins  names of headers and topics; the identity of a request
     values/                   durations, instants, texts, and hashes that every reader computes
     schedules/                cron expressions, zones, occurrences
-    dialects/                 headers of other schedulers as those of Postdate
+    dialects/                 translates headers of other schedulers
     dispatch_log              records of the dispatch log: the fates of requests
-    requests/                 headers of a record as a request, or the reason to refuse it
+    requests/                 parses the headers of a record into a request, or a refusal
     delivered, verdicts       delivered records and dead letters; answers to requests
     stored                    records of the store topic
 

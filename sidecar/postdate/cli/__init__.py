@@ -7,8 +7,8 @@ codes. A command's module is imported when the command is first used, and slow m
 commands start quickly and Spark stays optional.
 
 Imports `postdate.sidecar` and what lies below it, `postdate.tools`, and, inside functions of `spark`, `postdate.spark`.
-Of its own modules and packages, lowest first (`limits`, `commands`, `options`, `request_options`, `tools`, `spark`,
-`operation`, `requests`), each may import those before it.
+Its modules and packages, lowest first; each may import those before it: `limits`, `commands`, `options`,
+`request_options`, `tools`, `spark`, `operation`, `requests`. The other modules may import all of these.
 Thread rule: the main thread.
 """
 

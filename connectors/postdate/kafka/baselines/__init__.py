@@ -1,4 +1,4 @@
-"""Plain programs of the client library, with which the benchmark compares: what a user without Postdate would write.
+"""Plain programs on the client library, as without Postdate. The benchmark compares Postdate with them.
 
     raw_copy      copies records in transactions
     raw_steady    produces at a steady rate in transactions

@@ -1,7 +1,7 @@
-"""Which due entries leave, in which transactions: `due` selects them, `targets` isolates bad targets and limits rates.
+"""Turns due entries into transactions: `due` selects entries; `targets` isolates bad targets and limits rates.
 
 Imports the flat modules of `postdate.sidecar`, and the packages `config`, `index`, `context`, `operation`,
-`transaction`, `ingest`, `takeover`. Of its own packages, lowest first (`targets`, `due`), each may import those before
-it and `limits`, and the modules here import all.
+`transaction`, `ingest`, `takeover`. `targets` may also import `limits` of this package, and `due` both. The
+other modules here may import all of these.
 Thread rule: the shard's thread.
 """

@@ -1,13 +1,13 @@
 """The wheel of a shard: the number and bytes of the entries that are due in each tick and in each hour, in a
-memory-mapped file. It is a hint for when to scan the timer log, which decides.
+memory-mapped file. It is a hint: it indicates when to scan the timer log. The timer log decides which entries are due.
 
     layout               the bytes of a wheel file
     ring, rings          one ring of slots; both rings and the counters: where an entry is counted
     platform             the services of the operating system that the file needs
     wheel_file           the memory-mapped file and its validity checks
     wheel_maintenance    applies writes of the timer log to the wheel, loads hours, rebuilds
-    wheel_view           read-only queries from other processes
     forecast             queries on the rings: next due time, pending entries by horizon
+    wheel_view           read-only queries from other processes
     even_spread          the emptiest ticks of windows
 
 Imports `timer_log` and the flat modules below it. Thread rule: the owner of the index, except `wheel_view`.

@@ -11,6 +11,6 @@
     occurrences            applies `schedules` to the rows of all schedules
     backfills              compares fates `backfilled` with the times that their controls ask for
 
-Imports what `rules` may import, and of `rules` the package `times`. Start reading at `schedules.judge_schedule`.
+Imports what `rules` may import, and `rules.times`. Start reading at `schedules.judge_schedule`.
 Thread rule: none. Only `occurrences` and `backfills` use pyspark; the others run in Spark's Python workers.
 """

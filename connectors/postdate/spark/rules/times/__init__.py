@@ -3,7 +3,7 @@
     cron_fields       cron expressions: the days and times of day that match
     zone_files        time zones, decoded from the files of `tzdata`
     nominal_times     the nominal times of a schedule in a range
-    nominal_search    the next nominal time, from a stretch that is computed at once
+    nominal_search    finds the next nominal time; computes a range of times in one call
 
 Imports what `rules` may import; it uses the bounds of `postdate.spark` only, and no pyspark.
 Thread rule: none; pure functions, and objects that belong to their caller. They run in Spark's Python workers.

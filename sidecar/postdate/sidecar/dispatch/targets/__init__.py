@@ -1,4 +1,4 @@
-"""What a shard knows of its targets: metadata, faults and isolation, rate limits.
+"""The targets of a shard: metadata, faults and isolation, rate limits.
 
 Imports what `dispatch` may import, and the bounds of `dispatch`.
 Thread rule: the shard's thread.
