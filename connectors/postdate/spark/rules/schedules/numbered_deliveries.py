@@ -49,6 +49,7 @@ _NONE_LATE_MS: Final = 60_000
 _OWN_HEADERS: Final = ",".join((names.ORIGIN, names.DUE, names.ID, names.OCCURRENCE))
 _OWN_HEADERS_OF_EXTRA: Final = ",".join((names.ORIGIN, names.DUE, names.ID, names.EXTRA))
 _CONTENT: Final = ("key", "value", "headers")
+_NEVER_MS: Final = 2**63 - 1
 _UNUSED_BITS: Final = 8
 _DRAW_BITS: Final = 24
 
@@ -99,7 +100,6 @@ class NumberedDeliveries:
         self.waiting_fates: list[Fate] = []
         self.waiting_records: list[Delivered] = []
         self._unexplained = 0  # records behind the position whose fates may be lost
-        self._untimed: list[tuple[Fate, int]] = []  # dead at an unknown time, and the computed time; 0: none
         self._search = NominalSearch(asked.times, asked.end_ms, has_gaps=not kind.is_extra)
         self._has_zone = isinstance(asked.times, CronTimes) and asked.times.zone != "UTC"
 
@@ -142,34 +142,12 @@ class NumberedDeliveries:
         if self._unexplained:
             self.findings.leave("unsettled", self._unexplained)
 
-    def judge_untimed(self) -> None:
-        """Judge the dead occurrences whose time only their letter names, once all others have used their letters."""
-        for fate, computed_ms in self._untimed:
-            self.findings.is_sound = True
-            nominal_ms = self._letters.use_any(fate, computed_ms, self.findings)
-            if nominal_ms is None:
-                self.waiting_fates.append(fate)
-                continue
-            is_computed = 0 < nominal_ms == computed_ms
-            if is_computed:
-                self._judge_skip(fate, nominal_ms, can_decide=True)
-            self._judge_next(fate, nominal_ms)
-            if not is_computed:
-                self._leave_unknown(fate)
-            elif self.findings.is_sound:
-                self.findings.count("verified", _size(fate))
-
     def decide(self, number: int, events: Sequence[Event]) -> None:
         """Judge all events with one number."""
         fates = [event for event in events if isinstance(event, Fate) and not event.late]
-        for event in events:
-            if isinstance(event, Fate) and event.late and event.reason == "dead":
-                self._letters.expect(event.nominal_ms, event.nominal_ms)
         records = [event for event in events if isinstance(event, Delivered) and event.target == self._asked.target]
         if fates and number < self._known.number and fates[0] in self._known.waiting_fates:
             self._match(fates[0], records)
-            if fates[0].reason == "dead" and not fates[0].nominal_ms:
-                self._untimed.append((fates[0], 0))
         elif fates and number >= self.at.number:
             self._match(self._decided(fates[0]), records)
         elif fates:
@@ -185,44 +163,42 @@ class NumberedDeliveries:
     def _decided(self, fate: Fate) -> Fate:
         """Judge a fate, and move the position behind it."""
         self.findings.is_sound = True
-        at, computed_ms = self.at, self._computed_ms(fate)
-        is_unknown = computed_ms is None or self._may_have_other_time(fate, computed_ms)
-        has_rules = self._can_decide(at.log_offset) and self._can_decide(fate.log_offset)
-        due_ms = fate.nominal_ms if is_unknown else computed_ms or 0
-        self._judge_place(fate, due_ms, is_unknown)
-        self.findings.count(fate.reason or "occurred", _size(fate))
-        self.at = at._replace(number=fate.last + 1, next_ms=fate.next_ms, log_offset=fate.log_offset, place=fate.place)
-        if is_unknown and not due_ms and fate.reason == "dead":
-            fate = fate._replace(is_sound=False)
-            self._untimed.append((fate, computed_ms or 0 if has_rules else 0))
-            return fate
-        can_decide = has_rules and not is_unknown
-        judge = self._judge_delivery if fate.reason is None else self._judge_skip
-        nominal_ms = judge(fate, due_ms, can_decide) if due_ms or not is_unknown else 0
-        self._judge_next(fate, nominal_ms)
-        if is_unknown or self._kind.cause == "lost":
-            self._leave_unknown(fate)
-        elif not can_decide:
-            self.findings.leave(ZONE_VERSION, _size(fate))
-        return fate._replace(nominal_ms=nominal_ms, is_sound=self.findings.is_sound)
-
-    def _judge_place(self, fate: Fate, due_ms: int, is_unknown: bool) -> None:
-        """Judge the number of a fate, and its place in the log. `due_ms`: its time, 0: it is unknown or has none."""
-        at, count_max = self.at, self._asked.count_max
-        if fate.number > at.number:
-            behind_ms = due_ms or (fate.nominal_ms_max + 1 if is_unknown else 0)
-            self._holes.judge(fate, at, behind_ms, self.findings, may_be_lost=self._may_be_lost())
+        may_be_lost, has_hole = self._may_be_lost(), fate.number > self.at.number
+        is_published = self.at.log_offset >= 0 or self.at.first_ms > 0
+        is_behind_loss = may_be_lost and (has_hole or not is_published)
+        computed_ms = self._computed_ms(fate)
+        is_unknown = computed_ms is None or (is_behind_loss and self._may_have_other_time(fate, computed_ms))
+        is_named = fate.reason is None or fate.nominal_ms > 0  # the fate itself names its time
+        if is_unknown and fate.reason == "dead" and not is_named and _size(fate) == 1:
+            before_ms = min(fate.next_ms or _NEVER_MS, fate.at_ms + 1)
+            fate = fate._replace(nominal_ms=self._letters.guessed_before(before_ms))
+        due_ms = (fate.nominal_ms if is_unknown else 0) or computed_ms or 0
+        if has_hole:
+            self._holes.judge(fate, self.at, due_ms, self.findings, may_be_lost=may_be_lost)
             self._unexplained = 0  # their numbers are counted with the hole
-        if (count_max is not None and fate.last > count_max) or not (due_ms or is_unknown):
-            self.findings.find("extra", "extra", f"occurrence {fate.last} comes behind the last one {in_log(fate)}")
+        self.at = at = self.at._replace(number=fate.number, next_ms=due_ms)
+        is_behind_count = self._asked.count_max is not None and fate.number > self._asked.count_max
+        if is_behind_count or not (due_ms or is_unknown):
+            self.findings.find("extra", "extra", f"occurrence {fate.number} comes behind the last one {in_log(fate)}")
         if (fate.log_offset, fate.place) <= (at.log_offset, at.place):
             said = f"occurrence {fate.number} is decided before others {in_log(fate)}"
             self.findings.find(None, "contradiction", said)
-
-    def _leave_unknown(self, fate: Fate) -> None:
-        """Leave a fate at an unknown time: fates before it are lost, or it lies behind a hole by other zone rules."""
-        reason = "unsettled" if self._may_be_lost() or not self._has_zone else ZONE_VERSION
-        self.findings.leave(reason, _size(fate))
+        has_rules = self._can_decide(at.log_offset) and self._can_decide(fate.log_offset)
+        can_decide = has_rules and not is_unknown
+        judge = self._judge_delivery if fate.reason is None else self._judge_skip
+        nominal_ms = judge(fate, can_decide) if fate.nominal_ms or not is_unknown else 0
+        self.findings.count(fate.reason or "occurred", _size(fate))
+        if is_named or not is_unknown:  # otherwise its time is a guess
+            self._judge_next(fate, nominal_ms)
+        elif fate.next_ms and self._can_decide(fate.log_offset) and not self._is_nominal(fate.next_ms):
+            said = f"occurrence {fate.last + 1} is published as due {fate.next_ms} {in_log(fate)}"
+            self.findings.find("extra", "extra", said)
+        if self._kind.cause == "lost" or (is_unknown and (may_be_lost or has_rules)):
+            self.findings.leave("unsettled", _size(fate))
+        elif not can_decide:
+            self.findings.leave(ZONE_VERSION, _size(fate))
+        self.at = at._replace(number=fate.last + 1, next_ms=fate.next_ms, log_offset=fate.log_offset, place=fate.place)
+        return fate._replace(nominal_ms=nominal_ms, is_sound=self.findings.is_sound)
 
     def _computed_ms(self, fate: Fate) -> int | None:
         """Return the nominal time of the first number of a fate; 0: it has none, None: the audit cannot compute it."""
@@ -240,12 +216,13 @@ class NumberedDeliveries:
     def _may_have_other_time(self, fate: Fate, computed_ms: int) -> bool:
         """Return True if a fate behind lost ones may have another time than the computed one: the owner that published
         this time in a lost fate may have had other zone rules."""
-        is_published = self.at.log_offset >= 0 or self.at.first_ms > 0
-        is_behind_loss = self._may_be_lost() and (fate.number > self.at.number or not is_published)
-        return is_behind_loss and self._has_zone and not 0 < computed_ms == fate.nominal_ms
+        is_same = computed_ms == fate.nominal_ms or (
+            fate.reason == "dead" and self._letters.may_have(computed_ms, fate.at_ms)
+        )
+        return self._has_zone and not (computed_ms and is_same)
 
-    def _judge_delivery(self, fate: Fate, published_ms: int, can_decide: bool) -> int:
-        nominal_ms = fate.nominal_ms
+    def _judge_delivery(self, fate: Fate, can_decide: bool) -> int:
+        nominal_ms, published_ms = fate.nominal_ms, self.at.next_ms
         if published_ms not in (0, nominal_ms):
             said = f"occurrence {fate.number} was that of {nominal_ms} {in_log(fate)}, published was {published_ms}"
             self.findings.find("extra", "extra", said)
@@ -285,9 +262,9 @@ class NumberedDeliveries:
             return names.MISSED
         return names.GRACE if asked.grace_ms is not None and late_ms > asked.grace_ms else None
 
-    def _judge_skip(self, fate: Fate, nominal_ms: int, can_decide: bool) -> int:
-        """Judge a skip from `nominal_ms` on; return the nominal time of its last occurrence, 0: unknown."""
-        asked = self._asked
+    def _judge_skip(self, fate: Fate, can_decide: bool) -> int:
+        """Judge a skip; return the nominal time of its last occurrence, 0: unknown."""
+        nominal_ms, asked = self.at.next_ms, self._asked
         if _size(fate) > OCCURRENCES_STEPPED_MAX or not nominal_ms:
             said = f"occurrences {fate.number} to {fate.last} are skipped at once {in_log(fate)}"
             self.findings.find("wrongly_skipped", "wrong-skip", said, _size(fate))
@@ -296,8 +273,8 @@ class NumberedDeliveries:
         for number in range(fate.number, fate.last):
             found = self._next(number, nominal_ms)
             if found is None:
-                is_counted = asked.count_max is not None and number >= asked.count_max  # then `_judge_place` reports it
-                if not is_counted and self._can_decide(fate.log_offset):
+                is_counted = asked.count_max is not None and number >= asked.count_max
+                if is_counted or self._can_decide(fate.log_offset):
                     said = f"occurrence {number + 1} is skipped {in_log(fate)}, and {number} is the last"
                     self.findings.find("extra", "extra", said)
                 break
@@ -339,13 +316,10 @@ class NumberedDeliveries:
         return asked.missed == "none" and late_ms > _NONE_LATE_MS
 
     def _judge_next(self, fate: Fate, nominal_ms: int) -> None:
-        """Compare the next nominal time that a fate publishes with the one that follows from its own, 0: unknown. Then
-        any nominal time may follow."""
-        has_end = nominal_ms > 0 and self._kind.cause != "lost"
-        if not self._can_decide(fate.log_offset) or not (fate.next_ms or has_end):
+        """Compare the next nominal time that a fate publishes with the one that follows from its own."""
+        if not self._can_decide(fate.log_offset) or not nominal_ms or (self._kind.cause == "lost" and not fate.next_ms):
             return
-        number, next_ms = fate.last + 1, fate.next_ms
-        found = self._next(fate.last, nominal_ms or next_ms - 1)
+        found, number, next_ms = self._next(fate.last, nominal_ms), fate.last + 1, fate.next_ms
         due_ms = found[0] if found is not None else 0
         if next_ms == due_ms:
             return
@@ -353,7 +327,7 @@ class NumberedDeliveries:
             said = f"occurrence {number}, due {due_ms}, is passed over {in_log(fate)}, next is {next_ms or 'none'}"
             self.findings.find("missing", "missing", said)
         else:
-            due = "does not exist" if not due_ms else f"is due {due_ms}" if nominal_ms else "has another time"
+            due = f"is due {due_ms}" if due_ms else "does not exist"
             said = f"occurrence {number} {due}, and is published as due {next_ms} {in_log(fate)}"
             self.findings.find("extra", "extra", said)
 

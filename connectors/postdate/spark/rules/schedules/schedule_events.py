@@ -54,11 +54,6 @@ class Fate(NamedTuple):
     is_sound: bool = True
     """False: something is wrong with it, or could not be verified."""
 
-    @property
-    def nominal_ms_max(self) -> int:
-        """The last nominal time that a skip may have: it is decided when it is due, and before the next one."""
-        return min(self.next_ms - 1, self.at_ms) if self.next_ms else self.at_ms
-
 
 class Delivered(NamedTuple):
     """A record that names an occurrence of the schedule."""

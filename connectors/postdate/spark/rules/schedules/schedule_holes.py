@@ -18,10 +18,11 @@ class Holes:
     def __init__(self, asked: Asked, bounds: Bounds) -> None:
         lost_ms = bounds.fates_lost_before_ms
         self.lost_before_ms = lost_ms if asked.request_ms < lost_ms else 0
-        self._lost_ms: list[tuple[int, int]] = []  # the first time without a fate in the log, and one behind the last
+        self._lost_ms: list[tuple[int, int]] = []  # the first time without a fate in the log, and the next with one
 
-    def judge(self, fate: Fate, at: Position, behind_ms: int, findings: Findings, *, may_be_lost: bool) -> None:
-        """Judge the numbers between the position `at` and a fate. All their times lie before `behind_ms`."""
+    def judge(self, fate: Fate, at: Position, due_ms: int, findings: Findings, *, may_be_lost: bool) -> None:
+        """Judge the numbers between the position `at` and a fate. `due_ms`: the time of the fate's first number, 0: it
+        is unknown."""
         size = fate.number - at.number
         if may_be_lost:
             findings.leave("unsettled", size)
@@ -30,7 +31,7 @@ class Holes:
             said = f"occurrence {at.number}{last} has no fate, due from {at.next_ms}"
             findings.find("missing", "missing", said, size)
         if at.next_ms and self.lost_before_ms:
-            self._lost_ms.append((at.next_ms, behind_ms))
+            self._lost_ms.append((at.next_ms, due_ms))
         findings.is_sound = True
 
     def counted(self, due_ms: int) -> int:

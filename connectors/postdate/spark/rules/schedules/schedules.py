@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import merge
 from itertools import groupby
-from typing import Final
 
 from postdate.spark.rules.schedules.extra_deliveries import ExtraDeliveries
 from postdate.spark.rules.schedules.numbered_deliveries import Audited, Kind, NumberedDeliveries
@@ -45,8 +44,6 @@ from postdate.spark.rules.schedules.schedule_events import (
 from postdate.spark.rules.schedules.schedule_findings import Findings
 from postdate.spark.rules.schedules.schedule_holes import Holes
 from postdate.spark.rules.schedules.schedule_letters import DeadLetters
-
-_NEVER_MS: Final = 2**63 - 1
 
 
 def judge_schedule(
@@ -98,10 +95,8 @@ def _finished(
     """Judge the remaining letters and the end of the schedule, and return the findings."""
     findings, at = occurrences.findings, occurrences.at
     occurrences.leave_unexplained()
-    if end is None and (at.next_ms or audited.bounds.log_capped):
-        audited.letters.expect(0 if audited.bounds.log_capped else at.next_ms, _NEVER_MS)
-    occurrences.judge_untimed()
-    letters = audited.letters.judge_rest(findings)
+    is_open = end is None
+    letters = audited.letters.judge_rest(at.next_ms if is_open else 0, extras.pending_ms if is_open else (), findings)
     _judge_end(known, at, extras, end, findings, audited)
     if end is not None and occurrences.is_end_in_doubt(end):
         _leave_once(findings, known)
@@ -115,7 +110,7 @@ def _finished(
         waiting_records=(*occurrences.waiting_records, *extras.waiting_records),
         extras=tuple(sorted(extras.positions.values())),
     )
-    overdue = occurrences.overdue() + extras.overdue if end is None else 0
+    overdue = occurrences.overdue() + extras.overdue if is_open else 0
     return Judgement(position, added, findings.lateness_ms, overdue, letters)
 
 
