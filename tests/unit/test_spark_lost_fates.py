@@ -25,8 +25,8 @@ from postdate.spark.rules.schedules.schedule_events import (
     Trigger,
     ZoneVersions,
 )
-from postdate.spark.rules.schedule_findings import Findings
-from postdate.spark.rules.schedule_letters import DeadLetters
+from postdate.spark.rules.schedules.schedule_findings import Findings
+from postdate.spark.rules.schedules.schedule_letters import DeadLetters
 from support.schedule_judgements import (
     BERLIN,
     DIGESTS,
