@@ -94,6 +94,11 @@ def _are_coalesced(text: str, first: tuple[object, ...], other: tuple[object, ..
     return not other_passed
 
 
+def test_a_line_with_wrong_arguments_is_left_to_the_handler() -> None:
+    """It reports them; the filter runs in the caller, which must not fail for its log line."""
+    assert logs.RateLimitedFilter().filter(logging.LogRecord("shard", logging.WARNING, "", 0, "%d ms", ("no",), None))
+
+
 def test_lines_of_the_client_library_are_counted_for_each_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """At every level: while a broker is away, the library reports it to each shard at INFO, some 50 times at once."""
     now = 100.0
