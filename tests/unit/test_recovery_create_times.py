@@ -19,6 +19,7 @@ from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import BEAT, encode_record
+from support.kafka_simulator.admin import SimAdmin
 from support.shard_bench import OWN, Bench, R
 
 _HOUR_MS = 3_600_000
@@ -141,4 +142,24 @@ def test_an_owner_names_all_requests_that_another_one_has_ended(bench: Bench) ->
     _delete_log_but_the_last_record(bench)
     shard = _start_without_disk(bench, shard)
     assert (shard.state, shard.why.split(":")[0]) == (State.HALTED, "fates-missing")
+    shard.close()
+
+
+def test_an_aborted_record_from_the_future_bounds_no_loss(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker names it for the searched time, but the next committed request is older. The topic had CreateTime."""
+    bench.broker.topics[R].configure({"message.timestamp.type": "LogAppendTime"})
+    honest = SimAdmin.offset_for_time
+
+    def offset_for_time(admin: SimAdmin, asked: Partition, timestamp_ms: int) -> int | None:
+        return 1 if asked.topic == R else honest(admin, asked, timestamp_ms)
+
+    shard = bench.shard()
+    _deliver(bench, shard, 3)
+    last = bench.log()[-1]
+    forged = encode_record(msgspec.structs.replace(last, seq=last.seq + 2, kind=BEAT, fates=[], low_water=0))
+    bench.broker.append(_LOG, None, forged, [], 0)
+    monkeypatch.setattr(SimAdmin, "offset_for_time", offset_for_time)
+    shard = _start_without_disk(bench, shard)
+    assert (shard.state, shard.why.split(":")[0]) == (State.HALTED, "seq-broken")
+    assert "requests [0, 3)" in shard.why
     shard.close()
