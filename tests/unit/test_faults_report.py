@@ -37,6 +37,14 @@ def test_a_clean_run_prints_a_bound_on_the_failure_rate() -> None:
     assert "## Wrong" not in page
 
 
+def test_clients_of_the_load_that_were_replaced_are_named() -> None:
+    run = _run()
+    assert "losing all brokers" not in markdown(run)
+    run.clients_lost, run.given_up = 1, 321
+    assert "losing all brokers (librdkafka issue 5301) | 1 |" in markdown(run)
+    assert "gave up, on the topic or not | 321 |" in markdown(run)
+
+
 @pytest.mark.parametrize(
     "spoil",
     [

@@ -10,7 +10,7 @@ import json
 import msgspec
 import pytest
 
-from postdate.kafka.statistics import BrokerStatistics, decode_statistics, knows_brokers
+from postdate.kafka.statistics import BrokerLoss, BrokerStatistics, decode_statistics
 
 
 def _broker(name: str, nodeid: int, **figures: object) -> dict[str, object]:
@@ -35,14 +35,27 @@ def test_a_client_without_a_broker_logs_nothing() -> None:
     assert decode_statistics('{"name": "x"}') == ()
 
 
+def _report(*sources: str) -> str:
+    return json.dumps({"brokers": {each: _broker(each, -1, source=each) for each in sources}})
+
+
 @pytest.mark.parametrize(
-    ("sources", "knows"),
-    [(["learned", "logical"], True), (["configured", "logical"], True), (["logical"], False), ([], False)],
+    ("reports", "is_lost"),
+    [
+        ([["logical"], []], True),
+        ([["logical"]], False),
+        ([["logical"], ["learned", "logical"], ["logical"]], False),
+        ([["configured", "logical"], ["configured"]], False),
+    ],
 )
-def test_a_client_that_has_only_roles_knows_no_broker(sources: list[str], knows: bool) -> None:
-    """A role is the coordinator of the group, wherever it is."""
-    text = json.dumps({"brokers": {each: _broker(each, -1, source=each) for each in sources}})
-    assert knows_brokers(text) is knows
+def test_two_reports_in_a_row_with_roles_alone_mean_that_all_brokers_are_lost(
+    reports: list[list[str]], is_lost: bool
+) -> None:
+    """A role is the coordinator of the group, whichever broker has it."""
+    loss = BrokerLoss()
+    for sources in reports:
+        loss.note(_report(*sources))
+    assert loss.is_lost is is_lost
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"brokers": 3}'])

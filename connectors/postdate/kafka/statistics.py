@@ -1,7 +1,7 @@
 """The measurements of the client library's connections that are useful to an operator.
 
 The library writes some hundred figures as JSON at an interval (`statistics.interval.ms`). A few are decoded, the rest
-is skipped in C. Its meaning: librdkafka's STATISTICS.md. Pure functions.
+is skipped in C. Its meaning: librdkafka's STATISTICS.md.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import msgspec
+
+from postdate.kafka import limits
 
 
 class BrokerStatistics(NamedTuple):
@@ -68,7 +70,22 @@ def decode_statistics(text: str) -> tuple[BrokerStatistics, ...]:
     return tuple(sorted(found))
 
 
-def knows_brokers(text: str) -> bool:
-    """True if the client knows an address of the cluster: a broker that it has learned, or one of `bootstrap.servers`.
-    Otherwise it will never ask a broker again. Raises as `decode_statistics`."""
-    return any(broker.source != _ROLE for broker in _decoder.decode(text).brokers.values())
+class BrokerLoss:
+    """Finds out from the statistics of one client that it has lost the addresses of all brokers.
+
+    `is_lost` is true after `limits.REPORTS_WITHOUT_BROKERS_MAX` reports in a row that name neither a broker of the
+    cluster nor an address of `bootstrap.servers`: the client will never ask a broker again, and reports no error
+    (librdkafka issue 5301).
+    """
+
+    def __init__(self) -> None:
+        self._reports = 0
+
+    def note(self, text: str) -> None:
+        """Takes one report. Raises as `decode_statistics`."""
+        knows_some = any(broker.source != _ROLE for broker in _decoder.decode(text).brokers.values())
+        self._reports = 0 if knows_some else self._reports + 1
+
+    @property
+    def is_lost(self) -> bool:
+        return self._reports >= limits.REPORTS_WITHOUT_BROKERS_MAX

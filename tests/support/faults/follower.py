@@ -12,7 +12,7 @@ from typing import cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
-from postdate.kafka.statistics import knows_brokers
+from postdate.kafka.statistics import BrokerLoss
 from postdate.wire.topics import OwnTopics
 from support.faults.book import Book, Headers
 from support.sidecars import wait_until
@@ -31,7 +31,7 @@ class Follower:
         self._own = OwnTopics.of(book.requests)
         self._stopping = threading.Event()
         self.failure: BaseException | None = None
-        self._is_lost = False
+        self._broker_loss = BrokerLoss()
         self._next: dict[tuple[str, int], int] = {}
         self._consumer = self._new_consumer()
         topics = [*targets, self._own.requests, self._own.dispatch_log, self._own.dead_letters, self._own.verdicts]
@@ -89,18 +89,18 @@ class Follower:
         )
 
     def _on_statistics(self, text: str) -> None:
-        self._is_lost = not knows_brokers(text)
+        self._broker_loss.note(text)
 
     def _begin_again(self) -> None:
         """Reads on with a new client: the library may forget all brokers while one starts (librdkafka issue 5301)."""
         self._consumer.close()
-        self._consumer, self._is_lost = self._new_consumer(), False
+        self._consumer, self._broker_loss = self._new_consumer(), BrokerLoss()
         self._consumer.assign([TopicPartition(*part, self._next.get(part, OFFSET_BEGINNING)) for part in self._parts])
 
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
-                if self._is_lost:
+                if self._broker_loss.is_lost:
                     self._begin_again()
                 messages = self._consumer.consume(_RECORDS_AT_ONCE, 0.05)
                 if messages:

@@ -17,10 +17,14 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, Message, Producer
 
+from postdate.kafka.statistics import BrokerLoss
 from postdate.wire.headers import ACTION, AT, DELAY, GRACE, ID, KEY, LEVEL, PARTITION, TOPIC, Headers
 from support.timeouts import WAIT_TIMEOUT_S
 
 _TICK_S = 0.02
+_PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+_PURGE_S = 5.0
+"""How long a client that is given up may take to report what it had not sent."""
 _BAD_SHARE, _ID_SHARE, _CHANGED = 0.01, 0.02, ("cancel", "cancel", "reschedule", "")
 
 
@@ -58,12 +62,36 @@ class Load:
         self._bad = bad_requests(plan)
         self._later: list[_Later] = []
         self.sent = self.acknowledged = 0
+        self.clients_lost = self.given_up = 0
+        """Clients that lost all brokers, and the requests that these had not been acknowledged."""
         self.failures: list[KafkaError] = []
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
-        self._producer = Producer(
+        self._bootstrap = bootstrap
+        self._producer = self._new_producer()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float = WAIT_TIMEOUT_S) -> None:
+        """Sends nothing more; returns when all that was sent is acknowledged."""
+        self._stopping.set()
+        self._thread.join(30)
+        deadline = time.monotonic() + timeout_s
+        while (left := self._producer.flush(1.0)) and time.monotonic() < deadline:
+            self._replace_if_lost()
+        assert left == 0, f"{left} requests were not acknowledged"
+        assert not self.failures, self.failures[:3]
+
+    def unanswered(self) -> int:
+        """The requests whose acknowledgement is still to come."""
+        return self.sent - self.acknowledged - self.given_up
+
+    def _new_producer(self) -> Producer:
+        self._broker_loss = BrokerLoss()
+        return Producer(
             {
-                "bootstrap.servers": bootstrap,
+                "bootstrap.servers": self._bootstrap,
                 "partitioner": "murmur2_random",
                 "linger.ms": 5,
                 "enable.idempotence": True,
@@ -73,20 +101,23 @@ class Load:
                 # A broker that stopped in good order left its topics without leaders; by default that is asked again
                 # after five minutes, when a quicker question has gone unheard.
                 "topic.metadata.refresh.interval.ms": 3_000,
+                "statistics.interval.ms": 2_000,
+                "stats_cb": self._on_statistics,
                 "log_level": 0,
             }
         )
 
-    def start(self) -> None:
-        self._thread.start()
+    def _on_statistics(self, text: str) -> None:
+        self._broker_loss.note(text)
 
-    def stop(self, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-        """Sends nothing more; returns when all that was sent is acknowledged."""
-        self._stopping.set()
-        self._thread.join(30)
-        left = self._producer.flush(timeout_s)
-        assert left == 0, f"{left} requests were not acknowledged"
-        assert not self.failures, self.failures[:3]
+    def _replace_if_lost(self) -> None:
+        if not self._broker_loss.is_lost:
+            return
+        self.clients_lost += 1
+        self._producer.purge(in_queue=True, in_flight=True)
+        left = self._producer.flush(_PURGE_S)
+        assert left == 0, f"a client without brokers kept {left} requests after a purge"
+        self._producer = self._new_producer()
 
     def _run(self) -> None:
         began, count = time.monotonic(), 0
@@ -99,6 +130,7 @@ class Load:
             while self._later and self._later[0].at_ms <= now_ms:
                 self._send_change(heapq.heappop(self._later))
             self._producer.poll(0)
+            self._replace_if_lost()
             self._stopping.wait(_TICK_S)
 
     def _send_one(self) -> None:
@@ -161,6 +193,8 @@ class Load:
     def _acknowledged(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self.acknowledged += 1
+        elif error.code() in _PURGED:
+            self.given_up += 1
         else:
             self.failures.append(error)
 

@@ -47,6 +47,10 @@ class Run:
     version: str
     date: str
     audit: str
+    clients_lost: int = 0
+    """Clients of the load that lost all brokers, and were replaced."""
+    given_up: int = 0
+    """Requests that these had not been acknowledged."""
     wrong: list[str] = field(default_factory=list)
 
     @property
@@ -108,6 +112,9 @@ def _outcome(run: Run) -> Iterator[str]:
         "lateness in ms between the faults": calm,
         "audit by Spark": run.audit,
     }
+    if run.clients_lost:
+        rows["clients of the load replaced after losing all brokers (librdkafka issue 5301)"] = run.clients_lost
+        rows["requests that these gave up, on the topic or not"] = run.given_up
     yield ""
     yield "| outcome | |"
     yield "| --- | --- |"

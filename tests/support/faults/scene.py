@@ -116,8 +116,18 @@ class Scene:
 
     def _standing(self) -> str:
         """What keeps a scene from having recovered."""
-        unsent = self.load.sent - self.load.acknowledged
-        return f"{self.book.overdue(now_ms())} are, by partition; {unsent} requests are not acknowledged"
+        overdue = self.book.overdue(now_ms())
+        return f"{overdue} are, by partition; {self.load.unanswered()} requests are not acknowledged"
+
+    def count_fault(self, requests: int) -> str:
+        """What is wrong with that number of requests on the topic; empty if it can be right."""
+        load, strangers = self.load, self.strangers
+        if 0 <= requests - load.acknowledged - strangers <= load.given_up:
+            return ""
+        return (
+            f"{load.acknowledged} requests were acknowledged, {load.given_up} given up by clients without brokers, "
+            f"{strangers} sent by strangers, and {requests} are on the topic"
+        )
 
     def look_through_logs(self) -> list[str]:
         """Forbidden log lines of the members since the last check."""

@@ -84,9 +84,8 @@ def soak(directory: Path, minutes: float, each: int, seed: int, rate: int, only:
         found = judge(scene.book)
         found.ordered, overtaken = judge_order(scene.book, [step.calm_ms for step in steps])
         wrong += overtaken
-        asked = scene.load.acknowledged + scene.strangers
-        if found.requests != asked:
-            wrong.append(f"{asked} requests were acknowledged and {found.requests} are on the topic")
+        if fault := scene.count_fault(found.requests):
+            wrong.append(fault)
         verdict = _audit(scene) if audit else "not asked for"
         if audit and not verdict.startswith("clean"):
             wrong.append(f"the audit: {verdict}")
@@ -104,6 +103,8 @@ def soak(directory: Path, minutes: float, each: int, seed: int, rate: int, only:
             _version(),
             time.strftime("%Y-%m-%d", time.gmtime()),
             verdict,
+            scene.load.clients_lost,
+            scene.load.given_up,
             wrong,
         )
 

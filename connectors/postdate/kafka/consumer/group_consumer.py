@@ -51,7 +51,7 @@ from postdate.kafka.consumer.records import MessageError, group_records
 from postdate.kafka.errors import FatalClient, Fenced, KafkaFault, Unreachable, UnsupportedByBroker
 from postdate.kafka.interface import GroupListener, Partition, Record
 from postdate.kafka.settings import KafkaSettings, log
-from postdate.kafka.statistics import BrokerStatistics, decode_statistics, knows_brokers
+from postdate.kafka.statistics import BrokerLoss, BrokerStatistics, decode_statistics
 
 _NEEDS_BROKERS = "group_protocol = consumer needs Kafka 4.0 on all brokers: upgrade them, or set it to classic"
 
@@ -87,7 +87,7 @@ class ConfluentGroupConsumer:
         self._join_report_at = inf
         conf = settings.group_consumer_conf(group_id, instance_id, address)
         self._statistics: tuple[BrokerStatistics, ...] = ()
-        self._reports_without_brokers = 0
+        self._broker_loss = BrokerLoss()
         conf |= {"error_cb": self._on_error, "on_commit": self._on_commit, "stats_cb": self._on_statistics}
         try:
             consumer = Consumer(conf, logger=log)
@@ -388,12 +388,11 @@ class ConfluentGroupConsumer:
     def _on_statistics(self, text: str) -> None:
         try:
             self._statistics = decode_statistics(text)
-            knows_some = knows_brokers(text)
+            self._broker_loss.note(text)
         except MsgspecError as error:
             log.info("the client's statistics cannot be read: %s", error)
             return
-        self._reports_without_brokers = 0 if knows_some else self._reports_without_brokers + 1
-        if self._reports_without_brokers >= limits.REPORTS_WITHOUT_BROKERS_MAX:
+        if self._broker_loss.is_lost:
             why = "The client has lost the addresses of all brokers, and asks none any more (librdkafka issue 5301)."
             self._fatal = self._fatal or FatalClient(why)
 
