@@ -29,7 +29,7 @@ from postdate.sidecar.cluster.cluster import admin_of
 from postdate.tools.bench.cases import CASES, Size
 from postdate.tools.bench.environment import BenchEnvironment, result_of
 from postdate.tools.bench.limits import COPY_BATCH_RECORDS, PARTITIONS, WARM_UP_RECORDS_MAX, WARM_UP_S
-from postdate.tools.bench.steady import DELAY_MS, Sender
+from postdate.tools.bench.steady import DELAY_MS, LoadGenerator
 from postdate.tools.dev_broker.local_broker import PRODUCTION_JVM, LocalBroker
 from postdate.wire.topics import OwnTopics
 
@@ -95,7 +95,7 @@ def steady(environment: Environment, seconds: float, pause_ms: int) -> dict[str,
     requests, (target,) = environment.new_topics()
     with (
         environment.minimal_sidecar("steady", count, pause_ms) as program,
-        Sender(environment, requests, [target], _STEADY_PER_S, count, PARTITIONS) as sender,
+        LoadGenerator(environment, requests, [target], _STEADY_PER_S, count, PARTITIONS) as sender,
     ):
         done = result_of(program)
         sender.check()

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.peers.system import CLIENTS, Clients, environment, need
 from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.settings import KafkaSettings
-from postdate.tools.bench.environment import BenchEnvironment, Sidecar
+from postdate.tools.bench.environment import BenchEnvironment, BenchSidecar
 from postdate.tools.dev_broker.jars import KAFKA_VERSION
 from postdate.tools.dev_broker.local_broker import Jvm, LocalBroker
 
@@ -38,7 +38,7 @@ class Postdate:
         self._environment = BenchEnvironment(
             ConfluentKafka(KafkaSettings(self._bootstrap)), self._bootstrap, directory, stack, say
         )
-        self._sidecar: Sidecar | None = None
+        self._sidecar: BenchSidecar | None = None
 
     @contextmanager
     def target(self) -> Iterator[Clients]:
@@ -63,6 +63,6 @@ class Postdate:
         """Starts the sidecar again."""
         self._running().start()
 
-    def _running(self) -> Sidecar:
+    def _running(self) -> BenchSidecar:
         assert self._sidecar is not None, "no target is served"
         return self._sidecar

@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from support.chart_documents import CHART
-from support.helm import NEEDED, RELEASE, Helm, Refused, ci_values, merged, of_kind, one, pod_specs
+from support.helm import NEEDED, RELEASE, ChartRefused, Helm, ci_values, merged, of_kind, one, pod_specs
 
 OLDEST = "1.27"
 FOREIGN = {"ServiceMonitor", "PrometheusRule", "KafkaTopic", "KafkaUser"}
@@ -261,7 +261,7 @@ def test_the_policy_of_the_topics_is_there_before_their_job(helm: Helm) -> None:
 
 def test_an_audit_on_a_cluster_must_say_how_it_gets_there(helm: Helm) -> None:
     audit = {"audit": {"mode": "spark-submit", "master": "spark://s:7077"}}
-    with pytest.raises(Refused, match=r"networkPolicy\.auditEgress is required with audit\.mode=spark-submit"):
+    with pytest.raises(ChartRefused, match=r"networkPolicy\.auditEgress is required with audit\.mode=spark-submit"):
         helm.render(merged(WITH_JOBS, audit))
     helm.render(merged(merged(WITH_JOBS, audit), {"networkPolicy": {"allowExternalEgress": True}}))
     to, source = [{"ports": [{"port": 7077}]}], [{"ports": [{"port": 7078}]}]
@@ -336,5 +336,5 @@ def test_what_is_switched_off_is_not_there(helm: Helm) -> None:
     assert Counter(each["kind"] for each in objects) == {"ConfigMap": 1, "StatefulSet": 1, "Service": 2}
     assert "volumeClaimTemplates" not in one(objects, "StatefulSet")["spec"]
     assert "token_file" not in one(objects, "ConfigMap")["data"]["postdate.toml"]
-    with pytest.raises(Refused, match="additional properties 'enable' not allowed"):
+    with pytest.raises(ChartRefused, match="additional properties 'enable' not allowed"):
         helm.render(merged(NEEDED, {"audit": {"enable": True}}))

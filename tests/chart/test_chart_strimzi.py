@@ -17,7 +17,7 @@ from postdate.kafka.interface import TopicInfo
 from postdate.sidecar.cluster.rights import needed
 from postdate.sidecar.cluster.topics import own_topics, request_topic
 from postdate.sidecar.config.settings import DAY_MS, HOUR_MS, RequestTopicConfig, TopicsConfig
-from support.helm import NEEDED, RELEASE, Helm, Refused, Values, merged, of_kind
+from support.helm import NEEDED, RELEASE, ChartRefused, Helm, Values, merged, of_kind
 
 REQUESTS = "shop.Requests_eu"
 ALLOW = ["orders", "mail.*", "a?b", "*"]
@@ -148,7 +148,7 @@ def test_the_user_has_the_rights_that_the_program_needs_and_those_of_the_values(
     ],
 )
 def test_a_mistake_is_refused_by_name(helm: Helm, further: Values, words: str) -> None:
-    with pytest.raises(Refused, match=words):
+    with pytest.raises(ChartRefused, match=words):
         helm.render(merged(VALUES, further))
 
 

@@ -28,7 +28,7 @@ from support.chart_documents import (
     request_topic_schema,
     schema,
 )
-from support.helm import NEEDED, Helm, Refused, Values, merged
+from support.helm import NEEDED, ChartRefused, Helm, Values, merged
 
 VALUES = (CHART / "values.yaml").read_text(encoding="utf-8")
 SCHEMA = (CHART / "values.schema.json").read_text(encoding="utf-8")
@@ -95,7 +95,7 @@ MISTAKES: list[tuple[Values, str]] = [
 
 @pytest.mark.parametrize(("values", "said"), MISTAKES, ids=[json.dumps(values) for values, _ in MISTAKES])
 def test_a_mistake_is_refused_by_name(helm: Helm, values: Values, said: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ChartRefused) as refused:
         helm.render(merged(NEEDED, values))
     assert said in str(refused.value)
 
@@ -125,16 +125,16 @@ def test_the_properties_are_those_of_the_client_library() -> None:
 
 
 def test_without_the_two_needed_values_helm_says_which(helm: Helm) -> None:
-    with pytest.raises(Refused, match=r"kafka\.bootstrapServers is required"):
+    with pytest.raises(ChartRefused, match=r"kafka\.bootstrapServers is required"):
         helm.render({})
-    with pytest.raises(Refused, match=r"postdate\.requests needs `allow`"):
+    with pytest.raises(ChartRefused, match=r"postdate\.requests needs `allow`"):
         helm.render({"kafka": NEEDED["kafka"]})
 
 
 @pytest.mark.parametrize("table", ["common", "consumer", "producer", "admin"])
 def test_a_secret_among_the_properties_is_refused(helm: Helm, table: str) -> None:
     for name in ("sasl.password", "ssl.key.password", "sasl.oauthbearer.client.secret", "ssl.key.pem"):
-        with pytest.raises(Refused, match=f"kafka.{table}: {name} is a secret"):
+        with pytest.raises(ChartRefused, match=f"kafka.{table}: {name} is a secret"):
             helm.render(merged(NEEDED, {"kafka": {table: {name: "hunter2"}}}))
         helm.render(merged(NEEDED, {"kafka": {table: {f"{name}.file": "/a/file"}}}))
 

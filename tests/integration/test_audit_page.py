@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from postdate.spark.audit.output import Outcome, StateOutcome
+from postdate.spark.audit.output import AuditOutcome, StateOutcome
 from postdate.spark.audit.page import audit_page
 from postdate.spark.audit.picture import LATENESS_EDGES_MS, AuditPicture, Moment
 from postdate.spark.job.bounds import Range
-from postdate.spark.job.cluster import Partition
+from postdate.spark.job.cluster import TopicPartition
 from postdate.spark.judging.summary import Outcomes, Sample, Summary
 from postdate.spark.output.lateness import LatenessBound
 from postdate.spark.rules.verdicts import VERDICTS
@@ -66,7 +66,7 @@ def page() -> Iterator[Page]:
         yield opened
 
 
-def outcome() -> Outcome:
+def outcome() -> AuditOutcome:
     """A run with something of everything: violations, a bound that was exceeded, what could not be verified."""
     counts = {**dict.fromkeys(VERDICTS, 0), "delivered": 120_034, "duplicate": 2, "capped": 12, "pending": 4_500}
     late = {"p50": 4, "p90": 21, "p99": 312, "p99_9": 1_900, "max": 92_000}
@@ -79,13 +79,15 @@ def outcome() -> Outcome:
         )
         for n in range(30)
     )
-    return Outcome(
+    return AuditOutcome(
         ("shop.requests",),
         _START_MS,
         None,
         None,
         Summary(124_548, counts, late, samples, Outcomes(124_534, 2, {"capped": 12})),
-        tuple(Range("requests", Partition("shop.requests", n), 0, 0, 41_516, 41_520, n == 1, -1) for n in range(3)),
+        tuple(
+            Range("requests", TopicPartition("shop.requests", n), 0, 0, 41_516, 41_520, n == 1, -1) for n in range(3)
+        ),
         notes=("an open transaction hides offsets 41516 to 41520 of shop.requests/1",),
         state=StateOutcome("s3a://bucket/postdate-audit", 31, 4_512, 120_036, 1, counts),
         lateness_bounds=(LatenessBound("p99", 250),),

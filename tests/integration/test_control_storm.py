@@ -35,7 +35,7 @@ _SETTLE_S = WAIT_TIMEOUT_S + 5.0 * _KILLS
 
 
 @dataclass(order=True)
-class Step:
+class _Step:
     """One request of the storm: when it is sent, of which id, and what it asks."""
 
     at_ms: int
@@ -44,16 +44,16 @@ class Step:
     due_ms: int
 
 
-def _steps(first_ms: int, chance: random.Random) -> list[Step]:
+def _steps(first_ms: int, chance: random.Random) -> list[_Step]:
     """For each id a schedule and up to three changes, the changes mostly within a second of the due time."""
-    steps: list[Step] = []
+    steps: list[_Step] = []
     for number in range(_IDS):
         due_ms = first_ms + 1_000 + int(chance.random() * _SECONDS * 1000)
-        heapq.heappush(steps, Step(max(first_ms, due_ms - chance.choice((300, 1_000, 5_000))), number, "", due_ms))
+        heapq.heappush(steps, _Step(max(first_ms, due_ms - chance.choice((300, 1_000, 5_000))), number, "", due_ms))
         for _ in range(chance.choice((0, 1, 1, 2, 3))):
             at_ms = due_ms - int(chance.triangular(-200, 4_000, 50))
             later_ms = due_ms + int(chance.random() * 2_000)
-            heapq.heappush(steps, Step(max(first_ms, at_ms), number, chance.choice(_ACTIONS), later_ms))
+            heapq.heappush(steps, _Step(max(first_ms, at_ms), number, chance.choice(_ACTIONS), later_ms))
     return [heapq.heappop(steps) for _ in range(len(steps))]
 
 

@@ -50,7 +50,7 @@ _JAVA_KILLS = 3  # a JVM takes seconds to start
 
 
 @dataclass(frozen=True)
-class Case:
+class _Case:
     """An example with the lines that it prints, the fates of its requests, and what arrives on its target, in order.
     The last `unordered` lines tell what it read of several topics, which come in any order."""
 
@@ -62,8 +62,8 @@ class Case:
     unordered: int = 0
 
 
-def foreign(program: str, language: str) -> Case:
-    return Case(
+def foreign(program: str, language: str) -> _Case:
+    return _Case(
         program,
         ("reminder-2 for customer-42: your voucher ends today",),
         {DELIVERED: 1, CANCELLED: 1, APPLIED: 1},
@@ -73,7 +73,7 @@ def foreign(program: str, language: str) -> Case:
 
 
 CASES = (
-    Case(
+    _Case(
         "python/order_timeout.py",
         (
             "order-1: placed",
@@ -87,14 +87,14 @@ CASES = (
         (b"time is up",),
         unordered=2,
     ),
-    Case(
+    _Case(
         "python/debounce.py",
         (*(f"document-7 is now: {'delay'[:length]}" for length in range(1, 6)), "indexing document-7: delay"),
         {DELIVERED: 1, REPLACED: 4},
         "example.documents-to-index",
         (b"delay",),
     ),
-    Case(
+    _Case(
         "python/confirm_once.py",
         (
             "a confirmation is requested",
@@ -109,26 +109,26 @@ CASES = (
         (b"thank you for your order",),
         unordered=4,
     ),
-    Case(
+    _Case(
         "python/forget_customer.py",
         ("alice is forgotten: 3 messages cancelled", "delivered now: an offer for bob"),
         {CANCELLED: 3, APPLIED: PARTITIONS + 1, DELIVERED: 1},
         "example.offers",
         (b"an offer for bob",),
     ),
-    Case(
+    _Case(
         "python/snooze.py",
         ("water the plants: put off", "reminder: call the bank", "reminder: water the plants"),
         {DELIVERED: 2, APPLIED: 1},
         "example.reminders",
         (b"call the bank", b"water the plants"),
     ),
-    Case(
+    _Case(
         "java/RetryByPolicy.java",
         *((*["a book: nobody is at home"] * 2, "a book: delivered after 2 retries"), {DELIVERED: 2}),
         *("example.java.parcels", (b"a book", b"a book")),
     ),
-    Case(
+    _Case(
         "java-spring/ReturnWithSpring.java",
         *((*["a book: nobody is at home"] * 2, "a book: delivered after 2 retries"), {DELIVERED: 2}),
         *("example.spring.parcels", (b"a book", b"a book")),
@@ -218,7 +218,7 @@ def arrived(served: Served, target: str) -> list[Seen]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.program)
-def test_an_example_works_as_documented(served: Served, case: Case) -> None:
+def test_an_example_works_as_documented(served: Served, case: _Case) -> None:
     served.mark()
 
     lines = run_example(case.program, served.bed.bootstrap, served.requests)

@@ -35,7 +35,7 @@ def start(bed: Bed, shards: int) -> tuple[Sidecar, Client]:
     return sidecar, Client(int(str(sidecar.http["port"])))
 
 
-class Traffic:
+class _Traffic:
     """Requests of every kind, and what each should become."""
 
     def __init__(self, bed: Bed, requests: str, target: str) -> None:
@@ -113,7 +113,7 @@ def eventually(check: Callable[[], None]) -> None:
 def test_metrics_agree_with_a_recount_from_the_topics(bed: Bed) -> None:
     requests, target = bed.new_requests(2), bed.new_target()
     _, client = start(bed, 2)
-    traffic = Traffic(bed, requests, target)
+    traffic = _Traffic(bed, requests, target)
     traffic.send()
     ended = len(traffic.delivered) + len(traffic.dead) + len(traffic.silent)
     bed.wait_for_ends(ended)
@@ -162,7 +162,7 @@ def _assert_broker(client: Client) -> None:
     assert value_of(samples, "postdate_broker_round_trip_seconds") > 0
 
 
-def _judge_lateness(samples: Samples, outcome: Outcome, traffic: Traffic) -> None:
+def _judge_lateness(samples: Samples, outcome: Outcome, traffic: _Traffic) -> None:
     """As many values as deliveries, none less late than the broker says of the record that names it, and none later
     than now: `samples` were taken before."""
     now_ms = time.time() * 1000

@@ -28,7 +28,7 @@ from postdate.sidecar.operation.shard_directories import find_shards
 from postdate.sidecar.states import State
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
-from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.identity import Identity
 from postdate.wire.dispatch_log import BEAT, DispatchRecord, encode_record
 from postdate.wire.headers import ACTION, AT, ORIGIN, TOPIC
@@ -97,14 +97,14 @@ class Play:
     def lose_disk(self, sidecar: Sidecar) -> None:
         self.directory(sidecar).rename(self.directory(sidecar).with_name("lost"))
 
-    def change_index(self, sidecar: Sidecar, change: Callable[[Changes, TimerIndex], None]) -> None:
+    def change_index(self, sidecar: Sidecar, change: Callable[[EntryChanges, TimerIndex], None]) -> None:
         """Change a position of the closed index, as if the log had once been longer."""
         live = self.admin.describe([self.requests, self.own.dispatch_log, self.own.store])
         ids = [live[name].topic_id for name in (self.requests, self.own.dispatch_log, self.own.store)]
         requests, dispatch_log, store = ids
         identity = Identity(self.admin.cluster_id(), requests, dispatch_log, 0, store)
         index = TimerIndex.open(self.directory(sidecar), identity, IndexOptions(), int(time.time() * 1000))
-        changes = Changes()
+        changes = EntryChanges()
         change(changes, index)
         index.write(changes)
         index.close()
@@ -140,14 +140,14 @@ def _lose_all_fates_and_disk(play: Play, sidecar: Sidecar) -> None:
 
 
 def _truncate_requests(play: Play, sidecar: Sidecar) -> None:
-    def change(changes: Changes, index: TimerIndex) -> None:
+    def change(changes: EntryChanges, index: TimerIndex) -> None:
         changes.next_request = (index.next_request or 0) + _FILLED
 
     play.change_index(sidecar, change)
 
 
 def _truncate_log(play: Play, sidecar: Sidecar) -> None:
-    def change(changes: Changes, index: TimerIndex) -> None:
+    def change(changes: EntryChanges, index: TimerIndex) -> None:
         play.log_end = play.end(play.log)
         changes.next_dispatch = play.log_end + 1_000
 
@@ -177,7 +177,7 @@ def _forger(play: Play, sidecar: Sidecar) -> None:
 
 
 @dataclass(frozen=True)
-class Case:
+class _Case:
     """What is done to a topic, the halt that must follow, the range it must name, and how many are held after it."""
 
     damage: Callable[[Play, Sidecar], None]
@@ -190,19 +190,19 @@ class Case:
 
 #: Asked for while no process serves the shard; the others are asked while one does.
 _ASKED_BEFORE_THE_START = ("requests lost", "fates and disk lost", "topics created anew", "a stranger's record")
-_CASES: dict[str, Case] = {
-    "requests lost": Case(_lose_requests, "requests-lost", lambda _: (_READ, _READ + _UNREAD), _LATER + _STORED),
-    "requests and disk lost": Case(_lose_requests_and_disk, "low-water-outside", lambda _: (_SOON, _READ), _STORED),
-    "fates and disk lost": Case(_lose_fates_and_disk, "fates-missing", lambda _: (_SOON, _READ), _STORED),
-    "all fates and disk lost": Case(_lose_all_fates_and_disk, "dispatch-log-empty", lambda _: (0, _READ), _STORED),
-    "requests truncated": Case(
+_CASES: dict[str, _Case] = {
+    "requests lost": _Case(_lose_requests, "requests-lost", lambda _: (_READ, _READ + _UNREAD), _LATER + _STORED),
+    "requests and disk lost": _Case(_lose_requests_and_disk, "low-water-outside", lambda _: (_SOON, _READ), _STORED),
+    "fates and disk lost": _Case(_lose_fates_and_disk, "fates-missing", lambda _: (_SOON, _READ), _STORED),
+    "all fates and disk lost": _Case(_lose_all_fates_and_disk, "dispatch-log-empty", lambda _: (0, _READ), _STORED),
+    "requests truncated": _Case(
         _truncate_requests, "requests-truncated", lambda _: (_READ, _READ + _FILLED), _LATER + _STORED
     ),
-    "log truncated": Case(_truncate_log, "dispatch-log-truncated", lambda play: _beyond(play), _LATER + _STORED),
-    "topics created anew": Case(_recreate_topics, "topic-recreated", lambda _: None, 0),
-    "a stranger's record": Case(_stranger, "foreign-record", lambda play: _last(play), _LATER + _STORED),
-    "a forged record": Case(_forger, "seq-broken", lambda _: (_SOON, _READ), _STORED),
-    "nothing": Case(lambda play, sidecar: None, "", lambda _: None, _LATER + _STORED),
+    "log truncated": _Case(_truncate_log, "dispatch-log-truncated", lambda play: _beyond(play), _LATER + _STORED),
+    "topics created anew": _Case(_recreate_topics, "topic-recreated", lambda _: None, 0),
+    "a stranger's record": _Case(_stranger, "foreign-record", lambda play: _last(play), _LATER + _STORED),
+    "a forged record": _Case(_forger, "seq-broken", lambda _: (_SOON, _READ), _STORED),
+    "nothing": _Case(lambda play, sidecar: None, "", lambda _: None, _LATER + _STORED),
 }
 
 

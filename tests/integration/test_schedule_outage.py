@@ -20,7 +20,7 @@ from postdate.wire.dispatch_log import STORED, DispatchRecord, Occurred, Skipped
 from postdate.wire.headers import ID, TOPIC, Headers
 from support.bed import Bed
 from support.expected import origin_of
-from support.missed_occurrences import Calendar, Step, faults
+from support.missed_occurrences import Calendar, MissedStep, faults
 from support.oracle import Reader, Sent
 from support.sidecars import Sidecar
 from support.timeouts import WAIT_TIMEOUT_S
@@ -38,12 +38,12 @@ _POLICIES = ("all", "last", "none")
 _ZONES = ("Europe/Berlin", "America/New_York", "Asia/Tokyo", "Pacific/Auckland")
 
 
-class Log:
+class _Log:
     """The dispatch log, as far as it was read, by the origins of the schedules."""
 
     def __init__(self, bed: Bed) -> None:
         self.stored = 0
-        self.steps: dict[bytes, list[Step]] = {}
+        self.steps: dict[bytes, list[MissedStep]] = {}
         self._requests = bed.requests[0]
         self._reader = bed.reader(f"{self._requests}.dispatch-log")
 
@@ -77,7 +77,7 @@ class Log:
             for fate in record.fates:
                 if isinstance(fate, Occurred | Skipped):
                     origin = origin_of(self._requests, seen.partition, fate.offset)
-                    self.steps.setdefault(origin, []).append(Step(fate, seen.timestamp_ms, record.instance))
+                    self.steps.setdefault(origin, []).append(MissedStep(fate, seen.timestamp_ms, record.instance))
                 elif fate.name == STORED:
                     self.stored += 1
         return True
@@ -144,7 +144,7 @@ def test_schedules_follow_their_policies_after_an_outage(bed: Bed) -> None:
     sidecar.format_version = 3
     sidecar.start()
     sidecar.wait_for_shards(_PARTITIONS)
-    half, log = _SCHEDULES // 2, Log(bed)
+    half, log = _SCHEDULES // 2, _Log(bed)
     calendars = send(bed, range(half), time.time_ns() // 1_000_000)
     log.until_stored(half)
     wait_in_outage(sidecar)

@@ -26,9 +26,9 @@ from postdate.kafka.secrets import SecretFile
 from postdate.kafka.settings import KafkaSettings
 from postdate.sidecar.cluster import rights
 from postdate.sidecar.cluster.cluster import kafka_of
-from postdate.sidecar.cluster.producing import RequestRecord, produce
+from postdate.sidecar.cluster.producing import UnsentRequest, produce
 from postdate.sidecar.cluster.rights import Right
-from postdate.sidecar.cluster.topics import Rule
+from postdate.sidecar.cluster.topics import TopicRule
 from postdate.sidecar.config.load import Flags, load
 from postdate.sidecar.config.settings import Config, RequestTopicConfig
 from postdate.wire.headers import ACTION, AT, DEAD_DETAIL, DEAD_REASON, DELAY, ID, KEY, TOPIC, Headers
@@ -50,7 +50,7 @@ _STORE_AFTER_MS = 60_000
 _LOAD = 300
 
 
-class Place:
+class _Place:
     """One request topic on the secured broker, with the ACLs that are documented for it and no others."""
 
     def __init__(self, broker: SecuredBroker, directory: Path) -> None:
@@ -85,7 +85,7 @@ class Place:
         return sent
 
 
-def _judged(config: Config) -> list[tuple[Rule, str]]:
+def _judged(config: Config) -> list[tuple[TopicRule, str]]:
     """What `postdate topics check` finds, as rule and what it says."""
     kafka, (topic,) = kafka_of(config), config.request_topics
     admin = kafka.admin()
@@ -115,7 +115,7 @@ def _refusal(config: Config, right: Right) -> str:
                 found = admin.describe([right.name], ["cleanup.policy"])[right.name].config
             return "" if found else "no ACL allows to read the settings"
         elif right.operation is Operation.WRITE:
-            produce(kafka, part, RequestRecord(b"k", b"v", []))
+            produce(kafka, part, UnsentRequest(b"k", b"v", []))
         else:
             with closing(kafka.log_reader(part, 0, Isolation.READ_COMMITTED)) as reader:
                 wait_until(lambda: reader.read(1, 0.1) == [] and reader.position() > 0, "the answer to a fetch")
@@ -131,13 +131,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
 
 
 @pytest.fixture(scope="module")
-def quiet(broker: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Place:
+def quiet(broker: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> _Place:
     """A request topic that nobody serves."""
-    return Place(broker, tmp_path_factory.mktemp("quiet"))
+    return _Place(broker, tmp_path_factory.mktemp("quiet"))
 
 
 @pytest.mark.parametrize("way", ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER", "mTLS"])
-def test_each_way_in_finds_nothing_missing(quiet: Place, way: str) -> None:
+def test_each_way_in_finds_nothing_missing(quiet: _Place, way: str) -> None:
     broker, servers = quiet.broker, ""
     if way == "mTLS":
         common, servers = broker.mutual_tls(quiet.directory), broker.tls_servers
@@ -153,7 +153,7 @@ def test_each_way_in_finds_nothing_missing(quiet: Place, way: str) -> None:
 
 
 def test_clients_without_a_token_or_with_a_foreign_audience_are_rejected(
-    quiet: Place, monkeypatch: pytest.MonkeyPatch
+    quiet: _Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(secret: str, words: str) -> None:
         """Asks until it is told so, which it must be before it gives up."""
@@ -179,19 +179,19 @@ def test_clients_without_a_token_or_with_a_foreign_audience_are_rejected(
     assert tokens.granted > granted
 
 
-def test_each_missing_acl_is_named_and_no_other(quiet: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_missing_acl_is_named_and_no_other(quiet: _Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SILENCE_S", 0.2)  # of readers that are refused in silence, one for each right to read
     config = quiet.config(quiet.scram())
     for right in quiet.needed:
         quiet.broker.revoke(right)
         command = right.command(quiet.broker.sasl_servers, "User:postdate")
-        assert _judged(config) == [(Rule.MISSING_RIGHT, command)]
+        assert _judged(config) == [(TopicRule.MISSING_RIGHT, command)]
         assert "no ACL allows" in _refusal(config, right), f"Kafka allows {right} without an ACL: it is not needed"
         quiet.broker.grant([right])
     assert _judged(config) == []
 
 
-def test_a_process_that_lacks_rights_does_not_start_and_names_them(quiet: Place) -> None:
+def test_a_process_that_lacks_rights_does_not_start_and_names_them(quiet: _Place) -> None:
     file, gone = quiet.file(quiet.scram()), (quiet.needed[0], quiet.needed[4])
     for right in gone:
         quiet.broker.revoke(right)
@@ -205,7 +205,7 @@ def test_a_process_that_lacks_rights_does_not_start_and_names_them(quiet: Place)
 
 
 def test_a_password_that_was_replaced_reaches_a_client_that_lives(
-    quiet: Place, monkeypatch: pytest.MonkeyPatch
+    quiet: _Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SECRET_LOOK_INTERVAL_S", 0.0)
     common = quiet.broker.sasl("PLAIN", quiet.directory, "not-the-password")
@@ -237,9 +237,9 @@ def test_a_password_that_was_replaced_reaches_a_client_that_lives(
 
 
 @pytest.fixture(scope="module")
-def served(broker: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, Sidecar, Client]]:
+def served(broker: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[_Place, Sidecar, Client]]:
     """A request topic and the sidecar that serves it, by SCRAM over TLS, and talks as much as it can."""
-    place = Place(broker, tmp_path_factory.mktemp("served"))
+    place = _Place(broker, tmp_path_factory.mktemp("served"))
     token_file, port = place.directory / "token", free_port()
     token_file.write_text(_TOKEN)
     sidecar = Sidecar(
@@ -261,7 +261,7 @@ def served(broker: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> I
     sidecar.kill()
 
 
-def _load(place: Place) -> None:
+def _load(place: _Place) -> None:
     """Every kind of request with something in it that must not be shown; returns when all that is due has ended."""
     sender, topic = place.bed.sender(), place.target.encode()
     value, key, header, bad = (text.encode() for text in _PAYLOADS)
@@ -280,7 +280,7 @@ def _load(place: Place) -> None:
     place.bed.wait_for_ends(_LOAD * 2 // 3 + 2 * (_LOAD // 30))
 
 
-def test_under_load_nothing_shows_a_payload_or_a_secret(served: tuple[Place, Sidecar, Client]) -> None:
+def test_under_load_nothing_shows_a_payload_or_a_secret(served: tuple[_Place, Sidecar, Client]) -> None:
     place, sidecar, client = served
     _load(place)
     paths = ["metrics", "healthz", "readyz", "", "api/v1/openapi.json", "api/v1/pending?limit=1000"]
@@ -309,7 +309,7 @@ def test_under_load_nothing_shows_a_payload_or_a_secret(served: tuple[Place, Sid
 
 
 def test_a_right_revoked_at_run_time_is_named_and_used_when_granted_again(
-    served: tuple[Place, Sidecar, Client],
+    served: tuple[_Place, Sidecar, Client],
 ) -> None:
     place, sidecar, _ = served
     ended = _count_ends(place)
@@ -331,7 +331,7 @@ def test_a_right_revoked_at_run_time_is_named_and_used_when_granted_again(
     place.broker.grant([target])
 
 
-def _count_ends(place: Place) -> int:
+def _count_ends(place: _Place) -> int:
     """How many requests have ended so far, by the dispatch log."""
     reader = place.bed.reader(f"{place.requests}.dispatch-log")
     reader.to_end()

@@ -21,7 +21,7 @@ from postdate.wheel.entry import Entry, Kind, encode_entry
 from postdate.wheel.keys import entry_key, parked_key, split_key
 from postdate.wheel.limits import BLOCK_OFFSETS
 from postdate.wheel.timer_log import changes as changes_module
-from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.timer_log import NO_FIRST_DUE
 from postdate.wheel.timing_wheel.wheel_view import WheelView
 from support.fake_platform import FakePlatform
@@ -61,13 +61,13 @@ class IndexAgainstHeap(RuleBasedStateMachine):
     @initialize(start=st.sampled_from((0, 5, BLOCK_OFFSETS - 2, 10 * BLOCK_OFFSETS - 3)))
     def begin(self, start: int) -> None:
         self.next = start
-        changes = Changes()
+        changes = EntryChanges()
         changes.next_request, changes.next_dispatch, changes.seq, changes.takeover = start, 7, 8, 9
         self.index.write(changes)
 
     @rule(dues=st.lists(st.one_of(DUES, st.none()), min_size=1, max_size=9), stored=st.booleans())
     def ingest(self, dues: list[int | None], stored: bool) -> None:
-        changes, firsts = Changes(), []
+        changes, firsts = EntryChanges(), []
         for due in dues:
             offset, self.next = self.next, self.next + 1
             firsts.append(NO_FIRST_DUE)
@@ -90,7 +90,7 @@ class IndexAgainstHeap(RuleBasedStateMachine):
         old = data.draw(st.sampled_from(sorted(self.model.held)))
         offset = old[1]
         new = (0 if due == 0 else self.now - 10 + due, offset)
-        changes = Changes()
+        changes = EntryChanges()
         stored = offset in self.stored
         value = body(length, not stored)
         changes.delete(entry_key(*old), self.model.remove(*old), stored=stored)
@@ -112,7 +112,7 @@ class IndexAgainstHeap(RuleBasedStateMachine):
         assert [split_key(key) for key in keys] == expected
         assert [len(value) for value in values] == [self.model.held[key] for key in expected]
         if keys:
-            changes = Changes()
+            changes = EntryChanges()
             stored = {key for key in keys if split_key(key)[1] in self.stored}
             changes.delete_span(keys[0], keys[-1], keys, list(map(len, values)), stored)
             for due_ms, offset in expected:
@@ -128,7 +128,7 @@ class IndexAgainstHeap(RuleBasedStateMachine):
         size = self.model.remove(due_ms, offset)
         value = self.index.entry(entry_key(due_ms, offset))
         assert value is not None
-        changes = Changes()
+        changes = EntryChanges()
         changes.delete(entry_key(due_ms, offset), size, stored=offset in self.stored)
         key = parked_key("orders", due_ms, offset)
         changes.insert_parked(key, value, stored=offset in self.stored)
@@ -141,7 +141,7 @@ class IndexAgainstHeap(RuleBasedStateMachine):
     def unpark(self) -> None:
         keys, values = self.index.scan_parked("orders", 100)
         assert [split_key(key) for key in keys] == sorted(self.parked)
-        changes = Changes()
+        changes = EntryChanges()
         for key, value in zip(keys, values, strict=True):
             due_ms, offset = split_key(key)
             stored = offset in self.stored

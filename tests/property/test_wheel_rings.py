@@ -19,7 +19,7 @@ from postdate.wheel.timer_log import write_delta
 from postdate.wheel.timer_log.write_delta import Column, column, key_column
 from postdate.wheel.timing_wheel.forecast import due_load, next_due_ms, pending_by_horizon
 from postdate.wheel.timing_wheel.layout import NO_DUE, Geometry
-from postdate.wheel.timing_wheel.rings import Rings, Zone
+from postdate.wheel.timing_wheel.rings import Rings, WheelLevel
 from support.timer_indexes import TINY, HeapTimer
 
 GEOMETRIES = (Geometry.of(TINY), Geometry(3, 8, 3, 9), Geometry(1, 9, 2, 4))
@@ -36,19 +36,23 @@ def as_column(keys: list[tuple[int, int]], sizes: list[int]) -> Column:
 
 
 def check(rings: Rings, model: HeapTimer, counted: set[tuple[int, int]]) -> None:
-    zones: Counter[tuple[Zone, int]] = Counter(rings.zone_of(*key) for key in counted)
+    zones: Counter[tuple[WheelLevel, int]] = Counter(rings.zone_of(*key) for key in counted)
     geometry = rings.geometry
     assert not rings.wrong
-    for count, zone in ((rings.control, Zone.CONTROL), (rings.overdue, Zone.OVERDUE), (rings.beyond, Zone.BEYOND)):
+    for count, zone in (
+        (rings.control, WheelLevel.CONTROL),
+        (rings.overdue, WheelLevel.OVERDUE),
+        (rings.beyond, WheelLevel.BEYOND),
+    ):
         assert count.count == zones[zone, 0]
         assert count.size_bytes == 0 or count.count
     for tick in range(rings.window, rings.ticks_end):
-        assert rings.fine.slot_totals(tick)[0] == zones[Zone.FINE, tick]
+        assert rings.fine.slot_totals(tick)[0] == zones[WheelLevel.FINE, tick]
     for hour in range(rings.cursor[0] // geometry.hour_ms, rings.limit_hour):
-        assert rings.hours.slot_totals(hour)[0] == zones[Zone.HOUR, hour]
+        assert rings.hours.slot_totals(hour)[0] == zones[WheelLevel.HOUR, hour]
     assert rings.total.count == len(counted) == sum(zones.values())
     assert rings.fine.sums()[0] + rings.hours.sums()[0] == sum(
-        n for (zone, _), n in zones.items() if zone in (Zone.FINE, Zone.HOUR)
+        n for (zone, _), n in zones.items() if zone in (WheelLevel.FINE, WheelLevel.HOUR)
     )
     assert rings.building or rings.is_sound()
     if not rings.building:
@@ -138,7 +142,7 @@ def check_questions(rings: Rings, model: HeapTimer, now: int) -> None:
     rings.parked.change(3, 30)
     assert sum(pending_by_horizon(rings, now).values()) == len(model.held) + 3
     due = due_load(rings, now)
-    assert due.entries >= sum(1 for key in model.held if key[0] <= now and rings.zone_of(*key)[0] <= Zone.FINE)
+    assert due.entries >= sum(1 for key in model.held if key[0] <= now and rings.zone_of(*key)[0] <= WheelLevel.FINE)
 
 
 def test_worked_example_of_the_module() -> None:

@@ -12,10 +12,10 @@ from typing import Final
 
 import pytest
 
-from support.models.schedule_worlds import CANCEL, EXTRA, PAUSE, RESUME, SCHEDULE, Request
+from support.models.schedule_worlds import CANCEL, EXTRA, PAUSE, RESUME, SCHEDULE, ModelRequest
 from support.models.schedules import Model, Rules
 
-_SCHEDULE: Final = Request(0, SCHEDULE)
+_SCHEDULE: Final = ModelRequest(0, SCHEDULE)
 _SAME: Final = ((1, 2), (1, 2))
 
 #: What is explored, and what it must reach.
@@ -33,39 +33,45 @@ CHECKS: Final = {
         {"occurred", "skipped missed", "came to its end"},
     ),
     "a cancel races an occurrence": (
-        Model((_SCHEDULE, Request(1, CANCEL)), _SAME, end=2, crashes_max=1),
+        Model((_SCHEDULE, ModelRequest(1, CANCEL)), _SAME, end=2, crashes_max=1),
         {"occurred", "an empty start behind its schedule", "came to its end"},
     ),
     "a pause races an occurrence": (
-        Model((_SCHEDULE, Request(1, PAUSE), Request(2, RESUME)), _SAME, end=2, crashes_max=0),
+        Model((_SCHEDULE, ModelRequest(1, PAUSE), ModelRequest(2, RESUME)), _SAME, end=2, crashes_max=0),
         {"occurred", "skipped paused", "an empty start behind its schedule", "came to its end"},
     ),
     "killed while it is paused": (
-        Model((_SCHEDULE, Request(0, PAUSE), Request(2, RESUME)), ((1,), (1,)), end=2, crashes_max=1),
+        Model((_SCHEDULE, ModelRequest(0, PAUSE), ModelRequest(2, RESUME)), ((1,), (1,)), end=2, crashes_max=1),
         {"skipped paused", "a fate before its request", "an empty start behind its schedule", "came to its end"},
     ),
     "a pause ends before it is in the log": (
-        Model((_SCHEDULE, Request(2, PAUSE), Request(2, RESUME)), _SAME, end=2, crashes_max=1, mortal=(0,)),
+        Model((_SCHEDULE, ModelRequest(2, PAUSE), ModelRequest(2, RESUME)), _SAME, end=2, crashes_max=1, mortal=(0,)),
         {"occurred", "an empty start behind its schedule", "came to its end"},
     ),
     "a trigger races the last occurrence": (
-        Model((_SCHEDULE, Request(1, EXTRA)), ((1,), (1,)), end=1, crashes_max=1),
+        Model((_SCHEDULE, ModelRequest(1, EXTRA)), ((1,), (1,)), end=1, crashes_max=1),
         {"extra", "a fate before its request", "an empty start behind its schedule", "came to its end"},
     ),
     "a backfill of two times": (
-        Model((_SCHEDULE, Request(1, EXTRA, (0, 1))), ((0, 1), (0, 1)), end=1, crashes_max=1, mortal=(0,)),
+        Model((_SCHEDULE, ModelRequest(1, EXTRA, (0, 1))), ((0, 1), (0, 1)), end=1, crashes_max=1, mortal=(0,)),
         {"extra", "extras behind the last occurrence", "an empty start behind its schedule", "came to its end"},
     ),
     "a backfill by two versions of the time zones": (
-        Model((_SCHEDULE, Request(1, EXTRA, (0, 1))), ((0, 2), (1, 2)), end=2, crashes_max=1, mortal=(0,)),
+        Model((_SCHEDULE, ModelRequest(1, EXTRA, (0, 1))), ((0, 2), (1, 2)), end=2, crashes_max=1, mortal=(0,)),
         {"extra", "an index that contradicts the log", "an empty start behind its schedule", "came to its end"},
     ),
     "a backfill of no time by one of two versions": (
-        Model((_SCHEDULE, Request(1, EXTRA, (0, 1))), ((0, 2), (2, 3)), end=3, crashes_max=1, mortal=(0,)),
+        Model((_SCHEDULE, ModelRequest(1, EXTRA, (0, 1))), ((0, 2), (2, 3)), end=3, crashes_max=1, mortal=(0,)),
         {"extra", "an index that contradicts the log", "an empty start behind its schedule", "came to its end"},
     ),
     "a cancel races a trigger": (
-        Model((_SCHEDULE, Request(1, EXTRA), Request(1, CANCEL)), ((2,), (2,)), end=2, crashes_max=1, mortal=(0,)),
+        Model(
+            (_SCHEDULE, ModelRequest(1, EXTRA), ModelRequest(1, CANCEL)),
+            ((2,), (2,)),
+            end=2,
+            crashes_max=1,
+            mortal=(0,),
+        ),
         {"extra", "an empty start behind its schedule", "came to its end"},
     ),
 }

@@ -16,7 +16,7 @@ from pyspark.sql import Row, SparkSession
 
 from postdate.spark.session.start import spark_session
 from support.bulk_cases import bulk_cases
-from support.history import History, side_by_side
+from support.history import RandomHistory, side_by_side
 from support.id_policy_cases import id_policy_cases
 from support.judging import by_history, judged, staged
 from support.schedule_cases import schedule_cases
@@ -81,7 +81,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 #: Cases of which no rule needs to know whether there are schedules: one plan judges them all.
-_CASES: Mapping[str, History] = {"windows": window_cases(), "ids": id_policy_cases(), "bulks": bulk_cases()}
+_CASES: Mapping[str, RandomHistory] = {"windows": window_cases(), "ids": id_policy_cases(), "bulks": bulk_cases()}
 _TOGETHER = side_by_side([*_CASES.values()])
 
 

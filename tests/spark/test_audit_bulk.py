@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from support.bulk_cases import bulk_cases
-from support.history import History
-from support.judging import Bounds, ReadRecord, by_offset, check_case, judged, read_fates
+from support.history import RandomHistory
+from support.judging import JudgingBounds, ReadRecord, by_offset, check_case, judged, read_fates
 from support.schedule_cases import EVERY, due
 from support.verdict_cases import DUE, TO_ORDERS, T
 
@@ -38,14 +38,14 @@ def test_the_fast_tiers_say_the_same(rows: dict[int, Row], chunked: dict[str, di
 
 def test_a_schedule_that_is_cancelled_while_the_audit_reads_is_not_compared(spark: SparkSession) -> None:
     """Its due time follows from an occurrence behind the end of the log, which this audit does not judge."""
-    history = History(T)
+    history = RandomHistory(T)
     history.ask(1, TO_ORDERS, EVERY, ("postdate-id", b"a"))
     times = ("postdate-select-from", b"%d" % due(2)), ("postdate-select-until", b"%d" % (due(2) + 1))
     history.ask(2, ("postdate-action", b"cancel"), *times, ("postdate-select-id", b"a"))
     history.commit([1, due(1), "stored"], v=3)
     history.commit([1, due(1), "occurred", 1, due(1), due(2)], at_ms=due(1) + 5, v=3)
     history.commit([1, due(1), "cancelled", 2], [2, 0, "applied", 1], at_ms=due(1) + 9, v=2)
-    rows = by_offset(judged(spark, history, bounds=Bounds(log_end=1))[0])
+    rows = by_offset(judged(spark, history, bounds=JudgingBounds(log_end=1))[0])
     assert {offset: row["verdicts"] for offset, row in rows.items()} == {1: ["cancelled"], 2: ["applied"]}
 
 

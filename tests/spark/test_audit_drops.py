@@ -13,8 +13,8 @@ from postdate.spark.records.fates import fate_rows, log_rows
 from postdate.spark.session.small_tables import small_table
 from postdate.wire.dispatch_log import DispatchRecord, PlainFate, encode_record
 from support.drop_cases import drop_cases
-from support.history import History
-from support.judging import Bounds, by_offset, check_case, judged
+from support.history import RandomHistory
+from support.judging import JudgingBounds, by_offset, check_case, judged
 from support.verdict_cases import DUE, T
 
 CASES = drop_cases()
@@ -33,7 +33,7 @@ def test_verdict(rows: dict[int, Row], name: str) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_record_with_ids_is_read_as_the_sidecar_reads_it(spark: SparkSession, version: int) -> None:
-    history = History(T)
+    history = RandomHistory(T)
     history.commit([1, DUE, "delivered"])
     line = list(history.log[0])
     record = DispatchRecord(
@@ -41,6 +41,6 @@ def test_a_record_with_ids_is_read_as_the_sidecar_reads_it(spark: SparkSession, 
         fates=[PlainFate(1, DUE, "delivered")], ids=[(1, "5pzPoZwH6UfJ4YOOvBaShg")],
     )  # fmt: skip
     line[6] = encode_record(record).replace(b'"v":2', b'"v":%d' % version)
-    log = log_rows(small_table(spark, [tuple(line)], RECORDS), Bounds().table(spark))
+    log = log_rows(small_table(spark, [tuple(line)], RECORDS), JudgingBounds().table(spark))
     assert [row["parses"] for row in log.collect()] == [version == 2]
     assert [row["fate"]["fate_name"] for row in fate_rows(log).collect()] == ["delivered"] * (version == 2)

@@ -16,11 +16,11 @@ from pyspark.sql import functions as F
 from postdate.spark.audit.advance import Advance
 from postdate.wire.values.murmur2 import partition_for
 from support.audit_runs import Runs
-from support.history import History, SideBySide
+from support.history import RandomHistory, SideBySide
 from support.verdict_cases import DUE, SNAPSHOT, T
 
 
-def _deliver(history: History, *offsets: int) -> None:
+def _deliver(history: RandomHistory, *offsets: int) -> None:
     """Adds requests that were delivered as they should be."""
     for offset in offsets:
         history.ask(offset)
@@ -40,7 +40,7 @@ _SECOND_FINDINGS = [
 ]
 
 
-def _add_second_records(history: History) -> None:
+def _add_second_records(history: RandomHistory) -> None:
     history.deliver(_FOUND_TWICE)
     history.deliver(_ANOTHER, value=b"another")
     history.deliver(_COPIED)
@@ -52,9 +52,9 @@ def _add_second_records(history: History) -> None:
 _DISORDERS = ((21, b"k", 1, "order"), (31, b"l", 1_000, "overtaken"))
 
 
-def _overtaken() -> History:
+def _overtaken() -> RandomHistory:
     """Messages of one key left in time, those of another one late. A second record follows."""
-    history = History(T)
+    history = RandomHistory(T)
     for first, key, _, _ in _DISORDERS:
         for offset in range(first, first + 3):
             due = ("postdate-at", b"%d" % (T + offset))
@@ -69,10 +69,10 @@ def _overtaken() -> History:
 _LETTER = 40
 
 
-def _buried() -> History:
+def _buried() -> RandomHistory:
     """A request that ended as a dead letter. A second letter is all that a later run reads: no record of that run says
     on which day the request was due."""
-    history = History(T)
+    history = RandomHistory(T)
     history.ask(_LETTER)
     history.commit([_LETTER, DUE, "dead"])
     history.bury(_LETTER)
@@ -85,7 +85,7 @@ def test_each_new_finding_opens_a_violation_and_an_old_one_none(
 ) -> None:
     """A later copy is compared with its request, of which a state stores no digests if it was delivered as it should
     be. If the request has expired, the copy is a duplicate. The second run does not look at the order of messages."""
-    history, disordered, buried = History(T), _overtaken(), _buried()
+    history, disordered, buried = RandomHistory(T), _overtaken(), _buried()
     _deliver(history, _EXPIRED, _FOUND_TWICE, _ANOTHER, _COPIED, _BURIED, 9)
     history.deliver(_FOUND_TWICE)
     together, expired = SideBySide([history, disordered, buried]), {0: {"log_start": 5}}
@@ -127,7 +127,7 @@ def test_what_may_be_hidden_is_judged_again_and_stays_open(spark: SparkSession, 
     """Each run judges the rows that an open transaction keeps in doubt again. What it finds unchanged opens nothing. A
     request behind the transaction is judged when that has ended, even if retention deletes the request in between; one
     whose fate is gone stays open after it has expired."""
-    behind, gone = History(T), History(T)
+    behind, gone = RandomHistory(T), RandomHistory(T)
     hidden, doubtful, unsettled = 1, 10, 2
     behind.ask(hidden)
     _deliver(behind, doubtful)

@@ -76,7 +76,7 @@ def _asked(target: str, now_ms: int) -> list[Sent]:
 
 
 @dataclass(frozen=True)
-class Audited:
+class _Audited:
     """What an audit has said."""
 
     exit_code: int
@@ -87,15 +87,15 @@ class Audited:
         return {sample["origin"]: sample for sample in self.outcome["samples"].get(verdict, [])}
 
 
-def _audited(bed: Bed, capsys: pytest.CaptureFixture[str], **options: Any) -> Audited:
+def _audited(bed: Bed, capsys: pytest.CaptureFixture[str], **options: Any) -> _Audited:
     """The audit in the session of these tests."""
     given = AuditOptions(bed.bootstrap, tuple(bed.requests), output="json", slack_ms=1_000, **options)
     exit_code = run_audit(given)
-    return Audited(exit_code, json.loads(capsys.readouterr().out))
+    return _Audited(exit_code, json.loads(capsys.readouterr().out))
 
 
 @dataclass(frozen=True)
-class Forged:
+class _Forged:
     """Where the forgeries lie: the request of the repeated record, that of the repeated fate, the forged records."""
 
     repeated: str
@@ -104,7 +104,7 @@ class Forged:
     stranger: str
 
 
-def _forge(bed: Bed) -> Forged:
+def _forge(bed: Bed) -> _Forged:
     """A delivered record once more, a record of the dispatch log as its owner would write it, and one of a stranger."""
     history = gather(bed.bootstrap, bed.requests, bed.targets)
     producer = Producer({"bootstrap.servers": bed.bootstrap})
@@ -128,7 +128,7 @@ def _forge(bed: Bed) -> Forged:
     imitation.seq, imitation.instance, imitation.fates, imitation.kind = last.seq + 2, "stranger", [], "beat"
     strange = _produced(producer, log, partition, None, encode_record(imitation), [])
     place = f"{log}/{partition}"
-    return Forged(one.origin.decode(), other.origin.decode(), f"{place}/{imitated}", f"{place}/{strange}")
+    return _Forged(one.origin.decode(), other.origin.decode(), f"{place}/{imitated}", f"{place}/{strange}")
 
 
 def _repeat(producer: Producer, bed: Bed, origin: str) -> None:

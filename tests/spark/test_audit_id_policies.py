@@ -12,7 +12,7 @@ from pyspark.sql import Row, SparkSession
 
 from postdate.wire.dispatch_log import decode_record
 from postdate.wire.errors import FormatError
-from support.history import History
+from support.history import RandomHistory
 from support.id_policy_cases import id_policy_cases
 from support.judging import ReadRecord, check_case, read_fates
 from support.verdict_cases import DUE, T
@@ -73,7 +73,7 @@ def read(spark: SparkSession) -> list[ReadRecord]:
 def test_a_survivor_is_read_as_the_sidecar_reads_it(read: list[ReadRecord], number: int) -> None:
     """`survivor` -1: the record does not parse."""
     fate, version, survivor, series_ms = _FATES[number]
-    parses, history = survivor >= 0, History(T)
+    parses, history = survivor >= 0, RandomHistory(T)
     assert (read[number].parses, len(read[number].fates)) == (parses, parses)
     history.commit(fate, v=version)
     try:

@@ -15,8 +15,8 @@ from pyspark.sql import Row, SparkSession
 from postdate.spark.rules.lost_moves import last_move
 from postdate.wire.values.murmur2 import partition_for
 from support.audit_runs import Ends, Runs
-from support.history import History
-from support.judging import Bounds, by_offset, check_case, judged, staged
+from support.history import RandomHistory
+from support.judging import JudgingBounds, by_offset, check_case, judged, staged
 from support.lost_fate_cases import LAST, lost_fate_cases
 from support.lost_grace_cases import LOST_MS
 from support.verdict_cases import DUE, HOUR_MS, TO_ORDERS, T
@@ -27,7 +27,7 @@ CASES = lost_fate_cases()
 @pytest.fixture(scope="module")
 def rows(spark: SparkSession) -> dict[int, Row]:
     """All cases judged by the rules, by offset."""
-    return by_offset(judged(spark, CASES, rules_alone=True, bounds=Bounds(fates_lost_before_ms=LOST_MS))[0])
+    return by_offset(judged(spark, CASES, rules_alone=True, bounds=JudgingBounds(fates_lost_before_ms=LOST_MS))[0])
 
 
 @pytest.mark.parametrize("name", CASES.expected)
@@ -47,7 +47,7 @@ def test_the_fast_tiers_say_the_same(spark: SparkSession, rows: dict[int, Row]) 
 
 def test_a_message_behind_a_lost_move_has_no_place_in_the_order(spark: SparkSession) -> None:
     """Both messages lie behind one of their key that was due later. One was moved to its due time, one was sent so."""
-    history, moved, sent = History(T), (1, b"k"), (11, b"l")
+    history, moved, sent = RandomHistory(T), (1, b"k"), (11, b"l")
     for first, key in (moved, sent):
         asked_ms = T + (HOUR_MS if first == moved[0] else 900)
         history.ask(first, TO_ORDERS, ("postdate-at", b"%d" % asked_ms), ("postdate-id", key), key=key)

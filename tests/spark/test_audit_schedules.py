@@ -15,7 +15,7 @@ from pyspark.sql import Row, SparkSession
 
 from support.audit_runs import Ends, Runs, offset_of
 from support.history import REQUESTS, side_by_side
-from support.judging import Bounds, ReadRecord, by_history, by_offset, check_case, judged, read_fates, staged
+from support.judging import JudgingBounds, ReadRecord, by_history, by_offset, check_case, judged, read_fates, staged
 from support.schedule_cases import late_cases, schedule_cases
 from support.verdict_cases import DUE, T
 
@@ -32,7 +32,7 @@ def judged_rows(spark: SparkSession) -> dict[str, dict[int, Row]]:
         spark,
         side_by_side([*HISTORIES.values()]),
         rules_alone=True,
-        bounds=[Bounds(), Bounds(log_end=LATE_END)],
+        bounds=[JudgingBounds(), JudgingBounds(log_end=LATE_END)],
     )
     return by_history(found, HISTORIES)
 

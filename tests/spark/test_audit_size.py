@@ -19,13 +19,13 @@ from postdate.spark.judging.inputs import folded
 from postdate.spark.limits import LOCAL_ROWS_MAX
 from postdate.spark.rules.request_histories import history_rows
 from postdate.spark.session.small_tables import small_table
-from support.history import History
-from support.judging import Bounds, read_inputs, target_row
+from support.history import RandomHistory
+from support.judging import JudgingBounds, read_inputs, target_row
 from support.verdict_cases import DUE, SNAPSHOT, TO_ORDERS, T
 
 
-def _cancelled() -> History:
-    history, id_ = History(T), ("postdate-id", b"a")
+def _cancelled() -> RandomHistory:
+    history, id_ = RandomHistory(T), ("postdate-id", b"a")
     history.ask(1, TO_ORDERS, ("postdate-delay", b"1s"), id_)
     history.ask(2, ("postdate-action", b"cancel"), id_)
     history.commit([1, DUE, "cancelled"], [2, 0, "applied"])
@@ -56,7 +56,7 @@ def test_a_large_context_is_not_sorted_in_one_task(
 
     monkeypatch.setattr(judging, "history_rows", noted)
     targets = small_table(spark, [target_row()], TARGETS)
-    how = JudgingParameters(Bounds().table(spark), targets, "none", SNAPSHOT, slack_ms=60_000)
+    how = JudgingParameters(JudgingBounds().table(spark), targets, "none", SNAPSHOT, slack_ms=60_000)
     found = {row["offset"]: row["verdicts"] for row in judged_origins(rows, context, how).collect()}
     assert found == {1: ["cancelled"], 2: ["applied"]}
     assert seen == [more == 1]

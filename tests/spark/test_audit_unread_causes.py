@@ -17,8 +17,8 @@ from postdate.spark.limits import COMMIT_MS_MAX
 from postdate.spark.state.origins import CLOSED, PENDING
 from postdate.spark.state.store import StateStore
 from support.audit_runs import Ends, Runs
-from support.history import History
-from support.judging import Bounds, Situation, judged_together
+from support.history import RandomHistory
+from support.judging import JudgingBounds, Situation, judged_together
 from support.schedule_cases import EVERY, due
 from support.verdict_cases import DUE, HOUR_MS, SNAPSHOT, TO_ORDERS, T
 
@@ -27,9 +27,9 @@ _POLICIES = {"dropped": ("postdate-if-ended", b"drop"), "kept": ("postdate-if-pe
 _SURVIVOR, _LAST = 1, 2
 
 
-def _survived(name: str) -> History:
+def _survived(name: str) -> RandomHistory:
     """A message that was dropped or kept for one that is no longer in the topic, or never was."""
-    history = History(T)
+    history = RandomHistory(T)
     history.ask(_LAST, TO_ORDERS, _DELAY, _ID, _POLICIES[name])
     delivery, last = [_SURVIVOR, DUE, "delivered"], [_LAST, DUE, name, _SURVIVOR]
     for fate in (delivery, last) if name == "dropped" else (last, delivery):
@@ -38,17 +38,17 @@ def _survived(name: str) -> History:
     return history
 
 
-def _nowhere(name: str) -> History:
-    history = History(T)
+def _nowhere(name: str) -> RandomHistory:
+    history = RandomHistory(T)
     history.ask(_LAST, TO_ORDERS, _DELAY, _ID, _POLICIES[name])
     history.commit([_LAST, DUE, name, _SURVIVOR], v=2)
     return history
 
 
-def _moved(*, grace: bytes = b"1s", is_read: bool = True, expires: bool = False) -> History:
+def _moved(*, grace: bytes = b"1s", is_read: bool = True, expires: bool = False) -> RandomHistory:
     """A message with a grace of a second that a reschedule has moved to three seconds, with that grace. It is delivered
     or expires a second and a half after it was due."""
-    history, asked = History(T), (TO_ORDERS, _DELAY, _ID, ("postdate-grace", b"1s"))
+    history, asked = RandomHistory(T), (TO_ORDERS, _DELAY, _ID, ("postdate-grace", b"1s"))
     history.ask(_SURVIVOR, *asked)
     if is_read:
         time = ("postdate-delay", b"3s")
@@ -80,9 +80,9 @@ _AGAIN = ("moved", "moved in bulk")
 _OF_ONE = ("cancelled", "moved", "paused")
 
 
-def _caused(name: str, *, apart: bool = False, alone: bool = False) -> History:
+def _caused(name: str, *, apart: bool = False, alone: bool = False) -> RandomHistory:
     """`apart`: the fate of the cause is in another record. `alone`: it does not exist."""
-    history, fates = History(T), _CAUSED[name]
+    history, fates = RandomHistory(T), _CAUSED[name]
     more = [EVERY] if name == "paused" else [_DELAY, ("postdate-grace", b"1s")]
     asked = [TO_ORDERS, _ID, *more]
     history.ask(_SURVIVOR, *asked)
@@ -102,9 +102,9 @@ def _caused(name: str, *, apart: bool = False, alone: bool = False) -> History:
     return history
 
 
-def _moved_again(name: str) -> History:
+def _moved_again(name: str) -> RandomHistory:
     """The control that has moved the message moves it once more to the same time."""
-    history, (move, applied) = History(T), _CAUSED[name]
+    history, (move, applied) = RandomHistory(T), _CAUSED[name]
     history.ask(_SURVIVOR, TO_ORDERS, _ID, _DELAY)
     history.commit(move, applied, v=2)
     history.commit(move, v=2)
@@ -113,9 +113,9 @@ def _moved_again(name: str) -> History:
     return history
 
 
-_EXPIRED = Bounds(log_start=_LAST, request_start=_LAST)
-_GONE = Bounds(log_start=_LAST + 1, request_start=_LAST + 1)
-_BEFORE_WINDOW, _BEHIND_WINDOW = Bounds(request_start=_LAST), Bounds(request_end=_LAST)
+_EXPIRED = JudgingBounds(log_start=_LAST, request_start=_LAST)
+_GONE = JudgingBounds(log_start=_LAST + 1, request_start=_LAST + 1)
+_BEFORE_WINDOW, _BEHIND_WINDOW = JudgingBounds(request_start=_LAST), JudgingBounds(request_end=_LAST)
 
 _SITUATIONS = {
     **{f"{name} for an expired one": Situation(_survived(name), bounds=_EXPIRED) for name in _POLICIES},
@@ -172,7 +172,7 @@ def test_an_unread_cause_is_remembered_when_its_effect_is_judged_again(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
     """The cause leaves the topic between the first two runs. Something that names the message comes in the third."""
-    history, bounds = History(T), {0: {"log_start": _LAST + 1, "request_start": _LAST + 1}}
+    history, bounds = RandomHistory(T), {0: {"log_start": _LAST + 1, "request_start": _LAST + 1}}
     history.ask(_SURVIVOR, TO_ORDERS, _DELAY, _ID)
     runs = Runs(spark, history, tmp_path)
     runs.audit(Ends(requests=_LAST))
@@ -188,7 +188,11 @@ def test_an_unread_cause_is_remembered_when_its_effect_is_judged_again(
 def test_an_unread_control_explains_one_move_in_all_runs_together(
     spark: SparkSession, tmp_path: Path, is_one_run: bool
 ) -> None:
-    history, far_ms, bounds = History(T), SNAPSHOT + HOUR_MS, {0: {"log_start": _LAST + 1, "request_start": _LAST + 1}}
+    history, far_ms, bounds = (
+        RandomHistory(T),
+        SNAPSHOT + HOUR_MS,
+        {0: {"log_start": _LAST + 1, "request_start": _LAST + 1}},
+    )
     history.ask(_SURVIVOR, TO_ORDERS, _DELAY, _ID)
     runs = Runs(spark, history, tmp_path)
     runs.audit(Ends(requests=_LAST))
@@ -208,7 +212,11 @@ def test_an_unread_control_explains_one_move_in_all_runs_together(
 
 def test_a_message_that_an_unread_control_has_moved_stays_open(spark: SparkSession, tmp_path: Path) -> None:
     """It is judged again when it is overdue; the control leaves the topic between the first two runs."""
-    history, far_ms, bounds = History(T), SNAPSHOT + HOUR_MS, {0: {"log_start": _LAST + 1, "request_start": _LAST + 1}}
+    history, far_ms, bounds = (
+        RandomHistory(T),
+        SNAPSHOT + HOUR_MS,
+        {0: {"log_start": _LAST + 1, "request_start": _LAST + 1}},
+    )
     history.ask(_SURVIVOR, TO_ORDERS, _DELAY, _ID)
     runs = Runs(spark, history, tmp_path)
     runs.audit(Ends(requests=_LAST))
@@ -231,7 +239,7 @@ def test_a_message_that_an_unread_control_has_moved_stays_open(spark: SparkSessi
 
 
 def test_a_missing_message_that_an_unread_control_has_moved_closes(spark: SparkSession, tmp_path: Path) -> None:
-    history, bounds = History(T), {0: {"log_start": _LAST + 1, "request_start": _LAST + 1}}
+    history, bounds = RandomHistory(T), {0: {"log_start": _LAST + 1, "request_start": _LAST + 1}}
     history.ask(_SURVIVOR, TO_ORDERS, _DELAY, _ID)
     runs = Runs(spark, history, tmp_path)
     runs.audit(Ends(requests=_LAST))

@@ -18,9 +18,9 @@ from postdate.spark.session.small_tables import small_table
 from postdate.wire.limits import WINDOW_MS_MAX
 from postdate.wire.origins import format_origin
 from postdate.wire.values.windows import draw_ms as sidecar_draw_ms
-from support.history import REQUESTS, History
+from support.history import REQUESTS, RandomHistory
 from support.judging import (
-    Bounds,
+    JudgingBounds,
     ReadRecord,
     check_case,
     overtaken_of,
@@ -68,10 +68,10 @@ def test_the_report_charts_the_chosen_times(spark: SparkSession) -> None:
     columns = "topic string, partition int, offset bigint, target string, due_ms bigint, size_bytes bigint"
     requests = small_table(spark, asked, f"{columns}, window_ms bigint")
     stored = small_table(spark, [(topic, 0, 2, "t", DUE, 1, DUE + 7)], f"{columns}, chosen_ms bigint")
-    history = History(T)
+    history = RandomHistory(T)
     history.commit([1, DUE, "moved", DUE + 500, 9], [9, 0, "applied"])
     history.commit([3, DUE, "delivered", DUE + 11], at_ms=DUE + 20, v=2)
-    log = log_rows(small_table(spark, history.log, RECORDS), Bounds().table(spark))
+    log = log_rows(small_table(spark, history.log, RECORDS), JudgingBounds().table(spark))
     ended = ended_rows(fate_rows(log))
     ahead = {row["offset"]: row["due_ms"] for row in ahead_rows(requests, stored, ended).collect()}
     assert ahead == {
@@ -92,7 +92,7 @@ def test_the_order_is_that_of_the_chosen_times(
     spark: SparkSession, chosen_ms: tuple[int, int], overtaken: set[int]
 ) -> None:
     """Request 0 is due later than request 1, and lies before it on the target."""
-    history = History(T)
+    history = RandomHistory(T)
     for offset, delay in ((0, b"1500ms"), (1, b"1s")):
         history.ask(offset, TO_ORDERS, ("postdate-delay", delay), ("postdate-window", b"2s"))
     due_ms = (DUE + 500, DUE)

@@ -70,7 +70,7 @@ def _bulk(bed: Bed, capsys: pytest.CaptureFixture[str], master: str | None, sour
 
 
 @dataclass(frozen=True)
-class Sent:
+class _Sent:
     """Rows that were scheduled twice before the first of them was due."""
 
     #: What their ids begin with.
@@ -109,7 +109,7 @@ def _text(*parts: Column) -> Column:
 
 def _sent_twice(
     bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], master: str | None, directory: Path
-) -> Sent:
+) -> _Sent:
     """The rows scheduled twice, both times before the first of them was due."""
     allowed_s, sent, bad = 5.0, 0, BULK_ROWS // _BAD_EACH
     for attempt in range(_TRIES):
@@ -132,7 +132,7 @@ def _sent_twice(
             numbers = sorted(int(row["headers"]["n"]) for row in refused)
             assert numbers == list(range(7, BULK_ROWS, _BAD_EACH)), "just the bad rows are in the table of rejects"
             assert all(row["reasons"] == (["bad-id"] if row["id"] == "" else ["bad-time"]) for row in refused)
-            return Sent(name, source, due_ms, sent, [said.seconds for said in (dry, first, again)])
+            return _Sent(name, source, due_ms, sent, [said.seconds for said in (dry, first, again)])
         allowed_s = 3 * (first.seconds + again.seconds)
     raise AssertionError("this machine is too slow to send the rows twice before they are due")
 

@@ -21,17 +21,17 @@ from postdate.client import RequestTopic
 from postdate.spark.bulk.columns import asked_rows, found_columns
 from postdate.spark.bulk.options import FIELDS, BulkOptions, Source
 from postdate.spark.bulk.records import asked_ids, record_rows_of
-from postdate.spark.bulk.rules import TARGETS, Situation, checked_rows, repeated_ids
+from postdate.spark.bulk.rules import TARGETS, BulkContext, checked_rows, repeated_ids
 from postdate.spark.errors import JobUsageError
 from postdate.spark.job.sending import is_between, slice_firsts
 from postdate.spark.job.sources import RECORDS
 from postdate.spark.output.load import gathered_load, load_by, load_lines, widened
-from support.history import History
+from support.history import RandomHistory
 
 NOW = 1_795_258_284_000
 AT = str(NOW + 60_000)
 DAY_MS = 86_400_000
-GIVEN = Situation("requests", 2_000, 10 * DAY_MS, NOW, True, False)
+GIVEN = BulkContext("requests", 2_000, 10 * DAY_MS, NOW, True, False)
 KNOWN = [
     ("orders", True, 4, 2_000),
     ("small", True, 1, 400),
@@ -92,7 +92,7 @@ CORRECT: dict[str, tuple[Any, ...]] = {
 }
 
 
-def checked(spark: SparkSession, rows: DataFrame, given: Situation = GIVEN, target: str | None = None) -> DataFrame:
+def checked(spark: SparkSession, rows: DataFrame, given: BulkContext = GIVEN, target: str | None = None) -> DataFrame:
     columns = found_columns(rows, {}, FIELDS)
     asked = asked_rows(rows, columns, target, NOW).persist()
     return checked_rows(asked, spark.createDataFrame(KNOWN, TARGETS), repeated_ids(asked), given)
@@ -240,7 +240,7 @@ def test_columns_are_found_by_name_or_by_what_is_said(spark: SparkSession) -> No
 
 
 def test_asked_ids_are_those_of_schedules(spark: SparkSession) -> None:
-    history = History(NOW)
+    history = RandomHistory(NOW)
     history.ask(1, ("postdate-topic", b"orders"), ("postdate-delay", b"1s"), ("postdate-id", b"a"))
     history.ask(2, ("postdate-action", b"cancel"), ("postdate-id", b"b"))
     history.ask(3, ("postdate-action", b"schedule"), ("postdate-topic", b"o"), ("postdate-id", b"c"))

@@ -112,7 +112,7 @@ CLAIMS: dict[str, tuple[Callable[[Cases, int], None], str]] = {
 
 
 @dataclass(frozen=True)
-class Judged:
+class _Judged:
     """The flags of each kind as of `found_columns`, and the claims that the selected rules have found."""
 
     flags: dict[str, Row]
@@ -120,7 +120,7 @@ class Judged:
 
 
 @pytest.fixture(scope="module")
-def judged(spark: SparkSession) -> Judged:
+def judged(spark: SparkSession) -> _Judged:
     """The history of each kind alone."""
     cases, places = Cases(), {}
     for name, (write, _) in CLAIMS.items():
@@ -143,11 +143,11 @@ def judged(spark: SparkSession) -> Judged:
     claims: dict[str, set[str]] = {name: set() for name in CLAIMS}
     for row in reduce(DataFrame.unionByName, found).where("claim is not null").collect():
         claims[places[row["kind"]]].add(row["claim"])
-    return Judged({places[row["kind"]]: row for row in flags}, claims)
+    return _Judged({places[row["kind"]]: row for row in flags}, claims)
 
 
 @pytest.mark.parametrize("name", CLAIMS)
-def test_a_claim_alone_is_judged(judged: Judged, name: str) -> None:
+def test_a_claim_alone_is_judged(judged: _Judged, name: str) -> None:
     assert judged.flags[name]["has_claims"] is True
     assert [claim for claim in judged.claims[name] if CLAIMS[name][1] in claim], judged.claims[name]
 

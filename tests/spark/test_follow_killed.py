@@ -29,13 +29,13 @@ from pyspark.sql import SparkSession
 
 from postdate.spark.audit.follow import FollowOptions, follow
 from postdate.spark.audit.options import AuditOptions
-from postdate.spark.audit.output import Outcome, as_json
+from postdate.spark.audit.output import AuditOutcome, as_json
 from postdate.spark.job.progress import Reporter
 from postdate.wire.dispatch_log import DELIVERED, OWNER, DispatchRecord, PlainFate, encode_record
 from postdate.wire.headers import AT, TOPIC
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
-from support.following import STEP_S, Follower, following, traffic
+from support.following import STEP_S, AuditFollower, following, traffic
 from support.oracle import gather
 from support.sidecars import Sidecar, wait_until
 
@@ -47,11 +47,11 @@ class CutOff(Exception):
     """Stands for whatever ends a program."""
 
 
-def _step(spark: SparkSession, bed: Bed, follower: Follower, *, cut_off: bool = False) -> dict[str, Any]:
+def _step(spark: SparkSession, bed: Bed, follower: AuditFollower, *, cut_off: bool = False) -> dict[str, Any]:
     """What one more step tells, in this session; with `cut_off` it ends once it has told."""
-    told: list[Outcome] = []
+    told: list[AuditOutcome] = []
 
-    def tell(outcome: Outcome) -> None:
+    def tell(outcome: AuditOutcome) -> None:
         told.append(outcome)
         if cut_off:
             raise CutOff
@@ -62,7 +62,7 @@ def _step(spark: SparkSession, bed: Bed, follower: Follower, *, cut_off: bool = 
     return as_json(told[0])
 
 
-def _killed(follower: Follower, sidecars: list[Sidecar], chance: random.Random) -> int:
+def _killed(follower: AuditFollower, sidecars: list[Sidecar], chance: random.Random) -> int:
     """Kills the audit and one sidecar, and starts the sidecar anew; until the time is over again and again, the audit
     started anew in between. How often."""
     began_s, kills, kept = time.monotonic(), 0, 0
@@ -123,7 +123,7 @@ def _forged(bed: Bed, requests: str, silent: str) -> dict[str, set[str]]:
     return {"duplicate": {duplicate}, "missing": {loss}, "contradiction": {loss}}
 
 
-def _named_by_process(follower: Follower, bed: Bed, requests: str, silent: str) -> dict[str, set[str]]:
+def _named_by_process(follower: AuditFollower, bed: Bed, requests: str, silent: str) -> dict[str, set[str]]:
     """The same, named by a process that follows."""
     follower.start()
     follower.wait_for(1)

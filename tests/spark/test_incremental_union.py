@@ -23,7 +23,7 @@ from pyspark.sql import Row, SparkSession
 from postdate.spark.audit.reading import since, without_renewed
 from postdate.spark.errors import CannotRun
 from postdate.spark.job.bounds import Range
-from postdate.spark.job.cluster import Partition
+from postdate.spark.job.cluster import TopicPartition
 from postdate.spark.judging import folded
 from postdate.spark.rules.verdicts import VIOLATIONS
 from postdate.spark.state.store import AuditState
@@ -120,7 +120,7 @@ def test_the_union_of_runs_is_the_full_audit(
 
 
 def test_a_partition_is_read_from_where_the_last_run_stopped() -> None:
-    partition = Partition("r", 0)
+    partition = TopicPartition("r", 0)
     state = AuditState(1, 5, {"r": "id-1"}, {"r/0": 7}, {"r/0": -1}, {"r/0": 3})
 
     def cut(log_start: int, end: int) -> tuple[int, int, int]:

@@ -24,7 +24,7 @@ from postdate.spark.audit.job import run_audit
 from postdate.spark.audit.options import AuditOptions
 from postdate.spark.errors import CannotRun
 from postdate.spark.job.bounds import NEVER_MS, Range
-from postdate.spark.job.cluster import Partition
+from postdate.spark.job.cluster import TopicPartition
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
 from postdate.spark.job.sources import RECORDS
 from postdate.spark.records.deliveries import delivered_rows
@@ -48,7 +48,7 @@ from postdate.wire.origins import parse_origin
 from postdate.wire.values.murmur2 import partition_for
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
-from support.history import LOG, REQUESTS, TARGET, History, kafka_row
+from support.history import LOG, REQUESTS, TARGET, RandomHistory, kafka_row
 from support.oracle import Sent, gather
 
 _MISSING = (
@@ -75,7 +75,7 @@ _ASKED_AGAIN: dict[int, tuple[int | None, int | None, str | None]] = {
 
 
 def test_each_reason(spark: SparkSession) -> None:
-    history, to = History(_START), (TOPIC, TARGET.encode())
+    history, to = RandomHistory(_START), (TOPIC, TARGET.encode())
     expected: dict[int, str | None] = {}
 
     def case(offset: int, reason: str | None, *control: tuple[str, bytes | None], **message: Any) -> None:
@@ -167,7 +167,7 @@ def test_an_implausible_share_needs_consent(
 
 def test_from_when_on_a_record_is_sure_to_be_on_its_target() -> None:
     def span(known_ms: int, log_start: int = 0) -> Range:
-        return Range("target", Partition(TARGET, 0), log_start, log_start, 9, 9, False, 1, known_ms)
+        return Range("target", TopicPartition(TARGET, 0), log_start, log_start, 9, 9, False, 1, known_ms)
 
     assert provable_from_ms([span(50), span(40)]) == [40, 40]
     assert provable_from_ms([span(50), span(NEVER_MS)]) == [50, 50]

@@ -15,8 +15,18 @@ from postdate.spark.records.verdict_records import ANSWERS, answer_rows
 from postdate.spark.session.small_tables import small_table
 from postdate.wire.verdicts import Verdict, encode_verdict
 from support.answer_cases import answer_cases
-from support.history import REQUESTS, VERDICTS, History, kafka_row
-from support.judging import Bounds, Tables, by_offset, check_case, judged, owed, summary_of, tables, wrong_answers
+from support.history import REQUESTS, VERDICTS, RandomHistory, kafka_row
+from support.judging import (
+    JudgingBounds,
+    Tables,
+    by_offset,
+    check_case,
+    judged,
+    owed,
+    summary_of,
+    tables,
+    wrong_answers,
+)
 from support.verdict_cases import DUE, TO_ORDERS, Cases, T
 
 CASES = answer_cases()
@@ -46,14 +56,14 @@ def test_no_other_answer_of_the_history_is_called_false(rows: dict[int, Row]) ->
 
 def test_what_lies_outside_the_window_still_bears_out_an_answer(spark: SparkSession) -> None:
     """A message before the window that a control in it has moved, and a message in it that was replaced from behind."""
-    history, moved, control, replaced, end = History(T), 1, 2, 3, 4
+    history, moved, control, replaced, end = RandomHistory(T), 1, 2, 3, 4
     history.ask(control, ("postdate-action", b"reschedule"), ("postdate-id", b"m"), ("postdate-delay", b"2s"))
     history.commit([moved, DUE, "moved", T + 2_000, control], [control, 0, "applied"])
     history.answer(control, "not-found", None, "m")
     history.ask(replaced, TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-id", b"r"))
     history.commit([replaced, DUE, "replaced"])
     history.answer(end, "replaced", replaced, "r")
-    bounds = Bounds(request_start=control, request_end=end)
+    bounds = JudgingBounds(request_start=control, request_end=end)
     found = judged(spark, history, verdicts="control", bounds=bounds)[0].collect()
     assert {row["offset"]: row["verdicts"] for row in found} == {control: ["false-verdict"], replaced: ["replaced"]}
 
@@ -66,7 +76,7 @@ def test_reads_what_the_sidecar_writes_and_counts_what_it_does_not(spark: SparkS
     key, value = encode_verdict(
         Verdict.CANCELLED, f"{REQUESTS}/0/8".encode(), "ü".encode(), f"{REQUESTS}/0/7".encode(), 1
     )
-    history = History(T)
+    history = RandomHistory(T)
     history.answers.append(kafka_row(VERDICTS, 0, T, key, value, []))
     history.answer(1, "not-found", more="ignored")
     spoilt = (
@@ -132,7 +142,7 @@ _ALL = {1: "fate cancelled", 2: "fate applied", 4: "fate delivered", 5: "fate de
 @pytest.fixture(scope="module")
 def owing(spark: SparkSession) -> Tables:
     """What is known of requests that end in every way and were not answered."""
-    return tables(spark, _owing(), Bounds())
+    return tables(spark, _owing(), JudgingBounds())
 
 
 def test_what_is_owed_and_was_not_given(owing: Tables) -> None:
@@ -158,7 +168,7 @@ def test_what_was_given_is_not_owed(spark: SparkSession) -> None:
         *((4, "delivered", None, "b"), (5, "rejected", None, None), (6, "rejected", None, None)),
     ):
         cases.answer(offset, answer, of, id)
-    known = tables(spark, cases, Bounds()).known
+    known = tables(spark, cases, JudgingBounds()).known
     assert owed(known, "all") == {}
     assert set(wrong_answers(known).values()) == {None}
 
@@ -171,7 +181,7 @@ def test_of_what_may_be_hidden_nothing_is_said(spark: SparkSession) -> None:
     history.commit([9, 0, "applied"])
     history.answer(9, "too-late", None, "before the window")
     without, late = (f"answered {what}, the dispatch log says " for what in ("delivered", "too-late"))
-    known = tables(spark, history, Bounds()).known
+    known = tables(spark, history, JudgingBounds()).known
     assert wrong_answers(known) == {1: f"{without}nothing", 9: f"{late}applied"}
     assert wrong_answers(known.withColumn("log_capped", F.lit(True)))[1] is None
     assert wrong_answers(known.withColumn("fates_lost_before_ms", F.lit(T + 1)))[1] is None

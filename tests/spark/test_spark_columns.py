@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.digests import EMPTY_HEADERS, untouched
 from postdate.spark.columns.expressions import natural
 from postdate.spark.job.bounds import Range
-from postdate.spark.job.cluster import Partition
+from postdate.spark.job.cluster import TopicPartition
 from postdate.spark.job.sources import RECORDS, read_records
 from postdate.spark.records.deliveries import delivered_messages
 from postdate.spark.records.requests import parsed_origin, understood_rows
@@ -117,7 +117,7 @@ def _own_value(name: str, place: int) -> bytes:
 
 def test_how_kafka_is_read_leaves_the_session_as_it_was(spark: SparkSession) -> None:
     before = spark.conf.get("spark.sql.sources.useV1SourceList")
-    span = Range("requests", Partition("r", 0), 0, 0, 1, 1, False, -1)
+    span = Range("requests", TopicPartition("r", 0), 0, 0, 1, 1, False, -1)
     read = read_records(spark, [span], {"bootstrap.servers": "127.0.0.1:1"})
     assert spark.conf.get("spark.sql.sources.useV1SourceList") == before
     assert "RelationV2" in read._jdf.queryExecution().analyzed().toString()

@@ -17,7 +17,7 @@ from postdate.spark.job.sources import RECORDS
 from postdate.spark.records.dialects import DialectOptions, read_by_the_parser
 from postdate.spark.records.requests import digested_requests, understood_rows
 from postdate.wire.dialects.table import DIALECTS
-from support.history import TARGET, Headers, History
+from support.history import TARGET, Headers, RandomHistory
 from support.judging import judged
 from support.verdict_cases import DUE, T, all_cases
 
@@ -48,7 +48,7 @@ def _is_taken_apart(row: dict[str, Any]) -> bool:
 
 
 def test_a_request_in_postdates_own_headers_does_not_pass_through_the_parser(spark: SparkSession) -> None:
-    history, unknown = History(T), DialectOptions(("a dialect that the parser refuses",))
+    history, unknown = RandomHistory(T), DialectOptions(("a dialect that the parser refuses",))
     history.ask(1)
     history.ask(2, ("postdate-topic", b"orders"), ("postdate-at", b"5"), ("postdate-id", b"x"))
     records = spark.createDataFrame(history.requests, RECORDS)
@@ -59,9 +59,9 @@ def test_a_request_in_postdates_own_headers_does_not_pass_through_the_parser(spa
         understood_rows(spark.createDataFrame(history.requests, RECORDS), LEVELS_MS_DEFAULT, unknown).collect()
 
 
-def _dialect_history() -> tuple[History, dict[int, str]]:
+def _dialect_history() -> tuple[RandomHistory, dict[int, str]]:
     """Requests in four dialects, each delivered as it asks; and the verdict that each must get."""
-    history, kept = History(T), [("mine", b"1")]
+    history, kept = RandomHistory(T), [("mine", b"1")]
     when_and_where: Headers = [("scheduler-epoch", b"%d" % (DUE // 1000)), ("scheduler-target-topic", b"orders")]
     asked: dict[int, tuple[Headers, bytes | None]] = {
         10: ([*when_and_where, ("scheduler-target-key", b"k")], b"s"),
@@ -81,7 +81,7 @@ def _dialect_history() -> tuple[History, dict[int, str]]:
     return history, {**dict.fromkeys((10, 20, 30, 40), "delivered"), 50: "mismatch", 54: "pending"}
 
 
-def _ask_nats(history: History, offset: int, nominal_ms: int) -> None:
+def _ask_nats(history: RandomHistory, offset: int, nominal_ms: int) -> None:
     """A schedule of NATS that fires each hour, and its first occurrence."""
     key = b"schedules.%d" % offset
     history.ask(offset, ("Nats-Schedule", b"@hourly"), ("Nats-Schedule-Target", b"orders"), key=key)

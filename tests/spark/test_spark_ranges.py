@@ -18,7 +18,7 @@ from postdate.spark.audit.options import AuditOptions
 from postdate.spark.audit.ranges import began_ms, fix_causes, fix_effects
 from postdate.spark.errors import CannotRun, JobUsageError
 from postdate.spark.job.bounds import NEVER_MS, Range, bounded, fixed_ranges, known_ms
-from postdate.spark.job.cluster import Partition, Place, Retention
+from postdate.spark.job.cluster import OffsetAndTimestamp, Retention, TopicPartition
 from postdate.spark.rules.unanswered import Mode
 from postdate.spark.session.interruption import children, end_children_since
 
@@ -26,7 +26,7 @@ REQUESTS = "r"
 OWN = (REQUESTS, f"{REQUESTS}.dispatch-log", f"{REQUESTS}.dead-letters", f"{REQUESTS}.verdicts")
 
 
-class Cluster:
+class _Cluster:
     """One partition a topic, ten records in each; `asked` are the topics whose ends were asked for, in order."""
 
     def __init__(self, topics: Iterable[str]) -> None:
@@ -36,16 +36,18 @@ class Cluster:
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
         return {topic: 1 for topic in topics if topic in self.topics}
 
-    def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, 0)
 
-    def ends(self, partitions: Iterable[Partition], *, committed: bool) -> dict[Partition, int]:
+    def ends(self, partitions: Iterable[TopicPartition], *, committed: bool) -> dict[TopicPartition, int]:
         wanted = list(partitions)
         self.asked += [topic for topic, _ in wanted if not committed]
         return dict.fromkeys(wanted, 10)
 
-    def first_at(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, Place | None]:
-        return {partition: Place(5, timestamp_ms) for partition in partitions}
+    def first_at(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        return {partition: OffsetAndTimestamp(5, timestamp_ms) for partition in partitions}
 
     def retentions(self, topics: Iterable[str]) -> dict[str, Retention]:
         return dict.fromkeys(topics, Retention(-1, by_size=False))
@@ -67,17 +69,19 @@ class Kept:
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
         return {topic: len(self.records) for topic in topics}
 
-    def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, self.start)
 
-    def ends(self, partitions: Iterable[Partition], *, committed: bool) -> dict[Partition, int]:
+    def ends(self, partitions: Iterable[TopicPartition], *, committed: bool) -> dict[TopicPartition, int]:
         tops = {partition: self.start + len(self.records[partition.number]) for partition in partitions}
         return tops if not committed or self.stable is None else dict.fromkeys(tops, self.stable)
 
-    def first_at(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, Place | None]:
-        def first(number: int) -> Place | None:
+    def first_at(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        def first(number: int) -> OffsetAndTimestamp | None:
             found = ((place, at_ms) for place, at_ms in enumerate(self.records[number]) if at_ms >= timestamp_ms)
-            return next((Place(self.start + place, at_ms) for place, at_ms in found), None)
+            return next((OffsetAndTimestamp(self.start + place, at_ms) for place, at_ms in found), None)
 
         return {partition: first(partition.number) for partition in partitions}
 
@@ -86,7 +90,7 @@ class Kept:
 
     def fixed(self, role: str = "target", **more: Any) -> list[Range]:
         """The ranges of all partitions, by an audit at `_NOW`."""
-        partitions = [Partition("orders", number) for number in range(len(self.records))]
+        partitions = [TopicPartition("orders", number) for number in range(len(self.records))]
         return [*fixed_ranges(self, role, partitions, now_ms=_NOW, **more).values()]
 
 
@@ -176,25 +180,25 @@ def options(**more: Any) -> AuditOptions:
 
 
 def test_each_end_is_fixed_after_those_of_its_causes() -> None:
-    cluster, given = Cluster([*OWN, "orders"]), options()
+    cluster, given = _Cluster([*OWN, "orders"]), options()
     causes = fix_causes(cluster, given.own_topics(), given)
     effects = fix_effects(cluster, given.own_topics(), ["orders"], given)
     assert cluster.asked == [OWN[0], OWN[1], "orders", OWN[2], OWN[3], OWN[1], OWN[0]]
-    assert effects.present_ends == {Partition(OWN[0], 0): 10}
-    partition = Partition(OWN[3], 0)
+    assert effects.present_ends == {TopicPartition(OWN[0], 0): 10}
+    partition = TopicPartition(OWN[3], 0)
     assert effects.answers == {partition: Range("verdicts", partition, 0, 0, 10, 10, False, -1)}
     assert len(causes.requests) == len(causes.log) == 1
 
 
 def test_verdicts_are_read_from_before_the_window_on() -> None:
-    cluster, given = Cluster([*OWN]), options(from_ms=4_000_000)
+    cluster, given = _Cluster([*OWN]), options(from_ms=4_000_000)
     effects = fix_effects(cluster, given.own_topics(), [], given)
     assert [span.start for span in effects.answers.values()] == [5]
 
 
 @pytest.mark.parametrize("mode", ["none", "control", "all"])
 def test_without_a_topic_for_them_no_answers_are_owed(mode: Mode) -> None:
-    cluster, given = Cluster(OWN[:3]), options(verdicts=mode)
+    cluster, given = _Cluster(OWN[:3]), options(verdicts=mode)
     if mode == "none":
         effects = fix_effects(cluster, given.own_topics(), [], given)
         assert (effects.answers, effects.absent_answers) == ({}, (OWN[3],))

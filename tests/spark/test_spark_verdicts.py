@@ -26,10 +26,10 @@ from postdate.spark.session.caching import released
 from postdate.spark.session.small_tables import small_table
 from postdate.wire.values.murmur2 import partition_for
 from support.drop_cases import drop_cases
-from support.history import LETTERS, REQUESTS, TARGET, Headers, History
+from support.history import LETTERS, REQUESTS, TARGET, Headers, RandomHistory
 from support.id_policy_cases import id_policy_cases
 from support.judging import (
-    Bounds,
+    JudgingBounds,
     Situation,
     by_offset,
     check_case,
@@ -153,16 +153,16 @@ def test_what_is_odd_is_judged_by_itself_and_its_neighbours_as_a_whole(spark: Sp
     }
 
 
-def _chunks(names: Sequence[str]) -> History:
+def _chunks(names: Sequence[str]) -> RandomHistory:
     """For each name a chunk of four."""
-    history = History(T)
+    history = RandomHistory(T)
     for number, name in enumerate(names):
         for place in range(4):
             _add_to_chunk(history, 4 * number, place, name if place == 0 or name.startswith("swapped") else "")
     return history
 
 
-def _add_to_chunk(history: History, first: int, place: int, name: str) -> None:
+def _add_to_chunk(history: RandomHistory, first: int, place: int, name: str) -> None:
     offset, swapped = first + place, first + (1, 0, 2, 3)[place]
     key, at = b"%d" % offset, DUE + offset + (400 * 24 * HOUR_MS if name == "one ahead" else 0)
     sent: Headers = [("a", b"b"), ("c", None)]
@@ -209,11 +209,11 @@ def test_lateness_counts_from_the_last_due_time(rows: dict[int, Row]) -> None:
 
 
 def _open_transactions() -> dict[str, Situation]:
-    history = History(T)
+    history = RandomHistory(T)
     for offset in (1, 2, 3):
         history.ask(offset)
     history.commit([2, DUE, "delivered"], [3, DUE, "dead"])
-    capped = Bounds(log_capped=True, letters_capped=True)
+    capped = JudgingBounds(log_capped=True, letters_capped=True)
     return {
         "open transactions": Situation(history, [target_row(capped_from_ms=[-1] * 4)], capped),
         "no open transactions": Situation(history),
@@ -221,14 +221,14 @@ def _open_transactions() -> dict[str, Situation]:
 
 
 def _retention() -> dict[str, Situation]:
-    history = History(T)
+    history = RandomHistory(T)
     history.commit([1, DUE, "delivered"])  # its request has left the topic
     for offset in (10, 11, 12, 13):
         history.ask(offset, ("postdate-topic", b"orders" if offset == 10 else b"gone"), ("postdate-delay", b"1s"))
     history.ask(14, at_ms=T - 1)
     history.commit([10, DUE, "delivered"], [11, DUE, "delivered"], [12, DUE, "dead"])
     gone: tuple[object, ...] = ("gone", None, False, False, [NEVER_MS], [NEVER_MS], [], -1, -1)
-    bounds = Bounds(log_start=10, request_start=10, fates_lost_before_ms=T, letters_lost_before_ms=T + 2_000)
+    bounds = JudgingBounds(log_start=10, request_start=10, fates_lost_before_ms=T, letters_lost_before_ms=T + 2_000)
     return {"retention": Situation(history, [target_row(compacted=True), gone], bounds)}
 
 
@@ -237,7 +237,7 @@ _PLACES = {offset: partition_for(b"k%d" % offset, 4) for offset in range(10)}
 
 def _bounds_of_partitions() -> dict[str, Situation]:
     """Partitions of keys k0 to k9 of four, and bounds of partition 3."""
-    history = History(T)
+    history = RandomHistory(T)
     for offset in _PLACES:
         history.ask(offset, key=b"k%d" % offset)
     history.ask(10, key=None)
@@ -258,7 +258,7 @@ _YOUNG = {"target-younger": -1, "target-recreated": T + 3_000}
 
 
 def _young_targets() -> dict[str, Situation]:
-    history = History(T)
+    history = RandomHistory(T)
     for offset in (1, 2):
         history.ask(offset)
     history.commit([1, DUE, "delivered"], at_ms=T + 2_000)
@@ -274,7 +274,7 @@ _KEYS = [b"k%d" % number for number in range(20)]
 
 def _grown_target() -> dict[str, Situation]:
     """Three partitions, then a fourth, whose first record is of T + 5 s."""
-    history = History(T)
+    history = RandomHistory(T)
     for offset, key in enumerate(_KEYS):
         history.ask(offset, key=key)
         history.ask(100 + offset, key=key)
@@ -287,22 +287,22 @@ def _grown_target() -> dict[str, Situation]:
 
 def _expired_requests() -> dict[str, Situation]:
     """The requests below offset 10 have left their topic; a record names their due time, or the dispatch log does."""
-    history = History(T)
+    history = RandomHistory(T)
     for offset in range(1, 8):
         history.commit([offset, DUE, "delivered"], at_ms=DUE - 1 if offset in (3, 4) else T + 2_000)
     history.commit([8, T + HOUR_MS, "moved", DUE, 9], [8, T + HOUR_MS, "delivered"])
     for origin, topic in ((1, TARGET), (2, TARGET), (2, TARGET), (3, TARGET), (5, TARGET), (5, "retries"), (8, TARGET)):
         history.deliver(origin, topic=topic)
-    return {"expired requests": Situation(history, bounds=Bounds(log_start=10, request_start=10))}
+    return {"expired requests": Situation(history, bounds=JudgingBounds(log_start=10, request_start=10))}
 
 
 def _window() -> dict[str, Situation]:
-    history = History(T)
+    history = RandomHistory(T)
     history.ask(20)
     history.commit([5, DUE, "delivered"], [20, DUE, "delivered"], [30, DUE, "delivered"])
     for origin in (5, 20, 30):
         history.deliver(origin)
-    return {"window": Situation(history, bounds=Bounds(request_start=10, request_end=25))}
+    return {"window": Situation(history, bounds=JudgingBounds(request_start=10, request_end=25))}
 
 
 @pytest.fixture(scope="module")
@@ -374,7 +374,7 @@ def test_a_window_does_not_judge_what_lies_around_it(situations: dict[str, dict[
 
 
 def test_the_summary_counts_four_outcomes(spark: SparkSession) -> None:
-    history = History(T)
+    history = RandomHistory(T)
     for offset in (10, 11, 12):
         history.ask(offset)
     history.ask(13, TO_ORDERS, ("postdate-delay", b"2h"))
@@ -382,7 +382,7 @@ def test_the_summary_counts_four_outcomes(spark: SparkSession) -> None:
     history.deliver(10)
     history.deliver(11, value=b"w")
     targets = [target_row(lost_ms=[T + 2_000] * 4)]
-    found, breaks = judged(spark, history, targets=targets, bounds=Bounds(log_start=10, request_start=10))
+    found, breaks = judged(spark, history, targets=targets, bounds=JudgingBounds(log_start=10, request_start=10))
     summary = summary_of(spark, found, breaks, samples_max=0)
     assert summary.outcomes == Outcomes(1, 1, {"request-expired": 1, "target-expired": 1}, pending=1)
     assert summary.outcomes.verified_share == 0.25
@@ -407,7 +407,7 @@ def test_a_message_is_overtaken_only_by_one_that_left_after_its_request_was_inge
         b"behind a copy of another's": [(91, 2, 99), (90, 1, 99)],
         b"of a request that was not read": [(101, 2, 999), (100, 1, 999)],
     }
-    history = History(T)
+    history = RandomHistory(T)
     history.commit([50, DUE, "moved", T + 1_000, 59])
     for key, records in cases.items():
         for offset in sorted({record[0] for record in records} - {100}):
@@ -424,7 +424,7 @@ def test_a_message_is_overtaken_only_by_one_that_left_after_its_request_was_inge
 
 def test_a_record_that_was_not_to_be_delivered_is_not_out_of_order(spark: SparkSession) -> None:
     """It was replaced, or has no fate; both are violations of their own."""
-    history = History(T)
+    history = RandomHistory(T)
     for offset in (1, 2, 3, 4):
         history.ask(offset)
     history.commit([1, DUE, "replaced"], [2, DUE, "delivered"], [4, DUE, "delivered"])
@@ -434,13 +434,13 @@ def test_a_record_that_was_not_to_be_delivered_is_not_out_of_order(spark: SparkS
 
 
 def test_what_an_audit_caches_is_released_at_its_end(spark: SparkSession) -> None:
-    history = History(T)
+    history = RandomHistory(T)
     for offset, due_s in ((2, 2), (1, 1)):
         history.ask(offset)
         history.commit([offset, DUE, "delivered"])
         history.deliver(offset, due_ms=T + 1_000 * due_s)
     records = record_rows(delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS]))
-    log = log_rows(small_table(spark, history.log, RECORDS), Bounds().table(spark))
+    log = log_rows(small_table(spark, history.log, RECORDS), JudgingBounds().table(spark))
     asked = small_table(spark, history.requests, RECORDS)
     requests = digested_requests(understood_rows(asked, LEVELS_MS_DEFAULT))
     spark.catalog.clearCache()
@@ -452,7 +452,7 @@ def test_what_an_audit_caches_is_released_at_its_end(spark: SparkSession) -> Non
 
 
 def test_what_was_overtaken_is_judged_alone(spark: SparkSession) -> None:
-    history = History(T)
+    history = RandomHistory(T)
     for offset in (1, 2, 3):
         history.ask(offset, ("postdate-topic", b"orders"), ("postdate-at", b"%d" % (T + offset)))
     for offset in (2, 1, 3):
@@ -466,7 +466,7 @@ def test_what_was_overtaken_is_judged_alone(spark: SparkSession) -> None:
 
 
 def test_a_message_that_left_late_may_have_been_parked(spark: SparkSession) -> None:
-    history, cases = History(T), ((1, b"k", 500, "order"), (11, b"l", 501, "overtaken"))
+    history, cases = RandomHistory(T), ((1, b"k", 500, "order"), (11, b"l", 501, "overtaken"))
     for first, key, _, _ in cases:
         for offset in (first, first + 1):
             due = ("postdate-at", b"%d" % (T + offset))
@@ -483,7 +483,7 @@ def test_a_message_that_left_late_may_have_been_parked(spark: SparkSession) -> N
 
 
 def test_an_origin_that_cannot_be_read_is_named_by_its_place(spark: SparkSession) -> None:
-    history = History(T)
+    history = RandomHistory(T)
     history.ask(1)
     history.commit([1, DUE, "delivered"])
     history.deliver(1)
@@ -502,13 +502,13 @@ def test_an_origin_that_cannot_be_read_is_named_by_its_place(spark: SparkSession
 
 
 def test_a_late_fate_clears_a_record_and_is_held_to_nothing_else(spark: SparkSession) -> None:
-    history = History(T)
+    history = RandomHistory(T)
     for offset in (1, 2, 3):
         history.ask(offset)
     history.commit()
     history.commit([1, DUE, "delivered"], [2, DUE, "delivered"], [3, DUE, "dead"])
     history.deliver(1)
-    found, breaks = judged(spark, history, bounds=Bounds(log_end=1))
+    found, breaks = judged(spark, history, bounds=JudgingBounds(log_end=1))
     assert {row["offset"]: row["verdicts"] for row in found.collect()} == {
         1: ["delivered"],
         2: ["pending"],

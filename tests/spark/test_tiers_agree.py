@@ -55,7 +55,7 @@ _MODES: tuple[Mode, ...] = ("none", "control", "all")
 
 
 @dataclass(frozen=True)
-class Judged:
+class _Judged:
     """Histories, and the rows of the rules for them, `expected`. No rows have a lineage: planning with it takes longer
     than judging."""
 
@@ -83,7 +83,7 @@ def _read(spark: SparkSession, directory: Path, name: str, rows: list[Any], colu
     return spark.read.schema(schema).json(str(path)).localCheckpoint()
 
 
-def drawn_and_judged(spark: SparkSession, directory: Path, count: int, seed: int, verdicts: Mode) -> Judged:
+def drawn_and_judged(spark: SparkSession, directory: Path, count: int, seed: int, verdicts: Mode) -> _Judged:
     """`count` histories of this seed, judged by the rules."""
     drawn = Histories.drawn(count, seed)
     directory.mkdir(exist_ok=True)
@@ -108,7 +108,7 @@ def drawn_and_judged(spark: SparkSession, directory: Path, count: int, seed: int
         *(partitions, small_table(spark, TARGETS, TARGET_COLUMNS), verdicts, SNAPSHOT, SLACK_MS),
         left_share_max=1.0,
     )
-    return Judged(history, how, by_the_rules(history.inputs(), how).localCheckpoint(), seed)
+    return _Judged(history, how, by_the_rules(history.inputs(), how).localCheckpoint(), seed)
 
 
 def _batches() -> list[tuple[int, int]]:
@@ -121,14 +121,14 @@ def _batches() -> list[tuple[int, int]]:
 @pytest.fixture(scope="module", params=_batches(), ids=lambda batch: f"{batch[0]} of seed {batch[1]}")
 def judged(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Judged]:
+) -> Iterator[_Judged]:
     count, seed = request.param
     print(f"{count} histories of seed {seed}")
     yield drawn_and_judged(spark, tmp_path_factory.mktemp("histories"), count, seed, _MODES[seed % 3])
     spark.catalog.clearCache()
 
 
-def problems_of_chunks(judged: Judged) -> tuple[dict[str, list[tuple[Any, ...]]], int, int]:
+def problems_of_chunks(judged: _Judged) -> tuple[dict[str, list[tuple[Any, ...]]], int, int]:
     """The differences of the consistent chunks, and of the judged rest, from the rules; the number of requests in
     consistent chunks; and the number of origins that are left."""
     digests = ChunkDigests(OVERDUE_MS, _CHUNK_BITS)
@@ -157,7 +157,7 @@ def problems_of_chunks(judged: Judged) -> tuple[dict[str, list[tuple[Any, ...]]]
 
 
 @pytest.mark.timeout(3600)
-def test_origins_get_the_rows_of_the_rules_alone(judged: Judged) -> None:
+def test_origins_get_the_rows_of_the_rules_alone(judged: _Judged) -> None:
     rows = folded(judged.history.inputs()).localCheckpoint()
     plain = placed(rows, judged.how).where("is_judged and plain is not null").count()
     found = judged_origins(rows, None, judged.how, ROW_COLUMNS).where("verdicts is not null").localCheckpoint()
@@ -167,7 +167,7 @@ def test_origins_get_the_rows_of_the_rules_alone(judged: Judged) -> None:
 
 
 @pytest.mark.timeout(3600)
-def test_chunks_and_the_rest_get_the_rows_of_the_rules(judged: Judged) -> None:
+def test_chunks_and_the_rest_get_the_rows_of_the_rules(judged: _Judged) -> None:
     if judged.how.owes_all:
         asked = ChunkDigests(OVERDUE_MS, _CHUNK_BITS).of_requests(judged.history.understood)
         assert judged_history(judged.history, judged.how, ChunkDigests(OVERDUE_MS), asked).plain is None

@@ -15,7 +15,7 @@ TIMED_OUT = RecordRejected("timed out", KafkaError._MSG_TIMED_OUT)
 REFUSED = RecordRejected("against the policy", KafkaError.POLICY_VIOLATION)
 
 
-class Clock:
+class StepClock:
     def __init__(self) -> None:
         self.now = 1_000.0
 

@@ -34,9 +34,9 @@ from postdate.spark.records.verdict_records import answer_rows
 from postdate.spark.rules.ordering import overtaken
 from postdate.spark.session.small_tables import small_table
 from postdate.spark.state.store import AuditState, StateStore, acknowledge, last_verdicts
-from support.history import LETTERS, REQUESTS, VERDICTS, History
+from support.history import LETTERS, REQUESTS, VERDICTS, RandomHistory
 from support.history import Row as Record
-from support.judging import Bounds, kept, partition_table, target_row
+from support.judging import JudgingBounds, kept, partition_table, target_row
 from support.verdict_cases import SNAPSHOT
 
 _END = 10_000
@@ -67,7 +67,7 @@ class Ends:
     again: int = 0
 
     @classmethod
-    def at(cls, history: History, at: int, chance: random.Random | None) -> Ends:
+    def at(cls, history: RandomHistory, at: int, chance: random.Random | None) -> Ends:
         """Ends at the request `at`; by `chance` each a little further than the one before it."""
         place, found = at, [at]
         for records in (history.log, history.delivered, history.letters, history.answers, history.log):
@@ -76,7 +76,7 @@ class Ends:
         return cls(*found)
 
 
-def all_of(history: History) -> Ends:
+def all_of(history: RandomHistory) -> Ends:
     """Ends behind everything that was written."""
     log = len(history.log)
     return Ends(_END, log, len(history.delivered), len(history.letters), len(history.answers), log)
@@ -85,7 +85,7 @@ def all_of(history: History) -> Ends:
 class Runs:
     """One audit after the other over a history; `bits` says how many requests are a chunk, None: no chunks."""
 
-    def __init__(self, spark: SparkSession, history: History, directory: Path, bits: int | None = None) -> None:
+    def __init__(self, spark: SparkSession, history: RandomHistory, directory: Path, bits: int | None = None) -> None:
         self.spark, self.history, self.bits = spark, history, bits
         self.path = str(directory / "state")
         self.last = Ends()
@@ -106,7 +106,7 @@ class Runs:
         state, history, last = self._state(), self.history, self.last
         log_end = max((record[2] + 1 for record in history.log[: ends.log]), default=0)
         of = [
-            Bounds(request_end=ends.requests, log_end=log_end, **bounds.get(partition, {}))
+            JudgingBounds(request_end=ends.requests, log_end=log_end, **bounds.get(partition, {}))
             for partition in range(history.partitions)
         ]
         partitions = partition_table(self.spark, of)

@@ -38,7 +38,7 @@ from pyspark.sql import SparkSession
 
 from postdate.spark.audit.job import audit, audit_with_state
 from postdate.spark.audit.options import AuditOptions
-from postdate.spark.audit.output import Outcome
+from postdate.spark.audit.output import AuditOutcome
 from postdate.spark.job.bounds import Range
 from postdate.spark.job.progress import Reporter
 from postdate.spark.job.sources import read_records
@@ -101,10 +101,10 @@ class Scale:
     def options(self, state: str | None = None) -> AuditOptions:
         return AuditOptions(self.fillings[0].bootstrap, (self.fillings[0].requests,), state=state)
 
-    def audited(self, what: str, state: str | None = None) -> tuple[Took, Outcome]:
+    def audited(self, what: str, state: str | None = None) -> tuple[Took, AuditOutcome]:
         """How long a full audit, or with `state` one since the last takes, told and kept."""
 
-        def job() -> Outcome:
+        def job() -> AuditOutcome:
             if state is None:
                 return audit(self.spark, self.options(), Reporter())
             return audit_with_state(self.spark, self.options(state), Reporter(), lambda _: None)[0]
@@ -130,7 +130,7 @@ class Scale:
         sys.stdout.write(f"    {count:,} records\n")
         return took
 
-    def expect(self, outcome: Outcome) -> None:
+    def expect(self, outcome: AuditOutcome) -> None:
         """An audit has seen everything that was written."""
         written = Counter(one.verdict(offset) for one in self.fillings for offset in range(one.next_request))
         counts = {name: count for name, count in outcome.summary.counts.items() if count}

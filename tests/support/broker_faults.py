@@ -30,7 +30,7 @@ _POLL_S = 0.1
 
 
 @dataclass
-class Step:
+class BrokerFaultStep:
     """One fault as it went. Times in ms; `outage` is the longest time for which a message was kept back."""
 
     name: str
@@ -66,17 +66,17 @@ class BrokerScene:
     sidecars: list[Sidecar]
     chance: Random
     watch: Watch
-    steps: list[Step] = field(default_factory=list)
+    steps: list[BrokerFaultStep] = field(default_factory=list)
     exits: list[str] = field(default_factory=list)
     """Each sidecar process that ended without being asked to."""
     _kills: list[tuple[float, Sidecar]] = field(default_factory=list)
 
-    def run(self, name: str) -> Step:
+    def run(self, name: str) -> BrokerFaultStep:
         """Does one fault, waits for the recovery and notes what it cost."""
         begun_ms = now_ms()
         self._plan_kill(self.chance.random() * 3)
         what = FAULTS[name](self)
-        step = Step(name, what, begun_ms, now_ms())
+        step = BrokerFaultStep(name, what, begun_ms, now_ms())
         self._plan_kill(self.chance.random() * 3)
         self.steps.append(step)
         self.wait(lambda: not self._kills, "the kills are done")

@@ -9,7 +9,7 @@ from zlib import crc32
 from postdate.kafka.interface import Record
 from postdate.wheel.entry import Kind, Next
 from postdate.wire.dispatch_log import APPLIED, STORED, Fate, PlainFate
-from support.long_delays import BASE_MS, OWN, Shard, request, timed, verdict_texts
+from support.long_delays import BASE_MS, OWN, LongDelayShard, request, timed, verdict_texts
 
 EVERY_MS: Final = 1_000
 FIRST_MS: Final = BASE_MS + EVERY_MS
@@ -43,20 +43,20 @@ def applied(control: int) -> PlainFate:
     return PlainFate(control, 0, APPLIED)
 
 
-def stored(shard: Shard, **headers: str | int) -> Shard:
+def stored(shard: LongDelayShard, **headers: str | int) -> LongDelayShard:
     """The shard, once it has ingested and stored the schedule at offset 0."""
     shard.feed(calendar(0, **headers))
     shard.commit()
     return shard
 
 
-def state(shard: Shard) -> tuple[Kind, int, Next | None]:
+def state(shard: LongDelayShard) -> tuple[Kind, int, Next | None]:
     """Kind, due time of the key and next occurrence of the schedule at offset 0."""
     due_ms, entry = shard.entries()[0]
     return Kind(entry.kind), due_ms, entry.next
 
 
-def drained(shard: Shard, now_ms: int) -> list[Fate]:
+def drained(shard: LongDelayShard, now_ms: int) -> list[Fate]:
     """The fates of all transactions up to a time."""
     found: list[Fate] = []
     while fates := shard.commit(now_ms).fates:
@@ -64,7 +64,7 @@ def drained(shard: Shard, now_ms: int) -> list[Fate]:
     return found
 
 
-def recovered_twice(shard: Shard, fates: Sequence[Fate]) -> None:
+def recovered_twice(shard: LongDelayShard, fates: Sequence[Fate]) -> None:
     """Asserts that the fates, read a second time, change nothing."""
     shard.recover(*fates)
     once = shard.families()
@@ -72,7 +72,7 @@ def recovered_twice(shard: Shard, fates: Sequence[Fate]) -> None:
     assert shard.families() == once
 
 
-def refusal(shard: Shard) -> tuple[bytes | None, list[str]]:
+def refusal(shard: LongDelayShard) -> tuple[bytes | None, list[str]]:
     """The reason of the only dead letter of the next transaction, and its verdicts."""
     batch = shard.commit()
     (letter,) = [message for message in batch.messages if message[1] == OWN.dead_letters]

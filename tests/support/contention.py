@@ -40,7 +40,7 @@ sample(int(sys.argv[1]))
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ContentionSample:
     """One look: epoch ms, how much later than asked it was, all pressure so far (ms), and the share of one core that
     others used around it."""
 
@@ -58,7 +58,7 @@ class Waits:
     _waited_ms: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
 
     @classmethod
-    def most(cls, samples: Sequence[Sample], cores: int) -> Waits:
+    def most(cls, samples: Sequence[ContentionSample], cores: int) -> Waits:
         """The most that a single task can have waited: pressure on one core of all, or what the sampler overslept."""
         return cls._of(
             samples,
@@ -66,13 +66,13 @@ class Waits:
         )
 
     @classmethod
-    def average(cls, samples: Sequence[Sample]) -> Waits:
+    def average(cls, samples: Sequence[ContentionSample]) -> Waits:
         """What tasks waited on average over the cores: so much of a chain of steps by many programs was waiting. It is
         at least what the sampler overslept, the only figure of a kernel that measures no pressure."""
         return cls._of(samples, [max(b.overslept_ms, b.pressure_ms - a.pressure_ms) for a, b in pairwise(samples)])
 
     @classmethod
-    def _of(cls, samples: Sequence[Sample], waits_ms: Sequence[float]) -> Waits:
+    def _of(cls, samples: Sequence[ContentionSample], waits_ms: Sequence[float]) -> Waits:
         if not samples:
             return cls()
         waited = [0.0]
@@ -102,7 +102,7 @@ class Watch:
     """Samples until it is closed. Its curves may be asked for as often as one likes."""
 
     def __init__(self) -> None:
-        self._samples: list[Sample] = []
+        self._samples: list[ContentionSample] = []
         self._sampler = subprocess.Popen(
             [sys.executable, "-c", _SAMPLER, str(os.getpid())],
             stdin=subprocess.PIPE,
@@ -120,13 +120,13 @@ class Watch:
         """What tasks waited on average over the cores, up to now."""
         return Waits.average(self._taken())
 
-    def _taken(self) -> list[Sample]:
+    def _taken(self) -> list[ContentionSample]:
         assert self._sampler.stdin is not None
         assert self._sampler.stdout is not None
         print(file=self._sampler.stdin, flush=True)
         while (line := self._sampler.stdout.readline().strip()) != "end":
             assert line, "the sampler has ended"
-            self._samples.append(Sample(*map(float, line.split())))
+            self._samples.append(ContentionSample(*map(float, line.split())))
         return self._samples
 
     def close(self) -> None:

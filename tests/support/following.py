@@ -32,7 +32,7 @@ _COMMIT = re.compile(r"([0-9]{20})\.json")
 
 
 @dataclass
-class Follower:
+class AuditFollower:
     """The processes one after the other; `topic` is where they tell what they find too."""
 
     bed: Bed
@@ -101,9 +101,9 @@ class Follower:
 
 
 @contextmanager
-def following(bed: Bed, directory: Path, topic: str) -> Iterator[Follower]:
+def following(bed: Bed, directory: Path, topic: str) -> Iterator[AuditFollower]:
     """A follower that was started, and ends with the context."""
-    follower = Follower(bed, directory, topic)
+    follower = AuditFollower(bed, directory, topic)
     follower.start()
     try:
         yield follower
@@ -111,7 +111,7 @@ def following(bed: Bed, directory: Path, topic: str) -> Iterator[Follower]:
         follower.kill()
 
 
-class Traffic:
+class FollowedTraffic:
     """Requests one after the other until it is stopped: plain ones, and ids that are cancelled, moved and replaced."""
 
     def __init__(self, bed: Bed, requests: str, target: str) -> None:
@@ -153,9 +153,9 @@ class Traffic:
 
 
 @contextmanager
-def traffic(bed: Bed, requests: str, target: str) -> Iterator[Traffic]:
+def traffic(bed: Bed, requests: str, target: str) -> Iterator[FollowedTraffic]:
     """Traffic that ends with the context."""
-    load = Traffic(bed, requests, target)
+    load = FollowedTraffic(bed, requests, target)
     try:
         yield load
     finally:

@@ -17,7 +17,7 @@ from postdate.wheel.entry import Entry, Kind, Mark, encode_entry, pack_control
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
 from postdate.wheel.options import IndexOptions
-from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.identity import Identity
 from postdate.wire.dispatch_log import (
     Backfilled,
@@ -230,7 +230,7 @@ def unpack(sample: Path, directory: Path) -> None:
 def write_timer_log(directory: Path) -> None:
     """The timer index with ENTRIES and MARKS; its wheel is left out, since it is never believed elsewhere."""
     index = TimerIndex.open(directory, IDENTITY, IndexOptions(), NOW_MS)
-    changes = Changes()
+    changes = EntryChanges()
     for key, entry in ENTRIES.items():
         changes.insert(key, encode_entry(entry), entry.stored)
     changes.ids[b"order-9"] = entry_key(NOW_MS, 7)

@@ -32,7 +32,7 @@ NEEDED: Values = {
 }
 
 
-class Refused(Exception):
+class ChartRefused(Exception):
     """Helm does not render, or the values do not keep to the schema."""
 
 
@@ -72,7 +72,7 @@ class Helm:
         assert line, "Helm's process has ended"
         answer = json.loads(line)
         if "refused" in answer:
-            raise Refused(answer["refused"])
+            raise ChartRefused(answer["refused"])
         return answer["result"]
 
 

@@ -46,7 +46,7 @@ def log_value(seq: int, fates: list[Any], /, **changes: Any) -> bytes:
 
 
 @dataclass
-class History:
+class RandomHistory:
     """Five topics of one partition each, filled by hand; of more only as `side_by_side` makes it."""
 
     start_ms: int
@@ -140,14 +140,14 @@ class SideBySide:
     One plan then judges all of them; planning takes longer than judging.
     """
 
-    histories: Sequence[History]
-    together: History = field(init=False)
+    histories: Sequence[RandomHistory]
+    together: RandomHistory = field(init=False)
 
     def __post_init__(self) -> None:
-        self.together = History(self.histories[0].start_ms, partitions=len(self.histories))
+        self.together = RandomHistory(self.histories[0].start_ms, partitions=len(self.histories))
         self._taken: Counter[tuple[int, str]] = Counter()
 
-    def grown(self) -> History:
+    def grown(self) -> RandomHistory:
         """Append the rows that the histories got since the last call, and return the joined history."""
         for number, one in enumerate(self.histories):
             for side in ("requests", "log", "delivered", "letters", "answers"):
@@ -157,7 +157,7 @@ class SideBySide:
         return self.together
 
 
-def side_by_side(histories: Sequence[History]) -> History:
+def side_by_side(histories: Sequence[RandomHistory]) -> RandomHistory:
     """These histories as one, as `SideBySide` does it."""
     return SideBySide(histories).grown()
 

@@ -19,7 +19,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     """The response of a server."""
 
     status: int
@@ -39,13 +39,13 @@ class Client:
     token: str = ""
     ca: Path | None = None
 
-    def get(self, path: str, **headers: str) -> Answer:
+    def get(self, path: str, **headers: str) -> HttpAnswer:
         return self.ask("GET", path, None, headers)
 
-    def post(self, path: str, body: object, **headers: str) -> Answer:
+    def post(self, path: str, body: object, **headers: str) -> HttpAnswer:
         return self.ask("POST", path, body if isinstance(body, bytes) else json.dumps(body).encode(), headers)
 
-    def ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
+    def ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> HttpAnswer:
         """Raises OSError if no process listens."""
         connection = self.connection()
         given = {"Authorization": f"Bearer {self.token}"} if self.token else {}
@@ -56,7 +56,7 @@ class Client:
                 raise ConnectionRefusedError(f"nobody listens on port {self.port}")
             connection.request(method, path, body, {**given, **headers})
             answer = connection.getresponse()
-            return Answer(answer.status, answer.read().decode(), dict(answer.getheaders()))
+            return HttpAnswer(answer.status, answer.read().decode(), dict(answer.getheaders()))
         finally:
             connection.close()
 

@@ -42,13 +42,13 @@ from postdate.spark.rules.verdict_checks import judged_answers
 from postdate.spark.session.caching import materialised
 from postdate.spark.session.small_tables import small_table
 from postdate.spark.state.chain import Chain
-from support.history import LETTERS, LOG, REQUESTS, TARGET, VERDICTS, History
+from support.history import LETTERS, LOG, REQUESTS, TARGET, VERDICTS, RandomHistory
 from support.history import Row as Record
 from support.verdict_cases import SNAPSHOT, Expected, T
 
 
 @dataclass(frozen=True)
-class Bounds:
+class JudgingBounds:
     """What of a history is read, and what is hidden."""
 
     request_start: int = 0
@@ -77,7 +77,7 @@ class Bounds:
         return (*requests, *log, *letters, *answers, letters_capped_ms, self.request_present_end)
 
 
-def partition_table(spark: SparkSession, bounds: Sequence[Bounds]) -> DataFrame:
+def partition_table(spark: SparkSession, bounds: Sequence[JudgingBounds]) -> DataFrame:
     """The partitions of a history, each with its bounds, as `judge` asks for them."""
     return small_table(spark, [one.row(partition=number) for number, one in enumerate(bounds)], PARTITIONS)
 
@@ -120,10 +120,13 @@ class Tables:
 
 
 def tables(
-    spark: SparkSession, history: History, bounds: Bounds | Sequence[Bounds], dialects: DialectOptions = NO_DIALECTS
+    spark: SparkSession,
+    history: RandomHistory,
+    bounds: JudgingBounds | Sequence[JudgingBounds],
+    dialects: DialectOptions = NO_DIALECTS,
 ) -> Tables:
     """What all rules begin with; kept, as the audit keeps it. `bounds`: of all partitions, or of each."""
-    each = [bounds] * history.partitions if isinstance(bounds, Bounds) else bounds
+    each = [bounds] * history.partitions if isinstance(bounds, JudgingBounds) else bounds
     partitions = partition_table(spark, each)
     log = kept(log_rows(small_table(spark, history.log, RECORDS), partitions), history.log)
     asked = small_table(spark, history.requests, RECORDS)
@@ -148,13 +151,13 @@ def by_the_rules(inputs: AuditInputs, how: JudgingParameters) -> DataFrame:
 
 def judged(
     spark: SparkSession,
-    history: History,
+    history: RandomHistory,
     *,
     targets: Sequence[tuple[Any, ...]] = (target_row(),),
     dialects: DialectOptions = NO_DIALECTS,
     verdicts: Mode = "none",
     rules_alone: bool = False,
-    bounds: Bounds | Sequence[Bounds] = Bounds(),
+    bounds: JudgingBounds | Sequence[JudgingBounds] = JudgingBounds(),
 ) -> tuple[DataFrame, DataFrame]:
     """The judged rows and the breaks of the chain of a history; with `rules_alone` no origin counts as plain."""
     found = tables(spark, history, bounds, dialects)
@@ -174,9 +177,9 @@ def judged(
 class Situation:
     """A history without answers that is judged together with others: its targets, and what of it is read."""
 
-    history: History
+    history: RandomHistory
     targets: Sequence[tuple[Any, ...]] = (target_row(),)
-    bounds: Bounds = Bounds()
+    bounds: JudgingBounds = JudgingBounds()
 
 
 def judged_together(spark: SparkSession, situations: Mapping[str, Situation]) -> dict[str, dict[int, Row]]:
@@ -229,9 +232,9 @@ def summary_of(
     return summarise(judged, breaks, spoilt, samples_max, plain, counted, nothing)
 
 
-def chunks_of(spark: SparkSession, history: History, bits: int = 0) -> DataFrame:
+def chunks_of(spark: SparkSession, history: RandomHistory, bits: int = 0) -> DataFrame:
     """The chunks of a history of one partition, of so many bits."""
-    read = _history(spark, history, tables(spark, history, Bounds()))
+    read = _history(spark, history, tables(spark, history, JudgingBounds()))
     digests, targets = ChunkDigests(SNAPSHOT - 60_000, bits), _targets(spark)
     exceptional = exceptional_origins(exceptional_fate_rows(read.log), [read.letters, read.answers])
     exceptional = materialised(exceptional, few=True)
@@ -244,24 +247,26 @@ def _of(rows: DataFrame, exceptional: DataFrame) -> DataFrame:
     return rows.join(exceptional, list(ORIGIN), "left_semi")
 
 
-def overtaken_of(spark: SparkSession, history: History) -> dict[int, str]:
+def overtaken_of(spark: SparkSession, history: RandomHistory) -> dict[int, str]:
     """The messages of a history that were overtaken, each with the last two words about the record before it."""
-    read = _history(spark, history, tables(spark, history, Bounds()))
+    read = _history(spark, history, tables(spark, history, JudgingBounds()))
     rows = overtaken(read.records, fate_rows(read.log), read.requests).collect()
     return {row["offset"]: " ".join(row["disorder"].text.split(" of its target")[0].split()[-2:]) for row in rows}
 
 
-def unreadable_of(spark: SparkSession, history: History) -> set[str]:
+def unreadable_of(spark: SparkSession, history: RandomHistory) -> set[str]:
     """The places of the dead letters and records of a history whose origin cannot be read."""
     messages = delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS])
     letters = unreadable_letters(small_table(spark, history.letters, RECORDS), {LETTERS: REQUESTS})
     return {row["place"] for row in letters.unionByName(unreadable_records(record_rows(messages))).collect()}
 
 
-def staged(spark: SparkSession, history: History, bits: int = 0, *, in_order: bool = False, **bounds: Any) -> Judged:
+def staged(
+    spark: SparkSession, history: RandomHistory, bits: int = 0, *, in_order: bool = False, **bounds: Any
+) -> Judged:
     """What an audit makes of a history of one partition when it looks at chunks of so many bits first, and with
     `in_order` at the order of messages."""
-    found = tables(spark, history, Bounds(**bounds))
+    found = tables(spark, history, JudgingBounds(**bounds))
     read, digests = _history(spark, history, found), ChunkDigests(SNAPSHOT - 60_000, bits)
     if in_order:
         read = replace(read, overtaken=(overtaken(read.records, fate_rows(read.log), read.requests),))
@@ -269,17 +274,17 @@ def staged(spark: SparkSession, history: History, bits: int = 0, *, in_order: bo
     return judged_history(read, how, digests, digests.of_requests(read.understood))
 
 
-def before_rules(spark: SparkSession, history: History) -> tuple[DataFrame, DataFrame]:
+def before_rules(spark: SparkSession, history: RandomHistory) -> tuple[DataFrame, DataFrame]:
     """The rows of a history of one partition before any rule: placed, and as of `history_rows`. Both are kept."""
-    found = tables(spark, history, Bounds())
+    found = tables(spark, history, JudgingBounds())
     how = JudgingParameters(found.partitions, _targets(spark), "none", SNAPSHOT, slack_ms=60_000)
     rows = placed(folded(_inputs(spark, history, found)), how)
     return materialised(rows, few=True), materialised(found.known, few=True)
 
 
-def plain_of(spark: SparkSession, history: History) -> dict[int, str]:
+def plain_of(spark: SparkSession, history: RandomHistory) -> dict[int, str]:
     """The origins of a history of one partition that are plain, with their verdicts."""
-    found = tables(spark, history, Bounds())
+    found = tables(spark, history, JudgingBounds())
     how = JudgingParameters(found.partitions, _targets(spark), "none", SNAPSHOT, slack_ms=60_000)
     rows = placed(folded(_inputs(spark, history, found)), how).where("is_judged and plain is not null")
     return {row["offset"]: row["plain"] for row in rows.collect()}
@@ -293,7 +298,7 @@ def _targets(spark: SparkSession) -> DataFrame:
     return small_table(spark, [target_row()], TARGETS)
 
 
-def _history(spark: SparkSession, history: History, found: Tables) -> Read:
+def _history(spark: SparkSession, history: RandomHistory, found: Tables) -> Read:
     inputs, policies = _inputs(spark, history, found), _policies(spark, found.log)
     asked = small_table(spark, history.requests, RECORDS)
     understood = materialised(understood_rows(asked, LEVELS_MS_DEFAULT, policies=policies), few=True)
@@ -306,13 +311,13 @@ def _history(spark: SparkSession, history: History, found: Tables) -> Read:
     return Read(understood, *rows, occurrences=inputs.occurrences)
 
 
-def read_inputs(spark: SparkSession, history: History) -> tuple[DataFrame, AuditInputs]:
+def read_inputs(spark: SparkSession, history: RandomHistory) -> tuple[DataFrame, AuditInputs]:
     """The dispatch log of a history of one partition, and the rows of all its origins."""
-    found = tables(spark, history, Bounds())
+    found = tables(spark, history, JudgingBounds())
     return found.log, _inputs(spark, history, found)
 
 
-def _inputs(spark: SparkSession, history: History, found: Tables) -> AuditInputs:
+def _inputs(spark: SparkSession, history: RandomHistory, found: Tables) -> AuditInputs:
     return AuditInputs(
         found.requests,
         found.fates,
@@ -323,7 +328,7 @@ def _inputs(spark: SparkSession, history: History, found: Tables) -> AuditInputs
     )
 
 
-def _occurrences(spark: SparkSession, history: History, log: DataFrame) -> Events | None:
+def _occurrences(spark: SparkSession, history: RandomHistory, log: DataFrame) -> Events | None:
     if not any(b"occurred" in row[6] or b"skipped" in row[6] for row in history.log if row[6]):
         return None
     messages = delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS])
@@ -340,10 +345,10 @@ class ReadRecord:
 
 def read_fates(spark: SparkSession, fates: Iterable[tuple[list[object], int]]) -> list[ReadRecord]:
     """Each of these fates read from a dispatch-log record of this version, all of them by one plan."""
-    history = History(T)
+    history = RandomHistory(T)
     for fate, version in fates:
         history.commit(fate, v=version)
-    log = kept(log_rows(small_table(spark, history.log, RECORDS), Bounds().table(spark)), history.log)
+    log = kept(log_rows(small_table(spark, history.log, RECORDS), JudgingBounds().table(spark)), history.log)
     found = [ReadRecord(row["parses"], []) for row in log.orderBy("log_offset").collect()]
     for row in fate_rows(log).collect():
         found[row["fate"]["log_offset"]].fates.append(row["fate"])

@@ -50,7 +50,7 @@ OWN = OwnTopics.of("requests")
 _SIZE_BYTES_MAX = 1 << 30
 
 
-class Shard:
+class LongDelayShard:
     """One timer index and the STORE that its transactions write to; `store` holds the last record of each key."""
 
     def __init__(self, directory: Path, mode: Verdicts = "none", format_version: int = 2) -> None:
@@ -129,7 +129,7 @@ class Shard:
         """The requests that STORE keeps, tombstones left out."""
         return {int(key) for key, record in self.store.items() if record.value is not None}
 
-    def rebuild(self, other: Shard, low: int, logged_ms: int = -1) -> None:
+    def rebuild(self, other: LongDelayShard, low: int, logged_ms: int = -1) -> None:
         """Takes from the STORE of `other` what an empty start takes, where the low-water mark is `low`. `logged_ms`:
         the time of the last record of the dispatch log."""
         take_stored(self.index, Partition(OWN.store, 0), list(other.store.values()), low, logged_ms)
@@ -186,15 +186,17 @@ def verdicts(batch: Batch) -> list[tuple[str, int]]:
 
 
 @contextmanager
-def new_shards(directory: Path, mode: Verdicts = "none", format_version: int = 2) -> Iterator[Callable[..., Shard]]:
+def new_shards(
+    directory: Path, mode: Verdicts = "none", format_version: int = 2
+) -> Iterator[Callable[..., LongDelayShard]]:
     """Opens shards in separate directories; at the end, compares their numbers of schedules with their entries, and
     closes them. With `begins=False` a shard has not
     begun; the other arguments replace those given here."""
-    opened: list[Shard] = []
+    opened: list[LongDelayShard] = []
 
-    def make(begins: bool = True, **options: Any) -> Shard:
+    def make(begins: bool = True, **options: Any) -> LongDelayShard:
         given = {"mode": mode, "format_version": format_version, **options}
-        opened.append(Shard(directory / str(len(opened)), **given))
+        opened.append(LongDelayShard(directory / str(len(opened)), **given))
         if begins:
             opened[-1].begin()
         return opened[-1]

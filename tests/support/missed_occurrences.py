@@ -23,7 +23,7 @@ class Calendar:
     missed: str
     first_ms: int
     interval_ms: int
-    steps: list[Step] = field(default_factory=list)
+    steps: list[MissedStep] = field(default_factory=list)
 
     def nominal_ms(self, number: int) -> int:
         return self.first_ms + (number - 1) * self.interval_ms
@@ -40,7 +40,7 @@ class Calendar:
 
 
 @dataclass(frozen=True)
-class Step:
+class MissedStep:
     """A fate of a schedule, with the broker's timestamp of its record and the process that wrote it."""
 
     fate: Occurred | Skipped

@@ -10,7 +10,7 @@ from pathlib import Path
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, split_key
 from postdate.wheel.options import IndexOptions
-from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.identity import Identity
 from postdate.wheel.timing_wheel.platform import Platform
 from postdate.wheel.timing_wheel.wheel_view import WheelSnapshot
@@ -33,7 +33,7 @@ def open_index(
 
 def put_entries(index: TimerIndex, keys: Iterable[tuple[int, int]], size_bytes: int = 10) -> None:
     """Put entries of one size in one write; R follows the highest offset."""
-    changes = Changes()
+    changes = EntryChanges()
     pairs = list(keys)
     for due_ms, offset in pairs:
         changes.insert(entry_key(due_ms, offset), bytes(size_bytes))
@@ -43,7 +43,7 @@ def put_entries(index: TimerIndex, keys: Iterable[tuple[int, int]], size_bytes: 
 
 def note_firsts(index: TimerIndex, first_offset: int, dues_ms: list[int]) -> None:
     """Note the first dues of consecutive requests in one write."""
-    changes = Changes()
+    changes = EntryChanges()
     changes.firsts.append((first_offset, struct.pack(f"<{len(dues_ms)}Q", *dues_ms)))
     index.write(changes)
 
@@ -63,7 +63,7 @@ def drain(index: TimerIndex, before_ms: int, limit: int = 1_000_000) -> list[tup
         keys, values = index.scan_due(before_ms, limit)
         if not keys:
             return result
-        changes = Changes()
+        changes = EntryChanges()
         changes.delete_span(keys[0], keys[-1], keys, [len(value) for value in values])
         index.write(changes)
         result += [split_key(key) for key in keys]

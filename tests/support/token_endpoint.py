@@ -81,7 +81,7 @@ def _handler(endpoint: TokenEndpoint, key: Path) -> type[BaseHTTPRequestHandler]
     wanted = base64.b64encode(f"{endpoint.client_id}:{endpoint.client_secret}".encode()).decode()
     keys = {"keys": [_public_key(key)]}
 
-    class Handler(BaseHTTPRequestHandler):
+    class TokenHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self._answer(200, keys)
 
@@ -106,7 +106,7 @@ def _handler(endpoint: TokenEndpoint, key: Path) -> type[BaseHTTPRequestHandler]
         def log_message(self, *_: object) -> None:
             """Says nothing."""
 
-    return Handler
+    return TokenHandler
 
 
 def _token(endpoint: TokenEndpoint, key: Path) -> str:

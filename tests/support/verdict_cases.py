@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from postdate.spark.limits import COMMIT_MS_MAX
-from support.history import REQUESTS, Headers, History
+from support.history import REQUESTS, Headers, RandomHistory
 
 T = 1_795_258_284_000
 DUE = T + 1_000
@@ -27,7 +27,7 @@ class Expected:
     word: str = ""
 
 
-class Cases(History):
+class Cases(RandomHistory):
     """A history in which each case takes the next free offsets."""
 
     def __init__(self) -> None:

@@ -18,23 +18,23 @@ from postdate.cli import postdate
 from postdate.spark import audit_main
 from postdate.spark.audit.follow import FollowOptions
 from postdate.spark.audit.options import AuditOptions
-from postdate.spark.audit.output import Hole, Outcome, write_outcome
+from postdate.spark.audit.output import AuditOutcome, Hole, write_outcome
 from postdate.spark.errors import JobUsageError
 from postdate.spark.job.bounds import Range
-from postdate.spark.job.cluster import Partition
+from postdate.spark.job.cluster import TopicPartition
 from postdate.spark.judging.summary import Outcomes, Summary
 from postdate.spark.output.lateness import LatenessBound
 from postdate.spark.rules.verdicts import INFORMATION, OUTSIDE_WINDOW, VERDICTS
 
-_SPAN = Range("requests", Partition("r", 0), 0, 0, 10, 10, False, -1)
+_SPAN = Range("requests", TopicPartition("r", 0), 0, 0, 10, 10, False, -1)
 _LATE = {"p50": 4, "p90": 10, "p99": 312, "p99_9": 900, "max": 5_000}
 _BOUND = LatenessBound("p99", 250)
 
 
-def outcome(violations: int = 0, **changes: object) -> Outcome:
+def outcome(violations: int = 0, **changes: object) -> AuditOutcome:
     counts = {**dict.fromkeys(VERDICTS, 0), "delivered": 10, "missing": violations}
     summary = Summary(10, counts, _LATE, {}, Outcomes(10 - violations, violations))
-    return replace(Outcome(("r",), 0, None, None, summary, (_SPAN,)), **changes)  # type: ignore[arg-type]
+    return replace(AuditOutcome(("r",), 0, None, None, summary, (_SPAN,)), **changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("violated", "blind", "unverified", "late"), [*product((False, True), repeat=4)])
@@ -58,7 +58,7 @@ def test_a_strict_audit_refuses_what_another_audit_would_verify(reason: str) -> 
         assert replace(found, summary=summary, strict=is_strict).exit_code == exit_code
 
 
-def said(found: Outcome, form: str) -> str:
+def said(found: AuditOutcome, form: str) -> str:
     stream = io.StringIO()
     write_outcome(found, form, stream)
     return stream.getvalue()

@@ -20,9 +20,9 @@ from prometheus_client.samples import Sample
 from promql_parser import VectorSelector
 
 from postdate.spark.audit.metrics import audit_metrics
-from postdate.spark.audit.output import Outcome, StateOutcome
+from postdate.spark.audit.output import AuditOutcome, StateOutcome
 from postdate.spark.job.bounds import Range
-from postdate.spark.job.cluster import Partition
+from postdate.spark.job.cluster import TopicPartition
 from postdate.spark.judging.schedule_figures import Schedules
 from postdate.spark.judging.summary import Outcomes, Summary
 from postdate.spark.rules.verdicts import INFORMATION, OUTSIDE_WINDOW, VERDICTS, VIOLATIONS
@@ -32,8 +32,8 @@ _ENDED_MS = 1_795_258_284_250
 _LATE = {"p50": 4, "p90": 10, "p99": 312, "p99_9": 900, "max": 5_000}
 _COUNTS = {**dict.fromkeys(VERDICTS, 0), "delivered": 90, "missing": 2, "duplicate": 1}
 _SUMMARY = Summary(95, _COUNTS, _LATE, {}, Outcomes(90, 3, {"capped": 2}, 8))
-_SPAN = Range("requests", Partition("r", 0), 0, 0, 95, 95, False, -1)
-FOUND = Outcome(("r", 's"'), 0, None, None, _SUMMARY, (_SPAN,), state=StateOutcome("p", 7, 1, 2, 4, {}))
+_SPAN = Range("requests", TopicPartition("r", 0), 0, 0, 95, 95, False, -1)
+FOUND = AuditOutcome(("r", 's"'), 0, None, None, _SUMMARY, (_SPAN,), state=StateOutcome("p", 7, 1, 2, 4, {}))
 
 Key = tuple[str, frozenset[tuple[str, str]]]
 

@@ -26,7 +26,7 @@ from postdate.kafka import errors as kafka_errors
 from postdate.sidecar.cluster import cluster
 from postdate.sidecar.cluster.producing import accepted, partition_of
 from postdate.sidecar.config.settings import Config, RequestTopicConfig
-from postdate.sidecar.errors import ConfigError, Exit, Fenced, Halted, HaltReason, PostdateError, TransientError
+from postdate.sidecar.errors import ConfigError, Exit, Halted, HaltReason, PostdateError, ShardFenced, TransientError
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.sidecar.process.limits import GC_THRESHOLDS
 from postdate.tools.dev_broker.jars import quiet
@@ -252,7 +252,7 @@ def test_the_end_of_a_development_broker_is_reported(
         (PostdateError("x"), 1),
         (TransientError("x"), 1),
         (ConfigError("x"), 2),
-        (Fenced("x"), 3),
+        (ShardFenced("x"), 3),
         (Halted(HaltReason.SEQ_BROKEN, "x"), 1),
         (kafka_errors.Unreachable("x"), 1),
         (kafka_errors.SettingRefused("x"), 2),

@@ -9,7 +9,7 @@ import pytest
 
 from postdate.kafka.interface import Isolation, NewTopic, TopicInfo
 from postdate.sidecar.cluster import topics as rules
-from postdate.sidecar.cluster.topics import Rule, Violation
+from postdate.sidecar.cluster.topics import TopicRule, Violation
 from postdate.sidecar.config.settings import DAY_MS, HOUR_MS, TopicsConfig
 from postdate.wire.topics import OwnTopics
 
@@ -76,22 +76,22 @@ def test_created_topics_have_the_settings_of_the_wire_format() -> None:
 @pytest.mark.parametrize(
     ("topic", "setting", "value", "rule", "refuses", "remedy"),
     [
-        ("r.dispatch-log", "retention.ms", str(7 * DAY_MS), Rule.FATES_OUTLIVE, True, "retention.ms=612000000"),
-        ("r", "retention.ms", "-1", Rule.FATES_OUTLIVE, True, "retention.ms=-1"),
-        ("r", "segment.ms", str(7 * DAY_MS), Rule.FATES_OUTLIVE, True, "retention.ms=1213200000"),
-        ("r", "cleanup.policy", "compact", Rule.COMPACTED, True, "cleanup.policy=delete"),
-        ("r.dispatch-log", "cleanup.policy", "compact,delete", Rule.COMPACTED, True, "cleanup.policy=delete"),
-        ("r.dead-letters", "cleanup.policy", "compact", Rule.COMPACTED, True, "cleanup.policy=delete"),
-        ("r.store", "cleanup.policy", "delete", Rule.NOT_COMPACTED, True, "cleanup.policy=compact"),
-        ("r", "retention.bytes", "1000", Rule.RETENTION_BYTES, True, "retention.bytes=-1"),
-        ("r.dispatch-log", "retention.bytes", "1000", Rule.RETENTION_BYTES, True, "retention.bytes=-1"),
-        ("r.dispatch-log", "message.timestamp.type", "CreateTime", Rule.CREATE_TIME, True, "LogAppendTime"),
-        ("r", "message.timestamp.type", "CreateTime", Rule.CREATE_TIME, False, "LogAppendTime"),
-        ("r.dead-letters", "max.message.bytes", "1048588", Rule.MESSAGE_SIZE, False, "max.message.bytes=1114124"),
+        ("r.dispatch-log", "retention.ms", str(7 * DAY_MS), TopicRule.FATES_OUTLIVE, True, "retention.ms=612000000"),
+        ("r", "retention.ms", "-1", TopicRule.FATES_OUTLIVE, True, "retention.ms=-1"),
+        ("r", "segment.ms", str(7 * DAY_MS), TopicRule.FATES_OUTLIVE, True, "retention.ms=1213200000"),
+        ("r", "cleanup.policy", "compact", TopicRule.COMPACTED, True, "cleanup.policy=delete"),
+        ("r.dispatch-log", "cleanup.policy", "compact,delete", TopicRule.COMPACTED, True, "cleanup.policy=delete"),
+        ("r.dead-letters", "cleanup.policy", "compact", TopicRule.COMPACTED, True, "cleanup.policy=delete"),
+        ("r.store", "cleanup.policy", "delete", TopicRule.NOT_COMPACTED, True, "cleanup.policy=compact"),
+        ("r", "retention.bytes", "1000", TopicRule.RETENTION_BYTES, True, "retention.bytes=-1"),
+        ("r.dispatch-log", "retention.bytes", "1000", TopicRule.RETENTION_BYTES, True, "retention.bytes=-1"),
+        ("r.dispatch-log", "message.timestamp.type", "CreateTime", TopicRule.CREATE_TIME, True, "LogAppendTime"),
+        ("r", "message.timestamp.type", "CreateTime", TopicRule.CREATE_TIME, False, "LogAppendTime"),
+        ("r.dead-letters", "max.message.bytes", "1048588", TopicRule.MESSAGE_SIZE, False, "max.message.bytes=1114124"),
     ],
 )
 def test_a_broken_rule_is_named_with_the_command_that_mends_it(
-    topic: str, setting: str, value: str, rule: Rule, refuses: bool, remedy: str
+    topic: str, setting: str, value: str, rule: TopicRule, refuses: bool, remedy: str
 ) -> None:
     (violation,) = judged(with_setting(topic, setting, value))
     assert (violation.rule, violation.refuses) == (rule, refuses)
@@ -105,7 +105,7 @@ def test_a_missing_topic_is_made_by_topics_create() -> None:
     live = created()
     del live["r.dispatch-log"], live["r.verdicts"]
     log, verdicts = judged(live)
-    assert (log.topic, log.rule, log.refuses) == ("r.dispatch-log", Rule.MISSING, True)
+    assert (log.topic, log.rule, log.refuses) == ("r.dispatch-log", TopicRule.MISSING, True)
     assert (verdicts.topic, verdicts.refuses) == ("r.verdicts", True)
     assert log.remedy == "postdate topics create -b broker:9092 --requests r --allow-existing"
 
@@ -119,7 +119,7 @@ def test_own_topics_need_a_partition_for_each_of_the_request_topic() -> None:
     live["r"] = live["r"]._replace(partitions=dict.fromkeys(range(5), True))
     found = judged(live)
     assert {violation.topic for violation in found} == OWN.names() - {"r"}
-    assert {violation.rule for violation in found} == {Rule.PARTITIONS}
+    assert {violation.rule for violation in found} == {TopicRule.PARTITIONS}
     assert found[0].detail == "has 4 partitions, r has 5"
 
 
@@ -127,7 +127,7 @@ def test_a_share_group_that_reads_aborted_records_is_a_warning() -> None:
     assert rules.isolation_violation("g", Isolation.READ_COMMITTED, "broker:9092") is None
     found = rules.isolation_violation("g", Isolation.READ_UNCOMMITTED, "broker:9092")
     assert found is not None
-    assert (found.rule, found.topic, found.refuses) == (Rule.READS_ABORTED, "share group g", False)
+    assert (found.rule, found.topic, found.refuses) == (TopicRule.READS_ABORTED, "share group g", False)
     assert found.remedy.endswith(
         "--entity-type groups --entity-name g --add-config share.isolation.level=read_committed"
     )

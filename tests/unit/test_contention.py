@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from support.contention import Sample, Waits, busy_s, used_s, watch_contention
+from support.contention import ContentionSample, Waits, busy_s, used_s, watch_contention
 from support.sidecars import wait_until
 
 _BURN = "import time\nwhile time.process_time() < 0.5: pass"
@@ -22,11 +22,11 @@ _LEAST_S = 0.4
 
 def test_only_waits_beside_others_count_and_never_more_than_passed() -> None:
     samples = [
-        Sample(1_000, 0, 50, 0.0),
-        Sample(1_100, 0, 90, 0.0),  # ours alone
-        Sample(1_200, 0, 100, 1.5),  # 10 ms on each of two cores
-        Sample(1_300, 30, 105, 0.5),  # the sampler itself waited for longer than the pressure says
-        Sample(1_400, 0, 300, 2.0),  # cannot have waited for more than 100 ms
+        ContentionSample(1_000, 0, 50, 0.0),
+        ContentionSample(1_100, 0, 90, 0.0),  # ours alone
+        ContentionSample(1_200, 0, 100, 1.5),  # 10 ms on each of two cores
+        ContentionSample(1_300, 30, 105, 0.5),  # the sampler itself waited for longer than the pressure says
+        ContentionSample(1_400, 0, 300, 2.0),  # cannot have waited for more than 100 ms
     ]
     waits = Waits.most(samples, cores=2)
     assert waits.undisturbed([1_000, 1_100, 1_200, 1_300, 1_350], [1_100, 1_200, 1_300, 1_400, 1_500]).tolist() == [
@@ -39,7 +39,11 @@ def test_only_waits_beside_others_count_and_never_more_than_passed() -> None:
     assert round(waits.share, 3) == 0.375
     assert Waits.average(samples).undisturbed([1_100, 1_200, 1_300], [1_200, 1_300, 1_400]).tolist() == [90, 70, 0]
     assert Waits.average([]).undisturbed([5], [7]).tolist() == [2]
-    without_pressure = [Sample(1_000, 0, 0, 1.0), Sample(1_100, 60, 0, 1.0), Sample(1_200, 0, 0, 1.0)]
+    without_pressure = [
+        ContentionSample(1_000, 0, 0, 1.0),
+        ContentionSample(1_100, 60, 0, 1.0),
+        ContentionSample(1_200, 0, 0, 1.0),
+    ]
     assert Waits.average(without_pressure).undisturbed([1_000], [1_200]).tolist() == [140]
 
 

@@ -22,7 +22,7 @@ from postdate.sidecar.errors import PostdateError, TransientError
 from postdate.tools.demo.ledger import Ledger
 from postdate.tools.demo.plan import PARTITIONS, REQUESTS, plan
 from postdate.tools.demo.show import Show
-from postdate.tools.demo.traffic import Sender, demo_clients
+from postdate.tools.demo.traffic import DemoSender, demo_clients
 from postdate.tools.dev_broker.local_broker import LocalBroker
 from support.kafka_simulator import SimBroker, SimKafka
 
@@ -36,9 +36,9 @@ def test_a_pause_of_the_broker_loses_no_request() -> None:
     assert settings.admin_timeout_s > limits.ADMIN_TIMEOUT_S
 
 
-def _sender(broker: SimBroker, ledger: Ledger) -> Sender:
+def _sender(broker: SimBroker, ledger: Ledger) -> DemoSender:
     broker.create(NewTopic(REQUESTS, PARTITIONS, 1, {}))
-    return Sender(SimKafka(broker), plan(40, 4.0), ledger, 0, 2_000)
+    return DemoSender(SimKafka(broker), plan(40, 4.0), ledger, 0, 2_000)
 
 
 def test_sending_does_not_wait_for_acknowledgements() -> None:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import socket
 
-from support.faults.load import Load, Plan
+from support.faults.load import Load, LoadPlan
 
 _WITHOUT_BROKERS = '{"brokers": {}}'
 
 
 def test_a_client_without_brokers_is_replaced_and_its_requests_are_counted_as_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        plan = Plan("requests", ("target",), "small", seed=1, per_second=100)
+        plan = LoadPlan("requests", ("target",), "small", seed=1, per_second=100)
         load = Load(f"127.0.0.1:{silent.getsockname()[1]}", plan)
         for _ in range(20):
             load._send_one()

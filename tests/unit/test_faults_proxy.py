@@ -21,7 +21,7 @@ from support.timeouts import WAIT_TIMEOUT_S
 
 
 @dataclass
-class Server:
+class _Server:
     """Notes every frame that arrives, and answers it with itself."""
 
     frames: list[bytes] = field(default_factory=list)
@@ -72,15 +72,15 @@ def _frame(api_key: int, body: bytes) -> bytes:
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    server = Server()
+def server() -> Iterator[_Server]:
+    server = _Server()
     threading.Thread(target=server.run, daemon=True).start()
     yield server
     server.listener.close()
 
 
 @pytest.fixture
-def proxy(server: Server) -> Iterator[Proxy]:
+def proxy(server: _Server) -> Iterator[Proxy]:
     with Proxy() as proxy:
         proxy.serve(server.port)
         yield proxy
@@ -98,7 +98,7 @@ def _connect(proxy: Proxy) -> socket.socket:
 
 @pytest.mark.parametrize("armed", [False, True])
 def test_frames_of_all_sizes_pass_whatever_pieces_they_come_in(
-    proxy: Proxy, server: Server, client: socket.socket, armed: bool
+    proxy: Proxy, server: _Server, client: socket.socket, armed: bool
 ) -> None:
     chance = random.Random(3)
     if armed:
@@ -119,7 +119,7 @@ def test_frames_of_all_sizes_pass_whatever_pieces_they_come_in(
 
 
 def test_a_cut_holds_everything_and_what_was_sent_arrives_when_it_ends(
-    proxy: Proxy, server: Server, client: socket.socket
+    proxy: Proxy, server: _Server, client: socket.socket
 ) -> None:
     proxy.cut()
     client.sendall(_frame(PRODUCE, b"1"))
@@ -132,7 +132,7 @@ def test_a_cut_holds_everything_and_what_was_sent_arrives_when_it_ends(
     assert _read_frame(client) == _frame(PRODUCE, b"1")
 
 
-def test_a_cut_of_the_answers_lets_requests_arrive(proxy: Proxy, server: Server, client: socket.socket) -> None:
+def test_a_cut_of_the_answers_lets_requests_arrive(proxy: Proxy, server: _Server, client: socket.socket) -> None:
     proxy.cut(to_broker=False)
     client.sendall(_frame(PRODUCE, b"1"))
     wait_until(lambda: server.frames == [_frame(PRODUCE, b"1")], "the request arrives", WAIT_TIMEOUT_S)
@@ -149,7 +149,7 @@ def test_a_delay_takes_its_time_each_way(proxy: Proxy, client: socket.socket) ->
     assert time.monotonic() - began >= 0.2
 
 
-def test_a_held_request_holds_the_requests_behind_it(proxy: Proxy, server: Server, client: socket.socket) -> None:
+def test_a_held_request_holds_the_requests_behind_it(proxy: Proxy, server: _Server, client: socket.socket) -> None:
     hold = proxy.hold(PRODUCE, lose_client=False, skip=1)
     frames = [_frame(key, b"x") for key in (PRODUCE, END_TXN, PRODUCE, END_TXN)]
     client.sendall(b"".join(frames))
@@ -159,7 +159,7 @@ def test_a_held_request_holds_the_requests_behind_it(proxy: Proxy, server: Serve
     wait_until(lambda: server.frames == frames, "the others arrive when it is released", WAIT_TIMEOUT_S)
 
 
-def test_a_request_whose_client_was_lost_arrives_late(proxy: Proxy, server: Server, client: socket.socket) -> None:
+def test_a_request_whose_client_was_lost_arrives_late(proxy: Proxy, server: _Server, client: socket.socket) -> None:
     hold = proxy.hold(END_TXN, lose_client=True)
     late = _frame(END_TXN, bytes(6) + (47).to_bytes(2, "big"))
     client.sendall(_frame(PRODUCE, b"before") + late)
@@ -188,7 +188,7 @@ def test_connections_are_reset_and_new_ones_pass(proxy: Proxy, client: socket.so
         assert _read_frame(again) == _frame(PRODUCE, b"2")
 
 
-def test_where_the_broker_is_down_so_is_its_proxy(server: Server) -> None:
+def test_where_the_broker_is_down_so_is_its_proxy(server: _Server) -> None:
     server.listener.close()
     with Proxy() as proxy:
         proxy.serve(1)

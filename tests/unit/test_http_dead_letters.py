@@ -14,7 +14,7 @@ import pytest
 from starlette.datastructures import QueryParams
 
 from postdate.kafka.interface import Partition
-from postdate.sidecar.cluster.letters import Letter, letters_of
+from postdate.sidecar.cluster.letters import DeadLetter, letters_of
 from postdate.sidecar.cluster.requeue import carried_out
 from postdate.sidecar.config.settings import Config, HttpConfig, RequestTopicConfig
 from postdate.sidecar.errors import TransientError
@@ -169,7 +169,7 @@ def test_no_value_of_a_listed_letter_is_kept(
     bed.bury(0, b"k", b"v" * 9, [*ORDERS, (ATTEMPT, b"2")], "expired")
     kept, as_json = [], dead_letters._letter_as_json
 
-    def seen(letter: Letter, payload: bool) -> dict[str, Any]:
+    def seen(letter: DeadLetter, payload: bool) -> dict[str, Any]:
         kept.append(letter)
         return as_json(letter, payload)
 

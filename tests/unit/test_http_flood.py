@@ -27,7 +27,7 @@ from support.contention import watch_contention
 from support.http_steps import Client
 from support.sidecars import wait_until
 from support.timeouts import WAIT_TIMEOUT_S
-from unit.test_http_server import TOKEN, Scene
+from unit.test_http_server import TOKEN, _HttpScene
 
 _PROBES = 60
 _MORE_MS = 100.0
@@ -41,7 +41,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
     path = tmp_path / "token"
     path.write_text(TOKEN)
     with ExitStack() as stack:
-        yield Client(Scene(stack).serve(path).port, TOKEN)
+        yield Client(_HttpScene(stack).serve(path).port, TOKEN)
 
 
 @pytest.fixture

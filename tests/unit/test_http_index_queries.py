@@ -17,7 +17,7 @@ from postdate.wheel.entry import Entry, Kind, encode_entry
 from postdate.wheel.errors import Corrupt
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
-from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.changes import EntryChanges
 from support.timeouts import WAIT_TIMEOUT_S
 from support.timer_indexes import open_index
 
@@ -25,7 +25,7 @@ from support.timer_indexes import open_index
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[TimerIndex]:
     opened = open_index(tmp_path)
-    changes = Changes()
+    changes = EntryChanges()
     entry = Entry(Kind.DELIVER, False, 9_000, 9_000, "orders", None, b"v", [], accepted_ms=1_234)
     changes.insert(entry_key(9_000, 7), encode_entry(entry))
     changes.firsts.append((7, (9_000).to_bytes(8, "little")))
@@ -124,7 +124,7 @@ def test_figures_are_laid_out_once_a_second(index: TimerIndex) -> None:
     figures = index_queries.figures
     assert figures is not None
     assert (figures.pending, figures.next_request, figures.low_water, figures.oldest_ms) == (1, 10, 7, 1_234)
-    changes = Changes()
+    changes = EntryChanges()
     later = Entry(Kind.DELIVER, False, 9_500, 9_500, "orders", None, b"v", [], accepted_ms=2_345)
     changes.insert(entry_key(9_500, 9), encode_entry(later))
     changes.firsts.append((9, (9_500).to_bytes(8, "little")))
@@ -139,7 +139,7 @@ def test_figures_are_laid_out_once_a_second(index: TimerIndex) -> None:
     index.raise_low_water()
     index_queries.serve(index, 7_000.0)
     assert (index_queries.figures.low_water, index_queries.figures.oldest_ms) == (9, 2_345)
-    changes = Changes()
+    changes = EntryChanges()
     changes.delete(entry_key(9_500, 9), 10)
     index.write(changes)
     index_queries.serve(index, 8_000.0)

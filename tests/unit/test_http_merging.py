@@ -28,7 +28,7 @@ from postdate.sidecar.http.queries import deployment
 from postdate.sidecar.http.queries.api_client import NotKnown
 from postdate.sidecar.http.queries.deployment import Deployment, peers_of
 from postdate.sidecar.http.queries.merging import merged_count, merged_named, merged_page
-from postdate.sidecar.http.queries.pending import Place
+from postdate.sidecar.http.queries.pending import PageCursor
 from postdate.wheel.keys import entry_key
 from postdate.wire.origins import format_origin
 from support.timeouts import WAIT_TIMEOUT_S
@@ -43,12 +43,12 @@ def entry(due_ms: int, partition: int, offset: int) -> Entry:
     return {"due_ms": due_ms, "origin": origin, "state": "waiting", "target": "orders"}
 
 
-def place(shown: Entry) -> Place:
+def place(shown: Entry) -> PageCursor:
     _, index, offset = shown["origin"].split("/")
-    return Place(entry_key(shown["due_ms"], int(offset)), Partition(TOPIC, int(index)))
+    return PageCursor(entry_key(shown["due_ms"], int(offset)), Partition(TOPIC, int(index)))
 
 
-class Process:
+class _Process:
     """Answers for its entries as a process would, with pages that are cut wherever chance wants it."""
 
     def __init__(self, entries: list[Entry], chance: random.Random) -> None:
@@ -56,7 +56,7 @@ class Process:
         self._chance = chance
 
     def page(self, cursor: str | None, limit: int) -> Entry:
-        after = Place.decode(cursor) if cursor is not None else None
+        after = PageCursor.decode(cursor) if cursor is not None else None
         rest = [each for each in self.entries if after is None or place(each) > after]
         looked = rest[: self._chance.randrange(1, 8)]
         shown = looked[:limit]
@@ -69,7 +69,7 @@ class Process:
 def test_pages_of_all_hold_every_entry_once_and_in_order(seed: int) -> None:
     chance = random.Random(seed)
     entries = [entry(10_000 + chance.randrange(9), part, offset) for part in range(4) for offset in range(15)]
-    processes = [Process([each for each in entries if int(each["origin"][9]) % 3 == n], chance) for n in range(3)]
+    processes = [_Process([each for each in entries if int(each["origin"][9]) % 3 == n], chance) for n in range(3)]
     seen: list[Entry] = []
     cursor: str | None = None
     for _ in range(len(entries) + 1):
@@ -120,7 +120,7 @@ def test_a_shard_that_missed_one_page_is_named_for_all_pages(monkeypatch: pytest
 # ---- over the network ------------------------------------------------------------------------------------------------
 
 
-class Peer:
+class _Peer:
     """A process over HTTP that gives one answer to everything, and remembers what it was asked."""
 
     def __init__(self, status: int, answer: object) -> None:
@@ -145,7 +145,7 @@ class Peer:
 
 
 @contextmanager
-def serving(*peers: Peer) -> Iterator[None]:
+def serving(*peers: _Peer) -> Iterator[None]:
     with ExitStack() as stack:
         for peer in peers:
             thread = Thread(target=peer.server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -169,7 +169,7 @@ EXPECTED = frozenset(Partition(TOPIC, index) for index in range(5))
 
 
 def test_each_process_gets_a_signed_query_and_missing_shards_are_named() -> None:
-    well, ill, own = Peer(200, counted(0)), Peer(503, {"error": "a shard gave no answer"}), Peer(200, counted(4))
+    well, ill, own = _Peer(200, counted(0)), _Peer(503, {"error": "a shard gave no answer"}), _Peer(200, counted(4))
     members = [member(well.address, 0), member(ill.address, 1), member("", 2), member("127.0.0.1:1", 3)]
     with serving(well, ill, own):
         others = Deployment(peers_of([*members, member(own.address, 4)], "secret", PLAIN, own.address), EXPECTED)
@@ -206,13 +206,13 @@ def test_an_unassigned_shard_is_named_unless_the_query_excludes_it() -> None:
 
 
 def test_if_no_process_answers_the_query_fails() -> None:
-    ill = Peer(401, {"error": "a bearer token is needed"})
+    ill = _Peer(401, {"error": "a bearer token is needed"})
     with serving(ill), pytest.raises(ConfigError, match="bearer token"):
         Deployment(peers_of([member(ill.address, 0)], "", PLAIN), EXPECTED).page([])
 
 
 def test_the_history_of_a_request_comes_from_the_process_that_knows_it() -> None:
-    knows, ignorant = Peer(200, {"state": "waiting"}), Peer(404, {"error": "not held by this process"})
+    knows, ignorant = _Peer(200, {"state": "waiting"}), _Peer(404, {"error": "not held by this process"})
     with serving(knows, ignorant):
         moved = Deployment(peers_of([member(ignorant.address, 0), member(knows.address, 1)], "", PLAIN), EXPECTED)
         assert moved.life(f"{TOPIC}/0/7", []) == {"state": "waiting"}
@@ -230,7 +230,7 @@ def test_the_history_of_a_request_comes_from_the_process_that_knows_it() -> None
 
 
 def test_a_member_of_an_earlier_version_appears_in_not_asked() -> None:
-    earlier = Peer(401, {"error": "a bearer token is needed"})
+    earlier = _Peer(401, {"error": "a bearer token is needed"})
     with serving(earlier):
         told = Deployment(peers_of([member(earlier.address, 1)], "secret", PLAIN), frozenset()).count([], [counted(0)])
     (missing,) = told["not_asked"]
@@ -243,7 +243,7 @@ def test_a_member_of_an_earlier_version_appears_in_not_asked() -> None:
 )
 def test_a_member_with_an_invalid_address_costs_no_time(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deployment, "MERGED_TIMEOUT_S", WAIT_TIMEOUT_S)  # whoever waits for it fails by the clock below
-    well = Peer(200, counted(0))
+    well = _Peer(200, counted(0))
     began = time.monotonic()
     with serving(well):
         members = [member(address, 1), member(well.address, 0)]
@@ -276,7 +276,7 @@ _SHARD = {"topic": TOPIC, "partition": 1, "count": 1, "exact": True, "parked": 0
     ],
 )
 def test_an_answer_in_another_format_counts_as_missing(answer: object) -> None:
-    ill = Peer(200, answer)
+    ill = _Peer(200, answer)
     own = counted(0) | {"entries": [entry(5, 0, 1)], "cursor": None, "at_ms": 5}
     with serving(ill):
         others = Deployment(peers_of([member(ill.address, 1)], "secret", PLAIN), frozenset())

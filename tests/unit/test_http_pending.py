@@ -22,13 +22,13 @@ from postdate.sidecar.http.api import local
 from postdate.sidecar.http.api.bulk import count_selected
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.http.queries import pending, queries
-from postdate.sidecar.http.queries.pending import PARKED, AskedShard, BadQuery, Filters, Place, as_json
+from postdate.sidecar.http.queries.pending import PARKED, AskedShard, BadQuery, PageCursor, PendingFilters, as_json
 from postdate.sidecar.states import State
 from postdate.wheel.entry import Entry, Kind, Next, encode_entry, pack_control
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, parked_key, split_key
 from postdate.wheel.options import IndexOptions
-from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.identity import Identity
 from postdate.wire.headers import ATTEMPT, ID
 
@@ -80,7 +80,7 @@ def fill(shards: list[IndexShard], seed: int = 1) -> list[Put]:
     chance = random.Random(seed)
     put: list[Put] = []
     for number, shard in enumerate(shards):
-        changes = Changes()
+        changes = EntryChanges()
         for offset in range(ENTRIES):
             due_ms, target = 10_000 + chance.randrange(40), chance.choice(["orders", "mails"])
             changes.insert(entry_key(due_ms, offset), encode_entry(entry(due_ms, target)))
@@ -96,10 +96,10 @@ def as_put(found: pending.Found) -> Put:
     return shown.due, split_key(key)[1], part.index, shown.target
 
 
-def walk(shards: list[IndexShard], filters: Filters, limit: int) -> list[Put]:
+def walk(shards: list[IndexShard], filters: PendingFilters, limit: int) -> list[Put]:
     """All pages one after the other."""
     seen: list[Put] = []
-    after: Place | None = None
+    after: PageCursor | None = None
     asked: list[AskedShard] = list(shards)
     for _ in range(10_000):
         page = pending.page(asked, filters, after, limit, keep_payload=False)
@@ -107,14 +107,14 @@ def walk(shards: list[IndexShard], filters: Filters, limit: int) -> list[Put]:
         seen += map(as_put, page.entries)
         if page.cursor is None:
             return seen
-        after = Place.decode(page.cursor)
+        after = PageCursor.decode(page.cursor)
     raise AssertionError("the pages never end")
 
 
 @pytest.mark.parametrize("limit", [1, 7, 100, 1_000])
 def test_the_pages_hold_everything_once_and_in_order(shards: list[IndexShard], limit: int) -> None:
     put = fill(shards)
-    assert walk(shards, Filters(), limit) == put
+    assert walk(shards, PendingFilters(), limit) == put
 
 
 @pytest.mark.parametrize("looks_max", [10, 64, 100_000])
@@ -124,7 +124,7 @@ def test_filters_find_all_matches_even_if_a_page_examines_few_entries(
     monkeypatch.setattr(limits, "PAGE_LOOKS_MAX", looks_max)
     monkeypatch.setattr(limits, "SLICE_ENTRIES_MAX", 10)
     put = fill(shards)
-    filters = Filters(10_005, 10_030, frozenset({"mails"}))
+    filters = PendingFilters(10_005, 10_030, frozenset({"mails"}))
     wanted = [each for each in put if 10_005 <= each[0] < 10_030 and each[3] == "mails"]
     assert wanted
     assert walk(shards, filters, 13) == wanted
@@ -133,15 +133,15 @@ def test_filters_find_all_matches_even_if_a_page_examines_few_entries(
 
 def test_a_cursor_holds_while_entries_end(shards: list[IndexShard]) -> None:
     put = fill(shards)
-    first = pending.page(list(shards), Filters(), None, 50, keep_payload=False)
+    first = pending.page(list(shards), PendingFilters(), None, 50, keep_payload=False)
     for shard in shards:  # everything up to the middle of the first page, and what it ended with, is delivered
         keys, values = shard.index.scan_due(10_003, 1_000)
-        changes = Changes()
+        changes = EntryChanges()
         for key, value in zip(keys, values, strict=True):
             changes.delete(key, len(value))
         shard.index.write(changes)
     assert first.cursor is not None
-    rest = pending.page(list(shards), Filters(), Place.decode(first.cursor), 1_000, keep_payload=False)
+    rest = pending.page(list(shards), PendingFilters(), PageCursor.decode(first.cursor), 1_000, keep_payload=False)
     expected = [each for each in put[50:] if each[0] >= 10_003]
     assert list(map(as_put, rest.entries)) == expected
 
@@ -150,7 +150,7 @@ def test_counting_keys_stops_at_its_bound_and_is_marked_inexact(
     shards: list[IndexShard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put = fill(shards)
-    window = Filters(10_010, 10_020)
+    window = PendingFilters(10_010, 10_020)
     wanted = sum(10_010 <= each[0] < 10_020 for each in put)
     monkeypatch.setattr(limits, "SLICE_KEYS_MAX", 8)
     assert pending.count(list(shards), window) == (wanted, True)
@@ -164,13 +164,13 @@ def test_one_slice_is_one_bounded_scan(shards: list[IndexShard]) -> None:
     fill(shards)
     for shard in shards:
         shard.slices = 0
-    pending.page(list(shards), Filters(), None, 1, keep_payload=False)
+    pending.page(list(shards), PendingFilters(), None, 1, keep_payload=False)
     assert [shard.slices for shard in shards] == [1] * SHARDS
 
 
 def test_parked_entries_are_listed_apart_by_target(shards: list[IndexShard]) -> None:
     shard = shards[0]
-    changes = Changes()
+    changes = EntryChanges()
     for offset, target in enumerate(["b", "a", "b"]):
         key = parked_key(target, 100 - offset, offset)
         changes.insert_parked(key, encode_entry(entry(100 - offset, target)))
@@ -178,9 +178,9 @@ def test_parked_entries_are_listed_apart_by_target(shards: list[IndexShard]) -> 
     changes.ids[b"its-id"] = entry_key(98, 2)  # where it was before it was parked
     changes.next_request = 3
     shard.index.write(changes)
-    seen = walk(shards, Filters(state=PARKED), 2)
+    seen = walk(shards, PendingFilters(state=PARKED), 2)
     assert [(target, due_ms) for due_ms, _, _, target in seen] == [("a", 99), ("b", 98), ("b", 100)]
-    assert pending.count(list(shards), Filters(state=PARKED, targets=frozenset({"b"}))) == (2, True)
+    assert pending.count(list(shards), PendingFilters(state=PARKED, targets=frozenset({"b"}))) == (2, True)
     for found in (pending.find_offset(shard, 2), pending.find_id(shard, b"its-id")):
         assert found is not None
         shown = pending.as_json(shard.part, *found, now_ms=0, payload=False)
@@ -189,7 +189,7 @@ def test_parked_entries_are_listed_apart_by_target(shards: list[IndexShard]) -> 
 
 def test_an_entry_is_found_by_id_and_by_offset_and_shown_without_its_payload(shards: list[IndexShard]) -> None:
     shard = shards[1]
-    changes = Changes()
+    changes = EntryChanges()
     key = entry_key(500, 3)
     changes.insert(key, encode_entry(entry(500, "orders", caller_id=b"order-9")))
     changes.ids[b"order-9"] = key
@@ -214,12 +214,12 @@ def test_a_page_without_payload_shows_the_attempt_of_a_return(shards: list[Index
         ("postdate-attempt", b"2"),
         ("postdate-first-origin", b"requests/1/0"),
     ]
-    changes = Changes()
+    changes = EntryChanges()
     again = Entry(Kind.DELIVER, False, 500, 500, "orders", b"k", b"v", returned)
     changes.insert(entry_key(500, 3), encode_entry(again))
     changes.next_request = 4
     shards[1].index.write(changes)
-    (found,) = pending.page(list(shards), Filters(), None, 10, keep_payload=False).entries
+    (found,) = pending.page(list(shards), PendingFilters(), None, 10, keep_payload=False).entries
     key, part, shown = found
     assert pending.as_json(part, key, shown, now_ms=0, payload=False)["attempt"] == 2
     assert (shown.key, shown.value, shown.headers) == (None, None, [("postdate-attempt", b"2")])
@@ -228,7 +228,7 @@ def test_a_page_without_payload_shows_the_attempt_of_a_return(shards: list[Index
 @pytest.mark.parametrize("cursor", ["", "x", "bm90IGpzb24", "WzEsMl0", "W251bGwsIDEsIDJd", "ü"])
 def test_a_malformed_cursor_is_refused(cursor: str) -> None:
     with pytest.raises(BadQuery, match="cursor"):
-        Place.decode(cursor)
+        PageCursor.decode(cursor)
 
 
 def test_a_count_by_target_reads_a_bounded_number_of_entries_the_earliest_first(
@@ -237,7 +237,7 @@ def test_a_count_by_target_reads_a_bounded_number_of_entries_the_earliest_first(
     put = [each for each in fill(shards) if each[2] == 0]
     monkeypatch.setattr(limits, "SLICE_ENTRIES_MAX", 10)
     monkeypatch.setattr(limits, "COUNTED_ENTRIES_MAX", 30)
-    wanted = Filters(targets=frozenset({"orders"}))
+    wanted = PendingFilters(targets=frozenset({"orders"}))
     assert pending.count([shards[0]], wanted) == (sum(target == "orders" for *_, target in put[:30]), False)
     assert shards[0].slices == 3
 
@@ -258,7 +258,7 @@ def test_the_count_of_waiting_messages_leaves_out_those_that_are_parked_or_end(
 ) -> None:
     monkeypatch.setattr(limits, "COUNTED_KEYS_MAX", 1)
     fill(shards)
-    changes = Changes()
+    changes = EntryChanges()
     for offset in (200, 201, 202):
         changes.insert_parked(parked_key("orders", 10_000, offset), encode_entry(entry(10_000, "orders")))
     shards[0].index.write(changes)
@@ -273,7 +273,7 @@ def test_the_count_of_waiting_messages_leaves_out_those_that_are_parked_or_end(
 
 def test_messages_are_selected_by_the_beginning_of_their_id_and_by_their_key(shards: list[IndexShard]) -> None:
     fill(shards)
-    changes = Changes()
+    changes = EntryChanges()
     for offset, (caller_id, key) in enumerate([(b"order-1", b"a"), (b"order-2", None), (b"mail-1", b"a"), (b"", b"")]):
         named = msgspec.structs.replace(entry(9_000, "orders", caller_id=caller_id), key=key)
         changes.insert(entry_key(9_000, 1_000 + offset), encode_entry(named))
@@ -290,7 +290,7 @@ def test_messages_are_selected_by_the_beginning_of_their_id_and_by_their_key(sha
         filters = queries.filters_of(QueryParams(text))
         assert [offset for _, offset, _, _ in walk(shards, filters, 1)] == offsets
         assert pending.count(list(shards), filters) == (len(offsets), True)
-    page = pending.page(list(shards), Filters(id_prefix=b"order-3"), None, 10, False)
+    page = pending.page(list(shards), PendingFilters(id_prefix=b"order-3"), None, 10, False)
     assert [as_json(part, key, found, 0, False)["id"] for key, part, found in page.entries] == ["order-3"]
     clock = SimpleNamespace(wall_ms=lambda: 0)
     process = cast(Process, SimpleNamespace(shards=holder_of(shards[1]).shards, clock=clock))
@@ -303,10 +303,10 @@ def test_recurring_schedules_are_listed_alone_with_their_next_times(shards: list
     control = pack_control([(number, name, value) for number, (name, value) in enumerate(given)])
     plain = entry(65_000, "orders", caller_id=b"s")
     schedule = msgspec.structs.replace(plain, control=control, next=Next(5, 65_000))
-    changes = Changes()
+    changes = EntryChanges()
     changes.insert(entry_key(65_000, 999), encode_entry(schedule))
     shards[1].index.write(changes)
-    every = Filters(recurring=True)
+    every = PendingFilters(recurring=True)
     for payload in (True, False):
         found = pending.page(list(shards), every, None, 10, payload)
         ((key, part, shown),) = found.entries

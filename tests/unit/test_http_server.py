@@ -65,7 +65,7 @@ class StoppedClock(SystemClock):
 
 
 @dataclass
-class Scene:
+class _HttpScene:
     """A poll loop as the test wants it, and the server over it. The clock stands still, so only the test sets ages."""
 
     stack: ExitStack
@@ -124,9 +124,9 @@ def running(http: HttpServer) -> Iterator[None]:
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
+def scene() -> Iterator[_HttpScene]:
     with ExitStack() as stack:
-        yield Scene(stack)
+        yield _HttpScene(stack)
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def allowed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     path = tmp_path_factory.mktemp("http") / "token"
     path.write_text(TOKEN)
     with ExitStack() as stack:
-        yield Client(Scene(stack).serve(path).port, TOKEN)
+        yield Client(_HttpScene(stack).serve(path).port, TOKEN)
 
 
 @pytest.fixture
@@ -148,18 +148,18 @@ def token_file(tmp_path: Path) -> Path:
 # ---- probes ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_process_without_shards_is_alive_and_ready(scene: Scene) -> None:
+def test_a_process_without_shards_is_alive_and_ready(scene: _HttpScene) -> None:
     client = scene.serve()
     assert (client.get("/healthz").status, client.get("/readyz").text) == (200, "ready\n")
 
 
-def test_a_slow_machine_makes_no_process_of_a_test_silent(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_machine_makes_no_process_of_a_test_silent(scene: _HttpScene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests with this scene may take minutes beside other programs, and ask it all the time."""
     monkeypatch.setattr(process, "POLL_SILENCE_S_MAX", 0.0)
     assert scene.serve().get("/healthz").status == 200
 
 
-def test_a_poll_loop_that_hangs_is_neither(scene: Scene) -> None:
+def test_a_poll_loop_that_hangs_is_neither(scene: _HttpScene) -> None:
     scene.poller.turned_at -= 61
     client = scene.serve()
     for path in ("/healthz", "/readyz"):
@@ -168,7 +168,7 @@ def test_a_poll_loop_that_hangs_is_neither(scene: Scene) -> None:
         assert "poll loop has not run for 6" in answer.text
 
 
-def test_a_process_that_waits_for_kafka_is_alive_and_gives_the_reason(scene: Scene) -> None:
+def test_a_process_that_waits_for_kafka_is_alive_and_gives_the_reason(scene: _HttpScene) -> None:
     scene.poller.is_member, scene.poller.waits_for = False, "connection refused"
     client = scene.serve()
     assert client.get("/healthz").status == 200
@@ -178,7 +178,7 @@ def test_a_process_that_waits_for_kafka_is_alive_and_gives_the_reason(scene: Sce
 
 @pytest.mark.parametrize(("since_s", "alive"), [(5, 200), (61, 503)])
 def test_a_process_whose_client_failed_is_not_ready_and_after_a_minute_not_alive(
-    scene: Scene, since_s: float, alive: int
+    scene: _HttpScene, since_s: float, alive: int
 ) -> None:
     scene.poller.is_member = False
     scene.poller.failure = ClientFailure(scene.now_s - since_s, "somebody replaced it")
@@ -189,7 +189,7 @@ def test_a_process_whose_client_failed_is_not_ready_and_after_a_minute_not_alive
     assert "somebody replaced it" in answer.text
 
 
-def test_readiness_gives_the_reasons(scene: Scene) -> None:
+def test_readiness_gives_the_reasons(scene: _HttpScene) -> None:
     scene.poller.is_member, scene.poller.is_stopping = False, True
     answer = scene.serve().get("/readyz")
     assert (answer.status, answer.text) == (503, "the process is stopping\nnot a member of the group postdate\n")
@@ -207,7 +207,7 @@ def test_readiness_gives_the_reasons(scene: Scene) -> None:
     ],
 )
 def test_a_takeover_has_a_deadline_and_a_halt_is_a_note(
-    scene: Scene, state: State, since_s: float, status: int
+    scene: _HttpScene, state: State, since_s: float, status: int
 ) -> None:
     scene.hold(PART, state, "because", since_s)
     answer = scene.serve().get("/readyz")
@@ -219,7 +219,7 @@ def test_a_takeover_has_a_deadline_and_a_halt_is_a_note(
 # ---- who may ask -----------------------------------------------------------------------------------------------------
 
 
-def test_on_a_loopback_port_anybody_reads_and_only_the_token_changes(scene: Scene, token_file: Path) -> None:
+def test_on_a_loopback_port_anybody_reads_and_only_the_token_changes(scene: _HttpScene, token_file: Path) -> None:
     client = scene.serve(token_file)
     assert client.get("/api/v1/pending").json == {"entries": [], "cursor": None, "shards": [], "not_asked": []}
     assert client.get("/api/v1/pending/count").json["count"] == 0
@@ -234,14 +234,14 @@ def test_on_a_loopback_port_anybody_reads_and_only_the_token_changes(scene: Scen
         assert told.status != 401, told.text  # it goes on to ask the cluster, which has no such topic
 
 
-def test_beyond_this_machine_reading_needs_the_token_and_probes_do_not(scene: Scene, token_file: Path) -> None:
+def test_beyond_this_machine_reading_needs_the_token_and_probes_do_not(scene: _HttpScene, token_file: Path) -> None:
     client = scene.serve(token_file, host="0.0.0.0")  # noqa: S104
     assert client.get("/api/v1/pending").status == 401
     assert Client(client.port, TOKEN).get("/api/v1/pending").status == 200
     assert [client.get(path).status for path in ("/metrics", "/healthz", "/readyz")] == [200] * 3
 
 
-def test_every_change_needs_the_token_and_beyond_this_machine_every_query(scene: Scene, token_file: Path) -> None:
+def test_every_change_needs_the_token_and_beyond_this_machine_every_query(scene: _HttpScene, token_file: Path) -> None:
     client = scene.serve(token_file, host="0.0.0.0")  # noqa: S104
     methods = {route.path: route.methods for route in make_app(scene.process(HttpConfig())).routes}  # type: ignore[attr-defined]
     asked = {path for path in methods if path.startswith("/api/v1/")} - {"/api/v1/openapi.json"}
@@ -250,7 +250,7 @@ def test_every_change_needs_the_token_and_beyond_this_machine_every_query(scene:
     } == (dict.fromkeys(asked, 401))
 
 
-def test_without_a_token_file_nothing_can_be_changed(scene: Scene) -> None:
+def test_without_a_token_file_nothing_can_be_changed(scene: _HttpScene) -> None:
     refused = scene.serve().post("/api/v1/cancel", {"id": "x"}, Authorization="Bearer ")
     assert (refused.status, "http.token_file" in refused.text) == (403, True)
 
@@ -267,7 +267,7 @@ def test_an_unusable_token_prevents_the_start_and_names_the_remedy(tmp_path: Pat
     assert f"head -c 24 /dev/urandom | base64 > {path})" in str(refused.value)
 
 
-def test_the_token_may_be_replaced_and_a_short_one_opens_nothing(scene: Scene, token_file: Path) -> None:
+def test_the_token_may_be_replaced_and_a_short_one_opens_nothing(scene: _HttpScene, token_file: Path) -> None:
     client = Client(scene.serve(token_file).port, TOKEN)
     token_file.write_text("another-token-of-some-length")
     assert client.post("/api/v1/cancel", {}).status == 401
@@ -277,7 +277,7 @@ def test_the_token_may_be_replaced_and_a_short_one_opens_nothing(scene: Scene, t
     assert client.post("/api/v1/cancel", {}).status == 503
 
 
-def test_a_foreign_web_page_cannot_read_the_api_through_a_browser(scene: Scene) -> None:
+def test_a_foreign_web_page_cannot_read_the_api_through_a_browser(scene: _HttpScene) -> None:
     client = scene.serve()
     for host in ("[::1]:8080", "localhost.", "LOCALHOST:1", "localhost:", "127.0.0.9"):
         assert client.get("/api/v1/pending", Host=host).status == 200
@@ -289,7 +289,7 @@ _UNUSUAL = ("[::1].evil.example", "[::1", "localhost:80@evil.example", "localhos
 
 
 @pytest.mark.parametrize("listens", ["127.0.0.1", "0.0.0.0"])  # noqa: S104
-def test_every_path_refuses_foreign_host_names(scene: Scene, token_file: Path, listens: str) -> None:
+def test_every_path_refuses_foreign_host_names(scene: _HttpScene, token_file: Path, listens: str) -> None:
     client = Client(scene.serve(token_file, host=listens).port, TOKEN)
     app = make_app(scene.process(HttpConfig()))
     for path in [*(route.path for route in app.routes), "/nothing", "/healthz/"]:  # type: ignore[attr-defined]
@@ -305,13 +305,13 @@ def test_every_path_refuses_foreign_host_names(scene: Scene, token_file: Path, l
             assert client.get(path, Host=host).status == 421, (path, host)
 
 
-def test_beyond_this_machine_every_address_and_each_configured_name_leads_here(scene: Scene) -> None:
+def test_beyond_this_machine_every_address_and_each_configured_name_leads_here(scene: _HttpScene) -> None:
     client = scene.serve(host="0.0.0.0", names=("postdate.jobs.svc",))  # noqa: S104
     for host in ("10.1.2.3:8080", "[fd00::1]:8080", "postdate.jobs.svc:80", "Postdate.Jobs.svc.", socket.gethostname()):
         assert [client.get(path, Host=host).status for path in ("/metrics", "/healthz", "/readyz")] == [200] * 3, host
 
 
-def test_no_body_forges_a_log_line(scene: Scene, token_file: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_body_forges_a_log_line(scene: _HttpScene, token_file: Path, caplog: pytest.LogCaptureFixture) -> None:
     scene.poller.holds = SimpleNamespace(ask=lambda *_: {})
     client = Client(scene.serve(token_file).port, TOKEN)
     forged = "x\n2026-01-01 00:00:00,000 WARNING [http] forged"
@@ -325,7 +325,7 @@ def test_no_body_forges_a_log_line(scene: Scene, token_file: Path, caplog: pytes
     assert not [line for line in lines if "\n" in line or "forged" in line]
 
 
-def test_a_text_that_is_not_unicode_is_refused_on_every_path(scene: Scene, allowed: Client) -> None:
+def test_a_text_that_is_not_unicode_is_refused_on_every_path(scene: _HttpScene, allowed: Client) -> None:
     """An answer that quoted it could not be encoded. A drain reads no body."""
     routes = cast(Any, make_app(scene.process(HttpConfig())).routes)
     paths = [route.path for route in routes if "POST" in route.methods and route.path != "/api/v1/drain"]
@@ -393,7 +393,7 @@ def test_a_range_may_be_relative_to_now(allowed: Client) -> None:
 
 
 @pytest.mark.parametrize("form", ["10s", "now", "RFC 3339", "number"])
-def test_a_message_is_rescheduled_to_any_form_of_a_time(scene: Scene, token_file: Path, form: str) -> None:
+def test_a_message_is_rescheduled_to_any_form_of_a_time(scene: _HttpScene, token_file: Path, form: str) -> None:
     scene.kafka.admin().create_topics([request_topic(PART.topic, TopicsConfig(partitions=1))])
     client = Client(scene.serve(token_file).port, TOKEN)
     before_ms = SystemClock().wall_ms()
@@ -406,7 +406,7 @@ def test_a_message_is_rescheduled_to_any_form_of_a_time(scene: Scene, token_file
     assert before_ms + ahead_ms <= at_ms <= SystemClock().wall_ms() + ahead_ms
 
 
-def test_deliver_produces_a_reschedule_to_the_time_of_the_control(scene: Scene, token_file: Path) -> None:
+def test_deliver_produces_a_reschedule_to_the_time_of_the_control(scene: _HttpScene, token_file: Path) -> None:
     scene.kafka.admin().create_topics([request_topic(PART.topic, TopicsConfig(partitions=1))])
     client = Client(scene.serve(token_file).port, TOKEN)
     answer = client.post("/api/v1/deliver", {"id": "a"})
@@ -419,7 +419,7 @@ def test_deliver_produces_a_reschedule_to_the_time_of_the_control(scene: Scene, 
 
 
 @pytest.mark.parametrize("action", ["pause", "resume", "trigger"])
-def test_a_pause_is_produced_where_the_setting_permits_it(scene: Scene, token_file: Path, action: str) -> None:
+def test_a_pause_is_produced_where_the_setting_permits_it(scene: _HttpScene, token_file: Path, action: str) -> None:
     scene.kafka.admin().create_topics([request_topic(PART.topic, TopicsConfig(partitions=1))])
     client = Client(scene.serve(token_file).port, TOKEN)
     refused = client.post(f"/api/v1/{action}", {"id": "a"})
@@ -432,7 +432,7 @@ def test_a_pause_is_produced_where_the_setting_permits_it(scene: Scene, token_fi
     assert dict(record.headers or []) == {"postdate-action": action.encode(), "postdate-id": b"a"}
 
 
-def test_a_backfill_is_produced_with_its_range(scene: Scene, token_file: Path) -> None:
+def test_a_backfill_is_produced_with_its_range(scene: _HttpScene, token_file: Path) -> None:
     scene.kafka.admin().create_topics([request_topic(PART.topic, TopicsConfig(partitions=1))])
     scene.format_version = 3
     client = Client(scene.serve(token_file).port, TOKEN)
@@ -455,7 +455,7 @@ def test_a_backfill_is_produced_with_its_range(scene: Scene, token_file: Path) -
     assert (refused.status, "needs postdate-start and postdate-end" in refused.text) == (400, True), refused.text
 
 
-def test_changes_share_a_producer_which_is_replaced_after_a_fault(scene: Scene, token_file: Path) -> None:
+def test_changes_share_a_producer_which_is_replaced_after_a_fault(scene: _HttpScene, token_file: Path) -> None:
     """A new client waits half a second for its producer id."""
     scene.kafka.admin().create_topics([request_topic(PART.topic, TopicsConfig(partitions=1))])
     client = Client(scene.serve(token_file).port, TOKEN)
@@ -474,7 +474,7 @@ def test_changes_share_a_producer_which_is_replaced_after_a_fault(scene: Scene, 
     assert len(made) == 2
 
 
-def test_a_shard_that_cannot_answer_is_named_and_not_waited_for(scene: Scene) -> None:
+def test_a_shard_that_cannot_answer_is_named_and_not_waited_for(scene: _HttpScene) -> None:
     scene.hold(PART, State.HALTED, "seq-broken: a record was lost")
     client = scene.serve()
     unable = {"topic": PART.topic, "partition": 0, "state": "HALTED", "why": "seq-broken: a record was lost"}
@@ -485,7 +485,7 @@ def test_a_shard_that_cannot_answer_is_named_and_not_waited_for(scene: Scene) ->
 # ---- descriptions, ports ---------------------------------------------------------------------------------------------
 
 
-def test_the_description_names_every_path_and_method(scene: Scene) -> None:
+def test_the_description_names_every_path_and_method(scene: _HttpScene) -> None:
     app = make_app(scene.process(HttpConfig()))
     served = set()
     for route in app.routes:
@@ -501,7 +501,7 @@ def test_every_reference_of_the_description_leads_somewhere() -> None:
     assert set(names) == set(described["components"]["schemas"])
 
 
-def test_only_metrics_of_the_list_are_served(scene: Scene) -> None:
+def test_only_metrics_of_the_list_are_served(scene: _HttpScene) -> None:
     scene.hold(PART, State.RUNNING)
     text = scene.serve().get("/metrics").text
     typed = dict(re.findall(r"^# TYPE (postdate_\w+) (\w+)$", text, re.MULTILINE))
@@ -510,7 +510,7 @@ def test_only_metrics_of_the_list_are_served(scene: Scene) -> None:
         assert f"# HELP {metric.name} {metric.help}\n" in text
 
 
-def test_the_metrics_of_a_topic_are_sums_over_its_shards(scene: Scene) -> None:
+def test_the_metrics_of_a_topic_are_sums_over_its_shards(scene: _HttpScene) -> None:
     other = Partition(PART.topic, 1)
     for part, times in ((PART, 1), (other, 2)):
         scene.hold(part, State.RUNNING)
@@ -532,7 +532,7 @@ def test_the_metrics_of_a_topic_are_sums_over_its_shards(scene: Scene) -> None:
     assert {key: value_of(found, key[0], **{key[1]: key[2], "topic": PART.topic}) for key in expected} == expected
 
 
-def test_the_page_loads_only_its_own_files_and_cannot_be_framed(scene: Scene) -> None:
+def test_the_page_loads_only_its_own_files_and_cannot_be_framed(scene: _HttpScene) -> None:
     client = scene.serve()
     for path in PATHS:
         headers = client.get(path).headers
@@ -548,7 +548,7 @@ def test_the_page_loads_only_its_own_files_and_cannot_be_framed(scene: Scene) ->
 
 
 def test_a_taken_port_is_waited_for_and_does_not_stop_the_process(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    scene: _HttpScene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(server, "HTTP_BIND_RETRY_S", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -564,7 +564,7 @@ def test_a_foreign_address_is_a_configuration_error() -> None:
         claim(HttpConfig(host="192.0.2.1", port=8080))
 
 
-def test_a_server_that_never_got_its_port_ends_at_once(scene: Scene) -> None:
+def test_a_server_that_never_got_its_port_ends_at_once(scene: _HttpScene) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         http = HttpServer(scene.process(HttpConfig(port=taken.getsockname()[1])), None)
         http.start()

@@ -18,15 +18,15 @@ from postdate.sidecar.http.access import signing
 from postdate.sidecar.http.access.signing import SCHEME, BadSignature, NoncesFull, Signatures, is_signed, signed
 from postdate.sidecar.http.limits import SIGNATURE_MS_MAX
 from postdate.sidecar.http.queries.api_client import Api
-from support.http_steps import Answer, Client
-from unit.test_http_server import TOKEN, Scene
+from support.http_steps import Client, HttpAnswer
+from unit.test_http_server import TOKEN, _HttpScene
 
 ADDRESS = "10.1.2.3:8080"
 TARGET = "/api/v1/hold?scope=process"
 BODY = b'{"what": "intake"}'
 
 
-class Clock:
+class _Clock:
     """The time of the process that checks, from that of the one that signs."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ def test_a_malformed_signature_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("sign_of_time", [-1, 1])
 def test_a_signature_holds_for_a_short_time(sign_of_time: int) -> None:
-    clock = Clock()
+    clock = _Clock()
     signatures = Signatures(ADDRESS, clock)
     header = sign("GET")
     clock.ahead_ms = sign_of_time * (SIGNATURE_MS_MAX - 5_000)
@@ -94,7 +94,7 @@ def test_a_signature_holds_for_a_short_time(sign_of_time: int) -> None:
 
 
 def test_a_change_is_taken_once_for_as_long_as_its_signature_holds() -> None:
-    clock = Clock()
+    clock = _Clock()
     signatures = Signatures(ADDRESS, clock)
     clock.ahead_ms = -SIGNATURE_MS_MAX + 5_000  # the clock of the signer is ahead by nearly all that is allowed
     header = sign()
@@ -109,8 +109,8 @@ def test_a_change_is_taken_once_for_as_long_as_its_signature_holds() -> None:
 
 def test_a_restarted_process_accepts_no_change_that_was_signed_before(monkeypatch: pytest.MonkeyPatch) -> None:
     header, question = sign(), sign("GET")
-    Signatures(ADDRESS, Clock()).check(TOKEN.encode(), question, "GET", TARGET, BODY)
-    clock = Clock()
+    Signatures(ADDRESS, _Clock()).check(TOKEN.encode(), question, "GET", TARGET, BODY)
+    clock = _Clock()
     clock.ahead_ms = 1
     signatures = Signatures(ADDRESS, clock)
     with pytest.raises(BadSignature, match="signed before this process started"):
@@ -122,7 +122,7 @@ def test_a_restarted_process_accepts_no_change_that_was_signed_before(monkeypatc
 
 def test_the_nonces_remembered_are_bounded_and_expire(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signing, "NONCES_MAX", 3)
-    clock = Clock()
+    clock = _Clock()
     signatures = Signatures(ADDRESS, clock)
     for _ in range(3):
         signatures.check(TOKEN.encode(), sign(), "POST", TARGET, BODY)
@@ -142,10 +142,10 @@ def client(tmp_path: Path) -> Iterator[Client]:
     path = tmp_path / "token"
     path.write_text(TOKEN)
     with ExitStack() as stack:
-        yield Client(Scene(stack).serve(path, host="0.0.0.0", advertise="127.0.0.1").port)  # noqa: S104
+        yield Client(_HttpScene(stack).serve(path, host="0.0.0.0", advertise="127.0.0.1").port)  # noqa: S104
 
 
-def ask(client: Client, method: str, target: str, body: bytes | None, authorization: str) -> Answer:
+def ask(client: Client, method: str, target: str, body: bytes | None, authorization: str) -> HttpAnswer:
     return client.ask(method, target, body, {"Authorization": authorization})
 
 

@@ -28,12 +28,12 @@ from support.certificates import Authority
 from support.http_steps import Client
 from support.timeouts import WAIT_TIMEOUT_S
 from unit.test_http_flood import is_closed
-from unit.test_http_server import TOKEN, Scene
+from unit.test_http_server import TOKEN, _HttpScene
 
 _GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-class Secret:
+class _Secret:
     """The files of a certificate as Kubernetes mounts a secret: links to links, of which one is swapped."""
 
     def __init__(self, directory: Path, authority: Authority) -> None:
@@ -69,16 +69,18 @@ def authority(tmp_path: Path) -> Authority:
 
 
 @pytest.fixture
-def secret(tmp_path: Path, authority: Authority) -> Secret:
-    return Secret(tmp_path, authority)
+def secret(tmp_path: Path, authority: Authority) -> _Secret:
+    return _Secret(tmp_path, authority)
 
 
 @pytest.fixture
-def client(tmp_path: Path, authority: Authority, secret: Secret) -> Iterator[Client]:
+def client(tmp_path: Path, authority: Authority, secret: _Secret) -> Iterator[Client]:
     path = tmp_path / "token"
     path.write_text(TOKEN)
     with ExitStack() as stack:
-        yield Scene(stack).serve(path, tls_cert_file=secret.cert, tls_key_file=secret.key, tls_ca_file=authority.ca)
+        yield _HttpScene(stack).serve(
+            path, tls_cert_file=secret.cert, tls_key_file=secret.key, tls_ca_file=authority.ca
+        )
 
 
 def serial(client: Client) -> str:
@@ -123,7 +125,7 @@ def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(client: 
             assert answer.startswith(b"HTTP/1.1 200")
 
 
-def test_a_renewed_certificate_is_used_from_the_next_connection_on(client: Client, secret: Secret) -> None:
+def test_a_renewed_certificate_is_used_from_the_next_connection_on(client: Client, secret: _Secret) -> None:
     before, kept = serial(client), client.connection()
     kept.request("GET", "/healthz")
     assert kept.getresponse().read() == b"alive\n"
@@ -135,7 +137,7 @@ def test_a_renewed_certificate_is_used_from_the_next_connection_on(client: Clien
 
 
 def test_broken_files_keep_the_former_certificate_and_are_logged_once(
-    client: Client, secret: Secret, authority: Authority, caplog: pytest.LogCaptureFixture
+    client: Client, secret: _Secret, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = serial(client)
     good_cert, good_key = secret.cert.read_text(), secret.key.read_text()
@@ -151,7 +153,7 @@ def test_broken_files_keep_the_former_certificate_and_are_logged_once(
     assert serial(client) != before
 
 
-def test_files_that_are_missing_for_a_moment_keep_the_former_certificate(client: Client, secret: Secret) -> None:
+def test_files_that_are_missing_for_a_moment_keep_the_former_certificate(client: Client, secret: _Secret) -> None:
     before, cert = serial(client), secret.cert.read_text()
     secret.cert.unlink()
     assert serial(client) == before
@@ -160,7 +162,7 @@ def test_files_that_are_missing_for_a_moment_keep_the_former_certificate(client:
 
 
 def test_a_member_is_queried_by_tls_and_its_certificate_is_verified(
-    client: Client, tmp_path: Path, secret: Secret
+    client: Client, tmp_path: Path, secret: _Secret
 ) -> None:
     member = GroupMember("", "", f"x@127.0.0.1:{client.port}", "", (Partition("requests", 0),))
     config = HttpConfig(tls_cert_file=secret.cert, tls_key_file=secret.key, tls_ca_file=client.ca)
@@ -221,10 +223,10 @@ def test_a_request_by_tls_that_is_not_complete_in_time_ends_its_connection(
 
 
 def test_a_server_stops_in_time_during_handshakes(
-    authority: Authority, secret: Secret, caplog: pytest.LogCaptureFixture
+    authority: Authority, secret: _Secret, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ExitStack() as stack:
-        client = Scene(stack).serve(tls_cert_file=secret.cert, tls_key_file=secret.key, tls_ca_file=authority.ca)
+        client = _HttpScene(stack).serve(tls_cert_file=secret.cert, tls_key_file=secret.key, tls_ca_file=authority.ca)
         silent = socket.create_connection(("127.0.0.1", client.port), WAIT_TIMEOUT_S)
         assert client.get("/healthz").status == 200
     with silent:
@@ -243,7 +245,7 @@ def test_a_certificate_without_its_key_is_a_configuration_error(name: str) -> No
 
 
 def test_unusable_files_are_reported_before_the_port_serves(
-    tmp_path: Path, authority: Authority, secret: Secret
+    tmp_path: Path, authority: Authority, secret: _Secret
 ) -> None:
     serving.check(HttpConfig(tls_cert_file=secret.cert, tls_key_file=secret.key, tls_ca_file=authority.ca))
     nowhere, encrypted = tmp_path / "nowhere", authority.encrypted(secret.key)

@@ -80,7 +80,7 @@ from postdate.wire.headers import (
 )
 from postdate.wire.reasons import Reason
 from support.dialect_examples import DEFAULT_TARGET, EXAMPLES
-from support.http_steps import Answer, Client, free_port
+from support.http_steps import Client, HttpAnswer, free_port
 from support.kafka_simulator.misbehaviour import Misbehaviour
 from support.shard_bench import OWN, Bench, R
 from support.sidecars import wait_until
@@ -104,7 +104,7 @@ SHOWS_IDS = (
 TO, NOW, CANCEL = (TOPIC, b"orders"), (DELAY, b"0"), (ACTION, b"cancel")
 
 
-class Asked(NamedTuple):
+class _AskedRequest(NamedTuple):
     """One request, with the marker in its key, its value and a header of the message."""
 
     headers: Headers | None
@@ -115,63 +115,66 @@ class Asked(NamedTuple):
 # ---- requests --------------------------------------------------------------------------------------------------------
 
 #: At least one request for each reason, with the marker in what is wrong with it.
-REFUSED: Mapping[Reason, list[Asked]] = {
-    Reason.MISSING_TARGET: [Asked([NOW])],
-    Reason.BAD_TARGET: [Asked([(TOPIC, b"no topic " + MARK), NOW]), Asked([(TOPIC, b"\xff" + MARK), NOW])],
-    Reason.FORBIDDEN_TARGET: [Asked([(TOPIC, MARK), NOW]), Asked([(TOPIC, b"__" + MARK), NOW])],
-    Reason.MISSING_TIME: [Asked([TO])],
-    Reason.CONFLICTING_TIME: [Asked([TO, NOW, (LEVEL, MARK)]), Asked([TO, NOW, ("x-delay", MARK)])],
+REFUSED: Mapping[Reason, list[_AskedRequest]] = {
+    Reason.MISSING_TARGET: [_AskedRequest([NOW])],
+    Reason.BAD_TARGET: [
+        _AskedRequest([(TOPIC, b"no topic " + MARK), NOW]),
+        _AskedRequest([(TOPIC, b"\xff" + MARK), NOW]),
+    ],
+    Reason.FORBIDDEN_TARGET: [_AskedRequest([(TOPIC, MARK), NOW]), _AskedRequest([(TOPIC, b"__" + MARK), NOW])],
+    Reason.MISSING_TIME: [_AskedRequest([TO])],
+    Reason.CONFLICTING_TIME: [_AskedRequest([TO, NOW, (LEVEL, MARK)]), _AskedRequest([TO, NOW, ("x-delay", MARK)])],
     Reason.BAD_TIME: [
-        *(Asked([TO, (name, value)]) for name in (DELAY, AT) for value in (MARK, MARK + b"9" * 400)),
-        Asked([TO, NOW, (GRACE, MARK)]),
+        *(_AskedRequest([TO, (name, value)]) for name in (DELAY, AT) for value in (MARK, MARK + b"9" * 400)),
+        _AskedRequest([TO, NOW, (GRACE, MARK)]),
     ],
     Reason.BAD_RETRY: [
-        *(Asked([TO, (RETRY, value)]) for value in (MARK, MARK + b"=1s", b"base=" + MARK, b"base=1s," + MARK)),
-        *(Asked([TO, (RETRY, b"base=1s"), (name, MARK)]) for name in (ATTEMPT, FIRST_ORIGIN, FIRST_DUE)),
+        *(_AskedRequest([TO, (RETRY, value)]) for value in (MARK, MARK + b"=1s", b"base=" + MARK, b"base=1s," + MARK)),
+        *(_AskedRequest([TO, (RETRY, b"base=1s"), (name, MARK)]) for name in (ATTEMPT, FIRST_ORIGIN, FIRST_DUE)),
     ],
-    Reason.ATTEMPTS_EXHAUSTED: [Asked([TO, (RETRY, b"base=1s,attempts=1"), (ATTEMPT, b"1"), (ERROR, MARK)])],
-    Reason.BEYOND_HORIZON: [Asked([TO, (DELAY, b"5000d")])],
-    Reason.BAD_LEVEL: [Asked([TO, (LEVEL, MARK)])],
-    Reason.BAD_WINDOW: [Asked([TO, NOW, (WINDOW, MARK)])],
-    Reason.BAD_IF_PENDING: [Asked([TO, NOW, (ID, CALLER_ID), (IF_PENDING, MARK)])],
-    Reason.BAD_IF_ENDED: [Asked([TO, NOW, (ID, CALLER_ID), (IF_ENDED, MARK)])],
-    Reason.BAD_LATEST: [Asked([TO, NOW, (ID, CALLER_ID), (LATEST, MARK)])],
-    Reason.BAD_SELECTION: [Asked([CANCEL, (SELECT_TOPIC, b"no topic " + MARK)])],
-    Reason.BAD_SPREAD: [Asked([TO, NOW, (WINDOW, b"1s"), (SPREAD, MARK)])],
+    Reason.ATTEMPTS_EXHAUSTED: [_AskedRequest([TO, (RETRY, b"base=1s,attempts=1"), (ATTEMPT, b"1"), (ERROR, MARK)])],
+    Reason.BEYOND_HORIZON: [_AskedRequest([TO, (DELAY, b"5000d")])],
+    Reason.BAD_LEVEL: [_AskedRequest([TO, (LEVEL, MARK)])],
+    Reason.BAD_WINDOW: [_AskedRequest([TO, NOW, (WINDOW, MARK)])],
+    Reason.BAD_IF_PENDING: [_AskedRequest([TO, NOW, (ID, CALLER_ID), (IF_PENDING, MARK)])],
+    Reason.BAD_IF_ENDED: [_AskedRequest([TO, NOW, (ID, CALLER_ID), (IF_ENDED, MARK)])],
+    Reason.BAD_LATEST: [_AskedRequest([TO, NOW, (ID, CALLER_ID), (LATEST, MARK)])],
+    Reason.BAD_SELECTION: [_AskedRequest([CANCEL, (SELECT_TOPIC, b"no topic " + MARK)])],
+    Reason.BAD_SPREAD: [_AskedRequest([TO, NOW, (WINDOW, b"1s"), (SPREAD, MARK)])],
     Reason.BAD_SCHEDULE: [
-        Asked([TO, (ID, b"x"), ("postdate-cron", MARK)]),
-        Asked([TO, (ID, b"x"), ("postdate-every", MARK)]),
-        Asked([TO, (ID, b"x"), ("postdate-every", b"1s"), ("postdate-missed", MARK)]),
+        _AskedRequest([TO, (ID, b"x"), ("postdate-cron", MARK)]),
+        _AskedRequest([TO, (ID, b"x"), ("postdate-every", MARK)]),
+        _AskedRequest([TO, (ID, b"x"), ("postdate-every", b"1s"), ("postdate-missed", MARK)]),
     ],
-    Reason.BAD_KEY: [Asked([(TOPIC, b"target-compacted"), NOW, (KEY, None)])],
-    Reason.BAD_PARTITION: [Asked([TO, NOW, (PARTITION, MARK)]), Asked([TO, NOW, (PARTITION, b"7")])],
+    Reason.BAD_KEY: [_AskedRequest([(TOPIC, b"target-compacted"), NOW, (KEY, None)])],
+    Reason.BAD_PARTITION: [_AskedRequest([TO, NOW, (PARTITION, MARK)]), _AskedRequest([TO, NOW, (PARTITION, b"7")])],
     Reason.BAD_ID: [
-        *(Asked([TO, NOW, (ID, value)]) for value in (MARK * 20, b"\xff" + MARK)),
-        *(Asked([CANCEL, (ORIGIN, value)]) for value in (MARK, MARK + b"/0/0")),
+        *(_AskedRequest([TO, NOW, (ID, value)]) for value in (MARK * 20, b"\xff" + MARK)),
+        *(_AskedRequest([CANCEL, (ORIGIN, value)]) for value in (MARK, MARK + b"/0/0")),
     ],
-    Reason.MISSING_ID: [Asked([CANCEL])],
-    Reason.BAD_ACTION: [Asked([TO, NOW, (ACTION, MARK)]), Asked([CANCEL, (ID, CALLER_ID), TO])],
-    Reason.BAD_HEADERS: [Asked(None)],
-    Reason.DUPLICATE_HEADER: [Asked([TO, NOW, (ID, MARK), (ID, MARK)])],
-    Reason.UNKNOWN_HEADER: [Asked([TO, NOW, (f"postdate-{MARK.decode()}", MARK)])],
-    Reason.TOO_LARGE: [Asked([(TOPIC, b"target-small"), NOW], value=MARK * 400)],
-    Reason.UNKNOWN_TARGET: [Asked([(TOPIC, b"target-nowhere"), NOW])],
-    Reason.RECORD_REFUSED: [Asked([(TOPIC, b"target-picky"), NOW])],
-    Reason.UNAUTHORIZED: [Asked([(TOPIC, b"target-denied"), NOW])],
-    Reason.EXPIRED: [Asked([TO, (AT, b"1000"), (GRACE, b"1h")])],
-    Reason.LIMIT_EXCEEDED: [Asked([TO, NOW], value=MARK + b"x" * SIZE_BYTES_MAX)],
-    Reason.TARGET_UNAVAILABLE: [Asked([(TOPIC, b"target-away"), NOW])],
+    Reason.MISSING_ID: [_AskedRequest([CANCEL])],
+    Reason.BAD_ACTION: [_AskedRequest([TO, NOW, (ACTION, MARK)]), _AskedRequest([CANCEL, (ID, CALLER_ID), TO])],
+    Reason.BAD_HEADERS: [_AskedRequest(None)],
+    Reason.DUPLICATE_HEADER: [_AskedRequest([TO, NOW, (ID, MARK), (ID, MARK)])],
+    Reason.UNKNOWN_HEADER: [_AskedRequest([TO, NOW, (f"postdate-{MARK.decode()}", MARK)])],
+    Reason.TOO_LARGE: [_AskedRequest([(TOPIC, b"target-small"), NOW], value=MARK * 400)],
+    Reason.UNKNOWN_TARGET: [_AskedRequest([(TOPIC, b"target-nowhere"), NOW])],
+    Reason.RECORD_REFUSED: [_AskedRequest([(TOPIC, b"target-picky"), NOW])],
+    Reason.UNAUTHORIZED: [_AskedRequest([(TOPIC, b"target-denied"), NOW])],
+    Reason.EXPIRED: [_AskedRequest([TO, (AT, b"1000"), (GRACE, b"1h")])],
+    Reason.LIMIT_EXCEEDED: [_AskedRequest([TO, NOW], value=MARK + b"x" * SIZE_BYTES_MAX)],
+    Reason.TARGET_UNAVAILABLE: [_AskedRequest([(TOPIC, b"target-away"), NOW])],
 }
 
 
-def in_own_words(due_ms: float) -> Iterator[Asked]:
+def in_own_words(due_ms: float) -> Iterator[_AskedRequest]:
     """For each header of Postdate a request that has the marker there; an id has the other marker."""
     for name in sorted(REQUEST | DROPPED_2 | {ORIGIN, DUE, MOVED, DEAD_REASON, DEAD_DETAIL, RECORD_KEY, STORED}):
         base: Headers = [header for header in (TO, (AT, b"%d" % int(due_ms))) if header[0] != name]
-        yield Asked([*base, (name, CALLER_ID if name == ID else MARK)])
+        yield _AskedRequest([*base, (name, CALLER_ID if name == ID else MARK)])
 
 
-def in_dialects(due_ms: float) -> Iterator[Asked]:
+def in_dialects(due_ms: float) -> Iterator[_AskedRequest]:
     """The documented requests of each dialect, with the marker in each header that the dialect knows, in turn."""
     for example in (each.at(int(due_ms) // 1000) for each in EXAMPLES):
         dialect = DIALECTS[example.dialect]
@@ -180,7 +183,7 @@ def in_dialects(due_ms: float) -> Iterator[Asked]:
         for name in sorted(dialect.read | dialect.left_over | {"card"}):
             others = [header for header in example.headers if header[0] != name]
             marked = CALLER_ID if name in names_id else MARK
-            yield Asked([*others, (name, marked)], CALLER_ID if dialect.id_is_key else MARK)
+            yield _AskedRequest([*others, (name, marked)], CALLER_ID if dialect.id_is_key else MARK)
 
 
 def new_bench(directory: Path) -> Bench:
@@ -270,13 +273,13 @@ class Shown:
         finally:
             server.stop()
 
-    def get(self, path: str) -> Answer:
+    def get(self, path: str) -> HttpAnswer:
         return self._ask(f"GET {path}", lambda: self.client.get(path))
 
-    def post(self, path: str, body: object) -> Answer:
+    def post(self, path: str, body: object) -> HttpAnswer:
         return self._ask(f"POST {path}", lambda: self.client.post(path, body))
 
-    def _ask(self, where: str, question: Callable[[], Answer]) -> Answer:
+    def _ask(self, where: str, question: Callable[[], HttpAnswer]) -> HttpAnswer:
         """The answer; the shard serves index_queries meanwhile, on this thread, and does nothing else."""
         with ThreadPoolExecutor(1) as pool:
             answer = pool.submit(question)

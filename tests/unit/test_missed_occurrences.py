@@ -8,25 +8,25 @@ from __future__ import annotations
 import pytest
 
 from postdate.wire.dispatch_log import OCCURRED, SKIPPED, Occurred, Skipped
-from support.missed_occurrences import Calendar, Step, faults
+from support.missed_occurrences import Calendar, MissedStep, faults
 from support.oracle import Sent
 
 _FIRST_MS = 1_700_000_000_000
 _RESTARTED_MS = _FIRST_MS + 149_900
 
 
-def _skip(first: int, last: int, at_ms: int) -> Step:
+def _skip(first: int, last: int, at_ms: int) -> MissedStep:
     next_ms = _FIRST_MS + last * 1_000
-    return Step(Skipped(0, _FIRST_MS, SKIPPED, first, last, "missed", next_ms), _FIRST_MS + at_ms, "second")
+    return MissedStep(Skipped(0, _FIRST_MS, SKIPPED, first, last, "missed", next_ms), _FIRST_MS + at_ms, "second")
 
 
-def _delivery(number: int, at_ms: int) -> Step:
+def _delivery(number: int, at_ms: int) -> MissedStep:
     nominal_ms = _FIRST_MS + (number - 1) * 1_000
     fate = Occurred(0, _FIRST_MS, OCCURRED, number, nominal_ms, nominal_ms + 1_000)
-    return Step(fate, _FIRST_MS + at_ms, "second")
+    return MissedStep(fate, _FIRST_MS + at_ms, "second")
 
 
-def _schedule(*steps: Step) -> Calendar:
+def _schedule(*steps: MissedStep) -> Calendar:
     return Calendar(Sent("target", b"key", b"0", []), "last", _FIRST_MS, 1_000, [*steps])
 
 
@@ -36,7 +36,7 @@ _STOPPED = [*_TOGETHER, _skip(152, 153, 153_100)]
 
 
 @pytest.mark.parametrize("steps", [_TOGETHER, _APART, _STOPPED], ids=["together", "apart", "stopped"])
-def test_a_division_into_transactions_is_no_fault(steps: list[Step]) -> None:
+def test_a_division_into_transactions_is_no_fault(steps: list[MissedStep]) -> None:
     assert [*faults(_schedule(*steps), "second", _RESTARTED_MS)] == []
 
 
@@ -51,7 +51,7 @@ def test_a_division_into_transactions_is_no_fault(steps: list[Step]) -> None:
     ],
     ids=["nothing delivered", "two skips and nothing delivered", "with others", "second skip", "after a delivery"],
 )
-def test_a_skip_of_the_newest_is_a_fault(steps: list[Step]) -> None:
+def test_a_skip_of_the_newest_is_a_fault(steps: list[MissedStep]) -> None:
     (fault,) = {each.partition(":")[0] for each in faults(_schedule(*steps), "second", _RESTARTED_MS)}
     assert fault == "skipped, but it was the newest"
 

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from support.mutation.changes import Change, changes_of, take_effect
+from support.mutation.changes import CodeChange, changes_of, take_effect
 from support.mutation.declaration import Undetectable
 from support.mutation.deliberate import COPIED, DELIBERATE, Deliberate, survivors
 from support.mutation.driver import ROOT
@@ -71,7 +71,7 @@ _CHANGES = {
 }
 
 
-def _changes(folder: Path) -> dict[str, Change]:
+def _changes(folder: Path) -> dict[str, CodeChange]:
     (folder / "small.py").write_text(_TEXT)
     return {change.name.split(": ", 1)[1]: change for change in changes_of(folder, "small.py")}
 

@@ -31,10 +31,10 @@ from postdate.wire.dispatch_log import (
     Moved,
     PlainFate,
 )
-from support.long_delays import BASE_MS, Shard, new_shards, request, schedule
+from support.long_delays import BASE_MS, LongDelayShard, new_shards, request, schedule
 from support.shard_bench import OWN, Bench
 
-Make = Callable[..., Shard]
+Make = Callable[..., LongDelayShard]
 MINUTE_MS = 60_000
 #: The first due time, that of the move, and the present, by which most of the window has passed.
 FIRST_MS, MOVED_MS, NOW_MS = BASE_MS + 30 * MINUTE_MS, BASE_MS + 2 * MINUTE_MS, BASE_MS + 2 * MINUTE_MS + 900
@@ -118,12 +118,12 @@ def moves(control: int) -> list[Fate]:
     return [Moved(offset, FIRST_MS, MOVED, MOVED_MS, control) for offset in range(COUNT)]
 
 
-def chosen(shard: Shard) -> list[int]:
+def chosen(shard: LongDelayShard) -> list[int]:
     """The times of the messages; those under key 0 have one, too."""
     return [entry.due for offset, (_, entry) in shard.entries().items() if offset < COUNT]
 
 
-def by_a_mark(make: Make) -> Shard:
+def by_a_mark(make: Make) -> LongDelayShard:
     """An owner without a disk reads the moves before the requests."""
     shard = make()
     shard.recover(BulkProgress(COUNT, 0, SWEPT, 0))
@@ -132,7 +132,7 @@ def by_a_mark(make: Make) -> Shard:
     return shard
 
 
-def by_the_log(make: Make) -> Shard:
+def by_the_log(make: Make) -> LongDelayShard:
     """An owner with an old disk has read the requests, and not the bulk control."""
     shard = make()
     shard.feed(*messages())
@@ -142,7 +142,7 @@ def by_the_log(make: Make) -> Shard:
     return shard
 
 
-def by_a_control_in_the_log(make: Make) -> Shard:
+def by_a_control_in_the_log(make: Make) -> LongDelayShard:
     """The same of reschedules of each message."""
     shard = make()
     shard.feed(*messages())
@@ -152,7 +152,7 @@ def by_a_control_in_the_log(make: Make) -> Shard:
     return shard
 
 
-def by_the_sweep(make: Make) -> Shard:
+def by_the_sweep(make: Make) -> LongDelayShard:
     """The owner moves them itself, by a bulk control that was written when the window began."""
     shard = make()
     shard.feed(*messages())
@@ -173,7 +173,7 @@ def by_the_sweep(make: Make) -> Shard:
 
 
 @pytest.mark.parametrize("moved", [by_a_mark, by_the_log, by_a_control_in_the_log, by_the_sweep])
-def test_a_moved_message_gets_no_time_in_the_past(make: Make, moved: Callable[[Make], Shard]) -> None:
+def test_a_moved_message_gets_no_time_in_the_past(make: Make, moved: Callable[[Make], LongDelayShard]) -> None:
     found = chosen(moved(make))
     assert len(found) == COUNT
     assert min(found) == NOW_MS + 1

@@ -23,7 +23,7 @@ from postdate.sidecar.takeover import takeover
 from postdate.sidecar.takeover.checking import TakeoverProgress
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
-from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.identity import Identity
 from postdate.wire.dispatch_log import DELIVERED, DispatchRecord, PlainFate, encode_record
 from postdate.wire.limits import FATES_MAX
@@ -93,7 +93,7 @@ def _read_log(_ctx: Any, _part: Partition, _start: int, _end: int, take: Any) ->
 
 def _index(directory: Path, number: int) -> TimerIndex:
     index = TimerIndex.open(directory, Identity("c", "r", "d", number, "s"), IndexOptions(), 1)
-    changes = Changes()
+    changes = EntryChanges()
     changes.next_request, changes.next_dispatch, changes.seq, changes.takeover = 0, 0, 0, 0
     index.write(changes)
     return index

@@ -27,7 +27,7 @@ from postdate.wheel.entry import Entry, Kind, Mark
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
 from postdate.wheel.options import IndexOptions
-from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.checkpoint import BulkRow
 from postdate.wheel.timer_log.ended import RecentOutcome
 from postdate.wire.dispatch_log import (
@@ -86,7 +86,7 @@ def test_a_log_that_is_read_again_from_its_first_record_counts_its_own_seq(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = open_index(tmp_path)
-    changes = Changes()
+    changes = EntryChanges()
     changes.next_request, changes.next_dispatch, changes.seq, changes.takeover = 0, 90, 45, 1
     index.write(changes)
     read: list[int] = []
@@ -211,7 +211,7 @@ def test_a_rebuild_leaves_nothing_of_the_old_index_and_keeps_a_whole_one(
 ) -> None:
     """What an interrupted rebuild has left is nothing that an operator needs."""
     old, start = open_index(tmp_path / "0"), Start(low=0, position=0, takeover=1, seq=4, last_seq=5, ingested=6)
-    changes = Changes()
+    changes = EntryChanges()
     changes.insert(entry_key(1, 0), b"x")
     if is_whole:
         changes.next_request, changes.next_dispatch, changes.seq, changes.takeover = 1, 0, 0, 1

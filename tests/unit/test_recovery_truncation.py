@@ -19,7 +19,7 @@ from postdate.sidecar.states import State
 from postdate.sidecar.takeover import takeover
 from postdate.wheel.errors import StorageError
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.changes import EntryChanges
 from support.kafka_simulator import SimKafka
 from support.kafka_simulator.admin import SimAdmin
 from support.shard_bench import OWN, Bench, R, refuse
@@ -186,7 +186,7 @@ def test_offsets_that_were_used_twice_are_passed_over_in_bounded_writes(
     written: list[int] = []
     honest = TimerIndex.write
 
-    def write(self: TimerIndex, changes: Changes) -> None:
+    def write(self: TimerIndex, changes: EntryChanges) -> None:
         if len(written) == 1:
             written.append(-1)
             raise StorageError("the process dies here")

@@ -53,9 +53,9 @@ from support.calendars import (
     state,
     stored,
 )
-from support.long_delays import BASE_MS, OWN, Shard, new_shards, request, verdict_texts
+from support.long_delays import BASE_MS, OWN, LongDelayShard, new_shards, request, verdict_texts
 
-Make = Callable[..., Shard]
+Make = Callable[..., LongDelayShard]
 
 AT_MS = BASE_MS + 500
 

@@ -55,7 +55,7 @@ OWN = OwnTopics.of("requests")
 RULES = RequestRules(topic="requests", horizon_ms=86_400_000)
 
 
-class Place:
+class _Place:
     """A shard's index and what it needs to build transactions, at a time that the test says."""
 
     def __init__(self, directory: Path, mode: Verdicts) -> None:
@@ -116,15 +116,15 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    made = Place(tmp_path / "0", "control")
+def place(tmp_path: Path) -> Iterator[_Place]:
+    made = _Place(tmp_path / "0", "control")
     yield made
     made.index.close()
 
 
 @pytest.fixture
-def talkative(tmp_path: Path) -> Iterator[Place]:
-    made = Place(tmp_path / "0", "all")
+def talkative(tmp_path: Path) -> Iterator[_Place]:
+    made = _Place(tmp_path / "0", "all")
     yield made
     made.index.close()
 
@@ -138,7 +138,7 @@ def schedule(offset: int, due_ms: int, **headers: str | int) -> Record:
     return request(offset, topic="orders", at=due_ms, **headers)
 
 
-def test_a_cancel_in_time_is_answered_cancelled_and_a_second_one_not_found(place: Place) -> None:
+def test_a_cancel_in_time_is_answered_cancelled_and_a_second_one_not_found(place: _Place) -> None:
     place.feed(schedule(0, FAR_MS, id="a"), request(1, action="cancel", id="a"), request(2, action="cancel", id="a"))
     place.feed(request(3, action="cancel", origin="requests/0/0"))
     assert place.verdicts(SOON_MS) == [("cancelled", 1, 0), ("not-found", 2, None), ("not-found", 3, None)]
@@ -146,7 +146,7 @@ def test_a_cancel_in_time_is_answered_cancelled_and_a_second_one_not_found(place
     assert place.verdicts(SOON_MS) == [("not-found", 4, None), ("not-found", 5, None)]
 
 
-def test_a_control_on_a_delivered_message_is_too_late_by_id_and_by_origin(place: Place) -> None:
+def test_a_control_on_a_delivered_message_is_too_late_by_id_and_by_origin(place: _Place) -> None:
     place.feed(schedule(0, SOON_MS, id="a"), schedule(1, SOON_MS))
     assert place.verdicts(SOON_MS + 1) == []
     place.feed(
@@ -160,14 +160,14 @@ def test_a_control_on_a_delivered_message_is_too_late_by_id_and_by_origin(place:
     assert place.verdicts(SOON_MS + 1) == [*expected, ("not-found", 6, None)]
 
 
-def test_a_second_cancel_beside_the_first_does_not_see_what_the_id_was_before(place: Place) -> None:
+def test_a_second_cancel_beside_the_first_does_not_see_what_the_id_was_before(place: _Place) -> None:
     place.feed(schedule(0, SOON_MS, id="a"))
     place.commit(SOON_MS + 1)
     place.feed(schedule(1, FAR_MS, id="a"), request(2, action="cancel", id="a"), request(3, action="cancel", id="a"))
     assert place.verdicts(SOON_MS + 1) == [("cancelled", 2, 1), ("not-found", 3, None)]
 
 
-def test_a_message_frees_its_id_also_behind_a_control_in_the_same_transaction(place: Place) -> None:
+def test_a_message_frees_its_id_also_behind_a_control_in_the_same_transaction(place: _Place) -> None:
     place.feed(request(0, action="cancel", id="nobody"), schedule(1, SOON_MS, id="a"))
     assert [fate.name for fate in place.commit(SOON_MS + 1).fates] == [APPLIED, DELIVERED]
     assert place.index.id_key(b"a") is None
@@ -175,7 +175,7 @@ def test_a_message_frees_its_id_also_behind_a_control_in_the_same_transaction(pl
     assert place.verdicts(SOON_MS + 2) == [("too-late", 2, 1)]
 
 
-def test_the_end_of_an_id_is_forgotten_after_the_window(place: Place) -> None:
+def test_the_end_of_an_id_is_forgotten_after_the_window(place: _Place) -> None:
     place.feed(schedule(0, SOON_MS, id="a"))
     place.commit(SOON_MS + 1)
     late_ms = SOON_MS + 3 * WINDOW_MS
@@ -185,21 +185,21 @@ def test_the_end_of_an_id_is_forgotten_after_the_window(place: Place) -> None:
     assert list(place.index._log._db.range("ended", b"i", b"j").collect_keys(10)) == []
 
 
-def test_a_reschedule_is_answered_and_one_that_a_cancel_overtook_is_not_found(place: Place) -> None:
+def test_a_reschedule_is_answered_and_one_that_a_cancel_overtook_is_not_found(place: _Place) -> None:
     place.feed(schedule(0, SOON_MS, id="a"), request(1, action="reschedule", id="a", at=FAR_MS))
     assert place.verdicts(SOON_MS + 1) == [("rescheduled", 1, 0)]
     place.feed(request(2, action="reschedule", id="a", at=FAR_MS + 1), request(3, action="cancel", id="a"))
     assert place.verdicts(SOON_MS + 1) == [("not-found", 2, None), ("cancelled", 3, 0)]
 
 
-def test_a_replacing_request_gets_the_origin_that_it_replaced(place: Place) -> None:
+def test_a_replacing_request_gets_the_origin_that_it_replaced(place: _Place) -> None:
     place.feed(schedule(0, FAR_MS, id="a"), schedule(1, FAR_MS, id="a"), schedule(2, FAR_MS, id="a"))
     assert place.verdicts(SOON_MS) == [("replaced", 1, 0), ("replaced", 2, 1)]
     place.feed(request(3, action="cancel", id="a"))
     assert place.verdicts(SOON_MS) == [("cancelled", 3, 2)]
 
 
-def test_a_control_on_a_message_that_a_successor_delivered_is_too_late(place: Place) -> None:
+def test_a_control_on_a_message_that_a_successor_delivered_is_too_late(place: _Place) -> None:
     """Rule 2: a woken owner ingested the cancels before it read that the messages were gone."""
     place.feed(schedule(0, SOON_MS, id="a"), schedule(1, SOON_MS))
     place.feed(request(2, action="cancel", id="a"), request(3, action="cancel", origin="requests/0/1"))
@@ -207,18 +207,18 @@ def test_a_control_on_a_message_that_a_successor_delivered_is_too_late(place: Pl
     assert place.verdicts(SOON_MS + 1) == [("too-late", 2, 0), ("too-late", 3, 1)]
 
 
-def test_a_fate_read_before_its_request_still_makes_a_cancel_too_late(place: Place) -> None:
+def test_a_fate_read_before_its_request_still_makes_a_cancel_too_late(place: _Place) -> None:
     place.recover(PlainFate(0, SOON_MS, DELIVERED))
     place.feed(schedule(0, SOON_MS, id="a"), request(1, action="cancel", id="a"))
     assert place.verdicts(SOON_MS + 1) == [("too-late", 1, 0)]
 
 
-def test_a_refused_control_is_rejected_and_a_refused_schedule_only_with_verdicts_all(place: Place) -> None:
+def test_a_refused_control_is_rejected_and_a_refused_schedule_only_with_verdicts_all(place: _Place) -> None:
     place.feed(request(0, action="cancel"), request(1, action="cansel", id="a"), request(2, topic="orders"))
     assert place.verdicts(SOON_MS) == [("rejected", 0, None), ("rejected", 1, None)]
 
 
-def test_with_verdicts_all_each_request_gets_its_final_fate(talkative: Place) -> None:
+def test_with_verdicts_all_each_request_gets_its_final_fate(talkative: _Place) -> None:
     talkative.feed(
         schedule(0, SOON_MS),
         schedule(1, FAR_MS, id="a"),
@@ -239,7 +239,7 @@ def test_with_verdicts_all_each_request_gets_its_final_fate(talkative: Place) ->
     ]
 
 
-def test_a_dead_letter_that_does_not_fit_drops_its_value_then_its_headers(place: Place) -> None:
+def test_a_dead_letter_that_does_not_fit_drops_its_value_then_its_headers(place: _Place) -> None:
     place.targets[OWN.dead_letters].size_bytes_max = 2_000
     headers: Headers = [("postdate-topic", b"orders"), ("big", b"x" * 3_000)]
     place.feed(
@@ -256,7 +256,7 @@ def test_a_dead_letter_that_does_not_fit_drops_its_value_then_its_headers(place:
     assert ("postdate-topic", b"orders") in first[5]
 
 
-def _letter(place: Place, offset: int, size_bytes_max: int) -> Message:
+def _letter(place: _Place, offset: int, size_bytes_max: int) -> Message:
     """The dead letter of a request without a time, for a topic that takes records up to a size."""
     place.targets[OWN.dead_letters].size_bytes_max = size_bytes_max
     headers: Headers = [("postdate-topic", b"orders"), ("big", b"x" * 300)]
@@ -265,7 +265,7 @@ def _letter(place: Place, offset: int, size_bytes_max: int) -> Message:
     return message
 
 
-def test_a_dead_letter_that_just_fits_is_complete(place: Place) -> None:
+def test_a_dead_letter_that_just_fits_is_complete(place: _Place) -> None:
     whole = _letter(place, 0, 10_000)
     size_bytes = record_size_bytes(*whole[3:])
     assert _letter(place, 1, size_bytes)[4] == b"v" * 1_000
@@ -280,7 +280,7 @@ def test_a_dead_letter_that_just_fits_is_complete(place: Place) -> None:
     ("partitions_max", "transactions"), [(5, [[0, 1, 2]]), (4, [[0], [1], [2]]), (2, [[0], [1], [2]])]
 )
 def test_a_transaction_has_a_bounded_number_of_partitions(
-    place: Place, monkeypatch: pytest.MonkeyPatch, partitions_max: int, transactions: list[list[int]]
+    place: _Place, monkeypatch: pytest.MonkeyPatch, partitions_max: int, transactions: list[list[int]]
 ) -> None:
     monkeypatch.setattr(batch_module, "TARGET_PARTITIONS_PER_TRANSACTION_MAX", partitions_max)
     place.targets["mails"] = Target("mails", partitions=2)
@@ -292,7 +292,7 @@ def test_a_transaction_has_a_bounded_number_of_partitions(
 
 @pytest.mark.parametrize("action", [{"action": "cancel"}, {"action": "reschedule", "at": SOON_MS + 9}])
 def test_a_message_without_an_id_that_a_control_acts_on_leaves_no_place_behind(
-    place: Place, action: dict[str, str | int]
+    place: _Place, action: dict[str, str | int]
 ) -> None:
     place.feed(schedule(0, SOON_MS), request(1, origin="requests/0/0", **action))
     assert place.index.place(0) is not None
@@ -301,7 +301,7 @@ def test_a_message_without_an_id_that_a_control_acts_on_leaves_no_place_behind(
     assert place.index.place(0) is None
 
 
-def test_an_own_topic_whose_limit_is_unknown_is_looked_up(place: Place) -> None:
+def test_an_own_topic_whose_limit_is_unknown_is_looked_up(place: _Place) -> None:
     place.feed(request(0, topic="orders"))
     del place.targets[OWN.dead_letters]
     due = Due(*place.index.scan_due(SOON_MS, 10), now_ms=SOON_MS)
@@ -309,13 +309,13 @@ def test_an_own_topic_whose_limit_is_unknown_is_looked_up(place: Place) -> None:
     assert (len(batch.dead), batch.unknown) == (1, {OWN.dead_letters: []})
 
 
-def test_a_delivery_is_late_from_its_due_time_or_from_its_request_if_that_was_later(place: Place) -> None:
+def test_a_delivery_is_late_from_its_due_time_or_from_its_request_if_that_was_later(place: _Place) -> None:
     place.feed(schedule(0, SOON_MS), schedule(1, BASE_MS - 500), schedule(2, SOON_MS + 1))
     batch = place.commit(SOON_MS + 9)
     assert (batch.dues_ms, batch.due_max_ms) == ([BASE_MS, SOON_MS, SOON_MS + 1], SOON_MS + 1)
 
 
-def test_the_size_of_a_delivery_counts_the_longest_origin(place: Place) -> None:
+def test_the_size_of_a_delivery_counts_the_longest_origin(place: _Place) -> None:
     place.feed(schedule(0, SOON_MS))
     entry = decode_entry(place.index.scan_due(SOON_MS + 1, 1)[1][0])
     headers = delivered_headers(entry.headers, b"requests/0/%d" % (2**63 - 1), entry.due, entry.id)
@@ -323,7 +323,7 @@ def test_the_size_of_a_delivery_counts_the_longest_origin(place: Place) -> None:
     assert place._builder._rules.delivered_size_bytes(entry) == size_bytes
 
 
-def test_parked_messages_leave_among_the_others_by_due_time(place: Place) -> None:
+def test_parked_messages_leave_among_the_others_by_due_time(place: _Place) -> None:
     place.feed(*(schedule(offset, SOON_MS + offset) for offset in range(4)))
     keys, values = place.index.scan_due(SOON_MS + 9, 10)
     waiting = [(parked_key("orders", *split_key(keys[at])), values[at]) for at in (0, 2)]
@@ -332,7 +332,7 @@ def test_parked_messages_leave_among_the_others_by_due_time(place: Place) -> Non
     assert [fate.offset for fate in batch.fates] == [0, 1, 2, 3]
 
 
-def test_a_compacted_target_takes_no_message_without_a_key(place: Place) -> None:
+def test_a_compacted_target_takes_no_message_without_a_key(place: _Place) -> None:
     place.targets["orders"].compacted = True
     given: Headers = [("postdate-topic", b"orders"), ("postdate-at", b"%d" % SOON_MS)]
     place.feed(Record(0, BASE_MS, True, None, b"v", given), Record(1, BASE_MS, True, b"key", b"v", given))
@@ -340,7 +340,7 @@ def test_a_compacted_target_takes_no_message_without_a_key(place: Place) -> None
     assert reasons == [b"bad-key", None]
 
 
-def test_each_message_of_a_target_is_judged_separately(place: Place) -> None:
+def test_each_message_of_a_target_is_judged_separately(place: _Place) -> None:
     """Of a target that took a message before it in the same transaction, no more than that is taken for granted."""
     place.targets["orders"] = Target("orders", partitions=3, size_bytes_max=2_000_000, compacted=True)
     large = schedule(5, SOON_MS)
@@ -368,7 +368,7 @@ def test_each_message_of_a_target_is_judged_separately(place: Place) -> None:
     [(BUDGET_MS - 1, 3_600_000, False), (BUDGET_MS, BUDGET_MS - 1, False), (BUDGET_MS, BUDGET_MS, True)],
 )
 def test_a_message_has_the_whole_retry_budget_from_its_due_time_and_its_target_too(
-    place: Place, late_ms: int, failing_ms: int, dead: bool
+    place: _Place, late_ms: int, failing_ms: int, dead: bool
 ) -> None:
     place.targets["orders"] = Target("orders", partitions=3, failing_since=700.0, looked_at=700.0 + failing_ms)
     place.feed(schedule(0, SOON_MS))
@@ -379,7 +379,7 @@ def test_a_message_has_the_whole_retry_budget_from_its_due_time_and_its_target_t
 
 @pytest.mark.parametrize(("before_request_ms", "dead"), [(0, True), (1, False)])
 def test_a_message_expires_only_after_a_newer_look_up_of_its_target(
-    place: Place, before_request_ms: int, dead: bool
+    place: _Place, before_request_ms: int, dead: bool
 ) -> None:
     now_ms, steady_ms = SOON_MS + BUDGET_MS, 4.0 * BUDGET_MS
     looked_at = steady_ms - (now_ms - BASE_MS) - before_request_ms
@@ -388,7 +388,7 @@ def test_a_message_expires_only_after_a_newer_look_up_of_its_target(
     assert len(place.commit(now_ms, steady_ms=steady_ms).dead) == dead
 
 
-def waits_for_metadata(place: Place, now_ms: int, age_ms: int) -> bool:
+def waits_for_metadata(place: _Place, now_ms: int, age_ms: int) -> bool:
     """True if a message that metadata of this age refuses waits for newer metadata."""
     steady_ms = 9_000.0
     place.targets["orders"] = Target("orders", partitions=3, size_bytes_max=10, looked_at=steady_ms - age_ms)
@@ -398,19 +398,19 @@ def waits_for_metadata(place: Place, now_ms: int, age_ms: int) -> bool:
 
 
 @pytest.mark.parametrize(("before_request_ms", "waits"), [(0, False), (1, True)])
-def test_metadata_from_before_a_request_does_not_refuse_it(place: Place, before_request_ms: int, waits: bool) -> None:
+def test_metadata_from_before_a_request_does_not_refuse_it(place: _Place, before_request_ms: int, waits: bool) -> None:
     now_ms = SOON_MS + 5_000
     assert waits_for_metadata(place, now_ms, now_ms - BASE_MS + before_request_ms) is waits
 
 
 @pytest.mark.parametrize(("age_ms", "waits"), [(TARGET_FRESH_MS_MAX, False), (TARGET_FRESH_MS_MAX + 1, True)])
-def test_fresh_metadata_refuses_a_newer_request(place: Place, age_ms: int, waits: bool) -> None:
+def test_fresh_metadata_refuses_a_newer_request(place: _Place, age_ms: int, waits: bool) -> None:
     assert waits_for_metadata(place, BASE_MS + 1, age_ms) is waits
 
 
 @pytest.mark.parametrize("why", ["acted on", "batch is full", "target fails", "entries unread"])
 def test_an_entry_that_stays_between_those_that_leave_is_not_deleted_with_them(
-    place: Place, monkeypatch: pytest.MonkeyPatch, why: str
+    place: _Place, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     """Entries that end are deleted as a range of keys: one that stays must end that range."""
     monkeypatch.setattr(changes, "SPAN_KEYS_MIN", 2)
@@ -431,7 +431,7 @@ def test_an_entry_that_stays_between_those_that_leave_is_not_deleted_with_them(
     ("messages_max", "spare_bytes", "leaving"), [(1, 0, 1), (2, 0, 2), (2, -1, 1), (3, 0, 3), (3, -1, 2)]
 )
 def test_messages_of_a_target_of_small_batches_fill_one_to_the_byte(
-    place: Place, messages_max: int, spare_bytes: int, leaving: int
+    place: _Place, messages_max: int, spare_bytes: int, leaving: int
 ) -> None:
     place.feed(*(schedule(offset, SOON_MS) for offset in range(3)))
     (size_bytes,) = {
@@ -444,7 +444,7 @@ def test_messages_of_a_target_of_small_batches_fill_one_to_the_byte(
 
 
 def test_a_target_that_takes_the_batches_of_the_client_has_no_such_limit(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: _Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch_module, "CLIENT_BATCH_BYTES", 300)
     place.targets["orders"] = Target("orders", partitions=3, size_bytes_max=300)
@@ -452,7 +452,7 @@ def test_a_target_that_takes_the_batches_of_the_client_has_no_such_limit(
     assert len(place.commit(SOON_MS + 1).fates) == 9
 
 
-def test_a_message_may_still_leave_at_the_end_of_its_grace(place: Place) -> None:
+def test_a_message_may_still_leave_at_the_end_of_its_grace(place: _Place) -> None:
     place.feed(schedule(0, SOON_MS, grace="1s"))
     batch = place.commit(SOON_MS + 1_000)
     assert batch.dead == []
@@ -460,7 +460,7 @@ def test_a_message_may_still_leave_at_the_end_of_its_grace(place: Place) -> None
 
 
 @pytest.mark.parametrize(("late_ms", "fate"), [(0, DELIVERED), (1, DEAD)])
-def test_a_message_without_any_grace_leaves_on_time_or_expires(place: Place, late_ms: int, fate: str) -> None:
+def test_a_message_without_any_grace_leaves_on_time_or_expires(place: _Place, late_ms: int, fate: str) -> None:
     place.feed(schedule(0, SOON_MS, grace="0"), schedule(1, SOON_MS), schedule(2, SOON_MS, grace="0"))
     overlay = IndexOverlay(place.index, SOON_MS)
     due = Due(*place.index.scan_due(SOON_MS + 1, 10), now_ms=SOON_MS + late_ms)
@@ -472,7 +472,7 @@ def test_a_message_without_any_grace_leaves_on_time_or_expires(place: Place, lat
     [((), INTEGER_END), (("0",), SOON_MS), (("1s",), SOON_MS + 1_000), (("1s", "500ms", "2s"), SOON_MS + 500)],
 )
 def test_a_transaction_ends_before_the_first_grace_of_its_messages(
-    place: Place, graces: tuple[str, ...], end_ms: int
+    place: _Place, graces: tuple[str, ...], end_ms: int
 ) -> None:
     place.feed(schedule(0, SOON_MS), *(schedule(o, SOON_MS, grace=grace) for o, grace in enumerate(graces, 1)))
     due = Due(*place.index.scan_due(SOON_MS + 1, 10), now_ms=SOON_MS)
@@ -480,7 +480,7 @@ def test_a_transaction_ends_before_the_first_grace_of_its_messages(
     assert (len(batch.fates), batch.grace_end_ms) == (1 + len(graces), end_ms)
 
 
-def test_an_expiry_counts_only_if_the_broker_stamps_it_after_the_grace(place: Place) -> None:
+def test_an_expiry_counts_only_if_the_broker_stamps_it_after_the_grace(place: _Place) -> None:
     """Else a message could expire before it is due, if this process believed that the broker's clock is ahead."""
     place.feed(schedule(0, SOON_MS, grace="1s"))
     batch = place.commit(SOON_MS + 5_000)
@@ -488,7 +488,7 @@ def test_an_expiry_counts_only_if_the_broker_stamps_it_after_the_grace(place: Pl
     assert batch.due_max_ms == SOON_MS + 1_001
 
 
-def test_a_message_that_waits_for_an_own_topic_keeps_the_order_of_its_key(place: Place) -> None:
+def test_a_message_that_waits_for_an_own_topic_keeps_the_order_of_its_key(place: _Place) -> None:
     place.targets["mails"] = Target("mails", partitions=1)
     first, second, elsewhere = (schedule(offset, SOON_MS - 9 + offset) for offset in range(3))
     elsewhere = msgspec.structs.replace(elsewhere, key=b"other")
@@ -502,13 +502,13 @@ def test_a_message_that_waits_for_an_own_topic_keeps_the_order_of_its_key(place:
     assert [fate.offset for fate in place.commit(SOON_MS).fates] == [0, 1, 3]
 
 
-def test_a_message_leaves_before_a_later_one_of_its_key_that_waits_for_an_own_topic(place: Place) -> None:
+def test_a_message_leaves_before_a_later_one_of_its_key_that_waits_for_an_own_topic(place: _Place) -> None:
     place.feed(schedule(0, SOON_MS - 9), schedule(1, SOON_MS - 7))
     behind: dict[tuple[str, bytes | None], bytes] = {("orders", b"key"): entry_key(SOON_MS - 8, 2)}
     assert [fate.offset for fate in place.commit(SOON_MS, OwnTopicsFilter((), behind=behind)).fates] == [0]
 
 
-def test_a_stored_message_waits_while_the_store_is_isolated(place: Place) -> None:
+def test_a_stored_message_waits_while_the_store_is_isolated(place: _Place) -> None:
     """Its delivery writes a tombstone to the store."""
     place.feed(schedule(0, SOON_MS), msgspec.structs.replace(schedule(1, SOON_MS), key=b"other"))
     place.recover(PlainFate(0, SOON_MS, STORED))
@@ -519,13 +519,13 @@ def test_a_stored_message_waits_while_the_store_is_isolated(place: Place) -> Non
 
 @pytest.mark.parametrize(("topic", "ends"), [(OWN.dead_letters, False), (OWN.verdicts, True), (OWN.store, True)])
 def test_a_message_that_its_target_refuses_waits_while_the_dead_letters_are_isolated(
-    place: Place, topic: str, ends: bool
+    place: _Place, topic: str, ends: bool
 ) -> None:
     place.feed(schedule(0, SOON_MS, partition=99))
     assert bool(place.commit(SOON_MS + 1, OwnTopicsFilter((topic,))).dead) is ends
 
 
-def test_a_message_that_waits_for_an_own_topic_is_recorded(talkative: Place) -> None:
+def test_a_message_that_waits_for_an_own_topic_is_recorded(talkative: _Place) -> None:
     talkative.feed(schedule(0, SOON_MS))
     waiting = talkative.commit(SOON_MS + 1, OwnTopicsFilter((OWN.verdicts,)))
     assert (waiting.passed_own, waiting.fates) == (True, [])
@@ -542,7 +542,7 @@ def test_a_message_that_waits_for_an_own_topic_is_recorded(talkative: Place) -> 
     ],
 )
 def test_beyond_a_limit_requests_to_schedule_are_refused_and_controls_are_not(
-    place: Place, topic: RequestTopicConfig, refused: list[int]
+    place: _Place, topic: RequestTopicConfig, refused: list[int]
 ) -> None:
     given: Headers = [("postdate-topic", b"orders"), ("postdate-at", b"%d" % FAR_MS), ("postdate-id", b"a")]
     records = [
@@ -558,7 +558,7 @@ def test_beyond_a_limit_requests_to_schedule_are_refused_and_controls_are_not(
     assert ended == dict.fromkeys(refused, b"limit-exceeded")
 
 
-def test_the_byte_limit_counts_pending_entries_at_the_start_of_a_batch(place: Place) -> None:
+def test_the_byte_limit_counts_pending_entries_at_the_start_of_a_batch(place: _Place) -> None:
     quota = Quota(RequestTopicConfig(pending_size_bytes_max=1_500))
     given: Headers = [("postdate-topic", b"orders"), ("postdate-at", b"%d" % SOON_MS)]
     place.feed(Record(0, BASE_MS, True, b"key", bytes(1_000), given), quota=quota)
@@ -569,7 +569,7 @@ def test_the_byte_limit_counts_pending_entries_at_the_start_of_a_batch(place: Pl
 
 
 @pytest.mark.parametrize(("limit", "fate"), [(9, DELIVERED), (8, DEAD)])
-def test_a_request_may_use_up_the_limit_of_bytes(place: Place, limit: int, fate: str) -> None:
+def test_a_request_may_use_up_the_limit_of_bytes(place: _Place, limit: int, fate: str) -> None:
     given: Headers = [("postdate-topic", b"orders"), ("postdate-at", b"%d" % SOON_MS)]
     place.feed(
         Record(0, BASE_MS, True, b"key", b"123456", given),
@@ -579,7 +579,7 @@ def test_a_request_may_use_up_the_limit_of_bytes(place: Place, limit: int, fate:
 
 
 @pytest.mark.parametrize(("after_ms", "fate"), [(500, DELIVERED), (499, DEAD)])
-def test_a_request_is_accepted_as_soon_as_the_rate_allows_it(place: Place, after_ms: int, fate: str) -> None:
+def test_a_request_is_accepted_as_soon_as_the_rate_allows_it(place: _Place, after_ms: int, fate: str) -> None:
     quota = Quota(RequestTopicConfig(requests_per_second_max=2))
     given: Headers = [("postdate-topic", b"orders"), ("postdate-at", b"%d" % SOON_MS)]
     at_ms = [BASE_MS, BASE_MS, BASE_MS + after_ms]

@@ -23,9 +23,9 @@ from postdate.wheel.timer_log import changes
 from postdate.wire.dispatch_log import CANCELLED, OCCURRED, BulkCancelled, ExtraFate, Occurred
 from postdate.wire.stored import decode_stored
 from support.calendars import FIRST_MS, control, drained, nominal_ms, state, stored
-from support.long_delays import BASE_MS, OWN, Shard, new_shards, request, timed, verdict_texts
+from support.long_delays import BASE_MS, OWN, LongDelayShard, new_shards, request, timed, verdict_texts
 
-Make = Callable[..., Shard]
+Make = Callable[..., LongDelayShard]
 
 AT_MS = BASE_MS + 500
 OCCURRED_ONCE = Occurred(0, FIRST_MS, OCCURRED, 1, FIRST_MS, 0)
@@ -52,7 +52,7 @@ def cancelled(by: int) -> BulkCancelled:
     return BulkCancelled(0, FIRST_MS, CANCELLED, by)
 
 
-def with_backfill(make: Make, count: int = 3) -> Shard:
+def with_backfill(make: Make, count: int = 3) -> LongDelayShard:
     """A shard with the schedule and its backfill, the request at offset 1, of which nothing has left."""
     shard = stored(make(), count=1)
     shard.feed(backfill(1, count))
@@ -60,7 +60,7 @@ def with_backfill(make: Make, count: int = 3) -> Shard:
     return shard
 
 
-def only_extras_left(make: Make) -> Shard:
+def only_extras_left(make: Make) -> LongDelayShard:
     """The same, once the occurrence and a part of the backfill have left."""
     shard = with_backfill(make, SURPLUS_FATES_MAX + 5)
     assert shard.commit(FIRST_MS + 1).fates[0] == OCCURRED_ONCE

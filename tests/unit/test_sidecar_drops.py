@@ -34,7 +34,17 @@ from postdate.wire.dispatch_log import (
     SurvivorFate,
 )
 from postdate.wire.values.id_digests import id_digest
-from support.long_delays import BASE_MS, FAR_MS, SOON_MS, Shard, request, schedule, timed, verdict_texts, verdicts
+from support.long_delays import (
+    BASE_MS,
+    FAR_MS,
+    SOON_MS,
+    LongDelayShard,
+    request,
+    schedule,
+    timed,
+    verdict_texts,
+    verdicts,
+)
 
 #: Of a `Shard`.
 WINDOW_MS, HOUR_MS = 60_000, 3_600_000
@@ -44,9 +54,9 @@ ROW = (0, id_digest(b"a"))
 
 
 @pytest.fixture
-def shard(tmp_path: Path) -> Iterator[Shard]:
+def shard(tmp_path: Path) -> Iterator[LongDelayShard]:
     """A shard that has read nothing."""
-    one = Shard(tmp_path, mode="control")
+    one = LongDelayShard(tmp_path, mode="control")
     one.begin()
     yield one
     one.index.close()
@@ -57,19 +67,19 @@ def dropping(offset: int, at_ms: int = BASE_MS, due_ms: int = SOON_MS, grace: st
     return timed(schedule(offset, due_ms, id="a", grace=grace, **{"if-ended": "drop"}), at_ms)
 
 
-def delivered(shard: Shard, record: Record, at_ms: int = ENDED_MS) -> None:
+def delivered(shard: LongDelayShard, record: Record, at_ms: int = ENDED_MS) -> None:
     """Ingest a request and deliver it; the broker stamps the record of its fate with `at_ms`."""
     shard.feed(record)
     shard.commit(SOON_MS + 1, logged_ms=at_ms)
     assert shard.entries() == {}
 
 
-def kinds(shard: Shard) -> dict[int, Kind]:
+def kinds(shard: LongDelayShard) -> dict[int, Kind]:
     """Request offset -> kind of its entry."""
     return {offset: kind for offset, (kind, _, _) in shard.held().items()}
 
 
-def test_a_repetition_of_a_delivered_message_is_dropped_and_names_it(shard: Shard) -> None:
+def test_a_repetition_of_a_delivered_message_is_dropped_and_names_it(shard: LongDelayShard) -> None:
     shard.feed(dropping(0))
     done = shard.commit(SOON_MS + 1, logged_ms=ENDED_MS)
     assert (done.fates, done.ids) == ([PlainFate(0, SOON_MS, DELIVERED)], [ROW])
@@ -88,13 +98,15 @@ def test_a_repetition_of_a_delivered_message_is_dropped_and_names_it(shard: Shar
     [(BASE_MS, True), (ENDED_MS + WINDOW_MS, True), (ENDED_MS + WINDOW_MS + 1, False)],
     ids=["written before the delivery", "at the end of the window", "behind it"],
 )
-def test_the_timestamp_of_the_request_and_that_of_the_record_decide(shard: Shard, at_ms: int, is_dropped: bool) -> None:
+def test_the_timestamp_of_the_request_and_that_of_the_record_decide(
+    shard: LongDelayShard, at_ms: int, is_dropped: bool
+) -> None:
     delivered(shard, dropping(0))
     shard.feed(dropping(1, at_ms, due_ms=at_ms + 500))
     assert kinds(shard) == {1: Kind.DROPPED if is_dropped else Kind.DELIVER}
 
 
-def test_the_last_delivery_counts(shard: Shard) -> None:
+def test_the_last_delivery_counts(shard: LongDelayShard) -> None:
     """The window of the first one is over, and the second lies in another hour."""
     delivered(shard, dropping(0))
     delivered(shard, dropping(1, ENDED_MS + WINDOW_MS + 1), ENDED_MS + HOUR_MS)
@@ -102,7 +114,7 @@ def test_the_last_delivery_counts(shard: Shard) -> None:
     assert shard.entries()[2][1].acts_on == 1
 
 
-def test_a_later_delivery_of_the_same_hour_hides_no_earlier_one(shard: Shard) -> None:
+def test_a_later_delivery_of_the_same_hour_hides_no_earlier_one(shard: LongDelayShard) -> None:
     """The owner before dropped request 1 but did not commit that; request 2, behind the window, was delivered."""
     shard.recover(PlainFate(0, SOON_MS, DELIVERED), ids=[ROW], at_ms=ENDED_MS)
     late = dropping(2, ENDED_MS + WINDOW_MS + 1)
@@ -112,14 +124,14 @@ def test_a_later_delivery_of_the_same_hour_hides_no_earlier_one(shard: Shard) ->
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["the first", "the second"])
-def test_both_requests_need_the_header(shard: Shard, first: bool) -> None:
+def test_both_requests_need_the_header(shard: LongDelayShard, first: bool) -> None:
     plain = schedule(1, SOON_MS, id="a") if first else schedule(0, SOON_MS, id="a")
     delivered(shard, dropping(0) if first else plain)
     shard.feed(plain if first else dropping(1))
     assert kinds(shard) == {1: Kind.DELIVER}
 
 
-def test_another_id_and_a_message_that_was_not_delivered_drop_nothing(shard: Shard) -> None:
+def test_another_id_and_a_message_that_was_not_delivered_drop_nothing(shard: LongDelayShard) -> None:
     delivered(shard, timed(schedule(0, SOON_MS, id="b", **{"if-ended": "drop"}), BASE_MS))
     shard.feed(dropping(1), request(2, action="cancel", id="a"))
     shard.commit(BASE_MS)
@@ -129,14 +141,14 @@ def test_another_id_and_a_message_that_was_not_delivered_drop_nothing(shard: Sha
     assert kinds(shard) == {4: Kind.DELIVER}
 
 
-def test_a_pending_message_is_replaced_unless_it_was_to_be_kept(shard: Shard) -> None:
+def test_a_pending_message_is_replaced_unless_it_was_to_be_kept(shard: LongDelayShard) -> None:
     keeping = schedule(2, SOON_MS, id="a", **{"if-ended": "drop", "if-pending": "keep"})
     shard.feed(dropping(0), dropping(1), keeping)
     assert [fate.name for fate in shard.commit(BASE_MS).fates] == [REPLACED, KEPT]
     assert kinds(shard) == {1: Kind.DELIVER}
 
 
-def test_a_dropped_request_changes_nothing_of_a_pending_one(shard: Shard) -> None:
+def test_a_dropped_request_changes_nothing_of_a_pending_one(shard: LongDelayShard) -> None:
     delivered(shard, dropping(0))
     shard.feed(schedule(1, SOON_MS, id="a"), dropping(2, ENDED_MS + 1))
     assert kinds(shard) == {1: Kind.DELIVER, 2: Kind.DROPPED}
@@ -146,7 +158,7 @@ def test_a_dropped_request_changes_nothing_of_a_pending_one(shard: Shard) -> Non
 
 
 @pytest.mark.parametrize("by_log", [False, True])
-def test_a_dropped_request_hides_no_end_of_its_id(shard: Shard, by_log: bool) -> None:
+def test_a_dropped_request_hides_no_end_of_its_id(shard: LongDelayShard, by_log: bool) -> None:
     delivered(shard, dropping(0))
     if by_log:
         shard.recover(SurvivorFate(1, SOON_MS, DROPPED, 0))
@@ -156,14 +168,14 @@ def test_a_dropped_request_hides_no_end_of_its_id(shard: Shard, by_log: bool) ->
     assert verdicts(shard.commit(BASE_MS)) == [("too-late", 2), ("not-found", 3)]
 
 
-def test_an_owner_learns_the_ids_from_records_of_requests_that_it_has_not_read(shard: Shard) -> None:
+def test_an_owner_learns_the_ids_from_records_of_requests_that_it_has_not_read(shard: LongDelayShard) -> None:
     shard.recover(PlainFate(0, SOON_MS, DELIVERED), ids=[ROW], at_ms=ENDED_MS)
     shard.feed(dropping(0), dropping(1))
     assert kinds(shard) == {1: Kind.DROPPED}
 
 
 def test_the_ids_of_an_empty_disk_are_those_of_requests_below_its_first(tmp_path: Path) -> None:
-    shard = Shard(tmp_path)
+    shard = LongDelayShard(tmp_path)
     shard.begin(next_request=7)
     shard.recover(PlainFate(0, SOON_MS, DELIVERED), ids=[ROW], at_ms=ENDED_MS)
     shard.feed(dropping(7))
@@ -174,7 +186,7 @@ def test_the_ids_of_an_empty_disk_are_those_of_requests_below_its_first(tmp_path
 @pytest.mark.parametrize(
     "fate", [PlainFate(1, FAR_MS, STORED), Moved(1, SOON_MS, "moved", FAR_MS, 9)], ids=["stored", "moved"]
 )
-def test_a_request_that_an_earlier_owner_has_accepted_is_not_dropped(shard: Shard, fate: Fate) -> None:
+def test_a_request_that_an_earlier_owner_has_accepted_is_not_dropped(shard: LongDelayShard, fate: Fate) -> None:
     """Rule 5: its mark is not final."""
     delivered(shard, dropping(0))
     shard.recover(fate)
@@ -182,19 +194,19 @@ def test_a_request_that_an_earlier_owner_has_accepted_is_not_dropped(shard: Shar
     assert Kind.DROPPED not in kinds(shard).values()
 
 
-def test_a_stored_message_is_remembered_after_a_rebuild(shard: Shard, tmp_path: Path) -> None:
+def test_a_stored_message_is_remembered_after_a_rebuild(shard: LongDelayShard, tmp_path: Path) -> None:
     shard.feed(dropping(0, due_ms=FAR_MS))
     shard.commit(BASE_MS)
-    rebuilt = Shard(tmp_path / "other")
+    rebuilt = LongDelayShard(tmp_path / "other")
     rebuilt.rebuild(shard, low=1)
     assert rebuilt.commit(FAR_MS + 1, logged_ms=FAR_MS + 5).ids == [ROW]
     rebuilt.index.close()
 
 
-def test_a_member_of_version_1_writes_no_ids(shard: Shard, tmp_path: Path) -> None:
+def test_a_member_of_version_1_writes_no_ids(shard: LongDelayShard, tmp_path: Path) -> None:
     shard.feed(dropping(0, due_ms=FAR_MS))
     shard.commit(BASE_MS)
-    old = Shard(tmp_path / "other", format_version=1)
+    old = LongDelayShard(tmp_path / "other", format_version=1)
     old.rebuild(shard, low=1)
     assert old.commit(FAR_MS + 1).ids == []
     old.feed(dropping(1))
@@ -202,14 +214,16 @@ def test_a_member_of_version_1_writes_no_ids(shard: Shard, tmp_path: Path) -> No
     old.index.close()
 
 
-def shard_reasons(shard: Shard) -> list[str]:
+def shard_reasons(shard: LongDelayShard) -> list[str]:
     """The reasons of the requests that end as dead letters."""
     return [entry.reason for _, entry in shard.entries().values() if entry.kind == Kind.DEAD]
 
 
 @pytest.mark.parametrize("at_ms", [BASE_MS, ENDED_MS + WINDOW_MS], ids=["before the delivery", "end of the window"])
 @pytest.mark.parametrize("second", [[], [request(1, action="cancel", id="a")]], ids=["replaced", "cancelled"])
-def test_a_pending_request_that_the_log_drops_contradicts_it(shard: Shard, second: list[Record], at_ms: int) -> None:
+def test_a_pending_request_that_the_log_drops_contradicts_it(
+    shard: LongDelayShard, second: list[Record], at_ms: int
+) -> None:
     """Another owner, with an older disk, has delivered the message that was to end here."""
     shard.feed(dropping(0), *second, dropping(2, at_ms))
     with pytest.raises(Contradicted, match="request 2 was accepted here, though request 0"):
@@ -221,21 +235,21 @@ def test_a_pending_request_that_the_log_drops_contradicts_it(shard: Shard, secon
     [schedule(1, SOON_MS, id="a"), dropping(1, ENDED_MS + WINDOW_MS + 1)],
     ids=["without the header", "behind the window"],
 )
-def test_a_pending_request_that_the_log_does_not_drop_is_no_contradiction(shard: Shard, later: Record) -> None:
+def test_a_pending_request_that_the_log_does_not_drop_is_no_contradiction(shard: LongDelayShard, later: Record) -> None:
     shard.feed(dropping(0), later)
     shard.recover(PlainFate(0, SOON_MS, DELIVERED), ids=[ROW], at_ms=ENDED_MS)
     check_causes(IndexOverlay(shard.index))
     assert kinds(shard) == {1: Kind.DELIVER}
 
 
-def test_a_request_is_not_dropped_for_its_own_delivery(shard: Shard) -> None:
+def test_a_request_is_not_dropped_for_its_own_delivery(shard: LongDelayShard) -> None:
     shard.feed(dropping(0))
     shard.recover(PlainFate(0, SOON_MS, DELIVERED), ids=[ROW], at_ms=ENDED_MS)
     assert kinds(shard) == {}
 
 
 @pytest.mark.parametrize("name", [CANCELLED, DEAD])
-def test_a_dropped_request_that_another_owner_ended_otherwise_is_gone(shard: Shard, name: str) -> None:
+def test_a_dropped_request_that_another_owner_ended_otherwise_is_gone(shard: LongDelayShard, name: str) -> None:
     delivered(shard, dropping(0))
     shard.feed(dropping(1))
     shard.recover(PlainFate(1, SOON_MS, name))  # type: ignore[arg-type]
@@ -243,7 +257,7 @@ def test_a_dropped_request_that_another_owner_ended_otherwise_is_gone(shard: Sha
     assert shard.entries() == {}
 
 
-def test_ids_are_forgotten_by_the_requests_that_were_read_and_not_by_the_clock(shard: Shard) -> None:
+def test_ids_are_forgotten_by_the_requests_that_were_read_and_not_by_the_clock(shard: LongDelayShard) -> None:
     delivered(shard, dropping(0))
     shard.index.forget_outcomes(BASE_MS + 100 * HOUR_MS, ENDED_MS + WINDOW_MS)
     shard.feed(dropping(1, ENDED_MS + WINDOW_MS))
@@ -255,17 +269,17 @@ def test_ids_are_forgotten_by_the_requests_that_were_read_and_not_by_the_clock(s
 
 
 def test_a_reopened_index_knows_the_ids(tmp_path: Path) -> None:
-    shard = Shard(tmp_path)
+    shard = LongDelayShard(tmp_path)
     shard.begin()
     delivered(shard, dropping(0))
     shard.index.close()
-    shard = Shard(tmp_path)
+    shard = LongDelayShard(tmp_path)
     shard.feed(dropping(1))
     assert kinds(shard) == {1: Kind.DROPPED}
     shard.index.close()
 
 
-def test_without_room_a_repetition_is_delivered_and_counted(shard: Shard) -> None:
+def test_without_room_a_repetition_is_delivered_and_counted(shard: LongDelayShard) -> None:
     with patch.object(limits, "DELIVERED_IDS_PER_HOUR_MAX", 1):
         rows = [(0, id_digest(b"a")), (1, id_digest(b"b"))]
         assert shard.recover(ids=rows, at_ms=ENDED_MS) == 1
@@ -276,7 +290,7 @@ def test_without_room_a_repetition_is_delivered_and_counted(shard: Shard) -> Non
     ]
 
 
-def test_a_transaction_names_a_bounded_number_of_ids(shard: Shard) -> None:
+def test_a_transaction_names_a_bounded_number_of_ids(shard: LongDelayShard) -> None:
     """Then the message waits for the next one, with all behind it."""
     with patch.object(batch, "IDS_MAX", 2):
         shard.feed(*(timed(schedule(n, SOON_MS, id=f"{n}", **{"if-ended": "drop"}), BASE_MS) for n in range(5)))
@@ -284,7 +298,7 @@ def test_a_transaction_names_a_bounded_number_of_ids(shard: Shard) -> None:
     assert sizes == [(2, 2), (2, 2), (1, 1)]
 
 
-def test_hours_are_bounded(shard: Shard) -> None:
+def test_hours_are_bounded(shard: LongDelayShard) -> None:
     for hour in range(limits.DELIVERED_HOURS_MAX + 5):
         shard.recover(ids=[ROW], at_ms=ENDED_MS + hour * HOUR_MS)
     shard.index.forget_outcomes(ENDED_MS, ENDED_MS)

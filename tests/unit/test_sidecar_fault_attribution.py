@@ -27,7 +27,7 @@ from support.attempts import (
     REFUSED,
     STORE,
     TIMED_OUT,
-    Clock,
+    StepClock,
     common,
     isolate,
     isolated_target,
@@ -38,12 +38,12 @@ from support.attempts import (
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> StepClock:
+    return StepClock()
 
 
 @pytest.fixture
-def faults(clock: Clock) -> FaultAttribution:
+def faults(clock: StepClock) -> FaultAttribution:
     return FaultAttribution(clock, BUDGET_MS, {STORE})
 
 
@@ -88,7 +88,7 @@ def test_no_target_is_blamed_if_the_log_record_failed_too(faults: FaultAttributi
     assert not faults.any
 
 
-def test_the_maximum_halves_down_to_one_and_grows_again(faults: FaultAttribution, clock: Clock) -> None:
+def test_the_maximum_halves_down_to_one_and_grows_again(faults: FaultAttribution, clock: StepClock) -> None:
     isolated = isolate(faults, 64)
     maxima = []
     for _ in range(6):
@@ -114,7 +114,7 @@ def test_the_acknowledged_messages_of_a_trial_are_its_next_maximum(faults: Fault
     assert isolated.messages_max == 7
 
 
-def test_trials_have_a_quarter_of_the_time(faults: FaultAttribution, clock: Clock) -> None:
+def test_trials_have_a_quarter_of_the_time(faults: FaultAttribution, clock: StepClock) -> None:
     isolated = isolate(faults, 4)
     assert faults.ready_trials(clock.now) == [isolated]
     faults.committed(trial(isolated, 1, outcome(1), took_ms=100.0), 0.0, 0.0)
@@ -136,7 +136,7 @@ def _times_out(
     [(True, 0, False, True), (False, 0, True, True), (False, 0, False, False), (True, 1, True, False)],
 )
 def test_a_target_is_unavailable_if_only_its_trials_fail_for_the_budget(
-    faults: FaultAttribution, clock: Clock, log_acknowledged: bool, acknowledged: int, commits: bool, is_spent: bool
+    faults: FaultAttribution, clock: StepClock, log_acknowledged: bool, acknowledged: int, commits: bool, is_spent: bool
 ) -> None:
     isolated = isolate(faults, 2)
     for _ in range(BUDGET_MS // 1_000 + 1):
@@ -152,7 +152,7 @@ def test_a_target_is_unavailable_if_only_its_trials_fail_for_the_budget(
     assert faults.spent("bad", 0, BUDGET_MS) is None
 
 
-def test_one_failed_trial_is_not_an_outage_however_long_it_took(faults: FaultAttribution, clock: Clock) -> None:
+def test_one_failed_trial_is_not_an_outage_however_long_it_took(faults: FaultAttribution, clock: StepClock) -> None:
     """The target had no messages for an hour, and a cut of the network hits the next trial."""
     isolated = isolate(faults, 2)
     faults.committed(trial(isolated, 2, outcome(2)), 0.0, 0.0)
@@ -164,7 +164,7 @@ def test_one_failed_trial_is_not_an_outage_however_long_it_took(faults: FaultAtt
         faults.committed(trial(isolated, 1, outcome(1)), 0.0, 0.0)
 
 
-def test_an_outage_begins_with_the_abort_that_isolates_the_target(faults: FaultAttribution, clock: Clock) -> None:
+def test_an_outage_begins_with_the_abort_that_isolates_the_target(faults: FaultAttribution, clock: StepClock) -> None:
     """If twenty targets hang, each gets a trial every three minutes."""
     attempt = common({"bad": 1}, bad=outcome(0, 1, why=TIMED_OUT))
     attempt.log_acknowledged = True
@@ -174,7 +174,7 @@ def test_an_outage_begins_with_the_abort_that_isolates_the_target(faults: FaultA
     assert faults.spent("bad", 0, BUDGET_MS) is not None
 
 
-def test_a_refusal_of_a_common_transaction_does_not_begin_an_outage(faults: FaultAttribution, clock: Clock) -> None:
+def test_a_refusal_of_a_common_transaction_does_not_begin_an_outage(faults: FaultAttribution, clock: StepClock) -> None:
     """A refusal is an answer: one failed trial after it does not show that the target was unavailable."""
     attempt = common({"bad": 1, "good": 1}, bad=outcome(0, 0))
     attempt.log_acknowledged = True
@@ -184,7 +184,7 @@ def test_a_refusal_of_a_common_transaction_does_not_begin_an_outage(faults: Faul
     assert faults.spent("bad", 0, BUDGET_MS) is None
 
 
-def test_a_refused_probe_is_condemned_once_its_budget_is_used_up(faults: FaultAttribution, clock: Clock) -> None:
+def test_a_refused_probe_is_condemned_once_its_budget_is_used_up(faults: FaultAttribution, clock: StepClock) -> None:
     isolated = isolate(faults, 1, REFUSED)
     attempt = trial(isolated, 1, outcome(0, 7), due_ms=5_000)
     faults.aborted(attempt, 10**9)
@@ -236,7 +236,7 @@ def test_a_refusal_that_may_pass_with_time_is_tried_again(faults: FaultAttributi
     assert list(isolated.refused) == [7]
 
 
-def test_each_late_probe_is_condemned_if_the_target_accepts_nothing(faults: FaultAttribution, clock: Clock) -> None:
+def test_each_late_probe_is_condemned_if_the_target_accepts_nothing(faults: FaultAttribution, clock: StepClock) -> None:
     isolated = isolate(faults, 1, REFUSED)
     clock.now += BUDGET_MS
     faults.aborted(trial(isolated, 1, outcome(0, 7), due_ms=1), BUDGET_MS)
@@ -257,7 +257,7 @@ def test_a_few_refused_of_a_common_transaction_are_retried_alone(faults: FaultAt
     assert (isolated.messages_max, list(isolated.refused)) == (100, [42])
 
 
-def _probation_ms(faults: FaultAttribution, clock: Clock) -> float:
+def _probation_ms(faults: FaultAttribution, clock: StepClock) -> float:
     """How long a target that is isolated now, and then has no fault, stays isolated."""
     isolated, since = isolate(faults, 1), clock.now
     for _ in range(GOOD_TRIALS):
@@ -269,7 +269,7 @@ def _probation_ms(faults: FaultAttribution, clock: Clock) -> float:
     return clock.now - since
 
 
-def test_a_few_good_trials_do_not_end_an_isolation_early(faults: FaultAttribution, clock: Clock) -> None:
+def test_a_few_good_trials_do_not_end_an_isolation_early(faults: FaultAttribution, clock: StepClock) -> None:
     """A target that is often slow may be fast by chance."""
     isolated = isolate(faults, 1)
     for trials in (7, 7):
@@ -288,7 +288,7 @@ def test_a_few_good_trials_do_not_end_an_isolation_early(faults: FaultAttributio
     assert faults.get("bad") is None
 
 
-def test_each_further_isolation_of_a_target_is_twice_as_long(faults: FaultAttribution, clock: Clock) -> None:
+def test_each_further_isolation_of_a_target_is_twice_as_long(faults: FaultAttribution, clock: StepClock) -> None:
     spans = [_probation_ms(faults, clock) for _ in range(7)]
     assert spans == [1_000.0, 2_000.0, 4_000.0, 8_000.0, 16_000.0, PROBATION_MS, PROBATION_MS]
     clock.now += PROBATION_FORGOTTEN_MS
@@ -297,7 +297,7 @@ def test_each_further_isolation_of_a_target_is_twice_as_long(faults: FaultAttrib
 
 @pytest.mark.parametrize(("others", "next_ms"), [(ISOLATED_MAX - 1, 2_000.0), (ISOLATED_MAX, 1_000.0)])
 def test_the_probations_of_a_thousand_targets_are_remembered(
-    faults: FaultAttribution, clock: Clock, others: int, next_ms: float
+    faults: FaultAttribution, clock: StepClock, others: int, next_ms: float
 ) -> None:
     _probation_ms(faults, clock)
     for number in range(others):
@@ -307,7 +307,7 @@ def test_the_probations_of_a_thousand_targets_are_remembered(
 
 
 def test_work_for_own_topics_is_split_and_no_entry_is_blamed(
-    faults: FaultAttribution, clock: Clock, caplog: pytest.LogCaptureFixture
+    faults: FaultAttribution, clock: StepClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     attempt = FinishedTransaction(None, 40, {STORE: 40}, {STORE: outcome(0, *range(40), why=TIMED_OUT)}, 2_000.0)
     assert faults.aborted(attempt, 0) is Finding.BACK_OFF
@@ -323,7 +323,9 @@ def test_work_for_own_topics_is_split_and_no_entry_is_blamed(
     assert not own.refused
 
 
-def test_a_trial_is_quick_if_it_takes_no_longer_than_other_transactions(faults: FaultAttribution, clock: Clock) -> None:
+def test_a_trial_is_quick_if_it_takes_no_longer_than_other_transactions(
+    faults: FaultAttribution, clock: StepClock
+) -> None:
     isolated = isolate(faults, 16)
     clock.now += 1
     faults.committed(trial(isolated, 8, outcome(8), took_ms=45.0), 50.0, 0.0)
@@ -354,7 +356,7 @@ def test_a_target_that_takes_its_time_for_each_message_gets_one_at_a_time(faults
     assert maxima == [2, 1, 1, 1]
 
 
-def test_a_trial_without_a_message_for_its_target_does_not_count(faults: FaultAttribution, clock: Clock) -> None:
+def test_a_trial_without_a_message_for_its_target_does_not_count(faults: FaultAttribution, clock: StepClock) -> None:
     """All of its entries have expired, and are dead letters."""
     isolated = isolate(faults, 8)
     clock.now += 1_000
@@ -363,7 +365,7 @@ def test_a_trial_without_a_message_for_its_target_does_not_count(faults: FaultAt
     assert faults.ready_trials(clock.now + 179) == []
 
 
-def _waits_for_a_trial(faults: FaultAttribution, clock: Clock, isolated: Isolated, late_ms: float) -> float:
+def _waits_for_a_trial(faults: FaultAttribution, clock: StepClock, isolated: Isolated, late_ms: float) -> float:
     """A trial of 40 ms is 20 ms too long, and a message of another target, due `late_ms` before the end of the trial,
     waits for it. Returns how long the target must pause from then on."""
     ended_at = clock.now
@@ -376,7 +378,7 @@ def _waits_for_a_trial(faults: FaultAttribution, clock: Clock, isolated: Isolate
 
 @pytest.mark.parametrize(("late_ms", "pauses"), [(19.0, False), (20.0, True)])
 def test_trials_for_which_others_waited_too_long_again_and_again_pause_the_target(
-    faults: FaultAttribution, clock: Clock, late_ms: float, pauses: bool
+    faults: FaultAttribution, clock: StepClock, late_ms: float, pauses: bool
 ) -> None:
     """The credit covers five such trials. Each further one costs 150 times its excess of 20 ms, that is 3 s; the first
     pauses are limited to 1 and 2 s."""
@@ -391,7 +393,7 @@ def test_trials_for_which_others_waited_too_long_again_and_again_pause_the_targe
 
 @pytest.mark.parametrize(("hangs", "rest_ms"), [(False, 1_000.0), (True, 10_000.0)])
 def test_the_first_pause_is_short_unless_the_target_is_known_to_hang(
-    faults: FaultAttribution, clock: Clock, hangs: bool, rest_ms: float
+    faults: FaultAttribution, clock: StepClock, hangs: bool, rest_ms: float
 ) -> None:
     """It is known if its records timed out, although the log record was acknowledged."""
     isolated = isolate(faults, 1)
@@ -408,7 +410,7 @@ def test_the_first_pause_is_short_unless_the_target_is_known_to_hang(
 
 @pytest.mark.parametrize(("accepted_before_ms", "rest_ms"), [(1_000.0, 30.0), (2_000.0, 300.0)])
 def test_a_refused_trial_pauses_only_a_target_that_accepts_nothing(
-    faults: FaultAttribution, clock: Clock, accepted_before_ms: float, rest_ms: float
+    faults: FaultAttribution, clock: StepClock, accepted_before_ms: float, rest_ms: float
 ) -> None:
     """Otherwise the messages between the refused ones would wait as well."""
     isolated = isolate(faults, 1)
@@ -421,7 +423,7 @@ def test_a_refused_trial_pauses_only_a_target_that_accepts_nothing(
     assert faults.ready_trials(ended_at + rest_ms) == [isolated]
 
 
-def test_only_the_first_transaction_after_a_trial_waited_for_it(faults: FaultAttribution, clock: Clock) -> None:
+def test_only_the_first_transaction_after_a_trial_waited_for_it(faults: FaultAttribution, clock: StepClock) -> None:
     isolated = isolate(faults, 2)
     _tried(faults, isolated, 33.0)
     quick(faults)
@@ -429,7 +431,7 @@ def test_only_the_first_transaction_after_a_trial_waited_for_it(faults: FaultAtt
     assert faults.ready_trials(clock.now + 99) == [isolated]
 
 
-def test_work_under_key_0_keeps_a_quarter_of_the_time(faults: FaultAttribution, clock: Clock) -> None:
+def test_work_under_key_0_keeps_a_quarter_of_the_time(faults: FaultAttribution, clock: StepClock) -> None:
     """Controls come before messages, and intake stops while they wait."""
     faults.aborted(FinishedTransaction(None, 2, {STORE: 2}, {STORE: outcome(0, 1, 2, why=TIMED_OUT)}, 2_000.0), 0)
     own = isolated_target(faults, OWN)
@@ -438,7 +440,7 @@ def test_work_under_key_0_keeps_a_quarter_of_the_time(faults: FaultAttribution, 
     assert faults.ready_trials(clock.now + 99) == [own]
 
 
-def test_a_trial_isolates_other_topics_that_fail_in_it(faults: FaultAttribution, clock: Clock) -> None:
+def test_a_trial_isolates_other_topics_that_fail_in_it(faults: FaultAttribution, clock: StepClock) -> None:
     """A trial of Postdate's own topics delivers messages, too, and a trial of a target may write dead letters."""
     failed = {STORE: outcome(0, 1, why=TIMED_OUT)}
     faults.aborted(FinishedTransaction(None, 1, {STORE: 1}, failed, 2_000.0), 0)
@@ -455,7 +457,7 @@ def test_a_trial_isolates_other_topics_that_fail_in_it(faults: FaultAttribution,
 
 
 def test_own_topics_return_after_their_probation_although_nothing_tried_them(
-    faults: FaultAttribution, clock: Clock
+    faults: FaultAttribution, clock: StepClock
 ) -> None:
     """What waits for them may be in none of their trials: parked messages of an isolated target, or a bulk control."""
     failed = {STORE: outcome(0, 1, why=TIMED_OUT)}

@@ -27,7 +27,7 @@ from support.attempts import (
     REFUSED,
     STORE,
     TIMED_OUT,
-    Clock,
+    StepClock,
     common,
     isolate,
     isolated_target,
@@ -40,12 +40,12 @@ VERDICTS = "requests.verdicts"
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> StepClock:
+    return StepClock()
 
 
 @pytest.fixture
-def faults(clock: Clock) -> FaultAttribution:
+def faults(clock: StepClock) -> FaultAttribution:
     return FaultAttribution(clock, BUDGET_MS, {STORE, VERDICTS})
 
 
@@ -74,13 +74,13 @@ def test_the_durations_of_the_last_transactions_are_summed_up() -> None:
     assert recent.mean_above(_RECENT - 2) == (1 + 2) / _RECENT
 
 
-def test_trials_may_begin_at_any_time_of_the_steady_clock(faults: FaultAttribution, clock: Clock) -> None:
+def test_trials_may_begin_at_any_time_of_the_steady_clock(faults: FaultAttribution, clock: StepClock) -> None:
     clock.now = 0.0
     isolated = isolate(faults, 1)
     assert faults.ready_trials(0.0) == [isolated]
 
 
-def test_the_pause_after_a_trial_holds_for_all_targets(faults: FaultAttribution, clock: Clock) -> None:
+def test_the_pause_after_a_trial_holds_for_all_targets(faults: FaultAttribution, clock: StepClock) -> None:
     first = isolate(faults, 4)
     faults.aborted(common({"other": 1}, other=outcome(0, 1, why=TIMED_OUT)), 0)
     other = isolated_target(faults, "other")
@@ -95,7 +95,7 @@ def test_the_pause_after_a_trial_holds_for_all_targets(faults: FaultAttribution,
     assert faults.next_at() == clock.now + 500
 
 
-def test_a_target_is_tried_as_long_as_something_waits_for_it(faults: FaultAttribution, clock: Clock) -> None:
+def test_a_target_is_tried_as_long_as_something_waits_for_it(faults: FaultAttribution, clock: StepClock) -> None:
     isolated = isolate(faults, 1)
     faults.nothing_waits(isolated)
     assert faults.ready_trials(clock.now) == []
@@ -120,7 +120,7 @@ def test_a_trial_with_one_acknowledged_message_is_followed_by_one_message(faults
 
 
 def test_a_target_that_acknowledges_nothing_is_tried_more_and_more_rarely(
-    faults: FaultAttribution, clock: Clock
+    faults: FaultAttribution, clock: StepClock
 ) -> None:
     """Until it acknowledges a message."""
     isolated = isolate(faults, 1)
@@ -136,7 +136,7 @@ def test_a_target_that_acknowledges_nothing_is_tried_more_and_more_rarely(
 
 
 @pytest.mark.parametrize("answer", [outcome(1, 1, why=TIMED_OUT), outcome(0, 1, 2), None])
-def test_any_answer_ends_an_outage(faults: FaultAttribution, clock: Clock, answer: object) -> None:
+def test_any_answer_ends_an_outage(faults: FaultAttribution, clock: StepClock, answer: object) -> None:
     """Acknowledged messages, or a refusal. Without an answer, the entries end after their budget."""
     isolated = isolate(faults, 2)
     _times_out(faults, isolated)
@@ -149,7 +149,7 @@ def test_any_answer_ends_an_outage(faults: FaultAttribution, clock: Clock, answe
 
 
 def test_a_commit_before_the_last_failed_trial_does_not_show_that_kafka_works(
-    faults: FaultAttribution, clock: Clock
+    faults: FaultAttribution, clock: StepClock
 ) -> None:
     faults.kafka_works()
     isolated = isolate(faults, 2)
@@ -160,7 +160,7 @@ def test_a_commit_before_the_last_failed_trial_does_not_show_that_kafka_works(
 
 
 def test_own_topics_remember_which_of_them_failed_and_keep_the_smallest_maximum(
-    faults: FaultAttribution, clock: Clock
+    faults: FaultAttribution, clock: StepClock
 ) -> None:
     faults.aborted(common({STORE: 8}, **{STORE: outcome(0, 1, why=TIMED_OUT)}), 0)
     own = isolated_target(faults, OWN)
@@ -198,7 +198,7 @@ def test_a_quarter_of_a_trial_may_be_refused_entries(faults: FaultAttribution, m
     assert list(isolated.refused) == [42, 43]
 
 
-def test_a_refused_entry_is_retried_more_and_more_rarely(faults: FaultAttribution, clock: Clock) -> None:
+def test_a_refused_entry_is_retried_more_and_more_rarely(faults: FaultAttribution, clock: StepClock) -> None:
     passing = RecordRejected("not now", KafkaError.POLICY_VIOLATION)
     isolated = isolate(faults, 1, passing)
     pauses = []
@@ -217,7 +217,7 @@ def test_a_bounded_number_of_targets_is_isolated(faults: FaultAttribution, monke
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_an_isolation_without_messages_ends_unless_the_last_trial_failed(
-    faults: FaultAttribution, clock: Clock, fails: bool
+    faults: FaultAttribution, clock: StepClock, fails: bool
 ) -> None:
     isolated = isolate(faults, 1)
     if fails:
@@ -258,7 +258,7 @@ def test_the_next_trial_is_as_large_as_the_aim_allows(
 
 @pytest.mark.parametrize(("took_ms", "is_fast"), [(49.0, True), (51.0, False)])
 def test_a_trial_may_take_a_quarter_longer_than_other_transactions_usually_do(
-    faults: FaultAttribution, clock: Clock, took_ms: float, is_fast: bool
+    faults: FaultAttribution, clock: StepClock, took_ms: float, is_fast: bool
 ) -> None:
     isolated = isolate(faults, 1)
     for _ in range(8):
@@ -275,7 +275,9 @@ def test_after_one_transaction_that_reported_all_messages_the_next_one_is_not_li
     assert not faults.is_attributing
 
 
-def _tried(faults: FaultAttribution, clock: Clock, isolated: Isolated, size: int = 1, late_ms: float = 20.0) -> bool:
+def _tried(
+    faults: FaultAttribution, clock: StepClock, isolated: Isolated, size: int = 1, late_ms: float = 20.0
+) -> bool:
     """A trial of 40 ms is 20 ms too long, and a message of another target waits `late_ms` for it. True if the target
     must pause longer than for a quarter of the time."""
     clock.now = max(clock.now, isolated.retry_at)
@@ -291,7 +293,7 @@ def _common(took_ms: float, late_ms: float = 0.0) -> FinishedTransaction:
 
 
 def test_trials_for_which_nothing_waits_neither_use_credit_nor_add_to_it(
-    faults: FaultAttribution, clock: Clock
+    faults: FaultAttribution, clock: StepClock
 ) -> None:
     isolated = isolate(faults, 1)
     for _ in range(150):
@@ -303,7 +305,7 @@ def test_trials_for_which_nothing_waits_neither_use_credit_nor_add_to_it(
 
 
 def test_a_trial_costs_no_credit_if_other_transactions_stall_for_as_long(
-    faults: FaultAttribution, clock: Clock
+    faults: FaultAttribution, clock: StepClock
 ) -> None:
     """One of eight takes 200 ms, which is 22 ms for each of them."""
     isolated = isolate(faults, 1)
@@ -315,7 +317,7 @@ def test_a_trial_costs_no_credit_if_other_transactions_stall_for_as_long(
 
 @pytest.mark.parametrize(("is_fast_at_times", "size", "next_max"), [(True, 50, 25), (True, 1, 1), (False, 50, 100)])
 def test_trials_become_smaller_with_a_pause_if_smaller_ones_were_fast(
-    faults: FaultAttribution, clock: Clock, is_fast_at_times: bool, size: int, next_max: int
+    faults: FaultAttribution, clock: StepClock, is_fast_at_times: bool, size: int, next_max: int
 ) -> None:
     isolated = isolate(faults, 1)
     if is_fast_at_times:
@@ -326,7 +328,7 @@ def test_trials_become_smaller_with_a_pause_if_smaller_ones_were_fast(
     assert isolated.messages_max == next_max
 
 
-def test_a_pause_after_a_trial_that_hangs_makes_no_trial_smaller(faults: FaultAttribution, clock: Clock) -> None:
+def test_a_pause_after_a_trial_that_hangs_makes_no_trial_smaller(faults: FaultAttribution, clock: StepClock) -> None:
     isolated = isolate(faults, 1)
     faults.committed(trial(isolated, 1, outcome(1), took_ms=10.0), 3.0, 0.0)
     isolated.messages_max = 100

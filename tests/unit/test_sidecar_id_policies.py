@@ -37,7 +37,7 @@ from support.long_delays import (
     FARTHER_MS,
     OWN,
     SOON_MS,
-    Shard,
+    LongDelayShard,
     new_shards,
     request,
     schedule,
@@ -46,7 +46,7 @@ from support.long_delays import (
     verdicts,
 )
 
-Make = Callable[..., Shard]
+Make = Callable[..., LongDelayShard]
 LATEST_MS = 1_000
 #: Due within the limit of a series that begins at BASE_MS; and behind it.
 WITHIN_MS, BEHIND_MS = BASE_MS + 900, BASE_MS + 1_500
@@ -64,12 +64,12 @@ def debounced(offset: int, due_ms: int, at_ms: int = BASE_MS) -> Record:
     return timed(schedule(offset, due_ms, id="a", latest=LATEST_MS), at_ms)
 
 
-def check(shard: Shard) -> None:
+def check(shard: LongDelayShard) -> None:
     """The last step of a recovery."""
     check_causes(IndexOverlay(shard.index))
 
 
-def pending(shard: Shard) -> int | None:
+def pending(shard: LongDelayShard) -> int | None:
     """The request to which the id refers."""
     key = shard.index.id_key(b"a")
     return None if key is None else split_key(key)[1]

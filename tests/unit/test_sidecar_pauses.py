@@ -54,9 +54,9 @@ from support.calendars import (
     state,
     stored,
 )
-from support.long_delays import BASE_MS, Shard, new_shards, request, verdict_texts
+from support.long_delays import BASE_MS, LongDelayShard, new_shards, request, verdict_texts
 
-Make = Callable[..., Shard]
+Make = Callable[..., LongDelayShard]
 
 
 @pytest.fixture

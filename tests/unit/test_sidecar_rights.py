@@ -18,7 +18,7 @@ from postdate.cli import postdate
 from postdate.kafka.interface import NewTopic, Operation
 from postdate.sidecar.cluster import rights
 from postdate.sidecar.cluster.rights import Right
-from postdate.sidecar.cluster.topics import Rule, own_topics, request_topic
+from postdate.sidecar.cluster.topics import TopicRule, own_topics, request_topic
 from postdate.sidecar.config.settings import Config, KafkaConfig, RequestTopicConfig, TopicsConfig
 from support.kafka_simulator import SimBroker, SimKafka
 
@@ -60,12 +60,12 @@ def test_a_missing_right_prevents_the_start_unless_it_is_for_a_target(kafka: Sim
     assert rights.violations(config, topic, kafka.admin()) == []
     kafka.broker.denied.update(("orders", "r.dispatch-log"))
     log, target = rights.violations(config, topic, kafka.admin())
-    assert (log.rule, log.topic, log.refuses) == (Rule.MISSING_RIGHT, "r.dispatch-log", True)
+    assert (log.rule, log.topic, log.refuses) == (TopicRule.MISSING_RIGHT, "r.dispatch-log", True)
     assert str(log) == (
         "r.dispatch-log lacks an ACL that allows Write: fates go there; fix it with: kafka-acls.sh --bootstrap-server"
         " broker:1 --add --allow-principal User:sidecar --operation Write --topic r.dispatch-log"
     )
-    assert (target.rule, target.topic, target.refuses) == (Rule.MISSING_RIGHT, "orders", False)
+    assert (target.rule, target.topic, target.refuses) == (TopicRule.MISSING_RIGHT, "orders", False)
 
 
 def test_the_commands_that_grant_everything() -> None:

@@ -47,9 +47,9 @@ from postdate.wire.errors import FormatError
 from postdate.wire.limits import FATES_MAX
 from postdate.wire.schedules.schedule import Schedule
 from support.calendars import FIRST_MS, calendar, drawn_ms, nominal_ms
-from support.long_delays import BASE_MS, OWN, Shard, new_shards, request
+from support.long_delays import BASE_MS, OWN, LongDelayShard, new_shards, request
 
-Make = Callable[..., Shard]
+Make = Callable[..., LongDelayShard]
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
         yield make
 
 
-def stored(shard: Shard, *records: object) -> Shard:
+def stored(shard: LongDelayShard, *records: object) -> LongDelayShard:
     """A shard that has ingested and stored these schedules."""
     shard.feed(*records)  # type: ignore[arg-type]
     shard.commit()
@@ -73,7 +73,7 @@ def occurred(offset: int, number: int, *, last: bool = False) -> Occurred:
 LAST_OF_TWO = occurred(0, 2, last=True)
 
 
-def state(shard: Shard) -> dict[int, tuple[Kind, int, Next | None, bool]]:
+def state(shard: LongDelayShard) -> dict[int, tuple[Kind, int, Next | None, bool]]:
     """Request offset -> kind, due time of its key, next occurrence, whether it is stored."""
     return {o: (Kind(e.kind), due_ms, e.next, e.stored) for o, (due_ms, e) in shard.entries().items()}
 

@@ -13,16 +13,16 @@ from postdate.sidecar.context.limits import LARGE_TRANSACTION_FATES
 from postdate.sidecar.dispatch.limits import AFTER_FAULT_ENTRIES_MAX, PROBATION_MS, REPORTED_ENTRIES_MAX
 from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution, Finding, FinishedTransaction
 from postdate.sidecar.transaction.transaction import TopicOutcome
-from support.attempts import BUDGET_MS, STORE, Clock, isolate, isolated_target, outcome, quick
+from support.attempts import BUDGET_MS, STORE, StepClock, isolate, isolated_target, outcome, quick
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> StepClock:
+    return StepClock()
 
 
 @pytest.fixture
-def faults(clock: Clock) -> FaultAttribution:
+def faults(clock: StepClock) -> FaultAttribution:
     return FaultAttribution(clock, BUDGET_MS, {STORE})
 
 
@@ -66,7 +66,7 @@ def test_far_brokers_make_no_topic_slow(faults: FaultAttribution) -> None:
     assert isolated_target(faults).messages_max == 2
 
 
-def _on_a_busy_machine(faults: FaultAttribution, clock: Clock, transactions: int, slow: str = "") -> int:
+def _on_a_busy_machine(faults: FaultAttribution, clock: StepClock, transactions: int, slow: str = "") -> int:
     """Transactions for two or three of ten topics, any of which is slow in two of five; one topic is always slow.
     Returns after how many some topic was isolated."""
     chance = random.Random(7)
@@ -83,17 +83,19 @@ def _on_a_busy_machine(faults: FaultAttribution, clock: Clock, transactions: int
     return transactions
 
 
-def test_topics_that_are_all_slow_at_times_are_not_isolated(faults: FaultAttribution, clock: Clock) -> None:
+def test_topics_that_are_all_slow_at_times_are_not_isolated(faults: FaultAttribution, clock: StepClock) -> None:
     assert _on_a_busy_machine(faults, clock, 5_000) == 5_000
 
 
-def test_a_long_wait_on_a_busy_machine_keeps_transactions_large(faults: FaultAttribution, clock: Clock) -> None:
+def test_a_long_wait_on_a_busy_machine_keeps_transactions_large(faults: FaultAttribution, clock: StepClock) -> None:
     _on_a_busy_machine(faults, clock, 100)
     _waited(faults, 400.0)
     assert not faults.is_attributing
 
 
-def test_a_topic_that_is_always_slow_is_isolated_on_a_busy_machine_too(faults: FaultAttribution, clock: Clock) -> None:
+def test_a_topic_that_is_always_slow_is_isolated_on_a_busy_machine_too(
+    faults: FaultAttribution, clock: StepClock
+) -> None:
     assert _on_a_busy_machine(faults, clock, 5_000, slow="topic-3") < 1_000
     assert faults.get("topic-3") is not None
 
@@ -197,7 +199,7 @@ def test_a_topic_that_answers_first_and_fast_is_cleared(faults: FaultAttribution
 
 
 def test_a_suspected_topic_that_gets_no_more_messages_makes_no_other_wait(
-    faults: FaultAttribution, clock: Clock
+    faults: FaultAttribution, clock: StepClock
 ) -> None:
     quick(faults)
     _waited(faults, 300.0, name="slow")

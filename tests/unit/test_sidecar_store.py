@@ -45,7 +45,7 @@ from support.long_delays import (
     OWN,
     SOON_MS,
     STORE_AFTER_MS,
-    Shard,
+    LongDelayShard,
     new_shards,
     request,
     schedule,
@@ -53,7 +53,7 @@ from support.long_delays import (
     verdicts,
 )
 
-Make = Callable[..., Shard]
+Make = Callable[..., LongDelayShard]
 CANCEL, MOVE = {"action": "cancel", "id": "a"}, {"action": "reschedule", "id": "a"}
 
 
@@ -63,7 +63,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
         yield make
 
 
-def unmoved(shard: Shard) -> dict[int, tuple[int, Entry]]:
+def unmoved(shard: LongDelayShard) -> dict[int, tuple[int, Entry]]:
     """The entries of a shard without the controls that moved them: STORE does not keep these, since the log has each
     one that still matters."""
     return {o: (due_ms, msgspec.structs.replace(entry, moved_by=-1)) for o, (due_ms, entry) in shard.entries().items()}

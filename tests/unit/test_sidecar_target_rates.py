@@ -27,7 +27,7 @@ from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import LAST_KEY, entry_key, parked_key
 from postdate.wheel.timer_log import changes
-from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.timer_log import TimerLog
 from support.kafka_simulator.producer import SimTransactionalProducer
 from support.order import check_order, delivered
@@ -107,7 +107,7 @@ def note_scans(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 def waiting(directory: Path, *places: tuple[str, int], size_bytes: int = 1) -> TimerIndex:
     """A timer index with parked messages, all due at NOW_MS: target and offset of each."""
     index = open_index(directory)
-    put = Changes()
+    put = EntryChanges()
     for target, offset in places:
         put.insert_parked(parked_key(target, NOW_MS, offset), bytes(size_bytes))
     index.write(put)
@@ -403,7 +403,7 @@ def test_each_target_has_one_turn_which_comes_when_its_own_bucket_is_filled(tmp_
         taken = rates.take(index, NOW_MS + 1, 100, 1_000, lambda target: LAST_KEY)
         assert [key for key, _ in taken] == [parked_key(target, NOW_MS, offset)]
         assert rates.next_at() == steady_ms, "the next turn shows whether more waits"
-        left = Changes()
+        left = EntryChanges()
         left.delete_parked(taken[0][0], 1)
         index.write(left)
     index.close()
@@ -415,7 +415,7 @@ def test_a_read_starts_at_the_first_waiting_message(tmp_path: Path, monkeypatch:
     rates = TargetRates(RateRules.of(("orders=1000",)), 0.0)
     rates.begin(index, 10_000.0)
     rates.wait("orders")
-    left = Changes()
+    left = EntryChanges()
     for key, _ in rates.take(index, NOW_MS + 1, 2, 1_000, lambda target: LAST_KEY):
         left.delete_parked(key, 1)
     index.write(left)
@@ -520,7 +520,7 @@ def test_messages_that_are_parked_in_any_order_leave_in_order(tmp_path: Path) ->
 def test_nothing_leaves_before_the_first_request_is_read(tmp_path: Path) -> None:
     """Then the cancel gate admits messages due before 0, and a message may be due at 1."""
     index = open_index(tmp_path)
-    put = Changes()
+    put = EntryChanges()
     put.insert_parked(parked_key("orders", 1, 0), b"a")
     index.write(put)
     rates = TargetRates(RateRules.of(("orders=1000",)), 0.0)

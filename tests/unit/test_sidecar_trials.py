@@ -38,7 +38,7 @@ _TOO_LARGE = RecordRejected("too large", KafkaError.MSG_SIZE_TOO_LARGE)
 
 
 @dataclass
-class Shard:
+class _Shard:
     """The model. `rates`: messages per second of the targets that a fault has isolated at the beginning. `busy`: the
     mean extra time of a transaction on a busy machine, as a multiple of its duration. `cuts`: the begin and end of each
     network outage, in ms; a transaction that is open during an outage ends when the outage ends. `erratic`: the share
@@ -172,7 +172,7 @@ class Shard:
 @pytest.mark.parametrize("beside", [{}, {"slow": 100.0}, {"slow": 100.0, "far": 100.0}])
 @pytest.mark.parametrize("rate", [10.0, 100.0, 1_000.0, 5_000.0])
 def test_a_target_that_is_fast_again_catches_up_and_returns(beside: Mapping[str, float], rate: float) -> None:
-    shard = Shard({"back": rate, **beside})
+    shard = _Shard({"back": rate, **beside})
     shard.run(2 * PROBATION_MS / 1_000)
     assert shard.faults.get("back") is None
     assert shard.due("back") <= rate / 10
@@ -186,7 +186,7 @@ def test_a_target_that_is_fast_again_catches_up_and_returns(beside: Mapping[str,
 )
 def test_it_does_so_on_a_busy_machine(busy: float, rate: float, late_ms: float, seed: int) -> None:
     """There all transactions take longer, some of them ten times as long as the others."""
-    shard, most_ms = Shard({"back": rate}, busy, seed=seed), 0.0
+    shard, most_ms = _Shard({"back": rate}, busy, seed=seed), 0.0
     while shard.now < 60_000:
         shard.run(shard.now / 1_000 + 1)
         most_ms = max(most_ms, shard.due("back") / rate * 1_000 - max(shard.waits_ms[-1_000:]))
@@ -198,7 +198,7 @@ def test_it_does_so_on_a_busy_machine(busy: float, rate: float, late_ms: float, 
 def test_its_messages_do_not_wait_for_its_return(base_ms: float) -> None:
     """A trial of one message takes as long as any other transaction, so its duration does not show how long a larger
     trial takes. The target has been isolated before, so it stays isolated for half a minute."""
-    shard, most = Shard({"back": 100.0}, base_ms=base_ms), 0
+    shard, most = _Shard({"back": 100.0}, base_ms=base_ms), 0
     isolated = shard.faults.get("back")
     assert isolated is not None
     isolated.probation_ms = PROBATION_MS
@@ -210,9 +210,9 @@ def test_its_messages_do_not_wait_for_its_return(base_ms: float) -> None:
 
 
 def test_a_slow_target_delays_few_messages_of_the_others() -> None:
-    shard = Shard({"slow": 100.0})
+    shard = _Shard({"slow": 100.0})
     shard.run(60)
-    alone = Shard({})
+    alone = _Shard({})
     alone.run(60)
     usual_ms = max(alone.waits_ms)
     assert shard.share_later_than(usual_ms + 20) < 0.01
@@ -222,14 +222,14 @@ def test_a_slow_target_delays_few_messages_of_the_others() -> None:
 def test_a_target_with_a_long_round_trip_gets_large_trials_beside_others() -> None:
     """Smaller trials would take as long, and one of a single message would
     pause the target for up to three seconds, once the credit is used up."""
-    shard = Shard({"far": 100.0})
+    shard = _Shard({"far": 100.0})
     shard.run(120)
     assert shard.sent["far"] > 120 * 15
 
 
 @pytest.mark.parametrize("share", [0.3, 0.5])
 def test_a_target_that_is_often_slow_delays_few_messages_of_the_others(share: float) -> None:
-    shard, alone = Shard({"erratic": 100.0}, erratic=share), Shard({})
+    shard, alone = _Shard({"erratic": 100.0}, erratic=share), _Shard({})
     shard.run(240)
     alone.run(240)
     assert shard.share_later_than(max(alone.waits_ms) + 20) < 0.01
@@ -239,7 +239,7 @@ def test_a_target_that_is_often_slow_delays_few_messages_of_the_others(share: fl
 @pytest.mark.parametrize("share", [0.3, 1.0])
 def test_others_wait_a_fifth_of_the_time_at_most_for_a_target_that_hangs(share: float) -> None:
     """Each trial that hangs takes two seconds, and the pause after it takes at most ten."""
-    shard = Shard({"hanging": 100.0}, erratic=share)
+    shard = _Shard({"hanging": 100.0}, erratic=share)
     shard.run(240)
     assert shard.share_later_than(500) < 0.2
 
@@ -249,7 +249,7 @@ def test_a_cut_of_the_network_delays_an_isolated_target_hardly_longer_than_the_o
     """The cut hits a trial or a common transaction, depending on when it begins."""
     hits = 0
     for begin_ms in range(500, 600, 10):
-        shard = Shard({"back": 100.0}, cuts=[(begin_ms, begin_ms + cut_ms)])
+        shard = _Shard({"back": 100.0}, cuts=[(begin_ms, begin_ms + cut_ms)])
         shard.run(begin_ms / 1_000)
         assert shard.faults.get("back") is not None
         shard.run((begin_ms + cut_ms) / 1_000 + 3)
@@ -261,7 +261,7 @@ def test_a_cut_of_the_network_delays_an_isolated_target_hardly_longer_than_the_o
 @pytest.mark.parametrize("busy", [0.2, 0.6])
 def test_a_target_that_refuses_everything_delays_few_messages_of_the_others(busy: float) -> None:
     """It needs a trial for each of its messages."""
-    shard, alone = Shard({REFUSING: 100.0}, busy), Shard({}, busy)
+    shard, alone = _Shard({REFUSING: 100.0}, busy), _Shard({}, busy)
     shard.run(120)
     alone.run(120)
     assert shard.late_ms(0.9) <= 1.1 * alone.late_ms(0.9)
@@ -270,6 +270,6 @@ def test_a_target_that_refuses_everything_delays_few_messages_of_the_others(busy
 
 
 def test_a_refusing_target_gets_twenty_trials_a_second_if_nothing_else_is_due() -> None:
-    shard = Shard({REFUSING: 100.0}, healthy_per_ms=0.0)
+    shard = _Shard({REFUSING: 100.0}, healthy_per_ms=0.0)
     shard.run(60)
     assert shard.sent[REFUSING] > 60 * 20

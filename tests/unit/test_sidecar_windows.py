@@ -36,9 +36,19 @@ from postdate.wire.dispatch_log import (
     decode_record,
     encode_record,
 )
-from support.long_delays import BASE_MS, FAR_MS, OWN, SOON_MS, STORE_AFTER_MS, Shard, new_shards, request, schedule
+from support.long_delays import (
+    BASE_MS,
+    FAR_MS,
+    OWN,
+    SOON_MS,
+    STORE_AFTER_MS,
+    LongDelayShard,
+    new_shards,
+    request,
+    schedule,
+)
 
-Make = Callable[..., Shard]
+Make = Callable[..., LongDelayShard]
 WINDOW_MS = 4_000
 LATER_MS = BASE_MS + 3_000
 
@@ -54,7 +64,7 @@ def drawn_ms(offset: int, window_ms: int = WINDOW_MS) -> int:
     return ((window_ms + 1) * (crc32(b"requests/0/%d" % offset) >> 8)) >> 24
 
 
-def dues(shard: Shard) -> dict[int, tuple[int, int, Window | None]]:
+def dues(shard: LongDelayShard) -> dict[int, tuple[int, int, Window | None]]:
     """Request offset -> (due time of its key, due time of the entry, window)."""
     return {offset: (due_ms, entry.due, entry.window) for offset, (due_ms, entry) in shard.entries().items()}
 
@@ -240,7 +250,7 @@ LATE_MS = BASE_MS + 5 * HOUR_MS
 KNOWN_MS = LATE_MS - HOUR_MS // 2  # from then on the fine ring knows the ticks from LATE_MS on
 
 
-def ticks(shard: Shard) -> Counter[int]:
+def ticks(shard: LongDelayShard) -> Counter[int]:
     """How many entries lie in each tick of 100 ms, of those under a due time."""
     return Counter(due_ms // 100 for due_ms, _ in shard.entries().values() if due_ms)
 

@@ -14,15 +14,15 @@ from html.parser import HTMLParser
 import pytest
 
 from postdate.spark.audit.metrics import audit_metrics
-from postdate.spark.audit.output import Outcome, as_json, write_outcome
+from postdate.spark.audit.output import AuditOutcome, as_json, write_outcome
 from postdate.spark.audit.page import audit_page
 from postdate.spark.audit.picture import LATENESS_EDGES_MS, AuditPicture, Moment
 from postdate.spark.job.bounds import Range
-from postdate.spark.job.cluster import Partition
+from postdate.spark.job.cluster import TopicPartition
 from postdate.spark.judging.schedule_figures import COUNTS, ScheduleFigures, Schedules
 from postdate.spark.judging.summary import Sample, Summary
 from postdate.spark.output.charts import Bar, Line, bar_chart, line_chart
-from postdate.spark.output.load import Load, Step
+from postdate.spark.output.load import LoadHistogram, LoadStep
 from postdate.spark.output.page import page, spelled_length, table
 from postdate.spark.report.output import ReportOutcome
 from postdate.spark.report.page import report_page
@@ -33,7 +33,7 @@ _HOUR = 3_600_000
 _ALONE = {"meta", "rect", "line", "path", "circle"}
 
 
-class Reader(HTMLParser):
+class _Reader(HTMLParser):
     """Fails where elements do not nest; keeps what it read."""
 
     def __init__(self, text: str) -> None:
@@ -63,9 +63,9 @@ class Reader(HTMLParser):
         self.texts.append(data)
 
 
-def read(text: str) -> Reader:
+def read(text: str) -> _Reader:
     """The page as parsed; nothing in it is fetched or run, and every class of it has a style."""
-    found = Reader(text)
+    found = _Reader(text)
     assert not {"script", "link", "img", "iframe", "a"} & set(found.tags)
     assert not {name for name, _ in found.attributes} & {"src", "href", "style", "onload", "onclick"}
     assert "url(" not in text
@@ -76,12 +76,12 @@ def read(text: str) -> Reader:
     return found
 
 
-def audit_outcome() -> Outcome:
+def audit_outcome() -> AuditOutcome:
     counts = {**dict.fromkeys(VERDICTS, 0), "delivered": 1_234, "duplicate": 1}
     sample = Sample("r/0/7", ("2 committed records <script>alert(1)</script>",))
     summary = Summary(1_235, counts, {"p50": 4, "p99": 1_500, "max": 90_000}, {"duplicate": [sample]})
-    span = Range("requests", Partition("r", 0), 0, 0, 1_235, 1_240, True, -1)
-    return Outcome(("r",), 1_795_258_284_000, None, None, summary, (span,), notes=("a note & more",))
+    span = Range("requests", TopicPartition("r", 0), 0, 0, 1_235, 1_240, True, -1)
+    return AuditOutcome(("r",), 1_795_258_284_000, None, None, summary, (span,), notes=("a note & more",))
 
 
 def test_the_result_of_an_audit_is_complete() -> None:
@@ -156,7 +156,7 @@ def test_the_lateness_by_day_is_a_table_of_the_text_and_a_list_of_the_json() -> 
     assert as_json(audit_outcome())["trend"] is None
 
 
-def with_schedules() -> Outcome:
+def with_schedules() -> AuditOutcome:
     nothing = dict.fromkeys(COUNTS, 0)
     one = ScheduleFigures("r/0/7", "orders", None, 1_795_258_284_000, {**nothing, "verified": 40, "missing": 2}, {})
     found = Schedules(3, {**nothing, "occurred": 12, "verified": 11, "missing": 2, "gap": 1}, (one,))
@@ -193,10 +193,10 @@ def test_an_audit_without_schedules_says_nothing_of_them() -> None:
 
 
 def test_a_report_is_complete() -> None:
-    steps = (Step(10 * _HOUR, 5, 500), Step(11 * _HOUR, 7, 900))
+    steps = (LoadStep(10 * _HOUR, 5, 500), LoadStep(11 * _HOUR, 7, 900))
     spread = {"p50": 1, "p90": 2, "p99": 3, "p99_9": 4, "max": 5_000}
     outcome = ReportOutcome(
-        *(("r",), 10 * _HOUR, 12, 3, 2, Load(_HOUR, steps, Step(10 * _HOUR, 4, 400))),
+        *(("r",), 10 * _HOUR, 12, 3, 2, LoadHistogram(_HOUR, steps, LoadStep(10 * _HOUR, 4, 400))),
         loads=tuple(
             {"by": by, "name": by, "messages": 12, "size_bytes": 1_400} for by in ("all", "target", "partition")
         ),

@@ -37,7 +37,7 @@ from postdate.wheel.keys import (
     split_key,
     split_parked_key,
 )
-from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.changes import EntryChanges
 
 NUMBERS = st.integers(0, 2**63 - 1)
 MAYBE_BYTES = st.none() | st.binary(max_size=20)
@@ -169,7 +169,7 @@ def test_parked_keys_name_their_target(target: str, due_ms: int, offset: int) ->
 
 
 def test_changes_are_visible_to_later_steps() -> None:
-    changes, key, other = Changes(), entry_key(5, 1), entry_key(6, 1)
+    changes, key, other = EntryChanges(), entry_key(5, 1), entry_key(6, 1)
     changes.insert(key, b"abc")
     assert changes.entries[key] == b"abc"
     changes.delete(key, 3)
@@ -187,7 +187,7 @@ def test_changes_are_visible_to_later_steps() -> None:
 
 
 def test_a_span_over_what_the_changes_hold_falls_back_to_points() -> None:
-    changes = Changes()
+    changes = EntryChanges()
     keys = [entry_key(5, offset) for offset in range(300)]
     changes.insert(keys[7], b"xy")
     changes.delete_span(keys[0], keys[-1], keys, [1] * 300)

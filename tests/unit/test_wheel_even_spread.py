@@ -17,7 +17,7 @@ import pytest
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, split_key
 from postdate.wheel.options import IndexOptions
-from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.identity import Identity
 from postdate.wheel.timing_wheel.even_spread import EvenSpread, known_before_ms, span_ms
 
@@ -37,7 +37,7 @@ def index(tmp_path: Path) -> Iterator[TimerIndex]:
 
 def put(index: TimerIndex, *dues_ms: int) -> None:
     """One entry for each due time."""
-    changes, first = Changes(), index.count
+    changes, first = EntryChanges(), index.count
     for number, due_ms in enumerate(dues_ms):
         changes.insert(entry_key(due_ms, first + number), b"entry")
     index.write(changes)
@@ -61,18 +61,18 @@ def eligible(due_ms: int, last_ms: int, now_ms: int) -> list[int]:
 def test_the_one_empty_tick_of_a_window_is_chosen(index: TimerIndex) -> None:
     due_ms = BASE_MS + 2_000
     put(index, *(due_ms + tick * TICK_MS + 7 for tick in range(20) if tick != 13))
-    chosen_ms = index.even_spread(BASE_MS, Changes()).choose(due_ms, due_ms + 1_999, due_ms + 350)
+    chosen_ms = index.even_spread(BASE_MS, EntryChanges()).choose(due_ms, due_ms + 1_999, due_ms + 350)
     assert chosen_ms is not None
     assert chosen_ms // TICK_MS == due_ms // TICK_MS + 13
 
 
 def test_an_empty_window_keeps_the_draw(index: TimerIndex) -> None:
-    spread = index.even_spread(BASE_MS, Changes())
+    spread = index.even_spread(BASE_MS, EntryChanges())
     assert spread.choose(BASE_MS + 1_000, BASE_MS + 3_000, BASE_MS + 2_345) == BASE_MS + 2_345
 
 
 def test_messages_of_one_batch_fill_a_window_level_by_level(index: TimerIndex) -> None:
-    due_ms, random, spread = BASE_MS + 1_000, Random(1), index.even_spread(BASE_MS, Changes())
+    due_ms, random, spread = BASE_MS + 1_000, Random(1), index.even_spread(BASE_MS, EntryChanges())
     put(index, *(due_ms + n for n in range(0, 1_000, 10)))  # ten in each tick of the first second
     counts: Counter[int] = Counter()
     for number in range(1, 601):
@@ -93,7 +93,7 @@ def test_every_choice_is_the_emptiest_tick_of_a_brute_force_search(index: TimerI
     put(index, *(BASE_MS + random.randrange(8_000) for _ in range(random.randrange(400))))
     index.advance(now_ms)
     counts = Counter(split_key(key)[0] // TICK_MS for key in index.scan_keys(b"", None, 1_000))
-    spread = index.even_spread(now_ms, Changes())
+    spread = index.even_spread(now_ms, EntryChanges())
     windows = [(BASE_MS + random.randrange(6_000), random.choice([1, 99, 1_000, 3_000])) for _ in range(3)]
     for _ in range(300):
         due_ms, window_ms = random.choice(windows)
@@ -121,7 +121,7 @@ def test_every_choice_is_the_emptiest_tick_of_a_brute_force_search(index: TimerI
 
 def test_a_window_that_the_ring_does_not_know_is_left(index: TimerIndex) -> None:
     known_ms = BASE_MS + 2 * HOUR_MS
-    spread = index.even_spread(BASE_MS, Changes())
+    spread = index.even_spread(BASE_MS, EntryChanges())
     assert spread.choose(known_ms - 1_000, known_ms - 1, known_ms - 500) == known_ms - 500
     assert spread.choose(known_ms - 1_000, known_ms + TICK_MS - 1, known_ms - 500) is None
 
@@ -129,7 +129,7 @@ def test_a_window_that_the_ring_does_not_know_is_left(index: TimerIndex) -> None
 def test_a_long_window_is_searched_around_the_draw_only(index: TimerIndex) -> None:
     due_ms = BASE_MS + 1_000
     put(index, *(due_ms + SPAN_MS + tick * TICK_MS for tick in range(50) if tick != 30))
-    chosen_ms = index.even_spread(BASE_MS, Changes()).choose(due_ms, due_ms + 10 * HOUR_MS, due_ms + SPAN_MS + 10)
+    chosen_ms = index.even_spread(BASE_MS, EntryChanges()).choose(due_ms, due_ms + 10 * HOUR_MS, due_ms + SPAN_MS + 10)
     assert chosen_ms is not None
     assert chosen_ms // TICK_MS == (due_ms + SPAN_MS) // TICK_MS + 30
 
@@ -148,7 +148,7 @@ def test_nothing_is_known_while_the_wheel_is_being_built(index: TimerIndex) -> N
     put(index, BASE_MS + 1_000)
     index._wheel.rebuild(BASE_MS)
     assert index._wheel.rings.building
-    assert index.even_spread(BASE_MS, Changes()).choose(BASE_MS + 1_000, BASE_MS + 2_000, BASE_MS + 1_500) is None
+    assert index.even_spread(BASE_MS, EntryChanges()).choose(BASE_MS + 1_000, BASE_MS + 2_000, BASE_MS + 1_500) is None
     assert index.deferred(10) == []
 
 
@@ -164,7 +164,7 @@ def test_deferred_choices_are_found_once_the_ring_knows_them_and_survive_a_resta
     index = opened(BASE_MS)
     keys = [entry_key(BASE_MS + hour * HOUR_MS, hour) for hour in (1, 3, 5, 7)]
     assert index.deferred(10) == []
-    changes = Changes()
+    changes = EntryChanges()
     for key in keys:
         changes.insert(key, b"entry")
         changes.deferred[key] = b""
@@ -174,11 +174,11 @@ def test_deferred_choices_are_found_once_the_ring_knows_them_and_survive_a_resta
     index = opened(BASE_MS + 4 * HOUR_MS)
     assert index.deferred(10) == keys[:3]
     assert index.deferred(2) == keys[:2]
-    changes = Changes()
+    changes = EntryChanges()
     changes.deferred |= dict.fromkeys(keys[:3])
     index.write(changes)
     assert index.deferred(10) == []
-    changes = Changes()
+    changes = EntryChanges()
     changes.deferred[keys[1]] = b""
     index.write(changes)
     assert index.deferred(10) == keys[1:2]

@@ -20,7 +20,7 @@ from postdate.wheel.errors import DiskFull, StorageError
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
 from postdate.wheel.options import IndexOptions
-from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.checkpoint import Totals
 from postdate.wheel.timer_log.database import Database
 from postdate.wheel.timing_wheel.layout import (
@@ -432,7 +432,7 @@ def test_an_older_copy_of_the_same_counts_is_rebuilt(tmp_path: Path, clean: bool
     wheel = filled(tmp_path, clean)
     old = wheel.read_bytes()
     index = reopened(tmp_path)
-    changes = Changes()  # a reschedule: as many entries as before, and R as before
+    changes = EntryChanges()  # a reschedule: as many entries as before, and R as before
     changes.delete(entry_key(*ENTRIES[0]), 10)
     changes.insert(entry_key(NOW_MS + 60, ENTRIES[0][1]), bytes(10))
     index.write(changes)

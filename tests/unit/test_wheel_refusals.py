@@ -26,7 +26,7 @@ from postdate.wheel.errors import (
 )
 from postdate.wheel.index import move_aside
 from postdate.wheel.keys import entry_key
-from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.database import Database
 from postdate.wheel.timer_log.identity import Identity
 from postdate.wheel.timer_log.timer_log import TimerLog
@@ -35,7 +35,7 @@ from support.timer_indexes import IDENTITY, NOW_MS, TINY, drain, open_index, put
 
 def flushed_log(directory: Path) -> None:
     log = TimerLog(directory, IDENTITY, TINY)
-    changes = Changes()
+    changes = EntryChanges()
     rng = random.Random(7)
     for offset in range(3000):
         changes.insert(entry_key(NOW_MS + offset, offset), rng.randbytes(100))
@@ -173,7 +173,7 @@ def test_a_write_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.
     index = open_index(tmp_path)
     put_entries(index, [(NOW_MS, 0)])
     before = index.checkpoint, index.low_water(), index.next_due_ms()
-    changes = Changes()
+    changes = EntryChanges()
     changes.insert(entry_key(NOW_MS - 5, 1), b"x")
     changes.next_request = 2
 

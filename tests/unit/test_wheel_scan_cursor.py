@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import FIRST_KEY, entry_key
 from postdate.wheel.options import IndexOptions
-from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.identity import Identity
 from postdate.wheel.timer_log.scan_cursor import ScanCursor
 
@@ -59,13 +59,13 @@ def test_changes_to_returned_keys_do_not_move_the_cursor() -> None:
 def test_messages_behind_controls_do_not_become_keys_of_the_cursor_of_controls(tmp_path: Path) -> None:
     index = TimerIndex.open(tmp_path / "0", Identity("c", "r", "d", 0, "s"), IndexOptions(), NOW_MS)
     control, message = entry_key(0, 1), entry_key(NOW_MS, 0)
-    changes = Changes()
+    changes = EntryChanges()
     changes.next_request = 2
     changes.insert(control, b"x")
     changes.insert(message, b"x")
     index.write(changes)
     assert index.scan_due(NOW_MS + 1, 10)[0] == [control, message]
-    changes = Changes()
+    changes = EntryChanges()
     changes.delete(control, 1)
     index.write(changes)
     assert not index._controls.is_exact
@@ -75,14 +75,14 @@ def test_messages_behind_controls_do_not_become_keys_of_the_cursor_of_controls(t
 def test_a_wheel_is_not_rebuilt_for_a_key_that_ended_in_the_middle(tmp_path: Path) -> None:
     index = TimerIndex.open(tmp_path / "0", Identity("c", "r", "d", 0, "s"), IndexOptions(), NOW_MS)
     keys = [entry_key(NOW_MS + 10 * number, number) for number in range(3)] + [entry_key(NOW_MS + 3_600_000, 9)]
-    changes = Changes()
+    changes = EntryChanges()
     changes.next_request = 10
     for key in keys:
         changes.insert(key, b"x")
     index.write(changes)
     assert len(index.scan_due(NOW_MS + 1_000, 10)[0]) == 3
     for key in (keys[1], keys[0], keys[2]):
-        changes = Changes()
+        changes = EntryChanges()
         changes.delete(key, 1)
         index.write(changes)
     assert index.confirm(NOW_MS + 1_000)

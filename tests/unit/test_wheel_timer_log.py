@@ -23,7 +23,7 @@ from postdate.wheel.errors import Corrupt, StorageError
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, parked_key, split_key
 from postdate.wheel.options import IndexOptions, database_options
-from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.checkpoint import CHECKPOINT_NAME, BulkRow
 from postdate.wheel.timer_log.database import Database, RangeIterator
 from postdate.wheel.timer_log.ended import control_end_key
@@ -34,7 +34,7 @@ from support.timer_indexes import IDENTITY, NOW_MS, TINY, drain, note_firsts, op
 def write_batches(index: TimerIndex, first: int, end: int) -> None:
     """Batch n puts ten entries, moves R to 10 * (n + 1) and sets seq to n."""
     for number in range(first, end):
-        changes = Changes()
+        changes = EntryChanges()
         for offset in range(number * 10, number * 10 + 10):
             changes.insert(entry_key(NOW_MS + offset % 7, offset), bytes(100))
             changes.ids[b"id-%d" % offset] = entry_key(NOW_MS + offset % 7, offset)
@@ -111,7 +111,7 @@ def test_a_sync_reaches_the_disk(tmp_path: Path, wal_syncs: Callable[[], int]) -
 
 def test_a_flush_between_syncs_leaves_no_family_ahead_of_another(tmp_path: Path) -> None:
     log = TimerLog(tmp_path / "live", IDENTITY, TINY)
-    changes = Changes()
+    changes = EntryChanges()
     changes.insert(entry_key(5, 0), b"a")
     changes.ids[b"id"] = entry_key(5, 0)
     log.write(changes)
@@ -134,16 +134,16 @@ def test_a_span_and_point_deletes_leave_the_same(tmp_path: Path) -> None:
     for index in indexes:
         put_entries(index, keys)
     for first, end in ((0, 300), (300, 600), (600, 610)):
-        span = Changes()
+        span = EntryChanges()
         chosen = [entry_key(*key) for key in keys[first:end]]
         span.delete_span(chosen[0], chosen[-1], chosen, [10] * len(chosen), {chosen[1]} if first else None)
         assert len(span.spans) == (1 if end - first >= 256 else 0)
-        points = Changes()
+        points = EntryChanges()
         for at, key in enumerate(chosen):
             points.delete(key, 10, stored=bool(first) and at == 1)
         if first:  # the entry between them becomes stored first, so that `blocks` may leave it out
             for index in indexes:
-                mark = Changes()
+                mark = EntryChanges()
                 mark.replace(chosen[1], bytes(10), 10, stored=True, old_stored=False)
                 index.write(mark)
         moved = entry_key(keys[first][0], 5000 + first)  # put inside the span by the same write: it stays
@@ -200,7 +200,7 @@ def test_no_row_of_first_dues_stays_behind_the_low_water_mark(tmp_path: Path, mo
     monkeypatch.setattr(limits, "FIRSTS_TRIM_OFFSETS", 100)
     log = TimerLog(tmp_path, IDENTITY, TINY)
     for first in range(0, 3_000, 30):
-        changes = Changes()
+        changes = EntryChanges()
         changes.firsts.append((first, bytes(30 * 8)))
         changes.ended[control_end_key(first)] = b""
         changes.next_request = first + 30
@@ -218,7 +218,7 @@ def test_no_row_of_first_dues_stays_behind_the_low_water_mark(tmp_path: Path, mo
 def test_overlay_and_log_agree_on_marks_places_ids_and_ended(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     assert index.marks_end == 0
-    changes = Changes()
+    changes = EntryChanges()
     changes.marks[41] = Mark(final=False, stored=True, due=77)
     changes.places[3] = parked_key("orders", 9, 3)
     changes.ids[b"a"] = entry_key(1, 2)
@@ -235,7 +235,7 @@ def test_overlay_and_log_agree_on_marks_places_ids_and_ended(tmp_path: Path) -> 
     assert index.find(3) == index.place(3) == parked_key("orders", 9, 3)
     assert index.id_key(b"a") == entry_key(1, 2)
     assert index.ended(b"a") == b"how"
-    changes = Changes()
+    changes = EntryChanges()
     changes.marks[41] = changes.places[3] = changes.ids[b"a"] = changes.ended[b"a"] = None
     index.write(changes)
     assert (index.mark(41), index.place(3), index.id_key(b"a"), index.ended(b"a")) == (None,) * 4
@@ -264,7 +264,7 @@ def test_space_of_ended_entries_is_reclaimed(tmp_path: Path, monkeypatch: pytest
     index = open_index(tmp_path)
     rng = random.Random(1)
     for batch in range(10):
-        changes = Changes()
+        changes = EntryChanges()
         for offset in range(batch * 400, batch * 400 + 400):
             changes.insert(entry_key(NOW_MS + offset, offset), rng.randbytes(1000))
         index.write(changes)
@@ -302,7 +302,7 @@ def test_ends_of_ids_are_forgotten_from_the_beginning_of_time_on(tmp_path: Path)
     outcome, delivered = log.outcomes.key(b"a", 0), log.delivered.key(bytes(16), 0, 0)
     assert outcome is not None
     assert delivered is not None
-    changes = Changes()
+    changes = EntryChanges()
     changes.ended = {outcome: b"how", delivered: b"when"}
     log.write(changes)
     log.close()
@@ -316,7 +316,7 @@ def test_ends_of_ids_are_forgotten_from_the_beginning_of_time_on(tmp_path: Path)
 
 def test_a_mark_is_looked_up_only_below_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = open_index(tmp_path)
-    changes = Changes()
+    changes = EntryChanges()
     changes.marks[4] = Mark(final=True, stored=False, due=-1)
     index.write(changes)
     looked_up: list[str] = []
@@ -333,7 +333,7 @@ def test_deferred_choices_are_looked_up_only_if_there_may_be_some(
     key, before = entry_key(NOW_MS, 1), entry_key(NOW_MS + 5, 0)
 
     def defer(value: bytes | None) -> None:
-        changes = Changes()
+        changes = EntryChanges()
         changes.deferred[key] = value
         log.write(changes)
 
@@ -364,7 +364,7 @@ def test_memory_is_released_when_the_memtables_have_been_written_out(
 def test_a_reference_to_the_bounds_of_a_scan_is_kept(tmp_path: Path) -> None:
     """Without it scans are cut short in silence: rocksdict keeps raw pointers into the bound."""
     log = TimerLog(tmp_path, IDENTITY, TINY)
-    changes = Changes()
+    changes = EntryChanges()
     for offset in range(200):
         changes.insert(entry_key(NOW_MS, offset), b"x")
     log.write(changes)
@@ -382,7 +382,7 @@ def test_a_reference_to_the_bounds_of_a_scan_is_kept(tmp_path: Path) -> None:
 def test_the_low_water_mark_of_a_topic_that_begins_late_is_not_below_its_beginning(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     assert index.low_water() == 0
-    changes = Changes()
+    changes = EntryChanges()
     changes.next_request = 1_000
     index.write(changes)
     assert index.low_water() == 1_000
@@ -399,7 +399,7 @@ def test_the_low_water_mark_follows_the_oldest_entry_within_a_block(tmp_path: Pa
     body = encode_entry(Entry(Kind.DELIVER, False, first_due=0, due=0, target="", key=None, value=b"", headers=[]))
     index = open_index(tmp_path)
     for offset in range(4_000):  # one request is always pending
-        changes = Changes()
+        changes = EntryChanges()
         changes.insert(entry_key(NOW_MS + offset, offset), body)
         changes.firsts.append((offset, struct.pack("<Q", NOW_MS + offset)))
         if offset:
@@ -435,7 +435,7 @@ def test_a_later_entry_of_its_block_does_not_lower_a_raised_low_water_mark(tmp_p
     index = open_index(tmp_path)
     note_firsts(index, 0, [NOW_MS, NOW_MS + 9])
     put_entries(index, [(NOW_MS, 0), (NOW_MS + 9, 1)], len(body))
-    changes = Changes()
+    changes = EntryChanges()
     changes.replace(entry_key(NOW_MS + 9, 1), body, len(body))
     index.write(changes)
     drain(index, NOW_MS + 5)
@@ -452,7 +452,7 @@ def test_a_later_entry_of_its_block_does_not_lower_a_raised_low_water_mark(tmp_p
 )
 def test_no_unstored_entry_lies_below_the_bound(tmp_path: Path, offset: int, bound: int | None) -> None:
     log = TimerLog(tmp_path, IDENTITY, TINY)
-    changes = Changes()
+    changes = EntryChanges()
     for at in (5, 8, limits.BLOCK_OFFSETS + 9):
         changes.insert(entry_key(NOW_MS, at), b"x")
     changes.insert(entry_key(NOW_MS, 2 * limits.BLOCK_OFFSETS), b"x", stored=True)
@@ -501,7 +501,7 @@ def test_a_log_that_has_lost_its_identity_is_corrupt_unless_it_is_empty(
     tmp_path: Path, lost: tuple[bytes, ...], entries: int
 ) -> None:
     log = TimerLog(tmp_path, IDENTITY, TINY)
-    changes = Changes()
+    changes = EntryChanges()
     changes.next_request = 7
     for offset in range(entries):
         changes.insert(entry_key(NOW_MS, offset), b"x")
@@ -524,7 +524,7 @@ def test_a_bulk_control_holds_the_low_water_mark(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     put_entries(index, [(NOW_MS, 5)])
     for offsets, low in (((3, 8), 3), ((8, 9), 5)):
-        changes = Changes()
+        changes = EntryChanges()
         changes.bulks = tuple(BulkRow(offset, b"", -1) for offset in offsets)
         index.write(changes)
         assert index.low_water() == low

@@ -16,7 +16,7 @@ import pytest
 from postdate.wheel import limits
 from postdate.wheel.errors import Corrupt, StorageError, TornRead
 from postdate.wheel.options import IndexOptions
-from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timing_wheel import wheel_view
 from postdate.wheel.timing_wheel.layout import COUNTERS_OFFSET, HEADER_SIZE_BYTES, SEQUENCE, Geometry
 from postdate.wheel.timing_wheel.wheel_view import WheelView
@@ -150,7 +150,7 @@ def test_a_view_follows_the_file_that_replaces_its_own(tmp_path: Path) -> None:
 def test_a_view_answers_as_the_owner_does(tmp_path: Path) -> None:
     index = open_index(tmp_path, TINY)
     put_entries(index, [(0, 0), *((NOW_MS + at % 9, at) for at in range(1, 50))])
-    changes = Changes()
+    changes = EntryChanges()
     changes.insert_parked(b"orders\0" + bytes(15) + b"\7" + bytes(7) + b"\7", b"12345")
     index.write(changes)
     index.load_step(NOW_MS + 3)

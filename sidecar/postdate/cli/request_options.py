@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from postdate.cli.options import as_bytes, duration_text, now_ms, time_ms
-from postdate.sidecar.cluster.producing import Receipt, RequestRecord, accepted
+from postdate.sidecar.cluster.producing import Receipt, UnsentRequest, accepted
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
 from postdate.wire import headers as names
@@ -65,7 +65,7 @@ def the_request_topic(config: Config) -> str:
     return config.request_topic_names[0]
 
 
-def check(config: Config, topic: str, draft: RequestRecord, partition: int) -> None:
+def check(config: Config, topic: str, draft: UnsentRequest, partition: int) -> None:
     """Raises ConfigError if a sidecar with the settings of this command would refuse the request."""
     from postdate.sidecar.ingest.request_rules import rules_of
 
@@ -81,7 +81,7 @@ def check(config: Config, topic: str, draft: RequestRecord, partition: int) -> N
 
 def parsed(
     rules: RequestRules,
-    draft: RequestRecord,
+    draft: UnsentRequest,
     partition: int,
     receipt: Receipt,
     policies: NamedPolicies = NO_POLICIES,
@@ -101,7 +101,7 @@ def parsed(
     return request
 
 
-def due_ms(rules: RequestRules, draft: RequestRecord, partition: int, receipt: Receipt) -> int | None:
+def due_ms(rules: RequestRules, draft: UnsentRequest, partition: int, receipt: Receipt) -> int | None:
     """The due time of a control that was sent, epoch ms; None as for `parsed`."""
     request = parsed(rules, draft, partition, receipt)
     return None if request is None else request.due_ms

@@ -3,7 +3,7 @@
     PostdateError                   exit 1
     ├── ConfigError                 exit 2   fix the configuration or the command and start again
     ├── TransientError              exit 1   retry, with a deadline; past the deadline it is a failure
-    ├── Fenced                      exit 3   stop acting for the shard; the process ends with 3 when it was the last
+    ├── ShardFenced                 exit 3   stop acting for the shard; the process ends with 3 when it was the last
     ├── ClientFailed                exit 6   the group's client failed repeatedly; end the process
     └── Halted                      exit 1   the shard stops; an operator must act, as the message describes
     RequestRefused (wire)                    end the request as a dead letter with its reason; never stops a shard
@@ -11,7 +11,7 @@
 The errors of the other packages are mapped into this tree where they enter the sidecar:
 
     kafka             SettingRefused, NotAuthorized, DevBrokerFailed        -> ConfigError
-                      Fenced                                                -> Fenced
+                      Fenced                                                -> ShardFenced
                       OffsetOutOfRange                                      -> Halted
                       Unreachable, Retriable, AbortRequired, RecordRejected,
                       UnknownOutcome, FatalClient                           -> TransientError
@@ -52,7 +52,7 @@ class TransientError(PostdateError):
     """It did not work now and may work later; retry until a deadline, then report it."""
 
 
-class Fenced(PostdateError):
+class ShardFenced(PostdateError):
     """Another process acts for the shard now; stop acting for it at once and write nothing more."""
 
     exit_code = Exit.FENCED
@@ -137,7 +137,7 @@ def consequence_of(fault: kafka_errors.KafkaFault) -> PostdateError:
     if isinstance(fault, kafka_errors.SettingRefused | kafka_errors.NotAuthorized):
         return ConfigError(str(fault))
     if isinstance(fault, kafka_errors.Fenced):
-        return Fenced(str(fault))
+        return ShardFenced(str(fault))
     if isinstance(fault, kafka_errors.OffsetOutOfRange):
         return Halted(HaltReason.REQUESTS_TRUNCATED, str(fault))
     return TransientError(str(fault))

@@ -32,7 +32,7 @@ OVERDUE_MS = 1_000
 Ints = NDArray[np.int64]
 
 
-class Kind(IntEnum):
+class RequestKind(IntEnum):
     """What a request is to come to, by the first letter of its value."""
 
     NONE = 0
@@ -90,7 +90,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Change:
+class IdChange:
     """A request that carries an id, in the order of its partition; `action` is empty for a schedule."""
 
     offset: int
@@ -103,7 +103,7 @@ class Book:
 
     requests: str
     parts: dict[int, Columns] = field(default_factory=lambda: defaultdict(Columns))
-    by_id: dict[tuple[int, bytes], list[Change]] = field(default_factory=lambda: defaultdict(list))
+    by_id: dict[tuple[int, bytes], list[IdChange]] = field(default_factory=lambda: defaultdict(list))
     moves: set[tuple[int, int, int]] = field(default_factory=set)
     """Partition, request, the control that moved it."""
     verdicts: dict[tuple[int, int], list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
@@ -123,16 +123,16 @@ class Book:
         columns = self.parts[part]
         columns.reach(offset)
         given = {name: content or b"" for name, content in headers if name.startswith(PREFIX)}
-        kind = value[0] if value else Kind.DELIVER
+        kind = value[0] if value else RequestKind.DELIVER
         of = columns.of
         of["kind"][offset], of["asked_at"][offset] = kind, at_ms
-        if kind in (Kind.DELIVER, Kind.BY_ID):
+        if kind in (RequestKind.DELIVER, RequestKind.BY_ID):
             of["due"][offset] = int(given[AT]) if AT in given else at_ms + int(given.get(DELAY, b"0"))
             data = tuple((name, content) for name, content in headers if not name.startswith(PREFIX))
             target_key = given.get(KEY, key)
             of["digest"][offset] = hash((given.get(TOPIC, b""), target_key, value, data, given.get(ID, b"")))
-        if kind in (Kind.BY_ID, Kind.CONTROL):
-            self.by_id[part, given[ID]].append(Change(offset, given.get(ACTION, b"").decode()))
+        if kind in (RequestKind.BY_ID, RequestKind.CONTROL):
+            self.by_id[part, given[ID]].append(IdChange(offset, given.get(ACTION, b"").decode()))
         columns.end = max(columns.end, offset + 1)
 
     def file_delivered(
@@ -237,7 +237,7 @@ class Book:
                         columns.ints("due", columns.low)[open_at], columns.ints("moved", columns.low)[open_at]
                     )
                     due = np.maximum(due, columns.ints("asked_at", columns.low)[open_at])
-                    late = int(np.sum((due < now_ms - OVERDUE_MS) & (kind[open_at] != Kind.DEAD)))
+                    late = int(np.sum((due < now_ms - OVERDUE_MS) & (kind[open_at] != RequestKind.DEAD)))
                     if late:
                         found[part] = late
                 columns.low += int(open_at[0]) if len(open_at) else max(live, 0)

@@ -26,7 +26,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass
-class Step:
+class CourseStep:
     """One fault as it went."""
 
     fault: Fault
@@ -52,7 +52,7 @@ def order(scene: Scene, names: Iterable[str], kills_between: float) -> Iterator[
                 yield FAULTS[KILL]
 
 
-def run_step(scene: Scene, fault: Fault) -> Step:
+def run_step(scene: Scene, fault: Fault) -> CourseStep:
     """Injects one fault, repairs its effects, and waits until the scene has recovered."""
     scene.wrong.clear()
     scene.ended_ms = 0
@@ -70,14 +70,14 @@ def run_step(scene: Scene, fault: Fault) -> Step:
         scene.wrong.append(f"no recovery: {error}")
     outage_ms, recovery_ms = scene.book.outage_ms(begun_ms, scene.ended_ms)
     wrong = [*scene.wrong, *scene.look_through_logs()]
-    return Step(fault, what, lasted_s, recovery_ms, outage_ms, (now_ms(), now_ms()), wrong)
+    return CourseStep(fault, what, lasted_s, recovery_ms, outage_ms, (now_ms(), now_ms()), wrong)
 
 
 def run_course(
     scene: Scene, names: Iterable[str], minutes: float, each: int, kills_between: float, tell: Tell
-) -> list[Step]:
+) -> list[CourseStep]:
     """Run for this long, and until every named fault was done `each` times; print each step by `tell`."""
-    until, steps = time.monotonic() + minutes * 60, list[Step]()
+    until, steps = time.monotonic() + minutes * 60, list[CourseStep]()
     done = Counter(dict.fromkeys(names, 0))
     began = time.monotonic()
     for fault in order(scene, names, kills_between):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from support.faults.book import FATES, Book, Columns, Ints, Kind
+from support.faults.book import FATES, Book, Columns, Ints, RequestKind
 from support.faults.verdict_truth import untrue_answers
 
 _DELIVERED, _DEAD, _APPLIED = FATES.index("delivered"), FATES.index("dead"), FATES.index("applied")
@@ -18,7 +18,7 @@ _LINES_MAX = 50
 
 
 @dataclass
-class Judgement:
+class SoakJudgement:
     """The figures of a run; `wrong` is empty where every promise was kept."""
 
     requests: int = 0
@@ -37,9 +37,9 @@ class Judgement:
     wrong: list[str] = field(default_factory=list)
 
 
-def judge(book: Book) -> Judgement:
+def judge(book: Book) -> SoakJudgement:
     """All violations in the book. Requires that the book has all topics up to their ends."""
-    found = Judgement(wrong=list(book.wrong))
+    found = SoakJudgement(wrong=list(book.wrong))
     with book.lock:
         for part, columns in sorted(book.parts.items()):
             for line in _complaints(part, columns, found):
@@ -86,7 +86,7 @@ def judge_order(book: Book, calm_ms: Iterable[tuple[int, int]]) -> tuple[int, li
     return judged, wrong
 
 
-def _complaints(part: int, columns: Columns, found: Judgement) -> Iterator[str]:
+def _complaints(part: int, columns: Columns, found: SoakJudgement) -> Iterator[str]:
     kind, fate, ends = columns.ints("kind"), columns.ints("fate"), columns.ints("ends")
     seen, dead = columns.ints("seen"), columns.ints("dead")
     asked, ended_well = kind > 0, fate == _DELIVERED
@@ -94,7 +94,7 @@ def _complaints(part: int, columns: Columns, found: Judgement) -> Iterator[str]:
     found.requests += int(asked.sum())
     found.delivered += int((seen > 0).sum())
     found.dead += int((dead > 0).sum())
-    found.controls += int((kind == Kind.CONTROL).sum())
+    found.controls += int((kind == RequestKind.CONTROL).sum())
     found.cancelled += int((fate == FATES.index("cancelled")).sum())
     found.replaced += int((fate == FATES.index("replaced")).sum())
     lost = asked & (ends == 0) | ended_well & (seen == 0) | (fate == _DEAD) & (dead == 0)
@@ -114,10 +114,10 @@ def _complaints(part: int, columns: Columns, found: Judgement) -> Iterator[str]:
     yield from _some(part, "O5: early", early)
     yield from _some(part, "O8: ended, and nobody asked", ~asked & ((seen > 0) | (dead > 0) | (ends > 0)))
     for wanted, fates in (
-        (Kind.DELIVER, [_DELIVERED]),
-        (Kind.DEAD, [_DEAD]),
-        (Kind.BY_ID, _BY_ID),
-        (Kind.CONTROL, [_APPLIED]),
+        (RequestKind.DELIVER, [_DELIVERED]),
+        (RequestKind.DEAD, [_DEAD]),
+        (RequestKind.BY_ID, _BY_ID),
+        (RequestKind.CONTROL, [_APPLIED]),
     ):
         other = (kind == wanted) & (ends > 0) & ~np.isin(fate, fates)
         yield from _some(part, f"O2: {wanted.name} ended otherwise", other, fate)

@@ -29,7 +29,7 @@ _BAD_SHARE, _ID_SHARE, _CHANGED = 0.01, 0.02, ("cancel", "cancel", "reschedule",
 
 
 @dataclass(frozen=True)
-class Plan:
+class LoadPlan:
     """The parameters of the load."""
 
     requests: str
@@ -56,7 +56,7 @@ class _Later:
 class Load:
     """Sends until it is stopped."""
 
-    def __init__(self, bootstrap: str, plan: Plan) -> None:
+    def __init__(self, bootstrap: str, plan: LoadPlan) -> None:
         self._plan = plan
         self._chance = random.Random(plan.seed)
         self._bad = bad_requests(plan)
@@ -199,7 +199,7 @@ class Load:
             self.failures.append(error)
 
 
-def bad_requests(plan: Plan) -> list[tuple[bytes, Headers]]:
+def bad_requests(plan: LoadPlan) -> list[tuple[bytes, Headers]]:
     """Requests that end as dead letters, each with what else its value holds."""
     to, now = (TOPIC, plan.targets[0].encode()), (DELAY, b"0")
     requests = plan.requests.encode()

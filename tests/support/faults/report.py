@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from support.faults.book import Book
-from support.faults.course import Step
-from support.faults.judgement import Judgement
+from support.faults.course import CourseStep
+from support.faults.judgement import SoakJudgement
 
 #: Faults that a soak does not make, and the tests that do.
 ELSEWHERE: tuple[tuple[str, str], ...] = (
@@ -40,9 +40,9 @@ class Run:
     """Every fault at least so many times."""
     per_second: int
     took_s: float
-    steps: Sequence[Step]
+    steps: Sequence[CourseStep]
     book: Book
-    judgement: Judgement
+    judgement: SoakJudgement
     calm_ms: dict[str, int]
     version: str
     date: str
@@ -58,7 +58,7 @@ class Run:
         return not (self.wrong or self.judgement.wrong or any(step.wrong for step in self.steps))
 
 
-def kills_of(step: Step) -> int:
+def kills_of(step: CourseStep) -> int:
     """How many SIGKILLs a step of kills consisted of; they share one recovery and one judgement."""
     first = step.what.split(" ", 1)[0]
     return int(first) if step.fault.name == "kill" and first.isdigit() else 0
@@ -128,7 +128,7 @@ def _outcome(run: Run) -> Iterator[str]:
 
 
 def _faults(run: Run) -> Iterator[str]:
-    by_name: dict[str, list[Step]] = defaultdict(list)
+    by_name: dict[str, list[CourseStep]] = defaultdict(list)
     for step in run.steps:
         by_name[step.fault.name].append(step)
     yield ""

@@ -19,7 +19,7 @@ from pathlib import Path
 from support.bed import Bed
 from support.faults.book import OVERDUE_MS, Book
 from support.faults.follower import Follower
-from support.faults.load import Load, Plan
+from support.faults.load import Load, LoadPlan
 from support.faults.proxied_broker import ProxiedBroker, proxied_broker
 from support.faults.proxy import Proxy
 from support.sidecars import Sidecar
@@ -179,7 +179,7 @@ def new_scene(
         bed = Bed(broker.bootstrap, directory)
         requests, targets = bed.new_requests(PARTITIONS), [bed.new_target(4) for _ in range(2)]
         small = bed.new_target(1, max_message_bytes="20000")
-        plan = Plan(requests, tuple(targets), small, seed, per_second, delay_ms_max)
+        plan = LoadPlan(requests, tuple(targets), small, seed, per_second, delay_ms_max)
         book = Book(requests)
         follower = Follower(broker.bootstrap, book, [*targets, small])
         shared = directory / "shared"

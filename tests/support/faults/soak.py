@@ -19,9 +19,9 @@ import click
 import numpy as np
 
 from support.command import run_postdate
-from support.faults.course import Step, run_course
+from support.faults.course import CourseStep, run_course
 from support.faults.deed import FAULTS
-from support.faults.judgement import Judgement, judge, judge_order
+from support.faults.judgement import SoakJudgement, judge, judge_order
 from support.faults.report import Run, markdown
 from support.faults.scene import Scene, new_scene
 
@@ -109,7 +109,7 @@ def soak(directory: Path, minutes: float, each: int, seed: int, rate: int, only:
         )
 
 
-def _calm_lateness(scene: Scene, steps: list[Step]) -> dict[str, int]:
+def _calm_lateness(scene: Scene, steps: list[CourseStep]) -> dict[str, int]:
     """Percentiles over what was to be delivered while nothing was done."""
     wanted, late = scene.book.lateness()
     chosen = np.zeros(len(wanted), dtype=np.bool_)
@@ -136,7 +136,7 @@ def _audit(scene: Scene) -> str:
     return f"clean, {said['origins']:,} requests judged in {said['seconds']:.0f} s"
 
 
-def _unreached(scene: Scene, steps: list[Step], found: Judgement) -> list[str]:
+def _unreached(scene: Scene, steps: list[CourseStep], found: SoakJudgement) -> list[str]:
     """What a run that proves anything must have seen."""
     reached = {
         "messages judged for order": found.ordered,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from support.faults.book import FATES, Book, Change
+from support.faults.book import FATES, Book, IdChange
 
 _APPLIED, _DELIVERED, _DEAD = FATES.index("applied"), FATES.index("delivered"), FATES.index("dead")
 _CANCELLED, _REPLACED = FATES.index("cancelled"), FATES.index("replaced")
@@ -39,7 +39,7 @@ def untrue_answers(book: Book) -> Iterator[str]:
             yield f"{place} was answered {book.verdicts[place]} and asked nothing"
 
 
-def _refuted(book: Book, part: int, change: Change, verdict: str, of: int) -> str:
+def _refuted(book: Book, part: int, change: IdChange, verdict: str, of: int) -> str:
     """Why an answer is untrue; empty where nothing speaks against it."""
     columns = book.parts[part].of
     if of >= 0 and of > change.offset and verdict != "replaced":

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from random import Random
 
-from support.fuzzing.targets import TARGETS, Target
+from support.fuzzing.targets import TARGETS, FuzzTarget
 
 #: s of CPU time. No case takes a hundredth of it; a parser whose cost is not in proportion to its input takes more.
 CASE_S_MAX = 5.0
@@ -18,7 +18,7 @@ _SHOWN = 2_000
 
 
 @dataclass(frozen=True)
-class Finding:
+class FuzzFinding:
     """A case that ended as no caller expects, and what there was to see."""
 
     target: str
@@ -40,13 +40,13 @@ class Tally:
     refused: int = 0
 
 
-def run_case(target: Target, seed: int, number: int, tally: Tally) -> Finding | None:
+def run_case(target: FuzzTarget, seed: int, number: int, tally: Tally) -> FuzzFinding | None:
     """One case; None where it ended as declared."""
     case = target.make(Random(f"{target.name}/{seed}/{number}"))
     return judge(target, case, seed, number, tally)
 
 
-def judge(target: Target, case: object, seed: int, number: int, tally: Tally) -> Finding | None:
+def judge(target: FuzzTarget, case: object, seed: int, number: int, tally: Tally) -> FuzzFinding | None:
     """Reads one input; None where it was taken or refused as declared, and in time."""
     started = time.thread_time()
     try:
@@ -55,14 +55,14 @@ def judge(target: Target, case: object, seed: int, number: int, tally: Tally) ->
     except target.declared:
         tally.refused += 1
     except Exception as error:
-        return Finding(target.name, seed, number, f"{type(error).__name__}: {error}"[:500], repr(case)[:_SHOWN])
+        return FuzzFinding(target.name, seed, number, f"{type(error).__name__}: {error}"[:500], repr(case)[:_SHOWN])
     took_s = time.thread_time() - started
     if took_s > CASE_S_MAX:
-        return Finding(target.name, seed, number, f"took {took_s:.1f} s of CPU time", repr(case)[:_SHOWN])
+        return FuzzFinding(target.name, seed, number, f"took {took_s:.1f} s of CPU time", repr(case)[:_SHOWN])
     return None
 
 
-def run(name: str, seed: int, first: int, cases: int, seconds: float = float("inf")) -> tuple[list[Finding], Tally]:
+def run(name: str, seed: int, first: int, cases: int, seconds: float = float("inf")) -> tuple[list[FuzzFinding], Tally]:
     """Cases [first, first + cases) of a target, until `seconds` have passed: what was found, and what was reached."""
     findings, tally, deadline = [], Tally(), time.monotonic() + seconds
     for number in range(first, first + cases):

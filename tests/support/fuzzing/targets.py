@@ -16,7 +16,7 @@ from starlette.datastructures import QueryParams
 
 from postdate.kafka.interface import Partition
 from postdate.sidecar.http.queries import queries
-from postdate.sidecar.http.queries.pending import BadQuery, Place
+from postdate.sidecar.http.queries.pending import BadQuery, PageCursor
 from postdate.wheel.entry import (
     Entry,
     Kind,
@@ -104,7 +104,7 @@ _DIALECT_NAMES = sorted(
 
 
 @dataclass(frozen=True)
-class Target:
+class FuzzTarget:
     """One parser. `make`: input for `read`, spoiled or not; `declared`: the errors that a caller expects."""
 
     name: str
@@ -268,7 +268,7 @@ def _read_verdict(raw: bytes | None) -> None:
 _QUERY = {
     "topic": b"R", "partition": b"3", "target": b"orders", "from": b"2026-11-21T10:51:24Z", "until": b"1795258284001",
     "state": b"waiting", "id": b"order-4711", "origin": b"R/3/17", "limit": b"100", "payload": b"false",
-    "cursor": Place(b"\x00" * 16, Partition("R", 3)).encode().encode(),
+    "cursor": PageCursor(b"\x00" * 16, Partition("R", 3)).encode().encode(),
 }  # fmt: skip
 
 
@@ -293,7 +293,7 @@ def _read_query(text: str) -> None:
     if "origin" in query:
         assert queries.origin_of(query["origin"])[1] >= 0
     if "cursor" in query:
-        Place.decode(Place.decode(query["cursor"]).encode())
+        PageCursor.decode(PageCursor.decode(query["cursor"]).encode())
     if "id" in query:
         query["id"].encode()
 
@@ -301,14 +301,14 @@ def _read_query(text: str) -> None:
 TARGETS = {
     target.name: target
     for target in (
-        Target("headers", _request, _read_request, (RequestRefused,)),
-        Target("dispatch-log", _log_record, _read_log_record, (FormatError,)),
-        Target("entry", _entry, _read_entry, (Corrupt,)),
-        Target("mark", _mark, _read_mark, (Corrupt,)),
-        Target("position", _position, _read_position, (Corrupt,)),
-        Target("identity", _identity, _read_identity, (Corrupt, FormatMismatch, IdentityMismatch)),
-        Target("store", _stored, _read_stored, (FormatError,)),
-        Target("verdict", _verdict, _read_verdict, (FormatError,)),
-        Target("query", _query, _read_query, (BadQuery,)),
+        FuzzTarget("headers", _request, _read_request, (RequestRefused,)),
+        FuzzTarget("dispatch-log", _log_record, _read_log_record, (FormatError,)),
+        FuzzTarget("entry", _entry, _read_entry, (Corrupt,)),
+        FuzzTarget("mark", _mark, _read_mark, (Corrupt,)),
+        FuzzTarget("position", _position, _read_position, (Corrupt,)),
+        FuzzTarget("identity", _identity, _read_identity, (Corrupt, FormatMismatch, IdentityMismatch)),
+        FuzzTarget("store", _stored, _read_stored, (FormatError,)),
+        FuzzTarget("verdict", _verdict, _read_verdict, (FormatError,)),
+        FuzzTarget("query", _query, _read_query, (BadQuery,)),
     )
 }

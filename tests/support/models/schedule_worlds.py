@@ -17,7 +17,7 @@ Switch = tuple[int, int, bool]
 Extra = tuple[int, int, int, int]
 
 
-class Request(NamedTuple):
+class ModelRequest(NamedTuple):
     """One record of the request topic, and when it was appended. An extra without `times` is a trigger; with them it is
     a backfill of the nominal times between the two, both included."""
 
@@ -26,7 +26,7 @@ class Request(NamedTuple):
     times: tuple[int, int] | None = None
 
 
-class State(NamedTuple):
+class ModelState(NamedTuple):
     """Where a schedule is: the number and the nominal time of its next occurrence, NONE behind the last one; what has
     paused it; and its extra deliveries."""
 
@@ -36,24 +36,24 @@ class State(NamedTuple):
     extras: tuple[Extra, ...] = ()
 
 
-class Entry(NamedTuple):
+class ModelEntry(NamedTuple):
     """The entry of the schedule."""
 
     kind: str
-    state: State
+    state: ModelState
     stored: bool = False
 
 
-class Mark(NamedTuple):
+class ModelMark(NamedTuple):
     """Fates of the schedule that were read before its request."""
 
     final: bool = False
-    state: State | None = None
+    state: ModelState | None = None
     switches: tuple[Switch, ...] = ()
     extras: tuple[Extra, ...] = ()
 
 
-class Fate(NamedTuple):
+class ModelFate(NamedTuple):
     """One fate. `number`: of the occurrence, or the first of a range that ends at `last`, or the control's offset;
     `last`: of an extra delivery its number, and of the fate `extended` the last possible time."""
 
@@ -70,17 +70,17 @@ class Memory(NamedTuple):
 
     next_request: int = 0
     next_dispatch: int = 0
-    entry: Entry | None = None
+    entry: ModelEntry | None = None
     controls: tuple[tuple[int, bool], ...] = ()
-    mark: Mark | None = None
+    mark: ModelMark | None = None
     ended: frozenset[int] = frozenset()
 
 
-class Log(NamedTuple):
+class ModelLog(NamedTuple):
     """One record of the dispatch log. `readable`: the number of requests when it was written."""
 
     readable: int
-    fates: tuple[Fate, ...]
+    fates: tuple[ModelFate, ...]
 
 
 class Instance(NamedTuple):
@@ -92,12 +92,12 @@ class Instance(NamedTuple):
     gate: int = 0
 
 
-class World(NamedTuple):
+class ScheduleWorld(NamedTuple):
     """Everything that there is."""
 
     now: int
-    log: tuple[Log, ...]
-    store: State | None
+    log: tuple[ModelLog, ...]
+    store: ModelState | None
     low_water: int
     members: tuple[Instance, Instance]
     crashes: int

@@ -31,17 +31,17 @@ from support.models.schedule_worlds import (
     RESUME,
     SCHEDULE,
     STORE,
-    Entry,
     Extra,
-    Fate,
     Instance,
-    Log,
-    Mark,
     Memory,
-    Request,
-    State,
+    ModelEntry,
+    ModelFate,
+    ModelLog,
+    ModelMark,
+    ModelRequest,
+    ModelState,
+    ScheduleWorld,
     Switch,
-    World,
 )
 
 Late = Literal["all", "last"]
@@ -77,7 +77,7 @@ class Rules:
 class Model:
     """One check: requests, the nominal times by each member's rules, and the policy for missed occurrences."""
 
-    requests: tuple[Request, ...]
+    requests: tuple[ModelRequest, ...]
     times: tuple[tuple[int, ...], tuple[int, ...]] = ((1, 2, 3), (1, 2, 3))
     end: int = 4
     late: Late = "all"
@@ -108,7 +108,7 @@ class Model:
                 since = NONE
         return [*found, (since, INFINITE)] if since != NONE else found
 
-    def settled(self, state: State, *more: Switch) -> State:
+    def settled(self, state: ModelState, *more: Switch) -> ModelState:
         """A state with more switches, without those that change nothing or whose pause is over."""
         kept: list[Switch] = []
         for switch in sorted({*state.switches, *more}):
@@ -124,12 +124,12 @@ class Model:
         first, end = (at, at) if times is None else (self.next_after(member, times[0] - 1), times[1])
         return offset, 1, first if first <= end else NONE, end
 
-    def extended(self, state: State, extra: Extra) -> State:
+    def extended(self, state: ModelState, extra: Extra) -> ModelState:
         """A state with the extra deliveries of one more control, unless it has them."""
         is_new = extra[2] != NONE and all(extra[0] != each[0] for each in state.extras)
         return state._replace(extras=(*state.extras, extra)) if is_new else state
 
-    def extra_done(self, state: State, fate: Fate) -> State:
+    def extra_done(self, state: ModelState, fate: ModelFate) -> ModelState:
         """A state behind an extra delivery."""
         extras = []
         for control, number, due, end in state.extras:
@@ -146,15 +146,15 @@ class Model:
         offset, request = memory.next_request, self.requests[memory.next_request]
         memory = memory._replace(next_request=offset + 1)
         if request.action == SCHEDULE:
-            mark = memory.mark or Mark()
+            mark = memory.mark or ModelMark()
             if mark.final:
                 return memory._replace(mark=None)
-            first = State(1, self.next_after(member, request.at))
+            first = ModelState(1, self.next_after(member, request.at))
             state = (mark.state if self.rules.marks_number else None) or first
             state = self.settled(state, *mark.switches)
             for extra in mark.extras:
                 state = self.extended(state, extra)
-            put = Entry(DELIVER if mark.state else STORE, state, mark.state is not None)
+            put = ModelEntry(DELIVER if mark.state else STORE, state, mark.state is not None)
             return memory._replace(entry=put, mark=None)
         if offset in memory.ended:
             return memory._replace(ended=memory.ended - {offset})
@@ -174,7 +174,7 @@ class Model:
                 entry = entry._replace(kind=STORE, state=self.settled(entry.state, switch))
         return memory._replace(entry=entry, controls=(*memory.controls, (offset, acts)))
 
-    def apply(self, member: int, memory: Memory, fate: Fate) -> Memory:
+    def apply(self, member: int, memory: Memory, fate: ModelFate) -> Memory:
         """The effect of one committed fate."""
         if fate.name in ("applied", "refused"):
             if fate.number < memory.next_request:  # ingest has carried it out, as the log has
@@ -190,7 +190,7 @@ class Model:
         if fate.name == "stored":
             adopts = self.rules.first_from_stored and state.number == 1
             state = state._replace(due=fate.due) if adopts else state
-            return memory._replace(entry=Entry(DELIVER if entry.kind == STORE else entry.kind, state, True))
+            return memory._replace(entry=ModelEntry(DELIVER if entry.kind == STORE else entry.kind, state, True))
         if fate.name in ("paused", "resumed"):
             if fate.number >= memory.next_request or not self.rules.pauses_added_once:
                 state = self.settled(state, (fate.number, fate.due, fate.name == "paused"))
@@ -203,37 +203,39 @@ class Model:
             state = self._behind(member, state, fate)
         return memory._replace(entry=entry._replace(state=state))
 
-    def _behind(self, member: int, state: State, fate: Fate) -> State:
+    def _behind(self, member: int, state: ModelState, fate: ModelFate) -> ModelState:
         """A state behind an occurrence."""
         return self.settled(state._replace(number=fate.last + 1, due=self._next_due(member, fate)))
 
-    def _next_due(self, member: int, fate: Fate) -> int:
+    def _next_due(self, member: int, fate: ModelFate) -> int:
         return fate.next_due if self.rules.next_from_fate else self.next_after(member, fate.due)
 
-    def _marked(self, member: int, memory: Memory, fate: Fate) -> Memory:
-        mark = memory.mark or Mark()
+    def _marked(self, member: int, memory: Memory, fate: ModelFate) -> Memory:
+        mark = memory.mark or ModelMark()
         self._hit("a fate before its request")
         if mark.final or fate.name in ("cancelled", "completed"):
-            return memory._replace(mark=Mark(final=True))
+            return memory._replace(mark=ModelMark(final=True))
         if fate.name in ("paused", "resumed"):
             switch = (fate.number, fate.due, fate.name == "paused")
             switches = (*mark.switches, switch) if self.rules.pauses_in_marks else ()
             return memory._replace(mark=mark._replace(switches=switches))
         if fate.name in ("extended", "extra"):
-            state = State(1, NONE, extras=mark.extras)
+            state = ModelState(1, NONE, extras=mark.extras)
             if fate.name == "extra":
                 state = self.extra_done(state, fate)
             elif self.rules.extras_in_marks:
                 state = self.extended(state, (fate.number, 1, fate.due, fate.last))
             return memory._replace(mark=mark._replace(extras=state.extras))
-        state = mark.state or State(1, fate.due)
+        state = mark.state or ModelState(1, fate.due)
         if fate.name != "stored" and fate.last >= state.number:
-            state = State(fate.last + 1, self._next_due(member, fate))
+            state = ModelState(fate.last + 1, self._next_due(member, fate))
         return memory._replace(mark=mark._replace(state=state))
 
     # ---- transactions ----------------------------------------------------------------------------------------------
 
-    def transactions(self, world: World, member: int) -> Iterator[tuple[tuple[Fate, ...], State | None, bool]]:
+    def transactions(
+        self, world: ScheduleWorld, member: int
+    ) -> Iterator[tuple[tuple[ModelFate, ...], ModelState | None, bool]]:
         """The transactions that a member may run: fates, what STORE holds behind it, and whether it changes STORE."""
         instance = world.members[member]
         memory, entry = instance.memory, instance.memory.entry if instance.memory else None
@@ -254,16 +256,16 @@ class Model:
             if found is not None:
                 yield found
 
-    def _key_zero(self, member: int, memory: Memory) -> tuple[tuple[Fate, ...], State | None, bool]:
+    def _key_zero(self, member: int, memory: Memory) -> tuple[tuple[ModelFate, ...], ModelState | None, bool]:
         entry = memory.entry
-        fates: list[Fate] = []
-        store: State | None = None
+        fates: list[ModelFate] = []
+        store: ModelState | None = None
         writes = False
         if entry is not None and entry.kind == CANCELLED:
-            fates.append(Fate("cancelled"))
+            fates.append(ModelFate("cancelled"))
             writes = True
         elif entry is not None and entry.kind == STORE:
-            fates.append(Fate("stored", due=entry.state.due if entry.state.number == 1 else NONE))
+            fates.append(ModelFate("stored", due=entry.state.due if entry.state.number == 1 else NONE))
             store, writes = entry.state, True
         for offset, acts in memory.controls:
             request = self.requests[offset]
@@ -272,49 +274,55 @@ class Model:
                 if request.action == EXTRA:
                     extra = next((each for each in entry.state.extras if each[0] == offset), None)
                     if extra is not None and self.rules.extras_in_log:
-                        fates.append(Fate("extended", offset, extra[3], extra[2]))
+                        fates.append(ModelFate("extended", offset, extra[3], extra[2]))
                 elif self.rules.pauses_in_log:
-                    fates.append(Fate("paused" if request.action == PAUSE else "resumed", offset, due=request.at))
+                    fates.append(ModelFate("paused" if request.action == PAUSE else "resumed", offset, due=request.at))
                 if entry.kind == DELIVER:  # another owner has stored it, without this control
                     self._hit("stored by another owner under a control")
                     store, writes = entry.state, True
             is_refused = not acts and request.action == EXTRA and self.extra_of(member, offset)[2] == NONE
-            fates.append(Fate("refused" if is_refused else "applied", offset))
+            fates.append(ModelFate("refused" if is_refused else "applied", offset))
         return tuple(fates), store, writes
 
-    def _occurrence(self, now: int, member: int, entry: Entry) -> tuple[tuple[Fate, ...], State | None, bool] | None:
+    def _occurrence(
+        self, now: int, member: int, entry: ModelEntry
+    ) -> tuple[tuple[ModelFate, ...], ModelState | None, bool] | None:
         """Delivers or skips what is due, and completes the schedule behind its last occurrence."""
         number, due = entry.state[:2]
         state = entry.state
-        fates: list[Fate] = []
+        fates: list[ModelFate] = []
         skip = self._skipped(now, member, state)
         if skip is not None:
             last, reason = skip
             following = self._after(now, member, state.due, last - number + 1)
             if reason == "paused" or self.rules.skips_in_log:
-                fates.append(Fate("skipped", number, last, due, following, reason))
+                fates.append(ModelFate("skipped", number, last, due, following, reason))
             number, due = last + 1, following
             self._hit(f"skipped {reason}")
         elif due <= now and not any(start <= due < end for start, end in self.pauses(state.switches)):
             following = self._after(now, member, due, 1)
-            fates.append(Fate("occurred", number, number, due, following))
+            fates.append(ModelFate("occurred", number, number, due, following))
             number, due = number + 1, following
             self._hit("occurred")
         else:
             return None
         return self._go_on(fates, self.settled(state._replace(number=number, due=due)))
 
-    def _extra(self, member: int, state: State, extra: Extra) -> tuple[tuple[Fate, ...], State | None, bool]:
+    def _extra(
+        self, member: int, state: ModelState, extra: Extra
+    ) -> tuple[tuple[ModelFate, ...], ModelState | None, bool]:
         """Delivers an extra, and completes the schedule behind the last one."""
         control, number, due, end = extra
         following = self.next_after(member, due)
-        fate = Fate("extra", control, number, due, following if following <= end else NONE)
+        fate = ModelFate("extra", control, number, due, following if following <= end else NONE)
         self._hit("extra")
         return self._go_on([fate], self.extra_done(state, fate))
 
-    def _go_on(self, fates: list[Fate], state: State) -> tuple[tuple[Fate, ...], State | None, bool]:
+    def _go_on(
+        self, fates: list[ModelFate], state: ModelState
+    ) -> tuple[tuple[ModelFate, ...], ModelState | None, bool]:
         if state.due == NONE and (not state.extras or not self.rules.extras_awaited):
-            fates.append(Fate("completed"))
+            fates.append(ModelFate("completed"))
             return tuple(fates), None, self.rules.tombstone
         if state.due == NONE:
             self._hit("extras behind the last occurrence")
@@ -325,7 +333,7 @@ class Model:
             due = self.next_after(member, due if self.rules.next_from_nominal else max(due, now))
         return due
 
-    def _skipped(self, now: int, member: int, state: State) -> tuple[int, str] | None:
+    def _skipped(self, now: int, member: int, state: ModelState) -> tuple[int, str] | None:
         """The last number of a range that is skipped from the next occurrence on, and why."""
         if state.due > now:
             return None
@@ -356,7 +364,7 @@ class Model:
 
     # ---- the steps -------------------------------------------------------------------------------------------------
 
-    def steps(self, world: World) -> Iterator[tuple[str, World, str]]:
+    def steps(self, world: ScheduleWorld) -> Iterator[tuple[str, ScheduleWorld, str]]:
         """Every next step: its name, the world behind it, and what it has broken."""
         if world.now < self.end:
             yield "tick", world._replace(now=world.now + 1), ""
@@ -385,8 +393,8 @@ class Model:
                     yield from self._committed(world, member, fates, store, writes)
 
     def _committed(
-        self, world: World, member: int, fates: tuple[Fate, ...], store: State | None, writes: bool
-    ) -> Iterator[tuple[str, World, str]]:
+        self, world: ScheduleWorld, member: int, fates: tuple[ModelFate, ...], store: ModelState | None, writes: bool
+    ) -> Iterator[tuple[str, ScheduleWorld, str]]:
         instance = world.members[member]
         before = instance.memory
         assert before is not None
@@ -401,7 +409,7 @@ class Model:
         if store is not None and not self.rules.extras_in_store:
             store = store._replace(extras=())
         low_water = self._low_water(before)
-        log = (*world.log, Log(self.readable(world.now), fates)) if fates else world.log
+        log = (*world.log, ModelLog(self.readable(world.now), fates)) if fates else world.log
         memory = memory._replace(next_dispatch=len(log))
         done = world._replace(log=log, low_water=max(low_water, world.low_water))
         text = f"{'AB'[member]} commits {' '.join(f'{each.name} {each.number}' for each in fates)}"
@@ -422,7 +430,7 @@ class Model:
             unstored.append(0)
         return min(unstored, default=memory.next_request)
 
-    def _taken_over(self, world: World, member: int) -> World:
+    def _taken_over(self, world: ScheduleWorld, member: int) -> ScheduleWorld:
         """Fence, rebuild if the disk is empty, and replay."""
         instance = world.members[member]
         memory = self._replayed(world, member, instance.disk or self._empty(world))
@@ -434,15 +442,15 @@ class Model:
         gate = self.readable(world.now)
         return _with(others, member, Instance(memory, instance.disk, True, gate if memory.next_request < gate else 0))
 
-    def _empty(self, world: World) -> Memory:
+    def _empty(self, world: ScheduleWorld) -> Memory:
         """What a start without a disk reads from STORE."""
         low = world.low_water
         self._hit("an empty start below its schedule" if low == 0 else "an empty start behind its schedule")
-        entry = Entry(DELIVER, world.store, True) if low > 0 and world.store is not None else None
+        entry = ModelEntry(DELIVER, world.store, True) if low > 0 and world.store is not None else None
         start = next((at for at, record in enumerate(world.log) if record.readable > low), len(world.log))
         return Memory(low, start, entry)
 
-    def _replayed(self, world: World, member: int, memory: Memory) -> Memory | None:
+    def _replayed(self, world: ScheduleWorld, member: int, memory: Memory) -> Memory | None:
         """The index behind the log; None if it contradicts the log: both have judged a backfill differently."""
         published: set[Extra] = set()
         for record in world.log[memory.next_dispatch :]:
@@ -459,14 +467,14 @@ class Model:
 
     # ---- what must hold --------------------------------------------------------------------------------------------
 
-    def judge(self, world: World, member: int, fates: tuple[Fate, ...]) -> str:
+    def judge(self, world: ScheduleWorld, member: int, fates: tuple[ModelFate, ...]) -> str:
         """What a transaction breaks; empty: nothing. Reads the log and the requests alone."""
         instance = world.members[member]
         assert instance.memory is not None
         known = max(instance.memory.next_request, instance.gate)
         number, due, ended = 0, NONE, False
         extras: dict[int, tuple[int, int]] = {}
-        for record in (*world.log, Log(known, fates)):
+        for record in (*world.log, ModelLog(known, fates)):
             for fate in record.fates:
                 if fate.name == "refused":
                     if all(self.extra_of(each, fate.number)[2] != NONE for each in (0, 1)):
@@ -502,7 +510,7 @@ class Model:
                     number, due = fate.last, fate.next_due
         return next((bad for fate in fates if (bad := self._bad(world.now, member, fate, known))), "")
 
-    def _bad(self, now: int, member: int, fate: Fate, known: int) -> str:
+    def _bad(self, now: int, member: int, fate: ModelFate, known: int) -> str:
         """What one new fate breaks, given the requests below `known`."""
         if fate.name == "extra" and now < fate.due:
             return f"EARLY: extra {fate.number}/{fate.last}"
@@ -531,7 +539,7 @@ class Model:
                     return f"PAUSE LOST: {fate.number}"
         return ""
 
-    def is_over(self, world: World) -> bool:
+    def is_over(self, world: ScheduleWorld) -> bool:
         """True if the log ends the schedule."""
         return any(fate.name in ("cancelled", "completed") for record in world.log for fate in record.fates)
 
@@ -544,8 +552,8 @@ class Model:
 
     def run(self) -> tuple[str, list[str], int]:
         """Explore everything: what is broken first, the steps that lead there, and the number of worlds."""
-        start = World(0, (), None, 0, (Instance(), Instance()), 0)
-        seen: dict[World, tuple[str, World] | None] = {start: None}
+        start = ScheduleWorld(0, (), None, 0, (Instance(), Instance()), 0)
+        seen: dict[ScheduleWorld, tuple[str, ScheduleWorld] | None] = {start: None}
         queue = deque([start])
         while queue:
             world = queue.popleft()
@@ -568,12 +576,12 @@ class Model:
         self.reached[what] = self.reached.get(what, 0) + 1
 
 
-def _with(world: World, member: int, instance: Instance) -> World:
+def _with(world: ScheduleWorld, member: int, instance: Instance) -> ScheduleWorld:
     first, second = world.members
     return world._replace(members=(instance, second) if member == 0 else (first, instance))
 
 
-def _trace(seen: dict[World, tuple[str, World] | None], world: World) -> list[str]:
+def _trace(seen: dict[ScheduleWorld, tuple[str, ScheduleWorld] | None], world: ScheduleWorld) -> list[str]:
     names: list[str] = []
     while (step := seen[world]) is not None:
         names.append(step[0])

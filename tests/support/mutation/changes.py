@@ -44,7 +44,7 @@ _EXTREMES = {"min": "max", "max": "min"}
 
 
 @dataclass(slots=True)
-class Change:
+class CodeChange:
     """One change. `scope`: the qualified name of the function around it, or of the constant of the module."""
 
     path: str
@@ -70,7 +70,7 @@ class Change:
         return text
 
 
-def changes_of(root: Path, path: str) -> list[Change]:
+def changes_of(root: Path, path: str) -> list[CodeChange]:
     """All changes of the module at `path` below `root`, in the order of its text."""
     tree = ast.parse((root / path).read_text(encoding="utf-8"))
     return [change for node in tree.body for change in _in_module(path, tree, node)]
@@ -94,7 +94,7 @@ def _name(node: ast.stmt) -> str | None:
     return target.id if isinstance(target, ast.Name) else None
 
 
-def _in_module(path: str, tree: ast.Module, node: ast.stmt, within: str = "") -> Iterator[Change]:
+def _in_module(path: str, tree: ast.Module, node: ast.stmt, within: str = "") -> Iterator[CodeChange]:
     if isinstance(node, ast.ClassDef):
         for inner in node.body:
             yield from _in_module(path, tree, inner, f"{within}{node.name}.")
@@ -107,7 +107,7 @@ def _in_module(path: str, tree: ast.Module, node: ast.stmt, within: str = "") ->
             yield change
 
 
-def _below(path: str, tree: ast.Module, scope: str, parent: ast.AST, statement: ast.stmt) -> Iterator[Change]:
+def _below(path: str, tree: ast.Module, scope: str, parent: ast.AST, statement: ast.stmt) -> Iterator[CodeChange]:
     """The changes of a statement and of all that it holds."""
     for node, put in _nodes(parent, statement):
         for new in _variants(node):
@@ -116,7 +116,7 @@ def _below(path: str, tree: ast.Module, scope: str, parent: ast.AST, statement: 
             lines = frozenset({at.lineno, _statement_line(statement, at.lineno)})
             text = f"{_short(node)} → {_short(new)}"
             put_new, put_old = functools.partial(put, new), functools.partial(put, node)
-            yield Change(path, scope, lines, at.col_offset, text, put_new, put_old, tree)
+            yield CodeChange(path, scope, lines, at.col_offset, text, put_new, put_old, tree)
 
 
 def _statement_line(statement: ast.stmt, line: int) -> int:
@@ -196,7 +196,7 @@ def _short(node: ast.AST) -> str:
     return ast.unparse(node).partition("\n")[0].replace("|", "¦")
 
 
-def take_effect(change: Change, module: ModuleType) -> None:
+def take_effect(change: CodeChange, module: ModuleType) -> None:
     """Let this process run the changed code. Raises ValueError if the code of the function cannot be replaced."""
     change.put()
     code = compile(change.tree, change.path, "exec")
@@ -220,7 +220,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(each)
 
 
-def _replace_constant(change: Change, module: ModuleType, code: CodeType) -> None:
+def _replace_constant(change: CodeChange, module: ModuleType, code: CodeType) -> None:
     fresh = ModuleType(module.__name__)
     fresh.__file__ = module.__file__
     exec(code, fresh.__dict__)  # noqa: S102  # the product's own text

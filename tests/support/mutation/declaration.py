@@ -21,7 +21,7 @@ class Undetectable:
     changes: tuple[tuple[str, str], ...]
 
     def texts(self, root: Path) -> list[str]:
-        """The text of the function after each of the changes, as `Change.scope_text` returns it."""
+        """The text of the function after each of the changes, as `CodeChange.scope_text` returns it."""
         source = (root / self.path).read_text(encoding="utf-8")
         whole = scope_text(ast.parse(source), self.function)
         texts = []

@@ -35,7 +35,7 @@ from typing import Any
 
 import pytest
 
-from support.mutation.changes import Change, changes_of, take_effect
+from support.mutation.changes import CodeChange, changes_of, take_effect
 from support.mutation.report import DETECTED, SURVIVED, UNFIT
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -85,7 +85,7 @@ class Driver:
     def _loop(self, session: pytest.Session) -> None:
         covered = self._covered(session)
         modules = {path: importlib.import_module(_module_name(path)) for path in self._options.modules}
-        waiting: list[tuple[Change, ModuleType, str]] = []
+        waiting: list[tuple[CodeChange, ModuleType, str]] = []
         known = self._known()
         for path, module in modules.items():
             digest = _digest([ROOT / path])
@@ -120,7 +120,7 @@ class Driver:
                     self._note(name, _verdict(status), digest, told, f"{done} of {done + len(waiting) + len(running)}")
             time.sleep(0.02)
 
-    def _drawn(self, path: str) -> list[Change]:
+    def _drawn(self, path: str) -> list[CodeChange]:
         changes = changes_of(ROOT, path)
         random = Random(f"{self._options.seed} {path}")
         return random.sample(changes, min(self._options.sample, len(changes))) if self._options.sample else changes
@@ -171,7 +171,9 @@ class Driver:
         finally:
             os._exit(code)
 
-    def _judge(self, session: pytest.Session, change: Change, module: ModuleType, tests: list[str], told: Path) -> int:
+    def _judge(
+        self, session: pytest.Session, change: CodeChange, module: ModuleType, tests: list[str], told: Path
+    ) -> int:
         try:
             take_effect(change, module)
         except ValueError:
@@ -299,7 +301,7 @@ def _schedule_passes(name: str) -> bool:
     return not run_seed(int(seed), theme=theme or None).wrong
 
 
-def _selected(change: Change, covered: dict[str, tuple[float, Lines]], budget_s: float) -> tuple[list[str], float]:
+def _selected(change: CodeChange, covered: dict[str, tuple[float, Lines]], budget_s: float) -> tuple[list[str], float]:
     """The tests that execute a change, then schedules of the simulation, and the time that they need together: at most
     the budget for the tests, and half of it for the schedules. The tests in the module's own test file come first, then
     the others, the fastest first."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.mutation.changes import Change, changes_of
+from support.mutation.changes import CodeChange, changes_of
 from support.mutation.declaration import Undetectable
 from support.mutation.declaration import undetectable as _of
 from support.mutation.undetectable_dispatch import DISPATCH
@@ -258,7 +258,9 @@ def names(root: Path, declared: tuple[Undetectable, ...] = UNDETECTABLE) -> set[
     """The names of the declared changes. Raises AssertionError if one of them is none that the tool makes."""
     found = set()
     for path in {each.path for each in declared}:
-        made: dict[tuple[str, str], Change] = {(each.scope, each.scope_text()): each for each in changes_of(root, path)}
+        made: dict[tuple[str, str], CodeChange] = {
+            (each.scope, each.scope_text()): each for each in changes_of(root, path)
+        }
         for each in declared:
             if each.path == path:
                 for text, change in zip(each.texts(root), each.changes, strict=True):

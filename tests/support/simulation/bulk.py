@@ -31,10 +31,10 @@ from support.simulation.recurring import FATES_OF_SCHEDULES
 
 if TYPE_CHECKING:
     from support.kafka_simulator import SimBroker
-    from support.simulation.judge import Outcome
+    from support.simulation.judge import JudgedOutcome
     from support.simulation.readings import Readings
     from support.simulation.recurring import Recurring
-    from support.simulation.traffic import Asked, Traffic
+    from support.simulation.traffic import SimulatedRequest, SimulatedTraffic
 
 BULK = "bulk"
 """The action of such a request here, and the theme with many of them."""
@@ -76,7 +76,7 @@ class Selected:
             found.append(("postdate-select-until", str(self.until_ms).encode()))
         return found
 
-    def selects(self, asked: Asked, target: str, due_ms: int) -> bool:
+    def selects(self, asked: SimulatedRequest, target: str, due_ms: int) -> bool:
         """True if a message for this target, due then, is selected."""
         return (
             (not self.target or target == self.target)
@@ -99,7 +99,7 @@ class Selected:
         )
 
 
-def make_bulk(asked: Asked, choose: Random, now_ms: int, moving: float) -> None:
+def make_bulk(asked: SimulatedRequest, choose: Random, now_ms: int, moving: float) -> None:
     """Turn a request into a bulk control, which moves messages with the probability `moving`, and otherwise cancels
     them."""
     fields: dict[str, object] = {}
@@ -140,14 +140,14 @@ class _Course:
         extras = self.extras.get(schedule)
         return self.recurring.get(schedule, 0) or (extras[min(extras)] if extras else 0)
 
-    def present_ms(self, asked: Asked, first_ms: int) -> int:
+    def present_ms(self, asked: SimulatedRequest, first_ms: int) -> int:
         """The due time in force of a request; `first_ms`: that of the request itself."""
         return max(self.moves.get(asked.offset, []), default=(-1, first_ms))[1]
 
 
 def judge_bulks(
-    outcome: Outcome,
-    traffic: Traffic,
+    outcome: JudgedOutcome,
+    traffic: SimulatedTraffic,
     readings: Readings,
     broker: SimBroker,
     partitions: int,
@@ -173,7 +173,7 @@ def judge_bulks(
 
 
 def _follow(
-    course: _Course, index: int, number: int, fates: list[Fate], traffic: Traffic, readings: Readings
+    course: _Course, index: int, number: int, fates: list[Fate], traffic: SimulatedTraffic, readings: Readings
 ) -> list[str]:
     """Take one record over; returns what is wrong with it."""
     wrong: list[str] = []
@@ -230,7 +230,7 @@ def _follow(
     return wrong + _selected(course, index, decided, traffic)
 
 
-def _recurs(course: _Course, index: int, fate: Fate, traffic: Traffic) -> list[str]:
+def _recurs(course: _Course, index: int, fate: Fate, traffic: SimulatedTraffic) -> list[str]:
     """Follow the schedules; returns what is wrong if one is delivered, or outlives a bulk cancel, that selects it."""
     wrong: list[str] = []
     if isinstance(fate, Occurred | ExtraFate):
@@ -253,7 +253,7 @@ def _recurs(course: _Course, index: int, fate: Fate, traffic: Traffic) -> list[s
     return wrong
 
 
-def _selected(course: _Course, index: int, schedules: list[int], traffic: Traffic) -> list[str]:
+def _selected(course: _Course, index: int, schedules: list[int], traffic: SimulatedTraffic) -> list[str]:
     """Complaints about those of the schedules that are pending though a bulk cancel in force selects them."""
     wrong: list[str] = []
     for control in course.begun.keys() - course.applied.keys():
@@ -267,15 +267,17 @@ def _selected(course: _Course, index: int, schedules: list[int], traffic: Traffi
     return wrong
 
 
-def _is_move(control: Asked) -> bool:
+def _is_move(control: SimulatedRequest) -> bool:
     return control.selected is not None and control.selected.moves
 
 
-def _is_bulk(asked: Asked | None) -> bool:
+def _is_bulk(asked: SimulatedRequest | None) -> bool:
     return asked is not None and asked.selected is not None
 
 
-def _moves(control: Asked, asked: Asked, due_ms: int, course: _Course, readings: Readings) -> bool:
+def _moves(
+    control: SimulatedRequest, asked: SimulatedRequest, due_ms: int, course: _Course, readings: Readings
+) -> bool:
     """True if a bulk control moves a message to this due time by the reading of some process."""
     selected = control.selected
     assert selected is not None
@@ -292,8 +294,8 @@ def _left(
     index: int,
     number: int,
     fate: Fate,
-    asked: Asked,
-    traffic: Traffic,
+    asked: SimulatedRequest,
+    traffic: SimulatedTraffic,
     readings: Readings,
     applied: set[int],
 ) -> list[str]:
@@ -323,7 +325,7 @@ def _left(
     return wrong
 
 
-def _may_select(control: Asked, asked: Asked, course: _Course, readings: Readings) -> bool:
+def _may_select(control: SimulatedRequest, asked: SimulatedRequest, course: _Course, readings: Readings) -> bool:
     """True if a bulk control selects a message by the reading of some process, at its present due time."""
     selected = control.selected
     if selected is None or asked.action != "schedule" or asked.offset >= control.offset:
@@ -337,7 +339,9 @@ def _may_select(control: Asked, asked: Asked, course: _Course, readings: Reading
     )
 
 
-def _was_moved_away(control: Asked, asked: Asked, applied: list[Asked], readings: Readings) -> bool:
+def _was_moved_away(
+    control: SimulatedRequest, asked: SimulatedRequest, applied: list[SimulatedRequest], readings: Readings
+) -> bool:
     """True if the last reschedule before a bulk control moves a message to where that does not select it. If it was
     applied by the transaction that ends the message, the log has no fate of the move."""
     before = [each for each in applied if each.action == "reschedule" and each.offset < control.offset]
@@ -349,7 +353,7 @@ def _was_moved_away(control: Asked, asked: Asked, applied: list[Asked], readings
     )
 
 
-def _may_select_recurring(control: Asked, recurring: Recurring, course: _Course, due_ms: int) -> bool:
+def _may_select_recurring(control: SimulatedRequest, recurring: Recurring, course: _Course, due_ms: int) -> bool:
     """True if a bulk control selects a schedule that is due then, or a single message of its id (0) where it was
     moved."""
     selected = control.selected
@@ -359,7 +363,9 @@ def _may_select_recurring(control: Asked, recurring: Recurring, course: _Course,
     return selected.selects_next(recurring, max(moves)[1] if moves else due_ms or recurring.appended_ms + 3_000)
 
 
-def _judge_answers(outcome: Outcome, broker: SimBroker, traffic: Traffic, index: int, course: _Course) -> None:
+def _judge_answers(
+    outcome: JudgedOutcome, broker: SimBroker, traffic: SimulatedTraffic, index: int, course: _Course
+) -> None:
     """Each bulk control is answered once, with its count."""
     answered: dict[int, list[int | None]] = {}
     for record in broker.topics["requests.verdicts"].logs[index].committed():

@@ -13,7 +13,7 @@ from random import Random
 
 from support.kafka_simulator.brokers import BELIEF_MS_MAX, SESSION_MS
 from support.kafka_simulator.silence import Server
-from support.simulation.events import Events
+from support.simulation.events import ScheduleEvents
 from support.simulation.traffic import REQUESTS, TARGETS
 from support.simulation.troubles import UNAVAILABLE
 from support.simulation.world import World
@@ -32,7 +32,7 @@ _OWN = (REQUESTS, f"{REQUESTS}.dispatch-log", f"{REQUESTS}.dispatch-log", f"{REQ
 class ClusterEvents:
     """The events of one schedule. `stalled_until_ms`: when the last stall ends."""
 
-    def __init__(self, world: World, random: Random, events: Events) -> None:
+    def __init__(self, world: World, random: Random, events: ScheduleEvents) -> None:
         self.stalled_until_ms = 0.0
         self._world = world
         self._random = random

@@ -14,8 +14,8 @@ from postdate.wheel.timing_wheel.wheel_view import WHEEL_NAME
 from postdate.wire.dispatch_log import decode_record
 from postdate.wire.errors import FormatError
 from support.simulation.judge import committed
-from support.simulation.process import Machine, Process
-from support.simulation.traffic import REQUESTS, Traffic
+from support.simulation.process import Machine, SimulatedProcess
+from support.simulation.traffic import REQUESTS, SimulatedTraffic
 from support.simulation.troubles import TOO_LARGE, UNAUTHORIZED, UNAVAILABLE
 from support.simulation.world import World
 
@@ -27,10 +27,10 @@ _PAGE_BYTES = 4_096
 _STORE = f"{REQUESTS}.store"
 
 
-class Events:
+class ScheduleEvents:
     """The events of one schedule. After `cease` nothing goes wrong any more, and what was begun is undone."""
 
-    def __init__(self, world: World, random: Random, traffic: Traffic, partitions: int, theme: str) -> None:
+    def __init__(self, world: World, random: Random, traffic: SimulatedTraffic, partitions: int, theme: str) -> None:
         self.world = world
         self.random = random
         self.traffic = traffic
@@ -88,7 +88,7 @@ class Events:
     def _machine(self) -> Machine:
         return self.random.choice(self.world.machines)
 
-    def _running(self) -> Process | None:
+    def _running(self) -> SimulatedProcess | None:
         processes = self.world.processes
         return self.random.choice(processes) if processes and not self.at_peace else None
 

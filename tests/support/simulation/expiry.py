@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from postdate.kafka.interface import Partition
 from support.simulation.losses import LOG_EXPIRED
 from support.simulation.process import Machine
-from support.simulation.traffic import REQUESTS, Asked, Traffic
+from support.simulation.traffic import REQUESTS, SimulatedRequest, SimulatedTraffic
 
 if TYPE_CHECKING:
     from support.simulation.losses import Losses
@@ -33,7 +33,7 @@ _ABORTED, _UNKNOWN = ("dispatch.produced", "dispatch.flushed"), ("commit.sent", 
 class Expiry:
     """The events of one schedule of this theme. REQUIRES: two machines, whose processes nobody starts again."""
 
-    def __init__(self, world: World, random: Random, traffic: Traffic, losses: Losses) -> None:
+    def __init__(self, world: World, random: Random, traffic: SimulatedTraffic, losses: Losses) -> None:
         self._world = world
         self._random = random
         self._traffic = traffic
@@ -65,7 +65,9 @@ class Expiry:
         self._world.time.at(self._world.time.now_ms + wait_ms, functools.partial(act, *given))
 
     def _ask(self, delay_ms: int) -> None:
-        asked = Asked(Partition(REQUESTS, 0), b"k", b"v", [], target="orders", target_key=b"k", delay_ms=delay_ms)
+        asked = SimulatedRequest(
+            Partition(REQUESTS, 0), b"k", b"v", [], target="orders", target_key=b"k", delay_ms=delay_ms
+        )
         asked.headers = [("postdate-topic", b"orders"), ("postdate-delay", b"%d" % delay_ms)]
         self._traffic.append(asked)
 

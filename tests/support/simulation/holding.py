@@ -22,8 +22,8 @@ from postdate.sidecar.context.holds import DELIVERY, INTAKE, NOTHING, TARGET, Ho
 from postdate.sidecar.group.hold_requests import _Asked
 from postdate.wire.dispatch_log import DELIVERED, OWNER, decode_record
 from postdate.wire.errors import FormatError
-from support.simulation.judge import Outcome, committed
-from support.simulation.traffic import REQUESTS, TARGETS, Traffic
+from support.simulation.judge import JudgedOutcome, committed
+from support.simulation.traffic import REQUESTS, TARGETS, SimulatedTraffic
 
 if TYPE_CHECKING:
     from support.simulation.world import World
@@ -177,7 +177,7 @@ class Holding:
         """The end of the dispatch log, what is not committed yet included."""
         return self._world.broker.topics[_LOG].logs[index].end
 
-    def judge(self, outcome: Outcome, traffic: Traffic) -> None:
+    def judge(self, outcome: JudgedOutcome, traffic: SimulatedTraffic) -> None:
         """O11."""
         for window in self._windows:
             if window.what != INTAKE:
@@ -200,7 +200,7 @@ class Holding:
                 said.append((each.takeover, each.kind, [fate.offset for fate in each.fates if fate.name == DELIVERED]))
         return said
 
-    def _deliveries(self, window: _Window, traffic: Traffic) -> list[tuple[int, list[int]]]:
+    def _deliveries(self, window: _Window, traffic: SimulatedTraffic) -> list[tuple[int, list[int]]]:
         """The takeover and the requests of each transaction that delivers something of what is held."""
         index = window.index
         targets = {at: each.target for at, each in traffic.asked.items()}

@@ -22,7 +22,7 @@ from postdate.wire.errors import FormatError
 from support.expected import FINAL_FATES
 from support.simulation.recurring import recurring_differences
 from support.simulation.storing import STORE, differences, held
-from support.simulation.traffic import REQUESTS, STRANGERS_FROM, Traffic
+from support.simulation.traffic import REQUESTS, STRANGERS_FROM, SimulatedTraffic
 
 if TYPE_CHECKING:
     from support.kafka_simulator.log import PartitionLog
@@ -82,7 +82,7 @@ class _Said:
 class Invariants:
     """Watches the timer indexes of one schedule; what is wrong goes to the world."""
 
-    def __init__(self, world: World, traffic: Traffic, readings: Callable[[], Readings]) -> None:
+    def __init__(self, world: World, traffic: SimulatedTraffic, readings: Callable[[], Readings]) -> None:
         """`readings`: what the processes that were started so far make of the requests."""
         self._world = world
         self._traffic = traffic

@@ -25,7 +25,7 @@ from support.simulation.bulk import BULK
 from support.simulation.readings import Readings, accepted_headers
 from support.simulation.recurring import FATES_OF_SCHEDULES, Occurrences
 from support.simulation.returning import policy_rows, settle
-from support.simulation.traffic import REQUESTS, TARGETS, Asked, Traffic
+from support.simulation.traffic import REQUESTS, TARGETS, SimulatedRequest, SimulatedTraffic
 from support.simulation.troubles import UNAUTHORIZED, UNAVAILABLE, UNKNOWN
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ FATES = (1_000, 5_000, 9_990)
 Origin = tuple[int, int]
 
 
-class Arrival(NamedTuple):
+class JudgedArrival(NamedTuple):
     """A record on a target."""
 
     target: str
@@ -52,10 +52,10 @@ class Arrival(NamedTuple):
 
 
 @dataclass
-class Outcome:
+class JudgedOutcome:
     """Everything committed, by the request it belongs to."""
 
-    delivered: dict[Origin, list[Arrival]] = field(default_factory=lambda: defaultdict(list))
+    delivered: dict[Origin, list[JudgedArrival]] = field(default_factory=lambda: defaultdict(list))
     dead: dict[Origin, list[Record]] = field(default_factory=lambda: defaultdict(list))
     fates: dict[Origin, list[tuple[Fate, int]]] = field(default_factory=lambda: defaultdict(list))
     moved: dict[Origin, list[Moved]] = field(default_factory=lambda: defaultdict(list))
@@ -70,12 +70,12 @@ class Outcome:
         """The name of the final fate; empty where there is none yet."""
         return self.fates[origin][0][0].name if self.fates.get(origin) else ""
 
-    def leaves_ms(self, asked: Asked) -> int:
+    def leaves_ms(self, asked: SimulatedRequest) -> int:
         """The time at which it leaves: its chosen time, if it has a window and has ended; otherwise its due time."""
         chosen_ms = chosen_of(self.fates.get((asked.part.index, asked.offset), []))
         return self.due_ms(asked) if chosen_ms is None else chosen_ms
 
-    def due_ms(self, asked: Asked) -> int:
+    def due_ms(self, asked: SimulatedRequest) -> int:
         """The due time as it is now: that of the last control that moved it, or the first. Where the levels differ, the
         first is that of whoever ended it."""
         origin = (asked.part.index, asked.offset)
@@ -98,7 +98,7 @@ def committed(broker: SimBroker, topic: str, index: int) -> list[Record]:
     return log.read(log.start, Isolation.READ_COMMITTED, 1_000_000)[0]
 
 
-def gather(broker: SimBroker, partitions: int, archive: dict[Partition, list[Record]]) -> Outcome:
+def gather(broker: SimBroker, partitions: int, archive: dict[Partition, list[Record]]) -> JudgedOutcome:
     """Reads everything, with what retention has taken away in front of it."""
     outcome = gather_fates(broker, partitions, archive)
 
@@ -113,23 +113,23 @@ def gather(broker: SimBroker, partitions: int, archive: dict[Partition, list[Rec
                 if any(name in ("postdate-occurrence", "postdate-extra") for name, _ in record.headers or []):
                     outcome.occurrences[_origin(record)].records.append((target, record))
                 else:
-                    outcome.delivered[_origin(record)].append(Arrival(target, index, record))
+                    outcome.delivered[_origin(record)].append(JudgedArrival(target, index, record))
     for index in range(partitions):
         for record in all_of(f"{REQUESTS}.dead-letters", index):
             outcome.dead[_origin(record)].append(record)
     return outcome
 
 
-def gather_fates(broker: SimBroker, partitions: int, archive: dict[Partition, list[Record]]) -> Outcome:
+def gather_fates(broker: SimBroker, partitions: int, archive: dict[Partition, list[Record]]) -> JudgedOutcome:
     """Reads the dispatch logs alone."""
-    outcome = Outcome()
+    outcome = JudgedOutcome()
     for index in range(partitions):
         log = Partition(f"{REQUESTS}.dispatch-log", index)
         _read_log(outcome, index, [*archive.get(log, []), *committed(broker, log.topic, index)])
     return outcome
 
 
-def _read_log(outcome: Outcome, index: int, records: list[Record]) -> None:
+def _read_log(outcome: JudgedOutcome, index: int, records: list[Record]) -> None:
     seq = 0
     for record in records:
         try:
@@ -164,7 +164,7 @@ def _read_log(outcome: Outcome, index: int, records: list[Record]) -> None:
                     outcome.stored.add(origin)
 
 
-def settle_returns(broker: SimBroker, traffic: Traffic, archive: dict[Partition, list[Record]]) -> None:
+def settle_returns(broker: SimBroker, traffic: SimulatedTraffic, archive: dict[Partition, list[Record]]) -> None:
     """Learn from the dispatch logs when the returns are due that name a policy."""
     rows: dict[int, list[tuple[int, str, str]]] = {}
     for (index, _), asked in traffic.asked.items():
@@ -175,7 +175,9 @@ def settle_returns(broker: SimBroker, traffic: Traffic, archive: dict[Partition,
             settle(asked, rows[index])
 
 
-def judge(outcome: Outcome, traffic: Traffic, readings: Readings, troubles: Troubles, halted: Set[int]) -> None:
+def judge(
+    outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, troubles: Troubles, halted: Set[int]
+) -> None:
     """Holds the outcome against what was asked; what is wrong is added to `outcome.wrong`. `halted`: the partitions
     whose requests need not have ended."""
     for origin in {*outcome.delivered, *outcome.dead, *outcome.fates} - traffic.origins():
@@ -196,7 +198,12 @@ class Allowed:
     """What may become of one request."""
 
     def __init__(
-        self, outcome: Outcome, traffic: Traffic, readings: Readings, troubles: Troubles, asked: Asked
+        self,
+        outcome: JudgedOutcome,
+        traffic: SimulatedTraffic,
+        readings: Readings,
+        troubles: Troubles,
+        asked: SimulatedRequest,
     ) -> None:
         self._outcome = outcome
         self._traffic = traffic
@@ -299,7 +306,7 @@ class Allowed:
         return {self._outcome.due_ms(self._asked)} if moves else {each.due_ms for each in self.readings if each.accepts}
 
 
-def _may_be_too_far(traffic: Traffic, readings: Readings, asked: Asked) -> bool:
+def _may_be_too_far(traffic: SimulatedTraffic, readings: Readings, asked: SimulatedRequest) -> bool:
     """True where somebody stores nothing, and a request that it may name came longer ago than his horizon."""
     horizons_ms = [
         min(each.horizon_ms, readings.horizon_ms_max) for each in readings.settings if not each.store_after_ms
@@ -312,7 +319,7 @@ def _may_be_too_far(traffic: Traffic, readings: Readings, asked: Asked) -> bool:
     )
 
 
-def _complaints(outcome: Outcome, allowed: Allowed, origin: Origin, asked: Asked) -> list[str]:
+def _complaints(outcome: JudgedOutcome, allowed: Allowed, origin: Origin, asked: SimulatedRequest) -> list[str]:
     wrong: list[str] = []
     delivered, dead = outcome.delivered.get(origin, []), outcome.dead.get(origin, [])
     fates = outcome.fates.get(origin, [])
@@ -340,7 +347,9 @@ def _complaints(outcome: Outcome, allowed: Allowed, origin: Origin, asked: Asked
     return wrong
 
 
-def _differences(outcome: Outcome, allowed: Allowed, asked: Asked, arrival: Arrival, ended_ms: int) -> list[str]:
+def _differences(
+    outcome: JudgedOutcome, allowed: Allowed, asked: SimulatedRequest, arrival: JudgedArrival, ended_ms: int
+) -> list[str]:
     """O4 and O5 of a delivered record: key, value, headers, due time, partition, and when it was sent."""
     wrong: list[str] = []
     record = arrival.record
@@ -368,7 +377,7 @@ def _differences(outcome: Outcome, allowed: Allowed, asked: Asked, arrival: Arri
     return wrong
 
 
-def _dead_differences(allowed: Allowed, asked: Asked, record: Record) -> list[str]:
+def _dead_differences(allowed: Allowed, asked: SimulatedRequest, record: Record) -> list[str]:
     reason = last_header(record, "postdate-dead-reason").decode()
     wrong = [] if allowed.reason(record) else [f"O2: dead letter for {reason}, not {sorted(allowed.refusals)}"]
     if (record.key, record.value) != (asked.key, asked.value):
@@ -377,7 +386,7 @@ def _dead_differences(allowed: Allowed, asked: Asked, record: Record) -> list[st
     return wrong + [f"O4: {each}" for each in dead_letter_complaints(asked.headers or [], record.headers or [], origin)]
 
 
-def judge_lateness(outcome: Outcome, traffic: Traffic, world: World) -> None:
+def judge_lateness(outcome: JudgedOutcome, traffic: SimulatedTraffic, world: World) -> None:
     """O9 where nothing has gone wrong for long: what was asked since then has ended soon after it was due.
 
     One broker stamps the request, another one its fate.
@@ -390,14 +399,14 @@ def judge_lateness(outcome: Outcome, traffic: Traffic, world: World) -> None:
                 outcome.wrong.append(f"O9: {origin} ends {late_ms} ms after it was due, and nothing was wrong")
 
 
-def judge_halts(outcome: Outcome, world: World, may_halt: Set[int]) -> None:
+def judge_halts(outcome: JudgedOutcome, world: World, may_halt: Set[int]) -> None:
     """O10: no shard has halted for a while either, but those of `may_halt`; time resolves everything else."""
     for part, why in world.halts:
         if part not in may_halt:
             outcome.wrong.append(f"O10: partition {part} halted: {why}")
 
 
-def judge_indexes(outcome: Outcome, world: World, traffic: Traffic, halted: Set[int]) -> None:
+def judge_indexes(outcome: JudgedOutcome, world: World, traffic: SimulatedTraffic, halted: Set[int]) -> None:
     """O7 and O10: the live shards hold exactly what has not ended, and none has halted but where it must."""
     for process in world.processes:
         for actor in process.shards():

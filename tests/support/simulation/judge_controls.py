@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 from postdate.wire.dispatch_log import BulkCancelled, Moved, SeriesFate, SurvivorFate
 from postdate.wire.verdicts import Verdict, decode_verdict
 from support.simulation.bulk import BULK
-from support.simulation.judge import Origin, Outcome, committed, named_origin
+from support.simulation.judge import JudgedOutcome, Origin, committed, named_origin
 from support.simulation.readings import Readings
-from support.simulation.traffic import REQUESTS, Asked, Traffic
+from support.simulation.traffic import REQUESTS, SimulatedRequest, SimulatedTraffic
 
 if TYPE_CHECKING:
     from support.kafka_simulator import SimBroker
     from support.simulation.world import World
 
 
-def judge_in_time(outcome: Outcome, traffic: Traffic, readings: Readings, world: World) -> None:
+def judge_in_time(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, world: World) -> None:
     """No message is delivered though a control that ends it came in time."""
     if world.reached["broker's clock stepped"] or world.reached["broker's clock stepped far"]:
         return
@@ -50,17 +50,19 @@ def judge_in_time(outcome: Outcome, traffic: Traffic, readings: Readings, world:
                 )
 
 
-def _is_plain(traffic: Traffic, readings: Readings, asked: Asked) -> bool:
+def _is_plain(traffic: SimulatedTraffic, readings: Readings, asked: SimulatedRequest) -> bool:
     """True where everybody understands the request, and all with its id, in the same way."""
     return readings.is_certain(asked) and all(
         readings.is_certain(other) for other in traffic.of_id(asked) if other.action == "schedule"
     )
 
 
-def _enders(outcome: Outcome, traffic: Traffic, readings: Readings, asked: Asked) -> list[Asked]:
+def _enders(
+    outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, asked: SimulatedRequest
+) -> list[SimulatedRequest]:
     """The requests that end this one where it is still pending when they are read. A schedule that is refused or
     dropped replaces nothing."""
-    found: list[Asked] = []
+    found: list[SimulatedRequest] = []
     latest = True  # nobody else has scheduled its id since
     for other in traffic.followers(asked):
         if other.action == "schedule" and (other.keeps or outcome.final((other.part.index, other.offset)) == "dropped"):
@@ -77,7 +79,7 @@ def _enders(outcome: Outcome, traffic: Traffic, readings: Readings, asked: Asked
     return found
 
 
-def judge_verdicts(outcome: Outcome, traffic: Traffic, broker: SimBroker, partitions: int) -> None:
+def judge_verdicts(outcome: JudgedOutcome, traffic: SimulatedTraffic, broker: SimBroker, partitions: int) -> None:
     """Verdicts are true, and there is exactly one for each: what a control did, and how every request has ended."""
     movers = {
         (origin, fate.control) for origin, moves in outcome.moved.items() for fate in moves if isinstance(fate, Moved)
@@ -117,13 +119,13 @@ def judge_verdicts(outcome: Outcome, traffic: Traffic, broker: SimBroker, partit
             outcome.wrong.append(f"verdict: {of_controls[fate, origin]} controls have {fate} {origin}")
 
 
-def _survivor(outcome: Outcome, origin: Origin) -> str | None:
+def _survivor(outcome: JudgedOutcome, origin: Origin) -> str | None:
     """The origin of the request that survived this one, by its final fate."""
     fates = [fate for fate, _ in outcome.fates.get(origin, []) if isinstance(fate, SurvivorFate | SeriesFate)]
     return f"{REQUESTS}/{origin[0]}/{fates[0].survivor}" if fates else None
 
 
-def _is_true(outcome: Outcome, movers: Set[tuple[Origin, int]], verdict: Verdict, of: Origin, by: int) -> bool:
+def _is_true(outcome: JudgedOutcome, movers: Set[tuple[Origin, int]], verdict: Verdict, of: Origin, by: int) -> bool:
     """Whether what a control was told of another request is so. `movers`: what was moved, and by which control."""
     fate = outcome.final(of)
     if verdict is Verdict.RESCHEDULED:

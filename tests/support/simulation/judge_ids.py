@@ -10,12 +10,12 @@ the window before its timestamp.
 from __future__ import annotations
 
 from postdate.wire.dispatch_log import Fate, SeriesFate, SurvivorFate
-from support.simulation.judge import Origin, Outcome
+from support.simulation.judge import JudgedOutcome, Origin
 from support.simulation.readings import Readings
-from support.simulation.traffic import Asked, Traffic
+from support.simulation.traffic import SimulatedRequest, SimulatedTraffic
 
 
-def settle_series(outcome: Outcome, traffic: Traffic) -> None:
+def settle_series(outcome: JudgedOutcome, traffic: SimulatedTraffic) -> None:
     """Learn from the dispatch logs when the requests of series are due."""
     for (index, _), fates in outcome.fates.items():
         for fate, _ in fates:
@@ -23,7 +23,7 @@ def settle_series(outcome: Outcome, traffic: Traffic) -> None:
                 traffic.asked[index, fate.survivor].series_ms = fate.start_ms
 
 
-def judge_ids(outcome: Outcome, traffic: Traffic, readings: Readings) -> None:
+def judge_ids(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings) -> None:
     """What is wrong is added to `outcome.wrong`. REQUIRES: `settle_series`."""
     for origin, fates in outcome.fates.items():
         asked = traffic.asked.get(origin)
@@ -44,7 +44,11 @@ def judge_ids(outcome: Outcome, traffic: Traffic, readings: Readings) -> None:
 
 
 def _survivor_complaint(
-    outcome: Outcome, traffic: Traffic, origin: Origin, asked: Asked, fate: SurvivorFate | SeriesFate
+    outcome: JudgedOutcome,
+    traffic: SimulatedTraffic,
+    origin: Origin,
+    asked: SimulatedRequest,
+    fate: SurvivorFate | SeriesFate,
 ) -> str:
     survivor = traffic.asked.get((origin[0], fate.survivor))
     if survivor is None or survivor.action != "schedule" or not asked.id or survivor.id != asked.id:
@@ -70,7 +74,13 @@ def _survivor_complaint(
     return ""
 
 
-def _drop_complaint(outcome: Outcome, traffic: Traffic, origin: Origin, asked: Asked, survivor: Asked) -> str:
+def _drop_complaint(
+    outcome: JudgedOutcome,
+    traffic: SimulatedTraffic,
+    origin: Origin,
+    asked: SimulatedRequest,
+    survivor: SimulatedRequest,
+) -> str:
     if not asked.drops or not survivor.drops or survivor.offset > asked.offset:
         return "and it is not dropped for that one"
     at = (origin[0], survivor.offset)
@@ -82,7 +92,9 @@ def _drop_complaint(outcome: Outcome, traffic: Traffic, origin: Origin, asked: A
     return ""
 
 
-def _judge_repeated(outcome: Outcome, traffic: Traffic, readings: Readings, origin: Origin, asked: Asked) -> None:
+def _judge_repeated(
+    outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, origin: Origin, asked: SimulatedRequest
+) -> None:
     """A request that drops was delivered: none of its id, which drops too, was delivered before within the window."""
     for other in traffic.of_id(asked):
         at = (origin[0], other.offset)
@@ -97,7 +109,9 @@ def _judge_repeated(outcome: Outcome, traffic: Traffic, readings: Readings, orig
             outcome.wrong.append(f"ids: {origin} was delivered, though {at} of its id was delivered at {ended_ms}")
 
 
-def _judge_accepted(outcome: Outcome, traffic: Traffic, readings: Readings, origin: Origin, asked: Asked) -> None:
+def _judge_accepted(
+    outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, origin: Origin, asked: SimulatedRequest
+) -> None:
     """A request that keeps was not kept: no earlier one was delivered by somebody who had read both."""
     group = [each for each in traffic.of_id(asked) if each.action == "schedule" and each.offset < asked.offset]
     if not all(readings.is_certain(each) for each in (asked, *group)):
@@ -111,7 +125,7 @@ def _judge_accepted(outcome: Outcome, traffic: Traffic, readings: Readings, orig
             )
 
 
-def _count(outcome: Outcome, asked: Asked, fate: Fate) -> None:
+def _count(outcome: JudgedOutcome, asked: SimulatedRequest, fate: Fate) -> None:
     outcome.reached["fate replaced in a series"] += isinstance(fate, SeriesFate)
     is_limited = asked.latest_ms > 0 and asked.series_ms >= 0 and asked.due_ms == asked.series_ms + asked.latest_ms
     outcome.reached["a series is due at its limit"] += is_limited and fate.name == "delivered"

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from support.simulation.judge import Origin, Outcome
+from support.simulation.judge import JudgedOutcome, Origin
 from support.simulation.readings import Readings
-from support.simulation.traffic import Traffic
+from support.simulation.traffic import SimulatedTraffic
 from support.simulation.world import World
 
 
@@ -32,7 +32,7 @@ class _Left:
     known: int
 
 
-def judge_order(outcome: Outcome, traffic: Traffic, readings: Readings, world: World) -> None:
+def judge_order(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, world: World) -> None:
     """What was overtaken is added to `outcome.wrong`."""
     by_target: dict[tuple[int, str], list[_Left]] = defaultdict(list)
     if world.key_zero_isolated:
@@ -60,5 +60,5 @@ def judge_order(outcome: Outcome, traffic: Traffic, readings: Readings, world: W
                     )
 
 
-def _is_excepted(outcome: Outcome, traffic: Traffic, readings: Readings, origin: Origin) -> bool:
+def _is_excepted(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, origin: Origin) -> bool:
     return origin in outcome.moved or origin not in outcome.ended_by or not readings.is_certain(traffic.asked[origin])

@@ -18,18 +18,18 @@ from postdate.sidecar.config.settings import Config, DispatchConfig, IndexConfig
 from postdate.sidecar.failpoints import NAMES
 from support.kafka_simulator import FAULTS
 from support.simulation.bulk import BULK
-from support.simulation.events import HOUR_MS, LOG_RETENTION_MS, RETENTION_MS, Events
+from support.simulation.events import HOUR_MS, LOG_RETENTION_MS, RETENTION_MS, ScheduleEvents
 from support.simulation.expiry import EXPIRED, Expiry
 from support.simulation.holding import Holding
 from support.simulation.losses import Losses
 from support.simulation.patches import STORE_APPLIED
-from support.simulation.process import Machine, Process
+from support.simulation.process import Machine, SimulatedProcess
 from support.simulation.readings import Readings
 from support.simulation.returning import CONFIGURED
 from support.simulation.settings import Operators, Settings
 from support.simulation.target_events import GOOD
 from support.simulation.themes import BROKERS, CALM, Themes
-from support.simulation.traffic import REQUESTS, SMALL_BYTES_MAX, TARGETS, Traffic
+from support.simulation.traffic import REQUESTS, SMALL_BYTES_MAX, TARGETS, SimulatedTraffic
 from support.simulation.troubles import UNKNOWN
 from support.simulation.volume import VOLUME, Volume
 from support.simulation.world import World
@@ -72,7 +72,7 @@ _AMBUSHED = (*sorted(NAMES), STORE_APPLIED)
 _SPECIAL = {"small": {"max.message.bytes": str(SMALL_BYTES_MAX)}, "compacted": {"cleanup.policy": "compact"}}
 
 
-class Plan:
+class SchedulePlan:
     """One schedule: sets the world up, fills it with events, and ends them."""
 
     def __init__(self, world: World, seed: int, theme: str | None = None) -> None:
@@ -113,13 +113,15 @@ class Plan:
         self._operators = Operators(by_operators, self._usual, STORE_AFTER_MS, RATES, _DIFFER_IN.get(theme or "", ()))
         self._settings: list[Settings] = []
         self._readings = Readings([], RETENTION_MS // 2)
-        self.traffic = Traffic(world.broker, Random(f"{seed}/traffic"), self.partitions, self.theme, self.differ)
+        self.traffic = SimulatedTraffic(
+            world.broker, Random(f"{seed}/traffic"), self.partitions, self.theme, self.differ
+        )
         self._policies = Random(f"{seed}/policies")
         self.traffic.names_policies = self.theme != LOST
         self._draw_features(is_plain, moves_in_bulk)
         self.entries_max = {BURST: [5, 20, 40], VOLUME: [10_000]}.get(self.theme, [1, 3, 1_000])
         self.stamps = _ANY_STAMP
-        self.events = Events(world, choose, self.traffic, self.partitions, self.theme)
+        self.events = ScheduleEvents(world, choose, self.traffic, self.partitions, self.theme)
         self.losses = Losses(world, choose)
         self._by_people = Random(f"{seed}/people")  # of its own: without holds a schedule is what it was
         self.holding = Holding(world, self._by_people, self.partitions)
@@ -231,7 +233,7 @@ class Plan:
         config = self._config(f"{machine.name}.{self._numbers}", self._new_settings())
         world.gates[config.instance] = config.request_topics[0].cancel_gate
         group = f"by hand {self._numbers}" if self.by_hand else GROUP
-        world.processes.append(Process(world, machine, self._numbers, config, group))
+        world.processes.append(SimulatedProcess(world, machine, self._numbers, config, group))
         world.trace(f"start {machine.name}.{self._numbers}")
         if self.relay and not self.events.at_peace:
             self.events.hand_over(machine)

@@ -63,7 +63,7 @@ class Machine:
 class Actor:
     """A thread of a process: `step` is what it does next, not before `next_at_ms`."""
 
-    def __init__(self, process: Process, name: str) -> None:
+    def __init__(self, process: SimulatedProcess, name: str) -> None:
         self.process = process
         self.name = f"{process.name}/{name}"
         self.next_at_ms = process.world.time.now_ms
@@ -75,7 +75,7 @@ class Actor:
 class ShardActor(Actor):
     """Stands where the poller has a `ShardThread`: the same methods, and the same steps, taken when it is its turn."""
 
-    def __init__(self, process: Process, part: Partition) -> None:
+    def __init__(self, process: SimulatedProcess, part: Partition) -> None:
         super().__init__(process, f"shard {part.index}")
         self.part = part
         self.released = False
@@ -123,7 +123,7 @@ class ShardActor(Actor):
 class PollActor(Actor):
     """The poll thread."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: SimulatedProcess) -> None:
         super().__init__(process, "poll")
 
     def is_due(self, now_ms: float) -> bool:
@@ -158,7 +158,7 @@ class _Consumer(SimGroupConsumer):
         return super().poll(min(records_max, self._limit), 0.0)  # its waits cost nothing, and nothing happens in them
 
 
-class Process:
+class SimulatedProcess:
     """One run of the sidecar on a machine."""
 
     def __init__(self, world: World, machine: Machine, number: int, config: Config, member_group: str) -> None:

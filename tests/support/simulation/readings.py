@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from support.expected import Headers, data_headers, origin_of
 from support.simulation.returning import longest_policy_ms
 from support.simulation.settings import Settings, allows
-from support.simulation.traffic import Asked
+from support.simulation.traffic import SimulatedRequest
 
 _BAD_RETRY = "bad-retry"
 _FORBIDDEN, _TOO_FAR, _NO_TARGET, _TOO_MANY = (
@@ -25,7 +25,7 @@ _FORBIDDEN, _TOO_FAR, _NO_TARGET, _TOO_MANY = (
 
 
 @dataclass(frozen=True)
-class Reading:
+class RequestReading:
     """A request as one process understands it. `refusals`: the reasons of which it names one; empty: accepted."""
 
     target: str
@@ -40,7 +40,7 @@ class Reading:
         return not self.refusals
 
 
-def reading(asked: Asked, settings: Settings, horizon_ms_max: int) -> Reading:
+def reading(asked: SimulatedRequest, settings: Settings, horizon_ms_max: int) -> RequestReading:
     """What a process with these settings understands. `horizon_ms_max`: what retention leaves of the horizon of one
     that stores nothing."""
     target, headers = asked.target, data_headers(asked.headers)
@@ -67,7 +67,7 @@ def reading(asked: Asked, settings: Settings, horizon_ms_max: int) -> Reading:
     tail = []
     if asked.returned is not None:
         tail = asked.returned.tail(origin_of(asked.part.topic, asked.part.index, asked.offset), due_ms)
-    return Reading(target, due_ms, tuple(headers), frozenset(refusals), tuple(tail))
+    return RequestReading(target, due_ms, tuple(headers), frozenset(refusals), tuple(tail))
 
 
 class Readings:
@@ -76,14 +76,14 @@ class Readings:
     def __init__(self, settings: Iterable[Settings], horizon_ms_max: int) -> None:
         self.settings = list(dict.fromkeys(settings))
         self.horizon_ms_max = horizon_ms_max
-        self._known: dict[tuple[int, int], list[Reading]] = {}
+        self._known: dict[tuple[int, int], list[RequestReading]] = {}
 
     @property
     def retry_budget_ms(self) -> int:
         """The shortest of all processes."""
         return min(each.retry_budget_ms for each in self.settings)
 
-    def of(self, asked: Asked) -> list[Reading]:
+    def of(self, asked: SimulatedRequest) -> list[RequestReading]:
         """The different readings of one request; at least one."""
         at = (asked.part.index, asked.offset)
         if at not in self._known or asked.returned is not None or asked.latest_ms:
@@ -91,7 +91,7 @@ class Readings:
             self._known[at] = list(dict.fromkeys(each))
         return self._known[at]
 
-    def refusals(self, asked: Asked) -> frozenset[str]:
+    def refusals(self, asked: SimulatedRequest) -> frozenset[str]:
         """The reasons for which one of the processes, or more, refuse it by their settings."""
         found = frozenset().union(*(each.refusals for each in self.of(asked)))
         if asked.action == "schedule" and any(each.has_quota for each in self.settings):
@@ -103,15 +103,15 @@ class Readings:
             found |= {_FORBIDDEN}
         return found
 
-    def dues_ms(self, asked: Asked) -> set[int]:
+    def dues_ms(self, asked: SimulatedRequest) -> set[int]:
         """When it is due, by those who accept it."""
         return {each.due_ms for each in self.of(asked) if each.accepts}
 
-    def is_certain(self, asked: Asked) -> bool:
+    def is_certain(self, asked: SimulatedRequest) -> bool:
         """True where all processes understand the same, whatever else was asked."""
         return len(self.of(asked)) == 1 and not any(each.has_quota for each in self.settings)
 
 
-def accepted_headers(readings: Iterable[Reading], target: str) -> list[tuple[Headers, Headers]]:
+def accepted_headers(readings: Iterable[RequestReading], target: str) -> list[tuple[Headers, Headers]]:
     """The headers of the message by those who deliver it to this target, and those of its redelivery."""
     return [(list(each.headers), list(each.tail)) for each in readings if each.accepts and each.target == target]

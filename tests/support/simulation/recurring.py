@@ -19,9 +19,9 @@ from postdate.kafka.interface import Headers, Partition, Record
 
 if TYPE_CHECKING:
     from support.kafka_simulator import SimBroker
-    from support.simulation.judge import Outcome
+    from support.simulation.judge import JudgedOutcome
     from support.simulation.readings import Readings
-    from support.simulation.traffic import Asked, Traffic
+    from support.simulation.traffic import SimulatedRequest, SimulatedTraffic
     from support.simulation.world import World
 
 _REQUESTS = "requests"
@@ -233,7 +233,9 @@ class Recurrences:
 # ---- the judge -----------------------------------------------------------------------------------------------------
 
 
-def judge_recurrences(outcome: Outcome, traffic: Traffic, readings: Readings, world: World, halted: Set[int]) -> None:
+def judge_recurrences(
+    outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, world: World, halted: Set[int]
+) -> None:
     """What is wrong with the schedules is added to `outcome.wrong`. `halted`: the partitions whose requests need not
     have ended."""
     recurrences = traffic.recurrences
@@ -260,7 +262,7 @@ def judge_recurrences(outcome: Outcome, traffic: Traffic, readings: Readings, wo
         outcome.wrong += [f"{each} ({origin}, every {asked.every_ms}, {asked.missed})" for each in wrong]
 
 
-def _ending(outcome: Outcome, traffic: Traffic, asked: Recurring, final: str) -> list[str]:
+def _ending(outcome: JudgedOutcome, traffic: SimulatedTraffic, asked: Recurring, final: str) -> list[str]:
     """O2: how a request may end, given those that follow."""
     followers = {each.action for each in traffic.recurrences.followers(asked)}
     followers |= {
@@ -280,7 +282,7 @@ def _ending(outcome: Outcome, traffic: Traffic, asked: Recurring, final: str) ->
     return wrong
 
 
-def _bulk_may_end(asked: Recurring, other: Asked) -> bool:
+def _bulk_may_end(asked: Recurring, other: SimulatedRequest) -> bool:
     """True if a bulk control may end it; `judge_bulks` compares its due time with the range."""
     is_later = other.part == asked.part and other.offset > asked.offset
     return is_later and other.selected is not None and other.selected.may_select(asked)
@@ -331,7 +333,7 @@ def _skip(asked: Recurring, fate: list[Any], at_ms: int) -> list[str]:
     return [f"O2: {first} to {last} are skipped as {reason}, {late_ms} ms late"]
 
 
-def _records(asked: Recurring, found: Occurrences, outcome: Outcome, world: World) -> list[str]:
+def _records(asked: Recurring, found: Occurrences, outcome: JudgedOutcome, world: World) -> list[str]:
     """O1, O3, O4: one record for each occurrence with its headers, and one dead letter for each that failed."""
     wrong: list[str] = []
     origin = b"%s/%d/%d" % (_REQUESTS.encode(), asked.part.index, asked.offset)
@@ -398,7 +400,11 @@ def _answers(world: World) -> dict[tuple[int, int], list[tuple[str, str | None]]
 
 
 def _switch(
-    recurrences: Recurrences, outcome: Outcome, asked: Recurring, final: str, answers: list[tuple[str, str | None]]
+    recurrences: Recurrences,
+    outcome: JudgedOutcome,
+    asked: Recurring,
+    final: str,
+    answers: list[tuple[str, str | None]],
 ) -> list[str]:
     """A control of a schedule is answered once, and truly."""
     if len(answers) != 1:

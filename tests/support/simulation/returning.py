@@ -17,7 +17,7 @@ from zlib import crc32
 from postdate.kafka.interface import Headers, Record
 
 if TYPE_CHECKING:
-    from support.simulation.traffic import Asked
+    from support.simulation.traffic import SimulatedRequest
 
 #: What the configurations of the processes hold, each drawn at a start.
 CONFIGURED: tuple[tuple[str, ...], ...] = (
@@ -52,7 +52,7 @@ class Returned:
         return found + [("postdate-error", error) for error in self.error[-1:]]
 
 
-def make_return(asked: Asked, choose: Random, named: bool) -> None:
+def make_return(asked: SimulatedRequest, choose: Random, named: bool) -> None:
     """Turn a plain request into a return. `named`: its policy may be a name."""
     assert asked.headers is not None
     asked.headers = [header for header in asked.headers if header[0] not in _TIMES]
@@ -86,7 +86,7 @@ def make_return(asked: Asked, choose: Random, named: bool) -> None:
     asked.headers += added
 
 
-def settle(asked: Asked, rows: Iterable[tuple[int, str, str]]) -> None:
+def settle(asked: SimulatedRequest, rows: Iterable[tuple[int, str, str]]) -> None:
     """Compute when a return is due, or that it must die, once its offset and its policy are known. `rows`: those of its
     partition as they were written."""
     said = asked.returned
@@ -128,7 +128,7 @@ def policy_rows(records: Iterable[Record]) -> list[tuple[int, str, str]]:
     return rows
 
 
-def longest_policy_ms(asked: Asked) -> int:
+def longest_policy_ms(asked: SimulatedRequest) -> int:
     """The `max` of the policy inside of a return; 0 if it names one."""
     said = asked.returned
     if said is None or not said.policy:

@@ -30,7 +30,7 @@ from support.simulation.judge_order import judge_order
 from support.simulation.losses import LOSER
 from support.simulation.mutations import Mutation
 from support.simulation.patches import simulated
-from support.simulation.plan import Plan
+from support.simulation.plan import SchedulePlan
 from support.simulation.recurring import judge_recurrences
 from support.simulation.storing import judge_stores
 from support.simulation.traffic import REQUESTS
@@ -82,7 +82,7 @@ def run_seed(
     with _silence(tell is None), tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as directory:
         world = World(seed, Path(directory))
         world.tell = tell
-        plan = Plan(world, seed, theme)
+        plan = SchedulePlan(world, seed, theme)
         if mutation is None and plan.theme != VOLUME:  # what is broken must show to those who read the topics
             world.look = Invariants(world, plan.traffic, plan.readings).check
         with simulated(world), counted(world), mutation(world) if mutation else nullcontext():
@@ -117,7 +117,7 @@ def run_seed(
     return Result(seed, world.digest, plan.losses.excused(wrong) if plan.losses.kind else wrong, world.reached)
 
 
-def _play(world: World, plan: Plan) -> None:
+def _play(world: World, plan: SchedulePlan) -> None:
     plan.prepare()
     world.run_until(world.time.now_ms + plan.duration_ms)
     while plan.themes.patience_ms():
@@ -138,7 +138,7 @@ def _play(world: World, plan: Plan) -> None:
     world.trace(f"{len(plan.traffic.asked)} requests, {world.scheduler.steps} steps")
 
 
-def _send_more(world: World, plan: Plan) -> None:
+def _send_more(world: World, plan: SchedulePlan) -> None:
     """Some requests to each partition when all is well."""
     for index in range(plan.partitions):
         for number in range(3):
@@ -147,7 +147,7 @@ def _send_more(world: World, plan: Plan) -> None:
     _rest(world, plan, ENCORE_MS_MAX)
 
 
-def _rest(world: World, plan: Plan, limit_ms: float) -> None:
+def _rest(world: World, plan: SchedulePlan, limit_ms: float) -> None:
     """Go on until nothing is left to do, but not for ever."""
     give_up_ms = world.time.now_ms + limit_ms + world.broker.brokers.apart_ms()  # due by one clock, sent by another
     at_rest = False
@@ -159,7 +159,7 @@ def _rest(world: World, plan: Plan, limit_ms: float) -> None:
         world.run_until(world.time.now_ms + (1_500.0 if at_rest else 500.0))
 
 
-def _at_rest(world: World, plan: Plan) -> bool:
+def _at_rest(world: World, plan: SchedulePlan) -> bool:
     """Every request has one of the ends there are, and every partition exactly one who acts for it."""
     shards = [actor for process in world.processes for actor in process.shards()]
     if plan.traffic.unsent or sorted(actor.part.index for actor in shards) != list(range(plan.partitions)):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from greenlet import getcurrent, greenlet
 
 from support.kafka_simulator import SimTime
-from support.simulation.process import Actor, Crashed, Process
+from support.simulation.process import Actor, Crashed, SimulatedProcess
 
 if TYPE_CHECKING:
     from support.simulation.process import PollActor, ShardActor
@@ -40,7 +40,7 @@ class Scheduler:
     """Lets the actors of `processes` act, one at a time. `failed` is called with an actor whose step raised."""
 
     def __init__(
-        self, time: SimTime, random: Random, processes: list[Process], failed: Callable[[Actor, str], None]
+        self, time: SimTime, random: Random, processes: list[SimulatedProcess], failed: Callable[[Actor, str], None]
     ) -> None:
         self.steps = 0
         self._time = time

@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from postdate.kafka.interface import Headers, Record
-from support.simulation.traffic import REQUESTS, Asked
+from support.simulation.traffic import REQUESTS, SimulatedRequest
 
 if TYPE_CHECKING:
     from support.kafka_simulator import SimBroker
-    from support.simulation.judge import Outcome
+    from support.simulation.judge import JudgedOutcome
     from support.simulation.readings import Readings
 
 STORE = f"{REQUESTS}.store"
@@ -29,7 +29,7 @@ def held(records: Iterable[Record]) -> dict[int, Record]:
     return {offset: record for offset, record in last.items() if record.value is not None}
 
 
-def judge_stores(outcome: Outcome, broker: SimBroker, partitions: int) -> None:
+def judge_stores(outcome: JudgedOutcome, broker: SimBroker, partitions: int) -> None:
     """What has ended is not kept; what is wrong is added to `outcome.wrong`."""
     for index in range(partitions):
         records = broker.topics[STORE].logs[index].committed()
@@ -39,7 +39,7 @@ def judge_stores(outcome: Outcome, broker: SimBroker, partitions: int) -> None:
                 outcome.wrong.append(f"STORE: {index}/{offset} is kept, though it is {fate}")
 
 
-def differences(asked: Asked, moved_ms: int, readings: Readings, record: Record) -> list[str]:
+def differences(asked: SimulatedRequest, moved_ms: int, readings: Readings, record: Record) -> list[str]:
     """What a record that keeps a request has wrong: it is none of what the processes understood of the request.
     `moved_ms` is the due time that a control gave it, -1 if none did."""
     if asked.returned is not None and asked.returned.name:

@@ -16,8 +16,8 @@ from random import Random
 from postdate.kafka.interface import NewTopic, Partition
 from postdate.wire.reasons import Reason
 from support.kafka_simulator.misbehaviour import Misbehaviour
-from support.simulation.judge import Outcome
-from support.simulation.traffic import REQUESTS, TARGETS, Asked, Traffic
+from support.simulation.judge import JudgedOutcome
+from support.simulation.traffic import REQUESTS, TARGETS, SimulatedRequest, SimulatedTraffic
 from support.simulation.world import World
 
 BAD, GOOD = "orders", "mails"
@@ -38,15 +38,15 @@ _AFTERMATH_MS = 15_000
 class TargetEvents:
     """The trouble of one schedule. `unavailable`: topic, from when, until when, by the true time."""
 
-    def __init__(self, world: World, random: Random, traffic: Traffic, settings: dict[str, str]) -> None:
+    def __init__(self, world: World, random: Random, traffic: SimulatedTraffic, settings: dict[str, str]) -> None:
         self.unavailable: list[tuple[str, float, float]] = []
         self._world = world
         self._random = random
         self._traffic = traffic
         self._settings = settings
         self._reasons: frozenset[Reason] = frozenset()
-        self._may_be_dead: Callable[[Asked], bool] = lambda asked: True
-        self._asked: list[Asked] = []
+        self._may_be_dead: Callable[[SimulatedRequest], bool] = lambda asked: True
+        self._asked: list[SimulatedRequest] = []
 
     # ---- load ------------------------------------------------------------------------------------------------------
 
@@ -70,7 +70,7 @@ class TargetEvents:
         if not self._world.broker.serves(log):
             return
         number = len(self._asked)
-        asked = Asked(Partition(REQUESTS, index), b"k%d" % (number % 7), b"%d" % number, [], target=target)
+        asked = SimulatedRequest(Partition(REQUESTS, index), b"k%d" % (number % 7), b"%d" % number, [], target=target)
         asked.target_key, asked.delay_ms = asked.key, delay_ms
         asked.headers = [("postdate-topic", target.encode()), ("postdate-delay", b"%d" % delay_ms)]
         self._traffic.append(asked)
@@ -148,7 +148,7 @@ class TargetEvents:
                 if asked.target == topic and waited and self._may_be_dead(asked):
                     asked.dead |= self._reasons
 
-    def judge(self, outcome: Outcome, late: frozenset[str]) -> None:
+    def judge(self, outcome: JudgedOutcome, late: frozenset[str]) -> None:
         """O13: the messages for each of these targets left within seconds of their due times."""
         latest = 0
         for asked in self._asked:

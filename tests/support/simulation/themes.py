@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from postdate.kafka.interface import Partition
 from support.simulation.cluster_events import ClusterEvents
-from support.simulation.judge import Outcome
+from support.simulation.judge import JudgedOutcome
 from support.simulation.target_events import BAD, GOOD, TargetEvents
 from support.simulation.traffic import REQUESTS
 
 if TYPE_CHECKING:
-    from support.simulation.plan import Plan
+    from support.simulation.plan import SchedulePlan
 
 #: Three brokers, whose clocks differ: leaders move, die, and freeze while an owner goes.
 BROKERS = "brokers"
@@ -52,7 +52,7 @@ _COPY_MS_MAX = 1_000.0
 class Themes:
     """What a theme adds to one schedule."""
 
-    def __init__(self, plan: Plan, seed: int) -> None:
+    def __init__(self, plan: SchedulePlan, seed: int) -> None:
         self._plan = plan
         self._theme = plan.theme
         self._random = Random(f"{seed}/cluster")
@@ -173,7 +173,7 @@ class Themes:
         world.reached["a deposed leader answers"] += world.broker.stale_answers
         self.targets.excuse()
 
-    def judge(self, outcome: Outcome) -> None:
+    def judge(self, outcome: JudgedOutcome) -> None:
         """What was late is added to `outcome.wrong`."""
         if self._late:
             self.targets.judge(outcome, self._late)

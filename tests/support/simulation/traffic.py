@@ -32,7 +32,7 @@ STRANGERS_FROM = 900_000
 
 
 @dataclass
-class Asked:
+class SimulatedRequest:
     """One request: `action` is schedule, cancel, reschedule or bad. `dead` are the reasons for which it may end as a
     dead letter; `must_die` says that it may end in no other way. `level` is that of a relative time by level, 0 for
     none; a `foreign` one is in another scheduler's headers."""
@@ -92,7 +92,7 @@ class Asked:
         return [pair for pair in self.headers or [] if not pair[0].lower().startswith("postdate-")]
 
 
-class Traffic:
+class SimulatedTraffic:
     """Sends requests and remembers them: `asked` by partition and offset."""
 
     def __init__(
@@ -106,11 +106,11 @@ class Traffic:
         self.drops: Random | None = None  # draws requests that are dropped for a delivered one; None: there are none
         self.ended_window_ms = 3_600_000
         self.policies: Random | None = None  # draws policies of ids; None: none has one
-        self.asked: dict[tuple[int, int], Asked] = {}
+        self.asked: dict[tuple[int, int], SimulatedRequest] = {}
         self.recurrences = Recurrences(broker, Random(f"{random.getstate()[1][4:8]}"), partitions)
-        self._by_id: defaultdict[tuple[int, bytes], list[Asked]] = defaultdict(list)
-        self._by_name: defaultdict[tuple[int, int], list[Asked]] = defaultdict(list)
-        self._bulks: list[Asked] = []
+        self._by_id: defaultdict[tuple[int, bytes], list[SimulatedRequest]] = defaultdict(list)
+        self._by_name: defaultdict[tuple[int, int], list[SimulatedRequest]] = defaultdict(list)
+        self._bulks: list[SimulatedRequest] = []
         self.unsent = 0
         self.names_policies = True
         self._returns = Random(f"{random.getstate()[1][:4]}")  # drawing here changes nothing else of a schedule
@@ -122,7 +122,7 @@ class Traffic:
         self._strangers = 0
         controls = {"controls": 4, "store": 2}.get(theme, 1)
         self._moves, self._ids = theme == "moves", theme == "ids"
-        self._kinds: list[tuple[int, Callable[[Asked], None]]] = [
+        self._kinds: list[tuple[int, Callable[[SimulatedRequest], None]]] = [
             (40, self._plain),
             (60 if theme == "ids" else 12 * controls, self._with_id),
             (14 * controls, self._control_by_id),
@@ -146,7 +146,7 @@ class Traffic:
 
     def send_plain(self, index: int) -> None:
         """One plain request to a partition, due within half a second."""
-        asked = Asked(Partition(REQUESTS, index), b"k", b"encore", [], target="orders", target_key=b"k")
+        asked = SimulatedRequest(Partition(REQUESTS, index), b"k", b"encore", [], target="orders", target_key=b"k")
         asked.delay_ms = self._random.randrange(500)
         asked.headers = [("postdate-topic", b"orders"), ("postdate-delay", b"%d" % asked.delay_ms)]
         self.append(asked)
@@ -154,7 +154,7 @@ class Traffic:
     def send(self) -> None:
         """One request of any kind; now and then inside of a transaction that is aborted."""
         choose = self._random
-        asked = Asked(Partition(REQUESTS, choose.randrange(self._partitions)))
+        asked = SimulatedRequest(Partition(REQUESTS, choose.randrange(self._partitions)))
         if not self._broker.serves(self._broker.topics[REQUESTS].logs[asked.part.index]):
             self.unsent += 1
             self._broker.time.at(self._broker.time.now_ms + 500.0, self._send_again)  # as any client would
@@ -188,7 +188,7 @@ class Traffic:
         """Which two seconds these are."""
         return int(self._broker.time.now_ms // 2_000)
 
-    def append(self, asked: Asked) -> None:
+    def append(self, asked: SimulatedRequest) -> None:
         """Send a request as it is, and remember it."""
         asked.offset, asked.appended_ms = self._broker.append(asked.part, asked.key, asked.value, asked.headers, 0)
         self.asked[asked.part.index, asked.offset] = asked
@@ -201,17 +201,17 @@ class Traffic:
         if asked.names >= 0:
             self._by_name[asked.part.index, asked.names].append(asked)
 
-    def of_id(self, asked: Asked) -> list[Asked]:
+    def of_id(self, asked: SimulatedRequest) -> list[SimulatedRequest]:
         """The requests of its partition with the id of this one, in their order; none where it has no id."""
         return self._by_id.get((asked.part.index, asked.id), [])
 
-    def followers(self, asked: Asked) -> list[Asked]:
+    def followers(self, asked: SimulatedRequest) -> list[SimulatedRequest]:
         """The later requests that have the id of this one or name its offset, in their order."""
         named = self._by_name.get((asked.part.index, asked.offset), [])
         found = {each.offset: each for each in (*self.of_id(asked), *named) if each.offset > asked.offset}
         return [found[offset] for offset in sorted(found)]
 
-    def has_bulk_after(self, asked: Asked) -> bool:
+    def has_bulk_after(self, asked: SimulatedRequest) -> bool:
         """True if a bulk cancel of its partition follows a request."""
         return any(other.part == asked.part and other.offset > asked.offset for other in self._bulks)
 
@@ -230,13 +230,13 @@ class Traffic:
 
         return end
 
-    def _send_aborted(self, asked: Asked) -> None:
+    def _send_aborted(self, asked: SimulatedRequest) -> None:
         end = self.open_foreign(asked.part, asked.headers or [])
         self._broker.time.at(self._broker.time.now_ms + self._random.choice([0.0, 5.0, 800.0]), lambda: end(False))
 
     # ---- kinds -----------------------------------------------------------------------------------------------------
 
-    def _timed(self, asked: Asked) -> None:
+    def _timed(self, asked: SimulatedRequest) -> None:
         """Give it a time, in one of the ways there are."""
         choose = self._random
         headers = asked.headers
@@ -264,7 +264,7 @@ class Traffic:
             log = self._broker.topics[REQUESTS].logs[asked.part.index]
             headers.append(("postdate-at", b"%d" % (self._broker.now_ms(log) + asked.delay_ms)))
 
-    def _long(self, asked: Asked) -> None:
+    def _long(self, asked: SimulatedRequest) -> None:
         """Due later than anybody waits, and than its request is kept."""
         assert asked.headers is not None
         asked.target = "orders"
@@ -275,7 +275,7 @@ class Traffic:
             self._identify(asked)
             self._choose_policy(asked, minutes=True)
 
-    def _plain(self, asked: Asked, target: str = "") -> None:
+    def _plain(self, asked: SimulatedRequest, target: str = "") -> None:
         choose = self._random
         headers = asked.headers
         assert headers is not None
@@ -294,12 +294,12 @@ class Traffic:
             asked.target_partition = 0
             headers.append(("postdate-partition", b"0"))
 
-    def _with_id(self, asked: Asked) -> None:
+    def _with_id(self, asked: SimulatedRequest) -> None:
         self._plain(asked)
         self._identify(asked)
         self._choose_policy(asked)
 
-    def _choose_policy(self, asked: Asked, minutes: bool = False) -> None:
+    def _choose_policy(self, asked: SimulatedRequest, minutes: bool = False) -> None:
         """Say what becomes of a pending message of its id, and how long a series may last."""
         choose = self.policies
         if choose is None:
@@ -316,25 +316,25 @@ class Traffic:
             asked.drops = True
             asked.headers.append(("postdate-if-ended", b"drop"))
 
-    def _identify(self, asked: Asked) -> None:
+    def _identify(self, asked: SimulatedRequest) -> None:
         assert asked.headers is not None
         asked.id = b"id-%d" % self._random.randrange(4)
         if self._moves:
             asked.id = b"id-%d-%d" % (self._window() // 2, self._random.randrange(2))
         asked.headers.append(("postdate-id", asked.id))
 
-    def _control(self, asked: Asked) -> None:
+    def _control(self, asked: SimulatedRequest) -> None:
         assert asked.headers is not None
         asked.action = self._random.choice(["cancel", *["reschedule"] * (7 if self._moves else 1)])
         asked.headers.append(("postdate-action", asked.action.encode()))
         if asked.action == "reschedule":
             self._timed(asked)
 
-    def _control_by_id(self, asked: Asked) -> None:
+    def _control_by_id(self, asked: SimulatedRequest) -> None:
         self._control(asked)
         self._identify(asked)
 
-    def _control_by_origin(self, asked: Asked) -> None:
+    def _control_by_origin(self, asked: SimulatedRequest) -> None:
         assert asked.headers is not None
         self._control(asked)
         here = [offset for index, offset in self.asked if index == asked.part.index]
@@ -343,25 +343,25 @@ class Traffic:
             asked.names = self._broker.topics[REQUESTS].logs[asked.part.index].end + self._random.randrange(4)
         asked.headers.append(("postdate-origin", f"{REQUESTS}/{asked.part.index}/{asked.names}".encode()))
 
-    def _bulk(self, asked: Asked) -> None:
+    def _bulk(self, asked: SimulatedRequest) -> None:
         assert self.bulks is not None
         now_ms = self._broker.now_ms(self._broker.topics[REQUESTS].logs[asked.part.index])
         make_bulk(asked, self.bulks, now_ms, 0.9 if self.moves_in_bulk else 0.25)
 
-    def _with_grace(self, asked: Asked) -> None:
+    def _with_grace(self, asked: SimulatedRequest) -> None:
         assert asked.headers is not None
         self._plain(asked)
         asked.grace_ms = self._random.choice([0, 200, 5_000])
         asked.headers.append(("postdate-grace", b"%d" % asked.grace_ms))
         asked.dead = frozenset({"expired"})
 
-    def _foreign(self, asked: Asked) -> None:
+    def _foreign(self, asked: SimulatedRequest) -> None:
         """As RabbitMQ's plug-in for delayed messages has it."""
         assert asked.headers is not None
         asked.foreign, asked.delay_ms = True, self._random.randrange(4_000)
         asked.headers.append(("x-delay", b"%d" % asked.delay_ms))
 
-    def _malformed(self, asked: Asked) -> None:
+    def _malformed(self, asked: SimulatedRequest) -> None:
         asked.action, asked.must_die = "bad", True
         topic, delay = ("postdate-topic", b"orders"), ("postdate-delay", b"1s")
         reason, headers = self._random.choice(
@@ -385,7 +385,7 @@ class Traffic:
         asked.dead = frozenset({reason})
         asked.headers = headers if headers is None else [*(asked.headers or []), *headers]
 
-    def _troubled(self, asked: Asked) -> None:
+    def _troubled(self, asked: SimulatedRequest) -> None:
         """Well formed, and for a target that makes trouble."""
         assert asked.headers is not None
         kind = self._random.choice(["nowhere", "later", "secret", "small", "partition", "compacted"])

@@ -12,10 +12,10 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from postdate.kafka.interface import Partition
-from support.simulation.traffic import REQUESTS, Asked, Traffic
+from support.simulation.traffic import REQUESTS, SimulatedRequest, SimulatedTraffic
 
 if TYPE_CHECKING:
-    from support.simulation.events import Events
+    from support.simulation.events import ScheduleEvents
     from support.simulation.world import World
 
 VOLUME = "volume"
@@ -43,7 +43,7 @@ _SETTLED_MS = 63_000.0
 class Volume:
     """The requests of one schedule of this theme, and what befalls it meanwhile."""
 
-    def __init__(self, world: World, random: Random, traffic: Traffic, events: Events) -> None:
+    def __init__(self, world: World, random: Random, traffic: SimulatedTraffic, events: ScheduleEvents) -> None:
         self._world = world
         self._random = random
         self._traffic = traffic
@@ -72,14 +72,18 @@ class Volume:
         step = choose.choice(_AMBUSHED)
         self._world.ambushes[step, choose.randrange(2, 25)] = "kill"
 
-    def _schedule(self, delay_ms: int, value: bytes | None = b"v") -> Asked:
-        asked = Asked(Partition(REQUESTS, 0), b"k", value, [], target="orders", target_key=b"k", delay_ms=delay_ms)
+    def _schedule(self, delay_ms: int, value: bytes | None = b"v") -> SimulatedRequest:
+        asked = SimulatedRequest(
+            Partition(REQUESTS, 0), b"k", value, [], target="orders", target_key=b"k", delay_ms=delay_ms
+        )
         asked.headers = [("postdate-topic", b"orders"), ("postdate-delay", b"%d" % delay_ms)]
         self._traffic.append(asked)
         return asked
 
-    def _reschedule(self, names: Asked, delay_ms: int) -> None:
-        asked = Asked(Partition(REQUESTS, 0), None, None, [], "reschedule", names=names.offset, delay_ms=delay_ms)
+    def _reschedule(self, names: SimulatedRequest, delay_ms: int) -> None:
+        asked = SimulatedRequest(
+            Partition(REQUESTS, 0), None, None, [], "reschedule", names=names.offset, delay_ms=delay_ms
+        )
         origin = f"{REQUESTS}/0/{names.offset}".encode()
         asked.headers = [("postdate-action", b"reschedule"), ("postdate-origin", origin)]
         asked.headers.append(("postdate-delay", b"%d" % delay_ms))
@@ -97,7 +101,7 @@ class Volume:
         time = self._world.time
         time.at(time.now_ms + 1_000.0, lambda: self._move(near, far))
 
-    def _move(self, near: Asked, far: Asked) -> None:
+    def _move(self, near: SimulatedRequest, far: SimulatedRequest) -> None:
         for _ in range(self._random.choice(_CONTROLS)):
             self._reschedule(near, _NEAR_MS)
         self._reschedule(far, 5 * 3_600_000)

@@ -20,7 +20,7 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
 from support.kafka_simulator import Faults, SimBroker, SimClock, SimTime
 from support.simulation.disk import Disks, MemoryDatabase
-from support.simulation.process import Actor, Machine, Process
+from support.simulation.process import Actor, Machine, SimulatedProcess
 from support.simulation.scheduler import Scheduler
 from support.simulation.troubles import UNAVAILABLE, Troubles
 
@@ -61,7 +61,7 @@ class World:
         self.disks = Disks()
         self.retention_ms = -1
         self.machines: list[Machine] = []
-        self.processes: list[Process] = []
+        self.processes: list[SimulatedProcess] = []
         self.reached: Counter[str] = Counter()
         self.wrong: list[str] = []
         self.kill_rate = 0.0
@@ -104,10 +104,10 @@ class World:
         self.machines.append(machine)
         return machine
 
-    def process_on(self, machine: Machine) -> Process | None:
+    def process_on(self, machine: Machine) -> SimulatedProcess | None:
         return next((process for process in self.processes if process.machine is machine), None)
 
-    def kill(self, process: Process) -> None:
+    def kill(self, process: SimulatedProcess) -> None:
         """kill -9: nothing of it acts any more; what it wrote to its disk is there, its locks are gone."""
         if process.dead:
             return
@@ -124,7 +124,7 @@ class World:
         shutil.rmtree(machine.directory)
         machine.directory.mkdir()
 
-    def exited(self, process: Process) -> None:
+    def exited(self, process: SimulatedProcess) -> None:
         """The process is no more."""
         process.dead = True
         for database in process.databases:
@@ -143,7 +143,7 @@ class World:
 
     # ---- who acts --------------------------------------------------------------------------------------------------
 
-    def acting(self) -> Process:
+    def acting(self) -> SimulatedProcess:
         """The process whose step this is."""
         return self.scheduler.current.process
 
@@ -151,7 +151,7 @@ class World:
         """Let everybody act until that time."""
         self.scheduler.run_until(end_ms)
 
-    def wait_within(self, process: Process, wait_ms: float) -> None:
+    def wait_within(self, process: SimulatedProcess, wait_ms: float) -> None:
         """The acting process waits; others may run within its wait."""
         if wait_ms < SHORT_MS:
             self.time.wait(wait_ms)
@@ -160,7 +160,7 @@ class World:
         self._stall(process)
         process.check_alive()
 
-    def at_step(self, process: Process, step: str) -> None:
+    def at_step(self, process: SimulatedProcess, step: str) -> None:
         """A process asks the cluster or has its answer: others may overtake it, and it may be stopped or die here."""
         process.check_alive()
         self.trace(f"{process.name} {step}")
@@ -192,7 +192,7 @@ class World:
         self.wrong.append(f"O10: {actor.name} fails with {why}")
         self.kill(actor.process)
 
-    def _spring(self, process: Process, name: str) -> None:
+    def _spring(self, process: SimulatedProcess, name: str) -> None:
         """The ambush that is laid for this time that the step is reached, if any."""
         ambush = self.ambushes.pop((name, self.reached[name]), None)
         if ambush is None:
@@ -215,19 +215,19 @@ class World:
         machine.cut_until_ms, machine.cut_answers = self.time.now_ms + for_ms, answers
         self.troubles.begin(UNAVAILABLE, for_ms, machine=machine.name)
 
-    def pause(self, process: Process, wait_ms: float) -> None:
+    def pause(self, process: SimulatedProcess, wait_ms: float) -> None:
         """SIGSTOP now, SIGCONT after a while."""
         self.reached["pause"] += 1
         self.trace(f"pause {process.name} for {wait_ms:.0f}")
         process.paused_until_ms = max(process.paused_until_ms, self.time.now_ms + wait_ms)
 
-    def _strike(self, process: Process, step: str) -> None:
+    def _strike(self, process: SimulatedProcess, step: str) -> None:
         if self.kill_rate and self.random.random() < self.kill_rate:
             self.kill(process)
         elif self.pause_rate and self.random.random() < self.pause_rate:
             self.pause(process, self.random.choice([30.0, 400.0, 3_000.0, 20_000.0, 40_000.0]))
 
-    def _stall(self, process: Process) -> None:
+    def _stall(self, process: SimulatedProcess) -> None:
         while self.time.now_ms < process.paused_until_ms and not process.dead:
             self.scheduler.suspend(self.time.now_ms)  # and not before somebody lets the process go on
 

@@ -47,7 +47,8 @@ class Spread(IntEnum):
     DRAWN = 0
     """By the origin."""
     DEFERRED = 1
-    """Evenly. The time is drawn, and is chosen once the fine ring knows the load around it (`Changes.deferred`)."""
+    """Evenly. The time is drawn, and is chosen once the fine ring knows the load around it
+    (`EntryChanges.deferred`)."""
     CHOSEN = 2
     """Evenly: the time is the emptiest tick that the wheel knew."""
 

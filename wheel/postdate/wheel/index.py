@@ -22,7 +22,7 @@ from postdate.wheel.entry import Mark
 from postdate.wheel.errors import Corrupt, Unfinished, from_os_error
 from postdate.wheel.keys import DUE_MS_MAX, FIRST_KEY, entry_key, split_key
 from postdate.wheel.options import IndexOptions
-from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.checkpoint import BulkRows, Checkpoint, PolicyRows
 from postdate.wheel.timer_log.database import RangeIterator
 from postdate.wheel.timer_log.identity import Identity
@@ -31,7 +31,7 @@ from postdate.wheel.timer_log.timer_log import TimerLog
 from postdate.wheel.timer_log.write_delta import WriteDelta
 from postdate.wheel.timing_wheel import forecast
 from postdate.wheel.timing_wheel.even_spread import EvenSpread, known_before_ms
-from postdate.wheel.timing_wheel.forecast import Load
+from postdate.wheel.timing_wheel.forecast import ForecastLoad
 from postdate.wheel.timing_wheel.platform import LocalPlatform, Platform
 from postdate.wheel.timing_wheel.wheel_maintenance import WheelMaintenance, open_wheel
 from postdate.wheel.timing_wheel.wheel_view import WHEEL_NAME
@@ -247,7 +247,7 @@ class TimerIndex:
         """Deletes outcomes of ids that no later request needs. See TimerLog."""
         self._log.forget_outcomes(at_ms, read_ms)
 
-    def write(self, changes: Changes) -> None:
+    def write(self, changes: EntryChanges) -> None:
         """Makes all changes visible in one write, then applies them to the wheel; durable with the next `sync`.
 
         Raises DiskFull or StorageError: nothing has changed, the same changes may be written again. O(changes).
@@ -335,7 +335,7 @@ class TimerIndex:
             return None
         return first[2] if first[2] >= split_key(self._messages.at[:16])[0] else self._seek_due()
 
-    def due_load(self, before_ms: int) -> Load:
+    def due_load(self, before_ms: int) -> ForecastLoad:
         """Returns the load due before a time by the wheel, to size a transaction."""
         return forecast.due_load(self._wheel.rings, before_ms)
 
@@ -343,7 +343,7 @@ class TimerIndex:
         """Returns how many entries are due within 5 s, 1 min and so on; see `forecast.pending_by_horizon`."""
         return forecast.pending_by_horizon(self._wheel.rings, now_ms)
 
-    def even_spread(self, now_ms: int, changes: Changes) -> EvenSpread:
+    def even_spread(self, now_ms: int, changes: EntryChanges) -> EvenSpread:
         """Returns a chooser of moments of low load for one batch of changes. O(changes so far)."""
         put = (key for key, value in changes.entries.items() if value is not None)
         return EvenSpread(self._wheel.rings, now_ms, put)

@@ -27,7 +27,7 @@ _VALUE_SIZE_BYTES = 256
 class RawProducer(threading.Thread):
     """Sends the messages `number`, `number + producers`, … of a load that begins at `began`, s of the wall clock."""
 
-    def __init__(self, bootstrap: str, topics: tuple[str, str], load: Load, number: int) -> None:
+    def __init__(self, bootstrap: str, topics: tuple[str, str], load: SteadyLoad, number: int) -> None:
         super().__init__(name=f"raw-{number}", daemon=True)
         self._target, self._log = topics
         self._load, self._number = load, number
@@ -70,7 +70,7 @@ class RawProducer(threading.Thread):
             time.sleep(load.pause_s)
 
 
-class Load:
+class SteadyLoad:
     """`count` messages at `rate` a second for `producers`, with a pause of `pause_s` between transactions."""
 
     def __init__(self, producers: int, rate: float, seconds: float, pause_s: float) -> None:
@@ -85,7 +85,7 @@ class Load:
 def main(arguments: list[str]) -> None:
     """Runs the load and prints the figures. Raises KafkaException if a transaction fails."""
     bootstrap, target, log, producers, rate, seconds, pause_ms = arguments
-    load = Load(int(producers), float(rate), float(seconds), float(pause_ms) / 1_000)
+    load = SteadyLoad(int(producers), float(rate), float(seconds), float(pause_ms) / 1_000)
     senders = [RawProducer(bootstrap, (target, log), load, number) for number in range(load.producers)]
     for sender in senders:
         sender.begin()

@@ -29,7 +29,7 @@ from pyspark.sql import SparkSession
 
 from postdate.spark.audit.job import audit_with_state, run_audit
 from postdate.spark.audit.options import AuditOptions
-from postdate.spark.audit.output import Outcome, as_json
+from postdate.spark.audit.output import AuditOutcome, as_json
 from postdate.spark.errors import CannotRun, JobUsageError
 from postdate.spark.job.cluster import Cluster
 from postdate.spark.job.lifecycle import run_job
@@ -93,11 +93,13 @@ def run_follow(options: FollowOptions) -> int:
     return run_job(options.audit, job, "the next run continues after the last step", stopped_code=0)
 
 
-def follow(spark: SparkSession, options: FollowOptions, reporter: Reporter, report: Callable[[Outcome], None]) -> int:
+def follow(
+    spark: SparkSession, options: FollowOptions, reporter: Reporter, report: Callable[[AuditOutcome], None]
+) -> int:
     """The steps, with a session that can read Kafka and Delta tables."""
     code, failed, done, state = 0, 0, 0, None
 
-    def report_everywhere(outcome: Outcome) -> None:
+    def report_everywhere(outcome: AuditOutcome) -> None:
         report(outcome)
         if options.to_topic is not None:
             _send(spark, options.audit, options.to_topic, outcome)
@@ -119,7 +121,7 @@ def follow(spark: SparkSession, options: FollowOptions, reporter: Reporter, repo
     return code
 
 
-def step_records(outcome: Outcome) -> list[tuple[bytes | None, bytes]]:
+def step_records(outcome: AuditOutcome) -> list[tuple[bytes | None, bytes]]:
     """Key and value of the records for a step: first the step itself, then each violation that it shows."""
     fields = as_json(outcome)
     run = fields["state"]["run"]
@@ -133,7 +135,7 @@ def step_records(outcome: Outcome) -> list[tuple[bytes | None, bytes]]:
     return records
 
 
-def step_line(outcome: Outcome) -> str:
+def step_line(outcome: AuditOutcome) -> str:
     """One line for a person."""
     summary, state = outcome.summary, outcome.state
     assert state is not None, "a step has a state"
@@ -145,7 +147,7 @@ def step_line(outcome: Outcome) -> str:
     return "  |  ".join(parts)
 
 
-def _write(outcome: Outcome, form: str) -> None:
+def _write(outcome: AuditOutcome, form: str) -> None:
     if form == "json":
         sys.stdout.write(json.dumps(as_json(outcome), ensure_ascii=False) + "\n")
     else:
@@ -156,7 +158,7 @@ def _write(outcome: Outcome, form: str) -> None:
     sys.stdout.flush()
 
 
-def _send(spark: SparkSession, options: AuditOptions, topic: str, outcome: Outcome) -> None:
+def _send(spark: SparkSession, options: AuditOptions, topic: str, outcome: AuditOutcome) -> None:
     """Writes the records of a step to a topic. Raises CannotRun if the topic does not exist."""
     with Cluster(spark, options.client_settings()) as cluster:
         if topic not in cluster.partition_counts([topic]):

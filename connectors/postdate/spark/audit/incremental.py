@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 from postdate.spark.audit.advance import Advance, advance, write_findings
 from postdate.spark.audit.options import AuditOptions
-from postdate.spark.audit.output import Outcome, StateOutcome
+from postdate.spark.audit.output import AuditOutcome, StateOutcome
 from postdate.spark.audit.picture import audit_picture
 from postdate.spark.audit.reading import Reading
 from postdate.spark.audit.steps import AuditSteps, notes_of
@@ -37,8 +37,8 @@ from postdate.spark.state.store import AuditState, StateStore, place_of
 
 
 def audit_since(
-    steps: AuditSteps, report: Callable[[Outcome], None], after: AuditState | None = None
-) -> tuple[Outcome, AuditState]:
+    steps: AuditSteps, report: Callable[[AuditOutcome], None], after: AuditState | None = None
+) -> tuple[AuditOutcome, AuditState]:
     """Judges the records since the last run with `options.state`, reports the outcome by `report`, and then commits it.
     Returns the outcome and the state from which to continue.
 
@@ -73,7 +73,7 @@ def _trend(steps: AuditSteps, origins: DataFrame, snapshot_ms: int) -> tuple[Tre
         return lateness_trend(origins, datetime.fromtimestamp(snapshot_ms / 1_000, UTC).date(), options.trend_days)
 
 
-def _judged(steps: AuditSteps, store: StateStore, read: Reading, began_s: float) -> tuple[AuditState, Outcome]:
+def _judged(steps: AuditSteps, store: StateStore, read: Reading, began_s: float) -> tuple[AuditState, AuditOutcome]:
     """Judges what was read; returns the state to commit, and the outcome to report."""
     options = steps.options
     assert options.state is not None, "without a state there is no last run"
@@ -128,9 +128,9 @@ def _needs_look(store: StateStore, overdue_before_ms: int) -> bool:
     return not table.where((F.col("state") == DOUBTFUL) | is_due(overdue_before_ms)).select("offset").isEmpty()
 
 
-def outcome_of(read: Reading, options: AuditOptions, summary: Summary, began_s: float) -> Outcome:
+def outcome_of(read: Reading, options: AuditOptions, summary: Summary, began_s: float) -> AuditOutcome:
     """The outcome of an audit, as far as audits with and without a state have it in common."""
-    return Outcome(
+    return AuditOutcome(
         *(options.requests, read.snapshot_ms, None, None, summary, read.spans, read.verdict_records),
         notes=notes_of(read.causes, read.effects),
         seconds=time.monotonic() - began_s,
@@ -141,7 +141,7 @@ def outcome_of(read: Reading, options: AuditOptions, summary: Summary, began_s: 
     )
 
 
-def _idle(read: Reading, store: StateStore, options: AuditOptions, began_s: float) -> Outcome:
+def _idle(read: Reading, store: StateStore, options: AuditOptions, began_s: float) -> AuditOutcome:
     """The outcome of a run with nothing to do; the state does not change."""
     assert options.state is not None, "without a state there is no last run"
     state, standing = read.state, store.open_violations(read.state)

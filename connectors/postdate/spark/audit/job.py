@@ -28,7 +28,7 @@ from rich.console import Console
 from postdate.spark.audit.incremental import audit_since, outcome_of
 from postdate.spark.audit.metrics import audit_metrics
 from postdate.spark.audit.options import AuditOptions
-from postdate.spark.audit.output import Outcome, write_outcome
+from postdate.spark.audit.output import AuditOutcome, write_outcome
 from postdate.spark.audit.page import audit_page
 from postdate.spark.audit.picture import audit_picture
 from postdate.spark.audit.reading import Reading
@@ -51,7 +51,7 @@ class AuditResult:
     found each; `outcome.state.run` is this one. docs/pipeline.md describes the columns.
     """
 
-    outcome: Outcome
+    outcome: AuditOutcome
     origins: DataFrame
     violations: DataFrame
 
@@ -83,7 +83,7 @@ def run_audit(options: AuditOptions) -> int:
     """
 
     def job(spark: SparkSession, reporter: Reporter) -> int:
-        def report(outcome: Outcome) -> None:
+        def report(outcome: AuditOutcome) -> None:
             write_files(spark, options, outcome)
             write_outcome(outcome, options.output, sys.stdout)
             sys.stdout.flush()
@@ -97,7 +97,7 @@ def run_audit(options: AuditOptions) -> int:
     return run_job(options, job, "nothing was judged")
 
 
-def write_files(spark: SparkSession, options: AuditOptions, outcome: Outcome) -> None:
+def write_files(spark: SparkSession, options: AuditOptions, outcome: AuditOutcome) -> None:
     """Writes the files for which `options` name a place. Raises CannotRun if one cannot be written."""
     if options.html is not None and outcome.picture is not None:
         write_text(spark, options.html, audit_page(outcome, outcome.picture))
@@ -105,7 +105,7 @@ def write_files(spark: SparkSession, options: AuditOptions, outcome: Outcome) ->
         write_text(spark, options.openmetrics, audit_metrics(outcome, time.time_ns() // 1_000_000))
 
 
-def audit(spark: SparkSession, options: AuditOptions, reporter: Reporter) -> Outcome:
+def audit(spark: SparkSession, options: AuditOptions, reporter: Reporter) -> AuditOutcome:
     """Audits with a session that can read Kafka.
 
     Raises CannotRun if the cluster, Spark or the history does not allow a verdict.
@@ -118,9 +118,9 @@ def audit_with_state(
     spark: SparkSession,
     options: AuditOptions,
     reporter: Reporter,
-    report: Callable[[Outcome], None],
+    report: Callable[[AuditOutcome], None],
     after: AuditState | None = None,
-) -> tuple[Outcome, AuditState]:
+) -> tuple[AuditOutcome, AuditState]:
     """The same for records since the last audit with `options.state`; reports the outcome by `report` and then commits
     it. Returns the outcome and the state after it.
 
@@ -132,7 +132,7 @@ def audit_with_state(
         return audit_since(steps, report, after)
 
 
-def _outcome(steps: AuditSteps) -> Outcome:
+def _outcome(steps: AuditSteps) -> AuditOutcome:
     began_s, spark, options = time.monotonic(), steps.spark, steps.options
     read = Reading.of(steps, AuditState()).in_order(steps)
     history, needs_rows = read.history, options.html is not None

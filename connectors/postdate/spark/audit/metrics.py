@@ -15,14 +15,14 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from postdate.spark.audit.output import Outcome
+from postdate.spark.audit.output import AuditOutcome
 from postdate.spark.output.lateness import PERCENTILES
 from postdate.spark.rules.verdicts import INFORMATION, OUTSIDE_WINDOW, VIOLATIONS
 
 _QUANTILES: Final = {**{name: f"{share:g}" for name, share in PERCENTILES}, "max": "1"}
 
 
-def audit_metrics(outcome: Outcome, ended_ms: int) -> str:
+def audit_metrics(outcome: AuditOutcome, ended_ms: int) -> str:
     """The text; `ended_ms`: when the audit ended, epoch milliseconds."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Metrics(outcome, ended_ms))
@@ -30,7 +30,7 @@ def audit_metrics(outcome: Outcome, ended_ms: int) -> str:
 
 
 class _Metrics(Collector):
-    def __init__(self, outcome: Outcome, ended_ms: int) -> None:
+    def __init__(self, outcome: AuditOutcome, ended_ms: int) -> None:
         self._outcome, self._ended_ms = outcome, ended_ms
 
     def collect(self) -> Iterator[Family]:

@@ -81,7 +81,7 @@ class Hole:
 
 
 @dataclass(frozen=True)
-class VerdictRecords:
+class VerdictTopicCounts:
     """The records of the verdicts topics: `required` is the mode, the others are counts."""
 
     required: str = "none"
@@ -103,7 +103,7 @@ class StateOutcome:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AuditOutcome:
     """The result of an audit. Times are epoch milliseconds; `aborted_copies` None: not counted. `picture` is the chart
     data of the page at `html`; None without a page. `openmetrics` is where the figures are. `order_checked`: whether
     the order of messages was compared. `left_unread`: the number of requests that left their topic between two runs
@@ -116,7 +116,7 @@ class Outcome:
     to_ms: int | None
     summary: Summary
     ranges: tuple[Range, ...]
-    verdict_records: VerdictRecords = VerdictRecords()
+    verdict_records: VerdictTopicCounts = VerdictTopicCounts()
     holes: tuple[Hole, ...] = ()
     aborted_copies: int | None = None
     notes: tuple[str, ...] = ()
@@ -173,7 +173,7 @@ class Outcome:
         return self.state.standing if self.state is not None else 0
 
 
-def write_outcome(outcome: Outcome, form: str, stream: TextIO) -> None:
+def write_outcome(outcome: AuditOutcome, form: str, stream: TextIO) -> None:
     """Writes the outcome as `json` or `text`."""
     if form == "json":
         stream.write(json.dumps(as_json(outcome), ensure_ascii=False) + "\n")
@@ -193,7 +193,7 @@ def write_outcome(outcome: Outcome, form: str, stream: TextIO) -> None:
         console.print(line, markup=False)
 
 
-def as_json(outcome: Outcome) -> dict[str, Any]:
+def as_json(outcome: AuditOutcome) -> dict[str, Any]:
     """The object that `--output json` prints."""
     summary = outcome.summary
     return {
@@ -236,7 +236,7 @@ def _schedules(found: Schedules) -> dict[str, Any]:
     return {"judged": found.judged, "occurrences": found.occurrences, "each": each}
 
 
-def trend_rows(outcome: Outcome) -> list[tuple[object, ...]]:
+def trend_rows(outcome: AuditOutcome) -> list[tuple[object, ...]]:
     """The lateness by day as table rows with TREND_COLUMNS; days without deliveries have no figures."""
     return [
         (one.day.isoformat(), one.delivered, *(one.lateness_ms.get(name) for name in FIGURES))
@@ -338,7 +338,7 @@ def _sample_lines(summary: Summary) -> list[str]:
     return lines
 
 
-def closing_lines(outcome: Outcome) -> list[str]:
+def closing_lines(outcome: AuditOutcome) -> list[str]:
     """The last lines: notes, locations of results, and the overall result."""
     lines = list(outcome.notes)
     records = outcome.verdict_records

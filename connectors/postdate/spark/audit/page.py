@@ -8,7 +8,7 @@ from postdate.spark.audit.output import (
     MEANINGS,
     TREND_COLUMNS,
     TREND_HEADING,
-    Outcome,
+    AuditOutcome,
     closing_lines,
     occurrences_label,
     shown_verdicts,
@@ -32,7 +32,7 @@ from postdate.spark.rules.verdicts import INFORMATION, VIOLATIONS
 _GRAVE = ("VIOLATIONS", "TOO LATE", "cannot judge", "no violation, but", "order not checked")
 
 
-def audit_page(outcome: Outcome, picture: AuditPicture) -> str:
+def audit_page(outcome: AuditOutcome, picture: AuditPicture) -> str:
     """The HTML document of an audit, with its charts."""
     summary = outcome.summary
     closing = closing_lines(replace(outcome, html=None))
@@ -57,7 +57,7 @@ def audit_page(outcome: Outcome, picture: AuditPicture) -> str:
     )
 
 
-def _verdicts(outcome: Outcome) -> str:
+def _verdicts(outcome: AuditOutcome) -> str:
     counts = outcome.summary.counts
     shown = shown_verdicts(outcome.summary)
     marks = [
@@ -81,7 +81,7 @@ def _histogram(picture: AuditPicture) -> str:
     return bar_chart(bars, "how many messages were late by how much")
 
 
-def _trend(outcome: Outcome) -> list[str]:
+def _trend(outcome: AuditOutcome) -> list[str]:
     days = outcome.trend or ()
     places = [one.day.isoformat() for one in days]
 
@@ -123,7 +123,7 @@ def _schedules(found: Schedules) -> list[str]:
     return [paragraph(said, "faint"), table(("occurrences", "number"), totals), table(columns, rows, marks)]
 
 
-def _samples(outcome: Outcome) -> str:
+def _samples(outcome: AuditOutcome) -> str:
     rows = [
         (verdict, sample.origin, "; ".join(sample.details))
         for verdict, found in outcome.summary.samples.items()
@@ -132,7 +132,7 @@ def _samples(outcome: Outcome) -> str:
     return table(("verdict", "origin", "details"), rows)
 
 
-def _ranges(outcome: Outcome) -> str:
+def _ranges(outcome: AuditOutcome) -> str:
     rows = [
         (
             span.role,

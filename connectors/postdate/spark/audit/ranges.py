@@ -21,7 +21,7 @@ from postdate.spark.job.bounds import (
     known_ms,
     margin_before,
 )
-from postdate.spark.job.cluster import Partition
+from postdate.spark.job.cluster import TopicPartition
 from postdate.spark.session.small_tables import small_table
 from postdate.wire.topics import OwnTopics
 
@@ -48,8 +48,8 @@ created again before; otherwise -1."""
 class Causes:
     """The ends that are fixed first: requests, then dispatch logs."""
 
-    requests: dict[Partition, Range]
-    log: dict[Partition, Range]
+    requests: dict[TopicPartition, Range]
+    log: dict[TopicPartition, Range]
 
 
 @dataclass(frozen=True)
@@ -57,18 +57,18 @@ class Effects:
     """The ends that are fixed after the targets are known, the dispatch logs once more, and at last the present ends of
     the request topics, including open transactions."""
 
-    targets: dict[Partition, Range]
+    targets: dict[TopicPartition, Range]
     absent_targets: tuple[str, ...]
     compacted_targets: frozenset[str]
     are_targets_chosen: bool
-    letters: dict[Partition, Range]
-    answers: dict[Partition, Range]
+    letters: dict[TopicPartition, Range]
+    answers: dict[TopicPartition, Range]
     absent_answers: tuple[str, ...]
-    log_again: dict[Partition, Range]
-    present_ends: dict[Partition, int]
+    log_again: dict[TopicPartition, Range]
+    present_ends: dict[TopicPartition, int]
     recreated: frozenset[str] = frozenset()
 
-    def records(self) -> tuple[dict[Partition, Range], ...]:
+    def records(self) -> tuple[dict[TopicPartition, Range], ...]:
         """The ranges other than those of requests and dispatch logs."""
         return self.targets, self.letters, self.answers
 
@@ -105,7 +105,7 @@ def fix_effects(
     topics, wanted = list(own), sorted(set(targets))
     since_ms = margin_before(options.from_ms)
     counts = cluster.partition_counts(wanted) if wanted else {}
-    partitions = [Partition(topic, index) for topic, count in counts.items() for index in range(count)]
+    partitions = [TopicPartition(topic, index) for topic, count in counts.items() for index in range(count)]
     found = _fixed(cluster, TARGET, partitions, since_ms, options)
     letter_partitions = existing(cluster, [one.dead_letters for one in topics])
     letters = _fixed(cluster, "dead-letters", letter_partitions, since_ms, options)
@@ -120,7 +120,7 @@ def fix_effects(
 
 def _fix_answers(
     cluster: Offsets, topics: list[OwnTopics], options: AuditOptions, since_ms: int | None
-) -> tuple[dict[Partition, Range], tuple[str, ...]]:
+) -> tuple[dict[TopicPartition, Range], tuple[str, ...]]:
     """The ranges of the existing verdicts topics, and the names of the missing ones."""
     names = [one.verdicts for one in topics]
     present = cluster.partition_counts(names)
@@ -135,8 +135,8 @@ def _fix_answers(
 
 
 def _fixed(
-    cluster: Offsets, role: str, partitions: Iterable[Partition], from_ms: int | None, options: AuditOptions
-) -> dict[Partition, Range]:
+    cluster: Offsets, role: str, partitions: Iterable[TopicPartition], from_ms: int | None, options: AuditOptions
+) -> dict[TopicPartition, Range]:
     return fixed_ranges(cluster, role, partitions, from_ms=from_ms, settle_ms=options.settle_ms, now_ms=_now_ms())
 
 
@@ -213,8 +213,8 @@ def _exists_ms(spans: list[Range]) -> int:
     return min(span.known_ms for span in spans)
 
 
-def _of_same_partition(ranges: dict[Partition, Range], topic: str, partition: Partition) -> Range:
-    found = ranges.get(Partition(topic, partition.number))
+def _of_same_partition(ranges: dict[TopicPartition, Range], topic: str, partition: TopicPartition) -> Range:
+    found = ranges.get(TopicPartition(topic, partition.number))
     if found is None:
         raise CannotRun(
             f"{topic} has no partition {partition.number}, though {partition.topic} has: run `postdate topics check`."

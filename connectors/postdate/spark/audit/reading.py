@@ -18,13 +18,13 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from postdate.spark.audit.output import VerdictRecords
+from postdate.spark.audit.output import VerdictTopicCounts
 from postdate.spark.audit.ranges import Causes, Effects, fix_causes, log_ranges, partition_table, target_table
 from postdate.spark.audit.steps import AuditSteps
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.errors import CannotRun
 from postdate.spark.job.bounds import DISPATCH_LOG, TARGET, Range
-from postdate.spark.job.cluster import Partition
+from postdate.spark.job.cluster import TopicPartition
 from postdate.spark.judging.chunk_digests import ChunkDigests
 from postdate.spark.judging.folded import JudgingParameters
 from postdate.spark.judging.stages import History
@@ -38,7 +38,7 @@ from postdate.spark.session.small_tables import small_table
 from postdate.spark.state.store import AuditState, place_of
 from postdate.wire.topics import is_topic_name
 
-Ranges = dict[Partition, Range]
+Ranges = dict[TopicPartition, Range]
 _STARTS = "target string, place int, start bigint"
 
 
@@ -63,7 +63,7 @@ class Reading:
     digests: ChunkDigests
     asked: DataFrame | None
     history: History
-    verdict_records: VerdictRecords
+    verdict_records: VerdictTopicCounts
 
     @classmethod
     def of(cls, steps: AuditSteps, state: AuditState) -> Reading:
@@ -102,7 +102,7 @@ class Reading:
         messages = steps.messages(fresh[0].values())
         records = _kept(record_rows(messages), _count(fresh[0]))
         letters = _kept(steps.letters(fresh[1].values()), _count(fresh[1]))
-        answers, verdict_records = cached(steps.answers(fresh[2].values())), VerdictRecords(options.verdicts)
+        answers, verdict_records = cached(steps.answers(fresh[2].values())), VerdictTopicCounts(options.verdicts)
         if _count(fresh[2]):
             with steps.reporter.working(spark, "reading verdict records"):
                 verdict_records = steps.count(answers)
@@ -149,7 +149,7 @@ class Reading:
         return any(span.start < span.end for span in self.spans) or bool(self.gaps)
 
     @property
-    def gaps(self) -> list[tuple[Partition, int, int]]:
+    def gaps(self) -> list[tuple[TopicPartition, int, int]]:
         """The first and the last offset of the requests that left each partition before a run could read them."""
         spans = self.causes.requests
         read = {part: self.state.next.get(place_of(part), span.log_start) for part, span in spans.items()}
@@ -172,7 +172,7 @@ class Reading:
         return named.count() - parents.count()
 
 
-def since(ranges: Mapping[Partition, Range], state: AuditState) -> tuple[Ranges, Ranges]:
+def since(ranges: Mapping[TopicPartition, Range], state: AuditState) -> tuple[Ranges, Ranges]:
     """The ranges, with what was lost *unread*, and the unread part of each.
 
     Records that left a topic after they were read are not lost. Raises CannotRun if a partition ends before the last
@@ -254,7 +254,7 @@ def _kept(rows: DataFrame, count: int, *, may_be_large: bool = False) -> DataFra
     return materialised(rows, few=few) if 0 < count < CHUNKS_ROWS_MIN else rows
 
 
-def _count(ranges: Mapping[Partition, Range]) -> int:
+def _count(ranges: Mapping[TopicPartition, Range]) -> int:
     """The number of offsets there."""
     return sum(span.end - span.start for span in ranges.values())
 
@@ -278,7 +278,7 @@ def _requests_of(
     the named policies that are `known` or in `log`."""
     first, last = F.min("offset").alias("first"), F.max("offset").alias("last")
     bounds = origins.groupBy(*PARTITION).agg(first, last).collect()
-    spans = [(causes.requests[Partition(row["topic"], row["partition"])], row) for row in bounds]
+    spans = [(causes.requests[TopicPartition(row["topic"], row["partition"])], row) for row in bounds]
     ranges = [
         replace(span, start=max(span.log_start, row["first"]), end=min(span.end, row["last"] + 1))
         for span, row in spans

@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from postdate.spark.audit.options import AuditOptions
-from postdate.spark.audit.output import Hole, VerdictRecords, range_lines
+from postdate.spark.audit.output import Hole, VerdictTopicCounts, range_lines
 from postdate.spark.audit.ranges import Causes, Effects, fix_effects
 from postdate.spark.errors import first_cause
 from postdate.spark.job.bounds import Range
-from postdate.spark.job.cluster import Partition
+from postdate.spark.job.cluster import TopicPartition
 from postdate.spark.job.lifecycle import Job
 from postdate.spark.job.sources import read_records
 from postdate.spark.judging.stages import History
@@ -62,7 +62,7 @@ class AuditSteps(Job[AuditOptions]):
         how = (options.levels_ms, options.dialect_options(), policies)
         return understood_rows(self.read(ranges), *how, reads_returns=reads_returns)
 
-    def say(self, *ranges: Mapping[Partition, Range]) -> None:
+    def say(self, *ranges: Mapping[TopicPartition, Range]) -> None:
         """Prints the offsets that are read."""
         for line in range_lines(span for some in ranges for span in some.values()):
             self.reporter.say(line)
@@ -108,10 +108,10 @@ class AuditSteps(Job[AuditOptions]):
             few = records <= LOCAL_ROWS_MAX
             return (overtaken(history.records, fate_rows(history.log), requests, starts, few=few),)
 
-    def count(self, answers: DataFrame) -> VerdictRecords:
+    def count(self, answers: DataFrame) -> VerdictTopicCounts:
         """How many verdict records were read."""
         row = answers.agg(F.count("*").alias("read"), F.count_if("malformed").alias("malformed")).collect()[0]
-        return VerdictRecords(self.options.verdicts, row["read"], row["malformed"])
+        return VerdictTopicCounts(self.options.verdicts, row["read"], row["malformed"])
 
     def effects(self, targets: Iterable[str], state: AuditState | None = None) -> Effects:
         """Fixes the ranges of the topics other than causes, with these targets, of which a `state` knows some."""
@@ -128,7 +128,7 @@ class AuditSteps(Job[AuditOptions]):
             recreated=known.recreated,
         )
 
-    def _known_since(self, targets: Mapping[Partition, Range], state: AuditState) -> dict[Partition, Range]:
+    def _known_since(self, targets: Mapping[TopicPartition, Range], state: AuditState) -> dict[TopicPartition, Range]:
         """The ranges of targets with their bounds. A partition is known to exist since `state` knows it, and now.
 
         Records are read only of partitions that the state does not know, or that have lost some since.
@@ -144,7 +144,7 @@ class AuditSteps(Job[AuditOptions]):
             for part, span in found.items()
         }
 
-    def _cap_times(self, ranges: Mapping[Partition, Range]) -> dict[Partition, Range]:
+    def _cap_times(self, ranges: Mapping[TopicPartition, Range]) -> dict[TopicPartition, Range]:
         """The ranges; capped ones with the broker's time of the first record after their end, if it has one."""
         times = self.broker_times(
             replace(span, start=span.end, end=span.end + 1) for span in ranges.values() if span.capped

@@ -25,7 +25,7 @@ from postdate.spark.bulk.columns import asked_rows, found_columns
 from postdate.spark.bulk.options import FIELDS, BulkOptions, Source
 from postdate.spark.bulk.output import BadRow, BulkOutcome, write_bulk_outcome
 from postdate.spark.bulk.records import asked_ids, record_rows_of
-from postdate.spark.bulk.rules import TARGETS, Situation, checked_rows, named_targets, repeated_ids
+from postdate.spark.bulk.rules import TARGETS, BulkContext, checked_rows, named_targets, repeated_ids
 from postdate.spark.errors import CannotRun, JobUsageError
 from postdate.spark.job.bounds import existing, fixed_ranges
 from postdate.spark.job.lifecycle import Job, run_job
@@ -96,7 +96,7 @@ class _Bulk(Job[BulkOptions]):
         if options.target is None and "target" not in columns:
             raise JobUsageError("No column is called target: map one with --column, or give one target for all rows.")
         asked = asked_rows(rows, columns, options.target, now_ms).persist(StorageLevel.MEMORY_AND_DISK)
-        given = Situation(
+        given = BulkContext(
             *(options.requests, bytes_max, options.horizon_ms, now_ms, "id" in columns, options.unknown_targets)
         )
         checked = self._checked(asked, given).persist(StorageLevel.MEMORY_AND_DISK)
@@ -120,7 +120,7 @@ class _Bulk(Job[BulkOptions]):
             raise CannotRun(f"There is no topic {name} on this cluster (`postdate topics create` makes the topics).")
         return count, int(self.cluster.settings([name], _BYTES_MAX)[name])
 
-    def _checked(self, asked: DataFrame, given: Situation) -> DataFrame:
+    def _checked(self, asked: DataFrame, given: BulkContext) -> DataFrame:
         with self.reporter.working(self.spark, "reading rows"):
             named = [row["target"] for row in named_targets(asked).limit(TARGETS_MAX + 1).collect()]
             repeated = repeated_ids(asked).persist()

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from rich.console import Console
 
-from postdate.spark.output.load import NO_LOAD, Load, load_lines
+from postdate.spark.output.load import NO_LOAD, LoadHistogram, load_lines
 from postdate.wire.values.texts import counted
 
 
@@ -43,7 +43,7 @@ class BulkOutcome:
     skipped: int = 0
     sent: int = 0
     targets: dict[str, int] = field(default_factory=dict)
-    load: Load = NO_LOAD
+    load: LoadHistogram = NO_LOAD
     rejects: str | None = None
     without_bad: bool = False
     notes: tuple[str, ...] = ()

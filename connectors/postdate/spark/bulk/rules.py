@@ -29,7 +29,7 @@ _REPEATED = "repeated_id"
 
 
 @dataclass(frozen=True)
-class Situation:
+class BulkContext:
     """The input of the rules besides the rows. `now_ms`: delays and the horizon count from this time."""
 
     requests: str
@@ -41,7 +41,7 @@ class Situation:
 
 
 @dataclass(frozen=True)
-class Rule:
+class RowRule:
     """A row for which the condition `holds` has the reason; the detail is a sentence."""
 
     reason: Reason
@@ -60,7 +60,7 @@ def repeated_ids(asked: DataFrame) -> DataFrame:
     return counted.where(F.col(_REPEATED) > 1)
 
 
-def checked_rows(asked: DataFrame, targets: DataFrame, repeated: DataFrame | None, given: Situation) -> DataFrame:
+def checked_rows(asked: DataFrame, targets: DataFrame, repeated: DataFrame | None, given: BulkContext) -> DataFrame:
     """`asked` with `reasons` and `details`, both empty for a row that may be sent, and with its request: the
     `request_headers` and `size_bytes`.
 
@@ -95,7 +95,7 @@ def checked_rows(asked: DataFrame, targets: DataFrame, repeated: DataFrame | Non
     )
 
 
-def _rules(given: Situation) -> Sequence[Rule]:
+def _rules(given: BulkContext) -> Sequence[RowRule]:
     return (*_target_rules(given), *_time_rules(given), *_id_rules(given), *_header_rules(), *_size_rules(given))
 
 
@@ -103,7 +103,7 @@ def _could_be_topic() -> Column:
     return F.coalesce(F.col("target").rlike(_TOPIC_NAME) & ~F.col("target").isin(".", ".."), F.lit(False))
 
 
-def _target_rules(given: Situation) -> list[Rule]:
+def _target_rules(given: BulkContext) -> list[RowRule]:
     target, partition, count = F.col("target"), F.col("partition"), F.col("target_partitions")
     is_topic, may_be = _could_be_topic(), F.coalesce("is_permitted", F.lit(False))
     is_unknown = is_topic & may_be & count.isNull() & F.lit(not given.with_unknown_targets)
@@ -111,12 +111,12 @@ def _target_rules(given: Situation) -> list[Rule]:
     beyond = (partition < PARTITION_END) & (partition >= count)
     forbidden = F.concat(F.lit(f"the rules of {given.requests} do not allow "), target, F.lit(" as a target"))
     return [
-        Rule(Reason.MISSING_TARGET, target.isNull(), F.lit("it names no target")),
-        Rule(Reason.BAD_TARGET, target.isNotNull() & ~is_topic, F.lit("the target is not a topic name")),
-        Rule(Reason.FORBIDDEN_TARGET, is_topic & ~may_be, forbidden),
-        Rule(Reason.UNKNOWN_TARGET, is_unknown, F.concat(F.lit("there is no topic "), target)),
-        Rule(Reason.BAD_PARTITION, no_partition, F.concat(_said("partition"), F.lit(" is not a partition"))),
-        Rule(
+        RowRule(Reason.MISSING_TARGET, target.isNull(), F.lit("it names no target")),
+        RowRule(Reason.BAD_TARGET, target.isNotNull() & ~is_topic, F.lit("the target is not a topic name")),
+        RowRule(Reason.FORBIDDEN_TARGET, is_topic & ~may_be, forbidden),
+        RowRule(Reason.UNKNOWN_TARGET, is_unknown, F.concat(F.lit("there is no topic "), target)),
+        RowRule(Reason.BAD_PARTITION, no_partition, F.concat(_said("partition"), F.lit(" is not a partition"))),
+        RowRule(
             Reason.BAD_PARTITION,
             beyond,
             F.concat(target, F.lit(" has "), count, F.lit(" partitions, not "), partition),
@@ -124,11 +124,11 @@ def _target_rules(given: Situation) -> list[Rule]:
     ]
 
 
-def _time_rules(given: Situation) -> list[Rule]:
+def _time_rules(given: BulkContext) -> list[RowRule]:
     has_at, has_delay = F.col("has_at"), F.col("has_delay")
     ahead_ms = F.coalesce(F.col("delay_ms"), F.col("at_ms") - F.lit(given.now_ms).cast("bigint"))
     bad = [
-        Rule(
+        RowRule(
             Reason.BAD_TIME,
             F.col(f"has_{name}") & F.col(f"{name}_ms").isNull(),
             F.concat(_said(name), F.lit(f" is not {what}")),
@@ -138,52 +138,54 @@ def _time_rules(given: Situation) -> list[Rule]:
     latest_ms = ahead_ms + F.coalesce("window_ms", F.lit(0))
     beyond = F.concat(F.lit("due in up to "), latest_ms, F.lit(f" ms; the horizon is {given.horizon_ms} ms"))
     return [
-        Rule(Reason.MISSING_TIME, ~has_at & ~has_delay, F.lit("it has neither a point in time nor a delay")),
-        Rule(Reason.CONFLICTING_TIME, has_at & has_delay, F.lit("it has both a point in time and a delay")),
+        RowRule(Reason.MISSING_TIME, ~has_at & ~has_delay, F.lit("it has neither a point in time nor a delay")),
+        RowRule(Reason.CONFLICTING_TIME, has_at & has_delay, F.lit("it has both a point in time and a delay")),
         *bad,
         *_window_rules(),
-        Rule(Reason.BEYOND_HORIZON, (latest_ms > given.horizon_ms) & ~(has_at & has_delay), beyond),
+        RowRule(Reason.BEYOND_HORIZON, (latest_ms > given.horizon_ms) & ~(has_at & has_delay), beyond),
     ]
 
 
-def _window_rules() -> list[Rule]:
+def _window_rules() -> list[RowRule]:
     window_ms, spread, has_window = F.col("window_ms"), F.col("spread"), F.col("has_window")
     is_bad = has_window & ~F.coalesce((window_ms > 0) & (window_ms <= WINDOW_MS_MAX), F.lit(False))
     not_even = F.concat(F.lit("the spread '"), F.substring(spread, 1, QUOTED_CHARACTERS_MAX), F.lit("' is not even"))
     return [
-        Rule(
+        RowRule(
             Reason.BAD_WINDOW,
             is_bad,
             F.concat(_said("window"), F.lit(f" is no duration from 1 to {WINDOW_MS_MAX} ms")),
         ),
-        Rule(Reason.BAD_SPREAD, spread.isNotNull() & (spread != "even"), not_even),
-        Rule(Reason.BAD_SPREAD, spread.isNotNull() & ~has_window, F.lit("a spread needs a window")),
+        RowRule(Reason.BAD_SPREAD, spread.isNotNull() & (spread != "even"), not_even),
+        RowRule(Reason.BAD_SPREAD, spread.isNotNull() & ~has_window, F.lit("a spread needs a window")),
     ]
 
 
-def _id_rules(given: Situation) -> list[Rule]:
+def _id_rules(given: BulkContext) -> list[RowRule]:
     id, times = F.col("id"), F.col(_REPEATED)
     is_short = (F.octet_length(id) >= 1) & (F.octet_length(id) <= ID_BYTES_MAX)
     # Bytes that are not UTF-8 are not the same after a conversion to text and back.
     is_text = F.encode(F.decode(id, "UTF-8"), "UTF-8") == id
     twice = F.concat(times, F.lit(" rows have this id, and which of them would be delivered is not defined"))
     return [
-        Rule(Reason.MISSING_ID, F.lit(given.with_ids) & id.isNull(), F.lit("the column of ids has none here")),
-        Rule(Reason.BAD_ID, ~is_short, F.lit(f"an id has 1 to {ID_BYTES_MAX} bytes")),
-        Rule(Reason.BAD_ID, ~is_text, F.lit("the id is not UTF-8")),
-        Rule(Reason.BAD_ID, times.isNotNull() & is_short, twice),
+        RowRule(Reason.MISSING_ID, F.lit(given.with_ids) & id.isNull(), F.lit("the column of ids has none here")),
+        RowRule(Reason.BAD_ID, ~is_short, F.lit(f"an id has 1 to {ID_BYTES_MAX} bytes")),
+        RowRule(Reason.BAD_ID, ~is_text, F.lit("the id is not UTF-8")),
+        RowRule(Reason.BAD_ID, times.isNotNull() & is_short, twice),
     ]
 
 
-def _header_rules() -> list[Rule]:
+def _header_rules() -> list[RowRule]:
     headers = F.col("headers")
     ours = F.filter(headers, is_ours)
     named = F.array_join(F.transform(ours, lambda header: header.key), ", ")
     is_cut = F.exists(headers, lambda header: header.key.isNull() | header.key.contains("\0"))
     return [
-        Rule(Reason.BAD_HEADERS, F.col("has_headers") & headers.isNull(), F.lit("the headers cannot be read")),
-        Rule(Reason.BAD_HEADERS, is_cut, F.lit("a header has no name, or one with a NUL, where clients would cut it")),
-        Rule(
+        RowRule(Reason.BAD_HEADERS, F.col("has_headers") & headers.isNull(), F.lit("the headers cannot be read")),
+        RowRule(
+            Reason.BAD_HEADERS, is_cut, F.lit("a header has no name, or one with a NUL, where clients would cut it")
+        ),
+        RowRule(
             Reason.UNKNOWN_HEADER,
             F.size(ours) > 0,
             F.concat(F.lit("headers of Postdate's, which columns must say: "), named),
@@ -191,7 +193,7 @@ def _header_rules() -> list[Rule]:
     ]
 
 
-def _size_rules(given: Situation) -> list[Rule]:
+def _size_rules(given: BulkContext) -> list[RowRule]:
     size, delivered = F.col("size_bytes"), F.col("delivered_bytes")
     bytes_max, target_max = given.request_bytes_max, F.col("target_bytes_max")
     of_request = F.concat(F.lit("as a request "), size, F.lit(f" bytes; {given.requests} takes {bytes_max}"))
@@ -199,8 +201,8 @@ def _size_rules(given: Situation) -> list[Rule]:
         F.lit("delivered "), delivered, F.lit(" bytes; "), F.col("target"), F.lit(" takes "), target_max
     )
     return [
-        Rule(Reason.TOO_LARGE, size > bytes_max, of_request),
-        Rule(Reason.TOO_LARGE, (size <= bytes_max) & (delivered > target_max), of_target),
+        RowRule(Reason.TOO_LARGE, size > bytes_max, of_request),
+        RowRule(Reason.TOO_LARGE, (size <= bytes_max) & (delivered > target_max), of_target),
     ]
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from postdate.spark.errors import CannotRun
-from postdate.spark.job.cluster import Partition, Place, Retention
+from postdate.spark.job.cluster import OffsetAndTimestamp, Retention, TopicPartition
 from postdate.spark.limits import CLOCK_MARGIN_MS, RETENTION_MARGIN_MS, RETENTION_MARGIN_SHARE
 
 NEVER_MS = 2**63 - 1
@@ -26,9 +26,11 @@ class Offsets(Protocol):
     """The offset queries that this module needs; `Cluster` implements them."""
 
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]: ...
-    def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]: ...
-    def ends(self, partitions: Iterable[Partition], *, committed: bool) -> dict[Partition, int]: ...
-    def first_at(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, Place | None]: ...
+    def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]: ...
+    def ends(self, partitions: Iterable[TopicPartition], *, committed: bool) -> dict[TopicPartition, int]: ...
+    def first_at(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]: ...
     def retentions(self, topics: Iterable[str]) -> dict[str, Retention]: ...
 
 
@@ -45,7 +47,7 @@ class Range:
     """
 
     role: str
-    partition: Partition
+    partition: TopicPartition
     log_start: int
     start: int
     end: int
@@ -58,7 +60,7 @@ class Range:
     hidden: int = 0
 
 
-def existing(cluster: Offsets, topics: Iterable[str]) -> list[Partition]:
+def existing(cluster: Offsets, topics: Iterable[str]) -> list[TopicPartition]:
     """All partitions of `topics`, which must exist; raises CannotRun naming those that do not."""
     wanted = list(topics)
     counts = cluster.partition_counts(wanted)
@@ -67,13 +69,13 @@ def existing(cluster: Offsets, topics: Iterable[str]) -> list[Partition]:
         raise CannotRun(
             f"There is no topic {', '.join(absent)} on this cluster (`postdate topics create` makes the topics)."
         )
-    return [Partition(topic, index) for topic in wanted for index in range(counts[topic])]
+    return [TopicPartition(topic, index) for topic in wanted for index in range(counts[topic])]
 
 
 def fixed_ranges(
     cluster: Offsets,
     role: str,
-    partitions: Iterable[Partition],
+    partitions: Iterable[TopicPartition],
     *,
     from_ms: int | None = None,
     to_ms: int | None = None,
@@ -82,7 +84,7 @@ def fixed_ranges(
     now_ms: int | None = None,
     clock: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
-) -> dict[Partition, Range]:
+) -> dict[TopicPartition, Range]:
     """The present range of each partition.
 
     `from_ms` and `to_ms` limit it by timestamp. If an open transaction hides the end, waits up to `settle_ms`. So
@@ -146,13 +148,13 @@ class _Retained:
     lost everything.
     """
 
-    starts: dict[Partition, int]
-    firsts: dict[Partition, Place | None]
-    expired_ms: dict[Partition, int]
+    starts: dict[TopicPartition, int]
+    firsts: dict[TopicPartition, OffsetAndTimestamp | None]
+    expired_ms: dict[TopicPartition, int]
     now_ms: int
 
     @classmethod
-    def of(cls, cluster: Offsets, wanted: list[Partition], now_ms: int | None) -> _Retained:
+    def of(cls, cluster: Offsets, wanted: list[TopicPartition], now_ms: int | None) -> _Retained:
         starts, firsts = cluster.beginnings(wanted), cluster.first_at(wanted, 0)
         if now_ms is None:
             return cls(starts, firsts, {}, NEVER_MS)
@@ -171,7 +173,7 @@ class _Retained:
                     expired_ms[partition] = max(expired_ms[partition], sure_ms)
         return cls(starts, firsts, expired_ms, now_ms)
 
-    def lost_before_ms(self, partition: Partition) -> int:
+    def lost_before_ms(self, partition: TopicPartition) -> int:
         """The time before which records may be missing from a partition that has lost some.
 
         A timestamp in the future is that of a producer with a wrong clock and bounds nothing.
@@ -201,21 +203,21 @@ def margin_before(from_ms: int | None) -> int | None:
     return None if from_ms is None else max(0, from_ms - CLOCK_MARGIN_MS)
 
 
-def _cut(place: Place | None, end: int) -> int:
+def _cut(place: OffsetAndTimestamp | None, end: int) -> int:
     return end if place is None else min(place.offset, end)
 
 
 def _settled(
     cluster: Offsets,
-    marks: Mapping[Partition, int],
+    marks: Mapping[TopicPartition, int],
     settle_ms: int,
     clock: Callable[[], float],
     wait: Callable[[float], None],
-) -> dict[Partition, int]:
+) -> dict[TopicPartition, int]:
     """The high watermarks `marks` if every transaction below them has ended in time, otherwise the last stable
     offset."""
     deadline = clock() + settle_ms / 1000
-    ends: dict[Partition, int] = {}
+    ends: dict[TopicPartition, int] = {}
     while True:
         open_still = [partition for partition in marks if ends.get(partition, -1) < marks[partition]]
         stable = cluster.ends(open_still, committed=True)

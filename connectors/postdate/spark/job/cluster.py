@@ -17,14 +17,14 @@ from postdate.spark.errors import CannotRun, ConnectorMissing
 from postdate.spark.limits import ADMIN_TIMEOUT_MS
 
 
-class Partition(NamedTuple):
+class TopicPartition(NamedTuple):
     """A partition of a topic."""
 
     topic: str
     number: int
 
 
-class Place(NamedTuple):
+class OffsetAndTimestamp(NamedTuple):
     """An offset, and the timestamp of its record if the query was for a record; otherwise -1."""
 
     offset: int
@@ -67,17 +67,19 @@ class Cluster:
         """The id of each existing topic; a topic that was created again has a new one."""
         return {topic: str(found.topicId().toString()) for topic, found in self._described(topics).items()}
 
-    def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The start offset of each partition."""
         spec = self._class("clients.admin.OffsetSpec").earliest()
         return {partition: place.offset for partition, place in self._places(partitions, spec, False).items()}
 
-    def ends(self, partitions: Iterable[Partition], *, committed: bool) -> dict[Partition, int]:
+    def ends(self, partitions: Iterable[TopicPartition], *, committed: bool) -> dict[TopicPartition, int]:
         """The high watermark of each partition, or with `committed` its last stable offset."""
         spec = self._class("clients.admin.OffsetSpec").latest()
         return {partition: place.offset for partition, place in self._places(partitions, spec, committed).items()}
 
-    def first_at(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, Place | None]:
+    def first_at(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record of each partition with a timestamp of `timestamp_ms` or later; None if there is none."""
         spec = self._class("clients.admin.OffsetSpec").forTimestamp(timestamp_ms)
         places = self._places(partitions, spec, False)
@@ -114,7 +116,9 @@ class Cluster:
                     raise self._failure(error) from error
         return found
 
-    def _places(self, partitions: Iterable[Partition], spec: Any, committed: bool) -> dict[Partition, Place]:
+    def _places(
+        self, partitions: Iterable[TopicPartition], spec: Any, committed: bool
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
         place, wanted = self._class("common.TopicPartition"), getattr(self._jvm, "java.util.HashMap")()
         keys = {partition: place(*partition) for partition in partitions}
         if not keys:
@@ -126,7 +130,7 @@ class Cluster:
         options = self._class("clients.admin.ListOffsetsOptions")(isolation)
         answers = self._asked(lambda: self._admin.listOffsets(wanted, options).all().get())
         found = {partition: answers[key] for partition, key in keys.items()}
-        return {partition: Place(int(at.offset()), int(at.timestamp())) for partition, at in found.items()}
+        return {partition: OffsetAndTimestamp(int(at.offset()), int(at.timestamp())) for partition, at in found.items()}
 
     def _class(self, name: str) -> Any:
         """A class of Kafka's library. By its full name, since otherwise the JVM searches all jars for each parent

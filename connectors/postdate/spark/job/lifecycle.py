@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from postdate.spark.errors import CannotRun, JobError, first_cause
 from postdate.spark.job.bounds import Range, bounded
-from postdate.spark.job.cluster import Cluster, Partition
+from postdate.spark.job.cluster import Cluster, TopicPartition
 from postdate.spark.job.options import JobOptions
 from postdate.spark.job.progress import Reporter
 from postdate.spark.job.sources import broker_times, read_records
@@ -65,11 +65,11 @@ class Job(Generic[Asked]):
         """The committed records of `ranges`."""
         return read_records(self.spark, ranges, self.options.client_settings())
 
-    def broker_times(self, ranges: Iterable[Range]) -> dict[Partition, int]:
+    def broker_times(self, ranges: Iterable[Range]) -> dict[TopicPartition, int]:
         """The broker's time of the first record in each of `ranges` that has one. Cost: one job."""
         return broker_times(self.spark, ranges, self.options.client_settings())
 
-    def bounded(self, targets: Mapping[Partition, Range]) -> dict[Partition, Range]:
+    def bounded(self, targets: Mapping[TopicPartition, Range]) -> dict[TopicPartition, Range]:
         """The ranges of targets, with the bounds that follow from the first record with the broker's time in each.
 
         Cost: one job; a second one reads the ranges of which it did not find such a record at the start.

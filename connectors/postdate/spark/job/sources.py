@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.digests import has, present
 from postdate.spark.job.bounds import Range
-from postdate.spark.job.cluster import Partition
+from postdate.spark.job.cluster import TopicPartition
 from postdate.spark.limits import TASK_RECORDS_MIN, TASKS_PER_CORE
 from postdate.spark.session.small_tables import small_table
 from postdate.spark.session.start import restored_settings
@@ -61,7 +61,9 @@ def read_records(
     return records.select("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 
 
-def broker_times(spark: SparkSession, ranges: Iterable[Range], properties: Mapping[str, str]) -> dict[Partition, int]:
+def broker_times(
+    spark: SparkSession, ranges: Iterable[Range], properties: Mapping[str, str]
+) -> dict[TopicPartition, int]:
     """The broker's time of the first record there that has one, by partition.
 
     A record has one if the broker stamped it, or if it has the headers of Postdate, which gives its own records the
@@ -75,7 +77,7 @@ def broker_times(spark: SparkSession, ranges: Iterable[Range], properties: Mappi
     stamped = read_records(spark, spans, properties, committed=False).where((F.col("timestampType") == 1) | is_own)
     first = F.min_by(F.unix_millis("timestamp"), "offset")
     rows = stamped.groupBy("topic", "partition").agg(first.alias("at_ms")).collect()
-    return {Partition(row["topic"], row["partition"]): row["at_ms"] for row in rows}
+    return {TopicPartition(row["topic"], row["partition"]): row["at_ms"] for row in rows}
 
 
 def _by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:

@@ -20,7 +20,7 @@ _BAR = 40
 
 
 @dataclass(frozen=True)
-class Step:
+class LoadStep:
     """The load of one step that begins at `start_ms` (epoch)."""
 
     start_ms: int
@@ -29,15 +29,15 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Load:
+class LoadHistogram:
     """Non-empty steps of `step_ms`, by time; and the busiest second, None if nothing is due."""
 
     step_ms: int
-    steps: tuple[Step, ...]
-    busiest: Step | None
+    steps: tuple[LoadStep, ...]
+    busiest: LoadStep | None
 
 
-NO_LOAD = Load(_MINUTE_MS, (), None)
+NO_LOAD = LoadHistogram(_MINUTE_MS, (), None)
 
 
 def load_by(due: DataFrame, step_ms: int) -> DataFrame:
@@ -52,17 +52,17 @@ def load_by(due: DataFrame, step_ms: int) -> DataFrame:
     return seconds.groupBy(_start(step_ms).alias("start_ms")).agg(*both, most.alias("busiest"))
 
 
-def gathered_load(due: DataFrame) -> Load:
+def gathered_load(due: DataFrame) -> LoadHistogram:
     """The load of `due` by minute, or by hour or day if there are too many minutes. Cost: one job, rarely more."""
     for step_ms in (_MINUTE_MS, _HOUR_MS, _DAY_MS):
         steps = load_by(due, step_ms).orderBy("start_ms").limit(LOAD_STEPS_MAX + 1).collect()
         if len(steps) <= LOAD_STEPS_MAX:
             break
     busiest = max((row["busiest"] for row in steps), default=None)
-    return Load(
+    return LoadHistogram(
         step_ms,
-        tuple(Step(row["start_ms"], row["rows"], row["size_bytes"]) for row in steps),
-        Step(-busiest["before"], busiest["rows"], busiest["size_bytes"]) if busiest is not None else None,
+        tuple(LoadStep(row["start_ms"], row["rows"], row["size_bytes"]) for row in steps),
+        LoadStep(-busiest["before"], busiest["rows"], busiest["size_bytes"]) if busiest is not None else None,
     )
 
 
@@ -70,7 +70,7 @@ def _start(step_ms: int) -> Column:
     return F.col("due_ms") - F.pmod(F.col("due_ms"), F.lit(step_ms).cast("bigint"))
 
 
-def widened(load: Load, steps_max: int) -> Load:
+def widened(load: LoadHistogram, steps_max: int) -> LoadHistogram:
     """The same load in at most this many steps, from first to last, including empty ones, for drawing."""
     if not load.steps:
         return load
@@ -81,17 +81,17 @@ def widened(load: Load, steps_max: int) -> Load:
         -(-(last_ms - first_ms + load.step_ms) // ((steps_max - 1) * _DAY_MS)) * _DAY_MS,
     )
     start_ms = first_ms - first_ms % step_ms
-    filled: dict[int, list[Step]] = {at: [] for at in range(start_ms, last_ms + 1, step_ms)}
+    filled: dict[int, list[LoadStep]] = {at: [] for at in range(start_ms, last_ms + 1, step_ms)}
     for step in load.steps:
         filled[step.start_ms - step.start_ms % step_ms].append(step)
-    return Load(step_ms, tuple(_sum(at, steps) for at, steps in filled.items()), load.busiest)
+    return LoadHistogram(step_ms, tuple(_sum(at, steps) for at, steps in filled.items()), load.busiest)
 
 
-def _sum(at_ms: int, steps: Sequence[Step]) -> Step:
-    return Step(at_ms, sum(step.rows for step in steps), sum(step.size_bytes for step in steps))
+def _sum(at_ms: int, steps: Sequence[LoadStep]) -> LoadStep:
+    return LoadStep(at_ms, sum(step.rows for step in steps), sum(step.size_bytes for step in steps))
 
 
-def load_lines(load: Load, what: str = "load added") -> list[str]:
+def load_lines(load: LoadHistogram, what: str = "load added") -> list[str]:
     """The chart: a bar for each period, all of the same length, and the busiest second."""
     drawn = widened(load, BARS_MAX)
     if not drawn.steps or load.busiest is None:
@@ -103,7 +103,7 @@ def load_lines(load: Load, what: str = "load added") -> list[str]:
     return lines
 
 
-def _bar_line(step: Step, most: int) -> str:
+def _bar_line(step: LoadStep, most: int) -> str:
     bar = "█" * max(1, round(_BAR * step.rows / most)) if step.rows else ""
     return f"  {_spelled_time(step.start_ms)[:16]} {step.rows:>12,} {bar}"
 

@@ -25,7 +25,7 @@ from postdate.spark.bulk.job import schedule
 from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.errors import CannotRun
 from postdate.spark.job.bounds import NEVER_MS, TARGET, Range, existing, fixed_ranges, known_ms, margin_before
-from postdate.spark.job.cluster import Partition
+from postdate.spark.job.cluster import TopicPartition
 from postdate.spark.job.lifecycle import Job, run_job
 from postdate.spark.job.progress import Reporter
 from postdate.spark.limits import COMMIT_MS_MAX, REPAIRED_SHARE_MAX, REPAIRED_SURELY_MAX, TARGETS_MAX
@@ -50,7 +50,7 @@ from postdate.wire.topics import is_topic_name
 
 _LOGS = "topic string, partition int, log_topic string, log_end bigint, log_is_whole boolean"
 _ID = re.compile(rf'"id":"{ID_PREFIX}([0-9]+/[0-9]+)"')
-Ranges = dict[Partition, Range]
+Ranges = dict[TopicPartition, Range]
 
 
 def run_repair(options: RepairOptions) -> int:
@@ -183,14 +183,14 @@ class _Repair(Job[RepairOptions]):
         if len(names) > TARGETS_MAX:
             raise CannotRun(f"The missing requests name more than {TARGETS_MAX} targets.")
         counts = self.cluster.partition_counts([name for name in names if is_topic_name(name)])
-        parts = [Partition(topic, number) for topic, count in counts.items() for number in range(count)]
+        parts = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
         settle_ms, now_ms = self.options.settle_ms, time.time_ns() // 1_000_000
         spans = fixed_ranges(self.cluster, TARGET, parts, from_ms=from_ms, settle_ms=settle_ms, now_ms=now_ms)
         spans = self.bounded(spans)
         policies = self.cluster.settings(counts, "cleanup.policy") if counts else {}
         rows = []
         for topic, count in counts.items():
-            own = [spans[Partition(topic, number)] for number in range(count)]
+            own = [spans[TopicPartition(topic, number)] for number in range(count)]
             hides = "compact" in policies[topic] or any(span.capped for span in own)
             rows.append((topic, count, known_ms(own), [NEVER_MS] * count if hides else provable_from_ms(own)))
         return delivered_rows(self.read(spans.values()), [self.options.requests]), small_table(

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from postdate.spark.limits import ROWS_SHOWN
 from postdate.spark.output.lateness import FIGURES, spelled_figure
-from postdate.spark.output.load import NO_LOAD, Load, load_lines
+from postdate.spark.output.load import NO_LOAD, LoadHistogram, load_lines
 from postdate.spark.output.page import spelled_instant, spelled_length
 from postdate.spark.output.text_table import aligned_lines
 
@@ -36,7 +36,7 @@ class ReportOutcome:
     ahead: int
     overdue: int
     stored: int
-    load: Load = NO_LOAD
+    load: LoadHistogram = NO_LOAD
     loads: tuple[Group, ...] = ()
     lateness: tuple[Group, ...] = ()
     late: tuple[Group, ...] = ()

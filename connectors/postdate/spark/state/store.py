@@ -34,7 +34,7 @@ from pyspark.sql.types import MapType, StructType
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.errors import CannotRun, JobUsageError
-from postdate.spark.job.cluster import Partition
+from postdate.spark.job.cluster import TopicPartition
 from postdate.spark.limits import RUNS_BETWEEN_TIDYING
 from postdate.spark.records.policies import PolicyRow, read_rows
 from postdate.spark.session.places import located
@@ -107,7 +107,7 @@ class AuditState:
     versions: dict[str, int] = field(default_factory=dict)
 
 
-def place_of(partition: Partition) -> str:
+def place_of(partition: TopicPartition) -> str:
     """The name of a partition in a state."""
     return f"{partition.topic}/{partition.number}"
 
@@ -140,7 +140,7 @@ class StateStore:
         row = found[0]
         # A state of an earlier version lacks the newest columns.
         offsets = [one.asDict() for one in self._tables.read(OFFSETS, row["versions"][OFFSETS]).collect()]
-        places = {place_of(Partition(one["topic"], one["partition"])): one for one in offsets}
+        places = {place_of(TopicPartition(one["topic"], one["partition"])): one for one in offsets}
         return AuditState(
             run=row["run"],
             snapshot_ms=row["snapshot_ms"],

@@ -27,7 +27,7 @@ import msgspec
 from postdate.wire.limits import DUE_MS_MIN, INTEGER_END, NOMINALS_REMEMBERED_MAX, SEARCH_S_MAX
 from postdate.wire.schedules.expressions import Expression, parse_expression
 from postdate.wire.schedules.schedule import Fold, Gap, Schedule
-from postdate.wire.schedules.zones import Change, Zone, load_zone
+from postdate.wire.schedules.zones import ClockChange, Zone, load_zone
 
 _SECOND_MS: Final = 1_000
 
@@ -198,7 +198,7 @@ def _passed_by_fold(zone: Zone, fold: Fold, instant_s: int) -> int | None:
     return change.at_s - 1 if instant_s < change.at_s else change.at_s + change.before_s - change.after_s - 1
 
 
-def _fold_around(zone: Zone, instant_s: int) -> Change | None:
+def _fold_around(zone: Zone, instant_s: int) -> ClockChange | None:
     """Return the clock change because of which the wall-clock time of an instant exists twice; None: it exists once."""
     span = zone.span(instant_s)
     if span.start_s + _FOLD_S_MAX <= instant_s < span.end_s - _FOLD_S_MAX:

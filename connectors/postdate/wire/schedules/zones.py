@@ -4,8 +4,8 @@ The data is that of the `tzdata` package, never that of the operating system, be
 reads it, but does not list clock changes. So a zone probes its offset once a day and finds the second of each change by
 bisection. It keeps the changes of each block of 2**25 s (388 days) that was needed.
 
-    Europe/Berlin, 2026-03-29    Change(at_s=1774746000, before_s=3600, after_s=7200)      the hour from 02:00 is a gap
-    Europe/Berlin, 2026-10-25    Change(at_s=1792890000, before_s=7200, after_s=3600)      the hour from 02:00 is a fold
+    Europe/Berlin, 2026-03-29  ClockChange(at_s=1774746000, before_s=3600, after_s=7200)  the hour from 02:00 is a gap
+    Europe/Berlin, 2026-10-25  ClockChange(at_s=1792890000, before_s=7200, after_s=3600)  the hour from 02:00 is a fold
 
 Requires that no zone changes its clocks twice within a day, which a test checks for all zones.
 Zones are immutable apart from what they remember, whose operations are atomic: any thread may use them.
@@ -33,7 +33,7 @@ _BLOCK_BITS: Final = 25
 _PROBE_S: Final = 86_400
 
 
-class Change(NamedTuple):
+class ClockChange(NamedTuple):
     """A clock change: from `at_s` (epoch seconds) on, the offset is `after_s` seconds east of UTC, not `before_s`."""
 
     at_s: int
@@ -54,7 +54,7 @@ class Zone:
 
     def __init__(self, info: ZoneInfo) -> None:
         self._info = info
-        self._blocks: dict[int, tuple[int, tuple[Change, ...]]] = {}
+        self._blocks: dict[int, tuple[int, tuple[ClockChange, ...]]] = {}
         self._last_span = Span(0, 0, 0)
 
     def span(self, utc_s: int) -> Span:
@@ -77,7 +77,7 @@ class Zone:
         """Return how many seconds local time is ahead of UTC at an instant."""
         return self.span(utc_s).offset_s
 
-    def next_change(self, after_s: int, until_s: int) -> Change | None:
+    def next_change(self, after_s: int, until_s: int) -> ClockChange | None:
         """Return the first clock change with `after_s` < `at_s` <= `until_s`. Cost: O(years between)."""
         for number in range(after_s >> _BLOCK_BITS, (until_s >> _BLOCK_BITS) + 1):
             for change in self._block(number)[1]:
@@ -85,7 +85,7 @@ class Zone:
                     return change
         return None
 
-    def _block(self, number: int) -> tuple[int, tuple[Change, ...]]:
+    def _block(self, number: int) -> tuple[int, tuple[ClockChange, ...]]:
         """Return the offset before a block, and the changes in the block."""
         block = self._blocks.get(number)
         if block is None:
@@ -94,7 +94,7 @@ class Zone:
             block = self._blocks[number] = self._probe(number << _BLOCK_BITS, (number + 1) << _BLOCK_BITS)
         return block
 
-    def _probe(self, start_s: int, end_s: int) -> tuple[int, tuple[Change, ...]]:
+    def _probe(self, start_s: int, end_s: int) -> tuple[int, tuple[ClockChange, ...]]:
         low_s = start_s - 1
         first_s = before_s = self._look_up(low_s)
         changes = []
@@ -102,7 +102,7 @@ class Zone:
             high_s = min(low_s + _PROBE_S, end_s - 1)
             after_s = self._look_up(high_s)
             if after_s != before_s:
-                changes.append(Change(self._bisect(low_s, high_s, before_s), before_s, after_s))
+                changes.append(ClockChange(self._bisect(low_s, high_s, before_s), before_s, after_s))
             low_s, before_s = high_s, after_s
         return first_s, tuple(changes)
 

@@ -26,9 +26,9 @@ from postdate.cli.operation.letter_output import (
 from postdate.cli.options import Loader, configured, from_option, output_option, until_option
 from postdate.cli.request_options import the_request_topic, time_headers, time_options
 from postdate.kafka.interface import Admin, Partition
-from postdate.sidecar.cluster.letters import Filters, Letter, letters_of, spans_of
+from postdate.sidecar.cluster.letters import DeadLetter, LetterFilters, letters_of, spans_of
 from postdate.sidecar.cluster.producing import LiveTopic, look_up
-from postdate.sidecar.cluster.requeue import Earlier, Outcome, Status, carried_out, first, plan
+from postdate.sidecar.cluster.requeue import Earlier, RequeueOutcome, RequeueStatus, carried_out, first, plan
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError, Exit
 from postdate.wire.origins import parse_origin
@@ -110,7 +110,7 @@ def list_(loader: Loader, requests: str | None, output: str, letters_max: int, *
     found = letters_of(kafka, rules_of(config, name), spans, filters, _bar, warn)
     letters = sorted(_first(found, letters_max), key=lambda letter: letter.timestamp_ms)
     if not letters:
-        say(f"no dead letter of {name}" + (" matches" if filters != Filters() else ""))
+        say(f"no dead letter of {name}" + (" matches" if filters != LetterFilters() else ""))
     if output == "json":
         lines: Iterable[str] = (json.dumps(letter_as_json(name, letter)) for letter in letters)
     else:
@@ -165,8 +165,8 @@ def requeue(
     _tell(carried_out(kafka, rules, run, when, execute), output, execute)
 
 
-def _filters(asked: dict[str, Any]) -> Filters:
-    return Filters(
+def _filters(asked: dict[str, Any]) -> LetterFilters:
+    return LetterFilters(
         frozenset(asked["reasons"]),
         frozenset(asked["targets"]),
         frozenset(asked["origins"]),
@@ -187,7 +187,7 @@ def _look_up(admin: Admin, config: Config, requests: str) -> LiveTopic:
     return live
 
 
-def _first(letters: Generator[Letter], letters_max: int) -> list[Letter]:
+def _first(letters: Generator[DeadLetter], letters_max: int) -> list[DeadLetter]:
     """The first letters without their values. If there are more, prints a hint on stderr."""
     found, has_more = first(letters, letters_max, lambda letter: dataclasses.replace(letter, value=None))
     if has_more:
@@ -204,14 +204,14 @@ def _bar(part: Partition, count: int) -> Iterator[Callable[[int], None]]:
         yield lambda passed: progress.update(task, completed=passed)
 
 
-def _tell(outcomes: Iterable[Outcome], output: str, execute: bool) -> None:
+def _tell(outcomes: Iterable[RequeueOutcome], output: str, execute: bool) -> None:
     """Print the outcomes and, on stderr, their counts. Ends the process with 1 if a letter cannot be requeued."""
-    counts: Counter[Status] = Counter()
+    counts: Counter[RequeueStatus] = Counter()
     with_id = 0
     for outcome in outcomes:
         counts[outcome.status] += 1
-        with_id += outcome.status in (Status.WOULD, Status.DONE) and outcome.letter.id is not None
+        with_id += outcome.status in (RequeueStatus.WOULD, RequeueStatus.DONE) and outcome.letter.id is not None
         click.echo(json.dumps(outcome_as_json(outcome)) if output == "json" else outcome_as_line(outcome))
     say(summary(counts, with_id, execute))
-    if counts[Status.CANNOT]:
+    if counts[RequeueStatus.CANNOT]:
         sys.exit(Exit.FAILED)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from postdate.sidecar.cluster.letters import Letter
-from postdate.sidecar.cluster.requeue import Outcome, Status
+from postdate.sidecar.cluster.letters import DeadLetter
+from postdate.sidecar.cluster.requeue import RequeueOutcome, RequeueStatus
 from postdate.wire.headers import ATTEMPT
 from postdate.wire.topics import OwnTopics
 from postdate.wire.values.instants import format_instant
@@ -14,7 +14,7 @@ CELL_LENGTH_MAX = 32
 _COLUMNS = ("died", "reason", "origin", "target", "id", "key", "detail")
 
 
-def letter_as_json(requests: str, letter: Letter) -> dict[str, object]:
+def letter_as_json(requests: str, letter: DeadLetter) -> dict[str, object]:
     """The JSON object of a dead letter. `dead_letter` is its own position; a key that is not UTF-8 has its bytes
     escaped.
 
@@ -36,7 +36,7 @@ def letter_as_json(requests: str, letter: Letter) -> dict[str, object]:
     }
 
 
-def letters_as_table(letters: Sequence[Letter]) -> list[str]:
+def letters_as_table(letters: Sequence[DeadLetter]) -> list[str]:
     """A table with one line for each letter; empty if there are no letters."""
     if not letters:
         return []
@@ -47,7 +47,7 @@ def letters_as_table(letters: Sequence[Letter]) -> list[str]:
     ]
 
 
-def outcome_as_json(outcome: Outcome) -> dict[str, object]:
+def outcome_as_json(outcome: RequeueOutcome) -> dict[str, object]:
     """The JSON object of an outcome; `now` is the origin of the new request."""
     letter = outcome.letter
     fields = {"origin": letter.origin.decode(), "status": outcome.status, "now": outcome.now}
@@ -60,30 +60,31 @@ def outcome_as_json(outcome: Outcome) -> dict[str, object]:
     }
 
 
-def outcome_as_line(outcome: Outcome) -> str:
+def outcome_as_line(outcome: RequeueOutcome) -> str:
     """One line for an outcome."""
     origin = outcome.letter.origin.decode()
     match outcome.status:
-        case Status.DONE:
+        case RequeueStatus.DONE:
             return f"{origin} -> {outcome.now}"
-        case Status.BEFORE:
+        case RequeueStatus.BEFORE:
             return f"{origin} was already requeued as {outcome.now}"
-        case Status.CANNOT:
+        case RequeueStatus.CANNOT:
             return f"{origin} cannot be requeued: {_why(outcome)}"
-        case Status.WOULD:
+        case RequeueStatus.WOULD:
             return f"{origin} would be requeued ({outcome.letter.reason}, {outcome.letter.target})"
 
 
-def _why(outcome: Outcome) -> str:
+def _why(outcome: RequeueOutcome) -> str:
     return f"{outcome.why}: {outcome.detail}" if outcome.detail else outcome.why
 
 
-def summary(counts: Mapping[Status, int], with_id: int, execute: bool) -> str:
+def summary(counts: Mapping[RequeueStatus, int], with_id: int, execute: bool) -> str:
     """One sentence about all outcomes; `with_id`: the number of requeued letters with an id."""
+    wanted = RequeueStatus.DONE if execute else RequeueStatus.WOULD
     parts = [
-        f"{counts.get(Status.DONE if execute else Status.WOULD, 0)} {'' if execute else 'would be '}requeued",
-        f"{counts.get(Status.BEFORE, 0)} already requeued",
-        f"{counts.get(Status.CANNOT, 0)} not possible",
+        f"{counts.get(wanted, 0)} {'' if execute else 'would be '}requeued",
+        f"{counts.get(RequeueStatus.BEFORE, 0)} already requeued",
+        f"{counts.get(RequeueStatus.CANNOT, 0)} not possible",
     ]
     text = ", ".join(parts)
     if with_id:
@@ -91,7 +92,7 @@ def summary(counts: Mapping[Status, int], with_id: int, execute: bool) -> str:
     return text if execute else f"dry run: {text}; --execute does it"
 
 
-def _row(letter: Letter) -> tuple[str, ...]:
+def _row(letter: DeadLetter) -> tuple[str, ...]:
     target = ascii(letter.target)[1:-1] or "-"
     names = (_cell(letter.id), _cell(_spelled(letter.message_key)))
     detail = " ".join(letter.detail.split())

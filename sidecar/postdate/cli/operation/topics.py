@@ -223,7 +223,7 @@ def _violations(own: OwnTopics, admin: Admin, bootstrap_servers: str) -> list[ru
     deadline = time.monotonic() + COMMAND_TIMEOUT_S
     while True:
         found = rules.violations(own, admin, bootstrap_servers)
-        if time.monotonic() >= deadline or all(violation.rule is not rules.Rule.MISSING for violation in found):
+        if time.monotonic() >= deadline or all(violation.rule is not rules.TopicRule.MISSING for violation in found):
             return found
         time.sleep(_LOOK_AGAIN_S)
 

@@ -18,7 +18,7 @@ from postdate.cli.request_options import check, due_ms, the_request_topic, the_t
 from postdate.cli.requests.selection import control_selected, is_bulk, selector_options
 from postdate.cli.requests.waiting import require_verdicts, send_and_report, verdict_options, waiting
 from postdate.kafka.interface import Partition
-from postdate.sidecar.cluster.producing import Receipt, RequestRecord, accepted, look_up, partition_of
+from postdate.sidecar.cluster.producing import Receipt, UnsentRequest, accepted, look_up, partition_of
 from postdate.sidecar.errors import ConfigError
 from postdate.wire import headers as names
 from postdate.wire.headers import Headers
@@ -279,7 +279,7 @@ def _control(loader: Loader, action: bytes, headers: Headers, asked: Mapping[str
     wait = waiting(asked["wait_verdict"], asked["timeout"])
     config = loader({"request_topics": (named.requests,) if named.requests else ()}).config
     topic = the_request_topic(config)
-    draft = RequestRecord(named.id, None, [(names.ACTION, action), named.header(), *headers])
+    draft = UnsentRequest(named.id, None, [(names.ACTION, action), named.header(), *headers])
     check(config, topic, draft, max(named.partition, 0))
     kafka = kafka_of(config)
     with admin_of(kafka) as admin:

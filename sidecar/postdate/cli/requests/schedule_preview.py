@@ -13,7 +13,7 @@ from postdate.wire.schedules.expressions import Expression, parse_expression
 from postdate.wire.schedules.occurrences import Occurrence, first_occurrence, next_occurrence, skip_to
 from postdate.wire.schedules.schedule import Fold, Gap, Schedule
 from postdate.wire.schedules.words import describe
-from postdate.wire.schedules.zones import TZ_VERSION, Change, load_zone
+from postdate.wire.schedules.zones import TZ_VERSION, ClockChange, load_zone
 from postdate.wire.values.durations import format_duration
 
 _YEAR_S: Final = 366 * 86_400
@@ -62,7 +62,7 @@ def _changes(schedule: Schedule, after_s: int) -> Iterator[str]:
         after_s = change.at_s
 
 
-def _effect(schedule: Schedule, expression: Expression, change: Change) -> str:
+def _effect(schedule: Schedule, expression: Expression, change: ClockChange) -> str:
     """Return the effect of a clock change on a schedule."""
     low_s, high_s = sorted((change.at_s + change.before_s, change.at_s + change.after_s))
     if expression.is_elapsed:

@@ -25,7 +25,7 @@ from postdate.sidecar.cluster.producing import (
     KeptProducer,
     PartlyProduced,
     Receipt,
-    RequestRecord,
+    UnsentRequest,
     accepted,
     look_up,
     partitions_of,
@@ -107,7 +107,7 @@ def control_selected(loader: Loader, headers: Headers, chosen: dict[str, Any]) -
     config = loader({**values, "group_id": chosen["group_id"]}).config
     topic = the_request_topic(config)
     action = (dict(headers)[names.ACTION] or b"").decode()
-    draft = RequestRecord(None, None, [*headers, *_headers(chosen)])
+    draft = UnsentRequest(None, None, [*headers, *_headers(chosen)])
     if chosen["dry_run"]:
         query = _query(topic, chosen)
         _count(deployment_of(config, chosen["urls"], chosen["token_file"]), query, output)

@@ -17,7 +17,7 @@ from postdate.cli.options import Loader, as_bytes, configured, duration_text, he
 from postdate.cli.request_options import TIMES, check, parsed, the_request_topic, the_time, time_options
 from postdate.cli.requests.waiting import Waiting, require_verdicts, send_and_report, verdict_options, waiting
 from postdate.kafka.interface import Partition
-from postdate.sidecar.cluster.producing import Receipt, RequestRecord, accepted, look_up, partition_of
+from postdate.sidecar.cluster.producing import Receipt, UnsentRequest, accepted, look_up, partition_of
 from postdate.sidecar.config.settings import Config
 from postdate.wire import headers as names
 from postdate.wire.headers import Headers
@@ -140,7 +140,7 @@ def send(
 
 
 def send_request(
-    config: Config, draft: RequestRecord, target: str, wait: Waiting, output: str, patience_ms: int | None = None
+    config: Config, draft: UnsentRequest, target: str, wait: Waiting, output: str, patience_ms: int | None = None
 ) -> None:
     """Check a request by the rules of the sidecar, send it, and report it. `patience_ms`: wait for its delivery, too.
 
@@ -176,7 +176,7 @@ def send_request(
             watch.report(receipt, parsed(rules, draft, part.index, receipt, policies), patience_ms, output)
 
 
-def draft_of(message: Mapping[str, Any]) -> RequestRecord:
+def draft_of(message: Mapping[str, Any]) -> UnsentRequest:
     """The record that the options of `send` describe.
 
     Raises UsageError: not exactly one of --at, --delay, --level and --retry.
@@ -188,7 +188,7 @@ def draft_of(message: Mapping[str, Any]) -> RequestRecord:
     return record_of(message, when)
 
 
-def record_of(message: Mapping[str, Any], when: Headers) -> RequestRecord:
+def record_of(message: Mapping[str, Any], when: Headers) -> UnsentRequest:
     """The record of a request for the message that the options describe, with the headers of its time."""
     headers: Headers = [*message["headers"], *when]
     own = {
@@ -208,4 +208,4 @@ def record_of(message: Mapping[str, Any], when: Headers) -> RequestRecord:
         headers.append((names.KEY, key))
         key = as_bytes(message["request_id"])
     value = message["value"]
-    return RequestRecord(key, sys.stdin.buffer.read() if value == STDIN else as_bytes(value), headers)
+    return UnsentRequest(key, sys.stdin.buffer.read() if value == STDIN else as_bytes(value), headers)

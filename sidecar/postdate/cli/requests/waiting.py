@@ -20,7 +20,7 @@ from postdate.cli import limits
 from postdate.cli.commands import fail, warn
 from postdate.cli.options import duration_ms
 from postdate.kafka.interface import Admin, Isolation, Kafka, Partition, Record
-from postdate.sidecar.cluster.producing import Receipt, RequestRecord, produce
+from postdate.sidecar.cluster.producing import Receipt, UnsentRequest, produce
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
 from postdate.wire.dispatch_log import DEAD, DELIVERED, FINAL, ChosenFate, Fate, SeriesFate, SurvivorFate, decode_record
@@ -96,7 +96,7 @@ def send_and_report(
     kafka: Kafka,
     admin: Admin,
     part: Partition,
-    draft: RequestRecord,
+    draft: UnsentRequest,
     waiting: Waiting,
     output: str,
     facts: Callable[[Receipt], Mapping[str, object]],
@@ -181,7 +181,7 @@ def _decoded(part: Partition, offset: int, value: bytes | None) -> Answer | None
         return None
 
 
-def _silence(requests: str, waiting: Waiting, draft: RequestRecord) -> str:
+def _silence(requests: str, waiting: Waiting, draft: UnsentRequest) -> str:
     text = (
         f"no verdict within {format_duration(waiting.timeout_ms)}; the request is in {requests}, and will be carried"
         f" out unless it is refused (postdate dead-letters list). Check that a sidecar serves {requests} (postdate"

@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 
 from postdate.cli.commands import say
-from postdate.cli.tools.dev import Screen
+from postdate.cli.tools.dev import StartProgress
 from postdate.cli.tools.interrupts import Interrupted, interruptible
 from postdate.sidecar.errors import Exit, PostdateError
 from postdate.wire.values.texts import counted
@@ -131,7 +131,7 @@ def _environment(directory: Path, stack: ExitStack, bootstrap: str | None) -> Be
 
     pid = None
     if bootstrap is None:
-        screen = Screen()
+        screen = StartProgress()
         broker = LocalBroker(0, directory / "broker", jvm=PRODUCTION_JVM, progress=screen)
         stack.callback(broker.kill)  # its data is not needed again
         stack.callback(screen.done)

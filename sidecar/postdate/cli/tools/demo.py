@@ -16,7 +16,7 @@ import click
 from rich.console import Console
 
 from postdate.cli.commands import say
-from postdate.cli.tools.dev import Screen as StartScreen
+from postdate.cli.tools.dev import StartProgress as StartScreen
 from postdate.cli.tools.interrupts import Interrupted, interruptible
 from postdate.kafka.errors import DevBrokerFailed, KafkaFault
 from postdate.sidecar.errors import Exit, PostdateError

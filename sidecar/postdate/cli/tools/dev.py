@@ -43,7 +43,7 @@ def dev(port: int, data: Path | None, docker: bool, image: str | None) -> None:
         raise click.UsageError("--image is for --docker")
     if docker and data is not None:
         raise click.UsageError("--data is for a broker on this machine; the container keeps its own")
-    screen = Screen()
+    screen = StartProgress()
     with _data_directory(data) as directory, interruptible():
         broker = _docker_broker(port, image, screen) if docker else _local_broker(port, directory, screen)
         try:
@@ -66,19 +66,19 @@ def dev(port: int, data: Path | None, docker: bool, image: str | None) -> None:
             broker.stop()
 
 
-def _local_broker(port: int, directory: Path, screen: Screen) -> DevBroker:
+def _local_broker(port: int, directory: Path, screen: StartProgress) -> DevBroker:
     from postdate.tools.dev_broker.local_broker import LocalBroker
 
     return LocalBroker(port, directory, progress=screen)
 
 
-def _docker_broker(port: int, image: str | None, screen: Screen) -> DevBroker:
+def _docker_broker(port: int, image: str | None, screen: StartProgress) -> DevBroker:
     from postdate.tools.dev_broker.docker import DockerBroker
 
     return DockerBroker(port, image, progress=screen)
 
 
-class Screen:
+class StartProgress:
     """Shows the progress of the broker's start on stderr: a spinner on a terminal, otherwise one line for each step."""
 
     def __init__(self) -> None:

@@ -38,7 +38,7 @@ _ADDED = (DEAD_REASON, DEAD_DETAIL, ORIGIN)
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetter:
     """One dead letter."""
 
     offset: int
@@ -75,7 +75,7 @@ class Letter:
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
+class LetterFilters:
     """Selects dead letters; an empty set selects all. Times are timestamps of letters, epoch ms, `until_ms`
     exclusive."""
 
@@ -85,7 +85,7 @@ class Filters:
     since_ms: int | None = None
     until_ms: int | None = None
 
-    def match(self, letter: Letter) -> bool:
+    def match(self, letter: DeadLetter) -> bool:
         """True if the filters select the letter."""
         return (
             (not self.reasons or letter.reason in self.reasons)
@@ -96,7 +96,7 @@ class Filters:
         )
 
 
-def letter_of(rules: RequestRules, partition: int, record: Record) -> Letter:
+def letter_of(rules: RequestRules, partition: int, record: Record) -> DeadLetter:
     """Parse a record as a dead letter. Raises ValueError if it is not one: another program wrote it."""
     headers = record.headers or []
     added = headers[-len(_ADDED) :]
@@ -107,7 +107,7 @@ def letter_of(rules: RequestRules, partition: int, record: Record) -> Letter:
     if (topic, origin_partition) != (rules.topic, partition):
         raise ValueError(f"has an origin of {topic}, partition {origin_partition}")
     sent = headers[: -len(_ADDED)]
-    return Letter(
+    return DeadLetter(
         record.offset,
         record.timestamp_ms,
         record.key,
@@ -142,7 +142,7 @@ def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode("utf-8", "replace")
 
 
-def spans_of(admin: Admin, requests: str, partitions: int, filters: Filters) -> Spans:
+def spans_of(admin: Admin, requests: str, partitions: int, filters: LetterFilters) -> Spans:
     """The offsets to read of each dead-letter partition that may have matching letters."""
     topic = OwnTopics.of(requests).dead_letters
     indexes = {parse_origin(origin)[1] for origin in filters.origins} or set(range(partitions))
@@ -165,10 +165,10 @@ def letters_of(
     kafka: Kafka,
     rules: RequestRules,
     spans: Spans,
-    filters: Filters,
+    filters: LetterFilters,
     progress: Progress = unseen,
     warn: Callable[[str], None] = log.warning,
-) -> Generator[Letter]:
+) -> Generator[DeadLetter]:
     """The matching letters in order of partition and offset. Records that are not dead letters are skipped with a
     warning."""
     for part, (start, end) in spans.items():

@@ -30,7 +30,7 @@ RETENTION_MS = "retention.ms"
 
 
 @dataclass(frozen=True, slots=True)
-class RequestRecord:
+class UnsentRequest:
     """A request record before it is produced."""
 
     key: bytes | None
@@ -110,7 +110,7 @@ class KeptProducer:
         self._lock = threading.Lock()
         self._idle: PlainProducer | None = None
 
-    def produce(self, part: Partition, draft: RequestRecord) -> Receipt:
+    def produce(self, part: Partition, draft: UnsentRequest) -> Receipt:
         """Produce the record and wait for its acknowledgement. Raises what `Receipt.check` raises."""
         with self._lock:
             idle, self._idle = self._idle, None
@@ -146,7 +146,7 @@ def partitions_of(live: LiveTopic, topic: str, chosen: Sequence[int]) -> list[in
 
 
 def produce_to_each(
-    producer: KeptProducer, topic: str, partitions: Sequence[int], draft: RequestRecord
+    producer: KeptProducer, topic: str, partitions: Sequence[int], draft: UnsentRequest
 ) -> dict[int, Receipt]:
     """Produce a bulk control to each of the partitions; returns the acknowledgements by partition.
 
@@ -169,7 +169,7 @@ def _partly(
     produced: Mapping[int, Receipt],
     failed: int,
     left: Sequence[int],
-    draft: RequestRecord,
+    draft: UnsentRequest,
     fault: Exception,
 ) -> str:
     """Which partitions have a control after a failure, and how to reach the others."""
@@ -189,7 +189,7 @@ def _partly(
     return "\n".join(lines)
 
 
-def produce(kafka: Kafka, part: Partition, draft: RequestRecord) -> Receipt:
+def produce(kafka: Kafka, part: Partition, draft: UnsentRequest) -> Receipt:
     """Produce one record and wait for its acknowledgement. Raises what `Receipt.check` raises."""
     producer = KeptProducer(kafka)
     try:
@@ -203,7 +203,7 @@ def partition_of(key: bytes | None, count: int) -> int:
     return random.randrange(count) if key is None else partition_for(key, count)  # noqa: S311
 
 
-def accepted(rules: RequestRules, draft: RequestRecord, partition: int, timestamp_ms: int) -> Request:
+def accepted(rules: RequestRules, draft: UnsentRequest, partition: int, timestamp_ms: int) -> Request:
     """The request as the sidecar will read it. Raises ConfigError: it would be refused; nothing is sent."""
     try:
         return parse_request(rules, partition, timestamp_ms, draft.key, draft.headers, draft.value is None)

@@ -21,9 +21,9 @@ from enum import StrEnum
 from postdate.kafka.errors import OffsetOutOfRange, RecordRejected
 from postdate.kafka.interface import Admin, Isolation, Kafka, Partition, PlainProducer
 from postdate.sidecar.cluster import limits
-from postdate.sidecar.cluster.letters import Filters, Letter, Progress, Spans, letters_of, records_of, unseen
+from postdate.sidecar.cluster.letters import DeadLetter, LetterFilters, Progress, Spans, letters_of, records_of, unseen
 from postdate.sidecar.cluster.limits import COMMAND_TIMEOUT_S
-from postdate.sidecar.cluster.producing import Receipt, RequestRecord
+from postdate.sidecar.cluster.producing import Receipt, UnsentRequest
 from postdate.wire.delivered import VALUE_LEFT_OUT
 from postdate.wire.errors import FormatVersionNeeded, RequestRefused
 from postdate.wire.headers import (
@@ -50,7 +50,7 @@ _TOO_LARGE = "its value was too large for the dead letters, and the topic no lon
 _CONTROL = "it is a control, and its id may now belong to another message"
 
 
-class Status(StrEnum):
+class RequeueStatus(StrEnum):
     """The status of one letter in a run of `requeue`."""
 
     WOULD = "would-be-put-back"
@@ -60,12 +60,12 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RequeueOutcome:
     """The outcome for one letter: `now` is the origin of the new request, `why` the reason if it cannot be requeued,
     and `detail` a part of the reason that may quote headers."""
 
-    letter: Letter
-    status: Status
+    letter: DeadLetter
+    status: RequeueStatus
     now: str | None = None
     why: str = ""
     detail: str = ""
@@ -79,7 +79,7 @@ class Unfit:
     detail: str = ""
 
 
-def request_again(letter: Letter, rules: RequestRules, when: Headers) -> RequestRecord | Unfit:
+def request_again(letter: DeadLetter, rules: RequestRules, when: Headers) -> UnsentRequest | Unfit:
     """The new request for a letter, with key, value and headers as sent, and the time of `when` if given.
 
     Returns the reason if the request would become a dead letter again, or act on another message.
@@ -106,10 +106,10 @@ def request_again(letter: Letter, rules: RequestRules, when: Headers) -> Request
     latest_ms = request.due_ms + request.window_ms
     if request.retry is None and request.grace_ms >= 0 and latest_ms + request.grace_ms < sent_ms:
         return Unfit("it would expire again: give it a new time")
-    return RequestRecord(letter.key, letter.value, headers)
+    return UnsentRequest(letter.key, letter.value, headers)
 
 
-def _attempts_again(letter: Letter, kept: Headers) -> Headers:
+def _attempts_again(letter: DeadLetter, kept: Headers) -> Headers:
     """The headers of a return that is requeued: its root stays, and exhausted attempts begin again at 1."""
     names = {name for name, _ in letter.headers}
     if letter.reason == Reason.ATTEMPTS_EXHAUSTED:
@@ -118,7 +118,7 @@ def _attempts_again(letter: Letter, kept: Headers) -> Headers:
     return [*kept, *((first, letter.last(own)) for first, own in roots if first not in names and own in names)]
 
 
-def whole(kafka: Kafka, requests: str, letter: Letter) -> Letter | None:
+def whole(kafka: Kafka, requests: str, letter: DeadLetter) -> DeadLetter | None:
     """The letter with the value that was omitted for its size, read from the request; None if that was deleted."""
     if letter.value is not None or VALUE_LEFT_OUT not in letter.detail:
         return letter
@@ -136,10 +136,10 @@ class Earlier:
     """Finds letters that were requeued before, by reading the requests that the topic still retains."""
 
     def __init__(
-        self, kafka: Kafka, admin: Admin, requests: str, letters: Iterable[Letter], progress: Progress = unseen
+        self, kafka: Kafka, admin: Admin, requests: str, letters: Iterable[DeadLetter], progress: Progress = unseen
     ) -> None:
         self._kafka = kafka
-        self._letters: dict[Partition, list[Letter]] = {}
+        self._letters: dict[Partition, list[DeadLetter]] = {}
         for letter in letters:
             self._letters.setdefault(Partition(requests, letter.request[0]), []).append(letter)
         self._starts = admin.start_offsets(self._letters)
@@ -177,7 +177,7 @@ class Earlier:
             oldest = next(records, None)
         return _now_ms() if oldest is None else oldest.timestamp_ms
 
-    def _first(self, part: Partition, letters: list[Letter]) -> int:
+    def _first(self, part: Partition, letters: list[DeadLetter]) -> int:
         """The first offset that a requeued letter could have: after its own request, and not before the letter was
         written."""
         behind = min(letter.request[1] for letter in letters) + 1
@@ -185,7 +185,7 @@ class Earlier:
         return max(self._starts[part], behind, self._ends[part] if by_time is None else by_time)
 
 
-def _died_about(letter: Letter) -> int:
+def _died_about(letter: DeadLetter) -> int:
     """A time before the letter was written by any clock of the cluster, epoch ms."""
     return letter.timestamp_ms - limits.CLOCKS_APART_MS_MAX
 
@@ -196,7 +196,9 @@ def _stands_for(headers: Headers) -> bytes | None:
     return values.get(ORIGIN) if values.get(ACTION) in (None, b"schedule") else None
 
 
-def put_back(kafka: Kafka, requests: str, drafts: Iterable[tuple[Letter, RequestRecord]]) -> Iterator[Outcome]:
+def put_back(
+    kafka: Kafka, requests: str, drafts: Iterable[tuple[DeadLetter, UnsentRequest]]
+) -> Iterator[RequeueOutcome]:
     """Produce each record to the partition of its request, in order; yields each outcome once the broker has reported
     it.
 
@@ -204,7 +206,7 @@ def put_back(kafka: Kafka, requests: str, drafts: Iterable[tuple[Letter, Request
     """
     producer = kafka.plain_producer()
     try:
-        batch: list[tuple[Letter, Receipt]] = []
+        batch: list[tuple[DeadLetter, Receipt]] = []
         size_bytes = 0
         for letter, draft in drafts:
             batch.append((letter, _produce(producer, Partition(requests, letter.request[0]), draft)))
@@ -217,7 +219,7 @@ def put_back(kafka: Kafka, requests: str, drafts: Iterable[tuple[Letter, Request
         producer.destroy()
 
 
-def _produce(producer: PlainProducer, part: Partition, draft: RequestRecord) -> Receipt:
+def _produce(producer: PlainProducer, part: Partition, draft: UnsentRequest) -> Receipt:
     receipt = Receipt()
     try:
         producer.produce(part.topic, draft.value, draft.key, draft.headers, part.index, receipt.note)
@@ -226,24 +228,26 @@ def _produce(producer: PlainProducer, part: Partition, draft: RequestRecord) -> 
     return receipt
 
 
-def _settled(producer: PlainProducer, requests: str, batch: list[tuple[Letter, Receipt]]) -> Iterator[Outcome]:
+def _settled(
+    producer: PlainProducer, requests: str, batch: list[tuple[DeadLetter, Receipt]]
+) -> Iterator[RequeueOutcome]:
     producer.flush(COMMAND_TIMEOUT_S)
     for letter, receipt in batch:
         if isinstance(receipt.fault, RecordRejected):
-            yield Outcome(letter, Status.CANNOT, why=str(receipt.fault))
+            yield RequeueOutcome(letter, RequeueStatus.CANNOT, why=str(receipt.fault))
             continue
         receipt.check(requests)
         now = format_origin(requests, letter.request[0], receipt.offset).decode()
-        yield Outcome(letter, Status.DONE, now)
+        yield RequeueOutcome(letter, RequeueStatus.DONE, now)
 
 
 def judge(
     kafka: Kafka,
-    letters: Iterable[Letter],
+    letters: Iterable[DeadLetter],
     rules: RequestRules,
     when: Headers,
     unknown: set[bytes],
-) -> Iterator[tuple[Outcome, RequestRecord | None]]:
+) -> Iterator[tuple[RequeueOutcome, UnsentRequest | None]]:
     """Decide for each letter whether it can be requeued; yields the new request with the outcome if so."""
     for letter in letters:
         if letter.origin in unknown:
@@ -251,21 +255,21 @@ def judge(
                 "it may have been requeued before, by a request that the topic no longer has; "
                 "`postdate dead-letters requeue --again` requeues it"
             )
-            yield Outcome(letter, Status.CANNOT, why=why), None
+            yield RequeueOutcome(letter, RequeueStatus.CANNOT, why=why), None
         else:
             complete = whole(kafka, rules.topic, letter)
             draft = request_again(complete, rules, when) if complete else Unfit(_TOO_LARGE)
             if isinstance(draft, Unfit):
-                yield Outcome(letter, Status.CANNOT, why=draft.why, detail=draft.detail), None
+                yield RequeueOutcome(letter, RequeueStatus.CANNOT, why=draft.why, detail=draft.detail), None
             else:
-                yield Outcome(letter, Status.WOULD), draft
+                yield RequeueOutcome(letter, RequeueStatus.WOULD), draft
 
 
 # ---- a whole run -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RequeuePlan:
     """The letters of one run, without their contents.
 
     `chosen`: those to requeue; `before`: the origin of the new request for each letter that was requeued before;
@@ -273,8 +277,8 @@ class Plan:
     at.
     """
 
-    meant: list[Letter]
-    chosen: list[Letter]
+    meant: list[DeadLetter]
+    chosen: list[DeadLetter]
     before: dict[bytes, str]
     unknown: set[bytes]
     has_more_meant: bool
@@ -287,8 +291,11 @@ class Plan:
 
 
 def plan(
-    letters: Generator[Letter], earlier: Callable[[list[Letter]], Earlier] | None, meant_max: int, chosen_max: int
-) -> Plan:
+    letters: Generator[DeadLetter],
+    earlier: Callable[[list[DeadLetter]], Earlier] | None,
+    meant_max: int,
+    chosen_max: int,
+) -> RequeuePlan:
     """The plan for the first of these letters. `earlier` finds those that were requeued before; None: look for none."""
     meant, has_more_meant = first(letters, meant_max, without_content)
     before: dict[bytes, str] = {}
@@ -297,18 +304,20 @@ def plan(
         found = earlier(meant)
         before, unknown = found.find(), found.unknowable()
     left = [letter for letter in meant if letter.origin not in before]
-    return Plan(meant, left[:chosen_max], before, unknown, has_more_meant, len(left) > chosen_max)
+    return RequeuePlan(meant, left[:chosen_max], before, unknown, has_more_meant, len(left) > chosen_max)
 
 
-def carried_out(kafka: Kafka, rules: RequestRules, run: Plan, when: Headers, execute: bool) -> Iterator[Outcome]:
+def carried_out(
+    kafka: Kafka, rules: RequestRules, run: RequeuePlan, when: Headers, execute: bool
+) -> Iterator[RequeueOutcome]:
     """The outcome of each letter of a plan: those that were requeued before first. `execute`: requeue the chosen ones.
 
     Raises as `put_back`.
     """
     for letter in run.meant:
         if letter.origin in run.before:
-            yield Outcome(letter, Status.BEFORE, run.before[letter.origin])
-    filters = Filters(origins=frozenset(letter.origin for letter in run.chosen))
+            yield RequeueOutcome(letter, RequeueStatus.BEFORE, run.before[letter.origin])
+    filters = LetterFilters(origins=frozenset(letter.origin for letter in run.chosen))
     letters = letters_of(kafka, rules, _spans_around(rules.topic, run.chosen), filters)
     judged = judge(kafka, letters, rules, when, run.unknown)
     if execute:
@@ -317,19 +326,21 @@ def carried_out(kafka: Kafka, rules: RequestRules, run: Plan, when: Headers, exe
         yield from (outcome for outcome, _ in judged)
 
 
-def first(letters: Generator[Letter], letters_max: int, kept: Callable[[Letter], Letter]) -> tuple[list[Letter], bool]:
+def first(
+    letters: Generator[DeadLetter], letters_max: int, kept: Callable[[DeadLetter], DeadLetter]
+) -> tuple[list[DeadLetter], bool]:
     """The first letters, each reduced by `kept`, and whether there are more."""
     with closing(letters):
         found = [kept(letter) for letter in itertools.islice(letters, letters_max)]
         return found, next(letters, None) is not None
 
 
-def without_content(letter: Letter) -> Letter:
+def without_content(letter: DeadLetter) -> DeadLetter:
     """The letter without key, value and headers."""
     return replace(letter, key=None, value=None, headers=[])
 
 
-def _spans_around(requests: str, letters: list[Letter]) -> Spans:
+def _spans_around(requests: str, letters: list[DeadLetter]) -> Spans:
     """The offsets from the first to the last of these letters, for each partition."""
     topic = OwnTopics.of(requests).dead_letters
     spans: Spans = {}
@@ -341,12 +352,12 @@ def _spans_around(requests: str, letters: list[Letter]) -> Spans:
 
 
 def _put_back_judged(
-    kafka: Kafka, requests: str, judged: Iterator[tuple[Outcome, RequestRecord | None]]
-) -> Iterator[Outcome]:
+    kafka: Kafka, requests: str, judged: Iterator[tuple[RequeueOutcome, UnsentRequest | None]]
+) -> Iterator[RequeueOutcome]:
     """Requeue the letters that can be; yields the outcome of each letter."""
-    aside: list[Outcome] = []
+    aside: list[RequeueOutcome] = []
 
-    def drafts() -> Iterator[tuple[Letter, RequestRecord]]:
+    def drafts() -> Iterator[tuple[DeadLetter, UnsentRequest]]:
         for outcome, draft in judged:
             if draft is None:
                 aside.append(outcome)

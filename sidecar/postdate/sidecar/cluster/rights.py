@@ -16,7 +16,7 @@ from typing import NamedTuple
 from postdate.kafka.errors import NotAuthorized
 from postdate.kafka.interface import Admin, Kafka, Operation
 from postdate.sidecar.cluster import topics as rules
-from postdate.sidecar.cluster.topics import Rule, Violation
+from postdate.sidecar.cluster.topics import TopicRule, Violation
 from postdate.sidecar.config.settings import Config, RequestTopicConfig
 from postdate.sidecar.takeover.limits import FENCE_TIMEOUT_S
 from postdate.wire.topics import OwnTopics
@@ -135,7 +135,7 @@ def _violation(config: Config, right: Right) -> Violation:
     principal = f"User:{config.kafka.common.get('sasl.username', 'NAME')}"
     resource = right.name if right.resource == TOPIC else f"{right.resource} {right.name}"
     return Violation(
-        Rule.MISSING_RIGHT,
+        TopicRule.MISSING_RIGHT,
         f"{resource}..." if right.prefixed else resource,
         f"lacks an ACL that allows {right.operation.value}: {right.why}",
         right.command(config.kafka.bootstrap_servers, principal),

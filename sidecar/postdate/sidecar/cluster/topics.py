@@ -35,7 +35,7 @@ SETTINGS_READ = (RETENTION_MS, RETENTION_BYTES, SEGMENT_MS, CLEANUP, TIMESTAMP_T
 UNLIMITED = -1
 
 
-class Rule(StrEnum):
+class TopicRule(StrEnum):
     """The rules for live topics. Closed."""
 
     MISSING = "missing-topic"
@@ -55,7 +55,7 @@ class Violation:
     """One rule that a live topic breaks: the problem, the command that corrects it, and whether it prevents the
     start."""
 
-    rule: Rule
+    rule: TopicRule
     topic: str
     detail: str
     remedy: str
@@ -155,7 +155,7 @@ def isolation_violation(group_id: str, isolation: Isolation, bootstrap_servers: 
     )
     alter = f"kafka-configs.sh --bootstrap-server {bootstrap_servers} --alter --entity-type groups --entity-name"
     remedy = f"{alter} {shlex.quote(group_id)} --add-config {setting}={Isolation.READ_COMMITTED.value}"
-    return Violation(Rule.READS_ABORTED, f"share group {group_id}", why, remedy, refuses=False)
+    return Violation(TopicRule.READS_ABORTED, f"share group {group_id}", why, remedy, refuses=False)
 
 
 def broken_rules(own: OwnTopics, live: Mapping[str, TopicInfo], bootstrap_servers: str) -> list[Violation]:
@@ -164,7 +164,7 @@ def broken_rules(own: OwnTopics, live: Mapping[str, TopicInfo], bootstrap_server
     info = live.get(own.requests)
     create = f"postdate topics create -b {bootstrap_servers} --requests {own.requests} --allow-existing"
     found = [
-        Violation(Rule.MISSING, name, "does not exist", create, refuses=True)
+        Violation(TopicRule.MISSING, name, "does not exist", create, refuses=True)
         for name in in_order(own)
         if name not in live
     ]
@@ -187,7 +187,7 @@ def _count_violations(
         info = live.get(name)
         if info is not None and len(info.partitions) < wanted:
             detail = f"has {counted(len(info.partitions), 'partition')}, {requests.name} has {wanted}"
-            yield Violation(Rule.PARTITIONS, name, detail, create, refuses=False)
+            yield Violation(TopicRule.PARTITIONS, name, detail, create, refuses=False)
 
 
 def _setting_violations(own: OwnTopics, requests: TopicInfo, info: TopicInfo, alter: str) -> Iterator[Violation]:
@@ -197,17 +197,17 @@ def _setting_violations(own: OwnTopics, requests: TopicInfo, info: TopicInfo, al
     if name == own.store:
         if info.config.get(CLEANUP) != "compact":
             why = f"{CLEANUP} is {info.config.get(CLEANUP)}: what is stored would be deleted by age"
-            yield Violation(Rule.NOT_COMPACTED, name, why, f"{change} {CLEANUP}=compact", refuses=True)
+            yield Violation(TopicRule.NOT_COMPACTED, name, why, f"{change} {CLEANUP}=compact", refuses=True)
     elif compacted:
         why = f"{CLEANUP} is {info.config.get(CLEANUP)}: compaction drops records, and refuses those without a key"
-        yield Violation(Rule.COMPACTED, name, why, f"{change} {CLEANUP}=delete", refuses=True)
+        yield Violation(TopicRule.COMPACTED, name, why, f"{change} {CLEANUP}=delete", refuses=True)
     if name in (own.requests, own.dispatch_log):
         yield from _log_violations(own, requests, info, change)
     if name != own.requests:
         least_bytes = least_message_bytes(requests)
         if _number(info, MESSAGE_BYTES) < least_bytes:
             why = f"{MESSAGE_BYTES} is {_number(info, MESSAGE_BYTES)}: a request of the largest size would not fit"
-            yield Violation(Rule.MESSAGE_SIZE, name, why, f"{change} {MESSAGE_BYTES}={least_bytes}", refuses=False)
+            yield Violation(TopicRule.MESSAGE_SIZE, name, why, f"{change} {MESSAGE_BYTES}={least_bytes}", refuses=False)
 
 
 def _log_violations(own: OwnTopics, requests: TopicInfo, info: TopicInfo, change: str) -> Iterator[Violation]:
@@ -215,22 +215,22 @@ def _log_violations(own: OwnTopics, requests: TopicInfo, info: TopicInfo, change
     name = info.name
     if _number(info, RETENTION_BYTES) != UNLIMITED:
         why = f"{RETENTION_BYTES} is {_number(info, RETENTION_BYTES)}: a burst would delete records before their time"
-        yield Violation(Rule.RETENTION_BYTES, name, why, f"{change} {RETENTION_BYTES}=-1", refuses=True)
+        yield Violation(TopicRule.RETENTION_BYTES, name, why, f"{change} {RETENTION_BYTES}=-1", refuses=True)
     if info.config.get(TIMESTAMP_TYPE) != LOG_APPEND_TIME:
         remedy = f"{change} {TIMESTAMP_TYPE}={LOG_APPEND_TIME}"
         if name == own.dispatch_log:
             why = f"{TIMESTAMP_TYPE} is {info.config.get(TIMESTAMP_TYPE)}: the broker's clock must stamp fates"
-            yield Violation(Rule.CREATE_TIME, name, why, remedy, refuses=True)
+            yield Violation(TopicRule.CREATE_TIME, name, why, remedy, refuses=True)
         else:
             why = f"{TIMESTAMP_TYPE} is {info.config.get(TIMESTAMP_TYPE)}: delays count from the producer's clock"
-            yield Violation(Rule.CREATE_TIME, name, why, remedy, refuses=False)
+            yield Violation(TopicRule.CREATE_TIME, name, why, remedy, refuses=False)
     least_ms = least_fate_retention_ms(requests)
     kept_ms = _number(info, RETENTION_MS)
     if name == own.dispatch_log and kept_ms != UNLIMITED and (least_ms == UNLIMITED or kept_ms < least_ms):
         least = "-1 (no limit)" if least_ms == UNLIMITED else f"at least {least_ms} ({format_duration(least_ms)})"
         why = f"{RETENTION_MS} is {kept_ms} ({format_duration(kept_ms)}), and must be {least}"
         why += ": a request must never outlive its fate"
-        yield Violation(Rule.FATES_OUTLIVE, name, why, f"{change} {RETENTION_MS}={least_ms}", refuses=True)
+        yield Violation(TopicRule.FATES_OUTLIVE, name, why, f"{change} {RETENTION_MS}={least_ms}", refuses=True)
 
 
 def _number(info: TopicInfo, setting: str) -> int:

@@ -23,7 +23,7 @@ from postdate.wheel.entry import Entry, Kind, Mark, Next, Spread, decode_entry, 
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, ENTRY_KEY_SIZE_BYTES, FIRST_KEY, entry_key, parked_key, split_key
 from postdate.wheel.limits import FIRSTS_GAP_OFFSETS_MAX
-from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.checkpoint import BulkRow, BulkRows
 from postdate.wheel.timer_log.ended import (
     RecentOutcome,
@@ -82,7 +82,7 @@ class IndexOverlay:
         self.horizon_ms = horizon_ms
         self.store_after_ms = store_after_ms
         self.control_count, self.control_bytes = index.control_count, index.control_bytes
-        self._changes = Changes()
+        self._changes = EntryChanges()
         self._marks_end = index.marks_end
         self._confirmed_moves: set[int] = set()
         # The last look-ups and their results: an entry or an id is usually looked up again at once.

@@ -11,7 +11,7 @@ from contextlib import closing
 from postdate.kafka.errors import Retriable
 from postdate.kafka.interface import Isolation, Partition, Record
 from postdate.sidecar.context.shard_context import ShardContext
-from postdate.sidecar.errors import Fenced, Halted, HaltReason, Loss
+from postdate.sidecar.errors import Halted, HaltReason, Loss, ShardFenced
 from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover.limits import (
     LOG_READ_S_MAX,
@@ -24,7 +24,7 @@ from postdate.wire.dispatch_log import DispatchRecord, decode_record
 from postdate.wire.errors import FormatError, NewerFormat
 
 
-class Stopped(Fenced):
+class Stopped(ShardFenced):
     """The shard was released in the middle of a takeover: drop everything; nothing is lost."""
 
 

@@ -41,7 +41,7 @@ from postdate.sidecar.transaction.bound_check import BoundCheck, UnverifiedBound
 from postdate.sidecar.transaction.transaction import Content, ShardOwnership
 from postdate.wheel.entry import Mark
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wire.dispatch_log import OWNER, DispatchRecord, PolicyRow
 from postdate.wire.limits import POLICY_ROWS_MAX, RETURNS_VERSION, SCHEDULES_VERSION
 from postdate.wire.requests.retry_policies import NamedPolicies, parse_named
@@ -438,7 +438,7 @@ def _verify_truncated(index: TimerIndex, offset: int) -> None:
 def _note_commit(index: TimerIndex, offset: int) -> None:
     """Move D to the record that is about to be committed. Nothing committed lies between, and `_has_missed` must be
     able to see later that this commit may have happened."""
-    changes = Changes()
+    changes = EntryChanges()
     changes.next_dispatch = offset
     index.write(changes)
 

@@ -10,7 +10,7 @@ from postdate.tools.bench.environment import BenchEnvironment, Request, request
 from postdate.tools.bench.figures import Figures, percentiles
 from postdate.tools.bench.journal import Journal
 from postdate.tools.bench.limits import FAR_MS, PARTITIONS, WARM_UP_S
-from postdate.tools.bench.steady import DELAY_MS, Sender, checks
+from postdate.tools.bench.steady import DELAY_MS, LoadGenerator, checks
 from postdate.wire import headers as names
 from postdate.wire.dispatch_log import APPLIED, BulkProgress
 
@@ -38,7 +38,7 @@ def bulk(environment: BenchEnvironment, messages: int, rate: int, seconds: float
     with (
         closing(Journal(environment.kafka, requests)) as delivered,
         closing(Journal(environment.kafka, requests, APPLIED)) as applied,
-        Sender(environment, requests, [other], rate, count, PARTITIONS) as sender,
+        LoadGenerator(environment, requests, [other], rate, count, PARTITIONS) as sender,
     ):
         check = checks(sidecar, sender)
         delivered.follow(int(rate * (seconds + WARM_UP_S)), check)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from postdate.sidecar.cluster.cluster import admin_of
 from postdate.sidecar.errors import TransientError
 from postdate.tools.bench.bulk import bulk
-from postdate.tools.bench.environment import BenchEnvironment, Sidecar, cancel_of, request, with_id
+from postdate.tools.bench.environment import BenchEnvironment, BenchSidecar, cancel_of, request, with_id
 from postdate.tools.bench.figures import Figures, percentiles
 from postdate.tools.bench.hand_over import hand_over
 from postdate.tools.bench.journal import Arrivals, Journal
@@ -230,7 +230,7 @@ def burst(environment: BenchEnvironment, size: Size) -> Figures:
 
 
 def _rates(
-    environment: BenchEnvironment, requests: str, copied: str, sidecar: Sidecar, count: int, fate: str = DELIVERED
+    environment: BenchEnvironment, requests: str, copied: str, sidecar: BenchSidecar, count: int, fate: str = DELIVERED
 ) -> dict[str, float]:
     """Follows a sidecar that has just started until `count` requests had the fate. Compares its rate with a raw copy
     to `copied`, if that is given."""
@@ -253,7 +253,7 @@ def _rates(
 class Cost:
     """Processor time of the sidecar and of the broker from now on. The journal's fetches are part of the broker's."""
 
-    def __init__(self, environment: BenchEnvironment, sidecar: Sidecar) -> None:
+    def __init__(self, environment: BenchEnvironment, sidecar: BenchSidecar) -> None:
         self._environment, self._sidecar = environment, sidecar
         self._before = sidecar.cpu_s(), environment.broker_cpu_s()
 

@@ -116,11 +116,11 @@ class BenchEnvironment:
         except KafkaFault as fault:
             self.say(f"left behind: {', '.join(names)} ({fault})")
 
-    def sidecar(self, requests: str, shards: int = PARTITIONS, workers: int = 1, member: str = "") -> Sidecar:
+    def sidecar(self, requests: str, shards: int = PARTITIONS, workers: int = 1, member: str = "") -> BenchSidecar:
         """A sidecar for this many shards, not started yet; it keeps its data directory across restarts. `workers`: its
         processes. `member`: its name if it is one of several, which share the directory and join the group dynamically;
         without a name it is a static member."""
-        return Sidecar(self, requests, self.directory / f"data-{requests}", shards, workers, member)
+        return BenchSidecar(self, requests, self.directory / f"data-{requests}", shards, workers, member)
 
     def fill(self, requests: str, wanted: Iterable[Request]) -> int:
         """Produce requests until all are acknowledged; returns how many. Raises PostdateError if one is lost."""
@@ -197,7 +197,7 @@ class BenchEnvironment:
         return child
 
 
-class Sidecar:
+class BenchSidecar:
     """The process under test, with a shard for each partition; or a parent of several that share the shards."""
 
     def __init__(

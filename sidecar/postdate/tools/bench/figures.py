@@ -26,7 +26,7 @@ _PERCENTILES = (("p50", 50.0), ("p99", 99.0), ("p99_9", 99.9))
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Threshold:
     """The target of a figure: at most or at least `bound`."""
 
     bound: float
@@ -47,7 +47,7 @@ class Figure:
     case: str
     name: str
     values: tuple[float, ...]
-    target: Target | None
+    target: Threshold | None
 
     @property
     def median(self) -> float:
@@ -59,35 +59,35 @@ class Figure:
         return None if self.target is None else self.target.is_met(self.median)
 
 
-TARGETS: Mapping[tuple[str, str], Target] = {
-    ("intake", "of_consumption_share"): Target(1.0, at_most=False),
-    ("through", "of_copy_share"): Target(0.75, at_most=False),
-    ("through", "sidecar_cpu_us"): Target(14.0, at_most=True),
+TARGETS: Mapping[tuple[str, str], Threshold] = {
+    ("intake", "of_consumption_share"): Threshold(1.0, at_most=False),
+    ("through", "of_copy_share"): Threshold(0.75, at_most=False),
+    ("through", "sidecar_cpu_us"): Threshold(14.0, at_most=True),
     **{
-        (case, "long_transactions_share"): Target(0.005, at_most=True)
+        (case, "long_transactions_share"): Threshold(0.005, at_most=True)
         for case in ("long", "through", "cancel", "drain", "burst")
     },
-    ("drain", "of_copy_share"): Target(1.0, at_most=False),
-    ("long", "of_copy_share"): Target(0.5, at_most=False),
-    ("cancel", "of_copy_share"): Target(0.4, at_most=False),
-    ("rebuild", "entries_per_s"): Target(80_000.0, at_most=False),
-    ("rebuild", "repeated"): Target(0.0, at_most=True),
-    ("rebuild", "early"): Target(0.0, at_most=True),
-    ("hand-over", "planned_late_most_ms"): Target(2_000.0, at_most=True),
-    ("hand-over", "crash_late_most_ms"): Target(SESSION_TIMEOUT_MS + 2_000.0, at_most=True),
-    ("hand-over", "static_restart_late_most_ms"): Target(5_000.0, at_most=True),
-    ("many", "arrival_p99_of_raw_share"): Target(1.5, at_most=True),
-    ("many", "idle_core_share"): Target(0.015, at_most=True),
-    ("bulk", "cancelled_per_s"): Target(50_000.0, at_most=False),
-    ("bulk", "disturbed_of_undisturbed_p99_share"): Target(1.5, at_most=True),
-    ("schedules once", "memory_mb"): Target(400.0, at_most=True),
-    ("schedules once", "occurrences_per_s"): Target(20_000.0, at_most=False),
-    ("schedules 1000/s", "occurrence_of_message_p99_share"): Target(1.2, at_most=True),
-    ("bad target", "disturbed_of_undisturbed_p99_share"): Target(1.5, at_most=True),
-    ("burst", "of_copy_share"): Target(0.9, at_most=False),
-    ("burst", "others_late_most_ms"): Target(300.0, at_most=True),
+    ("drain", "of_copy_share"): Threshold(1.0, at_most=False),
+    ("long", "of_copy_share"): Threshold(0.5, at_most=False),
+    ("cancel", "of_copy_share"): Threshold(0.4, at_most=False),
+    ("rebuild", "entries_per_s"): Threshold(80_000.0, at_most=False),
+    ("rebuild", "repeated"): Threshold(0.0, at_most=True),
+    ("rebuild", "early"): Threshold(0.0, at_most=True),
+    ("hand-over", "planned_late_most_ms"): Threshold(2_000.0, at_most=True),
+    ("hand-over", "crash_late_most_ms"): Threshold(SESSION_TIMEOUT_MS + 2_000.0, at_most=True),
+    ("hand-over", "static_restart_late_most_ms"): Threshold(5_000.0, at_most=True),
+    ("many", "arrival_p99_of_raw_share"): Threshold(1.5, at_most=True),
+    ("many", "idle_core_share"): Threshold(0.015, at_most=True),
+    ("bulk", "cancelled_per_s"): Threshold(50_000.0, at_most=False),
+    ("bulk", "disturbed_of_undisturbed_p99_share"): Threshold(1.5, at_most=True),
+    ("schedules once", "memory_mb"): Threshold(400.0, at_most=True),
+    ("schedules once", "occurrences_per_s"): Threshold(20_000.0, at_most=False),
+    ("schedules 1000/s", "occurrence_of_message_p99_share"): Threshold(1.2, at_most=True),
+    ("bad target", "disturbed_of_undisturbed_p99_share"): Threshold(1.5, at_most=True),
+    ("burst", "of_copy_share"): Threshold(0.9, at_most=False),
+    ("burst", "others_late_most_ms"): Threshold(300.0, at_most=True),
     **{
-        (f"steady {rate}/s", figure): Target(bound, at_most=True)
+        (f"steady {rate}/s", figure): Threshold(bound, at_most=True)
         for rate in (1_000, 3_000, 10_000)
         for figure, bound in (
             ("arrival_p50_of_raw_share", 1.2),
@@ -95,12 +95,12 @@ TARGETS: Mapping[tuple[str, str], Target] = {
             ("long_transactions_share", 0.0),
         )
     },
-    ("steady 1000/s", "core_share"): Target(0.25, at_most=True),
-    ("held", "memory_mb"): Target(400.0, at_most=True),
-    ("held", "disk_beyond_payload_bytes"): Target(80.0, at_most=True),
-    ("held", "idle_core_share"): Target(0.01, at_most=True),
-    ("held", "restart_after_stop_s"): Target(2.0, at_most=True),
-    ("held", "restart_after_kill_s"): Target(2.0, at_most=True),
+    ("steady 1000/s", "core_share"): Threshold(0.25, at_most=True),
+    ("held", "memory_mb"): Threshold(400.0, at_most=True),
+    ("held", "disk_beyond_payload_bytes"): Threshold(80.0, at_most=True),
+    ("held", "idle_core_share"): Threshold(0.01, at_most=True),
+    ("held", "restart_after_stop_s"): Threshold(2.0, at_most=True),
+    ("held", "restart_after_kill_s"): Threshold(2.0, at_most=True),
 }
 """The targets on `REFERENCE`; figures without a target are only reported."""
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 
-from postdate.tools.bench.environment import BenchEnvironment, Sidecar, request
+from postdate.tools.bench.environment import BenchEnvironment, BenchSidecar, request
 from postdate.tools.bench.figures import Figures
 from postdate.tools.bench.journal import Journal
 from postdate.tools.bench.limits import PARTITIONS, WARM_UP_S
@@ -29,13 +29,13 @@ def hand_over(environment: BenchEnvironment) -> Figures:
     """One of two members stops gracefully, and one is killed; the other serves its partitions from the disk that
     both share. A static member is killed and started again."""
     return {
-        "planned_late_most_ms": _one_of_two(environment, Sidecar.stop, _PLANNED_S),
-        "crash_late_most_ms": _one_of_two(environment, Sidecar.kill, _CRASH_S),
+        "planned_late_most_ms": _one_of_two(environment, BenchSidecar.stop, _PLANNED_S),
+        "crash_late_most_ms": _one_of_two(environment, BenchSidecar.kill, _CRASH_S),
         "static_restart_late_most_ms": _restarted(environment),
     }
 
 
-def _one_of_two(environment: BenchEnvironment, end: Callable[[Sidecar], None], seconds: float) -> float:
+def _one_of_two(environment: BenchEnvironment, end: Callable[[BenchSidecar], None], seconds: float) -> float:
     requests, (target,) = environment.new_topics()
     going, staying = (environment.sidecar(requests, PARTITIONS // len(_MEMBERS), member=name) for name in _MEMBERS)
     going.start()
@@ -66,7 +66,7 @@ def _lateness(
     requests: str,
     target: str,
     seconds: float,
-    serving: Sidecar,
+    serving: BenchSidecar,
     disturb: Callable[[], None],
 ) -> float:
     """The highest lateness of the messages that were due since `disturb` was called, ms."""

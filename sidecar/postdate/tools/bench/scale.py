@@ -12,7 +12,7 @@ from contextlib import closing
 
 from postdate.sidecar.cluster.cluster import admin_of
 from postdate.sidecar.errors import TransientError
-from postdate.tools.bench.environment import BenchEnvironment, Sidecar, request
+from postdate.tools.bench.environment import BenchEnvironment, BenchSidecar, request
 from postdate.tools.bench.figures import Figures
 from postdate.tools.bench.journal import Journal
 from postdate.tools.bench.limits import LOOK_S, PARTITIONS, START_TIMEOUT_S
@@ -84,7 +84,7 @@ def _burst_after(environment: BenchEnvironment, messages: int, processes: int, l
     return messages / (float(late.max()) / 1000)
 
 
-def _wait_until_shared(environment: BenchEnvironment, requests: str, sidecar: Sidecar, processes: int) -> None:
+def _wait_until_shared(environment: BenchEnvironment, requests: str, sidecar: BenchSidecar, processes: int) -> None:
     """Wait until the group has assigned shards to each process, and all of them deliver.
 
     Raises TransientError after a time-out.

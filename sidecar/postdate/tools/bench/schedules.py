@@ -30,7 +30,7 @@ from postdate.tools.bench.limits import (
     TARGET_PARTITIONS,
     WARM_UP_S,
 )
-from postdate.tools.bench.steady import DELAY_MS, Sender
+from postdate.tools.bench.steady import DELAY_MS, LoadGenerator
 from postdate.wire import headers as names
 from postdate.wire.dispatch_log import OCCURRED
 from postdate.wire.topics import OwnTopics
@@ -66,7 +66,7 @@ _ZONES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Calendar:
+class BenchSchedule:
     """A schedule: the headers that describe it, its first nominal time from the measured time on, and its interval."""
 
     headers: list[tuple[str, bytes | None]]
@@ -84,18 +84,18 @@ class Calendar:
         ]
 
 
-def hourly_or_daily(number: int, at_ms: int) -> Calendar:
+def hourly_or_daily(number: int, at_ms: int) -> BenchSchedule:
     """A schedule that fires at `at_ms`, and then every hour; or at that second by the clock of a zone, every day."""
     if number % 2 == 0:
-        return Calendar([(names.EVERY, b"1h/%dms" % (at_ms % _HOUR_MS))], at_ms, _HOUR_MS)
+        return BenchSchedule([(names.EVERY, b"1h/%dms" % (at_ms % _HOUR_MS))], at_ms, _HOUR_MS)
     zone = _ZONES[number // 2 % len(_ZONES)]
     at_s = at_ms // 1_000
     wall = datetime.fromtimestamp(at_s, ZoneInfo(zone))
     cron = b"%d %d %d * * *" % (wall.second, wall.minute, wall.hour)
-    return Calendar([(names.CRON, cron), (names.ZONE, zone.encode())], at_s * 1_000, 24 * _HOUR_MS)
+    return BenchSchedule([(names.CRON, cron), (names.ZONE, zone.encode())], at_s * 1_000, 24 * _HOUR_MS)
 
 
-def often(number: int, count: int, start_ms: int) -> Calendar:
+def often(number: int, count: int, start_ms: int) -> BenchSchedule:
     """A schedule that fires every _OFTEN_S from `start_ms` on. Those by interval divide it evenly; those by cron
     expressions fire at whole seconds."""
     interval_ms = 1_000 * _OFTEN_S
@@ -107,7 +107,7 @@ def often(number: int, count: int, start_ms: int) -> Calendar:
         phase_ms = 1_000 * phase_s
         zone = _ZONES[number // 2 % len(_ZONES)].encode()
         headers = [(names.CRON, b"%d-59/%d * * * * *" % (phase_s, _OFTEN_S)), (names.ZONE, zone)]
-    return Calendar([*headers], start_ms + (phase_ms - start_ms) % interval_ms, interval_ms)
+    return BenchSchedule([*headers], start_ms + (phase_ms - start_ms) % interval_ms, interval_ms)
 
 
 def schedules_once(environment: BenchEnvironment, count: int) -> Figures:
@@ -206,7 +206,7 @@ def _often(environment: BenchEnvironment, rate: int, seconds: float, lead_ms: in
     with (
         closing(occurrences),
         closing(Arrivals(environment.kafka, other, TARGET_PARTITIONS)) as arrivals,
-        Sender(environment, requests, [other], rate, sent, PARTITIONS) as sender,
+        LoadGenerator(environment, requests, [other], rate, sent, PARTITIONS) as sender,
     ):
         deadline = time.monotonic() + CASE_TIMEOUT_S
         while occurrences.due < due or arrivals.count < sent:
@@ -261,7 +261,7 @@ class _Occurrences:
         late = [each[3] for each in self._found if from_ms <= each[2] < self._until_ms]
         return np.array(late, dtype=np.float64)
 
-    def compare(self, requests: str, planned: list[Calendar]) -> None:
+    def compare(self, requests: str, planned: list[BenchSchedule]) -> None:
         """Reads on to the end. Raises PostdateError unless each schedule has delivered each nominal time that counts,
         none twice, none early, and nothing else.
 

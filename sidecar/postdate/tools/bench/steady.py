@@ -17,7 +17,7 @@ from typing import Self
 from postdate.kafka.errors import KafkaFault
 from postdate.kafka.interface import PlainProducer
 from postdate.sidecar.errors import PostdateError, TransientError
-from postdate.tools.bench.environment import BenchEnvironment, Sidecar, request, result_of, value_of
+from postdate.tools.bench.environment import BenchEnvironment, BenchSidecar, request, result_of, value_of
 from postdate.tools.bench.figures import Figures, Lateness, percentiles
 from postdate.tools.bench.journal import Arrivals, Journal
 from postdate.tools.bench.limits import (
@@ -50,7 +50,7 @@ def steady(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
     cpu_s, began = sidecar.cpu_s(), time.monotonic()
     with (
         closing(Arrivals(environment.kafka, target, TARGET_PARTITIONS)) as arrivals,
-        Sender(environment, requests, [target], rate, count, PARTITIONS) as sender,
+        LoadGenerator(environment, requests, [target], rate, count, PARTITIONS) as sender,
     ):
         _read(arrivals, count, checks(sidecar, sender))
         used = (sidecar.cpu_s() - cpu_s) / (time.monotonic() - began)
@@ -115,7 +115,7 @@ def _raw(environment: BenchEnvironment, load: RawLoad, pause_ms: int) -> Figures
     with (
         closing(Arrivals(environment.kafka, target, TARGET_PARTITIONS)) as arrivals,
         environment.raw_program("raw_steady", *arguments) as program,
-        Sender(environment, requests, [target], load.rate, count, load.producers) as sender,
+        LoadGenerator(environment, requests, [target], load.rate, count, load.producers) as sender,
     ):
 
         def check() -> None:
@@ -157,7 +157,7 @@ def many(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
     environment.say(f"sending {rate:,} requests a second {_times(seconds)}, to {MANY_PARTITIONS} partitions")
     with (
         closing(Arrivals(environment.kafka, target, TARGET_PARTITIONS)) as arrivals,
-        Sender(environment, requests, [target], rate, count, MANY_PARTITIONS) as sender,
+        LoadGenerator(environment, requests, [target], rate, count, MANY_PARTITIONS) as sender,
     ):
         _read(arrivals, count, checks(sidecar, sender))
         arrived = arrivals.lateness(warm_up)
@@ -167,7 +167,7 @@ def many(environment: BenchEnvironment, rate: int, seconds: float) -> Figures:
     return {"start_s": started_s, "idle_core_share": idle, **late, **raw}
 
 
-def checks(sidecar: Sidecar, sender: Sender) -> Callable[[], None]:
+def checks(sidecar: BenchSidecar, sender: LoadGenerator) -> Callable[[], None]:
     """Raises, when it is called, if the sidecar has ended or sending failed."""
 
     def check() -> None:
@@ -196,7 +196,7 @@ def _others_late(environment: BenchEnvironment, rate: int, seconds: float, missi
     began_ms = time.time_ns() // 1_000_000
     with (
         closing(Journal(environment.kafka, requests)) as journal,
-        Sender(environment, requests, [*targets[:-1], tenth], rate, count, PARTITIONS) as sender,
+        LoadGenerator(environment, requests, [*targets[:-1], tenth], rate, count, PARTITIONS) as sender,
     ):
         journal.follow(count - count // 10 if missing else count, checks(sidecar, sender))
         late = journal.lateness(lambda due_ms: due_ms > began_ms + 1_000 * warm_up / rate + DELAY_MS[1])
@@ -204,7 +204,7 @@ def _others_late(environment: BenchEnvironment, rate: int, seconds: float, missi
     return late
 
 
-class Sender:
+class LoadGenerator:
     """A thread that sends `count` requests, `rate` a second, for each target in turn, while its context is open."""
 
     def __init__(

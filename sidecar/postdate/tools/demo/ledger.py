@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from postdate.tools.demo.plan import Message
+from postdate.tools.demo.plan import DemoMessage
 
 #: The number of newest arrivals in the live percentiles.
 RECENT_MAX = 500
@@ -42,10 +42,10 @@ class Account:
 
 
 @dataclass(slots=True)
-class Sent:
+class SentMessage:
     """A message whose request the broker has acknowledged."""
 
-    message: Message
+    message: DemoMessage
     origin: str
     due_ms: int
     arrivals: list[Arrival] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Ledger:
     """Requests by origin, and arrivals; an arrival may precede the acknowledgement of its request."""
 
     def __init__(self) -> None:
-        self._sent: dict[str, Sent] = {}
+        self._sent: dict[str, SentMessage] = {}
         self._arrivals: dict[str, list[Arrival]] = {}
         self._recent: list[int] = []
         self.arrived = 0
@@ -71,9 +71,9 @@ class Ledger:
         """The number of different requests with an arrival."""
         return len(self._arrivals)
 
-    def note_sent(self, message: Message, origin: str, due_ms: int) -> None:
+    def note_sent(self, message: DemoMessage, origin: str, due_ms: int) -> None:
         """The broker has the request of `message`."""
-        self._sent[origin] = Sent(message, origin, due_ms, self._arrivals.get(origin, []))
+        self._sent[origin] = SentMessage(message, origin, due_ms, self._arrivals.get(origin, []))
         self.last_due_ms = max(self.last_due_ms, due_ms)
 
     def note_arrival(self, arrival: Arrival) -> None:
@@ -121,7 +121,7 @@ def percentile(ascending: Sequence[int], share: float) -> int:
     return ascending[min(len(ascending) - 1, int(share * len(ascending)))] if ascending else 0
 
 
-def _difference(sent: Sent, arrival: Arrival) -> str:
+def _difference(sent: SentMessage, arrival: Arrival) -> str:
     """The differences of the record from its request; empty if there are none."""
     message = sent.message
     if (arrival.target, arrival.key, arrival.value) != (message.target, message.key, message.value):

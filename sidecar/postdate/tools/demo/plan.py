@@ -29,7 +29,7 @@ _SEED = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class DemoMessage:
     """One message. `delay_ms` -1: due at the burst; otherwise counted from the request's timestamp."""
 
     number: int
@@ -59,7 +59,7 @@ class Message:
         return burst_ms if self.delay_ms < 0 else sent_ms + self.delay_ms
 
 
-def plan(messages: int, seconds: float) -> list[Message]:
+def plan(messages: int, seconds: float) -> list[DemoMessage]:
     """`messages` messages in the order of sending, with delays from 0.5 s to `seconds`. Requires seconds >= 0.5."""
     chance = random.Random(_SEED)  # noqa: S311  # not a secret: the same demo every time
     sending_ms = seconds * 1000 * SENDING_SHARE
@@ -67,11 +67,11 @@ def plan(messages: int, seconds: float) -> list[Message]:
     for number in range(messages):
         in_burst = chance.random() < BURST_MESSAGES_SHARE
         delay_ms = -1 if in_burst else round(chance.uniform(DELAY_MIN_S, seconds) * 1000)
-        planned.append(Message(number, round(sending_ms * number / messages), delay_ms, chance.choice(TARGETS)))
+        planned.append(DemoMessage(number, round(sending_ms * number / messages), delay_ms, chance.choice(TARGETS)))
     return planned
 
 
-def _delay_text(message: Message) -> str:
+def _delay_text(message: DemoMessage) -> str:
     """The delay in one of the notations that a request may use."""
     match message.number % 3:
         case 0:

@@ -25,7 +25,7 @@ _REDRAW_S = 0.2
 _LINE_S = 1.0
 
 
-class Screen:
+class DemoScreen:
     """Shows a ledger as it fills. Within `with` on a terminal, the table stays at the bottom."""
 
     def __init__(self, console: Console, messages: int) -> None:

@@ -20,8 +20,8 @@ from postdate.sidecar.errors import PostdateError
 from postdate.sidecar.process.children import Child
 from postdate.tools.demo.ledger import Ledger
 from postdate.tools.demo.plan import BURST_SHARE, PARTITIONS, REQUESTS, TARGET_PARTITIONS, TARGETS, plan
-from postdate.tools.demo.screen import Screen, audit_agrees, print_account, print_audit, read_audit
-from postdate.tools.demo.traffic import Readers, Sender, now_ms
+from postdate.tools.demo.screen import DemoScreen, audit_agrees, print_account, print_audit, read_audit
+from postdate.tools.demo.traffic import DemoSender, Readers, now_ms
 from postdate.wire.values.texts import counted
 
 #: s. A sidecar starts and takes its shards over in about 3 s; a slow machine gets longer.
@@ -64,7 +64,7 @@ class Show:
 
         Raises PostdateError if the run could not continue.
         """
-        with Screen(self.console, self.messages) as screen:
+        with DemoScreen(self.console, self.messages) as screen:
             self._create_topics(screen)
             for _ in range(2):
                 self._start_sidecar(screen)
@@ -76,7 +76,7 @@ class Show:
         agrees = self._audit()
         return account.is_clean and agrees
 
-    def _create_topics(self, screen: Screen) -> None:
+    def _create_topics(self, screen: DemoScreen) -> None:
         arguments = ["topics", "create", "-b", self.bootstrap, "--requests", REQUESTS]
         arguments += ["--partitions", str(PARTITIONS), "--replication-factor", "1"]
         creation = Child("topics", self.directory, arguments)
@@ -89,7 +89,7 @@ class Show:
             raise PostdateError(f"postdate topics create failed:\n{creation.last_words()}")
         screen.event(f"topics created: {REQUESTS} with {PARTITIONS} partitions, and {', '.join(TARGETS)}")
 
-    def _start_sidecar(self, screen: Screen) -> None:
+    def _start_sidecar(self, screen: DemoScreen) -> None:
         settings = self.directory / "postdate.toml"
         settings.write_text(_SETTINGS)
         name = f"sidecar-{len(self.sidecars) + 1}"
@@ -105,14 +105,14 @@ class Show:
         shards = [sidecar.shards() for sidecar in self.sidecars]
         return all(shards) and sum(shards) == PARTITIONS
 
-    def _send_and_watch(self, screen: Screen) -> None:
+    def _send_and_watch(self, screen: DemoScreen) -> None:
         """Send, kill one sidecar while the burst is dispatched, start another, and wait for the rest."""
         parts = [Partition(target, index) for target in TARGETS for index in range(TARGET_PARTITIONS)]
         readers = Readers(self.kafka, parts)
         self.stack.callback(readers.close)
         begin_ms = now_ms()
         burst_ms = begin_ms + round(self.seconds * 1000 * BURST_SHARE)
-        sender = Sender(self.kafka, plan(self.messages, self.seconds), self.ledger, begin_ms, burst_ms)
+        sender = DemoSender(self.kafka, plan(self.messages, self.seconds), self.ledger, begin_ms, burst_ms)
         self.stack.callback(sender.close)
 
         def at_burst() -> bool:
@@ -130,7 +130,7 @@ class Show:
         while now_ms() < until_ms:
             readers.take(self.ledger, _LOOK_S)
 
-    def _watch_arrivals(self, screen: Screen, readers: Readers) -> None:
+    def _watch_arrivals(self, screen: DemoScreen, readers: Readers) -> None:
         """Wait until all messages have arrived; on a slow machine, for as long as some still arrive."""
         while (before := self.ledger.distinct) < self.messages:
 
@@ -147,7 +147,7 @@ class Show:
                 return
         screen.event(f"all {self.messages:,} delivered", "bold green")
 
-    def _kill_one(self, screen: Screen) -> None:
+    def _kill_one(self, screen: DemoScreen) -> None:
         victim = self.sidecars[0]
         shards = victim.shards()
         victim.kill()
@@ -155,7 +155,7 @@ class Show:
         what = f"killed {victim.name} (SIGKILL, process {victim.pid}) with {counted(shards, 'shard')} in mid-dispatch"
         screen.event(f"{what}: {overdue:,} messages were due and on the way", "bold red")
 
-    def _wait(self, screen: Screen, condition: Callable[[], bool], timeout_s: float, otherwise: str) -> None:
+    def _wait(self, screen: DemoScreen, condition: Callable[[], bool], timeout_s: float, otherwise: str) -> None:
         """Show the ledger until the condition holds. Raises _TooLate, and PostdateError if a sidecar ended."""
         deadline_ms = now_ms() + timeout_s * 1000
         while not condition():

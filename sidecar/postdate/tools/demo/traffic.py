@@ -17,7 +17,7 @@ from postdate.kafka.interface import Isolation, Kafka, LogReader, Partition, Rec
 from postdate.kafka.settings import KafkaSettings
 from postdate.sidecar.errors import TransientError
 from postdate.tools.demo.ledger import Arrival, Ledger
-from postdate.tools.demo.plan import PARTITIONS, REQUESTS, Message
+from postdate.tools.demo.plan import PARTITIONS, REQUESTS, DemoMessage
 from postdate.wire import headers as names
 from postdate.wire.values.murmur2 import partition_for
 
@@ -40,10 +40,12 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Sender:
+class DemoSender:
     """Sends the planned requests at their times."""
 
-    def __init__(self, kafka: Kafka, planned: Sequence[Message], ledger: Ledger, begin_ms: int, burst_ms: int) -> None:
+    def __init__(
+        self, kafka: Kafka, planned: Sequence[DemoMessage], ledger: Ledger, begin_ms: int, burst_ms: int
+    ) -> None:
         self._producer = kafka.plain_producer()
         self._planned = planned
         self._ledger = ledger
@@ -71,7 +73,7 @@ class Sender:
         """Drop the client."""
         self._producer.destroy()
 
-    def _send(self, message: Message) -> None:
+    def _send(self, message: DemoMessage) -> None:
         partition = partition_for(message.key, PARTITIONS)
 
         def acknowledged(fault: KafkaFault | None, offset: int, timestamp_ms: int) -> None:

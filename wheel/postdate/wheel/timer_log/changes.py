@@ -28,7 +28,7 @@ class KeyRange(NamedTuple):
     sizes_bytes: Sequence[int]
 
 
-class Changes:
+class EntryChanges:
     """The changes of one step; `TimerIndex.write` makes all of them durable, or none."""
 
     __slots__ = (

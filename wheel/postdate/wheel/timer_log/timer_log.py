@@ -42,7 +42,7 @@ from postdate.wheel.keys import (
 )
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.timer_log.blocks import Block, Blocks, decode_block, encode_block
-from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.checkpoint import (
     BULKS_NAME,
     CHECKPOINT_NAME,
@@ -299,7 +299,7 @@ class TimerLog:
 
     # ---- writes
 
-    def write(self, changes: Changes) -> WriteDelta:
+    def write(self, changes: EntryChanges) -> WriteDelta:
         """Make all changes visible in one WriteBatch, or none of them; durable with the next `sync`.
 
         Returns their delta, for the wheel. Raises DiskFull or StorageError (nothing changed; retry), Corrupt.
@@ -379,7 +379,7 @@ class TimerLog:
         value = self.entry(key) if len(key) == ENTRY_KEY_SIZE_BYTES else self.parked(key)
         return value is not None and not decode_entry(value).stored
 
-    def _next_checkpoint(self, changes: Changes, counted: WriteDelta) -> Checkpoint:
+    def _next_checkpoint(self, changes: EntryChanges, counted: WriteDelta) -> Checkpoint:
         old = self.checkpoint
         return Checkpoint(
             next_request=old.next_request if changes.next_request is None else changes.next_request,
@@ -391,7 +391,7 @@ class TimerLog:
             schedules=None if old.schedules is None else old.schedules + changes.schedules,
         )
 
-    def _after_write(self, changes: Changes, counted: WriteDelta, blocks: dict[int, Block]) -> None:
+    def _after_write(self, changes: EntryChanges, counted: WriteDelta, blocks: dict[int, Block]) -> None:
         self._blocks.keep(blocks)
         if blocks and (self._low == _NONE_PENDING or min(blocks) <= self._low_block):
             self._low_block = min(self._low_block, min(blocks))
@@ -476,7 +476,7 @@ class TimerLog:
         self._db.close()
 
 
-def _fill(batch: WriteBatch, db: Database, changes: Changes) -> None:
+def _fill(batch: WriteBatch, db: Database, changes: EntryChanges) -> None:
     """Add the changes to a batch: deletions first, then the new values, since a batch keeps its order.
 
     Only what the timer log holds is deleted: an entry that was put and ended within the changes leaves no tombstone. A

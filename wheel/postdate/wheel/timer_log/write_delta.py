@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from postdate.wheel.keys import CONTROL_DUE, ENTRY_KEY_SIZE_BYTES
-from postdate.wheel.timer_log.changes import Changes
+from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.checkpoint import Totals
 
 SHORT_COLUMN_MAX: Final = 32
@@ -72,7 +72,7 @@ class WriteDelta:
         )
 
 
-def delta_of(changes: Changes) -> WriteDelta:
+def delta_of(changes: EntryChanges) -> WriteDelta:
     """The delta of a set of changes; O(changes)."""
     entries, parked = changes.entries, changes.parked
     if changes.drops or changes.spans or None in entries.values():

@@ -25,7 +25,7 @@ CONTROL: Final = "control"
 PARKED: Final = "parked"
 
 
-class Load(NamedTuple):
+class ForecastLoad(NamedTuple):
     """Entries and the bytes of their values. The bytes are a hint, exact for entries added since the last load."""
 
     entries: int
@@ -77,12 +77,12 @@ def load_ahead(rings: Rings, from_ms: int, step_ms: int, steps: int) -> list[int
     return loads
 
 
-def due_load(rings: Rings, before_ms: int) -> Load:
+def due_load(rings: Rings, before_ms: int) -> ForecastLoad:
     """The load due before a time, with the whole present tick: sizes a transaction. O(ticks since the window)."""
     geometry = rings.geometry
     end = max(rings.window, min(rings.ticks_end, before_ms // geometry.tick_ms + 1))
     count, size_bytes = rings.fine.sums_of(rings.window, end)
-    return Load(
+    return ForecastLoad(
         count + rings.control.count + rings.overdue.count,
         size_bytes + rings.control.size_bytes + rings.overdue.size_bytes,
     )

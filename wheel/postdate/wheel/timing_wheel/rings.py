@@ -37,7 +37,7 @@ MAX_KEY: Final = (2**64 - 1, 2**64 - 1)
 Mask = NDArray[np.bool_]
 
 
-class Zone(IntEnum):
+class WheelLevel(IntEnum):
     """Where an entry is counted."""
 
     CONTROL = 0
@@ -171,8 +171,8 @@ class Rings:
     def _count_one(self, due_ms: int, offset: int, size_bytes: int, sign: int) -> None:
         zone, number = self.zone_of(due_ms, offset)
         self._note(self.total.change(sign, sign * size_bytes))
-        if zone in (Zone.FINE, Zone.HOUR):
-            ring = self.fine if zone == Zone.FINE else self.hours
+        if zone in (WheelLevel.FINE, WheelLevel.HOUR):
+            ring = self.fine if zone == WheelLevel.FINE else self.hours
             if sign < 0:
                 self._note(ring.remove_one(number, size_bytes))
                 return
@@ -188,8 +188,8 @@ class Rings:
             self._hour_start = min(self._hour_start, number)
 
     @property
-    def _counts(self) -> dict[Zone, Count]:
-        return {Zone.CONTROL: self.control, Zone.OVERDUE: self.overdue, Zone.BEYOND: self.beyond}
+    def _counts(self) -> dict[WheelLevel, Count]:
+        return {WheelLevel.CONTROL: self.control, WheelLevel.OVERDUE: self.overdue, WheelLevel.BEYOND: self.beyond}
 
     def _count_number(self, number: Count, entries: Column, mask: Mask, sign: int) -> None:
         found = int(np.count_nonzero(mask))
@@ -295,41 +295,41 @@ class Rings:
         geometry = self.geometry
         return min(self.cursor[0] // geometry.tick_ms + 1, self.window + geometry.fine_slots)
 
-    def zone_of(self, due_ms: int, offset: int) -> tuple[Zone, int]:
+    def zone_of(self, due_ms: int, offset: int) -> tuple[WheelLevel, int]:
         """Where an entry is counted: the zone, and its tick or hour (0 if the zone has none)."""
         geometry = self.geometry
         if due_ms == CONTROL_DUE:
-            return Zone.CONTROL, 0
+            return WheelLevel.CONTROL, 0
         if (due_ms, offset) < self.cursor:
             tick = due_ms // geometry.tick_ms
-            return (Zone.OVERDUE, 0) if tick < self.window else (Zone.FINE, tick)
+            return (WheelLevel.OVERDUE, 0) if tick < self.window else (WheelLevel.FINE, tick)
         hour = due_ms // geometry.hour_ms
-        return (Zone.HOUR, hour) if hour < self.limit_hour else (Zone.BEYOND, 0)
+        return (WheelLevel.HOUR, hour) if hour < self.limit_hour else (WheelLevel.BEYOND, 0)
 
-    def first_message(self) -> tuple[Zone, int, int] | None:
+    def first_message(self) -> tuple[WheelLevel, int, int] | None:
         """The zone, number and lower bound in ms of the earliest entry that is not a control, or None.
 
         Amortised O(1): each search starts where it last stopped.
         """
         geometry = self.geometry
         if self.overdue.count:
-            return Zone.OVERDUE, 0, 0
+            return WheelLevel.OVERDUE, 0, 0
         start = max(self._fine_start, self.window)
         end = self.ticks_end
         tick = self.fine.first_held(start, end)
         if tick is not None:
             self._fine_start = tick
-            return Zone.FINE, tick, max(tick * geometry.tick_ms, self.fine.min_due(tick))
+            return WheelLevel.FINE, tick, max(tick * geometry.tick_ms, self.fine.min_due(tick))
         self._fine_start = max(start, end - 1)
         cursor_hour = self.cursor[0] // geometry.hour_ms
         start = max(self._hour_start, cursor_hour)
         hour = self.hours.first_held(start, min(self.limit_hour, cursor_hour + geometry.hour_slots))
         if hour is not None:
             self._hour_start = hour
-            return Zone.HOUR, hour, max(hour * geometry.hour_ms, self.hours.min_due(hour), self.cursor[0])
+            return WheelLevel.HOUR, hour, max(hour * geometry.hour_ms, self.hours.min_due(hour), self.cursor[0])
         self._hour_start = max(start, self.limit_hour - 1)
         if self.beyond.count:
-            return Zone.BEYOND, 0, self.limit_hour * geometry.hour_ms
+            return WheelLevel.BEYOND, 0, self.limit_hour * geometry.hour_ms
         return None
 
     def is_sound(self) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from postdate.wheel.errors import Corrupt, TornRead, WheelError, from_os_error
 from postdate.wheel.limits import TORN_READS_MAX
-from postdate.wheel.timing_wheel.forecast import Load, due_load, load_ahead, next_due_ms, pending_by_horizon
+from postdate.wheel.timing_wheel.forecast import ForecastLoad, due_load, load_ahead, next_due_ms, pending_by_horizon
 from postdate.wheel.timing_wheel.layout import COUNTERS_OFFSET, SEQUENCE, Geometry, read_fixed, read_stamp
 from postdate.wheel.timing_wheel.rings import Rings
 from postdate.wheel.timing_wheel.wheel_file import NO_REQUEST
@@ -61,7 +61,7 @@ class WheelSnapshot:
         """As `TimerIndex.next_due_ms`."""
         return next_due_ms(self._rings)
 
-    def due(self, now_ms: int) -> Load:
+    def due(self, now_ms: int) -> ForecastLoad:
         """Entries that are due by now."""
         return due_load(self._rings, now_ms)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from postdate.spark.limits import WALL_TIMES_MAX
 from postdate.spark.rules.times.cron_fields import CronFields, matching_days, read_cron, times_of_day
-from postdate.spark.rules.times.zone_files import Changes, Seconds, read_zone
+from postdate.spark.rules.times.zone_files import ClockChanges, Seconds, read_zone
 
 Milliseconds = NDArray[np.int64]
 
@@ -99,7 +99,7 @@ def _cron_times(said: CronTimes, fields: CronFields, after_s: int, until_s: int)
     return NominalTimes(times_s[order] * _SECOND_MS, in_gap[order])
 
 
-def _instants(walls: Seconds, changes: Changes) -> tuple[Seconds, Seconds]:
+def _instants(walls: Seconds, changes: ClockChanges) -> tuple[Seconds, Seconds]:
     """Return the first and the last instant of each wall-clock time; if there is none, the first is above the last."""
     first = np.full(len(walls), np.iinfo(np.int64).max, dtype=np.int64)
     last = np.full(len(walls), np.iinfo(np.int64).min, dtype=np.int64)
@@ -111,7 +111,7 @@ def _instants(walls: Seconds, changes: Changes) -> tuple[Seconds, Seconds]:
     return first, last
 
 
-def _gap_ends(walls: Seconds, changes: Changes) -> Seconds:
+def _gap_ends(walls: Seconds, changes: ClockChanges) -> Seconds:
     """Return the ends of the gaps in which wall-clock times lie that do not exist."""
     forward = changes.offsets_s[1:] > changes.offsets_s[:-1]
     starts = (changes.at_s + changes.offsets_s[:-1])[forward]

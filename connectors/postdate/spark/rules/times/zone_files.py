@@ -37,7 +37,7 @@ _RULE: Final = re.compile(
 )
 
 
-class Changes(NamedTuple):
+class ClockChanges(NamedTuple):
     """The clock changes of a zone in a range: its offset is `offsets_s[i]` until `at_s[i]`, then `offsets_s[i + 1]`."""
 
     at_s: Seconds
@@ -60,7 +60,7 @@ class ZoneFile(NamedTuple):
     offsets_s: tuple[int, ...]
     rule: PosixRule | None
 
-    def changes(self, from_s: int, until_s: int) -> Changes:
+    def changes(self, from_s: int, until_s: int) -> ClockChanges:
         """Return the changes in [`from_s`, `until_s`]."""
         at_s, offsets_s = list(self.at_s), list(self.offsets_s)
         last_s = at_s[-1] if at_s else -(2**62)
@@ -72,7 +72,7 @@ class ZoneFile(NamedTuple):
                         offsets_s.append(offset_s)
         times = np.array(at_s, dtype=np.int64)
         low, high = np.searchsorted(times, [from_s, until_s + 1])
-        return Changes(times[low:high], np.array(offsets_s[low : high + 1], dtype=np.int64))
+        return ClockChanges(times[low:high], np.array(offsets_s[low : high + 1], dtype=np.int64))
 
 
 def tz_version() -> str:

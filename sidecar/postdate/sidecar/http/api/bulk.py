@@ -15,14 +15,14 @@ from typing import Any, Final
 
 from starlette.datastructures import QueryParams
 
-from postdate.sidecar.cluster.producing import RequestRecord, accepted, look_up, partitions_of, produce_to_each
+from postdate.sidecar.cluster.producing import UnsentRequest, accepted, look_up, partitions_of, produce_to_each
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.api.controls import CANCEL, DELIVER, RESCHEDULE
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.http.queries import queries
 from postdate.sidecar.http.queries.merging import merged_selected
-from postdate.sidecar.http.queries.pending import PARKED, WAITING, AskedShard, BadQuery, Filters, slices_of
+from postdate.sidecar.http.queries.pending import PARKED, WAITING, AskedShard, BadQuery, PendingFilters, slices_of
 from postdate.sidecar.index.bulk import selects
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.sidecar.states import State
@@ -44,7 +44,7 @@ _TIMES_OF_A_MOVE: Final = {"by": names.BY, "at": names.AT, "delay": names.DELAY}
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
+class SelectedMessages:
     """Selected messages of one shard by target, and whether all entries were visited."""
 
     targets: Counter[str]
@@ -106,7 +106,7 @@ def control_selected(process: Process, action: str, asked: object) -> dict[str, 
         raise BadQuery(f"this process does not serve {topic}; it serves {', '.join(served)}")
     now_ms = process.clock.wall_ms()
     headers = [*_action_headers(action, asked, now_ms), *selector_headers(asked, now_ms)]
-    draft = RequestRecord(None, None, headers)
+    draft = UnsentRequest(None, None, headers)
     live = look_up(process.admin, topic, process.config.kafka.bootstrap_servers)
     try:
         accepted(rules_of(process.config, topic, live.retention_ms), draft, 0, now_ms)
@@ -148,11 +148,11 @@ def _selection(headers: Headers) -> Selection:
         raise BadQuery(refused.detail) from refused
 
 
-def _select(shard: AskedShard, selection: Selection, deadline: float) -> Selected:
+def _select(shard: AskedShard, selection: Selection, deadline: float) -> SelectedMessages:
     targets: Counter[str] = Counter()
     for state in (PARKED, WAITING):
-        for _, entries in slices_of(shard, Filters(state=state)):
+        for _, entries in slices_of(shard, PendingFilters(state=state)):
             targets.update(entry.target for entry in entries if selects(selection, entry, entry.requested_due))
             if time.monotonic() > deadline:
-                return Selected(targets, complete=False)
-    return Selected(targets, complete=True)
+                return SelectedMessages(targets, complete=False)
+    return SelectedMessages(targets, complete=True)

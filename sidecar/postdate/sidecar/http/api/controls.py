@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from postdate.kafka.interface import Partition
-from postdate.sidecar.cluster.producing import RequestRecord, accepted, look_up, partition_of
+from postdate.sidecar.cluster.producing import UnsentRequest, accepted, look_up, partition_of
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.http.queries.pending import BadQuery
@@ -55,7 +55,7 @@ def control(process: Process, action: str, asked: object) -> dict[str, Any]:
     if "grace" in asked:
         headers.append((names.GRACE, _text(asked, "grace")))
     caller_id = dict(named).get(names.ID)
-    draft = RequestRecord(caller_id, None, headers)
+    draft = UnsentRequest(caller_id, None, headers)
     live = look_up(process.admin, topic, process.config.kafka.bootstrap_servers)
     index = partition_of(caller_id, live.partitions) if partition < 0 else partition
     if index >= live.partitions:

@@ -20,9 +20,17 @@ from typing import Any, Final
 from starlette.datastructures import QueryParams
 
 from postdate.kafka.interface import Partition
-from postdate.sidecar.cluster.letters import Filters, Letter, Progress, Spans, letters_of, spans_of
+from postdate.sidecar.cluster.letters import DeadLetter, LetterFilters, Progress, Spans, letters_of, spans_of
 from postdate.sidecar.cluster.producing import LiveTopic, look_up
-from postdate.sidecar.cluster.requeue import Earlier, Outcome, Plan, Status, carried_out, plan, without_content
+from postdate.sidecar.cluster.requeue import (
+    Earlier,
+    RequeueOutcome,
+    RequeuePlan,
+    RequeueStatus,
+    carried_out,
+    plan,
+    without_content,
+)
 from postdate.sidecar.errors import ConfigError, TransientError
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.access.access import Refused
@@ -39,7 +47,7 @@ from postdate.wire.topics import OwnTopics, is_topic_name
 
 _FILTERS: Final = ("topic", "reason", "target", "from", "until")
 _TIMES: Final = {"at": names.AT, "delay": names.DELAY}
-_ORDER: Final = (Status.CANNOT, Status.DONE, Status.WOULD, Status.BEFORE)
+_ORDER: Final = (RequeueStatus.CANNOT, RequeueStatus.DONE, RequeueStatus.WOULD, RequeueStatus.BEFORE)
 
 # The reasons of requests that were accepted before. A request that was refused at once may have anything in its
 # headers, so their values are shown only with payloads.
@@ -61,7 +69,7 @@ class _Group:
     newest_ms: int = 0
     targets: Counter[str] = field(default_factory=Counter)
 
-    def add(self, letter: Letter, target: str) -> None:
+    def add(self, letter: DeadLetter, target: str) -> None:
         self.oldest_ms = min(self.oldest_ms, letter.timestamp_ms) if self.count else letter.timestamp_ms
         self.newest_ms = max(self.newest_ms, letter.timestamp_ms)
         self.count += 1
@@ -77,7 +85,7 @@ def list_letters(process: Process, query: QueryParams) -> dict[str, Any]:
     live = _look_up(process, topic)
     spans, is_complete = _newest(process, spans_of(process.admin, topic, live.partitions, filters), filters)
     groups: dict[str, _Group] = {}
-    newest: list[tuple[int, int, Letter]] = []
+    newest: list[tuple[int, int, DeadLetter]] = []
     rules = rules_of(process.config, topic, live.retention_ms)
     with _within(limits.LETTERS_S_MAX) as progress:
         for number, letter in enumerate(letters_of(process.kafka, rules, spans, filters, progress)):
@@ -106,7 +114,7 @@ def requeue(process: Process, asked: object, payload: bool) -> dict[str, Any]:
     topic, filters, when, execute = _read(process, asked)
     live = _look_up(process, topic)
     rules = rules_of(process.config, topic, live.retention_ms)
-    would, with_id = Status.DONE if execute else Status.WOULD, 0
+    would, with_id = RequeueStatus.DONE if execute else RequeueStatus.WOULD, 0
     if not _requeues.acquire(blocking=False):
         raise Refused(503, "another requeue is under way in this process; try again")
     try:
@@ -126,8 +134,8 @@ def requeue(process: Process, asked: object, payload: bool) -> dict[str, Any]:
         "topic": topic,
         "executed": execute,
         "requeued": counts[would],
-        "requeued_before": counts[Status.BEFORE],
-        "impossible": counts[Status.CANNOT],
+        "requeued_before": counts[RequeueStatus.BEFORE],
+        "impossible": counts[RequeueStatus.CANNOT],
         "with_id": with_id,
         "missing_targets": replace(run, chosen=named).missing_targets(process.admin),
         "outcomes": outcomes[: limits.PAGE_ENTRIES_MAX],
@@ -137,18 +145,18 @@ def requeue(process: Process, asked: object, payload: bool) -> dict[str, Any]:
     }
 
 
-def _plan(process: Process, rules: RequestRules, live: LiveTopic, filters: Filters) -> tuple[Plan, bool]:
+def _plan(process: Process, rules: RequestRules, live: LiveTopic, filters: LetterFilters) -> tuple[RequeuePlan, bool]:
     spans, is_complete = _newest(process, spans_of(process.admin, rules.topic, live.partitions, filters), filters)
     with _within(limits.LETTERS_S_MAX) as progress:
 
-        def earlier(letters: list[Letter]) -> Earlier:
+        def earlier(letters: list[DeadLetter]) -> Earlier:
             return Earlier(process.kafka, process.admin, rules.topic, letters, progress)
 
         found = letters_of(process.kafka, rules, spans, filters, progress)
         return plan(found, earlier, limits.LETTERS_MAX, limits.LETTERS_REQUEUED_MAX), is_complete
 
 
-def _newest(process: Process, spans: Spans, filters: Filters) -> tuple[Spans, bool]:
+def _newest(process: Process, spans: Spans, filters: LetterFilters) -> tuple[Spans, bool]:
     """The ends of these spans, at most LETTERS_MAX offsets together, and whether nothing older was cut off.
 
     A span that is too long ends at `until`, so that older letters can be reached. A shorter one is read as a whole,
@@ -202,7 +210,7 @@ def _topic(process: Process, named: str | None) -> str:
     return topic
 
 
-def _read(process: Process, asked: object) -> tuple[str, Filters, Headers, bool]:
+def _read(process: Process, asked: object) -> tuple[str, LetterFilters, Headers, bool]:
     """Topic, filters, new time, and whether to execute. Raises BadQuery."""
     if not isinstance(asked, dict):
         raise BadQuery("the body must be a JSON object")
@@ -230,7 +238,7 @@ def _read(process: Process, asked: object) -> tuple[str, Filters, Headers, bool]
     return _topic(process, texts.get("topic")), _filters(texts, origins), when, execute
 
 
-def _filters(texts: dict[str, str], origins: list[str] | tuple[str, ...]) -> Filters:
+def _filters(texts: dict[str, str], origins: list[str] | tuple[str, ...]) -> LetterFilters:
     reason, target = texts.get("reason"), texts.get("target")
     if reason is not None and reason not in {each.value for each in Reason}:
         raise BadQuery(f"reason takes one of {', '.join(each.value for each in Reason)}")
@@ -244,7 +252,7 @@ def _filters(texts: dict[str, str], origins: list[str] | tuple[str, ...]) -> Fil
     since, until = (int(texts[name]) if name in texts else None for name in ("from", "until"))
     reasons = frozenset() if reason is None else frozenset([reason])
     targets = frozenset() if target is None else frozenset([target])
-    return Filters(reasons, targets, frozenset(origin.encode() for origin in origins), since, until)
+    return LetterFilters(reasons, targets, frozenset(origin.encode() for origin in origins), since, until)
 
 
 def _group_as_json(reason: str, group: _Group) -> dict[str, Any]:
@@ -255,15 +263,15 @@ def _group_as_json(reason: str, group: _Group) -> dict[str, Any]:
     return {"reason": reason, "count": group.count, **times, "targets": targets}
 
 
-def _target(letter: Letter, payload: bool) -> str | None:
+def _target(letter: DeadLetter, payload: bool) -> str | None:
     return (letter.target or None) if payload or letter.reason in _ACCEPTED else None
 
 
-def _id(letter: Letter, payload: bool) -> str | None:
+def _id(letter: DeadLetter, payload: bool) -> str | None:
     return letter.id if payload or letter.reason in _ACCEPTED else None
 
 
-def _letter_as_json(letter: Letter, payload: bool) -> dict[str, Any]:
+def _letter_as_json(letter: DeadLetter, payload: bool) -> dict[str, Any]:
     """A dead letter. The detail quotes headers, so it needs `payload`."""
     attempt = letter.last(ATTEMPT)
     shown: dict[str, Any] = {
@@ -279,7 +287,7 @@ def _letter_as_json(letter: Letter, payload: bool) -> dict[str, Any]:
     return shown
 
 
-def _outcome_as_json(outcome: Outcome, payload: bool) -> dict[str, Any]:
+def _outcome_as_json(outcome: RequeueOutcome, payload: bool) -> dict[str, Any]:
     why = f"{outcome.why}: {outcome.detail}" if payload and outcome.detail else outcome.why
     letter = outcome.letter
     return {

@@ -15,7 +15,7 @@ from postdate.sidecar.http.access.access import Refused
 from postdate.sidecar.http.action_log import merged_actions, without_keys
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.http.queries import pending, queries
-from postdate.sidecar.http.queries.pending import BadQuery, Filters, Place
+from postdate.sidecar.http.queries.pending import BadQuery, PageCursor, PendingFilters
 from postdate.sidecar.http.queries.request_history import request_history
 from postdate.sidecar.states import DELIVERING, State
 
@@ -32,7 +32,7 @@ def page(process: Process, query: QueryParams) -> Answer:
     if "id" in query or "origin" in query:
         found = _named(able, query.get("id"), query.get("origin"))
     else:
-        after = Place.decode(query["cursor"]) if "cursor" in query else None
+        after = PageCursor.decode(query["cursor"]) if "cursor" in query else None
         limit = queries.number_of(query, "limit", limits.PAGE_ENTRIES_DEFAULT, limits.PAGE_ENTRIES_MAX)
         shown = pending.page(list(able), queries.filters_of(query), after, limit, payload)
         found, cursor = shown.entries, shown.cursor
@@ -47,7 +47,7 @@ def count(process: Process, query: QueryParams) -> Answer:
     queries.known(query, *_FILTERS)
     able, unable = queries.shards_of(process, query)
     filters = queries.filters_of(query)
-    counts_all = filters == Filters() and "state" not in query
+    counts_all = filters == PendingFilters() and "state" not in query
     shards = [{**_shard(shard), **_count(shard, None if counts_all else filters)} for shard in able]
     total: Answer = {"count": sum(shard["count"] for shard in shards), "exact": all(shard["exact"] for shard in shards)}
     if counts_all:
@@ -103,14 +103,14 @@ def _shard(shard: queries.HeldShard) -> Answer:
     return {"topic": shard.part.topic, "partition": shard.part.index}
 
 
-def _count(shard: queries.HeldShard, filters: Filters | None) -> Answer:
+def _count(shard: queries.HeldShard, filters: PendingFilters | None) -> Answer:
     """The count of one shard, of all entries without filters; a lower bound until the shard has read what was requested
     before its takeover."""
     is_complete = shard.thread.shard.state is not State.CATCHING_UP
     if filters is None:
         number, parked = shard.ask(lambda index: (index.count, index.parked_count))
         return {"count": number, "exact": is_complete, "parked": parked}
-    if filters == Filters():  # only `state=waiting`: the index knows it, so the bound of a scan does not apply
+    if filters == PendingFilters():  # only `state=waiting`: the index knows it, so the bound of a scan does not apply
         number = shard.ask(lambda index: index.count - index.parked_count - index.control_count)
         return {"count": number, "exact": is_complete}
     number, exact = pending.count([shard], filters)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from postdate.kafka.interface import Partition
-from postdate.sidecar.http.queries.pending import PARKED, Place
+from postdate.sidecar.http.queries.pending import PARKED, PageCursor
 from postdate.sidecar.index.recurrences import PAUSED_MS
 from postdate.wheel.keys import entry_key, parked_key
 from postdate.wire.origins import parse_origin
@@ -25,7 +25,7 @@ Answer = dict[str, Any]
 def merged_page(answers: Sequence[Answer], limit: int) -> Answer:
     """The first `limit` entries of the pages of several processes, all from one cursor on."""
     places = {_place(entry): entry for answer in answers for entry in answer["entries"]}
-    cursors = [Place.decode(answer["cursor"]) for answer in answers if answer["cursor"] is not None]
+    cursors = [PageCursor.decode(answer["cursor"]) for answer in answers if answer["cursor"] is not None]
     bound = min(cursors, default=None)  # complete up to here: the page of some process ends here
     shown = sorted(place for place in places if bound is None or place <= bound)
     if len(shown) > limit:
@@ -89,11 +89,11 @@ def _unasked(answers: Iterable[Answer]) -> Iterator[tuple[Partition, Answer]]:
             yield part_of(item), item
 
 
-def _place(entry: Answer) -> Place:
+def _place(entry: Answer) -> PageCursor:
     topic, index, offset = parse_origin(entry["origin"].encode())
     due_ms = entry["chosen_ms"] if "chosen_ms" in entry else entry["due_ms"]
     if due_ms is None:
         due_ms = PAUSED_MS
     parked = entry["state"] == PARKED
     key = parked_key(entry["target"], due_ms, offset) if parked else entry_key(due_ms, offset)
-    return Place(key, Partition(topic, index))
+    return PageCursor(key, Partition(topic, index))

@@ -54,7 +54,7 @@ class BadQuery(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
+class PendingFilters:
     """Selects entries: due in [from_ms, until_ms), for one of these targets (none: any), waiting or parked, with an id
     that begins with `id_prefix` and with this key (None: any); or only the recurring schedules among them."""
 
@@ -88,7 +88,7 @@ class Filters:
         return entry.kind in PENDING and (entry.next is not None or not self.recurring)
 
 
-class Place(NamedTuple):
+class PageCursor(NamedTuple):
     """A position between two entries: directly after this key of this shard."""
 
     key: bytes
@@ -100,7 +100,7 @@ class Place(NamedTuple):
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
     @classmethod
-    def decode(cls, cursor: str) -> Place:
+    def decode(cls, cursor: str) -> PageCursor:
         """Decode a cursor. Raises BadQuery if it is malformed."""
         try:
             text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
@@ -120,7 +120,9 @@ class Page(NamedTuple):
     cursor: str | None
 
 
-def page(shards: list[AskedShard], filters: Filters, after: Place | None, limit: int, keep_payload: bool) -> Page:
+def page(
+    shards: list[AskedShard], filters: PendingFilters, after: PageCursor | None, limit: int, keep_payload: bool
+) -> Page:
     """Up to `limit` entries after `after`. A page may be short or empty and still have a cursor, since it examines a
     bounded number of entries. Raises Unanswered. O(entries examined), at most PAGE_LOOKS_MAX for each shard."""
     found: list[Found] = []
@@ -135,11 +137,11 @@ def page(shards: list[AskedShard], filters: Filters, after: Place | None, limit:
     found.sort(key=lambda each: each[:2])
     shown = [each for each in found if bound is None or each[:2] <= bound][:limit]
     if len(shown) < len(found) and len(shown) == limit:
-        return Page(shown, Place(*shown[-1][:2]).encode())
-    return Page(shown, None if bound is None else Place(*bound).encode())
+        return Page(shown, PageCursor(*shown[-1][:2]).encode())
+    return Page(shown, None if bound is None else PageCursor(*bound).encode())
 
 
-def count(shards: list[AskedShard], filters: Filters) -> tuple[int, bool]:
+def count(shards: list[AskedShard], filters: PendingFilters) -> tuple[int, bool]:
     """The number of selected entries, and whether it is exact, since the count is bounded. Raises Unanswered."""
     total, exact = 0, True
     for shard in shards:
@@ -237,7 +239,7 @@ def _state(key: bytes, entry: Entry) -> str:
     return WAITING if entry.kind in PENDING else ENDING
 
 
-def slices_of(shard: AskedShard, filters: Filters) -> Iterator[tuple[list[bytes], list[Entry]]]:
+def slices_of(shard: AskedShard, filters: PendingFilters) -> Iterator[tuple[list[bytes], list[Entry]]]:
     """All keys and entries of a shard that lie in the range of the filters, in slices. Raises Unanswered."""
     return _slices(shard, filters, _first(filters))
 
@@ -245,12 +247,12 @@ def slices_of(shard: AskedShard, filters: Filters) -> Iterator[tuple[list[bytes]
 # ---- slices ----------------------------------------------------------------------------------------------------------
 
 
-def _first(filters: Filters) -> bytes:
+def _first(filters: PendingFilters) -> bytes:
     """The inclusive start of a scan with these filters."""
     return b"" if filters.state == PARKED else entry_key(max(filters.from_ms, 1), 0)
 
 
-def _start(filters: Filters, after: Place | None, part: Partition) -> bytes:
+def _start(filters: PendingFilters, after: PageCursor | None, part: Partition) -> bytes:
     """The inclusive start of the scan of one shard after a place."""
     first = _first(filters)
     if after is None:
@@ -259,7 +261,7 @@ def _start(filters: Filters, after: Place | None, part: Partition) -> bytes:
 
 
 def _slices(
-    shard: AskedShard, filters: Filters, start: bytes, wanted: int = limits.SLICE_ENTRIES_MAX
+    shard: AskedShard, filters: PendingFilters, start: bytes, wanted: int = limits.SLICE_ENTRIES_MAX
 ) -> Iterator[tuple[list[bytes], list[Entry]]]:
     """Keys and entries from `start` on, in slices of at most `wanted`, until there are no more."""
     most = limits.SLICE_ENTRIES_MAX if filters.is_sparse else min(wanted, limits.SLICE_ENTRIES_MAX)
@@ -299,7 +301,7 @@ def _before(start: bytes) -> bytes:
 
 
 def _matches(
-    shard: AskedShard, filters: Filters, start: bytes, limit: int, payload_max: int
+    shard: AskedShard, filters: PendingFilters, start: bytes, limit: int, payload_max: int
 ) -> tuple[list[Found], bytes | None]:
     """Up to `limit` selected entries of one shard, and the last examined key if more may follow.
 
@@ -333,7 +335,7 @@ def _without_payload(entry: Entry) -> Entry:
     return msgspec.structs.replace(entry, key=None, value=None, headers=attempt, own_key=(), control=control)
 
 
-def _count_keys(shard: AskedShard, filters: Filters) -> tuple[int, bool]:
+def _count_keys(shard: AskedShard, filters: PendingFilters) -> tuple[int, bool]:
     start, before = _first(filters), entry_key(min(filters.until_ms, DUE_MS_MAX), 0)
     total = 0
 

@@ -15,7 +15,7 @@ from postdate.kafka.interface import Partition
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.http.queries.deployment import PROCESS, SCOPE
-from postdate.sidecar.http.queries.pending import PARKED, WAITING, BadQuery, Filters
+from postdate.sidecar.http.queries.pending import PARKED, WAITING, BadQuery, PendingFilters
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import DELIVERING
 from postdate.wheel.index import TimerIndex
@@ -85,7 +85,7 @@ def time_text_of(name: str, text: str, now_ms: int) -> str:
         raise BadQuery(f"{name} {error}") from error
 
 
-def filters_of(query: QueryParams) -> Filters:
+def filters_of(query: QueryParams) -> PendingFilters:
     """The filters of a query with fixed times. Raises BadQuery."""
     state = query.get("state", WAITING)
     if state not in (WAITING, PARKED):
@@ -101,7 +101,7 @@ def filters_of(query: QueryParams) -> Filters:
     if recurring not in ("true", "false"):
         raise BadQuery("recurring takes true or false")
     prefix, key = (query.get(name, "").encode("utf-8", "surrogateescape") for name in ("id_prefix", "key"))
-    return Filters(
+    return PendingFilters(
         max(from_ms, 1), until_ms, targets, state, recurring == "true", prefix, key if "key" in query else None
     )
 

@@ -26,7 +26,7 @@ _STRANGE: Final = JSONResponse(
 )
 
 
-class Gate:
+class AdmissionMiddleware:
     """The application behind the checks."""
 
     def __init__(self, app: ASGIApp, hosts: Hosts) -> None:

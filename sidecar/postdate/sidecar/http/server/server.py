@@ -31,7 +31,7 @@ from postdate.sidecar.http.port import listen
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.http.server.acceptor import Acceptor
 from postdate.sidecar.http.server.connections import BoundedConnection
-from postdate.sidecar.http.server.gate import Gate
+from postdate.sidecar.http.server.gate import AdmissionMiddleware
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class HttpServer:
         self._scheme = "http" if certificate is None else "https"
         connection = functools.partial(BoundedConnection, certificate=certificate)
         config = uvicorn.Config(
-            Gate(make_probes(process) if probes_only else make_app(process), Hosts(http)),
+            AdmissionMiddleware(make_probes(process) if probes_only else make_app(process), Hosts(http)),
             http=cast(Any, connection),  # called as a class is
             log_config=None,
             log_level="warning",
