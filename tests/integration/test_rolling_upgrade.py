@@ -7,8 +7,9 @@ partitions are with the other version meanwhile. Requests are due all the time, 
 and some are cancelled, moved or replaced, mostly by another version than the one that took them. The oracle judges all
 that Kafka holds; the dispatch log tells which version did what.
 
-A second test follows docs/upgrade.md: it upgrades both places, permits the headers of format 2 in one after the other,
-uses every one of them through a SIGKILL, and withdraws them again. Each request must end once, as its headers require.
+A second test follows docs/operations.md: it upgrades both places, permits the headers of format 2 in one after the
+other, uses every one of them through a SIGKILL, and withdraws them again. Each request must end once, as its headers
+require.
 """
 
 from __future__ import annotations
