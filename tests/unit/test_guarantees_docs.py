@@ -1,5 +1,5 @@
-"""Goal: docs/testing.md names a test for each promise of docs/guarantees.md, docs/works-with.md one for each client,
-broker and tool, and each test that they name exists.
+"""Goal: docs/testing.md names a test for each promise of docs/guarantees.md, which names one for each broker,
+client and tool; each test that they name exists.
 
 Method: the tables are read as text. A test is a link whose text is a function and whose address is its file; the file
 is parsed, so a comment does not count as a test. The same is done with pages that break the rule.
@@ -15,7 +15,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 GUARANTEES = ROOT / "docs/guarantees.md"
 TESTING = ROOT / "docs/testing.md"
-WORKS_WITH = ROOT / "docs/works-with.md"
 
 _TEST = re.compile(r"\[`(test_\w+)`\]\(\.\./(tests/[\w/]+\.py)\)")
 
@@ -83,7 +82,7 @@ def test_a_promise_without_a_test_and_a_test_that_does_not_exist_are_found() -> 
 
 
 def test_each_row_of_works_with_has_a_state_and_a_test_that_exists() -> None:
-    text = WORKS_WITH.read_text(encoding="utf-8")
+    text = GUARANTEES.read_text(encoding="utf-8").partition("\n## Works with\n")[2]
     rows = [row.strip("| ").split(" | ") for row in text.splitlines() if row.startswith("| ")]
     rows = [row for row in rows if row[0] != "---" and row[1] != "state"]
     assert len(rows) > 20
