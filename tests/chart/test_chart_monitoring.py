@@ -151,7 +151,7 @@ def test_the_alerts_are_about_this_release_alone(helm: Helm) -> None:
 
 
 def test_the_documents_name_every_alert(helm: Helm) -> None:
-    text = (CHART.parents[1] / "docs/kubernetes.md").read_text(encoding="utf-8")
+    text = (CHART / "README.md").read_text(encoding="utf-8")
     told = [*re.findall(r"^\| `(Postdate\w+)` \|", text, re.MULTILINE)]
     assert sorted(told) == sorted(rule["alert"] for rule in alerts(helm))
 

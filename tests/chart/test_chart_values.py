@@ -1,7 +1,8 @@
 """Goal: a mistake in the values is refused before anything is installed, in words that name it; what the README says is
 what the chart takes; and every option of the program can be set.
 
-Method: Helm is asked to render values with one mistake each. README and schema are made anew from their sources.
+Method: Helm renders values with one mistake each. The generated parts of README and schema are compared with their
+sources.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ def test_a_secret_among_the_properties_is_refused(helm: Helm, table: str) -> Non
 
 def test_the_readme_is_made_from_the_values() -> None:
     present = (CHART / "README.md").read_text(encoding="utf-8")
-    assert present == readme(VALUES), "run `make chart`"
+    assert present == readme(present, VALUES), "run `make chart`"
     root = CHART.parents[1]
     assert list(tidy_docs.link_complaints(root, "charts/postdate/README.md", present)) == []
 

@@ -1,7 +1,7 @@
-"""What is made and not written in charts/postdate: README.md, and those parts of the schema that the program decides.
+"""Generates parts of two files of charts/postdate: the tables of values in README.md, and the schema of the options.
 
-`make chart` (or `python -m support.chart_documents`) writes them anew; tests/chart holds them to what this makes.
-The README is a table of the values, from the comments of values.yaml that begin with `# --`. The schema of `config` and
+`make chart` (or `python -m support.chart_documents`) writes them; tests/chart compares the files with its output.
+The tables come from the comments of values.yaml that begin with `# --`. The schema of `config` and
 `requestTopics` comes from the options of the program, so an option that is added there can be set here; the names below
 `kafka.common|consumer|producer|admin` come from the client library that is installed.
 """
@@ -36,30 +36,9 @@ _LISTED: Mapping[str, dict[str, Any]] = {
     "dialects": {"enum": list(DIALECTS)},
 }
 
-_HEAD = """\
-# Postdate on Kubernetes
-
-`make chart` generates this page from values.yaml. To install, upgrade and operate the chart, see
-[docs/kubernetes.md](../../docs/kubernetes.md).
-
-```sh
-helm install postdate charts/postdate --namespace messaging --create-namespace --values my-values.yaml
-helm test postdate --namespace messaging
-```
-
-Two values have no default: the address of Kafka, and the allowed targets of requests.
-
-```yaml
-kafka:
-  bootstrapServers: kafka-bootstrap:9092
-requestTopics:
-  - name: postdate.requests
-    allow: ["orders.*"]
-```
-
-[ci/production-values.yaml](ci/production-values.yaml) and the files beside it are complete examples; the tests render
-and check each of them.
-"""
+#: The heading of the README below which everything is generated.
+_VALUES = "## Values\n"
+_HEAD = f"{_VALUES}\n`make chart` generates these tables from values.yaml.\n"
 
 
 @dataclass(frozen=True)
@@ -106,16 +85,16 @@ def _at(tree: Any, path: list[str]) -> Any:
     return tree
 
 
-def readme(values: str) -> str:
-    """The chart's README, from the text of its values.yaml."""
+def readme(present: str, values: str) -> str:
+    """Returns the chart's README: the text above `## Values` as it is, and below it the tables of its values.yaml."""
     sections: dict[str, list[str]] = {}
     for value in described(values):
         default = json.dumps(value.default, ensure_ascii=False).replace("|", "\\|")
         section = value.path.partition(".")[0] if "." in value.path else "The release and its pods"
         sections.setdefault(section, []).append(f"| `{value.path}` | `{default}` | {value.text} |")
-    text = _HEAD
+    text = present.partition(_VALUES)[0] + _HEAD
     for section, rows in sections.items():
-        text += "\n".join([f"\n## {section}\n", "| value | default | |", "| --- | --- | --- |", *rows]) + "\n"
+        text += "\n".join([f"\n### {section}\n", "| value | default | |", "| --- | --- | --- |", *rows]) + "\n"
     return text
 
 
@@ -183,11 +162,12 @@ def schema(present: str) -> str:
 
 
 def write() -> None:
-    """Make both files anew."""
+    """Writes the generated parts of both files."""
     path = CHART / "values.schema.json"
     path.write_text(schema(path.read_text(encoding="utf-8")), encoding="utf-8")
-    text = readme((CHART / "values.yaml").read_text(encoding="utf-8"))
-    (CHART / "README.md").write_text(text, encoding="utf-8")
+    path = CHART / "README.md"
+    text = readme(path.read_text(encoding="utf-8"), (CHART / "values.yaml").read_text(encoding="utf-8"))
+    path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -25,10 +25,11 @@ from postdate.wire.reasons import Reason
 from support import tidy_docs
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOTS = ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY", "examples/README", "clients/README")
-OWN = [ROOT / f"{name}.md" for name in ROOTS]
+ROOTS = ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")
+FOLDERS = ("examples", "clients", "charts/postdate")
+OWN = [*(ROOT / f"{name}.md" for name in ROOTS), *(ROOT / folder / "README.md" for folder in FOLDERS)]
 DOCS = [*OWN, *sorted(ROOT.glob("docs/**/*.md"))]
-OTHERS = [ROOT / "charts/postdate/README.md", *sorted(ROOT.glob("benchmarks/*.md"))]
+OTHERS = sorted(ROOT.glob("benchmarks/*.md"))
 SOURCES = [
     path
     for pattern in ("sidecar/**/*.py", "wheel/**/*.py", "connectors/**/*.py", "tests/**/*.py", "charts/**/*.yaml")
