@@ -10,7 +10,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("*.md", "docs/*.md", "clients/README.md", "examples/README.md", "charts/postdate/README.md", "benchmarks/*.md")
+FOLDERS = ("clients", "examples", "charts/postdate", "tests/support/*")
+PAGES = ("*.md", "docs/*.md", "benchmarks/*.md", *(f"{folder}/README.md" for folder in FOLDERS))
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s#]+)[^)\s]*\)")
 

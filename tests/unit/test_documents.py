@@ -26,8 +26,9 @@ from support import tidy_docs
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOTS = ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")
-FOLDERS = ("examples", "clients", "charts/postdate")
-OWN = [*(ROOT / f"{name}.md" for name in ROOTS), *(ROOT / folder / "README.md" for folder in FOLDERS)]
+FOLDERS = ("examples", "clients", "charts/postdate", "tests/support/*")
+READMES = [path for folder in FOLDERS for path in sorted(ROOT.glob(f"{folder}/README.md"))]
+OWN = [*(ROOT / f"{name}.md" for name in ROOTS), *READMES]
 DOCS = [*OWN, *sorted(ROOT.glob("docs/**/*.md"))]
 OTHERS = sorted(ROOT.glob("benchmarks/*.md"))
 SOURCES = [
@@ -169,7 +170,7 @@ def test_the_readme_and_the_site_list_every_document() -> None:
     listed = [page for section in yaml.safe_load(text_of("mkdocs.yml"))["nav"] for page in _pages(section)]
     assert [page for page in listed if not (ROOT / page).exists()] == []
     records = {place(path) for path in ROOT.glob("benchmarks/*.md")}
-    assert (documents | records) - {*listed} == set()
+    assert (documents | records | {place(path) for path in READMES}) - {*listed} == set()
 
 
 def _pages(entry: str | list[object] | dict[str, object]) -> list[str]:

@@ -74,8 +74,8 @@ def _head(run: Run) -> Iterator[str]:
     yield (
         "Written by `make soak`. Two sidecars run all the time and others start and stop, with four partitions, a "
         "steady load and a broker behind proxies. The seed determines the order of the faults. "
-        "[testing.md](../docs/testing.md#real-faults) describes the faults and the judgement. The figures are those of "
-        "one run on one machine, which ran the broker, the sidecars, the load and the judge."
+        "[The README of the fault rig](../tests/support/faults/README.md) describes the load and the judgement. The "
+        "figures are those of one run on one machine, which ran the broker, the sidecars, the load and the judge."
     )
     yield ""
     yield "| | |"
