@@ -99,8 +99,8 @@ ranges, depend on a broker's answer and are confirmed."""
 class Loss:
     """The loss that a shard must accept to continue: the records at offsets [first, end) of its partition of `topic`.
 
-    `seq`: that of the last dispatch-log record when the loss was found; `since`: the offset of the oldest one. An
-    acceptance is valid only until a newer record is written or an older one is deleted.
+    `seq`: that of the last dispatch-log record when the loss was found; `since`: the offset of the oldest one. If the
+    end of the range moves on, an acceptance is valid only until a newer record is written or an older one is deleted.
     """
 
     reason: HaltReason

@@ -189,7 +189,7 @@ def _first_dispatch(
     if position == bounds.start:
         oldest = _oldest_fates(ctx, bounds, acceptance)
         if oldest is not None:
-            low = _above_missing(ctx, acceptance, low, request, oldest, last.seq)
+            low = _above_missing(ctx, acceptance, low, request, oldest)
     # The start may be stale, and fates before `position` deleted. Reading the offset before `position` excludes that.
     return low, max(position - 1, bounds.start)
 
@@ -232,31 +232,23 @@ def oldest_record(ctx: ShardContext, bounds: LogBounds, acceptance: AcceptedLoss
         start = oldest.offset + 1
 
 
-def _above_missing(
-    ctx: ShardContext, acceptance: AcceptedLosses, low: int, request: Record, oldest: Record, last_seq: int
-) -> int:
+def _above_missing(ctx: ShardContext, acceptance: AcceptedLosses, low: int, request: Record, oldest: Record) -> int:
     """The first request whose fates the dispatch log certainly still holds: `low`, if no record before `oldest` can
     have ended `request`, the first one. Raises Halted, unless the loss of the requests below it was accepted.
 
-    If a producer stamped that request, the offset decides: before `oldest`, no owner had read a request at or above
-    `ingested_to` of that record.
+    Before `oldest`, no owner had read a request at or above `ingested_to` of that record. Timestamps decide nothing,
+    since the clocks of producers and brokers differ.
     """
-    if request.log_append:
-        if oldest.timestamp_ms <= request.timestamp_ms:
-            return low
-        end = certain_request(ctx, oldest, low)
-    else:
-        end = decode(ctx.log, oldest).ingested_to
-        if request.offset >= end:
-            return low
-    loss = Loss(HaltReason.FATES_MISSING, ctx.own.requests, low, end, last_seq, oldest.offset)
+    end = decode(ctx.log, oldest).ingested_to
+    if request.offset >= end:
+        return low
     return acceptance.take(
         ctx.name,
-        loss,
-        f"the dispatch log begins at offset {oldest.offset}, after request {low} of {ctx.name} was written: fates of "
-        f"the requests [{low}, {end}) may have been deleted, and delivering them could repeat them. To continue, "
-        f"accept the loss of those that are not in {ctx.own.store}. The dispatch log must keep its records for longer "
-        "than the request topic",
+        Loss(HaltReason.FATES_MISSING, ctx.own.requests, low, end),
+        f"the dispatch log begins at offset {oldest.offset}, but requests up to {end} of {ctx.name} were read before: "
+        f"fates of the requests [{low}, {end}) may have been deleted, and delivering them could repeat them. To "
+        f"continue, accept the loss of those that are not in {ctx.own.store}. The dispatch log must keep its records "
+        "for longer than the request topic",
     ).end
 
 

@@ -1,0 +1,132 @@
+"""Goal: after a loss of fates nothing is delivered twice, and only requests that may have ended are given up.
+
+Method: the real shard over the simulated broker. The dispatch log is cut, emptied or broken, or the clocks of brokers
+differ, and the shard starts without a disk.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from postdate.kafka.interface import Isolation, Partition
+from postdate.sidecar.config.settings import RequestTopicConfig
+from postdate.sidecar.operation.instructions import RESUME, Instruction, instruct
+from postdate.sidecar.operation.shard_status import read_status
+from postdate.sidecar.shard.shard import Shard
+from postdate.sidecar.states import State
+from postdate.wire.dispatch_log import BEAT, encode_record
+from support.shard_bench import OWN, Bench, R
+
+_HOUR_MS = 3_600_000
+_LOG = Partition(OWN.dispatch_log, 0)
+_REQUESTS = Partition(R, 0)
+#: Nothing is stored, so that a pending request keeps the low-water mark.
+_TOPIC = RequestTopicConfig(R, store_after_ms=0)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    directory = tmp_path / "simulated" / R
+    directory.mkdir(parents=True)
+    return Bench(directory)
+
+
+def _keep_one_pending_and_deliver(bench: Bench, count: int) -> Shard:
+    """A shard that has read request 0, which stays pending, and has ended those behind it in separate records."""
+    shard = bench.shard(_TOPIC)
+    bench.schedule(bench.time.now_ms + 20 * _HOUR_MS)
+    for number in range(count):
+        bench.schedule(1)
+        bench.until(shard, lambda: bench.ended() == number + 1)  # noqa: B023  # used at once
+    return shard
+
+
+def _end(bench: Bench, part: Partition) -> int:
+    return bench.admin.end_offsets([part], Isolation.READ_UNCOMMITTED)[part]
+
+
+def _start_without_disk(bench: Bench) -> Shard:
+    shutil.rmtree(bench.directory / "0")
+    shard = bench.new_shard(_TOPIC)
+    bench.until(shard, lambda: shard.state in (State.HALTED, State.RUNNING))
+    return shard
+
+
+def _reason_and_range(bench: Bench, shard: Shard) -> tuple[str, str]:
+    assert shard.state is State.HALTED
+    status = read_status(bench.directory / "0")
+    assert status is not None
+    assert status.loss is not None
+    return shard.why.split(":")[0], status.loss.range
+
+
+def _accept(bench: Bench, shard: Shard) -> None:
+    status = read_status(bench.directory / "0")
+    assert status is not None
+    instruct(bench.directory / "0", Instruction(do=RESUME, accept=status.loss))
+    bench.until(shard, lambda: shard.state is State.RUNNING)
+
+
+def _delivered(bench: Bench, shard: Shard) -> Counter[int]:
+    """How often each request was delivered, after a while."""
+    until_ms = bench.time.now_ms + 20_000
+    bench.until(shard, lambda: bench.time.now_ms > until_ms)
+    origins = [dict(record.headers or [])["postdate-origin"] or b"" for record in bench.read("orders")]
+    return Counter(int(origin.rpartition(b"/")[2]) for origin in origins)
+
+
+def test_the_clock_of_the_leader_of_the_requests_hides_no_deleted_fate(bench: Bench) -> None:
+    """It is ten minutes ahead, so the pending request seems younger than the oldest record of the dispatch log."""
+    brokers = bench.broker.brokers
+    brokers.grow(2)
+    brokers.nodes[1].skew_ms = 600_000
+    bench.broker.log(_REQUESTS).leader = 1
+    _keep_one_pending_and_deliver(bench, 3).close()
+    bench.admin.delete_records({_LOG: bench.read(OWN.dispatch_log)[-1].offset})
+    late = bench.schedule(1)  # was read by no owner
+    shard = _start_without_disk(bench)
+    assert _reason_and_range(bench, shard) == ("fates-missing", "0-4")
+    _accept(bench, shard)
+    assert _delivered(bench, shard) == {1: 1, 2: 1, 3: 1, late: 1}
+    shard.close()
+
+
+def test_no_fate_is_missed_behind_the_beat_of_a_shard_whose_log_had_expired(bench: Bench) -> None:
+    """The beat is written because of the request, before it is read: no earlier record can have ended the request."""
+    shard = bench.shard(_TOPIC)
+    bench.schedule(1)
+    bench.until(shard, lambda: bench.ended() == 1)
+    bench.until(shard, lambda: bench.log()[-1].low_water == 1, 200_000)
+    bench.time.wait(2 * _HOUR_MS)
+    bench.admin.delete_records({_LOG: _end(bench, _LOG)})
+    pending = bench.schedule(bench.time.now_ms + 10_000)
+    bench.until(shard, lambda: shard.next_request == pending + 1)
+    shard.close()
+    assert [(said.kind, said.ingested_to) for said in bench.log()] == [(BEAT, pending)]
+    shard = _start_without_disk(bench)
+    assert shard.state is State.RUNNING, shard.why
+    assert _delivered(bench, shard) == {0: 1, pending: 1}
+    shard.close()
+
+
+def _break_seq(bench: Bench, shard: Shard) -> None:
+    shard.close()
+    last = bench.log()[-1]
+    forged = encode_record(msgspec.structs.replace(last, seq=last.seq + 2, kind=BEAT, fates=[]))
+    bench.broker.append(_LOG, None, forged, [], 0)
+
+
+def test_no_request_of_more_than_an_hour_after_a_break_of_seq_is_given_up(bench: Bench) -> None:
+    _break_seq(bench, _keep_one_pending_and_deliver(bench, 3))
+    bench.time.wait(2 * _HOUR_MS)
+    late = bench.schedule(1)
+    shard = _start_without_disk(bench)
+    assert _reason_and_range(bench, shard) == ("seq-broken", "0-4")
+    _accept(bench, shard)
+    assert _delivered(bench, shard) == {1: 1, 2: 1, 3: 1, late: 1}
+    shard.close()
