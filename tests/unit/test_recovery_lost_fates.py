@@ -1,7 +1,7 @@
 """Goal: after a loss of fates nothing is delivered twice, and only requests that may have ended are given up.
 
-Method: the real shard over the simulated broker. The dispatch log is cut, emptied or broken, or the clocks of brokers
-differ, and the shard starts without a disk.
+Method: the real shard over the simulated broker. The dispatch log is cut, emptied or broken, the clocks of brokers
+differ or a transaction is open on the request topic, and the shard starts without a disk.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from postdate.kafka.interface import Isolation, Partition
+from postdate.kafka import limits
+from postdate.kafka.interface import Isolation, Partition, TransactionalProducer
 from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.operation.instructions import RESUME, Instruction, instruct
 from postdate.sidecar.operation.shard_status import read_status
@@ -80,6 +81,20 @@ def _delivered(bench: Bench, shard: Shard) -> Counter[int]:
     return Counter(int(origin.rpartition(b"/")[2]) for origin in origins)
 
 
+def _open_transaction(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> TransactionalProducer:
+    """That of another program: with a request, and with two requests of others behind it."""
+    stranger = bench.kafka.producer("somebody")
+    with monkeypatch.context() as patched:
+        patched.setattr(limits, "TRANSACTION_TIMEOUT_MS", 900_000)  # the highest that brokers allow by default
+        stranger.init(10)
+    stranger.begin()
+    stranger.produce(R, b"v", b"k", [("postdate-topic", b"orders"), ("postdate-at", b"1")], 0)
+    stranger.flush(10)
+    for _ in range(2):
+        bench.schedule(1)
+    return stranger
+
+
 def test_the_clock_of_the_leader_of_the_requests_hides_no_deleted_fate(bench: Bench) -> None:
     """It is ten minutes ahead, so the pending request seems younger than the oldest record of the dispatch log."""
     brokers = bench.broker.brokers
@@ -129,4 +144,34 @@ def test_no_request_of_more_than_an_hour_after_a_break_of_seq_is_given_up(bench:
     assert _reason_and_range(bench, shard) == ("seq-broken", "0-4")
     _accept(bench, shard)
     assert _delivered(bench, shard) == {1: 1, 2: 1, 3: 1, late: 1}
+    shard.close()
+
+
+@pytest.mark.parametrize("waited_ms", [0, 2 * _HOUR_MS], ids=["at once", "two hours later"])
+def test_no_request_behind_an_open_transaction_is_given_up_for_a_break_of_seq(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, waited_ms: int
+) -> None:
+    """No owner has read it. Two hours later, the first request that is surely younger than the break is in it."""
+    _break_seq(bench, _keep_one_pending_and_deliver(bench, 3))
+    bench.time.wait(waited_ms)
+    stranger = _open_transaction(bench, monkeypatch)
+    shard = _start_without_disk(bench)
+    assert _reason_and_range(bench, shard) == ("seq-broken", "0-4")
+    stranger.commit()
+    _accept(bench, shard)
+    assert _delivered(bench, shard) == dict.fromkeys(range(1, 7), 1)
+    shard.close()
+
+
+def test_no_request_behind_an_open_transaction_is_given_up_with_an_empty_log(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _keep_one_pending_and_deliver(bench, 3).close()
+    bench.admin.delete_records({_LOG: _end(bench, _LOG)})
+    stranger = _open_transaction(bench, monkeypatch)
+    shard = _start_without_disk(bench)
+    assert _reason_and_range(bench, shard) == ("dispatch-log-empty", "0-4")
+    stranger.commit()
+    _accept(bench, shard)
+    assert _delivered(bench, shard) == dict.fromkeys(range(1, 7), 1)
     shard.close()

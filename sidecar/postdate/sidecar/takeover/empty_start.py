@@ -141,7 +141,7 @@ def _first_unrecorded(ctx: ShardContext, bounds: LogBounds, acceptance: Accepted
     emptied = bounds.start > 0  # a marker may be left
     if not emptied and ctx.admin.group_offset(ctx.config.group_id, ctx.requests) is None:
         return req_start
-    end = _end_of_all(ctx)
+    end = _end(ctx, req_start)
     return acceptance.take(
         ctx.name,
         Loss(HaltReason.DISPATCH_LOG_EMPTY, ctx.own.requests, req_start, end, since=bounds.start),
@@ -153,7 +153,7 @@ def _first_unrecorded(ctx: ShardContext, bounds: LogBounds, acceptance: Accepted
 
 def _first_request(ctx: ShardContext, last: DispatchRecord, acceptance: AcceptedLosses, req_start: int) -> int:
     """L, the first request that is still needed; if retention has deleted it, the first one that still exists."""
-    req_end = _end_of_all(ctx)
+    req_end = ctx.admin.end_offsets([ctx.requests], Isolation.READ_UNCOMMITTED)[ctx.requests]
     low, read = last.low_water, max(last.low_water, last.ingested_to)
     if read > req_end:
         raise Halted(
@@ -254,20 +254,17 @@ def _above_missing(ctx: ShardContext, acceptance: AcceptedLosses, low: int, requ
 
 def certain_request(ctx: ShardContext, record: Record, low: int) -> int:
     """The first request at or above `low` that certainly did not end before `record` of the dispatch log: one that the
-    broker stamped an hour or more later, or the end of the topic. Raises as `read_log`."""
-    certain, since_ms = None, record.timestamp_ms + DISPATCH_LOG_RETENTION_MARGIN_MS
-    if record.log_append:
-        certain = ctx.admin.offset_for_time(ctx.requests, since_ms)
-    if certain is not None:  # it may name an aborted record, and a producer may stamp any time
-        request = first_record(ctx, ctx.requests, certain, _end(ctx, certain))
-        if request is None or not request.log_append or request.timestamp_ms < since_ms:
-            certain = None
-    return max(_end_of_all(ctx) if certain is None else certain, low)
+    broker stamped an hour or more later, or one that no owner has read. Raises as `read_log`."""
+    end, since_ms = _end(ctx, low), record.timestamp_ms + DISPATCH_LOG_RETENTION_MARGIN_MS
+    certain = ctx.admin.offset_for_time(ctx.requests, since_ms) if record.log_append else None
+    if certain is None:
+        return end
+    request = first_record(ctx, ctx.requests, certain, end)
+    # The broker may have named an aborted record, and a producer may stamp any time.
+    is_certain = request is not None and request.log_append and request.timestamp_ms >= since_ms
+    return max(certain, low) if is_certain else end
 
 
 def _end(ctx: ShardContext, low: int) -> int:
+    """The end of the committed requests, at least `low`. Owners read nothing behind an open transaction."""
     return max(low, ctx.admin.end_offsets([ctx.requests], Isolation.READ_COMMITTED)[ctx.requests])
-
-
-def _end_of_all(ctx: ShardContext) -> int:
-    return ctx.admin.end_offsets([ctx.requests], Isolation.READ_UNCOMMITTED)[ctx.requests]
