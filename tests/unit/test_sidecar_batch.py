@@ -377,14 +377,25 @@ def test_a_message_has_the_whole_retry_budget_from_its_due_time_and_its_target_t
     assert len(batch.park) == (not dead)
 
 
-@pytest.mark.parametrize(("before_request_ms", "dead"), [(0, True), (1, False)])
-def test_a_message_expires_only_after_a_newer_look_up_of_its_target(
-    place: _Place, before_request_ms: int, dead: bool
+@pytest.mark.parametrize(
+    ("due_ms", "now_ms", "looked_ms"),
+    [
+        (BASE_MS - 2 * BUDGET_MS, BASE_MS + 60_000, BASE_MS),
+        (BASE_MS - 2 * BUDGET_MS, BASE_MS + 10, BASE_MS),
+        (SOON_MS, SOON_MS + 60_000, SOON_MS + BUDGET_MS),
+        (SOON_MS, SOON_MS + BUDGET_MS + 10, SOON_MS + BUDGET_MS + 10 - TARGET_FRESH_MS_MAX),
+    ],
+    ids=["request", "request, fresh", "budget", "budget, fresh"],
+)
+@pytest.mark.parametrize(("before_ms", "dead"), [(0, True), (1, False)])
+def test_a_message_expires_only_after_a_look_up_of_its_target_behind_its_request_and_its_budget(
+    place: _Place, due_ms: int, now_ms: int, looked_ms: int, before_ms: int, dead: bool
 ) -> None:
-    now_ms, steady_ms = SOON_MS + BUDGET_MS, 4.0 * BUDGET_MS
-    looked_at = steady_ms - (now_ms - BASE_MS) - before_request_ms
+    """Metadata that is at most one second old may be from before the end of the budget."""
+    steady_ms = 4.0 * BUDGET_MS
+    looked_at = steady_ms - (now_ms - looked_ms) - before_ms
     place.targets["orders"] = Target("orders", partitions=3, failing_since=0.0, looked_at=looked_at)
-    place.feed(schedule(0, SOON_MS))
+    place.feed(schedule(0, due_ms))
     assert len(place.commit(now_ms, steady_ms=steady_ms).dead) == dead
 
 

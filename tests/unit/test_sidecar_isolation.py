@@ -431,6 +431,24 @@ def test_a_message_at_the_end_of_its_budget_waits_for_a_look_up_of_its_target(be
     shard.close()
 
 
+@pytest.mark.parametrize("budget_ms", [0, 2_000])
+def test_a_look_up_before_the_end_of_its_budget_ends_no_message(bench: Bench, budget_ms: int) -> None:
+    """The target was missing when it was last looked up, and exists when the message falls due. The shard does not run
+    for the rest of the budget, as if its machine were suspended."""
+    bench.dispatch = DispatchConfig(retry_budget_ms=budget_ms)
+    shard = bench.shard()
+    bench.schedule(1, target=b"late")
+    due_ms = bench.time.now_ms + 60_000
+    bench.schedule(due_ms, target=b"late")
+    bench.until(shard, lambda: len(bench.letters()) == 1)
+    bench.until(shard, lambda: bench.time.now_ms >= due_ms - 1_000)
+    bench.admin.create_topics([NewTopic("late", 1, 1, {})])
+    bench.time.wait(1_000 + budget_ms)
+    assert _arrive(bench, shard, "late", 1, 30_000) < 2_500
+    assert len(bench.letters()) == 1
+    shard.close()
+
+
 def test_an_answer_that_is_older_than_a_message_ends_no_message(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look was sent before its topic was created; the answer is read after a message for the topic was accepted."""
     shard = bench.shard()

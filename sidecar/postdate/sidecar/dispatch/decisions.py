@@ -78,9 +78,11 @@ class MessageRules:
             detail = f"due at {due}; its grace of {grace} was over at {format_instant(now_ms)}"
             return Refusal(Reason.EXPIRED, detail)
         if not target.works:
-            waited = steady_ms - target.failing_since
-            looked_ms = now_ms - (steady_ms - target.looked_at)  # a later request waits for another look at its target
-            if waited >= self._budget_ms and now_ms >= entry.due + self._budget_ms and entry.accepted_ms <= looked_ms:
+            waited, spent_ms = steady_ms - target.failing_since, entry.due + self._budget_ms
+            looked_ms = now_ms - (steady_ms - target.looked_at)
+            # An earlier look-up does not count: the target may have come back since.
+            is_known = looked_ms >= max(entry.accepted_ms, min(spent_ms, now_ms - TARGET_FRESH_MS_MAX))
+            if waited >= self._budget_ms and now_ms >= spent_ms and is_known:
                 return Refusal(target.reason, target.detail)
             return Decision.PARK
         if self.faults.any and entry.target != trial and self.faults.get(entry.target) is not None:
