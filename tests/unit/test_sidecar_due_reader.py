@@ -18,7 +18,7 @@ from postdate.sidecar.dispatch.due import sweep
 from postdate.sidecar.dispatch.due.backlog_bypass import BacklogBypass
 from postdate.sidecar.dispatch.due.due_reader import Due
 from postdate.sidecar.dispatch.due.sweep import Sweep
-from postdate.sidecar.dispatch.limits import RATE_RETRY_MS, TEND_INTERVAL_MS
+from postdate.sidecar.dispatch.limits import RATE_RETRY_MS
 from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.targets.isolated_targets import OWN, Isolated, RefusedEntry
 from postdate.sidecar.dispatch.targets.targets import Refusal
@@ -345,7 +345,7 @@ def test_a_hold_ends_the_outage_of_its_target(bench: Bench) -> None:
     shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
     assert _trials(bench, shard, index, 1) == []
     assert isolated.failing_since < isolated.acknowledged_at
-    assert shard._dispatcher.parked_in_ms() == TEND_INTERVAL_MS
+    assert shard._dispatcher.parked_in_ms() == inf
     shard.close()
 
 

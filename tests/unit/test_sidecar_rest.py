@@ -15,6 +15,9 @@ from typing import cast
 
 import pytest
 
+from postdate.sidecar.config.settings import DispatchConfig
+from postdate.sidecar.dispatch.limits import PROBATION_MS, TEND_INTERVAL_MS
+from postdate.sidecar.dispatch.targets.isolated_targets import OWN as OWN_TOPICS
 from postdate.sidecar.operation.instructions import RESUME, Instruction, instruct
 from postdate.sidecar.operation.limits import LAG_AGE_MS_MAX, STATUS_AGE_MS_MAX
 from postdate.sidecar.operation.shard_status import read_status
@@ -25,7 +28,7 @@ from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.shard.takeover_slots import Slot, TakeoverSlots
 from postdate.sidecar.states import State
-from support.shard_bench import Bench
+from support.shard_bench import Bench, parts
 from support.timeouts import WAIT_TIMEOUT_S
 
 
@@ -103,11 +106,34 @@ def test_a_woken_shard_checks_every_second_until_nothing_changes(bench: Bench) -
     shard.close()
 
 
-def test_a_shard_whose_target_fails_does_not_rest(bench: Bench) -> None:
+@pytest.mark.parametrize("is_isolated", [False, True], ids=["missing", "isolated before"])
+def test_a_shard_rests_once_nothing_waits_for_a_failing_target(bench: Bench, is_isolated: bool) -> None:
+    bench.dispatch = DispatchConfig(retry_budget_ms=40_000)
     shard = bench.shard()
+    index = parts(shard)[0]
+    if is_isolated:
+        shard._dispatcher._faults._isolate("missing", 1, None, shard.ctx.clock.steady_ms())
     bench.ask(("postdate-topic", b"missing"), ("postdate-at", b"1"))
-    bench.until(shard, lambda: bool(shard._index and shard._index.parked_count))
-    assert max(_waits(bench, shard, 30_000)) <= CONFIRM_INTERVAL_MS
+    bench.until(shard, lambda: index.parked_count == 1)
+    assert max(_waits(bench, shard, 30_000)) <= TEND_INTERVAL_MS
+    bench.until(shard, lambda: len(bench.letters()) == 1)
+    assert max(_waits(bench, shard, 60_000)) == REST_INTERVAL_MS
+    shard.close()
+
+
+def test_a_bulk_control_continues_soon_after_the_isolation_of_own_topics_ends(bench: Bench) -> None:
+    """Nothing but the time ends that isolation: no transaction needs these topics."""
+    bench.format_version = 2
+    shard = bench.shard()
+    bench.schedule(bench.time.now_ms + 3_600_000)
+    bench.until(shard, lambda: shard.next_request == 1)
+    shard._dispatcher._faults._isolate(OWN_TOPICS, 1, None, shard.ctx.clock.steady_ms())
+    ends_ms = bench.time.now_ms + PROBATION_MS
+    bench.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
+    bench.until(shard, lambda: shard.next_request == 2)
+    while parts(shard)[0].bulks:
+        bench.time.wait(max(shard.turn(), 1.0))
+    assert ends_ms <= bench.time.now_ms < ends_ms + 2 * TEND_INTERVAL_MS
     shard.close()
 
 

@@ -212,8 +212,10 @@ class Dispatcher:
         return self._parking.tend(index, now_ms)
 
     def must_tend(self, index: TimerIndex) -> bool:
-        """True if `tend` must run at its interval: something is parked, or a target fails or is isolated."""
-        return index.parked_count > 0 or self._faults.any or not self._targets.all_work()
+        """True if `tend` must run at its interval: something is parked, or a bulk control waits.
+
+        A target that fails or is isolated needs no look before a message for it is parked."""
+        return index.parked_count > 0 or bool(index.bulks)
 
     # ---- one batch -------------------------------------------------------------------------------------------------
 

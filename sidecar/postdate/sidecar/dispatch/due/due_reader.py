@@ -23,7 +23,6 @@ from postdate.sidecar.dispatch.limits import (
     RATE_RETRY_MS,
     SURPLUS_BYTES_MAX,
     SURPLUS_FATES_MAX,
-    TEND_INTERVAL_MS,
     TRIAL_LOOKED_AHEAD_MAX,
 )
 from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution
@@ -231,7 +230,7 @@ class DueReader:
         name = isolated.name
         target = self._targets.get(name)
         if target is None or not target.works or name in self._ctx.held.now.targets:
-            isolated.retry_at = steady_ms + TEND_INTERVAL_MS
+            isolated.waits = False  # until `Parking.tend` finds entries of it parked, and no hold
             isolated.failing_since = 0.0  # trials fail for the retry budget only if nothing else stops them meanwhile
             return None
         messages_max = isolated.messages_max

@@ -159,10 +159,6 @@ class Targets:
         """True while a look-up of one of these is queued or in progress."""
         return any(name in self._wanted or name in self._asked for name in names)
 
-    def all_work(self) -> bool:
-        """True if no known target fails, and no look-up is queued. O(known)."""
-        return not self._wanted and not self._asked and all(target.works for target in self._known.values())
-
     def limit(self, name: str, size_bytes_max: int) -> None:
         """Record that a topic refused a record of more than `size_bytes_max`, in spite of its known settings."""
         target = self._known.get(name)
