@@ -75,6 +75,19 @@ def test_a_condemned_message_leaves_with_a_trial_of_own_topics(bench: Bench) -> 
     shard.close()
 
 
+@pytest.mark.parametrize("topic", [OWN.store, OWN.dead_letters])
+def test_a_condemned_message_leaves_at_once_if_nothing_waits_for_own_topics(bench: Bench, topic: str) -> None:
+    """With a common transaction if its dead letter needs no isolated topic, or else with a trial."""
+    shard = bench.shard()
+    _park(bench, shard)
+    own = _isolate(shard, OWN_TOPICS)
+    own.topics, own.waits = {topic}, False
+    assert shard.turn() > 100
+    shard._dispatcher._faults.condemned = {1: Refusal(Reason.TOO_LARGE, "")}
+    bench.until(shard, lambda: bench.fates()[1:] == [[(1, "dead")]], 1_000)
+    shard.close()
+
+
 def test_a_condemned_message_waits_for_the_next_trial_of_own_topics(bench: Bench) -> None:
     """Until then the thread of the shard rests: no other transaction can contain the dead letter."""
     shard = bench.shard()

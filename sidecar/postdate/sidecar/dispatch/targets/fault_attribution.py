@@ -196,8 +196,12 @@ class FaultAttribution:
         return sorted(ready, key=lambda each: each.retry_at)
 
     def next_at(self) -> float:
-        """Steady time in ms at which a trial may run, or a condemned entry may end; infinite if none waits."""
-        if self.condemned and OWN not in self._isolated:
+        """Steady time in ms at which a trial may run, or a condemned entry may end; infinite if none waits.
+
+        While Postdate's own topics are isolated, a transaction without a trial shows whether a condemned entry needs
+        one of them. If so, it waits for their next trial."""
+        own = self._isolated.get(OWN)
+        if self.condemned and (own is None or not own.waits):
             return 0.0
         first = min((each.retry_at for each in self._isolated.values() if each.waits), default=inf)
         return max(first, self._rests_until)
