@@ -75,6 +75,20 @@ def test_transactions_after_a_fault_are_small_and_double(faults: FaultAttributio
     assert faults.entries_max(5_000) == 5_000
 
 
+def test_transactions_after_a_fault_double_while_all_their_entries_wait_for_own_topics(
+    faults: FaultAttribution,
+) -> None:
+    """Up to the size at which each message is still reported."""
+    faults.all_wait()
+    assert not faults.is_attributing
+    isolate(faults, 1)
+    sizes = []
+    for _ in range(8):
+        sizes.append(faults.entries_max(5_000))
+        faults.all_wait()
+    assert sizes == [20, 40, 80, 160, 320, 640, 1_000, 1_000]
+
+
 def test_an_abort_without_a_cause_makes_transactions_no_larger(faults: FaultAttribution) -> None:
     isolate(faults, 1)
     assert faults.aborted(FinishedTransaction(None, 20, {}, {}, 5.0), 0) is Finding.BACK_OFF

@@ -318,6 +318,24 @@ def test_a_slow_store_does_not_delay_messages(bench: Bench, monkeypatch: pytest.
     shard.close()
 
 
+def test_messages_behind_some_that_wait_for_a_slow_store_are_delivered(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if as many wait as the first transaction after a fault may have, which is small."""
+    shard, count = bench.shard(RequestTopicConfig(R, store_after_ms=1_000)), 300
+    due_ms = bench.time.now_ms + 60_000
+    for _ in range(count):
+        bench.schedule(due_ms)
+    bench.until(shard, lambda: len(bench.read(OWN.store)) == count)
+    slow_down(monkeypatch, OWN.store, 1)
+    bench.until(shard, _has_tried(bench, shard), 90_000)
+    for _ in range(50):
+        bench.schedule(due_ms + 1_000, target=b"mails")
+    assert _arrive(bench, shard, "mails", 50, 20_000) < 10_000
+    assert len(bench.read("orders")) < count / 2
+    shard.close()
+
+
 def test_a_control_and_its_entry_stay_together_in_a_slow_store(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 1, cut: each pair of an entry and its cancel is in one transaction, also if a piece may hold one entry. What
     lies between the two stays, also if the timer index removes runs of entries as ranges."""

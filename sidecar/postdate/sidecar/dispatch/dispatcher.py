@@ -119,6 +119,8 @@ class Dispatcher:
         if not batch.fates and not batch.over:
             if due.trial is not None:
                 self._faults.nothing_waits(due.trial)
+            elif due.full and due.own_filter is not None:
+                self._faults.all_wait()
             return 0, due.trial is not None
         if not batch.fates:
             finish(overlay, batch)

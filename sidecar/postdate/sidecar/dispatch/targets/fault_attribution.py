@@ -243,6 +243,11 @@ class FaultAttribution:
         if isolated.is_through_probation(self._clock.steady_ms()):
             self._return(isolated)
 
+    def all_wait(self) -> None:
+        """All entries that the next common transaction may have wait for Postdate's own topics. After a fault these are
+        few, so the one after it may have more, and reach other messages."""
+        self._entries_max = max(self._entries_max, min(2 * self._entries_max, REPORTED_ENTRIES_MAX))
+
     # ---- outcomes of transactions ----------------------------------------------------------------------------------
 
     def committed(self, finished: FinishedTransaction, first_wait_ms: float, log_waited_ms: float) -> None:
