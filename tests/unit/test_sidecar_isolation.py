@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from postdate.kafka.errors import Unreachable
-from postdate.kafka.interface import LookedUp, NewTopic
+from postdate.kafka.interface import LookedUp, NewTopic, TopicInfo
 from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.context.pacing import TransactionThrottle
@@ -464,6 +464,31 @@ def test_a_look_up_before_the_end_of_its_budget_ends_no_message(bench: Bench, bu
     bench.time.wait(1_000 + budget_ms)
     assert _arrive(bench, shard, "late", 1, 30_000) < 2_500
     assert len(bench.letters()) == 1
+    shard.close()
+
+
+def test_the_time_without_an_answer_of_the_cluster_is_no_part_of_the_retry_budget(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All brokers stop in good order, and start five minutes later: the first answers name no leader of the target."""
+    began_ms = bench.time.now_ms
+    honest = SimAdmin.look_up
+
+    def look_up(self: SimAdmin, topics: Iterable[str], config: Iterable[str] = ()) -> Callable[[float], LookedUp]:
+        passed_ms = bench.time.now_ms - began_ms
+        if 3_000 <= passed_ms < 300_000:
+            raise Unreachable("all brokers are away")
+        if passed_ms >= 310_000:
+            return honest(self, topics, config)
+        return lambda _: {name: TopicInfo(name, "id", {0: False}, {}) for name in topics}
+
+    monkeypatch.setattr(SimAdmin, "look_up", look_up)
+    bench.dispatch = DispatchConfig(retry_budget_ms=60_000)
+    shard = bench.shard()
+    for due_ms in (began_ms + 1_000, began_ms + 200_000, began_ms + 301_000):
+        bench.schedule(due_ms, target=b"orders")
+    assert _arrive(bench, shard, "orders", 3, 340_000) < 340_000
+    assert bench.letters() == []
     shard.close()
 
 

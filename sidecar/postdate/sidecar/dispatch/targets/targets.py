@@ -89,6 +89,9 @@ class Targets:
         self._asked_at = 0.0
         self._retry_at = 0.0
         self._retry_delay_ms: float = BACKOFF_MS_MIN
+        self._unanswered_since = -1.0
+        """Steady time in ms of the first request of those that failed since the last answer, -1.0 if it was
+        answered."""
 
     def get(self, name: str) -> Target | None:
         """The target if it has been looked up, in O(1); else None."""
@@ -150,6 +153,7 @@ class Targets:
             return
         if found is not None:
             asked, self._asked, self._look = self._asked, (), None
+            self._answered()
             self._retry_delay_ms, self._ask_max = BACKOFF_MS_MIN, min(self._ask_max * 2, TARGETS_KNOWN_MAX)
             for name in asked:
                 self._saw(name, found.get(name))
@@ -181,8 +185,18 @@ class Targets:
             del self._wanted[name]
         return True
 
+    def _answered(self) -> None:
+        if self._unanswered_since < 0:
+            return
+        lasted_ms, self._unanswered_since = self._asked_at - self._unanswered_since, -1.0
+        for target in self._known.values():
+            if not target.works:
+                target.failing_since += lasted_ms
+
     def _failed(self, fault: KafkaFault) -> None:
         log.warning("targets cannot be looked up, next try in %d ms: %s", self._retry_delay_ms, fault)
+        if self._unanswered_since < 0:
+            self._unanswered_since = self._asked_at if self._asked else self._clock.steady_ms()
         self._wanted |= dict.fromkeys(self._asked)
         self._asked, self._look = (), None
         self._ask_max = max(self._ask_max // 2, 1)
