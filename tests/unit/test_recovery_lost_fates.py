@@ -161,17 +161,3 @@ def test_no_request_behind_an_open_transaction_is_given_up_for_a_break_of_seq(
     _accept(bench, shard)
     assert _delivered(bench, shard) == dict.fromkeys(range(1, 7), 1)
     shard.close()
-
-
-def test_no_request_behind_an_open_transaction_is_given_up_with_an_empty_log(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _keep_one_pending_and_deliver(bench, 3).close()
-    bench.admin.delete_records({_LOG: _end(bench, _LOG)})
-    stranger = _open_transaction(bench, monkeypatch)
-    shard = _start_without_disk(bench)
-    assert _reason_and_range(bench, shard) == ("dispatch-log-empty", "0-4")
-    stranger.commit()
-    _accept(bench, shard)
-    assert _delivered(bench, shard) == dict.fromkeys(range(1, 7), 1)
-    shard.close()

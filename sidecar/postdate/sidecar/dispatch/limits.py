@@ -157,7 +157,7 @@ DELIVERED_HEADERS_SIZE_BYTES_MAX: Final = 1_024
 SURPLUS_FATES_MAX: Final = 1_000
 SURPLUS_BYTES_MAX: Final = 4 * 1024 * 1024
 
-# Failing targets and parked entries are checked this often; each check is a few point reads.
+# Parked entries and their targets are checked this often; each check is a few point reads.
 TEND_INTERVAL_MS: Final = 500
 
 # Entries on which a bulk control acts in one transaction, and entries that it visits to find them. Other messages wait

@@ -141,7 +141,7 @@ def _first_unrecorded(ctx: ShardContext, bounds: LogBounds, acceptance: Accepted
     emptied = bounds.start > 0  # a marker may be left
     if not emptied and ctx.admin.group_offset(ctx.config.group_id, ctx.requests) is None:
         return req_start
-    end = _end(ctx, req_start)
+    end = ctx.admin.end_offsets([ctx.requests], Isolation.READ_UNCOMMITTED)[ctx.requests]
     return acceptance.take(
         ctx.name,
         Loss(HaltReason.DISPATCH_LOG_EMPTY, ctx.own.requests, req_start, end, since=bounds.start),
@@ -186,12 +186,15 @@ def _first_dispatch(
     if request.log_append:
         found = _log_since(ctx, request.timestamp_ms - DISPATCH_LOG_RETENTION_MARGIN_MS, logged_ms)
         position = bounds.end if found is None else max(found, bounds.start)
-    if position == bounds.start:
-        oldest = _oldest_fates(ctx, bounds, acceptance)
-        if oldest is not None:
-            low = _above_missing(ctx, acceptance, low, request, oldest)
-    # The start may be stale, and fates before `position` deleted. Reading the offset before `position` excludes that.
-    return low, max(position - 1, bounds.start)
+    # The replay begins at the record before `position`: a break of `seq` between them shows that fates were lost, and
+    # if that record is deleted meanwhile, reading it fails.
+    before = last_committed_record(ctx, bounds.start, position, acceptance)
+    if before is not None:
+        return low, before.offset
+    oldest = _oldest_fates(ctx, bounds, acceptance)
+    if oldest is not None:
+        low = _above_missing(ctx, acceptance, low, request, oldest)
+    return low, bounds.start
 
 
 def _first_pending(ctx: ShardContext, low: int, ingested: int) -> Record | None:
@@ -254,8 +257,13 @@ def _above_missing(ctx: ShardContext, acceptance: AcceptedLosses, low: int, requ
 
 def certain_request(ctx: ShardContext, record: Record, low: int) -> int:
     """The first request at or above `low` that certainly did not end before `record` of the dispatch log: one that the
-    broker stamped an hour or more later, or one that no owner has read. Raises as `read_log`."""
+    broker stamped an hour or more later, or one that no owner had read. Raises as `read_log`.
+
+    Owners had read requests up to `ingested_to` of the record. A forged record may name less than they had read, and a
+    deposed leader may report a lower end, so neither of them alone is the bound.
+    """
     end, since_ms = _end(ctx, low), record.timestamp_ms + DISPATCH_LOG_RETENTION_MARGIN_MS
+    end = max(end, decode(ctx.log, record).ingested_to)
     certain = ctx.admin.offset_for_time(ctx.requests, since_ms) if record.log_append else None
     if certain is None:
         return end

@@ -1,0 +1,165 @@
+"""Goal: neither a stale end of the requests nor a mark behind a lost end of the log makes a shard deliver twice.
+
+Method: the real shard over the simulated broker. A leader of the requests is deposed while a transaction is open, or
+the dispatch log is truncated, and the shard starts without a disk.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from postdate.kafka import limits
+from postdate.kafka.interface import Isolation, Partition
+from postdate.sidecar.config.settings import RequestTopicConfig
+from postdate.sidecar.operation.instructions import RESUME, Instruction, instruct
+from postdate.sidecar.operation.shard_status import read_status
+from postdate.sidecar.shard.shard import Shard
+from postdate.sidecar.states import State
+from postdate.wire.dispatch_log import BEAT, encode_record
+from support.kafka_simulator import metadata
+from support.shard_bench import OWN, Bench, R
+
+_HOUR_MS = 3_600_000
+_LOG = Partition(OWN.dispatch_log, 0)
+_REQUESTS = Partition(R, 0)
+_TOPIC = RequestTopicConfig(R, store_after_ms=0)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    directory = tmp_path / "simulated" / R
+    directory.mkdir(parents=True)
+    return Bench(directory)
+
+
+def _deliver(bench: Bench, shard: Shard, count: int) -> None:
+    for _ in range(count):
+        ended = bench.ended()
+        bench.schedule(1)
+        bench.until(shard, lambda: bench.ended() == ended + 1)  # noqa: B023  # used at once
+
+
+def _end(bench: Bench) -> int:
+    return bench.admin.end_offsets([_LOG], Isolation.READ_UNCOMMITTED)[_LOG]
+
+
+def _start(bench: Bench, place: str = "0") -> Shard:
+    shard = bench.new_shard(_TOPIC, place=place)
+    bench.until(shard, lambda: shard.state in (State.HALTED, State.RUNNING))
+    return shard
+
+
+def _delivered(bench: Bench, shard: Shard) -> Counter[int]:
+    until_ms = bench.time.now_ms + 20_000
+    bench.until(shard, lambda: bench.time.now_ms > until_ms)
+    origins = [dict(record.headers or [])["postdate-origin"] or b"" for record in bench.read("orders")]
+    return Counter(int(origin.rpartition(b"/")[2]) for origin in origins)
+
+
+def _lose_fates(bench: Bench, shard: Shard, loss: str) -> None:
+    shard.close()
+    if loss == "empty":
+        bench.admin.delete_records({_LOG: _end(bench)})
+        return
+    last = bench.log()[-1]
+    forged = encode_record(msgspec.structs.replace(last, seq=last.seq + 2, kind=BEAT, fates=[]))
+    bench.broker.append(_LOG, None, forged, [], 0)
+
+
+def _end_requests_of_a_transaction_over_a_deposed_leader(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Shard:
+    """Request 0 stays pending. The transaction with request 1 is open when the leader of the requests freezes, and 2
+    and 3 lie behind it. Its successor gets the commit, and an owner ends 1 to 3."""
+    bench.broker.brokers.grow(2)
+    bench.broker.log(_REQUESTS).leader = 1
+    shard = bench.shard(_TOPIC)
+    bench.schedule(bench.time.now_ms + 20 * _HOUR_MS)
+    bench.until(shard, lambda: shard.next_request == 1)
+    stranger = bench.kafka.producer("somebody")
+    with monkeypatch.context() as patched:
+        patched.setattr(limits, "TRANSACTION_TIMEOUT_MS", 900_000)
+        stranger.init(10)
+    stranger.begin()
+    stranger.produce(R, b"v", b"k", [("postdate-topic", b"orders"), ("postdate-at", b"1")], 0)
+    stranger.flush(10)
+    for _ in range(2):
+        bench.schedule(1)
+    assert bench.broker.brokers.freeze(1)
+    bench.time.wait(12_000)
+    assert bench.broker.brokers.nodes[1].is_deposed
+    stranger.commit()
+    bench.until(shard, lambda: bench.ended() == 3)
+    return shard
+
+
+def _resume_deposed_leader(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "_ASKS_DEPOSED", 2.0)
+    bench.broker.brokers.resume(1)
+    bench.admin._metadata.forget(_REQUESTS)
+
+
+@pytest.mark.parametrize("when", ["at the last finding", "after a restart of the halted shard"])
+@pytest.mark.parametrize("loss", ["seq", "empty"])
+def test_a_deposed_leader_that_knows_an_open_transaction_does_not_end_the_range(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, loss: str, when: str
+) -> None:
+    _lose_fates(bench, _end_requests_of_a_transaction_over_a_deposed_leader(bench, monkeypatch), loss)
+    shutil.rmtree(bench.directory / "0")
+    if when == "at the last finding":
+        shard, began_ms = bench.new_shard(_TOPIC), bench.time.now_ms
+        bench.until(shard, lambda: bench.time.now_ms > began_ms + 19_000)
+    else:
+        _start(bench).close()
+        shard = bench.new_shard(_TOPIC)
+    _resume_deposed_leader(bench, monkeypatch)
+    bench.until(shard, lambda: shard.state is State.HALTED)
+    bench.broker.brokers.recover()
+    bench.admin._metadata.forget(_REQUESTS)
+    status = read_status(bench.directory / "0")
+    assert status is not None
+    instruct(bench.directory / "0", Instruction(do=RESUME, accept=status.loss))
+    bench.until(shard, lambda: shard.state is State.RUNNING)
+    assert _delivered(bench, shard) == {1: 1, 2: 1, 3: 1}, status.loss
+    shard.close()
+
+
+def test_the_mark_of_an_older_disk_hides_no_lost_fate(bench: Bench) -> None:
+    """B has ended requests that the index of A does not know. The dispatch log lost all records, A halts and leaves its
+    mark, and C has no disk."""
+    shard = bench.shard(_TOPIC)
+    _deliver(bench, shard, 1)
+    bench.until(shard, lambda: bench.log()[-1].low_water == 1, 200_000)
+    shard.close()
+    other = _start(bench, place="1")
+    _deliver(bench, other, 3)
+    other.close()
+    bench.broker.log(_LOG).truncate(0)
+    shard = _start(bench)
+    assert shard.state is State.HALTED
+    shard.close()
+    third = _start(bench, place="2")
+    assert third.state is State.HALTED or set(_delivered(bench, third).values()) == {1}
+    third.close()
+
+
+def test_a_replay_that_begins_at_the_mark_behind_a_gap_halts(bench: Bench) -> None:
+    """The log lost its end, and what is left of it is older than an hour before the first pending request."""
+    shard = bench.shard(_TOPIC)
+    _deliver(bench, shard, 1)
+    bench.until(shard, lambda: bench.log()[-1].low_water == 1, 200_000)
+    kept = _end(bench)
+    bench.time.wait(2 * _HOUR_MS)
+    bench.schedule(bench.time.now_ms + 20 * _HOUR_MS)
+    _deliver(bench, shard, 3)
+    shard.close()
+    bench.broker.log(_LOG).truncate(kept)
+    shard = _start(bench)
+    assert shard.state is State.HALTED
+    shard.close()
+    other = _start(bench, place="1")
+    assert other.state is State.HALTED or set(_delivered(bench, other).values()) == {1}
+    other.close()
