@@ -384,8 +384,9 @@ def test_a_message_has_the_whole_retry_budget_from_its_due_time_and_its_target_t
         (BASE_MS - 2 * BUDGET_MS, BASE_MS + 10, BASE_MS),
         (SOON_MS, SOON_MS + 60_000, SOON_MS + BUDGET_MS),
         (SOON_MS, SOON_MS + BUDGET_MS + 10, SOON_MS + BUDGET_MS + 10 - TARGET_FRESH_MS_MAX),
+        (BASE_MS - 3 * BUDGET_MS, BASE_MS - BUDGET_MS, BASE_MS - BUDGET_MS - TARGET_FRESH_MS_MAX),
     ],
-    ids=["request", "request, fresh", "budget", "budget, fresh"],
+    ids=["request", "request, fresh", "budget", "budget, fresh", "request stamped ahead"],
 )
 @pytest.mark.parametrize(("before_ms", "dead"), [(0, True), (1, False)])
 def test_a_message_expires_only_after_a_look_up_of_its_target_behind_its_request_and_its_budget(

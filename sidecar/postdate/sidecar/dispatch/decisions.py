@@ -80,8 +80,10 @@ class MessageRules:
         if not target.works:
             waited, spent_ms = steady_ms - target.failing_since, entry.due + self._budget_ms
             looked_ms = now_ms - (steady_ms - target.looked_at)
-            # An earlier look-up does not count: the target may have come back since.
-            is_known = looked_ms >= max(entry.accepted_ms, min(spent_ms, now_ms - TARGET_FRESH_MS_MAX))
+            # An earlier look-up does not count: the target may have come back since. A request may be stamped ahead.
+            fresh_ms = now_ms - TARGET_FRESH_MS_MAX
+            accepted_ms = entry.accepted_ms if entry.accepted_ms <= now_ms else fresh_ms
+            is_known = looked_ms >= max(accepted_ms, min(spent_ms, fresh_ms))
             if waited >= self._budget_ms and now_ms >= spent_ms and is_known:
                 return Refusal(target.reason, target.detail)
             return Decision.PARK
