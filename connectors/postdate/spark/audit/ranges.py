@@ -60,7 +60,6 @@ class Effects:
     targets: dict[TopicPartition, Range]
     absent_targets: tuple[str, ...]
     compacted_targets: frozenset[str]
-    are_targets_chosen: bool
     letters: dict[TopicPartition, Range]
     answers: dict[TopicPartition, Range]
     absent_answers: tuple[str, ...]
@@ -113,9 +112,8 @@ def fix_effects(
     log_partitions = existing(cluster, [one.dispatch_log for one in topics])
     again = _fixed(cluster, DISPATCH_LOG, log_partitions, since_ms, options)
     absent = tuple(topic for topic in wanted if topic not in counts)
-    chosen = frozenset(compacted_targets), bool(options.targets)
     present = cluster.ends(existing(cluster, [one.requests for one in topics]), committed=False)
-    return Effects(found, absent, *chosen, letters, answers, absent_answers, again, present)
+    return Effects(found, absent, frozenset(compacted_targets), letters, answers, absent_answers, again, present)
 
 
 def _fix_answers(
