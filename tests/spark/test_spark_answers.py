@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from postdate.spark.job.sources import RECORDS
+from postdate.spark.judging import folded
 from postdate.spark.records.verdict_records import ANSWERS, answer_rows
 from postdate.spark.session.small_tables import small_table
 from postdate.wire.verdicts import Verdict, encode_verdict
@@ -66,6 +67,27 @@ def test_what_lies_outside_the_window_still_bears_out_an_answer(spark: SparkSess
     bounds = JudgingBounds(request_start=control, request_end=end)
     found = judged(spark, history, verdicts="control", bounds=bounds)[0].collect()
     assert {row["offset"]: row["verdicts"] for row in found} == {control: ["false-verdict"], replaced: ["replaced"]}
+
+
+def test_answers_outside_the_window_count_if_related_rows_are_looked_up(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to another request than the judged one decides, and both name a message before the window: it was
+    cancelled by the first of two cancels, or its replacement was answered before."""
+    monkeypatch.setattr(folded, "AROUND_ROWS_MAX", 0)
+    history, replaced, replacement, cancelled, first, second, copy = History(T), 0, 1, 2, 3, 4, 5
+    history.ask(second, ("postdate-action", b"cancel"), ("postdate-origin", f"{REQUESTS}/0/{cancelled}".encode()))
+    history.ask(copy, TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-id", b"r"))
+    history.commit([replaced, DUE, "replaced"])
+    history.commit([cancelled, DUE, "cancelled"], [first, 0, "applied"], [second, 0, "applied"])
+    history.commit([copy, DUE, "delivered"])
+    history.deliver(copy, id=b"r")
+    history.answer(replacement, "replaced", replaced, "r")
+    history.answer(first, "cancelled", cancelled)
+    history.answer(second, "not-found")
+    history.answer(copy, "replaced", replaced, "r")
+    found = judged(spark, history, bounds=Bounds(request_start=second))[0].collect()
+    assert {row["offset"]: row["verdicts"] for row in found} == {second: ["applied"], copy: ["false-verdict"]}
 
 
 def test_the_answers_are_those_of_the_wire() -> None:

@@ -8,6 +8,8 @@ rules alone judge all of them at once. Then each tier judges the same histories,
   with what is read again of the history around them, and get the rows of the rules. Each origin is in one of these two
   parts. The audit uses no chunks if each delivered request must be answered.
 
+Both tiers look up the rows that are related to those they judge, as a large audit does. The rules alone see all rows.
+
 POSTDATE_TEST_HISTORIES is the number of histories, POSTDATE_TEST_HISTORIES_SEED the seed of the first batch.
 """
 
@@ -30,6 +32,7 @@ from postdate.spark.audit.ranges import TARGETS as TARGET_COLUMNS
 from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
 from postdate.spark.job.sources import RECORDS
+from postdate.spark.judging import folded as judging
 from postdate.spark.judging.chunk_digests import ChunkDigests
 from postdate.spark.judging.folded import JudgingParameters, judged_origins, placed
 from postdate.spark.judging.inputs import folded
@@ -51,6 +54,7 @@ _COUNT = int(os.environ.get("POSTDATE_TEST_HISTORIES", "4000"))
 _SEED = int(os.environ.get("POSTDATE_TEST_HISTORIES_SEED", "1"))
 _AT_ONCE = 34_000
 _CHUNK_BITS = 2
+_NO_LIMIT = 2**62
 _MODES: tuple[Mode, ...] = ("none", "control", "all")
 
 
@@ -124,7 +128,11 @@ def judged(
 ) -> Iterator[_Judged]:
     count, seed = request.param
     print(f"{count} histories of seed {seed}")
-    yield drawn_and_judged(spark, tmp_path_factory.mktemp("histories"), count, seed, _MODES[seed % 3])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(judging, "AROUND_ROWS_MAX", _NO_LIMIT)
+        expected = drawn_and_judged(spark, tmp_path_factory.mktemp("histories"), count, seed, _MODES[seed % 3])
+        patch.setattr(judging, "AROUND_ROWS_MAX", 0)
+        yield expected
     spark.catalog.clearCache()
 
 

@@ -374,26 +374,33 @@ def related_origins(some: DataFrame, wanted: DataFrame) -> DataFrame:
 
     Cost: one join; only the origins, ids and links of `some` are read.
     """
-    keys = _exploded([_id_key(), _key("at", F.col("offset"))], "names")
+    keys = _exploded([_id_key(), _key("at", F.col("offset"))], _keys("names", F.col("links")))
     return some.select(*ORIGIN, keys).join(wanted, list(_KEY), "left_semi").select(*ORIGIN).distinct()
 
 
 def wanted_keys(rows: DataFrame) -> DataFrame:
     """The keys of the origins that are related to these rows, including themselves: `topic`, `partition`, `key`.
 
-    Related are rows with the same id in a partition, and rows of which one names the other.
+    Related are rows with the same id in a partition, rows of which one names the other, and rows that name the same
+    origin if one of them has an answer: whether an answer is true may depend on the other answers about that origin.
     """
     # A closed row can only have named an origin that has begun to end, though its fates may have left the log.
     is_ending = (F.size("facts.fates") > 0) | (F.size("facts.answers") > 0) | (F.size("facts.records") > 0)
     own = [_id_key(), _key("at", F.col("offset")), F.when(is_ending, _key("names", F.col("offset")))]
-    return rows.select(*PARTITION, _exploded(own, "at")).distinct()
+    of_answers = F.concat(F.array("facts.request.acts_on"), F.transform("facts.answers", lambda answer: answer.of))
+    answered = F.when(F.size("facts.answers") > 0, F.array_compact(of_answers))
+    keys = _exploded(own, _keys("at", F.col("links")), _keys("names", answered))
+    return rows.select(*PARTITION, keys).distinct()
 
 
-def _exploded(keys: list[Column], of_links: str) -> Column:
-    """A row for each of these keys, and for each link one of the kind `of_links`."""
-    links = F.when(F.size("links") > 0, F.transform("links", lambda link: _key(of_links, link)))
-    none = F.array().cast("array<bigint>")
-    return F.explode(F.array_compact(F.concat(F.array(*keys), F.coalesce(links, none)))).alias("key")
+def _exploded(keys: list[Column], *lists: Column) -> Column:
+    """A row for each of these keys, and for each in `lists`."""
+    return F.explode(F.array_compact(F.concat(F.array(*keys), *lists))).alias("key")
+
+
+def _keys(kind: str, offsets: Column) -> Column:
+    """The keys of a list of offsets, which may be null."""
+    return F.when(F.size(offsets) > 0, F.transform(offsets, lambda offset: _key(kind, offset))).otherwise(F.array())
 
 
 def _id_key() -> Column:
