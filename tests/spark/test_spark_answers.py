@@ -210,6 +210,18 @@ def test_of_what_may_be_hidden_nothing_is_said(spark: SparkSession) -> None:
     assert wrong_answers(known.withColumn("request_start", F.lit(1)))[9] is None
 
 
+def test_only_an_answer_that_a_request_was_replaced_depends_on_the_survivor_that_it_names(spark: SparkSession) -> None:
+    """The survivor of a forged answer has another id, and its fate may have left the dispatch log."""
+    history, other, replaced, survivor = Cases(), 1, 2, 3
+    history.schedule(other, b"other")
+    history.schedule(replaced, b"a")
+    history.schedule(survivor, b"a")
+    history.commit([replaced, DUE, "replaced"])
+    history.answer(replaced, "not-found", None, "a", by=f"{REQUESTS}/0/{other}")
+    known = tables(spark, history, Bounds(fates_lost_before_ms=T + 1)).known
+    assert wrong_answers(known) == {replaced: "answered not-found, the dispatch log says replaced"}
+
+
 def test_what_is_owed_is_a_verdict_of_its_own(spark: SparkSession) -> None:
     rows, _ = judged(spark, _owing(), verdicts="control")
     found = {row["offset"] for row in rows.collect() if "unanswered" in row["verdicts"]}

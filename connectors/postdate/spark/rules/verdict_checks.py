@@ -49,7 +49,8 @@ def judged_answers(known: DataFrame) -> DataFrame:
         F.struct("id", "action", "request_ms", "end", "answers_of_others", "moves").alias("of"),
     )
     given = known.where(F.size("answers") > 0).select("*", F.explode("answers").alias("checked"))
-    by = F.when(F.col("end.fate_name") == "replaced", F.col("checked.by"))
+    is_own_end = (F.col("end.fate_name") == "replaced") & (F.col("checked.answer") == "replaced")
+    by = F.when(is_own_end, F.col("checked.by"))
     facts = given.withColumn("meant", F.coalesce("checked.of", "acts_on", by)).join(
         meant, [*PARTITION, "meant"], "left"
     )
