@@ -20,7 +20,7 @@ from postdate.spark.judging.inputs import AuditInputs, folded
 from postdate.spark.judging.judge import is_in_range
 from postdate.spark.judging.summary import Plain
 from postdate.spark.limits import SEPARATE_ROWS_MAX
-from postdate.spark.records.deliveries import record_rows, without_garbled
+from postdate.spark.records.deliveries import record_rows, with_origins_of_occurrences, without_garbled
 from postdate.spark.records.fates import exceptional_fate_rows, fate_rows
 from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.records.requests import digested_requests
@@ -131,13 +131,16 @@ def split(
     exceptional_count, fates = exceptional.count(), fate_rows(history.log)
     if exceptional_count > SEPARATE_ROWS_MAX:
         return None
-    regular_asked, regular_fates, regular_messages = asked, fates, history.messages
+    messages = history.messages
+    if history.occurrences is not None:
+        messages = with_origins_of_occurrences(messages)
+    regular_asked, regular_fates, regular_messages = asked, fates, messages
     exceptional_requests = history.understood.where(F.lit(False))
     if exceptional_count:
         of_them = history.understood.join(F.broadcast(exceptional), list(ORIGIN), "left_semi")
         exceptional_requests = materialised(of_them)
         regular_asked = subtracted(asked, digests.of_requests(exceptional_requests))
-        regular_fates, regular_messages = (regular(rows, exceptional) for rows in (fates, history.messages))
+        regular_fates, regular_messages = (regular(rows, exceptional) for rows in (fates, messages))
     sides = (regular_asked, digests.of_fates(regular_fates), digests.of_records(regular_messages, how.targets))
     sums = cached(digests.together(*sides, how.targets))
     is_consistent = F.col("is_consistent")
@@ -162,11 +165,11 @@ def split(
         requests = exceptional_requests
         if found["inconsistent"]:
             requests = digests.left_of(history.understood, inconsistent, exceptional)
-        messages = digests.left_of(history.messages, inconsistent, exceptional)
+        read = digests.left_of(history.messages, inconsistent, exceptional)
         left = AuditInputs(
             digested_requests(requests),
             digests.left_of(fates, inconsistent, exceptional),
-            without_garbled(record_rows(messages)),
+            without_garbled(record_rows(read)),
             digests.left_of(history.letters, inconsistent, exceptional),
             digests.left_of(sound, inconsistent, exceptional),
             tuple(digests.left_of(rows, inconsistent, exceptional) for rows in history.overtaken),

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.columns.digests import (
     digest,
     has,
@@ -102,6 +103,11 @@ def _message_steps(requests: Sequence[str]) -> list[list[Column]]:
     origin = F.struct(*(F.col(place).alias(place.removeprefix("origin_")) for place in places))
     occurrence_of = F.when(is_occurrence, origin).alias("occurrence_of")
     return [read, split, named, *steps, ours, [*found, *map(F.col, carried), occurrence_of]]
+
+
+def with_origins_of_occurrences(messages: DataFrame) -> DataFrame:
+    """The rows of `delivered_messages`; occurrences have their origin in the same columns as other records."""
+    return messages.withColumns({name: F.coalesce(name, F.col("occurrence_of")[name]) for name in ORIGIN})
 
 
 def record_rows(messages: DataFrame) -> DataFrame:
