@@ -28,7 +28,10 @@ from postdate.spark.state.store import OFFSETS, ORIGINS, RUNS, VIOLATIONS, Audit
 
 _TOLD = {"judged": 1, "lateness_ms": {"p50": 3}, "settings": {}}
 _FACTS = "id:bigint"
-_COLUMNS = "topic string, partition int, offset bigint, state string, due_day date, id binary, links array<bigint>"
+_COLUMNS = (
+    "topic string, partition int, offset bigint, state string, due_day date, action string, fate string, id binary,"
+    " links array<bigint>"
+)
 
 
 def _form(facts: str) -> TableForm:
@@ -44,6 +47,8 @@ def _rows(
     state: str = "closed",
     links: tuple[int, ...] = (),
     id: bytes | None = None,
+    action: str = "schedule",
+    fate: str | None = "cancelled",
     **facts: str,
 ) -> DataFrame:
     rows = small_table(spark, [(offset,) for offset in offsets], "offset bigint")
@@ -51,6 +56,7 @@ def _rows(
     return rows.select(
         *(F.lit("r").alias("topic"), F.lit(0).alias("partition"), "offset", F.lit(state).alias("state")),
         F.lit(day).cast("date").alias("due_day"),
+        *(F.lit(action).alias("action"), F.lit(fate).cast("string").alias("fate")),
         F.lit(id).cast("binary").alias("id"),
         F.array(*map(F.lit, links)).cast("array<bigint>").alias("links"),
         F.struct(*named).alias("facts"),
@@ -284,6 +290,28 @@ def test_rows_expire_unless_they_have_the_id_of_a_row_in_doubt(spark: SparkSessi
         store.add(ORIGINS, _rows(spark, closed, id=id))
     store.expire("2026-01-03", {"r/0": 9})
     assert _offsets(store) == [cancelled, cancel, pending]
+
+
+def test_controls_whose_fates_may_be_lost_expire_behind_the_requests_before_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A lost `moved` would name the control. Without it, nothing names a control by id or in bulk. If the log has the
+    `applied` of a control by id, it has the `moved`, too."""
+    before, pending, lost, paused, known, in_bulk, later = 1, 2, 3, 4, 5, 6, 7
+    path = tmp_path / "state"
+    _ran(spark, path, before, action="reschedule", fate="applied")
+    store, _ = _begun(spark, path)
+    store.add(ORIGINS, _rows(spark, pending, state="pending", id=b"a", fate=None))
+    store.add(ORIGINS, _rows(spark, lost, id=b"a", action="reschedule", fate=None))
+    store.add(ORIGINS, _rows(spark, paused, id=b"a", action="pause", fate=None))
+    store.add(ORIGINS, _rows(spark, known, id=b"a", action="reschedule", fate="applied"))
+    store.add(ORIGINS, _rows(spark, in_bulk, action="reschedule", fate="applied"))
+    store.expire("2026-01-03", {"r/0": 9})
+    assert _offsets(store) == [pending, lost, paused, in_bulk]
+    store.merge_origins(_rows(spark, pending, fate="delivered"), "true")
+    store.add(ORIGINS, _rows(spark, later, state="pending", fate=None))
+    store.expire("2026-01-03", {"r/0": 9})
+    assert _offsets(store) == [later]
 
 
 def test_a_state_of_an_earlier_version_is_refused(spark: SparkSession, tmp_path: Path) -> None:

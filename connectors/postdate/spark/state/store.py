@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import MapType, StructType
 
@@ -37,6 +37,7 @@ from postdate.spark.errors import CannotRun, JobUsageError
 from postdate.spark.job.cluster import TopicPartition
 from postdate.spark.limits import RUNS_BETWEEN_TIDYING
 from postdate.spark.records.policies import PolicyRow, read_rows
+from postdate.spark.rules.schedules.occurrences import OF_SCHEDULES
 from postdate.spark.session.places import located
 from postdate.spark.session.small_tables import small_table
 from postdate.spark.state.chain import TAIL
@@ -214,7 +215,8 @@ class StateStore:
         """Deletes closed rows that were due before a day and whose requests have left their topic.
 
         `log_starts`: the first offset of each request partition. Keeps the rows that a later run could need: those that
-        an open row names, such as the control that moved it, and those that name an open row.
+        an open row names, such as the control that moved it, those that name an open row, and controls that may have
+        changed an open row in a lost fate.
         """
         left = [
             f"(topic = {_text(topic)} AND partition = {number} AND offset < {start})"
@@ -232,7 +234,10 @@ class StateStore:
         )
         in_doubt = table.where("state = 'doubtful'").select(*PARTITION, "id")
         related = old.join(in_doubt, [*PARTITION, "id"], "left_semi")  # the fate of a cancel by id is named by no row
-        needed = needed.unionByName(naming.select(*ORIGIN)).unionByName(related.select(*ORIGIN))
+        first = opened.groupBy(*PARTITION).agg(F.min("offset").alias("first"))
+        lost = old.where(_may_have_lost_fates()).join(first, list(PARTITION)).where("first < offset")
+        for rows in (naming, related, lost):
+            needed = needed.unionByName(rows.select(*ORIGIN))
         rows = old.select(*ORIGIN).join(needed, list(ORIGIN), "left_anti")
         self._tables.remove(ORIGINS, rows, f"old.state = 'closed' AND old.due_day < DATE'{before_day}' AND {_SAME}")
 
@@ -350,6 +355,15 @@ def _run_row(spark: SparkSession, row: Iterable[Any]) -> DataFrame:
     return given.select(
         *(F.from_json(one.name, maps[one.name]).alias(one.name) if one.name in maps else one.name for one in kind)
     )
+
+
+def _may_have_lost_fates() -> Column:
+    """Whether a row is that of a control whose effects may have left the dispatch log unread: one without a fate, since
+    a control is applied together with its effects, or a reschedule in bulk, which is applied behind them."""
+    action = F.col("action")
+    # Only one in bulk names neither an id nor an origin.
+    in_bulk = (action == "reschedule") & F.col("id").isNull() & F.coalesce(F.size("links") <= 0, F.lit(True))
+    return (action.isin("reschedule", *OF_SCHEDULES) & F.col("fate").isNull()) | in_bulk
 
 
 def _text(value: str) -> str:
