@@ -75,7 +75,7 @@ def test_answers_outside_the_window_count_if_related_rows_are_looked_up(
     """The answer to another request than the judged one decides, and both name a message before the window: it was
     cancelled by the first of two cancels, or its replacement was answered before."""
     monkeypatch.setattr(folded, "AROUND_ROWS_MAX", 0)
-    history, replaced, replacement, cancelled, first, second, copy = History(T), 0, 1, 2, 3, 4, 5
+    history, replaced, replacement, cancelled, first, second, copy = RandomHistory(T), 0, 1, 2, 3, 4, 5
     history.ask(second, ("postdate-action", b"cancel"), ("postdate-origin", f"{REQUESTS}/0/{cancelled}".encode()))
     history.ask(copy, TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-id", b"r"))
     history.commit([replaced, DUE, "replaced"])
@@ -86,7 +86,7 @@ def test_answers_outside_the_window_count_if_related_rows_are_looked_up(
     history.answer(first, "cancelled", cancelled)
     history.answer(second, "not-found")
     history.answer(copy, "replaced", replaced, "r")
-    found = judged(spark, history, bounds=Bounds(request_start=second))[0].collect()
+    found = judged(spark, history, bounds=JudgingBounds(request_start=second))[0].collect()
     assert {row["offset"]: row["verdicts"] for row in found} == {second: ["applied"], copy: ["false-verdict"]}
 
 
@@ -218,7 +218,7 @@ def test_only_an_answer_that_a_request_was_replaced_depends_on_the_survivor_that
     history.schedule(survivor, b"a")
     history.commit([replaced, DUE, "replaced"])
     history.answer(replaced, "not-found", None, "a", by=f"{REQUESTS}/0/{other}")
-    known = tables(spark, history, Bounds(fates_lost_before_ms=T + 1)).known
+    known = tables(spark, history, JudgingBounds(fates_lost_before_ms=T + 1)).known
     assert wrong_answers(known) == {replaced: "answered not-found, the dispatch log says replaced"}
 
 
