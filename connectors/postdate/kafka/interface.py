@@ -387,6 +387,11 @@ class Admin(Protocol):
     def group_members(self, group_id: str) -> list[GroupMember]:
         """The present members of a consumer group; empty if the group is empty or unknown."""
 
+    def assign_again(self, group_id: str, topic: str) -> None:
+        """Makes a group of the protocol classic assign its partitions again: a member that reads `topic` joins and
+        leaves. If no other member reads that topic, the others keep their partitions. Returns after the admin time-out
+        even if the group has not done so."""
+
     def share_isolation(self, group_id: str) -> Isolation | None:
         """The isolation level at which a share group (KIP-932) reads, whether it has members or not. None if `group_id`
         names a consumer group, whose members set theirs, or if the brokers know no isolation level of groups. Two

@@ -176,6 +176,10 @@ class SimAdmin:
             f"describe the group {group_id}", lambda: self._broker.groups.described(group_id), server=Server.COORDINATOR
         )
 
+    def assign_again(self, group_id: str, topic: str) -> None:
+        """Changes nothing: simulated groups assign every partition to a member."""
+        self._ask(f"assign the partitions of {group_id} again", lambda: None, server=Server.COORDINATOR)
+
     def share_isolation(self, group_id: str) -> Isolation | None:
         """Every group that is not a consumer group reads as Kafka's default has it."""
 

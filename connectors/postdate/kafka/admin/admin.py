@@ -38,7 +38,13 @@ from postdate.kafka.admin.descriptions import (
     operations_of,
     topic_configs,
 )
-from postdate.kafka.admin.groups import committed_offset, describe_group, group_members, knows_consumer_group
+from postdate.kafka.admin.groups import (
+    assign_again,
+    committed_offset,
+    describe_group,
+    group_members,
+    knows_consumer_group,
+)
 from postdate.kafka.classification import classify, error_of, result_of
 from postdate.kafka.errors import FatalClient, NotAuthorized, Retriable, Unreachable
 from postdate.kafka.interface import GroupMember, Isolation, LookedUp, NewTopic, Operation, Partition, TopicInfo
@@ -168,6 +174,10 @@ class ConfluentAdmin:
         self._open()
         found = committed_offset(self._settings, group_id, part)
         return "" if found is None else found.metadata or ""
+
+    def assign_again(self, group_id: str, topic: str) -> None:
+        self._open()
+        assign_again(self._settings, group_id, topic)
 
     def share_isolation(self, group_id: str) -> Isolation | None:
         client = self._open()

@@ -15,6 +15,7 @@ Thread rule: nothing is shared; callable from any thread.
 
 from __future__ import annotations
 
+import time
 from typing import Any, Final
 
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException
@@ -93,3 +94,22 @@ def committed_offset(settings: KafkaSettings, group_id: str, part: Partition) ->
     if found.error is not None:
         raise classify(found.error, doing, otherwise=Unreachable)
     return found if found.offset >= 0 else None
+
+
+def assign_again(settings: KafkaSettings, group_id: str, topic: str) -> None:
+    """A member that reads `topic` joins the group and leaves it; see `Admin.assign_again`. Raises KafkaFault."""
+    has_joined: list[bool] = []
+    doing = f"have the group {group_id} assign its partitions again"
+    deadline = time.monotonic() + settings.admin_timeout_s
+    try:
+        consumer = Consumer(settings.group_consumer_conf(group_id, None), logger=log)
+        try:
+            consumer.subscribe([topic], on_assign=lambda *_: has_joined.append(True))
+            while not has_joined and time.monotonic() < deadline:
+                event = consumer.poll(0.1)
+                if event is not None and (why := event.error()) is not None and why.fatal():
+                    raise KafkaException(why)
+        finally:
+            consumer.close()
+    except KafkaException as error:
+        raise classify(error, doing, otherwise=Unreachable) from error

@@ -74,8 +74,8 @@ class Poller:
         self._stopping = False
         self.turned_at = time.monotonic()
         """When the last round began (monotonic, s); a round of a live poll loop is short."""
-        self.is_member = False
-        """True if this process has joined the group; checked once a second."""
+        self.member_id = ""
+        """The id of the member that this process is in the group, empty if it has not joined; checked once a second."""
         self.statistics: tuple[BrokerStatistics, ...] = ()
         """The consumer's last measurements of its connections."""
         self._ask_member_at = 0.0
@@ -98,6 +98,11 @@ class Poller:
     def drain(self) -> None:
         """Ask `run` to hand all shards to the other members, and to stay without shards until `stop`."""
         self._drain_asked = True
+
+    @property
+    def is_member(self) -> bool:
+        """True if this process has joined the group."""
+        return bool(self.member_id or self.shards)
 
     @property
     def is_stopping(self) -> bool:
@@ -142,7 +147,7 @@ class Poller:
 
     def _leave(self) -> None:
         """Close the client, if there is one, and release all shards, whatever state the client is in."""
-        self.is_member = False
+        self.member_id = ""
         try:
             if self._client is not None:
                 self._client.close()
@@ -180,6 +185,7 @@ class Poller:
             ", ".join(f"{p.topic}/{p.index}" for p in parts),
         )
         self._release(parts, 0.0)
+        self.member_id = ""
         self._tell()
 
     def _release(self, parts: Sequence[Partition], wait_s: float) -> None:
@@ -226,7 +232,8 @@ class Poller:
             self._ask_member_at = now + _MEMBER_INTERVAL_S
             for thread in self.shards.values():
                 thread.look()
-            self.is_member = bool(self.shards or self._consumer.member_id())  # the query waits for the library's thread
+            if not self.member_id or not self.shards:
+                self.member_id = self._consumer.member_id()  # the query waits for the library's thread
             if self.is_member:
                 self.stands_by = ""
             self.statistics = self._consumer.statistics()

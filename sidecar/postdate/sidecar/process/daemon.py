@@ -33,6 +33,7 @@ from postdate.sidecar.context.traces import Traces
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.errors import ConfigError, Exit
 from postdate.sidecar.group.poller import Poller
+from postdate.sidecar.group.unassigned import UnassignedPartitions
 from postdate.sidecar.http.action_log import ActionLog
 from postdate.sidecar.http.port import advertised_address, claim
 from postdate.sidecar.http.process import Process
@@ -86,15 +87,22 @@ def _serve(config: Config, kafka: Kafka, admin: Admin, bound: socket.socket | No
         factory.retentions.update(checked.retentions)
         gc.freeze()
         ended = threading.Event()
-        watch = threading.Thread(target=watch_topics, args=(config, admin, ended), name="topic rules", daemon=True)
-        watch.start()
+        watches = [threading.Thread(target=watch_topics, args=(config, admin, ended), name="topic rules", daemon=True)]
+        if config.group_protocol == "classic":
+            unassigned = UnassignedPartitions(
+                admin, config.group_id, config.request_topic_names, lambda: poller.member_id
+            )
+            watches.append(threading.Thread(target=unassigned.watch, args=(ended,), name="assignments", daemon=True))
+        for watch in watches:
+            watch.start()
         try:
             served = poller.run(
                 config.request_topic_names, lambda: _member(config, kafka, is_reachable=bound is not None)
             )
         finally:
             ended.set()
-            watch.join()
+            for watch in watches:
+                watch.join()
     return Exit.OK if served else Exit.FENCED
 
 

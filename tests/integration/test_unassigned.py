@@ -1,0 +1,70 @@
+"""Goal: partitions that a rebalance has left without an owner are served again within a minute, without an operator.
+
+Method: a static member of a real group is killed when it gives partitions back for a sidecar that joins, and starts
+again at once. So the coordinator assigns these partitions to nobody.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from support.bed import Bed
+from support.timeouts import WAIT_TIMEOUT_S
+
+_MEMBER = """
+import os, sys
+from confluent_kafka import Consumer
+
+bootstrap, group, topic = sys.argv[1:4]
+conf = {
+    "bootstrap.servers": bootstrap, "group.id": group, "group.instance.id": "static", "session.timeout.ms": 30000,
+    "partition.assignment.strategy": "cooperative-sticky", "heartbeat.interval.ms": 300,
+}
+consumer = Consumer(conf)
+dies = len(sys.argv) > 4
+consumer.subscribe(
+    [topic],
+    on_assign=lambda _, parts: print(len(parts), flush=True),
+    on_revoke=lambda _, parts: os._exit(9) if dies else None,
+)
+while True:
+    consumer.poll(0.1)
+"""
+
+_WITHIN_S = 75.0
+"""Two looks at intervals of 15 s, a third if the sidecar's member is the second one, the rebalance, the takeovers."""
+
+
+@contextmanager
+def _member(bed: Bed, topic: str, *options: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", _MEMBER, bed.bootstrap, bed.group_id, topic, *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as member:
+        try:
+            yield member
+        finally:
+            member.kill()
+
+
+def _given(member: subprocess.Popen[str]) -> int:
+    """Waits for the next assignment of a member, and returns how many partitions it adds."""
+    assert member.stdout is not None
+    return int(member.stdout.readline())
+
+
+def test_partitions_that_nobody_was_given_are_served_within_a_minute(bed: Bed) -> None:
+    requests = bed.new_requests(4)
+    sidecar = bed.new_sidecar()
+    with _member(bed, requests, "dies when it gives back") as first:
+        assert _given(first) == 4
+        sidecar.start()
+        assert first.wait(WAIT_TIMEOUT_S) == 9, sidecar.log_text()
+    with _member(bed, requests) as second:
+        assert _given(second) == 2
+        began = time.monotonic()
+        sidecar.wait_for_shards(2, _WITHIN_S)
+        print(f"served after {time.monotonic() - began:.1f} s")
+        assert "the group assigns its partitions again" in sidecar.log_text()
