@@ -161,3 +161,24 @@ def test_no_request_behind_an_open_transaction_is_given_up_for_a_break_of_seq(
     _accept(bench, shard)
     assert _delivered(bench, shard) == dict.fromkeys(range(1, 7), 1)
     shard.close()
+
+
+def test_no_later_owner_goes_back_to_requests_that_an_accepted_break_needed(bench: Bench) -> None:
+    """They have been stored since, and retention has deleted them. The break lies in what a rebuild reads."""
+    topic = RequestTopicConfig(R, store_after_ms=1_000)
+    _break_seq(bench, _keep_one_pending_and_deliver(bench, 1))
+    shard = _start_without_disk(bench)
+    _accept(bench, shard)
+    shard.close()
+    shard = bench.shard(topic)
+    kept = bench.schedule(bench.time.now_ms + 200_000)
+    bench.until(shard, lambda: bench.log()[-1].low_water == kept + 1, 200_000)
+    shard.close()
+    bench.admin.delete_records({_REQUESTS: kept + 1})
+    late = bench.schedule(1)
+    shutil.rmtree(bench.directory / "0")
+    shard = bench.new_shard(topic)
+    bench.until(shard, lambda: shard.state is State.RUNNING, 300)
+    bench.time.wait(200_000)
+    assert _delivered(bench, shard) == {1: 1, kept: 1, late: 1}
+    shard.close()

@@ -17,7 +17,7 @@ from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.errors import HaltReason, Loss
 from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover.dispatch_tail import decode, read_log
-from postdate.sidecar.takeover.empty_start import Start, certain_request, start_at
+from postdate.sidecar.takeover.empty_start import Start, certain_request, first_request, start_at
 from postdate.wire.dispatch_log import DispatchRecord
 
 
@@ -78,4 +78,7 @@ def start_behind(ctx: ShardContext, acceptance: AcceptedLosses, broken: SeqBroke
             f"another program, and delivering what it ended would repeat messages. To continue, accept the loss of the "
             f"requests [{low}, {until}) that are pending and not in {ctx.own.store}; run postdate audit first",
         ).end
+    else:  # owners have gone on since, and retention may have deleted requests that they no longer needed
+        req_start = ctx.admin.start_offsets([ctx.requests])[ctx.requests]
+        first = max(first, first_request(ctx, found.last, acceptance, req_start))
     return start_at(first, at, found.decoded.takeover, found.last, found.logged_ms)

@@ -76,7 +76,7 @@ def find_start(ctx: ShardContext, bounds: LogBounds, acceptance: AcceptedLosses)
         low = _first_unrecorded(ctx, bounds, acceptance, req_start)
         return Start(low, bounds.start, takeover=0, seq=0, last_seq=0, ingested=0)
     last = decode(ctx.log, record)
-    low = _first_request(ctx, last, acceptance, req_start)
+    low = first_request(ctx, last, acceptance, req_start)
     low, position = _first_dispatch(ctx, bounds, acceptance, low, last, record.timestamp_ms)
     return start_at(low, position, last.takeover, last, record.timestamp_ms)
 
@@ -151,7 +151,7 @@ def _first_unrecorded(ctx: ShardContext, bounds: LogBounds, acceptance: Accepted
     ).end
 
 
-def _first_request(ctx: ShardContext, last: DispatchRecord, acceptance: AcceptedLosses, req_start: int) -> int:
+def first_request(ctx: ShardContext, last: DispatchRecord, acceptance: AcceptedLosses, req_start: int) -> int:
     """L, the first request that is still needed; if retention has deleted it, the first one that still exists."""
     req_end = ctx.admin.end_offsets([ctx.requests], Isolation.READ_UNCOMMITTED)[ctx.requests]
     low, read = last.low_water, max(last.low_water, last.ingested_to)
