@@ -32,7 +32,7 @@ from postdate.wheel.keys import split_key
 from postdate.wheel.timer_log import changes
 from support.kafka_simulator.admin import SimAdmin
 from support.order import check_order
-from support.shard_bench import OWN, Bench, R, refuse, slow_down
+from support.shard_bench import OWN, Bench, R, parts, refuse, slow_down
 
 HOUR_MS = 3_600_000
 
@@ -489,6 +489,31 @@ def test_the_time_without_an_answer_of_the_cluster_is_no_part_of_the_retry_budge
         bench.schedule(due_ms, target=b"orders")
     assert _arrive(bench, shard, "orders", 3, 340_000) < 340_000
     assert bench.letters() == []
+    shard.close()
+
+
+def test_a_topic_whose_look_up_fails_does_not_keep_messages_for_a_missing_target(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its look-ups begin as soon as those of the missing target are answered."""
+    honest = SimAdmin.look_up
+
+    def look_up(self: SimAdmin, topics: Iterable[str], config: Iterable[str] = ()) -> Callable[[float], LookedUp]:
+        if "mails" not in (names := [*topics]):
+            return honest(self, names, config)
+
+        def fail(_: float) -> LookedUp:
+            raise Unreachable("no answer in time")
+
+        return fail
+
+    monkeypatch.setattr(SimAdmin, "look_up", look_up)
+    bench.dispatch = DispatchConfig(retry_budget_ms=2_000)
+    shard = bench.shard()
+    bench.schedule(1, target=b"missing")
+    bench.until(shard, lambda: parts(shard)[0].parked_count == 1)
+    bench.schedule(1, target=b"mails")
+    bench.until(shard, lambda: len(bench.letters()) == 1, 300_000)
     shard.close()
 
 

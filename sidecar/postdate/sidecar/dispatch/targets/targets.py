@@ -186,12 +186,15 @@ class Targets:
         return True
 
     def _answered(self) -> None:
+        """The time without an answer does not count as time in which a target fails. But the first second after its
+        own last look-up counts: other look-ups may fail again and again."""
         if self._unanswered_since < 0:
             return
-        lasted_ms, self._unanswered_since = self._asked_at - self._unanswered_since, -1.0
         for target in self._known.values():
             if not target.works:
-                target.failing_since += lasted_ms
+                since = max(self._unanswered_since, target.looked_at + TARGET_FRESH_MS_MAX)
+                target.failing_since += max(self._asked_at - since, 0.0)
+        self._unanswered_since = -1.0
 
     def _failed(self, fault: KafkaFault) -> None:
         log.warning("targets cannot be looked up, next try in %d ms: %s", self._retry_delay_ms, fault)
