@@ -1,6 +1,7 @@
-"""Real faults on real processes: killed, stopped, cut off, out of disk, with strangers about; and the soak of them all.
+"""Faults injected into real processes and a real broker, and the soak test that injects all of them under a load.
 
-`proxy` and `proxied_broker` stand between sidecars and Kafka, `small_disk` and `damage` see to the disk, `strangers`
-are other clients. `scene` is a bed with a steady `load`, the `deeds` are faults done to it, and `book` judges what came
-of it, read from Kafka. `soak` does it all for as long as one likes, and `report` writes it down.
+`scene` starts two sidecars under a steady `load`. The modules `deeds_*` inject faults, with the help of `proxy` and
+`proxied_broker` between sidecars and Kafka, of `small_disk` and `damage` for disks, and of `strangers`, which are
+foreign clients. `follower` records all topics in a `book`, which `judgement` checks. `soak` runs all of this, and
+`report` formats the result.
 """

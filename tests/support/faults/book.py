@@ -1,10 +1,12 @@
-"""What was asked and what came of it, read from Kafka as it happens: some 70 bytes a request, for millions of them.
+"""The requests and their outcomes, read from Kafka while the test runs: some 70 bytes per request, for millions of
+requests.
 
 For each request partition there are columns, indexed by the request's offset. Records may be filed in any order: a
-message may be seen before its request. Messages are compared by a 64-bit hash over target, key, value and headers. What
-a request is to end as stands in its value, which the load wrote: see `Kind`. Nothing here comes from the sidecar.
+message may be read before its request. Messages are compared by a 64-bit hash of target, key, value and headers. The
+value of a request, which the load wrote, states the intended outcome (`RequestKind`). Nothing here comes from the
+sidecar.
 
-Thread rule: file under `lock`, from one thread; the figures take the lock themselves.
+Thread rule: file under `lock`, from one thread; the methods that compute figures take the lock themselves.
 """
 
 from __future__ import annotations
@@ -26,24 +28,24 @@ from postdate.wire.verdicts import decode_verdict
 
 _ROWS_AT_ONCE = 65_536
 FATES = ("", *sorted(FINAL))
-#: ms. What is due has ended after this, when nothing is wrong.
+#: ms. Without a fault, every request has ended this long after its due time.
 OVERDUE_MS = 1_000
 
 Ints = NDArray[np.int64]
 
 
 class RequestKind(IntEnum):
-    """What a request is to come to, by the first letter of its value."""
+    """The intended outcome of a request: the first letter of its value."""
 
     NONE = 0
     DELIVER = ord("D")
     DEAD = ord("X")
     BY_ID = ord("I")
-    """Delivered, cancelled or replaced, as the controls have it."""
+    """Delivered, cancelled or replaced, depending on the controls."""
     CONTROL = ord("C")
 
 
-#: Column -> type code, and what is there before anything is known.
+#: Column -> type code, and the value of an empty row.
 _COLUMNS: dict[str, tuple[str, int]] = {
     "kind": ("B", 0),
     "asked_at": ("q", -1),
@@ -65,33 +67,33 @@ _COLUMNS: dict[str, tuple[str, int]] = {
 
 
 class Columns:
-    """Everything about the requests of one partition."""
+    """All columns about the requests of one partition."""
 
     def __init__(self) -> None:
         self.of = {name: array(code) for name, (code, _) in _COLUMNS.items()}
         self.size = 0
         self.end = 0
-        """One more than the last request that was filed."""
+        """The largest filed offset plus one."""
         self.low = 0
-        """All below have ended."""
+        """All requests below this offset have ended."""
 
     def reach(self, offset: int) -> None:
-        """Has rows up to this offset."""
+        """Adds rows until the columns have one for this offset."""
         while offset >= self.size:
             for name, (code, empty) in _COLUMNS.items():
                 self.of[name].extend(array(code, [empty]) * _ROWS_AT_ONCE)
             self.size += _ROWS_AT_ONCE
 
     def ints(self, name: str, start: int = 0, end: int | None = None) -> Ints:
-        """A copy of a column from `start` on, to the end of its rows or to `end`."""
+        """A copy of the rows of a column from `start` to `end`, by default to the last row."""
         code, _ = _COLUMNS[name]
         whole = np.frombuffer(self.of[name], dtype=np.uint8 if code == "B" else np.int64)
-        return whole[start : self.size if end is None else end].astype(np.int64)  # a copy: the rows can grow again
+        return whole[start : self.size if end is None else end].astype(np.int64)  # a copy, since the columns may grow
 
 
 @dataclass(frozen=True)
 class IdChange:
-    """A request that carries an id, in the order of its partition; `action` is empty for a schedule."""
+    """A request with an id, in the order of its partition; `action` is empty for a schedule."""
 
     offset: int
     action: str
@@ -99,27 +101,27 @@ class IdChange:
 
 @dataclass
 class Book:
-    """All partitions of one request topic."""
+    """All requests of one request topic, by partition."""
 
     requests: str
     parts: dict[int, Columns] = field(default_factory=lambda: defaultdict(Columns))
     by_id: dict[tuple[int, bytes], list[IdChange]] = field(default_factory=lambda: defaultdict(list))
     moves: set[tuple[int, int, int]] = field(default_factory=set)
-    """Partition, request, the control that moved it."""
+    """(partition, request, control that moved it)"""
     verdicts: dict[tuple[int, int], list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
-    """Partition, origin -> the answers: the verdict, and the request that it speaks of or -1."""
+    """(partition, origin) -> its verdicts: the name, and the offset of the request that it names or -1"""
     reasons: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
     seqs: dict[int, int] = field(default_factory=dict)
     owners: list[tuple[int, int, str, int]] = field(default_factory=list)
-    """Partition, takeover, instance, when: each owner record."""
+    """(partition, takeover, instance, time) of each owner record"""
     wrong: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def file_request(
         self, part: int, offset: int, at_ms: int, key: bytes | None, value: bytes | None, headers: Headers
     ) -> None:
-        """A request, as it stands in the topic."""
+        """Files a record of the request topic."""
         columns = self.parts[part]
         columns.reach(offset)
         given = {name: content or b"" for name, content in headers if name.startswith(PREFIX)}
@@ -138,7 +140,8 @@ class Book:
     def file_delivered(
         self, topic: str, partition: int, place: int, key: bytes | None, value: bytes | None, headers: Headers
     ) -> None:
-        """The record at offset `place` of a target's partition. Messages of one key there form a queue."""
+        """Files the record at offset `place` of a target's partition. Messages of one key in one partition form a
+        queue."""
         data = tuple(header for header in headers if not header[0].startswith(PREFIX))
         ours = [(name, content or b"") for name, content in headers[len(data) :]]
         names = [name for name, _ in ours]
@@ -153,14 +156,14 @@ class Book:
         of["seen_digest"][offset] = hash((topic.encode(), key, value, data, ours[2][1] if len(ours) > 2 else b""))
 
     def file_letter(self, headers: Headers) -> None:
-        """A dead letter; readers take the last header of each name."""
+        """Files a dead letter. Of each header name, the last header counts."""
         last = {name: content or b"" for name, content in headers}
         columns, offset = self._row(last[ORIGIN])
         columns.of["dead"][offset] = min(columns.of["dead"][offset] + 1, 255)
         self.reasons[last[DEAD_REASON].decode()] += 1
 
     def file_log(self, part: int, offset: int, at_ms: int, value: bytes | None) -> None:
-        """A record of the dispatch log; those of a partition in their order."""
+        """Files a record of the dispatch log. Requires the order of the partition."""
         record = decode_record(value)
         if record.seq != self.seqs.get(part, 0) + 1:
             self.wrong.append(f"O6: partition {part} has seq {record.seq} after {self.seqs.get(part, 0)} at {offset}")
@@ -182,7 +185,7 @@ class Book:
                 self.moves.add((part, fate.offset, fate.control))
 
     def file_verdict(self, part: int, value: bytes | None) -> None:
-        """A record of the topic with the answers."""
+        """Files a record of the verdict topic."""
         answer = decode_verdict(value)
         said = parse_origin(answer.origin.encode())
         of = -1 if answer.of is None else parse_origin(answer.of.encode())[2]
@@ -196,15 +199,15 @@ class Book:
         columns.reach(offset)
         return columns, offset
 
-    # ---- while it goes on ------------------------------------------------------------------------------------------
+    # ---- while the test runs ---------------------------------------------------------------------------------------
 
     def asked(self) -> int:
-        """Requests filed so far."""
+        """The number of requests filed so far."""
         with self.lock:
             return sum(int((columns.ints("kind", 0, columns.end) > 0).sum()) for columns in self.parts.values())
 
     def pending(self) -> int:
-        """Requests filed so far that have no end yet."""
+        """The number of requests filed so far that have not ended."""
         with self.lock:
             count = 0
             for columns in self.parts.values():
@@ -218,13 +221,14 @@ class Book:
             return {part: instance for part, _, instance, _ in self.owners}
 
     def newest_ms(self) -> int:
-        """When the last request that was filed was taken by the broker; 0 before the first."""
+        """The broker's timestamp of the last filed request; 0 if there is none."""
         with self.lock:
             ends = [(columns.of["asked_at"], columns.end) for columns in self.parts.values() if columns.end]
             return max((asked_at[end - 1] for asked_at, end in ends), default=0)
 
     def overdue(self, now_ms: int) -> dict[int, int]:
-        """Partition -> requests that should have ended `OVERDUE_MS` ago; only partitions that have some."""
+        """Partition -> the number of requests that are more than `OVERDUE_MS` late; only partitions with such
+        requests."""
         found: dict[int, int] = {}
         with self.lock:
             for part, columns in self.parts.items():
@@ -244,9 +248,10 @@ class Book:
         return found
 
     def lateness(self) -> tuple[Ints, Ints]:
-        """Of every message delivered so far: when it was to be delivered at the earliest, and how much later it was.
+        """For every delivered message: the earliest time at which it could be delivered, and its lateness counted from
+        then.
 
-        What was asked for when it was due already counts from there.
+        If a request was already due when it was sent, that time is the timestamp of the request.
         """
         starts, lates = [], []
         with self.lock:
@@ -261,7 +266,7 @@ class Book:
         return np.concatenate([nothing, *starts]), np.concatenate([nothing, *lates])
 
     def outage_ms(self, begun_ms: int, ended_ms: int) -> tuple[int, int]:
-        """How late the latest of the messages due since `begun_ms` was, and how late counted from `ended_ms` on."""
+        """The maximum lateness of the messages delivered since `begun_ms`, and the maximum counted from `ended_ms` on."""
         wanted, late = self.lateness()
         chosen = wanted + late >= begun_ms
         if not chosen.any():

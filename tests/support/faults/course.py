@@ -1,7 +1,7 @@
-"""Runs faults one after the other, each to its end and recovery, and measures their cost.
+"""Injects faults one after the other, waits for the recovery from each, and measures its cost.
 
-A round has every fault once, in an order that follows from the seed, with kills in between: `kills_between` of them on
-average. What goes wrong is noted, and the course goes on.
+A round contains every fault once, in an order that follows from the seed. SIGKILLs are inserted between them,
+`kills_between` per fault on average. Failed checks are recorded, and the run continues.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from support.faults import deeds_disk, deeds_network, deeds_process, deeds_stran
 from support.faults.deed import FAULTS, Fault
 from support.faults.scene import Scene, now_ms
 
-#: Imported for the faults that they register.
+#: Imported because they register their faults.
 DEEDS = (deeds_disk, deeds_network, deeds_process, deeds_stranger)
 KILL = "kill"
 
-#: s. Nothing is done for so long after each recovery, to see what lateness is like then.
+#: s. No fault is injected for this long after each recovery, to measure the lateness without faults.
 CALM_S = 1.0
 
 Tell = Callable[[str], None]
@@ -27,22 +27,22 @@ Tell = Callable[[str], None]
 
 @dataclass
 class CourseStep:
-    """One fault as it went."""
+    """One injected fault and its outcome."""
 
     fault: Fault
     what: str
     lasted_s: float
     recovery_ms: int
-    """From the end of the fault, how late the latest message was."""
+    """The maximum lateness of a message, counted from the end of the fault."""
     outage_ms: int
-    """The same from when it was due: the longest time in which something due was not delivered."""
+    """The maximum lateness of a message, counted from its due time."""
     calm_ms: tuple[int, int]
-    """From when to when nothing was done after it."""
+    """The time span after the recovery in which no fault was injected."""
     wrong: list[str] = field(default_factory=list)
 
 
 def order(scene: Scene, names: Iterable[str], kills_between: float) -> Iterator[Fault]:
-    """Faults without end: rounds of all that are named, with kills strewn in."""
+    """An infinite sequence of rounds of the named faults, with SIGKILLs inserted at random."""
     left = sorted(names)
     while True:
         scene.chance.shuffle(left)
@@ -76,7 +76,8 @@ def run_step(scene: Scene, fault: Fault) -> CourseStep:
 def run_course(
     scene: Scene, names: Iterable[str], minutes: float, each: int, kills_between: float, tell: Tell
 ) -> list[CourseStep]:
-    """Run for this long, and until every named fault was done `each` times; print each step by `tell`."""
+    """Injects faults for `minutes`, and until every named fault was injected `each` times. Prints each step by
+    `tell`."""
     until, steps = time.monotonic() + minutes * 60, list[CourseStep]()
     done = Counter(dict.fromkeys(names, 0))
     began = time.monotonic()

@@ -1,6 +1,8 @@
-"""Damages the files of a timer index between two runs: truncated, empty, corrupt or old wheels; torn and corrupt logs.
+"""Damages the files of a timer index between two runs: truncated, empty, corrupt or old wheels; truncated and corrupt
+logs.
 
-Each damage takes a shard's directory and a source of chance, changes files of it in place, and returns a word about it.
+Each function takes the directory of a shard and a random source, changes files in place, and returns a short
+description of the damage.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ Damage = Callable[[Path, random.Random], str]
 
 
 def shards(data_dir: Path) -> list[Path]:
-    """The directories of the shards below a data directory: those that hold a wheel, and were not moved aside."""
+    """The directories of the shards in a data directory that contain a wheel and were not moved aside."""
     return sorted({path.parent for path in data_dir.rglob("wheel*") if path.is_file() and path.parent.name.isdigit()})
 
 
@@ -40,7 +42,7 @@ def empty_wheel(shard: Path, chance: random.Random) -> str:
 
 
 def flip_wheel(shard: Path, chance: random.Random) -> str:
-    """A bit here and there, sometimes only behind the headers."""
+    """Flips some bits of the wheel, sometimes only after the headers."""
     wheel = wheel_of(shard)
     content = bytearray(wheel.read_bytes())
     start = chance.choice((0, 2 * _PAGE_BYTES))
@@ -51,7 +53,7 @@ def flip_wheel(shard: Path, chance: random.Random) -> str:
 
 
 def cut_log(shard: Path, chance: random.Random) -> str:
-    """Truncates the newest write-ahead log at a random offset, as after a power failure."""
+    """Truncates the newest write-ahead log at a random offset, as a power failure does."""
     logs = sorted((path for path in shard.rglob("*.log") if path.stat().st_size), key=lambda path: path.name)
     if not logs:
         return "no write-ahead log"
@@ -62,7 +64,7 @@ def cut_log(shard: Path, chance: random.Random) -> str:
 
 
 def rot(shard: Path, chance: random.Random) -> str:
-    """Bytes flipped in one file of the timer log, whichever."""
+    """Flips bytes of one random file of the timer log."""
     files = [path for path in shard.rglob("*") if path.is_file() and path.stat().st_size and path != wheel_of(shard)]
     rotten = chance.choice([path for path in files if path.suffix in (".log", ".sst") or "MANI" in path.name] or files)
     content = bytearray(rotten.read_bytes())
@@ -74,7 +76,7 @@ def rot(shard: Path, chance: random.Random) -> str:
 
 
 def lose_file(shard: Path, chance: random.Random) -> str:
-    """A table, or what says which tables there are, is gone."""
+    """Deletes a table, or the file that lists the tables."""
     files = [path for path in shard.rglob("*") if path.suffix == ".sst" or path.name == "CURRENT"]
     if not files:
         return "no table to lose"
@@ -89,7 +91,7 @@ def lose_disk(shard: Path, chance: random.Random) -> str:
 
 
 def mix_wheels(old: Path, shard: Path, chance: random.Random) -> str:
-    """Every page of the wheel is the present one or that of an old copy."""
+    """Takes each page of the wheel at random from the present wheel or from an old copy."""
     wheel = wheel_of(shard)
     present, before = bytearray(wheel.read_bytes()), wheel_of(old).read_bytes()
     for at in range(0, min(len(present), len(before)), _PAGE_BYTES):

@@ -1,4 +1,4 @@
-"""A fault: its name, and the function that injects it into a scene."""
+"""The registry of faults: each has a name, and a function that injects it into a scene."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from support.faults.scene import Scene
 
-#: Does a fault to the scene and ends it; returns a few words about what exactly. Where the fault is over before it
-#: returns, it says so by `Scene.fault_ends`. The caller repairs the members that it leaves behind.
+#: Injects a fault into the scene and ends it; returns a short description. If the fault ends before the function
+#: returns, the function calls `Scene.fault_ends`. The caller restores the members that the fault has stopped.
 Deed = Callable[[Scene], str]
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One of the faults."""
+    """A registered fault."""
 
     name: str
     deed: Deed
@@ -24,7 +24,7 @@ FAULTS: dict[str, Fault] = {}
 
 
 def fault(name: str) -> Callable[[Deed], Deed]:
-    """Registers a deed under its name."""
+    """Registers a function as the fault of this name."""
 
     def register(deed: Deed) -> Deed:
         assert name not in FAULTS, f"two faults are called {name}"

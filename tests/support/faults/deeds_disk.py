@@ -1,4 +1,4 @@
-"""Faults of the disk: full and freed, wheels that lie, logs that are torn, rotten, old or gone."""
+"""Faults of the disk: a full disk, damaged wheels, and logs that are truncated, corrupt, old or lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ FULL = r"disk is full|No space left|File too large"
 
 @fault("disk full")
 def disk_full(scene: Scene) -> str:
-    """While it runs, then freed: no crash, and it goes on by itself."""
+    """The disk fills up while the process runs, and is freed again: the process must not end, and must deliver
+    again."""
     extra = scene.extras[0]
     with _on_small_disk(scene, extra) as disk:
         extra.start()
@@ -37,7 +38,7 @@ def disk_full(scene: Scene) -> str:
 
 @fault("disk full at the start")
 def disk_full_at_the_start(scene: Scene) -> str:
-    """No room for a wheel: it says so and does not deliver, until there is room."""
+    """There is no space for a wheel: the process must report this, and deliver only after the disk is freed."""
     extra = scene.extras[0]
     with _on_small_disk(scene, extra) as disk:
         left = scene.chance.choice((0, 100_000, 1_000_000, 3_000_000))
@@ -49,7 +50,7 @@ def disk_full_at_the_start(scene: Scene) -> str:
         alive = extra.is_alive()
         disk.free(extra.pid if alive else None)
         scene.fault_ends()
-        if not alive:  # refusing to start is well, saying nothing is not
+        if not alive:  # it may refuse to start, but must report why
             if not extra.log_text().strip():
                 scene.wrong.append(f"{extra.name} ended on a full disk and said nothing")
             extra.start()
@@ -59,7 +60,7 @@ def disk_full_at_the_start(scene: Scene) -> str:
 
 
 def fill_until_it_says(member: Sidecar, disk: SmallDisk) -> None:
-    """Fills the disk, and what is freed by compaction as well, until the member says that it is full."""
+    """Fills the disk until the member reports that it is full. Also fills the space that compaction frees meanwhile."""
 
     def said() -> bool:
         if member.is_alive():
@@ -76,7 +77,7 @@ def damage_said(member: Sidecar) -> bool:
 
 
 class _on_small_disk:
-    """The member's data lie on a small disk while this lasts; it has ended by then."""
+    """Puts the data of a member on a small disk within the context, and kills the member at its end."""
 
     def __init__(self, scene: Scene, member: Sidecar) -> None:
         self._member, self._data = member, member.data
@@ -136,7 +137,7 @@ def disk_lost(scene: Scene) -> str:
 
 @fault("old backup")
 def old_backup(scene: Scene) -> str:
-    """A copy of the directory from some seconds ago is put back."""
+    """A copy of the directory that is some seconds old is restored."""
     member = scene.one()
     member.stop()
     backup = member.directory / "backup"
@@ -153,7 +154,7 @@ def old_backup(scene: Scene) -> str:
 
 
 def _damaged(scene: Scene, how: Damage) -> str:
-    """Done to every shard of a member that was killed or stopped, before it starts again."""
+    """Kills or stops a member, damages each of its shards, and starts it again."""
     member = scene.one()
     if scene.chance.random() < 0.3:
         member.stop()

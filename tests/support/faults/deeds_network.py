@@ -1,4 +1,5 @@
-"""Faults of the network and of the broker: cut, cut one way, slow, a request that is held back; a broker that dies."""
+"""Faults of the network and the broker: cuts in one or both directions, delays, a request that is held back,
+restarts."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from support.timeouts import WAIT_TIMEOUT_S
 
 @fault("held EndTxn")
 def held_end(scene: Scene) -> str:
-    """The end of a transaction is lost with its connection, asked for again, and arrives later all the same."""
+    """The connection breaks at the end of a transaction. The client repeats the request, and the first copy arrives
+    later."""
     member = scene.one()
     proxy = scene.proxy_of(member)
     hold = proxy.hold(END_TXN, lose_client=True)
@@ -26,19 +28,20 @@ def held_end(scene: Scene) -> str:
 
 @fault("short cut")
 def short_cut(scene: Scene) -> str:
-    """Shorter than a session and than a transaction may last."""
+    """A cut that is shorter than the session and transaction time-outs."""
     return _cut(scene, scene.chance.uniform(1.0, min(scene.transaction_s - 1, SESSION_S - 2)), True, True)
 
 
 @fault("long cut")
 def long_cut(scene: Scene) -> str:
-    """Longer than a transaction may last: the coordinator ends it. Longer than a session, too, by default."""
+    """A cut that is longer than the transaction time-out, so that the coordinator aborts the transaction. By default it
+    is also longer than the session time-out."""
     return _cut(scene, scene.transaction_s * scene.chance.uniform(1.1, 1.5), True, True)
 
 
 @fault("cut one way")
 def cut_one_way(scene: Scene) -> str:
-    """Requests arrive and answers do not, or requests do not."""
+    """Requests arrive and responses are lost, or requests are lost."""
     up = scene.chance.random() < 0.3
     return _cut(scene, scene.chance.uniform(1.0, scene.transaction_s + 3), up, not up)
 
@@ -56,7 +59,7 @@ def _cut(scene: Scene, seconds: float, to_broker: bool, to_client: bool) -> str:
 
 @fault("slow network")
 def slow_network(scene: Scene) -> str:
-    """Each way takes 25 to 250 ms, and some chunks stall as for a lost packet."""
+    """Each direction takes 25 to 250 ms, and some chunks stall as after a lost packet."""
     share = scene.chance.uniform(0.01, 0.05)
     for member in scene.base:
         scene.proxy_of(member).delay(25, 250, share)
@@ -83,7 +86,7 @@ def broker_restarted(scene: Scene) -> str:
 
 @fault("broker killed")
 def broker_killed(scene: Scene) -> str:
-    """SIGKILL, away for a while, and started again on what it had written."""
+    """SIGKILL. After a pause the broker starts again with the data on its disk."""
     scene.broker.local.kill()
     scene.wait(seconds := scene.chance.uniform(0.0, 3.0))
     scene.broker.local.start()
@@ -92,11 +95,11 @@ def broker_killed(scene: Scene) -> str:
 
 @fault("broker paused")
 def broker_paused(scene: Scene) -> str:
-    """Its connections stay open and nothing answers; records time out.
+    """Connections stay open, but the broker does not respond, so records time out.
 
-    Shorter than broker.session.timeout.ms: a lone broker that sleeps for longer is fenced by its own controller, and
-    then sometimes never takes its group coordinator back, for no client (Kafka 4.3.1; a restart helps). For longer
-    silences there are the proxies.
+    The pause is shorter than broker.session.timeout.ms. A single broker that is stopped for longer is fenced by its own
+    controller, and then sometimes never loads its group coordinator again (Kafka 4.3.1; a restart helps). The proxies
+    simulate longer pauses.
     """
     scene.broker.local.pause()
     scene.wait(seconds := scene.chance.uniform(2.0, 4.5))

@@ -1,4 +1,4 @@
-"""Faults of processes: killed anywhere and at each step, ended politely, stopped and woken, joining and leaving."""
+"""Faults of processes: killed at any time and at each step, terminated, stopped and resumed, joining and leaving."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FENCED = 3
 
 @fault("kill")
 def kill(scene: Scene) -> str:
-    """SIGKILL at random moments, and started again at once."""
+    """SIGKILL at random times, followed by an immediate restart."""
     for _ in range(count := scene.chance.randint(3, 6)):
         scene.wait(scene.chance.uniform(0.2, 5.0))
         victim = scene.one()
@@ -31,7 +31,7 @@ def kill(scene: Scene) -> str:
 
 @fault("kill at a step")
 def kill_at_a_step(scene: Scene) -> str:
-    """A process that kills itself at a named step of the protocol."""
+    """A process kills itself at a named step of the protocol."""
     member, step, at = _armed(scene, "kill", _steps(scene))
     try:
         wait_until(lambda: not member.is_alive(), f"{member.name} reaches {step}")
@@ -44,7 +44,7 @@ def kill_at_a_step(scene: Scene) -> str:
 
 @fault("stopped at a step")
 def stopped_at_a_step(scene: Scene) -> str:
-    """A process that stops at a named step, for less or more than its session."""
+    """A process stops at a named step, for less or more than its session time-out."""
     member, step, at = _armed(scene, "stop", ("takeover.fenced", "takeover.bounded", "dispatch.flushed", *_COMMITTED))
     wait_until(lambda: is_stopped(member), f"{member.name} stops at {step}")
     scene.wait(seconds := scene.chance.uniform(0.5, 12.0))
@@ -58,7 +58,7 @@ _COMMITTED = ("dispatch.committed", "dispatch.committed")
 
 @fault("terminated")
 def terminated(scene: Scene) -> str:
-    """SIGTERM while transactions are in flight: it must end in its time, with 0."""
+    """SIGTERM while transactions are in flight: the process must end in time, with exit code 0."""
     member = scene.one()
     began = time.monotonic()
     code = member.stop()
@@ -72,7 +72,8 @@ def terminated(scene: Scene) -> str:
 
 @fault("paused")
 def paused(scene: Scene) -> str:
-    """Stopped for longer than its session: its shards move, and it must say so when it wakes."""
+    """A process is stopped for longer than its session time-out: its shards move, and it must log this when it
+    resumes."""
     member = scene.one()
     said = len(_SAYS_WHY.findall(member.log_text()))
     shards = member.shards()
@@ -87,10 +88,11 @@ def paused(scene: Scene) -> str:
 
 @fault("two deployments")
 def two_deployments(scene: Scene) -> str:
-    """A process of another group on the same topic: one side goes on, the other ends with 3 and says who it was."""
+    """A process of another group serves the same topic: one side continues, the other ends with exit code 3 and names
+    the first one's group."""
     other = scene.extras[0]
     group = other.group_id
-    other.group_id = scene.chance.choice((f"{group}-other", f"a-{group}"))  # the first by name goes on
+    other.group_id = scene.chance.choice((f"{group}-other", f"a-{group}"))  # the group whose name sorts first continues
     try:
         other.start()
         wait_until(
@@ -108,7 +110,7 @@ def two_deployments(scene: Scene) -> str:
         other.kill()
     finally:
         other.group_id = group
-    for member in gave_way:  # where one has stopped, the other has or will
+    for member in gave_way:  # if one member has stopped, the other has stopped or will stop
         member.kill()
         member.start()
     scene.fault_ends()
@@ -117,7 +119,7 @@ def two_deployments(scene: Scene) -> str:
 
 @fault("joining and leaving")
 def joining_and_leaving(scene: Scene) -> str:
-    """Other members come and go every 2 to 5 s, politely or not."""
+    """Other members start and stop every 2 to 5 s, by SIGTERM or SIGKILL."""
     changes = 0
     until = time.monotonic() + 16.0
     while time.monotonic() < until:
@@ -135,7 +137,7 @@ def joining_and_leaving(scene: Scene) -> str:
 
 @fault("joining in mid-recovery")
 def joining_in_mid_recovery(scene: Scene) -> str:
-    """A member is stopped behind its fence, and others join and leave meanwhile."""
+    """A member is stopped after it has fenced, while others join and leave."""
     member, step, _ = _armed(scene, "stop", ("takeover.bounded", "takeover.record-applied"))
     wait_until(lambda: is_stopped(member), f"{member.name} stops at {step}")
     scene.extras[0].start()
@@ -153,11 +155,11 @@ def _steps(scene: Scene) -> tuple[str, ...]:
 
 
 def _armed(scene: Scene, action: str, steps: tuple[str, ...]) -> tuple[Sidecar, str, int]:
-    """One of the two is killed and started again, to die or stop at one of these steps."""
+    """Kills one of the two members and starts it again, so that it ends or stops at one of these steps."""
     member, step = scene.one(), scene.chance.choice(steps)
     at = 1 if step.startswith("takeover") else scene.chance.randint(1, 40)
     member.kill()
-    if step == "takeover.record-applied":  # with its disk it has nothing to apply
+    if step == "takeover.record-applied":  # with its disk it would have no records to apply
         for shard in damage.shards(member.data_dir):
             damage.lose_disk(shard, scene.chance)
     member.failpoints = f"{step}={action}@{at}"
@@ -166,7 +168,7 @@ def _armed(scene: Scene, action: str, steps: tuple[str, ...]) -> tuple[Sidecar, 
 
 
 def is_stopped(member: Sidecar) -> bool:
-    """Whether SIGSTOP has reached it."""
+    """True if the process is stopped by SIGSTOP."""
     try:
         stat = Path(f"/proc/{member.pid}/stat").read_text()
     except FileNotFoundError:
@@ -175,8 +177,8 @@ def is_stopped(member: Sidecar) -> bool:
 
 
 def wait_for_all_shards(scene: Scene, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-    """Returns when the members that live deliver for all partitions between them, none of which was left paused or
-    unowned, and the book has their owner records: no hand-over is under way."""
+    """Returns when the running members together serve each partition once, and the book has their owner records. Then
+    no shard is moving."""
 
     def served() -> bool:
         live = [member for member in [*scene.base, *scene.extras] if member.is_alive()]

@@ -1,4 +1,5 @@
-"""Faults of other clients: one takes a shard's transactional id, others leave transactions open where it hurts."""
+"""Faults of foreign clients: one uses a shard's transactional id, others leave transactions open on important
+topics."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from support.faults.strangers import open_transaction, take_id
 
 @fault("id taken")
 def id_taken(scene: Scene) -> str:
-    """A producer with the transactional id of a shard: whoever has the shard is fenced, and takes it back."""
+    """A producer uses the transactional id of a shard: the owner is fenced and must take the shard back."""
     for _ in range(count := scene.chance.randint(1, 3)):
         part = scene.chance.randrange(PARTITIONS)
         take_id(scene.bed.bootstrap, f"postdate/{scene.requests}/{part}")
@@ -20,7 +21,7 @@ def id_taken(scene: Scene) -> str:
 
 @fault("open transaction on requests")
 def open_on_requests(scene: Scene) -> str:
-    """Requests behind it wait for its end; its own exist if it is committed, and do not if it is aborted."""
+    """Requests after it wait until the transaction ends. Its own request counts only if it is committed."""
     commit = scene.chance.random() < 0.5
     target = scene.bed.targets[0].encode()
     headers: Headers = [(TOPIC, target), (AT, b"%d" % (now_ms() + 500))]
@@ -33,7 +34,7 @@ def open_on_requests(scene: Scene) -> str:
 
 @fault("open transaction on the dispatch log")
 def open_on_log(scene: Scene) -> str:
-    """A takeover meanwhile must wait for what lies behind it."""
+    """Takeovers during the transaction must wait for the records after it."""
     part, seconds = scene.chance.randrange(PARTITIONS), scene.chance.uniform(2.0, 6.0)
     with open_transaction(scene.bed.bootstrap, f"{scene.requests}.dispatch-log", part, b"never to be seen"):
         for member in scene.base:

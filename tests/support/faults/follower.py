@@ -22,7 +22,7 @@ _RECORDS_AT_ONCE = 2_000
 
 
 class Follower:
-    """The one reader of a book."""
+    """The only reader that files records in a book."""
 
     def __init__(self, bootstrap: str, book: Book, targets: Sequence[str]) -> None:
         self._bootstrap, self._book = bootstrap, book
@@ -50,7 +50,7 @@ class Follower:
         self._thread.start()
 
     def to_end(self, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-        """Returns when everything that is on the topics now has been filed."""
+        """Returns when every record that is on the topics at the call has been filed."""
         conf = {"group.id": "follower", "isolation.level": "read_uncommitted", "log_level": 0}
         asking = Consumer({"bootstrap.servers": self._bootstrap, **conf})
         try:
@@ -92,7 +92,8 @@ class Follower:
         self._broker_loss.note(text)
 
     def _begin_again(self) -> None:
-        """Reads on with a new client: the library may forget all brokers while one starts (librdkafka issue 5301)."""
+        """Continues with a new client, since the library may lose all brokers while one starts (librdkafka issue
+        5301)."""
         self._consumer.close()
         self._consumer, self._broker_loss = self._new_consumer(), BrokerLoss()
         self._consumer.assign([TopicPartition(*part, self._next.get(part, OFFSET_BEGINNING)) for part in self._parts])
@@ -107,7 +108,7 @@ class Follower:
                     with self._book.lock:
                         for message in messages:
                             self._file(message)
-                elif self._ends:  # position() passes markers and aborted records; only this thread may ask
+                elif self._ends:  # position() also passes markers and aborted records; only this thread may call it
                     positions = self._consumer.position([TopicPartition(*part) for part in self._ends])
                     if all(place.offset >= self._ends[place.topic, place.partition] for place in positions):
                         self._at_end.set()
@@ -140,5 +141,5 @@ class Follower:
             book.file_delivered(topic, part, offset, message.key(), message.value(), headers)
 
 
-#: A broker that is away, or not yet back; the reader waits for it.
+#: Errors of a broker that is unavailable or starting; the reader waits for it.
 _PASSING = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE})

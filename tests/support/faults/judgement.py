@@ -1,4 +1,4 @@
-"""The promises, held against a book that is full: O1 to O6 and O8 of every request, and the truth of every answer."""
+"""Checks a complete book against the promises: O1 to O6 and O8 of every request, and every verdict."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LINES_MAX = 50
 
 @dataclass
 class SoakJudgement:
-    """The figures of a run; `wrong` is empty where every promise was kept."""
+    """The figures of a run; `wrong` is empty if every promise was kept."""
 
     requests: int = 0
     delivered: int = 0
@@ -32,7 +32,7 @@ class SoakJudgement:
     early: int = 0
     changed: int = 0
     ordered: int = 0
-    """Messages that were judged for order."""
+    """The number of messages whose order was checked."""
     late_ms: dict[str, int] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
@@ -53,12 +53,12 @@ def judge(book: Book) -> SoakJudgement:
 
 
 def judge_order(book: Book, calm_ms: Iterable[tuple[int, int]]) -> tuple[int, list[str]]:
-    """How many messages were judged for order, and where one overtook another.
+    """The number of messages whose order was checked, and the violations.
 
-    Messages of one request partition, target partition and key leave by due time, then by request offset. Messages that
-    were parked are excepted, so only those count that became due and left within one of the calm spans, in which no
-    target failed. Two are compared if the one that was overtaken lies below the `next_request` of the record in which
-    the other one left. Moved messages are left out.
+    Messages of one request partition, target partition and key leave by due time, then by request offset. The promise
+    excludes parked messages. So only messages count that became due and left within one of the `calm_ms` spans, in
+    which no target failed. Two messages are compared if the overtaken one lies below the `next_request` of the record
+    in which the other one left. Moved messages are left out.
     """
     judged, wrong = 0, list[str]()
     spans = list(calm_ms)

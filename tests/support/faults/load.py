@@ -1,8 +1,8 @@
-"""A steady load: so many requests a second, of which some are changed by their ids and one in a hundred is bad.
+"""A steady load of requests. Some are changed by their ids, and one in a hundred is invalid.
 
-The first letter of a value says what its request is to end as (`book.Kind`). What is sent follows from the seed, but
-for the times. The producer is idempotent and never gives up: what a broker that was away did not take is sent when it
-is back.
+The first letter of a value states the intended outcome of its request (`book.RequestKind`). All content except the
+times follows from the seed. The producer is idempotent and has no message time-out: after an outage of the broker it
+sends the remaining requests.
 
 Thread rule: `start` and `stop` from one thread; a separate thread sends.
 """
@@ -35,7 +35,7 @@ class LoadPlan:
     requests: str
     targets: tuple[str, ...]
     small_target: str
-    """Takes no record above 20,000 bytes."""
+    """A target that refuses records above 20,000 bytes."""
     seed: int
     per_second: int
     delay_ms_max: int = 20_000
@@ -45,7 +45,7 @@ class LoadPlan:
 
 @dataclass(order=True)
 class _Later:
-    """A change of an id that is still to be sent."""
+    """A change by id that will be sent at a later time."""
 
     at_ms: int
     id: bytes
@@ -54,7 +54,7 @@ class _Later:
 
 
 class Load:
-    """Sends until it is stopped."""
+    """Sends requests until it is stopped."""
 
     def __init__(self, bootstrap: str, plan: LoadPlan) -> None:
         self._plan = plan
@@ -63,7 +63,7 @@ class Load:
         self._later: list[_Later] = []
         self.sent = self.acknowledged = 0
         self.clients_lost = self.given_up = 0
-        """Clients that lost all brokers, and the requests that these had not been acknowledged."""
+        """The number of clients that lost all brokers, and of their requests without an acknowledgement."""
         self.failures: list[KafkaError] = []
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
@@ -74,7 +74,7 @@ class Load:
         self._thread.start()
 
     def stop(self, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-        """Sends nothing more; returns when all that was sent is acknowledged."""
+        """Stops sending; returns when all sent requests are acknowledged."""
         self._stopping.set()
         self._thread.join(30)
         deadline = time.monotonic() + timeout_s
@@ -84,7 +84,7 @@ class Load:
         assert not self.failures, self.failures[:3]
 
     def unanswered(self) -> int:
-        """The requests whose acknowledgement is still to come."""
+        """The number of requests that may still be acknowledged."""
         return self.sent - self.acknowledged - self.given_up
 
     def _new_producer(self) -> Producer:
@@ -98,8 +98,8 @@ class Load:
                 "message.timeout.ms": 0,
                 "queue.buffering.max.messages": 1_000_000,
                 "reconnect.backoff.max.ms": 1_000,
-                # A broker that stopped in good order left its topics without leaders; by default that is asked again
-                # after five minutes, when a quicker question has gone unheard.
+                # A broker that stopped gracefully left its topics without leaders. If quicker requests for metadata
+                # fail, the library by default asks again only after five minutes.
                 "topic.metadata.refresh.interval.ms": 3_000,
                 "statistics.interval.ms": 2_000,
                 "stats_cb": self._on_statistics,
@@ -158,7 +158,7 @@ class Load:
         self._produce(b"k%d" % chance.randrange(997), b"D%d " % self.sent + filler, headers)
 
     def _delay_ms(self) -> int:
-        """Mostly short, some long, some none at all."""
+        """A random delay: mostly short, sometimes long, rarely negative."""
         chance, most = self._chance, self._plan.delay_ms_max
         kind = chance.random()
         if kind < 0.02:
@@ -200,7 +200,7 @@ class Load:
 
 
 def bad_requests(plan: LoadPlan) -> list[tuple[bytes, Headers]]:
-    """Requests that end as dead letters, each with what else its value holds."""
+    """Requests that end as dead letters, each with the rest of its value."""
     to, now = (TOPIC, plan.targets[0].encode()), (DELAY, b"0")
     requests = plan.requests.encode()
     large = b"x" * 30_000

@@ -1,8 +1,7 @@
-"""A local broker that clients reach by proxies: each proxy has a listener of the broker's own behind it.
+"""A local broker behind proxies: each proxy forwards to a separate listener of the broker.
 
-A broker tells its clients where to connect. So it has one listener a proxy, which it advertises by the proxy's port:
-who comes by a proxy is sent to the same proxy again, for every request. The plain listener is for the load and the
-judge.
+A broker tells its clients where to connect. So it has one listener per proxy, and advertises it with the proxy's port:
+a client that connects through a proxy sends all requests through the same proxy. Load and judge use the plain listener.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from support.timeouts import WAIT_TIMEOUT_S
 
 @dataclass
 class ProxiedBroker:
-    """The broker and its proxies; `bootstrap` is the direct way."""
+    """The broker and its proxies; `bootstrap` is the address without a proxy."""
 
     local: LocalBroker
     proxies: list[Proxy]
@@ -31,7 +30,7 @@ class ProxiedBroker:
         return self.local.bootstrap_servers
 
     def way(self, number: int) -> str:
-        """The address for clients of this proxy."""
+        """The bootstrap address of this proxy."""
         return f"{self.local.host}:{self.proxies[number].port}"
 
     def heal(self) -> None:
@@ -41,7 +40,7 @@ class ProxiedBroker:
 
 @contextmanager
 def proxied_broker(count: int, chance: random.Random | None = None, **settings: str) -> Iterator[ProxiedBroker]:
-    """A fresh broker with `count` proxies in front of it; underscores in names of `settings` stand for dots."""
+    """A new broker behind `count` proxies; underscores in the names of `settings` stand for dots."""
     with ExitStack() as stack:
         directory = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="postdate-broker-", ignore_cleanup_errors=True)

@@ -1,12 +1,14 @@
-"""A TCP proxy between a sidecar and the broker: it delays, stalls, cuts, cuts one way, and holds single requests back.
+"""A TCP proxy between a sidecar and the broker. It delays, stalls or cuts connections, in one or both directions, and
+can hold back a single request.
 
-Requests of Kafka are frames: a length of 4 bytes, then the API key in 2. Towards the broker the proxy knows where
-frames begin, so that it can hold one back: either the connection waits at it, or the client loses its connection while
-the frame is kept and sent later on the old one, as a copy that was delayed in the network comes (KAFKA-17754).
+Kafka's requests are frames: a length of 4 bytes, then the API key in 2 bytes. In the direction of the broker the proxy
+finds the start of each frame, so that it can hold one back. Then either the connection waits, or the client loses its
+connection, and the proxy sends the frame later on the old connection, like a copy that was delayed in the network
+(KAFKA-17754).
 
-A cut passes nothing on and reads nothing: the kernel's buffers fill, and what they hold flows on when the cut ends, as
-retransmission would do. Lost packets cannot be made here: a stall of 200 ms, TCP's least time-out, is what a receiver
-sees of one.
+During a cut the proxy neither reads nor writes: the kernel's buffers fill, and their content arrives after the cut, as
+after a retransmission. The proxy cannot lose packets. A stall of 200 ms, TCP's minimum retransmission time-out, has the
+same effect on a receiver.
 
 Thread rule: one separate thread serves all connections; the methods may be called from any other.
 """
@@ -28,7 +30,7 @@ from typing import Self
 PRODUCE, END_TXN = 0, 26
 
 _CHUNK_BYTES = 256 * 1024
-#: A direction that has this much waiting is not read until some of it is gone.
+#: While this many bytes wait in a direction, the proxy does not read it.
 _WAITING_BYTES_MAX = 4 * 1024 * 1024
 _STALL_S = 0.2
 _RESET = struct.pack("ii", 1, 0)
@@ -36,7 +38,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 @dataclass
 class Hold:
-    """A request to hold back: the `skip`-th after the next with this API key."""
+    """A request to hold back: with this API key, after `skip` others of that key."""
 
     api_key: int
     lose_client: bool
@@ -44,7 +46,7 @@ class Hold:
     caught: threading.Event = field(default_factory=threading.Event)
     answered: threading.Event = field(default_factory=threading.Event)
     error_code: int = -1
-    """What the broker answered to the late copy of an EndTxn; 0: it was carried out."""
+    """The broker's response to the late copy of an EndTxn; 0: it was carried out."""
     released: bool = False
 
 
@@ -60,14 +62,14 @@ class _Pipe:
     ended: bool = False
     partial: bytearray = field(default_factory=bytearray)
     passing: int = 0
-    """Bytes still to come of a frame whose beginning was passed on."""
+    """The bytes that remain of a frame whose beginning was passed on."""
     held: Hold | None = None
     behind: list[bytes] = field(default_factory=list)
-    """The held frame, and what came behind it."""
+    """The held frame, and the bytes after it."""
 
 
 class _Link:
-    """A connection of a client and the one to the broker that belongs to it."""
+    """A connection of a client, and the corresponding connection to the broker."""
 
     def __init__(self, client: socket.socket, broker: socket.socket) -> None:
         self.client, self.broker = client, broker
@@ -77,7 +79,7 @@ class _Link:
 
 
 class Proxy:
-    """Listens on a new port from the start; `serve` sets the address of the broker."""
+    """Listens on a new port as soon as it exists; `serve` sets the address of the broker."""
 
     def __init__(self, chance: random.Random | None = None) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -120,21 +122,21 @@ class Proxy:
     # ---- faults ----------------------------------------------------------------------------------------------------
 
     def cut(self, to_broker: bool = True, to_client: bool = True) -> None:
-        """Nothing passes any more in these directions; connections stay open."""
+        """Cuts these directions; connections stay open."""
         self._cut_up, self._cut_down = to_broker, to_client
         self._wake()
 
     def delay(self, least_ms: float, most_ms: float, stall_share: float = 0.0) -> None:
-        """Everything comes this much later, each way; a share of it is stalled as by a lost packet."""
+        """Delays each direction by this time; a share of the chunks stalls as after a lost packet."""
         self._delay_s, self._stall_share = (least_ms / 1000, most_ms / 1000), stall_share
 
     def throttle(self, topic: str, bytes_per_second: float) -> None:
-        """Produce requests for this topic pass no faster. As with a broker that is slow for one partition, whatever
-        comes behind one on its connection waits for it."""
+        """Limits the rate of produce requests for this topic. Requests after one on its connection wait for it, as with
+        a broker that is slow for one partition."""
         self._throttled[topic.encode()] = bytes_per_second
 
     def heal(self) -> None:
-        """No cut, no delay and no throttle; what is held stays held."""
+        """Ends cuts, delays and throttling; held requests stay held."""
         self._throttled.clear()
         self._cut_up = self._cut_down = False
         self._delay_s, self._stall_share = (0.0, 0.0), 0.0
@@ -146,14 +148,15 @@ class Proxy:
         self._wake()
 
     def hold(self, api_key: int, *, lose_client: bool, skip: int = 0) -> Hold:
-        """Holds one request back; `caught` is set when it has come. With `lose_client` its client loses the connection
-        at once, else its connection waits."""
+        """Holds one request back; `caught` is set when it arrives. With `lose_client` its client loses the connection
+        at once, otherwise its connection waits."""
         hold = Hold(api_key, lose_client, skip)
         self._holds.append(hold)
         return hold
 
     def release(self, hold: Hold) -> None:
-        """Passes the held request on; `answered` is set when the broker has answered one whose client was lost."""
+        """Passes the held request on. If its client was disconnected, `answered` is set when the broker has
+        answered."""
         hold.released = True
         self._wake()
 
@@ -182,7 +185,7 @@ class Proxy:
             self._end(link)
 
     def _wanted(self) -> tuple[list[socket.socket], list[socket.socket], float]:
-        """What to wait for, and for how long at most."""
+        """The sockets to wait for, and the maximum time to wait."""
         now, wait_s = time.monotonic(), 0.5
         readers = [self._wake_in, self._listener]
         writers: list[socket.socket] = []
@@ -204,11 +207,11 @@ class Proxy:
     def _accept(self) -> None:
         try:
             client, _ = self._listener.accept()
-        except OSError:  # it went away again
+        except OSError:  # the connection was closed again
             return
         try:
             broker = socket.create_connection(("127.0.0.1", self._broker_port), timeout=2)
-        except OSError:  # the broker is down: so is this
+        except OSError:  # the broker is down, so the proxy refuses as well
             client.close()
             return
         for each in (client, broker):
@@ -251,7 +254,8 @@ class Proxy:
             self._end(link)
 
     def _take_requests(self, link: _Link, pipe: _Pipe, data: bytes) -> bool:
-        """Passes on what a client sent, frame by frame; True where the client was lost over a held one."""
+        """Passes on the requests of a client, frame by frame; True if the client was disconnected because of a held
+        one."""
         if pipe.passing:
             taken = data[: pipe.passing]
             pipe.passing -= len(taken)
@@ -279,7 +283,7 @@ class Proxy:
         return False
 
     def _throttled_until(self, frame: bytes) -> float:
-        """When a request may pass, by the rate of the topic that it writes to; 0: at once."""
+        """The time at which a request may pass, by the rate of its topic; 0: at once."""
         if not self._throttled or int.from_bytes(frame[4:6], "big") != PRODUCE:
             return 0.0
         until = 0.0
@@ -300,8 +304,8 @@ class Proxy:
         return None
 
     def _keep(self, link: _Link, hold: Hold, frame: bytes) -> None:
-        """The client's side is gone, the broker's stays open for the frame that is under way."""
-        while link.up.waiting:  # what was sent before it arrives before it
+        """Closes the client's side, and keeps the broker's side open for the frame in progress."""
+        while link.up.waiting:  # data that was sent before it arrives before it
             _flush(link.up, at_once=True)
         _reset(link.client)
         link.kept = (hold, frame)
@@ -310,7 +314,7 @@ class Proxy:
     def _serve_kept(self, link: _Link, kept: tuple[Hold, bytes], readable: bool) -> None:
         hold, frame = kept
         if hold.released and frame:
-            if readable:  # an answer to what was sent before
+            if readable:  # a response to an earlier request
                 link.broker.recv(_CHUNK_BYTES)
             link.broker.sendall(frame)
             link.kept = (hold, b"")
@@ -343,7 +347,7 @@ class Proxy:
 
 
 def _flush(pipe: _Pipe, at_once: bool = False) -> None:
-    """Sends what is due, as far as the other side takes it."""
+    """Sends the data whose time has come, as far as the other side accepts it."""
     now = time.monotonic()
     while pipe.waiting and (at_once or pipe.waiting[0][0] <= now):
         at, data = pipe.waiting[0]

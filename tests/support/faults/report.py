@@ -13,7 +13,7 @@ from support.faults.book import Book
 from support.faults.course import CourseStep
 from support.faults.judgement import SoakJudgement
 
-#: Faults that a soak does not make, and the tests that do.
+#: Faults that a soak does not inject, and the tests that do.
 ELSEWHERE: tuple[tuple[str, str], ...] = (
     ("a revocation that blocks", "simulated schedules; a process stopped for longer than its session is above"),
     ("the coordinator away during EndTxn", "simulated schedules; the broker killed and paused is above"),
@@ -22,7 +22,7 @@ ELSEWHERE: tuple[tuple[str, str], ...] = (
     ("wrong clocks", "tests/unit/test_sidecar_clock.py and simulated schedules"),
     ("targets that may not be written to", "tests/integration/test_isolation.py"),
 )
-#: What the load contains all the time.
+#: The parts of the load that are always present.
 IN_THE_LOAD: tuple[str, ...] = (
     "one request in a hundred is refused, for one of twenty-three reasons; unknown targets and records that are too "
     "large are among them",
@@ -32,12 +32,12 @@ IN_THE_LOAD: tuple[str, ...] = (
 
 @dataclass
 class Run:
-    """Everything that a report shows."""
+    """The content of a report."""
 
     seed: int
     minutes: float
     each: int
-    """Every fault at least so many times."""
+    """The minimum number of times that each fault is injected."""
     per_second: int
     took_s: float
     steps: Sequence[CourseStep]
@@ -50,7 +50,7 @@ class Run:
     clients_lost: int = 0
     """Clients of the load that lost all brokers, and were replaced."""
     given_up: int = 0
-    """Requests that these had not been acknowledged."""
+    """The number of their requests without an acknowledgement."""
     wrong: list[str] = field(default_factory=list)
 
     @property
@@ -59,7 +59,7 @@ class Run:
 
 
 def kills_of(step: CourseStep) -> int:
-    """How many SIGKILLs a step of kills consisted of; they share one recovery and one judgement."""
+    """The number of SIGKILLs in a step of kills, which share one recovery and one check."""
     first = step.what.split(" ", 1)[0]
     return int(first) if step.fault.name == "kill" and first.isdigit() else 0
 

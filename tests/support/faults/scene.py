@@ -1,9 +1,11 @@
-"""A bed for faults: two sidecars behind proxies, a steady load on four partitions, and the book that is kept of it.
+"""The test environment of a fault: two sidecars behind proxies, a steady load on four partitions, and the book about
+it.
 
-`steady` is a static member with a disk of its own, `moving` a dynamic one; `third` and `fourth` come and go, and share
-the data directory of `moving`, as the workers of one machine do. Load and judge go to the broker directly.
+`steady` is a static member with a separate disk, `moving` a dynamic one. Some faults start and stop `third` and
+`fourth`, which share the data directory of `moving`, as the workers of one machine do. Load and judge connect to the
+broker directly.
 
-Thread rule: all from one thread; the load, the book's reader and the proxies have their own.
+Thread rule: all from one thread. The load, the follower and the proxies have separate threads.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ from support.sidecars import Sidecar
 from support.timeouts import WAIT_TIMEOUT_S
 
 PARTITIONS = 4
-#: s. What the coordinator gives a transaction by default, and the group a member here.
+#: s. The transaction time-out of a scene by default, and the session time-out of its members.
 TRANSACTION_S, SESSION_S = 10.0, 6.0
 #: Log lines that no fault may cause.
 _NEVER = re.compile(r"^.*(?:HALTED|Traceback|a defect of Postdate).*$", re.MULTILINE)
 _LOOK_S = 0.2
-#: ms. Long delays begin early here, so that some of the load passes through the store.
+#: ms. Smaller than the default, so that some of the load passes through the store topic.
 STORE_AFTER_MS = 12_000
 
 
@@ -51,15 +53,15 @@ class Scene:
     extras: list[Sidecar]
     transaction_s: float = TRANSACTION_S
     strangers: int = 0
-    """Requests that others than the load have committed."""
+    """The number of requests that foreign clients have committed."""
     ended_ms: int = 0
-    """When the last fault ended; its deed says so where that is not when it returns."""
+    """The end of the last fault. The fault function sets it by `fault_ends` if it returns later."""
     wrong: list[str] = field(default_factory=list)
     _read: dict[Path, int] = field(default_factory=dict)
 
     @property
     def base(self) -> list[Sidecar]:
-        """The two that always run."""
+        """The two members that always run."""
         return [self.static, self.dynamic]
 
     def proxy_of(self, member: Sidecar) -> Proxy:
@@ -70,7 +72,7 @@ class Scene:
         return self.chance.choice(self.base)
 
     def start(self) -> None:
-        """Returns when both serve, and the load runs."""
+        """Returns when both members serve shards and the load runs."""
         for member in self.base:
             member.start()
         for member in self.base:
@@ -79,15 +81,15 @@ class Scene:
         self.load.start()
 
     def wait(self, seconds: float) -> None:
-        """The length of a fault; nothing is waited for in it."""
+        """Waits for the duration of a fault, not for a condition."""
         time.sleep(seconds)
 
     def fault_ends(self) -> None:
         self.ended_ms = now_ms()
 
     def repair(self) -> None:
-        """Ends whatever a fault has left: two members run, undisturbed, and nobody else does. One that has ended by
-        itself is started again, and noted."""
+        """Ends all effects of a fault: the two base members run, and no other process does. A base member that has
+        ended is recorded and started again."""
         self.broker.heal()
         if not self.broker.local.is_running():
             self.broker.local.start()
@@ -105,7 +107,7 @@ class Scene:
                 member.start()
 
     def recover(self, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-        """Returns when all that was due has ended, and what came after the fault goes on to."""
+        """Returns when every overdue request has ended and a request sent after the fault was read."""
         since = self.ended_ms
 
         def recovered() -> bool:
@@ -115,12 +117,12 @@ class Scene:
         _wait_until(recovered, "nothing is overdue", timeout_s, self._standing)
 
     def _standing(self) -> str:
-        """What keeps a scene from having recovered."""
+        """The reasons why the scene has not recovered."""
         overdue = self.book.overdue(now_ms())
         return f"{overdue} are, by partition; {self.load.unanswered()} requests are not acknowledged"
 
     def count_fault(self, requests: int) -> str:
-        """What is wrong with that number of requests on the topic; empty if it can be right."""
+        """The error if the topic contains this number of requests; empty if the number can be right."""
         load, strangers = self.load, self.strangers
         if 0 <= requests - load.acknowledged - strangers <= load.given_up:
             return ""
@@ -130,7 +132,7 @@ class Scene:
         )
 
     def look_through_logs(self) -> list[str]:
-        """Forbidden log lines of the members since the last check."""
+        """The forbidden log lines of the members since the last check."""
         found = []
         for member in [*self.base, *self.extras]:
             for path in sorted((member.directory / member.name).glob("log-*")):
@@ -141,7 +143,8 @@ class Scene:
         return found
 
     def finish(self, timeout_s: float = WAIT_TIMEOUT_S) -> list[int]:
-        """Stops the load, waits until all has ended and been read, stops the members; returns their exit codes."""
+        """Stops the load, waits until all requests have ended and are read, stops the members; returns their exit
+        codes."""
         self.repair()
         self.load.stop()
         asked = self.load.acknowledged + self.strangers
@@ -154,7 +157,7 @@ class Scene:
 
 
 def _wait_until(condition: Callable[[], bool], what: str, timeout_s: float, otherwise: Callable[[], str]) -> None:
-    """As `sidecars.wait_until`, but looks seldom: what it looks at takes the book's lock."""
+    """As `sidecars.wait_until`, but checks less often, since the condition takes the lock of the book."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}; {otherwise()}"
@@ -173,7 +176,7 @@ def new_scene(
     delay_ms_max: int = 20_000,
     transaction_s: float = TRANSACTION_S,
 ) -> Iterator[Scene]:
-    """A scene on a broker of its own; nothing runs yet but the broker. `transaction_s`: what a transaction may last."""
+    """A scene with a separate broker; no sidecar runs yet. `transaction_s`: the transaction time-out."""
     chance = random.Random(seed)
     with proxied_broker(3, random.Random(seed + 1)) as broker:
         bed = Bed(broker.bootstrap, directory)

@@ -1,8 +1,8 @@
-"""A disk of a few MiB that can be filled and emptied again: a tmpfs where mounting is allowed, else a limit on files.
+"""A disk of a few MiB that can be filled and freed: a tmpfs if mounting is allowed, otherwise a limit on file sizes.
 
-Without the right to mount, the process is forbidden to make a file larger than some (RLIMIT_FSIZE, by `prlimit` on the
-running process): its writes fail then as well, with EFBIG where a full disk gives ENOSPC, once a file has grown so far.
-Its log is a file, too, which is why the limit is not nothing. `means` says which it is.
+Without the right to mount, the limit (RLIMIT_FSIZE, set by `prlimit` on the running process) makes writes fail as soon
+as a file has reached it, with EFBIG instead of ENOSPC. The limit is not zero, because the log of the process is a file
+as well. `means` names the method in use.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SIZE_MIB = 24
-#: Larger than the log of a process that has just started, smaller than a timer log is after some seconds of load.
+#: Larger than the log of a process that has just started, smaller than a timer log after some seconds of load.
 LIMIT_BYTES = 256 * 1024
 _BALLAST = "ballast"
-#: A process takes room while it is measured now and then, and not so often.
+#: While the free space is measured, a process may use some of it. So the disk is filled repeatedly.
 _TRIES_MAX = 200
 
 
 @dataclass
 class SmallDisk:
-    """`directory` is where a sidecar may keep its data."""
+    """`directory` is the place for the data of a sidecar."""
 
     directory: Path
     means: str
 
     def fill(self, pid: int | None, left_bytes: int = 0) -> None:
-        """Leaves this much room. `pid`: the process that shall feel it, where the means is a limit."""
+        """Leaves this much space. `pid`: the process to limit, if the method is a limit on file sizes."""
         if self.means == "tmpfs":
             assert any(self._filled(left_bytes) for _ in range(_TRIES_MAX)), "somebody writes to it all the time"
         elif pid is not None:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (LIMIT_BYTES + left_bytes, resource.RLIM_INFINITY))
 
     def _filled(self, left_bytes: int) -> bool:
-        """False where a process has taken of the room while it was measured."""
+        """False if a process used space while it was measured."""
         disk = os.statvfs(self.directory)
         ballast = self.directory / _BALLAST
         size = ballast.stat().st_size if ballast.exists() else 0
@@ -63,7 +63,7 @@ class SmallDisk:
 
 @contextmanager
 def small_disk(directory: Path, size_mib: int = SIZE_MIB) -> Iterator[SmallDisk]:
-    """A disk of its own at `directory`, empty."""
+    """A new, empty disk at `directory`."""
     directory.mkdir(parents=True, exist_ok=True)
     mount = shutil.which("mount")
     command = [mount or "mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "tmpfs", str(directory)]

@@ -1,7 +1,7 @@
-"""`python -m support.faults.soak --minutes 30 --seed N --report PATH`: every fault, again and again, under a load.
+"""`python -m support.faults.soak --minutes 30 --seed N --report PATH`: injects every fault repeatedly under a load.
 
-Exits with 1 where a promise was broken or something else went wrong; the report says what. Nothing is kept but the
-report, unless `--keep` names a directory for the logs.
+Exits with 1 if a promise was broken or another check failed; the report gives the reason. Only the report is kept,
+unless `--keep` names a directory for the logs.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _AUDIT_S = 1_800.0
 
 
 @click.command()
-@click.option("--minutes", default=30.0, help="How long at least.")
-@click.option("--each", default=1, help="Do every fault at least so many times.")
-@click.option("--seed", default=0, help="Of the order of faults and of the load; 0: a random one.")
+@click.option("--minutes", default=30.0, help="Minimum duration in minutes.")
+@click.option("--each", default=1, help="Inject every fault at least this many times.")
+@click.option("--seed", default=0, help="Seed of the order of faults and of the load; 0: a random one.")
 @click.option("--rate", default=1_000, help="Requests a second.")
-@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write a page of Markdown there.")
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the report to this Markdown file.")
 @click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep the logs in this directory.")
-@click.option("--only", multiple=True, type=click.Choice(sorted(FAULTS)), help="Nothing but this; repeatable.")
-@click.option("--audit/--no-audit", default=True, help="Have Spark judge it, too.")
+@click.option("--only", multiple=True, type=click.Choice(sorted(FAULTS)), help="Inject only this fault; repeatable.")
+@click.option("--audit/--no-audit", default=True, help="Also run the Spark audit.")
 def main(
     minutes: float,
     each: int,
@@ -48,8 +48,8 @@ def main(
     only: tuple[str, ...],
     audit: bool,
 ) -> None:
-    """Soak."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whoever ends it ends what it has started
+    """Inject every fault repeatedly into real sidecars under a load, and check every request."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a SIGTERM also ends the child processes
     seed = seed or random.SystemRandom().randrange(1, 10**6)
     click.echo(f"seed {seed}: {minutes:g} min, {rate} requests/s")
     if keep is not None:
@@ -67,11 +67,11 @@ def main(
 
 
 def soak(directory: Path, minutes: float, each: int, seed: int, rate: int, only: tuple[str, ...], audit: bool) -> Run:
-    """Run the course and judge it; `only`: with these faults alone."""
+    """Inject the faults and check the result; `only`: with these faults alone."""
     began = time.monotonic()
     with new_scene(directory, seed, rate) as scene:
         scene.start()
-        # Few minutes are for every fault once; the more there are, the larger the share of kills.
+        # Short runs inject every fault once. The longer the run, the larger the share of kills.
         kills_between = 0.0 if only else min(1.0, max(0.1, (minutes - 8) / 16))
         steps = run_course(scene, only or tuple(FAULTS), minutes, each, kills_between, click.echo)
         wrong: list[str] = []
@@ -110,7 +110,7 @@ def soak(directory: Path, minutes: float, each: int, seed: int, rate: int, only:
 
 
 def _calm_lateness(scene: Scene, steps: list[CourseStep]) -> dict[str, int]:
-    """Percentiles over what was to be delivered while nothing was done."""
+    """Percentiles of the lateness of the messages that were due and delivered while no fault was injected."""
     wanted, late = scene.book.lateness()
     chosen = np.zeros(len(wanted), dtype=np.bool_)
     for step in steps:
@@ -122,7 +122,7 @@ def _calm_lateness(scene: Scene, steps: list[CourseStep]) -> dict[str, int]:
 
 
 def _audit(scene: Scene) -> str:
-    """What the audit says, in a few words."""
+    """The verdict of the audit, in a short form."""
     # Unless it is strict, an audit of so many records does not check their order, and is not clean.
     how = ("--verdicts", "control", "--strict", "--output", "json")
     done = run_postdate("audit", "-b", scene.bed.bootstrap, "--requests", scene.requests, *how, timeout_s=_AUDIT_S)
@@ -137,7 +137,7 @@ def _audit(scene: Scene) -> str:
 
 
 def _unreached(scene: Scene, steps: list[CourseStep], found: SoakJudgement) -> list[str]:
-    """What a run that proves anything must have seen."""
+    """Events that never happened, although the run proves nothing without them."""
     reached = {
         "messages judged for order": found.ordered,
         "takeovers": len(scene.book.owners),

@@ -1,4 +1,4 @@
-"""Other clients that do what they should not: take a shard's transactional id, leave transactions open."""
+"""Foreign clients that break the rules: they use a shard's transactional id, or leave transactions open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.timeouts import WAIT_TIMEOUT_S
 
 
 def take_id(bootstrap: str, transactional_id: str) -> None:
-    """A producer that takes the id, so that whoever has it is fenced, and goes away without a transaction."""
+    """Initializes a producer with this id, which fences its owner, and drops it without a transaction."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "log_level": 0})
     while True:
         try:
@@ -28,7 +28,7 @@ def take_id(bootstrap: str, transactional_id: str) -> None:
 def open_transaction(
     bootstrap: str, topic: str, partition: int, value: bytes, headers: Headers | None = None, *, commit: bool = False
 ) -> Iterator[None]:
-    """A stranger's transaction with one record, open while the block runs; then committed, or aborted."""
+    """A transaction of a foreign client with one record, open during the block; then committed or aborted."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,

@@ -1,7 +1,7 @@
 """Checks the verdicts: each control and each replacement has one, and the records in Kafka do not contradict it.
 
-A process that took a shard over without its disk no longer knows what had ended, so `not-found` says only that nothing
-was pending: what the id was before ended no later than the control.
+A process that took a shard over without its disk does not know earlier ends. So `not-found` proves only that no such
+message was pending: the message of that id ended before the control, or at the same time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _CANCELLED, _REPLACED = FATES.index("cancelled"), FATES.index("replaced")
 
 
 def untrue_answers(book: Book) -> Iterator[str]:
-    """One line for each control without exactly one answer, and for each answer that is refuted."""
+    """One line for each control without exactly one verdict, and for each verdict that is refuted."""
     known: set[tuple[int, int]] = set()
     for (part, id_), changes in book.by_id.items():
         ends = book.parts[part].of["ended_in"]
@@ -40,7 +40,7 @@ def untrue_answers(book: Book) -> Iterator[str]:
 
 
 def _refuted(book: Book, part: int, change: IdChange, verdict: str, of: int) -> str:
-    """Why an answer is untrue; empty where nothing speaks against it."""
+    """The reason why a verdict is untrue; empty if no record contradicts it."""
     columns = book.parts[part].of
     if of >= 0 and of > change.offset and verdict != "replaced":
         return "which came later"
