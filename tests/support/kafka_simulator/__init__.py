@@ -1,10 +1,10 @@
-"""A simulated Kafka cluster behind the same interface as the real one: deterministic, without threads and without
+"""A simulated Kafka cluster behind the same interface as the real one: deterministic, without threads and without real
 waiting.
 
-`SimTime` is the one time of a simulation, and every wait moves it. `SimBroker` holds the logs, the transaction
-coordinator and the group coordinator. `SimKafka` is what one process has of it: the interface's factory, over a `Link`
-that may delay, lose or cut what goes through it, as `Faults` decides from a seed. `tests/contract` proves that it
-behaves like Kafka where the two can be compared.
+`SimTime` is the only clock of a simulation, and every wait advances it. `SimBroker` contains the logs, the transaction
+coordinator and the group coordinator. `SimKafka` is the factory of the interface for one process. Its requests pass a
+`Link`, which may delay, lose or cut them, as `Faults` draws from a seed. `tests/contract` runs one suite against this
+cluster and the real one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Questions to the simulated cluster, and changes of it.
+"""The admin client of the simulated cluster: look-ups and changes.
 
-Thread rule: one thread; time passes in the link's waits only.
+Thread rule: one thread; time advances only in the waits of the link.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ T = TypeVar("T")
 
 #: ms. The pause before a request is repeated.
 _RETRY_MS = 50.0
-#: ms. How long a request takes that is refused: some attempts of the library.
+#: ms. The duration of a request that is refused: the library retries some times.
 _REFUSED_MS = 500.0
 
 
 class SimLookUp:
-    """A look-up over the simulated cluster: each poll asks once, and again while it is only a matter of time."""
+    """A look-up of the simulated cluster: each poll sends the request, and repeats it after retriable errors."""
 
     def __init__(
         self, silence: Silence, link: Link, deadline_ms: float, request: Callable[[], dict[str, TopicInfo]]
@@ -63,7 +63,7 @@ class SimLookUp:
 
 
 class SimAdmin:
-    """Admin over the simulated cluster. See the interface for what its methods promise."""
+    """Admin of the simulated cluster. The interface describes the methods."""
 
     def __init__(self, broker: SimBroker, link: Link, timeout_s: float = limits.ADMIN_TIMEOUT_S) -> None:
         self._broker = broker
@@ -181,7 +181,7 @@ class SimAdmin:
         self._ask(f"assign the partitions of {group_id} again", lambda: None, server=Server.COORDINATOR)
 
     def share_isolation(self, group_id: str) -> Isolation | None:
-        """Every group that is not a consumer group reads as Kafka's default has it."""
+        """Kafka's default for every group that is not a consumer group."""
 
         def read() -> Isolation | None:
             return None if self._broker.groups.knows(group_id) else Isolation.READ_UNCOMMITTED
@@ -198,7 +198,7 @@ class SimAdmin:
         look: Callable[[PartitionLog | StaleLog], T],
         patience_ms: float | None = None,
     ) -> dict[Partition, T]:
-        """Ask each leader, as this client knows them, about its logs."""
+        """Send a request to each leader in the metadata cache of this client."""
         wanted, found = list(parts), dict[Partition, T]()
         deadline_ms = self._link.time.now_ms + (self._timeout_ms if patience_ms is None else patience_ms)
         while missing := [part for part in wanted if part not in found]:
@@ -220,7 +220,7 @@ class SimAdmin:
     def _ask(
         self, doing: str, request: Callable[[], T], absent: int | None = None, server: Server = Server.CONTROLLER
     ) -> T:
-        """Ask, and again while it is only a matter of time; raises _Absent for that answer."""
+        """Send a request, and repeat it after retriable errors. Raises _Absent for the error code `absent`."""
         deadline_ms = self._link.time.now_ms + self._timeout_ms
         while True:
             try:
@@ -257,4 +257,4 @@ class SimAdmin:
 
 
 class _Absent(Exception):
-    """The answer that the caller expects and makes nothing of."""
+    """The error that the caller expects and ignores."""

@@ -1,7 +1,7 @@
 """The simulated cluster: topics with their logs, brokers, a transaction coordinator, a group coordinator, one clock.
 
-What a client may ask is a method that returns the answer or raises it (`answers`); what the outside world does to a
-cluster (retention, truncation, a lost leader, an ACL, a step of the clock) is an attribute or a method beside these.
+Each request of a client is a method that returns the response or raises it as an error. Other methods and attributes
+change the cluster from outside: retention, truncation, a lost leader, an ACL, a step of the clock.
 
 Thread rule: one thread.
 """
@@ -25,19 +25,19 @@ from support.kafka_simulator.silence import Silence
 from support.kafka_simulator.time import SimTime
 from support.kafka_simulator.topics import Topic, check_settings
 
-#: bytes. What a record costs beside its key, value and headers, and what a header costs beside its own bytes.
+#: bytes. The overhead of a record, and that of each header.
 _RECORD_OVERHEAD_BYTES, _HEADER_OVERHEAD_BYTES = 80, 4
 
-#: Who writes: transactional id, producer id, epoch.
+#: The writer: transactional id, producer id, epoch.
 Writer = tuple[str, int, int]
 
 
 class SimBroker:
     """One simulated cluster.
 
-    `denied` holds the topics that nobody may write to, `misbehaving` those that take only some records, `deleted` those
-    that were deleted. `skew_ms` is the error of the cluster's clock; each broker's clock may differ from that.
-    `stale_answers` counts the answers of deposed leaders.
+    `denied` contains the topics to which no client may write, `misbehaving` those that refuse or delay records,
+    `deleted` those that were deleted. `skew_ms` is the error of the cluster's clock; the clock of each broker may
+    differ from that. `stale_answers` counts the responses of deposed leaders.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class SimBroker:
         error_ms = 0.0 if log is None else self.brokers.error_ms(log)
         return int(self.time.now_ms + self.skew_ms + error_ms)
 
-    # ---- what clients ask ------------------------------------------------------------------------------------------
+    # ---- requests of clients ---------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic:
         """The topic. Raises UNKNOWN_TOPIC_OR_PART."""
@@ -73,7 +73,7 @@ class SimBroker:
         return found
 
     def log(self, part: Partition) -> PartitionLog:
-        """The partition's log. Raises UNKNOWN_TOPIC_OR_PART, and LEADER_NOT_AVAILABLE where it has no leader."""
+        """The partition's log. Raises UNKNOWN_TOPIC_OR_PART, and LEADER_NOT_AVAILABLE if it has no leader."""
         topic = self.topic(part.topic)
         if not 0 <= part.index < len(topic.logs):
             raise refusal(KafkaError.UNKNOWN_TOPIC_OR_PART, f"there is no partition {part.topic}/{part.index}")
@@ -91,9 +91,9 @@ class SimBroker:
         created_ms: int,
         writer: Writer | None = None,
     ) -> tuple[int, int]:
-        """Write one record; returns its offset and the timestamp it got.
+        """Write one record; returns its offset and its timestamp.
 
-        Raises what a produce request may be answered. `headers` None stands for headers that no client can read.
+        Raises the error of a produce response. `headers` None stands for headers that no client can read.
         """
         log = self.log(part)
         topic = self.topics[part.topic]
@@ -118,7 +118,7 @@ class SimBroker:
     def invalid(
         self, part: Partition, key: bytes | None, value: bytes | None, created_ms: int
     ) -> KafkaException | None:
-        """Why the broker finds a record invalid; None where it does not."""
+        """The error if the broker finds a record invalid; otherwise None."""
         topic = self.topics[part.topic]
         if key is None and "compact" in topic.setting("cleanup.policy"):
             return refusal(KafkaError.INVALID_RECORD, f"{part.topic} is compacted and takes no record without a key")
@@ -130,7 +130,7 @@ class SimBroker:
         return None
 
     def add(self, writer: Writer, parts: list[Partition]) -> None:
-        """AddPartitionsToTxn: all of them, or, where one is refused, none. Raises what that may be answered."""
+        """AddPartitionsToTxn: adds all partitions, or none if one is refused. Raises the error of the response."""
         if not self.denied.isdisjoint(part.topic for part in parts):
             raise refusal(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not authorized to write to one of these topics")
         for part in parts:
@@ -151,18 +151,20 @@ class SimBroker:
         self.topics[new.name] = topic
 
     def takes(self, topic: str) -> bool:
-        """True where a topic takes one more record now, and then it counts; else the record has to wait."""
+        """True if a topic accepts one more record now, which then counts towards its rate; otherwise the record must
+        wait."""
         misbehaviour = self.misbehaving.get(topic)
         return misbehaviour is None or misbehaviour.takes()
 
-    # ---- what happens to a cluster ---------------------------------------------------------------------------------
+    # ---- changes from outside --------------------------------------------------------------------------------------
 
     def delete(self, name: str) -> None:
-        """Delete a topic. Observers of the cluster still find its logs, and how their transactions end."""
+        """Delete a topic. Observers of the cluster can still read its logs and the ends of their transactions."""
         self.deleted.append(self.topics.pop(name))
 
     def expire(self) -> dict[Partition, int]:
-        """Retention: delete what is older than each topic keeps it, never what is undecided; returns new starts."""
+        """Apply retention: delete records that are older than their topic allows, but none at or above the last stable
+        offset. Returns the new starts."""
         moved: dict[Partition, int] = {}
         for topic in self.topics.values():
             retention_ms = int(topic.setting("retention.ms"))
@@ -176,7 +178,8 @@ class SimBroker:
         return moved
 
     def compact(self, name: str, active_offsets: int) -> int:
-        """Compact the logs of a topic, but for the last `active_offsets` of each; returns how many records went."""
+        """Compact the logs of a topic, except the last `active_offsets` of each; returns the number of removed
+        records."""
         topic = self.topics[name]
         assert "compact" in topic.setting("cleanup.policy"), f"{name} is not compacted"
         tombstones_ms = int(topic.setting("delete.retention.ms"))
@@ -200,7 +203,7 @@ class SimBroker:
         return True
 
     def serves(self, log: PartitionLog) -> bool:
-        """True where a log has a leader that answers, and what it is given is replicated."""
+        """True if a log has a leader that responds, and its records are replicated."""
         return log.has_leader and not log.is_held and self.brokers.leader(log).answers
 
     def _logs(self) -> Iterator[tuple[Partition, PartitionLog]]:
@@ -216,6 +219,6 @@ class SimBroker:
 
 
 def record_size_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """How large a record counts as."""
+    """The size of a record for the limits of client and broker."""
     extra = sum(len(name) + len(content or b"") + _HEADER_OVERHEAD_BYTES for name, content in headers)
     return _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"") + extra

@@ -1,15 +1,16 @@
-"""The brokers of the simulated cluster: who leads which log, whose clock stamps it, and what a deposed leader believes.
+"""The brokers of the simulated cluster: which one leads which log, their clocks, and the stale view of a deposed
+leader.
 
-A cluster has one broker unless more are asked for. Of several, each log has one leader; the others replicate it. A
+A cluster has one broker by default. If there are several, each log has one leader, and the others replicate it. A
 broker may
 
-- be killed: its connections break, and its logs have no leader until its session ends;
-- freeze, as by SIGSTOP: it keeps its connections and answers nobody. While its session lasts, nothing is replicated, so
-  no log's high watermark rises and nothing is acknowledged. Then it is deposed: the others lead its logs. When it goes
-  on, it believes for a while that it still leads them, and answers with the ends that it knew;
-- hand over its logs in good order.
+- be killed: its connections break, and its logs have no leader that responds until its session ends;
+- freeze, as by SIGSTOP: its connections stay open, but it does not respond. While its session lasts, nothing is
+  replicated, so no high watermark rises and nothing is acknowledged. Then it is deposed: the other brokers lead its
+  logs. After it resumes, it considers itself the leader for some time, and reports the ends from before the freeze;
+- hand its logs over to another broker.
 
-One broker at a time is unwell, so nothing that was acknowledged is lost.
+At most one broker has a fault at a time, so no acknowledged record is lost.
 
 Thread rule: one thread.
 """
@@ -25,9 +26,9 @@ from support.kafka_simulator.faults import Faults
 from support.kafka_simulator.log import PartitionLog
 from support.kafka_simulator.time import SimTime
 
-#: ms. A broker that is silent for this long is deposed (broker.session.timeout.ms).
+#: ms. A broker that does not respond for this long is deposed (broker.session.timeout.ms).
 SESSION_MS = 9_000.0
-#: ms. How long a deposed leader that goes on may believe that it leads: until it has read the metadata log.
+#: ms. How long a deposed leader may consider itself the leader after it resumes: until it has read the metadata log.
 BELIEF_MS_MIN, BELIEF_MS_MAX = 200.0, 4_000.0
 
 #: All logs of the cluster.
@@ -35,7 +36,7 @@ Logs = Callable[[], Iterable[tuple[Partition, PartitionLog]]]
 
 
 class Tail(NamedTuple):
-    """The ends of a log as a leader knew them when it froze."""
+    """The ends of a log in the view of its leader when it froze."""
 
     end: int
     stable_end: int
@@ -43,7 +44,7 @@ class Tail(NamedTuple):
 
 @dataclass
 class Node:
-    """One broker. `believes` holds the logs that it led when it froze; `spell` counts its times of being unwell."""
+    """One broker. `believes` contains the logs that it led when it froze; `spell` counts its faults."""
 
     number: int
     skew_ms: float = 0.0
@@ -56,12 +57,13 @@ class Node:
 
     @property
     def answers(self) -> bool:
-        """True while it runs."""
+        """True while it runs and responds."""
         return not (self.is_frozen or self.is_down)
 
 
 class Brokers:
-    """All brokers and their faults. `coordinators_away` is called with the time for which no coordinator answers."""
+    """All brokers and their faults. `coordinators_away` is called with the time during which no coordinator
+    responds."""
 
     def __init__(self, time: SimTime, faults: Faults, logs: Logs, coordinators_away: Callable[[float], None]) -> None:
         self.nodes = [Node(0)]
@@ -77,7 +79,7 @@ class Brokers:
         self.nodes += [Node(number) for number in range(len(self.nodes), count)]
 
     def place(self, log: PartitionLog) -> None:
-        """Give a new log its leader: each broker in turn."""
+        """Assign a leader to a new log, round robin."""
         log.leader = self._placed % len(self.nodes)
         self._placed += 1
 
@@ -86,7 +88,7 @@ class Brokers:
         return self.nodes[log.leader]
 
     def error_ms(self, log: PartitionLog) -> float:
-        """How far the clock of a log's leader is from that of the cluster."""
+        """The difference between the clock of a log's leader and that of the cluster."""
         return self._error_ms(self.leader(log))
 
     def apart_ms(self) -> float:
@@ -98,18 +100,18 @@ class Brokers:
         return node.skew_ms + node.drift * (self._time.now_ms - self._began_ms)
 
     def all_well(self) -> bool:
-        """True where every broker runs, and none believes what is no longer so."""
+        """True if every broker runs, and none has a stale view."""
         return all(node.answers and not node.believes for node in self.nodes)
 
     def move(self, log: PartitionLog, number: int) -> bool:
-        """Hand a log over in good order; False where that cannot be now."""
+        """Move the leadership of a log; False if a broker has a fault or already leads it."""
         if not self.all_well() or log.leader == number:
             return False
         log.leader = number
         return True
 
     def freeze(self, number: int) -> bool:
-        """SIGSTOP; False where another broker is unwell."""
+        """SIGSTOP; False if a broker already has a fault."""
         if not self._strike(number):
             return False
         node = self.nodes[number]
@@ -122,12 +124,12 @@ class Brokers:
         return True
 
     def resume(self, number: int) -> None:
-        """SIGCONT. Where the broker was deposed meanwhile, it learns so only after a while."""
+        """SIGCONT. If the broker was deposed meanwhile, it learns this only after a while."""
         node = self.nodes[number]
         if not node.is_frozen:
             return
         node.is_frozen = False
-        if not node.is_deposed:  # it goes on as if nothing had been
+        if not node.is_deposed:  # it was not deposed, so it continues as the leader
             self._recover(node)
             return
         spell = node.spell
@@ -139,14 +141,14 @@ class Brokers:
         self._time.at(self._time.now_ms + self._faults.between(BELIEF_MS_MIN, BELIEF_MS_MAX), learn)
 
     def kill(self, number: int) -> bool:
-        """SIGKILL; False where another broker is unwell."""
+        """SIGKILL; False if a broker already has a fault."""
         if not self._strike(number):
             return False
         self.nodes[number].is_down = True
         return True
 
     def restart(self, number: int) -> None:
-        """The broker is started again; others lead its logs by then."""
+        """Start a killed broker; other brokers lead its logs from then on."""
         node = self.nodes[number]
         if node.is_down:
             self._depose(node, node.spell)
@@ -154,7 +156,7 @@ class Brokers:
             node.spell += 1
 
     def recover(self) -> None:
-        """Every broker runs and knows who leads."""
+        """End all faults: every broker runs and has a current view."""
         for node in self.nodes:
             if node.is_frozen or node.is_down or node.believes:
                 self._recover(node)
@@ -173,8 +175,8 @@ class Brokers:
         return True
 
     def _depose(self, node: Node, spell: int) -> None:
-        """The session of a broker that does not answer has ended: the next one leads its logs, and the in-sync sets
-        shrink to those that replicate."""
+        """The session of a broker without a response has ended: the next broker leads its logs, and the in-sync sets
+        shrink to the brokers that replicate."""
         if node.spell != spell or node.is_deposed:
             return
         node.is_deposed = True

@@ -1,4 +1,4 @@
-"""The interface's factory over the simulated cluster: what one process has of it.
+"""The factory of the interface for the simulated cluster: the clients of one process.
 
 Thread rule: one thread.
 """
@@ -28,7 +28,7 @@ from support.kafka_simulator.time import SimClock
 
 
 class SimKafka:
-    """Kafka for one simulated process: the cluster, this process's link to it, and its machine's clock."""
+    """Kafka for one simulated process: the cluster, the link of this process to it, and the clock of its machine."""
 
     def __init__(self, broker: SimBroker, link: Link | None = None, clock: SimClock | None = None) -> None:
         self.broker = broker

@@ -1,12 +1,12 @@
 """The transaction coordinator: producer ids and epochs, the states of a transaction, and its end.
 
 After `TransactionCoordinator.scala` and `TransactionMetadata.scala` of Apache Kafka, without KIP-890 part 2, which
-librdkafka does not speak: an epoch lasts until the next `init`, so an EndTxn that comes late decides whatever
-transaction of that epoch is open when it arrives (KAFKA-17754).
+librdkafka does not support: an epoch lasts until the next `init`. So a late EndTxn ends whatever transaction of that
+epoch is open when it arrives (KAFKA-17754).
 
-The outcome is decided when EndTxn is carried out; the markers follow, in each log by itself, and until the last is
-written the next transaction and `init` are told to wait (CONCURRENT_TRANSACTIONS). A log without a leader takes its
-marker when it has one again; a log that was deleted needs none.
+EndTxn decides the outcome; the markers follow, in each log separately. Until the last one is written, the next
+transaction and `init` get CONCURRENT_TRANSACTIONS. A log without a leader gets its marker as soon as it has one; a
+deleted log needs none.
 
 Thread rule: one thread.
 """
@@ -24,13 +24,13 @@ from support.kafka_simulator.error_responses import refusal
 from support.kafka_simulator.faults import Faults
 from support.kafka_simulator.time import SimTime
 
-#: ms. The longest that a late marker takes.
+#: ms. The maximum delay of a late marker.
 MARKER_MS_MAX = 400.0
 
-#: ms. The pause before a marker is written again to a log that has no leader, or whose leader does not answer.
+#: ms. The pause before a marker is written again to a log without a leader that responds.
 MARKER_RETRY_MS = 100.0
 
-#: Writes a marker: partition, producer id, epoch, commit. False where the log takes none now.
+#: Writes a marker: partition, producer id, epoch, commit. False if the log cannot be written now.
 WriteMarker = Callable[[Partition, int, int, bool], bool]
 
 
@@ -51,7 +51,8 @@ _COMPLETE = {True: Phase.COMPLETE_COMMIT, False: Phase.COMPLETE_ABORT}
 
 @dataclass
 class _Identity:
-    """What is known of one transactional id. `number` counts its transactions: a timer of an older one is void."""
+    """The state of one transactional id. `number` counts its transactions: a timer of an earlier transaction is
+    ignored."""
 
     producer: int
     timeout_ms: float
@@ -63,7 +64,7 @@ class _Identity:
 
 
 class TransactionCoordinator:
-    """All transactional ids of the cluster. `decided` counts the ends of transactions by what they were."""
+    """All transactional ids of the cluster. `decided` counts the ends of transactions by their cause."""
 
     def __init__(self, time: SimTime, faults: Faults, write_marker: WriteMarker) -> None:
         self._time = time
@@ -74,9 +75,9 @@ class TransactionCoordinator:
         self.decided = {"commit": 0, "abort": 0, "timeout": 0, "fenced": 0, "late": 0}
 
     def init(self, tid: str, timeout_ms: float) -> tuple[int, int]:
-        """A producer id and the epoch that fences every older producer; first ends what the older one left open.
+        """A producer id and the epoch that fences every older producer; first aborts an open transaction.
 
-        Raises CONCURRENT_TRANSACTIONS until that has ended.
+        Raises CONCURRENT_TRANSACTIONS until that transaction has ended.
         """
         self._here()
         found = self._ids.get(tid)
@@ -94,7 +95,7 @@ class TransactionCoordinator:
         return found.producer, found.epoch
 
     def bump(self, tid: str, producer: int, epoch: int) -> int:
-        """The next epoch for a producer that has given up records it knows nothing of (KIP-360)."""
+        """The next epoch for a producer that has dropped records whose outcome it does not know (KIP-360)."""
         self._here()
         found = self._known(tid, producer, epoch)
         self._settled(found)
@@ -103,7 +104,7 @@ class TransactionCoordinator:
         return found.epoch
 
     def add(self, tid: str, producer: int, epoch: int, part: Partition) -> None:
-        """Make a partition part of the transaction, which begins with the first one."""
+        """Add a partition to the transaction; the first one begins it."""
         self._here()
         found = self._known(tid, producer, epoch)
         self._settled(found)
@@ -116,7 +117,7 @@ class TransactionCoordinator:
             found.parts.append(part)
 
     def includes(self, tid: str, producer: int, epoch: int, part: Partition) -> bool:
-        """True while the partition is part of an open transaction of exactly this producer."""
+        """True while the partition is part of an open transaction of this producer and epoch."""
         found = self._ids.get(tid)
         return (
             found is not None
@@ -125,7 +126,7 @@ class TransactionCoordinator:
         )
 
     def end(self, tid: str, producer: int, epoch: int, commit: bool, late: bool = False) -> None:
-        """EndTxn. An end that is repeated is answered as the first was; `late` only counts."""
+        """EndTxn. A repeated request gets the same response as the first; `late` is used only for the counters."""
         self._here()
         found = self._known(tid, producer, epoch)
         if found.phase is Phase.ONGOING:
@@ -137,7 +138,8 @@ class TransactionCoordinator:
             raise refusal(KafkaError.INVALID_TXN_STATE, f"the transaction is {found.phase.value}")
 
     def usurp(self, tid: str) -> None:
-        """A stranger's producer takes the id, if anybody has it: its owner is fenced, and the stranger does nothing."""
+        """A producer of a foreign client takes over the id, if it exists: its owner is fenced. The foreign client does
+        nothing more."""
         found = self._ids.get(tid)
         if found is None or found.phase in (Phase.PREPARE_COMMIT, Phase.PREPARE_ABORT):
             return
@@ -147,7 +149,7 @@ class TransactionCoordinator:
             self._decide(found, commit=False)
 
     def phase(self, tid: str) -> Phase:
-        """Where the transactional id stands; EMPTY where it is not known."""
+        """The state of the transactional id; EMPTY if it is unknown."""
         found = self._ids.get(tid)
         return Phase.EMPTY if found is None else found.phase
 

@@ -1,13 +1,13 @@
-"""What the simulated cluster answers instead of a result: the client library's own errors, with its flags.
+"""The errors of the simulated cluster: those of the client library, with its flags.
 
-So the simulation's clients translate them with the same `classification` as the real ones do.
+So the simulated clients translate them with the same `classification` as the real ones do.
 """
 
 from __future__ import annotations
 
 from confluent_kafka import KafkaError, KafkaException
 
-#: A request that may be repeated as it is.
+#: Errors after which a request may be repeated unchanged.
 _RETRIABLE = frozenset(
     {
         KafkaError._TRANSPORT,
@@ -20,26 +20,26 @@ _RETRIABLE = frozenset(
         KafkaError.LEADER_NOT_AVAILABLE,
     }
 )
-#: Ends the life of a producer.
+#: Errors that end a producer.
 _FATAL = frozenset({KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError._FENCED})
 
 
 def refusal(code: int, why: str) -> KafkaException:
-    """An error with the flags that the library would give it."""
+    """An error with the flags that the library would set."""
     return KafkaException(KafkaError(code, why, code in _FATAL, code in _RETRIABLE))
 
 
 def no_answer() -> KafkaException:
-    """The connection broke: the request was carried out or not."""
+    """The connection broke: the outcome of the request is unknown."""
     return refusal(KafkaError._TRANSPORT, "the connection broke")
 
 
 def abort_required(why: str) -> KafkaException:
-    """The end of a transaction failed: the library has it aborted."""
+    """The end of a transaction failed: the library requires an abort."""
     return KafkaException(KafkaError(KafkaError.UNKNOWN, why, False, False, True))
 
 
 def code_of(error: KafkaException) -> int:
-    """The number of an answer."""
+    """The code of an error."""
     code: int = error.args[0].code()
     return code

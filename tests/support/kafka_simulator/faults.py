@@ -1,4 +1,4 @@
-"""What goes wrong, decided by a seeded source: the same seed and the same questions give the same answers.
+"""Random faults from a seeded source: the same seed and the same calls give the same results.
 
 Thread rule: one thread.
 """
@@ -12,30 +12,30 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-#: Everything that may strike, and what it is. Closed: a rate for anything else is a mistake of the one who sets it.
+#: All faults, with a description. Closed: a rate for any other name is an error of the caller.
 FAULTS: Mapping[str, str] = {
     "request-lost": "a request never arrives, and the connection breaks",
-    "answer-lost": "a request is carried out, and the connection breaks before the answer",
-    "slow": "an answer takes up to some seconds",
-    "end-copied": "an EndTxn is delayed in the network, sent again and answered; the first copy arrives later",
-    "end-refused": "an end that is sent again after a copy of it was delayed is answered by an error: abort",
-    "coordinator-away": "the coordinators answer nobody for some seconds",
-    "markers-late": "the outcome of a transaction is decided, its markers are written later, each log by itself",
+    "answer-lost": "a request is carried out, and the connection breaks before the response",
+    "slow": "a response takes up to some seconds",
+    "end-copied": "an EndTxn is delayed in the network, repeated and answered; the first copy arrives later",
+    "end-refused": "an EndTxn that is repeated after a delayed copy fails with an error that requires an abort",
+    "coordinator-away": "no coordinator responds for some seconds",
+    "markers-late": "the outcome of a transaction is decided, its markers are written later, in each log separately",
     "added-apart": "the partitions of a transaction are added to it one by one, and not in one request",
-    "sent-early": "records leave the client before anybody flushes",
-    "any-order": "the records of one flush reach their logs in any order of the logs",
+    "sent-early": "records leave the client before a flush",
+    "any-order": "one flush writes to its logs in random order",
 }
 
-#: ms. The longest that the first copy of an EndTxn stays in the network after the connection broke; see `Faults`.
+#: ms. The maximum delay of the first copy of an EndTxn after the connection broke; see `Faults`.
 COPY_MS_MAX = 160.0
 
 
 class Faults:
-    """Draws from `random`; a fault without a rate never strikes. `struck` counts them by name. `copy_ms_max`: the
-    longest that the first copy of an EndTxn stays in the network."""
+    """Draws from `random`; a fault without a rate never happens. `struck` counts them by name. `copy_ms_max`: the
+    maximum delay of the first copy of an EndTxn."""
 
     def __init__(self, random: Random | None = None, rates: Mapping[str, float] | None = None) -> None:
-        self._random = random or Random(0)  # reproducible on purpose, nothing secret comes of it
+        self._random = random or Random(0)  # reproducible on purpose; not used for secrets
         self.rates = dict(rates or {})
         unknown = self.rates.keys() - FAULTS.keys()
         assert not unknown, f"no such fault: {sorted(unknown)}"
@@ -43,7 +43,7 @@ class Faults:
         self.struck: Counter[str] = Counter()
 
     def strikes(self, name: str) -> bool:
-        """Whether this fault strikes now."""
+        """True if this fault happens now."""
         rate = self.rates.get(name, 0.0)
         if not rate or self._random.random() >= rate:
             return False
@@ -51,11 +51,11 @@ class Faults:
         return True
 
     def between(self, least: float, most: float) -> float:
-        """Any number from `least` to `most`."""
+        """A random number from `least` to `most`."""
         return self._random.uniform(least, most)
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
-        """The items in any order."""
+        """The items in random order."""
         mixed = list(items)
         self._random.shuffle(mixed)
         return mixed

@@ -1,9 +1,10 @@
-"""Members of a simulated consumer group: assigned paused, started at an offset of the caller's choosing.
+"""Members of a simulated consumer group: partitions are assigned paused, and started at an offset that the caller
+chooses.
 
-Everything happens inside `poll`: heartbeat, giving back, taking, reading. So a process that is not let to poll for the
-session time-out loses its partitions, and learns it when it polls again.
+Everything happens inside `poll`: heartbeat, revocation, assignment, reading. So a process that cannot poll during the
+session time-out loses its partitions, and learns this at its next poll.
 
-Thread rule: one thread; time passes in the link's waits only.
+Thread rule: one thread; time advances only in the waits of the link.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from support.kafka_simulator.metadata import Metadata
 
 
 class SimGroupConsumer:
-    """GroupConsumer over the simulated cluster. See the interface for what its methods promise."""
+    """GroupConsumer of the simulated cluster. The interface describes the methods."""
 
     def __init__(
         self, broker: SimBroker, link: Link, group_id: str, instance_id: str | None, address: str = ""
@@ -38,7 +39,7 @@ class SimGroupConsumer:
         self._listener: GroupListener | None = None
         self._member_id = ""
         self._assigned: set[Partition] = set()
-        self._positions: dict[Partition, int] = {}  # of what was started
+        self._positions: dict[Partition, int] = {}  # for started partitions
         self._fetched: set[Partition] = set()
         self._paused: set[Partition] = set()
         self._errors: list[tuple[Partition | None, KafkaFault]] = []
@@ -208,7 +209,7 @@ class SimGroupConsumer:
         except KafkaException as error:
             fault = classify(error, f"consume {part.topic}/{part.index}", otherwise=Unreachable)
             self._errors.append((part, fault))
-            if not fault.retriable:  # it stays silent until it is started anew
+            if not fault.retriable:  # the partition is not read until it is started again
                 self._forget_position(part)
             return []
         self._fetched.add(part)

@@ -1,7 +1,8 @@
-"""The group coordinator: members, who shall have which partition, who has it still, and committed offsets.
+"""The group coordinator: members, the target assignment, the present owners, and committed offsets.
 
-Hand-over is cooperative, in two steps: a partition that is meant for another is first given back by the one who has it
-and only then taken. A member that is not heard of for the session time-out is thrown out, and what it had is free.
+Rebalancing is cooperative, in two steps: the owner gives a partition back, and only then the member that the target
+assignment names takes it. A member without a heartbeat during the session time-out is removed, and its partitions are
+free.
 
 Thread rule: one thread.
 """
@@ -19,7 +20,7 @@ from postdate.kafka.interface import GroupMember, Partition
 from support.kafka_simulator.error_responses import refusal
 from support.kafka_simulator.time import SimTime
 
-#: Says how many partitions a topic has; 0 where it does not exist.
+#: Returns the number of partitions of a topic; 0 if it does not exist.
 Partitions = Callable[[str], int]
 
 
@@ -40,7 +41,7 @@ class _Group:
     offsets: dict[Partition, int] = field(default_factory=dict)
     notes: dict[Partition, str] = field(default_factory=dict)
     generation: int = 0
-    balanced: tuple[object, ...] = ()  # members and partitions for which `meant` is
+    balanced: tuple[object, ...] = ()  # the members and partitions from which `meant` was computed
 
 
 class GroupCoordinator:
@@ -55,7 +56,8 @@ class GroupCoordinator:
         self.session_timeout_ms = float(limits.SESSION_TIMEOUT_MS)
 
     def join(self, group_id: str, topics: Sequence[str], instance_id: str, client_id: str = "simulated") -> str:
-        """A new member id. A static member takes over from its namesake, partitions included, and fences it."""
+        """A new member id. A static member takes over the partitions of the member with the same name, and fences
+        it."""
         group = self._groups.setdefault(group_id, _Group())
         member_id = f"{group_id}-member-{next(self._numbers)}"
         for old in [member for member in group.members.values() if instance_id and member.instance_id == instance_id]:
@@ -68,9 +70,9 @@ class GroupCoordinator:
         return member_id
 
     def beat(self, group_id: str, member_id: str) -> frozenset[Partition]:
-        """A heartbeat: the partitions that this member shall have.
+        """A heartbeat: the partitions of this member in the target assignment.
 
-        Raises UNKNOWN_MEMBER_ID (thrown out: join anew) and FENCED_INSTANCE_ID.
+        Raises UNKNOWN_MEMBER_ID (removed: join again) and FENCED_INSTANCE_ID.
         """
         group = self._groups.setdefault(group_id, _Group())
         self._expire(group)
@@ -83,8 +85,8 @@ class GroupCoordinator:
         return frozenset(part for part, owner in group.meant.items() if owner == member_id)
 
     def take(self, group_id: str, member_id: str, parts: Iterable[Partition]) -> list[Partition]:
-        """Those of the partitions that nobody else has still; they are held by this member from now on. None for who
-        was thrown out meanwhile."""
+        """The partitions among these that no other member owns; this member owns them from now on. Empty if the member
+        was removed."""
         group = self._groups[group_id]
         if member_id not in group.members:
             return []
@@ -98,7 +100,7 @@ class GroupCoordinator:
                 del group.held[part]
 
     def leave(self, group_id: str, member_id: str, for_good: bool = False) -> None:
-        """Leave the group; a static member stays until its session is over, unless it leaves `for_good`."""
+        """Leave the group; a static member stays until its session times out, unless it leaves `for_good`."""
         group = self._groups.get(group_id, _Group())
         member = group.members.get(member_id)
         if member is not None and (for_good or not member.instance_id):
@@ -106,22 +108,22 @@ class GroupCoordinator:
             self._balance(group)
 
     def holds(self, group_id: str, member_id: str, part: Partition) -> bool:
-        """True where the member is one still and has the partition."""
+        """True if the member is in the group and owns the partition."""
         group = self._groups.get(group_id, _Group())
         self._expire(group)
         return member_id in group.members and group.held.get(part) == member_id
 
     def commit(self, group_id: str, part: Partition, offset: int, note: str = "") -> None:
-        """Store the group's offset, and a note in place of the one before."""
+        """Store the group's offset and its metadata."""
         group = self._groups.setdefault(group_id, _Group())
         group.offsets[part], group.notes[part] = offset, note
 
     def note(self, group_id: str, part: Partition) -> str:
-        """The note beside the committed offset."""
+        """The metadata of the committed offset."""
         return self._groups.get(group_id, _Group()).notes.get(part, "")
 
     def offset(self, group_id: str, part: Partition) -> int | None:
-        """The group's committed offset."""
+        """The committed offset of the group."""
         return self._groups.get(group_id, _Group()).offsets.get(part)
 
     def knows(self, group_id: str) -> bool:
@@ -129,7 +131,7 @@ class GroupCoordinator:
         return group_id in self._groups
 
     def described(self, group_id: str) -> list[GroupMember]:
-        """The members and what they have."""
+        """The members and the partitions that they own."""
         group = self._groups.get(group_id, _Group())
         self._expire(group)
         return [
@@ -156,7 +158,7 @@ class GroupCoordinator:
         group.held = {part: owner for part, owner in group.held.items() if owner != member_id}
 
     def _balance(self, group: _Group) -> None:
-        """Mean every partition for a member: evenly, and for the one who has it already where that is fair."""
+        """Compute the target assignment: evenly, and a partition stays with its owner if that is fair."""
         topics = {topic for member in group.members.values() for topic in member.topics}
         present = (*group.members, *sorted((topic, self._partitions(topic)) for topic in topics))
         if present == group.balanced:
@@ -169,7 +171,7 @@ class GroupCoordinator:
         quota, extra = divmod(len(parts), len(group.members))
         counts = {member_id: 0 for member_id in group.members}
         meant: dict[Partition, str] = {}
-        for part in parts:  # what stays where it is, within a fair share
+        for part in parts:  # partitions that stay with their owner, up to a fair share
             owner = group.meant.get(part, "")
             if owner in counts and (counts[owner] < quota or (counts[owner] == quota and extra)):
                 extra -= counts[owner] == quota

@@ -1,8 +1,8 @@
-"""What lies between one process and the cluster: every request and every answer goes through it.
+"""The connection between one process and the cluster: every request and every response passes it.
 
-A process may be cut off here, slowed down, or stopped between the moment at which its request was carried out and the
-moment at which it learns of it: `at_step` is called with the name of the request and where it is, and may raise to end
-the process there, or let others run first.
+A process may be cut off here, slowed down, or stopped after its request was carried out and before it gets the
+response. `at_step` is called with the name of the request and its progress (`sent` or `done`). It may raise to end the
+process there, or let others run first.
 
 Thread rule: one thread.
 """
@@ -21,13 +21,13 @@ from support.kafka_simulator.time import SimTime
 
 T = TypeVar("T")
 
-#: ms. One way through a calm network.
+#: ms. The latency in one direction without a fault.
 LATENCY_MS = 0.3
-#: ms. The longest that a slow answer takes: beyond the second after which an end of a transaction is suspicious.
+#: ms. The maximum delay of a slow response: more than the second after which an end of a transaction is suspicious.
 SLOW_MS_MAX = 3_000.0
-#: ms. How long it takes to notice that a connection is gone, and to have another.
+#: ms. The time to detect a broken connection and to open another.
 RECONNECT_MS = 50.0
-#: ms. How often a request that a frozen broker has not answered is looked at.
+#: ms. The interval at which a request to a frozen broker is checked.
 _FROZEN_LOOK_MS = 100.0
 
 
@@ -36,7 +36,8 @@ def _nothing(_step: str) -> None:
 
 
 class Link:
-    """The connection of one process; `cut_until_ms` and `cut_answers` cut it off, both ways or only the way back."""
+    """The connection of one process. Until `cut_until_ms` it is cut: in both directions, or only for responses
+    (`cut_answers`)."""
 
     def __init__(
         self,
@@ -53,10 +54,10 @@ class Link:
         self.cut_answers = False
 
     def ask(self, what: str, request: Callable[[], T], node: Node | None = None, patience_ms: float = 0.0) -> T:
-        """Have the cluster carry out `request`, and return or raise its answer. `node`: the broker that is asked; where
-        it is frozen, it carries the request out when it goes on, and the client waits for `patience_ms`.
+        """Let the cluster carry out `request`, and return or raise its response. `node`: the broker that gets the
+        request. A frozen broker carries it out after it resumes, and the client waits for `patience_ms`.
 
-        Raises KafkaException: a refusal, or that there was no answer, which says nothing about what was done.
+        Raises KafkaException: an error response, or that there was no response, so that the outcome is unknown.
         """
         self.at_step(f"{what}.sent")
         if (self._is_cut() and not self.cut_answers) or self.faults.strikes("request-lost"):

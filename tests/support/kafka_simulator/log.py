@@ -1,8 +1,9 @@
-"""One partition's log: records and control markers at their offsets, open transactions, what each isolation sees.
+"""The log of one partition: records and control markers at their offsets, open transactions, and the view of each
+isolation level.
 
-As in Kafka: a transaction's markers occupy an offset in every log it wrote to; the last stable offset is the first
-offset of the earliest open transaction; a record is committed or aborted by the first marker of its producer behind it;
-what compaction takes away leaves its offset empty.
+As in Kafka: a transaction's markers occupy an offset in every log to which it wrote; the last stable offset is the
+first offset of the earliest open transaction; a record is committed or aborted by the first marker of its producer
+after it; the offset of a compacted record stays empty.
 
 Thread rule: one thread.
 """
@@ -21,7 +22,7 @@ NO_PRODUCER = -1
 
 
 class Status(IntEnum):
-    """What has become of what lies at an offset."""
+    """The state of the record or marker at an offset."""
 
     PLAIN = 0
     OPEN = 1
@@ -47,13 +48,13 @@ class _Slot:
         self.record = record
         self.producer = producer
         self.status = status
-        self.gone_from_ms = -1  # of a tombstone that compaction has met: when the next one may take it away
+        self.gone_from_ms = -1  # of a tombstone that compaction has found: the time from which compaction may remove it
 
 
 class PartitionLog:
-    """Offsets `start` to `end`; `epochs` holds the newest epoch seen of each producer. `leader` is the number of the
-    broker that leads it; where it has none at all, `has_leader` is False. `rewrites` counts what changed or removed
-    decided records: while it stays the same, everything below a former `stable_end` is as it was."""
+    """Offsets `start` to `end`; `epochs` contains the newest epoch of each producer. `leader` is the number of the
+    broker that leads it; if it has none, `has_leader` is False. `rewrites` counts the changes and removals of decided
+    records: while it stays the same, all records below a former `stable_end` are unchanged."""
 
     def __init__(self) -> None:
         self.start = 0
@@ -67,12 +68,13 @@ class PartitionLog:
 
     @property
     def end(self) -> int:
-        """The offset that the next record gets."""
+        """The offset of the next record."""
         return self.start + len(self._slots)
 
     @property
     def high_watermark(self) -> int:
-        """Everything below this is replicated: what readers see ends here, and nothing behind it is acknowledged."""
+        """All records below this are replicated. Readers see nothing at or above it, and no such record is
+        acknowledged."""
         return self.end if self._held_at is None else self._held_at
 
     @property
@@ -81,25 +83,25 @@ class PartitionLog:
         return self._held_at is not None
 
     def hold(self) -> None:
-        """From here on nothing is replicated."""
+        """Stop the replication: the high watermark stays."""
         self._held_at = self.high_watermark
 
     def release(self) -> None:
-        """The in-sync set replicates again, and has everything at once."""
+        """Resume the replication: the in-sync set has all records at once."""
         self._held_at = None
 
     @property
     def stable_end(self) -> int:
-        """The last stable offset: everything below it is decided."""
+        """The last stable offset: all records below it are decided."""
         return min(self._open.values(), default=self.end)
 
     def end_for(self, isolation: Isolation) -> int:
-        """The end that a reader of this isolation can reach."""
+        """The end that a reader of this isolation level can reach."""
         end = self.high_watermark
         return min(self.stable_end, end) if isolation is Isolation.READ_COMMITTED else end
 
     def append(self, record: Record, producer: int = NO_PRODUCER, epoch: int = 0) -> int:
-        """Write a record behind the last one and return its offset; with a producer, as part of its transaction."""
+        """Append a record and return its offset; with a producer, as part of its transaction."""
         offset = self.end
         placed = Record(offset, record.timestamp_ms, record.log_append, record.key, record.value, record.headers)
         if producer == NO_PRODUCER:
@@ -113,7 +115,8 @@ class PartitionLog:
         return offset
 
     def mark(self, producer: int, epoch: int, commit: bool, timestamp_ms: int) -> None:
-        """Decide the producer's open transaction here; the marker is written also where nothing was."""
+        """End the producer's open transaction in this log. The marker is written even if the transaction has no record
+        here."""
         self.epochs[producer] = max(epoch, self.epochs.get(producer, 0))
         first = self._open.pop(producer, None)
         if first is not None:
@@ -126,10 +129,10 @@ class PartitionLog:
     def read(
         self, offset: int, isolation: Isolation, records_max: int, limit: int | None = None
     ) -> tuple[list[Record], int]:
-        """The visible records from `offset` on, and the position behind what was looked at. O(offsets passed). `limit`:
-        the end to stop at, that of this isolation where it is None.
+        """The visible records from `offset` on, and the position after the last offset that was checked. O(offsets
+        passed). `limit`: the offset at which to stop; None: the end of this isolation level.
 
-        Raises OFFSET_OUT_OF_RANGE where the log does not reach.
+        Raises OFFSET_OUT_OF_RANGE outside the log.
         """
         if not self.start <= offset <= self.end:
             raise refusal(KafkaError.OFFSET_OUT_OF_RANGE, f"offset {offset} is not in [{self.start}, {self.end}]")
@@ -145,23 +148,23 @@ class PartitionLog:
         return found, position
 
     def committed(self, since: int = 0) -> list[Record]:
-        """Every committed record from an offset on, also those that the last stable offset hides: what nobody but an
-        observer sees. O(offsets from `since` on)."""
+        """Every committed record from an offset on, also above the last stable offset; no client can read this.
+        O(offsets from `since` on)."""
         return [slot.record for slot in self._slots[max(since - self.start, 0) :] if slot.status in _KEPT]
 
     def undecided(self) -> dict[int, int]:
-        """The producers with an open transaction here, and its first offset."""
+        """The producers with an open transaction here -> its first offset."""
         return dict(self._open)
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
-        """The first offset stamped at or after a time, markers included, as Kafka does."""
+        """The first offset stamped at or after a time, markers included, as in Kafka."""
         for slot in self._slots:
             if slot.record.timestamp_ms >= timestamp_ms and slot.status is not Status.GONE:
                 return slot.record.offset
         return None
 
     def first_since(self, timestamp_ms: int) -> int:
-        """The offset before which everything is older than a time."""
+        """The first offset stamped at or after a time, or the end of the log."""
         found = self.offset_for_time(timestamp_ms)
         return self.end if found is None else found
 
@@ -176,11 +179,12 @@ class PartitionLog:
             self._open = {producer: max(first, offset) for producer, first in self._open.items()}
 
     def compact(self, before: int, now_ms: int, tombstones_ms: int) -> int:
-        """Compact what is decided below an offset, where the active segment begins; returns how many records went.
+        """Compact the decided records below an offset, where the active segment begins; returns the number of removed
+        records.
 
-        Of each key the last committed record stays. A tombstone that is the last stays for `tombstones_ms` after the
-        first compaction that meets it, so that whoever reads the whole log within that time sees it. What was aborted
-        goes. Offsets stay as they are.
+        The last committed record of each key stays. If it is a tombstone, it stays for `tombstones_ms` after the first
+        compaction that finds it, so that a client that reads the whole log within that time sees it. Aborted records
+        are removed. Offsets stay as they are.
         """
         self.rewrites += 1
         slots = self._slots[: max(min(before, self.stable_end) - self.start, 0)]
@@ -201,7 +205,7 @@ class PartitionLog:
         return gone
 
     def truncate(self, end: int) -> None:
-        """Lose everything from an offset on, as an unclean leader election does."""
+        """Lose all records from an offset on, as an unclean leader election does."""
         self.rewrites += 1
         del self._slots[max(end - self.start, 0) :]
         self._open = {producer: first for producer, first in self._open.items() if first < self.end}

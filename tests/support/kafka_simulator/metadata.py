@@ -1,7 +1,8 @@
-"""What one client knows of the cluster: who leads which log, and which topics exist. It may be old.
+"""The metadata cache of one client: the leader of each log, and the existing topics. It may be stale.
 
-As in librdkafka, a client asks the leader that it knows, and looks again only when that one refuses or does not answer.
-So it may ask a broker that was deposed. Where such a broker believes to lead still, it answers with what it knew.
+As in librdkafka, a client sends requests to the leader in its cache, and refreshes the cache only if that broker
+refuses or does not respond. So it may send a request to a deposed broker. While that broker considers itself the
+leader, its responses are stale.
 
 Thread rule: one thread.
 """
@@ -21,17 +22,17 @@ from support.kafka_simulator.log import PartitionLog
 if TYPE_CHECKING:
     from support.kafka_simulator.broker import SimBroker
 
-#: ms. A client looks at its topics again this often (topic.metadata.refresh.interval.ms).
+#: ms. The interval at which a client refreshes its topics (topic.metadata.refresh.interval.ms).
 TOPIC_AGE_MS_MAX = 300_000.0
-#: ms. How long a fetch waits for a leader that does not answer: the library's default of socket.timeout.ms, six times
+#: ms. How long a fetch waits for a leader that does not respond: the library's default of socket.timeout.ms, six times
 #: that of the product's consumers, so that schedules are harder than the product needs.
 FETCH_TIMEOUT_MS = 60_000.0
-#: How often a client that looks again asks the deposed leader, who names itself: one broker of three.
+#: The probability that a refresh asks a deposed leader, which names itself: one broker of three.
 _ASKS_DEPOSED = 1 / 3
 
 
 class StaleLog:
-    """A log as a deposed leader knows it: it ends where it ended when that one froze."""
+    """A log in the view of a deposed leader: it ends where it ended when that broker froze."""
 
     def __init__(self, log: PartitionLog, tail: Tail) -> None:
         self._log = log
@@ -39,11 +40,11 @@ class StaleLog:
 
     @property
     def start(self) -> int:
-        """Its first offset."""
+        """The first offset of the log."""
         return self._log.start
 
     def end_for(self, isolation: Isolation) -> int:
-        """The end that a reader of this isolation can reach."""
+        """The end that a reader of this isolation level can reach."""
         return self._tail.stable_end if isolation is Isolation.READ_COMMITTED else self._tail.end
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
@@ -52,7 +53,7 @@ class StaleLog:
         return found if found is not None and found < self._tail.end else None
 
     def read(self, offset: int, isolation: Isolation, records_max: int) -> tuple[list[Record], int]:
-        """As `PartitionLog.read`; OFFSET_OUT_OF_RANGE behind the end that is known here."""
+        """As `PartitionLog.read`; OFFSET_OUT_OF_RANGE above the end in this view."""
         if offset > self._tail.end:
             raise refusal(KafkaError.OFFSET_OUT_OF_RANGE, f"offset {offset} is above the end {self._tail.end}")
         return self._log.read(offset, isolation, records_max, max(self.end_for(isolation), offset))
@@ -65,10 +66,11 @@ class Metadata:
         self._broker = broker
         self._leaders: dict[Partition, Node] = {}
         self._silent_from_ms: dict[Partition, float] = {}
-        self._topics: dict[str, tuple[int, float]] = {}  # partitions, and until when that is believed
+        # the number of partitions, and the time at which this entry expires
+        self._topics: dict[str, tuple[int, float]] = {}
 
     def leader(self, part: Partition) -> Node:
-        """The broker to ask about a partition, the first one where nothing is known of it."""
+        """The broker to ask about a partition; the first broker if the partition is unknown."""
         node = self._leaders.get(part)
         if node is None:
             node = self._leaders[part] = self._look(part)
@@ -83,8 +85,8 @@ class Metadata:
         return found
 
     def log(self, part: Partition, node: Node) -> PartitionLog | StaleLog:
-        """At a broker: the log as it knows it. Raises what `SimBroker.log` raises, NOT_LEADER_FOR_PARTITION, and that
-        there is no answer."""
+        """The log in the view of a broker. Raises as `SimBroker.log`, and NOT_LEADER_FOR_PARTITION, and a transport
+        error if the broker is down."""
         log = self._broker.log(part)
         if node.is_down:
             self.forget(part)
@@ -99,7 +101,7 @@ class Metadata:
         return StaleLog(log, tail)
 
     def is_silent(self, part: Partition) -> bool:
-        """True while a fetch waits for a leader that is frozen: until that goes on, or the fetch times out."""
+        """True while a fetch waits for a frozen leader: until it resumes, or the fetch times out."""
         if not self.leader(part).is_frozen:
             self._silent_from_ms.pop(part, None)
             return False
@@ -109,12 +111,12 @@ class Metadata:
         return True
 
     def forget(self, part: Partition) -> None:
-        """Look again who leads, when that is next asked."""
+        """Drop the leader of a partition; the next request refreshes it."""
         self._leaders.pop(part, None)
         self._silent_from_ms.pop(part, None)
 
     def partitions(self, topic: str) -> int:
-        """How many partitions a topic is believed to have; 0 where it is believed to be missing."""
+        """The number of partitions of a topic in the cache; 0 if the topic is unknown or missing."""
         now_ms, known = self._broker.time.now_ms, self._broker.topics.get(topic)
         if known is not None:
             self._topics[topic] = (len(known.logs), now_ms + TOPIC_AGE_MS_MAX)
@@ -122,7 +124,7 @@ class Metadata:
         return count if now_ms < until_ms else 0
 
     def forget_topic(self, topic: str) -> None:
-        """The cluster says that there is no such topic."""
+        """Drop a topic if it does not exist in the cluster."""
         if topic not in self._broker.topics:
             self._topics.pop(topic, None)
 

@@ -1,4 +1,4 @@
-"""Topics that misbehave while the cluster is well: they refuse records by content, or take few of them a second.
+"""Topics with a fault while the cluster has none: they refuse records by their value, or limit the records per second.
 
 Thread rule: one thread.
 """
@@ -11,8 +11,8 @@ from support.kafka_simulator.time import SimTime
 
 
 class Misbehaviour:
-    """The fault of one topic. `refuses` decides by the value of a record; `per_second` is the number of records that it
-    takes in a second, without a bound if 0."""
+    """The fault of one topic. `refuses` decides by the value of a record; `per_second` is the maximum number of records
+    per second, 0: no limit."""
 
     def __init__(
         self, time: SimTime, refuses: Callable[[bytes | None], bool] | None = None, per_second: float = 0.0
@@ -24,11 +24,11 @@ class Misbehaviour:
         self._free_at_ms = time.now_ms
 
     def refuses(self, value: bytes | None) -> bool:
-        """True where the record is refused, however often it is sent."""
+        """True if the record is refused, however often it is sent."""
         return self._refuses is not None and self._refuses(value)
 
     def takes(self) -> bool:
-        """True where one more record is taken now, and then it counts; the others wait."""
+        """True if one more record is accepted now, which then counts towards the rate; otherwise it must wait."""
         if not self._per_second:
             return True
         now_ms = self._time.now_ms

@@ -1,6 +1,6 @@
-"""Which partition a key belongs to, as the Java client has it: murmur2, and the first partition for a null key.
+"""The partition of a key, computed as in the Java client: murmur2, and the first partition for a null key.
 
-A real client puts null keys anywhere; the first one keeps a simulation the same every time.
+A real client chooses any partition for a null key; the first one keeps a simulation reproducible.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ _SEED, _MULTIPLIER, _MASK = 0x9747B28C, 0x5BD1E995, 0xFFFFFFFF
 
 
 def partition_for(key: bytes | None, partitions: int) -> int:
-    """The partition of a key among so many. O(length of the key)."""
+    """The partition of a key in a topic with `partitions` partitions. O(length of the key)."""
     if key is None:
         return 0
     return (_murmur2(key) & 0x7FFFFFFF) % partitions

@@ -1,10 +1,10 @@
-"""How a client of the simulated cluster sends records, with the ways of librdkafka that the protocol depends on.
+"""The producer of the simulated cluster, with the behaviour of librdkafka on which the protocol depends.
 
-Records wait in the client until somebody flushes (or leave earlier, as a fault). The logs are written to side by side:
-none waits for another. An unknown topic fails its record after a second, an unreachable one after the message time-out;
-one record that a broker finds invalid takes the others of its request with it.
+Records wait in the client until a flush (as a fault, they leave earlier). Logs are written independently: none waits
+for another. A record for an unknown topic fails after a second, one for an unreachable leader after the message
+time-out. A record that a broker finds invalid fails the other records of its request.
 
-Thread rule: one thread; time passes in the link's waits only.
+Thread rule: one thread; time advances only in the waits of the link.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ _RETRIED = frozenset(
         KafkaError.CONCURRENT_TRANSACTIONS,
     }
 )
-#: What the other records of a batch are answered where one is invalid.
+#: The error of the other records of a batch that contains an invalid one.
 _SPOILT = refusal(KafkaError._INVALID_DIFFERENT_RECORD, "another record of the batch is invalid")
 
 
 @dataclass(eq=False)
 class Queued:
-    """A record in the client. `written` is what the log said, also where that answer was lost: sent again, a record is
-    recognised by its sequence number and not written twice. `reported`: whoever sent it knows what became of it."""
+    """A record in the client. `written` is the result of the log, even if the response was lost: when the record is
+    sent again, the log recognizes its sequence number and does not write it twice. `reported`: the sender has its
+    delivery report."""
 
     topic: str
     partition: int
@@ -62,7 +63,7 @@ class Queued:
 
 
 class SimPlainProducer:
-    """PlainProducer over the simulated cluster, and what it shares with the transactional one."""
+    """PlainProducer of the simulated cluster, and the part that the transactional producer shares."""
 
     def __init__(
         self, broker: SimBroker, link: Link, clock: SimClock, message_bytes_max: int, created_ms: int = 0
@@ -72,7 +73,7 @@ class SimPlainProducer:
         self._metadata = Metadata(broker)
         self._clock = clock
         self._size_max = message_bytes_max
-        self._queue: dict[Queued, None] = {}  # in their order
+        self._queue: dict[Queued, None] = {}  # in order
         self._destroyed = False
         self._transport_failed = False
         self._created_ms = created_ms
@@ -109,7 +110,7 @@ class SimPlainProducer:
         self._queue.clear()
 
     def _send(self, deadline_ms: float) -> None:
-        """Send what waits, to all logs side by side, until all of it has its report or the time is up."""
+        """Send the queued records to all logs independently, until each has its report or the time is up."""
         waiting: dict[tuple[str, int], list[Queued]] = {}
         for queued in self._queue:
             waiting.setdefault((queued.topic, queued.partition), []).append(queued)
@@ -123,7 +124,7 @@ class SimPlainProducer:
             self._link.wait(min(RETRY_MS, max(deadline_ms - self._link.time.now_ms, 1.0)))
 
     def _sent(self, records: Sequence[Queued]) -> bool:
-        """One produce request for one log; False where something is to be repeated."""
+        """One produce request for one log; False if some of its records must be sent again."""
         records = [queued for queued in records if not queued.reported]
         if not records:
             return True
@@ -170,7 +171,7 @@ class SimPlainProducer:
         created_ms = self._stamp_ms()
         for queued in new:
             if self._writer() is not None and not self._broker.takes(part.topic):
-                break  # the others wait for their turn
+                break  # the others wait, as for a slow topic
             try:
                 queued.written = self._broker.append(
                     part, queued.key, queued.value, queued.headers, created_ms, self._writer()
@@ -183,11 +184,11 @@ class SimPlainProducer:
             raise refusal(KafkaError.REQUEST_TIMED_OUT, f"{part.topic}/{part.index} is not replicated in time")
 
     def _stamp_ms(self) -> int:
-        """The CreateTime of what is sent now."""
+        """The CreateTime of records that are sent now."""
         return self._created_ms or self._clock.wall_ms()
 
     def _spoil(self, part: Partition, records: Sequence[Queued]) -> bool:
-        """True where a record is invalid: then nothing of the request is written, and its other records learn why."""
+        """True if a record is invalid: then nothing of the request is written, and all its records get an error."""
         wrong = {}
         for queued in records:
             error = self._broker.invalid(part, queued.key, queued.value, self._stamp_ms())
@@ -220,11 +221,11 @@ class SimPlainProducer:
             self._transport_failed = True
 
     def _admit(self, part: Partition) -> bool:
-        """Before the first record for a log in a transaction; False where the transaction has failed by it."""
+        """Called before the first record for a log in a transaction; False if this has failed the transaction."""
         return True
 
     def _lost(self, queued: Queued, error: KafkaException) -> None:
-        """A record was not written, or nobody knows whether it was."""
+        """A record was not written, or its outcome is unknown."""
 
     def _writer(self) -> Writer | None:
         return None

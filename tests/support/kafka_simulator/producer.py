@@ -1,10 +1,10 @@
-"""The transactional producer of the simulated cluster, with the ways of librdkafka that the protocol depends on.
+"""The transactional producer of the simulated cluster, with the behaviour of librdkafka on which the protocol depends.
 
-A partition is added to the transaction before its first record, and where one cannot be added none of the request is; a
-transaction that lost a record can only be aborted; an end is repeated until the transaction's time is used up; a broken
-connection or a slow end taints the producer (`settle`). See the interface for what is promised.
+A partition is added to the transaction before its first record; if one cannot be added, none of the request is. A
+transaction that lost a record can only be aborted. An EndTxn is repeated until the transaction time-out. A broken
+connection or a slow end taints the producer (`settle`). The interface describes the methods.
 
-Thread rule: one thread; time passes in the link's waits only.
+Thread rule: one thread; time advances only in the waits of the link.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class SimTransactionalProducer(SimPlainProducer):
-    """TransactionalProducer over the simulated cluster. See the interface for what its methods promise."""
+    """TransactionalProducer of the simulated cluster. The interface describes the methods."""
 
     def __init__(
         self, broker: SimBroker, link: Link, clock: SimClock, transactional_id: str, message_bytes_max: int
@@ -46,9 +46,10 @@ class SimTransactionalProducer(SimPlainProducer):
         self._producer = -1
         self._epoch = -1
         self._added: set[Partition] = set()
-        self._pending: dict[Partition, None] = {}  # what could not be added yet: asked for again, until it can
-        self._copied = False  # a copy of the last EndTxn is under way
-        self._touched = False  # the coordinator was asked to add something: it is told of the end
+        # partitions that could not be added yet; each further request repeats them
+        self._pending: dict[Partition, None] = {}
+        self._copied = False  # a copy of the last EndTxn is in the network
+        self._touched = False  # the coordinator got a request to add partitions, so it also gets an EndTxn
         self._failed: KafkaFault | None = None
         self._broken: KafkaFault | None = None
         self._timed_out = False
@@ -150,7 +151,7 @@ class SimTransactionalProducer(SimPlainProducer):
             self._end_took_ms += self._link.time.now_ms - started_ms
 
     def _end_once(self, commit: bool) -> None:
-        """EndTxn at the coordinator; or, as a fault, its first copy stays under way while the client sends another."""
+        """EndTxn at the coordinator. As a fault, its first copy stays in the network while the client sends another."""
         coordinator = self._broker.transactions
         identity = (self._id, self._producer, self._epoch)
         if self._copied and self._link.faults.strikes("end-refused"):
@@ -164,7 +165,7 @@ class SimTransactionalProducer(SimPlainProducer):
             try:
                 coordinator.end(*identity, commit, late=True)
             except KafkaException as error:
-                code_of(error)  # an answer that nobody waits for any more
+                code_of(error)  # a response for which no client waits
 
         self._copied = True
         self._link.time.at(
@@ -173,7 +174,7 @@ class SimTransactionalProducer(SimPlainProducer):
         raise refusal(KafkaError._TRANSPORT, "the connection broke")
 
     def _repeat(self, what: str, request: Callable[[], T], doing: str, deadline_ms: float, unknown: bool = False) -> T:
-        """Ask until there is an answer that is one, or the time is up."""
+        """Repeat a request until it gets a response that is not retriable, or the time is up."""
         while True:
             try:
                 return self._link.ask(what, request)
@@ -203,7 +204,7 @@ class SimTransactionalProducer(SimPlainProducer):
         try:
             self._link.ask("add", lambda: self._broker.add(self._writer(), parts))
         except KafkaException as error:
-            if code_of(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:  # asked for again, and nothing else is added
+            if code_of(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:  # the request is repeated, and nothing else is added
                 raise refusal(KafkaError.REQUEST_TIMED_OUT, "a partition is not known to the coordinator") from error
             if code_of(error) != KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise
@@ -215,7 +216,7 @@ class SimTransactionalProducer(SimPlainProducer):
         return True
 
     def _purge(self) -> None:
-        """Give up what was not sent; nobody learns why."""
+        """Drop the records that were not sent; their reports give no cause."""
         purged, self._queue = self._queue, {}
         for queued in purged:
             queued.reported = True
@@ -225,7 +226,8 @@ class SimTransactionalProducer(SimPlainProducer):
     def _lost(self, queued: Queued, error: KafkaException) -> None:
         fault = classify_delivery(error_of(error), queued.topic)
         if self._failed is None:
-            code = code_of(error) if code_of(error) > 0 else KafkaError._INCONSISTENT  # its own errors are in reports
+            # librdkafka's own errors are only in the reports
+            code = code_of(error) if code_of(error) > 0 else KafkaError._INCONSISTENT
             why = f"Could not commit a transaction of {self._id}: a record was not delivered, see its report"
             self._failed = RecordRejected(why, code)
         self._timed_out = self._timed_out or code_of(error) == KafkaError._MSG_TIMED_OUT

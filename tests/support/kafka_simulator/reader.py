@@ -1,6 +1,6 @@
-"""Readers of one simulated partition, by hand and in no group.
+"""Readers of one simulated partition, without a group.
 
-Thread rule: one thread; time passes in the link's waits only.
+Thread rule: one thread; time advances only in the waits of the link.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from support.kafka_simulator.metadata import Metadata
 
 
 class SimLogReader:
-    """LogReader over the simulated cluster. See the interface for what its methods promise."""
+    """LogReader of the simulated cluster. The interface describes the methods."""
 
     def __init__(self, broker: SimBroker, link: Link, part: Partition, offset: int, isolation: Isolation) -> None:
         self._link = link
@@ -51,7 +51,7 @@ class SimLogReader:
             fault = classify(error, doing, otherwise=Unreachable)
             if isinstance(fault, OffsetOutOfRange | NotAuthorized | FatalClient):
                 raise fault from error
-            return []  # the library repeats it, and so does the caller
+            return []  # the library repeats the request, and so does the caller
         return records
 
     def _look(self, records_max: int) -> tuple[list[Record], int]:

@@ -1,7 +1,7 @@
-"""Which requests of admin clients the cluster leaves unanswered, while it serves producers and consumers.
+"""The requests of admin clients that get no response, while producers and consumers are served.
 
-The client library sends each request to whoever serves it: those about topics and settings to the controller, those
-about offsets to the leaders, those about groups to the coordinator. Any of these may be silent.
+The client library sends each request to a server: those about topics and settings to the controller, those about
+offsets to the leaders, those about groups to the coordinator. Any of these may not respond.
 
 Thread rule: one thread.
 """
@@ -15,7 +15,7 @@ from support.kafka_simulator.time import SimTime
 
 
 class Server(Enum):
-    """Who serves a request of an admin client."""
+    """The server of a request of an admin client."""
 
     CONTROLLER = "controller"
     LEADERS = "leaders"
@@ -23,7 +23,8 @@ class Server(Enum):
 
 
 class Silence:
-    """Which servers ignore admin clients, and until when. With `refuses` they refuse at once, without it they hang."""
+    """The servers that do not serve admin clients, and until when. With `refuses` requests fail at once, without it
+    they hang."""
 
     def __init__(self, time: SimTime) -> None:
         self._time = time
@@ -32,14 +33,14 @@ class Silence:
         self.refuses = False
 
     def begin(self, servers: Collection[Server], for_ms: float, refuses: bool) -> None:
-        """From now on these do not serve, for that long."""
+        """These servers stop serving admin clients for this long."""
         self._servers, self.refuses = frozenset(servers), refuses
         self._until_ms = self._time.now_ms + for_ms
 
     def end(self) -> None:
-        """All of them serve again."""
+        """All servers serve again."""
         self._until_ms = 0.0
 
     def covers(self, server: Server) -> bool:
-        """True while this one does not serve."""
+        """True while this server does not serve admin clients."""
         return self._time.now_ms < self._until_ms and server in self._servers

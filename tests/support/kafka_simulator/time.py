@@ -1,7 +1,7 @@
-"""Simulated time: one number that only waiting moves, and what is to happen when it gets there.
+"""Simulated time: a number that only waits advance, and the events that happen at given times.
 
-Nothing here reads a real clock. Events of the same moment happen in the order in which they were asked for, so a
-simulation is the same every time. An event must not wait itself.
+Nothing here reads a real clock. Events of the same time happen in the order in which they were added, so a simulation
+is reproducible. An event must not wait.
 
 Thread rule: one thread.
 """
@@ -12,7 +12,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 
-#: ms since the epoch: where simulations begin, 2026-01-01 00:00 UTC. Any would do; this one looks like a date.
+#: ms since the epoch: the start of simulations, 2026-01-01 00:00 UTC. Any time would do.
 BEGINNING_MS = 1_767_225_600_000.0
 
 
@@ -25,11 +25,11 @@ class SimTime:
         self._numbers = itertools.count()
 
     def at(self, when_ms: float, action: Callable[[], None]) -> None:
-        """Have `action` happen at a time; at the next wait where that is past."""
+        """Run `action` at a time; if it is past, at the next wait."""
         heapq.heappush(self._events, (when_ms, next(self._numbers), action))
 
     def wait(self, wait_ms: float) -> None:
-        """Let time pass, and everything happen that is due meanwhile. O(events log events)."""
+        """Advance the time, and run the events that are due meanwhile. O(events log events)."""
         end = self.now_ms + max(wait_ms, 0.0)
         while self._events and self._events[0][0] <= end:
             when_ms, _, action = heapq.heappop(self._events)
@@ -57,27 +57,27 @@ class SimClock:
         self._stops_at_ms = self._stops_for_ms = 0.0
 
     def steady_ms(self) -> float:
-        """Milliseconds since this machine was started: never back, whatever the wall clock does."""
+        """Milliseconds since this machine was started; never decreases, whatever the wall clock does."""
         now_ms = self._time.now_ms
         return (now_ms - self._started_ms - self._stopped_at(now_ms)) * self._rate
 
     def stop_steady(self, for_ms: float) -> None:
-        """The steady clock stands still for that long from now, as that of a virtual machine that is suspended does."""
+        """Stop the steady clock for this long from now, like that of a suspended virtual machine."""
         self._stopped_ms = self._stopped_at(self._time.now_ms)
         self._stops_at_ms, self._stops_for_ms = self._time.now_ms, for_ms
 
     def _stopped_at(self, now_ms: float) -> float:
-        """How long the steady clock has stood still up to a time."""
+        """How long the steady clock has been stopped up to a time."""
         return self._stopped_ms + min(max(now_ms - self._stops_at_ms, 0.0), self._stops_for_ms)
 
     def wall_ms(self) -> int:
-        """Epoch milliseconds as this machine believes them."""
+        """Epoch milliseconds by the clock of this machine."""
         return int(self._time.now_ms + self.skew_ms)
 
     def sleep(self, wait_ms: float) -> None:
-        """Let that many true milliseconds pass."""
+        """Let this many true milliseconds pass."""
         self._time.wait(wait_ms)
 
     def step(self, by_ms: float) -> None:
-        """Set the wall clock forward, or back."""
+        """Move the wall clock forward or back."""
         self.skew_ms += by_ms

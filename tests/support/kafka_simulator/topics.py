@@ -15,7 +15,7 @@ from support.kafka_simulator.log import PartitionLog
 
 _DAY_MS = 86_400_000
 
-#: Setting -> its default. Those whose default is a number take numbers only.
+#: Setting -> its default. If the default is a number, only numbers are accepted.
 SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "delete",
     "compression.type": "producer",
@@ -47,25 +47,25 @@ class Topic:
 
     @property
     def log_append(self) -> bool:
-        """True where records get the broker's clock."""
+        """True if the broker's clock stamps the records."""
         return self.setting("message.timestamp.type") == "LogAppendTime"
 
     @property
     def message_bytes_max(self) -> int:
-        """The largest record it takes."""
+        """The maximum size of a record."""
         return int(self.setting("max.message.bytes"))
 
     @property
     def ahead_ms_max(self) -> int:
-        """How far ahead of the broker's clock a record may be stamped."""
+        """The maximum time by which a record may be stamped ahead of the broker's clock."""
         return int(self.setting("message.timestamp.after.max.ms"))
 
     def setting(self, name: str) -> str:
-        """A setting's value, its default where it was not set."""
+        """The value of a setting, or its default."""
         return self.config.get(name, SETTINGS[name])
 
     def grow(self, partitions: int) -> None:
-        """Have that many partitions. Raises INVALID_PARTITIONS where that is no increase."""
+        """Increase the number of partitions. Raises INVALID_PARTITIONS if it is not larger."""
         if partitions <= len(self.logs):
             raise refusal(KafkaError.INVALID_PARTITIONS, f"{self.name} has {len(self.logs)} partitions")
         self.logs += [PartitionLog() for _ in range(partitions - len(self.logs))]
