@@ -266,7 +266,7 @@ class Book:
         return np.concatenate([nothing, *starts]), np.concatenate([nothing, *lates])
 
     def outage_ms(self, begun_ms: int, ended_ms: int) -> tuple[int, int]:
-        """The maximum lateness of the messages delivered since `begun_ms`, and the maximum counted from `ended_ms` on."""
+        """The maximum lateness of the messages delivered since `begun_ms`, and the maximum counted from `ended_ms`."""
         wanted, late = self.lateness()
         chosen = wanted + late >= begun_ms
         if not chosen.any():

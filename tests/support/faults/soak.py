@@ -34,7 +34,7 @@ _AUDIT_S = 1_800.0
 @click.option("--each", default=1, help="Inject every fault at least this many times.")
 @click.option("--seed", default=0, help="Seed of the order of faults and of the load; 0: a random one.")
 @click.option("--rate", default=1_000, help="Requests a second.")
-@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the report to this Markdown file.")
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write a Markdown report to this file.")
 @click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep the logs in this directory.")
 @click.option("--only", multiple=True, type=click.Choice(sorted(FAULTS)), help="Inject only this fault; repeatable.")
 @click.option("--audit/--no-audit", default=True, help="Also run the Spark audit.")

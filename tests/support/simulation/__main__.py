@@ -1,4 +1,4 @@
-"""`python -m support.simulation --seed N [--count M] [--trace]`: run schedules, and say what they led to."""
+"""`python -m support.simulation --seed N [--count M] [--trace]`: runs schedules and prints their results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.simulation.run import Result, run_seed
 @click.option("--theme", help="What the schedules are about, one of those in `plan` and `themes`; drawn if not given.")
 @click.option("--trace", is_flag=True, help="Print every step, and what the sidecar logs.")
 def main(seed: int, count: int, theme: str | None, trace: bool) -> None:
-    """Run COUNT schedules from SEED on; exits with 1 where one of them went wrong."""
+    """Run COUNT schedules from SEED on; exit with 1 if one of them failed."""
     seeds = range(seed, seed + count)
     if trace or count == 1:
         if trace:
@@ -32,7 +32,8 @@ def main(seed: int, count: int, theme: str | None, trace: bool) -> None:
 
 
 def _tell(results: Iterable[Result], theme: str | None) -> int:
-    """Print what went wrong, with the command that replays it, and what was reached; returns how many failed."""
+    """Print the violations, with the command that replays them, and the counters; returns the number of failed
+    schedules."""
     reached: Counter[str] = Counter()
     count = failed = 0
     for result in results:

@@ -1,8 +1,9 @@
-"""Bulk controls: what their senders select, and what must come of them by docs/protocol.md.
+"""Bulk controls: the messages that they select, and the outcome that docs/protocol.md requires.
 
-The judge follows the dispatch logs record by record. A fate that names a bulk control is of a message that it selects.
-Its counts are the numbers of such fates. From its first record on, nothing that it selects is delivered, nor moved by a
-later control. Selection is computed here from the headers as sent and the due times that the log shows.
+The judge follows the dispatch logs record by record. If a fate names a bulk control, the control selects that message.
+The counts of the control equal the numbers of such fates. From the first record of the control on, no selected message
+is delivered, nor moved by a later control. The judge computes the selection from the headers of the requests and the
+due times in the log.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ if TYPE_CHECKING:
     from support.simulation.traffic import SimulatedRequest, SimulatedTraffic
 
 BULK = "bulk"
-"""The action of such a request here, and the theme with many of them."""
+"""The action of a bulk control in the traffic, and the theme with many of them."""
 _END_MS = 2**62
 
 
 @dataclass(frozen=True)
 class Selected:
-    """The selectors of a request, as its sender means them."""
+    """The selectors of a request, in the intended meaning."""
 
     target: str = ""
     prefix: bytes = b""
@@ -59,7 +60,7 @@ class Selected:
         return self.is_delivery or self.by_ms != 0
 
     def headers(self) -> Headers:
-        """The headers that say so."""
+        """The headers of these selectors."""
         found: Headers = [("postdate-action", b"reschedule" if self.moves else b"cancel")]
         if self.is_delivery:
             found.append(("postdate-delay", b"0s"))
@@ -77,7 +78,7 @@ class Selected:
         return found
 
     def selects(self, asked: SimulatedRequest, target: str, due_ms: int) -> bool:
-        """True if a message for this target, due then, is selected."""
+        """True if a message for this target with this due time is selected."""
         return (
             (not self.target or target == self.target)
             and (asked.id if asked.returned is None else asked.returned.id).startswith(self.prefix)
@@ -90,7 +91,7 @@ class Selected:
         return self.selects_next(recurring, self.from_ms)
 
     def selects_next(self, recurring: Recurring, due_ms: int) -> bool:
-        """True if a recurring request is selected that is due then."""
+        """True if a recurring request is selected whose next occurrence has this due time."""
         return (
             self.target in ("", recurring.target)
             and recurring.id.startswith(self.prefix)
@@ -100,7 +101,7 @@ class Selected:
 
 
 def make_bulk(asked: SimulatedRequest, choose: Random, now_ms: int, moving: float) -> None:
-    """Turn a request into a bulk control, which moves messages with the probability `moving`, and otherwise cancels
+    """Turn a request into a bulk control. It moves messages with the probability `moving`, and otherwise cancels
     them."""
     fields: dict[str, object] = {}
     while not fields:
@@ -126,9 +127,9 @@ def make_bulk(asked: SimulatedRequest, choose: Random, now_ms: int, moving: floa
 
 @dataclass
 class _Course:
-    """What the log has shown so far of one partition."""
+    """The state of one partition after the records of the log that were read so far."""
 
-    begun: dict[int, int] = field(default_factory=dict)  # control -> the number of the record of its first fate
+    begun: dict[int, int] = field(default_factory=dict)  # control -> the number of the record with its first fate
     counts: Counter[int] = field(default_factory=Counter)
     applied: dict[int, int] = field(default_factory=dict)
     moves: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # request -> (control, due time)
@@ -136,12 +137,12 @@ class _Course:
     extras: dict[int, dict[int, int]] = field(default_factory=dict)  # schedule -> (control -> its timestamp)
 
     def due_ms(self, schedule: int) -> int:
-        """The due time that a range compares for a pending schedule; 0 if it is none."""
+        """The due time of a pending schedule that a range is compared with; 0 if it is not pending."""
         extras = self.extras.get(schedule)
         return self.recurring.get(schedule, 0) or (extras[min(extras)] if extras else 0)
 
     def present_ms(self, asked: SimulatedRequest, first_ms: int) -> int:
-        """The due time in force of a request; `first_ms`: that of the request itself."""
+        """The present due time of a request; `first_ms`: its first due time."""
         return max(self.moves.get(asked.offset, []), default=(-1, first_ms))[1]
 
 
@@ -153,7 +154,7 @@ def judge_bulks(
     partitions: int,
     archive: dict[Partition, list[Record]],
 ) -> None:
-    """Hold the fates of bulk controls, and of what they select, against what was asked."""
+    """Compare the fates of bulk controls, and of the messages that they select, with the requests."""
     for index in range(partitions):
         topic = "requests.dispatch-log"
         course = _Course()
@@ -175,7 +176,7 @@ def judge_bulks(
 def _follow(
     course: _Course, index: int, number: int, fates: list[Fate], traffic: SimulatedTraffic, readings: Readings
 ) -> list[str]:
-    """Take one record over; returns what is wrong with it."""
+    """Apply one record; returns its violations."""
     wrong: list[str] = []
     named = {fate.control for fate in fates if isinstance(fate, BulkCancelled)}
     said = {fate.offset for fate in fates if isinstance(fate, BulkProgress)}
@@ -231,7 +232,7 @@ def _follow(
 
 
 def _recurs(course: _Course, index: int, fate: Fate, traffic: SimulatedTraffic) -> list[str]:
-    """Follow the schedules; returns what is wrong if one is delivered, or outlives a bulk cancel, that selects it."""
+    """Follow the schedules; returns a violation if a schedule delivers, or survives a bulk cancel, that selects it."""
     wrong: list[str] = []
     if isinstance(fate, Occurred | ExtraFate):
         wrong = _selected(course, index, [fate.offset], traffic)
@@ -254,7 +255,7 @@ def _recurs(course: _Course, index: int, fate: Fate, traffic: SimulatedTraffic) 
 
 
 def _selected(course: _Course, index: int, schedules: list[int], traffic: SimulatedTraffic) -> list[str]:
-    """Complaints about those of the schedules that are pending though a bulk cancel in force selects them."""
+    """Violations: schedules that are pending although an applied bulk cancel selects them."""
     wrong: list[str] = []
     for control in course.begun.keys() - course.applied.keys():
         selected = traffic.asked[index, control].selected
@@ -278,7 +279,7 @@ def _is_bulk(asked: SimulatedRequest | None) -> bool:
 def _moves(
     control: SimulatedRequest, asked: SimulatedRequest, due_ms: int, course: _Course, readings: Readings
 ) -> bool:
-    """True if a bulk control moves a message to this due time by the reading of some process."""
+    """True if, for the settings of some process, a bulk control moves a message to this due time."""
     selected = control.selected
     assert selected is not None
     firsts_ms = {each.due_ms for each in readings.of(asked) if each.accepts}
@@ -299,8 +300,8 @@ def _left(
     readings: Readings,
     applied: set[int],
 ) -> list[str]:
-    """What is wrong if a message is delivered, or moved by a later control, though a bulk control selects it.
-    `applied`: the controls that were applied by the same record."""
+    """A violation if a message is delivered, or moved by a later control, although a bulk control selects it.
+    `applied`: the controls that the same record applies."""
     if not course.begun or fate.name not in ("delivered", "moved", "replaced", "cancelled"):
         return []
     if not readings.is_certain(asked):
@@ -312,7 +313,7 @@ def _left(
         if since >= number or not _may_select(control, asked, course, readings):
             continue
         if control.selected is not None and control.selected.moves and fate.name != "delivered":
-            continue  # a later control may end or move what waits to be moved
+            continue  # a later control may end or move messages that wait to be moved
         applied_too = [each for each in followers if each.offset in applied]
         if fate.name != "delivered" and _was_moved_away(control, asked, applied_too, readings):
             continue
@@ -320,13 +321,13 @@ def _left(
         is_late = ender is not None and not any(each.action == ender and each.offset < offset for each in followers)
         if fate.name == "delivered" or (is_late and offset == min(course.begun)):
             wrong.append(f"{fate.offset} is {fate.name}, though {offset} selects it")
-        elif isinstance(fate, Moved) and fate.control > offset == min(course.begun):  # others may have waited
+        elif isinstance(fate, Moved) and fate.control > offset == min(course.begun):  # other messages may have waited
             wrong.append(f"{fate.offset} is moved by {fate.control}, though {offset} selects it")
     return wrong
 
 
 def _may_select(control: SimulatedRequest, asked: SimulatedRequest, course: _Course, readings: Readings) -> bool:
-    """True if a bulk control selects a message by the reading of some process, at its present due time."""
+    """True if, for the settings of some process, a bulk control selects a message at its present due time."""
     selected = control.selected
     if selected is None or asked.action != "schedule" or asked.offset >= control.offset:
         return False
@@ -342,8 +343,8 @@ def _may_select(control: SimulatedRequest, asked: SimulatedRequest, course: _Cou
 def _was_moved_away(
     control: SimulatedRequest, asked: SimulatedRequest, applied: list[SimulatedRequest], readings: Readings
 ) -> bool:
-    """True if the last reschedule before a bulk control moves a message to where that does not select it. If it was
-    applied by the transaction that ends the message, the log has no fate of the move."""
+    """True if the last reschedule before a bulk control moves a message to a due time at which the control does not
+    select it. If it was applied by the transaction that ends the message, the log has no fate of the move."""
     before = [each for each in applied if each.action == "reschedule" and each.offset < control.offset]
     if not before or control.selected is None:
         return False
@@ -366,7 +367,7 @@ def _may_select_recurring(control: SimulatedRequest, recurring: Recurring, cours
 def _judge_answers(
     outcome: JudgedOutcome, broker: SimBroker, traffic: SimulatedTraffic, index: int, course: _Course
 ) -> None:
-    """Each bulk control is answered once, with its count."""
+    """Each bulk control has one verdict, with its count."""
     answered: dict[int, list[int | None]] = {}
     for record in broker.topics["requests.verdicts"].logs[index].committed():
         answer = decode_verdict(record.value)

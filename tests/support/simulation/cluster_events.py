@@ -1,8 +1,9 @@
-"""What befalls the brokers of a simulated world, its admin path, its leaders for long, and the disks of its machines.
+"""Faults of the brokers, of admin requests and of the disks; leaders that are missing, and machines that are suspended,
+for long.
 
-Each method is one event. Whatever lasts ends after its time, or with `cease`.
+Each method injects one fault. A lasting fault ends after its time, or with `cease`.
 
-Thread rule: one thread; an event never waits, it only changes what others will find.
+Thread rule: one thread; an event never waits, it only changes the state of the world.
 """
 
 from __future__ import annotations
@@ -18,19 +19,20 @@ from support.simulation.traffic import REQUESTS, TARGETS
 from support.simulation.troubles import UNAVAILABLE
 from support.simulation.world import World
 
-#: Brokers of a cluster that has more than one.
+#: The number of brokers of a cluster with several.
 BROKERS = 3
-#: ms. How far the clocks of brokers may be apart from that of the cluster, and what they gain in a second.
+#: ms. The maximum difference between the clocks of a broker and of the cluster, and the maximum drift per ms.
 APART_MS_MAX, DRIFT_MAX = 200.0, 0.002
-#: ms. How long leaders are away, and machines suspended: longer than any time-out, up to an hour.
+#: ms. The duration of a stall, in which leaders are missing or machines are suspended: longer than any time-out, up to
+#: an hour.
 STALLS_MS = (200_000.0, 200_000.0, 900_000.0, 3_600_000.0)
-#: ms. How often the poll threads act during a stall, since nothing else happens: at least, at most.
+#: ms. The minimum and maximum interval between polls during a stall, in which little happens.
 STALLED_POLL_MS = (500.0, 2_000.0)
 _OWN = (REQUESTS, f"{REQUESTS}.dispatch-log", f"{REQUESTS}.dispatch-log", f"{REQUESTS}.store", f"{REQUESTS}.verdicts")
 
 
 class ClusterEvents:
-    """The events of one schedule. `stalled_until_ms`: when the last stall ends."""
+    """The cluster events of one schedule. `stalled_until_ms`: the end of the last stall."""
 
     def __init__(self, world: World, random: Random, events: ScheduleEvents) -> None:
         self.stalled_until_ms = 0.0
@@ -39,7 +41,7 @@ class ClusterEvents:
         self._events = events
 
     def several_brokers(self) -> None:
-        """The cluster has several brokers, and their clocks differ. REQUIRES: no topic exists yet."""
+        """Give the cluster several brokers, whose clocks differ. REQUIRES: no topic exists yet."""
         brokers = self._world.broker.brokers
         self._world.troubles.clocks_are_true = False
         brokers.grow(BROKERS)
@@ -48,7 +50,7 @@ class ClusterEvents:
             node.drift = self._random.choice([0.0, self._random.uniform(-DRIFT_MAX, DRIFT_MAX)])
 
     def cease(self) -> None:
-        """Undo whatever lasts."""
+        """End all lasting faults."""
         world = self._world
         world.broker.brokers.recover()
         world.broker.silence.end()
@@ -58,8 +60,8 @@ class ClusterEvents:
     # ---- brokers ---------------------------------------------------------------------------------------------------
 
     def freeze_leader(self) -> None:
-        """The broker that leads a log is frozen until it is deposed. Then an owner goes, another takes over, and the
-        deposed broker goes on at about that time."""
+        """The leader of a log freezes until it is deposed. Then the owner of a shard ends and another takes over. The
+        deposed broker resumes at about that time."""
         world, choose = self._world, self._random
         brokers, number = world.broker.brokers, self._leader()
         if self._events.at_peace or not brokers.freeze(number):
@@ -69,13 +71,13 @@ class ClusterEvents:
         now = world.time.now_ms
         goes_ms = SESSION_MS + choose.uniform(300.0, 6_000.0)
         world.time.at(now + goes_ms, choose.choice([self._events.kill, self._events.stop]))
-        if choose.random() < 0.2:  # too early: nobody was deposed
+        if choose.random() < 0.2:  # too early: the broker was not deposed
             goes_ms = SESSION_MS - choose.uniform(200.0, 8_000.0)
         world.time.at(now + goes_ms + choose.uniform(0.0, 12_000.0), functools.partial(self._resume, number))
 
     def freeze_until_a_commit(self) -> None:
-        """The broker that leads a log is frozen until others lead and an owner has gone on there. Then it continues.
-        The owner goes, or needs a new producer: the next takeover may ask a broker that knows nothing of that."""
+        """The leader of a log freezes. Other brokers lead its logs, and an owner continues there. Then the broker
+        resumes, and the owner ends or needs a new producer: the next takeover may read from the stale broker."""
         world, choose = self._world, self._random
         topic = choose.choice([*[f"{REQUESTS}.dispatch-log", REQUESTS] * 2, f"{REQUESTS}.store"])
         number = choose.choice(world.broker.topics[topic].logs).leader
@@ -109,7 +111,7 @@ class ClusterEvents:
         world.time.at(deposed_ms + choose.uniform(6_000.0, 9_000.0), functools.partial(self._resume, number))
 
     def kill_broker(self) -> None:
-        """The broker that leads a log is killed, and started again some time later."""
+        """The leader of a log is killed, and started again some time later."""
         world, choose, number = self._world, self._random, self._leader()
         if self._events.at_peace or not world.broker.brokers.kill(number):
             return
@@ -119,14 +121,15 @@ class ClusterEvents:
         world.time.at(world.time.now_ms + choose.uniform(1_000.0, 20_000.0), restart)
 
     def move_leader(self) -> None:
-        """A log is handed over in good order: from now on another clock stamps it."""
+        """The leadership of a log moves: from now on another clock stamps its records."""
         world = self._world
         log = self._random.choice(world.broker.topics[self._random.choice(_OWN)].logs)
         number = self._random.randrange(len(world.broker.brokers.nodes))
         world.reached["leader moved"] += world.broker.brokers.move(log, number)
 
     def _note_unwell(self, number: int, for_ms: float) -> None:
-        """The targets that a broker leads may be given up for as long, and while it believes that it leads them."""
+        """Messages for the targets that a broker leads may become dead letters during this time, and while it considers
+        itself the leader."""
         for name in TARGETS:
             logs = self._world.broker.topics[name].logs if name in self._world.broker.topics else []
             if any(log.leader == number for log in logs):
@@ -140,7 +143,7 @@ class ClusterEvents:
         self._world.trace(f"broker {number} goes on")
         self._world.broker.brokers.resume(number)
 
-    # ---- the admin path --------------------------------------------------------------------------------------------
+    # ---- admin requests --------------------------------------------------------------------------------------------
 
     def silence_admin(self, for_ms: float | None = None) -> None:
         """Requests of admin clients fail or hang; producers and consumers are served."""
@@ -156,12 +159,13 @@ class ClusterEvents:
     # ---- stalls ----------------------------------------------------------------------------------------------------
 
     def stalls(self) -> list[Callable[[], None]]:
-        """What stands still for long."""
+        """All kinds of stalls."""
         in_takeover = [self.lose_leader_in_takeover, self.lose_leader_in_takeover, self.suspend_in_takeover]
         return [self.lose_leader_for_long, self.suspend, *in_takeover]
 
     def lose_leader_for_long(self) -> None:
-        """A topic has no leaders for minutes, up to an hour; an owner dies meanwhile, so that a takeover meets it."""
+        """A topic has no leaders for minutes, up to an hour. An owner dies meanwhile, so that a takeover needs the
+        topic."""
         choose, world = self._random, self._world
         self._lose_leader(choose.choice([*_OWN, "orders"]))
         for _ in range(choose.choice([1, 2])):
@@ -186,7 +190,7 @@ class ClusterEvents:
         world.time.at(world.time.now_ms + wait_ms, back)
 
     def lose_leader_in_takeover(self) -> None:
-        """The next owner loses the leader of a log that it is about to read, for minutes up to an hour."""
+        """The next takeover loses the leader of a log that it is about to read, for minutes up to an hour."""
         world, choose = self._world, self._random
         step = choose.choice(["takeover.bounded", "takeover.bounded", "takeover.record-applied"])
         topic = choose.choice([f"{REQUESTS}.dispatch-log", f"{REQUESTS}.dispatch-log", f"{REQUESTS}.store", REQUESTS])
@@ -194,14 +198,15 @@ class ClusterEvents:
         world.time.at(world.time.now_ms + 100.0, self._events.kill)
 
     def suspend_in_takeover(self) -> None:
-        """The next owner is suspended in the middle of its takeover, and its connections are gone when it wakes up."""
+        """The machine of the next owner is suspended during the takeover, and its connections are broken when it
+        resumes."""
         world, choose = self._world, self._random
         step = choose.choice(["takeover.bounded", "takeover.record-applied"])
         world.ambushes[step, world.reached[step] + 1] = self.suspend
         world.time.at(world.time.now_ms + 100.0, self._events.kill)
 
     def suspend(self) -> None:
-        """Machines stand still for minutes, up to an hour: their steady clocks go on meanwhile, or stand still, too."""
+        """Machines are suspended for minutes, up to an hour. Their steady clocks continue, or stop as well."""
         world, choose = self._world, self._random
         if self._events.at_peace:
             return
@@ -217,7 +222,7 @@ class ClusterEvents:
         world.reached["machine suspended"] += 1
 
     def _stall(self) -> float:
-        """How long a stall lasts that begins now: the poll threads act less often until it ends."""
+        """Begin a stall and return its duration: poll threads act less often until it ends."""
         world, wait_ms = self._world, self._random.choice(STALLS_MS)
         self.stalled_until_ms = max(self.stalled_until_ms, world.time.now_ms + wait_ms)
         world.poll_ms = STALLED_POLL_MS
@@ -232,7 +237,7 @@ class ClusterEvents:
     # ---- disks -----------------------------------------------------------------------------------------------------
 
     def fill_disk(self) -> None:
-        """The disk of a machine takes nothing more for a while."""
+        """The disk of a machine is full for some time."""
         world = self._world
         if self._events.at_peace:
             return

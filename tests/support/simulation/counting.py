@@ -1,6 +1,6 @@
-"""Counts the situations that matter while the sidecar's code runs: what `situations` lists and no other place can see.
+"""Counts important situations while the sidecar's code runs: those in `situations` that are not visible elsewhere.
 
-Nothing here changes what happens; the wrapped functions do what they did.
+The wrapped functions behave as before.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from support.simulation.world import World
 
 @contextmanager
 def counted(world: World) -> Iterator[None]:
-    """Within it, situations are counted in `world.reached`."""
+    """A context in which situations are counted in `world.reached`."""
     with ExitStack() as stack:
         stack.enter_context(patch.object(takeover, "apply_fate", _fates(world)))
         stack.enter_context(patch.object(takeover, "bound", _bounds(world)))
@@ -58,7 +58,7 @@ def counted(world: World) -> Iterator[None]:
 
 
 def _fates(world: World) -> Callable[[IndexOverlay, Fate, int], None]:
-    """What recovery does with each fate that it reads."""
+    """Counts how recovery treats each fate that it reads."""
     honest = apply_fates.apply_fate
 
     def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:

@@ -1,11 +1,11 @@
-"""The file layer of the simulation: a database that forgets, at a loss of power, what was not synced.
+"""The file layer of the simulation: a database that loses unsynced data at a power failure.
 
-`MemoryDatabase` stands where the timer log has RocksDB, with the same methods; everything above it is the code under
-test. What RocksDB promises is kept: a write is whole or not at all; after a kill everything written is there; after a
-loss of power everything up to the last sync is there, and of what came later some first part.
+`MemoryDatabase` replaces RocksDB below the timer log, with the same methods; all code above it is the code under test.
+It has the guarantees of RocksDB: a write is atomic. After a kill, everything written is present. After a power failure,
+everything up to the last sync is present, and a random prefix of the later writes.
 
-A database is found again by a file in its directory, so a directory may be renamed, copied aside or removed as a real
-one. A process that is dead can neither read nor write.
+A database is found by a file in its directory. So a directory may be renamed, copied or removed like a real one. A dead
+process can neither read nor write.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MARKER = "database"
 
 
 class MemoryBatch:
-    """Stands where the timer log has rocksdict's WriteBatch; the handle of a family is its name."""
+    """Replaces rocksdict's WriteBatch; the handle of a family is its name."""
 
     def __init__(self, raw_mode: bool = True) -> None:
         assert raw_mode
@@ -46,8 +46,8 @@ class MemoryBatch:
 
 
 class Table:
-    """The rows of one family, with their keys in order. Whoever reads them holds them as they were: a write makes a
-    copy first if somebody reads."""
+    """The rows of one family, with their keys in order. A reader keeps a snapshot: while one exists, a write first
+    makes a copy."""
 
     def __init__(self, rows: dict[bytes, bytes] | None = None) -> None:
         self.rows = rows or {}
@@ -55,12 +55,12 @@ class Table:
         self._is_held = False
 
     def held(self) -> tuple[dict[bytes, bytes], list[bytes]]:
-        """Rows and keys as they are now; no later write changes them."""
+        """A snapshot of rows and keys; no later write changes it."""
         self._is_held = True
         return self.rows, self._keys
 
     def between(self, start: bytes, before: bytes | None) -> tuple[int, int]:
-        """The places among the keys from `start` on and below `before`; None: to the end."""
+        """The positions of the keys from `start` on and below `before`; None: to the end."""
         return bisect_left(self._keys, start), len(self._keys) if before is None else bisect_left(self._keys, before)
 
     def first(self, start: bytes, before: bytes | None) -> bytes | None:
@@ -96,7 +96,7 @@ class Table:
 
 
 class _Store:
-    """What one directory holds: what is synced, and the batches written since."""
+    """The content of one directory: the synced rows, and the batches written since."""
 
     def __init__(self) -> None:
         self.synced: Rows = {family: Table() for family in FAMILIES}
@@ -122,8 +122,8 @@ def _copied(rows: Rows) -> Rows:
 
 
 class Disks:
-    """All databases of a simulation. `full` holds the directories of machines whose disk takes nothing more;
-    `refused` counts the writes that found no room."""
+    """All databases of a simulation. `full` contains the directories of machines whose disk is full; `refused` counts
+    the writes that failed for this."""
 
     def __init__(self) -> None:
         self.full: set[Path] = set()
@@ -132,7 +132,7 @@ class Disks:
         self._numbers = itertools.count()
 
     def open(self, path: Path, owner: MemoryDatabase) -> _Store:
-        """The store of a directory, new where there is none. Raises Locked."""
+        """The store of a directory, new if there is none. Raises Locked."""
         marker = path / _MARKER
         if not marker.exists():
             marker.write_text(str(next(self._numbers)))
@@ -143,12 +143,12 @@ class Disks:
         return store
 
     def is_full(self, path: Path) -> bool:
-        """True where nothing can be written below a directory."""
+        """True if the disk of this directory is full."""
         return any(path.is_relative_to(root) for root in self.full)
 
     def lose_power(self, root: Path, random: Random) -> int:
-        """Forget what was not synced of every database under `root`, but for some first part; returns the batches
-        that are gone."""
+        """Drop the unsynced batches of every database under `root`, except a random prefix; returns their
+        number."""
         gone = 0
         for marker in sorted(root.glob(f"**/{_MARKER}")):
             store = self._stores[marker.read_text()]
@@ -168,7 +168,7 @@ class Disks:
         return {name: (_copied(self._stores[name].present), self._stores[name].sequence) for name in names}
 
     def restore(self, copies: dict[str, tuple[Rows, int]]) -> None:
-        """Put copies back, each where it came from. REQUIRES: nobody holds them."""
+        """Restore copies to their directories. REQUIRES: the databases are closed."""
         for name, (rows, sequence) in copies.items():
             store = self._stores[name]
             assert store.owner is None, "a backup is put back while somebody holds the directory"
@@ -177,7 +177,7 @@ class Disks:
 
 
 class MemoryRange:
-    """Stands where the timer log has an iterator: the rows as they were when it was made."""
+    """Replaces an iterator of the timer log: a snapshot of the rows at its creation."""
 
     def __init__(self, table: Table, start: bytes, before: bytes | None) -> None:
         self._at, self._end = table.between(start, before)
@@ -215,7 +215,7 @@ class MemoryRange:
 
 
 class MemoryDatabase:
-    """Stands where the timer log has `Database`. `check_alive` raises where the process that made it is dead."""
+    """Replaces `Database` of the timer log. `check_alive` raises if the process that created it is dead."""
 
     def __init__(self, disks: Disks, check_alive: Callable[[], None], path: Path, _options: IndexOptions) -> None:
         self._check_alive = check_alive
@@ -245,7 +245,8 @@ class MemoryDatabase:
     def write(self, batch: MemoryBatch) -> None:
         store = self._open()
         self._has_failed = self._has_failed or self._disks.is_full(self._path)
-        if self._has_failed:  # RocksDB refuses until it is opened again, also where there is room by then
+        # as RocksDB, which refuses writes until it is opened again, even if there is space by then
+        if self._has_failed:
             self._disks.refused += 1
             raise DiskFull(f"no space left for {self._path.parent.name}")
         _apply(store.present, batch.changes)
@@ -273,7 +274,7 @@ class MemoryDatabase:
         self._store = None
 
     def release(self) -> None:
-        """The process is dead: the operating system takes its lock away, and nothing of it can be used again."""
+        """The process is dead: its lock is released, and its handles become unusable."""
         self.close()
 
     def _open(self) -> _Store:

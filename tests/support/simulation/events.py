@@ -1,6 +1,6 @@
-"""What befalls a simulated world: each method is one event, at the moment at which it is called.
+"""Faults and other events of a simulated world: each method injects one when it is called.
 
-Thread rule: one thread; an event never waits, it only changes what others will find.
+Thread rule: one thread; an event never waits, it only changes the state of the world.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from support.simulation.troubles import TOO_LARGE, UNAUTHORIZED, UNAVAILABLE
 from support.simulation.world import World
 
 HOUR_MS = 3_600_000
-#: ms. Retention of the requests; the dispatch log keeps what the rule asks: that, a segment and an hour more.
+#: ms. Retention of the requests. That of the dispatch log follows the rule: this, plus a segment and an hour.
 RETENTION_MS = int(1.5 * HOUR_MS)
 LOG_RETENTION_MS = RETENTION_MS + 2 * HOUR_MS
 _PAGE_BYTES = 4_096
@@ -28,7 +28,7 @@ _STORE = f"{REQUESTS}.store"
 
 
 class ScheduleEvents:
-    """The events of one schedule. After `cease` nothing goes wrong any more, and what was begun is undone."""
+    """The events of one schedule. `cease` ends all faults."""
 
     def __init__(self, world: World, random: Random, traffic: SimulatedTraffic, partitions: int, theme: str) -> None:
         self.world = world
@@ -41,7 +41,7 @@ class ScheduleEvents:
         self._clock_ahead_ms = 0.0
 
     def cease(self) -> None:
-        """Undo whatever lasts."""
+        """End all lasting faults."""
         world = self.world
         self.at_peace = True
         world.broker.transactions.away_until_ms = 0.0
@@ -60,7 +60,7 @@ class ScheduleEvents:
         self._set_clock_right()
 
     def menu(self) -> list[Callable[[], None]]:
-        """What any schedule may meet, the frequent ones more than once."""
+        """The events that any schedule may contain; frequent ones are listed more than once."""
         return [
             self.kill,
             self.kill,
@@ -109,7 +109,7 @@ class ScheduleEvents:
         self._damage_wheels(machine)
 
     def _damage_wheels(self, machine: Machine) -> None:
-        """Any part of a mapped file may be old after a loss of power."""
+        """After a power failure, any page of a mapped file may be old."""
         for wheel in sorted(machine.directory.glob(f"**/{WHEEL_NAME}")):
             content = bytearray(wheel.read_bytes())
             how = self.random.choice(["whole", "gone", "short", "zeroed", "torn", "torn"])
@@ -119,7 +119,7 @@ class ScheduleEvents:
                 wheel.write_bytes(content[: len(content) // 2])
             elif how == "zeroed":
                 wheel.write_bytes(bytes(len(content)))
-            elif how == "torn":  # the first page is as it was, the others were never written
+            elif how == "torn":  # the first page was written, the others were not
                 wheel.write_bytes(content[:_PAGE_BYTES] + bytes(len(content) - _PAGE_BYTES))
 
     def stop(self) -> None:
@@ -147,7 +147,7 @@ class ScheduleEvents:
         self.world.broker.skew_ms += self.random.choice([-10_000.0, -500.0, 500.0, 10_000.0])
 
     def step_broker_clock_far(self) -> None:
-        """The broker's clock goes wrong by almost an hour, and is set right again some time later."""
+        """The cluster's clock is wrong by almost an hour, and is corrected some time later."""
         if self._clock_ahead_ms:
             return
         world = self.world
@@ -167,7 +167,7 @@ class ScheduleEvents:
             self.world.lose_disk(process.machine)
 
     def put_old_disk_back(self) -> None:
-        """Now a backup is made; some time later the machine stops and gets it back."""
+        """Make a backup of a machine's disk now. Some time later, stop the machine and restore it."""
         machine, world = self._machine(), self.world
         copies = world.disks.backup(machine.directory)
 
@@ -198,7 +198,7 @@ class ScheduleEvents:
         world.time.at(world.time.now_ms + for_ms, back)
 
     def shrink_target(self) -> None:
-        """A target takes next to nothing for a while, and nobody who has looked at it before knows."""
+        """A target accepts only very small records for some time; cached metadata does not show this."""
         world, config = self.world, self.world.broker.topics["orders"].config
         world.reached["target shrunk"] += 1
         config["max.message.bytes"] = "90"
@@ -211,7 +211,7 @@ class ScheduleEvents:
         world.time.at(world.time.now_ms + for_ms, grow)
 
     def forbid_target(self) -> None:
-        """An ACL is taken away for a while."""
+        """Remove an ACL for some time."""
         world, denied = self.world, self.world.broker.denied
         world.reached["target forbidden"] += 1
         denied.add("orders")
@@ -220,7 +220,8 @@ class ScheduleEvents:
         world.time.at(world.time.now_ms + for_ms, lambda: denied.discard("orders"))
 
     def let_stranger_in(self) -> None:
-        """A stranger's transaction is open for a while, on a log of ours or a target; it never commits on our own."""
+        """A foreign client has a transaction open for some time, on one of Postdate's logs or on a target. It commits
+        only on a target."""
         world = self.world
         own = [f"{REQUESTS}.dispatch-log"] * 3 if self.theme == "stranger" else [f"{REQUESTS}.dispatch-log"]
         name = self.random.choice([REQUESTS, *own, "orders"])
@@ -240,13 +241,13 @@ class ScheduleEvents:
         world.time.at(world.time.now_ms + self.random.choice([50.0, 2_000.0, 15_000.0, 40_000.0]), leave)
 
     def let_stranger_in_and_kill(self) -> None:
-        """Who takes over must not be deceived by what the stranger holds back."""
+        """Open a foreign transaction and kill owners: the next owner must not miss records after the LSO."""
         self.let_stranger_in()
         for wait_ms in (500.0, 4_000.0):
             self.world.time.at(self.world.time.now_ms + wait_ms, self.kill)
 
     def take_id(self) -> None:
-        """A stranger's producer takes a shard's transactional id."""
+        """A foreign client uses the transactional id of a shard."""
         self.world.reached["id taken"] += 1
         self.world.broker.transactions.usurp(f"postdate/{REQUESTS}/{self.random.randrange(self.partitions)}")
 
@@ -256,34 +257,36 @@ class ScheduleEvents:
         transactions.away_until_ms = self.world.time.now_ms + self.random.choice([300.0, 5_000.0, 14_000.0])
 
     def outage(self) -> None:
-        """Everybody is away for long, and retention goes on; but never so long that it takes what is still needed."""
+        """Kill all processes and let a long time pass, retention included, but never so long that needed requests are
+        deleted."""
         if not self.at_peace:
             self.world.reached["outage"] += 1
             self.let_time_pass(self.random.choice([0.3, 1.0]) * HOUR_MS)
 
     def _may_expire(self, index: int) -> bool:
-        """True where retention would take nothing that the dispatch log says is needed: a shard would rightly halt."""
+        """True if retention would delete no request that the dispatch log shows as needed. Otherwise a shard would
+        rightly halt."""
         broker = self.world.broker
         start = broker.topics[REQUESTS].logs[index].first_since(broker.now_ms() - RETENTION_MS)
         said = committed(broker, f"{REQUESTS}.dispatch-log", index)
         if not said or said[-1].timestamp_ms < broker.now_ms() - LOG_RETENTION_MS:
-            return False  # the last fate is never taken: an idle shard says so again and again
+            return False  # the last fate is never deleted, since an idle shard writes beats
         return start <= _low_water(said)
 
     def hand_over(self, machine: Machine) -> None:
-        """A process that has just been started will die soon: one that reads many requests at once with what it has
-        read, one that reads them one by one when it has said what it did with some. So who comes back has read more
-        than was carried out meanwhile, and of that only a part."""
+        """Let a new process die soon. If it reads many requests at once, it dies after it has ingested some. If it
+        reads them one by one, it dies after it has committed the fates of some. So the next owner has ingested more
+        requests than have ended, and only part of those have ended."""
         world, steps = self.world, ["ingest.written"]
         if world.machines.index(machine) % 2 == 0:
             steps = ["dispatch.committed", "dispatch.written"]
         step = self.random.choice(steps)
         world.ambushes[step, world.reached[step] + self.random.choice([1, 2, 2, 3, 4])] = "kill"
-        if self.random.random() < 0.08:  # it comes back with what it had read, says so, and its disk is gone
+        if self.random.random() < 0.08:  # the process has taken over with its index; now its disk is lost
             world.ambushes["takeover.owned", world.reached["takeover.owned"] + 1] = "burn"
 
     def let_time_pass(self, wait_ms: float) -> None:
-        """Nobody is there, and time goes on by `wait_ms`; so does retention."""
+        """Kill all processes, and advance the cluster's clock by `wait_ms`; then apply retention."""
         world = self.world
         for process in list(world.processes):
             world.kill(process)
@@ -293,7 +296,7 @@ class ScheduleEvents:
             world.expire()
 
     def delete_requests(self) -> None:
-        """Somebody deletes all requests that are no longer needed, by what the dispatch log says."""
+        """Delete all requests that are no longer needed according to the dispatch log."""
         broker = self.world.broker
         for index in range(self.partitions):
             said, log = committed(broker, f"{REQUESTS}.dispatch-log", index), broker.topics[REQUESTS].logs[index]
@@ -303,12 +306,12 @@ class ScheduleEvents:
                 self.world.reached["requests deleted"] += 1
 
     def compact_store(self) -> None:
-        """Compaction of the store topic, but for its active segment."""
+        """Compact the store topic, except its active segment."""
         gone = self.world.broker.compact(_STORE, self.random.choice([0, 1, 5]))
         self.world.reached["store compacted"] += gone > 0
 
     def empty_out(self) -> None:
-        """The requests that are not needed are deleted, and all disks are lost: what is left is in Kafka alone."""
+        """Delete the requests that are not needed, and lose all disks: only Kafka has the remaining state."""
         if self.at_peace:
             return
         self.delete_requests()
@@ -319,7 +322,7 @@ class ScheduleEvents:
 
 
 def _low_water(said: list[Record]) -> int:
-    """What the last record of a dispatch log says is needed; 0 where none does."""
+    """The low-water mark of the last record of Postdate in a dispatch log; 0 if there is none."""
     for record in reversed(said):
         with suppress(FormatError):
             return decode_record(record.value).low_water

@@ -1,8 +1,9 @@
-"""Schedules in which nobody is there for longer than the dispatch log is kept: what is left is a disk, and no record.
+"""Schedules in which no process runs for longer than the retention of the dispatch log: only a disk remains, and no
+record.
 
-An owner stops in the middle of a transaction, or another one follows it and stops, too. Then requests and dispatch log
-expire, and one machine comes back. If its index has missed no fate, it must go on, and deliver what it holds. If it may
-have missed one, it must halt.
+An owner stops during a transaction, or another one follows it and also stops. Then requests and dispatch log expire,
+and one machine starts again. If its index has missed no fate, it must continue and deliver its entries. If it may have
+missed one, it must halt.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ if TYPE_CHECKING:
     from support.simulation.world import World
 
 EXPIRED = "expired"
-#: ms. Longer than the dispatch log is kept.
+#: ms. Longer than the retention of the dispatch log.
 _AWAY_MS = 9 * 3_600_000.0
-#: ms. When the first owner and the second one stop, when all is gone, and when the schedule ends.
+#: ms. The times at which the first owner stops, the second one stops, the logs expire, and the schedule ends.
 _FIRST_MS, _SECOND_MS, _GONE_MS, _END_MS = 8_000.0, 30_000.0, 60_000.0, 75_000.0
-#: Before the commit is requested a transaction is aborted, and no fate is missed; behind that it may be.
+#: If the owner dies before it requests the commit, the transaction is aborted and no fate is missed; later, one may be.
 _ABORTED, _UNKNOWN = ("dispatch.produced", "dispatch.flushed"), ("commit.sent", "commit.done", "dispatch.committed")
 
 
 class Expiry:
-    """The events of one schedule of this theme. REQUIRES: two machines, whose processes nobody starts again."""
+    """The events of one schedule of this theme. REQUIRES: two machines, whose processes are not restarted
+    automatically."""
 
     def __init__(self, world: World, random: Random, traffic: SimulatedTraffic, losses: Losses) -> None:
         self._world = world
@@ -40,7 +42,7 @@ class Expiry:
         self._losses = losses
 
     def plan(self, start: Callable[[Machine], None]) -> float:
-        """Plans the events; `start` starts a process. Returns how long they take, in ms."""
+        """Plans the events; `start` starts a process. Returns the duration in ms."""
         world, choose = self._world, self._random
         first, second = world.machines
         world.on_exit = lambda _: None
@@ -50,7 +52,8 @@ class Expiry:
         self._stop(_FIRST_MS)
         back = first
         if choose.random() < 0.5:
-            self._at(_FIRST_MS + 12_000.0, start, second)  # what it ends, the first one has missed
+            # the index of the first owner misses the fates of the second one
+            self._at(_FIRST_MS + 12_000.0, start, second)
             for number in range(choose.choice([0, 3])):
                 self._at(_FIRST_MS + 14_000.0 + 100.0 * number, self._ask, 500)
             self._stop(_SECOND_MS)
@@ -72,7 +75,7 @@ class Expiry:
         self._traffic.append(asked)
 
     def _stop(self, at_ms: float) -> None:
-        """Whoever is there is killed, most of the time in a transaction."""
+        """Kill all processes, mostly during a transaction."""
         if self._random.random() < 0.8:
             is_decided = self._random.random() < 0.7
             step = self._random.choice(_ABORTED if is_decided else _UNKNOWN)
@@ -98,4 +101,4 @@ class Expiry:
         world.reached["log expired, fates missed" if self._losses.kind else "log expired, no fate missed"] += 1
         world.broker.skew_ms += _AWAY_MS
         world.expire()
-        world.look = lambda *_: None  # only the disk keeps what is pending: I5 does not hold any more
+        world.look = lambda *_: None  # only the disk has the pending requests: I5 no longer holds

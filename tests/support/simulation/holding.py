@@ -1,10 +1,10 @@
-"""A person who holds and releases: the delivery of a shard, its intake, one target; and the oracle of what is held.
+"""Holds and releases by operators: of the delivery of a shard, its intake, or one target; and the oracle of holds.
 
-O11: from the moment at which the group keeps a hold until somebody asks for its release, the shard delivers nothing of
-what is held, whoever owns it by then, but for the one transaction that may have been under way. That what is due in the
-meantime is delivered after the release, and once, is for the other oracles.
+O11: from the commit of a hold until its release is requested, the shard delivers no held message, whoever owns it,
+except in one transaction that may already have been in progress. The other oracles check that held messages are
+delivered once after the release.
 
-Thread rule: one thread; a request waits at each process until its poll thread serves it.
+Thread rule: one thread; a request waits in each process until its poll thread handles it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from support.simulation.world import World
 
 _LOG = f"{REQUESTS}.dispatch-log"
-#: ms. How long something stays held: shorter and longer than a takeover, a session, and what is due ahead.
+#: ms. How long a hold lasts: shorter and longer than a takeover, a session time-out, and the look-ahead.
 _HELD_MS = (500.0, 3_000.0, 12_000.0)
 _ASKED_AGAIN_MS = 500.0
 
 
 @dataclass(frozen=True)
 class _Wish:
-    """What somebody wants to be held."""
+    """A requested hold."""
 
     index: int
     what: str
@@ -45,7 +45,7 @@ class _Wish:
 
 @dataclass
 class _Window:
-    """Offsets of the dispatch log between which something is held."""
+    """A range of dispatch-log offsets within which something is held."""
 
     index: int
     what: str
@@ -55,7 +55,7 @@ class _Window:
 
 
 class _Served(threading.Event):
-    """Tells, at the very step of the poll thread that serves a request, that it was served."""
+    """Calls `tell` in the same step of the poll thread in which a request is handled."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
         super().__init__()
@@ -67,19 +67,19 @@ class _Served(threading.Event):
 
 
 class Holding:
-    """What people ask to hold in one schedule."""
+    """The holds and releases that operators request in one schedule."""
 
     def __init__(self, world: World, random: Random, partitions: int) -> None:
         self._world = world
         self._random = random
         self._partitions = partitions
         self._windows: list[_Window] = []
-        self._releasing: Counter[_Wish] = Counter()  # releases that were asked for and are not done
+        self._releasing: Counter[_Wish] = Counter()  # requested releases that are not done
         self._at_peace = False
 
     def plan(self, count: int, duration_ms: float, then: Callable[[], None] | None = None) -> None:
-        """So many holds at times of their own, each released again after a while. `then`: what befalls the world soon
-        after each."""
+        """Plan `count` holds at random times, each released after some time. `then`: an event shortly after each
+        hold."""
         for _ in range(count):
             index = self._random.randrange(self._partitions)
             what = self._random.choice([DELIVERY, DELIVERY, INTAKE, TARGET])
@@ -87,11 +87,12 @@ class Holding:
             self._later(self._random.uniform(0.0, duration_ms), self._hold, _Wish(index, what, target), then)
 
     def is_held(self) -> bool:
-        """True while a shard that somebody acts for holds anything."""
+        """True while an owned shard holds anything."""
         return any(actor.shard.ctx.held.now != NOTHING for each in self._world.processes for actor in each.shards())
 
     def release_all(self) -> None:
-        """At the end of all trouble: ask for the release of whatever is held. Who cannot yet is asked again."""
+        """After all faults: request the release of everything that is held. A shard that cannot release yet gets a
+        further request later."""
         self._at_peace = True
         for window in self._windows:
             self._close(window)
@@ -102,7 +103,8 @@ class Holding:
 
     def _hold(self, wish: _Wish, then: Callable[[], None] | None) -> None:
         def done() -> None:
-            if not (self._releasing[wish] or self._at_peace):  # else an earlier release may be served after this
+            # otherwise an earlier release may be handled after this hold
+            if not (self._releasing[wish] or self._at_peace):
                 self._windows.append(_Window(wish.index, wish.what, wish.target, self._log_end(wish.index)))
             self._later(self._random.choice(_HELD_MS), self._release, wish)
             if then is not None:
@@ -124,8 +126,8 @@ class Holding:
         self._insist(f"released {wish.what}", wish.index, released, done)
 
     def _insist(self, name: str, index: int, change: Callable[[Holds], Holds], done: Callable[[], None]) -> None:
-        """Ask until it is done, as a person would: a shard that is being taken over can hold and release nothing. What
-        was asked and is done by now is not asked of anybody any more."""
+        """Repeat a request until it succeeds, as an operator would, since a shard that is being taken over can neither
+        hold nor release. After a success the remaining requests are withdrawn."""
         was_done = False
         waiting: list[tuple[deque[_Asked], _Asked]] = []
 
@@ -154,8 +156,8 @@ class Holding:
         done: Callable[[], None] = lambda: None,
         but: Sequence[deque[_Asked]] = (),
     ) -> list[tuple[deque[_Asked], _Asked]]:
-        """Everybody is asked, as by a command that looks for the owner; only the owner can do it. Not asked is `but`
-        whose queues have it already. Returns where it waits now."""
+        """Send a request to every process, as a command does that looks for the owner; only the owner can carry it out.
+        The queues in `but` have the request already. Returns the queues in which it waits now."""
         placed = []
         for process in self._world.processes:
             queue = process.poller.holds._waiting
@@ -174,11 +176,11 @@ class Holding:
             window.end = self._log_end(window.index)
 
     def _log_end(self, index: int) -> int:
-        """The end of the dispatch log, what is not committed yet included."""
+        """The end of the dispatch log, including records that are not committed yet."""
         return self._world.broker.topics[_LOG].logs[index].end
 
     def judge(self, outcome: JudgedOutcome, traffic: SimulatedTraffic) -> None:
-        """O11."""
+        """The oracle O11."""
         for window in self._windows:
             if window.what != INTAKE:
                 found = self._deliveries(window, traffic)
@@ -188,7 +190,7 @@ class Holding:
             outcome.reached["held over a takeover"] += bool(owners)
 
     def _records(self, window: _Window) -> list[tuple[int, str, list[int]]]:
-        """Takeover, kind and delivered requests of each record of Postdate's within the window."""
+        """The takeover, kind and delivered requests of each record of Postdate within the window."""
         said = []
         archived = self._world.archive.get(Partition(_LOG, window.index), [])
         for record in (*archived, *committed(self._world.broker, _LOG, window.index)):
@@ -201,7 +203,7 @@ class Holding:
         return said
 
     def _deliveries(self, window: _Window, traffic: SimulatedTraffic) -> list[tuple[int, list[int]]]:
-        """The takeover and the requests of each transaction that delivers something of what is held."""
+        """The takeover and the requests of each transaction that delivers a held message."""
         index = window.index
         targets = {at: each.target for at, each in traffic.asked.items()}
         targets |= {at: each.target for at, each in traffic.recurrences.asked.items()}

@@ -1,9 +1,9 @@
-"""Invariant I3, held against a shard's timer index at every takeover and after every commit of its own.
+"""Invariant I3, checked for a shard's timer index at every takeover and after each of its commits.
 
-E = requests below R minus those ended below D. T = fates below D of requests at or above R. What E and T call stored is
-what STORE holds, where nobody has committed since. One id is pending once, and its row leads to its entry. R and D are
-taken from the index, everything else from what was asked and from the logs, which are read here as nobody else can:
-also behind a stranger's open transaction.
+E = requests below R minus those that ended below D. T = fates below D of requests at or above R. STORE contains exactly
+the requests that E and T mark as stored, unless a commit since has changed it. Each id is pending once, and its row
+leads to its entry. R and D come from the index. Everything else comes from the requests that were sent and from the
+logs, which are read here also after an open foreign transaction, as no client can.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ALL, _BEHIND = 1 << 30, b"\xff" * 17
 
 @dataclass
 class _Said:
-    """What the dispatch log says below an offset, as long as it is not rewritten."""
+    """The content of the dispatch log below an offset, valid while the log is not rewritten."""
 
     below: int = 0
     rewrites: int = -1
@@ -80,19 +80,19 @@ class _Said:
 
 
 class Invariants:
-    """Watches the timer indexes of one schedule; what is wrong goes to the world."""
+    """Checks the timer indexes of one schedule; violations are added to the world."""
 
     def __init__(self, world: World, traffic: SimulatedTraffic, readings: Callable[[], Readings]) -> None:
-        """`readings`: what the processes that were started so far make of the requests."""
+        """`readings`: how the processes that were started so far interpret the requests."""
         self._world = world
         self._traffic = traffic
         self._readings = readings
         self._decoded: dict[tuple[int, int], list[Fate]] = {}
         self._last: dict[int, _Said] = {}
-        """By partition, what the last look found: the next one reads only what was written since."""
+        """By partition, the result of the last check: the next one reads only the records written since."""
 
     def check(self, part: int, index: TimerIndex, when: str) -> None:
-        """Hold an index against the logs. Nothing can be said while a commit that was answered is not marked yet."""
+        """Compare an index with the logs. Does nothing while a transaction of Postdate has no marker yet."""
         world = self._world
         log, store = (world.broker.topics[name].logs[part] for name in (_LOG, STORE))
         read, applied = index.next_request, index.next_dispatch
@@ -139,14 +139,15 @@ class Invariants:
         pending = [(entry.id, entry_key(entry.due, o)) for o, entry in entries.items() if entry.kind in PENDING]
         named = [(caller, key) for caller, key in pending if caller]
         is_ambiguous = len(dict(named)) != len(named) or any(index.id_key(caller) != key for caller, key in named)
-        if is_ambiguous and not bulks:  # what a bulk control selects has no id for later requests
+        if is_ambiguous and not bulks:  # a message that a bulk control selects is not found by its id
             wrong.append(f"I3: ids lead to {[(c, index.id_key(c)) for c, _ in named]}, pending are {named}")
         return wrong
 
     def _look_at_store(
         self, part: int, kept: dict[int, Record], entries: dict[int, Entry], said: _Said, read: int
     ) -> list[str]:
-        """STORE keeps exactly what is believed to be there, each as it is now; and what REQ keeps no more (I5)."""
+        """STORE contains exactly the requests that the index marks as stored, each in its present state, and those that
+        REQ no longer contains (I5)."""
         wrong: list[str] = []
         believed = {offset for offset, entry in entries.items() if entry.stored}
         believed |= {offset for offset in said.stored - said.final if offset >= read}
@@ -186,13 +187,13 @@ class Invariants:
             if record.offset < before:
                 for fate in self._fates(part, record):
                     said.add(fate)
-        if not old and log.stable_end >= before:  # otherwise some of it may yet be decided
+        if not old and log.stable_end >= before:  # otherwise some records may still be undecided
             said.below, said.rewrites = before, log.rewrites
             self._last[part] = said
         return said
 
     def _fates(self, part: int, record: Record) -> list[Fate]:
-        """The fates of a record of the dispatch log; none where it is not ours."""
+        """The fates of a record of the dispatch log; none if it is not a record of Postdate."""
         found = self._decoded.get((part, record.offset))
         if found is None:
             found = []
@@ -203,12 +204,12 @@ class Invariants:
 
 
 def _is_between(log: PartitionLog, before: int) -> bool:
-    """True where something of ours below an offset is not decided yet in this log."""
+    """True if a transaction of Postdate is undecided below an offset of this log."""
     return any(first < before for producer, first in log.undecided().items() if producer < STRANGERS_FROM)
 
 
 def _entries(index: TimerIndex) -> Iterator[tuple[bytes, Entry]]:
-    """Everything that is held, wherever it lies."""
+    """All entries of the index, parked ones included."""
     keys, values = index.scan(None, _BEHIND, _ALL, _ALL)
     yield from zip(keys, map(decode_entry, values), strict=True)
     for key in index.scan_parked_keys(b"", _ALL):

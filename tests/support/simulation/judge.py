@@ -1,9 +1,9 @@
-"""The oracles: what was asked, against what a read_committed reader finds when everything has come to rest.
+"""The oracles: compare the requests with the records that a read_committed reader finds after everything has ended.
 
-O1 no origin twice. O2 one final fate for each request. O3 a fate and its record together. O4 bytes equal. O5 not before
-its time, by the broker's clock. O6 `seq` without a gap. O7 the timer index holds what has not ended, and nothing else.
-O8 nothing aborted shows. O9 all that is due has ended. O10 nothing halts. What was promised of controls and of STORE is
-judged in `judge_controls` and `storing`, of holds in `holding`.
+O1 no origin twice. O2 one final fate for each request. O3 a fate and its record together. O4 bytes equal. O5 never
+early, by the broker's clock. O6 `seq` without a gap. O7 the timer index contains exactly the requests that have not
+ended. O8 no aborted record is visible. O9 every due request has ended. O10 no shard halts. Controls and STORE are
+checked in `judge_controls` and `storing`, holds in `holding`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from support.simulation.troubles import Troubles
     from support.simulation.world import World
 
-#: ms. How late anything is where nothing is wrong: a poll, an ingest and a commit, on clocks that run a tenth slow.
+#: ms. The maximum lateness without faults: a poll, an ingest and a commit, on clocks that run a tenth slow.
 LATE_MS_MAX = 2_000
 #: ms. How long after its grace a message may be delivered (docs/guarantees.md).
 PAST_GRACE_MS_MAX = 10_000
-#: Numbers of fates of one record that are counted.
+#: The numbers of fates in one record for which there are counters.
 FATES = (1_000, 5_000, 9_990)
 #: Partition of the request topic, request offset.
 Origin = tuple[int, int]
@@ -53,7 +53,7 @@ class JudgedArrival(NamedTuple):
 
 @dataclass
 class JudgedOutcome:
-    """Everything committed, by the request it belongs to."""
+    """All committed records, by request."""
 
     delivered: dict[Origin, list[JudgedArrival]] = field(default_factory=lambda: defaultdict(list))
     dead: dict[Origin, list[Record]] = field(default_factory=lambda: defaultdict(list))
@@ -67,7 +67,7 @@ class JudgedOutcome:
     ended_by: dict[Origin, DispatchRecord] = field(default_factory=dict)
 
     def final(self, origin: Origin) -> str:
-        """The name of the final fate; empty where there is none yet."""
+        """The name of the final fate; empty if there is none yet."""
         return self.fates[origin][0][0].name if self.fates.get(origin) else ""
 
     def leaves_ms(self, asked: SimulatedRequest) -> int:
@@ -76,8 +76,8 @@ class JudgedOutcome:
         return self.due_ms(asked) if chosen_ms is None else chosen_ms
 
     def due_ms(self, asked: SimulatedRequest) -> int:
-        """The due time as it is now: that of the last control that moved it, or the first. Where the levels differ, the
-        first is that of whoever ended it."""
+        """The present due time: that of the last control that moved it, or the first one. If the levels differ between
+        processes, the first one follows the levels of the process that ended it."""
         origin = (asked.part.index, asked.offset)
         last = max(self.moved.get(origin, []), key=lambda fate: fate.control, default=None)
         if last is not None:
@@ -93,13 +93,13 @@ def chosen_of(fates: list[tuple[Fate, int]]) -> int | None:
 
 
 def committed(broker: SimBroker, topic: str, index: int) -> list[Record]:
-    """What a read_committed reader finds in a log."""
+    """The records of a log that a read_committed reader finds."""
     log = broker.topics[topic].logs[index]
     return log.read(log.start, Isolation.READ_COMMITTED, 1_000_000)[0]
 
 
 def gather(broker: SimBroker, partitions: int, archive: dict[Partition, list[Record]]) -> JudgedOutcome:
-    """Reads everything, with what retention has taken away in front of it."""
+    """Reads all logs, including the records that retention has deleted."""
     outcome = gather_fates(broker, partitions, archive)
 
     def all_of(topic: str, index: int) -> list[Record]:
@@ -165,7 +165,7 @@ def _read_log(outcome: JudgedOutcome, index: int, records: list[Record]) -> None
 
 
 def settle_returns(broker: SimBroker, traffic: SimulatedTraffic, archive: dict[Partition, list[Record]]) -> None:
-    """Learn from the dispatch logs when the returns are due that name a policy."""
+    """Read from the dispatch logs the due times of returns that name a policy."""
     rows: dict[int, list[tuple[int, str, str]]] = {}
     for (index, _), asked in traffic.asked.items():
         if asked.returned is not None and asked.returned.name:
@@ -178,8 +178,8 @@ def settle_returns(broker: SimBroker, traffic: SimulatedTraffic, archive: dict[P
 def judge(
     outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, troubles: Troubles, halted: Set[int]
 ) -> None:
-    """Holds the outcome against what was asked; what is wrong is added to `outcome.wrong`. `halted`: the partitions
-    whose requests need not have ended."""
+    """Compares the outcome with the requests; violations are added to `outcome.wrong`. `halted`: the partitions whose
+    requests need not have ended."""
     for origin in {*outcome.delivered, *outcome.dead, *outcome.fates} - traffic.origins():
         outcome.wrong.append(f"O8: {origin} is no request, and has ended")
     for origin, asked in traffic.asked.items():
@@ -195,7 +195,7 @@ def judge(
 
 
 class Allowed:
-    """What may become of one request."""
+    """The permitted outcomes of one request."""
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class Allowed:
         self.must_die = asked.must_die or not any(each.accepts for each in self.readings)
 
     def reason(self, letter: Record) -> bool:
-        """True where the request may be the dead letter that this is."""
+        """True if the request may end as this dead letter."""
         reason = last_header(letter, "postdate-dead-reason").decode()
         if reason in self.refusals:
             return True
@@ -230,7 +230,8 @@ class Allowed:
         )
 
     def has_waited(self, letter: Record, ended_ms: int) -> bool:
-        """True if a target that failed was waited for, from the due time on, as long as somebody's retry budget."""
+        """True if the message waited for its failing target, from the due time on, for the retry budget of some
+        process."""
         reason = last_header(letter, "postdate-dead-reason").decode()
         by_target = self._asked.action == "schedule" and reason in (UNAVAILABLE, UNKNOWN, UNAUTHORIZED)
         if not by_target or not self._troubles.clocks_are_true:
@@ -238,7 +239,7 @@ class Allowed:
         return ended_ms >= min(self.dues_ms(), default=0) + self._budget_ms
 
     def expires_early(self, letter: Record, ended_ms: int) -> bool:
-        """True if it expired within its grace, by the time that the broker gave its fate (I6)."""
+        """True if it expired within its grace, by the broker's timestamp of its fate (I6)."""
         if last_header(letter, "postdate-dead-reason") != b"expired":
             return False
         return ended_ms <= self.chosen_ms(min(self.dues_ms(), default=0)) + self.grace_ms()
@@ -249,8 +250,8 @@ class Allowed:
         return due_ms if chosen_ms is None else chosen_ms
 
     def window_complaints(self, fate: Fate, ended_ms: int) -> list[str]:
-        """What is wrong with the chosen time of its final fate: it has one if and only if it has a window, within the
-        window after one of its due times; and it was not delivered before."""
+        """Violations of the chosen time of its final fate: a message has one if and only if it has a window. It lies
+        within the window after one of its due times, and the message was not delivered before it."""
         chosen_ms, window_ms = chosen_of([(fate, ended_ms)]), self._asked.window_ms
         if chosen_ms is None:
             was_pending = fate.name == "delivered" or (fate.name == "dead" and fate.first_due_ms > 0)
@@ -284,7 +285,7 @@ class Allowed:
         return [self._asked.grace_ms, *graces]
 
     def fates(self) -> set[str]:
-        """The final fates that the request may have; whether it may be dead is for its dead letter to show."""
+        """The final fates that the request may have, except `dead`, which depends on the dead letter."""
         asked = self._asked
         if asked.action == BULK:
             return {"applied", "dead"} if self.refusals else {"applied"}
@@ -301,13 +302,13 @@ class Allowed:
         return found
 
     def dues_ms(self) -> set[int]:
-        """The due times that it may have: one of the first, or that of the last control that moved it."""
+        """The due times that it may have: one of the first ones, or that of the last control that moved it."""
         moves = self._outcome.moved.get((self._asked.part.index, self._asked.offset), [])
         return {self._outcome.due_ms(self._asked)} if moves else {each.due_ms for each in self.readings if each.accepts}
 
 
 def _may_be_too_far(traffic: SimulatedTraffic, readings: Readings, asked: SimulatedRequest) -> bool:
-    """True where somebody stores nothing, and a request that it may name came longer ago than his horizon."""
+    """True if some process stores nothing, and the new due time may exceed its horizon after the named request."""
     horizons_ms = [
         min(each.horizon_ms, readings.horizon_ms_max) for each in readings.settings if not each.store_after_ms
     ]
@@ -350,7 +351,7 @@ def _complaints(outcome: JudgedOutcome, allowed: Allowed, origin: Origin, asked:
 def _differences(
     outcome: JudgedOutcome, allowed: Allowed, asked: SimulatedRequest, arrival: JudgedArrival, ended_ms: int
 ) -> list[str]:
-    """O4 and O5 of a delivered record: key, value, headers, due time, partition, and when it was sent."""
+    """O4 and O5 of a delivered record: key, value, headers, due time, partition, and time of delivery."""
     wrong: list[str] = []
     record = arrival.record
     due_ms = int(last_header(record, "postdate-due"))
@@ -387,7 +388,7 @@ def _dead_differences(allowed: Allowed, asked: SimulatedRequest, record: Record)
 
 
 def judge_lateness(outcome: JudgedOutcome, traffic: SimulatedTraffic, world: World) -> None:
-    """O9 where nothing has gone wrong for long: what was asked since then has ended soon after it was due.
+    """O9 after the faults: the requests sent since the last fault have ended soon after their due times.
 
     One broker stamps the request, another one its fate.
     """
@@ -400,14 +401,15 @@ def judge_lateness(outcome: JudgedOutcome, traffic: SimulatedTraffic, world: Wor
 
 
 def judge_halts(outcome: JudgedOutcome, world: World, may_halt: Set[int]) -> None:
-    """O10: no shard has halted for a while either, but those of `may_halt`; time resolves everything else."""
+    """O10: no shard halted, not even temporarily, except those in `may_halt`. All other faults are resolved by time."""
     for part, why in world.halts:
         if part not in may_halt:
             outcome.wrong.append(f"O10: partition {part} halted: {why}")
 
 
 def judge_indexes(outcome: JudgedOutcome, world: World, traffic: SimulatedTraffic, halted: Set[int]) -> None:
-    """O7 and O10: the live shards hold exactly what has not ended, and none has halted but where it must."""
+    """O7 and O10: the running shards contain exactly the requests that have not ended, and none has halted except where
+    it must."""
     for process in world.processes:
         for actor in process.shards():
             shard, part = actor.shard, actor.part.index
@@ -439,5 +441,5 @@ def named_origin(text: bytes) -> Origin:
 
 
 def last_header(record: Record, name: str) -> bytes:
-    """The value of the last header of this name, as readers of dead letters take it."""
+    """The value of the last header of this name, which counts in dead letters."""
     return next(value or b"" for header, value in reversed(record.headers or []) if header == name)

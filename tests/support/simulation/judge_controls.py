@@ -1,8 +1,8 @@
-"""The oracles of controls: verdicts are true, and a cancel or a replacement that came in time has won.
+"""The oracles of controls: verdicts are true, and a cancel or a replacement that came in time has taken effect.
 
-In time: it was written before the message was due, and whoever delivered the message had read it, or it was there when
-that one took over with a gate that waits for it. Where the broker's clock was stepped, nobody can say what was in time,
-nor where the processes read the requests of the id differently.
+In time means: it was written before the message was due. Also, the process that delivered the message had read it, or
+took over after it was written, with a gate that waits for it. The check is skipped if the broker's clock was stepped,
+or if the processes interpret the requests of the id differently.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def judge_in_time(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, world: World) -> None:
-    """No message is delivered though a control that ends it came in time."""
+    """No message is delivered although a control that ends it came in time."""
     if world.reached["broker's clock stepped"] or world.reached["broker's clock stepped far"]:
         return
     for origin, asked in traffic.asked.items():
@@ -51,7 +51,7 @@ def judge_in_time(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: R
 
 
 def _is_plain(traffic: SimulatedTraffic, readings: Readings, asked: SimulatedRequest) -> bool:
-    """True where everybody understands the request, and all with its id, in the same way."""
+    """True if all processes interpret the request, and all others with its id, in the same way."""
     return readings.is_certain(asked) and all(
         readings.is_certain(other) for other in traffic.of_id(asked) if other.action == "schedule"
     )
@@ -60,10 +60,10 @@ def _is_plain(traffic: SimulatedTraffic, readings: Readings, asked: SimulatedReq
 def _enders(
     outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, asked: SimulatedRequest
 ) -> list[SimulatedRequest]:
-    """The requests that end this one where it is still pending when they are read. A schedule that is refused or
-    dropped replaces nothing."""
+    """The requests that end this one if it is still pending when they are read. A schedule that is refused or dropped
+    replaces nothing."""
     found: list[SimulatedRequest] = []
-    latest = True  # nobody else has scheduled its id since
+    latest = True  # no later request has scheduled its id
     for other in traffic.followers(asked):
         if other.action == "schedule" and (other.keeps or outcome.final((other.part.index, other.offset)) == "dropped"):
             continue
@@ -80,7 +80,7 @@ def _enders(
 
 
 def judge_verdicts(outcome: JudgedOutcome, traffic: SimulatedTraffic, broker: SimBroker, partitions: int) -> None:
-    """Verdicts are true, and there is exactly one for each: what a control did, and how every request has ended."""
+    """Verdicts are true, and each control and each ended request has exactly one."""
     movers = {
         (origin, fate.control) for origin, moves in outcome.moved.items() for fate in moves if isinstance(fate, Moved)
     }
@@ -126,7 +126,7 @@ def _survivor(outcome: JudgedOutcome, origin: Origin) -> str | None:
 
 
 def _is_true(outcome: JudgedOutcome, movers: Set[tuple[Origin, int]], verdict: Verdict, of: Origin, by: int) -> bool:
-    """Whether what a control was told of another request is so. `movers`: what was moved, and by which control."""
+    """True if the verdict of a control about another request is true. `movers`: (request, control that moved it)."""
     fate = outcome.final(of)
     if verdict is Verdict.RESCHEDULED:
         return (of, by) in movers

@@ -1,10 +1,10 @@
-"""The oracles of policies for ids: who survives, and when a series of debounced requests is due.
+"""The oracles of policies for ids: which request survives, and when a series of debounced requests is due.
 
-A `kept` or `replaced` names the survivor, a request of the same id. A kept request ends no later than its survivor, and
-a request that keeps is kept as long as an earlier one is pending. The start of a series is the timestamp of its first
-request, by the chain of `replaced`; requests that only some of the processes accept take part if the log says so. A
-request that drops is dropped if and only if one of its id, which drops too, was delivered before, and not longer than
-the window before its timestamp.
+A `kept` or `replaced` names the survivor, a request of the same id. A kept request ends no later than its survivor. A
+request with `keep` is kept as long as an earlier one is pending. The start of a series is the timestamp of its first
+request, by the chain of `replaced`. A request that only some processes accept is part of the series if the log shows
+this. A request with `drop` is dropped if and only if another one with `drop` and the same id was delivered before,
+within the window before its timestamp.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from support.simulation.traffic import SimulatedRequest, SimulatedTraffic
 
 
 def settle_series(outcome: JudgedOutcome, traffic: SimulatedTraffic) -> None:
-    """Learn from the dispatch logs when the requests of series are due."""
+    """Read from the dispatch logs the due times of the requests of series."""
     for (index, _), fates in outcome.fates.items():
         for fate, _ in fates:
             if isinstance(fate, SeriesFate):
@@ -24,7 +24,7 @@ def settle_series(outcome: JudgedOutcome, traffic: SimulatedTraffic) -> None:
 
 
 def judge_ids(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings) -> None:
-    """What is wrong is added to `outcome.wrong`. REQUIRES: `settle_series`."""
+    """Violations are added to `outcome.wrong`. REQUIRES: `settle_series`."""
     for origin, fates in outcome.fates.items():
         asked = traffic.asked.get(origin)
         if asked is None:
@@ -95,7 +95,8 @@ def _drop_complaint(
 def _judge_repeated(
     outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, origin: Origin, asked: SimulatedRequest
 ) -> None:
-    """A request that drops was delivered: none of its id, which drops too, was delivered before within the window."""
+    """A violation if a request with `drop` was delivered although another one with its id had been delivered within the
+    window."""
     for other in traffic.of_id(asked):
         at = (origin[0], other.offset)
         is_before = other.offset < asked.offset and other.drops and outcome.final(at) == "delivered"
@@ -112,7 +113,8 @@ def _judge_repeated(
 def _judge_accepted(
     outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, origin: Origin, asked: SimulatedRequest
 ) -> None:
-    """A request that keeps was not kept: no earlier one was delivered by somebody who had read both."""
+    """A violation if a request with `keep` was not kept although an earlier one was delivered by a process that had
+    read both."""
     group = [each for each in traffic.of_id(asked) if each.action == "schedule" and each.offset < asked.offset]
     if not all(readings.is_certain(each) for each in (asked, *group)):
         return

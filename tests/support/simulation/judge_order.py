@@ -1,13 +1,14 @@
 """The oracle of order, O12: messages of one shard for the same target leave by due time, then by request offset.
 
-Stricter than what is promised, which is the order of each key: the code keeps that of each target. Two messages are
-compared if the later one was known to the sender of the earlier one: its request lies below the `next_request` of that
-transaction. Two of one transaction are compared by their offsets, if they lie in one partition of their target.
+This is stricter than the promise, which covers the order of each key: the code keeps the order of each target. Two
+messages are compared if the sender of the earlier one knew the later one: its request lies below the `next_request` of
+that transaction. Two messages of one transaction are compared by their offsets, if they are in one partition of their
+target.
 
-Not judged, as the promise says: a message that its target refused, which is tried again alone; a schedule in which
-Postdate's own topics were isolated, since only messages of one key wait for each other then; what was moved; what was
-stored, if the broker's clock was stepped, since the gate then lets a rebuilt index deliver before it has read all; and
-what not every process understands in the same way.
+As in the promise, these are not checked: a message that its target refused, which is tried again alone; a schedule in
+which Postdate's own topics were isolated, since then only messages of one key wait for each other; moved messages;
+stored messages, if the broker's clock was stepped, since the gate then lets a rebuilt index deliver before it has read
+all; and messages that the processes interpret differently.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from support.simulation.world import World
 
 @dataclass(frozen=True)
 class _Left:
-    """One message: when it was due, with which transaction it left, and where it lies on its target."""
+    """One delivered message: its due time, its transaction, and its position on the target."""
 
     key: tuple[int, int]
     seq: int
@@ -33,7 +34,7 @@ class _Left:
 
 
 def judge_order(outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, world: World) -> None:
-    """What was overtaken is added to `outcome.wrong`."""
+    """Overtaken messages are added to `outcome.wrong`."""
     by_target: dict[tuple[int, str], list[_Left]] = defaultdict(list)
     if world.key_zero_isolated:
         return

@@ -1,4 +1,5 @@
-"""Schedules in which Postdate's own topics are always isolated: key 0 leaves in pieces, and messages beside it."""
+"""Schedules in which Postdate's own topics are always isolated: the entries under key 0 leave in parts, and messages
+separately."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _TOPICS = frozenset(f"{REQUESTS}.{name}" for name in ("store", "dead-letters", "
 
 @contextmanager
 def key_zero_in_pieces(_: World) -> Iterator[None]:
-    """Within it, a piece of key 0 holds one to three entries, if no group is larger."""
+    """A context in which a part of key 0 has one to three entries, if no group is larger."""
     honest = DueReader.read
 
     def read(self: DueReader, index: TimerIndex, steady_ms: float, before_ms: int) -> Due:

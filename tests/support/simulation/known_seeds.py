@@ -1,8 +1,8 @@
-"""For each mutation that the first seeds do not catch, one that does. It is tried before all others, since the search
-for some takes dozens of schedules.
+"""For each mutation that the first seeds do not detect, a seed that does. It is tried first, since the search for some
+mutations takes dozens of schedules.
 
-An entry only saves time. Where a change of the schedules has made it wrong, or there is none, the search goes through
-all seeds. `python -m support.simulation.known_seeds` searches without this table and prints a new one.
+An entry only saves time. If a change of the schedules has made it wrong, or if there is none, the search tries all
+seeds. `python -m support.simulation.known_seeds` searches without this table and prints a new one.
 """
 
 from __future__ import annotations

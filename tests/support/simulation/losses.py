@@ -1,8 +1,9 @@
-"""What Kafka may lose or be given that no sidecar can make good: O10 says that the shard halts then, and says why.
+"""Losses in Kafka, and foreign records, that no sidecar can repair: O10 requires that the shard halts then and names
+the reason.
 
-One loss befalls the first partition, and after it every machine loses its disk or dies. Either nobody ever needs what
-was lost, and every promise holds; or the shard is halted for one of the reasons that the loss allows. It never goes on
-with what it cannot know, and the other partition never notices.
+One loss affects the first partition, and after it every machine loses its disk or its process. If no owner needs the
+lost records, every promise holds. Otherwise the shard halts for one of the reasons that the loss allows. It never
+continues without the records that it needs, and the other partition is not affected.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from support.simulation.storing import STORE
 from support.simulation.traffic import REQUESTS
 from support.simulation.world import World
 
-#: The partition that loses something.
+#: The partition with the loss.
 LOSER = 0
 _LOG = f"{REQUESTS}.dispatch-log"
 
-#: What is lost or slipped in, and for which reasons a shard may halt then.
+#: The losses and foreign records, and the permitted reasons for a halt.
 LOSSES: dict[str, frozenset[HaltReason]] = {
     "requests deleted": frozenset({HaltReason.LOW_WATER_OUTSIDE, HaltReason.REQUESTS_LOST}),
     "fates deleted": frozenset({HaltReason.FATES_MISSING, HaltReason.DISPATCH_LOG_EMPTY}),
@@ -32,7 +33,7 @@ LOSSES: dict[str, frozenset[HaltReason]] = {
     "forged record": frozenset({HaltReason.SEQ_BROKEN}),
     "foreign record in STORE": frozenset({HaltReason.FOREIGN_RECORD}),
 }
-#: Logs that expired while nobody was there (`expiry`), and the same.
+#: Logs that expired while no process ran (`expiry`), and the permitted reasons.
 LOG_EXPIRED = "log expired"
 _MAY_HALT = LOSSES | {LOG_EXPIRED: frozenset({HaltReason.DISPATCH_LOG_EMPTY, HaltReason.REQUESTS_LOST})}
 
@@ -42,12 +43,12 @@ class Losses:
 
     def __init__(self, world: World, random: Random) -> None:
         self.kind = ""
-        self._silent_to = 0  # the last seq of a log that is gone and had no fates
+        self._silent_to = 0  # the last seq of a deleted log without fates
         self._world = world
         self._random = random
 
     def strike(self) -> None:
-        """Let it happen."""
+        """Inject the loss."""
         if self.kind:
             return
         world, kind = self._world, self._random.choice(sorted(LOSSES))
@@ -71,7 +72,7 @@ class Losses:
                 world.kill(process)
 
     def halted(self) -> set[int]:
-        """The partitions whose shards are halted, as they should be."""
+        """The partitions whose shards are halted for a permitted reason."""
         if not self.kind:
             return set()
         why = [
@@ -84,9 +85,9 @@ class Losses:
         return {LOSER} if any(text.startswith(f"{reason}:") for text in why for reason in reasons) else set()
 
     def excused(self, wrong: list[str]) -> list[str]:
-        """What is left of the complaints: about a forged record itself, what was read before requests vanished, and a
-        log that counts again from what the disk of its new owner has seen, since all that it had said was who owns the
-        shard."""
+        """The violations that the loss does not excuse. It excuses those about the forged record itself, about requests
+        that were read before they were deleted, and about a log that repeats `seq`. The last is permitted if all
+        deleted records were owner records without fates: the new owner continues from the `seq` of its disk."""
         last = self._silent_to
         counts_again = [f"O6: partition {LOSER} has seq {seq} after {last} at " for seq in range(1, last + 1)]
         excuses = {
@@ -99,7 +100,8 @@ class Losses:
     def _delete_requests(self) -> bool:
         log = self._world.broker.topics[REQUESTS].logs[LOSER]
         said = self._said()
-        if not said or log.stable_end < log.end:  # nobody knows of a new shard that it had requests
+        # without a record of the dispatch log, no owner can know that the shard had requests
+        if not said or log.stable_end < log.end:
             return False
         low = decode_record(said[-1].value).low_water
         if log.end <= low + 1:
@@ -108,7 +110,7 @@ class Losses:
         return True
 
     def _delete_fates(self) -> bool:
-        """Some first part of the dispatch log, or all of it."""
+        """Delete the first part of the dispatch log, or all of it."""
         log, said = self._world.broker.topics[_LOG].logs[LOSER], self._said()
         if not said or log.stable_end < log.end:
             return False

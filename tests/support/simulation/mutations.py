@@ -1,8 +1,8 @@
-"""The sidecar with one safeguard taken out: each must be caught, or the simulation proves nothing.
+"""The sidecar with one safeguard removed: the simulation must detect each of these mutations.
 
-Every mutation is a patch that lasts for one schedule; nothing in the shipped code knows of it. Where a safeguard is
-doubled by another one (a recycled producer is fenced anew, and then the log decides), both are taken out, and the name
-says what is left.
+Every mutation is a patch that lasts for one schedule; the shipped code contains no hooks for it. If another safeguard
+has the same effect (a recycled producer fences again, and then the log decides), both are removed, and the name states
+what remains.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ Mutation = Callable[[World], AbstractContextManager[object]]
 
 
 def _no_marks(_: World) -> AbstractContextManager[object]:
-    """Fates of requests that are still to be ingested are forgotten."""
+    """Fates of requests that are not ingested yet are forgotten."""
     return patch.object(apply_fates, "_mark", lambda overlay, fate: None)
 
 
 def _stable_end_as_bound(_: World) -> AbstractContextManager[object]:
-    """Recovery reads to the last stable offset, and the first transaction does not verify it: a stranger's open
-    transaction hides what was committed behind it."""
+    """Recovery reads to the last stable offset, and the first transaction does not verify this bound: an open foreign
+    transaction hides the records that were committed after its start."""
     honest = takeover.bound
     stack = ExitStack()
     stack.enter_context(patch.object(BoundCheck, "verify", lambda self, offset: None))
@@ -131,22 +131,22 @@ def _unknown_taken_as(done: bool) -> Iterator[None]:
 
 
 def _unknown_as_failed(_: World) -> AbstractContextManager[object]:
-    """A commit without an answer is taken as failed, and tried again on the same producer."""
+    """A commit without a response counts as failed, and is tried again on the same producer."""
     return _unknown_taken_as(done=False)
 
 
 def _unknown_as_done(_: World) -> AbstractContextManager[object]:
-    """A commit without an answer is taken as done."""
+    """A commit without a response counts as committed."""
     return _unknown_taken_as(done=True)
 
 
 def _no_recycle(_: World) -> AbstractContextManager[object]:
-    """A producer whose last transaction ended suspiciously goes on: a late EndTxn decides the next one."""
+    """A producer whose last transaction ended suspiciously is used again: a late EndTxn ends the next transaction."""
     return patch.object(SimTransactionalProducer, "settle", lambda self: True)
 
 
 def _id_of_instance(_: World) -> AbstractContextManager[object]:
-    """The transactional id names the process: it fences itself only, and an older owner goes on committing."""
+    """The transactional id names the process: it fences only itself, and an older owner continues to commit."""
     return patch.object(ShardContext, "transactional_id", property(lambda self: f"postdate/{self.instance}"))
 
 
@@ -156,12 +156,12 @@ def _id_of_deployment(_: World) -> AbstractContextManager[object]:
 
 
 def _dispatch_before_recovery(_: World) -> AbstractContextManager[object]:
-    """What others have committed is passed over, not applied."""
+    """Records that other owners have committed are skipped, not applied."""
     return patch.object(takeover, "apply_fate", lambda overlay, fate, next_request: None)
 
 
 def _wheel_unchecked(_: World) -> AbstractContextManager[object]:
-    """Whatever lies in the wheel's file is believed."""
+    """The content of the wheel file is trusted without a check."""
     return patch.object(WheelFile, "is_believed", lambda self, *_: True)
 
 
@@ -199,14 +199,14 @@ def _controls_apart(_: World) -> AbstractContextManager[object]:
 
 @contextmanager
 def _one_entry_too_many(_: World) -> Iterator[None]:
-    """Rule 1: one more entry may lie under key 0 than a dispatch-log record has room for."""
+    """Rule 1: key 0 may have one entry more than fits into a dispatch-log record."""
     with patch.object(ingest, "CONTROL_ENTRIES_MAX", 5_000), patch.object(batch_limit, "CONTROL_ENTRIES_MAX", 5_000):
         yield
 
 
 @contextmanager
 def _careless_pieces(world: World) -> Iterator[None]:
-    """Rule 1: key 0 is isolated, and cut behind any entry, whatever acts on that."""
+    """Rule 1: key 0 is isolated, and split after any entry, even if later ones act on it."""
 
     def piece(offsets: Sequence[int], acts_on: Sequence[int], most: int) -> list[int]:
         return list(range(min(len(offsets), most)))
@@ -223,7 +223,7 @@ def _messages_beside_controls(world: World) -> Iterator[None]:
 
 
 def _decided_early(_: World) -> AbstractContextManager[object]:
-    """Rule 2: a reschedule is answered with `moved`, whatever has become of its message meanwhile."""
+    """Rule 2: a reschedule is answered with `moved`, even if its message has ended meanwhile."""
     honest = Endings._apply
 
     def decide(self: Endings, batch: Batch, overlay: IndexOverlay, entry: Entry, offset: int) -> None:
@@ -248,7 +248,7 @@ def _messages_first(_: World) -> AbstractContextManager[object]:
 
 
 def _rates_overtaken(_: World) -> AbstractContextManager[object]:
-    """What waits for the rate of its target is passed by what is due after it and finds the rate not used up."""
+    """A message that waits for the rate of its target is overtaken by later ones that find the rate not used up."""
     honest = TargetRates.admits
 
     def admits(self: TargetRates, target: str, key: bytes, sent: Mapping[str, int]) -> bool:
@@ -264,7 +264,7 @@ def _rates_overtaken(_: World) -> AbstractContextManager[object]:
     return patch.object(TargetRates, "admits", admits)
 
 
-#: What is taken out, by the name that the design gives it, and the theme of the schedules that must catch it.
+#: The name of each mutation -> the mutation, and the theme of the schedules that must detect it.
 MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "no T marks": (_no_marks, ""),
     "LSO as the bound, not verified": (_stable_end_as_bound, "stranger"),

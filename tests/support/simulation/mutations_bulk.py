@@ -1,6 +1,6 @@
-"""More of the sidecar with one safeguard taken out: bulk controls.
+"""Mutations: safeguards of bulk controls.
 
-As `mutations`, whose table lists them.
+As in `mutations`, whose table lists them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Mutation = Callable[[World], AbstractContextManager[object]]
 
 @contextmanager
 def _only_the_sweep_ends(_: World) -> Iterator[None]:
-    """A selected message that falls due before the sweep has found it is delivered."""
+    """A selected message that becomes due before the sweep has found it is delivered."""
     honest, honest_step = bulks.in_force, Dispatcher._dispatch_bulk
     sweeping: list[bool] = []
 
@@ -58,7 +58,7 @@ def _open_before_it_is_read(_: World) -> AbstractContextManager[object]:
 
 
 def _later_controls_act(_: World) -> AbstractContextManager[object]:
-    """Later controls act on what a bulk control selects."""
+    """Later controls act on messages that a bulk control selects."""
     return patch.object(apply_requests, "_is_swept", lambda *_: False)
 
 
@@ -88,7 +88,7 @@ def _parked_left_out(_: World) -> AbstractContextManager[object]:
 
 
 def _schedules_come_in(_: World) -> AbstractContextManager[object]:
-    """A schedule goes on although a bulk control selects its next occurrence."""
+    """A schedule continues although a bulk control selects its next occurrence."""
     honest = BatchBuilder._go_on
 
     def go_on(self: BatchBuilder, content: Batch, *arguments: Any) -> bool:
@@ -102,7 +102,7 @@ def _without_mover(entry: Entry, due_ms: int, control: int, left_ms: int) -> Ent
 
 
 def _moved_again(_: World) -> AbstractContextManager[object]:
-    """A message that a bulk control has moved is selected by it again."""
+    """A bulk control selects a message again that it has moved."""
     honest = Bulk.moved
 
     def moved(self: Bulk, entry: Entry, now_ms: int) -> Entry:
@@ -112,12 +112,12 @@ def _moved_again(_: World) -> AbstractContextManager[object]:
 
 
 def _moved_again_by_the_next(_: World) -> AbstractContextManager[object]:
-    """Recovery does not note which bulk control has moved a message: it is selected again."""
+    """Recovery does not record which bulk control has moved a message, so the control selects it again."""
     return patch.object(apply_fates, "moved_to", _without_mover)
 
 
 def _marks_without_mover(_: World) -> AbstractContextManager[object]:
-    """A mark does not note which bulk control has moved its request."""
+    """A mark does not record which bulk control has moved its request."""
     honest = apply_fates._mark
 
     def mark(overlay: IndexOverlay, fate: Fate) -> None:
@@ -130,7 +130,7 @@ def _marks_without_mover(_: World) -> AbstractContextManager[object]:
 
 
 def _moves_not_replayed(_: World) -> AbstractContextManager[object]:
-    """Recovery passes over the moves of bulk controls."""
+    """Recovery skips the moves of bulk controls."""
     honest = apply_fates._change_entry
 
     def change(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: int) -> None:
@@ -140,7 +140,7 @@ def _moves_not_replayed(_: World) -> AbstractContextManager[object]:
     return patch.object(apply_fates, "_change_entry", change)
 
 
-#: By name: what is taken out, and the theme of the schedules that must catch it.
+#: Name -> mutation, and the theme of the schedules that must detect it.
 BULK_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "bulk: only the sweep ends messages": (_only_the_sweep_ends, BULK),
     "bulk: messages leave before it is read": (_open_before_it_is_read, BULK),

@@ -1,4 +1,4 @@
-"""Safeguards against what clusters do: each taken out must be caught by the schedules of its theme.
+"""Mutations: safeguards against faults of the cluster; the schedules of the named theme must detect each.
 
 They patch the simulated client, so they fit whatever code calls it.
 """
@@ -15,7 +15,7 @@ from support.simulation.world import World
 
 
 def _abort_settles(_: World) -> AbstractContextManager[object]:
-    """After an abort the producer is always used again: a late commit decides the next transaction."""
+    """After an abort the producer is always used again: a late commit ends the next transaction."""
     honest = SimTransactionalProducer.abort
 
     def abort(self: SimTransactionalProducer) -> None:
@@ -26,7 +26,7 @@ def _abort_settles(_: World) -> AbstractContextManager[object]:
 
 
 def _local_stamps(_: World) -> AbstractContextManager[object]:
-    """Delivered records carry the wall clock of the machine, not the estimate of the broker's clock."""
+    """Delivered records are stamped by the wall clock of the machine, not by the estimate of the broker's clock."""
     honest = SimTransactionalProducer.begin
 
     def begin(self: SimTransactionalProducer, created_ms: int = 0) -> None:

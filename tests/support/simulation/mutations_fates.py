@@ -1,6 +1,6 @@
-"""More of the sidecar with one safeguard taken out: the rules of fates, marks, STORE, the gate, the clock, and holds.
+"""Mutations: the rules of fates, marks, STORE, the gate, the clock, and holds.
 
-As `mutations`, whose table lists them; the names in brackets are those of the model that refutes the same.
+As in `mutations`, whose table lists them. The names in brackets are those of the model that refutes the same mutation.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ Mutation = Callable[[World], AbstractContextManager[object]]
 
 
 def _moves_undone(_: World) -> AbstractContextManager[object]:
-    """Rule 3: `moved` is applied whether its control was read or not: an earlier one undoes a later one (M14).
+    """Rule 3: `moved` is applied even if its control was already read: an earlier one undoes a later one (M14).
 
-    That contradicts the index, which would be rebuilt: so contradictions are ignored as well.
+    That contradicts the index, which would be rebuilt. So contradictions are ignored as well.
     """
     honest = apply_fates._change_entry
 
@@ -55,7 +55,7 @@ def _moves_undone(_: World) -> AbstractContextManager[object]:
 
 
 def _marks_overwritten(_: World) -> AbstractContextManager[object]:
-    """Rule 5: the last mark of a request takes the place of those before it (M4)."""
+    """Rule 5: the last mark of a request replaces the earlier ones (M4)."""
     honest = apply_fates._mark
 
     def mark(overlay: IndexOverlay, fate: Fate) -> None:
@@ -76,7 +76,7 @@ def _unmarked(name: str) -> Mutation:
 
 
 def _marked_is_skipped(_: World) -> AbstractContextManager[object]:
-    """A request that is stored is taken for ended when it is read (M22)."""
+    """A stored request counts as ended when it is read (M22)."""
     honest = apply_requests.apply_request
 
     def request(overlay: IndexOverlay, record: Record, read: Any) -> int:
@@ -90,7 +90,7 @@ def _marked_is_skipped(_: World) -> AbstractContextManager[object]:
 
 
 def _first_due_only(_: World) -> AbstractContextManager[object]:
-    """Fates are looked up under the first due time: what was moved meanwhile is not found."""
+    """Fates are looked up under the first due time: entries that were moved meanwhile are not found."""
     honest = apply_fates.apply_fate
 
     def find(self: IndexOverlay, offset: int, first_due_ms: int | None = None) -> bytes | None:
@@ -105,7 +105,7 @@ def _first_due_only(_: World) -> AbstractContextManager[object]:
 
 
 def _gate_open(_: World) -> AbstractContextManager[object]:
-    """Messages leave before requests that were there at the takeover are read (M5)."""
+    """Messages leave before the requests that existed at the takeover are read (M5)."""
     return patch.object(Gate, "before_ms", lambda self, now_ms: now_ms)
 
 
@@ -124,12 +124,12 @@ def _without(dropped: Callable[[Batch, Any], bool]) -> Iterator[None]:
 
 
 def _no_tombstone(_: World) -> AbstractContextManager[object]:
-    """What has ended stays in STORE (M7)."""
+    """Ended requests stay in STORE (M7)."""
     return _without(lambda batch, message: message[4] is None)
 
 
 def _moved_not_rewritten(_: World) -> AbstractContextManager[object]:
-    """A stored entry that is moved keeps its record (M8)."""
+    """The record of a stored entry is not rewritten when it is moved (M8)."""
 
     def moved(batch: Batch, message: Any) -> bool:
         return any(isinstance(fate, Moved) and b"%d" % fate.offset == message[3] for fate in batch.fates)
@@ -138,7 +138,7 @@ def _moved_not_rewritten(_: World) -> AbstractContextManager[object]:
 
 
 def _all_of_the_store(_: World) -> AbstractContextManager[object]:
-    """A rebuild takes from STORE also what it will find in the request topic (M17, M18)."""
+    """A rebuild also takes those requests from STORE that it will find in the request topic (M17, M18)."""
     honest = store_reading.take_stored
 
     def take(index: TimerIndex, store: Partition, records: list[Record], _: int, logged_ms: int) -> None:
@@ -149,9 +149,9 @@ def _all_of_the_store(_: World) -> AbstractContextManager[object]:
 
 @contextmanager
 def _interrupted_rebuild(_: World) -> Iterator[None]:
-    """A rebuild that died while it read STORE is gone on with, as if it had been whole."""
+    """A rebuild that was interrupted while it read STORE is continued as if it had read all of it."""
     honest, honest_take, honest_count = takeover.recover, store_reading.take_stored, vars(TimerIndex)["count"].fget
-    halves: list[TimerIndex] = []  # steps of several shards alternate: so nothing is patched for one of them alone
+    halves: list[TimerIndex] = []  # steps of several shards alternate, so the patch must distinguish the indexes
 
     def recover(ctx: Any, bounded: takeover.Bounded, confirm: Any) -> takeover.Recovered:
         progress = bounded.fenced.progress
@@ -180,7 +180,7 @@ def _interrupted_rebuild(_: World) -> Iterator[None]:
 
 
 def _id_taken_away(_: World) -> AbstractContextManager[object]:
-    """The end of a request frees its id, though a later request has it by now."""
+    """The end of a request removes its id, although a later request has that id now."""
 
     def drop(self: IndexOverlay, caller_id: bytes, offset: int) -> None:
         if caller_id:
@@ -190,7 +190,7 @@ def _id_taken_away(_: World) -> AbstractContextManager[object]:
 
 
 def _append_time_unchecked(_: World) -> AbstractContextManager[object]:
-    """Nobody looks whether the broker's clock went back between the estimate and the append (I6)."""
+    """No check that the broker's clock did not step back between the estimate and the append (I6)."""
     honest = ShardOwnership._check
     return patch.object(
         ShardOwnership, "_check", lambda self, left, content: honest(self, left, replace(content, due_max_ms=-1))
@@ -198,7 +198,7 @@ def _append_time_unchecked(_: World) -> AbstractContextManager[object]:
 
 
 def _own_clock(_: World) -> AbstractContextManager[object]:
-    """The machine's wall clock decides what is due."""
+    """The machine's wall clock decides when a message is due."""
     stack = ExitStack()
     stack.enter_context(_append_time_unchecked(_))
     stack.enter_context(patch.object(BrokerClock, "now_ms", lambda self: self._clock.wall_ms()))
@@ -206,12 +206,12 @@ def _own_clock(_: World) -> AbstractContextManager[object]:
 
 
 def _holds_not_recalled(_: World) -> AbstractContextManager[object]:
-    """Who takes a shard over does not ask what is held of it."""
+    """A new owner does not read the holds of the shard."""
     return patch.object(Held, "recall", lambda self, *_: None)
 
 
 def _early_draw(_: World) -> AbstractContextManager[object]:
-    """The draw of a window may come before the due time."""
+    """The draw in a window may lie before the due time."""
     honest = IndexOverlay.draw_ms
 
     def draw(self: IndexOverlay, offset: int, window_ms: int) -> int:
@@ -221,13 +221,13 @@ def _early_draw(_: World) -> AbstractContextManager[object]:
 
 
 def _late_draw(_: World) -> AbstractContextManager[object]:
-    """The draw of a window exceeds it."""
+    """The draw in a window may exceed the window."""
     honest = IndexOverlay.draw_ms
     return patch.object(IndexOverlay, "draw_ms", lambda self, offset, window_ms: honest(self, offset, 2 * window_ms))
 
 
 def _choosing(choose: Callable[..., int | None]) -> Mutation:
-    """An even spread chooses by this function, which gets what the right one gets, and that one."""
+    """An even spread chooses with this function, which gets the original function and its arguments."""
     honest = EvenSpread.choose
 
     def mutation(_: World) -> AbstractContextManager[object]:
@@ -243,13 +243,13 @@ def _early_choice(honest: Any, self: EvenSpread, due_ms: int, last_ms: int, draw
 
 
 def _late_choice(honest: Any, self: EvenSpread, due_ms: int, last_ms: int, drawn_ms: int, *more: Any) -> int | None:
-    """An even spread may choose a tick behind the window."""
+    """An even spread may choose a tick after the window."""
     found: int | None = honest(self, due_ms, last_ms + 2_000, drawn_ms, *more)
     return found
 
 
 def _choice_without_place(_: World) -> AbstractContextManager[object]:
-    """An entry that an even spread has moved is looked for under its first time."""
+    """An entry that an even spread has moved is looked up under its first time."""
     honest = IndexOverlay.put
 
     def put(self: IndexOverlay, offset: int, key_due_ms: int, entry: Entry) -> bytes:
@@ -273,7 +273,8 @@ def _grace_from_due(_: World) -> AbstractContextManager[object]:
     def dead_letter(self: Endings, batch: Batch, entry: Entry, offset: int, refusal: Any) -> None:
         before_ms = batch.due_max_ms
         honest_letter(self, batch, entry, offset, refusal)
-        if entry.window is not None and entry.grace_ms >= 0:  # otherwise the append time refuses such an end
+        # otherwise the check of the append time refuses such an end
+        if entry.window is not None and entry.grace_ms >= 0:
             batch.due_max_ms = max(before_ms, entry.requested_due + entry.grace_ms + 1)
 
     stack = ExitStack()
@@ -283,7 +284,7 @@ def _grace_from_due(_: World) -> AbstractContextManager[object]:
 
 
 def _every_end_sent(_: World) -> AbstractContextManager[object]:
-    """What recovery knows of an end by a control is forgotten: it is remembered as a delivery."""
+    """Recovery ignores that a control ended a message: the id is remembered as delivered."""
     honest = apply_requests._catch_up
 
     def catch_up(overlay: IndexOverlay, offset: int, request: Request, mark: Mark) -> None:
@@ -292,7 +293,7 @@ def _every_end_sent(_: World) -> AbstractContextManager[object]:
     return patch.object(apply_requests, "_catch_up", catch_up)
 
 
-#: By name: what is taken out, and the theme of the schedules that must catch it.
+#: Name -> mutation, and the theme of the schedules that must detect it.
 FATE_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "rule 3: moves undone": (_moves_undone, "moves"),
     "rule 5: marks overwritten": (_marks_overwritten, "moves"),

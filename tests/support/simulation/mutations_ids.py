@@ -1,6 +1,6 @@
-"""More of the sidecar with one safeguard taken out: policies for ids.
+"""Mutations: policies for ids.
 
-As `mutations`, whose table lists them.
+As in `mutations`, whose table lists them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Mutation = Callable[[World], AbstractContextManager[object]]
 
 
 def _keep_replaces(_: World) -> AbstractContextManager[object]:
-    """A request that keeps replaces what is pending."""
+    """A request with `keep` replaces the pending message."""
     return patch.object(parser, "_keeps", lambda said: False)
 
 
 def _kept_by_the_ended(_: World) -> AbstractContextManager[object]:
-    """A request ends as kept although the log says that its survivor has ended before."""
+    """A request is kept although the log shows that its survivor has ended before."""
     return patch.object(contradictions, "_ENDED_BY_ANOTHER", frozenset({Kind.CANCELLED, Kind.REPLACED}))
 
 
@@ -57,7 +57,7 @@ def _start_not_stored(_: World) -> AbstractContextManager[object]:
 
 
 def _each_request_begins_a_series(_: World) -> AbstractContextManager[object]:
-    """The start of a series is the timestamp of the last request: it may starve."""
+    """The start of a series is the timestamp of the last request, so it may never become due."""
     return patch.object(apply_requests, "_series_ms", lambda overlay, record, request, mark: record.timestamp_ms)
 
 
@@ -71,7 +71,7 @@ def _nothing_remembered(overlay: IndexOverlay, rows: Iterable[IdRow], at_ms: int
 
 
 def _window_without_end(_: World) -> AbstractContextManager[object]:
-    """A delivery drops requests for ever."""
+    """A delivery drops requests without a time limit."""
     honest = IndexOverlay.delivered
 
     def delivered(self: IndexOverlay, caller_id: bytes, offset: int, at_ms: int) -> int:
@@ -81,7 +81,7 @@ def _window_without_end(_: World) -> AbstractContextManager[object]:
 
 
 def _header_not_stored(_: World) -> AbstractContextManager[object]:
-    """A stored message loses the header: its delivery is not remembered."""
+    """A stored message loses the header, so its delivery is not remembered."""
     honest = store.entry_of
 
     def entry_of(stored: StoredRequest) -> Entry:

@@ -1,6 +1,6 @@
-"""More of the sidecar with one safeguard taken out: what keeps a bad target from the others, and its messages alive.
+"""Mutations: the isolation of bad targets, and the rules that keep their messages from ending too early.
 
-As `mutations`, whose table lists them.
+As in `mutations`, whose table lists them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ Mutation = Callable[[World], AbstractContextManager[object]]
 
 
 def _slow_is_unavailable(_: World) -> AbstractContextManager[object]:
-    """A message whose target times out ends as a dead letter after its own budget, whatever else the target took."""
+    """A message whose target times out becomes a dead letter after its own budget, even if the target accepts
+    others."""
 
     def spent(self: FaultAttribution, name: str, due_ms: int, now_ms: int) -> Refusal | None:
         isolated = self._isolated.get(name)
@@ -36,7 +37,7 @@ def _slow_is_unavailable(_: World) -> AbstractContextManager[object]:
 
 
 def _nobody_isolated(_: World) -> AbstractContextManager[object]:
-    """A target that refuses records keeps its place in the transactions of all others, and aborts them."""
+    """A target that refuses records stays in the common transactions, and aborts them."""
 
     def aborted(self: FaultAttribution, attempt: FinishedTransaction, now_ms: int) -> Finding:
         return Finding.BACK_OFF
@@ -45,7 +46,7 @@ def _nobody_isolated(_: World) -> AbstractContextManager[object]:
 
 
 def _budget_from_fault(_: World) -> AbstractContextManager[object]:
-    """The retry budget of a message does not count from its due time: who comes late is given up at once."""
+    """The retry budget of a message does not count from its due time: a late message becomes a dead letter at once."""
 
     def spent(self: FaultAttribution, name: str, due_ms: int, now_ms: int) -> Refusal | None:
         isolated = self._isolated.get(name)
@@ -56,12 +57,12 @@ def _budget_from_fault(_: World) -> AbstractContextManager[object]:
 
 
 def _first_dues_forgotten(_: World) -> AbstractContextManager[object]:
-    """Which due time an earlier request got is not known: a control that names its offset finds nothing."""
+    """The first due time of an earlier request is forgotten: a control that names its offset finds nothing."""
     return patch.object(IndexOverlay, "_first_due", lambda self, offset: None)
 
 
 def _given_up_at_once(_: World) -> AbstractContextManager[object]:
-    """A target that metadata shows as missing is not waited for until the retry budget after the due time."""
+    """A message becomes a dead letter as soon as metadata shows its target as missing, not after the retry budget."""
     honest = MessageRules.decide
 
     def decide(self: MessageRules, entry: Entry, size_bytes: int, now_ms: int, *more: Any) -> Any:
@@ -73,7 +74,7 @@ def _given_up_at_once(_: World) -> AbstractContextManager[object]:
 
 
 def _half_the_grace(_: World) -> AbstractContextManager[object]:
-    """A message expires after half of its grace, also by the broker's clock."""
+    """A message expires after half of its grace, by the broker's clock as well."""
 
     def halved(raw: bytes) -> Entry:
         entry = decode_entry(raw)

@@ -1,6 +1,6 @@
-"""More of the sidecar with one safeguard taken out: what a delivered record is, and who may read a request how.
+"""Mutations: the content of delivered records, and the interpretation of requests.
 
-As `mutations`, whose table lists them.
+As in `mutations`, whose table lists them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _partition_ignored(_: World) -> AbstractContextManager[object]:
 
 
 def _stored_overtaken(_: World) -> AbstractContextManager[object]:
-    """A transaction that stores a message that is due delivers later ones of its target."""
+    """A transaction that stores a due message delivers later ones of its target."""
     honest = Batch.store
 
     def store(self: Batch, key: bytes, size_bytes: int, entry: Entry) -> None:
@@ -63,7 +63,7 @@ def _stored_overtaken(_: World) -> AbstractContextManager[object]:
 
 
 def _reversed(_: World) -> AbstractContextManager[object]:
-    """The messages of a transaction leave in the opposite order."""
+    """The messages of a transaction leave in reverse order."""
     honest = BatchBuilder.build
 
     def build(self: BatchBuilder, *arguments: Any, **more: Any) -> Batch:
@@ -75,7 +75,7 @@ def _reversed(_: World) -> AbstractContextManager[object]:
 
 
 def _fates_by_first_due(_: World) -> AbstractContextManager[object]:
-    """A fate finds its entry under the first due time that its writer saw, or in `places`, and nowhere else."""
+    """A fate finds its entry only under the first due time that its writer saw, or in `places`."""
     honest = IndexOverlay.find
 
     def find(self: IndexOverlay, offset: int, hint_due_ms: int | None = None, at: bytes | None = None) -> bytes | None:
@@ -92,7 +92,7 @@ def _fates_by_first_due(_: World) -> AbstractContextManager[object]:
 
 
 def _acts_on_what_follows(_: World) -> AbstractContextManager[object]:
-    """A control may act on a request that came after it."""
+    """A control may act on a later request."""
 
     def acts_on(overlay: IndexOverlay, offset: int, request: Request) -> tuple[int, bytes | None]:
         at = overlay.pending_id(request.id) if request.id else None
@@ -102,7 +102,7 @@ def _acts_on_what_follows(_: World) -> AbstractContextManager[object]:
 
 
 def _attempt_not_raised(_: World) -> AbstractContextManager[object]:
-    """A return is redelivered with the attempt that it carries."""
+    """A return is redelivered with its own attempt number, which is not increased."""
     honest = returns.schedule_return
 
     def schedule(rules: Any, request: Request, *more: Any) -> Request:
@@ -115,7 +115,7 @@ def _attempt_not_raised(_: World) -> AbstractContextManager[object]:
 
 
 def _last_policy_counts(_: World) -> AbstractContextManager[object]:
-    """A return uses the newest policy of its name, whatever applied when it was accepted."""
+    """A return uses the newest policy of its name, not the one that applied when it was accepted."""
 
     def newest(rows: PolicyRows) -> NamedPolicies:
         return NamedPolicies((0, name, text) for name, text in {name: text for _, name, text in rows}.items())
@@ -124,11 +124,11 @@ def _last_policy_counts(_: World) -> AbstractContextManager[object]:
 
 
 def _policies_not_replayed(_: World) -> AbstractContextManager[object]:
-    """Recovery does not take the policies of the log over."""
+    """Recovery does not apply the policies in the log."""
     return patch.object(IndexOverlay, "learn_policies", lambda self, rows: None)
 
 
-#: By name: what is taken out, and the theme of the schedules that must catch it.
+#: Name -> mutation, and the theme of the schedules that must detect it.
 RECORD_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "all headers of messages dropped": (_with_headers(lambda own: []), ""),
     "two headers swapped": (_with_headers(lambda own: [*own[1::-1], *own[2:]]), ""),

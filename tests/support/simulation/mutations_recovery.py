@@ -1,6 +1,6 @@
-"""More of the sidecar with one safeguard taken out: what a recovery believes, when it halts, and what it keeps.
+"""Mutations: the answers that a recovery trusts, when it halts, and what it keeps.
 
-As `mutations`, whose table lists them.
+As in `mutations`, whose table lists them.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Mutation = Callable[[World], AbstractContextManager[object]]
 
 
 def _bound_not_verified(_: World) -> AbstractContextManager[object]:
-    """The end of the dispatch log that a deposed leader named is believed: the fates behind it are missed."""
+    """The end of the dispatch log that a deposed leader reports is trusted: later fates are missed."""
     return patch.object(BoundCheck, "verify", lambda self, offset: None)
 
 
 def _halts_at_once(_: World) -> AbstractContextManager[object]:
-    """A halt stands as soon as it is found: the answer of a deposed leader halts a shard that has lost nothing."""
+    """A halt is not confirmed: the answer of a deposed leader halts a shard that has lost nothing."""
     return patch.object(Confirmation, "confirm", lambda self, halt, standing: None)
 
 
 def _stall_halts(_: World) -> AbstractContextManager[object]:
-    """A log that nobody can read for a while halts the shard."""
+    """A log that is unreadable for some time halts the shard."""
     honest = dispatch_tail._batches
 
     def batches(*arguments: Any) -> Generator[list[Record], None, None]:
@@ -51,12 +51,12 @@ def _stall_halts(_: World) -> AbstractContextManager[object]:
 
 
 def _nothing_missed(_: World) -> AbstractContextManager[object]:
-    """An index behind an expired dispatch log is trusted, although another owner may have ended its entries."""
+    """An index is trusted after its dispatch log has expired, although another owner may have ended its entries."""
     return patch.object(takeover, "_has_missed", lambda *_: False)
 
 
 def _all_missed(_: World) -> AbstractContextManager[object]:
-    """An index behind an expired dispatch log is given up, also if only an aborted transaction is gone."""
+    """An index is dropped after its dispatch log has expired, even if only an aborted transaction is gone."""
 
     def has_missed(ctx: ShardContext, bounded: takeover.Bounded, progress: TakeoverProgress) -> bool:
         seen = progress.index.next_dispatch

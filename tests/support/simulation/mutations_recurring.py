@@ -1,6 +1,6 @@
-"""More of the sidecar with one safeguard taken out: the rules of recurring schedules.
+"""Mutations: the rules of recurring schedules.
 
-As `mutations`, whose table lists them.
+As in `mutations`, whose table lists them.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def _marks_without_number(_: World) -> AbstractContextManager[object]:
 
 
 def _occurrences_not_replayed(_: World) -> AbstractContextManager[object]:
-    """Recovery passes over the occurrences of others."""
+    """Recovery skips the occurrences of other owners."""
     return patch.object(apply_fates, "go_on", lambda overlay, key, old, following: key)
 
 
 def _skips_unrecorded(_: World) -> AbstractContextManager[object]:
-    """What was missed is passed over without a fate."""
+    """Missed occurrences are skipped without a fate."""
 
     def decide(entry: Entry, *arguments: Any) -> Decided:
         decided = decide_due(entry, *arguments)
@@ -72,7 +72,7 @@ def _skips_unrecorded(_: World) -> AbstractContextManager[object]:
 
 
 def _without_tombstone(_: World) -> AbstractContextManager[object]:
-    """A schedule that has completed stays in STORE."""
+    """A completed schedule stays in STORE."""
     honest = BatchBuilder._unlink
 
     def unlink(self: BatchBuilder, batch: Batch, key: bytes, entry: Entry, offset: int) -> None:
@@ -84,7 +84,7 @@ def _without_tombstone(_: World) -> AbstractContextManager[object]:
 
 
 def _unrecorded(kind: type[Fate]) -> Mutation:
-    """A control is carried out in the index and in STORE, and no fate of this kind names it."""
+    """A control is carried out in the index and in STORE, but no fate of this kind names it."""
     honest = Endings._apply
 
     def act(self: Endings, batch: Batch, *arguments: Any) -> None:
@@ -95,7 +95,7 @@ def _unrecorded(kind: type[Fate]) -> Mutation:
 
 
 def _marks_without(kind: type[Fate]) -> Mutation:
-    """A mark does not keep what fates of this kind say."""
+    """A mark does not keep the content of fates of this kind."""
     honest = apply_fates._mark
 
     def mark(overlay: IndexOverlay, fate: Fate) -> None:
@@ -116,7 +116,7 @@ def _store_without(field: str) -> Mutation:
 
 
 def _skipped_at_once(_: World) -> AbstractContextManager[object]:
-    """What lies in a pause is skipped when its time comes, and not behind the resume."""
+    """Occurrences in a pause are skipped at their times, not after the resume."""
     honest, stack = pauses.pauses_of, ExitStack()
 
     def ended(switches: Switches) -> list[Pause]:
@@ -128,7 +128,7 @@ def _skipped_at_once(_: World) -> AbstractContextManager[object]:
 
 
 def _resume_ends_no_pause(_: World) -> AbstractContextManager[object]:
-    """A pause ends when its resume is read: what lay in it is delivered late."""
+    """A pause ends when its resume is read: occurrences within it are delivered late."""
     honest = pauses.settled
 
     def settled(switches: Switches, nominal_ms: int, *more: Switch) -> Switches:
@@ -138,7 +138,7 @@ def _resume_ends_no_pause(_: World) -> AbstractContextManager[object]:
 
 
 def _extras_not_replayed(_: World) -> AbstractContextManager[object]:
-    """Recovery passes over the extra deliveries of others."""
+    """Recovery skips the extra deliveries of other owners."""
     honest = recurrences.behind
 
     def behind(following: Next, *fates: Occurred | Skipped | ExtraFate) -> Next:
@@ -148,7 +148,7 @@ def _extras_not_replayed(_: World) -> AbstractContextManager[object]:
 
 
 def _completed_with_extras(_: World) -> AbstractContextManager[object]:
-    """The last occurrence completes a schedule, whatever extra deliveries it has."""
+    """The last occurrence completes a schedule, even if extra deliveries are pending."""
     return patch.object(builder, "is_over", lambda following: not following.nominal_ms)
 
 

@@ -1,7 +1,8 @@
-"""Where the sidecar's code touches the machine, and what the simulation puts there instead.
+"""The parts of the sidecar that the simulation replaces.
 
-The database below the timer log, the rings' size and the boot id, the failpoints, the few calls of `time` in takeover
-and poller, and two bounds of batches, which may be tiny here. Everything else is the code as it is shipped.
+They are the database below the timer log, the size of the rings and the boot id, the failpoints, the module `time` in
+takeover and poller, and some limits of batches, which may be small. Other patches only count and observe. All other
+code is the shipped code.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ from support.simulation.disk import MemoryBatch
 from support.simulation.traffic import REQUESTS
 from support.simulation.world import FINE_SLOTS, HOUR_MS, HOUR_SLOTS, World
 
-#: A step that has no name in the sidecar: some of the store's entries are written, and not all.
+#: A step that has no name in the sidecar: some entries of STORE are written, others are not.
 STORE_APPLIED = "takeover.store-applied"
 
 
 class _Time:
-    """Stands where a module has `time`."""
+    """Replaces the module `time`."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -58,7 +59,7 @@ class _Time:
 
 
 class _Indexes:
-    """Stands where takeover has `TimerIndex`: opens the real one, on the machine that acts."""
+    """Replaces `TimerIndex` in takeover: opens the real one, with the platform of the acting machine."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -90,7 +91,7 @@ def _counting_fences(world: World) -> Callable[[Shard, Fenced], float]:
 
 
 def _noting_halts(world: World) -> Callable[[Shard, Halted], float]:
-    """Every halt, also one that a later process would leave."""
+    """Records every halt, including those that end later."""
     honest = Shard._halt
 
     def halt(self: Shard, why: Halted) -> float:
@@ -110,7 +111,8 @@ def _looking_at_takeovers(world: World) -> Iterator[None]:
         return honest_recover(ctx, bounded, confirm)
 
     def end_of_requests(ctx: ShardContext) -> int:
-        """The gate opens by one answer, which docs/protocol.md does not promise to be that of the true leader."""
+        """The gate opens after a single answer. docs/protocol.md does not promise that it comes from the true
+        leader."""
         before = world.broker.stale_answers
         end = honest_end(ctx)
         if world.broker.stale_answers > before and (ctx.instance, ctx.partition) in ends:
@@ -145,7 +147,7 @@ def _looking_at_commits(world: World) -> Callable[[Dispatcher, ShardOwnership, I
 
 
 def _noting_letters(world: World) -> Callable[..., tuple[int, int]]:
-    """When, and on which machine, each dead letter is written."""
+    """Records the time and the machine of each dead letter."""
     honest = SimBroker.append
 
     def append(self: SimBroker, part: Partition, *given: Any, **more: Any) -> tuple[int, int]:
@@ -158,7 +160,7 @@ def _noting_letters(world: World) -> Callable[..., tuple[int, int]]:
 
 
 def _counting_choices(world: World) -> Callable[[TimerIndex, int], bool]:
-    """How many entries an even spread moves once the fine ring knows their windows."""
+    """Counts the entries that an even spread moves as soon as the fine ring covers their windows."""
 
     def choose(index: TimerIndex, now_ms: int) -> bool:
         before = index.changes_made
@@ -185,7 +187,7 @@ def _counting_stored(world: World) -> Callable[[TimerIndex, Partition, list[Reco
 
 @contextmanager
 def simulated(world: World) -> Iterator[None]:
-    """Within it, the sidecar's code runs in this world."""
+    """A context in which the sidecar's code runs in this world."""
 
     def tiny(tick_ms: int, ended_window_ms: int) -> IndexOptions:
         return IndexOptions(

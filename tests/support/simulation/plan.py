@@ -1,9 +1,10 @@
-"""What happens to a world besides the sidecar's own doing: processes, power, disks, clocks, networks, strangers.
+"""The plan of a schedule: settings, machines, requests, and faults of processes, power, disks, clocks, networks and
+foreign clients.
 
-A plan is drawn from the seed before anything runs, as events at times. `peace` ends it all: every fault stops, what was
-killed is started again, and whoever has to wait is given the time.
+A plan is drawn from the seed before the run begins, as events at times. `peace` ends all faults, starts killed
+processes again, and makes distant due times come.
 
-Thread rule: one thread; an event never waits, it only changes what others will find.
+Thread rule: one thread; an event never waits, it only changes the state of the world.
 """
 
 from __future__ import annotations
@@ -35,48 +36,49 @@ from support.simulation.volume import VOLUME, Volume
 from support.simulation.world import World
 
 GROUP = "postdate"
-#: What a schedule may mostly be about; the empty one about nothing in particular.
+#: The main subject of a schedule; empty: none.
 THEMES = ("", "", "torn", "unknown", "stranger", "power", "outage", "controls", "moves", "clocks", "store", "store")
-#: A theme that no seed draws: something is lost for good, or slipped in, and a shard must halt.
+#: A theme that no seed draws: records are lost or forged, and a shard must halt.
 LOST = "lost"
-#: Another one: people hold and release all the time, and owners change meanwhile.
+#: Another one: frequent holds and releases, while owners change.
 HELD = "held"
-#: ms. From which delay on entries are stored; 0: none is. The retention of the requests bounds it, too.
+#: ms. The delay from which on entries are stored; 0: never. The retention of the requests limits it, too.
 STORE_AFTER_MS = (0, 1, 300, 2_000, 6_000, HOUR_MS)
-#: Another: bursts for two targets, small transactions, and a rate for each of them.
+#: Another: bursts for two targets, small transactions, and a rate for each target.
 BURST = "burst"
-#: Another: all schedules have messages with windows, as some of the other themes do.
+#: Another: all schedules have messages with windows, as some schedules of other themes do.
 WINDOWS = "windows"
-#: Another: most messages have ids, with policies for what is pending, as in some of the other themes.
+#: Another: most messages have ids, with policies for pending messages, as in some schedules of other themes.
 IDS = "ids"
-#: Another: all schedules have recurring requests, as some of the other themes do.
+#: Another: all schedules have recurring requests, as some schedules of other themes do.
 CALENDAR = "calendar"
-#: More of them: every start of a process has other settings, and the schedule has otherwise this theme.
+#: More of them: every start of a process draws its own settings; the rest of the schedule has the named theme.
 DIFFERING = {"settings": "", "settings, moves": "moves", "settings, controls": "controls", "settings, store": "store"}
-#: What differs in a theme: so that one carries out a move that another refuses. In the others that is drawn, too.
+#: The settings that differ in a theme, so that one process accepts a move that another refuses. In the others they are
+#: drawn.
 _DIFFER_IN = {"settings, moves": ("horizon_ms", "levels_ms")}
-#: Messages a second of a shard for its targets; two of five schedules have none. None is so small that a schedule would
-#: not come to rest, or that three messages within a second would be late.
+#: The rates of targets, in messages per second and shard; two of five schedules have none. No rate is so low that a
+#: schedule cannot finish, or that three messages within a second are late.
 RATES = ((), (), ("orders=3",), ("mails=4", "orders=20"), ("*=5",))
-#: ms. Who waits for something that is due later than this is not waited for: its time is made to come.
+#: ms. A request that is due later than this after the faults is not waited for: time jumps to its due time.
 _PATIENCE_MS = 25_000
-#: How long ids are remembered, if a request may be dropped for a delivered one.
+#: ms. How long ids are remembered, if a request may be dropped because of an earlier delivery.
 _ENDED_WINDOWS_MS = (1_000, 5_000, 20_000, HOUR_MS)
 #: The faults that any schedule may have; the others belong to themes.
 _USUAL_FAULTS = tuple(name for name in FAULTS if name != "end-refused")
-#: A setting of topics that keep the stamps of producers: the clocks of machines are wrong by hours in most schedules.
+#: For topics with producer timestamps: the clocks of machines are wrong by hours in most schedules.
 _ANY_STAMP = {"message.timestamp.after.max.ms": str(2**62)}
-#: Where an ambush may lie: the steps of the protocol, and one that only the simulation knows.
+#: The steps at which an event may be planned: those of the protocol, and one that only the simulation has.
 _AMBUSHED = (*sorted(NAMES), STORE_APPLIED)
-#: Target -> its settings, where they are not the usual ones.
+#: Target -> its settings, if they differ from the defaults.
 _SPECIAL = {"small": {"max.message.bytes": str(SMALL_BYTES_MAX)}, "compacted": {"cleanup.policy": "compact"}}
 
 
 class SchedulePlan:
-    """One schedule: sets the world up, fills it with events, and ends them."""
+    """One schedule: creates the world, plans its events, and ends its faults."""
 
     def __init__(self, world: World, seed: int, theme: str | None = None) -> None:
-        """`theme`: what this schedule is mostly about, one of THEMES; drawn where it is None."""
+        """`theme`: the main subject of this schedule, one of THEMES; drawn if None."""
         self.world = world
         self.random = Random(f"{seed}/plan")
         choose = self.random
@@ -85,28 +87,27 @@ class SchedulePlan:
         self.theme = drawn if theme is None else DIFFERING.get(theme, theme)
         self.partitions = choose.choice([1, 1, 2]) if self.theme != VOLUME else 1
         moves_in_bulk = self.theme == BULK and Random(f"{seed}/moving").random() < 0.5  # rather than cancels
-        # Without a group everybody is assigned everything, and they fence each other all the time.
+        # Without a group every process is assigned all partitions, and they fence each other repeatedly.
         shares = {"controls": 0.6, "stranger": 0.6, "moves": 1.0, IDS: 1.0}
         self.by_hand = choose.random() < shares.get(self.theme, 0.2) or moves_in_bulk
         self.duration_ms = choose.choice(
             [30_000.0] if self.theme in ("moves", IDS, HELD, BULK, CALENDAR) else [4_000.0, 12_000.0, 30_000.0]
         )
-        self.relay = (
-            self.theme in ("moves", IDS) or moves_in_bulk
-        )  # never two at a time: each goes on where the other died
+        # Never two processes at a time: each continues where the last one died.
+        self.relay = self.theme in ("moves", IDS) or moves_in_bulk
         stores = self.theme in ("store", "moves", IDS, BROKERS)
         self.store_after_ms = choose.choice(STORE_AFTER_MS[1:5] if stores else STORE_AFTER_MS)
         if self.theme == VOLUME:
             self.store_after_ms = HOUR_MS // 3
         elif self.theme == EXPIRED:
             self.partitions, self.by_hand, self.store_after_ms = 1, True, 0
-        # Of its own, so that the rest of a schedule is the same with and without.
+        # A separate random stream, so that the rest of a schedule is the same with and without rates.
         rates = Random(f"{seed}/rates")
         self.rates = rates.choice(RATES[2:] if self.theme == BURST and rates.random() < 0.5 else RATES)
         is_plain = self.theme in (VOLUME, EXPIRED) or self.theme in CALM
         if is_plain:
             self.rates = ()
-        # Also of their own: which settings each start of a process has; the usual ones in most schedules.
+        # Another separate stream: the settings of each start of a process; in most schedules they are the defaults.
         by_operators = Random(f"{seed}/settings")
         self.differ = theme in DIFFERING or (not is_plain and by_operators.random() < 0.25)
         self._usual = Settings(store_after_ms=self.store_after_ms, messages_per_second_max=self.rates)
@@ -123,13 +124,14 @@ class SchedulePlan:
         self.stamps = _ANY_STAMP
         self.events = ScheduleEvents(world, choose, self.traffic, self.partitions, self.theme)
         self.losses = Losses(world, choose)
-        self._by_people = Random(f"{seed}/people")  # of its own: without holds a schedule is what it was
+        # a separate stream: the rest of a schedule is the same with and without holds
+        self._by_people = Random(f"{seed}/people")
         self.holding = Holding(world, self._by_people, self.partitions)
         self._numbers = 0
         self.themes = Themes(self, seed)
         world.retention_ms = RETENTION_MS
         world.polled_max = choose.choice([3, 5_000])
-        if self.theme in CALM:  # where lateness is judged, nothing else may make anything late
+        if self.theme in CALM:  # lateness is judged here, so no other cause of it is permitted
             world.polled_min, world.polled_max, world.clocks_drift = 5_000, 5_000, False
         world.replayed_max = choose.choice([1, 200])
         world.store_records_max = choose.choice([1, 3] if self.theme == "store" else [1, 3, 1_000])
@@ -139,7 +141,7 @@ class SchedulePlan:
         world.on_exit = self._start_later
 
     def prepare(self) -> None:
-        """Topics, machines, processes, and the events to come."""
+        """Create topics, machines and processes, and plan the events."""
         world, choose = self.world, self.random
         self.themes.before_topics()
         self._create_topics()
@@ -198,10 +200,10 @@ class SchedulePlan:
             traffic.ended_window_ms = drops.choice(_ENDED_WINDOWS_MS)
 
     def _plan_recurrences(self) -> None:
-        """Recurring schedules, in some of the schedules of each theme, and in all of two."""
+        """Plan recurring schedules, in some schedules of each theme, and in all schedules of two themes."""
         drawn = Random(f"{self._seed}/recurrences")  # a separate stream: the others stay the same
         if self.theme in CALM:
-            self.traffic.recurrences.target = GOOD  # the other one is in trouble
+            self.traffic.recurrences.target = GOOD  # the other target has the fault
         counts = [5, 9, 14] if self._asked_theme == CALENDAR else [2, 5, 9]
         if self._asked_theme in (CALENDAR, BULK) or drawn.random() < 0.3:
             share = 0.5 if self._asked_theme == CALENDAR else 0.8
@@ -214,11 +216,11 @@ class SchedulePlan:
             backfills = Random(f"{self._seed}/backfills")
             if backfills.random() < (0.6 if self._asked_theme == CALENDAR else 0.3):
                 self.traffic.recurrences.backfills = backfills
-                self.traffic.recurrences.fills_far = not self.rates and not self.differ  # other settings have rates
+                self.traffic.recurrences.fills_far = not self.rates and not self.differ  # drawn settings may have rates
             self.traffic.recurrences.plan(self.world, share * self.duration_ms, drawn.choice(counts))
 
     def _plan_volume(self) -> None:
-        """Many requests, and hardly anything else."""
+        """Plan many requests, and few other events."""
         world = self.world
         world.polled_min, world.polled_max = self.random.choice([2_000, 5_000, 5_000]), 5_000
         self.duration_ms = Volume(world, self.random, self.traffic, self.events).plan()
@@ -239,11 +241,11 @@ class SchedulePlan:
             self.events.hand_over(machine)
 
     def _another(self, machine: Machine) -> bool:
-        """True where another machine has a process already."""
+        """True if another machine already has a process."""
         return any(process.machine is not machine for process in self.world.processes)
 
     def peace(self) -> None:
-        """Nothing goes wrong any more, and everybody is there; by hand, only the first."""
+        """End all faults, and start a process on every machine; without a group, only on the first one."""
         world = self.world
         world.faults.rates.clear()
         world.kill_rate = world.pause_rate = 0.0
@@ -264,7 +266,7 @@ class SchedulePlan:
         self.world.time.at(self.world.time.now_ms + self.random.uniform(0.0, self.duration_ms), event)
 
     def _set_theme(self) -> None:
-        """More of what belongs together, since it is rare that it comes together by chance."""
+        """Set rates of faults and plan events that occur together too rarely by chance."""
         world, choose = self.world, self.random
         if self.theme == "torn":
             world.faults.rates |= {"end-copied": 0.5, "added-apart": 0.7, "sent-early": 0.3, "slow": 0.02}
@@ -276,7 +278,7 @@ class SchedulePlan:
         elif self.theme == "controls":
             for _ in range(6):
                 world.ambushes["dispatch.written", choose.randrange(2, 60)] = "kill"
-        elif self.theme == BULK:  # an owner dies in the middle, and the next one has another disk
+        elif self.theme == BULK:  # an owner dies during the takeover, and the next one has another disk
             for _ in range(8):
                 world.ambushes["dispatch.written", choose.randrange(2, 80)] = "kill"
             for _ in range(2):
@@ -302,11 +304,11 @@ class SchedulePlan:
                 self._plan(choose.choice([self.events.step_clock, self.events.step_broker_clock]))
             for _ in range(2):
                 self._plan(self.events.step_broker_clock_far)
-        elif self.theme == CALENDAR:  # schedules go on after the last request: then STORE alone knows of them
+        elif self.theme == CALENDAR:  # schedules continue after the last request: then only STORE has them
             for _ in range(3):
                 world.time.at(world.time.now_ms + choose.uniform(0.6, 1.0) * self.duration_ms, self.events.empty_out)
         elif self.theme == LOST:
-            for _ in range(4):  # the first at which there is anything to lose
+            for _ in range(4):  # the first time at which there is anything to lose
                 world.time.at(world.time.now_ms + choose.uniform(0.5, 1.0) * self.duration_ms, self.losses.strike)
         elif self.theme == "power":
             for _ in range(4):
@@ -330,7 +332,7 @@ class SchedulePlan:
         self.world.broker.denied.add("secret")
 
     def readings(self) -> Readings:
-        """What the processes that were started so far make of requests."""
+        """How the processes that were started so far interpret requests."""
         return self._readings
 
     def _new_settings(self) -> Settings:
@@ -389,13 +391,8 @@ class SchedulePlan:
         }.get(self.theme, [5, 20, 60])
         for _ in range(choose.choice(counts)):
             when = time.now_ms + choose.uniform(0.0, self.duration_ms)
-            if self.theme in (
-                "controls",
-                "moves",
-                IDS,
-                BURST,
-                BULK,
-            ):  # in bursts, so that one owner reads together what another reads apart
+            # In bursts, so that one owner reads in one batch the requests that another reads in several.
+            if self.theme in ("controls", "moves", IDS, BURST, BULK):
                 when -= when % 2_000.0
             time.at(max(when, time.now_ms), self.traffic.send)
         self.world.troubles.begin(UNKNOWN, inf, target="later")
@@ -407,7 +404,7 @@ class SchedulePlan:
         self.world.troubles.end(UNKNOWN)
 
     def _plan_holds(self) -> None:
-        """Holds lie beside the offsets of the group, which those who are assigned by hand do not share."""
+        """Plan holds. They are stored with the offsets of the group, which processes without a group do not share."""
         choose = self._by_people
         if self.by_hand or self.theme == LOST:
             return
@@ -417,7 +414,7 @@ class SchedulePlan:
             self.holding.plan(choose.choice([1, 3]), self.duration_ms)
 
     def _start_later(self, machine: Machine) -> None:
-        """Who has ended is started again, as any supervisor would."""
+        """Restart a process that has ended, as a supervisor does."""
         time, machines = self.world.time, self.world.machines
         wait_ms = self.random.choice([1.0, 300.0, 2_000.0] if self.relay else [1.0, 300.0, 5_000.0, 20_000.0])
         if self.relay:

@@ -1,9 +1,10 @@
-"""Machines, and the processes of the sidecar on them: the poll thread and the shard threads, as actors that take turns.
+"""Machines, and the processes of the sidecar on them: the poll thread and the shard threads are actors that run one at
+a time.
 
-A process runs the sidecar's own `Poller` and `Shard`. Its threads are actors: each does one step when the world lets
-it. Whatever waits or asks the cluster passes through `Process.wait` and `Process.step`, where other actors may run
-first, and where the process may be stopped for a while or die: `Crashed` then unwinds its step, and nothing that it
-holds can be used any more.
+A process runs the sidecar's own `Poller` and `Shard`. Its threads are actors: each runs one step when the scheduler
+selects it. Every wait and every request to the cluster passes `Process.wait` and `Process.step`. There other actors may
+run first, and the process may be stopped for a while or die: then `Crashed` unwinds its step, and its handles become
+unusable.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ from support.simulation.disk import MemoryDatabase
 if TYPE_CHECKING:
     from support.simulation.world import World
 
-#: ms. What a step costs that asks nobody anything.
+#: ms. The duration of a step without a request.
 STEP_MS = 0.05
-#: ms. How often whoever joins a shard's thread looks whether it has ended.
+#: ms. How often a thread that joins a shard's thread checks whether it has ended.
 JOIN_POLL_MS = 5.0
 
 
 class Crashed(BaseException):
-    """The process that acts is dead. Not an Exception: nothing in the code under test may catch it and go on."""
+    """The acting process is dead. Not an Exception, so that the code under test cannot catch it and continue."""
 
 
 @dataclass
 class Machine:
-    """A host: its disk, its clock, and which boot this is."""
+    """A host: its disk, its clock, and its boot id."""
 
     name: str
     directory: Path
@@ -55,13 +56,13 @@ class Machine:
     cut_answers: bool = False
 
     def boot(self) -> None:
-        """The machine starts anew after it lost its power."""
+        """Start the machine again after a power failure."""
         self.boots += 1
         self.platform = FakePlatform(f"boot-{self.boots}")
 
 
 class Actor:
-    """A thread of a process: `step` is what it does next, not before `next_at_ms`."""
+    """A thread of a process: `step` runs its next step, not before `next_at_ms`."""
 
     def __init__(self, process: SimulatedProcess, name: str) -> None:
         self.process = process
@@ -73,7 +74,8 @@ class Actor:
 
 
 class ShardActor(Actor):
-    """Stands where the poller has a `ShardThread`: the same methods, and the same steps, taken when it is its turn."""
+    """Replaces `ShardThread` for the poller: the same methods and the same steps, which run when the scheduler selects
+    them."""
 
     def __init__(self, process: SimulatedProcess, part: Partition) -> None:
         super().__init__(process, f"shard {part.index}")
@@ -100,10 +102,10 @@ class ShardActor(Actor):
     is_resting = False
 
     def look(self) -> None:
-        """Nothing: no machine is suspended here, and nobody asks for anything."""
+        """Does nothing: this check is for suspended machines and requests of operators."""
 
     def is_due(self, now_ms: float) -> bool:
-        """True where it would wake up now: for its deadline, a wake-up, or requests."""
+        """True if it would wake up now: for its deadline, a wake-up, or requests."""
         takes = self.shard.state in DELIVERING and not self.shard.ctx.held.now.intake
         return now_ms >= self.next_at_ms or self.inbox._woken or (takes and not self.inbox.empty)
 
@@ -148,14 +150,14 @@ class PollActor(Actor):
 
 
 class _Consumer(SimGroupConsumer):
-    """A member whose polls return no more than `limit` records: who reads how much at once differs between owners."""
+    """A member whose polls return at most `limit` records, so that owners read batches of different sizes."""
 
     def __init__(self, broker: SimBroker, link: Link, group_id: str, limit: int) -> None:
         super().__init__(broker, link, group_id, None)
         self._limit = limit
 
     def poll(self, records_max: int, timeout_s: float) -> list[tuple[Partition, list[Record]]]:
-        return super().poll(min(records_max, self._limit), 0.0)  # its waits cost nothing, and nothing happens in them
+        return super().poll(min(records_max, self._limit), 0.0)  # its waits take no time, since nothing happens in them
 
 
 class SimulatedProcess:
@@ -179,7 +181,7 @@ class SimulatedProcess:
         limits = [world.polled_min, world.polled_max]
         limit = limits[world.machines.index(machine) % 2] if world.readers_differ else world.random.choice(limits)
         consumer = _Consumer(world.broker, poll_link, member_group, limit)
-        # A ShardActor has the methods of a ShardThread that the poller uses, and no thread.
+        # A ShardActor has the methods of a ShardThread that the poller uses, but no thread.
         self.poller = Poller(consumer, lambda part: cast(ShardThread, self.start_shard(part)), lambda _: None)
         consumer.subscribe(config.request_topic_names, self.poller)
         self.consumer = consumer
@@ -191,11 +193,11 @@ class SimulatedProcess:
         return actor
 
     def shards(self) -> list[ShardActor]:
-        """The shards that it acts for, or has not let go of yet."""
+        """The shards that it owns or has not released yet."""
         return [actor for actor in self.actors if isinstance(actor, ShardActor)]
 
     def context(self, part: Partition, stopping: object) -> ShardContext:
-        """What the shard of a partition is given."""
+        """The context for the shard of a partition."""
         assert callable(stopping)
         directory = self.machine.directory / part.topic / str(part.index)
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -216,27 +218,27 @@ class SimulatedProcess:
         )
 
     def end(self) -> None:
-        """SIGTERM: leave the group, let go of every shard within the poller's time, exit."""
+        """SIGTERM: leave the group, release every shard within the poller's time-out, exit."""
         self.consumer.close()
         self.poller._release(list(self.poller.shards), 5.0)
         self.world.exited(self)
 
     def check_alive(self) -> None:
-        """Raises Crashed where this process is dead."""
+        """Raises Crashed if this process is dead."""
         if self.dead:
             raise Crashed(self.name)
 
     def wait(self, wait_ms: float) -> None:
-        """The acting thread waits; others go on meanwhile."""
+        """The acting thread waits; others run meanwhile."""
         self.world.wait_within(self, wait_ms)
 
     def step(self, step: str) -> None:
-        """The acting thread is at a step of its talk with the cluster."""
+        """The acting thread is at a step of a request to the cluster."""
         self.world.at_step(self, step)
         self._feel_cut()
 
     def _poll_wait(self, wait_ms: float) -> None:
-        """The poll thread waits beside the shards: it costs nobody else's time; it polls again when it is its turn."""
+        """The poll thread waits beside the shards: this takes no time; it polls again when the scheduler selects it."""
         self.check_alive()
 
     def _feel_cut(self) -> None:

@@ -1,8 +1,8 @@
-"""What each of the processes of a schedule makes of a request, by its settings and docs/formats.md.
+"""How each process of a schedule interprets a request, by its settings and docs/formats.md.
 
-Processes may read one request differently: refuse it, or give it another due time, another target, other headers. All
-of that is right as long as one of the settings in force says so; that a request has one end is judged elsewhere.
-Nothing here imports the product.
+Processes may interpret one request differently: refuse it, or give it another due time, another target, other headers.
+Each outcome is right if the settings of one process lead to it; other oracles check that the request ends once. Nothing
+here imports the product.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ _FORBIDDEN, _TOO_FAR, _NO_TARGET, _TOO_MANY = (
 
 @dataclass(frozen=True)
 class RequestReading:
-    """A request as one process understands it. `refusals`: the reasons of which it names one; empty: accepted."""
+    """The interpretation of a request by one process. `refusals`: the reasons of which it names one; empty:
+    accepted."""
 
     target: str
     due_ms: int
     headers: tuple[tuple[str, bytes | None], ...]
     refusals: frozenset[str]
     tail: tuple[tuple[str, bytes | None], ...] = ()
-    """The headers of a redelivery, behind origin and due time."""
+    """The headers of a redelivery, after origin and due time."""
 
     @property
     def accepts(self) -> bool:
@@ -41,8 +42,8 @@ class RequestReading:
 
 
 def reading(asked: SimulatedRequest, settings: Settings, horizon_ms_max: int) -> RequestReading:
-    """What a process with these settings understands. `horizon_ms_max`: what retention leaves of the horizon of one
-    that stores nothing."""
+    """The interpretation by a process with these settings. `horizon_ms_max`: the limit that retention sets to the
+    horizon of a process that stores nothing."""
     target, headers = asked.target, data_headers(asked.headers)
     speaks = asked.foreign and "rabbitmq" in settings.dialects
     if speaks:
@@ -71,7 +72,7 @@ def reading(asked: SimulatedRequest, settings: Settings, horizon_ms_max: int) ->
 
 
 class Readings:
-    """What all processes of a schedule make of its requests."""
+    """The interpretations of all processes of a schedule."""
 
     def __init__(self, settings: Iterable[Settings], horizon_ms_max: int) -> None:
         self.settings = list(dict.fromkeys(settings))
@@ -80,11 +81,11 @@ class Readings:
 
     @property
     def retry_budget_ms(self) -> int:
-        """The shortest of all processes."""
+        """The shortest retry budget of all processes."""
         return min(each.retry_budget_ms for each in self.settings)
 
     def of(self, asked: SimulatedRequest) -> list[RequestReading]:
-        """The different readings of one request; at least one."""
+        """The different interpretations of one request; at least one."""
         at = (asked.part.index, asked.offset)
         if at not in self._known or asked.returned is not None or asked.latest_ms:
             each = (reading(asked, settings, self.horizon_ms_max) for settings in self.settings)
@@ -92,26 +93,26 @@ class Readings:
         return self._known[at]
 
     def refusals(self, asked: SimulatedRequest) -> frozenset[str]:
-        """The reasons for which one of the processes, or more, refuse it by their settings."""
+        """The reasons for which at least one process refuses it by its settings."""
         found = frozenset().union(*(each.refusals for each in self.of(asked)))
         if asked.action == "schedule" and any(each.has_quota for each in self.settings):
             found |= {_TOO_MANY}
         targets = {each.target for each in self.of(asked) if each.accepts}
         if any(not allows(each.allow, target) for each in self.settings for target in targets):
-            found |= {_FORBIDDEN}  # the allow list of who dispatches counts as well
+            found |= {_FORBIDDEN}  # the allow list of the dispatching process counts as well
         if asked.action == "bad" and any("*" not in each.allow for each in self.settings):
             found |= {_FORBIDDEN}
         return found
 
     def dues_ms(self, asked: SimulatedRequest) -> set[int]:
-        """When it is due, by those who accept it."""
+        """Its due times in the processes that accept it."""
         return {each.due_ms for each in self.of(asked) if each.accepts}
 
     def is_certain(self, asked: SimulatedRequest) -> bool:
-        """True where all processes understand the same, whatever else was asked."""
+        """True if all processes interpret it in the same way, whatever other requests there are."""
         return len(self.of(asked)) == 1 and not any(each.has_quota for each in self.settings)
 
 
 def accepted_headers(readings: Iterable[RequestReading], target: str) -> list[tuple[Headers, Headers]]:
-    """The headers of the message by those who deliver it to this target, and those of its redelivery."""
+    """The headers of the message in the processes that deliver it to this target, and those of its redelivery."""
     return [(list(each.headers), list(each.tail)) for each in readings if each.accepts and each.target == target]

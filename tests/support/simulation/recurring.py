@@ -1,8 +1,8 @@
 """Recurring schedules in the traffic, and their judge.
 
-Every schedule fires at a fixed interval, so that its nominal times follow by arithmetic. They are requested, cancelled,
-replaced, rescheduled, paused, resumed, triggered and backfilled by ids that no other traffic has; each pause is
-followed by a resume. The judge reads the dispatch log, the targets, the dead letters, the verdicts and STORE, and
+Every schedule has a fixed interval, so that its nominal times follow by arithmetic. The schedules are requested,
+cancelled, replaced, rescheduled, paused, resumed, triggered and backfilled by ids that no other traffic has; each pause
+is followed by a resume. The judge reads the dispatch log, the targets, the dead letters, the verdicts and STORE, and
 shares no code with the product.
 """
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 _REQUESTS = "requests"
 #: The longest delay of a request that is not a schedule.
 _DELAY_MS = 3_000
-#: ms. The intervals: occurrences that come one by one, and such that hundreds are missed in an outage.
+#: ms. The intervals: some long enough for single occurrences, some so short that an outage misses hundreds.
 _EVERY_MS = (1_000, 1_000, 2_000, 5_000)
-#: ms. Only occurrences that are later than this are skipped if `postdate-missed` is none.
+#: ms. If `postdate-missed` is none, only occurrences that are later than this are skipped.
 _NONE_LATE_MS = 60_000
 #: The controls of a schedule that a fate names, and the fate.
 _SWITCHES = {"pause": "paused", "resume": "resumed"}
@@ -37,12 +37,12 @@ _CHANGES = {**_SWITCHES, "trigger": "triggered", "backfill": "backfilled"}
 _EXTRAS = ("extra", "extra-dead")
 FATES_OF_SCHEDULES = ("occurred", "skipped", *_CHANGES.values(), *_EXTRAS)
 _FOR_EVER_MS = 2**63
-#: ms. The ranges of backfills: some without a time, and if no target has a rate, some with more times than fit into a
-#: transaction. Some end behind their request.
+#: ms. The ranges of backfills: some contain no nominal time. If no target has a rate, some contain more times than fit
+#: into a transaction. Some end after their request.
 _FILLED_MS = (0, 900, 3_000, 3_000, 12_000, 12_000, 40_000)
 _FILLED_FAR_MS = 1_300_000
 _FILLED_BEFORE_MS = (-9_000, 0, 0, 1_500, 60_000)
-#: What a process may refuse a schedule for, by its settings.
+#: The reasons for which a process may refuse a schedule, by its settings.
 _REFUSALS = frozenset({"bad-schedule", "forbidden-target", "limit-exceeded"})
 
 
@@ -65,22 +65,22 @@ class Recurring:
     offset: int = -1
     appended_ms: int = -1
     times_ms: tuple[int, int] = (0, 0)
-    """Of a backfill: the first and the last nominal time for which it asks."""
+    """The first and the last nominal time of a backfill."""
 
     def filled_ms(self, start_ms: int, end_ms: int) -> list[int]:
-        """The nominal times from one time to another, both included."""
+        """The nominal times in a range, both ends included."""
         first_ms = start_ms + (self.phase_ms - start_ms) % self.every_ms
         return [*range(first_ms, end_ms + 1, self.every_ms)]
 
     def nominal_ms(self, number: int) -> int:
-        """The nominal time of an occurrence: a multiple of the interval, and its phase, behind the timestamp."""
+        """The nominal time of an occurrence: a multiple of the interval, plus its phase, after the timestamp."""
         behind_ms = (self.appended_ms - self.phase_ms) % self.every_ms
         return self.appended_ms - behind_ms + number * self.every_ms
 
 
 @dataclass
 class Occurrences:
-    """What the dispatch log and the targets hold of one schedule."""
+    """The content of the dispatch log and the targets about one schedule."""
 
     fates: list[tuple[list[Any], int, int]] = field(default_factory=list)
     """Each as JSON, with the time of its record, and the next request that its writer would read."""
@@ -97,13 +97,13 @@ class Recurrences:
         self._random = random
         self._partitions = partitions
         self._world: World | None = None
-        self.pauses: Random | None = None  # the choices about pauses, if there are any
-        self.triggers: Random | None = None  # the choices about triggers, if there are any
-        self.backfills: Random | None = None  # the choices about backfills, if there are any
+        self.pauses: Random | None = None  # draws pauses; None: there are none
+        self.triggers: Random | None = None  # draws triggers; None: there are none
+        self.backfills: Random | None = None  # draws backfills; None: there are none
         self.fills_far = True
 
     def plan(self, world: World, duration_ms: float, requests: int) -> None:
-        """Add the events that send `requests` requests within the duration."""
+        """Plan events that send `requests` requests within the duration."""
         self._world = world
         for _ in range(requests):
             world.time.at(world.time.now_ms + self._random.uniform(0.0, duration_ms), self._send)
@@ -159,7 +159,7 @@ class Recurrences:
         self._resume_later(chosen.part, chosen.id)
 
     def _trigger(self) -> None:
-        """Trigger a schedule, that may have ended, once or several times."""
+        """Trigger a schedule, which may have ended, once or several times."""
         assert self.triggers is not None
         asked = [each for each in self.asked.values() if each.action in ("schedule", "single")][-3:]
         chosen = self.triggers.choice(asked) if asked else None
@@ -168,7 +168,7 @@ class Recurrences:
                 self._append(self._switch(chosen.part, chosen.id, "trigger"))
 
     def _backfill(self) -> None:
-        """Backfill a schedule, that may have ended, for times around its request, once or twice."""
+        """Backfill a schedule, which may have ended, for times around its request, once or twice."""
         assert self.backfills is not None
         choose = self.backfills
         asked = [each for each in self.asked.values() if each.action in ("schedule", "single")][-3:]
@@ -236,8 +236,8 @@ class Recurrences:
 def judge_recurrences(
     outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, world: World, halted: Set[int]
 ) -> None:
-    """What is wrong with the schedules is added to `outcome.wrong`. `halted`: the partitions whose requests need not
-    have ended."""
+    """Violations about schedules are added to `outcome.wrong`. `halted`: the partitions whose requests need not have
+    ended."""
     recurrences = traffic.recurrences
     answers = _answers(world)
     for origin, asked in recurrences.asked.items():
@@ -263,7 +263,7 @@ def judge_recurrences(
 
 
 def _ending(outcome: JudgedOutcome, traffic: SimulatedTraffic, asked: Recurring, final: str) -> list[str]:
-    """O2: how a request may end, given those that follow."""
+    """O2: how a request may end, given the later ones with its id."""
     followers = {each.action for each in traffic.recurrences.followers(asked)}
     followers |= {
         each.action for each in traffic.asked.values() if each.part == asked.part and each.names == asked.offset
@@ -328,13 +328,14 @@ def _skip(asked: Recurring, fate: list[Any], at_ms: int) -> list[str]:
         or (asked.missed == "last" and 0 < next_ms <= at_ms)
         or (asked.missed == "none" and late_ms > _NONE_LATE_MS)
     )
-    if reason in ("dead", "paused") or (reason == "missed" and may_miss):  # `_pauses` judges those
+    if reason in ("dead", "paused") or (reason == "missed" and may_miss):  # `_pauses` checks those
         return []
     return [f"O2: {first} to {last} are skipped as {reason}, {late_ms} ms late"]
 
 
 def _records(asked: Recurring, found: Occurrences, outcome: JudgedOutcome, world: World) -> list[str]:
-    """O1, O3, O4: one record for each occurrence with its headers, and one dead letter for each that failed."""
+    """O1, O3, O4: one record for each delivered occurrence with its headers, and one dead letter for each that
+    failed."""
     wrong: list[str] = []
     origin = b"%s/%d/%d" % (_REQUESTS.encode(), asked.part.index, asked.offset)
     part = origin.rpartition(b"/")[0]
@@ -376,7 +377,7 @@ def _records(asked: Recurring, found: Occurrences, outcome: JudgedOutcome, world
 
 
 def _in_time(recurrences: Recurrences, asked: Recurring, found: Occurrences, readings: Readings) -> list[str]:
-    """No occurrence leaves though its writer had read a cancel that was written before it was due."""
+    """No occurrence leaves although its writer had read a cancel that was written before it was due."""
     if len(readings.settings) > 1:
         return []
     cancels = [each for each in recurrences.followers(asked) if each.action == "cancel"]
@@ -389,7 +390,7 @@ def _in_time(recurrences: Recurrences, asked: Recurring, found: Occurrences, rea
 
 
 def _answers(world: World) -> dict[tuple[int, int], list[tuple[str, str | None]]]:
-    """The verdicts by request: the word, and the origin of the request that was acted on."""
+    """The verdicts by request: the name, and the origin of the request on which it acted."""
     found: dict[tuple[int, int], list[tuple[str, str | None]]] = {}
     for index, log in enumerate(world.broker.topics[f"{_REQUESTS}.verdicts"].logs):
         for record in log.committed():
@@ -406,7 +407,7 @@ def _switch(
     final: str,
     answers: list[tuple[str, str | None]],
 ) -> list[str]:
-    """A control of a schedule is answered once, and truly."""
+    """Each control of a schedule has one true verdict."""
     if len(answers) != 1:
         return [f"verdict: {len(answers)} answers to a {asked.action}"]
     ((word, of),) = answers
@@ -429,7 +430,7 @@ def _switch(
 
 
 def _intervals(switches: list[tuple[int, bool]]) -> list[tuple[int, int]]:
-    """The nominal times that pauses and resumes, in the order of the requests, skip: from, until."""
+    """The nominal times that pauses and resumes, in the order of the requests, skip: (from, until)."""
     found: list[tuple[int, int]] = []
     since: int | None = None
     for at_ms, pauses in switches:
@@ -451,7 +452,7 @@ def _pauses(
     found: Occurrences,
     readings: Readings,
 ) -> list[str]:
-    """O2: what lies in a pause is skipped behind its resume, and nothing else is skipped for it."""
+    """O2: occurrences in a pause are skipped after its resume, and no other occurrence is skipped for it."""
     wrong: list[str] = []
     followers = {each.offset: each for each in recurrences.followers(asked)}
     switches: list[tuple[int, bool]] = []
@@ -479,8 +480,8 @@ def _pauses(
         elif any(_in_any(intervals, at_ms) for at_ms in times_ms):
             wrong.append(f"O2: {fate[3]} to {last} are {name} in a pause, the pauses are {intervals}")
         elif name == "occurred" and len(readings.settings) == 1:
-            # Its writer has read these requests, whether or not they are in the log by now, and knows those in the log:
-            # behind a takeover with an old disk the log may have a resume that is not read again yet.
+            # The writer has read these requests, whether or not their fates are in the log by now, and knows those in
+            # the log: after a takeover with an old disk, the log may have a resume that is not read again yet.
             read = [
                 each
                 for each in followers.values()
@@ -525,7 +526,7 @@ def _extras(recurrences: Recurrences, asked: Recurring, found: Occurrences, fina
 
 
 def _extra_times(asked: Recurring, control: Recurring) -> list[int]:
-    """The nominal times of the extra deliveries for which a control asks; a backfill of times to come asks for none."""
+    """The nominal times of the extra deliveries that a control requests; a backfill of future times requests none."""
     if control.action != "backfill":
         return [control.appended_ms]
     return asked.filled_ms(*control.times_ms) if control.times_ms[1] <= control.appended_ms else []
@@ -534,8 +535,8 @@ def _extra_times(asked: Recurring, control: Recurring) -> list[int]:
 def recurring_differences(
     asked: Recurring, number: int, switches: list[tuple[int, int, bool]], extras: list[list[int]], record: Record
 ) -> list[str]:
-    """What a record of STORE has wrong that keeps a schedule behind occurrence `number`. `switches`: by the log, the
-    offset of each control, its timestamp, and whether it pauses. `extras`: those that are pending, by the log."""
+    """Errors of a record of STORE that keeps a schedule after occurrence `number`. `switches`: by the log, the offset
+    of each control, its timestamp, and whether it pauses. `extras`: the pending ones, by the log."""
     headers = dict(record.headers or [])
     meaning = json.loads(headers["postdate-stored"] or b"")
     due_ms = int(headers.get("postdate-moved") or headers["postdate-due"] or b"")

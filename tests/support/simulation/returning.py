@@ -1,8 +1,8 @@
-"""Returns: requests with a retry policy, as their senders meant them, and what they must lead to by docs/client.md.
+"""Returns: requests with a retry policy, and the outcome that docs/client.md requires.
 
-A policy inside of the header is known when the return is sent. That of a name is in the rows of the dispatch log, which
-are read here by their documented format: a return uses the last row of its name at or below its offset, and of two rows
-of one request the one that was written later. Nothing here imports the code that reads requests.
+A policy in the header itself is known when the return is sent. A named policy is in the rows of the dispatch log, which
+are read here by their documented format. A return uses the last row of its name at or below its offset; of two rows of
+one request, the one that was written later. Nothing here imports the code that reads requests.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from postdate.kafka.interface import Headers, Record
 if TYPE_CHECKING:
     from support.simulation.traffic import SimulatedRequest
 
-#: What the configurations of the processes hold, each drawn at a start.
+#: The policies in the configurations of the processes; each start draws one of these sets.
 CONFIGURED: tuple[tuple[str, ...], ...] = (
     ("a: base=300ms, factor=2, max=3s, attempts=5",),
     ("a: base=1s, factor=1.5, max=4s, attempts=3, jitter=50%", "b: base=700ms, max=2s"),
     ("b: base=100ms, factor=3, max=5s, attempts=5, jitter=100%", "a: base=300ms, factor=2, max=3s, attempts=5"),
 )
-#: ms. No named policy waits longer.
+#: ms. No named policy has a longer backoff.
 _NAMED_MS_MAX = 10_000
 _TIMES = frozenset({"postdate-delay", "postdate-at", "postdate-level"})
 _UNIT_MS = {"ms": 1, "s": 1_000, "h": 3_600_000}
@@ -33,7 +33,7 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "h": 3_600_000}
 
 @dataclass
 class Returned:
-    """What a return says: a `policy` or the `name` of one, and the state of its attempts."""
+    """The content of a return: a `policy` or the `name` of one, and the state of its attempts."""
 
     policy: str = ""
     name: str = ""
@@ -44,7 +44,7 @@ class Returned:
     error: list[bytes | None] = field(default_factory=list)
 
     def tail(self, origin: bytes, due_ms: int) -> Headers:
-        """The headers of the redelivery behind its origin and due time."""
+        """The headers of the redelivery after its origin and due time."""
         found: Headers = [("postdate-id", self.id)] if self.id else []
         found.append(("postdate-attempt", str(self.attempt).encode()))
         found.append(("postdate-first-origin", self.root or origin))
@@ -53,7 +53,7 @@ class Returned:
 
 
 def make_return(asked: SimulatedRequest, choose: Random, named: bool) -> None:
-    """Turn a plain request into a return. `named`: its policy may be a name."""
+    """Turn a plain request into a return. `named`: it may name its policy."""
     assert asked.headers is not None
     asked.headers = [header for header in asked.headers if header[0] not in _TIMES]
     asked.level, asked.returned = 0, (said := Returned())
@@ -87,8 +87,8 @@ def make_return(asked: SimulatedRequest, choose: Random, named: bool) -> None:
 
 
 def settle(asked: SimulatedRequest, rows: Iterable[tuple[int, str, str]]) -> None:
-    """Compute when a return is due, or that it must die, once its offset and its policy are known. `rows`: those of its
-    partition as they were written."""
+    """Compute when a return is due, or that it becomes a dead letter, once its offset and its policy are known. `rows`:
+    those of its partition in the order of the log."""
     said = asked.returned
     assert said is not None
     text = said.policy
@@ -118,7 +118,7 @@ def policy_rows(records: Iterable[Record]) -> list[tuple[int, str, str]]:
         try:
             said = json.loads(record.value or b"")
         except ValueError:
-            continue  # a stranger's
+            continue  # a foreign record
         if isinstance(said, dict):
             is_newer = "policies" in said or any(len(fate) == 4 for fate in said["fates"])  # with a chosen time
             recurs = any(len(fate) > 5 or fate[2] in ("paused", "resumed", "triggered") for fate in said["fates"])
@@ -129,7 +129,7 @@ def policy_rows(records: Iterable[Record]) -> list[tuple[int, str, str]]:
 
 
 def longest_policy_ms(asked: SimulatedRequest) -> int:
-    """The `max` of the policy inside of a return; 0 if it names one."""
+    """The `max` of a policy in the header; 0 if the return names one."""
     said = asked.returned
     if said is None or not said.policy:
         return 0

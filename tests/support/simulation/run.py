@@ -1,4 +1,4 @@
-"""One seed, one schedule: set up, trouble, peace, judgement."""
+"""Runs the schedule of one seed: set-up, faults, recovery, judgement."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from support.simulation.traffic import REQUESTS
 from support.simulation.volume import VOLUME
 from support.simulation.world import World
 
-#: ms. After the last fault everything must have ended within this: the slowest is a member that is thrown out of the
-#: group, a transaction that times out, and an entry whose retry budget runs from then on.
+#: ms. After the last fault every request must have ended within this. The slowest case: a member is removed from the
+#: group, a transaction times out, and the retry budget of an entry begins only then.
 REST_MS_MAX = 90_000.0
 
-#: ms. Requests that come when all is well must have ended this long after the last was sent. Whoever was fenced while
-#: idle learns it only now: then the group is asked, every 5 s, and the shard taken over again.
+#: ms. Requests after the recovery must have ended this long after the last was sent. A process that was fenced while
+#: idle detects this only now: then it asks the group, every 5 s, and the shard is taken over again.
 ENCORE_MS_MAX = 10_000.0
 
 _MEMORY = Path("/dev/shm")  # noqa: S108  # only small files that are mapped; where it is missing, the usual place
@@ -50,7 +50,7 @@ _MEMORY = Path("/dev/shm")  # noqa: S108  # only small files that are mapped; wh
 
 @dataclass(frozen=True)
 class Result:
-    """What one schedule led to: `wrong` is empty where everything was as promised; equal digests are equal runs."""
+    """The result of one schedule: `wrong` is empty if every promise was kept; identical runs have equal digests."""
 
     seed: int
     digest: str
@@ -60,7 +60,7 @@ class Result:
 
 @contextmanager
 def _silence(wanted: bool) -> Iterator[None]:
-    """What the sidecar logs is of no interest, and nobody after this is to miss what it should see."""
+    """Suppresses the sidecar's log lines if `wanted`, and restores the level of the logger afterwards."""
     logger = logging.getLogger("postdate")
     before = logger.level
     if wanted:
@@ -77,13 +77,14 @@ def run_seed(
     theme: str | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Result:
-    """Run one schedule; with a mutation, over code that is broken in one way. `tell` is told every step; a `theme`
-    takes the place of the one that the seed would draw."""
+    """Run one schedule; with a mutation, on code without one safeguard. `tell` gets a line for every step; a `theme`
+    replaces the one that the seed would draw."""
     with _silence(tell is None), tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as directory:
         world = World(seed, Path(directory))
         world.tell = tell
         plan = SchedulePlan(world, seed, theme)
-        if mutation is None and plan.theme != VOLUME:  # what is broken must show to those who read the topics
+        # a mutation must be detected from the content of the topics alone
+        if mutation is None and plan.theme != VOLUME:
             world.look = Invariants(world, plan.traffic, plan.readings).check
         with simulated(world), counted(world), mutation(world) if mutation else nullcontext():
             _play(world, plan)
@@ -129,7 +130,8 @@ def _play(world: World, plan: SchedulePlan) -> None:
     commits = world.reached["dispatch.committed"]
     _send_more(world, plan)
     if world.reached["dispatch.committed"] < commits + plan.partitions:
-        _send_more(world, plan)  # a gate held the first ones back; a process learns of its fence only by a transaction
+        # a gate may have delayed the first ones, and a process detects its fence only by a transaction
+        _send_more(world, plan)
     fences, before = world.reached["fenced"], set(plan.traffic.asked)
     _send_more(world, plan)
     world.encore = plan.traffic.asked.keys() - before
@@ -139,7 +141,7 @@ def _play(world: World, plan: SchedulePlan) -> None:
 
 
 def _send_more(world: World, plan: SchedulePlan) -> None:
-    """Some requests to each partition when all is well."""
+    """Send some requests to each partition after the recovery."""
     for index in range(plan.partitions):
         for number in range(3):
             world.time.at(world.time.now_ms + 500.0 * number, functools.partial(plan.traffic.send_plain, index))
@@ -148,19 +150,20 @@ def _send_more(world: World, plan: SchedulePlan) -> None:
 
 
 def _rest(world: World, plan: SchedulePlan, limit_ms: float) -> None:
-    """Go on until nothing is left to do, but not for ever."""
-    give_up_ms = world.time.now_ms + limit_ms + world.broker.brokers.apart_ms()  # due by one clock, sent by another
+    """Run until all requests have ended, or the time limit is reached."""
+    # the broker that stamps a request may have another clock than the one that stamps its fate
+    give_up_ms = world.time.now_ms + limit_ms + world.broker.brokers.apart_ms()
     at_rest = False
     while world.time.now_ms < give_up_ms:
         plan.holding.release_all()
         was_at_rest, at_rest = at_rest, _at_rest(world, plan)
-        if at_rest and was_at_rest:  # nothing stirred for a while: who only believes to be the owner has learned better
+        if at_rest and was_at_rest:  # nothing has changed for a while, so a process that was fenced has detected it
             break
         world.run_until(world.time.now_ms + (1_500.0 if at_rest else 500.0))
 
 
 def _at_rest(world: World, plan: SchedulePlan) -> bool:
-    """Every request has one of the ends there are, and every partition exactly one who acts for it."""
+    """True if every request has ended, and every partition has exactly one owner."""
     shards = [actor for process in world.processes for actor in process.shards()]
     if plan.traffic.unsent or sorted(actor.part.index for actor in shards) != list(range(plan.partitions)):
         return False

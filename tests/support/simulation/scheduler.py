@@ -1,13 +1,13 @@
-"""Who acts next: each step of an actor is a coroutine of its own, so any two of them may alternate in any order.
+"""Selects the actor that runs next: each step of an actor is a separate coroutine, so any two of them may interleave in
+any order.
 
-An actor's step runs until it waits, or until it lets others go first. It is then suspended where it stands, and the
-scheduler draws who goes on: a suspended step whose time has come, or an actor that wants to begin one. So a process is
-overtaken between any two of its requests, as often as chance has it, and nobody has to end before the one that it
-overtook.
+An actor's step runs until it waits, or until it lets others run. Then it is suspended, and the scheduler draws the next
+one: a suspended step whose time has come, or an actor that is due. So a process may be overtaken between any two of its
+requests, any number of times, and the overtaking process need not end first.
 
-A step of a dead process is resumed at once: the check of who is alive, behind each suspension, then ends it.
+A step of a dead process is resumed at once: the check after each suspension then ends it.
 
-Thread rule: one thread. The coroutines are greenlets, since the code under test is not written to be suspended.
+Thread rule: one thread. The coroutines are greenlets, since the code under test has no suspension points.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
     AnyActor = PollActor | ShardActor
 
-#: A schedule that begins more steps than this goes round in circles.
+#: A schedule with more steps than this is assumed to loop.
 STEPS_MAX = 60_000
-#: ms. The most that passes at once, since what happens meanwhile may wake others.
+#: ms. The maximum time that passes at once, since events meanwhile may wake actors.
 _PASSES_MS_MAX = 100.0
-#: ms. The least: time must pass even where somebody's time has come and he cannot act.
+#: ms. The minimum: time must pass even if an actor is due and cannot run.
 _PASSES_MS_MIN = 0.05
 
 
 class Scheduler:
-    """Lets the actors of `processes` act, one at a time. `failed` is called with an actor whose step raised."""
+    """Runs the actors of `processes`, one at a time. `failed` is called with an actor whose step raised."""
 
     def __init__(
         self, time: SimTime, random: Random, processes: list[SimulatedProcess], failed: Callable[[Actor, str], None]
@@ -48,34 +48,34 @@ class Scheduler:
         self._processes = processes
         self._failed = failed
         self._current: AnyActor | None = None
-        self._suspended: dict[AnyActor, tuple[greenlet, float]] = {}  # and when each goes on
+        self._suspended: dict[AnyActor, tuple[greenlet, float]] = {}  # the time at which each continues
 
     @property
     def current(self) -> AnyActor:
-        """The actor whose step this is. REQUIRES: it is one's."""
+        """The actor whose step is running. REQUIRES: a step is running."""
         assert self._current is not None, "nobody acts now"
         return self._current
 
     def is_within(self, actor: AnyActor) -> bool:
-        """True while the actor is in the middle of a step."""
+        """True while a step of the actor is running or suspended."""
         return actor is self._current or actor in self._suspended
 
     def run_until(self, end_ms: float) -> None:
-        """Let everybody act until that time."""
+        """Run actors until that time."""
         while self._time.now_ms < end_ms:
             if not self._run_one():
                 self._pass_time(end_ms)
         self._end_dead()
 
     def suspend(self, until_ms: float) -> None:
-        """The acting step goes on at that time or later, and others meanwhile. REQUIRES: called within a step."""
+        """Suspend the running step until that time or later; others run meanwhile. REQUIRES: called within a step."""
         actor, hub = self.current, getcurrent().parent
         assert hub is not None, "a step runs within the scheduler"
         self._suspended[actor] = (getcurrent(), until_ms)
         hub.switch()
 
     def others_may_act(self) -> bool:
-        """True where somebody else wants to act now."""
+        """True if another actor is ready."""
         return any(actor is not self._current for actor in self._ready())
 
     def unwind(self) -> None:
@@ -83,7 +83,7 @@ class Scheduler:
         self._end_dead()
 
     def _run_one(self) -> bool:
-        """Let one of those act who want to; False where nobody does."""
+        """Run one ready actor; False if none is ready."""
         self._end_dead()
         ready = list(self._ready())
         if not ready:
@@ -124,7 +124,7 @@ class Scheduler:
             assert actor not in self._suspended, f"{actor.name} is dead and goes on"
 
     def _ready(self) -> Iterator[AnyActor]:
-        """The actors that may act now, in an order that only the schedule decides."""
+        """The actors that may run now, in a deterministic order."""
         now_ms, suspended = self._time.now_ms, self._suspended
         for process in self._processes:
             if process.paused_until_ms <= now_ms:
@@ -136,7 +136,7 @@ class Scheduler:
                         yield actor
 
     def _pass_time(self, end_ms: float) -> None:
-        """Nobody acts now: let time pass until somebody may want to."""
+        """No actor is ready: advance the time until one may be."""
         now_ms, soonest = self._time.now_ms, end_ms
         for process in self._processes:
             if process.paused_until_ms > now_ms:

@@ -1,9 +1,9 @@
-"""The settings of one process that decide about requests, drawn at random for each start: a rolling change.
+"""The settings of one process that affect requests, drawn at random for each start, as in a rolling change.
 
-The processes of a schedule may differ in every one of them, for a while or for good. What each of them makes of a
-request is `readings`; which reading stands is decided by who commits the fate of the request first.
+The processes of a schedule may differ in every one of them, for a while or permanently. `readings` computes how each
+process interprets a request; the process that commits the fate of the request first determines its outcome.
 
-Nothing here imports the product: `plan` turns these values into a configuration, and the judges use them as they are.
+Nothing here imports the product: `plan` turns these values into a configuration, and the judges use them directly.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BUDGETS_MS = (2_500, 2_500, 6_000)
 
 @dataclass(frozen=True)
 class Settings:
-    """What one process is told about requests. 0 stands for no limit, as in the configuration."""
+    """The settings of one process about requests. 0 stands for no limit, as in the configuration."""
 
     allow: tuple[str, ...] = ("*",)
     levels_ms: tuple[int, ...] = LEVELS_MS
@@ -51,17 +51,17 @@ class Settings:
 
     @property
     def has_quota(self) -> bool:
-        """True where a request may be refused for what else was asked."""
+        """True if a request may be refused because of other requests."""
         return bool(self.requests_per_second_max or self.pending_max or self.pending_size_bytes_max)
 
 
 def allows(patterns: tuple[str, ...], target: str) -> bool:
-    """True where a target matches one of the patterns of an allow list."""
+    """True if a target matches one of the patterns of an allow list."""
     return any(fnmatchcase(target, pattern) for pattern in patterns)
 
 
 class Operators:
-    """Those who configure the processes of one schedule: some settings differ between starts, the others never do."""
+    """Configures the processes of one schedule: some settings differ between starts, the others never do."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Operators:
         rates: tuple[tuple[str, ...], ...],
         only: tuple[str, ...] = (),
     ) -> None:
-        """`only`: which settings differ; empty: that is drawn, too."""
+        """`only`: the settings that differ; empty: they are drawn."""
         self._random = random
         self._usual = usual
         choices: dict[str, tuple[object, ...]] = {

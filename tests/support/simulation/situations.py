@@ -1,6 +1,6 @@
-"""The situations that a passing run must have met: those that the protocol's models reach, and what leads to them.
+"""The situations that a passing run must have reached: those that the protocol's models reach, and their causes.
 
-Each is a counter of the runs. If one is zero, the run proves nothing about that situation, and fails.
+Each has a counter. If one is zero, the run proves nothing about that situation, and fails.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from support.simulation.patches import STORE_APPLIED
 from support.simulation.themes import ADMIN, BAD_TARGET, BROKERS, DISKS, ENDS, STALLS, STAMPS
 from support.simulation.volume import VOLUME
 
-#: What the models of the protocol reach, in words -> the counter here.
+#: The situations that the models of the protocol reach -> their counters.
 SITUATIONS: Final[dict[str, str]] = {
     "a process is killed": "kill",
     "power is lost, and with it what was not synced": "batches lost",
@@ -67,7 +67,7 @@ SITUATIONS: Final[dict[str, str]] = {
     "owners change a named policy while returns of it are pending": "policy changed while it is needed",
 }
 
-#: What the schedules of each theme must reach, in words -> the counter here.
+#: The situations that the schedules of each theme must reach -> their counters.
 THEME_SITUATIONS: Final[dict[str, dict[str, str]]] = {
     BROKERS: {
         "a broker freezes": "broker frozen",
@@ -105,7 +105,7 @@ THEME_SITUATIONS: Final[dict[str, dict[str, str]]] = {
     },
 }
 
-#: What else must have happened.
+#: Further situations.
 EVENTS: Final = frozenset(
     {
         "requests",
@@ -140,7 +140,7 @@ EVENTS: Final = frozenset(
     }
 )
 
-#: What people do.
+#: Situations that operators cause.
 HOLDS: Final = frozenset(f"{done} {what}" for done in ("held", "released") for what in ("delivery", "intake", "target"))
 
 MUST_BE_REACHED: Final = frozenset(SITUATIONS.values()) | EVENTS | HOLDS | (NAMES - {"takeover.opened"})

@@ -1,9 +1,9 @@
-"""The oracle of STORE: it holds exactly the entries that are stored and have not ended, each as it is now.
+"""The oracle of STORE: it contains exactly the stored entries that have not ended, each in its present state.
 
-Asked of the topic as any reader would find it, compacted or not, and held against what was asked and what the dispatch
-log says. What is no longer in the request topic must be there: nothing else keeps it (invariant I5).
+The topic is read as any reader finds it, compacted or not, and compared with the requests and the dispatch log.
+Requests that are no longer in the request topic must be there, since no other topic has them (invariant I5).
 
-The records are read here by their documented format, not by the code that writes them.
+The records are decoded here by their documented format, not by the code that writes them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ STORE = f"{REQUESTS}.store"
 
 
 def held(records: Iterable[Record]) -> dict[int, Record]:
-    """What a store's records come to: request offset -> the last record, where that is no tombstone."""
+    """The content of a store topic: request offset -> the last record, if it is not a tombstone."""
     last = {int(record.key): record for record in records if record.key and record.key.isdigit()}
     return {offset: record for offset, record in last.items() if record.value is not None}
 
 
 def judge_stores(outcome: JudgedOutcome, broker: SimBroker, partitions: int) -> None:
-    """What has ended is not kept; what is wrong is added to `outcome.wrong`."""
+    """STORE contains no ended request; violations are added to `outcome.wrong`."""
     for index in range(partitions):
         records = broker.topics[STORE].logs[index].committed()
         outcome.reached["tombstone written"] += sum(record.value is None for record in records)
@@ -40,10 +40,10 @@ def judge_stores(outcome: JudgedOutcome, broker: SimBroker, partitions: int) -> 
 
 
 def differences(asked: SimulatedRequest, moved_ms: int, readings: Readings, record: Record) -> list[str]:
-    """What a record that keeps a request has wrong: it is none of what the processes understood of the request.
-    `moved_ms` is the due time that a control gave it, -1 if none did."""
+    """Errors of a record that keeps a request: it matches no interpretation of the request. `moved_ms` is the due time
+    that a control set, -1 if none did."""
     if asked.returned is not None and asked.returned.name:
-        return []  # when it is due is known at the end
+        return []  # the due time is known only at the end
     headers: Headers = record.headers or []
     said = dict(headers)
     meaning = json.loads(said["postdate-stored"] or b"")
@@ -83,7 +83,7 @@ def differences(asked: SimulatedRequest, moved_ms: int, readings: Readings, reco
 
 
 def _window_kept(meaning: dict[str, Any], due_ms: int) -> int:
-    """The length of the window that a record keeps, 0 for none; -1 if its chosen time lies outside the window."""
+    """The length of the window in a record, 0 for none; -1 if its chosen time lies outside the window."""
     window_ms, chosen_ms = meaning.get("window", (0, due_ms))
     is_right = due_ms <= chosen_ms <= due_ms + window_ms and (meaning["v"] == 2) == ("window" in meaning)
     return int(window_ms) if is_right else -1

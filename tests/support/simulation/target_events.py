@@ -1,10 +1,10 @@
-"""A target that misbehaves while everything else is well; and the oracle that no other target waits for it.
+"""Faults of one target, while nothing else has a fault; and the oracle that no other target is late.
 
-One target, `orders`, refuses records, takes few of them, or is deleted. A steady load goes to it and to `mails`, and a
-burst to it alone. Each message for `mails` leaves within seconds of its due time. Each message for `orders` has one of
-the ends that its own trouble allows.
+One target, `orders`, refuses records, accepts few of them, or is deleted. It gets a steady load, as `mails` does, and a
+burst. Each message for `mails` must leave within seconds of its due time. Each message for `orders` must end in a way
+that its own fault permits.
 
-Thread rule: one thread; an event never waits, it only changes what others will find.
+Thread rule: one thread; an event never waits, it only changes the state of the world.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from support.simulation.traffic import REQUESTS, TARGETS, SimulatedRequest, Simu
 from support.simulation.world import World
 
 BAD, GOOD = "orders", "mails"
-#: ms. A message for a target that works is never later than this while another misbehaves: some transactions that time
-#: out after two seconds each, and one look at the cluster.
+#: ms. The maximum lateness of a message for a target without a fault while another has one: some transactions that time
+#: out after two seconds each, and one look-up.
 LATE_MS_MAX = 10_000
-#: How many messages for the bad target fall due at once; rarely more than a shard holds as suspects.
+#: The number of messages for the bad target that are due at once; usually fewer than a shard keeps as suspects.
 BURSTS = (30, 100, 300)
 BURST_MANY, BURST_MANY_SHARE = 1_200, 0.04
-#: Records that a slow target takes in a second.
+#: The records per second that a slow target accepts.
 PER_SECOND = (3.0, 20.0, 50.0)
-#: ms. Between two messages of the steady load for one target.
+#: ms. The interval between messages of the steady load for one target.
 _PACE_MS = 250.0
-#: ms. After the target works again, until what waited for it may have ended as a dead letter of that time.
+#: ms. After the target works again, messages that waited for it may still become dead letters during this time.
 _AFTERMATH_MS = 15_000
 
 
 class TargetEvents:
-    """The trouble of one schedule. `unavailable`: topic, from when, until when, by the true time."""
+    """The target fault of one schedule. `unavailable`: (topic, from, until), by the true time."""
 
     def __init__(self, world: World, random: Random, traffic: SimulatedTraffic, settings: dict[str, str]) -> None:
         self.unavailable: list[tuple[str, float, float]] = []
@@ -76,10 +76,10 @@ class TargetEvents:
         self._traffic.append(asked)
         self._asked.append(asked)
 
-    # ---- what the bad target does ----------------------------------------------------------------------------------
+    # ---- faults of the bad target ----------------------------------------------------------------------------------
 
     def menu(self) -> list[Callable[[float], None]]:
-        """Each is called with the time in ms for which the trouble lasts."""
+        """The faults; each is called with its duration in ms."""
         troubles = [self.refuse_all, self.refuse_some, self.take_few, self.take_few, self.take_none]
         return [*troubles, self.delete, self.delete_for_long]
 
@@ -89,17 +89,18 @@ class TargetEvents:
         self._reasons = frozenset({Reason.RECORD_REFUSED})
 
     def refuse_some(self, for_ms: float) -> None:
-        """One record of five is refused, by its value."""
+        """One record in five is refused, by its value."""
         self._misbehave("target refuses some", for_ms, Misbehaviour(self._world.time, _is_fifth))
         self._reasons, self._may_be_dead = frozenset({Reason.RECORD_REFUSED}), lambda asked: _is_fifth(asked.value)
 
     def take_few(self, for_ms: float) -> None:
-        """It takes some records a second; the others time out. Slow is not gone: nothing of it may be a dead letter."""
+        """It accepts some records per second; the others time out. It is slow but available, so no message may become a
+        dead letter."""
         per_second = self._random.choice(PER_SECOND)
         self._misbehave("target slow", for_ms, Misbehaviour(self._world.time, per_second=per_second))
 
     def take_none(self, for_ms: float) -> None:
-        """It acknowledges nothing, while metadata shows nothing against it."""
+        """It acknowledges nothing, although its metadata shows no fault."""
         self._misbehave("target takes nothing", for_ms, Misbehaviour(self._world.time, per_second=1e-9))
         self._reasons = frozenset({Reason.TARGET_UNAVAILABLE})
 
@@ -134,14 +135,14 @@ class TargetEvents:
         world.time.at(world.time.now_ms + for_ms, world.broker.misbehaving.clear)
 
     def cease(self) -> None:
-        """The target is there and takes everything."""
+        """End the fault: the target exists and accepts every record."""
         self._world.broker.misbehaving.clear()
         self._create()
 
     # ---- judgement -------------------------------------------------------------------------------------------------
 
     def excuse(self) -> None:
-        """Dead letters that the trouble of their own target explains may be."""
+        """Permit the dead letters that the fault of their target explains."""
         for asked in self._asked:
             for topic, from_ms, until_ms in self.unavailable:
                 waited = from_ms - _AFTERMATH_MS <= asked.due_ms <= until_ms + _AFTERMATH_MS

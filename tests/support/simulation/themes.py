@@ -1,6 +1,6 @@
-"""Themes of schedules whose troubles lie in the cluster, in targets, on clocks and disks, and how they are set up.
+"""Themes of schedules whose faults are in the cluster, in targets, on clocks and disks, and their set-up.
 
-A calm theme has no other fault than its own, so that what is late is late for that.
+A calm theme has no other faults, so that only its own fault can explain lateness.
 
 Thread rule: one thread.
 """
@@ -21,36 +21,36 @@ from support.simulation.traffic import REQUESTS
 if TYPE_CHECKING:
     from support.simulation.plan import SchedulePlan
 
-#: Three brokers, whose clocks differ: leaders move, die, and freeze while an owner goes.
+#: Three brokers, whose clocks differ: leaders move, die, and freeze while an owner ends.
 BROKERS = "brokers"
-#: The admin path fails, producers and consumers work. Calm.
+#: Admin requests fail; producers and consumers work. Calm.
 ADMIN = "admin"
-#: Leaders are away, and machines suspended, for minutes up to an hour.
+#: Leaders are missing, and machines suspended, for minutes up to an hour.
 STALLS = "stalls"
-#: The clocks of machines are hours ahead, and brokers refuse such stamps.
+#: The clocks of machines are hours ahead, and brokers refuse such timestamps.
 STAMPS = "stamps"
-#: One target misbehaves. Calm.
+#: One target has a fault. Calm.
 BAD_TARGET = "bad target"
-#: Disks are full for a while.
+#: Disks are full for some time.
 DISKS = "disks"
-#: Ends of any transaction are copied, and refused when they are sent again.
+#: EndTxn requests are copied, and refused when they are repeated.
 ENDS = "ends"
 
 CLUSTER_THEMES = (BROKERS, ADMIN, STALLS, STAMPS, BAD_TARGET, DISKS, ENDS)
 CALM = frozenset({ADMIN, BAD_TARGET})
-#: How often the faults of a theme befall a schedule that has another theme.
+#: The share of schedules of other themes that also have faults of these.
 _RARE = {BROKERS: 0.1, ADMIN: 0.1, STALLS: 0.02, DISKS: 0.1, ENDS: 0.1}
-#: Themes whose schedules have no faults of other ones: what they judge needs that, or they are long without.
+#: Themes without the faults of other themes, since these would invalidate their checks or take too long.
 NO_OTHERS = frozenset({*CLUSTER_THEMES, "volume", "lost", "held", "burst", "expired"})
-#: ms. How long a theme lasts, where it is not drawn as usual.
+#: ms. The duration of a theme, if it differs from the usual ones.
 _DURATION_MS = {BROKERS: 60_000.0, ADMIN: 130_000.0, BAD_TARGET: 60_000.0}
 _HOUR_MS = 3_600_000.0
-#: ms. The first copy of an end was seen to arrive 0.99 s late.
+#: ms. The first copy of an EndTxn was seen to arrive 0.99 s late.
 _COPY_MS_MAX = 1_000.0
 
 
 class Themes:
-    """What a theme adds to one schedule."""
+    """The additions of a theme to one schedule."""
 
     def __init__(self, plan: SchedulePlan, seed: int) -> None:
         self._plan = plan
@@ -59,7 +59,7 @@ class Themes:
         self.cluster = ClusterEvents(plan.world, self._random, plan.events)
         self.targets = TargetEvents(plan.world, self._random, plan.traffic, {})
         self._late: frozenset[str] = frozenset()  # targets whose messages must not be late
-        self._rare = frozenset[str]()  # the themes whose faults befall this schedule of another one, too
+        self._rare = frozenset[str]()  # themes whose faults are added to this schedule of another theme
         if self._theme not in NO_OTHERS:
             drawn = Random(f"{seed}/rare")  # a separate stream: drawing here changes nothing else of the schedule
             self._rare = frozenset(name for name, share in _RARE.items() if drawn.random() < share)
@@ -75,16 +75,16 @@ class Themes:
 
     @property
     def is_calm(self) -> bool:
-        """True where nothing else may go wrong."""
+        """True if no other fault may occur."""
         return self._theme in CALM
 
     def before_topics(self) -> None:
-        """Set up what must be there before there are topics."""
+        """Set up what must exist before the topics."""
         if self._theme == BROKERS or BROKERS in self._rare:
             self.cluster.several_brokers()
 
     def plan_events(self) -> None:
-        """Add the events of the theme. REQUIRES: the machines are there."""
+        """Plan the events of the theme. REQUIRES: the machines exist."""
         plan, choose, world = self._plan, self._random, self._plan.world
         now = world.time.now_ms
         if self._theme == BROKERS:
@@ -104,7 +104,7 @@ class Themes:
                 world.time.at(now + choose.uniform(0.0, plan.duration_ms), self.cluster.fill_disk)
         elif self._theme == ENDS:
             world.faults.rates |= {"end-copied": 0.5, "end-refused": 0.6, "added-apart": 0.7, "sent-early": 0.3}
-            world.faults.rates["slow"] = 0.1  # a transaction that takes long is one that a late copy may meet
+            world.faults.rates["slow"] = 0.1  # a late copy can meet only a transaction that takes long
             world.faults.copy_ms_max = _COPY_MS_MAX
             for number in range(3):
                 world.time.at(now + number * 10_500.0 + choose.uniform(2_000.0, 6_000.0), self._leap)
@@ -122,7 +122,7 @@ class Themes:
         self._plan_rare()
 
     def _plan_rare(self) -> None:
-        """One or two faults of each of the rare themes."""
+        """Plan one or two faults of each of the rare themes."""
         plan, choose, world = self._plan, self._random, self._plan.world
         events: dict[str, list[Callable[[], None]]] = {
             BROKERS: [self._strike_broker, self.cluster.move_leader],
@@ -138,8 +138,8 @@ class Themes:
             world.faults.rates |= {"end-copied": 0.2, "end-refused": 0.3}
 
     def _leap(self) -> None:
-        """The cluster's clock goes forward by ten seconds, and a request shows it: a beat comes first, and behind it
-        everything that has fallen due."""
+        """Move the cluster's clock forward by ten seconds, and send a request that shows this: the shard first commits
+        a beat, and then the messages that have become due."""
         world = self._plan.world
         world.reached["broker's clock stepped"] += 1
         world.troubles.clocks_are_true = False
@@ -154,16 +154,16 @@ class Themes:
         self._random.choice([*frozen, cluster.kill_broker])()
 
     def patience_ms(self) -> float:
-        """How much longer than its duration the schedule lasts: until the last stall has ended by itself."""
+        """How much longer than its duration the schedule runs: until the last stall has ended."""
         return max(self.cluster.stalled_until_ms - self._plan.world.time.now_ms, 0.0)
 
     def cease(self) -> None:
-        """Undo whatever lasts."""
+        """End all lasting faults."""
         self.cluster.cease()
         self.targets.cease()
 
     def before_judgement(self) -> None:
-        """Keep what was deleted for the judges, and excuse what the trouble explains."""
+        """Keep deleted targets for the judges, and permit the dead letters that the faults explain."""
         world = self._plan.world
         for topic in world.broker.deleted:
             assert topic.name != REQUESTS
@@ -174,6 +174,6 @@ class Themes:
         self.targets.excuse()
 
     def judge(self, outcome: JudgedOutcome) -> None:
-        """What was late is added to `outcome.wrong`."""
+        """Late messages are added to `outcome.wrong`."""
         if self._late:
             self.targets.judge(outcome, self._late)

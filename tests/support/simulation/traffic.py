@@ -1,7 +1,7 @@
-"""Requests of every kind, as their senders meant them: what the judge holds the outcome against.
+"""Requests of every kind with their intended outcome, with which the judges compare the result.
 
-What a request must lead to is written down when it is sent, from what it is meant to be, and not by the code that
-reads requests.
+The intended outcome is recorded when a request is sent. It follows from the intention, not from the code that reads
+requests.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from support.simulation.returning import Returned, make_return, settle
 from support.simulation.settings import LEVELS_MS
 
 REQUESTS = "requests"
-#: Target -> partitions. `small` takes small records only, `secret` refuses everybody, `compacted` takes
-#: no record without a key, `later` is created on the way.
+#: Target -> partitions. `small` accepts only small records, `secret` refuses every client, `compacted` accepts no
+#: record without a key, `later` is created during the schedule.
 TARGETS = {"orders": 1, "mails": 3, "small": 1, "secret": 1, "later": 2, "compacted": 1}
 NOWHERE = "nowhere"
 SMALL_BYTES_MAX = 400
 WINDOWS_MS = (1, 300, 2_000, 6_000)
-#: How long after the first request of a series a message is due at the latest.
+#: ms. The maximum time between the first request of a series and its due time.
 LATEST_MS = (1, 400, 3_000, 8_000)
-#: The producer ids from here on are those of strangers.
+#: The producer ids from here on are those of foreign clients.
 STRANGERS_FROM = 900_000
 
 
 @dataclass
 class SimulatedRequest:
-    """One request: `action` is schedule, cancel, reschedule or bad. `dead` are the reasons for which it may end as a
-    dead letter; `must_die` says that it may end in no other way. `level` is that of a relative time by level, 0 for
+    """One request: `action` is schedule, cancel, reschedule or bad. `dead` contains the reasons for which it may become
+    a dead letter; `must_die` means that it may end in no other way. `level` is that of a relative time by level, 0 for
     none; a `foreign` one is in another scheduler's headers."""
 
     part: Partition
@@ -56,7 +56,7 @@ class SimulatedRequest:
     drops: bool = False
     latest_ms: int = 0
     series_ms: int = -1
-    """The start of the series that it continues, as the dispatch log says; -1: it begins one."""
+    """The start of the series that it continues, from the dispatch log; -1: it begins one."""
     dead: frozenset[str] = frozenset()
     must_die: bool = False
     returned: Returned | None = None
@@ -66,7 +66,7 @@ class SimulatedRequest:
 
     @property
     def due_ms(self) -> int:
-        """First due time, or the new one of a reschedule, by the usual levels."""
+        """First due time, or the new one of a reschedule, by the default levels."""
         return self._limited(self.appended_ms + self.delay_ms)
 
     @property
@@ -78,17 +78,17 @@ class SimulatedRequest:
         return min(due_ms, self.start_ms + self.latest_ms) if self.latest_ms else due_ms
 
     def due_at(self, levels_ms: tuple[int, ...]) -> int:
-        """The same by other levels: one above the last is the last."""
+        """As `due_ms`, by other levels; a level above the last counts as the last."""
         return self._limited(self.requested_at(levels_ms))
 
     def requested_at(self, levels_ms: tuple[int, ...]) -> int:
-        """The same, whatever series it continues."""
+        """As `due_at`, without the limit of a series."""
         delay_ms = levels_ms[min(self.level, len(levels_ms)) - 1] if self.level else self.delay_ms
         return self.appended_ms + delay_ms
 
     @property
     def data_headers(self) -> Headers:
-        """What is not ours of the headers."""
+        """The headers that are not Postdate's."""
         return [pair for pair in self.headers or [] if not pair[0].lower().startswith("postdate-")]
 
 
@@ -98,9 +98,9 @@ class SimulatedTraffic:
     def __init__(
         self, broker: SimBroker, random: Random, partitions: int, theme: str = "", differ: bool = False
     ) -> None:
-        """`theme`: of which kinds there are many. `differ`: some are in the headers of another scheduler, which not
-        every process need understand."""
-        self.bulks: Random | None = None  # draws what bulk controls select; None: there are none
+        """`theme`: decides which kinds are frequent. `differ`: some requests are in the headers of another scheduler,
+        which not every process accepts."""
+        self.bulks: Random | None = None  # draws the selectors of bulk controls; None: there are none
         self.moves_in_bulk = False  # most of them move messages, and messages stay pending for some time
         self.windows: Random | None = None  # draws the windows of messages; None: none has one
         self.drops: Random | None = None  # draws requests that are dropped for a delivered one; None: there are none
@@ -114,7 +114,7 @@ class SimulatedTraffic:
         self.unsent = 0
         self.names_policies = True
         self._returns = Random(f"{random.getstate()[1][:4]}")  # drawing here changes nothing else of a schedule
-        self.is_last = False  # nobody waits any more for what is due late
+        self.is_last = False  # no request with a long delay is sent any more
         self._broker = broker
         self._random = random
         self._partitions = partitions
@@ -136,7 +136,7 @@ class SimulatedTraffic:
         ]
 
     def last_due_ms(self) -> int:
-        """The latest time at which anything may be due."""
+        """The latest time at which any message may be due."""
         last_ms = max((asked.due_ms + asked.window_ms for asked in self.asked.values()), default=0)
         return max(last_ms, self.recurrences.last_due_ms())
 
@@ -145,14 +145,14 @@ class SimulatedTraffic:
         return self.asked.keys() | self.recurrences.asked.keys()
 
     def send_plain(self, index: int) -> None:
-        """One plain request to a partition, due within half a second."""
+        """Send one plain request to a partition, due within half a second."""
         asked = SimulatedRequest(Partition(REQUESTS, index), b"k", b"encore", [], target="orders", target_key=b"k")
         asked.delay_ms = self._random.randrange(500)
         asked.headers = [("postdate-topic", b"orders"), ("postdate-delay", b"%d" % asked.delay_ms)]
         self.append(asked)
 
     def send(self) -> None:
-        """One request of any kind; now and then inside of a transaction that is aborted."""
+        """Send one request of a random kind, sometimes in a transaction that is aborted."""
         choose = self._random
         asked = SimulatedRequest(Partition(REQUESTS, choose.randrange(self._partitions)))
         if not self._broker.serves(self._broker.topics[REQUESTS].logs[asked.part.index]):
@@ -168,7 +168,7 @@ class SimulatedTraffic:
         asked.target_key = asked.key
         weights, kinds = zip(*self._kinds, strict=True)
         kind = choose.choices(kinds, weights)[0]
-        if self._moves and choose.random() < 0.8:  # some messages, and then what moves them, more than once
+        if self._moves and choose.random() < 0.8:  # some messages, and then controls that move them more than once
             kind = self._control_by_id if self._window() % 2 else self._with_id
         if self.moves_in_bulk and choose.random() < 0.8:
             kind = self._bulk if self._window() % 2 and choose.random() < 0.5 else self._plain
@@ -185,11 +185,11 @@ class SimulatedTraffic:
             self.append(asked)
 
     def _window(self) -> int:
-        """Which two seconds these are."""
+        """The number of the present interval of two seconds."""
         return int(self._broker.time.now_ms // 2_000)
 
     def append(self, asked: SimulatedRequest) -> None:
-        """Send a request as it is, and remember it."""
+        """Send a request unchanged, and remember it."""
         asked.offset, asked.appended_ms = self._broker.append(asked.part, asked.key, asked.value, asked.headers, 0)
         self.asked[asked.part.index, asked.offset] = asked
         if asked.returned is not None and not asked.returned.name:
@@ -202,17 +202,17 @@ class SimulatedTraffic:
             self._by_name[asked.part.index, asked.names].append(asked)
 
     def of_id(self, asked: SimulatedRequest) -> list[SimulatedRequest]:
-        """The requests of its partition with the id of this one, in their order; none where it has no id."""
+        """The requests of its partition with its id, in order; none if it has no id."""
         return self._by_id.get((asked.part.index, asked.id), [])
 
     def followers(self, asked: SimulatedRequest) -> list[SimulatedRequest]:
-        """The later requests that have the id of this one or name its offset, in their order."""
+        """The later requests that have the id of this one or name its offset, in order."""
         named = self._by_name.get((asked.part.index, asked.offset), [])
         found = {each.offset: each for each in (*self.of_id(asked), *named) if each.offset > asked.offset}
         return [found[offset] for offset in sorted(found)]
 
     def has_bulk_after(self, asked: SimulatedRequest) -> bool:
-        """True if a bulk cancel of its partition follows a request."""
+        """True if a bulk control of its partition follows a request."""
         return any(other.part == asked.part and other.offset > asked.offset for other in self._bulks)
 
     def _send_again(self) -> None:
@@ -220,7 +220,7 @@ class SimulatedTraffic:
         self.send()
 
     def open_foreign(self, part: Partition, headers: Headers) -> Callable[[bool], None]:
-        """A stranger's transaction writes to a log; what is returned ends it, committed or not."""
+        """A foreign transaction writes to a log. The returned function commits or aborts it."""
         self._strangers += 1
         producer, log = STRANGERS_FROM + self._strangers, self._broker.log(part)
         log.append(Record(-1, self._broker.now_ms(), True, None, b"a stranger's", headers), producer, 0)
@@ -237,15 +237,15 @@ class SimulatedTraffic:
     # ---- kinds -----------------------------------------------------------------------------------------------------
 
     def _timed(self, asked: SimulatedRequest) -> None:
-        """Give it a time, in one of the ways there are."""
+        """Give it a time, in a random form."""
         choose = self._random
         headers = asked.headers
         assert headers is not None
         way = choose.randrange(4)
-        if self._moves or self.moves_in_bulk:  # what is pending must stay so for some time
+        if self._moves or self.moves_in_bulk:  # messages must stay pending for some time
             asked.delay_ms = choose.randrange(5_000, 15_000)
             headers.append(("postdate-delay", b"%d" % asked.delay_ms))
-        elif self._ids and choose.random() < 0.6:  # due when others of its id come
+        elif self._ids and choose.random() < 0.6:  # due while others of its id arrive
             asked.delay_ms = choose.randrange(3_000)
             headers.append(("postdate-delay", b"%d" % asked.delay_ms))
         elif way == 0:
@@ -265,7 +265,7 @@ class SimulatedTraffic:
             headers.append(("postdate-at", b"%d" % (self._broker.now_ms(log) + asked.delay_ms)))
 
     def _long(self, asked: SimulatedRequest) -> None:
-        """Due later than anybody waits, and than its request is kept."""
+        """Due later than the schedule runs, and than its request is kept."""
         assert asked.headers is not None
         asked.target = "orders"
         minutes = self._random.choice([20, 50, 120])
@@ -300,7 +300,7 @@ class SimulatedTraffic:
         self._choose_policy(asked)
 
     def _choose_policy(self, asked: SimulatedRequest, minutes: bool = False) -> None:
-        """Say what becomes of a pending message of its id, and how long a series may last."""
+        """Choose the policy for a pending message of its id, and the maximum duration of a series."""
         choose = self.policies
         if choose is None:
             return
@@ -339,7 +339,7 @@ class SimulatedTraffic:
         self._control(asked)
         here = [offset for index, offset in self.asked if index == asked.part.index]
         asked.names = self._random.choice(here[-8:] or [0])
-        if self._random.random() < 0.15:  # itself, or one that follows: it finds nothing
+        if self._random.random() < 0.15:  # the request itself, or a later one: the control finds nothing
             asked.names = self._broker.topics[REQUESTS].logs[asked.part.index].end + self._random.randrange(4)
         asked.headers.append(("postdate-origin", f"{REQUESTS}/{asked.part.index}/{asked.names}".encode()))
 
@@ -356,7 +356,7 @@ class SimulatedTraffic:
         asked.dead = frozenset({"expired"})
 
     def _foreign(self, asked: SimulatedRequest) -> None:
-        """As RabbitMQ's plug-in for delayed messages has it."""
+        """In the headers of RabbitMQ's plug-in for delayed messages."""
         assert asked.headers is not None
         asked.foreign, asked.delay_ms = True, self._random.randrange(4_000)
         asked.headers.append(("x-delay", b"%d" % asked.delay_ms))
@@ -386,7 +386,7 @@ class SimulatedTraffic:
         asked.headers = headers if headers is None else [*(asked.headers or []), *headers]
 
     def _troubled(self, asked: SimulatedRequest) -> None:
-        """Well formed, and for a target that makes trouble."""
+        """A valid request for a target that has a fault."""
         assert asked.headers is not None
         kind = self._random.choice(["nowhere", "later", "secret", "small", "partition", "compacted"])
         if kind == "partition":

@@ -1,8 +1,7 @@
-"""What went wrong with targets, when, and for whom: the only excuse for a dead letter that a target is blamed for.
+"""The faults of targets: when, and for which machine. Only these excuse a dead letter that blames its target.
 
-Whoever makes trouble notes it here: for which target or which machine, from when to when, and for which reason a
-message may end by it. A dead letter that no trouble explains, for its own target, its own machine and its own time, is
-a violation.
+Each fault is recorded here: its target or its machine, its beginning and end, and the reason of the dead letters that
+it permits. A dead letter that no fault explains, for its own target, machine and time, is a violation.
 """
 
 from __future__ import annotations
@@ -17,8 +16,9 @@ UNKNOWN: Final = "unknown-target"
 TOO_LARGE: Final = "too-large"
 UNAUTHORIZED: Final = "unauthorized"
 
-#: ms. How long after the end of a trouble a message may still end by it: until its process has looked again, at the
-#: latest after the longest delay between two looks, and has ended a transaction. A size is believed for 30 s.
+#: ms. How long after the end of a fault a message may still end because of it: until its process has looked the target
+#: up again, at the latest after the longest interval between look-ups, and has ended a transaction. A size limit is
+#: trusted for 30 s.
 _LINGERS_MS: Final = {UNAVAILABLE: 15_000.0, UNKNOWN: 15_000.0, UNAUTHORIZED: 15_000.0, TOO_LARGE: 45_000.0}
 
 
@@ -34,11 +34,12 @@ class _Trouble:
 
 
 class Troubles:
-    """The troubles of one schedule, in true time."""
+    """The faults of one schedule, in true time."""
 
     def __init__(self, time: SimTime) -> None:
         self.clocks_are_true = True
-        """False if a clock runs fast, or the broker's was stepped: nobody knows then how long a message has waited."""
+        """False if a clock runs fast, or the broker's clock was stepped: then it is unknown how long a message has
+        waited."""
         self._time = time
         self._noted: list[_Trouble] = []
         self._left: dict[tuple[int, int], tuple[float, str]] = {}
@@ -49,17 +50,17 @@ class Troubles:
         self._noted.append(_Trouble(reason, target, machine, self._time.now_ms, self._time.now_ms + for_ms))
 
     def end(self, reason: str) -> None:
-        """All troubles of a reason end now."""
+        """End all faults with this reason."""
         for trouble in self._noted:
             if trouble.reason == reason:
                 trouble.until_ms = min(trouble.until_ms, self._time.now_ms)
 
     def left(self, partition: int, offset: int, machine: str) -> None:
-        """A dead letter was written by a process of this machine."""
+        """A process of this machine wrote a dead letter."""
         self._left[partition, offset] = self._time.now_ms, machine
 
     def explain(self, reason: str, target: str, partition: int, offset: int) -> bool:
-        """True where a trouble explains the dead letter at this place: its reason, for a message to this target."""
+        """True if a fault explains the dead letter at this offset, with this reason and target."""
         at_ms, machine = self._left[partition, offset]
         return any(
             trouble.reason == reason

@@ -1,7 +1,7 @@
-"""Schedules of thousands of requests, which cross every bound that a hundred never reach.
+"""Schedules of thousands of requests, which reach limits that a hundred never reach.
 
-Each has all of these, in a random order, while processes die: more due messages than one record holds fates; more
-controls than may lie under key 0, one of which moves something far; more entries in STORE than a rebuild takes at once;
+Each has all of these parts, in a random order, while processes die: more due messages than one record has fates; more
+controls than key 0 may have, one of which moves a message far; more entries in STORE than a rebuild takes in one batch;
 and more bytes under key 0 than rule 1 allows. At the end all disks are lost.
 """
 
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
     from support.simulation.world import World
 
 VOLUME = "volume"
-#: What may lie under key 0, by docs/protocol.md: rule 1.
+#: The limits of key 0, by docs/protocol.md: rule 1.
 ENTRIES_MAX, BYTES_MAX = 4_999, 16 * 1024 * 1024
 #: One more than a record of the dispatch log holds, and enough to make the next transactions as large as allowed.
 _DUE = 14_001
-#: Two fates each, and three for the one that moves something far behind them: as many as a record may hold, or one more
-#: entry than may lie under key 0.
+#: Two fates each, and three for the one that moves a message far after them: as many as a record may hold, or one more
+#: entry than key 0 may have.
 _CONTROLS = (ENTRIES_MAX - 1, ENTRIES_MAX)
-#: Those that come behind it, together with the others or not.
+#: The number of controls after it, whether in one batch with the others or not.
 _FOLLOWERS = (100, 3_000)
 _STORED = 1_200
-#: bytes. More than the 16 MiB that may lie under key 0, of which every second one lies there.
+#: bytes. In total more than the 16 MiB of key 0; every second message is under key 0.
 _LARGE_BYTES, _LARGE = 700_000, 52
 #: ms. Between two of the parts: each is read and carried out before the next.
 _APART_MS = 6_000.0
-#: ms. From when on the message that is moved so often is due: it must not keep the requests behind it from deletion.
+#: ms. The delay of the message that is moved repeatedly: it must not prevent the deletion of later requests.
 _NEAR_MS = 5_000
 _AMBUSHED = ("dispatch.flushed", "dispatch.committed", "dispatch.written", "ingest.written", "takeover.record-applied")
-#: ms. When a new low-water mark is published at rest, and a bit more.
+#: ms. The time after which a resting shard publishes a new low-water mark, and a margin.
 _SETTLED_MS = 63_000.0
 
 
 class Volume:
-    """The requests of one schedule of this theme, and what befalls it meanwhile."""
+    """The requests of one schedule of this theme, and its faults."""
 
     def __init__(self, world: World, random: Random, traffic: SimulatedTraffic, events: ScheduleEvents) -> None:
         self._world = world
@@ -51,7 +51,7 @@ class Volume:
         self._large = bytes(_LARGE_BYTES)
 
     def plan(self) -> float:
-        """Plans the parts; returns how long they take, in ms."""
+        """Plans the parts; returns their duration in ms."""
         time, choose = self._world.time, self._random
         parts: list[Callable[[], None]] = [self._due, self._controls]
         others = [self._stored, self._bulky]
@@ -90,13 +90,13 @@ class Volume:
         self._traffic.append(asked)
 
     def _due(self) -> None:
-        """Messages that are due together."""
+        """Messages that are due at the same time."""
         at_ms = self._world.broker.now_ms() + 3_000
         for _ in range(_DUE):
             self._schedule(at_ms - self._world.broker.now_ms())
 
     def _controls(self) -> None:
-        """Controls that come together: one message is moved again and again, and another one far."""
+        """Controls that arrive together: one message is moved repeatedly, and another one far."""
         near, far = self._schedule(_NEAR_MS), self._schedule(600_000)
         time = self._world.time
         time.at(time.now_ms + 1_000.0, lambda: self._move(near, far))

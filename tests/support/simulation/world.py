@@ -1,9 +1,9 @@
-"""The world of a simulation: who acts next, what time it is, and what is counted.
+"""The world of a simulation: machines, processes, the cluster, the time, and the counters.
 
-One seed decides everything. One actor acts at a time, until it waits or asks the cluster: there others may overtake it
+One seed decides everything. One actor runs at a time, until it waits or sends a request: there others may overtake it
 (`scheduler`), and it may be stopped for a while, or die.
 
-No threads, no real time: the same seed gives the same run, and `digest` says so.
+There are no threads and no real time: the same seed gives the same run, with the same `digest`.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from support.simulation.process import Actor, Machine, SimulatedProcess
 from support.simulation.scheduler import Scheduler
 from support.simulation.troubles import UNAVAILABLE, Troubles
 
-#: ms. Who waits for less than this is not overtaken: it is the time of a request and its answer.
+#: ms. A wait that is shorter than this does not let other actors run: it is the time of a request and its response.
 SHORT_MS = 5.0
 
-#: A fine ring so small that it wraps within a schedule; hours so short that they are loaded all the time. What the
-#: hour ring spans is more than clocks are stepped: a jump beyond it makes the wheel be rebuilt, as it should.
+#: A fine ring so small that it wraps within a schedule; hours so short that they are loaded all the time. The span of
+#: the hour ring exceeds the steps of the clocks, since a larger jump would rebuild the wheel.
 FINE_SLOTS, HOUR_MS, HOUR_SLOTS = 64, 3_200, 12_000
 
-#: How fast the steady clock of a machine runs: as it should, or off by more than any real one is.
+#: The rate of the steady clock of a machine: correct, or wrong by more than that of any real machine.
 RATES = (1.0, 1.0, 1.0, 0.99, 1.01, 0.9, 1.1)
 
 
 class _MachineClock(SimClock):
-    """The clocks of a machine; a thread that sleeps by them stops nobody but itself."""
+    """The clocks of a machine. A thread that sleeps by them stops only itself."""
 
     def __init__(self, world: World, skew_ms: float, rate: float) -> None:
         super().__init__(world.time, skew_ms, rate)
@@ -47,9 +47,9 @@ class _MachineClock(SimClock):
 
 
 class World:
-    """Machines, processes, the cluster, and the hand that lets them act. `wrong` collects what must not happen."""
+    """Machines, processes and the cluster. `wrong` collects the violations."""
 
-    #: How long a poll thread lets pass between two polls: at least, at most.
+    #: ms. The minimum and maximum interval between two polls of a poll thread.
     POLL_MS = (5.0, 60.0)
 
     def __init__(self, seed: int, directory: Path) -> None:
@@ -68,10 +68,11 @@ class World:
         self.pause_rate = 0.0
         self.switch_rate = 0.1
         self.poll_ms = self.POLL_MS
-        # The n-th time a step is reached -> kill, burn, pause, cut, cut answers, or what else happens then.
+        # (step, n) -> the event at the n-th time that the step is reached: kill, burn (the disk), pause, cut, cut
+        # answers, or a function.
         self.ambushes: dict[tuple[str, int], str | Callable[[], None]] = {}
         self.rest_ms = 0.0
-        self.polled_min = 1  # who reads how many requests at once differs between processes
+        self.polled_min = 1  # the number of requests per poll differs between processes
         self.polled_max, self.replayed_max, self.tail_offsets = 5_000, 200, 64
         self.swept_max = 1_000
         self.store_records_max = 1_000
@@ -80,14 +81,17 @@ class World:
         self.tell: Callable[[str], None] | None = None
         self.archive: dict[Partition, list[Record]] = {}
         self.on_exit: Callable[[Machine], None] = lambda _: None
-        self.encore: set[tuple[int, int]] = set()  # the requests that came when nothing had gone wrong for long
-        self.known: dict[tuple[int, int], int] = {}  # partition, takeover -> requests below this were there before it
-        self.gates: dict[str, str] = {}  # instance -> when it lets a cancel win
-        self.refused: set[tuple[int, int]] = set()  # partition, offset of what a target refused: it is tried alone
+        self.encore: set[tuple[int, int]] = set()  # the requests that were sent after the recovery
+        self.known: dict[tuple[int, int], int] = {}  # (partition, takeover) -> requests below this existed before it
+        self.gates: dict[str, str] = {}  # instance -> its cancel gate
+        # (partition, offset) of a message that a target refused: it is tried alone
+        self.refused: set[tuple[int, int]] = set()
         self.troubles = Troubles(self.time)
-        self.halts: list[tuple[int, str]] = []  # partition, and which process halted its shard why
-        self.key_zero_isolated = False  # some time: from then on, only the order of each key is promised
-        self.look: Callable[[int, TimerIndex, str], None] = lambda *_: None  # at an index, when it must agree
+        self.halts: list[tuple[int, str]] = []  # the partition, and the process that halted its shard with the reason
+        # True if they were isolated at some time: then only the order of each key is promised
+        self.key_zero_isolated = False
+        # checks an index at a time at which it must agree with the logs
+        self.look: Callable[[int, TimerIndex, str], None] = lambda *_: None
         self.scheduler = Scheduler(self.time, self.random, self.processes, self._ended)
         self._hash = hashlib.blake2b(digest_size=8)
 
@@ -108,7 +112,7 @@ class World:
         return next((process for process in self.processes if process.machine is machine), None)
 
     def kill(self, process: SimulatedProcess) -> None:
-        """kill -9: nothing of it acts any more; what it wrote to its disk is there, its locks are gone."""
+        """kill -9: the process stops; its written data stay on the disk, its locks are released."""
         if process.dead:
             return
         self.reached["kill"] += 1
@@ -116,7 +120,7 @@ class World:
         self.exited(process)
 
     def lose_disk(self, machine: Machine) -> None:
-        """The machine dies, and what it had on its disk is gone."""
+        """The machine dies, and the content of its disk is lost."""
         process = self.process_on(machine)
         if process is not None:
             self.kill(process)
@@ -125,7 +129,7 @@ class World:
         machine.directory.mkdir()
 
     def exited(self, process: SimulatedProcess) -> None:
-        """The process is no more."""
+        """The process has ended."""
         process.dead = True
         for database in process.databases:
             database.release()
@@ -135,24 +139,24 @@ class World:
             self.on_exit(process.machine)
 
     def make_database(self, path: Path, options: IndexOptions) -> MemoryDatabase:
-        """The database of a directory, for the process that acts now."""
+        """The database of a directory, for the acting process."""
         process = self.acting()
         database = MemoryDatabase(self.disks, process.check_alive, path, options)
         process.databases.append(database)
         return database
 
-    # ---- who acts --------------------------------------------------------------------------------------------------
+    # ---- scheduling ------------------------------------------------------------------------------------------------
 
     def acting(self) -> SimulatedProcess:
-        """The process whose step this is."""
+        """The process whose step is running."""
         return self.scheduler.current.process
 
     def run_until(self, end_ms: float) -> None:
-        """Let everybody act until that time."""
+        """Run all actors until that time."""
         self.scheduler.run_until(end_ms)
 
     def wait_within(self, process: SimulatedProcess, wait_ms: float) -> None:
-        """The acting process waits; others may run within its wait."""
+        """The acting process waits; others may run meanwhile."""
         if wait_ms < SHORT_MS:
             self.time.wait(wait_ms)
         else:
@@ -161,7 +165,7 @@ class World:
         process.check_alive()
 
     def at_step(self, process: SimulatedProcess, step: str) -> None:
-        """A process asks the cluster or has its answer: others may overtake it, and it may be stopped or die here."""
+        """A process sends a request or has its response: others may overtake it, and it may be stopped or die here."""
         process.check_alive()
         self.trace(f"{process.name} {step}")
         if step in ("commit.sent", "commit.done", "abort.sent", "init.done"):
@@ -185,7 +189,7 @@ class World:
         process.check_alive()
 
     def _ended(self, actor: Actor, why: str) -> None:
-        """A step ended by an error; with none, since its process is dead."""
+        """A step raised an error; `why` is empty if its process is dead."""
         if not why:
             self.trace(f"{actor.name} is gone")
             return
@@ -193,7 +197,7 @@ class World:
         self.kill(actor.process)
 
     def _spring(self, process: SimulatedProcess, name: str) -> None:
-        """The ambush that is laid for this time that the step is reached, if any."""
+        """Run the event that is planned for this occurrence of a step, if there is one."""
         ambush = self.ambushes.pop((name, self.reached[name]), None)
         if ambush is None:
             return
@@ -210,7 +214,7 @@ class World:
             self.cut(process.machine, self.random.uniform(8_000.0, 25_000.0), ambush == "cut answers")
 
     def cut(self, machine: Machine, for_ms: float, answers: bool) -> None:
-        """A machine is cut off from the cluster, or only the answers to it are lost."""
+        """Cut a machine off from the cluster, or lose only the responses to it."""
         self.reached["cut"] += 1
         machine.cut_until_ms, machine.cut_answers = self.time.now_ms + for_ms, answers
         self.troubles.begin(UNAVAILABLE, for_ms, machine=machine.name)
@@ -229,12 +233,13 @@ class World:
 
     def _stall(self, process: SimulatedProcess) -> None:
         while self.time.now_ms < process.paused_until_ms and not process.dead:
-            self.scheduler.suspend(self.time.now_ms)  # and not before somebody lets the process go on
+            self.scheduler.suspend(self.time.now_ms)  # until the pause of the process is over
 
-    # ---- what lies on disks and in logs ----------------------------------------------------------------------------
+    # ---- disks and logs --------------------------------------------------------------------------------------------
 
     def watched(self, index: TimerIndex) -> TimerIndex:
-        """A timer index whose wheel must never be found wrong by the look once a second: it was believed too early."""
+        """A timer index whose wheel must pass every check that runs once a second; otherwise a damaged wheel was
+        trusted."""
         confirm = index.confirm
 
         def watching(now_ms: int) -> bool:
@@ -248,7 +253,7 @@ class World:
         return index
 
     def expire(self) -> None:
-        """Retention strikes; what it takes is kept for the judge."""
+        """Apply retention; the deleted records are kept for the judges."""
         before = {Partition(t.name, n): log for t in self.broker.topics.values() for n, log in enumerate(t.logs)}
         old = {part: log.read(log.start, Isolation.READ_COMMITTED, 1_000_000)[0] for part, log in before.items()}
         for part, start in self.broker.expire().items():
@@ -256,10 +261,10 @@ class World:
             self.trace(f"{part.topic}/{part.index} begins at {start}")
             self.archive.setdefault(part, []).extend(record for record in old[part] if record.offset < start)
 
-    # ---- the record of it ------------------------------------------------------------------------------------------
+    # ---- trace -----------------------------------------------------------------------------------------------------
 
     def trace(self, what: str) -> None:
-        """Note what happened: the digest of a run is that of its notes."""
+        """Record an event; the digest of a run covers these."""
         line = f"{self.time.now_ms:.3f} {what}"
         self._hash.update(line.encode())
         if self.tell is not None:
