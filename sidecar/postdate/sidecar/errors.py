@@ -100,7 +100,8 @@ class Loss:
     """The loss that a shard must accept to continue: the records at offsets [first, end) of its partition of `topic`.
 
     `seq`: that of the last dispatch-log record when the loss was found; `since`: the offset of the oldest one. If the
-    end of the range moves on, an acceptance is valid only until a newer record is written or an older one is deleted.
+    range ends at the present end of the request topic, an acceptance also covers a later end, until a newer record is
+    written or an older one is deleted.
     """
 
     reason: HaltReason

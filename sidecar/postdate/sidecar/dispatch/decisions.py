@@ -80,7 +80,8 @@ class MessageRules:
         if not target.works:
             waited, spent_ms = steady_ms - target.failing_since, entry.due + self._budget_ms
             looked_ms = now_ms - (steady_ms - target.looked_at)
-            # An earlier look-up does not count: the target may have come back since. A request may be stamped ahead.
+            # A look-up before the end of the budget must be fresh, since the target may be usable by now. A look-up
+            # cannot follow a request that is stamped in the future, so there a fresh one is enough.
             fresh_ms = now_ms - TARGET_FRESH_MS_MAX
             accepted_ms = entry.accepted_ms if entry.accepted_ms <= now_ms else fresh_ms
             is_known = looked_ms >= max(accepted_ms, min(spent_ms, fresh_ms))

@@ -216,7 +216,7 @@ class Dispatcher:
     def must_tend(self, index: TimerIndex) -> bool:
         """True if `tend` must run at its interval: something is parked, or a bulk control waits.
 
-        A target that fails or is isolated needs no look before a message for it is parked."""
+        A failing or isolated target needs no check until a message for it is parked, which requests its metadata."""
         return index.parked_count > 0 or bool(index.bulks)
 
     # ---- one batch -------------------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ TARGET_LOOK_AGE_MS_MAX: Final = 30_000
 # and the shard continues with other messages.
 TARGET_LOOK_WAIT_MS: Final = 100.0
 
-# An entry becomes a dead letter for a missing target only if the metadata is at most this old, two intervals of `tend`,
-# or from after the end of the entry's retry budget.
+# An entry becomes a dead letter for a missing target only if the metadata is at most this old (two intervals of `tend`)
+# or was requested after the end of the entry's retry budget.
 TARGET_FRESH_MS_MAX: Final = 1_000
 
 # A failing target is looked up again after this, doubling up to the maximum: quick for a topic that was just created.

@@ -18,7 +18,7 @@ from postdate.sidecar.errors import Halted, HaltReason, Loss
 log = logging.getLogger(__name__)
 
 # For these, the end of the range may be the present end of the request topic, which moves on. Later requests are safe
-# as long as the dispatch log has no newer record and has lost no older one: nobody can have ended them. The takeover
+# as long as the dispatch log has no newer record and has lost no older one: no owner can have ended them. The takeover
 # reads the records behind a break of `seq`, so there only the break must be the same.
 _OPEN_ENDED = frozenset({HaltReason.DISPATCH_LOG_EMPTY, HaltReason.SEQ_BROKEN})
 

@@ -239,8 +239,8 @@ def _above_missing(ctx: ShardContext, acceptance: AcceptedLosses, low: int, requ
     """The first request whose fates the dispatch log certainly still holds: `low`, if no record before `oldest` can
     have ended `request`, the first one. Raises Halted, unless the loss of the requests below it was accepted.
 
-    Before `oldest`, no owner had read a request at or above `ingested_to` of that record. Timestamps decide nothing,
-    since the clocks of producers and brokers differ.
+    Before `oldest`, no owner had read a request at or above `ingested_to` of that record. Timestamps are not
+    compared, since the clocks of producers and brokers differ.
     """
     end = decode(ctx.log, oldest).ingested_to
     if request.offset >= end:
@@ -274,5 +274,5 @@ def certain_request(ctx: ShardContext, record: Record, low: int) -> int:
 
 
 def _end(ctx: ShardContext, low: int) -> int:
-    """The end of the committed requests, at least `low`. Owners read nothing behind an open transaction."""
+    """The end of the committed requests, at least `low`. Owners read nothing after the start of an open transaction."""
     return max(low, ctx.admin.end_offsets([ctx.requests], Isolation.READ_COMMITTED)[ctx.requests])

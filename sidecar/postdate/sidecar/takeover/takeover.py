@@ -423,7 +423,7 @@ def leave_mark(ctx: ShardContext, index: TimerIndex, standing: bool) -> None:
         ownership = _ownership(ctx, fenced.producer, index, BrokerClock(ctx.clock), takeover=index.takeover + 1)
         ownership.verify, ownership.before_commit = None if standing else partial(_verify_truncated, index), None
         ownership.policies = NamedPolicies(index.policies)
-        # Nobody knows how far the owners of the lost records had read.
+        # It is unknown how far the owners of the lost records had read.
         ownership.ingested_to = ctx.admin.end_offsets([ctx.requests], Isolation.READ_UNCOMMITTED)[ctx.requests]
         ownership.ingested_to = max(ownership.ingested_to, index.marks_end, 0 if last is None else last.ingested_to)
         ownership.run(Content(OWNER), read_up_to(index), index.low_water())

@@ -230,7 +230,7 @@ class DueReader:
         name = isolated.name
         target = self._targets.get(name)
         if target is None or not target.works or name in self._ctx.held.now.targets:
-            isolated.waits = False  # until `Parking.tend` finds entries of it parked, and no hold
+            isolated.waits = False  # until `Parking.tend` finds parked entries and no hold
             isolated.failing_since = 0.0  # trials fail for the retry budget only if nothing else stops them meanwhile
             return None
         messages_max = isolated.messages_max

@@ -198,8 +198,8 @@ class FaultAttribution:
     def next_at(self) -> float:
         """Steady time in ms at which a trial may run, or a condemned entry may end; infinite if none waits.
 
-        While Postdate's own topics are isolated, a transaction without a trial shows whether a condemned entry needs
-        one of them. If so, it waits for their next trial."""
+        While Postdate's own topics are isolated, a condemned entry is first tried in a common transaction, which shows
+        whether it needs one of these topics. If so, it waits for their next trial."""
         own = self._isolated.get(OWN)
         if self.condemned and (own is None or not own.waits):
             return 0.0
@@ -244,8 +244,8 @@ class FaultAttribution:
             self._return(isolated)
 
     def all_wait(self) -> None:
-        """All entries that the next common transaction may have wait for Postdate's own topics. After a fault these are
-        few, so the one after it may have more, and reach other messages."""
+        """All entries that the last common transaction read wait for Postdate's own topics. After a fault a transaction
+        reads few entries. So the next one may read twice as many, to reach other messages."""
         self._entries_max = max(self._entries_max, min(2 * self._entries_max, REPORTED_ENTRIES_MAX))
 
     # ---- outcomes of transactions ----------------------------------------------------------------------------------

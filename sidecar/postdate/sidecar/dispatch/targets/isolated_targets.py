@@ -110,7 +110,7 @@ class Isolated:
     topics: set[str] = field(default_factory=set)
     """The topics that OWN stands for, as far as one of them was to blame."""
     waits: bool = True
-    """A trial may find entries that may leave."""
+    """False if a trial would find no entry that may leave."""
     alone_next: bool = False
     """The next trial is that of a refused entry, if one is due: new and refused ones take turns."""
     pace_ms: float = inf

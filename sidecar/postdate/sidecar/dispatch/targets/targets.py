@@ -90,8 +90,8 @@ class Targets:
         self._retry_at = 0.0
         self._retry_delay_ms: float = BACKOFF_MS_MIN
         self._unanswered_since = -1.0
-        """Steady time in ms of the first request of those that failed since the last answer, -1.0 if it was
-        answered."""
+        """Steady time in ms of the first look-up that failed since the last one that was answered; -1.0 if none has
+        failed since."""
 
     def get(self, name: str) -> Target | None:
         """The target if it has been looked up, in O(1); else None."""
