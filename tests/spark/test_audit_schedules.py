@@ -16,7 +16,8 @@ from pyspark.sql import Row, SparkSession
 from support.audit_runs import Ends, Runs, offset_of
 from support.history import REQUESTS, side_by_side
 from support.judging import JudgingBounds, ReadRecord, by_history, by_offset, check_case, judged, read_fates, staged
-from support.schedule_cases import late_cases, schedule_cases
+from support.late_schedule_cases import late_cases
+from support.schedule_cases import schedule_cases
 from support.verdict_cases import DUE, T
 
 CASES = schedule_cases()

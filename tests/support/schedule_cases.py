@@ -274,14 +274,14 @@ def _control_cases(cases: Cases) -> None:
     for name, from_ms, verdicts in (("second", at_ms + 100, "cancelled"), ("first", at_ms, "contradiction")):
         o = cases.case(f"a bulk cancel of its {name} extra delivery, which is the next", verdicts)
         control = _triggered(cases, o, "d9", at_ms)
-        second = _trigger(cases, o, "d9", at_ms + 100)
-        _extra(cases, o, control, at_ms, late_ms=200, ends=False)
+        second = trigger(cases, o, "d9", at_ms + 100)
+        extra(cases, o, control, at_ms, late_ms=200, ends=False)
         deliver_extra(cases, o, "d9", control, due_ms=at_ms)
         _cancel_in_bulk(cases, o, second + 1, from_ms)
     o = cases.case("triggered after the bulk cancel that has ended it", "contradiction", "after the end of its request")
     open_twice(cases, o, "d10")
     _cancel_in_bulk(cases, o, o + 1, due(3))
-    _trigger(cases, o, "d10", due(2) + 950)
+    trigger(cases, o, "d10", due(2) + 950)
 
 
 def _cancel_in_bulk(cases: Cases, offset: int, control: int, from_ms: int) -> None:
@@ -339,7 +339,7 @@ def _pause_cases(cases: Cases) -> None:
     cases.answer(o + 1, "paused", o, "p6", v=3)
 
 
-def _trigger(cases: Cases, offset: int, id: str, at_ms: int, *, said_ms: int | None = None) -> int:
+def trigger(cases: Cases, offset: int, id: str, at_ms: int, *, said_ms: int | None = None) -> int:
     """The trigger of a schedule, the next request, and its effect. Returns its offset."""
     control = max(request[2] for request in cases.requests) + 1
     cases.ask(control, ("postdate-action", b"trigger"), ("postdate-id", id.encode()), at_ms=at_ms)
@@ -349,7 +349,7 @@ def _trigger(cases: Cases, offset: int, id: str, at_ms: int, *, said_ms: int | N
     return control
 
 
-def _extra(cases: Cases, offset: int, control: int, at_ms: int, *, late_ms: int = 9, **changes: Any) -> None:
+def extra(cases: Cases, offset: int, control: int, at_ms: int, *, late_ms: int = 9, **changes: Any) -> None:
     """The fate of an extra delivery, which completes its schedule unless `ends` is false."""
     number, next_ms, name = (changes.get(key, other) for key, other in (("m", 1), ("next_ms", 0), ("name", "extra")))
     fates = [[offset, due(1), name, control, number, at_ms, next_ms], [offset, due(1), "completed"]]
@@ -362,7 +362,7 @@ def _triggered(cases: Cases, offset: int, id: str, at_ms: int, **changes: Any) -
     for number, next_ms in ((1, None), (2, 0)):
         commit(cases, occurred(offset, number, next_ms))
         deliver(cases, offset, id, number, next_ms)
-    return _trigger(cases, offset, id, at_ms, **changes)
+    return trigger(cases, offset, id, at_ms, **changes)
 
 
 def _trigger_cases(cases: Cases) -> None:
@@ -384,34 +384,34 @@ def _trigger_cases(cases: Cases) -> None:
     for name, (verdicts, detail, fate, record) in others.items():
         o = cases.case(name, verdicts, detail)
         control = _triggered(cases, o, "t1", at_ms)
-        _extra(cases, o, control, at_ms, **fate)
+        extra(cases, o, control, at_ms, **fate)
         deliver_extra(cases, o, "t1", control, **{"due_ms": at_ms, **record})
     o = cases.case("triggered from another time", "contradiction", "does not ask for it")
     control = _triggered(cases, o, "t2", at_ms, said_ms=at_ms - 1)
-    _extra(cases, o, control, at_ms - 1)
+    extra(cases, o, control, at_ms - 1)
     deliver_extra(cases, o, "t2", control, due_ms=at_ms - 1)
     o = cases.case("an extra delivery without its record", "missing", "no record on orders")
-    _extra(cases, o, _triggered(cases, o, "t3", at_ms), at_ms)
+    extra(cases, o, _triggered(cases, o, "t3", at_ms), at_ms)
     o = cases.case("an extra delivery without its fate", "extra missing contradiction", "and no fate")
     deliver_extra(cases, o, "t4", _triggered(cases, o, "t4", at_ms), due_ms=at_ms)
     cases.commit([o, due(1), "completed"], at_ms=at_ms + 9, v=3)
     o = cases.case("an extra delivery twice", "duplicate", "2 records")
     control = _triggered(cases, o, "t5", at_ms)
-    _extra(cases, o, control, at_ms)
+    extra(cases, o, control, at_ms)
     for _ in range(2):
         deliver_extra(cases, o, "t5", control, due_ms=at_ms)
     o = cases.case("an extra delivery decided twice", "duplicate contradiction", "decided again")
     control = _triggered(cases, o, "t6", at_ms)
     for ends in (False, True):
-        _extra(cases, o, control, at_ms, ends=ends)
+        extra(cases, o, control, at_ms, ends=ends)
     deliver_extra(cases, o, "t6", control, due_ms=at_ms)
     o = cases.case("an extra delivery that nobody asked for", "extra contradiction", "behind the last one")
     twice(cases, o, "t7")
-    _extra(cases, o, o + 1, at_ms, ends=False)
+    extra(cases, o, o + 1, at_ms, ends=False)
     deliver_extra(cases, o, "t7", o + 1, due_ms=at_ms)
     for name, verdicts, is_buried in (("with", "completed", True), ("without", "missing", False)):
         o = cases.case(f"an extra delivery that is dead {name} a dead letter", verdicts)
-        _extra(cases, o, _triggered(cases, o, "t8", at_ms), at_ms, name="extra-dead")
+        extra(cases, o, _triggered(cases, o, "t8", at_ms), at_ms, name="extra-dead")
         if is_buried:
             cases.bury(o, TO_ORDERS, ("postdate-at", b"%d" % at_ms))
 
@@ -561,29 +561,6 @@ def _nightly(cases: Cases, offset: int, id: str, next_ms: int) -> None:
     fate = occurred(offset, 1, next_ms, nominal_ms=NIGHT)
     commit(cases, [offset, NIGHT, *fate[2:]])
     deliver(cases, offset, id, 1, next_ms, nominal_ms=NIGHT)
-
-
-def late_cases() -> tuple[Cases, int]:
-    """Schedules that end behind the fixed end of the log, which is returned, too."""
-    cases = Cases()
-    completed = cases.case("completed behind the end of the log", "completed")
-    cancelled = cases.case("cancelled behind the end of the log", "cancelled")
-    triggered = cases.case("triggered and completed behind the end of the log", "completed")
-    for o, id in ((completed, "l1"), (cancelled, "l2"), (triggered, "l3")):
-        ask(cases, o, id, TWICE)
-        commit(cases, occurred(o, 1))
-        deliver(cases, o, id, 1)
-    log_end = len(cases.log)
-    for o, id in ((completed, "l1"), (triggered, "l3")):
-        if o == triggered:
-            control = _trigger(cases, o, id, due(1) + 500)
-            _extra(cases, o, control, due(1) + 500, ends=False)
-            deliver_extra(cases, o, id, control, due_ms=due(1) + 500)
-        commit(cases, occurred(o, 2, 0), [o, due(1), "completed"])
-        deliver(cases, o, id, 2, 0)
-    cases.cancel(cancelled + 1, b"l2")
-    cases.commit([cancelled, DUE, "cancelled"], [cancelled + 1, 0, "applied"], at_ms=DUE + 900)
-    return cases, log_end
 
 
 def schedule_cases() -> Cases:
