@@ -163,3 +163,32 @@ def test_a_replay_that_begins_at_the_mark_behind_a_gap_halts(bench: Bench) -> No
     other = _start(bench, place="1")
     assert other.state is State.HALTED or set(_delivered(bench, other).values()) == {1}
     other.close()
+
+
+def test_a_deposed_leader_does_not_end_the_range_of_an_empty_log_at_the_last_finding(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not know the requests that ended after it was frozen, while the findings before it named them."""
+    bench.broker.brokers.grow(2)
+    bench.broker.log(_REQUESTS).leader = 1
+    shard = bench.shard(_TOPIC)
+    bench.schedule(bench.time.now_ms + 20 * _HOUR_MS)
+    bench.until(shard, lambda: shard.next_request == 1)
+    assert bench.broker.brokers.freeze(1)
+    bench.time.wait(12_000)
+    _deliver(bench, shard, 3)
+    _lose_fates(bench, shard, "empty")
+    shutil.rmtree(bench.directory / "0")
+    shard, began_ms = bench.new_shard(_TOPIC), bench.time.now_ms
+    bench.until(shard, lambda: bench.time.now_ms > began_ms + 19_000)
+    _resume_deposed_leader(bench, monkeypatch)
+    bench.until(shard, lambda: shard.state is State.HALTED or bench.time.now_ms > began_ms + 30_000)
+    bench.broker.brokers.recover()
+    bench.admin._metadata.forget(_REQUESTS)
+    bench.until(shard, lambda: shard.state is State.HALTED)
+    status = read_status(bench.directory / "0")
+    assert status is not None
+    instruct(bench.directory / "0", Instruction(do=RESUME, accept=status.loss))
+    bench.until(shard, lambda: shard.state is State.RUNNING)
+    assert _delivered(bench, shard) == {1: 1, 2: 1, 3: 1}, status.loss
+    shard.close()

@@ -24,8 +24,9 @@ class Confirmation:
 
     def __init__(self, ctx: ShardContext) -> None:
         self._ctx = ctx
-        self._found: dict[HaltReason, tuple[float, int]] = {}
-        """For each reason when it was found first, and how often: one takeover may find two problems."""
+        self._found: dict[HaltReason, tuple[float, int, int]] = {}
+        """For each reason when it was found first, how often, and the end of the range that it named last: one takeover
+        may find two problems."""
         self._in_doubt = False
 
     @contextmanager
@@ -57,8 +58,11 @@ class Confirmation:
         if halt.reason in EVIDENT or halt.reason is standing:
             return
         steady = self._ctx.clock.steady_ms()
-        found_at, findings = self._found.get(halt.reason, (steady, 0))
-        self._found[halt.reason] = found_at, findings + 1
+        end = -1 if halt.loss is None else halt.loss.end
+        found_at, findings, end_before = self._found.get(halt.reason, (steady, 0, end))
+        if end < end_before:  # logs do not shrink: a deposed leader may have answered now
+            found_at, findings = steady, 0
+        self._found[halt.reason] = found_at, findings + 1, end
         if findings + 1 < HALT_FINDINGS_MIN or steady - found_at < HALT_CONFIRM_MS:
             self._in_doubt = True
             raise Retriable(f"{halt} (found {findings + 1} times; asking again before the shard halts)")
