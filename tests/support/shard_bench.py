@@ -168,6 +168,11 @@ def parts(shard: Shard) -> tuple[TimerIndex, ShardOwnership]:
     return shard._index, shard._ownership
 
 
+def takeovers(shard: Shard) -> int:
+    """The number of takeovers that the shard has completed."""
+    return shard.ctx.counts.states.entered[State.CATCHING_UP]
+
+
 def read_requests(bench: Bench, shard: Shard) -> None:
     """Let a shard read all requests, and dispatch none."""
     count = len(bench.read("requests"))

@@ -28,7 +28,7 @@ from postdate.sidecar.takeover import dispatch_tail, takeover
 from postdate.wheel.errors import Corrupt, DiskFull
 from postdate.wire.schedules.zones import TZ_VERSION
 from support.kafka_simulator.admin import SimAdmin
-from support.shard_bench import OWN, Bench, R
+from support.shard_bench import OWN, Bench, R, takeovers
 
 _HOUR_MS = 3_600_000
 _LOG = Partition(OWN.dispatch_log, 0)
@@ -346,7 +346,7 @@ def test_repeatedly_interrupted_rebuilds_keep_the_copy_of_an_operator(
 
     monkeypatch.setattr(takeover, "_replay", flaky)
     instruct(bench.directory / "0", Instruction(do=REBUILD))
-    bench.until(shard, lambda: shard.takeovers == 2)
+    bench.until(shard, lambda: takeovers(shard) == 2)
     assert [path.name for path in bench.directory.glob("0.*")] == ["0.set-aside-1"]
     shard.close()
 
@@ -513,6 +513,6 @@ def test_a_sweep_starts_again_after_a_rebuild(bench: Bench) -> None:
     sweep, later_ms = Sweep(60_000), int(bench.time.now_ms + 61_000)
     assert sweep.step(shard._index, later_ms) == 1
     shard._set_aside()  # before anything of it was committed
-    bench.until(shard, lambda: shard.takeovers == 2 and shard.next_request == 1)
+    bench.until(shard, lambda: takeovers(shard) == 2 and shard.next_request == 1)
     assert sweep.step(shard._index, later_ms) == 1
     shard.close()

@@ -33,7 +33,7 @@ from postdate.sidecar.states import State
 from postdate.wheel import limits as wheel_limits
 from postdate.wire.dispatch_log import decode_record
 from support.kafka_simulator.admin import SimAdmin
-from support.shard_bench import OWN, Bench, R
+from support.shard_bench import OWN, Bench, R, takeovers
 from support.sidecars import wait_until
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -116,7 +116,7 @@ def test_holds_survive_an_accepted_loss(bench: Bench) -> None:
     assert _run(bench, "resume", f"{R}/0", "--accept-loss", "2-5")[0] == 2
     instruct(bench.directory / "0", Instruction(do="resume"))
     bench.until(shard, lambda: not (bench.directory / "0" / "instruction.json").exists(), 5_000)
-    bench.until(shard, lambda: shard.state is State.HALTED and shard.takeovers == 0)  # without it, it halts again
+    bench.until(shard, lambda: shard.state is State.HALTED and takeovers(shard) == 0)  # without it, it halts again
     instruct(bench.directory / "0", _accept(bench))
     bench.until(shard, lambda: shard.state is State.RUNNING)
     bench.schedule(1)
@@ -160,7 +160,7 @@ def test_a_rebuild_reads_everything_and_keeps_the_old_index(bench: Bench) -> Non
     bench.until(shard, lambda: bench.ended() == 1)
     assert _run(bench, "rebuild", f"{R}/0")[0] == 1  # nobody said yes
     instruct(bench.directory / "0", Instruction(do="rebuild"))
-    bench.until(shard, lambda: shard.takeovers == 2)
+    bench.until(shard, lambda: takeovers(shard) == 2)
     assert [path.name for path in bench.directory.glob("0.*")] == ["0.set-aside-1"]
     bench.until(shard, lambda: bench.ended() == 2)
     assert len(bench.read("orders")) == 2

@@ -23,7 +23,7 @@ from postdate.wheel.errors import Corrupt
 from postdate.wire.dispatch_log import OWNER
 from postdate.wire.stored import BOUND_KEY
 from postdate.wire.verdicts import decode_verdict
-from support.shard_bench import OWN, Bench, R, refuse
+from support.shard_bench import OWN, Bench, R, refuse, takeovers
 
 
 def _has_ended(bench: Bench, count: int) -> bool:
@@ -96,7 +96,7 @@ def test_damage_that_is_met_while_reading_is_rebuilt(bench: Bench, monkeypatch: 
     bench.until(shard, lambda: bench.ended() == 1)
     assert len(bench.read("orders")) == 1
     assert [path.name for path in (bench.directory).glob("0.*")] == ["0.unusable-1"]
-    assert shard.takeovers == 2
+    assert takeovers(shard) == 2
     shard.close()
 
 

@@ -31,7 +31,7 @@ from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.timer_log import TimerLog
 from support.kafka_simulator.producer import SimTransactionalProducer
 from support.order import check_order, delivered
-from support.shard_bench import BUDGET_MS, OWN, Bench, R
+from support.shard_bench import BUDGET_MS, OWN, Bench, R, takeovers
 from support.timer_indexes import NOW_MS, open_index
 
 _TARGETS = ("orders", "light", "small")
@@ -249,7 +249,7 @@ def test_a_commit_without_an_answer_is_counted(bench: Bench, monkeypatch: pytest
 
     monkeypatch.setattr(SimTransactionalProducer, "commit", commit)
     bench.until(shard, lambda: bench.ended() == 30)
-    assert shard.takeovers > 5
+    assert takeovers(shard) > 5
     check_rate(bench, "orders", 20)
     assert len(delivered(bench, "orders")) == 30
     shard.close()

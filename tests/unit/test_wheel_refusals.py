@@ -145,9 +145,8 @@ def test_another_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("postdate.wheel.timer_log.identity.FORMAT_VERSION", 3)
     open_index(tmp_path).close()
     monkeypatch.undo()
-    with pytest.raises(FormatMismatch) as caught:
+    with pytest.raises(FormatMismatch, match="format version 3, this program writes 2"):
         open_index(tmp_path)
-    assert (caught.value.found, caught.value.expected) == (3, 2)
 
 
 @pytest.mark.parametrize(

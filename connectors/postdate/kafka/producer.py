@@ -51,14 +51,11 @@ _RETRY_PAUSE_S = 0.02
 class ConfluentPlainProducer:
     """PlainProducer over confluent_kafka, and the base of the transactional one."""
 
-    def __init__(
-        self, settings: KafkaSettings, message_bytes_max: int = limits.MESSAGE_BYTES_MAX, created_ms: int = 0
-    ) -> None:
-        self._connect(settings, settings.producer_conf(None, message_bytes_max))
+    def __init__(self, settings: KafkaSettings, created_ms: int = 0) -> None:
+        self._connect(settings, settings.producer_conf(None, limits.MESSAGE_BYTES_MAX))
         self._created_ms = created_ms
 
     def _connect(self, settings: KafkaSettings, conf: ClientConf) -> None:
-        self._created_ms = 0
         self._transport_failed = False
         self._queue_patience_s = float(conf["message.timeout.ms"]) / 1000 + 1
         try:
@@ -134,6 +131,7 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
         self, settings: KafkaSettings, transactional_id: str, message_bytes_max: int = limits.MESSAGE_BYTES_MAX
     ) -> None:
         self._id = transactional_id
+        self._created_ms = 0
         self._budget_s = settings.transaction_timeout_ms / 1000
         self._end_took_s = 0.0
         self._connect(settings, settings.producer_conf(transactional_id, message_bytes_max))

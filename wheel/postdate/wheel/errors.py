@@ -46,8 +46,6 @@ class FormatMismatch(WheelError):
 
     def __init__(self, found: int, expected: int) -> None:
         super().__init__(f"timer index has format version {found}, this program writes {expected}")
-        self.found = found
-        self.expected = expected
 
 
 class IdentityMismatch(WheelError):

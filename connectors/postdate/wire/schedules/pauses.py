@@ -41,11 +41,6 @@ def settled(switches: Switches, nominal_ms: int, *more: Switch) -> Switches:
     return tuple(switch for at, switch in enumerate(kept) if at - at % 2 not in over)
 
 
-def is_paused(switches: Switches) -> bool:
-    """Return True if the last settled switch is a pause."""
-    return bool(switches) and switches[-1][2]
-
-
 def pauses_of(switches: Switches) -> list[Pause]:
     """Return the pauses that settled switches make, by offset."""
     ends = [switch[1] for switch in switches[1::2]]

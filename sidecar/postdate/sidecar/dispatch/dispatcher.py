@@ -9,7 +9,6 @@ Thread rule: the shard's thread.
 
 from __future__ import annotations
 
-import logging
 from math import inf
 
 from postdate.kafka.errors import AbortRequired, KafkaFault
@@ -37,8 +36,6 @@ from postdate.sidecar.transaction.transaction import Content, ShardOwnership
 from postdate.sidecar.transaction.verdict_records import VerdictRecords
 from postdate.wheel.index import TimerIndex
 from postdate.wire.dispatch_log import BEAT, FATES, SWEPT, BulkProgress
-
-log = logging.getLogger(__name__)
 
 #: At most two topics of a message are unknown: its target, and the dead letters if the target refuses it.
 _LOOKS = 2

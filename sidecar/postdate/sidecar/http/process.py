@@ -37,7 +37,6 @@ class Process:
     clock: Clock
     traces: Traces | None = None
     actions: ActionLog = field(default_factory=lambda: ActionLog(None))
-    started_s: float = field(default_factory=time.time)
     http_threads: list[Thread] = field(default_factory=list)
     """The threads of the ports. Each runs until the process stops."""
 

@@ -29,8 +29,6 @@ from postdate.wire.origins import format_origin
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
-log = logging.getLogger(__name__)
-
 _NS_PER_MS = 1_000_000
 _SERVICE = "postdate"
 

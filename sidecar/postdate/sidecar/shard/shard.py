@@ -64,7 +64,6 @@ class Shard(Stateful):
         self.state = State.OPENING
         self.why = ""
         self.next_request = -1
-        self.takeovers = 0
         self._pace = pace
         self._index: TimerIndex | None = None
         self._ownership: ShardOwnership | None = None
@@ -147,7 +146,6 @@ class Shard(Stateful):
         self._ownership, index = taken.ownership, taken.recovered.index
         number, read = taken.ownership.takeover, read_up_to(index)
         self.next_request = read
-        self.takeovers += 1
         self._owned_seq = self._ownership.seq
         self._last_committed_at = self.ctx.clock.steady_ms()
         self._gate.close(taken.gate_end, forgets_reads=self._unread)

@@ -96,12 +96,12 @@ class ShardOwnership:
     group: str
     clock: Clock
     broker_clock: BrokerClock
-    verify: Callable[[int], None] | None = None
+    verify: Callable[[int], None] | None
     """Called by the first transaction before its commit, with the offset of its dispatch-log record; None: verified.
     Raises UnverifiedBound."""
-    before_commit: Callable[[int], None] | None = None
-    """Called with the offset of the dispatch-log record before each commit."""
-    remembers: Callable[[], bool] = bool
+    before_commit: Callable[[int], None] | None
+    """Called with the offset of the dispatch-log record before each commit; None: nothing is."""
+    remembers: Callable[[], bool]
     """True if the index remembers ids of delivered messages, as each record says."""
     accepted: list[Accepted] = field(default_factory=list)
     """The losses that the takeover accepted: the owner record, the first of the ownership, lists them."""

@@ -122,8 +122,8 @@ class BenchEnvironment:
         without a name it is a static member."""
         return BenchSidecar(self, requests, self.directory / f"data-{requests}", shards, workers, member)
 
-    def fill(self, requests: str, wanted: Iterable[Request]) -> int:
-        """Produce requests until all are acknowledged; returns how many. Raises PostdateError if one is lost."""
+    def fill(self, requests: str, wanted: Iterable[Request]) -> None:
+        """Produce requests until all are acknowledged. Raises PostdateError if one is lost."""
         producer, count, wanted = self.kafka.plain_producer(), 0, iter(wanted)
         lost: list[KafkaFault] = []
 
@@ -140,7 +140,6 @@ class BenchEnvironment:
                 why = f": {lost[0]}" if lost else ""
                 raise PostdateError(f"the broker did not acknowledge {left} requests{why}")
         producer.destroy()
-        return count
 
     def warm_up(self, count: int) -> bool:
         """Copies `count` records until two copies in a row differ by at most WARM_SPREAD_MAX, WARM_COPIES_MAX times at

@@ -58,7 +58,6 @@ class Ledger:
         self._sent: dict[str, SentMessage] = {}
         self._arrivals: dict[str, list[Arrival]] = {}
         self._recent: list[int] = []
-        self.arrived = 0
         self.last_due_ms = 0
 
     @property
@@ -82,7 +81,6 @@ class Ledger:
         arrivals.append(arrival)
         if arrival.origin in self._sent:
             self._sent[arrival.origin].arrivals = arrivals
-        self.arrived += 1
         self._recent.append(arrival.at_ms - arrival.due_ms)
         if len(self._recent) > 2 * RECENT_MAX:
             del self._recent[:RECENT_MAX]
