@@ -165,20 +165,14 @@ def test_a_replay_that_begins_at_the_mark_behind_a_gap_halts(bench: Bench) -> No
     other.close()
 
 
-def test_a_deposed_leader_does_not_end_the_range_of_an_empty_log_at_the_last_finding(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It does not know the requests that ended after it was frozen, while the findings before it named them."""
-    bench.broker.brokers.grow(2)
-    bench.broker.log(_REQUESTS).leader = 1
-    shard = bench.shard(_TOPIC)
-    bench.schedule(bench.time.now_ms + 20 * _HOUR_MS)
-    bench.until(shard, lambda: shard.next_request == 1)
+def _end_requests_that_a_frozen_leader_does_not_know(bench: Bench, shard: Shard) -> None:
     assert bench.broker.brokers.freeze(1)
     bench.time.wait(12_000)
     _deliver(bench, shard, 3)
-    _lose_fates(bench, shard, "empty")
-    shutil.rmtree(bench.directory / "0")
+    shard.close()
+
+
+def _halt_while_a_deposed_leader_answers_the_last_finding(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Shard:
     shard, began_ms = bench.new_shard(_TOPIC), bench.time.now_ms
     bench.until(shard, lambda: bench.time.now_ms > began_ms + 19_000)
     _resume_deposed_leader(bench, monkeypatch)
@@ -186,9 +180,42 @@ def test_a_deposed_leader_does_not_end_the_range_of_an_empty_log_at_the_last_fin
     bench.broker.brokers.recover()
     bench.admin._metadata.forget(_REQUESTS)
     bench.until(shard, lambda: shard.state is State.HALTED)
+    return shard
+
+
+@pytest.fixture
+def pending(bench: Bench) -> Shard:
+    """A shard that has read request 0, which stays pending. Another broker leads the requests."""
+    bench.broker.brokers.grow(2)
+    bench.broker.log(_REQUESTS).leader = 1
+    shard = bench.shard(_TOPIC)
+    bench.schedule(bench.time.now_ms + 20 * _HOUR_MS)
+    bench.until(shard, lambda: shard.next_request == 1)
+    return shard
+
+
+def test_a_deposed_leader_does_not_end_the_range_of_an_empty_log_at_the_last_finding(
+    bench: Bench, pending: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not know the requests that ended after it was frozen, while the findings before it named them."""
+    _end_requests_that_a_frozen_leader_does_not_know(bench, pending)
+    _lose_fates(bench, pending, "empty")
+    shutil.rmtree(bench.directory / "0")
+    shard = _halt_while_a_deposed_leader_answers_the_last_finding(bench, monkeypatch)
     status = read_status(bench.directory / "0")
     assert status is not None
     instruct(bench.directory / "0", Instruction(do=RESUME, accept=status.loss))
     bench.until(shard, lambda: shard.state is State.RUNNING)
     assert _delivered(bench, shard) == {1: 1, 2: 1, 3: 1}, status.loss
     shard.close()
+
+
+def test_the_mark_names_requests_that_a_deposed_leader_does_not_know(
+    bench: Bench, pending: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B has ended them, the dispatch log lost all records, and A, with an older disk, leaves its mark."""
+    pending.close()
+    _end_requests_that_a_frozen_leader_does_not_know(bench, _start(bench, place="1"))
+    bench.broker.log(_LOG).truncate(0)
+    _halt_while_a_deposed_leader_answers_the_last_finding(bench, monkeypatch).close()
+    assert [said.ingested_to for said in bench.log()] == [4]

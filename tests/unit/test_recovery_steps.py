@@ -358,9 +358,9 @@ def test_a_mark_is_left_once(monkeypatch: pytest.MonkeyPatch, last_seq: int | No
     monkeypatch.setattr(takeover, "last_record", lambda _: last_seq and SimpleNamespace(seq=last_seq))
     if is_left:
         with pytest.raises(Stopped):
-            takeover.leave_mark(_CTX, index, standing=False)
+            takeover.leave_mark(_CTX, index, 0, standing=False)
     else:
-        takeover.leave_mark(_CTX, index, standing=False)
+        takeover.leave_mark(_CTX, index, 0, standing=False)
 
 
 @pytest.mark.parametrize(("offset", "is_refused"), [(4, False), (5, True)])

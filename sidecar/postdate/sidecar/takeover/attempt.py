@@ -51,9 +51,13 @@ class Attempt:
             try:
                 taken = self._steps(ctx, confirmation, operator, broker_clock, owned_seq)
             except Halted as halt:
+                is_truncated = halt.reason is HaltReason.DISPATCH_LOG_TRUNCATED
+                if is_truncated:  # each finding asks: a deposed leader may answer the last one
+                    confirmation.requests_end = max(confirmation.requests_end, takeover.appended_requests(ctx))
                 confirmation.confirm(halt, operator.reason)
-                if halt.reason is HaltReason.DISPATCH_LOG_TRUNCATED and self.index is not None:
-                    takeover.leave_mark(ctx, self.index, standing=operator.reason is halt.reason)
+                if is_truncated and self.index is not None:
+                    standing = operator.reason is halt.reason
+                    takeover.leave_mark(ctx, self.index, confirmation.requests_end, standing)
                 raise
             except (UnverifiedBound, UnknownOutcome):  # the second, if the abort after the first was refused
                 confirmation.doubt()

@@ -28,6 +28,8 @@ class Confirmation:
         """For each reason when it was found first, how often, and the end of the range that it named last: one takeover
         may find two problems."""
         self._in_doubt = False
+        self.requests_end = 0
+        """The highest end of the request topic that an attempt of this takeover saw when it found a truncated log."""
 
     @contextmanager
     def asking(self) -> Iterator[ShardContext]:
@@ -47,7 +49,7 @@ class Confirmation:
 
     def clear(self) -> None:
         """A takeover has succeeded: nothing is in doubt."""
-        self._in_doubt = False
+        self._in_doubt, self.requests_end = False, 0
         self._found.clear()
 
     def confirm(self, halt: Halted, standing: HaltReason | None) -> None:

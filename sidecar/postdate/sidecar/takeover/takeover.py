@@ -407,13 +407,13 @@ def changed_policies(
     return changed
 
 
-def leave_mark(ctx: ShardContext, index: TimerIndex, standing: bool) -> None:
+def leave_mark(ctx: ShardContext, index: TimerIndex, requests_end: int, standing: bool) -> None:
     """Commit a record after the gap of a truncated dispatch log, once, before the shard halts.
 
     An owner that rebuilds this shard elsewhere then finds a break of `seq` and halts, instead of delivering again
-    messages whose fates were lost. The index stays as it is. `standing`: the shard halted for this before, and the log
-    may have grown past D since. Raises as `fence` and `own`, and UnverifiedBound if the log was not truncated after
-    all.
+    messages whose fates were lost. The index stays as it is. `requests_end`: the highest known end of the requests.
+    `standing`: the shard halted for this before, and the log may have grown past D since. Raises as `fence` and `own`,
+    and UnverifiedBound if the log was not truncated after all.
     """
     last = last_record(ctx)
     if last is not None and last.seq > index.seq:
@@ -424,8 +424,7 @@ def leave_mark(ctx: ShardContext, index: TimerIndex, standing: bool) -> None:
         ownership.verify, ownership.before_commit = None if standing else partial(_verify_truncated, index), None
         ownership.policies = NamedPolicies(index.policies)
         # It is unknown how far the owners of the lost records had read.
-        ownership.ingested_to = ctx.admin.end_offsets([ctx.requests], Isolation.READ_UNCOMMITTED)[ctx.requests]
-        ownership.ingested_to = max(ownership.ingested_to, index.marks_end, 0 if last is None else last.ingested_to)
+        ownership.ingested_to = max(requests_end, index.marks_end, 0 if last is None else last.ingested_to)
         ownership.run(Content(OWNER), read_up_to(index), index.low_water())
     finally:
         fenced.producer.destroy()
@@ -474,3 +473,8 @@ def last_record(ctx: ShardContext) -> DispatchRecord | None:
 def end_of_requests(ctx: ShardContext) -> int:
     """The present end of the committed requests, for which the gate of step 8 waits."""
     return ctx.admin.end_offsets([ctx.requests], Isolation.READ_COMMITTED)[ctx.requests]
+
+
+def appended_requests(ctx: ShardContext) -> int:
+    """The present end of all requests: no owner can have read further."""
+    return ctx.admin.end_offsets([ctx.requests], Isolation.READ_UNCOMMITTED)[ctx.requests]
