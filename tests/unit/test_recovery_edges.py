@@ -28,7 +28,7 @@ from postdate.sidecar.takeover import dispatch_tail, takeover
 from postdate.wheel.errors import Corrupt, DiskFull
 from postdate.wire.schedules.zones import TZ_VERSION
 from support.kafka_simulator.admin import SimAdmin
-from support.shard_bench import OWN, Bench, R, takeovers
+from support.shard_bench import OWN, Bench, R, parts, takeovers
 
 _HOUR_MS = 3_600_000
 _LOG = Partition(OWN.dispatch_log, 0)
@@ -236,6 +236,22 @@ def test_the_record_behind_a_gap_repeats_the_named_policies(bench: Bench) -> Non
     shard = _halt(bench, topic)
     assert shard.why.startswith("dispatch-log-truncated")
     assert bench.log()[-1].policies == policies
+    shard.close()
+
+
+def test_a_new_policy_applies_to_the_requests_that_waited_when_the_log_was_truncated(bench: Bench) -> None:
+    bench.format_version = 2
+    shard = bench.shard()
+    _deliver(bench, shard, 2)
+    shard.close()
+    bench.broker.log(_LOG).truncate(_end(bench) - 2)
+    bench.ask(("postdate-topic", b"orders"), ("postdate-retry", b"slow"))
+    shard = _halt(bench, RequestTopicConfig(R, retry_policies=("slow: base=1h, max=1h",)))
+    _accept(bench)
+    bench.until(shard, lambda: shard.next_request == 3)
+    bench.until(shard, lambda: shard.state is State.RUNNING)
+    assert bench.letters() == []
+    assert parts(shard)[0].count == 1
     shard.close()
 
 

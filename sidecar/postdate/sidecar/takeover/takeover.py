@@ -422,9 +422,11 @@ def leave_mark(ctx: ShardContext, index: TimerIndex, requests_end: int, standing
     try:
         ownership = _ownership(ctx, fenced.producer, index, BrokerClock(ctx.clock), takeover=index.takeover + 1)
         ownership.verify, ownership.before_commit = None if standing else partial(_verify_truncated, index), None
-        ownership.policies = NamedPolicies(index.policies)
-        # It is unknown how far the owners of the lost records had read.
-        ownership.ingested_to = max(requests_end, index.marks_end, 0 if last is None else last.ingested_to)
+        known = NamedPolicies(index.policies)
+        read = max(read_up_to(index), index.marks_end, 0 if last is None else last.ingested_to)
+        # It is unknown how far the owners of the lost records had read. But requests that wait may need new policies.
+        ownership.policies = known.with_rows(changed_policies(ctx, known, read, requests_end))
+        ownership.ingested_to = max(requests_end, read)
         ownership.run(Content(OWNER), read_up_to(index), index.low_water())
     finally:
         fenced.producer.destroy()
