@@ -28,7 +28,6 @@ MANY_ARGUMENTS = {
     "send_and_report": "of the command line",
     "fixed_ranges": "of Spark",
     "repair_rows": "of Spark",
-    "send_at_rate": "of Spark",
     "summarise": "of Spark",
 }
 """Functions that take more all the same, and why. Remove a name here once its function takes no more than six."""

@@ -37,7 +37,7 @@ from postdate.spark.state.store import AuditState, StateStore, place_of
 
 
 def audit_since(
-    steps: AuditSteps, report: Callable[[AuditOutcome], None], after: AuditState | None = None
+    steps: AuditSteps, report: Callable[[AuditOutcome], None], after: AuditState | None
 ) -> tuple[AuditOutcome, AuditState]:
     """Judges the records since the last run with `options.state`, reports the outcome by `report`, and then commits it.
     Returns the outcome and the state from which to continue.

@@ -113,19 +113,18 @@ class AuditSteps(Job[AuditOptions]):
         row = answers.agg(F.count("*").alias("read"), F.count_if("malformed").alias("malformed")).collect()[0]
         return VerdictTopicCounts(self.options.verdicts, row["read"], row["malformed"])
 
-    def effects(self, targets: Iterable[str], state: AuditState | None = None) -> Effects:
-        """Fixes the ranges of the topics other than causes, with these targets, of which a `state` knows some."""
+    def effects(self, targets: Iterable[str], state: AuditState) -> Effects:
+        """Fixes the ranges of the topics other than causes, with these targets, of which `state` may know some."""
         wanted = list(targets)
         present = self.cluster.partition_counts(wanted) if wanted else {}
         policies = self.cluster.settings(present, "cleanup.policy") if present else {}
         compacted = [topic for topic, policy in policies.items() if "compact" in policy]
         fixed = fix_effects(self.cluster, self.options.own_topics(), wanted, self.options, compacted)
-        known = state or AuditState()
         return replace(
             fixed,
-            targets=self._cap_times(self._known_since(fixed.targets, known)),
+            targets=self._cap_times(self._known_since(fixed.targets, state)),
             letters=self._cap_times(fixed.letters),
-            recreated=known.recreated,
+            recreated=state.recreated,
         )
 
     def _known_since(self, targets: Mapping[TopicPartition, Range], state: AuditState) -> dict[TopicPartition, Range]:

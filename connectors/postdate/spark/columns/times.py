@@ -124,8 +124,8 @@ def _is_number(text: Column) -> Column:
 def _rfc3339_ms(text: Column) -> Column:
     """The same for a text whose form has been checked: everything but the fraction is at fixed positions."""
 
-    def number(place: int, length: int = 2) -> Column:
-        return F.substring(text, place, length).cast("bigint")
+    def number(place: int) -> Column:
+        return F.substring(text, place, 2).cast("bigint")
 
     sign = F.substring(text, -6, 1)
     distance_s = number(-5) * 3_600 + number(-2) * 60

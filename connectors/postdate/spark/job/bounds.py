@@ -8,7 +8,7 @@ bounded time for that transaction; after that it uses the end as it is, `capped`
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -82,8 +82,6 @@ def fixed_ranges(
     settle_ms: int = 0,
     hidden_before_ms: int | None = None,
     now_ms: int | None = None,
-    clock: Callable[[], float] = time.monotonic,
-    wait: Callable[[float], None] = time.sleep,
 ) -> dict[TopicPartition, Range]:
     """The present range of each partition.
 
@@ -102,7 +100,7 @@ def fixed_ranges(
     if role == TARGET:
         retained = replace(retained, firsts={})
     marks = cluster.ends(wanted, committed=False)
-    ends = _settled(cluster, marks, settle_ms, clock, wait)
+    ends = _settled(cluster, marks, settle_ms)
     lower = cluster.first_at(wanted, from_ms) if from_ms is not None else {}
     upper = cluster.first_at(wanted, to_ms) if to_ms is not None else {}
     capped = [partition for partition in wanted if ends[partition] < marks[partition]]
@@ -207,21 +205,15 @@ def _cut(place: OffsetAndTimestamp | None, end: int) -> int:
     return end if place is None else min(place.offset, end)
 
 
-def _settled(
-    cluster: Offsets,
-    marks: Mapping[TopicPartition, int],
-    settle_ms: int,
-    clock: Callable[[], float],
-    wait: Callable[[float], None],
-) -> dict[TopicPartition, int]:
+def _settled(cluster: Offsets, marks: Mapping[TopicPartition, int], settle_ms: int) -> dict[TopicPartition, int]:
     """The high watermarks `marks` if every transaction below them has ended in time, otherwise the last stable
     offset."""
-    deadline = clock() + settle_ms / 1000
+    deadline = time.monotonic() + settle_ms / 1000
     ends: dict[TopicPartition, int] = {}
     while True:
         open_still = [partition for partition in marks if ends.get(partition, -1) < marks[partition]]
         stable = cluster.ends(open_still, committed=True)
         ends.update({partition: min(stable[partition], marks[partition]) for partition in open_still})
-        if all(ends[partition] >= marks[partition] for partition in marks) or clock() >= deadline:
+        if all(ends[partition] >= marks[partition] for partition in marks) or time.monotonic() >= deadline:
             return ends
-        wait(_POLL_S)
+        time.sleep(_POLL_S)

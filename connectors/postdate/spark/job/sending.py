@@ -46,8 +46,6 @@ def send_at_rate(
     rows: int,
     rate: int,
     tell: Callable[[int, int], None],
-    clock: Callable[[], float] = time.monotonic,
-    wait: Callable[[float], None] = time.sleep,
 ) -> None:
     """Sends `rows` records, at most `rate` per second on average, the soonest due first.
 
@@ -58,11 +56,11 @@ def send_at_rate(
     ordered = _ordered(records)
     try:
         firsts = slice_firsts(ordered, max(1, rate * slice_ms // 1_000))
-        began_s = clock()
+        began_s = time.monotonic()
         for number, first in enumerate(firsts):
-            early_s = began_s + number * slice_ms / 1_000 - clock()
+            early_s = began_s + number * slice_ms / 1_000 - time.monotonic()
             if early_s > 0:
-                wait(early_s)
+                time.sleep(early_s)
             after = firsts[number + 1] if number + 1 < len(firsts) else None
             send(ordered.where(is_between(first, after)), properties, record_bytes_max)
             tell(number + 1, len(firsts))

@@ -202,7 +202,7 @@ def judged_placed(
     found: Found,
     context: Context | None,
     how: JudgingParameters,
-    kept: Sequence[str] = (),
+    kept: Sequence[str],
     zones: Zones = _NO_ZONES,
 ) -> DataFrame:
     """The same for the rows of `placed`, of which `found` was counted. `zones`: those of `occurrences`."""

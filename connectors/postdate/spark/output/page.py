@@ -80,9 +80,9 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], marks: Seque
     return f'<div class="scroll"><table>\n<tr>{head}</tr>\n{body}\n</table></div>'
 
 
-def paragraph(text: str, mark: str = "") -> str:
-    """A paragraph, with a CSS class if `mark` is not empty."""
-    return f'<p class="{mark}">{escape(text)}</p>' if mark else f"<p>{escape(text)}</p>"
+def paragraph(text: str, mark: str) -> str:
+    """A paragraph with the CSS class `mark`."""
+    return f'<p class="{mark}">{escape(text)}</p>'
 
 
 def spelled_instant(at_ms: int) -> str:

@@ -21,7 +21,7 @@ from enum import StrEnum
 from postdate.kafka.errors import OffsetOutOfRange, RecordRejected
 from postdate.kafka.interface import Admin, Isolation, Kafka, Partition, PlainProducer
 from postdate.sidecar.cluster import limits
-from postdate.sidecar.cluster.letters import DeadLetter, LetterFilters, Progress, Spans, letters_of, records_of, unseen
+from postdate.sidecar.cluster.letters import DeadLetter, LetterFilters, Progress, Spans, letters_of, records_of
 from postdate.sidecar.cluster.limits import COMMAND_TIMEOUT_S
 from postdate.sidecar.cluster.producing import Receipt, UnsentRequest
 from postdate.wire.delivered import VALUE_LEFT_OUT
@@ -136,7 +136,7 @@ class Earlier:
     """Finds letters that were requeued before, by reading the requests that the topic still retains."""
 
     def __init__(
-        self, kafka: Kafka, admin: Admin, requests: str, letters: Iterable[DeadLetter], progress: Progress = unseen
+        self, kafka: Kafka, admin: Admin, requests: str, letters: Iterable[DeadLetter], progress: Progress
     ) -> None:
         self._kafka = kafka
         self._letters: dict[Partition, list[DeadLetter]] = {}

@@ -96,7 +96,7 @@ class Worker:
 class Workers:
     """The workers of a parent process, and the sum of their shards."""
 
-    def __init__(self, count: int, http_port: int = 0, instance_id: str = "") -> None:
+    def __init__(self, count: int, http_port: int, instance_id: str = "") -> None:
         self.http_port = http_port
         self.instance_id = instance_id
         self._lock = threading.Lock()

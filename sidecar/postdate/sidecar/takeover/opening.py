@@ -188,7 +188,7 @@ def _by_age(paths: list[Path]) -> list[Path]:
     return [path for _, path in sorted(aged)]
 
 
-def close_index(shard: str, index: TimerIndex, clean: bool = True) -> None:
+def close_index(shard: str, index: TimerIndex, clean: bool) -> None:
     """Close the index. A failure is only logged: the index is released anyway, and checked when it is opened again."""
     try:
         index.close(clean)

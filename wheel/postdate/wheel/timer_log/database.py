@@ -29,7 +29,7 @@ class RangeIterator:
 
     __slots__ = ("_read_options", "key", "next", "rows", "value")
 
-    def __init__(self, view: Rdict, before: bytes | None, skips_max: int = 0) -> None:
+    def __init__(self, view: Rdict, before: bytes | None, skips_max: int) -> None:
         self._read_options = ReadOptions()  # referenced here for as long as `rows`: see the module comment
         if before is not None:
             self._read_options.set_iterate_upper_bound(before)
