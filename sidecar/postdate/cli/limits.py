@@ -20,6 +20,9 @@ DISK_FULL_SIZE_BYTES: Final = 1 << 20
 # How long a command waits until a shard reads its instruction; a shard in a takeover reads it later.
 PICK_UP_S_MAX: Final = 5.0
 
+# How often `dev` and `demo` check whether their broker still runs.
+DEV_POLL_S: Final = 0.2
+
 # Nominal times that a preview of a schedule shows.
 PREVIEW_MAX: Final = 10
 

@@ -5,12 +5,12 @@ The text of an option becomes the header value unchanged; only the request parse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
-from postdate.cli.options import as_bytes, duration_text, now_ms, time_ms
+from postdate.cli.options import Command, as_bytes, duration_text, now_ms, time_ms
 from postdate.sidecar.cluster.producing import Receipt, UnsentRequest, accepted
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
@@ -23,7 +23,6 @@ from postdate.wire.requests.retry_policies import NamedPolicies
 from postdate.wire.requests.returns import NO_POLICIES, schedule_return
 from postdate.wire.requests.rules import RequestRules
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 TIMES = {"at": names.AT, "delay": names.DELAY, "level": names.LEVEL}
 
 

@@ -21,7 +21,7 @@ from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.decisions import MessageRules
 from postdate.sidecar.dispatch.endings import Endings
 from postdate.sidecar.index import apply_fates, apply_requests
-from postdate.sidecar.index.overlay import NO_FIRST_DUE, IndexOverlay
+from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.ingest import ingest
 from postdate.sidecar.shard.gate import Gate
 from postdate.sidecar.takeover import store_reading, takeover
@@ -29,6 +29,7 @@ from postdate.sidecar.transaction.transaction import ShardOwnership
 from postdate.wheel.entry import Entry, Mark, Spread
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, entry_key
+from postdate.wheel.timer_log.timer_log import NO_FIRST_DUE
 from postdate.wheel.timing_wheel.even_spread import EvenSpread
 from postdate.wire.dispatch_log import Fate, Moved
 from postdate.wire.requests.request import Request

@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.digests import EMPTY_HEADERS, first_value
+from postdate.spark.columns.expressions import byte_length
 from postdate.spark.columns.murmur2 import positive_murmur2
 from postdate.wire import headers as names
 
@@ -46,14 +47,14 @@ def request_headers() -> Column:
 def request_size_bytes() -> Column:
     """The most bytes that a batch with only this request can take; null if its headers cannot be read."""
     key = F.coalesce("id", "key")
-    return _RECORD_BYTES + _length(key) + _length(F.col("value")) + _headers_bytes(F.col("request_headers"))
+    return _RECORD_BYTES + byte_length(key) + byte_length(F.col("value")) + _headers_bytes(F.col("request_headers"))
 
 
 def delivered_size_bytes(requests: str) -> Column:
     """The most bytes that a batch with only the delivered record can take."""
     own = _ORIGIN_BYTES + len(requests) + _DUE_BYTES + len(names.ORIGIN) + len(names.DUE) + 2 * _HEADER_BYTES
-    of_id = F.when(F.col("id").isNotNull(), _HEADER_BYTES + len(names.ID) + _length(F.col("id"))).otherwise(F.lit(0))
-    message = _length(F.col("key")) + _length(F.col("value")) + _headers_bytes(F.col("headers"))
+    of_id = F.when(F.col("id").isNotNull(), _HEADER_BYTES + len(names.ID) + byte_length(F.col("id"))).otherwise(0)
+    message = byte_length(F.col("key")) + byte_length(F.col("value")) + _headers_bytes(F.col("headers"))
     return _RECORD_BYTES + own + of_id + message
 
 
@@ -89,10 +90,6 @@ def _digits(column: str) -> Column:
     return F.encode(F.col(column).cast("string"), "UTF-8")
 
 
-def _length(data: Column) -> Column:
-    return F.coalesce(F.octet_length(data), F.lit(0))
-
-
 def _headers_bytes(headers: Column) -> Column:
-    sizes = F.transform(headers, lambda header: F.octet_length(header.key) + _length(header.value) + _HEADER_BYTES)
+    sizes = F.transform(headers, lambda header: F.octet_length(header.key) + byte_length(header.value) + _HEADER_BYTES)
     return F.aggregate(sizes, F.lit(0), lambda total, size: total + size)

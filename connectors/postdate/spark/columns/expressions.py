@@ -46,6 +46,11 @@ def let(value: Column, body: Callable[[Column], Column]) -> Column:
     return F.get(F.transform(F.array(value), body), 0)
 
 
+def byte_length(data: Column) -> Column:
+    """The number of bytes; 0 for null."""
+    return F.coalesce(F.octet_length(data), F.lit(0))
+
+
 def where_computed(rows: DataFrame, condition: Column) -> DataFrame:
     """The rows that satisfy `condition`, which names computed columns; like `where`, a null condition drops the row.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.spark.limits import BARS_MAX, LOAD_STEPS_MAX
+from postdate.spark.output.page import spelled_instant
 
 _SECOND_MS = 1_000
 _MINUTE_MS = 60_000
@@ -99,17 +99,13 @@ def load_lines(load: LoadHistogram, what: str = "load added") -> list[str]:
     most = max(step.rows for step in drawn.steps)
     lines = [f"{what}, in steps of {_spelled_ms(drawn.step_ms)} (UTC):"]
     lines += [_bar_line(step, most) for step in drawn.steps]
-    lines.append(f"busiest second: {load.busiest.rows:,} rows at {_spelled_time(load.busiest.start_ms)}")
+    lines.append(f"busiest second: {load.busiest.rows:,} rows at {spelled_instant(load.busiest.start_ms)}")
     return lines
 
 
 def _bar_line(step: LoadStep, most: int) -> str:
     bar = "█" * max(1, round(_BAR * step.rows / most)) if step.rows else ""
-    return f"  {_spelled_time(step.start_ms)[:16]} {step.rows:>12,} {bar}"
-
-
-def _spelled_time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return f"  {spelled_instant(step.start_ms)[:16]} {step.rows:>12,} {bar}"
 
 
 def _spelled_ms(length_ms: int) -> str:

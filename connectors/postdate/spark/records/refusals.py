@@ -15,7 +15,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.digests import first_value, has, is_ours, last_value
-from postdate.spark.columns.expressions import one_of
+from postdate.spark.columns.expressions import byte_length, one_of
 from postdate.spark.records.recurrences import BACKFILL, filled_range, recurs
 from postdate.spark.records.requests import parsed_origin
 from postdate.spark.records.selections import has_selector
@@ -119,7 +119,7 @@ def _is_known(name: Column) -> Column:
 def _is_bad_id(headers: Column, topic: Column, partition: Column) -> Column:
     """An id that is empty, too long or not UTF-8, or an origin that is not in this partition."""
     id_, origin = first_value(headers, names.ID), parsed_origin(first_value(headers, names.ORIGIN).cast("string"))
-    length = F.coalesce(F.octet_length(id_), F.lit(0))
+    length = byte_length(id_)
     is_bad = (length < 1) | (length > ID_BYTES_MAX) | ~F.coalesce(F.is_valid_utf8(id_.cast("string")), F.lit(True))
     is_here = (origin.topic == topic) & (origin.partition == partition) & origin.offset.isNotNull()
     of_origin = has(headers, names.ORIGIN) & ~F.coalesce(is_here, F.lit(False))

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.columns.digests import last_value, present
-from postdate.spark.columns.expressions import natural
+from postdate.spark.columns.expressions import byte_length, natural
 from postdate.spark.columns.times import draw_ms
 from postdate.spark.output.lateness import PERCENTILES
 from postdate.spark.records.fates import FINAL
@@ -171,9 +171,6 @@ def _grouped(rows: DataFrame) -> DataFrame:
 
 
 def _size_bytes(key: Column, value: Column, headers: Column) -> Column:
-    def length(data: Column) -> Column:
-        return F.coalesce(F.octet_length(data), F.lit(0))
-
-    sizes = F.transform(headers, lambda header: F.octet_length(header.key) + length(header.value))
+    sizes = F.transform(headers, lambda header: F.octet_length(header.key) + byte_length(header.value))
     of_headers = F.aggregate(sizes, F.lit(0), lambda total, size: total + size)
-    return (length(key) + length(value) + of_headers).cast("bigint")
+    return (byte_length(key) + byte_length(value) + of_headers).cast("bigint")

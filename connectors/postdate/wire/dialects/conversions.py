@@ -34,8 +34,8 @@ def epoch_s(value: bytes | None) -> bytes:
     return b"%d" % (parse_natural(time_text(value), _SECONDS_END) * _SECOND_MS)
 
 
-def epoch_ms(value: bytes | None) -> bytes:
-    """Whole milliseconds since 1970; a negative number has passed."""
+def whole_ms(value: bytes | None) -> bytes:
+    """Whole milliseconds, a delay or since 1970; a negative number has passed."""
     return b"%d" % max(_whole(value, INTEGER_END), 0)
 
 
@@ -44,11 +44,6 @@ def binary_ms(value: bytes | None) -> bytes:
     if not value or len(value) > _BINARY_BYTES_MAX:
         raise ValueError(f"is not a binary number of 1 to {_BINARY_BYTES_MAX} bytes")
     return b"%d" % max(int.from_bytes(value, "big", signed=True), 0)
-
-
-def delay_ms(value: bytes | None) -> bytes:
-    """Whole milliseconds; a negative delay is over."""
-    return b"%d" % max(_whole(value, INTEGER_END), 0)
 
 
 def delay_s(value: bytes | None) -> bytes:

@@ -234,7 +234,7 @@ CHRONOS: Final = Dialect(
 RABBITMQ: Final = Dialect(
     name="rabbitmq",
     marks=frozenset({"x-delay"}),
-    schedule={"x-delay": Part(DELAY, values.delay_ms)},
+    schedule={"x-delay": Part(DELAY, values.whole_ms)},
     needs_target=False,
 )
 
@@ -267,8 +267,8 @@ ROCKETMQ: Final = Dialect(
     schedule={
         "DELAY": Part(LEVEL),
         "TIMER_DELAY_SEC": Part(DELAY, values.delay_s),
-        "TIMER_DELAY_MS": Part(DELAY, values.delay_ms),
-        "TIMER_DELIVER_MS": Part(AT, values.epoch_ms),
+        "TIMER_DELAY_MS": Part(DELAY, values.whole_ms),
+        "TIMER_DELIVER_MS": Part(AT, values.whole_ms),
         "REAL_TOPIC": Part(TOPIC),
         "UNIQ_KEY": Part(ID),
     },

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from rich.console import Console
@@ -23,7 +23,7 @@ from postdate.cli.operation.letter_output import (
     outcome_as_line,
     summary,
 )
-from postdate.cli.options import Loader, configured, from_option, output_option, until_option
+from postdate.cli.options import Command, Loader, configured, from_option, output_option, until_option
 from postdate.cli.request_options import the_request_topic, time_headers, time_options
 from postdate.kafka.interface import Admin, Partition
 from postdate.sidecar.cluster.letters import DeadLetter, LetterFilters, letters_of, spans_of
@@ -35,7 +35,6 @@ from postdate.wire.origins import parse_origin
 from postdate.wire.reasons import Reason
 from postdate.wire.topics import OwnTopics
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 _MORE = "use --max for more"
 
 

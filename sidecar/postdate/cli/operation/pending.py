@@ -7,16 +7,16 @@ answers.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from postdate.cli.commands import warn
 from postdate.cli.operation.dead_letters import origin_bytes
 from postdate.cli.operation.processes import asks_processes, remark
-from postdate.cli.options import from_option, max_option, now_ms, output_option, time_ms, until_option
+from postdate.cli.options import Command, from_option, max_option, now_ms, output_option, time_ms, until_option
 from postdate.wire.dispatch_log import DELIVERED
 from postdate.wire.values.durations import format_duration
 from postdate.wire.values.instants import format_instant
@@ -24,7 +24,6 @@ from postdate.wire.values.instants import format_instant
 if TYPE_CHECKING:
     from postdate.sidecar.http.queries.deployment import Deployment
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 _ALL = 10**9
 _COLUMNS = ("due", "state", "target", "id", "origin")
 STATES = ("waiting", "parked")

@@ -10,13 +10,13 @@ import functools
 import getpass
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
 
 from postdate.cli.commands import warn
-from postdate.cli.options import Loader, configured
+from postdate.cli.options import Command, Loader, configured
 from postdate.sidecar.cluster.cluster import admin_of, kafka_of
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.config.sources import read_secret
@@ -26,7 +26,6 @@ from postdate.wire.values.texts import counted
 if TYPE_CHECKING:
     from postdate.sidecar.http.queries.deployment import Deployment
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 _HERE = "http://127.0.0.1:8080"
 
 

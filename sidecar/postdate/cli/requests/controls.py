@@ -7,13 +7,13 @@ murmur2 chooses it from the id and the partition count of the live topic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from postdate.cli.options import Loader, as_bytes, configured, duration_text, now_ms, output_option, time_text
+from postdate.cli.options import Command, Loader, as_bytes, configured, duration_text, now_ms, output_option, time_text
 from postdate.cli.request_options import check, due_ms, the_request_topic, the_time, time_options
 from postdate.cli.requests.selection import control_selected, is_bulk, selector_options
 from postdate.cli.requests.waiting import require_verdicts, send_and_report, verdict_options, waiting
@@ -25,8 +25,6 @@ from postdate.wire.headers import Headers
 from postdate.wire.origins import parse_origin
 from postdate.wire.topics import OwnTopics
 from postdate.wire.values.texts import counted
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def named_options(command: Command) -> Command:

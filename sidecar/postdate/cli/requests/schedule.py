@@ -6,22 +6,30 @@ The request is checked here by the rules of the sidecar, as that of `postdate se
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
 from postdate.cli.limits import PREVIEW_MAX
 from postdate.cli.operation.schedule_queries import list_, show
-from postdate.cli.options import Loader, as_bytes, configured, duration_text, now_ms, output_option, time_ms, time_text
+from postdate.cli.options import (
+    Command,
+    Loader,
+    as_bytes,
+    configured,
+    duration_text,
+    now_ms,
+    output_option,
+    time_ms,
+    time_text,
+)
 from postdate.cli.requests.controls import backfill, cancel, pause, resume, trigger
 from postdate.cli.requests.send import message_options, record_of, send_request
 from postdate.cli.requests.waiting import verdict_options, waiting
 from postdate.wire import headers as names
 from postdate.wire.headers import Headers
 from postdate.wire.schedules.schedule import Fold, Gap, Missed, Schedule, read_schedule
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 _HEADERS = {
     "cron": names.CRON,

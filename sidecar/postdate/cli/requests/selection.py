@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
 from postdate.cli.commands import fail, warn
 from postdate.cli.operation.processes import deployment_of, remark
-from postdate.cli.options import Loader, as_bytes, from_option, now_ms, time_ms, until_option
+from postdate.cli.options import Command, Loader, as_bytes, from_option, now_ms, time_ms, until_option
 from postdate.cli.request_options import check, the_request_topic
 from postdate.cli.requests.waiting import first_verdict, require_verdicts, waiting
 from postdate.kafka.errors import KafkaFault
@@ -40,7 +39,6 @@ from postdate.wire.topics import OwnTopics, is_topic_name
 from postdate.wire.values.durations import format_duration
 from postdate.wire.values.texts import counted
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 _DONE: Final = {"cancel": "cancelled", "reschedule": "moved"}
 _SELECTORS: Final = ("target", "id_prefix", "key", "from_", "until")
 

@@ -7,13 +7,22 @@ the same id finds the partition. Values are bytes: what the shell passes, or sta
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
 from postdate.cli.commands import warn
-from postdate.cli.options import Loader, as_bytes, configured, duration_text, header_pair, now_ms, output_option
+from postdate.cli.options import (
+    Command,
+    Loader,
+    as_bytes,
+    configured,
+    duration_text,
+    header_pair,
+    now_ms,
+    output_option,
+)
 from postdate.cli.request_options import TIMES, check, parsed, the_request_topic, the_time, time_options
 from postdate.cli.requests.waiting import Waiting, require_verdicts, send_and_report, verdict_options, waiting
 from postdate.kafka.interface import Partition
@@ -23,7 +32,6 @@ from postdate.wire import headers as names
 from postdate.wire.headers import Headers
 from postdate.wire.topics import OwnTopics
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 STDIN = "-"
 
 

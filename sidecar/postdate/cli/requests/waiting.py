@@ -12,13 +12,12 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 import click
 
 from postdate.cli import limits
 from postdate.cli.commands import fail, warn
-from postdate.cli.options import duration_ms
+from postdate.cli.options import Command, duration_ms
 from postdate.kafka.interface import Admin, Isolation, Kafka, Partition, Record
 from postdate.sidecar.cluster.producing import Receipt, UnsentRequest, produce
 from postdate.sidecar.config.settings import Config
@@ -30,8 +29,6 @@ from postdate.wire.requests.request import Request
 from postdate.wire.topics import OwnTopics
 from postdate.wire.values.durations import format_duration
 from postdate.wire.verdicts import Answer, Verdict, decode_verdict
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 _READ_RECORDS_MAX = 1_000
 _READ_TIMEOUT_S = 1.0

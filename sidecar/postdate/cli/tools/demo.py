@@ -16,6 +16,7 @@ import click
 from rich.console import Console
 
 from postdate.cli.commands import say
+from postdate.cli.limits import DEV_POLL_S
 from postdate.cli.tools.dev import StartProgress as StartScreen
 from postdate.cli.tools.interrupts import Interrupted, interruptible
 from postdate.kafka.errors import DevBrokerFailed, KafkaFault
@@ -24,7 +25,6 @@ from postdate.sidecar.errors import Exit, PostdateError
 if TYPE_CHECKING:
     from postdate.tools.dev_broker.local_broker import DevBroker
 
-POLL_S = 0.2
 #: A run that completes even on a busy machine.
 SMALL_RUN = "postdate demo --messages 200 --seconds 5"
 
@@ -109,7 +109,7 @@ def _look_around(console: Console, broker: DevBroker) -> None:
     console.print(f"still running: {broker.bootstrap_servers}; Ctrl-C stops everything")
     try:
         while broker.is_running():
-            time.sleep(POLL_S)
+            time.sleep(DEV_POLL_S)
     except Interrupted:
         console.print("stopping")
 

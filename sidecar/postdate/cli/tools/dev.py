@@ -15,13 +15,12 @@ from rich.console import Console
 from rich.status import Status
 
 from postdate.cli.commands import say
+from postdate.cli.limits import DEV_POLL_S
 from postdate.cli.tools.interrupts import Interrupted, interruptible
 from postdate.sidecar.errors import PostdateError
 
 if TYPE_CHECKING:
     from postdate.tools.dev_broker.local_broker import DevBroker
-
-POLL_S = 0.2
 
 
 @click.command(short_help="Start a Kafka broker on this machine.")
@@ -52,7 +51,7 @@ def dev(port: int, data: Path | None, docker: bool, image: str | None) -> None:
             click.echo(f"ready: {broker.bootstrap_servers}")
             say("Ctrl-C stops it" + (f"; data stays in {directory}" if data else ""))
             while broker.is_running():
-                time.sleep(POLL_S)
+                time.sleep(DEV_POLL_S)
             status = broker.exit_status
             if status < 0:  # the log does not contain the reason
                 raise PostdateError(f"signal {-status} has ended the broker")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from postdate.kafka.errors import KafkaFault, NotAuthorized, SettingRefused
 from postdate.kafka.interface import Admin, Kafka, Partition, PlainProducer
 from postdate.sidecar.cluster import limits
+from postdate.sidecar.cluster.topics import RETENTION_MS
 from postdate.sidecar.errors import ConfigError, TransientError
 from postdate.wire import headers as names
 from postdate.wire.errors import RequestRefused
@@ -25,8 +26,6 @@ from postdate.wire.requests.request import Request
 from postdate.wire.requests.rules import RequestRules
 from postdate.wire.values.murmur2 import partition_for
 from postdate.wire.values.texts import counted
-
-RETENTION_MS = "retention.ms"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import msgspec
 from postdate.kafka.interface import Record
 from postdate.sidecar.index.bulk import in_force
 from postdate.sidecar.index.moves import due_at, move, moved_within
-from postdate.sidecar.index.overlay import NO_FIRST_DUE, IndexOverlay
+from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.index.recurrences import controlled, unfit
 from postdate.wheel.entry import (
     ENDED_BY_EARLIER,
@@ -30,6 +30,7 @@ from postdate.wheel.entry import (
 )
 from postdate.wheel.keys import CONTROL_DUE, entry_key, split_key
 from postdate.wheel.timer_log.checkpoint import BulkRow
+from postdate.wheel.timer_log.timer_log import NO_FIRST_DUE
 from postdate.wire.errors import RequestRefused
 from postdate.wire.limits import DUE_MS_MIN
 from postdate.wire.reasons import Reason

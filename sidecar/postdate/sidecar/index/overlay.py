@@ -34,6 +34,7 @@ from postdate.wheel.timer_log.ended import (
     encode_outcome,
     is_same_id,
 )
+from postdate.wheel.timer_log.timer_log import NO_FIRST_DUE
 from postdate.wheel.timing_wheel.even_spread import EvenSpread
 from postdate.wire.dispatch_log import IdRow, PolicyRow
 from postdate.wire.limits import INTEGER_END
@@ -42,8 +43,6 @@ from postdate.wire.values.id_digests import digest_bytes, id_digest
 from postdate.wire.values.windows import draw_ms, not_before
 
 log = logging.getLogger(__name__)
-
-NO_FIRST_DUE = 2**64 - 1
 
 
 def read_up_to(index: TimerIndex) -> int:
