@@ -24,7 +24,8 @@ def section(title: str, page: str = "operations.md", level: str = "##") -> str:
 
 def as_row(metric: Metric) -> str:
     """A metric as the table has it."""
-    kind = f"{metric.shape.value}, {metric.unit}" if metric.unit else metric.shape.value
+    last = metric.name.removesuffix("_total").rpartition("_")[2]
+    kind = f"{metric.shape.value}, {last}" if last in ("seconds", "bytes") else metric.shape.value
     labels = ", ".join(f"`{label}`" for label in metric.labels)
     return f"| `{metric.name}` | {kind} | {labels} | {metric.help} | {metric.action} |"
 

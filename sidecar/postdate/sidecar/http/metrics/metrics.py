@@ -37,12 +37,6 @@ class Metric(NamedTuple):
             return Shape.HISTOGRAM
         return Shape.COUNTER if self.name.endswith("_total") else Shape.GAUGE
 
-    @property
-    def unit(self) -> str:
-        """Seconds or bytes; empty for plain numbers."""
-        last = self.name.removesuffix("_total").rpartition("_")[2]
-        return last if last in ("seconds", "bytes") else ""
-
 
 _TOPIC = ("topic",)
 _SHARD = ("topic", "partition")
@@ -296,4 +290,4 @@ BUILD: Final = Metric(
 )
 
 METRICS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
-"""All of them, in the order of the documentation."""
+"""All of them, in the order of the documentation, with which tests compare them."""
