@@ -12,10 +12,11 @@ from types import ModuleType
 
 import pytest
 
+from support.mutation.__main__ import MODULES, TESTS
 from support.mutation.changes import CodeChange, changes_of, take_effect
 from support.mutation.declaration import Undetectable
 from support.mutation.deliberate import COPIED, DELIBERATE, Deliberate, survivors
-from support.mutation.driver import ROOT
+from support.mutation.driver import ROOT, selected
 from support.mutation.report import DETECTED, SURVIVED, report
 from support.mutation.undetectable import UNDETECTABLE, names, table
 
@@ -178,3 +179,21 @@ def test_a_change_that_was_detected_cannot_be_declared_undetectable() -> None:
     text, is_enough = report({"a.py:1: f: 1 → 2": DETECTED}, {"a.py:1: f: 1 → 2"})
     assert not is_enough
     assert "declared undetectable, but detected: a.py:1: f: 1 → 2" in text
+
+
+def test_the_tests_in_the_declared_file_run_first_then_the_fastest(tmp_path: Path) -> None:
+    change = _changes(tmp_path)["Box.twice: 2 → 3"]
+    lines = {change.path: sorted(change.lines)}
+    names = ("unit/test_sidecar_box.py::a", "unit/test_box_own.py::b", "unit/test_fast.py::c", "simulation 1 ")
+    covered = {f"tests/{name}": (seconds, lines) for name, seconds in zip(names[:3], (2.0, 5.0, 1.0), strict=True)}
+    covered |= {names[3]: (0.5, lines), "tests/unit/test_elsewhere.py::d": (0.1, {})}
+    ran, cpu_s = selected(change, "box_own", covered, 20.0)
+    assert ran == [f"tests/{names[1]}", f"tests/{names[2]}", f"tests/{names[0]}", names[3]]
+    assert cpu_s == 8.5
+
+
+def test_each_module_has_a_test_file_that_runs() -> None:
+    for module, own in MODULES.items():
+        assert (ROOT / module).is_file()
+        assert (ROOT / f"tests/unit/test_{own}.py").is_file()
+        assert own.startswith(tuple(f"{name}_" for name in TESTS))

@@ -13,29 +13,30 @@ from support.mutation.driver import ROOT, Driver, Options
 from support.mutation.report import report
 from support.mutation.undetectable import names
 
-#: The modules on which exactly-once delivery rests, and those that read what strangers write.
-MODULES = (
-    "sidecar/postdate/sidecar/index/apply_requests.py",
-    "sidecar/postdate/sidecar/index/apply_fates.py",
-    "sidecar/postdate/sidecar/index/moves.py",
-    "sidecar/postdate/sidecar/index/contradictions.py",
-    "sidecar/postdate/sidecar/index/overlay.py",
-    "sidecar/postdate/sidecar/dispatch/batch.py",
-    "sidecar/postdate/sidecar/dispatch/endings.py",
-    "sidecar/postdate/sidecar/dispatch/after_commit.py",
-    "sidecar/postdate/sidecar/dispatch/decisions.py",
-    "sidecar/postdate/sidecar/dispatch/dispatcher.py",
-    "sidecar/postdate/sidecar/dispatch/due/due_reader.py",
-    "sidecar/postdate/sidecar/dispatch/targets/fault_attribution.py",
-    "sidecar/postdate/sidecar/dispatch/targets/isolated_targets.py",
-    "sidecar/postdate/sidecar/dispatch/aborts.py",
-    "sidecar/postdate/sidecar/dispatch/targets/target_rates.py",
-    "sidecar/postdate/sidecar/ingest/quota.py",
-    "sidecar/postdate/sidecar/takeover/takeover.py",
-    "wheel/postdate/wheel/timer_log/timer_log.py",
-    "wheel/postdate/wheel/timing_wheel/wheel_file.py",
-    "connectors/postdate/wire/requests/parser.py",
-)
+#: The modules on which exactly-once delivery rests, and those that read what strangers write; and of each the file of
+#: unit tests, test_….py, that runs first.
+MODULES = {
+    "sidecar/postdate/sidecar/index/apply_requests.py": "sidecar_apply",
+    "sidecar/postdate/sidecar/index/apply_fates.py": "sidecar_apply",
+    "sidecar/postdate/sidecar/index/moves.py": "sidecar_apply",
+    "sidecar/postdate/sidecar/index/contradictions.py": "sidecar_id_policies",
+    "sidecar/postdate/sidecar/index/overlay.py": "sidecar_overlay",
+    "sidecar/postdate/sidecar/dispatch/batch.py": "sidecar_batch",
+    "sidecar/postdate/sidecar/dispatch/endings.py": "sidecar_batch",
+    "sidecar/postdate/sidecar/dispatch/after_commit.py": "sidecar_batch",
+    "sidecar/postdate/sidecar/dispatch/decisions.py": "sidecar_batch",
+    "sidecar/postdate/sidecar/dispatch/dispatcher.py": "sidecar_dispatcher",
+    "sidecar/postdate/sidecar/dispatch/due/due_reader.py": "sidecar_due_reader",
+    "sidecar/postdate/sidecar/dispatch/targets/fault_attribution.py": "sidecar_fault_attribution",
+    "sidecar/postdate/sidecar/dispatch/targets/isolated_targets.py": "sidecar_isolation",
+    "sidecar/postdate/sidecar/dispatch/aborts.py": "sidecar_aborts",
+    "sidecar/postdate/sidecar/dispatch/targets/target_rates.py": "sidecar_target_rates",
+    "sidecar/postdate/sidecar/ingest/quota.py": "ingest_quota",
+    "sidecar/postdate/sidecar/takeover/takeover.py": "recovery_steps",
+    "wheel/postdate/wheel/timer_log/timer_log.py": "wheel_timer_log",
+    "wheel/postdate/wheel/timing_wheel/wheel_file.py": "wheel_file",
+    "connectors/postdate/wire/requests/parser.py": "wire_requests",
+}
 
 #: The files of tests that execute these modules and need no broker.
 TESTS = ("sidecar", "recovery", "wheel", "wire", "ingest", "config", "client", "http", "message")

@@ -2,8 +2,8 @@
 
 pytest collects the tests once. One child process runs all of them, and some schedules of the simulation, and records
 which lines of the modules each executes. Then each change takes effect in a child of its own, which runs the tests that
-execute its line, those in the module's own test file first, until one fails. So the work tree is never changed, and a
-change costs no import.
+execute its line, those in the test file declared for the module first, until one fails. So the work tree is never
+changed, and a change costs no import.
 
 A child has a bound of processor time, several times what its tests need, so a busy machine changes no verdict; a change
 that makes the tests run beyond it is detected. Results are appended to a file, so a run that was ended goes on where it
@@ -26,7 +26,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -49,12 +49,12 @@ Lines = dict[str, list[int]]
 
 @dataclass(frozen=True)
 class Options:
-    """`modules`: those that are changed, of those that are `traced`. `sample`: how many changes of each, drawn by
-    `seed`; 0: all. `schedules`: seed and theme of each schedule of the simulation. `budget_s`: the
-    processor time of the tests of one change. `kept`: where the results lie."""
+    """`modules`: those that are changed, of those that are `traced`, each with its own test file. `sample`: how
+    many changes of each, drawn by `seed`; 0: all. `schedules`: seed and theme of each schedule of the simulation.
+    `budget_s`: the processor time of the tests of one change. `kept`: where the results lie."""
 
     modules: tuple[str, ...]
-    traced: tuple[str, ...]
+    traced: Mapping[str, str]
     sample: int
     seed: int
     jobs: int
@@ -102,7 +102,7 @@ class Driver:
         while waiting or running:
             while waiting and len(running) < self._options.jobs:
                 change, module, digest = waiting.pop()
-                tests, cpu_s = _selected(change, covered, self._options.budget_s)
+                tests, cpu_s = selected(change, self._options.traced[change.path], covered, self._options.budget_s)
                 told = self._scratch / f"{len(waiting)}.txt"
                 pid = self._fork(functools.partial(self._judge, session, change, module, tests, told), cpu_s)
                 running[pid] = change.name, digest, time.monotonic() + _WALL_S_MAX, told
@@ -301,13 +301,14 @@ def _schedule_passes(name: str) -> bool:
     return not run_seed(int(seed), theme=theme or None).wrong
 
 
-def _selected(change: CodeChange, covered: dict[str, tuple[float, Lines]], budget_s: float) -> tuple[list[str], float]:
+def selected(
+    change: CodeChange, own: str, covered: Mapping[str, tuple[float, Lines]], budget_s: float
+) -> tuple[list[str], float]:
     """The tests that execute a change, then schedules of the simulation, and the time that they need together: at most
-    the budget for the tests, and half of it for the schedules. The tests in the module's own test file come first, then
-    the others, the fastest first."""
-    own = f"_{Path(change.path).stem}.py::"
+    the budget for the tests, and half of it for the schedules. The tests in test_`own`.py come first, then the others,
+    the fastest first."""
     found = sorted(
-        (name.startswith(_SIMULATION), own not in name, cpu_s, name)
+        (name.startswith(_SIMULATION), f"/test_{own}.py::" not in name, cpu_s, name)
         for name, (cpu_s, lines) in covered.items()
         if change.path in lines and (change.is_constant or not change.lines.isdisjoint(lines[change.path]))
     )
