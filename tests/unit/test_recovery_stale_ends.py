@@ -172,9 +172,11 @@ def _end_requests_that_a_frozen_leader_does_not_know(bench: Bench, shard: Shard)
     shard.close()
 
 
-def _halt_while_a_deposed_leader_answers_the_last_finding(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Shard:
+def _halt_while_a_deposed_leader_answers_the_last_finding(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, findings_ms: float = 19_000
+) -> Shard:
     shard, began_ms = bench.new_shard(_TOPIC), bench.time.now_ms
-    bench.until(shard, lambda: bench.time.now_ms > began_ms + 19_000)
+    bench.until(shard, lambda: bench.time.now_ms >= began_ms + findings_ms)
     _resume_deposed_leader(bench, monkeypatch)
     bench.until(shard, lambda: shard.state is State.HALTED or bench.time.now_ms > began_ms + 30_000)
     bench.broker.brokers.recover()
@@ -194,14 +196,17 @@ def pending(bench: Bench) -> Shard:
     return shard
 
 
-def test_a_deposed_leader_does_not_end_the_range_of_an_empty_log_at_the_last_finding(
-    bench: Bench, pending: Shard, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("has_halted", [False, True], ids=["the last finding", "a restart after the halt"])
+def test_a_deposed_leader_does_not_end_the_range_of_an_empty_log(
+    bench: Bench, pending: Shard, monkeypatch: pytest.MonkeyPatch, has_halted: bool
 ) -> None:
     """It does not know the requests that ended after it was frozen, while the findings before it named them."""
     _end_requests_that_a_frozen_leader_does_not_know(bench, pending)
     _lose_fates(bench, pending, "empty")
     shutil.rmtree(bench.directory / "0")
-    shard = _halt_while_a_deposed_leader_answers_the_last_finding(bench, monkeypatch)
+    if has_halted:
+        _start(bench).close()
+    shard = _halt_while_a_deposed_leader_answers_the_last_finding(bench, monkeypatch, 0 if has_halted else 19_000)
     status = read_status(bench.directory / "0")
     assert status is not None
     instruct(bench.directory / "0", Instruction(do=RESUME, accept=status.loss))

@@ -209,9 +209,9 @@ def test_a_takeover_that_finds_two_problems_halts(bench: Bench) -> None:
     for _ in range(3):
         for problem in problems:
             with pytest.raises(Retriable):
-                confirmation.confirm(problem, None)
+                confirmation.confirm(problem, None, None)
         bench.time.wait(9_000)
-    confirmation.confirm(problems[0], None)
+    confirmation.confirm(problems[0], None, None)
     shard.close()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from postdate.kafka.errors import UnknownOutcome
 from postdate.sidecar.clock import BrokerClock
@@ -54,7 +55,7 @@ class Attempt:
                 is_truncated = halt.reason is HaltReason.DISPATCH_LOG_TRUNCATED
                 if is_truncated:  # each finding asks: a deposed leader may answer the last one
                     confirmation.requests_end = max(confirmation.requests_end, takeover.appended_requests(ctx))
-                confirmation.confirm(halt, operator.reason)
+                confirmation.confirm(halt, operator.reason, operator.standing)
                 if is_truncated and self.index is not None:
                     standing = operator.reason is halt.reason
                     takeover.leave_mark(ctx, self.index, confirmation.requests_end, standing)
@@ -85,7 +86,8 @@ class Attempt:
             bounded = takeover.bound(ctx, fenced)
             self._entered(State.RECOVERING, progress.index)
             try:
-                recovered = takeover.recover(ctx, bounded, lambda halt: confirmation.confirm(halt, operator.reason))
+                confirm = partial(confirmation.confirm, reason=operator.reason, loss=operator.standing)
+                recovered = takeover.recover(ctx, bounded, confirm)
             finally:
                 self.index = progress.index  # recovery may have replaced it
                 self.unread = self.unread or progress.empty or bool(progress.acceptance.used)

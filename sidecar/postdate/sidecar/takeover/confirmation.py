@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from postdate.kafka.errors import Retriable
 from postdate.sidecar.context.shard_context import ShardContext
-from postdate.sidecar.errors import EVIDENT, Halted, HaltReason
+from postdate.sidecar.errors import EVIDENT, Halted, HaltReason, Loss
 from postdate.sidecar.takeover.limits import HALT_CONFIRM_MS, HALT_FINDINGS_MIN
 
 
@@ -52,15 +52,15 @@ class Confirmation:
         self._in_doubt, self.requests_end = False, 0
         self._found.clear()
 
-    def confirm(self, halt: Halted, standing: HaltReason | None) -> None:
-        """Return if the shard must halt. `standing`: the reason for which it halted before, also in another process.
+    def confirm(self, halt: Halted, reason: HaltReason | None, loss: Loss | None) -> None:
+        """Return if the shard must halt. `reason`, `loss`: those of its last halt, also in another process.
 
         Raises Retriable while the finding is unconfirmed: take over again later.
         """
-        if halt.reason in EVIDENT or halt.reason is standing:
+        end = _end(halt.loss)
+        if halt.reason in EVIDENT or (halt.reason is reason and end >= _end(loss)):
             return
         steady = self._ctx.clock.steady_ms()
-        end = -1 if halt.loss is None else halt.loss.end
         found_at, findings, end_before = self._found.get(halt.reason, (steady, 0, end))
         if end < end_before:  # logs do not shrink: a deposed leader may have answered now
             found_at, findings = steady, 0
@@ -68,3 +68,7 @@ class Confirmation:
         if findings + 1 < HALT_FINDINGS_MIN or steady - found_at < HALT_CONFIRM_MS:
             self._in_doubt = True
             raise Retriable(f"{halt} (found {findings + 1} times; asking again before the shard halts)")
+
+
+def _end(loss: Loss | None) -> int:
+    return -1 if loss is None else loss.end
