@@ -20,7 +20,7 @@ class AcknowledgeOptions(JobOptions):
     run: int
     state: str
     by: str
-    note: str | None = None
+    note: str | None
 
     @property
     def needs_delta(self) -> bool:

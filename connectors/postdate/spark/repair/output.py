@@ -37,7 +37,7 @@ class RepairOutcome:
     applied: bool
     missing: int
     elsewhere: int
-    judged: int = 0
+    judged: int
     repairable: int = 0
     already: int = 0
     sent: int = 0

@@ -48,7 +48,7 @@ class Row:
     due_in_ms: int | None
     next_request: int | None
     lag: int | None
-    horizons: dict[str, int] = field(default_factory=dict)
+    horizons: dict[str, int]
     held: list[str] = field(default_factory=list)
     """The holds of its last status: delivery, intake, target NAME."""
 

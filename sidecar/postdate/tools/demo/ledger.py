@@ -7,7 +7,7 @@ arrival is this machine's clock at a read_committed reader. Thread rule: one thr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from postdate.tools.demo.plan import DemoMessage
 
@@ -48,7 +48,7 @@ class SentMessage:
     message: DemoMessage
     origin: str
     due_ms: int
-    arrivals: list[Arrival] = field(default_factory=list)
+    arrivals: list[Arrival]
 
 
 class Ledger:

@@ -23,7 +23,7 @@ _DAYS_MAX: Final = 400
 class NominalSearch:
     """The nominal times of one schedule. It searches forwards; going back costs a stretch."""
 
-    def __init__(self, times: CronTimes | IntervalTimes, last_ms: int | None, *, has_gaps: bool = True) -> None:
+    def __init__(self, times: CronTimes | IntervalTimes, last_ms: int | None, *, has_gaps: bool) -> None:
         """`last_ms`: no nominal time is later. Without `has_gaps`, times that the schedule skips are left out. Raises
         ValueError if `times` cannot be read."""
         self._times = times

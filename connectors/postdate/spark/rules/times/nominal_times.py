@@ -38,7 +38,7 @@ class CronTimes(NamedTuple):
     """The headers that determine the times of a cron schedule, as texts."""
 
     cron: str
-    zone: str = "UTC"
+    zone: str
     gap: str = "next"
     fold: str = "first"
 

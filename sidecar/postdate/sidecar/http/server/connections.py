@@ -35,7 +35,7 @@ class BoundedConnection(H11Protocol):
     """One connection. Uvicorn parses the requests and serves them; this class adds the bounds, and TLS if the port has
     a certificate."""
 
-    def __init__(self, *args: Any, certificate: PortCertificate | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, certificate: PortCertificate | None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._certificate = certificate
         self._handshake: asyncio.Task[None] | None = None
