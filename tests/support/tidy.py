@@ -314,6 +314,24 @@ def name_complaints(place: str, _text: str) -> Iterator[str]:
         yield f"{place}: no module may be called {PurePosixPath(place).stem}"
 
 
+SAME_CLASSES = {"Delivered"}
+"""Names with one meaning in two packages: a delivered record, which `postdate.client` and `postdate.testing` return."""
+
+
+def class_complaints(texts: Mapping[str, str]) -> list[str]:
+    """A class name with two meanings. Private names and groups of tests are local."""
+    places: dict[str, list[str]] = {}
+    for place, text in texts.items():
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith(("_", "Test")):
+                places.setdefault(node.name, []).append(f"{place}:{node.lineno}")
+    return [
+        f"{name} has {len(where)} meanings: {', '.join(where)}"
+        for name, where in sorted(places.items())
+        if len(where) > 1 and name not in SAME_CLASSES
+    ]
+
+
 _UNFINISHED = re.compile(
     r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK|NotImplemented" + r"Error)\b"
     r"|pytest\.(mark\.)?(sk" + r"ip|xf" + r"ail|importor" + r"skip)"

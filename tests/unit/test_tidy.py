@@ -54,6 +54,13 @@ def test_the_repository_keeps_the_rule(rule: Rule, paths: list[Path]) -> None:
     assert complaints(rule, paths) == []
 
 
+def test_each_class_name_has_one_meaning() -> None:
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in CODE + TESTS}
+    assert tidy.class_complaints(texts) == []
+    two = {"a.py": "class Step: ...\nclass _Own: ...", "b.py": "class Step: ...\nclass _Own: ..."}
+    assert tidy.class_complaints(two) == ["Step has 2 meanings: a.py:1, b.py:1"]
+
+
 def test_no_modules_import_each_other_in_a_circle() -> None:
     texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in CODE}
     assert tidy.import_cycle(texts) == []
