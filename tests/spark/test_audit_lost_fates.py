@@ -7,18 +7,21 @@ fate was never written.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import Row, SparkSession
 
 from postdate.spark.rules.lost_moves import last_move
+from postdate.spark.rules.times.zone_files import tz_version
 from postdate.wire.values.murmur2 import partition_for
-from support.audit_runs import Ends, Runs
+from support.audit_runs import Ends, Runs, all_of
 from support.history import RandomHistory
 from support.judging import JudgingBounds, by_offset, check_case, judged, staged
 from support.lost_fate_cases import LAST, lost_fate_cases
 from support.lost_grace_cases import LOST_MS
+from support.schedule_cases import NEXT_NIGHT, NIGHT
 from support.verdict_cases import DUE, HOUR_MS, TO_ORDERS, T
 
 CASES = lost_fate_cases()
@@ -72,6 +75,26 @@ def test_runs_with_a_state_find_what_one_audit_finds(spark: SparkSession, rows: 
     runs.audit(bounds=bounds)
     found = {offset: set(row["verdicts"]) for offset, row in runs.union().items()}
     assert found == {offset: set(row["verdicts"]) for offset, row in rows.items()}
+
+
+@pytest.mark.timeout(900)  # two runs of some ten Spark jobs
+@pytest.mark.parametrize("has_letter", [True, False])
+def test_an_occurrence_at_an_unknown_time_waits_in_the_state(
+    spark: SparkSession, tmp_path: Path, has_letter: bool
+) -> None:
+    """The first occurrence is lost. An open transaction hides the dead letter of the second one from the first run."""
+    history, asked = RandomHistory(T), (("postdate-cron", b"30 2 * * *"), ("postdate-zone", b"Europe/Berlin"))
+    history.ask(10, TO_ORDERS, *asked, ("postdate-id", b"n"), at_ms=NIGHT - HOUR_MS)
+    history.commit(kind="owner", tz=tz_version(), at_ms=NIGHT + 1_000)
+    skip = [10, NIGHT, "skipped", 2, 2, "dead", NEXT_NIGHT + 24 * HOUR_MS]
+    history.commit(skip, at_ms=NEXT_NIGHT + 5, v=3)
+    if has_letter:
+        history.bury(10, TO_ORDERS, ("postdate-at", b"%d" % NEXT_NIGHT))
+    runs, lost = Runs(spark, history, tmp_path), {"fates_lost_before_ms": NIGHT + 1_000}
+    runs.audit(replace(all_of(history), letters=0), bounds={0: {**lost, "letters_capped": True}})
+    assert set(runs.union()[10]["verdicts"]) == {"unsettled"}
+    runs.audit(bounds={0: lost})
+    assert set(runs.union()[10]["verdicts"]) == ({"unsettled"} if has_letter else {"unsettled", "missing"})
 
 
 def test_the_last_move_is_the_last_in_the_log(spark: SparkSession) -> None:

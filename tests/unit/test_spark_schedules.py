@@ -217,7 +217,7 @@ WRONG: dict[str, tuple[Case, str, str]] = {
             skipped(1, 3, "grace", 0, LATE), asked={"grace_ms": 0, "count_max": 2},
             end=End("completed", at(1), 2, 1),
         ),
-        "extra", "occurrence 3 is skipped",
+        "extra", "occurrence 3 comes behind the last one",
     ),
     "both of a fold": (nightly(BERLIN, NIGHT, (NIGHT, FOLD), (FOLD, SECOND)), "extra", "is published as due"),
     "the second of a fold": (nightly(BERLIN, NIGHT, (NIGHT, SECOND)), "extra", "is published as due"),

@@ -36,7 +36,7 @@ _PLACE: Final = ("number", "next_ms", "log_offset", "place")
 
 
 class ExtraDeliveries:
-    """`positions`: of each judged control. `pending_ms`: the first and the last time of pending extra deliveries."""
+    """`positions`: of each judged control. The findings are complete once `finish` has run."""
 
     def __init__(self, asked: Asked, known: Position, facts: RowFacts, audited: Audited, findings: Findings) -> None:
         self._asked, self._known, self._audited, self._findings = asked, known, audited, findings
@@ -44,7 +44,7 @@ class ExtraDeliveries:
         # Drop the controls without fates that an earlier run kept as lost, if this run has read their end.
         is_kept = {extra.control: extra.log_offset >= 0 or extra.control in self._lost for extra in known.extras}
         self.positions = {extra.control: extra for extra in known.extras if is_kept[extra.control]}
-        self.pending_ms: list[tuple[int, int]] = []
+        self._found: list[tuple[int, Findings, list[Fate]]] = []
         self.overdue = 0
         self.waiting_fates: list[Fate] = []
         self.waiting_records: list[Delivered] = []
@@ -66,14 +66,19 @@ class ExtraDeliveries:
         judge.decide_all(events)
         judge.leave_unexplained()
         _judge_end(judge.at, end, judge.findings)
-        self._findings.include(judge.findings, f"extra deliveries by offset {control}")
-        self.waiting_fates += judge.waiting_fates
+        self._found.append((control, judge.findings, judge.waiting_fates))
         self.waiting_records += judge.waiting_records
         self.overdue += judge.overdue() if end is None else 0
         if known is not None or is_lost:
-            if judge.at.next_ms:
-                self.pending_ms.append((judge.at.next_ms, trigger.until_ms or judge.at.next_ms))
+            if judge.at.next_ms and end is None:
+                self._audited.letters.expect(judge.at.next_ms, trigger.until_ms or judge.at.next_ms)
             self.positions[control] = ExtraPosition(control, *(getattr(judge.at, name) for name in _PLACE))
+
+    def finish(self) -> None:
+        """Add the findings of all controls, once their dead letters are settled."""
+        for control, findings, waiting_fates in self._found:
+            self._findings.include(findings, f"extra deliveries by offset {control}")
+            self.waiting_fates += waiting_fates
 
     def may_be_pending(self) -> bool:
         """Return True if a control may have lost its fate, and none of its extra deliveries has one."""

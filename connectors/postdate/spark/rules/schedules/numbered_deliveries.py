@@ -56,12 +56,14 @@ _DRAW_BITS: Final = 24
 
 @dataclass(frozen=True)
 class Audited:
-    """The parts of an audit that all numbered deliveries of a schedule share."""
+    """The parts of an audit that all numbered deliveries of a schedule share. `waiting`: the fates that wait for a
+    record or a dead letter since an earlier run."""
 
     versions: ZoneVersions
     bounds: Bounds
     holes: Holes
     letters: DeadLetters
+    waiting: frozenset[Fate]
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class NumberedDeliveries:
     def __init__(self, asked: Asked, known: Position, kind: Kind, audited: Audited, findings: Findings) -> None:
         self._asked, self._known, self._kind, self.findings = asked, known, kind, findings
         self._versions, self._bounds = audited.versions, audited.bounds
-        self._holes, self._letters = audited.holes, audited.letters
+        self._holes, self._letters, self._waiting = audited.holes, audited.letters, audited.waiting
         self.at = known
         self.waiting_fates: list[Fate] = []
         self.waiting_records: list[Delivered] = []
@@ -144,9 +146,12 @@ class NumberedDeliveries:
 
     def decide(self, number: int, events: Sequence[Event]) -> None:
         """Judge all events with one number."""
+        for event in events:
+            if isinstance(event, Fate) and event.late and event.reason == "dead" and event.nominal_ms:
+                self._letters.expect(event.nominal_ms, event.nominal_ms)
         fates = [event for event in events if isinstance(event, Fate) and not event.late]
         records = [event for event in events if isinstance(event, Delivered) and event.target == self._asked.target]
-        if fates and number < self._known.number and fates[0] in self._known.waiting_fates:
+        if fates and number < self._known.number and fates[0] in self._waiting:
             self._match(fates[0], records)
         elif fates and number >= self.at.number:
             self._match(self._decided(fates[0]), records)
@@ -156,49 +161,78 @@ class NumberedDeliveries:
             self._match_nothing(number, records, any(isinstance(event, Fate) for event in events))
         for fate in fates[1:]:
             said = f"occurrence {number} is decided again {in_log(fate)}"
-            self.findings.find("repeated", "duplicate", said, _size(fate))
+            self.findings.find("repeated", "duplicate", said, fate.size)
 
     # ---- a fate and its nominal time ----
 
     def _decided(self, fate: Fate) -> Fate:
         """Judge a fate, and move the position behind it."""
         self.findings.is_sound = True
-        may_be_lost, has_hole = self._may_be_lost(), fate.number > self.at.number
-        is_published = self.at.log_offset >= 0 or self.at.first_ms > 0
-        is_behind_loss = may_be_lost and (has_hole or not is_published)
-        computed_ms = self._computed_ms(fate)
-        is_unknown = computed_ms is None or (is_behind_loss and self._may_have_other_time(fate, computed_ms))
-        is_named = fate.reason is None or fate.nominal_ms > 0  # the fate itself names its time
-        if is_unknown and fate.reason == "dead" and not is_named and _size(fate) == 1:
-            before_ms = min(fate.next_ms or _NEVER_MS, fate.at_ms + 1)
-            fate = fate._replace(nominal_ms=self._letters.guessed_before(before_ms))
-        due_ms = (fate.nominal_ms if is_unknown else 0) or computed_ms or 0
-        if has_hole:
-            self._holes.judge(fate, self.at, due_ms, self.findings, may_be_lost=may_be_lost)
-            self._unexplained = 0  # their numbers are counted with the hole
-        self.at = at = self.at._replace(number=fate.number, next_ms=due_ms)
-        is_behind_count = self._asked.count_max is not None and fate.number > self._asked.count_max
-        if is_behind_count or not (due_ms or is_unknown):
-            self.findings.find("extra", "extra", f"occurrence {fate.number} comes behind the last one {in_log(fate)}")
-        if (fate.log_offset, fate.place) <= (at.log_offset, at.place):
-            said = f"occurrence {fate.number} is decided before others {in_log(fate)}"
-            self.findings.find(None, "contradiction", said)
+        at, computed_ms = self.at, self._computed_ms(fate)
+        is_unknown = computed_ms is None or self._may_have_other_time(fate, computed_ms)
+        due_ms = (fate.nominal_ms if is_unknown else computed_ms) or 0
+        first_ms = self._earliest_ms() + (fate.number > at.number)
+        self._judge_place(fate, due_ms, is_unknown)
         has_rules = self._can_decide(at.log_offset) and self._can_decide(fate.log_offset)
         can_decide = has_rules and not is_unknown
         judge = self._judge_delivery if fate.reason is None else self._judge_skip
-        nominal_ms = judge(fate, can_decide) if fate.nominal_ms or not is_unknown else 0
-        self.findings.count(fate.reason or "occurred", _size(fate))
-        if is_named or not is_unknown:  # otherwise its time is a guess
-            self._judge_next(fate, nominal_ms)
-        elif fate.next_ms and self._can_decide(fate.log_offset) and not self._is_nominal(fate.next_ms):
-            said = f"occurrence {fate.last + 1} is published as due {fate.next_ms} {in_log(fate)}"
-            self.findings.find("extra", "extra", said)
-        if self._kind.cause == "lost" or (is_unknown and (may_be_lost or has_rules)):
-            self.findings.leave("unsettled", _size(fate))
-        elif not can_decide:
-            self.findings.leave(ZONE_VERSION, _size(fate))
+        nominal_ms = judge(fate, due_ms, can_decide) if due_ms or not is_unknown else 0
+        self._judge_next(fate, nominal_ms)
+        self.findings.count(fate.reason or "occurred", fate.size)
         self.at = at._replace(number=fate.last + 1, next_ms=fate.next_ms, log_offset=fate.log_offset, place=fate.place)
+        if is_unknown and fate.reason == "dead" and not nominal_ms:
+            fate = fate._replace(first_ms=first_ms)
+            nominal_ms = computed_ms if computed_ms and has_rules else 0
+        if fate.first_ms and nominal_ms:
+            pass  # `_judge_time` compares it with the dead letter
+        elif self._kind.cause == "lost" or (is_unknown and (self._may_be_lost() or has_rules)):
+            self.findings.leave("unsettled", fate.size)
+        elif not can_decide:
+            self.findings.leave(ZONE_VERSION, fate.size)
         return fate._replace(nominal_ms=nominal_ms, is_sound=self.findings.is_sound)
+
+    def _judge_place(self, fate: Fate, due_ms: int, is_unknown: bool) -> None:
+        """Judge the number of a fate, and its place in the log. `due_ms`: its time, 0: it is unknown or has none."""
+        at, count_max = self.at, self._asked.count_max
+        if fate.number > at.number:
+            times_ms = self._earliest_ms(), due_ms or (fate.last_ms + 1 if is_unknown else 0)
+            self._holes.judge(fate, at, times_ms, self.findings, may_be_lost=self._may_be_lost())
+            self._unexplained = 0  # their numbers are counted with the hole
+        if (count_max is not None and fate.last > count_max) or not (due_ms or is_unknown):
+            self.findings.find("extra", "extra", f"occurrence {fate.last} comes behind the last one {in_log(fate)}")
+        if (fate.log_offset, fate.place) <= (at.log_offset, at.place):
+            said = f"occurrence {fate.number} is decided before others {in_log(fate)}"
+            self.findings.find(None, "contradiction", said)
+
+    def _judge_time(self, fate: Fate, nominal_ms: int) -> None:
+        """Judge an untimed fate by the time that its dead letter names; 0: none for certain. It was left before if the
+        audit computes no time."""
+        if 0 < nominal_ms == fate.nominal_ms:
+            self._judge_skip(fate, nominal_ms, can_decide=True)
+            self._judge_next(fate, nominal_ms)
+        elif fate.nominal_ms:
+            self.findings.leave("unsettled", fate.size)
+
+    def expect_letters(self) -> None:
+        """Let the dead letters of later occurrences wait for their fates."""
+        first_ms = self._earliest_ms()
+        if first_ms or self._bounds.log_capped:  # then the hidden fates may be those of any backfill
+            self._letters.expect(0 if self._bounds.log_capped else first_ms, _NEVER_MS)
+
+    def may_have_lost_next(self) -> bool:
+        """Return True if the fate of the next occurrence may be lost. Behind a fate that was read, the log is whole."""
+        return self.at.number == self._known.number and 0 < self._earliest_ms() < self._holes.lost_before_ms
+
+    def _earliest_ms(self) -> int:
+        """Return the first possible time at the position; 0: there is none, or it is unknown."""
+        asked, at = self._asked, self.at
+        if self._kind.is_extra or self._is_published():
+            return at.next_ms
+        return asked.request_ms + 1 if asked.start_ms is None else max(asked.start_ms, 1)
+
+    def _is_published(self) -> bool:
+        """Return True if the log names the time at the position."""
+        return self.at.log_offset >= 0 or self.at.first_ms > 0
 
     def _computed_ms(self, fate: Fate) -> int | None:
         """Return the nominal time of the first number of a fate; 0: it has none, None: the audit cannot compute it."""
@@ -216,13 +250,11 @@ class NumberedDeliveries:
     def _may_have_other_time(self, fate: Fate, computed_ms: int) -> bool:
         """Return True if a fate behind lost ones may have another time than the computed one: the owner that published
         this time in a lost fate may have had other zone rules."""
-        is_same = computed_ms == fate.nominal_ms or (
-            fate.reason == "dead" and self._letters.may_have(computed_ms, fate.at_ms)
-        )
-        return self._has_zone and not (computed_ms and is_same)
+        is_behind_loss = self._may_be_lost() and (fate.number > self.at.number or not self._is_published())
+        return is_behind_loss and self._has_zone and not 0 < computed_ms == fate.nominal_ms
 
-    def _judge_delivery(self, fate: Fate, can_decide: bool) -> int:
-        nominal_ms, published_ms = fate.nominal_ms, self.at.next_ms
+    def _judge_delivery(self, fate: Fate, published_ms: int, can_decide: bool) -> int:
+        nominal_ms = fate.nominal_ms
         if published_ms not in (0, nominal_ms):
             said = f"occurrence {fate.number} was that of {nominal_ms} {in_log(fate)}, published was {published_ms}"
             self.findings.find("extra", "extra", said)
@@ -262,19 +294,18 @@ class NumberedDeliveries:
             return names.MISSED
         return names.GRACE if asked.grace_ms is not None and late_ms > asked.grace_ms else None
 
-    def _judge_skip(self, fate: Fate, can_decide: bool) -> int:
-        """Judge a skip; return the nominal time of its last occurrence, 0: unknown."""
-        nominal_ms, asked = self.at.next_ms, self._asked
-        if _size(fate) > OCCURRENCES_STEPPED_MAX or not nominal_ms:
+    def _judge_skip(self, fate: Fate, nominal_ms: int, can_decide: bool) -> int:
+        """Judge a skip whose first occurrence is due at `nominal_ms`; return the time of its last one, 0: unknown."""
+        asked = self._asked
+        if fate.size > OCCURRENCES_STEPPED_MAX or not nominal_ms:
             said = f"occurrences {fate.number} to {fate.last} are skipped at once {in_log(fate)}"
-            self.findings.find("wrongly_skipped", "wrong-skip", said, _size(fate))
+            self.findings.find("wrongly_skipped", "wrong-skip", said, fate.size)
             return 0
         gaps, times = int(self._is_in_gap(nominal_ms)), [nominal_ms]
         for number in range(fate.number, fate.last):
-            found = self._next(number, nominal_ms)
+            found = self._search.after(nominal_ms)  # `_judge_place` compares the count
             if found is None:
-                is_counted = asked.count_max is not None and number >= asked.count_max
-                if is_counted or self._can_decide(fate.log_offset):
+                if self._can_decide(fate.log_offset):
                     said = f"occurrence {number + 1} is skipped {in_log(fate)}, and {number} is the last"
                     self.findings.find("extra", "extra", said)
                 break
@@ -285,7 +316,7 @@ class NumberedDeliveries:
             return nominal_ms
         late_ms = fate.at_ms - self._chosen_ms(fate._replace(nominal_ms=nominal_ms))
         applies: dict[str | None, Callable[[Sequence[Pause]], bool]] = {
-            "gap": lambda _: gaps == _size(fate) and late_ms >= 0,
+            "gap": lambda _: gaps == fate.size and late_ms >= 0,
             "missed": lambda pauses: not gaps and self._is_missed(fate, nominal_ms, late_ms, pauses),
             "grace": lambda _: not gaps and asked.grace_ms is not None and late_ms > asked.grace_ms,
             "dead": lambda _: late_ms >= 0,
@@ -299,11 +330,11 @@ class NumberedDeliveries:
 
         does_apply = {does_apply_in(pauses) for pauses in self._histories_at(fate)}
         if len(does_apply) > 1:
-            self.findings.leave("unsettled", _size(fate))
+            self.findings.leave("unsettled", fate.size)
         elif does_apply == {False}:
             last = f" to {fate.last}" if fate.last > fate.number else ""
             said = f"occurrence {fate.number}{last}, due {nominal_ms}, was skipped as {fate.reason} at {fate.at_ms}"
-            self.findings.find("wrongly_skipped", "wrong-skip", said, _size(fate))
+            self.findings.find("wrongly_skipped", "wrong-skip", said, fate.size)
         return nominal_ms
 
     def _is_missed(self, fate: Fate, nominal_ms: int, late_ms: int, pauses: Sequence[Pause]) -> bool:
@@ -316,10 +347,13 @@ class NumberedDeliveries:
         return asked.missed == "none" and late_ms > _NONE_LATE_MS
 
     def _judge_next(self, fate: Fate, nominal_ms: int) -> None:
-        """Compare the next nominal time that a fate publishes with the one that follows from its own."""
-        if not self._can_decide(fate.log_offset) or not nominal_ms or (self._kind.cause == "lost" and not fate.next_ms):
+        """Compare the next nominal time that a fate publishes with the one that follows from its own; 0: unknown. Then
+        any nominal time may follow."""
+        has_end = nominal_ms > 0 and self._kind.cause != "lost"
+        if not self._can_decide(fate.log_offset) or not (fate.next_ms or has_end):
             return
-        found, number, next_ms = self._next(fate.last, nominal_ms), fate.last + 1, fate.next_ms
+        number, next_ms = fate.last + 1, fate.next_ms
+        found = self._next(fate.last, nominal_ms or next_ms - 1)
         due_ms = found[0] if found is not None else 0
         if next_ms == due_ms:
             return
@@ -327,7 +361,7 @@ class NumberedDeliveries:
             said = f"occurrence {number}, due {due_ms}, is passed over {in_log(fate)}, next is {next_ms or 'none'}"
             self.findings.find("missing", "missing", said)
         else:
-            due = f"is due {due_ms}" if due_ms else "does not exist"
+            due = "does not exist" if not due_ms else f"is due {due_ms}" if nominal_ms else "has another time"
             said = f"occurrence {number} {due}, and is published as due {next_ms} {in_log(fate)}"
             self.findings.find("extra", "extra", said)
 
@@ -340,8 +374,10 @@ class NumberedDeliveries:
             if records:
                 said = f"occurrence {fate.number} was skipped as {fate.reason}, and has the record {records[0].place}"
                 self.findings.find("extra", "extra", said, len(records))
-            if fate.reason == "dead" and fate.nominal_ms and not self._letters.use(fate, self.findings):
-                self.waiting_fates.append(fate)
+            if fate.reason == "dead" and (fate.nominal_ms or fate.first_ms):
+                fate = fate._replace(is_sound=self.findings.is_sound)
+                judge_time = self._judge_time if fate.first_ms else None
+                self._letters.claim(fate, self.findings, self.waiting_fates, judge_time)
                 return
         elif not records:
             if not self._judge_absence(fate):
@@ -353,7 +389,7 @@ class NumberedDeliveries:
             for record in records:
                 self._judge_record(fate, record)
         if self.findings.is_sound:
-            self.findings.count("verified", _size(fate))
+            self.findings.count("verified", fate.size)
             if fate.reason is None:
                 self.findings.lateness_ms.append(fate.at_ms - max(self._chosen_ms(fate), self._kind.from_ms))
 
@@ -467,7 +503,7 @@ class NumberedDeliveries:
         """Return True if the nominal `times` of a fate lie in `pauses` that had ended when it was written."""
         place = fate.log_offset, fate.place
         ended = [pause for pause in pauses if pause.ended_at is not None and pause.ended_at < place]
-        return len(times) == _size(fate) and all(any(pause.holds(ms) for pause in ended) for ms in times)
+        return len(times) == fate.size and all(any(pause.holds(ms) for pause in ended) for ms in times)
 
     def _is_newer_due(self, number: int, nominal_ms: int, by_ms: int, pauses: Sequence[Pause]) -> bool:
         """Return True if an occurrence behind `number` that neither a gap nor a pause skips was due by then."""
@@ -505,7 +541,3 @@ class NumberedDeliveries:
 
 def _number(event: Event) -> int:
     return event.number
-
-
-def _size(fate: Fate) -> int:
-    return fate.last + 1 - fate.number

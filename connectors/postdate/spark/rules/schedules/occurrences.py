@@ -53,7 +53,7 @@ Zones = Mapping[tuple[str, int], tuple[tuple[int, str], ...]]
 which it decided, ascending."""
 
 _FIGURES: Final = f"struct<{','.join(f'{name}:bigint' for name in Figures._fields)}>"
-_WAITING_FATE: Final = OCCURRENCE_FATE.removesuffix(">") + ",is_sound:boolean>"
+_WAITING_FATE: Final = OCCURRENCE_FATE.removesuffix(">") + ",is_sound:boolean,first_ms:bigint>"
 POSITION: Final = (
     "struct<first_ms:bigint,next_number:bigint,next_ms:bigint,log_offset:bigint,place:int,"
     f"figures:{_FIGURES},problems:array<struct<verdict:string,detail:string>>,"

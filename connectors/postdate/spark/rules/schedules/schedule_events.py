@@ -53,6 +53,18 @@ class Fate(NamedTuple):
     """Of an extra delivery: the offset of its control."""
     is_sound: bool = True
     """False: something is wrong with it, or could not be verified."""
+    first_ms: int = 0
+    """Of a dead occurrence whose time only its dead letter names: the first possible time; 0: its time is known.
+    `nominal_ms` is then the time that the audit computes, 0 if it computes none."""
+
+    @property
+    def size(self) -> int:
+        return self.last + 1 - self.number
+
+    @property
+    def last_ms(self) -> int:
+        """The last possible time of a skip: it is decided when it is due, and lies before the next time."""
+        return min(self.next_ms - 1, self.at_ms) if self.next_ms else self.at_ms
 
 
 class Delivered(NamedTuple):

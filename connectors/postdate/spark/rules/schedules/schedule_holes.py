@@ -8,6 +8,8 @@ Pure Python. Nothing of Spark is imported.
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
+
 from postdate.spark.rules.schedules.schedule_events import Asked, Bounds, Fate, Position
 from postdate.spark.rules.schedules.schedule_findings import Findings
 
@@ -18,11 +20,15 @@ class Holes:
     def __init__(self, asked: Asked, bounds: Bounds) -> None:
         lost_ms = bounds.fates_lost_before_ms
         self.lost_before_ms = lost_ms if asked.request_ms < lost_ms else 0
-        self._lost_ms: list[tuple[int, int]] = []  # the first time without a fate in the log, and the next with one
+        # Of each hole: the first possible time in it, and one behind all of its times.
+        self._first_ms: list[int] = []
+        self._behind_ms: list[int] = []
 
-    def judge(self, fate: Fate, at: Position, due_ms: int, findings: Findings, *, may_be_lost: bool) -> None:
-        """Judge the numbers between the position `at` and a fate. `due_ms`: the time of the fate's first number, 0: it
-        is unknown."""
+    def judge(
+        self, fate: Fate, at: Position, times_ms: tuple[int, int], findings: Findings, *, may_be_lost: bool
+    ) -> None:
+        """Judge the numbers between the position `at` and a fate. Their times lie in the range `times_ms`, whose end is
+        excluded; it begins with 0 if it is unknown."""
         size = fate.number - at.number
         if may_be_lost:
             findings.leave("unsettled", size)
@@ -30,10 +36,11 @@ class Holes:
             last = f" to {fate.number - 1}" if size > 1 else ""
             said = f"occurrence {at.number}{last} has no fate, due from {at.next_ms}"
             findings.find("missing", "missing", said, size)
-        if at.next_ms and self.lost_before_ms:
-            self._lost_ms.append((at.next_ms, due_ms))
+        if self.lost_before_ms and 0 < times_ms[0] < times_ms[1]:
+            insort(self._first_ms, times_ms[0])
+            insort(self._behind_ms, times_ms[1])
         findings.is_sound = True
 
     def counted(self, due_ms: int) -> int:
         """Return how many `unsettled` holes contain `due_ms`."""
-        return sum(first <= due_ms < behind for first, behind in self._lost_ms)
+        return bisect_right(self._first_ms, due_ms) - bisect_right(self._behind_ms, due_ms)

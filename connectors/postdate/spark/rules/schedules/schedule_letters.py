@@ -1,77 +1,197 @@
 """The dead letters of a schedule: one for each occurrence, or extra delivery, that was skipped as dead, and no other.
 
-Letters are read further than the dispatch log, so one may be ahead of its fate; the next run reads it again. The fate
-of a surplus letter may be lost.
+A letter names a time and not its fate, and several fates may have that time. So fates get their letters last, once all
+of them are known. Behind lost fates, the time of a dead occurrence may be unknown. Only its letter names it, which may
+be any in a range of times: such a fate is *untimed*.
+
+- A letter is *gone* if retention may have deleted it, and *hidden* if an open transaction may hide it.
+- Letters are read further than the dispatch log, so one may be ahead of its fate. The next run reads it again.
+- The fate of a surplus letter may be lost.
+
+A time is *open* if letters or fates of that time may still come. Letters of open times wait, and so do the fates that
+might have got the letter of another one.
 
 Pure Python. Nothing of Spark is imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
 
 from postdate.spark.limits import COMMIT_MS_MAX
 from postdate.spark.rules.schedules.schedule_events import Bounds, Fate, Letter, RowFacts, in_log
 from postdate.spark.rules.schedules.schedule_findings import Findings
 from postdate.spark.rules.schedules.schedule_holes import Holes
 
+_NEVER_MS: Final = 2**63 - 1
+
+
+class _Claim(NamedTuple):
+    """A dead fate, the findings to which it belongs, and the list of those whose letter may still come."""
+
+    fate: Fate
+    findings: Findings
+    waiting: list[Fate]
+    judge_time: Callable[[Fate, int], None] | None
+    is_gone: bool
+
+    @property
+    def times_ms(self) -> tuple[int, int]:
+        """The first and the last possible time of its letter."""
+        fate = self.fate
+        return (fate.first_ms, fate.last_ms) if fate.first_ms else (fate.nominal_ms, fate.nominal_ms)
+
 
 class DeadLetters:
-    """Those that no fate has used yet, by their nominal times."""
+    """Those that no fate has used yet, by their nominal times. Call `expect` and `claim` for all fates, then `settle`,
+    then `judge_rest`. Cost: a sort of the letters and fates."""
 
     def __init__(self, facts: RowFacts, bounds: Bounds, holes: Holes) -> None:
         self._facts, self._bounds, self._holes = facts, bounds, holes
         self._letters: dict[int, list[Letter]] = {}
-        self._guessed_ms: list[int] = []
-        for letter in facts.letters:
+        for letter in reversed(facts.letters):
             self._letters.setdefault(letter.due_ms, []).append(letter)
+        self._hidden: list[_Claim] = []
+        self._timed: list[_Claim] = []
+        self._untimed: list[_Claim] = []
+        self._open: list[tuple[int, int]] = []
+        self._guesses: list[tuple[int, int]] = []  # the first possible time of a fate, and that of the letter it got
 
-    def may_have(self, due_ms: int, at_ms: int) -> bool:
-        """Return True if an unused letter for `due_ms` exists, or if that of an end at `at_ms` may still come."""
-        return bool(self._letters.get(due_ms)) or at_ms >= self._bounds.letters_capped_from_ms
+    def expect(self, first_ms: int, last_ms: int) -> None:
+        """Let the letters of these times wait: a later run may read their fates."""
+        self._open.append((first_ms, last_ms))
 
-    def guessed_before(self, before_ms: int) -> int:
-        """Return the latest time before `before_ms` that has an unused letter; 0: no such time.
+    def claim(
+        self,
+        fate: Fate,
+        findings: Findings,
+        waiting: list[Fate],
+        judge_time: Callable[[Fate, int], None] | None = None,
+    ) -> None:
+        """Note a fate `dead`, which `settle` adds to `findings` or, if its letter may still come, to `waiting`.
 
-        It is a guess: the letter may be that of an earlier occurrence, whose fate is lost.
+        `judge_time`: of an untimed fate; it gets the fate and the time that its letter names, 0: none for certain.
         """
-        found = max((due_ms for due_ms, left in self._letters.items() if left and due_ms < before_ms), default=0)
-        self._guessed_ms += [found] if found else []
-        return found
+        is_gone = fate.at_ms - COMMIT_MS_MAX <= self._bounds.letters_lost_before_ms
+        is_hidden = fate.at_ms >= self._bounds.letters_capped_from_ms
+        kind = self._hidden if is_hidden else self._untimed if judge_time else self._timed
+        kind.append(_Claim(fate, findings, waiting, judge_time, is_gone))
 
-    def use(self, fate: Fate, findings: Findings) -> bool:
-        """Judge the dead letter of an occurrence that was skipped as dead. False: the letter may still come."""
-        bounds, at_ms = self._bounds, fate.at_ms
-        found = self._letters.get(fate.nominal_ms, [])[:1]
-        self._letters[fate.nominal_ms] = self._letters.get(fate.nominal_ms, [])[1:]
-        if any(not letter.is_same for letter in found):
-            said = f"the dead letter of the occurrence due {fate.nominal_ms} differs from the request"
-            findings.find("mismatched", "mismatch", said)
-        elif not found and at_ms - COMMIT_MS_MAX <= bounds.letters_lost_before_ms:
-            findings.leave("target-expired", 1)
-        elif not found and at_ms >= bounds.letters_capped_from_ms:
-            return False
-        elif not found:
+    def settle(self) -> None:
+        """Judge all noted fates that do not wait. Those that must have a letter come first, at a known time before
+        untimed ones, and those whose letter may be hidden come last."""
+        self._open += [claim.times_ms for claim in self._hidden]
+        gone = [claim for claim in self._timed if claim.is_gone]
+        for claim in self._timed:
+            if not claim.is_gone:
+                self._end(claim, claim.fate.nominal_ms)
+        self._settle_untimed(Counter(claim.fate.nominal_ms for claim in gone))
+        is_open = _Ranges(self._open)
+        for claim in gone:
+            due_ms = claim.fate.nominal_ms
+            if self._letters.get(due_ms) and due_ms in is_open:
+                self._wait(claim)
+            else:
+                self._end(claim, due_ms)
+        unsure = [claim for claim in (*self._hidden, *self._untimed) if claim.judge_time]
+        is_contested = _Ranges(claim.times_ms for claim in (*gone, *unsure))
+        for claim in self._hidden:
+            due_ms = claim.times_ms[0]
+            if claim.judge_time is None and self._letters.get(due_ms) and due_ms not in is_contested:
+                self._end(claim, due_ms)
+            else:
+                self._wait(claim)
+
+    def _settle_untimed(self, gone: Counter[int]) -> None:
+        """Judge the untimed fates. `gone`: the number of fates of each time that may have none of the letters left."""
+        is_open, times = _Ranges(self._open), sorted(self._letters)
+        has_extras = bool(self._facts.triggers or self._facts.lost_controls)
+        for claim in self._untimed:
+            first_ms, last_ms = claim.times_ms
+            possible = times[bisect_left(times, first_ms) : bisect_right(times, last_ms)]
+            possible = [due_ms for due_ms in possible if self._letters[due_ms]]
+            is_only = len(possible) == 1 and not claim.is_gone
+            if not is_only and any(due_ms in is_open for due_ms in possible):
+                self._wait(claim)
+                continue
+            # The last one, since lost occurrences lie before. A fate that must have a letter comes before gone ones.
+            free = [due_ms for due_ms in possible if len(self._letters[due_ms]) > gone[due_ms]]
+            due_ms = max(free or ([] if claim.is_gone else possible), default=0)
+            if due_ms and not is_only:
+                self._guesses.append((first_ms, due_ms))
+            self._end(claim, due_ms, is_certain=is_only or not (claim.is_gone or has_extras))
+
+    def _wait(self, claim: _Claim) -> None:
+        self._open.append(claim.times_ms)
+        claim.waiting.append(claim.fate)
+
+    def _end(self, claim: _Claim, due_ms: int, *, is_certain: bool = True) -> None:
+        """Judge a fate with a letter of this time, if there is one."""
+        fate, findings, left = claim.fate, claim.findings, self._letters.get(due_ms)
+        findings.is_sound = fate.is_sound
+        if left:
+            _judge_content(left.pop(), findings)
+        elif not claim.is_gone:
             said = f"occurrence {fate.number} is dead {in_log(fate)}, without a dead letter"
             findings.find("missing", "missing", said)
-        return True
+        elif claim.judge_time is None:
+            findings.leave("target-expired", 1)
+        if claim.judge_time is not None:
+            claim.judge_time(fate, due_ms if is_certain else 0)
+        if findings.is_sound:
+            findings.count("verified", fate.size)
 
-    def judge_rest(self, next_ms: int, pending_ms: Sequence[tuple[int, int]], findings: Findings) -> list[Letter]:
-        """Judge the unused letters of decided occurrences. Return the others, whose fates may still come.
+    def judge_rest(self, findings: Findings, *, has_lost: bool) -> list[Letter]:
+        """Judge the letters that no fate has used. Return those whose fates may still come.
 
-        `next_ms`: the time of the next occurrence, 0: there is none. `pending_ms`: the first and the last time of each
-        pending backfill or trigger. A surplus letter is `unsettled` if its fate may be lost: not if the
-        first known backfill of its time was requested behind the losses and nothing of the schedule is `unsettled`.
+        A surplus letter is `unsettled` if its fate may be lost: not if the first known backfill of its time was
+        requested behind the losses and the schedule has lost no other fate. `has_lost`: it may have lost some.
         """
         waiting: list[Letter] = []
-        lost_ms, has_lost = self._holes.lost_before_ms, "unsettled" in findings.reasons
+        lost_ms, is_open = self._holes.lost_before_ms, _Ranges(self._open)
+        has_lost = has_lost or "unsettled" in findings.reasons or bool(self._facts.lost_controls)
         for due_ms, left in sorted(self._letters.items()):
-            if 0 < next_ms <= due_ms or any(first <= due_ms <= last for first, last in pending_ms):
-                waiting += left
-            elif left and due_ms < lost_ms and (has_lost or self._facts.backfilled_ms(due_ms) < lost_ms):
+            if due_ms in is_open:
+                waiting += reversed(left)
+                continue
+            for letter in left:
+                _judge_content(letter, findings)
+            if left and due_ms < lost_ms and (has_lost or self._facts.backfilled_ms(due_ms) < lost_ms):
                 findings.leave("unsettled", max(len(left) - self._holes.counted(due_ms), 0))
             elif left:
-                possible = " or ".join(map(str, sorted({due_ms, *(ms for ms in self._guessed_ms if ms > due_ms)})))
+                possible = " or ".join(map(str, [due_ms, *self._guessed(due_ms)]))
                 said = f"a dead letter of the occurrence due {possible} belongs to no skip"
                 findings.find(None, "contradiction", said)
         return waiting
+
+    def _guessed(self, due_ms: int) -> list[int]:
+        """Return the later time of a letter that an untimed fate got, though one of `due_ms` may be its own."""
+        index = bisect_right(self._guesses, (due_ms, _NEVER_MS)) - 1
+        return [used for _, used in self._guesses[index : index + 1] if index >= 0 and due_ms < used]
+
+
+def _judge_content(letter: Letter, findings: Findings) -> None:
+    if not letter.is_same:
+        said = f"the dead letter of the occurrence due {letter.due_ms} differs from the request"
+        findings.find("mismatched", "mismatch", said)
+
+
+class _Ranges:
+    """A set of times: all in these ranges, ends included. Cost: a sort, and a binary search for each query."""
+
+    def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        for first, last in sorted(ranges):
+            if self._lasts and first <= self._lasts[-1]:
+                self._lasts[-1] = max(self._lasts[-1], last)
+            else:
+                self._firsts.append(first)
+                self._lasts.append(last)
+
+    def __contains__(self, ms: int) -> bool:
+        index = bisect_right(self._firsts, ms) - 1
+        return index >= 0 and ms <= self._lasts[index]

@@ -60,7 +60,7 @@ def judge_schedule(
     Raises ValueError if the times of `asked` cannot be read. Cost: O(events), 20 us each.
     """
     findings, holes = Findings(known.problems, known.reasons), Holes(asked, bounds)
-    audited = Audited(versions, bounds, holes, DeadLetters(facts, bounds, holes))
+    audited = Audited(versions, bounds, holes, DeadLetters(facts, bounds, holes), frozenset(known.waiting_fates))
     switches = facts.switches, facts.lost_switches
     kind = Kind(certain_pauses(*switches), possible_pauses(*switches) if facts.lost_switches else None)
     occurrences = NumberedDeliveries(asked, known, kind, audited, findings)
@@ -95,8 +95,11 @@ def _finished(
     """Judge the remaining letters and the end of the schedule, and return the findings."""
     findings, at = occurrences.findings, occurrences.at
     occurrences.leave_unexplained()
-    is_open = end is None
-    letters = audited.letters.judge_rest(at.next_ms if is_open else 0, extras.pending_ms if is_open else (), findings)
+    if end is None:
+        occurrences.expect_letters()
+    audited.letters.settle()
+    extras.finish()
+    letters = audited.letters.judge_rest(findings, has_lost=occurrences.may_have_lost_next())
     _judge_end(known, at, extras, end, findings, audited)
     if end is not None and occurrences.is_end_in_doubt(end):
         _leave_once(findings, known)
@@ -110,7 +113,7 @@ def _finished(
         waiting_records=(*occurrences.waiting_records, *extras.waiting_records),
         extras=tuple(sorted(extras.positions.values())),
     )
-    overdue = occurrences.overdue() + extras.overdue if is_open else 0
+    overdue = occurrences.overdue() + extras.overdue if end is None else 0
     return Judgement(position, added, findings.lateness_ms, overdue, letters)
 
 
