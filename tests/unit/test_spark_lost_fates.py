@@ -127,6 +127,35 @@ def test_a_completed_schedule_may_have_lost_its_last_occurrences() -> None:
     )
 
 
+def test_the_extra_deliveries_of_a_completed_schedule_may_have_been_lost_between_two_runs() -> None:
+    """The first run has read the trigger, and the second one finds only the last occurrence, which completes it."""
+    trigger = Trigger(20, at(1) + 7, 2, 5)
+    first = sound(1, triggers=[trigger]).judged()
+    assert (first.position.problems, first.position.extras[0].next_ms) == ((), at(1) + 7)
+    last = occurred(2, at(2), 0)
+    rest = Case([last], [record(last)], triggers=[trigger], end=End("completed", at(1), last.log_offset, 1))
+    rest = replace(rest, asked={"count_max": 2, "request_ms": at(0)}, known=first.position)
+    for lost_ms, verdicts, reasons in ((at(2), [], {"unsettled": 1}), (at(1) + 7, ["missing"], {})):
+        found = replace(rest, bounds={"fates_lost_before_ms": lost_ms}).judged().position
+        assert ([verdict for verdict, _ in found.problems], dict(found.reasons)) == (verdicts, reasons)
+    unknown = replace(rest, known=first.position._replace(extras=()), bounds={"fates_lost_before_ms": at(2)}).judged()
+    assert [verdict for verdict, _ in unknown.position.problems] == ["missing"], "the log is whole behind the trigger"
+
+
+def test_records_of_lost_fates_that_an_open_transaction_may_have_hidden_are_no_duplicates() -> None:
+    """The log ends before the first fate that it still has, and the next run reads that one."""
+    case = Case((), sound().records[:2], bounds={"fates_lost_before_ms": at(2) + 30_000, "log_capped": True})
+    first = case.judged()
+    assert (first.position.problems, len(first.position.waiting_records)) == ((), 2)
+    third = occurred(3, at(3), at(4))
+    for is_capped in (True, False):
+        rest = replace(case, fates=[third], records=[record(third)], known=first.position)
+        found = replace(rest, bounds={**case.bounds, "log_capped": is_capped}).judged()
+        assert (dict(found.position.reasons), found.position.waiting_records) == ({"unsettled": 2}, ())
+        again = Case(known=found.position, bounds=case.bounds).judged()
+        assert (again.position.problems, again.position.figures.verified) == ((), 1)
+
+
 DEAD = [fate._replace(reason="dead") for fate in FATES]
 
 

@@ -52,6 +52,7 @@ class ExtraDeliveries:
     def judge(self, control: int, trigger: Trigger | None, events: Iterable[Event]) -> None:
         """Judge the extra deliveries of one control. `trigger`: None if no fate asks for them."""
         known, end = self.positions.get(control), self._end
+        was_known = known is not None  # otherwise the log is whole behind the fate that asks for them
         is_lost = trigger is None and (known is not None or control in self._lost)
         cause: Literal["known", "lost", "none"] = "lost" if is_lost else "none" if trigger is None else "known"
         if known is None and trigger is not None:
@@ -65,7 +66,11 @@ class ExtraDeliveries:
         judge = NumberedDeliveries(trigger.asked(self._asked), position, kind, self._audited, Findings())
         judge.decide_all(events)
         judge.leave_unexplained()
-        _judge_end(judge.at, end, judge.findings)
+        if end is not None and end.name == "completed" and was_known and judge.may_have_lost_next():
+            if "unsettled" not in dict(self._known.reasons):  # otherwise an earlier run has counted it
+                judge.findings.leave("unsettled", 1)
+        else:
+            _judge_end(judge.at, end, judge.findings)
         self._found.append((control, judge.findings, judge.waiting_fates))
         self.waiting_records += judge.waiting_records
         self.overdue += judge.overdue() if end is None else 0

@@ -198,6 +198,8 @@ class NumberedDeliveries:
             times_ms = self._earliest_ms(), due_ms or (fate.last_ms + 1 if is_unknown else 0)
             self._holes.judge(fate, at, times_ms, self.findings, may_be_lost=self._may_be_lost())
             self._unexplained = 0  # their numbers are counted with the hole
+            while self._may_be_lost() and self.waiting_records and self.waiting_records[-1].number >= at.number:
+                self.waiting_records.pop()
         if (count_max is not None and fate.last > count_max) or not (due_ms or is_unknown):
             self.findings.find("extra", "extra", f"occurrence {fate.last} comes behind the last one {in_log(fate)}")
         if (fate.log_offset, fate.place) <= (at.log_offset, at.place):
@@ -220,8 +222,10 @@ class NumberedDeliveries:
             self._letters.expect(0 if self._bounds.log_capped else first_ms, _NEVER_MS)
 
     def may_have_lost_next(self) -> bool:
-        """Return True if the fate of the next occurrence may be lost. Behind a fate that was read, the log is whole."""
-        return self.at.number == self._known.number and 0 < self._earliest_ms() < self._holes.lost_before_ms
+        """Return True if the fate of the next number may be lost. Behind a fate that was read, the log is whole."""
+        first_ms = self._earliest_ms()
+        is_before = max(first_ms, self._kind.from_ms) < self._holes.lost_before_ms
+        return self.at.number == self._known.number and first_ms > 0 and is_before
 
     def _earliest_ms(self) -> int:
         """Return the first possible time at the position; 0: there is none, or it is unknown."""
