@@ -267,6 +267,8 @@ def test_an_occurrence_at_an_unknown_time_has_a_dead_letter() -> None:
     for due_ms in (THIRD + 6, NIGHT):
         found = replace(case, letters=[Letter(due_ms, True)]).judged()
         assert verdicts(found) == ["missing"], "later than its fate, or the first possible time of the schedule"
+    late = replace(case, fates=[DEAD._replace(at_ms=FOURTH + 5)], letters=[Letter(FOURTH, True)]).judged()
+    assert (verdicts(late), late.letters) == (["missing"], [Letter(FOURTH, True)]), "it is that of the next occurrence"
 
 
 def test_of_several_letters_the_last_one_is_that_of_the_occurrence_if_nothing_was_triggered() -> None:

@@ -1,0 +1,41 @@
+"""Goal: whatever fates and dead letters an audit of a schedule cannot see any more or not yet, it reports no violation
+of a history that has none, and finds no wrong time for an occurrence behind lost fates.
+
+Method: random histories, each read by one to three audits (`support.lost_letter_histories`). The audits must have
+judged some dead occurrences by their letters, and some must have waited, so that the property is no empty one.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from postdate.spark.rules.schedules.numbered_deliveries import NumberedDeliveries
+from postdate.spark.rules.schedules.schedule_events import Fate
+from support.lost_letter_histories import LostLetterHistory
+
+HISTORIES = 1_500
+
+
+def test_a_history_without_a_violation_has_none_whatever_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    named: list[tuple[int, int]] = []
+    judge_time = NumberedDeliveries._judge_time
+
+    def noted(self: NumberedDeliveries, fate: Fate, nominal_ms: int) -> None:
+        named.append((fate.number, nominal_ms))
+        judge_time(self, fate, nominal_ms)
+
+    monkeypatch.setattr(NumberedDeliveries, "_judge_time", noted)
+    certain = unsure = waited = 0
+    for seed in range(HISTORIES):
+        history = LostLetterHistory(Random(seed))
+        for found in history.audited(1 + seed % 3):
+            assert found.position.problems == (), f"seed {seed}"
+            waited += any(fate.first_ms for fate in found.position.waiting_fates)
+        for number, nominal_ms in named:
+            assert nominal_ms in (0, history.nominal_ms[number]), f"seed {seed}"
+        certain += sum(nominal_ms > 0 for _, nominal_ms in named)
+        unsure += sum(nominal_ms == 0 for _, nominal_ms in named)
+        named.clear()
+    assert min(certain, unsure, waited) > HISTORIES // 100
