@@ -423,6 +423,20 @@ def test_the_rules_of_the_owner_that_ended_a_schedule_give_no_first_time_behind_
     assert replace(case, end=End("cancelled", NIGHT, 9, 0)).judged().position.reasons == ()
 
 
+def test_a_lost_first_occurrence_may_have_been_due_before_the_computed_time() -> None:
+    """By rules without winter time it was due before the losses, and by those of the audit behind them."""
+    asked = {**FIRST.asked, "request_ms": FOLD, "count_max": 1}
+    lost = {"fates_lost_before_ms": SUMMER_MS + 1_000}
+    case = replace(FIRST, asked=asked, bounds=lost, triggers=[Trigger(20, FOLD + 7, 3, 0)])
+    fate = Fate(1, 1, None, FOLD + 7, 0, 9, 0, SUMMER_MS + 1_005, False, 20)
+    found = RECORDS[0]._replace(due_ms=FOLD + 7)
+    end = End("completed", 0, 9, 1)
+    done = replace(case, fates=[fate], records=[found], end=end).judged().position
+    assert (done.problems, dict(done.reasons)) == ((), {"unsettled": 1})
+    early = replace(case, fates=[fate], records=[found], end=end, bounds={"fates_lost_before_ms": FOLD}).judged()
+    assert [verdict for verdict, _ in early.position.problems] == ["missing"], "it was requested behind the losses"
+
+
 @pytest.mark.parametrize("before", ["2026f", "2025a"])
 def test_the_letter_of_a_lost_occurrence_gives_no_time_to_a_later_one_without_a_letter(before: str) -> None:
     """The first occurrence and the third became dead letters, and the letter of the third has expired."""

@@ -100,7 +100,7 @@ def _finished(
     audited.letters.settle()
     extras.finish()
     letters = audited.letters.judge_rest(findings, has_lost=occurrences.may_have_lost_next())
-    _judge_end(known, at, extras, end, findings, audited)
+    _judge_end(known, occurrences, extras, end, audited)
     if end is not None and occurrences.is_end_in_doubt(end):
         _leave_once(findings, known)
     added = Figures(**findings.counts)
@@ -118,9 +118,10 @@ def _finished(
 
 
 def _judge_end(
-    known: Position, at: Position, extras: ExtraDeliveries, end: End | None, findings: Findings, audited: Audited
+    known: Position, occurrences: NumberedDeliveries, extras: ExtraDeliveries, end: End | None, audited: Audited
 ) -> None:
     """Compare the end of the schedule with its occurrences and its extra deliveries."""
+    findings, at = occurrences.findings, occurrences.at
     has_begun, has_ended = at.number > 1, not (at.next_ms or extras.are_pending())
     is_before = end is not None and (at.log_offset, at.place) > (end.log_offset, end.place)
     is_completed = end is not None and end.name == "completed"
@@ -130,8 +131,7 @@ def _judge_end(
         if has_begun and has_ended and not audited.bounds.log_capped:
             findings.find(None, "contradiction", "its last occurrence was decided, and no fate completes it")
     elif end.name == "completed":
-        # Behind a fate that was read, the log is whole.
-        if at.next_ms and at.next_ms < audited.holes.lost_before_ms and at.number == known.number:
+        if at.next_ms and occurrences.may_have_lost_next():
             _leave_once(findings, known)
         elif at.next_ms:
             findings.find("missing", "missing", f"completed, though occurrence {at.number} is due {at.next_ms}")
