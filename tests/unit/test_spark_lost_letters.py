@@ -24,6 +24,7 @@ from postdate.spark.rules.schedules.schedule_events import (
     Trigger,
     ZoneVersions,
 )
+from postdate.spark.rules.times.nominal_times import CronTimes, IntervalTimes
 from support.schedule_judgements import (
     BERLIN,
     FOLD,
@@ -32,6 +33,7 @@ from support.schedule_judgements import (
     NIGHT,
     SECOND,
     Case,
+    T,
     at,
     nightly,
     occurred,
@@ -296,3 +298,112 @@ def test_a_letter_of_lost_occurrences_is_unsettled_though_a_later_backfill_repea
     whole = replace(nightly(BERLIN, NIGHT, (NIGHT, FOLD)), triggers=[fill], end=end, bounds=lost, letters=case.letters)
     whole = replace(whole, fates=[*whole.fates, filled], records=[*whole.records, found])
     assert verdicts(whole.judged()) == ["contradiction"]
+    behind = replace(whole, records=[*whole.records, record(occurred(3, SECOND, THIRD))]).judged()
+    assert (verdicts(behind), dict(behind.position.reasons)) == ([], {"unsettled": 2}), "a record has lost its fate"
+
+
+def test_the_lost_fate_of_a_trigger_explains_a_letter_though_a_later_backfill_repeats_its_time() -> None:
+    """The trigger has the time of an occurrence, and its fate is lost between two audits."""
+    trigger, fill = Trigger(30, at(2), 5, 0), Trigger(31, at(4), 8, 0, at(2), at(2))
+    filled = Fate(1, 1, "dead", at(2), 0, 9, 0, at(4) + 5, False, 31)
+    case = sound(triggers=[trigger], bounds={"overdue_before_ms": 0})
+    first, letters = case.judged(), (Letter(at(2), True),) * 2
+    case = replace(case, triggers=[trigger, fill], end=End("cancelled", at(1), 20, 0))
+    found = then(case, first, *letters, fates=(filled,), fates_lost_before_ms=at(3) + 30_000)
+    assert (verdicts(found), dict(found.position.reasons)) == ([], {"unsettled": 1})
+    assert verdicts(then(case, first, *letters, fates=(filled,))) == ["contradiction"], "nothing is lost"
+
+
+DAILY = [IntervalTimes(DAY_MS), CronTimes("0 0 * * *", "UTC")]
+
+
+@pytest.mark.parametrize("times", DAILY)
+def test_the_first_time_is_certain_without_zone_rules_though_its_publication_is_lost(
+    times: CronTimes | IntervalTimes,
+) -> None:
+    asked, bounds = {"times": times, "count_max": 1}, {"fates_lost_before_ms": T + HOUR_MS, "overdue_before_ms": 0}
+    case = Case(stored=None, asked=asked, bounds=bounds)
+    found = replace(case, letters=[Letter(T + 2 * HOUR_MS, True)]).judged()
+    assert (verdicts(found), found.letters) == (["contradiction"], [])
+    assert verdicts(replace(case, end=End("completed", 0, 5, 0)).judged()) == ["missing"], "the first one was not lost"
+
+
+@pytest.mark.parametrize("times", [BERLIN, CronTimes("30 0 * * *", "UTC")])
+@pytest.mark.parametrize("lost_before_ms", [NIGHT - 100, NIGHT + HOUR_MS])
+def test_a_completion_without_a_fate_in_its_record_is_wrong_whatever_is_lost(
+    times: CronTimes, lost_before_ms: int
+) -> None:
+    """The last fate, which may be that of a backfill, is in the record that completes the schedule."""
+    asked = {"times": times, "request_ms": NIGHT - 5 * HOUR_MS, "count_max": 1}
+    bounds = {"fates_lost_before_ms": lost_before_ms, "overdue_before_ms": 0}
+    case = Case(stored=None, asked=asked, bounds=bounds, end=End("completed", NIGHT, 5, 0))
+    assert (verdicts(case.judged()), dict(case.judged().position.reasons)) == (["missing"], {})
+    fill = Trigger(30, NIGHT + HOUR_MS, 3, 0, NIGHT, NIGHT)
+    filled = Fate(1, 1, "dead", NIGHT, 0, 5, 0, NIGHT + HOUR_MS + 5, False, 30)
+    filled_last = replace(case, triggers=[fill], fates=[filled], letters=[Letter(NIGHT, True)])
+    if lost_before_ms > NIGHT:
+        found = filled_last.judged()
+        assert (verdicts(found), dict(found.position.reasons)) == ([], {"unsettled": 1})
+
+
+@pytest.mark.parametrize("due_ms", [at(4) + 7, at(50)])
+@pytest.mark.parametrize("is_same", [True, False])
+def test_an_extra_delivery_of_a_paused_schedule_is_judged_by_the_first_letter_that_is_left(
+    due_ms: int, is_same: bool
+) -> None:
+    """The next occurrence is never decided. Only a letter at one of its later times may be that of an occurrence."""
+    pause, trigger = [Switch(20, at(3) + 10, True, 5, 0)], Trigger(30, due_ms, 6, 0)
+    triggered = Fate(1, 1, "dead", due_ms, 0, 7, 0, due_ms + 5, False, 30)
+    bounds = {"overdue_before_ms": 0, "letters_lost_before_ms": due_ms + 5}
+    case = sound(triggers=[trigger], switches=pause, letters=[Letter(due_ms, is_same)], bounds=bounds)
+    case = replace(case, fates=[*case.fates, triggered])
+    found = case.judged()
+    assert verdicts(found) == ([] if is_same else ["mismatch"])
+    assert waiting(found) == ([1] if due_ms == at(50) else [])
+    assert found.position.figures.verified == (4 if is_same and due_ms != at(50) else 3)
+    again = then(case, found)
+    assert (verdicts(again), again.position.figures) == (verdicts(found), found.position.figures)
+
+
+def test_a_later_occurrence_may_have_any_time_by_other_zone_rules() -> None:
+    trigger, fates = Trigger(30, SUMMER_MS, 6, 0), nightly(BERLIN, NIGHT, (NIGHT, FOLD)).fates
+    triggered = Fate(1, 1, "dead", SUMMER_MS, 0, 7, 0, SUMMER_MS + 5, False, 30)
+    bounds = {"overdue_before_ms": 0, "letters_lost_before_ms": SUMMER_MS + 5}
+    case = replace(ONE, triggers=[trigger], fates=[*fates, triggered], letters=[Letter(SUMMER_MS, True)], bounds=bounds)
+    assert (verdicts(case.judged()), waiting(case.judged())) == ([], [1])
+
+
+def test_a_letter_that_is_surplus_to_known_fates_is_no_lost_one() -> None:
+    """The time of the dead occurrence is unsettled, but no fate is lost behind it. A backfill repeats it."""
+    zones = ZoneVersions("2026f", (0,), ("2026f",))
+    fill = Trigger(30, NIGHT + HOUR_MS, 3, 0, NIGHT, NIGHT)
+    filled = Fate(1, 1, "dead", NIGHT, 0, 4, 0, NIGHT + HOUR_MS + 5, False, 30)
+    dead = skipped(1, 1, "dead", FOLD, NIGHT + 5, log_offset=2)
+    case = Case(
+        [dead, filled], triggers=[fill], stored=None, asked={"times": BERLIN, "request_ms": NIGHT - 1}, zones=zones,
+        bounds={"fates_lost_before_ms": NIGHT + 5, "overdue_before_ms": 0},
+    )  # fmt: skip
+    for count, expected in ((2, []), (3, ["contradiction"])):
+        found = replace(case, letters=[Letter(NIGHT, True)] * count).judged()
+        assert (verdicts(found), dict(found.position.reasons)) == (expected, {"unsettled": 1}), count
+
+
+def test_a_surplus_letter_waits_for_no_hidden_letter_of_a_fate_that_was_judged() -> None:
+    dead = skipped(1, 1, "dead", at(2), at(1) + 5)
+    case = only(dead, letters=[Letter(at(1), True)] * 2, bounds={"overdue_before_ms": 0})
+    found = hidden(case, -1)
+    assert (verdicts(found), waiting(found), found.letters) == (["contradiction"], [], [])
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_fate_whose_letter_may_be_gone_or_hidden_takes_that_of_no_other_one(is_late: bool) -> None:
+    """A backfill repeats an occurrence. Retention has deleted the letter of the occurrence. A transaction is open."""
+    fill = Trigger(30, at(2) + MINUTE, 8, 0, at(1), at(1))
+    dead, filled = skipped(1, 1, "dead", at(2), at(1) + 5), Fate(1, 1, "dead", at(1), 0, 9, 0, at(4), False, 30)
+    bounds = {"letters_lost_before_ms": at(3)}
+    case = replace(sound(), records=sound().records[1:], triggers=[fill], letters=[Letter(at(1), True)], bounds=bounds)
+    case = replace(case, fates=[dead, *sound().fates[1:], filled._replace(late=is_late)])
+    first = hidden(case, -1)
+    assert (verdicts(first), waiting(first), first.letters) == ([], [1] * (2 - is_late), case.letters)
+    found = then(case, first, fates=(filled,) * is_late)
+    assert (verdicts(found), dict(found.position.reasons), found.letters) == ([], {"target-expired": 1}, [])

@@ -218,8 +218,14 @@ class NumberedDeliveries:
     def expect_letters(self) -> None:
         """Let the dead letters of later occurrences wait for their fates."""
         first_ms = self._earliest_ms()
-        if first_ms or self._bounds.log_capped:  # then the hidden fates may be those of any backfill
-            self._letters.expect(0 if self._bounds.log_capped else first_ms, _NEVER_MS)
+        if self._bounds.log_capped:  # the hidden fates may be those of any backfill
+            self._letters.expect(0, _NEVER_MS)
+        elif first_ms:
+            self._letters.expect_later(first_ms, lambda ms: self._has_zone or self._is_nominal(ms))
+
+    def may_have_lost_some(self) -> bool:
+        """Return True if a fate behind the position may be lost: the next one, or that of a record."""
+        return self._unexplained > 0 or self.may_have_lost_next()
 
     def may_have_lost_next(self) -> bool:
         """Return True if the fate of the next number may be lost. Behind a fate that was read, the log is whole."""
@@ -230,7 +236,7 @@ class NumberedDeliveries:
     def _earliest_ms(self) -> int:
         """Return the first possible time at the position; 0: there is none, or it is unknown."""
         asked, at = self._asked, self.at
-        if self._kind.is_extra or self._is_published():
+        if self._kind.is_extra or self._is_published() or not self._has_zone:
             return at.next_ms
         return asked.request_ms + 1 if asked.start_ms is None else max(asked.start_ms, 1)
 

@@ -174,9 +174,9 @@ class RowFacts(NamedTuple):
         effects: tuple[Switch | Trigger, ...] = (*self.switches, *self.triggers)
         return self.stored is not None and any(effect.log_offset == self.stored[1] for effect in effects)
 
-    def backfilled_ms(self, nominal_ms: int) -> int:
-        """Return when a known backfill of a time was requested first; 0: there is none."""
-        found = [some.at_ms for some in self.triggers if some.first_ms <= nominal_ms <= (some.until_ms or 0)]
+    def extended_ms(self, due_ms: int) -> int:
+        """Return when a known trigger or backfill of a time was requested first; 0: there is none."""
+        found = [some.at_ms for some in self.triggers if some.first_ms <= due_ms <= (some.until_ms or some.first_ms)]
         return min(found, default=0)
 
 
@@ -250,7 +250,7 @@ class Position(NamedTuple):
     reasons: tuple[tuple[str, int], ...] = ()
     """Why occurrences could not be verified, and how many."""
     waiting_fates: tuple[Fate, ...] = ()
-    """Below `number`: their records may be hidden. From `number` on: their request was not read yet."""
+    """Below `number`: they wait for a record, letter or other fate. From `number`: their request was not read yet."""
     waiting_records: tuple[Delivered, ...] = ()
     extras: tuple[ExtraPosition, ...] = ()
     """Of each control with extra deliveries that was judged, by rising offset."""

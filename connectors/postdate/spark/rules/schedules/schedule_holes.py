@@ -15,11 +15,13 @@ from postdate.spark.rules.schedules.schedule_findings import Findings
 
 
 class Holes:
-    """`lost_before_ms`: fates of the schedule before this time may have left the log; 0 if none has."""
+    """`lost_before_ms`: fates of the schedule before this time may have left the log; 0 if none has. `are_lost`: a
+    hole is `unsettled`."""
 
     def __init__(self, asked: Asked, bounds: Bounds) -> None:
         lost_ms = bounds.fates_lost_before_ms
         self.lost_before_ms = lost_ms if asked.request_ms < lost_ms else 0
+        self.are_lost = False
         # Of each hole: the first possible time in it, and one behind all of its times.
         self._first_ms: list[int] = []
         self._behind_ms: list[int] = []
@@ -32,6 +34,7 @@ class Holes:
         size = fate.number - at.number
         if may_be_lost:
             findings.leave("unsettled", size)
+            self.are_lost = True
         else:
             last = f" to {fate.number - 1}" if size > 1 else ""
             said = f"occurrence {at.number}{last} has no fate, due from {at.next_ms}"

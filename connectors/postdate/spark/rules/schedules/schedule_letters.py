@@ -9,7 +9,7 @@ be any in a range of times: such a fate is *untimed*.
 - The fate of a surplus letter may be lost.
 
 A time is *open* if letters or fates of that time may still come. Letters of open times wait, and so do the fates that
-might have got the letter of another one.
+might have got the letter of another one. Their content is judged at once.
 
 Pure Python. Nothing of Spark is imported.
 """
@@ -58,11 +58,18 @@ class DeadLetters:
         self._timed: list[_Claim] = []
         self._untimed: list[_Claim] = []
         self._open: list[tuple[int, int]] = []
+        self._later: list[tuple[int, int]] = []
+        self._can_be_later: Callable[[int], bool] = lambda _: False
         self._guesses: list[tuple[int, int]] = []  # the first possible time of a fate, and that of the letter it got
 
     def expect(self, first_ms: int, last_ms: int) -> None:
         """Let the letters of these times wait: a later run may read their fates."""
         self._open.append((first_ms, last_ms))
+
+    def expect_later(self, first_ms: int, can_be: Callable[[int], bool]) -> None:
+        """As `expect`, from `first_ms` on, where later occurrences have the times that `can_be` accepts. Letters of
+        other times wait for a trigger, but no fate waits for that."""
+        self._later, self._can_be_later = [(first_ms, _NEVER_MS)], lambda ms: ms >= first_ms and can_be(ms)
 
     def claim(
         self,
@@ -80,23 +87,28 @@ class DeadLetters:
         kind = self._hidden if is_hidden else self._untimed if judge_time else self._timed
         kind.append(_Claim(fate, findings, waiting, judge_time, is_gone))
 
-    def settle(self) -> None:
-        """Judge all noted fates that do not wait. Those that must have a letter come first, at a known time before
-        untimed ones, and those whose letter may be hidden come last."""
-        self._open += [claim.times_ms for claim in self._hidden]
+    def settle(self, findings: Findings) -> None:
+        """Judge the content of all letters, and all noted fates that do not wait. Those that must have a letter come
+        first, at a known time before untimed ones, and those whose letter may be hidden come last."""
+        for letter in (letter for left in self._letters.values() for letter in reversed(left)):
+            if not letter.is_same:
+                said = f"the dead letter of the occurrence due {letter.due_ms} differs from the request"
+                findings.find("mismatched", "mismatch", said)
+        hidden = [claim.times_ms for claim in self._hidden]
         gone = [claim for claim in self._timed if claim.is_gone]
         for claim in self._timed:
             if not claim.is_gone:
                 self._end(claim, claim.fate.nominal_ms)
-        self._settle_untimed(Counter(claim.fate.nominal_ms for claim in gone))
-        is_open = _Ranges(self._open)
+        self._settle_untimed(Counter(claim.fate.nominal_ms for claim in gone), hidden)
+        is_open = _Ranges([*self._open, *hidden])
         for claim in gone:
             due_ms = claim.fate.nominal_ms
-            if self._letters.get(due_ms) and due_ms in is_open:
+            if self._letters.get(due_ms) and (due_ms in is_open or self._can_be_later(due_ms)):
                 self._wait(claim)
             else:
                 self._end(claim, due_ms)
         unsure = [claim for claim in (*self._hidden, *self._untimed) if claim.judge_time]
+        gone += [claim for claim in self._hidden if claim.is_gone]
         is_contested = _Ranges(claim.times_ms for claim in (*gone, *unsure))
         for claim in self._hidden:
             due_ms = claim.times_ms[0]
@@ -105,9 +117,10 @@ class DeadLetters:
             else:
                 self._wait(claim)
 
-    def _settle_untimed(self, gone: Counter[int]) -> None:
-        """Judge the untimed fates. `gone`: the number of fates of each time that may have none of the letters left."""
-        is_open, times = _Ranges(self._open), sorted(self._letters)
+    def _settle_untimed(self, gone: Counter[int], hidden: list[tuple[int, int]]) -> None:
+        """Judge the untimed fates. `gone`: the number of fates of each time that may have none of the letters left.
+        `hidden`: the times of the fates whose letter may be hidden."""
+        is_open, times = _Ranges([*self._open, *self._later, *hidden]), sorted(self._letters)
         has_extras = bool(self._facts.triggers or self._facts.lost_controls)
         for claim in self._untimed:
             first_ms, last_ms = claim.times_ms
@@ -133,7 +146,7 @@ class DeadLetters:
         fate, findings, left = claim.fate, claim.findings, self._letters.get(due_ms)
         findings.is_sound = fate.is_sound
         if left:
-            _judge_content(left.pop(), findings)
+            findings.is_sound &= left.pop().is_same
         elif not claim.is_gone:
             said = f"occurrence {fate.number} is dead {in_log(fate)}, without a dead letter"
             findings.find("missing", "missing", said)
@@ -147,19 +160,18 @@ class DeadLetters:
     def judge_rest(self, findings: Findings, *, has_lost: bool) -> list[Letter]:
         """Judge the letters that no fate has used. Return those whose fates may still come.
 
-        A surplus letter is `unsettled` if its fate may be lost: not if the first known backfill of its time was
-        requested behind the losses and the schedule has lost no other fate. `has_lost`: it may have lost some.
+        A surplus letter is `unsettled` if its fate may be lost: not if the first known trigger or backfill of its time
+        was requested behind the losses and the schedule has lost no other fate. `has_lost`: it may have lost some
+        that are in no hole.
         """
         waiting: list[Letter] = []
-        lost_ms, is_open = self._holes.lost_before_ms, _Ranges(self._open)
-        has_lost = has_lost or "unsettled" in findings.reasons or bool(self._facts.lost_controls)
+        lost_ms, is_open = self._holes.lost_before_ms, _Ranges([*self._open, *self._later])
+        has_lost = has_lost or self._holes.are_lost or bool(self._facts.lost_controls)
         for due_ms, left in sorted(self._letters.items()):
             if due_ms in is_open:
                 waiting += reversed(left)
                 continue
-            for letter in left:
-                _judge_content(letter, findings)
-            if left and due_ms < lost_ms and (has_lost or self._facts.backfilled_ms(due_ms) < lost_ms):
+            if left and due_ms < lost_ms and (has_lost or self._facts.extended_ms(due_ms) < lost_ms):
                 findings.leave("unsettled", max(len(left) - self._holes.counted(due_ms), 0))
             elif left:
                 possible = " or ".join(map(str, [due_ms, *self._guessed(due_ms)]))
@@ -171,12 +183,6 @@ class DeadLetters:
         """Return the later time of a letter that an untimed fate got, though one of `due_ms` may be its own."""
         index = bisect_right(self._guesses, (due_ms, _NEVER_MS)) - 1
         return [used for _, used in self._guesses[index : index + 1] if index >= 0 and due_ms < used]
-
-
-def _judge_content(letter: Letter, findings: Findings) -> None:
-    if not letter.is_same:
-        said = f"the dead letter of the occurrence due {letter.due_ms} differs from the request"
-        findings.find("mismatched", "mismatch", said)
 
 
 class _Ranges:

@@ -97,9 +97,10 @@ def _finished(
     occurrences.leave_unexplained()
     if end is None:
         occurrences.expect_letters()
-    audited.letters.settle()
+    audited.letters.settle(findings)
     extras.finish()
-    letters = audited.letters.judge_rest(findings, has_lost=occurrences.may_have_lost_next())
+    has_lost = occurrences.may_have_lost_some() or "unsettled" in dict(known.reasons)
+    letters = audited.letters.judge_rest(findings, has_lost=has_lost)
     _judge_end(known, occurrences, extras, end, audited)
     if end is not None and occurrences.is_end_in_doubt(end):
         _leave_once(findings, known)
@@ -131,7 +132,8 @@ def _judge_end(
         if has_begun and has_ended and not audited.bounds.log_capped:
             findings.find(None, "contradiction", "its last occurrence was decided, and no fate completes it")
     elif end.name == "completed":
-        if at.next_ms and occurrences.may_have_lost_next():
+        # The fate that completes a schedule is in the record of `completed`, and so not lost.
+        if at.next_ms and occurrences.may_have_lost_next() and end.log_offset == extras.last_ended_at():
             _leave_once(findings, known)
         elif at.next_ms:
             findings.find("missing", "missing", f"completed, though occurrence {at.number} is due {at.next_ms}")
