@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from postdate.spark.rules.schedules.schedule_events import (
-    Delivered,
+    DeliveredOccurrence,
     Fate,
     Judgement,
     Letter,
@@ -107,11 +107,11 @@ class LostLetterHistory:
                 number, due_ms = number + 1, next_ms
         self._pending = []
 
-    def record(self, fate: Fate) -> Delivered:
+    def record(self, fate: Fate) -> DeliveredOccurrence:
         """The record of a delivery."""
         own = OWN.replace("occurrence", "extra") if fate.control >= 0 else f"{OWN},postdate-next"
         place = "orders", 3, fate.log_offset, fate.nominal_ms, None if fate.control >= 0 else fate.next_ms
-        return Delivered(fate.number, *place, b"id", own, DIGESTS, fate.control)
+        return DeliveredOccurrence(fate.number, *place, b"id", own, DIGESTS, fate.control)
 
     def audited(self, runs: int) -> Iterator[Judgement]:
         """The judgements of these runs. The last one reads everything that is left."""

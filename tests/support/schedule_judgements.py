@@ -9,7 +9,7 @@ from typing import Any
 from postdate.spark.rules.schedules.schedule_events import (
     Asked,
     Bounds,
-    Delivered,
+    DeliveredOccurrence,
     End,
     Event,
     Fate,
@@ -52,7 +52,7 @@ class Case:
     """A schedule with the fates and records of its occurrences; by default three of them were delivered on time."""
 
     fates: Sequence[Fate] = ()
-    records: Sequence[Delivered] = ()
+    records: Sequence[DeliveredOccurrence] = ()
     letters: Sequence[Letter] = ()
     switches: Sequence[Switch] = ()
     triggers: Sequence[Trigger] = ()
@@ -67,7 +67,7 @@ class Case:
 
     def judged(self) -> Judgement:
         found: list[Event] = [*self.fates, *self.records]
-        events = sorted(found, key=lambda event: (event.control, event.number, isinstance(event, Delivered)))
+        events = sorted(found, key=lambda event: (event.control, event.number, isinstance(event, DeliveredOccurrence)))
         asked, bounds = ASKED._replace(**self.asked), BOUNDS._replace(**self.bounds)
         lost = self.lost_controls, self.lost_switches
         facts = RowFacts(self.letters, self.stored, self.end, self.switches, self.triggers, *lost)
@@ -84,10 +84,12 @@ def skipped(number: int, last: int, reason: str, next_ms: int, at_ms: int, **cha
     return Fate(number, last, reason, 0, next_ms, 1 + number, 0, at_ms, False)._replace(**changes)
 
 
-def record(fate: Fate, **changes: Any) -> Delivered:
+def record(fate: Fate, **changes: Any) -> DeliveredOccurrence:
     """The record of a delivery."""
     own = f"{OWN},postdate-next" if fate.next_ms else OWN
-    found = Delivered(fate.number, "orders", 3, fate.number, fate.nominal_ms, fate.next_ms or None, b"id", own, DIGESTS)
+    found = DeliveredOccurrence(
+        fate.number, "orders", 3, fate.number, fate.nominal_ms, fate.next_ms or None, b"id", own, DIGESTS
+    )
     return found._replace(**changes)
 
 
@@ -106,7 +108,7 @@ def with_fate(changed: int, **changes: Any) -> Case:
     return replace(case, fates=[fate._replace(**changes) if fate.number == changed else fate for fate in case.fates])
 
 
-def only(fate: Fate, *records: Delivered, **changes: Any) -> Case:
+def only(fate: Fate, *records: DeliveredOccurrence, **changes: Any) -> Case:
     return Case([fate], records, **changes)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from postdate.spark.rules.schedules.schedule_events import (
-    Delivered,
+    DeliveredOccurrence,
     End,
     Fate,
     Letter,
@@ -39,11 +39,14 @@ OWN_OF_EXTRA = "postdate-origin,postdate-due,postdate-id,postdate-extra"
 ASKED_MS = at(2) + 500
 TRIGGER = Trigger(20, ASKED_MS, 3, 1)
 EXTRA = Fate(1, 1, None, ASKED_MS, 0, 9, 0, ASKED_MS + 5, False, 20)
-EXTRA_RECORD = Delivered(1, "orders", 3, 99, ASKED_MS, None, b"id", OWN_OF_EXTRA, DIGESTS, 20)
+EXTRA_RECORD = DeliveredOccurrence(1, "orders", 3, 99, ASKED_MS, None, b"id", OWN_OF_EXTRA, DIGESTS, 20)
 
 
 def triggered(
-    *fates: Fate, records: Sequence[Delivered] = (EXTRA_RECORD,), triggers: Sequence[Trigger] = (TRIGGER,), **more: Any
+    *fates: Fate,
+    records: Sequence[DeliveredOccurrence] = (EXTRA_RECORD,),
+    triggers: Sequence[Trigger] = (TRIGGER,),
+    **more: Any,
 ) -> Case:
     """A schedule with three occurrences and one trigger; its extra delivery is sound unless there are other `fates`."""
     case = sound()
@@ -88,7 +91,7 @@ FILLED = [
 FILLED_RECORDS = [EXTRA_RECORD._replace(number=fate.number, due_ms=fate.nominal_ms) for fate in FILLED]
 
 
-def filled(*fates: Fate, records: Sequence[Delivered] = FILLED_RECORDS, **more: Any) -> Case:
+def filled(*fates: Fate, records: Sequence[DeliveredOccurrence] = FILLED_RECORDS, **more: Any) -> Case:
     """The sound case with a backfill that has these fates."""
     return triggered(*fates, records=records, triggers=(BACKFILL,), **more)
 

@@ -14,7 +14,7 @@ import pytest
 
 from postdate.spark.limits import OCCURRENCES_STEPPED_MAX
 from postdate.spark.rules.schedules.schedule_events import (
-    Delivered,
+    DeliveredOccurrence,
     End,
     ExtraPosition,
     Fate,
@@ -47,7 +47,8 @@ LOST_MS = at(0) + 500
 LOST = {"fates_lost_before_ms": LOST_MS}
 FATES = [Fate(n, n, None, at(n - 6), at(n - 5) if n < 3 else 0, 9, n, LOST_MS + 5, False, 20) for n in (1, 2, 3)]
 RECORDS = [
-    Delivered(f.number, "orders", 3, 90 + f.number, f.nominal_ms, None, b"id", OWN_OF_EXTRA, DIGESTS, 20) for f in FATES
+    DeliveredOccurrence(f.number, "orders", 3, 90 + f.number, f.nominal_ms, None, b"id", OWN_OF_EXTRA, DIGESTS, 20)
+    for f in FATES
 ]
 
 

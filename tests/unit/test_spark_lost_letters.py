@@ -15,7 +15,7 @@ import pytest
 
 from postdate.spark.limits import COMMIT_MS_MAX, OCCURRENCES_STEPPED_MAX
 from postdate.spark.rules.schedules.schedule_events import (
-    Delivered,
+    DeliveredOccurrence,
     End,
     Fate,
     Judgement,
@@ -289,7 +289,7 @@ def test_a_letter_of_lost_occurrences_is_unsettled_though_a_later_backfill_repea
     fill = Trigger(30, FOURTH, 8, 0, NIGHT, NIGHT)
     filled = Fate(1, 1, None, NIGHT, 0, 9, 0, FOURTH + 5, False, 30)
     own = "postdate-origin,postdate-due,postdate-id,postdate-extra"
-    found = Delivered(1, "orders", 3, 90, NIGHT, None, b"id", own, (b"k", b"v", b"h"), 30)
+    found = DeliveredOccurrence(1, "orders", 3, 90, NIGHT, None, b"id", own, (b"k", b"v", b"h"), 30)
     end, lost = End("cancelled", NIGHT, 20, 0), {"fates_lost_before_ms": THIRD}
     case = replace(NO_BEGINNING, triggers=[fill], fates=[filled], records=[found], letters=[Letter(NIGHT, True)])
     case = replace(case, end=end, bounds=lost)

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Literal
 
-from postdate.spark.rules.schedules.numbered_deliveries import Audited, Kind, NumberedDeliveries
+from postdate.spark.rules.schedules.numbered_deliveries import Audited, DeliveryKind, NumberedDeliveries
 from postdate.spark.rules.schedules.schedule_events import (
     Asked,
-    Delivered,
+    DeliveredOccurrence,
     End,
     Event,
     ExtraPosition,
@@ -47,7 +47,7 @@ class ExtraDeliveries:
         self._found: list[tuple[int, Findings, list[Fate]]] = []
         self.overdue = 0
         self.waiting_fates: list[Fate] = []
-        self.waiting_records: list[Delivered] = []
+        self.waiting_records: list[DeliveredOccurrence] = []
 
     def judge(self, control: int, trigger: Trigger | None, events: Iterable[Event]) -> None:
         """Judge the extra deliveries of one control. `trigger`: None if no fate asks for them."""
@@ -62,7 +62,7 @@ class ExtraDeliveries:
         position = self._known._replace(
             first_ms=0, problems=(), reasons=(), extras=(), **{name: getattr(begun, name) for name in _PLACE}
         )
-        kind = Kind(is_extra=True, from_ms=trigger.at_ms, cause=cause)
+        kind = DeliveryKind(is_extra=True, from_ms=trigger.at_ms, cause=cause)
         judge = NumberedDeliveries(trigger.asked(self._asked), position, kind, self._audited, Findings())
         judge.decide_all(events)
         judge.leave_unexplained()

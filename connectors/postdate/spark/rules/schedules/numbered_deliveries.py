@@ -21,11 +21,11 @@ from typing import Final, Literal
 from zlib import crc32
 
 from postdate.spark.limits import COMMIT_MS_MAX, OCCURRENCES_STEPPED_MAX
-from postdate.spark.rules.schedules.pauses import Pause, pauses_at
+from postdate.spark.rules.schedules.pauses import LoggedPause, pauses_at
 from postdate.spark.rules.schedules.schedule_events import (
     Asked,
     Bounds,
-    Delivered,
+    DeliveredOccurrence,
     End,
     Event,
     Fate,
@@ -67,21 +67,21 @@ class Audited:
 
 
 @dataclass(frozen=True)
-class Kind:
+class DeliveryKind:
     """Either the occurrences of a schedule or its extra deliveries (`is_extra`), none of which may leave before
     `from_ms`, the timestamp of their control. `pauses`: those of the schedule. If fates of pauses or resumes may be
     lost, `pauses` are the certain ones and `possible_pauses` all that are possible. `cause` of extra deliveries:
     `known`: the log has the fate that asks for them; `lost`: that fate may have left the log, so their times are
     unknown; `none`: there was no such fate."""
 
-    pauses: Sequence[Pause] = ()
-    possible_pauses: Sequence[Pause] | None = None
+    pauses: Sequence[LoggedPause] = ()
+    possible_pauses: Sequence[LoggedPause] | None = None
     is_extra: bool = False
     from_ms: int = 0
     cause: Literal["known", "lost", "none"] = "known"
 
     @property
-    def histories(self) -> tuple[Sequence[Pause], ...]:
+    def histories(self) -> tuple[Sequence[LoggedPause], ...]:
         """The shortest and the longest possible pauses. A result is certain if both lead to it."""
         return (self.pauses,) if self.possible_pauses is None else (self.pauses, self.possible_pauses)
 
@@ -94,13 +94,13 @@ class NumberedDeliveries:
     """`at`: the position that was reached. `waiting_fates`: fates whose records may still arrive;
     `waiting_records`: records whose fates may still arrive."""
 
-    def __init__(self, asked: Asked, known: Position, kind: Kind, audited: Audited, findings: Findings) -> None:
+    def __init__(self, asked: Asked, known: Position, kind: DeliveryKind, audited: Audited, findings: Findings) -> None:
         self._asked, self._known, self._kind, self.findings = asked, known, kind, findings
         self._versions, self._bounds = audited.versions, audited.bounds
         self._holes, self._letters, self._waiting = audited.holes, audited.letters, audited.waiting
         self.at = known
         self.waiting_fates: list[Fate] = []
-        self.waiting_records: list[Delivered] = []
+        self.waiting_records: list[DeliveredOccurrence] = []
         self._unexplained = 0  # records behind the position whose fates may be lost
         self._search = NominalSearch(asked.times, asked.end_ms, has_gaps=not kind.is_extra)
         self._has_zone = isinstance(asked.times, CronTimes) and asked.times.zone != "UTC"
@@ -150,7 +150,9 @@ class NumberedDeliveries:
             if isinstance(event, Fate) and event.late and event.reason == "dead" and event.nominal_ms:
                 self._letters.expect(event.nominal_ms, event.nominal_ms)
         fates = [event for event in events if isinstance(event, Fate) and not event.late]
-        records = [event for event in events if isinstance(event, Delivered) and event.target == self._asked.target]
+        records = [
+            event for event in events if isinstance(event, DeliveredOccurrence) and event.target == self._asked.target
+        ]
         if fates and number < self._known.number and fates[0] in self._waiting:
             self._match(fates[0], records)
         elif fates and number >= self.at.number:
@@ -282,7 +284,7 @@ class NumberedDeliveries:
             self.findings.find("out_of_policy", "out-of-policy", said)
         return nominal_ms
 
-    def _broken_policy(self, fate: Fate, pauses: Sequence[Pause]) -> str | None:
+    def _broken_policy(self, fate: Fate, pauses: Sequence[LoggedPause]) -> str | None:
         """The header by which a delivered occurrence had to be skipped; None: there is none.
 
         The lateness counts from the chosen time, which follows from the next time in the fate, whatever zone rules the
@@ -325,14 +327,14 @@ class NumberedDeliveries:
         if not can_decide:
             return nominal_ms
         late_ms = fate.at_ms - self._chosen_ms(fate._replace(nominal_ms=nominal_ms))
-        applies: dict[str | None, Callable[[Sequence[Pause]], bool]] = {
+        applies: dict[str | None, Callable[[Sequence[LoggedPause]], bool]] = {
             "gap": lambda _: gaps == fate.size and late_ms >= 0,
             "missed": lambda pauses: not gaps and self._is_missed(fate, nominal_ms, late_ms, pauses),
             "grace": lambda _: not gaps and asked.grace_ms is not None and late_ms > asked.grace_ms,
             "dead": lambda _: late_ms >= 0,
         }
 
-        def does_apply_in(pauses: Sequence[Pause]) -> bool:
+        def does_apply_in(pauses: Sequence[LoggedPause]) -> bool:
             """True if the reason applies. In a pause, only `paused` applies, and only after the resume."""
             if fate.reason == "paused":
                 return self._were_paused(fate, times, pauses)
@@ -347,7 +349,7 @@ class NumberedDeliveries:
             self.findings.find("wrongly_skipped", "wrong-skip", said, fate.size)
         return nominal_ms
 
-    def _is_missed(self, fate: Fate, nominal_ms: int, late_ms: int, pauses: Sequence[Pause]) -> bool:
+    def _is_missed(self, fate: Fate, nominal_ms: int, late_ms: int, pauses: Sequence[LoggedPause]) -> bool:
         """Return True if `postdate-catch-up` or `postdate-missed` skips an occurrence; it is `late_ms` late."""
         asked = self._asked
         if asked.catch_up_ms is not None and late_ms > asked.catch_up_ms:
@@ -377,7 +379,7 @@ class NumberedDeliveries:
 
     # ---- records ----
 
-    def _match(self, fate: Fate, records: Sequence[Delivered]) -> None:
+    def _match(self, fate: Fate, records: Sequence[DeliveredOccurrence]) -> None:
         """Compare a judged fate with the records of its number."""
         self.findings.is_sound = fate.is_sound
         if fate.reason is not None:
@@ -403,7 +405,7 @@ class NumberedDeliveries:
             if fate.reason is None:
                 self.findings.lateness_ms.append(fate.at_ms - max(self._chosen_ms(fate), self._kind.from_ms))
 
-    def _match_nothing(self, number: int, records: Sequence[Delivered], has_late: bool) -> None:
+    def _match_nothing(self, number: int, records: Sequence[DeliveredOccurrence], has_late: bool) -> None:
         """Judge the records of an occurrence that has no fate."""
         place = records[0].place
         if has_late or (number >= self.at.number and self._bounds.log_capped):
@@ -447,7 +449,7 @@ class NumberedDeliveries:
             self.findings.find("missing", "missing", said)
         return True
 
-    def _judge_record(self, fate: Fate, record: Delivered) -> None:
+    def _judge_record(self, fate: Fate, record: DeliveredOccurrence) -> None:
         asked, places = self._asked, self._places(fate.at_ms)
         has_next = fate.next_ms > 0 and fate.control < 0
         own_headers = f"{self._kind.own_headers},{names.NEXT}" if has_next else self._kind.own_headers
@@ -485,7 +487,7 @@ class NumberedDeliveries:
             number, nominal_ms, count = number + 1, found[0] if found is not None else 0, count + 1
         return count
 
-    def _histories_at(self, fate: Fate) -> list[list[Pause]]:
+    def _histories_at(self, fate: Fate) -> list[list[LoggedPause]]:
         """Return the histories of pauses, as they were when the sidecar decided a fate."""
         return [pauses_at((fate.log_offset, fate.place), pauses) for pauses in self._kind.histories]
 
@@ -509,13 +511,13 @@ class NumberedDeliveries:
             return False
         return self._search.after(nominal_ms - 1) == (nominal_ms, True)
 
-    def _were_paused(self, fate: Fate, times: Sequence[int], pauses: Sequence[Pause]) -> bool:
+    def _were_paused(self, fate: Fate, times: Sequence[int], pauses: Sequence[LoggedPause]) -> bool:
         """Return True if the nominal `times` of a fate lie in `pauses` that had ended when it was written."""
         place = fate.log_offset, fate.place
         ended = [pause for pause in pauses if pause.ended_at is not None and pause.ended_at < place]
         return len(times) == fate.size and all(any(pause.holds(ms) for pause in ended) for ms in times)
 
-    def _is_newer_due(self, number: int, nominal_ms: int, by_ms: int, pauses: Sequence[Pause]) -> bool:
+    def _is_newer_due(self, number: int, nominal_ms: int, by_ms: int, pauses: Sequence[LoggedPause]) -> bool:
         """Return True if an occurrence behind `number` that neither a gap nor a pause skips was due by then."""
         found = self._next(number, nominal_ms)
         while found is not None and found[0] <= by_ms:

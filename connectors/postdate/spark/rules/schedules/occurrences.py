@@ -29,7 +29,7 @@ from postdate.spark.records.recurrences import BACKFILL, RECURRING, read_recurre
 from postdate.spark.rules.schedules.schedule_events import (
     Asked,
     Bounds,
-    Delivered,
+    DeliveredOccurrence,
     End,
     Event,
     ExtraPosition,
@@ -384,9 +384,9 @@ def _event(row: Row) -> Event:
     return Fate(*row["fate"]) if row["fate"] is not None else _delivered(row["record"])
 
 
-def _delivered(record: Row) -> Delivered:
+def _delivered(record: Row) -> DeliveredOccurrence:
     values = {**record.asDict(), "id": _bytes(record["id"]), "digests": tuple(map(_bytes, record["digests"]))}
-    return Delivered(**values)
+    return DeliveredOccurrence(**values)
 
 
 def _bytes(value: bytearray | None) -> bytes | None:
@@ -416,7 +416,7 @@ def _kept(known: Position, events: Iterable[Event]) -> Judgement:
     """A position that only keeps these events for the next audit. Late fates are read again by itself."""
     all_events = [*known.waiting_fates, *known.waiting_records, *events]
     fates = tuple(event for event in all_events if isinstance(event, Fate) and not event.late)
-    records = tuple(event for event in all_events if isinstance(event, Delivered))
+    records = tuple(event for event in all_events if isinstance(event, DeliveredOccurrence))
     return Judgement(known._replace(waiting_fates=fates, waiting_records=records), Figures(), [], 0)
 
 

@@ -19,7 +19,7 @@ from postdate.spark.rules.schedules.schedule_events import Switch
 _NEVER: Final = 2**63 - 1
 
 
-class Pause(NamedTuple):
+class LoggedPause(NamedTuple):
     """A pause from `from_ms` on. `began_at` and `ended_at`: the places of its fates in the log; None: it has not
     ended."""
 
@@ -32,21 +32,21 @@ class Pause(NamedTuple):
         return self.from_ms <= nominal_ms and (self.until_ms is None or nominal_ms < self.until_ms)
 
 
-def pauses_of(switches: Iterable[Switch]) -> list[Pause]:
+def pauses_of(switches: Iterable[Switch]) -> list[LoggedPause]:
     """Return the pauses in the order of their controls. Pausing a paused schedule changes nothing, and neither does
     resuming one that is not paused."""
-    pauses: list[Pause] = []
+    pauses: list[LoggedPause] = []
     for switch in sorted(switches):
         is_paused = bool(pauses) and pauses[-1].ended_at is None
         place = switch.log_offset, switch.place
         if switch.is_pause and not is_paused:
-            pauses.append(Pause(switch.at_ms, place))
+            pauses.append(LoggedPause(switch.at_ms, place))
         elif not switch.is_pause and is_paused:
             pauses[-1] = pauses[-1]._replace(until_ms=switch.at_ms, ended_at=place)
     return pauses
 
 
-def pauses_at(place: tuple[int, int], pauses: Iterable[Pause]) -> list[Pause]:
+def pauses_at(place: tuple[int, int], pauses: Iterable[LoggedPause]) -> list[LoggedPause]:
     """Return the pauses that began before a place of the log. A pause whose resume lies behind that place is open.
 
     A pause that only a lost resume has ended (`certain_pauses`) stays ended.
@@ -60,7 +60,7 @@ def pauses_at(place: tuple[int, int], pauses: Iterable[Pause]) -> list[Pause]:
     ]
 
 
-def certain_pauses(known: Iterable[Switch], lost: Iterable[Switch]) -> list[Pause]:
+def certain_pauses(known: Iterable[Switch], lost: Iterable[Switch]) -> list[LoggedPause]:
     """Return the times at which a schedule was paused, whichever of its `lost` switches took effect.
 
     A lost pause is ignored. A lost resume ends its pause, but no skip may rely on it, so it counts as the last record
@@ -69,7 +69,7 @@ def certain_pauses(known: Iterable[Switch], lost: Iterable[Switch]) -> list[Paus
     return pauses_of([*known, *(switch._replace(log_offset=_NEVER) for switch in lost if not switch.is_pause)])
 
 
-def possible_pauses(known: Iterable[Switch], lost: Iterable[Switch]) -> list[Pause]:
+def possible_pauses(known: Iterable[Switch], lost: Iterable[Switch]) -> list[LoggedPause]:
     """Return every pause that there may have been if each `lost` switch may have taken effect.
 
     A pause ends with the first later resume in the log, or with any lost resume before that one. If the log has no
@@ -77,9 +77,9 @@ def possible_pauses(known: Iterable[Switch], lost: Iterable[Switch]) -> list[Pau
     others that are judged.
     """
     switches = sorted([*known, *lost])
-    pauses: list[Pause] = []
+    pauses: list[LoggedPause] = []
     for begun in (switch for switch in switches if switch.is_pause):
-        pause, ends = Pause(begun.at_ms, (begun.log_offset, begun.place)), []
+        pause, ends = LoggedPause(begun.at_ms, (begun.log_offset, begun.place)), []
         later = (switch for switch in switches if not switch.is_pause and switch.control > begun.control)
         for end in later:
             ends.append(pause._replace(until_ms=end.at_ms, ended_at=(end.log_offset, end.place)))

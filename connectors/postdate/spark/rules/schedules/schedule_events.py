@@ -67,7 +67,7 @@ class Fate(NamedTuple):
         return min(self.next_ms - 1, self.at_ms) if self.next_ms else self.at_ms
 
 
-class Delivered(NamedTuple):
+class DeliveredOccurrence(NamedTuple):
     """A record that names an occurrence of the schedule."""
 
     number: int
@@ -87,7 +87,7 @@ class Delivered(NamedTuple):
         return f"{self.target}/{self.partition}/{self.offset}"
 
 
-Event: TypeAlias = Fate | Delivered
+Event: TypeAlias = Fate | DeliveredOccurrence
 
 
 def in_log(fate: Fate) -> str:
@@ -251,7 +251,7 @@ class Position(NamedTuple):
     """Why occurrences could not be verified, and how many."""
     waiting_fates: tuple[Fate, ...] = ()
     """Below `number`: they wait for a record, letter or other fate. From `number`: their request was not read yet."""
-    waiting_records: tuple[Delivered, ...] = ()
+    waiting_records: tuple[DeliveredOccurrence, ...] = ()
     extras: tuple[ExtraPosition, ...] = ()
     """Of each control with extra deliveries that was judged, by rising offset."""
 

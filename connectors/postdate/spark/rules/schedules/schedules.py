@@ -28,7 +28,7 @@ from heapq import merge
 from itertools import groupby
 
 from postdate.spark.rules.schedules.extra_deliveries import ExtraDeliveries
-from postdate.spark.rules.schedules.numbered_deliveries import Audited, Kind, NumberedDeliveries
+from postdate.spark.rules.schedules.numbered_deliveries import Audited, DeliveryKind, NumberedDeliveries
 from postdate.spark.rules.schedules.pauses import certain_pauses, possible_pauses
 from postdate.spark.rules.schedules.schedule_events import (
     Asked,
@@ -62,7 +62,7 @@ def judge_schedule(
     findings, holes = Findings(known.problems, known.reasons), Holes(asked, bounds)
     audited = Audited(versions, bounds, holes, DeadLetters(facts, bounds, holes), frozenset(known.waiting_fates))
     switches = facts.switches, facts.lost_switches
-    kind = Kind(certain_pauses(*switches), possible_pauses(*switches) if facts.lost_switches else None)
+    kind = DeliveryKind(certain_pauses(*switches), possible_pauses(*switches) if facts.lost_switches else None)
     occurrences = NumberedDeliveries(asked, known, kind, audited, findings)
     extras = ExtraDeliveries(asked, known, facts, audited, findings)
     occurrences.begin(facts.stored, is_by_control=facts.is_stored_by_control)
