@@ -407,3 +407,28 @@ def test_a_fate_whose_letter_may_be_gone_or_hidden_takes_that_of_no_other_one(is
     assert (verdicts(first), waiting(first), first.letters) == ([], [1] * (2 - is_late), case.letters)
     found = then(case, first, fates=(filled,) * is_late)
     assert (verdicts(found), dict(found.position.reasons), found.letters) == ([], {"target-expired": 1}, [])
+
+
+@pytest.mark.parametrize("end", [None, End("cancelled", at(1), 20, 0)])
+@pytest.mark.parametrize("lost_ms", [at(3) + MINUTE // 2, at(4) + MINUTE // 2])
+def test_a_surplus_letter_before_the_next_occurrence_is_not_that_of_its_lost_fate(
+    lost_ms: int, end: End | None
+) -> None:
+    """A backfill that was requested behind the losses repeats a delivered occurrence, and its fate was read."""
+    fill, filled = Trigger(31, at(6), 8, 0, at(2), at(2)), Fate(1, 1, "dead", at(2), 0, 9, 0, at(6) + 5, False, 31)
+    case = sound(bounds={"overdue_before_ms": 0})
+    first = case.judged()
+    for count, expected in ((1, []), (2, ["contradiction"])):
+        letters = [Letter(at(2), True)] * count
+        later = replace(case, triggers=[fill], end=end)
+        found = then(later, first, *letters, fates=(filled,), fates_lost_before_ms=lost_ms)
+        assert [verdict for verdict in verdicts(found) if verdict == "contradiction"] == expected, count
+
+
+def test_two_letters_of_one_time_that_differ_count_as_two() -> None:
+    fill, filled = Trigger(31, at(6), 8, 0, at(2), at(2)), Fate(1, 1, "dead", at(2), 0, 9, 0, at(6) + 5, False, 31)
+    case = sound(bounds={"overdue_before_ms": 0})
+    fates = [case.fates[0], skipped(2, 2, "dead", at(3), at(2) + 5), case.fates[2]._replace(log_offset=4), filled]
+    case = replace(case, fates=fates, records=[case.records[0], case.records[2]], triggers=[fill])
+    found = replace(case, letters=[Letter(at(2), False)] * 2).judged()
+    assert (verdicts(found), found.position.figures.mismatched) == (["mismatch"], 2)

@@ -225,9 +225,11 @@ class NumberedDeliveries:
         elif first_ms:
             self._letters.expect_later(first_ms, lambda ms: self._has_zone or self._is_nominal(ms))
 
-    def may_have_lost_some(self) -> bool:
-        """Return True if a fate behind the position may be lost: the next one, or that of a record."""
-        return self._unexplained > 0 or self.may_have_lost_next()
+    def lost_from_ms(self) -> int:
+        """Return the first possible time of a fate behind the position that may be lost; 0: it may be any."""
+        if self._unexplained:
+            return 0
+        return self._earliest_ms() if self.may_have_lost_next() else _NEVER_MS
 
     def may_have_lost_next(self) -> bool:
         """Return True if the fate of the next number may be lost. Behind a fate that was read, the log is whole."""

@@ -90,10 +90,10 @@ class DeadLetters:
     def settle(self, findings: Findings) -> None:
         """Judge the content of all letters, and all noted fates that do not wait. Those that must have a letter come
         first, at a known time before untimed ones, and those whose letter may be hidden come last."""
-        for letter in (letter for left in self._letters.values() for letter in reversed(left)):
-            if not letter.is_same:
-                said = f"the dead letter of the occurrence due {letter.due_ms} differs from the request"
-                findings.find("mismatched", "mismatch", said)
+        for due_ms, left in self._letters.items():
+            if wrong := sum(not letter.is_same for letter in left):
+                said = f"the dead letter of the occurrence due {due_ms} differs from the request"
+                findings.find("mismatched", "mismatch", said, wrong)
         hidden = [claim.times_ms for claim in self._hidden]
         gone = [claim for claim in self._timed if claim.is_gone]
         for claim in self._timed:
@@ -157,21 +157,22 @@ class DeadLetters:
         if findings.is_sound:
             findings.count("verified", fate.size)
 
-    def judge_rest(self, findings: Findings, *, has_lost: bool) -> list[Letter]:
+    def judge_rest(self, findings: Findings, lost_from_ms: int) -> list[Letter]:
         """Judge the letters that no fate has used. Return those whose fates may still come.
 
         A surplus letter is `unsettled` if its fate may be lost: not if the first known trigger or backfill of its time
-        was requested behind the losses and the schedule has lost no other fate. `has_lost`: it may have lost some
-        that are in no hole.
+        was requested behind the losses and the schedule has lost no other fate. `lost_from_ms`: the first possible time
+        of a fate that may be lost and is in no hole.
         """
         waiting: list[Letter] = []
         lost_ms, is_open = self._holes.lost_before_ms, _Ranges([*self._open, *self._later])
-        has_lost = has_lost or self._holes.are_lost or bool(self._facts.lost_controls)
+        has_lost = self._holes.are_lost or bool(self._facts.lost_controls)
         for due_ms, left in sorted(self._letters.items()):
             if due_ms in is_open:
                 waiting += reversed(left)
                 continue
-            if left and due_ms < lost_ms and (has_lost or self._facts.extended_ms(due_ms) < lost_ms):
+            may_be_lost = has_lost or due_ms >= lost_from_ms or self._facts.extended_ms(due_ms) < lost_ms
+            if left and due_ms < lost_ms and may_be_lost:
                 findings.leave("unsettled", max(len(left) - self._holes.counted(due_ms), 0))
             elif left:
                 possible = " or ".join(map(str, [due_ms, *self._guessed(due_ms)]))

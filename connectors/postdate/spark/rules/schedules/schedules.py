@@ -99,8 +99,8 @@ def _finished(
         occurrences.expect_letters()
     audited.letters.settle(findings)
     extras.finish()
-    has_lost = occurrences.may_have_lost_some() or "unsettled" in dict(known.reasons)
-    letters = audited.letters.judge_rest(findings, has_lost=has_lost)
+    lost_from_ms = 0 if "unsettled" in dict(known.reasons) else occurrences.lost_from_ms()
+    letters = audited.letters.judge_rest(findings, lost_from_ms)
     _judge_end(known, occurrences, extras, end, audited)
     if end is not None and occurrences.is_end_in_doubt(end):
         _leave_once(findings, known)
