@@ -32,7 +32,7 @@ def _bound_not_verified(_: World) -> AbstractContextManager[object]:
 
 def _halts_at_once(_: World) -> AbstractContextManager[object]:
     """A halt is not confirmed: the answer of a deposed leader halts a shard that has lost nothing."""
-    return patch.object(Confirmation, "confirm", lambda self, halt, standing: None)
+    return patch.object(Confirmation, "confirm", lambda self, halt, reason, loss: None)
 
 
 def _stall_halts(_: World) -> AbstractContextManager[object]:
