@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http.server import serving
 from postdate.sidecar.limits import CLIENT_LOG_REPEAT_S, LOG_REPEAT_S
 from postdate.sidecar.process.children import Child
-from postdate.sidecar.process.daemon import announce, check_topics
+from postdate.sidecar.process.daemon import announce, check_topics, end_watches
 from support.command import run_postdate
 from support.http_steps import free_port
 from support.simulated_cluster import SimulatedCluster
@@ -170,3 +171,15 @@ def test_a_process_does_not_start_with_an_unusable_token(tmp_path: Path, content
 
 def test_without_http_a_token_file_does_not_matter(tmp_path: Path) -> None:
     serving.check(HttpConfig(port=0, token_file=tmp_path / "missing"))
+
+
+def test_a_process_does_not_wait_for_a_watch_that_waits_for_a_broker() -> None:
+    """It would take the time-out of a request, 15 s, to end a process whose brokers are down."""
+    ended, answered = threading.Event(), threading.Event()
+    watch = threading.Thread(target=answered.wait, daemon=True)
+    watch.start()
+    end_watches(ended, [watch])
+    assert ended.is_set()
+    assert watch.is_alive()
+    answered.set()
+    watch.join()

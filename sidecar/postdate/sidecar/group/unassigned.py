@@ -5,7 +5,7 @@ which then joins again, and the second gives them to others. If the owner is a s
 rounds, its successor gets what the first round has left it, without a new round. So nobody gets the rest until the
 members change. Measured: two of four partitions had no owner for eight minutes, until the run was ended.
 
-Thread rule: `watch` runs on a thread of its own.
+Thread rule: a separate thread calls `watch`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class UnassignedPartitions:
         if self._member_id() not in ids:
             self._missing = ()
             return
-        parts = {Partition(name, index) for name, each in self._described() for index in each}
+        topics = self._admin.describe(self._topics)
+        parts = {Partition(name, index) for name, info in topics.items() for index in info.partitions}
         missing = tuple(sorted(parts.difference(*(member.partitions for member in members))))
         self._looks = self._looks + 1 if missing == self._missing else 1
         self._missing = missing
@@ -66,6 +67,3 @@ class UnassignedPartitions:
         )
         self._missing = ()
         self._admin.assign_again(self._group_id, OwnTopics.of(self._topics[0]).dispatch_log)
-
-    def _described(self) -> list[tuple[str, dict[int, bool]]]:
-        return [(name, info.partitions) for name, info in self._admin.describe(self._topics).items()]

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -41,7 +41,7 @@ from postdate.sidecar.http.server import serving
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.sidecar.logs import configure_logging
 from postdate.sidecar.privacy import forbid_core_dumps, prepare_data_directory
-from postdate.sidecar.process.limits import OPEN_FILES_PER_SHARD, TOPIC_CHECK_INTERVAL_MS
+from postdate.sidecar.process.limits import OPEN_FILES_PER_SHARD, TOPIC_CHECK_INTERVAL_MS, WATCH_END_S
 from postdate.sidecar.process.starting import wait_for_kafka
 from postdate.sidecar.process.tracing import tracing
 from postdate.sidecar.shard.shard_thread import ShardThread
@@ -100,10 +100,15 @@ def _serve(config: Config, kafka: Kafka, admin: Admin, bound: socket.socket | No
                 config.request_topic_names, lambda: _member(config, kafka, is_reachable=bound is not None)
             )
         finally:
-            ended.set()
-            for watch in watches:
-                watch.join()
+            end_watches(ended, watches)
     return Exit.OK if served else Exit.FENCED
+
+
+def end_watches(ended: threading.Event, watches: Iterable[threading.Thread]) -> None:
+    """Tell these daemon threads to end, and wait a little. One that waits for a broker ends with the process."""
+    ended.set()
+    for watch in watches:
+        watch.join(WATCH_END_S)
 
 
 def _member(config: Config, kafka: Kafka, *, is_reachable: bool) -> GroupConsumer:

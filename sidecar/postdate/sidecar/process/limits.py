@@ -12,6 +12,10 @@ GC_THRESHOLDS: Final = (50_000, 20, 50)
 # Topic settings can change at any time; ten minutes are short compared with any reasonable retention.
 TOPIC_CHECK_INTERVAL_MS: Final = 600_000
 
+# At the end of a process, each thread that watches topics or assignments may take this long to end. One that waits for
+# an answer of a broker that is down would take 15 s; it ends with the process.
+WATCH_END_S: Final = 0.2
+
 # Measured: 64 shards with a producer each use 518 file descriptors, plus some tens of open files of RocksDB.
 OPEN_FILES_PER_SHARD: Final = 16
 
