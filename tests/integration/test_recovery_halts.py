@@ -189,7 +189,7 @@ class _Case:
 
 
 #: Asked for while no process serves the shard; the others are asked while one does.
-_ASKED_BEFORE_THE_START = ("requests lost", "fates and disk lost", "topics created anew", "a stranger's record")
+_ASKED_BEFORE_THE_START = ("requests lost", "fates and disk lost", "topics created again", "a stranger's record")
 _CASES: dict[str, _Case] = {
     "requests lost": _Case(_lose_requests, "requests-lost", lambda _: (_READ, _READ + _UNREAD), _LATER + _STORED),
     "requests and disk lost": _Case(_lose_requests_and_disk, "low-water-outside", lambda _: (_SOON, _READ), _STORED),
@@ -199,7 +199,7 @@ _CASES: dict[str, _Case] = {
         _truncate_requests, "requests-truncated", lambda _: (_READ, _READ + _FILLED), _LATER + _STORED
     ),
     "log truncated": _Case(_truncate_log, "dispatch-log-truncated", lambda play: _beyond(play), _LATER + _STORED),
-    "topics created anew": _Case(_recreate_topics, "topic-recreated", lambda _: None, 0),
+    "topics created again": _Case(_recreate_topics, "topic-recreated", lambda _: None, 0),
     "a stranger's record": _Case(_stranger, "foreign-record", lambda play: _last(play), _LATER + _STORED),
     "a forged record": _Case(_forger, "seq-broken", lambda _: (_SOON, _READ), _STORED),
     "nothing": _Case(lambda play, sidecar: None, "", lambda _: None, _LATER + _STORED),
@@ -309,7 +309,7 @@ def _end_halts(sidecar: Sidecar, plays: dict[str, Play], names: list[str]) -> No
     for name in names:
         play = plays[name]
         shard = f"{play.requests}/0"
-        if name == "topics created anew":
+        if name == "topics created again":
             said_by("shard", "rebuild", shard, "--yes", *where)
         elif play.range:
             if name == names[0]:
@@ -357,7 +357,7 @@ def _judge(bed: Bed, plays: dict[str, Play]) -> None:
     reader.close()
     for name, play in plays.items():
         came = {origin: count for (topic, origin), count in seen.items() if topic == play.target}
-        wanted = Counter(sent.origin for sent in play.delivered)  # a topic created anew gives out its origins again
+        wanted = Counter(sent.origin for sent in play.delivered)  # a topic created again repeats its origins
         assert came == dict(wanted), name
         assert not came.keys() & {sent.origin for sent in play.given_up}, name
     accepted = gather(bed.bootstrap, [plays["requests lost"].requests], [])

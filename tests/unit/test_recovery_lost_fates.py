@@ -7,25 +7,20 @@ differ or a transaction is open on the request topic, and the shard starts witho
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from postdate.kafka import limits
-from postdate.kafka.interface import Isolation, Partition, TransactionalProducer
+from postdate.kafka.interface import Isolation, Partition
 from postdate.sidecar.config.settings import RequestTopicConfig
-from postdate.sidecar.operation.instructions import RESUME, Instruction, instruct
 from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
-from postdate.wire.dispatch_log import BEAT, encode_record
+from postdate.wire.dispatch_log import BEAT
 from support.shard_bench import OWN, Bench, R
+from support.shard_losses import LOG, REQUESTS, accept_loss, break_seq, delivery_counts, open_transaction
 
 _HOUR_MS = 3_600_000
-_LOG = Partition(OWN.dispatch_log, 0)
-_REQUESTS = Partition(R, 0)
 #: Nothing is stored, so that a pending request keeps the low-water mark.
 _TOPIC = RequestTopicConfig(R, store_after_ms=0)
 
@@ -66,48 +61,19 @@ def _reason_and_range(bench: Bench, shard: Shard) -> tuple[str, str]:
     return shard.why.split(":")[0], status.loss.range
 
 
-def _accept(bench: Bench, shard: Shard) -> None:
-    status = read_status(bench.directory / "0")
-    assert status is not None
-    instruct(bench.directory / "0", Instruction(do=RESUME, accept=status.loss))
-    bench.until(shard, lambda: shard.state is State.RUNNING)
-
-
-def _delivered(bench: Bench, shard: Shard) -> Counter[int]:
-    """How often each request was delivered, after a while."""
-    until_ms = bench.time.now_ms + 20_000
-    bench.until(shard, lambda: bench.time.now_ms > until_ms)
-    origins = [dict(record.headers or [])["postdate-origin"] or b"" for record in bench.read("orders")]
-    return Counter(int(origin.rpartition(b"/")[2]) for origin in origins)
-
-
-def _open_transaction(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> TransactionalProducer:
-    """That of another program: with a request, and with two requests of others behind it."""
-    stranger = bench.kafka.producer("somebody")
-    with monkeypatch.context() as patched:
-        patched.setattr(limits, "TRANSACTION_TIMEOUT_MS", 900_000)  # the highest that brokers allow by default
-        stranger.init(10)
-    stranger.begin()
-    stranger.produce(R, b"v", b"k", [("postdate-topic", b"orders"), ("postdate-at", b"1")], 0)
-    stranger.flush(10)
-    for _ in range(2):
-        bench.schedule(1)
-    return stranger
-
-
 def test_the_clock_of_the_leader_of_the_requests_hides_no_deleted_fate(bench: Bench) -> None:
     """It is ten minutes ahead, so the pending request seems younger than the oldest record of the dispatch log."""
     brokers = bench.broker.brokers
     brokers.grow(2)
     brokers.nodes[1].skew_ms = 600_000
-    bench.broker.log(_REQUESTS).leader = 1
+    bench.broker.log(REQUESTS).leader = 1
     _keep_one_pending_and_deliver(bench, 3).close()
-    bench.admin.delete_records({_LOG: bench.read(OWN.dispatch_log)[-1].offset})
+    bench.admin.delete_records({LOG: bench.read(OWN.dispatch_log)[-1].offset})
     late = bench.schedule(1)  # was read by no owner
     shard = _start_without_disk(bench)
     assert _reason_and_range(bench, shard) == ("fates-missing", "0-4")
-    _accept(bench, shard)
-    assert _delivered(bench, shard) == {1: 1, 2: 1, 3: 1, late: 1}
+    accept_loss(bench, shard)
+    assert delivery_counts(bench, shard) == {1: 1, 2: 1, 3: 1, late: 1}
     shard.close()
 
 
@@ -118,32 +84,25 @@ def test_no_fate_is_missed_behind_the_beat_of_a_shard_whose_log_had_expired(benc
     bench.until(shard, lambda: bench.ended() == 1)
     bench.until(shard, lambda: bench.log()[-1].low_water == 1, 200_000)
     bench.time.wait(2 * _HOUR_MS)
-    bench.admin.delete_records({_LOG: _end(bench, _LOG)})
+    bench.admin.delete_records({LOG: _end(bench, LOG)})
     pending = bench.schedule(bench.time.now_ms + 10_000)
     bench.until(shard, lambda: shard.next_request == pending + 1)
     shard.close()
     assert [(said.kind, said.ingested_to) for said in bench.log()] == [(BEAT, pending)]
     shard = _start_without_disk(bench)
     assert shard.state is State.RUNNING, shard.why
-    assert _delivered(bench, shard) == {0: 1, pending: 1}
+    assert delivery_counts(bench, shard) == {0: 1, pending: 1}
     shard.close()
-
-
-def _break_seq(bench: Bench, shard: Shard) -> None:
-    shard.close()
-    last = bench.log()[-1]
-    forged = encode_record(msgspec.structs.replace(last, seq=last.seq + 2, kind=BEAT, fates=[]))
-    bench.broker.append(_LOG, None, forged, [], 0)
 
 
 def test_no_request_of_more_than_an_hour_after_a_break_of_seq_is_given_up(bench: Bench) -> None:
-    _break_seq(bench, _keep_one_pending_and_deliver(bench, 3))
+    break_seq(bench, _keep_one_pending_and_deliver(bench, 3))
     bench.time.wait(2 * _HOUR_MS)
     late = bench.schedule(1)
     shard = _start_without_disk(bench)
     assert _reason_and_range(bench, shard) == ("seq-broken", "0-4")
-    _accept(bench, shard)
-    assert _delivered(bench, shard) == {1: 1, 2: 1, 3: 1, late: 1}
+    accept_loss(bench, shard)
+    assert delivery_counts(bench, shard) == {1: 1, 2: 1, 3: 1, late: 1}
     shard.close()
 
 
@@ -152,33 +111,33 @@ def test_no_request_behind_an_open_transaction_is_given_up_for_a_break_of_seq(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, waited_ms: int
 ) -> None:
     """No owner has read it. Two hours later, the first request that is surely younger than the break is in it."""
-    _break_seq(bench, _keep_one_pending_and_deliver(bench, 3))
+    break_seq(bench, _keep_one_pending_and_deliver(bench, 3))
     bench.time.wait(waited_ms)
-    stranger = _open_transaction(bench, monkeypatch)
+    producer = open_transaction(bench, monkeypatch)
     shard = _start_without_disk(bench)
     assert _reason_and_range(bench, shard) == ("seq-broken", "0-4")
-    stranger.commit()
-    _accept(bench, shard)
-    assert _delivered(bench, shard) == dict.fromkeys(range(1, 7), 1)
+    producer.commit()
+    accept_loss(bench, shard)
+    assert delivery_counts(bench, shard) == dict.fromkeys(range(1, 7), 1)
     shard.close()
 
 
 def test_no_later_owner_goes_back_to_requests_that_an_accepted_break_needed(bench: Bench) -> None:
     """They have been stored since, and retention has deleted them. The break lies in what a rebuild reads."""
     topic = RequestTopicConfig(R, store_after_ms=1_000)
-    _break_seq(bench, _keep_one_pending_and_deliver(bench, 1))
+    break_seq(bench, _keep_one_pending_and_deliver(bench, 1))
     shard = _start_without_disk(bench)
-    _accept(bench, shard)
+    accept_loss(bench, shard)
     shard.close()
     shard = bench.shard(topic)
     kept = bench.schedule(bench.time.now_ms + 200_000)
     bench.until(shard, lambda: bench.log()[-1].low_water == kept + 1, 200_000)
     shard.close()
-    bench.admin.delete_records({_REQUESTS: kept + 1})
+    bench.admin.delete_records({REQUESTS: kept + 1})
     late = bench.schedule(1)
     shutil.rmtree(bench.directory / "0")
     shard = bench.new_shard(topic)
     bench.until(shard, lambda: shard.state is State.RUNNING, 300)
     bench.time.wait(200_000)
-    assert _delivered(bench, shard) == {1: 1, kept: 1, late: 1}
+    assert delivery_counts(bench, shard) == {1: 1, kept: 1, late: 1}
     shard.close()

@@ -7,26 +7,19 @@ the dispatch log is truncated, and the shard starts without a disk.
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from postdate.kafka import limits
-from postdate.kafka.interface import Isolation, Partition
+from postdate.kafka.interface import Isolation
 from postdate.sidecar.config.settings import RequestTopicConfig
-from postdate.sidecar.operation.instructions import RESUME, Instruction, instruct
-from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
-from postdate.wire.dispatch_log import BEAT, encode_record
 from support.kafka_simulator import metadata
-from support.shard_bench import OWN, Bench, R
+from support.shard_bench import Bench, R
+from support.shard_losses import LOG, REQUESTS, accept_loss, break_seq, delivery_counts, open_transaction
 
 _HOUR_MS = 3_600_000
-_LOG = Partition(OWN.dispatch_log, 0)
-_REQUESTS = Partition(R, 0)
 _TOPIC = RequestTopicConfig(R, store_after_ms=0)
 
 
@@ -45,7 +38,7 @@ def _deliver(bench: Bench, shard: Shard, count: int) -> None:
 
 
 def _end(bench: Bench) -> int:
-    return bench.admin.end_offsets([_LOG], Isolation.READ_UNCOMMITTED)[_LOG]
+    return bench.admin.end_offsets([LOG], Isolation.READ_UNCOMMITTED)[LOG]
 
 
 def _start(bench: Bench, place: str = "0") -> Shard:
@@ -54,44 +47,27 @@ def _start(bench: Bench, place: str = "0") -> Shard:
     return shard
 
 
-def _delivered(bench: Bench, shard: Shard) -> Counter[int]:
-    until_ms = bench.time.now_ms + 20_000
-    bench.until(shard, lambda: bench.time.now_ms > until_ms)
-    origins = [dict(record.headers or [])["postdate-origin"] or b"" for record in bench.read("orders")]
-    return Counter(int(origin.rpartition(b"/")[2]) for origin in origins)
-
-
 def _lose_fates(bench: Bench, shard: Shard, loss: str) -> None:
-    shard.close()
-    if loss == "empty":
-        bench.admin.delete_records({_LOG: _end(bench)})
+    if loss == "seq":
+        break_seq(bench, shard)
         return
-    last = bench.log()[-1]
-    forged = encode_record(msgspec.structs.replace(last, seq=last.seq + 2, kind=BEAT, fates=[]))
-    bench.broker.append(_LOG, None, forged, [], 0)
+    shard.close()
+    bench.admin.delete_records({LOG: _end(bench)})
 
 
 def _end_requests_of_a_transaction_over_a_deposed_leader(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Shard:
     """Request 0 stays pending. The transaction with request 1 is open when the leader of the requests freezes, and 2
     and 3 lie behind it. Its successor gets the commit, and an owner ends 1 to 3."""
     bench.broker.brokers.grow(2)
-    bench.broker.log(_REQUESTS).leader = 1
+    bench.broker.log(REQUESTS).leader = 1
     shard = bench.shard(_TOPIC)
     bench.schedule(bench.time.now_ms + 20 * _HOUR_MS)
     bench.until(shard, lambda: shard.next_request == 1)
-    stranger = bench.kafka.producer("somebody")
-    with monkeypatch.context() as patched:
-        patched.setattr(limits, "TRANSACTION_TIMEOUT_MS", 900_000)
-        stranger.init(10)
-    stranger.begin()
-    stranger.produce(R, b"v", b"k", [("postdate-topic", b"orders"), ("postdate-at", b"1")], 0)
-    stranger.flush(10)
-    for _ in range(2):
-        bench.schedule(1)
+    producer = open_transaction(bench, monkeypatch)
     assert bench.broker.brokers.freeze(1)
     bench.time.wait(12_000)
     assert bench.broker.brokers.nodes[1].is_deposed
-    stranger.commit()
+    producer.commit()
     bench.until(shard, lambda: bench.ended() == 3)
     return shard
 
@@ -99,7 +75,7 @@ def _end_requests_of_a_transaction_over_a_deposed_leader(bench: Bench, monkeypat
 def _resume_deposed_leader(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "_ASKS_DEPOSED", 2.0)
     bench.broker.brokers.resume(1)
-    bench.admin._metadata.forget(_REQUESTS)
+    bench.admin._metadata.forget(REQUESTS)
 
 
 @pytest.mark.parametrize("when", ["at the last finding", "after a restart of the halted shard"])
@@ -118,12 +94,9 @@ def test_a_deposed_leader_that_knows_an_open_transaction_does_not_end_the_range(
     _resume_deposed_leader(bench, monkeypatch)
     bench.until(shard, lambda: shard.state is State.HALTED)
     bench.broker.brokers.recover()
-    bench.admin._metadata.forget(_REQUESTS)
-    status = read_status(bench.directory / "0")
-    assert status is not None
-    instruct(bench.directory / "0", Instruction(do=RESUME, accept=status.loss))
-    bench.until(shard, lambda: shard.state is State.RUNNING)
-    assert _delivered(bench, shard) == {1: 1, 2: 1, 3: 1}, status.loss
+    bench.admin._metadata.forget(REQUESTS)
+    accepted = accept_loss(bench, shard)
+    assert delivery_counts(bench, shard) == {1: 1, 2: 1, 3: 1}, accepted
     shard.close()
 
 
@@ -137,12 +110,12 @@ def test_the_mark_of_an_older_disk_hides_no_lost_fate(bench: Bench) -> None:
     other = _start(bench, place="1")
     _deliver(bench, other, 3)
     other.close()
-    bench.broker.log(_LOG).truncate(0)
+    bench.broker.log(LOG).truncate(0)
     shard = _start(bench)
     assert shard.state is State.HALTED
     shard.close()
     third = _start(bench, place="2")
-    assert third.state is State.HALTED or set(_delivered(bench, third).values()) == {1}
+    assert third.state is State.HALTED or set(delivery_counts(bench, third).values()) == {1}
     third.close()
 
 
@@ -156,12 +129,12 @@ def test_a_replay_that_begins_at_the_mark_behind_a_gap_halts(bench: Bench) -> No
     bench.schedule(bench.time.now_ms + 20 * _HOUR_MS)
     _deliver(bench, shard, 3)
     shard.close()
-    bench.broker.log(_LOG).truncate(kept)
+    bench.broker.log(LOG).truncate(kept)
     shard = _start(bench)
     assert shard.state is State.HALTED
     shard.close()
     other = _start(bench, place="1")
-    assert other.state is State.HALTED or set(_delivered(bench, other).values()) == {1}
+    assert other.state is State.HALTED or set(delivery_counts(bench, other).values()) == {1}
     other.close()
 
 
@@ -180,7 +153,7 @@ def _halt_while_a_deposed_leader_answers_the_last_finding(
     _resume_deposed_leader(bench, monkeypatch)
     bench.until(shard, lambda: shard.state is State.HALTED or bench.time.now_ms > began_ms + 30_000)
     bench.broker.brokers.recover()
-    bench.admin._metadata.forget(_REQUESTS)
+    bench.admin._metadata.forget(REQUESTS)
     bench.until(shard, lambda: shard.state is State.HALTED)
     return shard
 
@@ -189,7 +162,7 @@ def _halt_while_a_deposed_leader_answers_the_last_finding(
 def pending(bench: Bench) -> Shard:
     """A shard that has read request 0, which stays pending. Another broker leads the requests."""
     bench.broker.brokers.grow(2)
-    bench.broker.log(_REQUESTS).leader = 1
+    bench.broker.log(REQUESTS).leader = 1
     shard = bench.shard(_TOPIC)
     bench.schedule(bench.time.now_ms + 20 * _HOUR_MS)
     bench.until(shard, lambda: shard.next_request == 1)
@@ -207,11 +180,8 @@ def test_a_deposed_leader_does_not_end_the_range_of_an_empty_log(
     if has_halted:
         _start(bench).close()
     shard = _halt_while_a_deposed_leader_answers_the_last_finding(bench, monkeypatch, 0 if has_halted else 19_000)
-    status = read_status(bench.directory / "0")
-    assert status is not None
-    instruct(bench.directory / "0", Instruction(do=RESUME, accept=status.loss))
-    bench.until(shard, lambda: shard.state is State.RUNNING)
-    assert _delivered(bench, shard) == {1: 1, 2: 1, 3: 1}, status.loss
+    accepted = accept_loss(bench, shard)
+    assert delivery_counts(bench, shard) == {1: 1, 2: 1, 3: 1}, accepted
     shard.close()
 
 
@@ -221,6 +191,6 @@ def test_the_mark_names_requests_that_a_deposed_leader_does_not_know(
     """B has ended them, the dispatch log lost all records, and A, with an older disk, leaves its mark."""
     pending.close()
     _end_requests_that_a_frozen_leader_does_not_know(bench, _start(bench, place="1"))
-    bench.broker.log(_LOG).truncate(0)
+    bench.broker.log(LOG).truncate(0)
     _halt_while_a_deposed_leader_answers_the_last_finding(bench, monkeypatch).close()
     assert [said.ingested_to for said in bench.log()] == [4]
