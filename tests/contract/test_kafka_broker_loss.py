@@ -21,6 +21,7 @@ from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.errors import AbortRequired, FatalClient, KafkaFault, Unreachable
 from postdate.kafka.interface import Isolation, NewTopic, Partition
 from postdate.kafka.settings import KafkaSettings
+from postdate.kafka.settings import log as client_log
 from postdate.tools.dev_broker.local_broker import LocalBroker, free_port
 from postdate.tools.dev_broker.readiness import wait_until_ready
 from support.broker import local_broker, unique_name
@@ -41,6 +42,8 @@ from support.timeouts import WAIT_TIMEOUT_S
 #: s. Far more than what is given to wait for here, a second or two and a transaction's ten, and half of the minute
 #: after which the client library gives a request up that nobody answers.
 _PROMPT_S = 30.0
+#: s. In which a client without a broker meets dozens of refused connections.
+_GATHERING_S = 3.0
 #: Asks while the broker is paused, and goes on with the same client when it is told that the broker is back.
 _ASKING = """
 import sys
@@ -189,6 +192,32 @@ def test_readers_and_members_continue_after_a_restart(own: LocalBroker, kafka: C
         assert time.monotonic() < deadline
         reader.read(10, 0.2)
     assert any(isinstance(fault, Unreachable) for _, fault in member.consumer.errors())
+    member.consumer.close()
+    reader.close()
+
+
+def test_polls_of_consumers_handle_no_log_lines_of_an_outage(
+    own: LocalBroker, kafka: ConfluentKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = new_topic(kafka)
+    part = Partition(topic, 0)
+    append(kafka, topic, b"before")
+    member = Member(kafka.group_consumer(unique_name("group")))
+    member.consumer.subscribe([topic], member)
+    poll_until([member], lambda: len(member.offsets(part)) == 1, "the first record")
+    reader = kafka.log_reader(part, 0, Isolation.READ_COMMITTED)
+    assert [r.value for r in reader.read(10, WAIT_TIMEOUT_S)] == [b"before"]
+    caplog.clear()
+    own.kill()
+    try:
+        # Each is not polled for so long that lines of an unreachable broker would have gathered.
+        time.sleep(_GATHERING_S)
+        reader.read(10, 0.2)
+        poll_until([member], lambda: any(isinstance(f, Unreachable) for _, f in member.consumer.errors()), "the error")
+    finally:
+        own.start()
+    logged = [record.getMessage() for record in caplog.records if record.name == client_log.name]
+    assert [line for line in logged if line.startswith("FAIL")] == []
     member.consumer.close()
     reader.close()
 

@@ -60,6 +60,10 @@ _RANGES: Mapping[str, tuple[int, int]] = {
     "statistics.interval.ms": (500, limits.STATISTICS_INTERVAL_MS),
 }
 
+#: Critical ones. A consumer passes its log lines to a poll, which returns after the last of them, however many there
+#: are (librdkafka issue 5325); an unreachable broker causes twenty a second. Its errors arrive as events.
+_CONSUMER_LOG_LEVEL: Final = 2
+
 _COMMON: Properties = {
     "client.id": "postdate",
     "enable.metrics.push": False,
@@ -76,6 +80,7 @@ _CONSUMER: Properties = {
     "topic.metadata.refresh.interval.ms": limits.METADATA_REFRESH_MS,
     "socket.timeout.ms": limits.CONSUMER_ANSWER_MS_MAX,
     "fetch.max.bytes": limits.FETCH_SIZE_BYTES_MAX,
+    "log_level": _CONSUMER_LOG_LEVEL,
 }
 _MEMBER: Properties = {"statistics.interval.ms": limits.STATISTICS_INTERVAL_MS}
 _CLASSIC_MEMBER: Properties = {
