@@ -85,7 +85,7 @@ docs: ## build the documents as a site in build/site; a broken link or anchor fa
 	build/docs-venv/bin/mkdocs build --strict
 
 chart: venv ## generate the chart's README and the schema of its values
-	PYTHONPATH=tests $(BIN)/python -m support.chart_documents
+	PYTHONPATH=tests $(BIN)/python -m support.tidiness.chart_documents
 
 lock: venv ## write requirements-dev.lock and requirements-docs.lock from pyproject.toml
 	@scripts/lock

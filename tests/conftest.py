@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from support.broker import RunningBroker, running_broker
-from support.lanes import lane_of, lanes
+from support.brokers.broker import RunningBroker, running_broker
+from support.tidiness.lanes import lane_of, lanes
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")

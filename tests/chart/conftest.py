@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.helm import Helm, ci_values, running_helm
+from support.deployments.helm import Helm, ci_values, running_helm
 
 
 @pytest.fixture(scope="session")

@@ -19,8 +19,8 @@ from postdate.sidecar.config.load import Flags, load
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.config.values import _SECRET
 from postdate.sidecar.http.access.access import Hosts
-from support.chart_documents import CHART
-from support.helm import NEEDED, RELEASE, Helm, Values, ci_values, merged, of_kind, one, pod_specs
+from support.deployments.helm import NEEDED, RELEASE, Helm, Values, ci_values, merged, of_kind, one, pod_specs
+from support.tidiness.chart_documents import CHART
 
 MOUNTS = Path("/etc/postdate")
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import yaml
 
-from support.chart_documents import CHART
-from support.helm import NEEDED, Helm, Values, documents, merged
+from support.deployments.helm import NEEDED, Helm, Values, documents, merged
+from support.tidiness.chart_documents import CHART
 
 Place = tuple[str, ...]
 

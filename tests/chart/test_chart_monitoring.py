@@ -22,8 +22,8 @@ from postdate.sidecar.http.metrics.metrics import METRICS, Shape
 from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import FINAL, MOVED, STORED
 from postdate.wire.reasons import Reason
-from support.chart_documents import CHART
-from support.helm import NEEDED, RELEASE, Helm, Values, ci_values, merged, one
+from support.deployments.helm import NEEDED, RELEASE, Helm, Values, ci_values, merged, one
+from support.tidiness.chart_documents import CHART
 
 DASHBOARD = CHART / "dashboards/postdate.json"
 ALL: Values = {

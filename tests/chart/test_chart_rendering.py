@@ -20,8 +20,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from support.chart_documents import CHART
-from support.helm import NEEDED, RELEASE, ChartRefused, Helm, ci_values, merged, of_kind, one, pod_specs
+from support.deployments.helm import NEEDED, RELEASE, ChartRefused, Helm, ci_values, merged, of_kind, one, pod_specs
+from support.tidiness.chart_documents import CHART
 
 OLDEST = "1.27"
 FOREIGN = {"ServiceMonitor", "PrometheusRule", "KafkaTopic", "KafkaUser"}

@@ -17,7 +17,7 @@ from postdate.kafka.interface import TopicInfo
 from postdate.sidecar.cluster.rights import needed
 from postdate.sidecar.cluster.topics import own_topics, request_topic
 from postdate.sidecar.config.settings import DAY_MS, HOUR_MS, RequestTopicConfig, TopicsConfig
-from support.helm import NEEDED, RELEASE, ChartRefused, Helm, Values, merged, of_kind
+from support.deployments.helm import NEEDED, RELEASE, ChartRefused, Helm, Values, merged, of_kind
 
 REQUESTS = "shop.Requests_eu"
 ALLOW = ["orders", "mail.*", "a?b", "*"]

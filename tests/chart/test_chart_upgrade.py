@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from support.chart_documents import CHART
-from support.helm import NEEDED, RELEASE, Helm, Values, ci_values, merged, of_kind, one
+from support.deployments.helm import NEEDED, RELEASE, Helm, Values, ci_values, merged, of_kind, one
+from support.tidiness.chart_documents import CHART
 
 #: The fields of a StatefulSet's specification that may change.
 MUTABLE = {

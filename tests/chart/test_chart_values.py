@@ -17,8 +17,9 @@ import yaml
 from postdate.kafka.settings import refuse
 from postdate.sidecar.config.rate_rules import RateRules
 from postdate.sidecar.config.schema import REQUEST_TOPICS, leaves
-from support import tidy_docs
-from support.chart_documents import (
+from support.deployments.helm import NEEDED, ChartRefused, Helm, Values, merged
+from support.tidiness import document_rules
+from support.tidiness.chart_documents import (
     CHART,
     OWNED,
     OWNED_SECTIONS,
@@ -29,7 +30,6 @@ from support.chart_documents import (
     request_topic_schema,
     schema,
 )
-from support.helm import NEEDED, ChartRefused, Helm, Values, merged
 
 VALUES = (CHART / "values.yaml").read_text(encoding="utf-8")
 SCHEMA = (CHART / "values.schema.json").read_text(encoding="utf-8")
@@ -144,7 +144,7 @@ def test_the_readme_is_made_from_the_values() -> None:
     present = (CHART / "README.md").read_text(encoding="utf-8")
     assert present == readme(present, VALUES), "run `make chart`"
     root = CHART.parents[1]
-    assert list(tidy_docs.link_complaints(root, "charts/postdate/README.md", present)) == []
+    assert list(document_rules.link_complaints(root, "charts/postdate/README.md", present)) == []
 
 
 def test_the_schema_has_the_options_of_the_program() -> None:

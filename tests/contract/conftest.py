@@ -9,10 +9,10 @@ import pytest
 from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.interface import Kafka
 from postdate.kafka.settings import GroupProtocol, KafkaSettings
-from support.broker import RunningBroker
-from support.kafka_clock import now_s
+from support.brokers.broker import RunningBroker
+from support.brokers.kafka_clock import now_s
+from support.brokers.kafka_steps import Join, Member
 from support.kafka_simulator import SimBroker, SimKafka
-from support.kafka_steps import Join, Member
 
 
 @pytest.fixture(scope="session", params=["simulated", "confluent"])

@@ -9,12 +9,12 @@ import pytest
 
 from postdate.kafka.errors import KafkaFault, OffsetOutOfRange, SettingRefused
 from postdate.kafka.interface import Isolation, Kafka, NewTopic, Partition, TopicInfo
-from support.broker import unique_name
-from support.kafka_clock import now_s
-from support.kafka_steps import append, new_topic, open_producer
-from support.sidecars import wait_until
-from support.timeouts import WAIT_TIMEOUT_S
-from support.topic_changes import alter_topic_config, delete_records
+from support.brokers.broker import unique_name
+from support.brokers.kafka_clock import now_s
+from support.brokers.kafka_steps import append, new_topic, open_producer
+from support.brokers.topic_changes import alter_topic_config, delete_records
+from support.deployments.sidecars import wait_until
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 class TestOffsets:

@@ -12,8 +12,8 @@ import pytest
 from postdate.kafka.interface import Kafka, OnDelivery, Partition
 from postdate.sidecar.clock import Clock, SystemClock
 from postdate.sidecar.transaction.bound_check import BoundCheck, UnverifiedBound
-from support.kafka_steps import abort_values, commit_values, new_topic, open_producer
-from support.timeouts import WAIT_TIMEOUT_S
+from support.brokers.kafka_steps import abort_values, commit_values, new_topic, open_producer
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 def _clock(kafka: Kafka) -> Clock:

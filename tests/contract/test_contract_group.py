@@ -10,9 +10,9 @@ import pytest
 
 from postdate.kafka.errors import KafkaFault, OffsetOutOfRange
 from postdate.kafka.interface import Isolation, Kafka, Partition
-from support.broker import unique_name
-from support.kafka_clock import now_s
-from support.kafka_steps import (
+from support.brokers.broker import unique_name
+from support.brokers.kafka_clock import now_s
+from support.brokers.kafka_steps import (
     Join,
     Member,
     abort_values,
@@ -24,7 +24,7 @@ from support.kafka_steps import (
     poll_for,
     poll_until,
 )
-from support.topic_changes import delete_records
+from support.brokers.topic_changes import delete_records
 
 pytestmark = pytest.mark.parametrize("kafka", ["simulated", "confluent", "consumer"], indirect=True)
 

@@ -13,9 +13,9 @@ from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.errors import FatalClient, Fenced, KafkaFault, NameInUse, OtherProtocol
 from postdate.kafka.interface import Kafka, Partition
 from postdate.kafka.settings import KafkaSettings
-from support.broker import RunningBroker, unique_name
-from support.kafka_clock import now_s
-from support.kafka_steps import Join, Member, append, confirms, new_topic, poll_for, poll_until
+from support.brokers.broker import RunningBroker, unique_name
+from support.brokers.kafka_clock import now_s
+from support.brokers.kafka_steps import Join, Member, append, confirms, new_topic, poll_for, poll_until
 
 
 def test_a_static_member_that_was_replaced_raises_fenced(kafka: Kafka, join: Join) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from postdate.kafka.errors import FatalClient, OffsetOutOfRange
 from postdate.kafka.interface import Headers, Isolation, Kafka, LogReader, Partition
-from support.kafka_clock import now_s
-from support.kafka_steps import (
+from support.brokers.kafka_clock import now_s
+from support.brokers.kafka_steps import (
     abort_values,
     append,
     commit_values,
@@ -21,8 +21,8 @@ from support.kafka_steps import (
     read_committed,
     read_to_end,
 )
-from support.timeouts import WAIT_TIMEOUT_S
-from support.topic_changes import delete_records
+from support.brokers.topic_changes import delete_records
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 class TestPosition:

@@ -9,9 +9,9 @@ import pytest
 
 from postdate.kafka.errors import AbortRequired, FatalClient, Fenced, KafkaFault, RecordRejected
 from postdate.kafka.interface import Isolation, Kafka, Partition
-from support.broker import unique_name
-from support.kafka_clock import now_s, wall_ms
-from support.kafka_steps import (
+from support.brokers.broker import unique_name
+from support.brokers.kafka_clock import now_s, wall_ms
+from support.brokers.kafka_steps import (
     abort_values,
     append,
     commit_until_settled,
@@ -21,7 +21,7 @@ from support.kafka_steps import (
     read_committed,
     read_to_end,
 )
-from support.timeouts import WAIT_TIMEOUT_S
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 #: s. Less than the least that it could wait for in vain: what an open transaction may last.
 _PROMPT_S = 9.0

@@ -21,10 +21,10 @@ from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.errors import AbortRequired, FatalClient, KafkaFault
 from postdate.kafka.interface import Kafka, TopicInfo
 from postdate.kafka.settings import KafkaSettings
-from support.broker import local_broker, unique_name
+from support.brokers.broker import local_broker, unique_name
+from support.brokers.kafka_steps import new_topic, open_producer
 from support.kafka_simulator import SimBroker, SimKafka
-from support.kafka_steps import new_topic, open_producer
-from support.timeouts import WAIT_TIMEOUT_S
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 def _allow(bootstrap_servers: str, topic: str, whom: str) -> None:

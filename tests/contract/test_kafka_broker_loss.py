@@ -24,8 +24,8 @@ from postdate.kafka.settings import KafkaSettings
 from postdate.kafka.settings import log as client_log
 from postdate.tools.dev_broker.local_broker import LocalBroker, free_port
 from postdate.tools.dev_broker.readiness import wait_until_ready
-from support.broker import local_broker, unique_name
-from support.kafka_steps import (
+from support.brokers.broker import local_broker, unique_name
+from support.brokers.kafka_steps import (
     Member,
     append,
     commit_until_settled,
@@ -35,9 +35,9 @@ from support.kafka_steps import (
     poll_until,
     read_committed,
 )
-from support.rounds import LONGER, expect, first_kept
-from support.sidecars import environment
-from support.timeouts import WAIT_TIMEOUT_S
+from support.deployments.sidecars import environment
+from support.waiting.rounds import LONGER, expect, first_kept
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 #: s. Far more than what is given to wait for here, a second or two and a transaction's ten, and half of the minute
 #: after which the client library gives a request up that nobody answers.

@@ -16,10 +16,10 @@ from postdate.kafka.errors import RecordRejected
 from postdate.kafka.interface import Partition, TransactionalProducer
 from postdate.kafka.limits import MESSAGE_TIMEOUT_MS
 from postdate.kafka.settings import KafkaSettings
+from support.brokers.kafka_steps import commit_until_settled, new_topic, open_producer, read_committed
 from support.faults.proxied_broker import proxied_broker
 from support.faults.proxy import PRODUCE
-from support.kafka_steps import commit_until_settled, new_topic, open_producer, read_committed
-from support.timeouts import WAIT_TIMEOUT_S
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 #: s. Enough for the second topic to join the transaction; otherwise its record is not in flight, and proves less.
 _JOINS_S = 0.5

@@ -14,9 +14,9 @@ import pytest
 
 from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.settings import KafkaSettings
-from support.broker import RunningBroker, unique_name
-from support.kafka_steps import new_topic
-from support.timeouts import WAIT_TIMEOUT_S
+from support.brokers.broker import RunningBroker, unique_name
+from support.brokers.kafka_steps import new_topic
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _ROUNDS = 5
 #: What librdkafka logs under `debug=eos` when it asks too early (`rdkafka_txnmgr.c`).

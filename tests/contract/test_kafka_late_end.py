@@ -10,10 +10,10 @@ from __future__ import annotations
 from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.interface import Partition
 from postdate.kafka.settings import KafkaSettings
+from support.brokers.kafka_steps import commit_values, new_topic, open_producer, read_committed
 from support.faults.proxied_broker import proxied_broker
 from support.faults.proxy import END_TXN
-from support.kafka_steps import commit_values, new_topic, open_producer, read_committed
-from support.timeouts import WAIT_TIMEOUT_S
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _TIMES = 4
 

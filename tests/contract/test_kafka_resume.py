@@ -15,9 +15,9 @@ from confluent_kafka import Consumer, TopicPartition
 from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.interface import Partition
 from postdate.kafka.settings import KafkaSettings
-from support.broker import RunningBroker, unique_name
-from support.kafka_steps import Member, commit_values, new_topic, open_producer, poll_until
-from support.sidecars import wait_until
+from support.brokers.broker import RunningBroker, unique_name
+from support.brokers.kafka_steps import Member, commit_values, new_topic, open_producer, poll_until
+from support.deployments.sidecars import wait_until
 
 _ROUNDS = 8
 #: s. How long a partition stays paused: the library's thread has seen the pause by then, and sleeps.

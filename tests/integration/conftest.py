@@ -1,4 +1,4 @@
-"""The fixtures of integration tests: each test gets a bed on the real broker of the session."""
+"""The fixtures of integration tests: each test gets a env on the real broker of the session."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from support.bed import Bed, new_bed
-from support.broker import RunningBroker
+from support.brokers.broker import RunningBroker
+from support.deployments.environment import Environment, new_env
 
 
 @pytest.fixture
-def bed(broker: RunningBroker, tmp_path: Path) -> Iterator[Bed]:
+def env(broker: RunningBroker, tmp_path: Path) -> Iterator[Environment]:
     """Topics and processes of the test's own; its processes end with it."""
-    with new_bed(broker.bootstrap_servers, tmp_path) as made:
+    with new_env(broker.bootstrap_servers, tmp_path) as made:
         yield made

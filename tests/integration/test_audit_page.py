@@ -24,7 +24,7 @@ from postdate.spark.judging.summary import Outcomes, Sample, Summary
 from postdate.spark.output.lateness import LatenessBound
 from postdate.spark.rules.verdicts import VERDICTS
 from postdate.spark.state.lateness_trend import TrendDay
-from support.browser import DESK, PHONE, browser_page, check_layout
+from support.web.browser import DESK, PHONE, browser_page, check_layout
 
 _START_MS = 1_795_258_284_000
 _LEAST_CONTRAST = """(() => {

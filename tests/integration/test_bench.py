@@ -13,8 +13,8 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
-from support.broker import RunningBroker
-from support.timeouts import WAIT_TIMEOUT_S
+from support.brokers.broker import RunningBroker
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _ROOT = Path(__file__).resolve().parents[2]
 

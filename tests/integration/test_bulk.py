@@ -18,55 +18,55 @@ from playwright.sync_api import expect
 
 from postdate.wire.dispatch_log import BulkCancelled, BulkProgress, decode_record
 from postdate.wire.headers import AT, ID, TOPIC, Headers
-from support.bed import Bed
-from support.browser import DESK, PHONE, browser_page, check_layout, open_view
-from support.command import call_postdate
-from support.http_steps import Client, free_port
-from support.oracle import Sent
-from support.sidecars import Sidecar, wait_until
+from support.deployments.command import call_postdate
+from support.deployments.environment import Environment
+from support.deployments.sidecars import Sidecar, wait_until
+from support.oracles.exactly_once import Sent
+from support.web.browser import DESK, PHONE, browser_page, check_layout, open_view
+from support.web.http_steps import Client, free_port
 
 _TOKEN = "the-token-of-this-test"  # noqa: S105
 _COUNT = 12_000
 _HOUR_MS = 3_600_000
 
 
-def start(bed: Bed) -> tuple[Sidecar, Client, Path]:
+def start(env: Environment) -> tuple[Sidecar, Client, Path]:
     """A process for two shards, and a configuration for the commands."""
-    bed.new_requests(2)
-    bed.new_target()
-    bed.new_target()
-    token = bed.directory / "token"
+    env.new_requests(2)
+    env.new_target()
+    env.new_target()
+    token = env.directory / "token"
     token.write_text(_TOKEN)
-    sidecar = bed.new_sidecar(static=True)
+    sidecar = env.new_sidecar(static=True)
     sidecar.format_version = 2
     client = Client(free_port(), _TOKEN)
     sidecar.http = {"port": client.port, "token_file": str(token)}
     sidecar.start()
     sidecar.wait_for_shards(2)
-    config = bed.directory / "client.toml"
+    config = env.directory / "client.toml"
     config.write_text("format_version = 2\n")
     return sidecar, client, config
 
 
-def send(bed: Bed, target: str, count: int, due_ms: int, name: str = "") -> list[Sent]:
+def send(env: Environment, target: str, count: int, due_ms: int, name: str = "") -> list[Sent]:
     """Messages without an id, or with ids that begin with `name`."""
-    sender, sent = bed.sender(), []
+    sender, sent = env.sender(), []
     for number in range(count):
         key = f"{name}{number}".encode()
         headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), *([(ID, key)] if name else [])]
-        sent.append(sender.send(bed.requests[0], Sent(target, key, b"v", headers, due_ms)))
+        sent.append(sender.send(env.requests[0], Sent(target, key, b"v", headers, due_ms)))
     sender.flush()
     return sent
 
 
-def cancel(bed: Bed, config: Path, *options: str) -> dict[str, int]:
+def cancel(env: Environment, config: Path, *options: str) -> dict[str, int]:
     """What `postdate cancel` counts, by the origin of each control."""
-    return control(bed, config, "cancel", *options)
+    return control(env, config, "cancel", *options)
 
 
-def control(bed: Bed, config: Path, action: str, *options: str) -> dict[str, int]:
+def control(env: Environment, config: Path, action: str, *options: str) -> dict[str, int]:
     """The same of any bulk control."""
-    given = [action, "-b", bed.bootstrap, "--requests", bed.requests[0], "--config", str(config), "--output", "json"]
+    given = [action, "-b", env.bootstrap, "--requests", env.requests[0], "--config", str(config), "--output", "json"]
     done = call_postdate(*given, *options, "--wait-verdict", "--timeout", "2m")
     assert done.exit_code == 0, done.stderr
     told = [json.loads(line) for line in done.stdout.splitlines()]
@@ -74,9 +74,9 @@ def control(bed: Bed, config: Path, action: str, *options: str) -> dict[str, int
     return {each["origin"]: each["count"] for each in told}
 
 
-def dry_run(bed: Bed, client: Client, config: Path, *options: str) -> dict[str, int]:
+def dry_run(env: Environment, client: Client, config: Path, *options: str) -> dict[str, int]:
     """What `postdate cancel --dry-run` counts, by target."""
-    asked = ["--url", f"http://127.0.0.1:{client.port}", "--requests", bed.requests[0], "--config", str(config)]
+    asked = ["--url", f"http://127.0.0.1:{client.port}", "--requests", env.requests[0], "--config", str(config)]
     done = call_postdate("cancel", *asked, *options, "--dry-run", "--output", "json")
     assert done.exit_code == 0, done.stderr
     told = json.loads(done.stdout)
@@ -85,19 +85,19 @@ def dry_run(bed: Bed, client: Client, config: Path, *options: str) -> dict[str, 
     return counts
 
 
-def in_log(bed: Bed) -> tuple[Counter[str], dict[str, int], int]:
+def in_log(env: Environment) -> tuple[Counter[str], dict[str, int], int]:
     """Cancelled messages by control, the last count of each control, and the number of its transactions."""
     ended: Counter[str] = Counter()
     last: dict[str, int] = {}
     steps = 0
-    reader = bed.reader(f"{bed.requests[0]}.dispatch-log")
+    reader = env.reader(f"{env.requests[0]}.dispatch-log")
     try:
         for seen in reader.to_end():
             for fate in decode_record(seen.value).fates:
                 if isinstance(fate, BulkCancelled):
-                    ended[f"{bed.requests[0]}/{seen.partition}/{fate.control}"] += 1
+                    ended[f"{env.requests[0]}/{seen.partition}/{fate.control}"] += 1
                 elif isinstance(fate, BulkProgress):
-                    last[f"{bed.requests[0]}/{seen.partition}/{fate.offset}"] = fate.count
+                    last[f"{env.requests[0]}/{seen.partition}/{fate.offset}"] = fate.count
                     steps += 1
     finally:
         reader.close()
@@ -105,74 +105,74 @@ def in_log(bed: Bed) -> tuple[Counter[str], dict[str, int], int]:
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_all_messages_for_a_target_are_cancelled_and_no_other(bed: Bed, is_killed: bool) -> None:
-    sidecar, client, config = start(bed)
-    chosen, other = bed.targets
+def test_all_messages_for_a_target_are_cancelled_and_no_other(env: Environment, is_killed: bool) -> None:
+    sidecar, client, config = start(env)
+    chosen, other = env.targets
     later_ms = int(time.time() * 1000) + _HOUR_MS
-    send(bed, chosen, _COUNT, later_ms)
-    kept = send(bed, other, 50, int(time.time() * 1000) + 20_000)
-    beyond = send(bed, chosen, 20, later_ms + _HOUR_MS)
+    send(env, chosen, _COUNT, later_ms)
+    kept = send(env, other, 50, int(time.time() * 1000) + 20_000)
+    beyond = send(env, chosen, 20, later_ms + _HOUR_MS)
     wait_until(lambda: client.get("/api/v1/pending/count").json["count"] >= _COUNT + 20, "everything is held")
     selectors = ["--target", chosen, "--until", str(later_ms + 1)]
-    assert dry_run(bed, client, config, *selectors) == {chosen: _COUNT}
+    assert dry_run(env, client, config, *selectors) == {chosen: _COUNT}
     if is_killed:
         sidecar.failpoints = "dispatch.committed=kill@7"
         sidecar.kill()
         sidecar.start()
         sidecar.wait_for_shards(2)
         sidecar.failpoints = ""
-    counts = cancel_beside_a_restart(bed, sidecar, config, selectors) if is_killed else cancel(bed, config, *selectors)
+    counts = cancel_beside_a_restart(env, sidecar, config, selectors) if is_killed else cancel(env, config, *selectors)
     assert sum(counts.values()) == _COUNT
-    ended, last, steps = in_log(bed)
+    ended, last, steps = in_log(env)
     assert ended == counts == last
     assert steps >= _COUNT // 2_000
-    bed.wait_for_ends(_COUNT + len(counts) + len(kept))
-    assert dry_run(bed, client, config, "--target", chosen) == {chosen: len(beyond)}
+    env.wait_for_ends(_COUNT + len(counts) + len(kept))
+    assert dry_run(env, client, config, "--target", chosen) == {chosen: len(beyond)}
 
 
-def cancel_beside_a_restart(bed: Bed, sidecar: Sidecar, config: Path, selectors: list[str]) -> dict[str, int]:
+def cancel_beside_a_restart(env: Environment, sidecar: Sidecar, config: Path, selectors: list[str]) -> dict[str, int]:
     """The same while the process dies, and is started again."""
     with ThreadPoolExecutor(1) as pool:
-        counting = pool.submit(cancel, bed, config, *selectors)
+        counting = pool.submit(cancel, env, config, *selectors)
         wait_until(lambda: not sidecar.is_alive(), "it has died in the middle")
         sidecar.start()
         return counting.result()
 
 
-def test_a_customer_is_forgotten_with_one_command(bed: Bed) -> None:
-    _, client, config = start(bed)
+def test_a_customer_is_forgotten_with_one_command(env: Environment) -> None:
+    _, client, config = start(env)
     due_ms = int(time.time() * 1000) + _HOUR_MS
-    for target in bed.targets:
-        send(bed, target, 30, due_ms, f"customer-7/{target}/")
-        send(bed, target, 30, due_ms, f"customer-70/{target}/")
+    for target in env.targets:
+        send(env, target, 30, due_ms, f"customer-7/{target}/")
+        send(env, target, 30, due_ms, f"customer-70/{target}/")
     wait_until(lambda: client.get("/api/v1/pending/count").json["count"] == 120, "everything is held")
-    assert dry_run(bed, client, config, "--id-prefix", "customer-7/") == dict.fromkeys(sorted(bed.targets), 30)
-    assert sum(cancel(bed, config, "--id-prefix", "customer-7/").values()) == 60
+    assert dry_run(env, client, config, "--id-prefix", "customer-7/") == dict.fromkeys(sorted(env.targets), 30)
+    assert sum(cancel(env, config, "--id-prefix", "customer-7/").values()) == 60
     assert client.get("/api/v1/pending/selected?id_prefix=customer-7").json["count"] == 60
 
 
-def test_messages_of_a_key_are_delivered_now_and_those_of_a_target_moved(bed: Bed) -> None:
-    _, client, config = start(bed)
-    soon, other = bed.targets
+def test_messages_of_a_key_are_delivered_now_and_those_of_a_target_moved(env: Environment) -> None:
+    _, client, config = start(env)
+    soon, other = env.targets
     due_ms = int(time.time() * 1000) + _HOUR_MS
-    sent = send(bed, soon, 300, due_ms)
-    send(bed, other, 300, due_ms)
+    sent = send(env, soon, 300, due_ms)
+    send(env, other, 300, due_ms)
     wait_until(lambda: client.get("/api/v1/pending/count").json["count"] == 600, "everything is held")
-    assert sum(control(bed, config, "reschedule", "--by", "2h", "--target", other).values()) == 300
-    late = dry_run(bed, client, config, "--from", str(due_ms + 2 * _HOUR_MS), "--until", str(due_ms + 2 * _HOUR_MS + 1))
+    assert sum(control(env, config, "reschedule", "--by", "2h", "--target", other).values()) == 300
+    late = dry_run(env, client, config, "--from", str(due_ms + 2 * _HOUR_MS), "--until", str(due_ms + 2 * _HOUR_MS + 1))
     assert late == {other: 300}
-    assert sum(control(bed, config, "deliver", "--key", "7", "--target", soon).values()) == 1
-    assert sum(control(bed, config, "deliver", "--target", soon).values()) == 299
-    bed.wait_for_ends(300 + 3 * 2)
-    seen = bed.reader(soon).to_end()
+    assert sum(control(env, config, "deliver", "--key", "7", "--target", soon).values()) == 1
+    assert sum(control(env, config, "deliver", "--target", soon).values()) == 299
+    env.wait_for_ends(300 + 3 * 2)
+    seen = env.reader(soon).to_end()
     assert {each.origin for each in seen} == {each.origin for each in sent}
     assert all(int(each.last("postdate-due")) < due_ms for each in seen)
 
 
-def test_the_page_counts_asks_and_cancels(bed: Bed) -> None:
-    _, client, _ = start(bed)
-    send(bed, bed.targets[0], 40, int(time.time() * 1000) + _HOUR_MS, "order-")
-    send(bed, bed.targets[1], 5, int(time.time() * 1000) + _HOUR_MS, "mail-")
+def test_the_page_counts_asks_and_cancels(env: Environment) -> None:
+    _, client, _ = start(env)
+    send(env, env.targets[0], 40, int(time.time() * 1000) + _HOUR_MS, "order-")
+    send(env, env.targets[1], 5, int(time.time() * 1000) + _HOUR_MS, "mail-")
     wait_until(lambda: client.get("/api/v1/pending/count").json["count"] == 45, "everything is held")
     with browser_page() as page:
         page.goto(f"http://127.0.0.1:{client.port}/")
@@ -181,9 +181,9 @@ def test_the_page_counts_asks_and_cancels(bed: Bed) -> None:
         form, selected, question = page.locator("#select"), page.locator("#selected"), page.locator("#change-dialog")
         form.get_by_role("button", name="Count").click()
         expect(selected).to_contain_text("Fill in at least one field.")
-        form.get_by_label("target").fill(bed.targets[0])
+        form.get_by_label("target").fill(env.targets[0])
         form.get_by_role("button", name="Count").click()
-        expect(selected).to_contain_text(f"{bed.targets[0]}: 40")
+        expect(selected).to_contain_text(f"{env.targets[0]}: 40")
         for size in (PHONE, DESK):
             check_layout(page, size, "light", "page-select")
         selected.get_by_role("button", name="Cancel them").click()

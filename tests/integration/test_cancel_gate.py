@@ -9,22 +9,22 @@ from __future__ import annotations
 import time
 
 from postdate.wire.headers import ACTION, AT, ID, ORIGIN, TOPIC, Headers
-from support.bed import Bed
-from support.oracle import Sent
-from support.rounds import LONGER, expect, first_kept
-from support.sidecars import wait_until
+from support.deployments.environment import Environment
+from support.deployments.sidecars import wait_until
+from support.oracles.exactly_once import Sent
+from support.waiting.rounds import LONGER, expect, first_kept
 
 _LEAD_MS = 5_000
 
 
-def test_a_cancel_written_during_an_outage_wins_at_the_restart(bed: Bed) -> None:
-    first_kept(lambda slower: _cancel_while_nobody_runs(bed.another(), _LEAD_MS * slower), LONGER)
+def test_a_cancel_written_during_an_outage_wins_at_the_restart(env: Environment) -> None:
+    first_kept(lambda slower: _cancel_while_nobody_runs(env.another(), _LEAD_MS * slower), LONGER)
 
 
-def _cancel_while_nobody_runs(bed: Bed, lead_ms: int) -> None:
+def _cancel_while_nobody_runs(env: Environment, lead_ms: int) -> None:
     """The controls are written within the lead, and the process starts again after it."""
-    requests, target = bed.new_requests(1), bed.new_target()
-    sender, sidecar = bed.sender(), bed.new_sidecar(static=True)
+    requests, target = env.new_requests(1), env.new_target()
+    sender, sidecar = env.sender(), env.new_sidecar(static=True)
     sidecar.start()
     sidecar.wait_for_shards(1)
     due_ms = int(time.time() * 1000) + lead_ms
@@ -40,7 +40,7 @@ def _cancel_while_nobody_runs(bed: Bed, lead_ms: int) -> None:
     sentinel: Headers = [(TOPIC, target.encode()), (AT, b"0")]
     first = sender.send(requests, Sent(target, b"first", b"v", sentinel, 1), 0)
     sender.flush()
-    bed.wait_for_ends(1)  # what came before the sentinel has been taken in
+    env.wait_for_ends(1)  # what came before the sentinel has been taken in
     assert sidecar.stop() == 0
     later_ms = due_ms + 3_000
     controls = [control(b"cancel", (ID, b"id-0")), control(b"cancel", (ORIGIN, held[1].origin))]
@@ -51,7 +51,7 @@ def _cancel_while_nobody_runs(bed: Bed, lead_ms: int) -> None:
     expect(time.time() * 1000 < due_ms, "the controls were written after the due time")
     wait_until(lambda: time.time() * 1000 > due_ms + 200, "all are overdue")
     sidecar.start()
-    bed.wait_for_ends(1 + len(held) + len(controls) + len(unread))
+    env.wait_for_ends(1 + len(held) + len(controls) + len(unread))
     assert sidecar.stop() == 0
     held[2].due_ms = later_ms
-    bed.judge([first, held[2], held[3], unread[1]], silent=[held[0], held[1], unread[0], *controls])
+    env.judge([first, held[2], held[3], unread[1]], silent=[held[0], held[1], unread[0], *controls])

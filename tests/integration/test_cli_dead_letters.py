@@ -19,76 +19,76 @@ from postdate.cli import postdate as program
 from postdate.sidecar.cluster import letters
 from postdate.sidecar.errors import Exit
 from postdate.wire.headers import ORIGIN, Headers
-from support.bed import Bed
-from support.broker import unique_name
-from support.command import said_by
-from support.rounds import LONGER, expect, first_kept
-from support.sidecars import postdate, wait_until
-from support.timeouts import WAIT_TIMEOUT_S
+from support.brokers.broker import unique_name
+from support.deployments.command import said_by
+from support.deployments.environment import Environment
+from support.deployments.sidecars import postdate, wait_until
+from support.waiting.rounds import LONGER, expect, first_kept
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 BUDGET_MS = 300
 
 
 @pytest.fixture
-def requests(bed: Bed) -> str:
+def requests(env: Environment) -> str:
     """A request topic of four partitions that a sidecar serves."""
-    name = bed.new_requests(4)
-    sidecar = bed.new_sidecar(dispatch={"retry_budget_ms": BUDGET_MS})
+    name = env.new_requests(4)
+    sidecar = env.new_sidecar(dispatch={"retry_budget_ms": BUDGET_MS})
     sidecar.start()
     sidecar.wait_for_shards(4)
     return name
 
 
-def send(bed: Bed, requests: str, target: str, *options: str) -> str:
+def send(env: Environment, requests: str, target: str, *options: str) -> str:
     """The origin of a request."""
-    return said_by("send", "-b", bed.bootstrap, "--requests", requests, "--topic", target, *options).strip()
+    return said_by("send", "-b", env.bootstrap, "--requests", requests, "--topic", target, *options).strip()
 
 
-def listed(bed: Bed, requests: str, *options: str) -> dict[str, dict[str, object]]:
-    said = said_by("dead-letters", "list", "-b", bed.bootstrap, "--requests", requests, "--output", "json", *options)
+def listed(env: Environment, requests: str, *options: str) -> dict[str, dict[str, object]]:
+    said = said_by("dead-letters", "list", "-b", env.bootstrap, "--requests", requests, "--output", "json", *options)
     return {letter["origin"]: letter for letter in map(json.loads, said.splitlines())}
 
 
-def requeued(bed: Bed, requests: str, *options: str) -> dict[str, tuple[str, str | None]]:
-    said = said_by("dead-letters", "requeue", "-b", bed.bootstrap, "--requests", requests, "--output", "json", *options)
+def requeued(env: Environment, requests: str, *options: str) -> dict[str, tuple[str, str | None]]:
+    said = said_by("dead-letters", "requeue", "-b", env.bootstrap, "--requests", requests, "--output", "json", *options)
     return {each["origin"]: (each["status"], each["now"]) for each in map(json.loads, said.splitlines())}
 
 
-def put_back(bed: Bed, requests: str, *options: str) -> dict[str, str]:
+def put_back(env: Environment, requests: str, *options: str) -> dict[str, str]:
     """Origin of each letter to the request that stands for it; all of them are put back."""
-    done = requeued(bed, requests, "--execute", *options)
+    done = requeued(env, requests, "--execute", *options)
     assert {status for status, _ in done.values()} == {"put-back"}
     return {origin: now for origin, (_, now) in done.items() if now is not None}
 
 
-def create(bed: Bed, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bed.bootstrap})
+def create(env: Environment, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": env.bootstrap})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(WAIT_TIMEOUT_S)
-    bed.targets.append(topic)
+    env.targets.append(topic)
 
 
-def test_dead_letters_of_a_missing_target_are_delivered_after_requeue(bed: Bed, requests: str) -> None:
+def test_dead_letters_of_a_missing_target_are_delivered_after_requeue(env: Environment, requests: str) -> None:
     target, other = unique_name("missing"), unique_name("missing")
     given = ["--delay", "10ms", "-H", "a=1", "-H", "a", "--value", "pay!"]
-    plain = send(bed, requests, target, *given, "--key", "k")
-    named = send(bed, requests, target, *given, "--key", "k", "--id", "order-9")
-    elsewhere = send(bed, requests, other, *given)
-    wait_until(lambda: len(listed(bed, requests)) == 3, "all three have died")
-    letters = listed(bed, requests, "--target", target, "--reason", "unknown-target")
+    plain = send(env, requests, target, *given, "--key", "k")
+    named = send(env, requests, target, *given, "--key", "k", "--id", "order-9")
+    elsewhere = send(env, requests, other, *given)
+    wait_until(lambda: len(listed(env, requests)) == 3, "all three have died")
+    letters = listed(env, requests, "--target", target, "--reason", "unknown-target")
     assert set(letters) == {plain, named}
     assert letters[named]["id"] == "order-9"
 
-    create(bed, target)
+    create(env, target)
     chosen = ["--target", target]
-    assert requeued(bed, requests, *chosen) == dict.fromkeys([plain, named], ("would-be-put-back", None))
-    done = put_back(bed, requests, *chosen)
+    assert requeued(env, requests, *chosen) == dict.fromkeys([plain, named], ("would-be-put-back", None))
+    done = put_back(env, requests, *chosen)
     assert all(now.split("/")[:2] == origin.split("/")[:2] for origin, now in done.items()), "the same partition"
 
-    reader = bed.reader(target)
+    reader = env.reader(target)
     reader.until(lambda: len(reader.records) == 2, "both are delivered")
-    again = requeued(bed, requests, *chosen, "--execute")
+    again = requeued(env, requests, *chosen, "--execute")
     assert again == {origin: ("put-back-before", now) for origin, now in done.items()}
-    bed.wait_for_ends(5)
+    env.wait_for_ends(5)
     assert len(reader.to_end()) == 2, "once each"
     reader.close()
     data: Headers = [("a", b"1"), ("a", None)]
@@ -96,32 +96,34 @@ def test_dead_letters_of_a_missing_target_are_delivered_after_requeue(bed: Bed, 
         assert (seen.key, seen.value, seen.headers[:2]) == (b"k", b"pay!", data)
         assert [name for name, _ in seen.headers].count(ORIGIN) == 1
     assert {seen.origin.decode() for seen in reader.records} == {*done.values()}
-    assert set(listed(bed, requests)) == {plain, named, elsewhere}, "the letters themselves stay"
+    assert set(listed(env, requests)) == {plain, named, elsewhere}, "the letters themselves stay"
 
 
-def test_a_requeued_message_can_be_cancelled_by_its_id(bed: Bed, requests: str) -> None:
+def test_a_requeued_message_can_be_cancelled_by_its_id(env: Environment, requests: str) -> None:
     target = unique_name("missing")
-    origin = send(bed, requests, target, "--delay", "10ms", "--id", "order-9")
-    wait_until(lambda: origin in listed(bed, requests), "it has died")
-    create(bed, target)
-    (now,) = put_back(bed, requests, "--delay", "1h").values()
-    cancel = ["cancel", "-b", bed.bootstrap, "--requests", requests, "--id", "order-9", "--wait-verdict"]
+    origin = send(env, requests, target, "--delay", "10ms", "--id", "order-9")
+    wait_until(lambda: origin in listed(env, requests), "it has died")
+    create(env, target)
+    (now,) = put_back(env, requests, "--delay", "1h").values()
+    cancel = ["cancel", "-b", env.bootstrap, "--requests", requests, "--id", "order-9", "--wait-verdict"]
     assert postdate(*cancel).splitlines()[1] == f"cancelled {now}"
 
 
-def test_an_open_transaction_behind_hides_nothing(bed: Bed, requests: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_open_transaction_behind_hides_nothing(
+    env: Environment, requests: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The requests that were put back lie behind it; whoever does not wait for its end would put them back again."""
     target = unique_name("missing")
-    origin = send(bed, requests, target, "--delay", "10ms", "--key", "k")
-    wait_until(lambda: origin in listed(bed, requests), "it has died")
+    origin = send(env, requests, target, "--delay", "10ms", "--key", "k")
+    wait_until(lambda: origin in listed(env, requests), "it has died")
     partition = int(origin.split("/")[1])
     named = {"transactional.id": unique_name("foreign"), "transaction.timeout.ms": 900_000}
-    foreign = Producer({"bootstrap.servers": bed.bootstrap, **named})
+    foreign = Producer({"bootstrap.servers": env.bootstrap, **named})
     foreign.init_transactions(WAIT_TIMEOUT_S)
     foreign.begin_transaction()
     foreign.produce(requests, b"never", partition=partition)
     assert foreign.flush(WAIT_TIMEOUT_S) == 0
-    command = ["dead-letters", "requeue", "-b", bed.bootstrap, "--requests", requests, "--execute", "--output", "json"]
+    command = ["dead-letters", "requeue", "-b", env.bootstrap, "--requests", requests, "--execute", "--output", "json"]
 
     def play(slower: int) -> None:
         """The command runs in this process, and gives up soon."""
@@ -133,5 +135,5 @@ def test_an_open_transaction_behind_hides_nothing(bed: Bed, requests: str, monke
     first_kept(play, LONGER)
     monkeypatch.undo()
     foreign.abort_transaction(WAIT_TIMEOUT_S)
-    now = put_back(bed, requests, "--delay", "1h")[origin]
-    assert requeued(bed, requests, "--execute") == {origin: ("put-back-before", now)}
+    now = put_back(env, requests, "--delay", "1h")[origin]
+    assert requeued(env, requests, "--execute") == {origin: ("put-back-before", now)}

@@ -12,9 +12,9 @@ from typing import Any
 from click.testing import CliRunner
 
 from postdate.cli import postdate as program
-from support.bed import Bed
-from support.http_steps import free_port
-from support.sidecars import wait_until
+from support.deployments.environment import Environment
+from support.deployments.sidecars import wait_until
+from support.web.http_steps import free_port
 
 SETTING = {"POSTDATE_FORMAT_VERSION": "3"}
 
@@ -26,15 +26,15 @@ def schedule(*arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_a_schedule_is_created_shown_replaced_and_ended(bed: Bed) -> None:
-    requests, target = bed.new_requests(4), bed.new_target(message_timestamp_type="LogAppendTime")
-    sidecar = bed.new_sidecar()
+def test_a_schedule_is_created_shown_replaced_and_ended(env: Environment) -> None:
+    requests, target = env.new_requests(4), env.new_target(message_timestamp_type="LogAppendTime")
+    sidecar = env.new_sidecar()
     sidecar.format_version = 3
     sidecar.http = {"port": free_port()}
     sidecar.start()
     sidecar.wait_for_shards(4)
     here = ("--url", f"http://127.0.0.1:{sidecar.http['port']}")
-    named = ("--requests", requests, "-b", bed.bootstrap, "--id", "tick")
+    named = ("--requests", requests, "-b", env.bootstrap, "--id", "tick")
     message = (*named, "--topic", target, "--key", "k", "--value", "v")
 
     def show() -> dict[str, Any]:
@@ -62,7 +62,7 @@ def test_a_schedule_is_created_shown_replaced_and_ended(bed: Bed) -> None:
     _, verdict = schedule("cancel", *named, "--wait-verdict", "--timeout", "60s")
     assert verdict == f"cancelled {second}"
     assert schedule("list", *here) == []
-    reader = bed.reader(target)
+    reader = env.reader(target)
     seen = [each for each in reader.to_end() if each.origin == first.encode()]
     reader.close()
     assert {(each.key, each.value) for each in seen} == {(b"k", b"v")}

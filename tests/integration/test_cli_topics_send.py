@@ -31,9 +31,9 @@ from postdate.tools.dev_broker.local_broker import free_port
 from postdate.wire.origins import parse_origin
 from postdate.wire.topics import OwnTopics
 from postdate.wire.values.murmur2 import partition_for
-from support.broker import unique_name
-from support.timeouts import WAIT_TIMEOUT_S
-from support.topic_changes import alter_topic_config
+from support.brokers.broker import unique_name
+from support.brokers.topic_changes import alter_topic_config
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-c", "from postdate.cli import main; main()"]

@@ -24,18 +24,18 @@ from confluent_kafka import KafkaError, Message, Producer
 from postdate.client import Answer, RequestRecord, RequestTopic, Verdict, decode_verdict
 from postdate.wire.headers import DUE, ID
 from postdate.wire.verdicts import encode_verdict
-from support.bed import Bed
-from support.sidecars import postdate
-from support.timeouts import WAIT_TIMEOUT_S
+from support.deployments.environment import Environment
+from support.deployments.sidecars import postdate
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTITIONS = 7
 COUNT = 60
 
 
-def produce(bed: Bed, records: Iterable[RequestRecord]) -> list[tuple[int, int]]:
+def produce(env: Environment, records: Iterable[RequestRecord]) -> list[tuple[int, int]]:
     """Partition and offset of each record, in order."""
-    producer = Producer({"bootstrap.servers": bed.bootstrap, "enable.idempotence": True})
+    producer = Producer({"bootstrap.servers": env.bootstrap, "enable.idempotence": True})
     places: dict[int, tuple[int, int]] = {}
 
     def note(index: int, error: KafkaError | None, message: Message) -> None:
@@ -48,9 +48,9 @@ def produce(bed: Bed, records: Iterable[RequestRecord]) -> list[tuple[int, int]]
     return [places[index] for index in range(len(places))]
 
 
-def answers(bed: Bed, requests: str, count: int) -> dict[str, Answer]:
+def answers(env: Environment, requests: str, count: int) -> dict[str, Answer]:
     """The verdicts on a request topic by the origin they answer."""
-    reader = bed.reader(f"{requests}.verdicts")
+    reader = env.reader(f"{requests}.verdicts")
     try:
         reader.until(lambda: len(reader.records) >= count, f"{count} verdicts")
         read = [decode_verdict(seen.value) for seen in reader.to_end()]
@@ -60,17 +60,17 @@ def answers(bed: Bed, requests: str, count: int) -> dict[str, Answer]:
     return {answer.origin: answer for answer in read}
 
 
-def test_every_control_finds_its_message(bed: Bed) -> None:
-    topic = RequestTopic(bed.new_requests(PARTITIONS), PARTITIONS)
-    target = bed.new_target()
-    sidecar = bed.new_sidecar()
+def test_every_control_finds_its_message(env: Environment) -> None:
+    topic = RequestTopic(env.new_requests(PARTITIONS), PARTITIONS)
+    target = env.new_target()
+    sidecar = env.new_sidecar()
     sidecar.start()
     sidecar.wait_for_shards(PARTITIONS)
     ids = [f"order-{number}" for number in range(COUNT)]
     hour = timedelta(hours=1)
     at = datetime.now(UTC) + hour
     scheduled = produce(
-        bed, (topic.schedule(target, id, key="same", headers=[("a", None)], at=at, id=id) for id in ids)
+        env, (topic.schedule(target, id, key="same", headers=[("a", None)], at=at, id=id) for id in ids)
     )
     assert len({partition for partition, _ in scheduled}) == PARTITIONS, "ids are spread"
     left, cancelled, by_origin = ids[0::3], ids[1::3], ids[2::3]
@@ -81,14 +81,14 @@ def test_every_control_finds_its_message(bed: Bed) -> None:
         *((id, topic.cancel(id=id)) for id in cancelled),
         *((id, topic.cancel(origin=origins[id])) for id in by_origin),
     ]
-    asked = produce(bed, (record for _, record in controls))
-    verdicts = answers(bed, topic.name, COUNT)
+    asked = produce(env, (record for _, record in controls))
+    verdicts = answers(env, topic.name, COUNT)
     for (id, _), place in zip(controls, asked, strict=True):
         answer = verdicts[topic.origin(*place)]
         wanted = Verdict.RESCHEDULED if id in left else Verdict.CANCELLED
         assert (answer.verdict, answer.of) == (wanted, origins[id])
-    bed.wait_for_ends(2 * COUNT)
-    reader = bed.reader(target)
+    env.wait_for_ends(2 * COUNT)
+    reader = env.reader(target)
     arrived = reader.to_end()
     reader.close()
     assert sorted(seen.last(ID).decode() for seen in arrived) == sorted(left)
@@ -98,15 +98,15 @@ def test_every_control_finds_its_message(bed: Bed) -> None:
         assert int(seen.last(DUE)) <= seen.timestamp_ms
 
 
-def test_scheduling_an_id_again_replaces_it(bed: Bed) -> None:
-    topic = RequestTopic(bed.new_requests(PARTITIONS), PARTITIONS)
-    target = bed.new_target()
-    sidecar = bed.new_sidecar()
+def test_scheduling_an_id_again_replaces_it(env: Environment) -> None:
+    topic = RequestTopic(env.new_requests(PARTITIONS), PARTITIONS)
+    target = env.new_target()
+    sidecar = env.new_sidecar()
     sidecar.start()
     sidecar.wait_for_shards(PARTITIONS)
     hour, soon = timedelta(hours=1), timedelta(milliseconds=200)
     places = produce(
-        bed,
+        env,
         [
             topic.schedule(target, b"first", key=b"a", delay=hour, id="draft-1"),
             topic.schedule(target, b"second", key=b"b", delay=hour, id="draft-1"),
@@ -114,13 +114,13 @@ def test_scheduling_an_id_again_replaces_it(bed: Bed) -> None:
         ],
     )
     first, second, last = (topic.origin(*place) for place in places)
-    verdicts = answers(bed, topic.name, 2)
+    verdicts = answers(env, topic.name, 2)
     assert [(verdicts[each].verdict, verdicts[each].of) for each in (second, last)] == [
         (Verdict.REPLACED, first),
         (Verdict.REPLACED, second),
     ]
-    bed.wait_for_ends(3)
-    reader = bed.reader(target)
+    env.wait_for_ends(3)
+    reader = env.reader(target)
     assert [(seen.key, seen.value) for seen in reader.to_end()] == [(None, b"last")]
     reader.close()
 
@@ -133,9 +133,9 @@ def blocks(section: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-def here(bed: Bed, example: str) -> str:
+def here(env: Environment, example: str) -> str:
     """The example with the names of this test."""
-    places = {"localhost:9092": bed.bootstrap, "postdate.requests": bed.requests[0], "reminders": bed.targets[0]}
+    places = {"localhost:9092": env.bootstrap, "postdate.requests": env.requests[0], "reminders": env.targets[0]}
     for shown, meant in places.items():
         example = example.replace(shown, meant)
     return example
@@ -147,17 +147,17 @@ def run(example: str, names: dict[str, object]) -> None:
 
 
 @pytest.fixture
-def served(bed: Bed) -> Bed:
+def served(env: Environment) -> Environment:
     """A request topic as the documents assume it, and a target."""
-    bed.new_requests(4)
-    bed.new_target()
-    sidecar = bed.new_sidecar()
+    env.new_requests(4)
+    env.new_target()
+    sidecar = env.new_sidecar()
     sidecar.start()
     sidecar.wait_for_shards(4)
-    return bed
+    return env
 
 
-def test_the_examples_of_the_documents_in_python(served: Bed) -> None:
+def test_the_examples_of_the_documents_in_python(served: Environment) -> None:
     first, second, *_ = blocks("Python client", "python")
     reading, *_ = blocks("Verdicts", "python")
     names: dict[str, object] = {}
@@ -176,7 +176,7 @@ def test_the_examples_of_the_documents_in_python(served: Bed) -> None:
     assert printed.getvalue() == f"{last.of} will never be delivered, according to the answer to {last.origin}\n"
 
 
-def test_the_examples_of_the_document_on_the_command_line(served: Bed) -> None:
+def test_the_examples_of_the_document_on_the_command_line(served: Environment) -> None:
     origins: list[str] = []
     for block in blocks("Cancel, reschedule, replace", "sh"):
         if not block.startswith("postdate "):

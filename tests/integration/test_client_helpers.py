@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from support.bed import Bed, new_bed
-from support.broker import RunningBroker
-from support.client_cases import FILE, document
-from support.client_programs import LANGUAGES, ClientPrograms
+from support.brokers.broker import RunningBroker
+from support.clients.cases import FILE, document
+from support.clients.helper_programs import LANGUAGES, ClientPrograms
+from support.deployments.environment import Environment, new_env
 
 PARTITIONS = 4
 CASES: list[dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))["cases"]
@@ -31,19 +31,19 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> ClientPrograms:
 
 
 @pytest.fixture(scope="module")
-def served(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
-    with new_bed(broker.bootstrap_servers, tmp_path_factory.mktemp("served")) as bed:
+def served(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("served")) as env:
         for _ in LANGUAGES:
-            bed.new_requests(PARTITIONS)
-        sidecar = bed.new_sidecar()
+            env.new_requests(PARTITIONS)
+        sidecar = env.new_sidecar()
         sidecar.format_version = 3
         sidecar.start()
         sidecar.wait_for_shards(PARTITIONS * len(LANGUAGES))
-        yield bed
+        yield env
 
 
 def test_the_file_is_what_the_python_client_makes() -> None:
-    remedy = "run PYTHONPATH=tests python -m support.client_cases"
+    remedy = "run PYTHONPATH=tests python -m support.clients.cases"
     assert FILE.read_text(encoding="utf-8") == document(), remedy
 
 
@@ -59,7 +59,7 @@ def test_a_helper_makes_of_each_case_what_the_python_client_makes(programs: Clie
 
 @pytest.mark.parametrize(("language", "place"), [(language, place) for place, language in enumerate(LANGUAGES)])
 def test_a_helper_does_on_a_broker_what_it_says(
-    programs: ClientPrograms, served: Bed, language: str, place: int
+    programs: ClientPrograms, served: Environment, language: str, place: int
 ) -> None:
     target = served.new_target()
 

@@ -20,10 +20,10 @@ import yaml
 
 from postdate.sidecar.http.metrics.metrics import METRICS
 from postdate.tools.dev_broker.local_broker import free_port
-from support.broker import unique_name
-from support.pods import docker
-from support.programs import need_kafka_image, need_python_image
-from support.sidecars import wait_until
+from support.brokers.broker import unique_name
+from support.deployments.pods import docker
+from support.deployments.programs import need_kafka_image, need_python_image
+from support.deployments.sidecars import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples/compose"

@@ -20,13 +20,13 @@ from postdate.kafka.settings import KafkaSettings
 from postdate.sidecar.errors import Exit
 from postdate.tools.dev_broker.local_broker import free_port
 from postdate.wire.headers import AT, ID, TOPIC
-from support.bed import new_bed
-from support.command import start_postdate
-from support.containers import container_broker
-from support.kafka_steps import abort_values, commit_values, new_topic, open_producer, read_to_end
-from support.oracle import Sent
-from support.programs import need_kafka_image, need_program
-from support.timeouts import WAIT_TIMEOUT_S
+from support.brokers.containers import container_broker
+from support.brokers.kafka_steps import abort_values, commit_values, new_topic, open_producer, read_to_end
+from support.deployments.command import start_postdate
+from support.deployments.environment import new_env
+from support.deployments.programs import need_kafka_image, need_program
+from support.oracles.exactly_once import Sent
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +50,9 @@ def test_committed_records_are_read_back_and_aborted_ones_are_not(bootstrap: str
 
 
 def test_a_sidecar_delivers_through_it(bootstrap: str, tmp_path: Path) -> None:
-    with new_bed(bootstrap, tmp_path) as bed:
-        requests, target = bed.new_requests(2), bed.new_target(3)
-        sidecar = bed.new_sidecar()
+    with new_env(bootstrap, tmp_path) as env:
+        requests, target = env.new_requests(2), env.new_target(3)
+        sidecar = env.new_sidecar()
         sidecar.start()
         sidecar.wait_for_shards(2)
         due_ms = int(time.time() * 1000) + 1000
@@ -60,12 +60,12 @@ def test_a_sidecar_delivers_through_it(bootstrap: str, tmp_path: Path) -> None:
             Sent(target, b"%d" % index, b"value", [(TOPIC, target.encode()), (AT, b"%d" % at), (ID, b"%d" % index)], at)
             for index, at in enumerate(range(due_ms, due_ms + 500, 25))
         ]
-        sender = bed.sender()
+        sender = env.sender()
         for sent in asked:
             sender.send(requests, sent)
         sender.flush()
-        bed.wait_for_ends(len(asked))
-        bed.judge(asked)
+        env.wait_for_ends(len(asked))
+        env.judge(asked)
         assert sidecar.stop() == Exit.OK
 
 

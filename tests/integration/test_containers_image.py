@@ -24,15 +24,15 @@ from postdate.sidecar.errors import Exit
 from postdate.testing import NotDelivered
 from postdate.testing.container import PostdateContainer
 from postdate.wire.headers import AT, DELAY, DUE, TOPIC, Headers
-from support.bed import Bed, new_bed
-from support.broker import unique_name
-from support.containers import ContainerBroker, container_broker
-from support.helm import NEEDED, RELEASE, Helm, merged, of_kind, pod_specs, running_helm
-from support.oracle import Sent, gather
-from support.pods import Pod, docker, image_config
-from support.programs import need_python_image
-from support.sidecars import QUICK_SESSION, wait_until
-from support.timeouts import WAIT_TIMEOUT_S
+from support.brokers.broker import unique_name
+from support.brokers.containers import ContainerBroker, container_broker
+from support.deployments.environment import Environment, new_env
+from support.deployments.helm import NEEDED, RELEASE, Helm, merged, of_kind, pod_specs, running_helm
+from support.deployments.pods import Pod, docker, image_config
+from support.deployments.programs import need_python_image
+from support.deployments.sidecars import QUICK_SESSION, wait_until
+from support.oracles.exactly_once import Sent, gather
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "postdate:test"
@@ -104,8 +104,8 @@ def broker() -> Iterator[ContainerBroker]:
 
 
 @pytest.fixture
-def bed(broker: ContainerBroker, tmp_path: Path) -> Iterator[Bed]:
-    with new_bed(broker.bootstrap, tmp_path) as made:
+def env(broker: ContainerBroker, tmp_path: Path) -> Iterator[Environment]:
+    with new_env(broker.bootstrap, tmp_path) as made:
         yield made
 
 
@@ -131,20 +131,22 @@ def test_the_image_is_not_root_and_has_nothing_to_write_to(image: str) -> None:
     assert "pip" not in installed.split()
 
 
-def test_two_pods_deliver_exactly_once_even_if_one_is_killed(image: str, broker: ContainerBroker, bed: Bed) -> None:
-    target = bed.new_target(3)
+def test_two_pods_deliver_exactly_once_even_if_one_is_killed(
+    image: str, broker: ContainerBroker, env: Environment
+) -> None:
+    target = env.new_target(3)
     requests = unique_name("requests")
     with running_helm() as helm:
         release = Release(helm, broker, requests, target)
         try:
-            _deliver(release, bed)
+            _deliver(release, env)
         finally:
             for pod in release.pods:
                 pod.remove()
 
 
-def test_the_container_of_other_peoples_tests_delivers(image: str, broker: ContainerBroker, bed: Bed) -> None:
-    target = bed.new_target()
+def test_the_container_of_other_peoples_tests_delivers(image: str, broker: ContainerBroker, env: Environment) -> None:
+    target = env.new_target()
     postdate = PostdateContainer(broker.bootstrap, image=image, partitions=2)
     with postdate.with_kwargs(network_mode=broker.network):
         producer = Producer({"bootstrap.servers": postdate.bootstrap_servers})
@@ -172,10 +174,10 @@ def test_a_container_that_cannot_serve_gives_the_reason(
         PostdateContainer("kafka:9092")
 
 
-def _deliver(release: Release, bed: Bed) -> None:
+def _deliver(release: Release, env: Environment) -> None:
     told = release.pod("topics", f"Job {RELEASE}-postdate-topics").run()
     assert release.requests in told.split()
-    bed.requests.append(release.requests)
+    env.requests.append(release.requests)
     first, second = (release.pod(f"postdate-{n}", f"StatefulSet {RELEASE}-postdate", 8080 + n) for n in (0, 1))
     first.start()
     second.start()
@@ -185,21 +187,21 @@ def _deliver(release: Release, bed: Bed) -> None:
             assert pod.probe(kind)[0] == 200, pod.probe(kind)
     _judge_http(second, release.token)
     smoke = _helm_test(release)
-    asked = _traffic(bed, release, 200)
-    bed.wait_for_ends(60)
-    before = gather(*_places(bed)).takeovers()
+    asked = _traffic(env, release, 200)
+    env.wait_for_ends(60)
+    before = gather(*_places(env)).takeovers()
     first.kill()
     _wait_for(second, 2)
-    bed.wait_for_ends(len(asked) + 1)
-    (seen,) = [each for each in gather(*_places(bed)).delivered if each.origin == smoke.origin]
+    env.wait_for_ends(len(asked) + 1)
+    (seen,) = [each for each in gather(*_places(env)).delivered if each.origin == smoke.origin]
     smoke.due_ms = int(seen.last(DUE))
-    outcome = bed.judge([*asked, smoke])
+    outcome = env.judge([*asked, smoke])
     assert outcome.takeovers() > before, "somebody took the killed pod's shard over"
     assert second.stop() == Exit.OK, second.logs()[-2000:]
 
 
-def _places(bed: Bed) -> tuple[str, list[str], list[str]]:
-    return bed.bootstrap, bed.requests, bed.targets
+def _places(env: Environment) -> tuple[str, list[str], list[str]]:
+    return env.bootstrap, env.requests, env.targets
 
 
 def _wait_for(pod: Pod, shards: int) -> None:
@@ -230,7 +232,7 @@ def _helm_test(release: Release) -> Sent:
     return Sent(release.target, None, b"a message of helm test", headers, origin=told[0].encode())
 
 
-def _traffic(bed: Bed, release: Release, count: int) -> list[Sent]:
+def _traffic(env: Environment, release: Release, count: int) -> list[Sent]:
     """Messages that fall due over the next seconds, one behind the other."""
     target = release.target.encode()
     due_ms = int(time.time() * 1000) + 1000
@@ -238,7 +240,7 @@ def _traffic(bed: Bed, release: Release, count: int) -> list[Sent]:
         Sent(release.target, b"%d" % n, b"v%d" % n, [(TOPIC, target), (AT, b"%d" % (due_ms + 15 * n))], due_ms + 15 * n)
         for n in range(count)
     ]
-    sender = bed.sender()
+    sender = env.sender()
     for sent in asked:
         sender.send(release.requests, sent)
     sender.flush()

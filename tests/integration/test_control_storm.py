@@ -23,10 +23,10 @@ import pytest
 from postdate.wire.dispatch_log import FINAL
 from postdate.wire.headers import ACTION, AT, ID, KEY, TOPIC, Headers
 from postdate.wire.verdicts import Answer, Verdict, decode_verdict
-from support.bed import Bed
-from support.oracle import Outcome, Sent, gather
-from support.sidecars import Sidecar, postdate
-from support.timeouts import WAIT_TIMEOUT_S
+from support.deployments.environment import Environment
+from support.deployments.sidecars import Sidecar, postdate
+from support.oracles.exactly_once import Outcome, Sent, gather
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _IDS = int(os.environ.get("POSTDATE_STORM_IDS", "600"))
 _KILLS = int(os.environ.get("POSTDATE_STORM_KILLS", "3"))
@@ -60,9 +60,9 @@ def _steps(first_ms: int, chance: random.Random) -> list[_Step]:
 _ACTIONS = ("cancel", "cancel", "reschedule", "")
 
 
-def _send(bed: Bed, requests: str, target: str, chance: random.Random) -> tuple[list[Sent], list[Sent]]:
+def _send(env: Environment, requests: str, target: str, chance: random.Random) -> tuple[list[Sent], list[Sent]]:
     """Sends each step at its time; returns what was asked to be scheduled, and the controls."""
-    sender, schedules, controls = bed.sender(), list[Sent](), list[Sent]()
+    sender, schedules, controls = env.sender(), list[Sent](), list[Sent]()
     wait = threading.Event()
     for step in _steps(int(time.time() * 1000), chance):
         wait.wait(max(step.at_ms / 1000 - time.time(), 0.0))
@@ -80,8 +80,8 @@ def _send(bed: Bed, requests: str, target: str, chance: random.Random) -> tuple[
     return schedules, controls
 
 
-def _cancel_what_has_ended(bed: Bed, requests: str, ids: set[bytes]) -> list[Sent]:
-    sender = bed.sender()
+def _cancel_what_has_ended(env: Environment, requests: str, ids: set[bytes]) -> list[Sent]:
+    sender = env.sender()
     cancels = [sender.send(requests, Sent("", id_, None, [(ID, id_), (ACTION, b"cancel")])) for id_ in sorted(ids)]
     sender.flush()
     return cancels
@@ -96,8 +96,8 @@ def _kill(processes: list[Sidecar], chance: random.Random) -> None:
         victim.start()
 
 
-def _answers(bed: Bed, requests: str) -> list[Answer]:
-    reader = bed.reader(f"{requests}.verdicts")
+def _answers(env: Environment, requests: str) -> list[Answer]:
+    reader = env.reader(f"{requests}.verdicts")
     try:
         return [decode_verdict(seen.value) for seen in reader.to_end()]
     finally:
@@ -163,26 +163,26 @@ def _offset(sent: Sent) -> int:
 
 
 @pytest.mark.timeout(1_800 + 20 * _KILLS + 3 * _SECONDS)
-def test_every_verdict_is_true_while_processes_are_killed(bed: Bed) -> None:
+def test_every_verdict_is_true_while_processes_are_killed(env: Environment) -> None:
     seed = int(os.environ.get("POSTDATE_STORM_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
     print(f"seed {seed}: {_IDS} ids over {_SECONDS:.0f} s, {_KILLS} kills")
-    requests, target = bed.new_requests(4), bed.new_target(4)
-    processes = [bed.new_sidecar(static=True) for _ in range(2)]
+    requests, target = env.new_requests(4), env.new_target(4)
+    processes = [env.new_sidecar(static=True) for _ in range(2)]
     for process in processes:
         process.start()
     for process in processes:
         process.wait_for_shards(2)
     killer = threading.Thread(target=_kill, args=(processes, random.Random(seed)))
     killer.start()
-    schedules, controls = _send(bed, requests, target, random.Random(seed + 1))
+    schedules, controls = _send(env, requests, target, random.Random(seed + 1))
     killer.join()
-    bed.wait_for_ends(len(schedules) + len(controls), _SETTLE_S + _SECONDS)
-    controls += _cancel_what_has_ended(bed, requests, {sent.id for sent in schedules[:200]})
-    bed.wait_for_ends(len(schedules) + len(controls), _SETTLE_S)
+    env.wait_for_ends(len(schedules) + len(controls), _SETTLE_S + _SECONDS)
+    controls += _cancel_what_has_ended(env, requests, {sent.id for sent in schedules[:200]})
+    env.wait_for_ends(len(schedules) + len(controls), _SETTLE_S)
     exits = [process.stop() for process in processes]
-    answers = _answers(bed, requests)
+    answers = _answers(env, requests)
     print(Counter(answer.verdict.value for answer in answers))
-    wrong = _untrue(schedules, controls, answers, outcome := gather(bed.bootstrap, bed.requests, bed.targets))
+    wrong = _untrue(schedules, controls, answers, outcome := gather(env.bootstrap, env.requests, env.targets))
     if wrong:
         print("\n".join(_histories(outcome, wrong, [*schedules, *controls])))
     assert not wrong, f"{len(wrong)} wrong:\n" + "\n".join(wrong[:10])
@@ -199,11 +199,11 @@ def test_every_verdict_is_true_while_processes_are_killed(bed: Bed) -> None:
             sent.due_ms = due[moved[sent.origin.decode()]]
     expected = [sent for sent in schedules if sent.origin.decode() not in ended]
     silent = [sent for sent in schedules if sent.origin.decode() in ended]
-    outcome = bed.judge(expected, silent=[*silent, *controls])
+    outcome = env.judge(expected, silent=[*silent, *controls])
     print(f"{len(expected)} delivered, {len(silent)} not; {outcome.takeovers()} takeovers, {len(outcome.log)} commits")
     reached = {answer.verdict for answer in answers}
     assert reached >= {Verdict.CANCELLED, Verdict.REPLACED, Verdict.RESCHEDULED, Verdict.TOO_LATE, Verdict.NOT_FOUND}
     assert outcome.takeovers() > 4, "no shard was ever taken over: the run proves nothing"
     assert exits == [0, 0]
     if os.environ.get("POSTDATE_STORM_AUDIT"):
-        print(postdate("audit", "-b", bed.bootstrap, "--requests", requests, "--verdicts", "control", timeout_s=900))
+        print(postdate("audit", "-b", env.bootstrap, "--requests", requests, "--verdicts", "control", timeout_s=900))

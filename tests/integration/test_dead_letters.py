@@ -26,11 +26,11 @@ from postdate.wire.headers import (
     Headers,
 )
 from postdate.wire.reasons import Reason
-from support.bed import Bed
-from support.broker import unique_name
-from support.oracle import Sent
-from support.programs import need_program
-from support.timeouts import WAIT_TIMEOUT_S
+from support.brokers.broker import unique_name
+from support.deployments.environment import Environment
+from support.deployments.programs import need_program
+from support.oracles.exactly_once import Sent
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _RETRY_BUDGET_MS = 1000
 _SMALL_TARGET_BYTES = 20_000
@@ -96,15 +96,15 @@ def _bad_requests(target: bytes, small: bytes, requests: bytes) -> list[tuple[Re
     ]
 
 
-def test_every_reason_ends_as_one_dead_letter_and_stops_nobody(bed: Bed) -> None:
-    requests, target, small = bed.new_requests(), bed.new_target(2), bed.new_target(max_message_bytes="20000")
+def test_every_reason_ends_as_one_dead_letter_and_stops_nobody(env: Environment) -> None:
+    requests, target, small = env.new_requests(), env.new_target(2), env.new_target(max_message_bytes="20000")
     bad = _bad_requests(target.encode(), small.encode(), requests.encode())
     assert {reason for reason, _ in bad} == set(Reason) - _WITHOUT_A_CAUSE_HERE
-    sidecar = bed.new_sidecar(dispatch={"retry_budget_ms": _RETRY_BUDGET_MS}, allow=("target-*", "allowed-*", "__*"))
+    sidecar = env.new_sidecar(dispatch={"retry_budget_ms": _RETRY_BUDGET_MS}, allow=("target-*", "allowed-*", "__*"))
     sidecar.format_version = 3
     sidecar.start()
     sidecar.wait_for_shards(1)
-    sender = bed.sender()
+    sender = env.sender()
     good: list[Sent] = []
     dead: list[tuple[Reason, Sent]] = []
     now_ms = int(time.time() * 1000)
@@ -115,8 +115,8 @@ def test_every_reason_ends_as_one_dead_letter_and_stops_nobody(bed: Bed) -> None
         given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % (now_ms + 200))]
         good.append(sender.send(requests, Sent(target, b"good", b"%d" % index, given, now_ms + 200)))
     sender.flush()
-    bed.wait_for_ends(len(good) + len(dead))
-    outcome = bed.judge(good, dead=[sent for _, sent in dead])
+    env.wait_for_ends(len(good) + len(dead))
+    outcome = env.judge(good, dead=[sent for _, sent in dead])
     letters = {seen.origin: seen for seen in outcome.dead}
     for reason, sent in dead:
         letter = letters[sent.origin]
@@ -128,38 +128,38 @@ def test_every_reason_ends_as_one_dead_letter_and_stops_nobody(bed: Bed) -> None
 
 
 @pytest.mark.parametrize("value_bytes", [_SMALL_TARGET_BYTES, 900_000])
-def test_a_request_that_no_target_accepts_becomes_a_complete_dead_letter(bed: Bed, value_bytes: int) -> None:
+def test_a_request_that_no_target_accepts_becomes_a_complete_dead_letter(env: Environment, value_bytes: int) -> None:
     """Its dead letter is larger than itself, and still fits."""
-    requests, small = bed.new_requests(), bed.new_target(max_message_bytes="20000")
-    sidecar = bed.new_sidecar(dispatch={"retry_budget_ms": 200})
+    requests, small = env.new_requests(), env.new_target(max_message_bytes="20000")
+    sidecar = env.new_sidecar(dispatch={"retry_budget_ms": 200})
     sidecar.start()
     sidecar.wait_for_shards(1)
-    sender = bed.sender()
+    sender = env.sender()
     given: Headers = [(TOPIC, small.encode()), (DELAY, b"0")]
     sent = sender.send(requests, Sent(small, b"k", b"x" * value_bytes, given))
     sender.flush()
-    bed.wait_for_ends(1)
-    outcome = bed.judge([], dead=[sent])
+    env.wait_for_ends(1)
+    outcome = env.judge([], dead=[sent])
     assert dict(outcome.reasons()) == {"too-large": 1}
     assert outcome.dead[0].value == sent.value
 
 
-def test_headers_that_cannot_be_read_end_as_a_dead_letter_without_them(bed: Bed) -> None:
+def test_headers_that_cannot_be_read_end_as_a_dead_letter_without_them(env: Environment) -> None:
     kcat = need_program("kcat", "kcat")
-    requests, target = bed.new_requests(), bed.new_target()
-    sidecar = bed.new_sidecar()
+    requests, target = env.new_requests(), env.new_target()
+    sidecar = env.new_sidecar()
     sidecar.start()
     sidecar.wait_for_shards(1)
-    command: list[str | bytes] = [kcat, "-P", "-b", bed.bootstrap, "-t", requests, "-p", "0", "-k", "key"]
+    command: list[str | bytes] = [kcat, "-P", "-b", env.bootstrap, "-t", requests, "-p", "0", "-k", "key"]
     for header in (b"postdate-topic=" + target.encode(), b"postdate-delay=0", b"not\xffUTF-8=1"):
         command += ["-H", header]
     subprocess.run(command, input=b"value", check=True, timeout=WAIT_TIMEOUT_S)
-    sender = bed.sender()
+    sender = env.sender()
     given: Headers = [(TOPIC, target.encode()), (AT, b"1000")]
     good = sender.send(requests, Sent(target, b"k", b"v", given, 1000), 0)
     sender.flush()
-    bed.wait_for_ends(2)
+    env.wait_for_ends(2)
     bad = Sent("", b"key", b"value", [], origin=requests.encode() + b"/0/0")
-    outcome = bed.judge([good], dead=[bad])
+    outcome = env.judge([good], dead=[bad])
     assert dict(outcome.reasons()) == {"bad-headers": 1}
     assert (outcome.dead[0].key, outcome.dead[0].value, len(outcome.dead[0].headers)) == (b"key", b"value", 3)

@@ -1,6 +1,6 @@
 """Goal: each message is delivered as requested: every byte, every header, at its time, in order, once.
 
-Method: one real sidecar process for the module's bed, requests by a plain producer, and the oracle over everything that
+Method: one real sidecar process for the module's env, requests by a plain producer, and the oracle over everything that
 Kafka holds afterwards.
 """
 
@@ -13,12 +13,12 @@ from confluent_kafka import Producer
 
 from postdate.wire.headers import ACTION, AT, DELAY, DUE, ID, KEY, LEVEL, ORIGIN, PARTITION, TOPIC, Headers
 from postdate.wire.values.murmur2 import partition_for
-from support.bed import Bed
-from support.broker import unique_name
-from support.contention import watch_contention
-from support.oracle import Outcome, Seen, Sent, overtaken
-from support.rounds import LONGER, expect, first_kept
-from support.timeouts import WAIT_TIMEOUT_S
+from support.brokers.broker import unique_name
+from support.deployments.environment import Environment
+from support.oracles.exactly_once import Outcome, Seen, Sent, overtaken
+from support.waiting.contention import watch_contention
+from support.waiting.rounds import LONGER, expect, first_kept
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _BINARY = bytes(range(256))
 #: ms. For how long a target that does not exist is tried.
@@ -47,14 +47,14 @@ def _at(target: str, due_ms: int, key: bytes | None, value: bytes | None, *more:
     return Sent(target, key, value, given, due_ms)
 
 
-def _serve(bed: Bed, shards: int, **dispatch: int) -> None:
-    sidecar = bed.new_sidecar(dispatch=dispatch)
+def _serve(env: Environment, shards: int, **dispatch: int) -> None:
+    sidecar = env.new_sidecar(dispatch=dispatch)
     sidecar.start()
     sidecar.wait_for_shards(shards)
 
 
-def test_every_byte_arrives_on_the_partition_of_java(bed: Bed) -> None:
-    requests, target = bed.new_requests(2), bed.new_target(5)
+def test_every_byte_arrives_on_the_partition_of_java(env: Environment) -> None:
+    requests, target = env.new_requests(2), env.new_target(5)
     due_ms = _now_ms() + 1500
     messages = [(key, value) for key in (None, b"", b"key", _BINARY) for value in (None, b"", b"value", _BINARY * 400)]
     asked = [_at(target, due_ms, key, value, *headers) for key, value in messages for headers in _HEADERS]
@@ -62,13 +62,13 @@ def test_every_byte_arrives_on_the_partition_of_java(bed: Bed) -> None:
     other_key.target_key = b"the target's"
     placed = _at(target, due_ms, b"key", b"v", (PARTITION, b"3"), (ID, b"order-9"))
     asked += [other_key, placed]
-    _serve(bed, 2)
-    sender = bed.sender()
+    _serve(env, 2)
+    sender = env.sender()
     for sent in asked:
         sender.send(requests, sent)
     sender.flush()
-    bed.wait_for_ends(len(asked))
-    seen = {record.origin: record for record in bed.judge(asked).delivered}
+    env.wait_for_ends(len(asked))
+    seen = {record.origin: record for record in env.judge(asked).delivered}
     for sent in asked:
         key = sent.target_key or sent.key
         if sent is not placed and key is not None:
@@ -76,22 +76,22 @@ def test_every_byte_arrives_on_the_partition_of_java(bed: Bed) -> None:
     assert seen[placed.origin].partition == 3
 
 
-def test_a_null_target_key_replaces_the_key_of_the_request(bed: Bed) -> None:
-    requests, target = bed.new_requests(), bed.new_target(2)
-    _serve(bed, 1)
-    sender = bed.sender()
+def test_a_null_target_key_replaces_the_key_of_the_request(env: Environment) -> None:
+    requests, target = env.new_requests(), env.new_target(2)
+    _serve(env, 1)
+    sender = env.sender()
     sender.send(requests, _at(target, _now_ms(), b"key", b"v", (KEY, None)))
     sender.flush()
-    bed.wait_for_ends(1)
-    reader = bed.reader(target)
+    env.wait_for_ends(1)
+    reader = env.reader(target)
     reader.until(lambda: len(reader.records) == 1, "the message arrives")
     assert reader.records[0].key is None
     reader.close()
 
 
-def test_every_notation_of_a_due_time_is_kept(bed: Bed) -> None:
-    requests, target = bed.new_requests(), bed.new_target()
-    _serve(bed, 1)
+def test_every_notation_of_a_due_time_is_kept(env: Environment) -> None:
+    requests, target = env.new_requests(), env.new_target()
+    _serve(env, 1)
     base_ms = _now_ms()
     ways: list[tuple[str, bytes, int]] = [
         (DELAY, b"0", 0),
@@ -102,7 +102,7 @@ def test_every_notation_of_a_due_time_is_kept(bed: Bed) -> None:
         (LEVEL, b"0", 0),
         (LEVEL, b"1", 1000),
     ]
-    sender = bed.sender()
+    sender = env.sender()
     asked = [Sent(target, b"k", b"v", [(TOPIC, target.encode()), (name, text)]) for name, text, _ in ways]
     past = _at(target, base_ms - 86_400_000, b"k", b"from yesterday")
     instant = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(base_ms // 1000 + 2)).encode()
@@ -112,14 +112,14 @@ def test_every_notation_of_a_due_time_is_kept(bed: Bed) -> None:
     sender.flush()
     for sent, (_, _, delay_ms) in zip(asked, ways, strict=True):
         sent.due_ms = sent.appended_ms + delay_ms
-    bed.wait_for_ends(len(asked) + 2)
-    bed.judge([*asked, past, spoken])
+    env.wait_for_ends(len(asked) + 2)
+    env.judge([*asked, past, spoken])
 
 
-def test_messages_of_one_key_leave_in_order_of_due_time_then_of_request(bed: Bed) -> None:
-    requests, target = bed.new_requests(2), bed.new_target(3)
-    _serve(bed, 2)
-    keys, every, sender = [b"a", b"b", b"c", b"d"], list[Sent](), bed.sender()
+def test_messages_of_one_key_leave_in_order_of_due_time_then_of_request(env: Environment) -> None:
+    requests, target = env.new_requests(2), env.new_target(3)
+    _serve(env, 2)
+    keys, every, sender = [b"a", b"b", b"c", b"d"], list[Sent](), env.sender()
 
     def place(seen: Seen) -> tuple[int, int]:
         return int(seen.last(DUE)), int(seen.origin.rpartition(b"/")[2])
@@ -130,8 +130,8 @@ def test_messages_of_one_key_leave_in_order_of_due_time_then_of_request(bed: Bed
         asked = [_at(target, base_ms + (n * 7919 % 50) * 10, keys[n % 4], b"%d" % n) for n in range(2_000)]
         every.extend(sender.send(requests, sent) for sent in asked)
         sender.flush()
-        bed.wait_for_ends(len(every))
-        outcome = bed.judge(every)
+        env.wait_for_ends(len(every))
+        outcome = env.judge(every)
         assert overtaken(outcome) == []
         new = sorted((seen for seen in outcome.delivered if seen.origin not in before), key=lambda seen: seen.offset)
         for key in keys:
@@ -142,14 +142,14 @@ def test_messages_of_one_key_leave_in_order_of_due_time_then_of_request(bed: Bed
     first_kept(play, LONGER)
 
 
-def test_replace_cancel_and_reschedule_take_effect(bed: Bed) -> None:
-    first_kept(lambda slower: _replace_cancel_and_reschedule(bed.another(), 2_500 * slower), LONGER)
+def test_replace_cancel_and_reschedule_take_effect(env: Environment) -> None:
+    first_kept(lambda slower: _replace_cancel_and_reschedule(env.another(), 2_500 * slower), LONGER)
 
 
-def _replace_cancel_and_reschedule(bed: Bed, lead_ms: int) -> None:
-    requests, target = bed.new_requests(), bed.new_target()
-    _serve(bed, 1)
-    sender = bed.sender()
+def _replace_cancel_and_reschedule(env: Environment, lead_ms: int) -> None:
+    requests, target = env.new_requests(), env.new_target()
+    _serve(env, 1)
+    sender = env.sender()
     soon_ms, far_ms = _now_ms() + lead_ms, _now_ms() + 3_600_000
 
     def control(action: bytes, *headers: tuple[str, bytes | None]) -> Sent:
@@ -170,17 +170,17 @@ def _replace_cancel_and_reschedule(bed: Bed, lead_ms: int) -> None:
     sender.flush()
     expect(_now_ms() < soon_ms, "what was to be cancelled was due before its cancel was written")
     moved.due_ms, moved_twice.due_ms = soon_ms + 200, soon_ms + 400
-    bed.wait_for_ends(3 + len(silent))
-    outcome = bed.judge([second, moved, moved_twice], silent=silent)
+    env.wait_for_ends(3 + len(silent))
+    outcome = env.judge([second, moved, moved_twice], silent=silent)
     ends = {origin: fates[0][0] for origin, fates in outcome.fates.items()}
     assert [ends[sent.origin] for sent in (first, by_id, by_origin)] == ["replaced", "cancelled", "cancelled"]
     assert {ends[sent.origin] for sent in silent[3:]} == {"applied"}
 
 
-def test_an_aborted_request_does_not_exist(bed: Bed) -> None:
-    requests, target = bed.new_requests(), bed.new_target()
-    _serve(bed, 1)
-    producer = Producer({"bootstrap.servers": bed.bootstrap, "transactional.id": unique_name("shop")})
+def test_an_aborted_request_does_not_exist(env: Environment) -> None:
+    requests, target = env.new_requests(), env.new_target()
+    _serve(env, 1)
+    producer = Producer({"bootstrap.servers": env.bootstrap, "transactional.id": unique_name("shop")})
     producer.init_transactions(WAIT_TIMEOUT_S)
     due_ms = _now_ms() + 500
 
@@ -197,49 +197,49 @@ def test_an_aborted_request_does_not_exist(bed: Bed) -> None:
     producer.begin_transaction()
     ask(b"committed")
     producer.commit_transaction(WAIT_TIMEOUT_S)
-    last = bed.sender().send(requests, _at(target, due_ms + 300, b"k", b"after it"))
-    bed.wait_for_ends(2)
-    reader = bed.reader(target)
+    last = env.sender().send(requests, _at(target, due_ms + 300, b"k", b"after it"))
+    env.wait_for_ends(2)
+    reader = env.reader(target)
     assert [seen.value for seen in reader.to_end()] == [b"committed", last.value]
     reader.close()
 
 
-def test_several_request_topics_share_a_process(bed: Bed) -> None:
-    topics = [bed.new_requests(2), bed.new_requests(3)]
-    target = bed.new_target(2)
-    _serve(bed, 5)
+def test_several_request_topics_share_a_process(env: Environment) -> None:
+    topics = [env.new_requests(2), env.new_requests(3)]
+    target = env.new_target(2)
+    _serve(env, 5)
     due_ms = _now_ms() + 1000
-    sender = bed.sender()
+    sender = env.sender()
     asked = [
         sender.send(topics[index % 2], _at(target, due_ms + index % 300, b"%d" % index, b"v%d" % index), partition)
         for partition in range(2)
         for index in range(600)
     ]
     sender.flush()
-    bed.wait_for_ends(len(asked))
-    bed.judge(asked)
+    env.wait_for_ends(len(asked))
+    env.judge(asked)
 
 
 def _reason_of(outcome: Outcome) -> dict[str, int]:
     return dict(outcome.reasons())
 
 
-def test_an_unknown_target_ends_as_a_dead_letter_and_delays_no_other(bed: Bed) -> None:
-    requests, target = bed.new_requests(), bed.new_target()
-    _serve(bed, 1, retry_budget_ms=_BUDGET_MS)
+def test_an_unknown_target_ends_as_a_dead_letter_and_delays_no_other(env: Environment) -> None:
+    requests, target = env.new_requests(), env.new_target()
+    _serve(env, 1, retry_budget_ms=_BUDGET_MS)
     with watch_contention() as watch:
-        sender, due_ms = bed.sender(), _now_ms() + 300
+        sender, due_ms = env.sender(), _now_ms() + 300
         lost = [sender.send(requests, _at(unique_name("nowhere"), due_ms, b"k", b"v")) for _ in range(5)]
         asked = [sender.send(requests, _at(target, due_ms + index, b"k", b"%d" % index)) for index in range(1000)]
         sender.flush()
-        reader = bed.reader(target)
+        reader = env.reader(target)
         reader.until(lambda: len(reader.records) == len(asked), "the others arrive")
         reader.close()
         due = {sent.origin: max(sent.due_ms, sent.appended_ms) for sent in asked}
         arrivals = [seen.arrived_ms for seen in reader.records]
         late_ms = watch.most().undisturbed([due[seen.origin] for seen in reader.records], arrivals)
-    bed.wait_for_ends(len(lost) + len(asked))
-    outcome = bed.judge(asked, dead=lost)
+    env.wait_for_ends(len(lost) + len(asked))
+    outcome = env.judge(asked, dead=lost)
     assert _reason_of(outcome) == {"unknown-target": 5}
     ended = {origin: at for origin, fates in outcome.fates.items() for _, at in fates}
     assert min(ended[sent.origin] for sent in lost) >= due_ms + _BUDGET_MS

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support.command import run_postdate
+from support.deployments.command import run_postdate
 
 #: s. Most of it is Java and Spark, which take many times as long on a machine that is slow and busy.
 DEMO_TIMEOUT_S = 1_500.0

@@ -17,11 +17,11 @@ from postdate.wire.dialects.table import DIALECTS
 from postdate.wire.dispatch_log import APPLIED, CANCELLED, DELIVERED
 from postdate.wire.headers import DEAD_DETAIL, ID, Headers
 from postdate.wire.verdicts import Verdict, decode_verdict
-from support.bed import Bed
-from support.broker import unique_name
-from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
-from support.oracle import Outcome, Sender, Sent, gather, judge
-from support.topic_changes import alter_topic_config
+from support.brokers.broker import unique_name
+from support.brokers.topic_changes import alter_topic_config
+from support.clients.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
+from support.deployments.environment import Environment
+from support.oracles.exactly_once import Outcome, Sender, Sent, gather, judge
 
 _TARGETS = sorted({example.target for example in EXAMPLES})
 _TEN_YEARS_MS = 3_660 * 86_400_000
@@ -52,33 +52,33 @@ def _cancel(sender: Sender, requests: str, example: Example) -> Sent:
     return sender.send(requests, Sent("", example.cancel.key, None, example.cancel.headers))
 
 
-def _bed_that_speaks_all(bed: Bed) -> str:
+def _bed_that_speaks_all(env: Environment) -> str:
     """A request topic kept for ever, so that requests for 2030 are within its horizon; the documented targets."""
-    requests = bed.new_requests(3)
-    admin = ConfluentKafka(KafkaSettings(bed.bootstrap)).admin()
+    requests = env.new_requests(3)
+    admin = ConfluentKafka(KafkaSettings(env.bootstrap)).admin()
     try:
         admin.create_topics([NewTopic(name, 2, 1, {}) for name in _TARGETS])
         for name in (requests, f"{requests}.dispatch-log"):
             alter_topic_config(admin, name, {"retention.ms": "-1"})
     finally:
         admin.close()
-    sidecar = bed.new_sidecar(dispatch={"retry_budget_ms": 500})
+    sidecar = env.new_sidecar(dispatch={"retry_budget_ms": 500})
     sidecar.topic = {"dialects": list(DIALECTS), "default_target": DEFAULT_TARGET, "horizon_ms": _TEN_YEARS_MS}
     sidecar.start()
     sidecar.wait_for_shards(3)
     return requests
 
 
-def _outcome(bed: Bed, requests: str) -> Outcome:
+def _outcome(env: Environment, requests: str) -> Outcome:
     """What has become of this test's requests: the targets have the documented names, so others may use them too."""
-    outcome = gather(bed.bootstrap, [requests], _TARGETS)
+    outcome = gather(env.bootstrap, [requests], _TARGETS)
     outcome.delivered = [seen for seen in outcome.delivered if seen.origin.startswith(requests.encode() + b"/")]
     return outcome
 
 
-def test_the_documented_requests_and_cancels_work_unchanged(bed: Bed) -> None:
-    requests = _bed_that_speaks_all(bed)
-    sender = bed.sender()
+def test_the_documented_requests_and_cancels_work_unchanged(env: Environment) -> None:
+    requests = _bed_that_speaks_all(env)
+    sender = env.sender()
     now_ms = int(time.time() * 1000)
     due: list[_Asked] = []
     cancelled: list[_Asked] = []
@@ -91,20 +91,20 @@ def test_the_documented_requests_and_cancels_work_unchanged(bed: Bed) -> None:
         else:
             due.append(asked)
     sender.flush()
-    bed.wait_for_ends(len(EXAMPLES) + len(controls))
+    env.wait_for_ends(len(EXAMPLES) + len(controls))
 
     soon_s = int(time.time()) + 3
     due += [_ask(sender, requests, example.at(soon_s)) for example in EXAMPLES]
     sender.flush()
-    bed.wait_for_ends(2 * len(EXAMPLES) + len(controls))
+    env.wait_for_ends(2 * len(EXAMPLES) + len(controls))
 
     late_s = soon_s + 3600
     cancelled += [_ask(sender, requests, example.at(late_s)) for example in _WITH_CANCEL]
     controls += [_cancel(sender, requests, example) for example in _WITH_CANCEL]
     sender.flush()
-    bed.wait_for_ends(len(due) + len(cancelled) + len(controls))
+    env.wait_for_ends(len(due) + len(cancelled) + len(controls))
 
-    outcome = _outcome(bed, requests)
+    outcome = _outcome(env, requests)
     judge(outcome, [asked.expected() for asked in due], silent=[*controls, *(asked.sent for asked in cancelled)])
     fates = {origin: ends[0][0] for origin, ends in outcome.fates.items()}
     assert {asked.example.dialect for asked in due} == {*DIALECTS}
@@ -115,7 +115,7 @@ def test_the_documented_requests_and_cancels_work_unchanged(bed: Bed) -> None:
         assert fates[asked.sent.origin] == CANCELLED, asked.example.name
     for control in controls:
         assert fates[control.origin] == APPLIED, control.headers
-    verdicts = bed.reader(f"{requests}.verdicts")
+    verdicts = env.reader(f"{requests}.verdicts")
     try:
         answers = {answer.origin: answer for answer in (decode_verdict(seen.value) for seen in verdicts.to_end())}
     finally:
@@ -124,9 +124,9 @@ def test_the_documented_requests_and_cancels_work_unchanged(bed: Bed) -> None:
     assert told == [(Verdict.CANCELLED, asked.sent.origin.decode()) for asked in cancelled]
 
 
-def test_a_request_that_fails_comes_back_as_it_was_sent(bed: Bed) -> None:
-    requests = _bed_that_speaks_all(bed)
-    sender = bed.sender()
+def test_a_request_that_fails_comes_back_as_it_was_sent(env: Environment) -> None:
+    requests = _bed_that_speaks_all(env)
+    sender = env.sender()
     nowhere = unique_name("nowhere").encode()
     soon = b"%d" % time.time()
     failing: dict[str, Headers] = {
@@ -144,8 +144,8 @@ def test_a_request_that_fails_comes_back_as_it_was_sent(bed: Bed) -> None:
     }
     sent = {reason: sender.send(requests, Sent("", b"key", b"body", headers)) for reason, headers in failing.items()}
     sender.flush()
-    bed.wait_for_ends(len(failing))
-    outcome = _outcome(bed, requests)
+    env.wait_for_ends(len(failing))
+    outcome = _outcome(env, requests)
     judge(outcome, [], dead=list(sent.values()))
     assert dict(outcome.reasons()) == dict.fromkeys(failing, 1)
     letters = {seen.origin: seen for seen in outcome.dead}
@@ -155,16 +155,16 @@ def test_a_request_that_fails_comes_back_as_it_was_sent(bed: Bed) -> None:
     assert b"Nats-Schedule '@at noon'" in letters[sent["bad-time"].origin].last(DEAD_DETAIL)
 
 
-def test_switched_off_they_are_headers_of_the_message(bed: Bed) -> None:
-    requests, target = bed.new_requests(), bed.new_target()
-    sidecar = bed.new_sidecar()
+def test_switched_off_they_are_headers_of_the_message(env: Environment) -> None:
+    requests, target = env.new_requests(), env.new_target()
+    sidecar = env.new_sidecar()
     sidecar.start()
     sidecar.wait_for_shards(1)
-    sender = bed.sender()
+    sender = env.sender()
     sent = []
     for example in EXAMPLES:
         own: Headers = [("postdate-topic", target.encode()), ("postdate-at", b"1000")]
         sent.append(sender.send(requests, Sent(target, b"k", example.value, [*example.headers, *own], 1000)))
     sender.flush()
-    bed.wait_for_ends(len(sent))
-    bed.judge(sent)
+    env.wait_for_ends(len(sent))
+    env.judge(sent)

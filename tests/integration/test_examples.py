@@ -37,12 +37,12 @@ from postdate.wire.dispatch_log import (
 from postdate.wire.headers import ATTEMPT, DEAD_REASON, DUE, ERROR, FIRST_DUE, FIRST_ORIGIN, ID, ORIGIN
 from postdate.wire.origins import parse_origin
 from postdate.wire.values.murmur2 import partition_for
-from support.bed import Bed, new_bed
-from support.broker import RunningBroker
-from support.examples import run_example, running_example
-from support.oracle import Outcome, Seen, gather
-from support.sidecars import wait_until
-from support.timeouts import WAIT_TIMEOUT_S
+from support.brokers.broker import RunningBroker
+from support.deployments.environment import Environment, new_env
+from support.deployments.examples import run_example, running_example
+from support.deployments.sidecars import wait_until
+from support.oracles.exactly_once import Outcome, Seen, gather
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 PARTITIONS = 4
 _PAYMENTS, _KILLS = 25, 8
@@ -142,14 +142,14 @@ CASES = (
 class Served:
     """The request topic that the examples share, and what became of the requests made since `mark`."""
 
-    def __init__(self, bed: Bed) -> None:
-        self.bed = bed
-        (self.requests,) = bed.requests
+    def __init__(self, env: Environment) -> None:
+        self.env = env
+        (self.requests,) = env.requests
         self._since: dict[int, int] = {}
 
     def mark(self) -> None:
         """Forgets everything that was asked for up to now."""
-        consumer = Consumer({"bootstrap.servers": self.bed.bootstrap, "group.id": "examples"})
+        consumer = Consumer({"bootstrap.servers": self.env.bootstrap, "group.id": "examples"})
         for partition in range(PARTITIONS):
             _, self._since[partition] = consumer.get_watermark_offsets(
                 TopicPartition(self.requests, partition), WAIT_TIMEOUT_S
@@ -162,7 +162,7 @@ class Served:
 
     def asked(self) -> dict[tuple[int, int], Seen]:
         """The request records by partition and offset, the new ones alone."""
-        reader = self.bed.reader(self.requests)
+        reader = self.env.reader(self.requests)
         try:
             records = reader.to_end()
         finally:
@@ -180,7 +180,7 @@ class Served:
 
     def wait_for_fates(self, wanted: dict[str, int]) -> None:
         """Returns when the final fates of the new requests are these; fails where they do not come to be."""
-        reader = self.bed.reader(f"{self.requests}.dispatch-log")
+        reader = self.env.reader(f"{self.requests}.dispatch-log")
         found: Counter[str] = Counter()
 
         def reached() -> bool:
@@ -190,7 +190,7 @@ class Served:
             return found == wanted
 
         try:
-            reader.until(reached, f"fates {wanted} (see {self.bed.directory})")
+            reader.until(reached, f"fates {wanted} (see {self.env.directory})")
         except AssertionError:
             pytest.fail(f"fates {dict(found)} instead of {wanted}")
         finally:
@@ -199,20 +199,20 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with new_bed(broker.bootstrap_servers, tmp_path_factory.mktemp("examples")) as bed:
-        bed.new_requests(PARTITIONS)
-        sidecar = bed.new_sidecar()
+    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("examples")) as env:
+        env.new_requests(PARTITIONS)
+        sidecar = env.new_sidecar()
         sidecar.format_version = 3
         sidecar.start()
         sidecar.wait_for_shards(PARTITIONS)
-        made = Served(bed)
+        made = Served(env)
         made.mark()
         yield made
 
 
 def arrived(served: Served, target: str) -> list[Seen]:
     """What the new requests brought to the target; none of them may have ended as a dead letter."""
-    outcome = gather(served.bed.bootstrap, [served.requests], [target])
+    outcome = gather(served.env.bootstrap, [served.requests], [target])
     assert [letter for letter in outcome.dead if served.is_new(letter.origin)] == []
     return [seen for seen in outcome.delivered if ORIGIN in dict(seen.headers) and served.is_new(seen.origin)]
 
@@ -221,7 +221,7 @@ def arrived(served: Served, target: str) -> list[Seen]:
 def test_an_example_works_as_documented(served: Served, case: _Case) -> None:
     served.mark()
 
-    lines = run_example(case.program, served.bed.bootstrap, served.requests)
+    lines = run_example(case.program, served.env.bootstrap, served.requests)
 
     ordered = len(case.lines) - case.unordered
     assert lines[:ordered] == list(case.lines[:ordered])
@@ -234,7 +234,7 @@ def test_an_example_works_as_documented(served: Served, case: _Case) -> None:
 def test_a_failed_record_is_retried_with_growing_delay_and_put_aside_in_the_end(served: Served) -> None:
     served.mark()
 
-    lines = run_example("python/retry_with_delay.py", served.bed.bootstrap, served.requests)
+    lines = run_example("python/retry_with_delay.py", served.env.bootstrap, served.requests)
 
     assert lines[0] == "alice: charged at attempt 1"
     again, aside = "failed, to be tried again", "failed, put aside"
@@ -260,7 +260,7 @@ def test_a_failed_record_is_retried_with_growing_delay_and_put_aside_in_the_end(
 def test_a_failed_record_is_returned_with_a_policy_until_its_attempts_are_exhausted(served: Served) -> None:
     served.mark()
 
-    lines = run_example("python/retry_policy.py", served.bed.bootstrap, served.requests)
+    lines = run_example("python/retry_policy.py", served.env.bootstrap, served.requests)
 
     assert [line for line in lines if line.startswith("alice")] == ["alice: paid after 0 retries"]
     bob = [*(f"bob: failed after {attempt} retries" for attempt in (0, 1)), "bob: paid after 2 retries"]
@@ -268,7 +268,7 @@ def test_a_failed_record_is_returned_with_a_policy_until_its_attempts_are_exhaus
     failed = [f"carol: failed after {attempt} retries" for attempt in range(4)]
     assert [line for line in lines if line.startswith("carol")] == [*failed[:3], f"{failed[3]}, which were all"]
     served.wait_for_fates({DELIVERED: 5, DEAD: 1})
-    outcome = gather(served.bed.bootstrap, [served.requests], ["example.payments"])
+    outcome = gather(served.env.bootstrap, [served.requests], ["example.payments"])
     retries = [seen for seen in outcome.delivered if ORIGIN in dict(seen.headers)]
     waited = {(seen.key, seen.last(ATTEMPT)): served.delay_ms(seen) for seen in retries}
     bobs = {(b"bob", b"1"): 200, (b"bob", b"2"): 400}
@@ -296,7 +296,7 @@ def judge_returns(served: Served, target: str, returns: dict[bytes, int], exhaus
     attempts = [None, b"1", b"2", b"3"]
     asked = Counter((seen.key, dict(seen.headers).get(ATTEMPT)) for seen in served.asked().values())
     assert asked == {(customer, at): 1 for customer, count in returns.items() for at in attempts[:count]}
-    outcome = gather(served.bed.bootstrap, [served.requests], [target])
+    outcome = gather(served.env.bootstrap, [served.requests], [target])
     delivered = Counter((seen.key, dict(seen.headers).get(ATTEMPT)) for seen in outcome.delivered)
     wanted = {customer: count + (customer not in exhausted) for customer, count in returns.items()}
     assert delivered == {(customer, at): 1 for customer, count in wanted.items() for at in attempts[:count]}
@@ -305,38 +305,38 @@ def judge_returns(served: Served, target: str, returns: dict[bytes, int], exhaus
 
 def test_a_consumer_that_is_killed_returns_each_failure_once(served: Served, tmp_path: Path) -> None:
     served.mark()
-    bed, output = served.bed, tmp_path / "printed"
-    payments, failures = bed.new_target(2), {b"customer-%d" % number: number % 5 for number in range(_PAYMENTS)}
-    admin, paid_topic = AdminClient({"bootstrap.servers": bed.bootstrap}), f"{payments}.paid"
+    env, output = served.env, tmp_path / "printed"
+    payments, failures = env.new_target(2), {b"customer-%d" % number: number % 5 for number in range(_PAYMENTS)}
+    admin, paid_topic = AdminClient({"bootstrap.servers": env.bootstrap}), f"{payments}.paid"
     admin.create_topics([NewTopic(paid_topic, 1, 1)])[paid_topic].result(WAIT_TIMEOUT_S)
-    producer = Producer({"bootstrap.servers": bed.bootstrap})
+    producer = Producer({"bootstrap.servers": env.bootstrap})
     for customer, count in failures.items():
         producer.produce(payments, key=customer, value=b"%d" % count)
     assert producer.flush(WAIT_TIMEOUT_S) == 0
-    run = partial(running_example, "python/retry_policy.py", bed.bootstrap, served.requests, output, PAYMENTS=payments)
+    run = partial(running_example, "python/retry_policy.py", env.bootstrap, served.requests, output, PAYMENTS=payments)
     kill_consumers(run, output, _KILLS)
     returns = sum(min(count, 4) for count in failures.values())
     exhausted = frozenset(customer for customer, count in failures.items() if count > 3)
     with run():
         served.wait_for_fates({DELIVERED: returns - len(exhausted), DEAD: len(exhausted)})
-        paid = bed.reader(paid_topic)
+        paid = env.reader(paid_topic)
         paid.until(lambda: len(paid.records) >= len(failures) - len(exhausted), "all are paid")
         paid.close()
 
     judge_returns(served, payments, failures, exhausted)
-    paid_once = Counter(seen.key for seen in gather(bed.bootstrap, [served.requests], [paid_topic]).delivered)
+    paid_once = Counter(seen.key for seen in gather(env.bootstrap, [served.requests], [paid_topic]).delivered)
     assert paid_once == dict.fromkeys(failures.keys() - exhausted, 1)
 
 
 def test_a_java_consumer_that_is_killed_returns_each_failure_once(served: Served, tmp_path: Path) -> None:
     served.mark()
-    bed, output = served.bed, tmp_path / "printed"
-    parcels, customers = bed.new_target(2), [b"customer-%d" % number for number in range(_PAYMENTS)]
-    producer = Producer({"bootstrap.servers": bed.bootstrap})
+    env, output = served.env, tmp_path / "printed"
+    parcels, customers = env.new_target(2), [b"customer-%d" % number for number in range(_PAYMENTS)]
+    producer = Producer({"bootstrap.servers": env.bootstrap})
     for customer in customers:
         producer.produce(parcels, key=customer, value=customer + b"'s book")
     assert producer.flush(WAIT_TIMEOUT_S) == 0
-    run = partial(running_example, "java/RetryByPolicy.java", bed.bootstrap, served.requests, output, PARCELS=parcels)
+    run = partial(running_example, "java/RetryByPolicy.java", env.bootstrap, served.requests, output, PARCELS=parcels)
     kill_consumers(run, output, _JAVA_KILLS)
     with run():
         served.wait_for_fates({DELIVERED: 2 * len(customers)})
@@ -347,7 +347,7 @@ def test_a_java_consumer_that_is_killed_returns_each_failure_once(served: Served
 def test_newsletters_for_one_instant_leave_within_their_window(served: Served) -> None:
     served.mark()
 
-    lines = run_example("python/spread_newsletter.py", served.bed.bootstrap, served.requests)
+    lines = run_example("python/spread_newsletter.py", served.env.bootstrap, served.requests)
 
     whole = ["20 newsletters are due at one instant", "20 newsletters have left, 0 of them before that instant"]
     assert lines[:2] == whole
@@ -359,7 +359,7 @@ def test_newsletters_for_one_instant_leave_within_their_window(served: Served) -
 def test_a_level_is_a_delay_of_the_table(served: Served) -> None:
     served.mark()
 
-    lines = run_example("python/delay_levels.py", served.bed.bootstrap, served.requests)
+    lines = run_example("python/delay_levels.py", served.env.bootstrap, served.requests)
 
     assert [line.partition(",")[0] for line in lines] == [f"level {level} arrived" for level in (0, 1, 2)]
     served.wait_for_fates({DELIVERED: 3})
@@ -368,17 +368,17 @@ def test_a_level_is_a_delay_of_the_table(served: Served) -> None:
 
 
 def test_a_test_of_a_service_passes_and_needs_no_sidecar_but_its_own(served: Served) -> None:
-    lines = run_example("python/test_your_service.py", served.bed.bootstrap, served.requests)
+    lines = run_example("python/test_your_service.py", served.env.bootstrap, served.requests)
 
     assert "1 passed" in lines[-1]
-    outcome = gather(served.bed.bootstrap, [], ["example.tested-reminders"])
+    outcome = gather(served.env.bootstrap, [], ["example.tested-reminders"])
     assert {seen.key for seen in outcome.delivered} == {b"bob"}
 
 
 def test_a_nightly_report_follows_the_clock_of_berlin(served: Served) -> None:
     served.mark()
 
-    lines = run_example("python/nightly.py", served.bed.bootstrap, served.requests)
+    lines = run_example("python/nightly.py", served.env.bootstrap, served.requests)
 
     nights = [re.fullmatch(r"night (\d), (\S+): all is well; next: (\S+)", line) for line in lines]
     assert [night and night[1] for night in nights] == ["1", "2", "3", "4"]

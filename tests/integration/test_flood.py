@@ -1,12 +1,12 @@
 """Goal: a flood of the HTTP port delays no message.
 
 Method: a real broker and a real sidecar. Messages fall due at a steady rate, first without a flood, then while 2,000
-connections to the HTTP port are silent, slow or send too much (`support/flooding.py`). In both rounds each message is
-in the first transaction that its shard could begin after its time, and the flood costs the sidecar little processor
+connections to the HTTP port are silent, slow or send too much (`support/web/flooding.py`). In both rounds each message
+is in the first transaction that its shard could begin after its time, and the flood costs the sidecar little processor
 time, which does not depend on how busy the machine is.
 
 With POSTDATE_FLOOD_SECONDS the rounds are larger, and for an idle machine: the p99 of the lateness of both is compared,
-at the reader, without what other programs kept the processes from doing (`support/contention.py`).
+at the reader, without what other programs kept the processes from doing (`support/waiting/contention.py`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import numpy as np
 import pytest
 
 from postdate.wire.headers import AT, TOPIC, Headers
-from support import flooding
-from support.bed import Bed
-from support.contention import watch_contention
-from support.http_steps import free_port
-from support.oracle import Reader, Sent
-from support.passing import passed_by
+from support.deployments.environment import Environment
+from support.oracles.exactly_once import Reader, Sent
+from support.waiting.contention import watch_contention
+from support.waiting.lateness_in_commits import passed_by
+from support.web import flooding
+from support.web.http_steps import free_port
 
 _COMPARES_TIMES = "POSTDATE_FLOOD_SECONDS" in os.environ
 _SECONDS = float(os.environ.get("POSTDATE_FLOOD_SECONDS", "8"))
@@ -44,12 +44,12 @@ def _processor_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _round(bed: Bed, requests: str, target: str, reader: Reader) -> list[Sent]:
+def _round(env: Environment, requests: str, target: str, reader: Reader) -> list[Sent]:
     """Messages due a second after they were asked for, at a steady rate, once all of them have arrived."""
     asked: list[Sent] = []
 
     def ask() -> None:
-        sender, first, pause = bed.sender(), time.time(), threading.Event()
+        sender, first, pause = env.sender(), time.time(), threading.Event()
         for index in range(int(_RATE * _SECONDS)):
             at = first + index / _RATE
             pause.wait(max(at - time.time(), 0.0))
@@ -66,23 +66,23 @@ def _round(bed: Bed, requests: str, target: str, reader: Reader) -> list[Sent]:
 
 
 @pytest.mark.timeout(600 + 20 * _SECONDS)
-def test_a_flood_of_the_http_port_delays_no_message(bed: Bed) -> None:
-    requests, target = bed.new_requests(2), bed.new_target(2)
-    sidecar = bed.new_sidecar()
+def test_a_flood_of_the_http_port_delays_no_message(env: Environment) -> None:
+    requests, target = env.new_requests(2), env.new_target(2)
+    sidecar = env.new_sidecar()
     sidecar.http = {"port": free_port()}
     sidecar.start()
     sidecar.wait_for_shards(2)
-    reader = bed.reader(target)
+    reader = env.reader(target)
     rounds, processor_s = list[list[Sent]](), list[float]()
     with watch_contention() as watch:
         try:
-            rounds.append(_round(bed, requests, target, reader))  # to warm up
+            rounds.append(_round(env, requests, target, reader))  # to warm up
             processor_s.append(_processor_s(sidecar.pid))
-            rounds.append(_round(bed, requests, target, reader))
+            rounds.append(_round(env, requests, target, reader))
             processor_s.append(_processor_s(sidecar.pid))
             with flooding.flood(int(str(sidecar.http["port"])), "a-token-of-some-length", *_KINDS):
                 processor_s.append(_processor_s(sidecar.pid))
-                rounds.append(_round(bed, requests, target, reader))
+                rounds.append(_round(env, requests, target, reader))
                 processor_s.append(_processor_s(sidecar.pid))
         finally:
             reader.close()
@@ -99,8 +99,8 @@ def test_a_flood_of_the_http_port_delays_no_message(bed: Bed) -> None:
     assert flooded - quiet <= _MORE_PROCESSOR_MAX * _SECONDS
     if _COMPARES_TIMES:
         assert p99[2] <= _RATIO_MAX * p99[1]
-    bed.wait_for_ends(3 * len(rounds[0]))
-    outcome = bed.judge([sent for asked in rounds for sent in asked])
+    env.wait_for_ends(3 * len(rounds[0]))
+    outcome = env.judge([sent for asked in rounds for sent in asked])
     passed = passed_by(outcome, {sent.origin: sent.due_ms for asked in rounds for sent in asked})
     print(f"{len(outcome.log)} transactions; messages by those that left without them: {dict(passed)}")
     assert max(passed) <= _PASSED_BY_MAX

@@ -18,10 +18,10 @@ import pytest
 
 from postdate.tools.dev_broker.local_broker import free_port
 from postdate.wire.headers import AT, TOPIC, Headers
-from support.bed import Bed
-from support.oracle import Sent, overtaken
-from support.sidecars import Sidecar, wait_until
-from support.timeouts import WAIT_TIMEOUT_S
+from support.deployments.environment import Environment
+from support.deployments.sidecars import Sidecar, wait_until
+from support.oracles.exactly_once import Sent, overtaken
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _CHANGES = int(os.environ.get("POSTDATE_TEST_PROTOCOL_CHANGES", "1"))
 _PER_SECOND = 100
@@ -31,9 +31,9 @@ _PARTITIONS = 4
 _STEPS = [("consumer", [0, 4]), ("consumer", [2, 2]), ("classic", [2, 2]), ("classic", [2, 2])]
 
 
-def _send(bed: Bed, requests: str, target: str, asked: list[Sent], ended: threading.Event) -> None:
+def _send(env: Environment, requests: str, target: str, asked: list[Sent], ended: threading.Event) -> None:
     """Requests with a due time one second ahead, at a steady rate, until `ended`."""
-    sender = bed.sender()
+    sender = env.sender()
     while not ended.wait(1 / _PER_SECOND):
         due_ms = int(time.time() * 1000) + _DELAY_MS
         number = b"%d" % len(asked)
@@ -59,15 +59,15 @@ def _ready(port: int) -> int:
 
 
 @pytest.mark.timeout(600 * _CHANGES)
-def test_members_change_their_group_protocol_one_after_the_other(bed: Bed) -> None:
-    requests, target = bed.new_requests(_PARTITIONS), bed.new_target(4, message_timestamp_type="LogAppendTime")
-    processes, port = [bed.new_sidecar("dynamic"), bed.new_sidecar("static", static=True)], free_port()
+def test_members_change_their_group_protocol_one_after_the_other(env: Environment) -> None:
+    requests, target = env.new_requests(_PARTITIONS), env.new_target(4, message_timestamp_type="LogAppendTime")
+    processes, port = [env.new_sidecar("dynamic"), env.new_sidecar("static", static=True)], free_port()
     processes[0].http = {"port": port}
     for process in processes:
         process.start()
     _served_s(processes, [2, 2])
     asked, ended = list[Sent](), threading.Event()
-    load = threading.Thread(target=_send, args=(bed, requests, target, asked, ended))
+    load = threading.Thread(target=_send, args=(env, requests, target, asked, ended))
     load.start()
     try:
         for protocol, shards in _STEPS * _CHANGES:
@@ -87,9 +87,9 @@ def test_members_change_their_group_protocol_one_after_the_other(bed: Bed) -> No
     finally:
         ended.set()
         load.join()
-    bed.wait_for_ends(len(asked))
+    env.wait_for_ends(len(asked))
     assert [process.stop() for process in processes] == [0, 0]
-    outcome = bed.judge(asked)
+    outcome = env.judge(asked)
     assert overtaken(outcome) == []
     due_ms = {sent.origin: sent.due_ms for sent in asked}
     late_ms = sorted(seen.timestamp_ms - due_ms[seen.origin] for seen in outcome.delivered)

@@ -17,10 +17,10 @@ from click.testing import CliRunner, Result
 from postdate.cli import postdate as program
 from postdate.sidecar.errors import Exit
 from postdate.wire.headers import AT, ID, TOPIC
-from support.bed import Bed
-from support.http_steps import Client, free_port, value_of
-from support.oracle import Sent
-from support.sidecars import Sidecar, wait_until
+from support.deployments.environment import Environment
+from support.deployments.sidecars import Sidecar, wait_until
+from support.oracles.exactly_once import Sent
+from support.web.http_steps import Client, free_port, value_of
 
 SHARDS = 4
 #: Longer than anything here is waited for: what it hands over sooner, it hands over by itself.
@@ -29,15 +29,15 @@ _TOKEN = "the-token-of-this-test"  # noqa: S105
 
 
 @pytest.fixture
-def sidecars(bed: Bed) -> list[Sidecar]:
+def sidecars(env: Environment) -> list[Sidecar]:
     """Two processes with two shards each; the second is a static member, whom the group would miss for long."""
-    bed.new_requests(SHARDS)
-    bed.new_target()
-    bed.new_target()
-    (bed.directory / "token").write_text(_TOKEN)
-    made = [bed.new_sidecar(), bed.new_sidecar(static=True, consumer=_PATIENT)]
+    env.new_requests(SHARDS)
+    env.new_target()
+    env.new_target()
+    (env.directory / "token").write_text(_TOKEN)
+    made = [env.new_sidecar(), env.new_sidecar(static=True, consumer=_PATIENT)]
     for sidecar in made:
-        sidecar.http = {"port": free_port(), "token_file": str(bed.directory / "token")}
+        sidecar.http = {"port": free_port(), "token_file": str(env.directory / "token")}
         sidecar.start()
     for sidecar in made:
         sidecar.wait_for_shards(2)
@@ -48,21 +48,21 @@ def client(sidecar: Sidecar) -> Client:
     return Client(int(str(sidecar.http["port"])), _TOKEN)
 
 
-def send(bed: Bed, target: str, count: int, names: str) -> list[Sent]:
+def send(env: Environment, target: str, count: int, names: str) -> list[Sent]:
     """Messages for one target that are due at once, spread over the partitions."""
-    sender, sent = bed.sender(), []
+    sender, sent = env.sender(), []
     due_ms = int(time.time() * 1000)
     for number in range(count):
         name = f"{names}-{number}".encode()
         given = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), (ID, name)]
-        sent.append(sender.send(bed.requests[0], Sent(target, name, b"v", [*given], due_ms)))
+        sent.append(sender.send(env.requests[0], Sent(target, name, b"v", [*given], due_ms)))
     sender.flush()
     return sent
 
 
-def command(bed: Bed, *arguments: str, exit_code: int = 0) -> Result:
+def command(env: Environment, *arguments: str, exit_code: int = 0) -> Result:
     """A command with a broker, the group and the token."""
-    options = ["-b", bed.bootstrap, "--group-id", bed.group_id, "--token-file", str(bed.directory / "token")]
+    options = ["-b", env.bootstrap, "--group-id", env.group_id, "--token-file", str(env.directory / "token")]
     result = CliRunner().invoke(program, [*arguments, *options])
     assert result.exit_code == exit_code, result.output
     return result
@@ -80,16 +80,16 @@ def held(sidecar: Sidecar) -> dict[int, Any]:
     return {shard["partition"]: shard["held"] for shard in shards if shard["state"] == "RUNNING"}
 
 
-def test_a_hold_follows_its_shard_and_each_message_leaves_once(bed: Bed, sidecars: list[Sidecar]) -> None:
-    (requests,), (target, other) = bed.requests, bed.targets
+def test_a_hold_follows_its_shard_and_each_message_leaves_once(env: Environment, sidecars: list[Sidecar]) -> None:
+    (requests,), (target, other) = env.requests, env.targets
     one, two = sidecars
-    command(bed, "hold", "delivery", f"{requests}/0", f"{requests}/1", f"{requests}/2")
-    command(bed, "hold", "target", other, f"{requests}/3")
-    assert "is not a shard" in command(bed, "hold", "delivery", f"{requests}/99", exit_code=Exit.USAGE).output
+    command(env, "hold", "delivery", f"{requests}/0", f"{requests}/1", f"{requests}/2")
+    command(env, "hold", "target", other, f"{requests}/3")
+    assert "is not a shard" in command(env, "hold", "delivery", f"{requests}/99", exit_code=Exit.USAGE).output
     assert held(one) == {0: ["delivery"], 1: ["delivery"], 2: ["delivery"], 3: [f"target {other}"]}
-    asked = send(bed, target, 40, "a") + send(bed, other, 40, "b")
+    asked = send(env, target, 40, "a") + send(env, other, 40, "b")
     free = [each for each in asked if each.target == target and _shard(each) == 3]
-    bed.wait_for_ends(len(free))
+    env.wait_for_ends(len(free))
     wait_until(lambda: pending(two) == len(asked) - len(free), "the rest was read and waits")
     wait_until(
         lambda: sum(value_of(client(each).samples(), "postdate_held", what="delivery") for each in sidecars) == 3,
@@ -98,7 +98,7 @@ def test_a_hold_follows_its_shard_and_each_message_leaves_once(bed: Bed, sidecar
     assert "is held by an operator: delivery" in client(one).get("/readyz").text + client(two).get("/readyz").text
     stopped = next(each for each in asked if _shard(each) == 0)
     assert client(two).post("/api/v1/cancel", {"origin": stopped.origin.decode()}).status == 202
-    bed.wait_for_ends(len(free) + 2)
+    env.wait_for_ends(len(free) + 2)
 
     one.kill()
     two.wait_for_shards(SHARDS)
@@ -110,30 +110,30 @@ def test_a_hold_follows_its_shard_and_each_message_leaves_once(bed: Bed, sidecar
         lambda: client(two).get("/api/v1/pending/count").json["parked"] == parked, "what is held is parked again"
     )
     wait_until(lambda: client(two).get("/api/v1/pending/count").json["exact"], "it has read all requests")
-    counted = command(bed, "pending", "count", "--until", "now")
+    counted = command(env, "pending", "count", "--until", "now")
     assert int(counted.output) == pending(two), "what is late is told, for whatever reason it is"
-    unparked = command(bed, "pending", "count", "--state", "waiting", "--until", str(int(time.time() * 1000)))
+    unparked = command(env, "pending", "count", "--state", "waiting", "--until", str(int(time.time() * 1000)))
     assert int(unparked.output) == pending(two) - parked
     assert "nobody would deliver" in client(two).post("/api/v1/drain", {}).text
 
     one.start()
     for sidecar in sidecars:
         sidecar.wait_for_shards(2)
-    command(bed, "release", "delivery")
-    command(bed, "release", "target", other)
+    command(env, "release", "delivery")
+    command(env, "release", "target", other)
     assert set(map(tuple, held(one).values())) == {()}
-    bed.wait_for_ends(len(asked) + 1)
-    waiting = _hold_intake_and_drain(bed, one, two, len(asked) + 1)
-    bed.judge([each for each in [*asked, *waiting] if each is not stopped], silent=[stopped])
+    env.wait_for_ends(len(asked) + 1)
+    waiting = _hold_intake_and_drain(env, one, two, len(asked) + 1)
+    env.judge([each for each in [*asked, *waiting] if each is not stopped], silent=[stopped])
 
 
-def _hold_intake_and_drain(bed: Bed, one: Sidecar, two: Sidecar, ended: int) -> list[Sent]:
+def _hold_intake_and_drain(env: Environment, one: Sidecar, two: Sidecar, ended: int) -> list[Sent]:
     """Requests that nobody reads until the intake is released, by when their shards have moved to one process."""
-    requests, target = bed.requests[0], bed.targets[0]
+    requests, target = env.requests[0], env.targets[0]
     assert client(one).post("/api/v1/hold", {"what": "intake"}, Authorization="Bearer no").status == 401
-    command(bed, "hold", "intake", requests)
-    waiting = send(bed, target, 20, "c")
-    named = ["--url", f"http://127.0.0.1:{client(two).port}", "--token-file", str(bed.directory / "token")]
+    command(env, "hold", "intake", requests)
+    waiting = send(env, target, 20, "c")
+    named = ["--url", f"http://127.0.0.1:{client(two).port}", "--token-file", str(env.directory / "token")]
     drained = CliRunner().invoke(program, ["drain", *named])
     assert drained.exit_code == 0, drained.output
     assert "hands over 2 shards" in drained.output
@@ -142,9 +142,9 @@ def _hold_intake_and_drain(bed: Bed, one: Sidecar, two: Sidecar, ended: int) -> 
     assert "the process was drained" in client(two).get("/readyz").text
     assert client(two).get("/healthz").status == 200
     assert pending(one) == 0
-    assert command(bed, "hold", "list").stdout.count("held: intake") == SHARDS
-    command(bed, "release", "intake")
-    bed.wait_for_ends(ended + len(waiting))
+    assert command(env, "hold", "list").stdout.count("held: intake") == SHARDS
+    command(env, "release", "intake")
+    env.wait_for_ends(ended + len(waiting))
     assert two.stop() == 0
     return waiting
 

@@ -14,20 +14,20 @@ from itertools import pairwise
 from postdate.wire.dispatch_log import SeriesFate, SurvivorFate
 from postdate.wire.headers import AT, ID, IF_ENDED, IF_PENDING, LATEST, TOPIC, Headers
 from postdate.wire.verdicts import Verdict
-from support.bed import Bed
-from support.command import call_postdate
-from support.oracle import Sent
+from support.deployments.command import call_postdate
+from support.deployments.environment import Environment
+from support.oracles.exactly_once import Sent
 
 _LATEST_MS = 20_000
 #: ms. A poll and a transaction, on a machine that other tests use, too.
 _LATE_MS_MAX = 10_000
 
 
-def _send(bed: Bed, value: bytes, due_ms: int, caller_id: bytes, *more: tuple[str, bytes]) -> Sent:
+def _send(env: Environment, value: bytes, due_ms: int, caller_id: bytes, *more: tuple[str, bytes]) -> Sent:
     """One request of this id; the key of the record is the id, so all of them meet in one partition."""
-    sender = bed.sender()
-    given: Headers = [(TOPIC, bed.targets[0].encode()), (AT, b"%d" % due_ms), (ID, caller_id), *more]
-    sent = sender.send(bed.requests[0], Sent(bed.targets[0], caller_id, value, given, due_ms))
+    sender = env.sender()
+    given: Headers = [(TOPIC, env.targets[0].encode()), (AT, b"%d" % due_ms), (ID, caller_id), *more]
+    sent = sender.send(env.requests[0], Sent(env.targets[0], caller_id, value, given, due_ms))
     sender.flush()
     return sent
 
@@ -36,27 +36,27 @@ def _offset(sent: Sent) -> int:
     return int(sent.origin.rpartition(b"/")[2])
 
 
-def test_policies_hold_through_a_kill_and_a_lost_disk(bed: Bed) -> None:
-    bed.new_requests(1)
-    bed.new_target()
-    sidecar = bed.new_sidecar(static=True)
+def test_policies_hold_through_a_kill_and_a_lost_disk(env: Environment) -> None:
+    env.new_requests(1)
+    env.new_target()
+    sidecar = env.new_sidecar(static=True)
     sidecar.format_version = 2
     sidecar.start()
     sidecar.wait_for_shards(1)
     due_ms = int(time.time() * 1000) + 90_000  # after the test, unless a limit or a control makes it earlier
     keep, latest = (IF_PENDING, b"keep"), (LATEST, b"%d" % _LATEST_MS)
-    kept = [_send(bed, b"throttled %d" % n, due_ms, b"t", keep) for n in range(3)]
-    series = [_send(bed, b"debounced %d" % n, due_ms, b"d", latest) for n in range(3)]
-    bed.wait_for_ends(4)
+    kept = [_send(env, b"throttled %d" % n, due_ms, b"t", keep) for n in range(3)]
+    series = [_send(env, b"debounced %d" % n, due_ms, b"d", latest) for n in range(3)]
+    env.wait_for_ends(4)
     sidecar.kill()
     shutil.rmtree(sidecar.data_dir)
-    series += [_send(bed, b"debounced %d" % n, due_ms, b"d", latest) for n in range(3, 5)]
-    kept.append(_send(bed, b"throttled 3", due_ms, b"t", keep))
+    series += [_send(env, b"debounced %d" % n, due_ms, b"d", latest) for n in range(3, 5)]
+    kept.append(_send(env, b"throttled 3", due_ms, b"t", keep))
     sidecar.start()
-    bed.wait_for_ends(8)
+    env.wait_for_ends(8)
     start_ms = min(sent.appended_ms for sent in series)
     series[-1].due_ms = start_ms + _LATEST_MS
-    outcome = bed.judge([series[-1]], silent=[*kept[1:], *series[:-1]])
+    outcome = env.judge([series[-1]], silent=[*kept[1:], *series[:-1]])
     fates = {fate.offset: fate for _, record in outcome.log for fate in record.fates}
     assert [fates[_offset(sent)] for sent in kept[1:]] == [
         SurvivorFate(_offset(sent), due_ms, "kept", _offset(kept[0])) for sent in kept[1:]
@@ -67,42 +67,42 @@ def test_policies_hold_through_a_kill_and_a_lost_disk(bed: Bed) -> None:
     ]
 
 
-def test_repetitions_are_dropped_through_a_kill_and_a_lost_disk(bed: Bed) -> None:
-    bed.new_requests(1)
-    bed.new_target()
-    sidecar = bed.new_sidecar(static=True)
+def test_repetitions_are_dropped_through_a_kill_and_a_lost_disk(env: Environment) -> None:
+    env.new_requests(1)
+    env.new_target()
+    sidecar = env.new_sidecar(static=True)
     sidecar.format_version = 2
     sidecar.start()
     sidecar.wait_for_shards(1)
     drop, due_ms = (IF_ENDED, b"drop"), int(time.time() * 1000)
-    first = _send(bed, b"first", due_ms, b"d", drop)
-    bed.wait_for_ends(1)
-    repeated = [_send(bed, b"again", due_ms, b"d", drop)]
-    bed.wait_for_ends(2)
+    first = _send(env, b"first", due_ms, b"d", drop)
+    env.wait_for_ends(1)
+    repeated = [_send(env, b"again", due_ms, b"d", drop)]
+    env.wait_for_ends(2)
     sidecar.kill()
     shutil.rmtree(sidecar.data_dir)
-    repeated.append(_send(bed, b"and again", due_ms, b"d", drop))
-    other = _send(bed, b"other", due_ms, b"d")
+    repeated.append(_send(env, b"and again", due_ms, b"d", drop))
+    other = _send(env, b"other", due_ms, b"d")
     sidecar.start()
-    bed.wait_for_ends(4)
-    outcome = bed.judge([first, other], silent=repeated)
+    env.wait_for_ends(4)
+    outcome = env.judge([first, other], silent=repeated)
     fates = {fate.offset: fate for _, record in outcome.log for fate in record.fates}
     assert [fates[_offset(sent)] for sent in repeated] == [
         SurvivorFate(_offset(sent), due_ms, "dropped", _offset(first)) for sent in repeated
     ]
 
 
-def test_the_command_sends_policies_and_refuses_bad_ones(bed: Bed) -> None:
-    bed.new_requests(1)
-    bed.new_target()
-    sidecar = bed.new_sidecar()
+def test_the_command_sends_policies_and_refuses_bad_ones(env: Environment) -> None:
+    env.new_requests(1)
+    env.new_target()
+    sidecar = env.new_sidecar()
     sidecar.format_version = 2
     sidecar.start()
     sidecar.wait_for_shards(1)
-    config_file = bed.directory / "client.toml"
+    config_file = env.directory / "client.toml"
     config_file.write_text("format_version = 2\n")
-    config = ("-b", bed.bootstrap, "--requests", bed.requests[0], "--config", str(config_file))
-    given = ["send", "--topic", bed.targets[0], "--value", "v", "--delay", "1h", "--id", "i"]
+    config = ("-b", env.bootstrap, "--requests", env.requests[0], "--config", str(config_file))
+    given = ["send", "--topic", env.targets[0], "--value", "v", "--delay", "1h", "--id", "i"]
     for more, word in (
         (("--if-pending", "drop"), "bad-if-pending"),
         (("--if-ended", "keep"), "bad-if-ended"),
@@ -120,7 +120,7 @@ def test_the_command_sends_policies_and_refuses_bad_ones(bed: Bed) -> None:
     assert done.exit_code == 0, done.stderr
     ended = json.loads(done.stdout.splitlines()[-1])
     assert (ended["fate"], 0 <= ended["late_ms"] < _LATE_MS_MAX) == ("delivered", True)
-    once = ["send", "--topic", bed.targets[0], "--value", "v", "--delay", "0s", "--id", "once", "--if-ended", "drop"]
+    once = ["send", "--topic", env.targets[0], "--value", "v", "--delay", "0s", "--id", "once", "--if-ended", "drop"]
     first = call_postdate(*once, "--wait-delivery", *config, "--output", "json")
     assert first.exit_code == 0, first.stderr
     again = call_postdate(*once, "--wait-verdict", *config, "--output", "json")

@@ -22,8 +22,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from postdate.wire.headers import AT, DELAY, DUE, LEVEL, ORIGIN, TOPIC
-from support.broker import RunningBroker, unique_name
-from support.foreign_clients import (
+from support.brokers.broker import RunningBroker, unique_name
+from support.clients.foreign_clients import (
     Message,
     Producer,
     produce_with_java,
@@ -31,9 +31,9 @@ from support.foreign_clients import (
     produce_with_kcat,
     send_with_java,
 )
-from support.programs import need_program
-from support.sidecars import Sidecar, postdate
-from support.timeouts import WAIT_TIMEOUT_S
+from support.deployments.programs import need_program
+from support.deployments.sidecars import Sidecar, postdate
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 PARTITIONS = 4
 ROOT = Path(__file__).resolve().parents[2]

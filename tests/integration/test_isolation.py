@@ -25,13 +25,13 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from postdate.wire.headers import AT, DEAD_REASON, TOPIC, Headers
 from postdate.wire.reasons import Reason
-from support.bed import Bed, new_bed
-from support.broker import local_broker, unique_name
-from support.contention import Waits, Watch, watch_contention
-from support.oracle import Outcome, Reader, Sent
-from support.passing import passed_by
-from support.sidecars import wait_until
-from support.timeouts import WAIT_TIMEOUT_S
+from support.brokers.broker import local_broker, unique_name
+from support.deployments.environment import Environment, new_env
+from support.deployments.sidecars import wait_until
+from support.oracles.exactly_once import Outcome, Reader, Sent
+from support.waiting.contention import Waits, Watch, watch_contention
+from support.waiting.lateness_in_commits import passed_by
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _SECONDS = float(os.environ.get("POSTDATE_ISOLATION_SECONDS", "6"))
 _RATE = int(os.environ.get("POSTDATE_ISOLATION_RATE", "200"))
@@ -44,24 +44,24 @@ _PASSED_BY_MAX = 2
 
 
 @pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[Bed]:
-    """A bed on a broker that minds ACLs; who has none against him may do everything."""
+def guarded(tmp_path: Path) -> Iterator[Environment]:
+    """A env on a broker that minds ACLs; who has none against him may do everything."""
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     with (
         local_broker(authorizer_class_name=authorizer, allow_everyone_if_no_acl_found="true") as broker,
-        new_bed(broker.bootstrap_servers, tmp_path) as bed,
+        new_env(broker.bootstrap_servers, tmp_path) as env,
     ):
-        yield bed
+        yield env
 
 
-def _forbid_writing(bed: Bed, topic: str) -> None:
+def _forbid_writing(env: Environment, topic: str) -> None:
     """Nobody may write to the topic, and everybody else may still do the rest."""
     operations = ((AclOperation.WRITE, AclPermissionType.DENY), (AclOperation.ALL, AclPermissionType.ALLOW))
     acls = [
         AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, permission)
         for operation, permission in operations
     ]
-    admin = AdminClient({"bootstrap.servers": bed.bootstrap})
+    admin = AdminClient({"bootstrap.servers": env.bootstrap})
     for made in admin.create_acls(acls).values():
         made.result(WAIT_TIMEOUT_S)
 
@@ -70,7 +70,7 @@ def _forbid_writing(bed: Bed, topic: str) -> None:
 class _Play:
     """The request topic, its targets, and all that was asked for."""
 
-    bed: Bed
+    env: Environment
     requests: str
     good: list[str]
     missing: str
@@ -110,7 +110,7 @@ class _Play:
 
     def _send(self, targets: list[str], per_second: int, seconds: float) -> list[Sent]:
         """Requests for these targets in turn, `per_second` to each ten, due two seconds after they are sent."""
-        sender, asked, first, wait = self.bed.sender(), list[Sent](), time.time(), threading.Event()
+        sender, asked, first, wait = self.env.sender(), list[Sent](), time.time(), threading.Event()
         for index in range(int(seconds * per_second * len(targets) / 10)):
             at = first + index * 10 / (per_second * len(targets))
             wait.wait(max(at - time.time(), 0.0))
@@ -135,17 +135,17 @@ def _p99_ms(reader: Reader, asked: list[Sent], waits: Waits) -> float:
 
 
 @pytest.mark.timeout(1_800 + 20 * _SECONDS)
-def test_three_bad_targets_of_ten_delay_none_of_the_others(guarded: Bed) -> None:
-    bed = guarded
-    requests, good = bed.new_requests(2), [bed.new_target(1) for _ in range(7)]
-    missing, refusing = unique_name("missing"), bed.new_target(1)
-    small = bed.new_target(1, max_message_bytes=str(_SMALL_TARGET_BYTES))
-    _forbid_writing(bed, refusing)
-    sidecar = bed.new_sidecar(dispatch={"retry_budget_ms": _BUDGET_MS})
+def test_three_bad_targets_of_ten_delay_none_of_the_others(guarded: Environment) -> None:
+    env = guarded
+    requests, good = env.new_requests(2), [env.new_target(1) for _ in range(7)]
+    missing, refusing = unique_name("missing"), env.new_target(1)
+    small = env.new_target(1, max_message_bytes=str(_SMALL_TARGET_BYTES))
+    _forbid_writing(env, refusing)
+    sidecar = env.new_sidecar(dispatch={"retry_budget_ms": _BUDGET_MS})
     sidecar.start()
     sidecar.wait_for_shards(2)
-    reader, letters = bed.reader(*good), bed.reader(f"{requests}.dead-letters")
-    play = _Play(bed, requests, good, missing, refusing, small, reader, letters)
+    reader, letters = env.reader(*good), env.reader(f"{requests}.dead-letters")
+    play = _Play(env, requests, good, missing, refusing, small, reader, letters)
     play.ask(good, _RATE, 2.0)  # to warm up
     try:
         with watch_contention() as watch:
@@ -154,7 +154,7 @@ def test_three_bad_targets_of_ten_delay_none_of_the_others(guarded: Bed) -> None
         reader.close()
         letters.close()
     wait_until(sidecar.is_alive, "the sidecar still runs")
-    outcome = bed.judge(play.asked, play.dead)
+    outcome = env.judge(play.asked, play.dead)
     _judge_reasons(play, outcome)
     passed = passed_by(outcome, {sent.origin: sent.due_ms for sent in play.asked}, out_of_turn=True)
     print(f"messages by the transactions that overtook them: {dict(passed)}")

@@ -9,7 +9,7 @@ that it moves.) What was meant for the bad ones ends once, as promised.
 
 With POSTDATE_ISOLATION_SECONDS and POSTDATE_ISOLATION_RATE the run is larger, and for an idle machine: before it, the
 healthy targets get the same traffic alone, and the p99 of their lateness is compared, at their reader, without what
-other programs kept the processes from doing (`support/contention.py`).
+other programs kept the processes from doing (`support/waiting/contention.py`).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from confluent_kafka.cimpl import NewTopic
 
 from postdate.sidecar.counts import FAILED, FENCED, OUTCOMES, UNKNOWN
 from postdate.wire.headers import AT, DEAD_REASON, ORIGIN, TOPIC
-from support.bed import Bed, new_bed
-from support.contention import Waits, Watch, watch_contention
+from support.deployments.environment import Environment, new_env
+from support.deployments.sidecars import Sidecar
 from support.faults.proxied_broker import ProxiedBroker, proxied_broker
-from support.http_steps import Client, free_port, value_of
-from support.oracle import Reader, Sent
-from support.sidecars import Sidecar
-from support.timeouts import WAIT_TIMEOUT_S
+from support.oracles.exactly_once import Reader, Sent
+from support.waiting.contention import Waits, Watch, watch_contention
+from support.waiting.timeouts import WAIT_TIMEOUT_S
+from support.web.http_steps import Client, free_port, value_of
 
 _COMPARES_TIMES = "POSTDATE_ISOLATION_SECONDS" in os.environ
 #: In a comparison long enough that the stall that a deleted target may cost, half a second, is below 1 %.
@@ -65,7 +65,7 @@ _SLOW_BYTES_PER_SECOND = 50 * 330
 class _Play:
     """A request topic with its targets, and what was sent so far."""
 
-    bed: Bed
+    env: Environment
     broker: ProxiedBroker
     sidecar: Sidecar
     client: Client
@@ -106,13 +106,13 @@ class _Play:
             self.reader.take(0.05)
             if time.monotonic() >= deletes_at:
                 deletes_at = float("inf")
-                _delete(self.bed, self.deleted)
+                _delete(self.env, self.deleted)
         good = [sent for sent in asked if sent.target in self.healthy]
         self.good += good
         self.bad += [sent for sent in asked if sent.target not in self.healthy]
         self.reader.until(lambda: len(self.reader.records) >= before + len(good), "the healthy ones have theirs")
         if disturbed:
-            _create(self.bed, self.deleted)
+            _create(self.env, self.deleted)
         return good
 
     def _transactions(self) -> Counter[str]:
@@ -141,7 +141,7 @@ class _Play:
 
     def _send(self, per_second: int, targets: list[str], seconds: float) -> list[Sent]:
         """Requests for these targets in turn, `per_second` to ten of them, due two seconds after they are sent."""
-        sender, asked, first, wait = self.bed.sender(), list[Sent](), time.time(), threading.Event()
+        sender, asked, first, wait = self.env.sender(), list[Sent](), time.time(), threading.Event()
         for index in range(int(seconds * per_second * len(targets) / _HEALTHY)):
             at = first + index * _HEALTHY / (per_second * len(targets))
             wait.wait(max(at - time.time(), 0.0))
@@ -152,7 +152,7 @@ class _Play:
         return asked
 
 
-def _hide_settings(bed: Bed, topic: str) -> None:
+def _hide_settings(env: Environment, topic: str) -> None:
     """Nobody may read the settings of the topic; everything else stays allowed."""
     operations = (
         (AclOperation.DESCRIBE_CONFIGS, AclPermissionType.DENY),
@@ -162,37 +162,37 @@ def _hide_settings(bed: Bed, topic: str) -> None:
         AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, permission)
         for operation, permission in operations
     ]
-    admin = AdminClient({"bootstrap.servers": bed.bootstrap})
+    admin = AdminClient({"bootstrap.servers": env.bootstrap})
     for made in admin.create_acls(acls).values():
         made.result(WAIT_TIMEOUT_S)
 
 
-def _delete(bed: Bed, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bed.bootstrap})
+def _delete(env: Environment, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": env.bootstrap})
     admin.delete_topics([topic])[topic].result(WAIT_TIMEOUT_S)
 
 
-def _create(bed: Bed, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bed.bootstrap})
+def _create(env: Environment, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": env.bootstrap})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(WAIT_TIMEOUT_S)
 
 
 @pytest.fixture
 def play(tmp_path: Path) -> Iterator[_Play]:
-    with proxied_broker(1, None, **_ACLS) as broker, new_bed(broker.bootstrap, tmp_path) as bed:
-        requests, healthy = bed.new_requests(), [bed.new_target() for _ in range(_HEALTHY)]
-        refusing = bed.new_target(max_message_bytes="100")
-        _hide_settings(bed, refusing)
-        slow, deleted = bed.new_target(), bed.new_target()
-        sidecar = bed.new_sidecar(dispatch={"retry_budget_ms": _BUDGET_MS})
+    with proxied_broker(1, None, **_ACLS) as broker, new_env(broker.bootstrap, tmp_path) as env:
+        requests, healthy = env.new_requests(), [env.new_target() for _ in range(_HEALTHY)]
+        refusing = env.new_target(max_message_bytes="100")
+        _hide_settings(env, refusing)
+        slow, deleted = env.new_target(), env.new_target()
+        sidecar = env.new_sidecar(dispatch={"retry_budget_ms": _BUDGET_MS})
         sidecar.http = {"port": free_port()}
         sidecar.bootstrap = broker.way(0)
         sidecar.start()
         sidecar.wait_for_shards(1)
-        reader = bed.reader(*healthy)
+        reader = env.reader(*healthy)
         try:
             client = Client(int(str(sidecar.http["port"])))
-            yield _Play(bed, broker, sidecar, client, requests, healthy, refusing, slow, deleted, reader)
+            yield _Play(env, broker, sidecar, client, requests, healthy, refusing, slow, deleted, reader)
         finally:
             reader.close()
 
@@ -206,8 +206,8 @@ def test_a_refusing_a_slow_and_a_deleted_target_delay_no_other(play: _Play) -> N
     else:
         play.disturb()
     play.broker.heal()
-    play.bed.wait_for_ends(len(play.good) + len(play.bad), 20 * WAIT_TIMEOUT_S)
-    letters = play.bed.reader(f"{play.requests}.dead-letters")
+    play.env.wait_for_ends(len(play.good) + len(play.bad), 20 * WAIT_TIMEOUT_S)
+    letters = play.env.reader(f"{play.requests}.dead-letters")
     target_of = {sent.origin: sent.target for sent in play.bad}
     letters.until(lambda: len(letters.records) > 0, "there are dead letters")
     letters.take(2.0)

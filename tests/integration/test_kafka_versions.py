@@ -16,30 +16,30 @@ import pytest
 
 from postdate.sidecar.errors import Exit
 from postdate.wire.headers import ACTION, AT, ID, TOPIC, Headers
-from support.bed import Bed, new_bed
-from support.broker import local_broker
-from support.oracle import Sent
+from support.brokers.broker import local_broker
+from support.deployments.environment import Environment, new_env
+from support.oracles.exactly_once import Sent
 
 _VERSIONS = ("3.9.2", *os.environ.get("POSTDATE_TEST_KAFKA_VERSIONS", "").split())
 _MESSAGES = 400
 
 
 @pytest.fixture
-def bed(version: str, tmp_path: Path) -> Iterator[Bed]:
-    with local_broker(version) as broker, new_bed(broker.bootstrap_servers, tmp_path) as made:
+def env(version: str, tmp_path: Path) -> Iterator[Environment]:
+    with local_broker(version) as broker, new_env(broker.bootstrap_servers, tmp_path) as made:
         yield made
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("version", _VERSIONS)
-def test_a_broker_of_this_version_delivers_each_message_once(bed: Bed, version: str) -> None:
-    requests, target = bed.new_requests(2), bed.new_target(3)
-    processes = [bed.new_sidecar() for _ in range(2)]
+def test_a_broker_of_this_version_delivers_each_message_once(env: Environment, version: str) -> None:
+    requests, target = env.new_requests(2), env.new_target(3)
+    processes = [env.new_sidecar() for _ in range(2)]
     for process in processes:
         process.start()
     for process in processes:
         process.wait_for_shards(1)
-    sender, first_ms = bed.sender(), int(time.time() * 1000) + 1_000
+    sender, first_ms = env.sender(), int(time.time() * 1000) + 1_000
     asked = []
     for number in range(_MESSAGES):
         due_ms = first_ms + 5 * number
@@ -52,11 +52,11 @@ def test_a_broker_of_this_version_delivers_each_message_once(bed: Bed, version: 
     sender.flush()
     processes[0].kill()
     processes[0].start()
-    bed.wait_for_ends(_MESSAGES + 2)
+    env.wait_for_ends(_MESSAGES + 2)
     assert [process.stop() for process in processes] == [Exit.OK, Exit.OK]
-    bed.judge(asked, silent=[cancelled, control])
+    env.judge(asked, silent=[cancelled, control])
     if version.startswith("3."):
-        unknown = bed.new_sidecar(group_protocol="consumer")
+        unknown = env.new_sidecar(group_protocol="consumer")
         unknown.start()
         unknown.wait_for_log("needs Kafka 4.0 on all brokers: upgrade them, or set it to classic")
         assert unknown.stop() == Exit.OK

@@ -15,19 +15,19 @@ import time
 import pytest
 
 from postdate.wire.headers import AT, TOPIC, Headers
-from support.bed import Bed
-from support.oracle import Seen, Sent, overtaken
-from support.sidecars import Sidecar
-from support.timeouts import WAIT_TIMEOUT_S
+from support.deployments.environment import Environment
+from support.deployments.sidecars import Sidecar
+from support.oracles.exactly_once import Seen, Sent, overtaken
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _MESSAGES = int(os.environ.get("POSTDATE_KILL_MESSAGES", "5000"))
 _KILLS = int(os.environ.get("POSTDATE_KILL_KILLS", "4"))
 _SECONDS = float(os.environ.get("POSTDATE_KILL_SECONDS", "8"))
 
 
-def _send(bed: Bed, requests: str, target: str, chance: random.Random) -> list[Sent]:
+def _send(env: Environment, requests: str, target: str, chance: random.Random) -> list[Sent]:
     """Requests due at random moments of the time of the killing, of keys and sizes that differ."""
-    sender, first_due_ms = bed.sender(), int(time.time() * 1000) + 1000
+    sender, first_due_ms = env.sender(), int(time.time() * 1000) + 1000
     asked = []
     for index in range(_MESSAGES):
         due_ms = first_due_ms + int(chance.random() * _SECONDS * 1000)
@@ -53,14 +53,14 @@ def _kill(processes: list[Sidecar], chance: random.Random) -> None:
 # run grows with the environment; as it stands here it takes twenty seconds.
 @pytest.mark.timeout(1_800 + 20 * _KILLS + 2 * _SECONDS)
 @pytest.mark.parametrize("members", ["dynamic", "static", "consumer"])
-def test_killed_processes_deliver_each_message_once(bed: Bed, members: str) -> None:
+def test_killed_processes_deliver_each_message_once(env: Environment, members: str) -> None:
     seed = int(os.environ.get("POSTDATE_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
     print(f"seed {seed}: {_MESSAGES} requests over {_SECONDS:.0f} s, {_KILLS} kills")
     chance = random.Random(seed)
-    requests, target = bed.new_requests(4), bed.new_target(4, message_timestamp_type="LogAppendTime")
+    requests, target = env.new_requests(4), env.new_target(4, message_timestamp_type="LogAppendTime")
     protocol = "consumer" if members == "consumer" else "classic"
     processes = [
-        bed.new_sidecar(static=members == "static" or (members == "consumer" and number == 1), group_protocol=protocol)
+        env.new_sidecar(static=members == "static" or (members == "consumer" and number == 1), group_protocol=protocol)
         for number in range(2)
     ]
     for process in processes:
@@ -70,13 +70,13 @@ def test_killed_processes_deliver_each_message_once(bed: Bed, members: str) -> N
     killer = threading.Thread(target=_kill, args=(processes, chance))
     began = time.monotonic()
     killer.start()
-    asked = _send(bed, requests, target, random.Random(seed + 1))
+    asked = _send(env, requests, target, random.Random(seed + 1))
     killer.join()
     killed = time.monotonic()
-    bed.wait_for_ends(len(asked), WAIT_TIMEOUT_S + 5.0 * _KILLS + _SECONDS)
+    env.wait_for_ends(len(asked), WAIT_TIMEOUT_S + 5.0 * _KILLS + _SECONDS)
     settled = time.monotonic()
     exits = [process.stop() for process in processes]
-    outcome = bed.judge(asked)
+    outcome = env.judge(asked)
     assert overtaken(outcome) == [], "order, through kills and takeovers"
     late_ms = sorted(seen.timestamp_ms - sent.due_ms for seen, sent in _pairs(outcome.delivered, asked))
     print(

@@ -2,9 +2,9 @@
 
 Method: a thread asks for one message each millisecond, due a second later, for some seconds; a read_committed reader in
 the main thread notes when each arrives. Producer, broker and consumer share the machine with the sidecar. What other
-programs kept them from doing is taken from the lateness of each message (`support/contention.py`), and the figures are
-printed with and without it. What left too late for another reason shows in the order of the dispatch log as well: each
-message is in the first transaction that its shard could begin after its time.
+programs kept them from doing is taken from the lateness of each message (`support/waiting/contention.py`), and the
+figures are printed with and without it. What left too late for another reason shows in the order of the dispatch log as
+well: each message is in the first transaction that its shard could begin after its time.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import time
 import numpy as np
 
 from postdate.wire.headers import AT, TOPIC, Headers
-from support.bed import Bed
-from support.contention import watch_contention
-from support.oracle import Sent
-from support.passing import passed_by
+from support.deployments.environment import Environment
+from support.oracles.exactly_once import Sent
+from support.waiting.contention import watch_contention
+from support.waiting.lateness_in_commits import passed_by
 
 _PER_SECOND = 1_000
 _SECONDS = 6
@@ -30,8 +30,8 @@ _P99_MS_MAX = 400.0
 _PASSED_BY_MAX = 2
 
 
-def _ask(bed: Bed, requests: str, target: str, asked: list[Sent]) -> None:
-    sender, first = bed.sender(), time.time()
+def _ask(env: Environment, requests: str, target: str, asked: list[Sent]) -> None:
+    sender, first = env.sender(), time.time()
     pause = threading.Event()
     for index in range(_WARM_UP + _PER_SECOND * _SECONDS):
         pause.wait(max(first + index / _PER_SECOND - time.time(), 0.0) if index % 10 == 0 else 0.0)
@@ -41,17 +41,17 @@ def _ask(bed: Bed, requests: str, target: str, asked: list[Sent]) -> None:
     sender.flush()
 
 
-def test_a_thousand_a_second_arrive_within_milliseconds(bed: Bed) -> None:
-    requests, target = bed.new_requests(2), bed.new_target(2)
-    sidecar = bed.new_sidecar()
+def test_a_thousand_a_second_arrive_within_milliseconds(env: Environment) -> None:
+    requests, target = env.new_requests(2), env.new_target(2)
+    sidecar = env.new_sidecar()
     sidecar.start()
     sidecar.wait_for_shards(2)
-    reader, asked = bed.reader(target), list[Sent]()
+    reader, asked = env.reader(target), list[Sent]()
     reader.take(1.0)
 
     with watch_contention() as watch:
         try:
-            asking = threading.Thread(target=_ask, args=(bed, requests, target, asked))
+            asking = threading.Thread(target=_ask, args=(env, requests, target, asked))
             asking.start()
             reader.until(lambda: len(reader.records) >= _WARM_UP + _PER_SECOND * _SECONDS, "all arrive")
             asking.join()
@@ -68,8 +68,8 @@ def test_a_thousand_a_second_arrive_within_milliseconds(bed: Bed) -> None:
     p50, p99 = np.percentile(undisturbed, (50, 99))
     assert p50 <= _P50_MS_MAX
     assert p99 <= _P99_MS_MAX
-    bed.wait_for_ends(len(asked))
-    outcome = bed.judge(asked)
+    env.wait_for_ends(len(asked))
+    outcome = env.judge(asked)
     passed = passed_by(outcome, due)
     print(f"{len(outcome.log)} transactions; messages by those that left without them: {dict(passed)}")
     assert max(passed) <= _PASSED_BY_MAX

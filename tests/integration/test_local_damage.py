@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from postdate.wire.headers import AT, TOPIC, Headers
-from support.bed import Bed
-from support.oracle import Sent
+from support.deployments.environment import Environment
+from support.oracles.exactly_once import Sent
 
 _MESSAGES = 200
 #: Under the data directory of a process: what its disk held before.
@@ -155,21 +155,21 @@ _DAMAGES: dict[str, Damage] = {
 
 
 @pytest.mark.parametrize("ends", ["cleanly", "killed"])
-def test_no_damage_to_the_disk_changes_a_delivery(bed: Bed, ends: str) -> None:
-    damaged = dict(zip(_DAMAGES, bed.new_request_topics(len(_DAMAGES)), strict=True))
-    target = bed.new_target(2)
-    sidecar = bed.new_sidecar()
+def test_no_damage_to_the_disk_changes_a_delivery(env: Environment, ends: str) -> None:
+    damaged = dict(zip(_DAMAGES, env.new_request_topics(len(_DAMAGES)), strict=True))
+    target = env.new_target(2)
+    sidecar = env.new_sidecar()
     sidecar.start()
     sidecar.wait_for_shards(len(damaged))
-    asked = _ask(bed, list(damaged.values()), target)
-    bed.wait_for_ends(len(damaged))
+    asked = _ask(env, list(damaged.values()), target)
+    env.wait_for_ends(len(damaged))
     assert sidecar.stop() == 0
     before = sidecar.data_dir.with_name(_COPY)
     shutil.copytree(sidecar.data_dir, before)
     sidecar.start()
     sidecar.wait_for_shards(len(damaged))
-    asked += _ask(bed, list(damaged.values()), target)
-    bed.wait_for_ends(len(asked) // 4)
+    asked += _ask(env, list(damaged.values()), target)
+    env.wait_for_ends(len(asked) // 4)
     if ends == "cleanly":
         assert sidecar.stop() == 0
     else:
@@ -180,15 +180,15 @@ def test_no_damage_to_the_disk_changes_a_delivery(bed: Bed, ends: str) -> None:
         _DAMAGES[name](directory / "0", copy / "0")
     sidecar.start()
     sidecar.wait_for_shards(len(damaged))
-    bed.wait_for_ends(len(asked))
+    env.wait_for_ends(len(asked))
     assert sidecar.stop() == 0
-    bed.judge(asked)
+    env.judge(asked)
     assert "HALTED" not in sidecar.all_logs()
 
 
-def _ask(bed: Bed, topics: list[str], target: str) -> list[Sent]:
+def _ask(env: Environment, topics: list[str], target: str) -> list[Sent]:
     """Requests for all topics: some due before the damage, most after it, some at one and the same millisecond."""
-    sender, first_due_ms = bed.sender(), int(time.time() * 1000) + 500
+    sender, first_due_ms = env.sender(), int(time.time() * 1000) + 500
     asked = []
     for index in range(_MESSAGES // 2):
         for requests in topics:

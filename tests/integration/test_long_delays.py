@@ -19,11 +19,11 @@ from postdate.wire.headers import ACTION, AT, ID, TOPIC, Headers
 from postdate.wire.headers import ORIGIN as NAMED
 from postdate.wire.origins import format_origin
 from postdate.wire.stored import decode_stored, stored_offset
-from support.bed import Bed
-from support.oracle import Sent
-from support.rounds import LONGER, expect, first_kept
-from support.sidecars import Sidecar
-from support.timeouts import WAIT_TIMEOUT_S
+from support.deployments.environment import Environment
+from support.deployments.sidecars import Sidecar
+from support.oracles.exactly_once import Sent
+from support.waiting.rounds import LONGER, expect, first_kept
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _MESSAGES = 400
 _PARTITIONS = 2
@@ -40,11 +40,11 @@ def _now_ms() -> int:
 class _Play:
     """One request topic, what is sent to it, and what is read of its dispatch log and store."""
 
-    def __init__(self, bed: Bed) -> None:
-        self.bed = bed
-        self.requests, self.target = bed.new_requests(_PARTITIONS), bed.new_target(_PARTITIONS)
-        self.sender, self.told = bed.sender(), list[Sent]()
-        self.process = bed.new_sidecar(static=True, topic={"store_after_ms": _STORE_AFTER_MS, "verdicts": "all"})
+    def __init__(self, env: Environment) -> None:
+        self.env = env
+        self.requests, self.target = env.new_requests(_PARTITIONS), env.new_target(_PARTITIONS)
+        self.sender, self.told = env.sender(), list[Sent]()
+        self.process = env.new_sidecar(static=True, topic={"store_after_ms": _STORE_AFTER_MS, "verdicts": "all"})
         self.process.start()
         self.process.wait_for_shards(_PARTITIONS)
 
@@ -60,7 +60,7 @@ class _Play:
 
     def wait_for_stored(self, count: int) -> None:
         """Returns when the dispatch log says of `count` requests that they are stored."""
-        reader, stored = self.bed.reader(f"{self.requests}.dispatch-log"), set[tuple[int, int]]()
+        reader, stored = self.env.reader(f"{self.requests}.dispatch-log"), set[tuple[int, int]]()
         taken = 0
 
         def enough() -> bool:
@@ -72,7 +72,7 @@ class _Play:
             return len(stored) >= count
 
         try:
-            reader.until(enough, f"{count} requests are stored; see {self.bed.directory}")
+            reader.until(enough, f"{count} requests are stored; see {self.env.directory}")
         finally:
             reader.close()
 
@@ -82,7 +82,7 @@ class _Play:
         told = [self.sender.send(self.requests, Sent("", b"", b"", nobody), part) for part in range(_PARTITIONS)]
         self.sender.flush()
         self.told += told
-        reader = self.bed.reader(f"{self.requests}.dispatch-log")
+        reader = self.env.reader(f"{self.requests}.dispatch-log")
 
         def applied() -> bool:
             fates = {
@@ -93,7 +93,7 @@ class _Play:
             return all(sent.origin in fates for sent in told)
 
         try:
-            reader.until(applied, f"each shard has written once more; see {self.bed.directory}")
+            reader.until(applied, f"each shard has written once more; see {self.env.directory}")
         finally:
             reader.close()
 
@@ -102,10 +102,10 @@ class _Play:
         self.tell_low_water()
         self.process.kill()
         shutil.rmtree(self.process.data_dir)
-        log = self.bed.reader(f"{self.requests}.dispatch-log")
+        log = self.env.reader(f"{self.requests}.dispatch-log")
         marks = {seen.partition: decode_record(seen.value).low_water for seen in log.to_end()}
         log.close()
-        admin = AdminClient({"bootstrap.servers": self.bed.bootstrap})
+        admin = AdminClient({"bootstrap.servers": self.env.bootstrap})
         before = [TopicPartition(self.requests, partition, low) for partition, low in marks.items()]
         for part, done in admin.delete_records(before).items():
             assert done.result(WAIT_TIMEOUT_S).low_watermark == marks[part.partition]
@@ -117,7 +117,7 @@ class _Play:
 
     def judge_store(self) -> int:
         """Fails unless every key ends with a tombstone; returns how many records say what is kept."""
-        reader, last, kept = self.bed.reader(f"{self.requests}.store"), dict[tuple[int, int], bytes | None](), 0
+        reader, last, kept = self.env.reader(f"{self.requests}.store"), dict[tuple[int, int], bytes | None](), 0
         for seen in reader.to_end():
             last[(seen.partition, stored_offset(seen.key))] = seen.value
             if seen.value is not None:
@@ -135,8 +135,8 @@ def _assert_quiet(process: Sidecar) -> None:
     assert "Traceback" not in process.all_logs()
 
 
-def test_stored_messages_outlive_their_requests_and_the_disk(bed: Bed) -> None:
-    first_kept(lambda slower: _outlive(_Play(bed.another()), _LEAD_MS * slower), LONGER)
+def test_stored_messages_outlive_their_requests_and_the_disk(env: Environment) -> None:
+    first_kept(lambda slower: _outlive(_Play(env.another()), _LEAD_MS * slower), LONGER)
 
 
 def _outlive(play: _Play, lead_ms: int) -> None:
@@ -152,17 +152,17 @@ def _outlive(play: _Play, lead_ms: int) -> None:
     expect(_now_ms() < first_due_ms, "the disk was lost after the first due time")
     play.restart()
     assert "rebuilding from" in play.process.log_text()
-    play.bed.wait_for_ends(_MESSAGES + len(play.told))
+    play.env.wait_for_ends(_MESSAGES + len(play.told))
     assert play.process.stop() == 0
-    outcome = play.bed.judge(asked, silent=play.told)
+    outcome = play.env.judge(asked, silent=play.told)
     late_ms = sorted(outcome.fates[sent.origin][0][1] - sent.due_ms for sent in asked)
     print(f"low-water marks {marks}; lateness ms p50 {late_ms[len(late_ms) // 2]}, most {late_ms[-1]}")
     assert play.judge_store() == _MESSAGES
     _assert_quiet(play.process)
 
 
-def test_controls_find_a_stored_message_before_and_after_the_disk_is_lost(bed: Bed) -> None:
-    first_kept(lambda slower: _control(_Play(bed.another()), _LEAD_MS * slower), LONGER)
+def test_controls_find_a_stored_message_before_and_after_the_disk_is_lost(env: Environment) -> None:
+    first_kept(lambda slower: _control(_Play(env.another()), _LEAD_MS * slower), LONGER)
 
 
 def _control(play: _Play, lead_ms: int) -> None:
@@ -174,7 +174,7 @@ def _control(play: _Play, lead_ms: int) -> None:
     early = play.control(b"reschedule", asked[0], (ID, b"id-0"), (AT, b"%d" % moved_ms))
     early_cancel = play.control(b"cancel", asked[1], (ID, b"id-1"))
     play.sender.flush()
-    play.bed.wait_for_ends(3)
+    play.env.wait_for_ends(3)
     marks = play.lose_everything()
     assert sum(marks.values()) > 35, f"the low-water mark does not pass what is stored: {marks}"
     cancelled = [play.control(b"cancel", asked[n], (ID, b"id-%d" % n)) for n in range(2, 10)]
@@ -188,16 +188,16 @@ def _control(play: _Play, lead_ms: int) -> None:
     for sent in [asked[0], *asked[20:30]]:
         sent.due_ms = moved_ms
     expected = [asked[0], *asked[20:30], *replacing, *asked[34:]]
-    play.bed.wait_for_ends(len(silent) + len(expected))
+    play.env.wait_for_ends(len(silent) + len(expected))
     assert play.process.stop() == 0
-    play.bed.judge(expected, silent=silent)
+    play.env.judge(expected, silent=silent)
     play.judge_store()
     _assert_quiet(play.process)
 
 
-def test_a_disk_lost_again_and_again_loses_nothing(bed: Bed) -> None:
+def test_a_disk_lost_again_and_again_loses_nothing(env: Environment) -> None:
     """Each start is an empty one, from the store that the one before it left; some messages end in between."""
-    play = _Play(bed)
+    play = _Play(env)
     first_due_ms = _now_ms() + 4_000
     asked = [play.schedule(number, first_due_ms + number * 16_000 // _MESSAGES) for number in range(_MESSAGES)]
     play.sender.flush()
@@ -205,8 +205,8 @@ def test_a_disk_lost_again_and_again_loses_nothing(bed: Bed) -> None:
     for _ in range(3):
         play.lose_everything()
         play.restart()
-    play.bed.wait_for_ends(_MESSAGES + len(play.told))
+    play.env.wait_for_ends(_MESSAGES + len(play.told))
     assert play.process.stop() == 0
-    bed.judge(asked, silent=play.told)
+    env.judge(asked, silent=play.told)
     play.judge_store()
     _assert_quiet(play.process)

@@ -14,19 +14,19 @@ from collections.abc import Callable
 from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import BEAT, DELIVERED, FATES
 from postdate.wire.headers import ACTION, AT, DELAY, ID, TOPIC, Headers
-from support.bed import Bed
-from support.http_steps import Client, Samples, free_port, value_of
-from support.oracle import Outcome, Sent, gather
-from support.sidecars import QUICK_SESSION, Sidecar
-from support.timeouts import WAIT_TIMEOUT_S
+from support.deployments.environment import Environment
+from support.deployments.sidecars import QUICK_SESSION, Sidecar
+from support.oracles.exactly_once import Outcome, Sent, gather
+from support.waiting.timeouts import WAIT_TIMEOUT_S
+from support.web.http_steps import Client, Samples, free_port, value_of
 
 _FAR = b"30m"
 _DAY_S = 86_400
 _RETRY_BUDGET_MS = 2_000
 
 
-def start(bed: Bed, shards: int) -> tuple[Sidecar, Client]:
-    sidecar = bed.new_sidecar(
+def start(env: Environment, shards: int) -> tuple[Sidecar, Client]:
+    sidecar = env.new_sidecar(
         consumer={**QUICK_SESSION, "statistics.interval.ms": "500"}, dispatch={"retry_budget_ms": _RETRY_BUDGET_MS}
     )
     sidecar.http = {"port": free_port()}
@@ -38,8 +38,8 @@ def start(bed: Bed, shards: int) -> tuple[Sidecar, Client]:
 class _Traffic:
     """Requests of every kind, and what each should become."""
 
-    def __init__(self, bed: Bed, requests: str, target: str) -> None:
-        self._sender, self._requests, self._target = bed.sender(), requests, target.encode()
+    def __init__(self, env: Environment, requests: str, target: str) -> None:
+        self._sender, self._requests, self._target = env.sender(), requests, target.encode()
         self.delivered: list[Sent] = []
         self.dead: list[Sent] = []
         self.silent: list[Sent] = []
@@ -110,16 +110,16 @@ def eventually(check: Callable[[], None]) -> None:
             return
 
 
-def test_metrics_agree_with_a_recount_from_the_topics(bed: Bed) -> None:
-    requests, target = bed.new_requests(2), bed.new_target()
-    _, client = start(bed, 2)
-    traffic = _Traffic(bed, requests, target)
+def test_metrics_agree_with_a_recount_from_the_topics(env: Environment) -> None:
+    requests, target = env.new_requests(2), env.new_target()
+    _, client = start(env, 2)
+    traffic = _Traffic(env, requests, target)
     traffic.send()
     ended = len(traffic.delivered) + len(traffic.dead) + len(traffic.silent)
-    bed.wait_for_ends(ended)
+    env.wait_for_ends(ended)
 
     def agrees() -> None:
-        outcome = gather(bed.bootstrap, [requests], [target])
+        outcome = gather(env.bootstrap, [requests], [target])
         samples = client.samples()
         for name, expected in recounted(outcome).items():
             assert counted(samples, name, requests) == expected, name
@@ -178,13 +178,13 @@ def _judge_lateness(samples: Samples, outcome: Outcome, traffic: _Traffic) -> No
     assert least_ms <= total_ms <= sum(now_ms - sent.appended_ms for sent in traffic.delivered)
 
 
-def test_probes_follow_a_start_a_halt_and_a_stop(bed: Bed) -> None:
+def test_probes_follow_a_start_a_halt_and_a_stop(env: Environment) -> None:
     """A stranger's record in the dispatch log halts its shard alone; the process goes on, and says so."""
-    requests = bed.new_requests(2)
-    stranger = bed.sender()
+    requests = env.new_requests(2)
+    stranger = env.sender()
     stranger.send(f"{requests}.dispatch-log", Sent("", None, b"not Postdate's", []), 1)
     stranger.flush()
-    sidecar, client = start(bed, 1)
+    sidecar, client = start(env, 1)
 
     def halted() -> None:
         answer = client.get("/readyz")

@@ -9,21 +9,21 @@ import threading
 
 from confluent_kafka import Producer
 
-from support.bed import Bed
-from support.timeouts import WAIT_TIMEOUT_S
+from support.deployments.environment import Environment
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
-def test_a_reader_waits_for_a_transaction_that_is_about_to_end(bed: Bed) -> None:
+def test_a_reader_waits_for_a_transaction_that_is_about_to_end(env: Environment) -> None:
     """The broker writes the markers of a transaction to one partition after another."""
-    topic = bed.new_target()
-    producer = Producer({"bootstrap.servers": bed.bootstrap, "transactional.id": topic})
+    topic = env.new_target()
+    producer = Producer({"bootstrap.servers": env.bootstrap, "transactional.id": topic})
     producer.init_transactions(WAIT_TIMEOUT_S)
     producer.begin_transaction()
     producer.produce(topic, b"value")
     producer.flush(WAIT_TIMEOUT_S)
     committing = threading.Timer(1.0, producer.commit_transaction)
     committing.start()
-    reader = bed.reader(topic)
+    reader = env.reader(topic)
     try:
         assert [seen.value for seen in reader.to_end()] == [b"value"]
     finally:

@@ -16,11 +16,11 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from postdate.wire.headers import AT, EVERY, ID, TOPIC, WINDOW
-from support.bed import Bed
-from support.browser import DESK, PHONE, browser_page, check_layouts, open_view, picture
-from support.http_steps import Client, free_port
-from support.oracle import Sent
-from support.sidecars import wait_until
+from support.deployments.environment import Environment
+from support.deployments.sidecars import wait_until
+from support.oracles.exactly_once import Sent
+from support.web.browser import DESK, PHONE, browser_page, check_layouts, open_view, picture
+from support.web.http_steps import Client, free_port
 
 _TOKEN = "the-token-of-this-test"  # noqa: S105
 _EVIL = b"<img src=x onerror=document.title='evil'>"
@@ -35,31 +35,31 @@ def page() -> Iterator[Page]:
         yield opened
 
 
-def send(bed: Bed, count: int, due_ms: int, step_ms: int, names: str, *more: tuple[str, bytes]) -> list[Sent]:
-    sender, sent = bed.sender(), []
+def send(env: Environment, count: int, due_ms: int, step_ms: int, names: str, *more: tuple[str, bytes]) -> list[Sent]:
+    sender, sent = env.sender(), []
     for number in range(count):
         name, at_ms = f"{names}-{number}".encode(), due_ms + number * step_ms
-        given = [(TOPIC, bed.targets[0].encode()), (AT, b"%d" % at_ms), (ID, name)]
-        sent.append(sender.send(bed.requests[0], Sent(bed.targets[0], name, b"v", [*given], at_ms)))
-    given = [(TOPIC, bed.targets[0].encode()), (AT, b"%d" % due_ms), (ID, _EVIL), *more]
-    sent.append(sender.send(bed.requests[0], Sent(bed.targets[0], _EVIL, b"v", [*given], due_ms)))
+        given = [(TOPIC, env.targets[0].encode()), (AT, b"%d" % at_ms), (ID, name)]
+        sent.append(sender.send(env.requests[0], Sent(env.targets[0], name, b"v", [*given], at_ms)))
+    given = [(TOPIC, env.targets[0].encode()), (AT, b"%d" % due_ms), (ID, _EVIL), *more]
+    sent.append(sender.send(env.requests[0], Sent(env.targets[0], _EVIL, b"v", [*given], due_ms)))
     sender.flush()
     return sent
 
 
-def start(bed: Bed, format_version: int = 2) -> list[Client]:
+def start(env: Environment, format_version: int = 2) -> list[Client]:
     """Two processes with two shards each."""
-    bed.new_requests(4)
-    bed.new_target()
-    (bed.directory / "token").write_text(_TOKEN)
+    env.new_requests(4)
+    env.new_target()
+    (env.directory / "token").write_text(_TOKEN)
     clients = []
     for _ in range(2):
-        sidecar = bed.new_sidecar()
+        sidecar = env.new_sidecar()
         sidecar.format_version = format_version
         clients.append(Client(free_port(), _TOKEN))
-        sidecar.http = {"port": clients[-1].port, "token_file": str(bed.directory / "token")}
+        sidecar.http = {"port": clients[-1].port, "token_file": str(env.directory / "token")}
         sidecar.start()
-    for sidecar in bed.sidecars:
+    for sidecar in env.sidecars:
         sidecar.wait_for_shards(2)
     return clients
 
@@ -71,12 +71,12 @@ def find(page: Page, what: str, shows: str) -> None:
     expect(page.locator("#found")).to_contain_text(shows)
 
 
-def test_the_page_shows_finds_stops_and_moves(bed: Bed, page: Page) -> None:
-    clients = start(bed)
+def test_the_page_shows_finds_stops_and_moves(env: Environment, page: Page) -> None:
+    clients = start(env)
     now_ms = int(time.time() * 1000)
-    early = send(bed, 5, now_ms, 0, "early")
-    sent = send(bed, 30, now_ms + _HALF_AN_HOUR_MS, 20_000, "order", (WINDOW, b"1m"))
-    bed.wait_for_ends(len(early))
+    early = send(env, 5, now_ms, 0, "early")
+    sent = send(env, 30, now_ms + _HALF_AN_HOUR_MS, 20_000, "order", (WINDOW, b"1m"))
+    env.wait_for_ends(len(early))
     wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == len(sent), "everything is held")
     page.set_viewport_size(DESK)
     page.goto(f"http://127.0.0.1:{clients[0].port}/")
@@ -124,7 +124,7 @@ def test_the_page_shows_finds_stops_and_moves(bed: Bed, page: Page) -> None:
     expect(change.get_by_label("deliver at")).to_be_hidden()
     change.get_by_role("button", name="Deliver it").click()
     expect(page.locator("#found")).to_contain_text(": delivered")
-    bed.wait_for_ends(len(early) + 6)  # three controls, and what they were for
+    env.wait_for_ends(len(early) + 6)  # three controls, and what they were for
     find(page, sent[5].origin.decode(), ": delivered")
     wait_until(lambda: clients[1].get("/api/v1/pending/count").json["count"] == len(sent) - 3, "three are gone")
     kept = page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])")
@@ -132,11 +132,11 @@ def test_the_page_shows_finds_stops_and_moves(bed: Bed, page: Page) -> None:
     expect(page).to_have_title("Messages · Postdate")
 
 
-def test_a_schedule_is_paused_and_resumed(bed: Bed, page: Page) -> None:
-    clients = start(bed, format_version=3)
-    given = [(TOPIC, bed.targets[0].encode()), (ID, b"nightly"), (EVERY, b"1h")]
-    sender = bed.sender()
-    sent = sender.send(bed.requests[0], Sent(bed.targets[0], b"nightly", b"v", [*given], 0))
+def test_a_schedule_is_paused_and_resumed(env: Environment, page: Page) -> None:
+    clients = start(env, format_version=3)
+    given = [(TOPIC, env.targets[0].encode()), (ID, b"nightly"), (EVERY, b"1h")]
+    sender = env.sender()
+    sent = sender.send(env.requests[0], Sent(env.targets[0], b"nightly", b"v", [*given], 0))
     sender.flush()
     wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == 1, "the schedule is held")
     page.goto(f"http://127.0.0.1:{clients[0].port}/#messages")
@@ -157,12 +157,12 @@ def test_a_schedule_is_paused_and_resumed(bed: Bed, page: Page) -> None:
     expect(found.get_by_role("button")).to_have_text(["Cancel", "Pause", "Trigger", "Backfill"])
 
 
-def test_no_answer_in_a_dialog_is_lost_and_no_late_answer_replaces_a_newer_one(bed: Bed, page: Page) -> None:
+def test_no_answer_in_a_dialog_is_lost_and_no_late_answer_replaces_a_newer_one(env: Environment, page: Page) -> None:
     """What is confirmed with the Enter key, or in a dialog that was closed and opened again within one frame, happens;
     the answer to an earlier search, which comes late, changes nothing below the search that is shown."""
-    clients = start(bed)
+    clients = start(env)
     now_ms = int(time.time() * 1000)
-    sent = send(bed, 4, now_ms + _HALF_AN_HOUR_MS, 1_000, "order")
+    sent = send(env, 4, now_ms + _HALF_AN_HOUR_MS, 1_000, "order")
     wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == len(sent), "everything is held")
     page.goto(f"http://127.0.0.1:{clients[0].port}/#messages")
     expect(page.locator("#pending")).to_have_text("5")
@@ -202,10 +202,10 @@ def test_no_answer_in_a_dialog_is_lost_and_no_late_answer_replaces_a_newer_one(b
     expect(found).to_contain_text(sent[3].origin.decode())
 
 
-def test_a_refresh_loses_no_click_and_no_typed_text(bed: Bed, page: Page) -> None:
-    clients = start(bed)
+def test_a_refresh_loses_no_click_and_no_typed_text(env: Environment, page: Page) -> None:
+    clients = start(env)
     now_ms = int(time.time() * 1000)
-    sent = send(bed, 4, now_ms + _HALF_AN_HOUR_MS, 1_000, "order")
+    sent = send(env, 4, now_ms + _HALF_AN_HOUR_MS, 1_000, "order")
     wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == len(sent), "everything is held")
     page.clock.install()
     page.goto(f"http://127.0.0.1:{clients[0].port}/#messages")

@@ -17,7 +17,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from postdate.sidecar.http.api import page_files
-from support.browser import browser_page, picture
+from support.web.browser import browser_page, picture
 
 _FILES = Path(page_files.__file__).parent / "page"
 _ORIGIN = "requests/0/7"

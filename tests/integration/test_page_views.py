@@ -17,13 +17,13 @@ from confluent_kafka.cimpl import NewTopic
 from playwright.sync_api import Page, expect
 
 from postdate.wire.headers import AT, CRON, EVERY, ID, TOPIC, ZONE, Headers
-from support.bed import Bed
-from support.broker import unique_name
-from support.browser import browser_page, check_layouts, open_view
-from support.http_steps import Client, free_port
-from support.oracle import Sent
-from support.sidecars import wait_until
-from support.timeouts import WAIT_TIMEOUT_S
+from support.brokers.broker import unique_name
+from support.deployments.environment import Environment
+from support.deployments.sidecars import wait_until
+from support.oracles.exactly_once import Sent
+from support.waiting.timeouts import WAIT_TIMEOUT_S
+from support.web.browser import browser_page, check_layouts, open_view
+from support.web.http_steps import Client, free_port
 
 _TOKEN = "the-token-of-this-test"  # noqa: S105
 _HOUR_MS = 3_600_000
@@ -36,34 +36,34 @@ def page() -> Iterator[Page]:
         yield opened
 
 
-def start(bed: Bed) -> list[Client]:
+def start(env: Environment) -> list[Client]:
     """Two processes with one shard each."""
-    bed.new_requests(2)
-    bed.new_target()
-    bed.new_target()
-    (bed.directory / "token").write_text(_TOKEN)
+    env.new_requests(2)
+    env.new_target()
+    env.new_target()
+    (env.directory / "token").write_text(_TOKEN)
     clients = []
     for _ in range(2):
-        sidecar = bed.new_sidecar(
-            dispatch={"retry_budget_ms": 300}, topic={"messages_per_second_max": [f"{bed.targets[1]}=50"]}
+        sidecar = env.new_sidecar(
+            dispatch={"retry_budget_ms": 300}, topic={"messages_per_second_max": [f"{env.targets[1]}=50"]}
         )
         sidecar.format_version = 3
         clients.append(Client(free_port(), _TOKEN))
-        sidecar.http = {"port": clients[-1].port, "token_file": str(bed.directory / "token")}
+        sidecar.http = {"port": clients[-1].port, "token_file": str(env.directory / "token")}
         sidecar.start()
-    for sidecar in bed.sidecars:
+    for sidecar in env.sidecars:
         sidecar.wait_for_shards(1)
     return clients
 
 
-def send(bed: Bed, name: str, target: int, *more: tuple[str, bytes]) -> Sent:
-    return send_to(bed, bed.targets[target], name, *more)
+def send(env: Environment, name: str, target: int, *more: tuple[str, bytes]) -> Sent:
+    return send_to(env, env.targets[target], name, *more)
 
 
-def send_to(bed: Bed, target: str, name: str, *more: tuple[str, bytes]) -> Sent:
-    sender = bed.sender()
+def send_to(env: Environment, target: str, name: str, *more: tuple[str, bytes]) -> Sent:
+    sender = env.sender()
     given: Headers = [(TOPIC, target.encode()), (ID, name.encode()), *more]
-    sent = sender.send(bed.requests[0], Sent(target, name.encode(), b"v", given, 0))
+    sent = sender.send(env.requests[0], Sent(target, name.encode(), b"v", given, 0))
     sender.flush()
     return sent
 
@@ -77,8 +77,8 @@ def letters(client: Client) -> dict[str, int]:
     return {group["reason"]: group["count"] for group in client.get("/api/v1/dead-letters").json["groups"]}
 
 
-def create_target(bed: Bed, name: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bed.bootstrap})
+def create_target(env: Environment, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": env.bootstrap})
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(WAIT_TIMEOUT_S)
 
 
@@ -94,13 +94,13 @@ def confirm(page: Page, question: str, button: str) -> None:
     change.get_by_role("button", name=button).click()
 
 
-def test_what_is_pending_is_listed_by_target_and_time(bed: Bed, page: Page) -> None:
-    clients = start(bed)
+def test_what_is_pending_is_listed_by_target_and_time(env: Environment, page: Page) -> None:
+    clients = start(env)
     soon_ms = int(time.time() * 1000) + _HOUR_MS
     for number in range(55):
-        send(bed, f"order-{number:02}", 0, at(soon_ms + number * 1_000))
+        send(env, f"order-{number:02}", 0, at(soon_ms + number * 1_000))
     for number in range(3):
-        send(bed, f"mail-{number}", 1, at(soon_ms + number * _HOUR_MS))
+        send(env, f"mail-{number}", 1, at(soon_ms + number * _HOUR_MS))
     wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == 58, "everything is held")
     page.goto(f"http://127.0.0.1:{clients[0].port}/#messages")
     form, rows, count = page.locator("#select"), page.locator("#listed tr"), page.locator("#listed-count")
@@ -114,7 +114,7 @@ def test_what_is_pending_is_listed_by_target_and_time(bed: Bed, page: Page) -> N
     dues = rows.locator("td:first-child").all_inner_texts()
     assert dues == sorted(dues)
 
-    form.get_by_label("target").fill(bed.targets[1])
+    form.get_by_label("target").fill(env.targets[1])
     form.get_by_label("due before").fill("90m")
     form.get_by_role("button", name="List").click()
     expect(count).to_contain_text("1 message, as of")
@@ -144,12 +144,12 @@ def test_what_is_pending_is_listed_by_target_and_time(bed: Bed, page: Page) -> N
     expect(page.locator("#found")).to_contain_text("id order-52")
 
 
-def test_schedules_are_found_shown_and_controlled(bed: Bed, page: Page) -> None:
-    clients = start(bed)
-    send(bed, "order", 0, at(int(time.time() * 1000) + _HOUR_MS))
-    send(bed, "beat", 0, (EVERY, b"1s"))
-    nightly = send(bed, "nightly", 1, (CRON, b"30 9 * * *"), (ZONE, b"Asia/Kolkata"))
-    send(bed, "night-shift", 1, (EVERY, b"12h"))
+def test_schedules_are_found_shown_and_controlled(env: Environment, page: Page) -> None:
+    clients = start(env)
+    send(env, "order", 0, at(int(time.time() * 1000) + _HOUR_MS))
+    send(env, "beat", 0, (EVERY, b"1s"))
+    nightly = send(env, "nightly", 1, (CRON, b"30 9 * * *"), (ZONE, b"Asia/Kolkata"))
+    send(env, "night-shift", 1, (EVERY, b"12h"))
     wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == 4, "everything is held")
     page.goto(f"http://127.0.0.1:{clients[0].port}/")
     open_view(page, "Schedules")
@@ -214,11 +214,11 @@ def test_schedules_are_found_shown_and_controlled(bed: Bed, page: Page) -> None:
     expect(night).to_have_count(0)
 
 
-def test_dead_letters_are_grouped_and_requeued(bed: Bed, page: Page) -> None:
-    clients = start(bed)
+def test_dead_letters_are_grouped_and_requeued(env: Environment, page: Page) -> None:
+    clients = start(env)
     missing = unique_name("missing")
-    origins = [send_to(bed, missing, f"lost-{number}", (AT, b"1")).origin.decode() for number in range(3)]
-    send(bed, "bad", 0, (AT, b"soon"))
+    origins = [send_to(env, missing, f"lost-{number}", (AT, b"1")).origin.decode() for number in range(3)]
+    send(env, "bad", 0, (AT, b"soon"))
     wait_until(lambda: letters(clients[0]) == {"unknown-target": 3, "bad-time": 1}, "all four have died")
     page.goto(f"http://127.0.0.1:{clients[0].port}/")
     open_view(page, "Dead letters")
@@ -233,7 +233,7 @@ def test_dead_letters_are_grouped_and_requeued(bed: Bed, page: Page) -> None:
     expect(plan).to_contain_text(f"do not exist: {missing}")
     expect(plan).to_be_focused()
     check_layouts(page, "page-letters")
-    create_target(bed, missing)
+    create_target(env, missing)
     plan.get_by_role("button", name="Requeue 3").click()
     confirm(page, "Requeue 3 dead letters?", "No")
     assert clients[0].get("/api/v1/pending/count").json["count"] == 0
@@ -257,9 +257,9 @@ def test_dead_letters_are_grouped_and_requeued(bed: Bed, page: Page) -> None:
     expect(page.locator("#found")).to_contain_text(f"{origins[1]}: dead")
 
 
-def test_holds_are_set_and_released_with_the_keyboard_alone(bed: Bed, page: Page) -> None:
-    clients = start(bed)
-    target = bed.targets[0]
+def test_holds_are_set_and_released_with_the_keyboard_alone(env: Environment, page: Page) -> None:
+    clients = start(env)
+    target = env.targets[0]
     page.clock.install()
     page.goto(f"http://127.0.0.1:{clients[0].port}/")
     expect(page.locator("#freshness")).to_have_text("2 shards, 2 processes")

@@ -11,18 +11,18 @@ import time
 
 from postdate.wire.dispatch_log import DispatchRecord, decode_record
 from postdate.wire.headers import AT, TOPIC, Headers
-from support.bed import Bed
-from support.oracle import Seen, Sent
-from support.sidecars import Sidecar
+from support.deployments.environment import Environment
+from support.deployments.sidecars import Sidecar
+from support.oracles.exactly_once import Seen, Sent
 
 _SAYS_WHY = r"fenced|lost to another member"
 _MESSAGES = 6_000
 _SECONDS = 15
 
 
-def _fill(bed: Bed, requests: str, target: str) -> list[Sent]:
+def _fill(env: Environment, requests: str, target: str) -> list[Sent]:
     """Requests due evenly over the whole test."""
-    sender, first_due_ms = bed.sender(), int(time.time() * 1000) + 1000
+    sender, first_due_ms = env.sender(), int(time.time() * 1000) + 1000
     asked = []
     for index in range(_MESSAGES):
         due_ms = first_due_ms + index * _SECONDS * 1000 // _MESSAGES
@@ -37,23 +37,23 @@ def _owners(log: list[Seen]) -> dict[int, str]:
     return {seen.partition: decode_record(seen.value).instance for seen in log}
 
 
-def test_a_process_that_slept_through_a_takeover_delivers_nothing_more(bed: Bed) -> None:
-    requests, target = bed.new_requests(2), bed.new_target(2)
-    sleeper, other = bed.new_sidecar("sleeper"), bed.new_sidecar("other")
+def test_a_process_that_slept_through_a_takeover_delivers_nothing_more(env: Environment) -> None:
+    requests, target = env.new_requests(2), env.new_target(2)
+    sleeper, other = env.new_sidecar("sleeper"), env.new_sidecar("other")
     sleeper.start()
     other.start()
     for process in (sleeper, other):
         process.wait_for_shards(1)
-    asked = _fill(bed, requests, target)
-    log = bed.reader(f"{requests}.dispatch-log")
+    asked = _fill(env, requests, target)
+    log = env.reader(f"{requests}.dispatch-log")
     log.until(lambda: _delivers(sleeper, log.records), "the sleeper delivers")
     sleeper.pause()
     log.until(lambda: set(_owners(log.records).values()) == {"other-1"}, "the other owns all shards")
     sleeper.resume()
     sleeper.wait_for_log(_SAYS_WHY)
-    bed.wait_for_ends(len(asked))
+    env.wait_for_ends(len(asked))
     exits = [sleeper.stop(), other.stop()]
-    outcome = bed.judge(asked)
+    outcome = env.judge(asked)
     assert exits == [0, 0]
     said = re.findall(rf".*(?:{_SAYS_WHY}).*", sleeper.log_text())
     print(f"the woken process said: {said[0]}")

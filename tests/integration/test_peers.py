@@ -21,11 +21,11 @@ from click.testing import CliRunner, Result
 
 from postdate.cli import postdate as program
 from postdate.wire.headers import AT, ID, TOPIC
-from support.bed import Bed
-from support.certificates import Authority
-from support.http_steps import Client, free_port
-from support.oracle import Sent
-from support.sidecars import Sidecar, wait_until
+from support.brokers.certificates import Authority
+from support.deployments.environment import Environment
+from support.deployments.sidecars import Sidecar, wait_until
+from support.oracles.exactly_once import Sent
+from support.web.http_steps import Client, free_port
 
 SHARDS, MESSAGES = 8, 60
 _TOKEN = "the-token-of-this-test"  # noqa: S105
@@ -43,13 +43,13 @@ def two_ports() -> int:
 
 
 @pytest.fixture
-def sidecars(bed: Bed) -> Iterator[list[Sidecar]]:
+def sidecars(env: Environment) -> Iterator[list[Sidecar]]:
     """A process, a parent of two workers, and a process that is killed later: four members, two shards each."""
-    bed.new_requests(SHARDS)
-    bed.new_target()
-    token_file = bed.directory / "token"
+    env.new_requests(SHARDS)
+    env.new_target()
+    token_file = env.directory / "token"
     token_file.write_text(_TOKEN)
-    made = [bed.new_sidecar(consumer=_PATIENT) for _ in range(3)]
+    made = [env.new_sidecar(consumer=_PATIENT) for _ in range(3)]
     made[1].workers = 2
     for sidecar in made:
         port = two_ports() if sidecar.workers > 1 else free_port()
@@ -61,11 +61,11 @@ def sidecars(bed: Bed) -> Iterator[list[Sidecar]]:
     made[1].stop()
 
 
-def send(bed: Bed) -> list[Sent]:
+def send(env: Environment) -> list[Sent]:
     """Messages due a second apart, spread over the partitions by their ids."""
-    (requests,), (target,) = bed.requests, bed.targets
+    (requests,), (target,) = env.requests, env.targets
     first_ms = int(time.time() * 1000) + _HALF_AN_HOUR_MS
-    sender, sent = bed.sender(), []
+    sender, sent = env.sender(), []
     for number in range(MESSAGES):
         name, due_ms = b"order-%d" % number, first_ms + number * 1000
         given = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), (ID, name)]
@@ -74,9 +74,9 @@ def send(bed: Bed) -> list[Sent]:
     return sent
 
 
-def command(bed: Bed, *arguments: str, **environment: str) -> Result:
+def command(env: Environment, *arguments: str, **environment: str) -> Result:
     """`postdate pending` with nothing but a broker and the group."""
-    words = [arguments[0], "-b", bed.bootstrap, "--group-id", bed.group_id, *arguments[1:]]
+    words = [arguments[0], "-b", env.bootstrap, "--group-id", env.group_id, *arguments[1:]]
     result = CliRunner().invoke(program, ["pending", *words], env=environment)
     assert result.exit_code == 0, result.stderr
     return result
@@ -105,8 +105,8 @@ def _named(page: Any) -> set[tuple[str, int]]:
     return {(shard["topic"], shard["partition"]) for shard in page["not_asked"]}
 
 
-def test_every_process_answers_for_all_and_one_that_is_down_is_named(bed: Bed, sidecars: list[Sidecar]) -> None:
-    sent = send(bed)
+def test_every_process_answers_for_all_and_one_that_is_down_is_named(env: Environment, sidecars: list[Sidecar]) -> None:
+    sent = send(env)
     ids = [each.id.decode() for each in sent]
     first, parent, doomed = (Client(int(str(sidecar.http["port"]))) for sidecar in sidecars)
     clients = [first, parent, Client(parent.port + 1), doomed]
@@ -120,13 +120,13 @@ def test_every_process_answers_for_all_and_one_that_is_down_is_named(bed: Bed, s
         assert paged(client) == ids
         assert [entry["id"] for entry in client.get("/api/v1/pending?id=order-31").json["entries"]] == ["order-31"]
         assert lives(client, sent) == {"waiting"}
-        assert client.get(f"/api/v1/requests/{bed.requests[0]}/0/99999").status == 404
+        assert client.get(f"/api/v1/requests/{env.requests[0]}/0/99999").status == 404
 
-    listed = command(bed, "list", "--all", "--output", "json").stdout.splitlines()
+    listed = command(env, "list", "--all", "--output", "json").stdout.splitlines()
     assert [json.loads(line)["id"] for line in listed] == ids
-    assert command(bed, "count").stdout == f"{MESSAGES}\n"
-    assert "waiting" in command(bed, "get", sent[3].origin.decode()).stdout
-    assert len(command(bed, "list", "--max", "10", "--output", "json").stdout.splitlines()) == 10
+    assert command(env, "count").stdout == f"{MESSAGES}\n"
+    assert "waiting" in command(env, "get", sent[3].origin.decode()).stdout
+    assert len(command(env, "list", "--max", "10", "--output", "json").stdout.splitlines()) == 10
 
     missing = {(shard["topic"], shard["partition"]) for shard in parts[3]["shards"]}
     sidecars[2].kill()
@@ -135,26 +135,26 @@ def test_every_process_answers_for_all_and_one_that_is_down_is_named(bed: Bed, s
     assert _named(told.json) == missing
     assert len(told.json["entries"]) == MESSAGES - parts[3]["count"]
     assert all(f"127.0.0.1:{doomed.port} holds it" in shard["why"] for shard in told.json["not_asked"])
-    counted = command(bed, "count")
+    counted = command(env, "count")
     assert counted.stdout == f"{MESSAGES - parts[3]['count']} or more\n"
-    assert "on the queried shards" in command(bed, "list", "--until", "now").stderr
+    assert "on the queried shards" in command(env, "list", "--until", "now").stderr
     assert counted.stderr.count("is UNKNOWN and was not queried") == len(missing)
 
 
-def test_processes_and_commands_query_by_tls(bed: Bed) -> None:
-    bed.new_requests(SHARDS)
-    bed.new_target()
-    authority, token_file = Authority(bed.directory / "authority"), bed.directory / "token"
+def test_processes_and_commands_query_by_tls(env: Environment) -> None:
+    env.new_requests(SHARDS)
+    env.new_target()
+    authority, token_file = Authority(env.directory / "authority"), env.directory / "token"
     key, cert = authority.issue("members", "IP:127.0.0.1")
     token_file.write_text(_TOKEN)
-    made = [bed.new_sidecar() for _ in range(2)]
+    made = [env.new_sidecar() for _ in range(2)]
     files = {"tls_cert_file": cert, "tls_key_file": key, "tls_ca_file": authority.ca, "token_file": token_file}
     for sidecar in made:
         sidecar.http = {"port": free_port(), **{name: str(file) for name, file in files.items()}}
         sidecar.start()
     for sidecar in made:
         sidecar.wait_for_shards(SHARDS // 2)
-    send(bed)
+    send(env)
     first, second = (Client(int(str(sidecar.http["port"])), ca=authority.ca) for sidecar in made)
 
     def told(client: Client) -> tuple[int, int]:
@@ -162,7 +162,7 @@ def test_processes_and_commands_query_by_tls(bed: Bed) -> None:
         return answer["count"], len(answer["not_asked"])
 
     wait_until(lambda: told(first) == (MESSAGES, 0) == told(second), "both answer for all shards")
-    assert command(bed, "count", POSTDATE_HTTP_TLS_CA_FILE=str(authority.ca)).stdout == f"{MESSAGES}\n"
+    assert command(env, "count", POSTDATE_HTTP_TLS_CA_FILE=str(authority.ca)).stdout == f"{MESSAGES}\n"
     with pytest.raises((OSError, HTTPException)):
         Client(first.port).get("/healthz")
 
@@ -172,19 +172,19 @@ def _are_without_port(asked: Client) -> bool:
     return len(shards) == SHARDS // 2 and all(shard["why"].endswith("holds it and serves no port") for shard in shards)
 
 
-def test_a_worker_without_its_port_delivers_and_the_program_on_the_port_gets_no_queries(bed: Bed) -> None:
-    bed.new_requests(SHARDS)
-    bed.new_target()
-    parent = bed.new_sidecar()
+def test_a_worker_without_its_port_delivers_and_the_program_on_the_port_gets_no_queries(env: Environment) -> None:
+    env.new_requests(SHARDS)
+    env.new_target()
+    parent = env.new_sidecar()
     parent.workers, port = 2, two_ports()
     parent.http = {"port": port}
     with socket.create_server(("127.0.0.1", port + 1)) as stranger:
         parent.start()
         parent.wait_for_shards(SHARDS)
         assert f"port {port + 1} of 127.0.0.1 is taken: this process delivers" in parent.log_text()
-        send(bed)
+        send(env)
         wait_until(lambda: _are_without_port(Client(port)), "the one that has its port knows the group as it is now")
-        assert command(bed, "count").stderr.count("holds it and serves no port") == SHARDS // 2
+        assert command(env, "count").stderr.count("holds it and serves no port") == SHARDS // 2
         stranger.setblocking(False)
         with pytest.raises(BlockingIOError):
             stranger.accept()

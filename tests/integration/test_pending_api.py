@@ -17,11 +17,11 @@ from click.testing import CliRunner, Result
 
 from postdate.cli import postdate as program
 from postdate.wire.headers import AT, DELAY, ID, TOPIC, Headers
-from support.bed import Bed
-from support.examples import keda_trigger
-from support.http_steps import Client, free_port
-from support.oracle import Sent
-from support.sidecars import wait_until
+from support.deployments.environment import Environment
+from support.deployments.examples import keda_trigger
+from support.deployments.sidecars import wait_until
+from support.oracles.exactly_once import Sent
+from support.web.http_steps import Client, free_port
 
 _TOKEN = "the-token-of-this-test"  # noqa: S105
 _HOUR_MS = 3_600_000
@@ -29,27 +29,27 @@ SECRETS = (b"a-secret-value", b"a-secret-key", b"a-secret-header")
 
 
 @pytest.fixture
-def clients(bed: Bed) -> list[Client]:
+def clients(env: Environment) -> list[Client]:
     """Two processes with two shards each."""
-    bed.new_requests(4)
-    bed.new_target()
-    token_file = bed.directory / "token"
+    env.new_requests(4)
+    env.new_target()
+    token_file = env.directory / "token"
     token_file.write_text(_TOKEN)
     found = []
     for _ in range(2):
-        sidecar = bed.new_sidecar()
+        sidecar = env.new_sidecar()
         sidecar.http = {"port": free_port(), "token_file": str(token_file)}
         sidecar.start()
         found.append(Client(int(str(sidecar.http["port"])), _TOKEN))
-    for sidecar in bed.sidecars:
+    for sidecar in env.sidecars:
         sidecar.wait_for_shards(2)
     return found
 
 
-def send(bed: Bed, count: int, due_ms: int) -> list[Sent]:
+def send(env: Environment, count: int, due_ms: int) -> list[Sent]:
     """Messages due a second apart, spread over the partitions by their ids, which are their keys."""
-    sender, sent = bed.sender(), []
-    (requests,), (target,) = bed.requests, bed.targets
+    sender, sent = env.sender(), []
+    (requests,), (target,) = env.requests, env.targets
     for number in range(count):
         name = b"order-%d" % number
         given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % (due_ms + number * 1000)), (ID, name)]
@@ -88,10 +88,10 @@ def counted(clients: list[Client], *options: str) -> int:
     return -1 if "or more" in shown else int(shown)
 
 
-def test_pending_messages_are_listed_counted_moved_and_cancelled(bed: Bed, clients: list[Client]) -> None:
-    (requests,), (target,) = bed.requests, bed.targets
+def test_pending_messages_are_listed_counted_moved_and_cancelled(env: Environment, clients: list[Client]) -> None:
+    (requests,), (target,) = env.requests, env.targets
     due_ms = int(time.time() * 1000) + _HOUR_MS // 2
-    sent = send(bed, 30, due_ms)
+    sent = send(env, 30, due_ms)
     wait_until(lambda: counted(clients) == len(sent), "everything is held")
     every = listed(clients)
     assert [(entry["due_ms"], entry["id"], entry["origin"], entry["target"]) for entry in every] == [
@@ -112,7 +112,7 @@ def test_pending_messages_are_listed_counted_moved_and_cancelled(bed: Bed, clien
     by_origin = clients[0].post("/api/v1/deliver", {"origin": moved})
     by_id = clients[1].post("/api/v1/cancel", {"id": "order-4"})
     assert (by_origin.status, by_id.status) == (202, 202), (by_origin.text, by_id.text)
-    bed.wait_for_ends(4)
+    env.wait_for_ends(4)
     wait_until(lambda: life(clients, stopped)["state"] == "cancelled", "the cancel is in the log")
     wait_until(lambda: life(clients, moved)["state"] == "delivered", "the delivery is in the log")
     told = life(clients, moved)
@@ -123,12 +123,12 @@ def test_pending_messages_are_listed_counted_moved_and_cancelled(bed: Bed, clien
     assert life(clients, sent[5].origin.decode())["state"] == "waiting"
     wait_until(lambda: counted(clients) == len(sent) - 2, "two are gone")
     assert "no record of a request" in command("get", *urls(clients), f"{requests}/0/99999", exit_code=1).stderr
-    _assert_no_payload(bed, clients, every)
+    _assert_no_payload(env, clients, every)
 
 
-def _assert_no_payload(bed: Bed, clients: list[Client], every: list[dict[str, Any]]) -> None:
+def _assert_no_payload(env: Environment, clients: list[Client], every: list[dict[str, Any]]) -> None:
     """No answer, metric or log line holds a key, a value or a header of a message."""
-    shown = [json.dumps(every), *(sidecar.all_logs() for sidecar in bed.sidecars)]
+    shown = [json.dumps(every), *(sidecar.all_logs() for sidecar in env.sidecars)]
     for client in clients:
         shown += [client.get(path).text for path in ("/metrics", "/readyz", "/api/v1/pending")]
     for secret in SECRETS:
@@ -136,23 +136,25 @@ def _assert_no_payload(bed: Bed, clients: list[Client], every: list[dict[str, An
         assert _TOKEN not in "".join(shown)
 
 
-def test_an_autoscaler_reads_how_many_messages_of_all_processes_are_due_soon(bed: Bed, clients: list[Client]) -> None:
+def test_an_autoscaler_reads_how_many_messages_of_all_processes_are_due_soon(
+    env: Environment, clients: list[Client]
+) -> None:
     """It sends the query of the example for KEDA: what is due already counts; what is due later, or for others, not."""
-    trigger, other = keda_trigger(), bed.new_target()
+    trigger, other = keda_trigger(), env.new_target()
     asked = urlsplit(trigger["url"])
-    query = urlencode({**dict(parse_qsl(asked.query)), "target": bed.targets[0]})
+    query = urlencode({**dict(parse_qsl(asked.query)), "target": env.targets[0]})
     assert clients[0].post("/api/v1/hold", {"what": "delivery"}).status == 200
-    now_ms, sender = int(time.time() * 1000), bed.sender()
+    now_ms, sender = int(time.time() * 1000), env.sender()
     groups = [
-        (bed.targets[0], -_HOUR_MS, 7),
-        (bed.targets[0], 60_000, 20),
-        (bed.targets[0], _HOUR_MS, 30),
+        (env.targets[0], -_HOUR_MS, 7),
+        (env.targets[0], 60_000, 20),
+        (env.targets[0], _HOUR_MS, 30),
         (other, 60_000, 40),
     ]
     for target, ahead_ms, count in groups:
         for number in range(count):
             given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % (now_ms + ahead_ms))]
-            sender.send(bed.requests[0], Sent(target, b"%d" % number, b"x", given, now_ms + ahead_ms))
+            sender.send(env.requests[0], Sent(target, b"%d" % number, b"x", given, now_ms + ahead_ms))
     sender.flush()
     wait_until(lambda: counted(clients) == 97, "everything is held")
 
@@ -163,7 +165,7 @@ def test_an_autoscaler_reads_how_many_messages_of_all_processes_are_due_soon(bed
         return found
 
     assert [read(client)[trigger["valueLocation"]] for client in clients] == [27, 27]
-    bed.sidecars[0].kill()
+    env.sidecars[0].kill()
     told = read(clients[1])
     assert told["not_asked"], "the shards of a killed process are named until the other one has taken them over"
     assert told[trigger["valueLocation"]] == sum(shard["count"] for shard in told["shards"]) < 27
@@ -177,10 +179,10 @@ def test_an_autoscaler_reads_how_many_messages_of_all_processes_are_due_soon(bed
     assert answers[-1][trigger["valueLocation"]] == 27
 
 
-def test_listing_a_backlog_delays_no_delivery(bed: Bed, clients: list[Client]) -> None:
+def test_listing_a_backlog_delays_no_delivery(env: Environment, clients: list[Client]) -> None:
     """While the whole backlog is listed and counted over and over, what falls due leaves."""
-    (requests,), (target,) = bed.requests, bed.targets
-    sender = bed.sender()
+    (requests,), (target,) = env.requests, env.targets
+    sender = env.sender()
     to = (TOPIC, target.encode())
     for number in range(20_000):
         sender.send(requests, Sent(target, b"%d" % number, b"x" * 100, [to, (DELAY, b"30m")]))
@@ -199,5 +201,5 @@ def test_listing_a_backlog_delays_no_delivery(bed: Bed, clients: list[Client]) -
             assert answer.status == 200, answer.text
             assert client.get("/api/v1/pending/count?until=2100-01-01T00:00:00Z").status == 200
         looks += 1
-    bed.wait_for_ends(len(due))
-    bed.judge(due)
+    env.wait_for_ends(len(due))
+    env.judge(due)

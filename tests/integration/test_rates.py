@@ -16,9 +16,9 @@ from postdate.sidecar.dispatch.limits import RATE_SAVED_S
 from postdate.wire.dispatch_log import DELIVERED, DispatchRecord
 from postdate.wire.headers import AT, TOPIC, Headers
 from postdate.wire.origins import format_origin
-from support.bed import Bed
-from support.oracle import Sender, Sent, overtaken
-from support.rounds import LONGER, expect, first_kept
+from support.deployments.environment import Environment
+from support.oracles.exactly_once import Sender, Sent, overtaken
+from support.waiting.rounds import LONGER, expect, first_kept
 
 _PARTITIONS = 2
 _PER_SECOND = 60
@@ -29,28 +29,28 @@ _ENDED_AT_KILL = _OTHERS + _LIMITED // 3
 _CLOCKS_APART_MS = 5
 
 
-def test_a_limited_target_keeps_its_rate_and_its_order_through_a_kill(bed: Bed) -> None:
-    first_kept(lambda slower: _limited(bed.another(), _PER_SECOND // slower), LONGER[:2])
+def test_a_limited_target_keeps_its_rate_and_its_order_through_a_kill(env: Environment) -> None:
+    first_kept(lambda slower: _limited(env.another(), _PER_SECOND // slower), LONGER[:2])
 
 
-def _limited(bed: Bed, per_second: int) -> None:
-    requests = bed.new_requests(_PARTITIONS)
-    limited, others = bed.new_target(2), [bed.new_target(2), bed.new_target()]
-    sidecar = bed.new_sidecar(static=True, topic={"messages_per_second_max": [f"{limited}={per_second}"]})
+def _limited(env: Environment, per_second: int) -> None:
+    requests = env.new_requests(_PARTITIONS)
+    limited, others = env.new_target(2), [env.new_target(2), env.new_target()]
+    sidecar = env.new_sidecar(static=True, topic={"messages_per_second_max": [f"{limited}={per_second}"]})
     sidecar.start()
     sidecar.wait_for_shards(_PARTITIONS)
-    due_ms, sender = int(time.time() * 1000) + 1_500, bed.sender()
+    due_ms, sender = int(time.time() * 1000) + 1_500, env.sender()
     # A burst within three milliseconds, in another order than that of its requests, and more while it waits.
     later = [number * 7 % 3 if number < _BURST else 20 * (number - _BURST) for number in range(_LIMITED)]
     asked = [_send(sender, requests, limited, number, due_ms + later[number]) for number in range(_LIMITED)]
     beside = [_send(sender, requests, others[number % 2], number, due_ms + 10 * number) for number in range(_OTHERS)]
     sender.flush()
-    bed.wait_for_ends(_ENDED_AT_KILL)
+    env.wait_for_ends(_ENDED_AT_KILL)
     sidecar.kill()
     sidecar.start()
-    bed.wait_for_ends(_LIMITED + _OTHERS)
+    env.wait_for_ends(_LIMITED + _OTHERS)
     assert sidecar.stop() == 0
-    outcome = bed.judge(asked + beside)
+    outcome = env.judge(asked + beside)
     assert overtaken(outcome) == []
     for partition in range(_PARTITIONS):
         log = sorted((pair for pair in outcome.log if pair[0].partition == partition), key=lambda pair: pair[0].offset)

@@ -11,10 +11,10 @@ import json
 import time
 
 from postdate.wire.headers import AT, TOPIC, Headers
-from support.bed import Bed
-from support.command import said_by
-from support.oracle import Sender, Sent
-from support.sidecars import Sidecar, postdate, wait_until
+from support.deployments.command import said_by
+from support.deployments.environment import Environment
+from support.deployments.sidecars import Sidecar, postdate, wait_until
+from support.oracles.exactly_once import Sender, Sent
 
 
 def _ask(sender: Sender, requests: str, target: str) -> Sent:
@@ -30,13 +30,13 @@ def _stands(sidecar: Sidecar, requests: str) -> tuple[str, str]:
     return row["state"], row["why"]
 
 
-def test_a_foreign_owner_takes_one_shard_and_the_others_go_on(bed: Bed) -> None:
-    contested, quiet = bed.new_request_topics(2)
-    target, sender = bed.new_target(), bed.sender()
-    older = bed.new_sidecar("older")
+def test_a_foreign_owner_takes_one_shard_and_the_others_go_on(env: Environment) -> None:
+    contested, quiet = env.new_request_topics(2)
+    target, sender = env.new_target(), env.sender()
+    older = env.new_sidecar("older")
     older.start()
     older.wait_for_shards(2)
-    newer = bed.new_sidecar("newer")
+    newer = env.new_sidecar("newer")
     newer.group_id, newer.requests = f"a-{older.group_id}", [contested]
     newer.start()
     newer.wait_for_shards(1)
@@ -47,13 +47,13 @@ def test_a_foreign_owner_takes_one_shard_and_the_others_go_on(bed: Bed) -> None:
     wait_until(lambda: f"group {newer.group_id}" in _stands(older, contested)[1], "it says by whom")
     asked += [_ask(sender, requests, target) for requests in (contested, quiet) for _ in range(5)]
     sender.flush()
-    bed.wait_for_ends(len(asked))
+    env.wait_for_ends(len(asked))
     assert older.is_alive()
     assert newer.stop() == 0
     postdate("shard", "resume", f"{contested}/0", "--data", str(older.data_dir))
     older.wait_for_shards(2)
     asked += [_ask(sender, requests, target) for requests in (contested, quiet)]
     sender.flush()
-    bed.wait_for_ends(len(asked))
+    env.wait_for_ends(len(asked))
     assert older.stop() == 0
-    bed.judge(asked)
+    env.judge(asked)

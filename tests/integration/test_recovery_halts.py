@@ -33,12 +33,12 @@ from postdate.wheel.timer_log.identity import Identity
 from postdate.wire.dispatch_log import BEAT, DispatchRecord, encode_record
 from postdate.wire.headers import ACTION, AT, ORIGIN, TOPIC
 from postdate.wire.topics import OwnTopics
-from support.bed import Bed
-from support.command import run_postdate, said_by
-from support.oracle import Sender, Sent, gather
-from support.sidecars import Sidecar, wait_until
-from support.timeouts import WAIT_TIMEOUT_S
-from support.topic_changes import delete_records
+from support.brokers.topic_changes import delete_records
+from support.deployments.command import run_postdate, said_by
+from support.deployments.environment import Environment
+from support.deployments.sidecars import Sidecar, wait_until
+from support.oracles.exactly_once import Sender, Sent, gather
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _SOON, _LATER, _STORED, _UNREAD = 3, 3, 2, 2
 _READ = _SOON + _LATER + _STORED
@@ -51,7 +51,7 @@ _USAGE = 2
 class Play:
     """One request topic: what was asked, and what is to become of it."""
 
-    bed: Bed
+    env: Environment
     name: str
     requests: str
     target: str
@@ -110,7 +110,7 @@ class Play:
         index.close()
 
     def write_into_log(self, value: bytes) -> None:
-        producer = Producer({"bootstrap.servers": self.bed.bootstrap})
+        producer = Producer({"bootstrap.servers": self.env.bootstrap})
         producer.produce(self.log.topic, value, partition=0)
         assert producer.flush(WAIT_TIMEOUT_S) == 0
 
@@ -158,7 +158,7 @@ def _recreate_topics(play: Play, sidecar: Sidecar) -> None:
     play.admin.delete_topics(sorted(play.own.names()))
     wait_until(lambda: not play.admin.describe(play.own.names()), "the topics are gone")
     said_by(
-        *("topics", "create", "-b", play.bed.bootstrap, "--requests", play.requests),
+        *("topics", "create", "-b", play.env.bootstrap, "--requests", play.requests),
         *("--partitions", "1", "--replication-factor", "1"),
     )
     play.given_up, play.later, play.stored = [], [], []
@@ -215,18 +215,18 @@ def _last(play: Play) -> tuple[int, int]:
     return end - 1, end
 
 
-def test_each_halt_names_its_loss_and_ends_when_it_is_accepted_while_others_deliver(bed: Bed) -> None:
-    sender = bed.sender()
-    admin = ConfluentKafka(KafkaSettings(bed.bootstrap)).admin()
-    topics = bed.new_request_topics(len(_CASES))
+def test_each_halt_names_its_loss_and_ends_when_it_is_accepted_while_others_deliver(env: Environment) -> None:
+    sender = env.sender()
+    admin = ConfluentKafka(KafkaSettings(env.bootstrap)).admin()
+    topics = env.new_request_topics(len(_CASES))
     plays = {
-        name: Play(bed, name, requests, bed.new_target(), sender, admin)
+        name: Play(env, name, requests, env.new_target(), sender, admin)
         for name, requests in zip(_CASES, topics, strict=True)
     }
-    sidecar = bed.new_sidecar()
+    sidecar = env.new_sidecar()
     sidecar.start()
     sidecar.wait_for_shards(len(_CASES))
-    _fill(bed, plays)
+    _fill(env, plays)
     wait_until(lambda: set(_held(sidecar).values()) == {_LATER + _STORED}, "everything is taken in")
     assert sidecar.stop() == 0
     for name, case in _CASES.items():
@@ -236,7 +236,7 @@ def test_each_halt_names_its_loss_and_ends_when_it_is_accepted_while_others_deli
     wait_until(lambda: _halted(sidecar) == len(halted), f"{len(halted)} shards halt: {sidecar.directory}")
     sidecar.wait_for_shards(1)
     _check_told(sidecar, plays)
-    _deliver_anew(bed, plays["nothing"])
+    _deliver_anew(env, plays["nothing"])
 
     _fill_up(plays["requests truncated"])
     assert sidecar.stop() == 0
@@ -250,23 +250,23 @@ def test_each_halt_names_its_loss_and_ends_when_it_is_accepted_while_others_deli
 
     held = {plays[name].requests: case.held for name, case in _CASES.items()}
     wait_until(lambda: _held(sidecar) == held, f"what was not given up is held: {held}")
-    _deliver_rest(bed, plays)
+    _deliver_rest(env, plays)
     assert sidecar.stop() == 0
-    _judge(bed, plays)
+    _judge(env, plays)
     admin.close()
 
 
-def _fill(bed: Bed, plays: dict[str, Play]) -> None:
+def _fill(env: Environment, plays: dict[str, Play]) -> None:
     now_ms = int(time.time() * 1000)
     for play in plays.values():
         play.delivered = [play.ask(now_ms) for _ in range(_SOON)]
         play.later = [play.ask(now_ms + _LATER_MS) for _ in range(_LATER)]
         play.stored = [play.ask(now_ms + _STORED_MS) for _ in range(_STORED)]
         play.sender.flush()
-    stores = bed.reader(*(play.own.store for play in plays.values()))
+    stores = env.reader(*(play.own.store for play in plays.values()))
     stores.until(lambda: len(stores.records) == _STORED * len(plays), "the late ones are stored")
     stores.close()
-    bed.wait_for_ends(_SOON * len(plays))
+    env.wait_for_ends(_SOON * len(plays))
 
 
 def _rows(sidecar: Sidecar) -> list[dict[str, Any]]:
@@ -328,16 +328,16 @@ def _fill_up(play: Play) -> None:
     play.sender.flush()
 
 
-def _deliver_anew(bed: Bed, play: Play) -> None:
+def _deliver_anew(env: Environment, play: Play) -> None:
     """New requests are taken in and delivered."""
     play.delivered += [play.ask(1) for _ in range(2)]
     play.sender.flush()
-    reader = bed.reader(play.target)
+    reader = env.reader(play.target)
     reader.until(lambda: len(reader.records) >= len(play.delivered), f"{play.name}: new ones come")
     reader.close()
 
 
-def _deliver_rest(bed: Bed, plays: dict[str, Play]) -> None:
+def _deliver_rest(env: Environment, plays: dict[str, Play]) -> None:
     """Whatever is held is made due, and new requests are taken in."""
     for play in plays.values():
         for sent in (*play.later, *play.stored):
@@ -346,13 +346,13 @@ def _deliver_rest(bed: Bed, plays: dict[str, Play]) -> None:
         play.delivered += [play.ask(1) for _ in range(2)]
         play.sender.flush()
     wanted = sum(len(play.delivered) for play in plays.values())
-    reader = bed.reader(*(play.target for play in plays.values()))
+    reader = env.reader(*(play.target for play in plays.values()))
     reader.until(lambda: len(reader.records) >= wanted, "everything that is held comes")
     reader.close()
 
 
-def _judge(bed: Bed, plays: dict[str, Play]) -> None:
-    reader = bed.reader(*(play.target for play in plays.values()))
+def _judge(env: Environment, plays: dict[str, Play]) -> None:
+    reader = env.reader(*(play.target for play in plays.values()))
     seen = Counter((record.topic, record.origin) for record in reader.to_end())
     reader.close()
     for name, play in plays.items():
@@ -360,6 +360,6 @@ def _judge(bed: Bed, plays: dict[str, Play]) -> None:
         wanted = Counter(sent.origin for sent in play.delivered)  # a topic created again repeats its origins
         assert came == dict(wanted), name
         assert not came.keys() & {sent.origin for sent in play.given_up}, name
-    accepted = gather(bed.bootstrap, [plays["requests lost"].requests], [])
+    accepted = gather(env.bootstrap, [plays["requests lost"].requests], [])
     told = [loss for _, record in accepted.log if record.accepted for loss in record.accepted]
     assert told == [("requests-lost", plays["requests lost"].requests, _READ, _READ + _UNREAD)]

@@ -13,30 +13,30 @@ from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.settings import KafkaSettings
 from postdate.wire.headers import AT, TOPIC, Headers
 from postdate.wire.topics import OwnTopics
-from support.bed import Bed
-from support.oracle import Sent
-from support.sidecars import QUICK_SESSION
+from support.deployments.environment import Environment
+from support.deployments.sidecars import QUICK_SESSION
+from support.oracles.exactly_once import Sent
 
 _ADDED = 3
 
 
-def test_added_partitions_are_served_without_a_restart(bed: Bed) -> None:
-    requests, target = bed.new_requests(1), bed.new_target()
-    sidecar = bed.new_sidecar(consumer={**QUICK_SESSION, "topic.metadata.refresh.interval.ms": "1000"})
+def test_added_partitions_are_served_without_a_restart(env: Environment) -> None:
+    requests, target = env.new_requests(1), env.new_target()
+    sidecar = env.new_sidecar(consumer={**QUICK_SESSION, "topic.metadata.refresh.interval.ms": "1000"})
     sidecar.start()
     sidecar.wait_for_shards(1)
-    admin = ConfluentKafka(KafkaSettings(bed.bootstrap)).admin()
+    admin = ConfluentKafka(KafkaSettings(env.bootstrap)).admin()
     admin.add_partitions({requests: _ADDED})
     sidecar.wait_for_shards(_ADDED)
-    asked, sender = [], bed.sender()
+    asked, sender = [], env.sender()
     for index in range(30):
         due_ms = int(time.time() * 1000) + 10 * index
         given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
         asked.append(sender.send(requests, Sent(target, b"%d" % index, b"v", given, due_ms), index % _ADDED))
     sender.flush()
-    bed.wait_for_ends(len(asked))
+    env.wait_for_ends(len(asked))
     assert {len(info.partitions) for info in admin.describe(OwnTopics.of(requests).names()).values()} == {_ADDED}
     admin.close()
     assert sidecar.stop() == 0
-    bed.judge(asked)
+    env.judge(asked)
     assert "HALTED" not in sidecar.all_logs()

@@ -10,20 +10,20 @@ import time
 from collections import Counter
 
 from postdate.wire.headers import AT, DEAD_REASON, DELAY, LEVEL, TOPIC, Headers
-from support.bed import Bed
-from support.oracle import Sent
+from support.deployments.environment import Environment
+from support.oracles.exactly_once import Sent
 
 _HOUR_MS = 3_600_000
 
 
-def test_two_request_topics_of_one_process_have_rules_of_their_own(bed: Bed) -> None:
-    wide, narrow = bed.new_requests(1), bed.new_requests(1)
-    orders, other = bed.new_target(), bed.new_target()
-    sidecar = bed.new_sidecar()
+def test_two_request_topics_of_one_process_have_rules_of_their_own(env: Environment) -> None:
+    wide, narrow = env.new_requests(1), env.new_requests(1)
+    orders, other = env.new_target(), env.new_target()
+    sidecar = env.new_sidecar()
     sidecar.topics = {narrow: {"allow": [orders], "horizon_ms": _HOUR_MS, "levels_ms": [50, 100], "pending_max": 3}}
     sidecar.start()
     sidecar.wait_for_shards(2)
-    sender, far_ms = bed.sender(), int(time.time() * 1000) + 60 * _HOUR_MS
+    sender, far_ms = env.sender(), int(time.time() * 1000) + 60 * _HOUR_MS
 
     def ask(requests: str, target: str, *time_headers: tuple[str, bytes], due_ms: int = -1) -> Sent:
         given: Headers = [(TOPIC, target.encode()), *time_headers]
@@ -39,7 +39,7 @@ def test_two_request_topics_of_one_process_have_rules_of_their_own(bed: Bed) -> 
         if requests == narrow:
             dead[narrow] += held
     sender.flush()
-    bed.wait_for_ends(7)
+    env.wait_for_ends(7)
     # Held now: nothing on the narrow topic. Three more fit, the rest is beyond its limit; the wide one takes them all.
     soon = int(time.time() * 1000) + 6_000
     for requests in (wide, narrow):
@@ -48,30 +48,30 @@ def test_two_request_topics_of_one_process_have_rules_of_their_own(bed: Bed) -> 
         delivered += more[:taken]
         dead[requests] += more[taken:]
     sender.flush()
-    bed.wait_for_ends(17)
+    env.wait_for_ends(17)
     for sent in delivered:
         if sent.due_ms < 0:
             sent.due_ms = sent.appended_ms + (1_000 if sent.origin.startswith(wide.encode()) else 50)
-    outcome = bed.judge(delivered, [*dead[wide], *dead[narrow]])
+    outcome = env.judge(delivered, [*dead[wide], *dead[narrow]])
     reasons = Counter(letter.last(DEAD_REASON) for letter in outcome.dead)
     assert reasons == {b"forbidden-target": 1, b"beyond-horizon": 1, b"limit-exceeded": 2}
     assert {letter.topic for letter in outcome.dead} == {f"{narrow}.dead-letters"}
 
 
-def test_a_rate_beyond_the_limit_is_refused_and_not_slowed(bed: Bed) -> None:
-    requests, target = bed.new_requests(1), bed.new_target()
-    sidecar = bed.new_sidecar(topic={"requests_per_second_max": 20})
+def test_a_rate_beyond_the_limit_is_refused_and_not_slowed(env: Environment) -> None:
+    requests, target = env.new_requests(1), env.new_target()
+    sidecar = env.new_sidecar(topic={"requests_per_second_max": 20})
     sidecar.start()
     sidecar.wait_for_shards(1)
-    sender = bed.sender()
+    sender = env.sender()
     given: Headers = [(TOPIC, target.encode()), (DELAY, b"10")]
     asked = [sender.send(requests, Sent(target, b"k", b"v", given), 0) for _ in range(200)]
     sender.flush()
-    bed.wait_for_ends(200)
+    env.wait_for_ends(200)
     for sent in asked:
         sent.due_ms = sent.appended_ms + 10
-    reader = bed.reader(f"{requests}.dead-letters")
+    reader = env.reader(f"{requests}.dead-letters")
     letters = {seen.origin for seen in reader.to_end()}
     reader.close()
     assert 20 <= 200 - len(letters) < 150
-    bed.judge([sent for sent in asked if sent.origin not in letters], [s for s in asked if s.origin in letters])
+    env.judge([sent for sent in asked if sent.origin not in letters], [s for s in asked if s.origin in letters])

@@ -16,9 +16,9 @@ from confluent_kafka import Producer
 from postdate.client import RequestTopic
 from postdate.wire.dispatch_log import decode_record
 from postdate.wire.headers import AT, TOPIC, Headers
-from support.bed import Bed
-from support.oracle import Seen, Sent
-from support.timeouts import WAIT_TIMEOUT_S
+from support.deployments.environment import Environment
+from support.oracles.exactly_once import Seen, Sent
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _ADDED = ("origin", "due", "attempt", "first-origin", "first-due", "error")
 _MESSAGES = 40
@@ -32,20 +32,20 @@ def _policies(base: str) -> dict[str, object]:
     return {"retry_policies": [f"steady: base={base}, factor=1, attempts=3"]}
 
 
-def test_returns_are_redelivered_through_a_kill_until_the_dead_letter(bed: Bed) -> None:
-    requests, target = bed.new_requests(1), bed.new_target(1, message_timestamp_type="LogAppendTime")
-    sidecar = bed.new_sidecar(topic=_policies("500ms"))
+def test_returns_are_redelivered_through_a_kill_until_the_dead_letter(env: Environment) -> None:
+    requests, target = env.new_requests(1), env.new_target(1, message_timestamp_type="LogAppendTime")
+    sidecar = env.new_sidecar(topic=_policies("500ms"))
     sidecar.format_version = 2
     sidecar.start()
     sidecar.wait_for_shards(1)
-    sender, due_ms = bed.sender(), int(time.time() * 1000)
+    sender, due_ms = env.sender(), int(time.time() * 1000)
     for number in range(_MESSAGES):
         given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), ("n", b"%d" % number)]
         sender.send(requests, Sent(target, b"%d" % number, b"v%d" % number, given, due_ms))
     sender.flush()
     topic = RequestTopic(requests, partitions=1)
-    producer = Producer({"bootstrap.servers": bed.bootstrap, "linger.ms": 0})
-    reader = bed.reader(target)
+    producer = Producer({"bootstrap.servers": env.bootstrap, "linger.ms": 0})
+    reader = env.reader(target)
     seen: list[Seen] = []
     killed_at: list[int] = []
 
@@ -68,11 +68,11 @@ def test_returns_are_redelivered_through_a_kill_until_the_dead_letter(bed: Bed) 
     reader.until(consume, "every attempt of every message was delivered", WAIT_TIMEOUT_S)
     producer.flush(10)
     reader.close()
-    bed.wait_for_ends(_MESSAGES * (2 + _ATTEMPTS))
+    env.wait_for_ends(_MESSAGES * (2 + _ATTEMPTS))
     assert sidecar.stop() == 0
     assert len(seen) == _MESSAGES * (1 + _ATTEMPTS)
     _judge(seen)
-    letters, log = bed.reader(f"{requests}.dead-letters"), bed.reader(f"{requests}.dispatch-log")
+    letters, log = env.reader(f"{requests}.dead-letters"), env.reader(f"{requests}.dispatch-log")
     dead, records = letters.to_end(), [decode_record(record.value) for record in log.to_end()]
     letters.close()
     log.close()

@@ -25,10 +25,10 @@ import pytest
 from postdate.wire.dispatch_log import APPLIED, CANCELLED, DEAD, DELIVERED, Moved
 from postdate.wire.headers import ACTION, DUE, ID, PREFIX, TOPIC, Headers
 from postdate.wire.origins import parse_origin
-from support.bed import Bed
-from support.oracle import Outcome, Seen, Sent, gather
-from support.sidecars import Sidecar
-from support.timeouts import WAIT_TIMEOUT_S
+from support.deployments.environment import Environment
+from support.deployments.sidecars import Sidecar
+from support.oracles.exactly_once import Outcome, Seen, Sent, gather
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _REQUESTS = int(os.environ.get("POSTDATE_ROLLING_REQUESTS", "5000"))
 _KILLS = int(os.environ.get("POSTDATE_ROLLING_KILLS", "5"))
@@ -48,9 +48,9 @@ def _settings(chance: random.Random, allowed: str) -> dict[str, object]:
     }
 
 
-def _send(bed: Bed, requests: str, targets: list[str], chance: random.Random) -> list[Sent]:
+def _send(env: Environment, requests: str, targets: list[str], chance: random.Random) -> list[Sent]:
     """Requests over the whole time, half of them by a level, some of them moved, cancelled or replaced by id."""
-    sender, asked, began = bed.sender(), list[Sent](), time.monotonic()
+    sender, asked, began = env.sender(), list[Sent](), time.monotonic()
     ids: list[bytes] = []
     for number in range(_REQUESTS):
         ahead = began + number * _SECONDS / _REQUESTS - time.monotonic()
@@ -158,10 +158,10 @@ _QUICK: Mapping[str, object] = {"allow": ["*"], "levels_ms": [500]}
     ids=["allow list wider", "allow list narrower", "levels shorter"],
 )
 def test_an_owner_with_an_old_disk_applies_the_fates_of_others(
-    bed: Bed, first: Mapping[str, object], second: Mapping[str, object], end: str
+    env: Environment, first: Mapping[str, object], second: Mapping[str, object], end: str
 ) -> None:
-    requests, target = bed.new_requests(1), bed.new_target(1)
-    sender = bed.sender()
+    requests, target = env.new_requests(1), env.new_target(1)
+    sender = env.sender()
 
     def send(number: int) -> Sent:
         given: Headers = [("n", b"%d" % number), (TOPIC, target.encode()), ("postdate-level", b"1")]
@@ -169,21 +169,21 @@ def test_an_owner_with_an_old_disk_applies_the_fates_of_others(
 
     asked = [send(number) for number in range(300)]
     sender.flush()
-    old, new = (bed.new_sidecar(topic=settings) for settings in (first, second))
+    old, new = (env.new_sidecar(topic=settings) for settings in (first, second))
     old.failpoints = "ingest.written=kill"
     old.start()
     old.wait()
     new.start()
-    bed.wait_for_ends(len(asked))
+    env.wait_for_ends(len(asked))
     assert new.stop() == 0
     old.failpoints = ""
     old.start()
     old.wait_for_shards(1)
     asked.append(send(300))
     sender.flush()
-    bed.wait_for_ends(len(asked))
+    env.wait_for_ends(len(asked))
     assert old.stop() == 0
-    outcome = gather(bed.bootstrap, bed.requests, bed.targets)
+    outcome = gather(env.bootstrap, env.requests, env.targets)
     assert _judge(outcome, asked) == []
     assert [outcome.fates[sent.origin][0][0] for sent in asked[:300]] == [end] * 300
 
@@ -191,24 +191,24 @@ def test_an_owner_with_an_old_disk_applies_the_fates_of_others(
 # A dynamic member that was killed and comes back gets other shards, a static one the same.
 @pytest.mark.timeout(1_800 + 20 * _KILLS + 2 * _SECONDS)
 @pytest.mark.parametrize("members", ["dynamic", "static"])
-def test_owners_with_different_settings_end_each_request_once(bed: Bed, members: str) -> None:
+def test_owners_with_different_settings_end_each_request_once(env: Environment, members: str) -> None:
     seed = int(os.environ.get("POSTDATE_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
     print(f"seed {seed}: {_REQUESTS} requests over {_SECONDS:.0f} s, {_KILLS} kills")
     chance = random.Random(seed)
-    requests = bed.new_requests(_PARTITIONS)
-    targets = [bed.new_target(_PARTITIONS) for _ in range(2)]
-    processes = [bed.new_sidecar(static=members == "static", topic=_settings(chance, targets[0])) for _ in range(2)]
+    requests = env.new_requests(_PARTITIONS)
+    targets = [env.new_target(_PARTITIONS) for _ in range(2)]
+    processes = [env.new_sidecar(static=members == "static", topic=_settings(chance, targets[0])) for _ in range(2)]
     for process in processes:
         process.start()
     for process in processes:
         process.wait_for_shards(_PARTITIONS // 2)
     roller = threading.Thread(target=_roll, args=(processes, chance, targets[0]))
     roller.start()
-    asked = _send(bed, requests, targets, random.Random(seed + 1))
+    asked = _send(env, requests, targets, random.Random(seed + 1))
     roller.join()
-    bed.wait_for_ends(len(asked), WAIT_TIMEOUT_S + 5.0 * _KILLS + _SECONDS)
+    env.wait_for_ends(len(asked), WAIT_TIMEOUT_S + 5.0 * _KILLS + _SECONDS)
     assert [process.stop() for process in processes] == [0, 0]
-    outcome = gather(bed.bootstrap, bed.requests, bed.targets)
+    outcome = gather(env.bootstrap, env.requests, env.targets)
     wrong = _judge(outcome, asked)
     names = Counter(ends[0][0] for ends in outcome.fates.values())
     print(f"{dict(names)}, {dict(outcome.reasons())}, takeovers {outcome.takeovers()}, {len(_moved(outcome))} moved")

@@ -49,10 +49,10 @@ from postdate.wire.headers import (
     WINDOW,
     Headers,
 )
-from support.bed import Bed
-from support.oracle import Outcome, Sent, gather
-from support.releases import install_earlier
-from support.sidecars import Sidecar
+from support.deployments.environment import Environment
+from support.deployments.releases import install_earlier
+from support.deployments.sidecars import Sidecar
+from support.oracles.exactly_once import Outcome, Sent, gather
 
 _PARTITIONS = 4
 _STORE_AFTER_MS = 2_000
@@ -71,10 +71,10 @@ class _Traffic:
     """Requests without an end until `stop`, from a thread of its own; each group of eight is due soon, is due soon and
     is replaced, or waits for a control that comes while other processes are there."""
 
-    def __init__(self, bed: Bed, requests: str, target: str) -> None:
+    def __init__(self, env: Environment, requests: str, target: str) -> None:
         self.expected: list[Sent] = []
         self.silent: list[Sent] = []
-        self._requests, self._target, self._sender = requests, target, bed.sender()
+        self._requests, self._target, self._sender = requests, target, env.sender()
         self._chance = random.Random(_SEED)
         self._waiting: list[tuple[int, Sent]] = []
         self._over = threading.Event()
@@ -141,17 +141,19 @@ class _Place:
         self.start(release)
 
 
-def test_old_and_new_hand_over_to_each_other_and_back(bed: Bed, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_old_and_new_hand_over_to_each_other_and_back(
+    env: Environment, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     old, new = install_earlier(tmp_path_factory.mktemp("earlier")), None
-    requests = bed.new_requests(_PARTITIONS)
-    target = bed.new_target(_PARTITIONS, message_timestamp_type="LogAppendTime")
+    requests = env.new_requests(_PARTITIONS)
+    target = env.new_target(_PARTITIONS, message_timestamp_type="LogAppendTime")
     versions: dict[str, str] = {}
     settings: dict[str, object] = {"store_after_ms": _STORE_AFTER_MS}
-    first, second = (_Place(bed.new_sidecar(topic=settings), versions) for _ in range(2))
+    first, second = (_Place(env.new_sidecar(topic=settings), versions) for _ in range(2))
     for place in (first, second):
         place.start(old)
     _settled(first, second)
-    traffic = _Traffic(bed, requests, target)
+    traffic = _Traffic(env, requests, target)
     try:
         first.replace(new)
         _settled(first, second)
@@ -167,8 +169,8 @@ def test_old_and_new_hand_over_to_each_other_and_back(bed: Bed, tmp_path_factory
         _settled(first, second)
     finally:
         traffic.stop()
-    bed.wait_for_ends(len(traffic.expected) + len(traffic.silent))
-    outcome = bed.judge(traffic.expected, silent=traffic.silent)
+    env.wait_for_ends(len(traffic.expected) + len(traffic.silent))
+    outcome = env.judge(traffic.expected, silent=traffic.silent)
     _judge_hand_overs(outcome, versions)
     for place in (first, second):
         assert place.sidecar.stop() == 0
@@ -211,9 +213,9 @@ def _judge_hand_overs(outcome: Outcome, versions: dict[str, str]) -> None:
 class _Asked:
     """Requests, each with the final fate that it must have."""
 
-    def __init__(self, bed: Bed, requests: str, target: str) -> None:
+    def __init__(self, env: Environment, requests: str, target: str) -> None:
         self.wanted: list[tuple[Sent, str]] = []
-        self._requests, self._target, self._sender = requests, target, bed.sender()
+        self._requests, self._target, self._sender = requests, target, env.sender()
 
     def ask(self, fate: str, partition: int, *headers: tuple[str, bytes]) -> None:
         """Sends one request. A control names no target."""
@@ -265,11 +267,13 @@ class _Asked:
             assert outcome.fates[seen.origin][0][1] >= int(seen.last("postdate-due"))
 
 
-def test_new_headers_are_permitted_after_the_upgrade(bed: Bed, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_new_headers_are_permitted_after_the_upgrade(
+    env: Environment, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     old, new = install_earlier(tmp_path_factory.mktemp("earlier")), None
-    requests, target = bed.new_requests(_PARTITIONS), bed.new_target(_PARTITIONS)
-    first, second = places = [_Place(bed.new_sidecar(), {}) for _ in range(2)]
-    asked = _Asked(bed, requests, target)
+    requests, target = env.new_requests(_PARTITIONS), env.new_target(_PARTITIONS)
+    first, second = places = [_Place(env.new_sidecar(), {}) for _ in range(2)]
+    asked = _Asked(env, requests, target)
 
     def go_on() -> None:
         _settled(first, second)
@@ -282,7 +286,7 @@ def test_new_headers_are_permitted_after_the_upgrade(bed: Bed, tmp_path_factory:
         place.replace(new)
         go_on()
     asked.returned(DEAD)
-    bed.wait_for_ends(len(asked.wanted))
+    env.wait_for_ends(len(asked.wanted))
     for place in places:  # step 2
         place.sidecar.format_version = 2
         place.replace(new)
@@ -293,16 +297,16 @@ def test_new_headers_are_permitted_after_the_upgrade(bed: Bed, tmp_path_factory:
     asked.once(DELIVERED)
     second.start(new)
     go_on()
-    bed.wait_for_ends(len(asked.wanted))
+    env.wait_for_ends(len(asked.wanted))
     asked.once(DROPPED)
-    bed.wait_for_ends(len(asked.wanted))
+    env.wait_for_ends(len(asked.wanted))
     for place in places:  # and back
         place.sidecar.format_version = 1
         place.replace(new)
         go_on()
     asked.returned(DEAD)
-    bed.wait_for_ends(len(asked.wanted))
-    outcome = gather(bed.bootstrap, bed.requests, bed.targets)
+    env.wait_for_ends(len(asked.wanted))
+    outcome = gather(env.bootstrap, env.requests, env.targets)
     asked.judge(outcome)
     assert outcome.reasons() == {"unknown-header": 2 * _PARTITIONS}
     assert {record.v for _, record in outcome.log} == {1, 2}

@@ -18,12 +18,12 @@ import pytest
 
 from postdate.wire.dispatch_log import STORED, DispatchRecord, Occurred, Skipped, decode_record
 from postdate.wire.headers import ID, TOPIC, Headers
-from support.bed import Bed
-from support.expected import origin_of
-from support.missed_occurrences import Calendar, MissedStep, faults
-from support.oracle import Reader, Sent
-from support.sidecars import Sidecar
-from support.timeouts import WAIT_TIMEOUT_S
+from support.audits.missed_occurrences import Calendar, MissedStep, faults
+from support.deployments.environment import Environment
+from support.deployments.sidecars import Sidecar
+from support.oracles.exactly_once import Reader, Sent
+from support.oracles.expected_records import origin_of
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _SCHEDULES = int(os.environ.get("POSTDATE_OUTAGE_SCHEDULES", "72"))
 _OUTAGE_S = int(os.environ.get("POSTDATE_OUTAGE_SECONDS", "6"))
@@ -41,11 +41,11 @@ _ZONES = ("Europe/Berlin", "America/New_York", "Asia/Tokyo", "Pacific/Auckland")
 class _Log:
     """The dispatch log, as far as it was read, by the origins of the schedules."""
 
-    def __init__(self, bed: Bed) -> None:
+    def __init__(self, env: Environment) -> None:
         self.stored = 0
         self.steps: dict[bytes, list[MissedStep]] = {}
-        self._requests = bed.requests[0]
-        self._reader = bed.reader(f"{self._requests}.dispatch-log")
+        self._requests = env.requests[0]
+        self._reader = env.reader(f"{self._requests}.dispatch-log")
 
     def until_stored(self, count: int) -> None:
         self._reader.until(lambda: self._take() and self.stored >= count, f"{count} schedules are stored")
@@ -92,11 +92,11 @@ def cron(interval_s: int, phase_s: int) -> bytes:
     return b"%d %b * * * *" % (second, minutes)
 
 
-def request(bed: Bed, number: int, start_ms: int) -> Calendar:
+def request(env: Environment, number: int, start_ms: int) -> Calendar:
     """A schedule with one of the policies and intervals; of these, every second one is a cron expression."""
     policy, interval_s = _POLICIES[number % 3], _INTERVALS_S[number // 6 % len(_INTERVALS_S)]
     phase_s = number * 7_919 % interval_s
-    given: Headers = [(TOPIC, bed.targets[0].encode()), (ID, b"schedule-%d" % number)]
+    given: Headers = [(TOPIC, env.targets[0].encode()), (ID, b"schedule-%d" % number)]
     given += [("postdate-missed", policy.encode()), ("postdate-start", b"%d" % start_ms)]
     if number // 3 % 2:
         zone = _ZONES[number % len(_ZONES)].encode()
@@ -105,14 +105,14 @@ def request(bed: Bed, number: int, start_ms: int) -> Calendar:
         given += [("postdate-every", b"%ds/%ds" % (interval_s, phase_s))]
     interval_ms, phase_ms = 1_000 * interval_s, 1_000 * phase_s
     first_ms = start_ms + (phase_ms - start_ms) % interval_ms
-    return Calendar(Sent(bed.targets[0], b"key", b"%d" % number, given), policy, first_ms, interval_ms)
+    return Calendar(Sent(env.targets[0], b"key", b"%d" % number, given), policy, first_ms, interval_ms)
 
 
-def send(bed: Bed, numbers: range, start_ms: int) -> list[Calendar]:
-    calendars = [request(bed, number, start_ms) for number in numbers]
-    sender = bed.sender()
+def send(env: Environment, numbers: range, start_ms: int) -> list[Calendar]:
+    calendars = [request(env, number, start_ms) for number in numbers]
+    sender = env.sender()
     for number, each in zip(numbers, calendars, strict=True):
-        sender.send(bed.requests[0], each.sent, number % _PARTITIONS)
+        sender.send(env.requests[0], each.sent, number % _PARTITIONS)
     sender.flush()
     return calendars
 
@@ -122,10 +122,10 @@ def wait_in_outage(sidecar: Sidecar) -> None:
     threading.Event().wait(_OUTAGE_S)
 
 
-def assert_delivered_as_the_log_says(bed: Bed, calendars: list[Calendar]) -> int:
+def assert_delivered_as_the_log_says(env: Environment, calendars: list[Calendar]) -> int:
     """Returns how many occurrences the target has."""
     values = {each.sent.origin: each.sent.value for each in calendars}
-    reader, found = Reader(bed.bootstrap, bed.targets), Counter[tuple[bytes, int, int]]()
+    reader, found = Reader(env.bootstrap, env.targets), Counter[tuple[bytes, int, int]]()
     for seen in reader.passing():
         found[(seen.origin, int(seen.last("postdate-occurrence")), int(seen.last("postdate-due")))] += 1
         assert seen.timestamp_ms >= int(seen.last("postdate-due")), "early by the clock of the target"
@@ -137,18 +137,18 @@ def assert_delivered_as_the_log_says(bed: Bed, calendars: list[Calendar]) -> int
 
 
 @pytest.mark.timeout(900 + 3 * _OUTAGE_S)
-def test_schedules_follow_their_policies_after_an_outage(bed: Bed) -> None:
-    bed.new_requests(_PARTITIONS)
-    bed.new_target(message_timestamp_type="LogAppendTime")
-    sidecar = bed.new_sidecar(static=True)
+def test_schedules_follow_their_policies_after_an_outage(env: Environment) -> None:
+    env.new_requests(_PARTITIONS)
+    env.new_target(message_timestamp_type="LogAppendTime")
+    sidecar = env.new_sidecar(static=True)
     sidecar.format_version = 3
     sidecar.start()
     sidecar.wait_for_shards(_PARTITIONS)
-    half, log = _SCHEDULES // 2, _Log(bed)
-    calendars = send(bed, range(half), time.time_ns() // 1_000_000)
+    half, log = _SCHEDULES // 2, _Log(env)
+    calendars = send(env, range(half), time.time_ns() // 1_000_000)
     log.until_stored(half)
     wait_in_outage(sidecar)
-    calendars += send(bed, range(half, 2 * half), time.time_ns() // 1_000_000 - _PAST_MS)
+    calendars += send(env, range(half, 2 * half), time.time_ns() // 1_000_000 - _PAST_MS)
     restarted_ms = time.time_ns() // 1_000_000
     sidecar.start()
     log.until_decided(calendars, restarted_ms)
@@ -156,7 +156,7 @@ def test_schedules_follow_their_policies_after_an_outage(bed: Bed) -> None:
     log.close()
     wrong = [fault for each in calendars for fault in faults(each, sidecar.instance, restarted_ms)]
     assert not wrong, f"{len(wrong)} faults:\n" + "\n".join(wrong[:10])
-    delivered, skipped = assert_delivered_as_the_log_says(bed, calendars), Counter[str]()
+    delivered, skipped = assert_delivered_as_the_log_says(env, calendars), Counter[str]()
     for each in calendars:
         skipped[each.missed] += sum(s.fate.last - s.fate.number + 1 for s in each.steps if isinstance(s.fate, Skipped))
     print(f"\n{len(calendars)} schedules, {_OUTAGE_S} s without a process: {delivered} delivered, skipped {skipped}")

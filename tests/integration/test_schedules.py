@@ -17,10 +17,10 @@ import pytest
 
 from postdate.wire.dispatch_log import ExtraFate, Occurred, Skipped, Switched
 from postdate.wire.headers import ACTION, ID, TOPIC, Headers
-from support.bed import Bed
-from support.oracle import Seen, Sent, gather
-from support.sidecars import Sidecar
-from support.timeouts import WAIT_TIMEOUT_S
+from support.deployments.environment import Environment
+from support.deployments.sidecars import Sidecar
+from support.oracles.exactly_once import Seen, Sent, gather
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _EVERY_MS = 1_000
 _COUNT = int(os.environ.get("POSTDATE_SCHEDULE_OCCURRENCES", "24"))
@@ -29,11 +29,11 @@ _KILLS = _COUNT // _KILL_EVERY
 _FILLED = 2_500
 
 
-def calendar(bed: Bed, caller_id: bytes, *more: tuple[str, bytes]) -> tuple[bytes, int]:
+def calendar(env: Environment, caller_id: bytes, *more: tuple[str, bytes]) -> tuple[bytes, int]:
     """Sends a schedule that fires every second. Returns its origin, and the timestamp of its request."""
-    given: Headers = [(TOPIC, bed.targets[0].encode()), (ID, caller_id), ("postdate-every", b"1s"), *more]
-    sender = bed.sender()
-    sent = sender.send(bed.requests[0], Sent(bed.targets[0], b"key", b"value", given, 0), partition=0)
+    given: Headers = [(TOPIC, env.targets[0].encode()), (ID, caller_id), ("postdate-every", b"1s"), *more]
+    sender = env.sender()
+    sent = sender.send(env.requests[0], Sent(env.targets[0], b"key", b"value", given, 0), partition=0)
     sender.flush()
     return sent.origin, sent.appended_ms
 
@@ -42,18 +42,18 @@ def nominal_ms(asked_ms: int, number: int) -> int:
     return asked_ms - asked_ms % _EVERY_MS + number * _EVERY_MS
 
 
-def control(bed: Bed, action: bytes, *more: tuple[str, bytes]) -> Sent:
+def control(env: Environment, action: bytes, *more: tuple[str, bytes]) -> Sent:
     """Pauses, resumes, triggers or backfills the schedule with the id `controlled`."""
     given: Headers = [(ACTION, action), (ID, b"controlled"), *more]
-    sender = bed.sender()
-    sent = sender.send(bed.requests[0], Sent("", b"", None, given), partition=0)
+    sender = env.sender()
+    sent = sender.send(env.requests[0], Sent("", b"", None, given), partition=0)
     sender.flush()
     return sent
 
 
-def of_origin(bed: Bed, origin: bytes, count: int = 0) -> list[Seen]:
+def of_origin(env: Environment, origin: bytes, count: int = 0) -> list[Seen]:
     """The occurrences of a schedule on the target, read when there are `count` of them."""
-    reader = bed.reader(bed.targets[0])
+    reader = env.reader(env.targets[0])
     timeout_s = WAIT_TIMEOUT_S + count * _EVERY_MS / 1000
     try:
         reader.until(lambda: sum(s.origin == origin for s in reader.records) >= count, f"{count} are there", timeout_s)
@@ -72,20 +72,20 @@ def assert_once_each(found: list[Seen], asked_ms: int, numbers: range) -> None:
         assert (seen.key, seen.value) == (b"key", b"value")
 
 
-def new_sidecar(bed: Bed) -> Sidecar:
-    sidecar = bed.new_sidecar(static=True)
+def new_sidecar(env: Environment) -> Sidecar:
+    sidecar = env.new_sidecar(static=True)
     sidecar.format_version = 3
     return sidecar
 
 
 @pytest.mark.timeout(600 + 2 * _COUNT)
-def test_a_schedule_that_fires_every_second_survives_kills(bed: Bed) -> None:
-    bed.new_requests(1)
-    bed.new_target(message_timestamp_type="LogAppendTime")
-    sidecar = new_sidecar(bed)
+def test_a_schedule_that_fires_every_second_survives_kills(env: Environment) -> None:
+    env.new_requests(1)
+    env.new_target(message_timestamp_type="LogAppendTime")
+    sidecar = new_sidecar(env)
     sidecar.start()
     sidecar.wait_for_shards(1)
-    origin, asked_ms = calendar(bed, b"every-second", ("postdate-count", b"%d" % _COUNT))
+    origin, asked_ms = calendar(env, b"every-second", ("postdate-count", b"%d" % _COUNT))
     for number in range(_KILLS):
         # A tenth of a second later each time, relative to the occurrences.
         at_s = nominal_ms(asked_ms, _KILL_EVERY * number + 2) / 1000 + 0.1 * (number % 10)
@@ -94,61 +94,61 @@ def test_a_schedule_that_fires_every_second_survives_kills(bed: Bed) -> None:
         if number == _KILLS // 2:
             shutil.rmtree(sidecar.data_dir)
         sidecar.start()
-    of_origin(bed, origin, _COUNT)
-    bed.wait_for_ends(1)
+    of_origin(env, origin, _COUNT)
+    env.wait_for_ends(1)
     assert sidecar.stop() == 0
-    found = of_origin(bed, origin)
+    found = of_origin(env, origin)
     assert_once_each(found, asked_ms, range(1, _COUNT + 1))
     late_ms = sorted(seen.timestamp_ms - int(seen.last("postdate-due")) for seen in found)
     print(f"\n{len(found)} occurrences, {_KILLS} kills: {late_ms[len(found) // 2]} ms late (p50), {late_ms[-1]} (most)")
 
 
 @pytest.mark.timeout(600)
-def test_missed_occurrences_follow_their_policy_and_controls_end_schedules(bed: Bed) -> None:
-    bed.new_requests(1)
-    bed.new_target(message_timestamp_type="LogAppendTime")
-    sidecar = new_sidecar(bed)
+def test_missed_occurrences_follow_their_policy_and_controls_end_schedules(env: Environment) -> None:
+    env.new_requests(1)
+    env.new_target(message_timestamp_type="LogAppendTime")
+    sidecar = new_sidecar(env)
     sidecar.start()
     sidecar.wait_for_shards(1)
-    every, all_ms = calendar(bed, b"all", ("postdate-count", b"12"))
-    newest, newest_ms = calendar(bed, b"last", ("postdate-count", b"12"), ("postdate-missed", b"last"))
-    cancelled, _ = calendar(bed, b"cancelled")
-    of_origin(bed, cancelled, 2)
+    every, all_ms = calendar(env, b"all", ("postdate-count", b"12"))
+    newest, newest_ms = calendar(env, b"last", ("postdate-count", b"12"), ("postdate-missed", b"last"))
+    cancelled, _ = calendar(env, b"cancelled")
+    of_origin(env, cancelled, 2)
     sidecar.kill()
     threading.Event().wait(max(nominal_ms(newest_ms, 12) / 1000 + 0.5 - time.time(), 0.0))
-    sender = bed.sender()
+    sender = env.sender()
     cancel = Sent("", b"", None, [(ACTION, b"cancel"), (ID, b"cancelled")])
-    sender.send(bed.requests[0], cancel, partition=0)
+    sender.send(env.requests[0], cancel, partition=0)
     sender.flush()
     sidecar.start()
-    bed.wait_for_ends(4)
+    env.wait_for_ends(4)
     assert sidecar.stop() == 0
-    assert_once_each(of_origin(bed, every), all_ms, range(1, 13))
-    numbers = sorted(int(seen.last("postdate-occurrence")) for seen in of_origin(bed, newest))
+    assert_once_each(of_origin(env, every), all_ms, range(1, 13))
+    numbers = sorted(int(seen.last("postdate-occurrence")) for seen in of_origin(env, newest))
     assert numbers[-1] == 12
     assert len(numbers) == len(set(numbers)) < 12, "the missed ones are skipped"
-    assert all(int(seen.last("postdate-due")) <= cancel.appended_ms for seen in of_origin(bed, cancelled))
+    assert all(int(seen.last("postdate-due")) <= cancel.appended_ms for seen in of_origin(env, cancelled))
 
 
 @pytest.mark.timeout(600)
-def test_a_pause_skips_what_lies_in_it_through_a_kill_and_a_lost_disk(bed: Bed) -> None:
-    requests = bed.new_requests(1)
-    target = bed.new_target(message_timestamp_type="LogAppendTime")
-    sidecar = new_sidecar(bed)
+def test_a_pause_skips_what_lies_in_it_through_a_kill_and_a_lost_disk(env: Environment) -> None:
+    requests = env.new_requests(1)
+    target = env.new_target(message_timestamp_type="LogAppendTime")
+    sidecar = new_sidecar(env)
     sidecar.start()
     sidecar.wait_for_shards(1)
-    origin, asked_ms = calendar(bed, b"controlled", ("postdate-count", b"14"))
-    of_origin(bed, origin, 2)
-    pause = control(bed, b"pause")
+    origin, asked_ms = calendar(env, b"controlled", ("postdate-count", b"14"))
+    of_origin(env, origin, 2)
+    pause = control(env, b"pause")
     threading.Event().wait(max(pause.appended_ms / 1000 + 2.5 - time.time(), 0.0))
     sidecar.kill()
     shutil.rmtree(sidecar.data_dir)
     sidecar.start()
     threading.Event().wait(max(pause.appended_ms / 1000 + 4.5 - time.time(), 0.0))
-    resume = control(bed, b"resume")
-    bed.wait_for_ends(3)
+    resume = control(env, b"resume")
+    env.wait_for_ends(3)
     assert sidecar.stop() == 0
-    fates = [fate for _, record in gather(bed.bootstrap, [requests], [target]).log for fate in record.fates]
+    fates = [fate for _, record in gather(env.bootstrap, [requests], [target]).log for fate in record.fates]
     assert [each.control for each in fates if isinstance(each, Switched)] == [1, 2]
     paused_at = next(at for at, fate in enumerate(fates) if isinstance(fate, Switched))
     in_pause = {n for n in range(1, 15) if pause.appended_ms <= nominal_ms(asked_ms, n) < resume.appended_ms}
@@ -157,38 +157,38 @@ def test_a_pause_skips_what_lies_in_it_through_a_kill_and_a_lost_disk(bed: Bed) 
     assert {each.reason for each in fates if isinstance(each, Skipped)} == {"paused"}
     assert sorted(skipped) == sorted(in_pause - early)
     assert len(skipped) >= 3
-    numbers = Counter(int(seen.last("postdate-occurrence")) for seen in of_origin(bed, origin))
+    numbers = Counter(int(seen.last("postdate-occurrence")) for seen in of_origin(env, origin))
     assert numbers == Counter(set(range(1, 15)) - set(skipped))
 
 
 @pytest.mark.timeout(600)
-def test_extra_deliveries_leave_once_through_a_kill_and_a_lost_disk(bed: Bed) -> None:
+def test_extra_deliveries_leave_once_through_a_kill_and_a_lost_disk(env: Environment) -> None:
     """The process is killed while a backfill of several transactions leaves, before or behind the first one."""
-    requests = bed.new_requests(1)
-    target = bed.new_target(message_timestamp_type="LogAppendTime")
-    sidecar = new_sidecar(bed)
+    requests = env.new_requests(1)
+    target = env.new_target(message_timestamp_type="LogAppendTime")
+    sidecar = new_sidecar(env)
     sidecar.start()
     sidecar.wait_for_shards(1)
-    origin, asked_ms = calendar(bed, b"controlled", ("postdate-count", b"8"))
-    of_origin(bed, origin, 2)
-    triggers = [control(bed, b"trigger") for _ in range(3)]
+    origin, asked_ms = calendar(env, b"controlled", ("postdate-count", b"8"))
+    of_origin(env, origin, 2)
+    triggers = [control(env, b"trigger") for _ in range(3)]
     times_ms = range(nominal_ms(asked_ms, -_FILLED), nominal_ms(asked_ms, 0), _EVERY_MS)
     bounds = ("postdate-start", b"%d" % times_ms[0]), ("postdate-end", b"%d" % times_ms[-1])
-    backfill = control(bed, b"backfill", *bounds)
-    of_origin(bed, origin, 3)
+    backfill = control(env, b"backfill", *bounds)
+    of_origin(env, origin, 3)
     sidecar.kill()
     shutil.rmtree(sidecar.data_dir)
     sidecar.start()
-    triggers += [control(bed, b"trigger") for _ in range(2)]
-    bed.wait_for_ends(7)
+    triggers += [control(env, b"trigger") for _ in range(2)]
+    env.wait_for_ends(7)
     assert sidecar.stop() == 0
-    log = [record.fates for _, record in gather(bed.bootstrap, [requests], [target]).log]
+    log = [record.fates for _, record in gather(env.bootstrap, [requests], [target]).log]
     dues_ms = {f"{each.origin.decode()}/1": each.appended_ms for each in triggers}
     dues_ms |= {f"{backfill.origin.decode()}/{number}": due_ms for number, due_ms in enumerate(times_ms, 1)}
     extras = [[each for each in fates if isinstance(each, ExtraFate)] for fates in log]
     assert Counter(each.control for fates in extras for each in fates) == {1: 1, 2: 1, 3: 1, 4: _FILLED, 5: 1, 6: 1}
     assert 1 < max(map(len, extras)) <= 1_001, "a transaction is bounded"
-    seen = of_origin(bed, origin)
+    seen = of_origin(env, origin)
     extra = [each for each in seen if any(name == "postdate-extra" for name, _ in each.headers)]
     found = [(each.last("postdate-extra").decode(), int(each.last("postdate-due"))) for each in extra]
     assert sorted(found) == sorted(dues_ms.items())
@@ -196,24 +196,24 @@ def test_extra_deliveries_leave_once_through_a_kill_and_a_lost_disk(bed: Bed) ->
     assert sorted(numbers) == [*range(1, 9)], "an extra delivery consumes no number"
 
 
-def test_a_deployment_accepts_schedules_once_it_has_the_setting(bed: Bed) -> None:
-    bed.new_requests(1)
-    bed.new_target(message_timestamp_type="LogAppendTime")
-    sidecar = bed.new_sidecar(static=True)
+def test_a_deployment_accepts_schedules_once_it_has_the_setting(env: Environment) -> None:
+    env.new_requests(1)
+    env.new_target(message_timestamp_type="LogAppendTime")
+    sidecar = env.new_sidecar(static=True)
     sidecar.format_version = 2
     sidecar.start()
     sidecar.wait_for_shards(1)
-    sender = bed.sender()
-    given: Headers = [(TOPIC, bed.targets[0].encode()), (ID, b"c"), ("postdate-every", b"1s")]
-    sent = sender.send(bed.requests[0], Sent(bed.targets[0], b"k", b"v", given, 1), partition=0)
+    sender = env.sender()
+    given: Headers = [(TOPIC, env.targets[0].encode()), (ID, b"c"), ("postdate-every", b"1s")]
+    sent = sender.send(env.requests[0], Sent(env.targets[0], b"k", b"v", given, 1), partition=0)
     sender.flush()
-    bed.wait_for_ends(1)
-    outcome = bed.judge([], dead=[sent])
+    env.wait_for_ends(1)
+    outcome = env.judge([], dead=[sent])
     assert outcome.reasons() == {"unknown-header": 1}
     assert b"format_version = 3" in outcome.dead[0].last("postdate-dead-detail")
     sidecar.stop()
     sidecar.format_version = 3
     sidecar.start()
-    origin, asked_ms = calendar(bed, b"c", ("postdate-count", b"2"))
-    bed.wait_for_ends(2)
-    assert_once_each(of_origin(bed, origin), asked_ms, range(1, 3))
+    origin, asked_ms = calendar(env, b"c", ("postdate-count", b"2"))
+    env.wait_for_ends(2)
+    assert_once_each(of_origin(env, origin), asked_ms, range(1, 3))

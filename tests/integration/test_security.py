@@ -32,15 +32,15 @@ from postdate.sidecar.cluster.topics import TopicRule
 from postdate.sidecar.config.load import Flags, load
 from postdate.sidecar.config.settings import Config, RequestTopicConfig
 from postdate.wire.headers import ACTION, AT, DEAD_DETAIL, DEAD_REASON, DELAY, ID, KEY, TOPIC, Headers
-from support.bed import Bed
-from support.certificates import KEY_PASSWORD
-from support.command import run_postdate
-from support.http_steps import Client, free_port
-from support.oracle import Reader, Sent
-from support.rounds import LONGER, expect, first_kept
-from support.secured_broker import CLIENT_SECRET, PASSWORD, SCRAM_PASSWORD, SecuredBroker, secured_broker
-from support.sidecars import Sidecar, wait_until
-from support.timeouts import WAIT_TIMEOUT_S
+from support.brokers.certificates import KEY_PASSWORD
+from support.brokers.secured_broker import CLIENT_SECRET, PASSWORD, SCRAM_PASSWORD, SecuredBroker, secured_broker
+from support.deployments.command import run_postdate
+from support.deployments.environment import Environment
+from support.deployments.sidecars import Sidecar, wait_until
+from support.oracles.exactly_once import Reader, Sent
+from support.waiting.rounds import LONGER, expect, first_kept
+from support.waiting.timeouts import WAIT_TIMEOUT_S
+from support.web.http_steps import Client, free_port
 
 _TOKEN = "the-token-of-this-module"  # noqa: S105
 _SECRETS = (PASSWORD, SCRAM_PASSWORD, KEY_PASSWORD, CLIENT_SECRET, _TOKEN)
@@ -55,17 +55,17 @@ class _Place:
 
     def __init__(self, broker: SecuredBroker, directory: Path) -> None:
         self.broker = broker
-        self.bed = Bed(broker.super_servers, directory)
+        self.env = Environment(broker.super_servers, directory)
         self.directory = directory
-        self.requests, self.target = self.bed.new_requests(1), self.bed.new_target()
+        self.requests, self.target = self.env.new_requests(1), self.env.new_target()
         topic = RequestTopicConfig(self.requests, allow=(self.target,))
-        self.needed = rights.needed(self.bed.group_id, topic)
+        self.needed = rights.needed(self.env.group_id, topic)
         broker.grant(self.needed)
 
     def file(self, common: dict[str, str], servers: str = "") -> Path:
         """The configuration of a program that comes in so."""
         file = self.directory / "postdate.toml"
-        lines = [f'group_id = "{self.bed.group_id}"', "[kafka]"]
+        lines = [f'group_id = "{self.env.group_id}"', "[kafka]"]
         lines += [f'bootstrap_servers = "{servers or self.broker.sasl_servers}"', "[kafka.common]"]
         lines += [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in common.items()]
         lines += ["[[request_topics]]", f'name = "{self.requests}"', f'allow = ["{self.target}"]']
@@ -79,7 +79,7 @@ class _Place:
         return self.broker.sasl("SCRAM-SHA-512", self.directory, SCRAM_PASSWORD)
 
     def send(self, given: Headers, value: str = _PAYLOADS[0], key: str = _PAYLOADS[1]) -> Sent:
-        sender = self.bed.sender()
+        sender = self.env.sender()
         sent = sender.send(self.requests, Sent(self.target, key.encode(), value.encode(), given))
         sender.flush()
         return sent
@@ -247,7 +247,7 @@ def served(broker: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> I
         broker.sasl_servers,
         [place.requests],
         place.directory,
-        place.bed.group_id,
+        place.env.group_id,
         dispatch={"retry_budget_ms": 0},
         common=place.scram(),
         allow=[place.target],
@@ -263,7 +263,7 @@ def served(broker: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> I
 
 def _load(place: _Place) -> None:
     """Every kind of request with something in it that must not be shown; returns when all that is due has ended."""
-    sender, topic = place.bed.sender(), place.target.encode()
+    sender, topic = place.env.sender(), place.target.encode()
     value, key, header, bad = (text.encode() for text in _PAYLOADS)
     in_hours = b"%d" % ((int(time.time()) + 7_200) * 1000)
     for number in range(_LOAD):
@@ -277,7 +277,7 @@ def _load(place: _Place) -> None:
             sender.send(place.requests, Sent(place.target, f"{_ID}-{number}".encode(), None, cancel))
     sender.flush()
     # Two thirds are due, a third waits in the store, of which a tenth is cancelled; a cancel ends as well.
-    place.bed.wait_for_ends(_LOAD * 2 // 3 + 2 * (_LOAD // 30))
+    place.env.wait_for_ends(_LOAD * 2 // 3 + 2 * (_LOAD // 30))
 
 
 def test_under_load_nothing_shows_a_payload_or_a_secret(served: tuple[_Place, Sidecar, Client]) -> None:
@@ -318,11 +318,11 @@ def test_a_right_revoked_at_run_time_is_named_and_used_when_granted_again(
     place.send([(TOPIC, place.target.encode()), (DELAY, b"0")])
     sidecar.wait_for_log("no ACL allows Write on this transactional id")
     place.broker.grant([shards])
-    place.bed.wait_for_ends(ended + 1)
+    place.env.wait_for_ends(ended + 1)
     (target,) = (right for right in place.needed if right.of_target)
     place.broker.revoke(target)
     forbidden = place.send([(TOPIC, place.target.encode()), (DELAY, b"0")])
-    place.bed.wait_for_ends(ended + 2)
+    place.env.wait_for_ends(ended + 2)
     letters = Reader(place.broker.super_servers, [f"{place.requests}.dead-letters"])
     (letter,) = [seen for seen in letters.to_end() if seen.origin == forbidden.origin]
     letters.close()
@@ -333,7 +333,7 @@ def test_a_right_revoked_at_run_time_is_named_and_used_when_granted_again(
 
 def _count_ends(place: _Place) -> int:
     """How many requests have ended so far, by the dispatch log."""
-    reader = place.bed.reader(f"{place.requests}.dispatch-log")
+    reader = place.env.reader(f"{place.requests}.dispatch-log")
     reader.to_end()
     reader.close()
     fates = [json.loads(seen.value or b"{}").get("fates", []) for seen in reader.records]

@@ -22,11 +22,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 from postdate.cli import postdate as program
 from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.settings import KafkaSettings
-from support.bed import Bed
-from support.broker import unique_name
-from support.foreign_clients import configure_with_java, share_consume_with_java
-from support.kafka_steps import abort_values, commit_values, open_producer
-from support.timeouts import WAIT_TIMEOUT_S
+from support.brokers.broker import unique_name
+from support.brokers.kafka_steps import abort_values, commit_values, open_producer
+from support.clients.foreign_clients import configure_with_java, share_consume_with_java
+from support.deployments.environment import Environment
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 def read_from_the_start(bootstrap: str, group_id: str) -> None:
@@ -38,43 +38,43 @@ def read_from_the_start(bootstrap: str, group_id: str) -> None:
     future.result(WAIT_TIMEOUT_S)
 
 
-def check(bed: Bed, group_id: str, *options: str) -> Result:
-    arguments = ["topics", "check", "-b", bed.bootstrap, "--requests", bed.requests[0], "--consumers", group_id]
+def check(env: Environment, group_id: str, *options: str) -> Result:
+    arguments = ["topics", "check", "-b", env.bootstrap, "--requests", env.requests[0], "--consumers", group_id]
     result = CliRunner().invoke(program, [*arguments, *options])
     assert result.exit_code == 0, result.output
     return result
 
 
-def test_a_share_group_reads_aborted_records_by_default(bed: Bed) -> None:
-    bed.new_requests()
-    target, group_id = bed.new_target(), unique_name("share")
-    read_from_the_start(bed.bootstrap, group_id)
-    producer = open_producer(ConfluentKafka(KafkaSettings(bed.bootstrap)))
+def test_a_share_group_reads_aborted_records_by_default(env: Environment) -> None:
+    env.new_requests()
+    target, group_id = env.new_target(), unique_name("share")
+    read_from_the_start(env.bootstrap, group_id)
+    producer = open_producer(ConfluentKafka(KafkaSettings(env.bootstrap)))
     abort_values(producer, target, [b"aborted"])
     commit_values(producer, target, [b"committed"])
-    read = share_consume_with_java(bed.bootstrap, group_id, target, "committed")
+    read = share_consume_with_java(env.bootstrap, group_id, target, "committed")
     assert read == ["aborted", "committed"]
-    shown = check(bed, group_id).stdout
+    shown = check(env, group_id).stdout
     assert f"warning [reads-aborted] share group {group_id} " in shown
-    as_json = json.loads(check(bed, group_id, "--output", "json").stdout.splitlines()[-1])
+    as_json = json.loads(check(env, group_id, "--output", "json").stdout.splitlines()[-1])
     (violation,) = as_json["violations"]
     assert (as_json["consumers"], as_json["isolation"], as_json["ok"]) == (group_id, "read_uncommitted", False)
 
     remedy = shlex.split(violation["remedy"])
     assert f"remedy: {violation['remedy']}\n" in shown
     configure_with_java(*remedy)
-    assert check(bed, group_id).stdout.endswith(f"ok: share group {group_id} reads only committed records\n")
+    assert check(env, group_id).stdout.endswith(f"ok: share group {group_id} reads only committed records\n")
     abort_values(producer, target, [b"aborted again"])
     commit_values(producer, target, [b"committed again"])
     producer.destroy()
-    read = share_consume_with_java(bed.bootstrap, group_id, target, "committed again")
+    read = share_consume_with_java(env.bootstrap, group_id, target, "committed again")
     assert read == ["committed again"]
 
 
-def test_the_isolation_of_a_consumer_group_is_not_shown(bed: Bed) -> None:
-    bed.new_requests()
-    bed.new_sidecar().start()
-    bed.sidecars[0].wait_for_shards(1)
-    assert f"not checked: {bed.group_id} is not a share group" in check(bed, bed.group_id).stdout
-    as_json = json.loads(check(bed, bed.group_id, "--output", "json").stdout.splitlines()[-1])
-    assert as_json == {"consumers": bed.group_id, "isolation": None, "ok": False, "violations": []}
+def test_the_isolation_of_a_consumer_group_is_not_shown(env: Environment) -> None:
+    env.new_requests()
+    env.new_sidecar().start()
+    env.sidecars[0].wait_for_shards(1)
+    assert f"not checked: {env.group_id} is not a share group" in check(env, env.group_id).stdout
+    as_json = json.loads(check(env, env.group_id, "--output", "json").stdout.splitlines()[-1])
+    assert as_json == {"consumers": env.group_id, "isolation": None, "ok": False, "violations": []}

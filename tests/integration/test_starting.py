@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 from postdate.tools.dev_broker.local_broker import LocalBroker
-from support.bed import Bed
-from support.broker import local_broker
-from support.command import run_postdate
-from support.http_steps import Client, free_port
-from support.secured_broker import SecuredBroker, secured_broker
-from support.sidecars import Sidecar, wait_until
+from support.brokers.broker import local_broker
+from support.brokers.secured_broker import SecuredBroker, secured_broker
+from support.deployments.command import run_postdate
+from support.deployments.environment import Environment
+from support.deployments.sidecars import Sidecar, wait_until
+from support.web.http_steps import Client, free_port
 
 #: The line of one attempt in vain.
 _WAITS = re.compile(r"Kafka does not answer for \d+ s: .*the next attempt is in (\d+) s")
@@ -38,15 +38,15 @@ def own() -> Iterator[LocalBroker]:
 
 
 @pytest.fixture
-def bed(own: LocalBroker, tmp_path: Path) -> Iterator[Bed]:
-    made = Bed(own.bootstrap_servers, tmp_path)
+def env(own: LocalBroker, tmp_path: Path) -> Iterator[Environment]:
+    made = Environment(own.bootstrap_servers, tmp_path)
     made.new_requests(1)
     yield made
     made.close()
 
 
-def _served(bed: Bed) -> tuple[Sidecar, Client]:
-    sidecar, port = bed.new_sidecar(), free_port()
+def _served(env: Environment) -> tuple[Sidecar, Client]:
+    sidecar, port = env.new_sidecar(), free_port()
     sidecar.http = {"port": port}
     return sidecar, Client(port)
 
@@ -66,8 +66,10 @@ def _wait_for_attempts(sidecar: Sidecar, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("away", ["paused", "killed"])
-def test_a_process_waits_alive_and_not_ready_until_the_broker_is_back(own: LocalBroker, bed: Bed, away: str) -> None:
-    sidecar, client = _served(bed)
+def test_a_process_waits_alive_and_not_ready_until_the_broker_is_back(
+    own: LocalBroker, env: Environment, away: str
+) -> None:
+    sidecar, client = _served(env)
     if away == "paused":
         own.pause()
     else:
@@ -90,8 +92,8 @@ def test_a_process_waits_alive_and_not_ready_until_the_broker_is_back(own: Local
     assert sidecar.stop() == 0
 
 
-def test_a_signal_ends_the_wait(own: LocalBroker, bed: Bed) -> None:
-    sidecar, client = _served(bed)
+def test_a_signal_ends_the_wait(own: LocalBroker, env: Environment) -> None:
+    sidecar, client = _served(env)
     own.pause()
     try:
         sidecar.start()
@@ -178,10 +180,10 @@ def _proxy_without_broker() -> Iterator[str]:
 
 @pytest.mark.parametrize("also", ["", "a listener of the other protocol"])
 def test_a_connection_that_breaks_in_the_handshake_is_waited_for_and_its_likely_cause_is_logged(
-    secured: SecuredBroker, bed: Bed, also: str
+    secured: SecuredBroker, env: Environment, also: str
 ) -> None:
     """A proxy whose broker is away breaks it; the broker may be of the right protocol."""
-    sidecar, _ = _served(bed)
+    sidecar, _ = _served(env)
     sidecar.common = {"security.protocol": "SSL", "ssl.ca.location": str(secured.certificates.ca)}
     with _proxy_without_broker() as proxy:
         sidecar.bootstrap = f"{secured.super_servers},{proxy}" if also else proxy

@@ -1,7 +1,7 @@
 """Goal: after every fault each member that lives serves shards again soon, even if all members are static and the
 broker fences one of them for good.
 
-Method: the scene of the fault tests with two static members. A client of the test takes the name of one of them; then
+Method: the rig of the fault tests with two static members. A client of the test takes the name of one of them; then
 faults follow, drawn by the seed that is printed. POSTDATE_TEST_FAULT_CYCLES=N does N faults beside three processes that
 keep the machine busy, and holds the members to a minute after each.
 """
@@ -19,12 +19,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from support.faults.course import DEEDS
-from support.faults.deed import FAULTS
+from support.deployments.sidecars import Sidecar, wait_until
+from support.faults.fault import FAULTS
 from support.faults.judgement import judge
-from support.faults.scene import PARTITIONS, SESSION_S, Scene, new_scene
-from support.sidecars import Sidecar, wait_until
-from support.timeouts import WAIT_TIMEOUT_S
+from support.faults.rig import PARTITIONS, SESSION_S, FaultRig, new_rig
+from support.faults.sequence import FAULT_MODULES
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _CYCLES = int(os.environ.get("POSTDATE_TEST_FAULT_CYCLES", "0"))
 _BUSY_LOOPS = 3
@@ -35,14 +35,14 @@ _PER_SECOND = 50
 _DELAY_MS_MAX = 3_000
 _TRANSACTION_S = 3.0
 
-assert DEEDS, "the faults are registered"
+assert FAULT_MODULES, "the faults are registered"
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
+def rig(tmp_path: Path) -> Iterator[FaultRig]:
     seed = int(os.environ.get("POSTDATE_FAULTS_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
     print(f"seed {seed}")
-    with new_scene(tmp_path, seed, _PER_SECOND, _DELAY_MS_MAX, _TRANSACTION_S) as made:
+    with new_rig(tmp_path, seed, _PER_SECOND, _DELAY_MS_MAX, _TRANSACTION_S) as made:
         for member in made.base:
             member.static = True
         made.start()
@@ -59,37 +59,37 @@ def busy() -> Iterator[None]:
         loop.wait()
 
 
-def test_every_member_that_lives_serves_again_soon_after_each_fault(scene: Scene, busy: None) -> None:
-    _take_name(scene, scene.static)
-    print(f"name taken: served again after {_served_again_s(scene):.1f} s")
+def test_every_member_that_lives_serves_again_soon_after_each_fault(rig: FaultRig, busy: None) -> None:
+    _take_name(rig, rig.static)
+    print(f"name taken: served again after {_served_again_s(rig):.1f} s")
     for number in range(_CYCLES or 1):
-        fault = FAULTS[_NAMES[0] if not _CYCLES else scene.chance.choice(_NAMES)]
-        what = fault.deed(scene)
-        scene.repair()
-        print(f"{number + 1} {fault.name}: {what}; served again after {_served_again_s(scene):.1f} s", flush=True)
-        scene.wait(scene.chance.uniform(0.0, 5.0))
-    assert scene.wrong == [], "no member ended by itself"
-    assert scene.finish() == [0, 0]
-    assert judge(scene.book).wrong == []
-    assert scene.look_through_logs() == []
+        fault = FAULTS[_NAMES[0] if not _CYCLES else rig.chance.choice(_NAMES)]
+        what = fault.inject(rig)
+        rig.repair()
+        print(f"{number + 1} {fault.name}: {what}; served again after {_served_again_s(rig):.1f} s", flush=True)
+        rig.wait(rig.chance.uniform(0.0, 5.0))
+    assert rig.wrong == [], "no member ended by itself"
+    assert rig.finish() == [0, 0]
+    assert judge(rig.ledger).wrong == []
+    assert rig.look_through_logs() == []
 
 
-def _served_again_s(scene: Scene) -> float:
+def _served_again_s(rig: FaultRig) -> float:
     """How long it takes until every member serves shards, and all partitions are served."""
     began = time.monotonic()
 
     def served() -> bool:
-        counts = [member.shards() for member in scene.base]
+        counts = [member.shards() for member in rig.base]
         return min(counts) > 0 and sum(counts) == PARTITIONS
 
-    wait_until(served, f"every member serves shards ({scene.bed.directory})", _SERVED_WITHIN_S)
+    wait_until(served, f"every member serves shards ({rig.env.directory})", _SERVED_WITHIN_S)
     return time.monotonic() - began
 
 
-def _take_name(scene: Scene, member: Sidecar) -> None:
+def _take_name(rig: FaultRig, member: Sidecar) -> None:
     """A client with the static name of the member joins its group, until the member has noticed."""
     conf: dict[str, str | int] = {
-        "bootstrap.servers": scene.bed.bootstrap,
+        "bootstrap.servers": rig.env.bootstrap,
         "group.id": member.group_id,
         "group.instance.id": member.name,
         "partition.assignment.strategy": "cooperative-sticky",
@@ -102,7 +102,7 @@ def _take_name(scene: Scene, member: Sidecar) -> None:
         return "Static consumer fenced" in member.log_text() and member.shards() == 0
 
     try:
-        stranger.subscribe([scene.requests])
+        stranger.subscribe([rig.requests])
         wait_until(noticed, f"{member.name} is fenced")
     finally:
         stranger.close()

@@ -16,9 +16,9 @@ import pytest
 from confluent_kafka import Producer
 
 from postdate.testing import LocalPostdate, NotDelivered
-from support.broker import RunningBroker, unique_name
-from support.sidecars import environment
-from support.timeouts import WAIT_TIMEOUT_S
+from support.brokers.broker import RunningBroker, unique_name
+from support.deployments.sidecars import environment
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _USERS_TEST = """
 from datetime import timedelta

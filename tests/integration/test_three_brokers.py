@@ -21,15 +21,15 @@ from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.errors import Unreachable
 from postdate.kafka.interface import Admin, Isolation, LogReader, NewTopic, Partition
 from postdate.kafka.settings import KafkaSettings
-from support.bed import new_bed
-from support.broker import unique_name
-from support.broker_faults import FAULTS, SCENARIOS, SHARDS, BrokerScene
-from support.broker_traffic import Traffic
-from support.contention import watch_contention
-from support.kafka_steps import Member, append, poll_for, poll_until
-from support.sidecars import Sidecar
-from support.three_brokers import NODES, ThreeBrokers, three_brokers
-from support.timeouts import WAIT_TIMEOUT_S
+from support.brokers.broker import unique_name
+from support.brokers.broker_faults import FAULTS, SCENARIOS, SHARDS, BrokerRig
+from support.brokers.broker_traffic import Traffic
+from support.brokers.kafka_steps import Member, append, poll_for, poll_until
+from support.brokers.three_brokers import NODES, ThreeBrokers, three_brokers
+from support.deployments.environment import new_env
+from support.deployments.sidecars import Sidecar
+from support.waiting.contention import watch_contention
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _RANDOM_FAULTS = int(os.environ.get("POSTDATE_TEST_BROKER_FAULTS", "0"))
 #: Requests a second: every second has five for each of the four shards. Three brokers with three replicas of everything
@@ -50,29 +50,29 @@ def test_brokers_fail_during_dispatch(cluster: ThreeBrokers, tmp_path: Path) -> 
     chance = Random(seed)
     print(f"seed {seed}")
     names = [*SCENARIOS, *(chance.choice(sorted(FAULTS)) for _ in range(_RANDOM_FAULTS))]
-    with new_bed(cluster.bootstrap_servers, tmp_path, replicas=3) as bed, watch_contention() as watch:
-        requests = bed.new_requests(SHARDS)
-        target = bed.new_target(4, message_timestamp_type="LogAppendTime")
-        sidecars = [bed.new_sidecar("static", static=True), bed.new_sidecar("dynamic")]
+    with new_env(cluster.bootstrap_servers, tmp_path, replicas=3) as env, watch_contention() as watch:
+        requests = env.new_requests(SHARDS)
+        target = env.new_target(4, message_timestamp_type="LogAppendTime")
+        sidecars = [env.new_sidecar("static", static=True), env.new_sidecar("dynamic")]
         for sidecar in sidecars:
             sidecar.start()
         for sidecar in sidecars:
             sidecar.wait_for_shards(SHARDS // 2)
         traffic = Traffic(cluster.bootstrap_servers, requests, target, _PER_SECOND, Random(seed + 1))
-        scene = BrokerScene(cluster, bed, requests, traffic, sidecars, chance, watch)
+        rig = BrokerRig(cluster, env, requests, traffic, sidecars, chance, watch)
         traffic.start()
         try:
             for name in names:
-                print(scene.run(name), flush=True)
+                print(rig.run(name), flush=True)
             asked = traffic.stop()
-            scene.wait(lambda: traffic.overdue() == 0, "the last request has ended")
-            bed.wait_for_ends(len(asked), WAIT_TIMEOUT_S)
+            rig.wait(lambda: traffic.overdue() == 0, "the last request has ended")
+            env.wait_for_ends(len(asked), WAIT_TIMEOUT_S)
         finally:
             traffic.close()
         exits = [sidecar.stop() for sidecar in sidecars]
-        outcome = bed.judge(asked)
+        outcome = env.judge(asked)
         assert exits == [0, 0]
-    assert scene.exits == []
+    assert rig.exits == []
     assert outcome.takeovers() > len(names), "no shard was taken over: the run proves nothing"
     for sidecar in sidecars:
         _look_through(sidecar)

@@ -19,10 +19,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from postdate.tools.dev_broker.local_broker import free_port
 from postdate.wire.headers import AT, TOPIC, Headers
-from support.bed import Bed
-from support.oracle import Sent
-from support.sidecars import wait_until
-from support.timeouts import WAIT_TIMEOUT_S
+from support.deployments.environment import Environment
+from support.deployments.sidecars import wait_until
+from support.oracles.exactly_once import Sent
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _TRACED, _OTHERS = 20, 30
 _EXEMPLAR = re.compile(r'^postdate_lateness_seconds_bucket\{.*\} \S+ # \{.*trace_id="([0-9a-f]{32})"', re.MULTILINE)
@@ -61,9 +61,11 @@ def collector() -> Iterator[Collector]:
         serving.join()
 
 
-def test_traced_messages_have_spans_and_exemplars_and_keep_their_headers(bed: Bed, collector: Collector) -> None:
-    requests, target = bed.new_requests(), bed.new_target()
-    sidecar, port = bed.new_sidecar(), free_port()
+def test_traced_messages_have_spans_and_exemplars_and_keep_their_headers(
+    env: Environment, collector: Collector
+) -> None:
+    requests, target = env.new_requests(), env.new_target()
+    sidecar, port = env.new_sidecar(), free_port()
     sidecar.traces = "opentelemetry"
     sidecar.http = {"port": port}
     sidecar.environment = {
@@ -72,7 +74,7 @@ def test_traced_messages_have_spans_and_exemplars_and_keep_their_headers(bed: Be
     }
     sidecar.start()
     sidecar.wait_for_shards(1)
-    sender, due_ms = bed.sender(), int(time.time() * 1000) + 500
+    sender, due_ms = env.sender(), int(time.time() * 1000) + 500
     asked = []
     for number in range(_TRACED + _OTHERS):
         headers: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
@@ -80,14 +82,14 @@ def test_traced_messages_have_spans_and_exemplars_and_keep_their_headers(bed: Be
             headers.append(("traceparent", b"00-%032x-%016x-01" % (number + 1, number + 1)))
         asked.append(sender.send(requests, Sent(target, b"k", b"v%d" % number, headers, due_ms)))
     sender.flush()
-    bed.wait_for_ends(len(asked))
+    env.wait_for_ends(len(asked))
     wait_until(lambda: len(collector.spans) >= 2 * _TRACED, "all spans are exported")
     connection = HTTPConnection("127.0.0.1", port, timeout=WAIT_TIMEOUT_S)
     connection.request("GET", "/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
     metrics = connection.getresponse().read().decode()
     connection.close()
     assert sidecar.stop() == 0
-    bed.judge(asked)  # each header as it was sent
+    env.judge(asked)  # each header as it was sent
     for name in (f"accept {requests}", f"deliver {target}"):
         spans = [span for span in collector.spans if span.name == name]
         linked = sorted(int.from_bytes(link.trace_id) for span in spans for link in span.links)

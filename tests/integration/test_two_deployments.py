@@ -15,18 +15,18 @@ from itertools import count
 import pytest
 
 from postdate.wire.headers import AT, TOPIC, Headers
-from support.bed import Bed
-from support.oracle import Sent
-from support.sidecars import wait_until
+from support.deployments.environment import Environment
+from support.deployments.sidecars import wait_until
+from support.oracles.exactly_once import Sent
 
 _RATE = 50
 _FENCED = 3
 
 
-def _send(bed: Bed, requests: str, target: str, asked: list[Sent], over: threading.Event) -> None:
+def _send(env: Environment, requests: str, target: str, asked: list[Sent], over: threading.Event) -> None:
     """Traffic until it is over: a deployment that has nothing to deliver finds out only after a minute that it was
     fenced."""
-    sender, first = bed.sender(), time.time()
+    sender, first = env.sender(), time.time()
     for index in count():
         if over.wait(max(first + index / _RATE - time.time(), 0.0)):
             break
@@ -37,15 +37,15 @@ def _send(bed: Bed, requests: str, target: str, asked: list[Sent], over: threadi
 
 
 @pytest.mark.parametrize("first", ["older", "newer"])
-def test_of_two_deployments_one_continues_and_the_other_stops_with_the_reason(bed: Bed, first: str) -> None:
-    requests, target = bed.new_requests(2), bed.new_target(2)
-    older, newer = bed.new_sidecar("older"), bed.new_sidecar("newer")
+def test_of_two_deployments_one_continues_and_the_other_stops_with_the_reason(env: Environment, first: str) -> None:
+    requests, target = env.new_requests(2), env.new_target(2)
+    older, newer = env.new_sidecar("older"), env.new_sidecar("newer")
     newer.group_id = f"{older.group_id}-other" if first == "older" else f"a-{older.group_id}"
     older.start()
     older.wait_for_shards(2)
     asked: list[Sent] = []
     over = threading.Event()
-    sending = threading.Thread(target=_send, args=(bed, requests, target, asked, over))
+    sending = threading.Thread(target=_send, args=(env, requests, target, asked, over))
     sending.start()
     newer.start()
     try:
@@ -56,7 +56,7 @@ def test_of_two_deployments_one_continues_and_the_other_stops_with_the_reason(be
     stopped, going = (newer, older) if first == "older" else (older, newer)
     assert stopped.wait() == _FENCED
     assert f"group {going.group_id}" in stopped.log_text()
-    bed.wait_for_ends(len(asked))
+    env.wait_for_ends(len(asked))
     assert going.is_alive()
     assert going.stop() == 0
-    bed.judge(asked)
+    env.judge(asked)

@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from support.bed import Bed
-from support.timeouts import WAIT_TIMEOUT_S
+from support.deployments.environment import Environment
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _MEMBER = """
 import os, sys
@@ -40,8 +40,8 @@ _WITHIN_S = 75.0
 
 
 @contextmanager
-def _member(bed: Bed, topic: str, *options: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-c", _MEMBER, bed.bootstrap, bed.group_id, topic, *options]
+def _member(env: Environment, topic: str, *options: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", _MEMBER, env.bootstrap, env.group_id, topic, *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as member:
         try:
             yield member
@@ -55,14 +55,14 @@ def _given(member: subprocess.Popen[str]) -> int:
     return int(member.stdout.readline())
 
 
-def test_partitions_that_nobody_was_given_are_served_within_a_minute(bed: Bed) -> None:
-    requests = bed.new_requests(4)
-    sidecar = bed.new_sidecar()
-    with _member(bed, requests, "dies when it gives back") as first:
+def test_partitions_that_nobody_was_given_are_served_within_a_minute(env: Environment) -> None:
+    requests = env.new_requests(4)
+    sidecar = env.new_sidecar()
+    with _member(env, requests, "dies when it gives back") as first:
         assert _given(first) == 4
         sidecar.start()
         assert first.wait(WAIT_TIMEOUT_S) == 9, sidecar.log_text()
-    with _member(bed, requests) as second:
+    with _member(env, requests) as second:
         assert _given(second) == 2
         began = time.monotonic()
         sidecar.wait_for_shards(2, _WITHIN_S)

@@ -18,13 +18,13 @@ import pytest
 
 from postdate.wire.dispatch_log import ChosenFate
 from postdate.wire.headers import AT, SPREAD, TOPIC, WINDOW
-from support.bed import Bed
-from support.command import call_postdate
-from support.contention import watch_contention
-from support.expected import origin_of
-from support.oracle import Outcome, Sent
-from support.sidecars import wait_until
-from support.timeouts import WAIT_TIMEOUT_S
+from support.deployments.command import call_postdate
+from support.deployments.environment import Environment
+from support.deployments.sidecars import wait_until
+from support.oracles.exactly_once import Outcome, Sent
+from support.oracles.expected_records import origin_of
+from support.waiting.contention import watch_contention
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _COUNT = 4_000
 _WINDOW_MS = 6_000
@@ -42,10 +42,10 @@ def drawn_ms(origin: bytes, window_ms: int = _WINDOW_MS) -> int:
     return ((window_ms + 1) * (crc32(origin) >> 8)) >> 24
 
 
-def send(bed: Bed, due_ms: int) -> list[Sent]:
-    sender, given = bed.sender(), [(TOPIC, bed.targets[0].encode()), (AT, b"%d" % due_ms)]
+def send(env: Environment, due_ms: int) -> list[Sent]:
+    sender, given = env.sender(), [(TOPIC, env.targets[0].encode()), (AT, b"%d" % due_ms)]
     sent = [
-        sender.send(bed.requests[0], Sent(bed.targets[0], b"%d" % n, b"v", [*given, (WINDOW, b"6s")], due_ms))
+        sender.send(env.requests[0], Sent(env.targets[0], b"%d" % n, b"v", [*given, (WINDOW, b"6s")], due_ms))
         for n in range(_COUNT)
     ]
     sender.flush()
@@ -66,23 +66,23 @@ def chosen(outcome: Outcome) -> dict[bytes, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_requests_for_one_instant_leave_at_an_even_rate(bed: Bed, is_killed: bool) -> None:
-    bed.new_requests(2)
-    bed.new_target(3)
-    sidecar = bed.new_sidecar(static=True)
+def test_requests_for_one_instant_leave_at_an_even_rate(env: Environment, is_killed: bool) -> None:
+    env.new_requests(2)
+    env.new_target(3)
+    sidecar = env.new_sidecar(static=True)
     sidecar.format_version = 2
     sidecar.start()
     sidecar.wait_for_shards(2)
     due_ms = int(time.time() * 1000) + 4_000
     with watch_contention() as watch:
-        sent = send(bed, due_ms)
+        sent = send(env, due_ms)
         if is_killed:
             wait_until(lambda: time.time() * 1000 > due_ms + _WINDOW_MS // 3, "a third of the window has passed")
             sidecar.kill()
             sidecar.start()
-        bed.wait_for_ends(_COUNT)
+        env.wait_for_ends(_COUNT)
         waits = watch.most()
-    outcome = bed.judge(sent)
+    outcome = env.judge(sent)
     found = chosen(outcome)
     assert {origin: at_ms for origin, (at_ms, _) in found.items()} == {
         each.origin: due_ms + drawn_ms(each.origin) for each in sent
@@ -107,32 +107,32 @@ def unevenness(times_ms: Iterable[int], due_ms: int) -> float:
 
 
 @pytest.mark.timeout(3_600)
-def test_an_even_spread_leaves_at_a_more_even_rate_than_the_draw(bed: Bed) -> None:
+def test_an_even_spread_leaves_at_a_more_even_rate_than_the_draw(env: Environment) -> None:
     """POSTDATE_EVEN_REQUESTS sets their number. The window is a minute from 100,000 on, and 6 s otherwise.
 
     Other messages lie in the first half of the window, so a draw makes it fuller than the second half.
     """
-    bed.new_requests(2)
-    bed.new_target(3)
-    sidecar = bed.new_sidecar()
+    env.new_requests(2)
+    env.new_target(3)
+    sidecar = env.new_sidecar()
     sidecar.format_version = 2
     sidecar.start()
     sidecar.wait_for_shards(2)
-    sender, ahead_ms = bed.sender(), 30_000 + EVEN_COUNT // 10  # so all are ingested before the window
+    sender, ahead_ms = env.sender(), 30_000 + EVEN_COUNT // 10  # so all are ingested before the window
     due_ms = (int(time.time() * 1000) + ahead_ms) // 1_000 * 1_000
-    to = (TOPIC, bed.targets[0].encode())
+    to = (TOPIC, env.targets[0].encode())
 
     def ask(number: int, at_ms: int, *more: tuple[str, bytes]) -> Sent:
         headers: list[tuple[str, bytes | None]] = [to, (AT, b"%d" % at_ms), *more]
-        return sender.send(bed.requests[0], Sent(bed.targets[0], b"%d" % number, b"v", headers, at_ms))
+        return sender.send(env.requests[0], Sent(env.targets[0], b"%d" % number, b"v", headers, at_ms))
 
     count = EVEN_COUNT // 4
     others = [ask(number, due_ms + number * EVEN_WINDOW_MS // 2 // count) for number in range(count)]
     window = ((WINDOW, b"%d" % EVEN_WINDOW_MS), (SPREAD, b"even"))
     sent = [ask(number, due_ms, *window) for number in range(EVEN_COUNT)]
     sender.flush()
-    bed.wait_for_ends(len(others) + len(sent), timeout_s=WAIT_TIMEOUT_S + ahead_ms / 1_000 + EVEN_WINDOW_MS / 1_000)
-    outcome = bed.judge([*others, *sent])
+    env.wait_for_ends(len(others) + len(sent), timeout_s=WAIT_TIMEOUT_S + ahead_ms / 1_000 + EVEN_WINDOW_MS / 1_000)
+    outcome = env.judge([*others, *sent])
     found = chosen(outcome)
     assert found.keys() == {each.origin for each in sent}
     assert all(due_ms <= at_ms <= due_ms + EVEN_WINDOW_MS and at_ms <= logged_ms for at_ms, logged_ms in found.values())
@@ -147,16 +147,16 @@ def test_an_even_spread_leaves_at_a_more_even_rate_than_the_draw(bed: Bed) -> No
     print(f"chosen and left in each twelfth of the window: {sorted(aimed.items())} {sorted(left.items())}")
 
 
-def test_the_command_sends_a_window_and_refuses_a_bad_one(bed: Bed) -> None:
-    bed.new_requests(1)
-    bed.new_target()
-    sidecar = bed.new_sidecar()
+def test_the_command_sends_a_window_and_refuses_a_bad_one(env: Environment) -> None:
+    env.new_requests(1)
+    env.new_target()
+    sidecar = env.new_sidecar()
     sidecar.format_version = 2
     sidecar.start()
     sidecar.wait_for_shards(1)
-    config = bed.directory / "client.toml"
+    config = env.directory / "client.toml"
     config.write_text("format_version = 2\n")
-    given = ["send", "-b", bed.bootstrap, "--requests", bed.requests[0], "--topic", bed.targets[0], "--delay", "200ms"]
+    given = ["send", "-b", env.bootstrap, "--requests", env.requests[0], "--topic", env.targets[0], "--delay", "200ms"]
     for window, word in (("0s", "bad-window"), ("soon", "bad-window"), ("401d", "beyond-horizon")):
         refused = call_postdate(*given, "--window", window, "--config", str(config))
         assert (refused.exit_code, word in refused.stderr) == (2, True), refused.stderr
@@ -170,20 +170,20 @@ def test_the_command_sends_a_window_and_refuses_a_bad_one(bed: Bed) -> None:
     asked, ended = map(json.loads, done.stdout.splitlines())
     assert (ended["fate"], 0 <= ended["late_ms"] < _LATE_MS_MAX) == ("delivered", True)
     assert ended["ended_ms"] - ended["late_ms"] - asked["due_ms"] in range(1_001)
-    bed.wait_for_ends(1)
+    env.wait_for_ends(1)
 
 
-def test_without_the_setting_a_window_is_refused(bed: Bed) -> None:
-    bed.new_requests(1)
-    bed.new_target()
-    sidecar = bed.new_sidecar()
+def test_without_the_setting_a_window_is_refused(env: Environment) -> None:
+    env.new_requests(1)
+    env.new_target()
+    sidecar = env.new_sidecar()
     sidecar.start()
     sidecar.wait_for_shards(1)
-    sender = bed.sender()
-    given = [(TOPIC, bed.targets[0].encode()), (AT, b"1"), (WINDOW, b"1s")]
-    sent = sender.send(bed.requests[0], Sent(bed.targets[0], b"k", b"v", [*given], 1))
+    sender = env.sender()
+    given = [(TOPIC, env.targets[0].encode()), (AT, b"1"), (WINDOW, b"1s")]
+    sent = sender.send(env.requests[0], Sent(env.targets[0], b"k", b"v", [*given], 1))
     sender.flush()
-    bed.wait_for_ends(1)
-    outcome = bed.judge([], dead=[sent])
+    env.wait_for_ends(1)
+    outcome = env.judge([], dead=[sent])
     assert outcome.reasons() == {"unknown-header": 1}
     assert b"format_version = 2" in outcome.dead[0].last("postdate-dead-detail")

@@ -1,8 +1,8 @@
 """Goal: whatever fates and dead letters an audit of a schedule cannot see any more or not yet, it reports no violation
 of a history that has none, and finds no wrong time for an occurrence behind lost fates.
 
-Method: random histories, each read by one to three audits (`support.lost_letter_histories`). The audits must have
-judged some dead occurrences by their letters, and some must have waited, so that the property is no empty one.
+Method: random histories, each read by one to three audits (`support.audits.lost_letter_histories`). The audits must
+have judged some dead occurrences by their letters, and some must have waited, so that the property is no empty one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 
 from postdate.spark.rules.schedules.numbered_deliveries import NumberedDeliveries
 from postdate.spark.rules.schedules.schedule_events import Fate
-from support.lost_letter_histories import LostLetterHistory
+from support.audits.lost_letter_histories import LostLetterHistory
 
 HISTORIES = 1_500
 

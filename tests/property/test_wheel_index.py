@@ -24,8 +24,8 @@ from postdate.wheel.timer_log import changes as changes_module
 from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.timer_log import NO_FIRST_DUE
 from postdate.wheel.timing_wheel.wheel_view import WheelView
-from support.fake_platform import FakePlatform
-from support.timer_indexes import NOW_MS, HeapTimer, counted_twice, finish_wheel, open_index
+from support.shards.fake_platform import FakePlatform
+from support.shards.timer_indexes import NOW_MS, HeapTimer, counted_twice, finish_wheel, open_index
 
 DUES = st.one_of(st.just(0), st.integers(1, 30))
 

@@ -20,7 +20,7 @@ from postdate.wheel.timer_log.write_delta import Column, column, key_column
 from postdate.wheel.timing_wheel.forecast import due_load, next_due_ms, pending_by_horizon
 from postdate.wheel.timing_wheel.layout import NO_DUE, Geometry
 from postdate.wheel.timing_wheel.rings import Rings, WheelLevel
-from support.timer_indexes import TINY, HeapTimer
+from support.shards.timer_indexes import TINY, HeapTimer
 
 GEOMETRIES = (Geometry.of(TINY), Geometry(3, 8, 3, 9), Geometry(1, 9, 2, 4))
 

@@ -19,7 +19,7 @@ from postdate.wire.limits import ID_BYTES_MAX, INTEGER_END, PARTITION_END
 from postdate.wire.requests.parser import parse_request, restore_headers
 from postdate.wire.requests.request import Action, Request
 from postdate.wire.requests.rules import RequestRules
-from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
+from support.clients.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
 
 HORIZON_MS = 3_660 * 86_400_000
 NOW_MS = 1_795_258_284_000

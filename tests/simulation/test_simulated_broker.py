@@ -20,8 +20,8 @@ from postdate.kafka.errors import (
     Unreachable,
 )
 from postdate.kafka.interface import Isolation, NewTopic, Partition
+from support.brokers.kafka_steps import Member, commit_values, open_producer, read_committed, read_to_end
 from support.kafka_simulator import Faults, Link, SimBroker, SimKafka, SimTime
-from support.kafka_steps import Member, commit_values, open_producer, read_committed, read_to_end
 
 TOPIC, OTHER = "one", "other"
 PART = Partition(TOPIC, 0)

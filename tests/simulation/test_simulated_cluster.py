@@ -19,11 +19,11 @@ from postdate.kafka.errors import (
     Unreachable,
 )
 from postdate.kafka.interface import Isolation, NewTopic, Partition, TransactionalProducer
+from support.brokers.kafka_steps import commit_values, open_producer, read_committed
 from support.kafka_simulator import SimBroker, SimClock, SimKafka, SimTime
 from support.kafka_simulator.brokers import BELIEF_MS_MAX, SESSION_MS
 from support.kafka_simulator.misbehaviour import Misbehaviour
 from support.kafka_simulator.silence import Server
-from support.kafka_steps import commit_values, open_producer, read_committed
 
 LOG, TARGET = "log", "target"
 PART, AT_TARGET = Partition(LOG, 0), Partition(TARGET, 0)

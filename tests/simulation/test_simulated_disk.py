@@ -15,8 +15,8 @@ from rocksdict import WriteBatch
 from postdate.wheel.errors import Closed, Locked
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.timer_log.database import Database
-from support.simulation.disk import Disks, MemoryBatch, MemoryDatabase
-from support.timer_indexes import TINY
+from support.shards.timer_indexes import TINY
+from support.simulation.world.disk import Disks, MemoryBatch, MemoryDatabase
 
 
 def _alive() -> None:

@@ -23,16 +23,16 @@ from pathlib import Path
 import pytest
 
 from postdate.sidecar.errors import HaltReason
-from support.simulation.bulk import BULK
-from support.simulation.expiry import EXPIRED
-from support.simulation.key_zero import key_zero_in_pieces
-from support.simulation.known_seeds import KNOWN_SEEDS
-from support.simulation.losses import LOSSES
+from support.simulation.faults.losses import LOSSES
 from support.simulation.many import first_caught, replay, run_many, workers
-from support.simulation.mutations import MUTATIONS
+from support.simulation.mutations.known_seeds import KNOWN_SEEDS
+from support.simulation.mutations.mutation import MUTATIONS
+from support.simulation.oracles.situations import HOLDS, MUST_BE_REACHED
 from support.simulation.plan import BURST, CALENDAR, DIFFERING, HELD, IDS, LOST, WINDOWS
+from support.simulation.requests.bulk import BULK
+from support.simulation.requests.expiry import EXPIRED
+from support.simulation.requests.key_zero import key_zero_in_pieces
 from support.simulation.run import Result, run_seed
-from support.simulation.situations import HOLDS, MUST_BE_REACHED
 
 TESTS = Path(__file__).resolve().parents[1]
 

@@ -17,10 +17,10 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from support.simulation.many import replay, workers
+from support.simulation.oracles.situations import THEME_SITUATIONS
+from support.simulation.requests.volume import VOLUME
 from support.simulation.run import run_seed
-from support.simulation.situations import THEME_SITUATIONS
 from support.simulation.themes import ADMIN, BAD_TARGET, BROKERS, DISKS, ENDS, STALLS, STAMPS
-from support.simulation.volume import VOLUME
 
 #: Theme -> its schedules in the test command; `make simulate` runs as many as it is told.
 SEEDS = {

@@ -15,14 +15,14 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from postdate.spark.session.start import spark_session
-from support.bulk_cases import bulk_cases
-from support.history import RandomHistory, side_by_side
-from support.id_policy_cases import id_policy_cases
-from support.judging import by_history, judged, staged
-from support.schedule_cases import schedule_cases
-from support.small_spark import session_spark
-from support.spark_cluster import WORKERS, spark_cluster
-from support.window_cases import window_cases
+from support.audit_cases.bulk import bulk_cases
+from support.audit_cases.id_policies import id_policy_cases
+from support.audit_cases.schedules import schedule_cases
+from support.audit_cases.windows import window_cases
+from support.audits.judging import by_history, judged, staged
+from support.audits.small_spark import session_spark
+from support.audits.spark_cluster import WORKERS, spark_cluster
+from support.audits.written_records import RandomHistory, side_by_side
 
 _HAS_CONNECTORS = pyspark.__version__.startswith("4.0.")
 #: By its whole name: of each part of a path the JVM asks all jars whether it is a class.

@@ -10,11 +10,11 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from support.bulk_cases import bulk_cases
-from support.history import RandomHistory
-from support.judging import JudgingBounds, ReadRecord, by_offset, check_case, judged, read_fates
-from support.schedule_cases import EVERY, due
-from support.verdict_cases import DUE, TO_ORDERS, T
+from support.audit_cases.bulk import bulk_cases
+from support.audit_cases.schedules import EVERY, due
+from support.audit_cases.verdicts import DUE, TO_ORDERS, T
+from support.audits.judging import JudgingBounds, ReadRecord, by_offset, check_case, judged, read_fates
+from support.audits.written_records import RandomHistory
 
 CASES = bulk_cases()
 

@@ -20,10 +20,10 @@ import pytest
 
 from postdate.spark.limits import CHUNKS_ROWS_MIN
 from postdate.wire.headers import ACTION, ID
-from support.bed import new_bed
-from support.broker import RunningBroker
-from support.forged import Forged
-from support.small_spark import SHORT_LIVED_JAVA
+from support.audits.forged_topics import Forged
+from support.audits.small_spark import SHORT_LIVED_JAVA
+from support.brokers.broker import RunningBroker
+from support.deployments.environment import new_env
 
 _EACH = Counter(delivered=22, cancelled=1, applied=1, dead=1, pending=1, duplicate=1, overtaken=1)
 _JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
@@ -65,9 +65,9 @@ def _write(forged: Forged) -> None:
 
 @pytest.mark.timeout(1800)
 def test_spark_compiles_every_plan_of_an_audit(broker: RunningBroker, tmp_path: Path) -> None:
-    with new_bed(broker.bootstrap_servers, tmp_path) as bed, _started() as audits:
-        forged = Forged.on(bed)
-        given = ("audit", "-b", bed.bootstrap, "--requests", forged.requests, "--output", "json", "--slack", "1s")
+    with new_env(broker.bootstrap_servers, tmp_path) as env, _started() as audits:
+        forged = Forged.on(env)
+        given = ("audit", "-b", env.bootstrap, "--requests", forged.requests, "--output", "json", "--slack", "1s")
         state = (*given, "--state", str(tmp_path / "state"))
         _write(forged)
         for chunks_rows_min, command in ((CHUNKS_ROWS_MIN, given), (0, given), (CHUNKS_ROWS_MIN, state)):

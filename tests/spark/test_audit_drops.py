@@ -12,10 +12,10 @@ from postdate.spark.job.sources import RECORDS
 from postdate.spark.records.fates import fate_rows, log_rows
 from postdate.spark.session.small_tables import small_table
 from postdate.wire.dispatch_log import DispatchRecord, PlainFate, encode_record
-from support.drop_cases import drop_cases
-from support.history import RandomHistory
-from support.judging import JudgingBounds, by_offset, check_case, judged
-from support.verdict_cases import DUE, T
+from support.audit_cases.drops import drop_cases
+from support.audit_cases.verdicts import DUE, T
+from support.audits.judging import JudgingBounds, by_offset, check_case, judged
+from support.audits.written_records import RandomHistory
 
 CASES = drop_cases()
 

@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 
 from postdate.spark.audit.advance import Advance
 from postdate.wire.values.murmur2 import partition_for
-from support.audit_runs import Runs
-from support.history import RandomHistory, SideBySide
-from support.verdict_cases import DUE, SNAPSHOT, T
+from support.audit_cases.verdicts import DUE, SNAPSHOT, T
+from support.audits.runs_with_state import Runs
+from support.audits.written_records import RandomHistory, SideBySide
 
 
 def _deliver(history: RandomHistory, *offsets: int) -> None:

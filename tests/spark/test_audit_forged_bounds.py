@@ -22,18 +22,18 @@ from pyspark.sql import SparkSession
 from postdate.spark.audit import reading
 from postdate.spark.repair.job import run_repair
 from postdate.spark.repair.options import RepairOptions
-from support.bed import Bed, new_bed
-from support.broker import RunningBroker
-from support.forged import Forged, audited_together, expected_of, named, place_of, until
-from support.small_spark import has_cached
-from support.timeouts import WAIT_TIMEOUT_S
+from support.audits.forged_topics import Forged, audited_together, expected_of, named, place_of, until
+from support.audits.small_spark import has_cached
+from support.brokers.broker import RunningBroker
+from support.deployments.environment import Environment, new_env
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 LOST = ("missing", "contradiction")
 
 
 @pytest.fixture(scope="module")
-def bed(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
-    with new_bed(broker.bootstrap_servers, tmp_path_factory.mktemp("bounds")) as made:
+def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("bounds")) as made:
         yield made
 
 
@@ -49,7 +49,7 @@ def _key_of(partition: int) -> bytes:
 
 def _created_again(forged: Forged, partitions: int) -> AdminClient:
     """Deletes the target and creates it again, without records."""
-    admin = AdminClient({"bootstrap.servers": forged.bed.bootstrap})
+    admin = AdminClient({"bootstrap.servers": forged.env.bootstrap})
     admin.delete_topics([forged.target])[forged.target].result(WAIT_TIMEOUT_S)
     until(lambda: forged.target not in admin.list_topics(timeout=10).topics, "the target is gone")
     admin.create_topics([NewTopic(forged.target, partitions, 1)])[forged.target].result(WAIT_TIMEOUT_S)
@@ -151,11 +151,11 @@ def _capped_by_times_of_its_own(forged: Forged) -> Producer:
 
 @pytest.mark.timeout(900)
 def test_a_loss_is_named_unless_its_partition_may_hide_it(
-    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+    env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One audit reads six request topics. Each sends to another target."""
-    stamped = Forged.on(bed, message_timestamp_type="LogAppendTime")
-    others = [Forged.on(bed) for _ in range(5)]
+    stamped = Forged.on(env, message_timestamp_type="LogAppendTime")
+    others = [Forged.on(env) for _ in range(5)]
     for forge, forged in zip((_without_requests, _created_again_and_grown, _filled_by_others), others, strict=False):
         forge(forged)
     producers = (_emptied_and_capped(stamped), _capped_by_times_of_its_own(others[3]), _capped_requests(others[4]))
@@ -174,12 +174,12 @@ def test_a_loss_is_named_unless_its_partition_may_hide_it(
 
 @pytest.mark.timeout(1200)
 def test_runs_with_a_state_judge_what_was_hidden_and_what_was_created_again(
-    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """One state of three request topics. The requests of `capped` lie behind an open transaction until it ends. The
     target of `recreated` is created again, which only a state tells from a loss. `filled` comes last: its target has
     lost a message, is then created again and filled as in `_filled_by_others`; it is repaired at each step."""
-    capped, recreated, filled = (Forged.on(bed) for _ in range(3))
+    capped, recreated, filled = (Forged.on(env) for _ in range(3))
     open_still = _capped_requests(capped)
     young = capped.audited(capsys, strict=True, settle_ms=600_000)
     assert (young["exit"], young["clean"], young["outcomes"]["reasons"]) == (0, True, {}), "a producer that is alive"
@@ -214,7 +214,7 @@ def _check_repairs(forged: Forged, spark: SparkSession, capsys: pytest.CaptureFi
     """The loss can be repaired until its target is created again: the times that other producers give prove nothing."""
 
     def repairable() -> tuple[int, dict[str, int]]:
-        run_repair(RepairOptions(forged.bed.bootstrap, state, forged.requests, output="json", settle_ms=1_000))
+        run_repair(RepairOptions(forged.env.bootstrap, state, forged.requests, output="json", settle_ms=1_000))
         found = json.loads(capsys.readouterr().out)
         return found["repairable"], found["reasons"]
 
@@ -230,9 +230,9 @@ def _check_repairs(forged: Forged, spark: SparkSession, capsys: pytest.CaptureFi
 
 @pytest.mark.timeout(600)
 def test_strict_ends_with_5_if_something_that_can_be_was_not_verified(
-    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+    env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    forged = Forged.on(bed)
+    forged = Forged.on(env)
     forged.sound()
     time.sleep(0.05)
     between_ms = int(time.time() * 1000)

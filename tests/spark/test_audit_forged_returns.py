@@ -15,17 +15,17 @@ from pyspark.sql import SparkSession
 
 from postdate.spark.audit import reading
 from postdate.wire.headers import ATTEMPT, DUE, ERROR, FIRST_DUE, FIRST_ORIGIN, ORIGIN, RETRY, TOPIC
-from support.bed import Bed, new_bed
-from support.broker import RunningBroker
-from support.expected import Headers
-from support.forged import Forged, named, place_of
+from support.audits.forged_topics import Forged, named, place_of
+from support.brokers.broker import RunningBroker
+from support.deployments.environment import Environment, new_env
+from support.oracles.expected_records import Headers
 
 _POLICY = b"base=1ms, factor=1"
 
 
 @pytest.fixture(scope="module")
-def bed(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
-    with new_bed(broker.bootstrap_servers, tmp_path_factory.mktemp("returns")) as made:
+def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("returns")) as made:
         yield made
 
 
@@ -44,7 +44,7 @@ class _Returns:
         sent = [*left, (TOPIC, self.forged.target.encode()), (RETRY, policy), *more]
         offset = self.forged.write(self.forged.requests, 0, b"k", b"v", sent)
         self.forged.sent[offset], self.forged.next = sent, offset + 1
-        reader = self.forged.bed.reader(self.forged.requests)
+        reader = self.forged.env.reader(self.forged.requests)
         stamps = {seen.offset: seen.timestamp_ms for seen in reader.to_end()}
         reader.close()
         return offset, stamps[offset] + 1
@@ -65,10 +65,10 @@ class _Returns:
 
 @pytest.mark.timeout(900)
 def test_each_forged_return_is_named(
-    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "CHUNKS_ROWS_MIN", 0)
-    forged = Forged.on(bed)
+    forged = Forged.on(env)
     returns = _Returns(forged)
     parent = [forged.sound() for _ in range(20)][-1]
     once = returns.sound(parent)
@@ -101,7 +101,7 @@ def test_each_forged_return_is_named(
         offset, _ = returns.give_back(once, (ATTEMPT, b"1"), policy=b"base=1ms,attempts=" + attempts)
         forged.bury(forged.expect(offset, verdict) if verdict else offset, "attempts-exhausted")
         forged.commit((offset, 0, "dead"))
-    for options in ({}, {"html": str(bed.directory / "page.html")}):
+    for options in ({}, {"html": str(env.directory / "page.html")}):
         found = forged.audited(capsys, **options)
         assert named(found) == forged.expected
         assert (found["counts"]["dead"], found["counts"]["policy-unknown"]) == (1, 0)
@@ -110,10 +110,10 @@ def test_each_forged_return_is_named(
 
 @pytest.mark.timeout(900)
 def test_runs_with_a_state_know_the_parents_and_policies_of_runs_before(
-    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """The policy is in a dispatch-log record of the first run only."""
-    forged, state = Forged.on(bed), {"state": str(tmp_path / "state")}
+    forged, state = Forged.on(env), {"state": str(tmp_path / "state")}
     returns = _Returns(forged)
     parent = forged.ask()
     forged.deliver(parent)

@@ -18,23 +18,23 @@ from postdate.spark.audit import reading, steps
 from postdate.spark.audit.ranges import Causes, fix_causes
 from postdate.spark.rules.verdicts import ENDINGS
 from postdate.wire.headers import ID
-from support.bed import Bed, new_bed
-from support.broker import RunningBroker
-from support.forged import Forged, named
+from support.audits.forged_topics import Forged, named
+from support.brokers.broker import RunningBroker
+from support.deployments.environment import Environment, new_env
 
 
 @pytest.fixture(scope="module")
-def bed(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
-    with new_bed(broker.bootstrap_servers, tmp_path_factory.mktemp("rules")) as made:
+def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("rules")) as made:
         yield made
 
 
 @pytest.mark.timeout(900)
 def test_each_forgery_is_named(
-    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steps, "ORDER_RECORDS_MAX", 2)  # a strict audit compares more
-    forged = Forged.on(bed)
+    forged = Forged.on(env)
     for number in range(20):
         forged.sound(key=b"k%d" % (number % 3))
     sound, late = forged.ask(("postdate-grace", b"1h")), forged.ask(("postdate-grace", b"1m"))
@@ -53,7 +53,7 @@ def test_each_forgery_is_named(
     assert named(found) == forged.expected
     assert (found["order_checked"], found["counts"]["overtaken"]) == (True, 2)
     monkeypatch.setattr(reading, "CHUNKS_ROWS_MIN", 0)
-    for html in (None, str(bed.directory / "page.html")):
+    for html in (None, str(env.directory / "page.html")):
         again = forged.audited(capsys, strict=True, html=html)
         assert named(again) == forged.expected
         for name in ("counts", "outcomes", "samples"):
@@ -62,11 +62,15 @@ def test_each_forgery_is_named(
 
 @pytest.mark.timeout(900)
 def test_no_effect_may_be_of_a_request_that_is_still_to_come(
-    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    env: Environment,
+    spark: SparkSession,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A fate and a record of offsets behind the end of the request topic, and a request that arrives and is delivered
     after the audit has fixed that end. The first audit begins with chunks."""
-    forged, state = Forged.on(bed), str(tmp_path / "state")
+    forged, state = Forged.on(env), str(tmp_path / "state")
     for _ in range(3):
         forged.sound()
     forged.commit(forged.expect(1_000, "orphan"))
@@ -91,12 +95,16 @@ def test_no_effect_may_be_of_a_request_that_is_still_to_come(
 
 @pytest.mark.timeout(900)
 def test_runs_with_a_state_compare_their_messages_with_those_before(
-    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    env: Environment,
+    spark: SparkSession,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What is due later leaves in the first run, what it has overtaken in the second. Each run has too many messages to
     compare all of them, unless it is strict; the third is not, and says that their order is not known."""
     monkeypatch.setattr(steps, "ORDER_RECORDS_MAX", 2)
-    forged, state = Forged.on(bed), {"state": str(tmp_path / "state"), "slack_ms": 3_600_000}
+    forged, state = Forged.on(env), {"state": str(tmp_path / "state"), "slack_ms": 3_600_000}
     first, second = forged.ask(), forged.ask(at=forged.due_ms + 1)
     forged.deliver(second, at=forged.due_ms + 1)
     forged.commit((second, forged.due_ms + 1, "delivered"))

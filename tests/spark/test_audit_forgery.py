@@ -30,19 +30,19 @@ from postdate.spark.state.store import acknowledge, last_verdicts
 from postdate.wire.dispatch_log import DispatchRecord, PlainFate, encode_record
 from postdate.wire.headers import ACTION, AT, DELAY, ID, TOPIC
 from postdate.wire.origins import parse_origin
-from support.bed import Bed, new_bed
-from support.broker import RunningBroker
-from support.oracle import Outcome as History
-from support.oracle import Seen, Sent, gather
-from support.spark_cluster import submitted as run_submitted
+from support.audits.spark_cluster import submitted as run_submitted
+from support.brokers.broker import RunningBroker
+from support.deployments.environment import Environment, new_env
+from support.oracles.exactly_once import Outcome as History
+from support.oracles.exactly_once import Seen, Sent, gather
 
 _PLAIN, _CONTROLLED = 380, 30
 
 
 @pytest.fixture(scope="module")
-def bed(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     """A history that has ended: one request topic, one target, and no sidecar any more."""
-    with new_bed(broker.bootstrap_servers, tmp_path_factory.mktemp("forgery")) as made:
+    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("forgery")) as made:
         requests, target = made.new_requests(2), made.new_target(3)
         sidecar = made.new_sidecar(topic={"verdicts": "all"})
         sidecar.start()
@@ -87,9 +87,9 @@ class _Audited:
         return {sample["origin"]: sample for sample in self.outcome["samples"].get(verdict, [])}
 
 
-def _audited(bed: Bed, capsys: pytest.CaptureFixture[str], **options: Any) -> _Audited:
+def _audited(env: Environment, capsys: pytest.CaptureFixture[str], **options: Any) -> _Audited:
     """The audit in the session of these tests."""
-    given = AuditOptions(bed.bootstrap, tuple(bed.requests), output="json", slack_ms=1_000, **options)
+    given = AuditOptions(env.bootstrap, tuple(env.requests), output="json", slack_ms=1_000, **options)
     exit_code = run_audit(given)
     return _Audited(exit_code, json.loads(capsys.readouterr().out))
 
@@ -104,10 +104,10 @@ class _Forged:
     stranger: str
 
 
-def _forge(bed: Bed) -> _Forged:
+def _forge(env: Environment) -> _Forged:
     """A delivered record once more, a record of the dispatch log as its owner would write it, and one of a stranger."""
-    history = gather(bed.bootstrap, bed.requests, bed.targets)
-    producer = Producer({"bootstrap.servers": bed.bootstrap})
+    history = gather(env.bootstrap, env.requests, env.targets)
+    producer = Producer({"bootstrap.servers": env.bootstrap})
     one, other = sorted(history.delivered, key=lambda seen: parse_origin(seen.origin))[:2]
     _produced(producer, one.topic, one.partition, one.key, one.value, one.headers)
     topic, partition, offset = parse_origin(other.origin)
@@ -131,9 +131,9 @@ def _forge(bed: Bed) -> _Forged:
     return _Forged(one.origin.decode(), other.origin.decode(), f"{place}/{imitated}", f"{place}/{strange}")
 
 
-def _repeat(producer: Producer, bed: Bed, origin: str) -> None:
+def _repeat(producer: Producer, env: Environment, origin: str) -> None:
     """Produces a record of this request once more."""
-    delivered = gather(bed.bootstrap, bed.requests, bed.targets).delivered
+    delivered = gather(env.bootstrap, env.requests, env.targets).delivered
     one = next(seen for seen in delivered if seen.origin == origin.encode())
     _produced(producer, one.topic, one.partition, one.key, one.value, one.headers)
 
@@ -162,9 +162,9 @@ def _produced(producer: Producer, topic: str, partition: int, key: Any, value: A
 
 @pytest.mark.timeout(1200)  # three audits, one of them in a JVM of its own
 def test_clean_then_forged_and_named(
-    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path, master: str
+    env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path, master: str
 ) -> None:
-    clean = _audited(bed, capsys, verdicts="all")
+    clean = _audited(env, capsys, verdicts="all")
     asked = _PLAIN + 3 * _CONTROLLED
     assert (clean.exit_code, clean.outcome["violations"], clean.outcome["origins"]) == (0, 0, asked), clean.outcome
     counts = {name: count for name, count in clean.outcome["counts"].items() if count}
@@ -177,34 +177,34 @@ def test_clean_then_forged_and_named(
     assert clean.outcome["verdict_records"] == {"required": "all", "read": asked + third, "malformed": 0}
 
     state = str(tmp_path / "state")
-    first = _audited(bed, capsys, verdicts="all", state=state)
+    first = _audited(env, capsys, verdicts="all", state=state)
     for name in ("counts", "origins", "lateness_ms", "samples"):
         assert first.outcome[name] == clean.outcome[name], name
     assert (first.exit_code, first.outcome["state"]["open"]) == (0, 0)
     assert last_verdicts(spark, state).count() == asked
 
-    forged = _forge(bed)
-    second = _audited(bed, capsys, verdicts="all", state=state)
+    forged = _forge(env)
+    second = _audited(env, capsys, verdicts="all", state=state)
     assert second.sampled("duplicate").keys() == {forged.repeated, forged.refated}
     assert second.sampled("chain").keys() == {forged.stranger}
     assert (second.exit_code, second.outcome["violations"], second.outcome["origins"]) == (4, 3, 2)
 
     # An audit that finds nothing new still ends with 4, until a person has acknowledged what the second run found.
-    idle = _audited(bed, capsys, verdicts="all", state=state)
+    idle = _audited(env, capsys, verdicts="all", state=state)
     standing = {name: idle.outcome["state"][name] for name in ("run", "standing")}
     assert (idle.exit_code, idle.outcome["clean"], standing) == (4, False, {"run": 2, "standing": 3})
     with pytest.raises(JobUsageError, match=r"Run 1 of .* has found no violation"):
         acknowledge(spark, state, 1, "Ada", None)
     assert acknowledge(spark, state, 2, "Ada", "forged by a test") == 3
-    last = _audited(bed, capsys, verdicts="all", state=state)
+    last = _audited(env, capsys, verdicts="all", state=state)
     assert (last.exit_code, last.outcome["clean"], last.outcome["state"]["standing"]) == (0, True, 0)
 
     # One more copy of what was acknowledged is a new violation.
-    _repeat(Producer({"bootstrap.servers": bed.bootstrap}), bed, forged.repeated)
-    again = _audited(bed, capsys, verdicts="all", state=state)
+    _repeat(Producer({"bootstrap.servers": env.bootstrap}), env, forged.repeated)
+    again = _audited(env, capsys, verdicts="all", state=state)
     assert (again.exit_code, set(again.sampled("duplicate"))) == (4, {forged.repeated})
 
-    found = _audited(bed, capsys)
+    found = _audited(env, capsys)
     assert found.exit_code == 4
     repeated, refated = found.sampled("duplicate")[forged.repeated], found.sampled("duplicate")[forged.refated]
     assert "3 committed records" in repeated["details"][0]
@@ -215,7 +215,7 @@ def test_clean_then_forged_and_named(
     assert (counts, found.outcome["violations"]) == ({"duplicate": 2, "chain": 1}, 3)
 
     submitted = run_submitted(
-        *(master, audit_main), "-b", bed.bootstrap, "--requests", bed.requests[0], "--slack", "1s", "--output", "json"
+        *(master, audit_main), "-b", env.bootstrap, "--requests", env.requests[0], "--slack", "1s", "--output", "json"
     )
     assert submitted.returncode == 4, submitted.stderr[-3000:]
     said = json.loads(submitted.stdout.splitlines()[-1])

@@ -12,10 +12,10 @@ from pyspark.sql import Row, SparkSession
 
 from postdate.wire.dispatch_log import decode_record
 from postdate.wire.errors import FormatError
-from support.history import RandomHistory
-from support.id_policy_cases import id_policy_cases
-from support.judging import ReadRecord, check_case, read_fates
-from support.verdict_cases import DUE, T
+from support.audit_cases.id_policies import id_policy_cases
+from support.audit_cases.verdicts import DUE, T
+from support.audits.judging import ReadRecord, check_case, read_fates
+from support.audits.written_records import RandomHistory
 
 CASES = id_policy_cases()
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from postdate.spark.session.start import image_packages, s3_package
-from support.sidecars import environment
+from support.deployments.sidecars import environment
 
 _ROOT = Path(__file__).resolve().parents[2]
 _RECIPES = [*_ROOT.glob("examples/**/*.*"), *_ROOT.glob("docs/*.md"), *_ROOT.glob("charts/postdate/*.*")]

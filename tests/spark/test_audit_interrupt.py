@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from support.bed import new_bed
-from support.broker import RunningBroker
-from support.sidecars import wait_until
-from support.small_spark import SMALL_SPARK
-from support.timeouts import WAIT_TIMEOUT_S
+from support.audits.small_spark import SMALL_SPARK
+from support.brokers.broker import RunningBroker
+from support.deployments.environment import new_env
+from support.deployments.sidecars import wait_until
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -58,10 +58,10 @@ def test_interrupted_it_says_so_and_leaves_nothing(
     had = [work / "artifacts"] if moment == "reading requests" else []
     for directory in (work, *had):
         directory.mkdir()
-    with new_bed(broker.bootstrap_servers, tmp_path) as bed, said.open("wb") as stderr:
-        requests = bed.new_requests(1)
+    with new_env(broker.bootstrap_servers, tmp_path) as env, said.open("wb") as stderr:
+        requests = env.new_requests(1)
         path = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
-        command = [sys.executable, "-m", "postdate.cli", "audit", "-b", bed.bootstrap, "--requests", requests]
+        command = [sys.executable, "-m", "postdate.cli", "audit", "-b", env.bootstrap, "--requests", requests]
         command += ["--follow", "--state", str(tmp_path / "state")] if follows else []
         settings = {**SMALL_SPARK, "spark.driver.memory": "1g"}
         audit = subprocess.Popen(

@@ -16,13 +16,13 @@ from pyspark.sql import Row, SparkSession
 from postdate.spark.rules.lost_moves import last_move
 from postdate.spark.rules.times.zone_files import tz_version
 from postdate.wire.values.murmur2 import partition_for
-from support.audit_runs import Ends, Runs, all_of
-from support.history import RandomHistory
-from support.judging import JudgingBounds, by_offset, check_case, judged, staged
-from support.lost_fate_cases import LAST, lost_fate_cases
-from support.lost_grace_cases import LOST_MS
-from support.schedule_cases import NEXT_NIGHT, NIGHT
-from support.verdict_cases import DUE, HOUR_MS, TO_ORDERS, T
+from support.audit_cases.lost_fates import LAST, lost_fate_cases
+from support.audit_cases.lost_graces import LOST_MS
+from support.audit_cases.schedules import NEXT_NIGHT, NIGHT
+from support.audit_cases.verdicts import DUE, HOUR_MS, TO_ORDERS, T
+from support.audits.judging import JudgingBounds, by_offset, check_case, judged, staged
+from support.audits.runs_with_state import Ends, Runs, all_of
+from support.audits.written_records import RandomHistory
 
 CASES = lost_fate_cases()
 

@@ -20,24 +20,24 @@ from postdate.spark import audit
 from postdate.spark.audit.output import as_json
 from postdate.spark.errors import CannotRun, JobUsageError
 from postdate.spark.state.store import StateStore
-from support.bed import Bed, new_bed
-from support.broker import RunningBroker
-from support.forged import Forged
+from support.audits.forged_topics import Forged
+from support.brokers.broker import RunningBroker
+from support.deployments.environment import Environment, new_env
 
 _DOCUMENT = Path(__file__).resolve().parents[2] / "docs/audit.md"
 _QUICK: dict[str, Any] = {"slack_ms": 1_000, "settle_ms": 1_000}
 
 
 @pytest.fixture(scope="module")
-def bed(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
-    with new_bed(broker.bootstrap_servers, tmp_path_factory.mktemp("notebook")) as made:
+def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("notebook")) as made:
         yield made
 
 
-def example(bed: Bed, forged: Forged, state: Path) -> str:
+def example(env: Environment, forged: Forged, state: Path) -> str:
     """The example of the document with the addresses of the test."""
     (text,) = re.findall(r"(?s)```python\n(.*?)```", _DOCUMENT.read_text(encoding="utf-8"))
-    places = {"localhost:9092": bed.bootstrap, "postdate.requests": forged.requests, "/var/lib/postdate-audit": state}
+    places = {"localhost:9092": env.bootstrap, "postdate.requests": forged.requests, "/var/lib/postdate-audit": state}
     for printed, real in places.items():
         assert text.count(f'"{printed}"') == 1
         text = text.replace(f'"{printed}"', f'"{real}"')
@@ -78,9 +78,9 @@ def untouched(spark: SparkSession) -> Iterator[None]:
 
 @pytest.mark.timeout(900)
 def test_the_example_runs_as_printed(
-    bed: Bed, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    env: Environment, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    forged = Forged.on(bed)
+    forged = Forged.on(env)
     for number in range(5):
         forged.sound(key=b"k%d" % number)
     twice = forged.sound()
@@ -88,7 +88,7 @@ def test_the_example_runs_as_printed(
     lost = forged.ask()
     namespace: dict[str, Any] = {"spark": spark}
     with untouched(spark):
-        exec(example(bed, forged, tmp_path / "state"), namespace)  # noqa: S102 - the document's own code
+        exec(example(env, forged, tmp_path / "state"), namespace)  # noqa: S102 - the document's own code
         shown = capsys.readouterr().out
         result: audit.AuditResult = namespace["result"]
         assert {row["verdict"] for row in result.violations.collect()} == {"duplicate", "missing"}
@@ -104,12 +104,12 @@ def test_the_example_runs_as_printed(
 
 @pytest.mark.timeout(900)
 def test_a_second_run_judges_what_is_new_and_a_failed_one_leaves_nothing(
-    bed: Bed, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    env: Environment, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forged, state = Forged.on(bed), str(tmp_path / "state")
+    forged, state = Forged.on(env), str(tmp_path / "state")
     metrics = tmp_path / "audit.prom"
     forged.sound()
-    first = audit.run(spark, bed.bootstrap, forged.requests, state=state, **_QUICK)
+    first = audit.run(spark, env.bootstrap, forged.requests, state=state, **_QUICK)
     assert (first.outcome.exit_code, first.outcome.outcomes.verified) == (0, 1)
     forged.sound()
 
@@ -119,9 +119,9 @@ def test_a_second_run_judges_what_is_new_and_a_failed_one_leaves_nothing(
     with monkeypatch.context() as patched, untouched(spark):
         patched.setattr(StateStore, "open_violations", fails)
         with pytest.raises(CannotRun, match="no more"):
-            audit.run(spark, bed.bootstrap, [forged.requests], state=state, **_QUICK)
+            audit.run(spark, env.bootstrap, [forged.requests], state=state, **_QUICK)
     bounds = {"fail_on_lateness": ["max=1s"], "openmetrics": str(metrics)}
-    second = audit.run(spark, bed.bootstrap, [forged.requests], state=state, **bounds, **_QUICK)
+    second = audit.run(spark, env.bootstrap, [forged.requests], state=state, **bounds, **_QUICK)
     assert (second.outcome.exit_code, second.outcome.outcomes.verified) == (3, 1)
     assert second.outcome.state is not None
     assert second.outcome.state.run == 2

@@ -13,12 +13,21 @@ from pathlib import Path
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from support.audit_runs import Ends, Runs, offset_of
-from support.history import REQUESTS, side_by_side
-from support.judging import JudgingBounds, ReadRecord, by_history, by_offset, check_case, judged, read_fates, staged
-from support.late_schedule_cases import late_cases
-from support.schedule_cases import schedule_cases
-from support.verdict_cases import DUE, T
+from support.audit_cases.late_schedules import late_cases
+from support.audit_cases.schedules import schedule_cases
+from support.audit_cases.verdicts import DUE, T
+from support.audits.judging import (
+    JudgingBounds,
+    ReadRecord,
+    by_history,
+    by_offset,
+    check_case,
+    judged,
+    read_fates,
+    staged,
+)
+from support.audits.runs_with_state import Ends, Runs, offset_of
+from support.audits.written_records import REQUESTS, side_by_side
 
 CASES = schedule_cases()
 LATE, LATE_END = late_cases()

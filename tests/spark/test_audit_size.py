@@ -19,9 +19,9 @@ from postdate.spark.judging.inputs import folded
 from postdate.spark.limits import LOCAL_ROWS_MAX
 from postdate.spark.rules.request_histories import history_rows
 from postdate.spark.session.small_tables import small_table
-from support.history import RandomHistory
-from support.judging import JudgingBounds, read_inputs, target_row
-from support.verdict_cases import DUE, SNAPSHOT, TO_ORDERS, T
+from support.audit_cases.verdicts import DUE, SNAPSHOT, TO_ORDERS, T
+from support.audits.judging import JudgingBounds, read_inputs, target_row
+from support.audits.written_records import RandomHistory
 
 
 def _cancelled() -> RandomHistory:

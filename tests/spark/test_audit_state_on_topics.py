@@ -18,16 +18,16 @@ from postdate.spark.audit.options import AuditOptions
 from postdate.spark.state.store import StateStore
 from postdate.wire.dispatch_log import Occurred
 from postdate.wire.headers import DUE, ID, ORIGIN, TOPIC
-from support.bed import Bed, new_bed
-from support.broker import RunningBroker
-from support.forged import Forged, audited_together, expected_of, named, place_of
+from support.audits.forged_topics import Forged, audited_together, expected_of, named, place_of
+from support.brokers.broker import RunningBroker
+from support.deployments.environment import Environment, new_env
 
 _MINUTE_MS = 60_000
 
 
 @pytest.fixture(scope="module")
-def bed(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
-    with new_bed(broker.bootstrap_servers, tmp_path_factory.mktemp("states")) as made:
+def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("states")) as made:
         yield made
 
 
@@ -83,7 +83,11 @@ def _counts(found: dict[str, Any]) -> dict[str, int]:
 
 @pytest.mark.timeout(900)
 def test_each_run_finds_what_is_new(
-    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    env: Environment,
+    spark: SparkSession,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One state of four request topics. The first run ends with an error of Spark while it commits, and is repeated.
 
@@ -91,7 +95,7 @@ def test_each_run_finds_what_is_new(
     the runs, one of them with its fate. Of `copied`, two messages get a second record. The second run reads of a
     schedule an occurrence that is right, one that was decided again, and the second record of one.
     """
-    strayed, expired, copied, recurring = histories = [Forged.on(bed) for _ in range(4)]
+    strayed, expired, copied, recurring = histories = [Forged.on(env) for _ in range(4)]
     options: dict[str, Any] = {"state": str(tmp_path / "state"), "slack_ms": 3_600_000}
     _add_strays(strayed)
     expired.sound()
@@ -106,7 +110,7 @@ def test_each_run_finds_what_is_new(
     with monkeypatch.context() as patched:
         patched.setattr(StateStore, "commit", failing)
         topics = tuple(one.requests for one in histories)
-        assert run_audit(AuditOptions(bed.bootstrap, topics, settle_ms=1_000, **options)) == 1
+        assert run_audit(AuditOptions(env.bootstrap, topics, settle_ms=1_000, **options)) == 1
     assert "error: Spark could not read or compare the topics: " in capsys.readouterr().err
 
     found = audited_together(histories, capsys, **options)

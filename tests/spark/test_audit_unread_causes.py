@@ -16,11 +16,11 @@ from pyspark.sql import Row, SparkSession
 from postdate.spark.limits import COMMIT_MS_MAX
 from postdate.spark.state.origins import CLOSED, PENDING
 from postdate.spark.state.store import StateStore
-from support.audit_runs import Ends, Runs
-from support.history import RandomHistory
-from support.judging import JudgingBounds, Situation, judged_together
-from support.schedule_cases import EVERY, due
-from support.verdict_cases import DUE, HOUR_MS, SNAPSHOT, TO_ORDERS, T
+from support.audit_cases.schedules import EVERY, due
+from support.audit_cases.verdicts import DUE, HOUR_MS, SNAPSHOT, TO_ORDERS, T
+from support.audits.judging import JudgingBounds, Situation, judged_together
+from support.audits.runs_with_state import Ends, Runs
+from support.audits.written_records import RandomHistory
 
 _ID, _DELAY = ("postdate-id", b"a"), ("postdate-delay", b"1s")
 _POLICIES = {"dropped": ("postdate-if-ended", b"drop"), "kept": ("postdate-if-pending", b"keep")}

@@ -18,16 +18,16 @@ from postdate.spark.session.small_tables import small_table
 from postdate.wire.limits import WINDOW_MS_MAX
 from postdate.wire.origins import format_origin
 from postdate.wire.values.windows import draw_ms as sidecar_draw_ms
-from support.history import REQUESTS, RandomHistory
-from support.judging import (
+from support.audit_cases.verdicts import DUE, TO_ORDERS, T
+from support.audit_cases.windows import window_cases
+from support.audits.judging import (
     JudgingBounds,
     ReadRecord,
     check_case,
     overtaken_of,
     read_fates,
 )
-from support.verdict_cases import DUE, TO_ORDERS, T
-from support.window_cases import window_cases
+from support.audits.written_records import REQUESTS, RandomHistory
 
 CASES = window_cases()
 

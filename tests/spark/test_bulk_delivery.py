@@ -27,10 +27,10 @@ from postdate.spark.bulk.options import BulkOptions, Source
 from postdate.spark.errors import CannotRun, JobUsageError
 from postdate.wire.dispatch_log import decode_record
 from postdate.wire.values.murmur2 import partition_for
-from support.bed import Bed, new_bed
-from support.broker import RunningBroker
-from support.small_spark import BULK_ROWS
-from support.spark_cluster import ALL_ON_CLUSTER, submitted
+from support.audits.small_spark import BULK_ROWS
+from support.audits.spark_cluster import ALL_ON_CLUSTER, submitted
+from support.brokers.broker import RunningBroker
+from support.deployments.environment import Environment, new_env
 
 _BAD_EACH = 100
 _TRIES = 3
@@ -39,8 +39,8 @@ _PATIENCE_S = 240 + BULK_ROWS / 500
 
 
 @pytest.fixture(scope="module")
-def bed(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
-    with new_bed(broker.bootstrap_servers, tmp_path_factory.mktemp("bulk")) as made:
+def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("bulk")) as made:
         made.new_requests(2)
         made.new_target(3)
         yield made
@@ -55,16 +55,18 @@ class Said:
     seconds: float
 
 
-def _bulk(bed: Bed, capsys: pytest.CaptureFixture[str], master: str | None, source: Path, **options: Any) -> Said:
+def _bulk(
+    env: Environment, capsys: pytest.CaptureFixture[str], master: str | None, source: Path, **options: Any
+) -> Said:
     """A bulk schedule in the session of these tests, or by `spark-submit` at `master`."""
     began_s = time.monotonic()
     if master is not None:
         asked = [word for name, value in options.items() for word in _option(name, value)]
-        where = ("-b", bed.bootstrap, "--requests", bed.requests[0], "--target", bed.targets[0])
+        where = ("-b", env.bootstrap, "--requests", env.requests[0], "--target", env.targets[0])
         done = submitted(master, bulk_main, str(source), *where, "--output", "json", *asked)
         said = json.loads(done.stdout.splitlines()[-1])
         return Said(done.returncode, said, time.monotonic() - began_s)
-    given = BulkOptions(bed.bootstrap, bed.requests[0], target=bed.targets[0], output="json", **options)
+    given = BulkOptions(env.bootstrap, env.requests[0], target=env.targets[0], output="json", **options)
     exit_code = run_bulk(given, Source.named(str(source), None, {}))
     return Said(exit_code, json.loads(capsys.readouterr().out), time.monotonic() - began_s)
 
@@ -108,19 +110,19 @@ def _text(*parts: Column) -> Column:
 
 
 def _sent_twice(
-    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], master: str | None, directory: Path
+    env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], master: str | None, directory: Path
 ) -> _Sent:
     """The rows scheduled twice, both times before the first of them was due."""
     allowed_s, sent, bad = 5.0, 0, BULK_ROWS // _BAD_EACH
     for attempt in range(_TRIES):
         name, source = f"row-{attempt}", directory / f"rows-{attempt}.parquet"
         _rows(spark, name, 0, BULK_ROWS, int(time.time() * 1_000) + 60_000).write.parquet(str(source))
-        dry = _bulk(bed, capsys, master, source, dry_run=True)
+        dry = _bulk(env, capsys, master, source, dry_run=True)
         assert (dry.exit_code, dry.outcome["rejected"], dry.outcome["sent"]) == (1, bad, 0)
         due_ms = int((time.time() + allowed_s + 4 * dry.seconds) * 1_000)
         _rows(spark, name, 0, BULK_ROWS, due_ms).write.mode("overwrite").parquet(str(source))
-        first = _bulk(bed, capsys, master, source, rejects=str(directory / f"bad-{attempt}"))
-        again = _bulk(bed, capsys, master, source, rejects=str(directory / f"again-{attempt}"), rate=BULK_ROWS // 2)
+        first = _bulk(env, capsys, master, source, rejects=str(directory / f"bad-{attempt}"))
+        again = _bulk(env, capsys, master, source, rejects=str(directory / f"again-{attempt}"), rate=BULK_ROWS // 2)
         for said in (first, again):
             reasons = {"bad-id": bad // 2, "bad-time": bad // 2}
             assert (said.exit_code, said.outcome["reasons"]) == (0, reasons), said.outcome
@@ -139,35 +141,35 @@ def _sent_twice(
 
 @pytest.mark.timeout(900 + BULK_ROWS / 50)  # up to three tries on a machine that is busy
 def test_each_sound_row_is_delivered_once(
-    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], master: str, tmp_path: Path
+    env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], master: str, tmp_path: Path
 ) -> None:
-    sent = _sent_twice(bed, spark, capsys, master if ALL_ON_CLUSTER else None, tmp_path)
+    sent = _sent_twice(env, spark, capsys, master if ALL_ON_CLUSTER else None, tmp_path)
     name = sent.name
-    sidecar = bed.new_sidecar()
+    sidecar = env.new_sidecar()
     sidecar.start()
     good = BULK_ROWS - BULK_ROWS // _BAD_EACH
     more = tmp_path / "more.parquet"
     wider = _rows(spark, name, BULK_ROWS, BULK_ROWS + 1_000, 5).where("id != '' and at >= 0").limit(10)
     spark.read.parquet(str(sent.source)).where("id != '' and at >= 0").unionByName(wider).write.parquet(str(more))
-    new = _bulk(bed, capsys, master, more, only_new=True)
+    new = _bulk(env, capsys, master, more, only_new=True)
     assert (new.exit_code, new.outcome["skipped"], new.outcome["sent"], new.outcome["due_already"]) == (0, good, 10, 10)
-    bed.wait_for_ends(sent.sent + 10, _PATIENCE_S + max(0.0, sent.due_ms / 1_000 - time.time()))
+    env.wait_for_ends(sent.sent + 10, _PATIENCE_S + max(0.0, sent.due_ms / 1_000 - time.time()))
     assert sidecar.stop() == 0
     spelled = ", ".join(f"{each:.1f}" for each in (*sent.seconds, new.seconds))
     print(f"seconds of the dry run, both runs and the third: {spelled}; the session's JVM: {_peak_mib(spark)} MiB")
 
-    counts = _delivered(bed, name)
+    counts = _delivered(env, name)
     assert (len(counts), set(counts.values())) == (good + 10, {1})
-    log = bed.reader(f"{bed.requests[0]}.dispatch-log")
+    log = env.reader(f"{env.requests[0]}.dispatch-log")
     fates = Counter(fate.name for seen in log.passing(_PATIENCE_S) for fate in decode_record(seen.value).fates)
     log.close()
     assert fates["replaced"] >= good
 
 
-def _delivered(bed: Bed, name: str) -> Counter[bytes]:
+def _delivered(env: Environment, name: str) -> Counter[bytes]:
     """How often each id was delivered; every 97th is held against its row."""
     counts: Counter[bytes] = Counter()
-    reader = bed.reader(bed.targets[0])
+    reader = env.reader(env.targets[0])
     for seen in reader.passing(_PATIENCE_S):
         id = seen.last("postdate-id")
         if id.startswith(name.encode()):
@@ -187,18 +189,18 @@ def _peak_mib(spark: SparkSession) -> int:
     return int(status.split("VmHWM:")[1].split()[0]) // 1024
 
 
-def test_a_bad_row_stops_everything(bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_row_stops_everything(env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     rows = spark.createDataFrame([("ok", 5), (None, 5)], "id string, delay int")
-    outcome = schedule(rows, BulkOptions(bed.bootstrap, bed.requests[0], target=bed.targets[0]))
+    outcome = schedule(rows, BulkOptions(env.bootstrap, env.requests[0], target=env.targets[0]))
     assert (outcome.exit_code, outcome.sent, outcome.reasons) == (1, 0, {"missing-id": 1})
     assert outcome.samples[0].details == ("the column of ids has none here",)
 
 
-def test_what_is_not_there_is_said(bed: Bed, spark: SparkSession, tmp_path: Path) -> None:
+def test_what_is_not_there_is_said(env: Environment, spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.createDataFrame([("ok", 5)], "id string, delay int")
     with pytest.raises(CannotRun, match="no topic nobody"):
-        schedule(rows, BulkOptions(bed.bootstrap, "nobody", target=bed.targets[0]))
+        schedule(rows, BulkOptions(env.bootstrap, "nobody", target=env.targets[0]))
     with pytest.raises(JobUsageError, match="No column is called target"):
-        schedule(rows, BulkOptions(bed.bootstrap, bed.requests[0]))
+        schedule(rows, BulkOptions(env.bootstrap, env.requests[0]))
     with pytest.raises(JobUsageError, match="exists already"):
-        schedule(rows, BulkOptions(bed.bootstrap, bed.requests[0], target=bed.targets[0], rejects=str(tmp_path)))
+        schedule(rows, BulkOptions(env.bootstrap, env.requests[0], target=env.targets[0], rejects=str(tmp_path)))

@@ -26,7 +26,7 @@ from postdate.spark.errors import JobUsageError
 from postdate.spark.job.sending import is_between, slice_firsts
 from postdate.spark.job.sources import RECORDS
 from postdate.spark.output.load import gathered_load, load_by, load_lines, widened
-from support.history import RandomHistory
+from support.audits.written_records import RandomHistory
 
 NOW = 1_795_258_284_000
 AT = str(NOW + 60_000)

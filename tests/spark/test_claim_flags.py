@@ -19,10 +19,10 @@ from pyspark.sql import functions as F
 
 from postdate.spark.judging.folded import claim_rules, found_columns
 from postdate.spark.rules.schedules.occurrences import may_have_lost_fate
-from support.history import REQUESTS
-from support.judging import before_rules
-from support.schedule_cases import EVERY, due
-from support.verdict_cases import DUE, TO_ORDERS, Cases, T, redelivered
+from support.audit_cases.schedules import EVERY, due
+from support.audit_cases.verdicts import DUE, TO_ORDERS, Cases, T, redelivered
+from support.audits.judging import before_rules
+from support.audits.written_records import REQUESTS
 
 _LATEST = ("postdate-latest", b"600ms")
 

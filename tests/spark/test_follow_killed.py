@@ -33,11 +33,11 @@ from postdate.spark.audit.output import AuditOutcome, as_json
 from postdate.spark.job.progress import Reporter
 from postdate.wire.dispatch_log import DELIVERED, OWNER, DispatchRecord, PlainFate, encode_record
 from postdate.wire.headers import AT, TOPIC
-from support.bed import Bed, new_bed
-from support.broker import RunningBroker
-from support.following import STEP_S, AuditFollower, following, traffic
-from support.oracle import gather
-from support.sidecars import Sidecar, wait_until
+from support.audits.following import STEP_S, AuditFollower, following, traffic
+from support.brokers.broker import RunningBroker
+from support.deployments.environment import Environment, new_env
+from support.deployments.sidecars import Sidecar, wait_until
+from support.oracles.exactly_once import gather
 
 _SECONDS = float(os.environ.get("POSTDATE_TEST_FOLLOW_SECONDS", "0"))
 _SEED = 8
@@ -47,7 +47,7 @@ class CutOff(Exception):
     """Stands for whatever ends a program."""
 
 
-def _step(spark: SparkSession, bed: Bed, follower: AuditFollower, *, cut_off: bool = False) -> dict[str, Any]:
+def _step(spark: SparkSession, env: Environment, follower: AuditFollower, *, cut_off: bool = False) -> dict[str, Any]:
     """What one more step tells, in this session; with `cut_off` it ends once it has told."""
     told: list[AuditOutcome] = []
 
@@ -56,7 +56,7 @@ def _step(spark: SparkSession, bed: Bed, follower: AuditFollower, *, cut_off: bo
         if cut_off:
             raise CutOff
 
-    options = AuditOptions(bed.bootstrap, tuple(bed.requests), state=str(follower.state))
+    options = AuditOptions(env.bootstrap, tuple(env.requests), state=str(follower.state))
     with suppress(CutOff):
         follow(spark, FollowOptions(options, steps=1, to_topic=follower.topic), Reporter(), tell)
     return as_json(told[0])
@@ -83,19 +83,19 @@ def _killed(follower: AuditFollower, sidecars: list[Sidecar], chance: random.Ran
         follower.start()
 
 
-def _forge_duplicate(bed: Bed, requests: str) -> str:
+def _forge_duplicate(env: Environment, requests: str) -> str:
     """A record that was delivered long ago once more; returns its origin."""
-    delivered = gather(bed.bootstrap, [requests], bed.targets).delivered
+    delivered = gather(env.bootstrap, [requests], env.targets).delivered
     one = min(delivered, key=lambda seen: seen.timestamp_ms)
-    producer = Producer({"bootstrap.servers": bed.bootstrap})
+    producer = Producer({"bootstrap.servers": env.bootstrap})
     producer.produce(one.topic, one.value, one.key, one.partition, headers=[*one.headers])
     assert producer.flush(30) == 0
     return one.origin.decode()
 
 
-def _forge_loss(bed: Bed, requests: str, target: str) -> str:
+def _forge_loss(env: Environment, requests: str, target: str) -> str:
     """A request whose dispatch log says that it was delivered; returns its origin."""
-    producer, due_ms = Producer({"bootstrap.servers": bed.bootstrap}), int(time.time() * 1_000) - 1_000
+    producer, due_ms = Producer({"bootstrap.servers": env.bootstrap}), int(time.time() * 1_000) - 1_000
     producer.produce(requests, b"v", b"k", 0, headers=[(TOPIC, target.encode()), (AT, b"%d" % due_ms)])
     assert producer.flush(30) == 0
     owner = DispatchRecord(seq=1, takeover=1, instance="a", group="g", at=due_ms, next_request=1, low_water=0)
@@ -117,18 +117,18 @@ def _named(steps: list[dict[str, Any]]) -> dict[str, set[str]]:
     return found
 
 
-def _forged(bed: Bed, requests: str, silent: str) -> dict[str, set[str]]:
+def _forged(env: Environment, requests: str, silent: str) -> dict[str, set[str]]:
     """The origins of a duplicate and a loss that were just made, by the violations that tell of them."""
-    duplicate, loss = _forge_duplicate(bed, requests), _forge_loss(bed, silent, bed.targets[0])
+    duplicate, loss = _forge_duplicate(env, requests), _forge_loss(env, silent, env.targets[0])
     return {"duplicate": {duplicate}, "missing": {loss}, "contradiction": {loss}}
 
 
-def _named_by_process(follower: AuditFollower, bed: Bed, requests: str, silent: str) -> dict[str, set[str]]:
+def _named_by_process(follower: AuditFollower, env: Environment, requests: str, silent: str) -> dict[str, set[str]]:
     """The same, named by a process that follows."""
     follower.start()
     follower.wait_for(1)
     assert _named(follower.steps()) == {}
-    expected, began_s = _forged(bed, requests, silent), time.monotonic()
+    expected, began_s = _forged(env, requests, silent), time.monotonic()
 
     def named() -> bool:
         found = _named(follower.steps())
@@ -143,24 +143,24 @@ def _named_by_process(follower: AuditFollower, bed: Bed, requests: str, silent: 
 
 @pytest.mark.timeout(900 + STEP_S + 4 * _SECONDS)  # a JVM starts and plans on a machine that does other things
 def test_killed_again_and_again_it_says_what_is_so(broker: RunningBroker, spark: SparkSession, tmp_path: Path) -> None:
-    with new_bed(broker.bootstrap_servers, tmp_path) as bed:
-        requests, topic, target = bed.new_requests(2), bed.new_target(), bed.new_target(2)
-        bed.targets.remove(topic)
-        sidecars = [bed.new_sidecar(), bed.new_sidecar()]
-        silent = bed.new_requests(1)
+    with new_env(broker.bootstrap_servers, tmp_path) as env:
+        requests, topic, target = env.new_requests(2), env.new_target(), env.new_target(2)
+        env.targets.remove(topic)
+        sidecars = [env.new_sidecar(), env.new_sidecar()]
+        silent = env.new_requests(1)
         for sidecar in sidecars:
             sidecar.start()
-        with traffic(bed, requests, target) as load, following(bed, tmp_path, topic) as follower:
+        with traffic(env, requests, target) as load, following(env, tmp_path, topic) as follower:
             kills = _killed(follower, sidecars, random.Random(_SEED))
             assert _named(follower.steps()) == {}
             if _SECONDS:
-                expected = _named_by_process(follower, bed, requests, silent)
+                expected = _named_by_process(follower, env, requests, silent)
             else:
-                expected = _forged(bed, requests, silent)
-            cut_off = _step(spark, bed, follower, cut_off=True)
+                expected = _forged(env, requests, silent)
+            cut_off = _step(spark, env, follower, cut_off=True)
             asked = load.stop()
-            bed.wait_for_ends(asked + 1)
-            last = _step(spark, bed, follower)
+            env.wait_for_ends(asked + 1)
+            last = _step(spark, env, follower)
         steps = [*follower.steps(), cut_off, last]
     print(f"{asked} requests, {kills} kills, {len(steps)} steps")
     assert _named(steps) == expected
@@ -174,15 +174,15 @@ def test_killed_again_and_again_it_says_what_is_so(broker: RunningBroker, spark:
     assert sum(counts.values()) == asked + 2, "each request has one verdict, and the loss has two"
     assert last["state"]["open"] == 0, "nothing is judged again"
     assert last["exit"] == 4
-    said = _told_on(bed, topic)
+    said = _told_on(env, topic)
     assert {one["run"] for one in said if one["kind"] == "step"} == {*runs}, "what is kept was told there before"
     violations = {(one["verdict"], one["origin"]) for one in said if one["kind"] == "violation"}
     assert violations == {(verdict, origin) for verdict, origins in expected.items() for origin in origins}
 
 
-def _told_on(bed: Bed, topic: str) -> list[dict[str, Any]]:
+def _told_on(env: Environment, topic: str) -> list[dict[str, Any]]:
     """What the steps have told on a topic."""
-    reader = bed.reader(topic)
+    reader = env.reader(topic)
     try:
         return [json.loads(seen.value or b"{}") for seen in reader.to_end()]
     finally:

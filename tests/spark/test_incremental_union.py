@@ -27,10 +27,10 @@ from postdate.spark.job.cluster import TopicPartition
 from postdate.spark.judging import folded
 from postdate.spark.rules.verdicts import VIOLATIONS
 from postdate.spark.state.store import AuditState
-from support.answer_cases import answer_cases
-from support.audit_runs import Ends, Runs, all_of
-from support.judging import judged
-from support.verdict_cases import Cases, all_cases
+from support.audit_cases.answers import answer_cases
+from support.audit_cases.verdicts import Cases, all_cases
+from support.audits.judging import judged
+from support.audits.runs_with_state import Ends, Runs, all_of
 
 _WIDE = "POSTDATE_TEST_CUTS" in os.environ
 _SEEDS = range(int(os.environ.get("POSTDATE_TEST_CUTS", "1")))

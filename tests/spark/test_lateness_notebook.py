@@ -13,17 +13,17 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from support.bed import Bed, new_bed
-from support.broker import RunningBroker
-from support.forged import Forged
-from support.small_spark import SHORT_LIVED_JAVA
+from support.audits.forged_topics import Forged
+from support.audits.small_spark import SHORT_LIVED_JAVA
+from support.brokers.broker import RunningBroker
+from support.deployments.environment import Environment, new_env
 
 _NOTEBOOK = Path(__file__).resolve().parents[2] / "examples/notebook/lateness.ipynb"
 
 
 @pytest.fixture
-def bed(broker: RunningBroker, tmp_path: Path) -> Iterator[Bed]:
-    with new_bed(broker.bootstrap_servers, tmp_path) as made:
+def env(broker: RunningBroker, tmp_path: Path) -> Iterator[Environment]:
+    with new_env(broker.bootstrap_servers, tmp_path) as made:
         yield made
 
 
@@ -35,13 +35,13 @@ def _read() -> Any:
 
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::RuntimeWarning")
-def test_the_notebook_audits_and_plots(bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    forged = Forged.on(bed)
+def test_the_notebook_audits_and_plots(env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forged = Forged.on(env)
     for number in range(5):
         forged.sound(key=b"k%d" % number)
     forged.ask()
     monkeypatch.setenv("JDK_JAVA_OPTIONS", SHORT_LIVED_JAVA)
-    monkeypatch.setenv("BOOTSTRAP", bed.bootstrap)
+    monkeypatch.setenv("BOOTSTRAP", env.bootstrap)
     monkeypatch.setenv("REQUESTS", forged.requests)
     monkeypatch.setenv("STATE", str(tmp_path / "state"))
     notebook = _read()

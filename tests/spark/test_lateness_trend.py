@@ -22,9 +22,9 @@ from postdate.spark.session.small_tables import small_table
 from postdate.spark.state.delta import TableForm
 from postdate.spark.state.lateness_trend import TrendDay, lateness_trend
 from postdate.spark.state.store import StateStore, last_verdicts
-from support.bed import Bed, new_bed
-from support.broker import RunningBroker
-from support.forged import Forged
+from support.audits.forged_topics import Forged
+from support.brokers.broker import RunningBroker
+from support.deployments.environment import Environment, new_env
 
 _LAST = date(2026, 3, 3)
 _DAY_MS = 86_400_000
@@ -62,8 +62,8 @@ def test_each_day_has_its_own_exact_percentiles(spark: SparkSession) -> None:
 
 
 @pytest.fixture(scope="module")
-def bed(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
-    with new_bed(broker.bootstrap_servers, tmp_path_factory.mktemp("trend")) as made:
+def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("trend")) as made:
         yield made
 
 
@@ -80,9 +80,9 @@ def by_day(spark: SparkSession, state: str) -> list[dict[str, Any]]:
 
 @pytest.mark.timeout(900)
 def test_the_trend_covers_all_runs_of_a_state(
-    bed: Bed, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    env: Environment, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    forged, state, page = Forged.on(bed), str(tmp_path / "state"), tmp_path / "page.html"
+    forged, state, page = Forged.on(env), str(tmp_path / "state"), tmp_path / "page.html"
     now_ms = forged.due_ms
     for number in range(6):
         forged.sound(at=now_ms - number % 2 * _DAY_MS)

@@ -46,10 +46,10 @@ from postdate.wire.dispatch_log import DispatchRecord, PlainFate, encode_record
 from postdate.wire.headers import AT, DUE, GRACE, ID, SPREAD, TOPIC, WINDOW
 from postdate.wire.origins import parse_origin
 from postdate.wire.values.murmur2 import partition_for
-from support.bed import Bed, new_bed
-from support.broker import RunningBroker
-from support.history import LOG, REQUESTS, TARGET, RandomHistory, kafka_row
-from support.oracle import Sent, gather
+from support.audits.written_records import LOG, REQUESTS, TARGET, RandomHistory, kafka_row
+from support.brokers.broker import RunningBroker
+from support.deployments.environment import Environment, new_env
+from support.oracles.exactly_once import Sent, gather
 
 _MISSING = (
     "topic string, partition int, offset bigint, action string, request_ms bigint, last_due_ms bigint, fate string"
@@ -177,21 +177,21 @@ def test_from_when_on_a_record_is_sure_to_be_on_its_target() -> None:
 
 
 @pytest.fixture(scope="module")
-def bed(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
-    with new_bed(broker.bootstrap_servers, tmp_path_factory.mktemp("repair")) as made:
+def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("repair")) as made:
         made.new_requests(1)
         made.new_target(2)
         yield made
 
 
-def _lost(bed: Bed) -> dict[str, int]:
+def _lost(env: Environment) -> dict[str, int]:
     """Three requests after the last sidecar, two of which are lost; their offsets by name, and when they were due."""
-    requests, target, now_ms = bed.requests[0], bed.targets[0], int(time.time() * 1000)
-    sender, due_ms = bed.sender(), now_ms - 600_000
-    sidecar = bed.new_sidecar("first")
+    requests, target, now_ms = env.requests[0], env.targets[0], int(time.time() * 1000)
+    sender, due_ms = env.sender(), now_ms - 600_000
+    sidecar = env.new_sidecar("first")
     sidecar.start()
     sender.send(requests, Sent(target, b"k", b"before", [(TOPIC, target.encode()), (AT, b"%d" % now_ms)]))
-    bed.wait_for_ends(1)
+    env.wait_for_ends(1)
     assert sidecar.stop() == 0
     sent = {}
     for name in ("fated", "forgotten", "held"):
@@ -199,7 +199,7 @@ def _lost(bed: Bed) -> dict[str, int]:
         sent[name] = sender.send(requests, Sent(target, b"k", name.encode(), [*headers, (AT, b"%d" % due_ms)]))
         sender.flush()
     offsets = {name: parse_origin(one.origin)[2] for name, one in sent.items()}
-    last = max(gather(bed.bootstrap, bed.requests, bed.targets).log, key=lambda pair: pair[0].offset)[1]
+    last = max(gather(env.bootstrap, env.requests, env.targets).log, key=lambda pair: pair[0].offset)[1]
     forged = DispatchRecord(
         seq=last.seq + 1,
         takeover=last.takeover,
@@ -210,7 +210,7 @@ def _lost(bed: Bed) -> dict[str, int]:
         low_water=offsets["held"],
         fates=[PlainFate(offsets["fated"], due_ms, "delivered")],
     )
-    producer = Producer({"bootstrap.servers": bed.bootstrap})
+    producer = Producer({"bootstrap.servers": env.bootstrap})
     producer.produce(f"{requests}.dispatch-log", encode_record(forged), partition=0)
     assert producer.flush(30) == 0
     return {**offsets, "due_ms": due_ms}
@@ -218,15 +218,15 @@ def _lost(bed: Bed) -> dict[str, int]:
 
 @pytest.mark.timeout(1200)  # an audit, three repairs and two sidecars
 def test_a_loss_is_repaired_once(
-    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    lost, requests, audited = _lost(bed), bed.requests[0], str(tmp_path / "audited")
+    lost, requests, audited = _lost(env), env.requests[0], str(tmp_path / "audited")
 
     def repaired(**options: Any) -> tuple[int, dict[str, Any]]:
-        code = run_repair(RepairOptions(bed.bootstrap, audited, requests, output="json", settle_ms=5_000, **options))
+        code = run_repair(RepairOptions(env.bootstrap, audited, requests, output="json", settle_ms=5_000, **options))
         return code, json.loads(capsys.readouterr().out)
 
-    assert run_audit(AuditOptions(bed.bootstrap, (requests,), slack_ms=1_000, state=audited, output="json")) == 4
+    assert run_audit(AuditOptions(env.bootstrap, (requests,), slack_ms=1_000, state=audited, output="json")) == 4
     assert json.loads(capsys.readouterr().out)["counts"]["missing"] == 3
 
     code, dry = repaired()
@@ -235,14 +235,14 @@ def test_a_loss_is_repaired_once(
     code, first = repaired(apply=True)
     assert (code, first["repairable"], first["already"], first["sent"]) == (1, 2, 0, 2), first
 
-    sidecar = bed.new_sidecar("second")
+    sidecar = env.new_sidecar("second")
     sidecar.start()
-    bed.wait_for_ends(5)
+    env.wait_for_ends(5)
     code, again = repaired(apply=True)
     assert (code, again["already"], again["sent"], again["reasons"]) == (0, 2, 0, {"ended": 1}), again
     assert sidecar.stop() == 0
 
-    found = gather(bed.bootstrap, bed.requests, bed.targets)
+    found = gather(env.bootstrap, env.requests, env.targets)
     counts = Counter(seen.value for seen in found.delivered)
     assert counts == {b"before": 1, b"fated": 1, b"forgotten": 1, b"held": 1}
     for seen in found.delivered:

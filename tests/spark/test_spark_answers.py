@@ -15,9 +15,9 @@ from postdate.spark.judging import folded
 from postdate.spark.records.verdict_records import ANSWERS, answer_rows
 from postdate.spark.session.small_tables import small_table
 from postdate.wire.verdicts import Verdict, encode_verdict
-from support.answer_cases import answer_cases
-from support.history import REQUESTS, VERDICTS, RandomHistory, kafka_row
-from support.judging import (
+from support.audit_cases.answers import answer_cases
+from support.audit_cases.verdicts import DUE, TO_ORDERS, Cases, T
+from support.audits.judging import (
     JudgingBounds,
     Tables,
     by_offset,
@@ -28,7 +28,7 @@ from support.judging import (
     tables,
     wrong_answers,
 )
-from support.verdict_cases import DUE, TO_ORDERS, Cases, T
+from support.audits.written_records import REQUESTS, VERDICTS, RandomHistory, kafka_row
 
 CASES = answer_cases()
 

@@ -18,7 +18,7 @@ from postdate.spark.job.sources import RECORDS, read_records
 from postdate.spark.records.deliveries import delivered_messages
 from postdate.spark.records.requests import parsed_origin, understood_rows
 from postdate.wire.headers import Headers
-from support.history import kafka_row
+from support.audits.written_records import kafka_row
 
 
 def test_numbers_are_plain_digits(spark: SparkSession) -> None:

@@ -17,9 +17,9 @@ from postdate.spark.job.sources import RECORDS
 from postdate.spark.records.dialects import DialectOptions, read_by_the_parser
 from postdate.spark.records.requests import digested_requests, understood_rows
 from postdate.wire.dialects.table import DIALECTS
-from support.history import TARGET, Headers, RandomHistory
-from support.judging import judged
-from support.verdict_cases import DUE, T, all_cases
+from support.audit_cases.verdicts import DUE, T, all_cases
+from support.audits.judging import judged
+from support.audits.written_records import TARGET, Headers, RandomHistory
 
 ALL = DialectOptions(tuple(DIALECTS), TARGET)
 #: The first full hour after T.

@@ -15,7 +15,7 @@ from postdate.spark.job.sources import RECORDS
 from postdate.spark.records.fates import chain_breaks, fate_rows, log_rows
 from postdate.wire.dispatch_log import DispatchRecord, PlainFate, decode_record, encode_record
 from postdate.wire.errors import FormatError
-from support.history import LOG, REQUESTS, kafka_row, log_value
+from support.audits.written_records import LOG, REQUESTS, kafka_row, log_value
 
 
 def _policies(rows: Any, **changes: Any) -> bytes:

@@ -25,17 +25,17 @@ from postdate.spark.session.small_tables import small_table
 from postdate.wire.dispatch_log import DispatchRecord, Moved, PlainFate, encode_record
 from postdate.wire.headers import ACTION, AT, ID, RETRY, TOPIC
 from postdate.wire.stored import StoredRequest, encode_stored
-from support.bed import Bed, new_bed
-from support.broker import RunningBroker
-from support.history import kafka_row
+from support.audits.written_records import kafka_row
+from support.brokers.broker import RunningBroker
+from support.deployments.environment import Environment, new_env
 
 _MINUTE = 60_000
 Sent = list[tuple[str, str | bytes | None]]
 
 
 @pytest.fixture(scope="module")
-def bed(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
-    with new_bed(broker.bootstrap_servers, tmp_path_factory.mktemp("report")) as made:
+def env(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    with new_env(broker.bootstrap_servers, tmp_path_factory.mktemp("report")) as made:
         made.new_requests(2)
         yield made
 
@@ -44,12 +44,12 @@ def bed(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iter
 class Topics:
     """What a test writes by hand; offsets of partition 0 are the order in which it asks."""
 
-    bed: Bed
+    env: Environment
     base_ms: int
 
     def __post_init__(self) -> None:
-        self.producer = Producer({"bootstrap.servers": self.bed.bootstrap})
-        self.requests = self.bed.requests[0]
+        self.producer = Producer({"bootstrap.servers": self.env.bootstrap})
+        self.requests = self.env.requests[0]
 
     def ask(self, target: str, due_ms: int, partition: int = 0, *more: tuple[str, bytes | None]) -> None:
         headers: Sent = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), *more]
@@ -126,11 +126,11 @@ def test_a_schedule_with_only_extra_deliveries_is_ahead_at_the_earliest(spark: S
 
 @pytest.mark.timeout(900)
 def test_the_report_is_what_was_written(
-    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    env: Environment, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     hour_ms = 3_600_000
     base_ms = int(time.time() * 1000) // hour_ms * hour_ms + 2 * hour_ms
-    topics = Topics(bed, base_ms)
+    topics = Topics(env, base_ms)
     topics.ask("near", base_ms)  # 0
     topics.ask("near", base_ms + 90 * _MINUTE)  # 1
     topics.ask("moved", base_ms)  # 2: an hour later
@@ -151,7 +151,7 @@ def test_the_report_is_what_was_written(
 
     written, html = tmp_path / "report", tmp_path / "report.html"
     given = ReportOptions(
-        bed.bootstrap, tuple(bed.requests), write=str(written), html=str(html), output="json", settle_ms=5_000
+        env.bootstrap, tuple(env.requests), write=str(written), html=str(html), output="json", settle_ms=5_000
     )
     assert run_report(given) == 0
     said = json.loads(capsys.readouterr().out)

@@ -28,8 +28,8 @@ from postdate.wire.reasons import Reason
 from postdate.wire.requests.parser import parse_request
 from postdate.wire.requests.returns import NO_POLICIES, schedule_return
 from postdate.wire.requests.rules import RequestRules
-from support.history import REQUESTS, Headers, kafka_row
-from support.verdict_cases import all_cases
+from support.audit_cases.verdicts import all_cases
+from support.audits.written_records import REQUESTS, Headers, kafka_row
 
 _T = 1_795_258_284_000
 _COUNT = 3_000

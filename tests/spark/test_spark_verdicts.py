@@ -25,10 +25,11 @@ from postdate.spark.rules.verdicts import VERDICTS, VIOLATIONS
 from postdate.spark.session.caching import released
 from postdate.spark.session.small_tables import small_table
 from postdate.wire.values.murmur2 import partition_for
-from support.drop_cases import drop_cases
-from support.history import LETTERS, REQUESTS, TARGET, Headers, RandomHistory
-from support.id_policy_cases import id_policy_cases
-from support.judging import (
+from support.audit_cases.drops import drop_cases
+from support.audit_cases.id_policies import id_policy_cases
+from support.audit_cases.schedules import schedule_cases
+from support.audit_cases.verdicts import DUE, HOUR_MS, SNAPSHOT, TO_ORDERS, T, all_cases
+from support.audits.judging import (
     JudgingBounds,
     Situation,
     by_offset,
@@ -43,9 +44,8 @@ from support.judging import (
     target_row,
     unreadable_of,
 )
-from support.schedule_cases import schedule_cases
-from support.small_spark import has_cached
-from support.verdict_cases import DUE, HOUR_MS, SNAPSHOT, TO_ORDERS, T, all_cases
+from support.audits.small_spark import has_cached
+from support.audits.written_records import LETTERS, REQUESTS, TARGET, Headers, RandomHistory
 
 CASES = all_cases()
 CHUNKS = (

@@ -45,10 +45,10 @@ from postdate.spark.records.verdict_records import answer_rows
 from postdate.spark.rules.ordering import overtaken
 from postdate.spark.rules.unanswered import Mode
 from postdate.spark.session.small_tables import small_table
-from support.history import LETTERS, REQUESTS, VERDICTS
-from support.judging import by_the_rules
-from support.tier_histories import OVERDUE_MS, SLACK_MS, TARGETS, Histories, write_rows
-from support.verdict_cases import SNAPSHOT
+from support.audit_cases.verdicts import SNAPSHOT
+from support.audits.judging import by_the_rules
+from support.audits.tier_histories import OVERDUE_MS, SLACK_MS, TARGETS, Histories, write_rows
+from support.audits.written_records import LETTERS, REQUESTS, VERDICTS
 
 _COUNT = int(os.environ.get("POSTDATE_TEST_HISTORIES", "4000"))
 _SEED = int(os.environ.get("POSTDATE_TEST_HISTORIES_SEED", "1"))

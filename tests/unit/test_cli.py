@@ -36,7 +36,7 @@ from postdate.wire.errors import RequestRefused
 from postdate.wire.reasons import Reason
 from postdate.wire.values.instants import parse_time_ms
 from postdate.wire.values.murmur2 import partition_for
-from support.command import environment
+from support.deployments.command import environment
 
 NOTHING: dict[str, object] = {
     "retry": None,

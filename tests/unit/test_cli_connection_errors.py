@@ -21,8 +21,8 @@ from postdate.kafka.errors import NotAuthorized, Unreachable
 from postdate.kafka.settings import KafkaSettings
 from postdate.sidecar.cluster.connection_errors import answered
 from postdate.sidecar.errors import Exit
-from support.simulated_cluster import SimulatedCluster
-from support.timeouts import WAIT_TIMEOUT_S
+from support.deployments.simulated_cluster import SimulatedCluster
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from postdate.kafka.errors import NotAuthorized
 from postdate.kafka.interface import Partition
 from postdate.sidecar.errors import Exit
 from postdate.wire.dispatch_log import BEAT, DELIVERED, DispatchRecord, PlainFate, PolicyRow, encode_record
-from support.simulated_cluster import SimulatedCluster
+from support.deployments.simulated_cluster import SimulatedCluster
 from unit.test_cli_waiting import SOON, DispatchedKafka
 
 SEND = ("send", "--requests", "requests", "--topic", "orders", "--value", "v", "--output", "json", "--retry")
@@ -25,9 +25,9 @@ SLOW: list[PolicyRow] = [(0, "slow", "base=1s"), (0, "slow", "base=10m"), (0, "g
 
 def bed_with(policies: list[PolicyRow] | None) -> SimulatedCluster:
     """A cluster with a sidecar that has these policies; None: no sidecar has written anything."""
-    bed = SimulatedCluster(partitions=1)
+    env = SimulatedCluster(partitions=1)
     if policies is not None:
-        bed.broker.append(Partition("requests", 0), None, b"", [], bed.broker.now_ms())
+        env.broker.append(Partition("requests", 0), None, b"", [], env.broker.now_ms())
         for seq, rows in enumerate((policies[:1], policies[1:]), 1):
             record = DispatchRecord(
                 seq=seq,
@@ -41,8 +41,8 @@ def bed_with(policies: list[PolicyRow] | None) -> SimulatedCluster:
                 fates=[],
                 policies=rows,
             )
-            bed.broker.append(Partition(bed.own.dispatch_log, 0), None, encode_record(record), [], bed.broker.now_ms())
-    return bed
+            env.broker.append(Partition(env.own.dispatch_log, 0), None, encode_record(record), [], env.broker.now_ms())
+    return env
 
 
 def test_the_due_time_is_that_of_the_policy() -> None:
@@ -53,11 +53,11 @@ def test_the_due_time_is_that_of_the_policy() -> None:
 
 @pytest.mark.parametrize("name", ["other", "gone"])
 def test_a_name_without_a_policy_is_refused_and_not_sent(name: str) -> None:
-    bed = bed_with(SLOW)
-    result = bed.call(*SEND, name, environ=FORMAT_2)
+    env = bed_with(SLOW)
+    result = env.call(*SEND, name, environ=FORMAT_2)
     assert result.exit_code == Exit.USAGE
     assert f"bad-retry: requests has no retry policy '{name}'" in result.stderr
-    assert len(bed.records("requests", 0)) == 1
+    assert len(env.records("requests", 0)) == 1
 
 
 def test_a_name_is_sent_if_no_sidecar_has_run() -> None:
@@ -66,30 +66,30 @@ def test_a_name_is_sent_if_no_sidecar_has_run() -> None:
 
 
 def test_a_name_is_sent_if_the_log_may_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    bed = bed_with(SLOW)
+    env = bed_with(SLOW)
 
     def refuse(*_: Any) -> Any:
         raise NotAuthorized("no right to read the log")
 
-    monkeypatch.setattr(bed.kafka, "log_reader", refuse)
-    result = bed.call(*SEND, "slow", environ=FORMAT_2)
+    monkeypatch.setattr(env.kafka, "log_reader", refuse)
+    result = env.call(*SEND, "slow", environ=FORMAT_2)
     assert (result.exit_code, json.loads(result.stdout)["due_ms"]) == (Exit.OK, None)
 
 
 def test_lateness_counts_from_the_due_time_of_the_fate_if_the_policy_is_unknown() -> None:
-    bed = bed_with(None)
-    bed.kafka = DispatchedKafka(
-        bed.broker, bed.time, [[PlainFate(0, bed.broker.now_ms() + 1_000, DELIVERED)]], late_ms=1_020
+    env = bed_with(None)
+    env.kafka = DispatchedKafka(
+        env.broker, env.time, [[PlainFate(0, env.broker.now_ms() + 1_000, DELIVERED)]], late_ms=1_020
     )
-    result = bed.call(*SEND, "slow", "--wait-delivery", *SOON, environ=FORMAT_2)
+    result = env.call(*SEND, "slow", "--wait-delivery", *SOON, environ=FORMAT_2)
     _, end = (json.loads(line) for line in result.stdout.splitlines())
     assert 15 <= end["late_ms"] <= 500
 
 
 def test_a_delivery_is_awaited_until_the_policy_makes_it_due() -> None:
-    bed = bed_with([(0, "slow", ""), (0, "slow", "base=1s")])
+    env = bed_with([(0, "slow", ""), (0, "slow", "base=1s")])
     began = time.monotonic()
-    result = bed.call(*SEND, "slow", "--wait-delivery", *SOON, environ=FORMAT_2)
+    result = env.call(*SEND, "slow", "--wait-delivery", *SOON, environ=FORMAT_2)
     assert time.monotonic() - began >= 1.3
     assert "has not ended within 300ms of its time" in result.stderr
     assert json.loads(result.stdout)["due_ms"] is not None

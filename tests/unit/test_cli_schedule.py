@@ -15,8 +15,8 @@ import pytest
 
 from postdate.wire.values.instants import parse_instant_ms
 from postdate.wire.values.murmur2 import partition_for
-from support.command import call_postdate, said_by
-from support.simulated_cluster import SimulatedCluster
+from support.deployments.command import call_postdate, said_by
+from support.deployments.simulated_cluster import SimulatedCluster
 
 BERLIN = ("--cron", "30 2 * * *", "--zone", "Europe/Berlin")
 

@@ -24,7 +24,7 @@ from postdate.sidecar.operation.shard_directories import FoundShard
 from postdate.sidecar.operation.shard_status import ShardStatus, write_status
 from postdate.sidecar.states import State
 from postdate.wheel.options import IndexOptions
-from support.timer_indexes import finish_wheel, open_index, put_entries
+from support.shards.timer_indexes import finish_wheel, open_index, put_entries
 
 HOUR_MS = 3_600_000
 Make = Callable[[int, State, str, int], None]

@@ -13,12 +13,12 @@ import pytest
 
 from postdate.kafka.interface import TopicInfo
 from postdate.wire.topics import OwnTopics
+from support.deployments.simulated_cluster import SimulatedCluster
 from support.kafka_simulator.admin import SimAdmin
-from support.simulated_cluster import SimulatedCluster
 
 
 def test_an_outdated_answer_of_a_broker_is_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    bed, asked = SimulatedCluster(), Counter[str]()
+    env, asked = SimulatedCluster(), Counter[str]()
     describe = SimAdmin.describe
 
     def lagging(admin: SimAdmin, topics: Iterable[str], config: Iterable[str] = ()) -> dict[str, TopicInfo]:
@@ -27,6 +27,6 @@ def test_an_outdated_answer_of_a_broker_is_requested_again(monkeypatch: pytest.M
         return {name: info for name, info in live.items() if asked[name] % 3 == 0}
 
     monkeypatch.setattr(SimAdmin, "describe", lagging)
-    result = bed.call("topics", "create", "--requests", "late", "--replication-factor", "1", "--partitions", "1")
+    result = env.call("topics", "create", "--requests", "late", "--replication-factor", "1", "--partitions", "1")
     assert (result.exit_code, result.stderr) == (0, "")
     assert set(result.stdout.split()) == OwnTopics.of("late").names()

@@ -28,8 +28,8 @@ from postdate.wire.dispatch_log import (
     PlainFate,
     encode_record,
 )
+from support.deployments.simulated_cluster import AnsweredKafka, SimulatedCluster
 from support.kafka_simulator import SimBroker, SimTime
-from support.simulated_cluster import AnsweredKafka, SimulatedCluster
 
 SEND = ("send", "--requests", "requests", "--topic", "orders", "--value", "v", "--delay", "1ms", "--wait-delivery")
 SOON = ("--timeout", "300ms")
@@ -64,20 +64,20 @@ class DispatchedKafka(AnsweredKafka):
 
 
 def bed_with(*fates: list[Fate], late_ms: int = 0) -> SimulatedCluster:
-    bed = SimulatedCluster(partitions=1)
-    bed.kafka = DispatchedKafka(bed.broker, bed.time, list(fates), late_ms)
-    return bed
+    env = SimulatedCluster(partitions=1)
+    env.kafka = DispatchedKafka(env.broker, env.time, list(fates), late_ms)
+    return env
 
 
 def test_wait_delivery_prints_the_lateness() -> None:
-    bed = bed_with(
+    env = bed_with(
         [PlainFate(7, 5, DELIVERED)],
         [PlainFate(0, 5, STORED)],
         [Moved(0, 5, MOVED, 9, 3)],
         [PlainFate(0, 5, DELIVERED)],
         late_ms=41,
     )
-    result = bed.call(*SEND, *SOON, "--output", "json")
+    result = env.call(*SEND, *SOON, "--output", "json")
     sent, end = (json.loads(line) for line in result.stdout.splitlines())
     assert (result.exit_code, end["fate"], end["origin"]) == (Exit.OK, DELIVERED, sent["origin"]), result.stderr
     assert end["late_ms"] == end["ended_ms"] - sent["due_ms"]
@@ -85,9 +85,9 @@ def test_wait_delivery_prints_the_lateness() -> None:
 
 
 def test_a_time_that_has_passed_makes_nothing_late_from_before_the_request() -> None:
-    bed = bed_with([PlainFate(0, 5, DELIVERED)], late_ms=41)
+    env = bed_with([PlainFate(0, 5, DELIVERED)], late_ms=41)
     past = [*SEND[:-3], "--at", "2001-02-03T04:05:06Z", SEND[-1]]
-    _, end = (json.loads(line) for line in bed.call(*past, *SOON, "--output", "json").stdout.splitlines())
+    _, end = (json.loads(line) for line in env.call(*past, *SOON, "--output", "json").stdout.splitlines())
     assert 40 <= end["late_ms"] < 10_000
 
 
@@ -115,23 +115,23 @@ def test_a_missing_verdict_fails_with_a_hint() -> None:
 
 
 def test_records_before_the_request_are_not_its_fate() -> None:
-    bed = bed_with()
-    DispatchedKafka(bed.broker, bed.time, [[PlainFate(0, 5, DELIVERED)]], 0).log_reader(
-        Partition(bed.own.dispatch_log, 0), 0, Isolation.READ_COMMITTED
+    env = bed_with()
+    DispatchedKafka(env.broker, env.time, [[PlainFate(0, 5, DELIVERED)]], 0).log_reader(
+        Partition(env.own.dispatch_log, 0), 0, Isolation.READ_COMMITTED
     ).close()
-    assert bed.call(*SEND, *SOON).exit_code == Exit.FAILED
+    assert env.call(*SEND, *SOON).exit_code == Exit.FAILED
 
 
 def test_a_record_that_cannot_be_read_is_passed_over_with_a_warning() -> None:
-    bed = bed_with([PlainFate(0, 5, DELIVERED)])
-    written = bed.kafka.log_reader
+    env = bed_with([PlainFate(0, 5, DELIVERED)])
+    written = env.kafka.log_reader
 
     def spoilt(part: Partition, offset: int, isolation: Isolation) -> LogReader:
-        bed.broker.append(part, None, b"not JSON", [], bed.broker.now_ms())
+        env.broker.append(part, None, b"not JSON", [], env.broker.now_ms())
         return written(part, offset, isolation)
 
-    bed.kafka.log_reader = spoilt  # type: ignore[method-assign]
-    result = bed.call(*SEND, *SOON)
+    env.kafka.log_reader = spoilt  # type: ignore[method-assign]
+    result = env.call(*SEND, *SOON)
     assert result.exit_code == Exit.OK, result.stderr
     assert "requests.dispatch-log/0/0" in result.stderr
 

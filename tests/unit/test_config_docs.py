@@ -17,7 +17,7 @@ from postdate.sidecar.config.load import Flags, load
 from postdate.sidecar.config.schema import environment_name, leaves, topic_leaves
 from postdate.sidecar.config.values import may_be_secret, without_secrets
 from postdate.sidecar.errors import ConfigError
-from support.librdkafka_names import written_names
+from support.brokers.librdkafka_names import written_names
 
 ENVIRON = {
     "POSTDATE_KAFKA_BOOTSTRAP_SERVERS": "broker:9092",

@@ -12,8 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from support.contention import ContentionSample, Waits, busy_s, used_s, watch_contention
-from support.sidecars import wait_until
+from support.deployments.sidecars import wait_until
+from support.waiting.contention import ContentionSample, Waits, busy_s, used_s, watch_contention
 
 _BURN = "import time\nwhile time.process_time() < 0.5: pass"
 #: s. Less than what each burns, by the steps of the figures.

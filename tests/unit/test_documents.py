@@ -22,7 +22,7 @@ from postdate.spark.rules.verdicts import OUTSIDE_WINDOW, VERDICTS
 from postdate.wheel.timer_log.database import FAMILIES
 from postdate.wire import headers
 from postdate.wire.reasons import Reason
-from support import tidy_docs
+from support.tidiness import document_rules
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOTS = ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")
@@ -50,7 +50,7 @@ def text_of(name: str) -> str:
 
 @pytest.mark.parametrize("path", DOCS + OTHERS, ids=place)
 def test_every_link_and_anchor_resolves(path: Path) -> None:
-    assert list(tidy_docs.link_complaints(ROOT, place(path), path.read_text(encoding="utf-8"))) == []
+    assert list(document_rules.link_complaints(ROOT, place(path), path.read_text(encoding="utf-8"))) == []
 
 
 @pytest.mark.parametrize(
@@ -63,44 +63,46 @@ def test_every_link_and_anchor_resolves(path: Path) -> None:
 )
 def test_a_broken_link_and_a_broken_anchor_are_seen(link: str, complaint: str) -> None:
     text = f"[good](LICENSE) [good](#try-it) [good](docs/protocol.md#takeover) [bad]({link})"
-    (found,) = tidy_docs.link_complaints(ROOT, "README.md", text)
+    (found,) = document_rules.link_complaints(ROOT, "README.md", text)
     assert complaint in found
 
 
 def test_a_repeated_heading_has_a_numbered_anchor() -> None:
-    assert tidy_docs.anchors("# A `b`, c\n\n## A b c\n\n```\n# no heading\n```\n") == {"a-b-c", "a-b-c-1"}
+    assert document_rules.anchors("# A `b`, c\n\n## A b c\n\n```\n# no heading\n```\n") == {"a-b-c", "a-b-c-1"}
 
 
 def test_every_document_that_a_source_names_exists() -> None:
     texts = {place(path): path.read_text(encoding="utf-8") for path in SOURCES}
-    assert [found for name, text in texts.items() for found in tidy_docs.mention_complaints(ROOT, name, text)] == []
+    assert [
+        found for name, text in texts.items() for found in document_rules.mention_complaints(ROOT, name, text)
+    ] == []
 
 
 def test_a_source_that_names_a_missing_document_is_seen() -> None:
-    assert len(list(tidy_docs.mention_complaints(ROOT, "x.py", "# docs/nowhere" + ".md, docs/protocol.md"))) == 1
+    assert len(list(document_rules.mention_complaints(ROOT, "x.py", "# docs/nowhere" + ".md, docs/protocol.md"))) == 1
 
 
 @pytest.mark.parametrize("path", DOCS, ids=place)
 def test_no_line_is_too_long(path: Path) -> None:
-    assert list(tidy_docs.length_complaints(place(path), path.read_text(encoding="utf-8"))) == []
+    assert list(document_rules.length_complaints(place(path), path.read_text(encoding="utf-8"))) == []
 
 
 def test_a_long_line_is_seen_outside_tables_and_code_blocks() -> None:
-    fits, is_long = "x" * tidy_docs.LINE_CHARACTERS_MAX, "x" * (tidy_docs.LINE_CHARACTERS_MAX + 1)
+    fits, is_long = "x" * document_rules.LINE_CHARACTERS_MAX, "x" * (document_rules.LINE_CHARACTERS_MAX + 1)
     text = f"{fits}\n| {is_long} |\n```\n{is_long}\n```\n- {fits}\n"
-    assert list(tidy_docs.length_complaints("x.md", text)) == ["x.md:6: 134 characters, at most 132"]
+    assert list(document_rules.length_complaints("x.md", text)) == ["x.md:6: 134 characters, at most 132"]
 
 
 @pytest.mark.parametrize("path", DOCS + OTHERS, ids=place)
 def test_no_sentence_needs_a_second_reading(path: Path) -> None:
-    assert list(tidy_docs.word_complaints(place(path), path.read_text(encoding="utf-8"))) == []
+    assert list(document_rules.word_complaints(place(path), path.read_text(encoding="utf-8"))) == []
 
 
 def test_no_sentence_of_the_help_and_of_the_reference_needs_a_second_reading() -> None:
     meanings = "\n\n".join(MEANINGS.values())
     texts = {**dict(_helps(postdate, "postdate")), "postdate config docs": as_markdown(), "verdicts": meanings}
     assert len(texts) > 30
-    assert [found for name, text in texts.items() for found in tidy_docs.word_complaints(name, text)] == []
+    assert [found for name, text in texts.items() for found in document_rules.word_complaints(name, text)] == []
 
 
 def _helps(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
@@ -130,23 +132,23 @@ def _helps(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
     ],
 )
 def test_a_word_that_makes_a_reader_go_back_is_seen(sentence: str) -> None:
-    assert list(tidy_docs.word_complaints("x.md", f"Plain text.\n\n{sentence}\n")) != []
+    assert list(document_rules.word_complaints("x.md", f"Plain text.\n\n{sentence}\n")) != []
 
 
 def test_plain_sentences_are_not_reported() -> None:
     text = (
         "## What is promised\n\nNothing else fails. Is there none? What happens then? `say`\n\n```\nsay it anew\n```\n"
     )
-    assert list(tidy_docs.word_complaints("x.md", text)) == []
+    assert list(document_rules.word_complaints("x.md", text)) == []
 
 
 @pytest.mark.parametrize("path", DOCS + OTHERS, ids=place)
 def test_every_command_and_option_exists(path: Path) -> None:
-    assert list(tidy_docs.command_complaints(postdate, place(path), path.read_text(encoding="utf-8"))) == []
+    assert list(document_rules.command_complaints(postdate, place(path), path.read_text(encoding="utf-8"))) == []
 
 
 def test_the_documents_have_commands() -> None:
-    assert sum(len(list(tidy_docs.commands(path.read_text(encoding="utf-8")))) for path in DOCS) > 100
+    assert sum(len(list(document_rules.commands(path.read_text(encoding="utf-8")))) for path in DOCS) > 100
 
 
 @pytest.mark.parametrize(
@@ -161,7 +163,7 @@ def test_the_documents_have_commands() -> None:
     ],
 )
 def test_a_command_that_does_not_exist_is_seen(text: str) -> None:
-    assert len(list(tidy_docs.command_complaints(postdate, "x.md", text))) == 1
+    assert len(list(document_rules.command_complaints(postdate, "x.md", text))) == 1
 
 
 def test_the_readme_and_the_site_list_every_document() -> None:
@@ -220,14 +222,14 @@ def test_the_named_mutations_exist() -> None:
     rules = text_of("docs/testing.md").partition("## Rules of the protocol\n")[2].partition("\n## ")[0]
     named = set(re.findall(r"`(rule \d: [^`]+)`", rules))
     assert {name[:6] for name in named} == {f"rule {number}" for number in range(1, 6)}
-    known = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/support/simulation/mutations*.py"))
+    known = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/support/simulation/mutations/*.py"))
     assert [name for name in sorted(named) if f'"{name}"' not in known] == []
 
 
 def test_the_header_tables_equal_the_code() -> None:
     named = {value for value in vars(headers).values() if isinstance(value, str) and value.startswith(headers.PREFIX)}
     named.discard(headers.PREFIX)
-    assert tidy_docs.table_headers(text_of("docs/client.md")) == named
+    assert document_rules.table_headers(text_of("docs/client.md")) == named
 
 
 def test_the_formats_name_every_reason_and_every_column_family() -> None:

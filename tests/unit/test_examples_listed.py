@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from postdate.tools.dev_broker.jars import KAFKA_VERSION
-from support import tidy, tidy_docs
-from support.examples import EXAMPLES, LANGUAGES, README, ROOT, listing_complaints, programs
+from support.deployments.examples import EXAMPLES, LANGUAGES, README, ROOT, listing_complaints, programs
+from support.tidiness import code_rules, document_rules
 
 TESTS = (ROOT / "tests/integration/test_examples.py").read_text(encoding="utf-8")
 TEXT = README.read_text(encoding="utf-8")
@@ -45,15 +45,15 @@ def test_an_example_is_short_says_how_to_run_it_and_is_finished(program: str) ->
     place, text = f"examples/{program}", (EXAMPLES / program).read_text(encoding="utf-8")
     assert text.count("\n") <= LINES_MAX
     assert program.rpartition("/")[2] in text, "the header says how to run it"
-    assert list(tidy.unfinished_complaints(place, text)) == []
-    assert list(tidy.machine_complaints(place, text)) == []
+    assert list(code_rules.unfinished_complaints(place, text)) == []
+    assert list(code_rules.machine_complaints(place, text)) == []
     if program.endswith(".py"):
-        assert list(tidy.size_complaints(place, text)) == []
-        assert list(tidy.except_complaints(place, text)) == []
+        assert list(code_rules.size_complaints(place, text)) == []
+        assert list(code_rules.except_complaints(place, text)) == []
 
 
 def test_the_list_has_no_dead_link_and_names_the_jars_that_are_fetched() -> None:
     place = README.relative_to(ROOT).as_posix()
-    assert list(tidy_docs.link_complaints(ROOT, place, TEXT)) == []
-    assert list(tidy.machine_complaints(place, TEXT)) == []
+    assert list(document_rules.link_complaints(ROOT, place, TEXT)) == []
+    assert list(code_rules.machine_complaints(place, TEXT)) == []
     assert f"/postdate/kafka-{KAFKA_VERSION}\n" in TEXT

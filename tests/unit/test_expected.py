@@ -7,7 +7,14 @@ from __future__ import annotations
 
 import pytest
 
-from support.expected import Headers, data_headers, dead_letter_complaints, delivery_headers, murmur2, partition_of
+from support.oracles.expected_records import (
+    Headers,
+    data_headers,
+    dead_letter_complaints,
+    delivery_headers,
+    murmur2,
+    partition_of,
+)
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from support.deployments.sidecars import wait_until
 from support.faults.proxy import END_TXN, PRODUCE, Proxy
-from support.sidecars import wait_until
-from support.timeouts import WAIT_TIMEOUT_S
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 @dataclass

@@ -10,21 +10,23 @@ from collections.abc import Callable
 
 import pytest
 
-from support.faults.book import Book
-from support.faults.course import CourseStep
-from support.faults.deed import FAULTS
+from support.faults.fault import FAULTS
 from support.faults.judgement import SoakJudgement
 from support.faults.report import Run, markdown
+from support.faults.request_ledger import RequestLedger
+from support.faults.sequence import FaultStep
 
 
-def _step(name: str, what: str, recovery_ms: int) -> CourseStep:
-    return CourseStep(FAULTS[name], what, 1.0, recovery_ms, recovery_ms + 1_000, (0, 0))
+def _step(name: str, what: str, recovery_ms: int) -> FaultStep:
+    return FaultStep(FAULTS[name], what, 1.0, recovery_ms, recovery_ms + 1_000, (0, 0))
 
 
 def _run() -> Run:
     steps = [_step("kill", "4 kills", 700), _step("kill", "3 kills", 300), _step("long cut", "12.0 s, both ways", 900)]
     judgement = SoakJudgement(requests=2_000, delivered=1_990, dead=10, late_ms={"p50": 7, "p99.9": 1_900})
-    return Run(5, 30.0, 2, 1_000, 1_800.0, steps, Book("requests"), judgement, {"p50": 6}, "v", "2026-01-31", "clean")
+    return Run(
+        5, 30.0, 2, 1_000, 1_800.0, steps, RequestLedger("requests"), judgement, {"p50": 6}, "v", "2026-01-31", "clean"
+    )
 
 
 def test_a_clean_run_prints_a_bound_on_the_failure_rate() -> None:

@@ -2,7 +2,7 @@
 wrote is refused in words and kept.
 
 Method: samples in `tests/samples`, made once by the version that wrote their format first, are read by the present code
-(`support.format_samples` made them). A newer format is a sample with its version raised.
+(`support.shards.format_samples` made them). A newer format is a sample with its version raised.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from postdate.wire.dispatch_log import decode_record, encode_record
 from postdate.wire.errors import FormatError, NewerFormat
 from postdate.wire.stored import decode_stored
 from postdate.wire.verdicts import decode_verdict
-from support import format_samples as samples
+from support.shards import format_samples as samples
 
 
 def _open(directory: Path) -> TimerIndex:

@@ -27,9 +27,9 @@ from postdate.sidecar.http.action_log import ActionLog, merged_actions
 from postdate.sidecar.http.port import claim
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.http.server.server import HttpServer
-from support.http_steps import Client, free_port
+from support.deployments.sidecars import wait_until
 from support.kafka_simulator import SimBroker, SimKafka
-from support.sidecars import wait_until
+from support.web.http_steps import Client, free_port
 
 TOKEN = "a-token-of-some-length"  # noqa: S105
 PART = Partition("postdate.requests", 0)

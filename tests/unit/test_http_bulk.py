@@ -17,32 +17,32 @@ from postdate.sidecar.config.settings import Config, RequestTopicConfig
 from postdate.sidecar.http.api.bulk import control_selected
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.http.queries.pending import BadQuery
-from support.simulated_cluster import SimulatedCluster
+from support.deployments.simulated_cluster import SimulatedCluster
 
 BY = {"key": "k", "by": "2h"}
 
 
 @pytest.fixture
-def bed() -> SimulatedCluster:
+def env() -> SimulatedCluster:
     return SimulatedCluster()
 
 
 @pytest.fixture
-def process(bed: SimulatedCluster) -> Process:
+def process(env: SimulatedCluster) -> Process:
     config = Config(format_version=2, request_topics=(RequestTopicConfig("requests"),))
-    clock = SimpleNamespace(wall_ms=bed.broker.now_ms)
-    parts = {"config": config, "admin": bed.kafka.admin(), "controls": KeptProducer(bed.kafka), "clock": clock}
+    clock = SimpleNamespace(wall_ms=env.broker.now_ms)
+    parts = {"config": config, "admin": env.kafka.admin(), "controls": KeptProducer(env.kafka), "clock": clock}
     return cast(Process, SimpleNamespace(**parts))
 
 
-def counts(bed: SimulatedCluster) -> list[int]:
-    return [len(bed.records("requests", index)) for index in range(bed.partitions)]
+def counts(env: SimulatedCluster) -> list[int]:
+    return [len(env.records("requests", index)) for index in range(env.partitions)]
 
 
 def test_a_failure_names_the_partitions_that_have_the_control(
-    bed: SimulatedCluster, process: Process, monkeypatch: pytest.MonkeyPatch
+    env: SimulatedCluster, process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = bed.broker.append
+    honest = env.broker.append
 
     def append(part: Partition, *more: Any) -> tuple[int, int]:
         if part.index == 2:
@@ -50,19 +50,19 @@ def test_a_failure_names_the_partitions_that_have_the_control(
         return honest(part, *more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(bed.broker, "append", append)
+        patch.setattr(env.broker, "append", append)
         with pytest.raises(PartlyProduced) as failed:
             control_selected(process, "reschedule", BY)
     assert "sent: requests/0/0, requests/1/0; may be sent: requests/2; not sent: requests/3" in str(failed.value)
     assert "the connection is lost" in str(failed.value)
-    assert counts(bed) == [1, 1, 0, 0]
+    assert counts(env) == [1, 1, 0, 0]
     told = control_selected(process, "reschedule", {**BY, "partitions": [2, 3]})
     assert [each["origin"] for each in told["controls"]] == ["requests/2/0", "requests/3/0"]
-    assert counts(bed) == [1, 1, 1, 1]
+    assert counts(env) == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("partitions", ["2", [], [-1], [True], ["1"], [0, 4]])
-def test_invalid_partitions_send_nothing(bed: SimulatedCluster, process: Process, partitions: object) -> None:
+def test_invalid_partitions_send_nothing(env: SimulatedCluster, process: Process, partitions: object) -> None:
     with pytest.raises(BadQuery, match="partition"):
         control_selected(process, "reschedule", {**BY, "partitions": partitions})
-    assert counts(bed) == [0, 0, 0, 0]
+    assert counts(env) == [0, 0, 0, 0]

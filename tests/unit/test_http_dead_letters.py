@@ -25,7 +25,7 @@ from postdate.sidecar.http.api.dead_letters import list_letters, requeue
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.http.queries.pending import BadQuery
 from postdate.wire.headers import ATTEMPT, DELAY, GRACE, ID, TOPIC, Headers
-from support.simulated_cluster import SimulatedCluster
+from support.deployments.simulated_cluster import SimulatedCluster
 
 ORDERS: Headers = [(TOPIC, b"orders"), (DELAY, b"5s")]
 NOWHERE: Headers = [(TOPIC, b"nowhere"), (DELAY, b"5s")]
@@ -33,15 +33,15 @@ UNKNOWN = {"reason": "unknown-target"}
 
 
 @pytest.fixture
-def bed() -> SimulatedCluster:
+def env() -> SimulatedCluster:
     return SimulatedCluster()
 
 
 @pytest.fixture
-def process(bed: SimulatedCluster) -> Process:
+def process(env: SimulatedCluster) -> Process:
     config = Config(format_version=2, request_topics=(RequestTopicConfig("requests"),))
-    clock = SimpleNamespace(wall_ms=bed.broker.now_ms)
-    parts = {"config": config, "admin": bed.kafka.admin(), "kafka": bed.kafka, "clock": clock}
+    clock = SimpleNamespace(wall_ms=env.broker.now_ms)
+    parts = {"config": config, "admin": env.kafka.admin(), "kafka": env.kafka, "clock": clock}
     return cast(Process, SimpleNamespace(**parts))
 
 
@@ -49,16 +49,16 @@ def asked(process: Process, text: str = "") -> dict[str, Any]:
     return list_letters(process, QueryParams(text))
 
 
-def counts(bed: SimulatedCluster) -> int:
-    return sum(len(bed.records("requests", index)) for index in range(bed.partitions))
+def counts(env: SimulatedCluster) -> int:
+    return sum(len(env.records("requests", index)) for index in range(env.partitions))
 
 
-def test_dead_letters_are_grouped_by_reason_and_the_newest_are_listed(bed: SimulatedCluster, process: Process) -> None:
-    first = bed.bury(0, None, None, ORDERS, "expired")
-    bed.time.wait(60_000)
-    second = bed.bury(1, None, None, [*NOWHERE, (ID, b"o-1")], "unknown-target")
-    bed.time.wait(60_000)
-    third = bed.bury(2, None, b"v" * 9, ORDERS, "unknown-target")
+def test_dead_letters_are_grouped_by_reason_and_the_newest_are_listed(env: SimulatedCluster, process: Process) -> None:
+    first = env.bury(0, None, None, ORDERS, "expired")
+    env.time.wait(60_000)
+    second = env.bury(1, None, None, [*NOWHERE, (ID, b"o-1")], "unknown-target")
+    env.time.wait(60_000)
+    third = env.bury(2, None, b"v" * 9, ORDERS, "unknown-target")
     told = asked(process)
     assert [(group["reason"], group["count"]) for group in told["groups"]] == [("unknown-target", 2), ("expired", 1)]
     assert told["groups"][0]["targets"] == [{"target": "nowhere", "count": 1}, {"target": "orders", "count": 1}]
@@ -72,34 +72,34 @@ def test_dead_letters_are_grouped_by_reason_and_the_newest_are_listed(bed: Simul
     assert [group["count"] for group in asked(process, since)["groups"]] == [1]
 
 
-def test_a_plan_changes_nothing_and_each_letter_is_requeued_once(bed: SimulatedCluster, process: Process) -> None:
-    origins = [bed.bury(index, None, b"v", [*ORDERS, (ID, b"o-%d" % index)], "unknown-target") for index in range(3)]
-    lost = bed.bury(3, None, b"v", NOWHERE, "unknown-target")
+def test_a_plan_changes_nothing_and_each_letter_is_requeued_once(env: SimulatedCluster, process: Process) -> None:
+    origins = [env.bury(index, None, b"v", [*ORDERS, (ID, b"o-%d" % index)], "unknown-target") for index in range(3)]
+    lost = env.bury(3, None, b"v", NOWHERE, "unknown-target")
     expired: Headers = [(TOPIC, b"orders"), ("postdate-at", b"1000"), (GRACE, b"1s")]
-    late = bed.bury(3, None, b"v", expired, "expired")
+    late = env.bury(3, None, b"v", expired, "expired")
     plan = requeue(process, UNKNOWN, payload=False)
-    assert (plan["executed"], plan["requeued"], plan["with_id"], counts(bed)) == (False, 4, 3, 5)
+    assert (plan["executed"], plan["requeued"], plan["with_id"], counts(env)) == (False, 4, 3, 5)
     assert plan["missing_targets"] == ["nowhere"]
 
     done = requeue(process, {**UNKNOWN, "target": "orders", "execute": True}, payload=False)
     assert (done["requeued"], done["requeued_before"], done["complete"]) == (3, 0, True)
     assert [each["origin"] for each in done["outcomes"]] == origins
-    assert [bed.records("requests", index)[-1].offset for index in range(3)] == [1, 1, 1]
+    assert [env.records("requests", index)[-1].offset for index in range(3)] == [1, 1, 1]
     again = requeue(process, {**UNKNOWN, "execute": True}, payload=False)
-    assert (again["requeued"], again["requeued_before"], counts(bed)) == (1, 3, 9)
+    assert (again["requeued"], again["requeued_before"], counts(env)) == (1, 3, 9)
     assert again["outcomes"][0]["origin"] == lost
 
     stays = requeue(process, {"reason": "expired", "execute": True}, payload=False)
-    assert (stays["requeued"], stays["impossible"], counts(bed)) == (0, 1, 9)
+    assert (stays["requeued"], stays["impossible"], counts(env)) == (0, 1, 9)
     assert stays["outcomes"][0]["why"].startswith("it would expire again")
     moved = requeue(process, {"origins": [late], "delay": "5s", "execute": True}, payload=False)
-    assert (moved["requeued"], counts(bed)) == (1, 10)
+    assert (moved["requeued"], counts(env)) == (1, 10)
 
 
 def test_two_requeues_do_not_run_at_the_same_time(
-    bed: SimulatedCluster, process: Process, monkeypatch: pytest.MonkeyPatch
+    env: SimulatedCluster, process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bed.bury(0, None, b"v", ORDERS, "unknown-target")
+    env.bury(0, None, b"v", ORDERS, "unknown-target")
     honest = carried_out
     refused = []
 
@@ -117,9 +117,9 @@ def test_two_requeues_do_not_run_at_the_same_time(
 
 
 def test_reading_is_bounded_in_letters_and_time(
-    bed: SimulatedCluster, process: Process, monkeypatch: pytest.MonkeyPatch
+    env: SimulatedCluster, process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old, *new = [bed.bury(0, None, b"v", ORDERS, "unknown-target") for _ in range(4)]
+    old, *new = [env.bury(0, None, b"v", ORDERS, "unknown-target") for _ in range(4)]
     monkeypatch.setattr(limits, "LETTERS_MAX", 3)
     monkeypatch.setattr(limits, "LETTERS_REQUEUED_MAX", 2)
     told = asked(process)
@@ -142,13 +142,13 @@ def test_reading_is_bounded_in_letters_and_time(
 
 
 def test_an_earlier_until_reaches_older_letters(
-    bed: SimulatedCluster, process: Process, monkeypatch: pytest.MonkeyPatch
+    env: SimulatedCluster, process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "LETTERS_MAX", 3)
-    old = bed.bury(0, None, b"v", ORDERS, "unknown-target")
-    bed.time.wait(60_000)
-    until = str(bed.broker.now_ms())
-    new = [bed.bury(0, None, b"v", ORDERS, "unknown-target") for _ in range(3)]
+    old = env.bury(0, None, b"v", ORDERS, "unknown-target")
+    env.time.wait(60_000)
+    until = str(env.broker.now_ms())
+    new = [env.bury(0, None, b"v", ORDERS, "unknown-target") for _ in range(3)]
     assert (len(asked(process)["letters"]), asked(process)["complete"]) == (3, False)
     told = asked(process, f"until={until}")
     assert ([letter["origin"] for letter in told["letters"]], told["complete"]) == ([old], True)
@@ -162,11 +162,11 @@ def test_an_earlier_until_reaches_older_letters(
 
 
 def test_no_value_of_a_listed_letter_is_kept(
-    bed: SimulatedCluster, process: Process, monkeypatch: pytest.MonkeyPatch
+    env: SimulatedCluster, process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = replace(process.config, http=HttpConfig(payloads="allowed"))
     allowed = cast(Process, SimpleNamespace(**{**vars(process), "config": config}))
-    bed.bury(0, b"k", b"v" * 9, [*ORDERS, (ATTEMPT, b"2")], "expired")
+    env.bury(0, b"k", b"v" * 9, [*ORDERS, (ATTEMPT, b"2")], "expired")
     kept, as_json = [], dead_letters._letter_as_json
 
     def seen(letter: DeadLetter, payload: bool) -> dict[str, Any]:
@@ -180,9 +180,9 @@ def test_no_value_of_a_listed_letter_is_kept(
     assert asked(allowed, "payload=true")["letters"][0]["attempt"] == "2"
 
 
-def test_what_a_refused_request_contains_is_shown_only_with_payloads(bed: SimulatedCluster, process: Process) -> None:
+def test_what_a_refused_request_contains_is_shown_only_with_payloads(env: SimulatedCluster, process: Process) -> None:
     bad: Headers = [(TOPIC, b"orders"), (DELAY, b"card-4111"), (ID, b"card-4111")]
-    bed.bury(0, None, b"v", bad, "bad-time")
+    env.bury(0, None, b"v", bad, "bad-time")
     told, plan = asked(process), requeue(process, {"reason": "bad-time"}, payload=False)
     assert (told["letters"][0]["id"], told["letters"][0]["target"]) == (None, None)
     assert told["groups"][0]["targets"] == [{"target": None, "count": 1}]
@@ -215,13 +215,13 @@ def test_what_a_refused_request_contains_is_shown_only_with_payloads(bed: Simula
         {**UNKNOWN, "limit": 5},
     ],
 )
-def test_a_wrong_body_requeues_nothing(bed: SimulatedCluster, process: Process, body: object) -> None:
-    bed.bury(0, None, b"v", ORDERS, "unknown-target")
+def test_a_wrong_body_requeues_nothing(env: SimulatedCluster, process: Process, body: object) -> None:
+    env.bury(0, None, b"v", ORDERS, "unknown-target")
     with pytest.raises(BadQuery):
         requeue(process, body, payload=False)
-    assert counts(bed) == 1
+    assert counts(env) == 1
 
 
-def test_a_foreign_record_is_no_dead_letter(bed: SimulatedCluster, process: Process) -> None:
-    bed.broker.append(Partition(bed.own.dead_letters, 0), None, b"v", [], bed.broker.now_ms())
+def test_a_foreign_record_is_no_dead_letter(env: SimulatedCluster, process: Process) -> None:
+    env.broker.append(Partition(env.own.dead_letters, 0), None, b"v", [], env.broker.now_ms())
     assert asked(process)["groups"] == []

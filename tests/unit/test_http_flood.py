@@ -1,9 +1,9 @@
 """Goal: no load on the HTTP port delays a probe, and no client holds a connection for longer than it may.
 
-Method: the real server on a port of this machine. A flood (`support/flooding.py`) opens 2,000 connections of one kind,
-sends on them, and opens some of those again that the server closes. Meanwhile probes connect, one after the other.
-Their times are compared with those of a round without a flood, both without what other programs kept the processes from
-doing (`support/contention.py`).
+Method: the real server on a port of this machine. A flood (`support/web/flooding.py`) opens 2,000 connections of one
+kind, sends on them, and opens some of those again that the server closes. Meanwhile probes connect, one after the
+other. Their times are compared with those of a round without a flood, both without what other programs kept the
+processes from doing (`support/waiting/contention.py`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import numpy as np
 import pytest
 
 from postdate.sidecar.http.server import acceptor, connections, gate
-from support import flooding
-from support.contention import watch_contention
-from support.http_steps import Client
-from support.sidecars import wait_until
-from support.timeouts import WAIT_TIMEOUT_S
-from unit.test_http_server import TOKEN, _HttpScene
+from support.deployments.sidecars import wait_until
+from support.waiting.contention import watch_contention
+from support.waiting.timeouts import WAIT_TIMEOUT_S
+from support.web import flooding
+from support.web.http_steps import Client
+from unit.test_http_server import TOKEN, _HttpRig
 
 _PROBES = 60
 _MORE_MS = 100.0
@@ -41,7 +41,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
     path = tmp_path / "token"
     path.write_text(TOKEN)
     with ExitStack() as stack:
-        yield Client(_HttpScene(stack).serve(path).port, TOKEN)
+        yield Client(_HttpRig(stack).serve(path).port, TOKEN)
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from postdate.wheel.errors import Corrupt
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
 from postdate.wheel.timer_log.changes import EntryChanges
-from support.timeouts import WAIT_TIMEOUT_S
-from support.timer_indexes import open_index
+from support.shards.timer_indexes import open_index
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from postdate.sidecar.http.queries.merging import merged_count, merged_named, me
 from postdate.sidecar.http.queries.pending import PageCursor
 from postdate.wheel.keys import entry_key
 from postdate.wire.origins import format_origin
-from support.timeouts import WAIT_TIMEOUT_S
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 TOPIC = "requests"
 PLAIN = HttpConfig()

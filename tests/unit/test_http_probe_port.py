@@ -20,11 +20,11 @@ from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http import port
 from postdate.sidecar.http.server import serving
 from postdate.sidecar.http.server.server import HttpServer
-from support.certificates import Authority
-from support.http_steps import Client, free_port
-from support.sidecars import wait_until
-from support.timeouts import WAIT_TIMEOUT_S
-from unit.test_http_server import _HttpScene
+from support.brokers.certificates import Authority
+from support.deployments.sidecars import wait_until
+from support.waiting.timeouts import WAIT_TIMEOUT_S
+from support.web.http_steps import Client, free_port
+from unit.test_http_server import _HttpRig
 
 _HANDSHAKE = b"\x16\x03\x01\x02\x00\x01"
 
@@ -36,7 +36,7 @@ def ports(tmp_path: Path) -> Iterator[tuple[Client, Client]]:
     key, cert = authority.issue("port", "IP:127.0.0.1")
     config = HttpConfig(port=free_port(), probe_port=free_port(), tls_cert_file=cert, tls_key_file=key)
     with ExitStack() as stack:
-        process = _HttpScene(stack).process(config)
+        process = _HttpRig(stack).process(config)
         stack.enter_context(serving.serving(process, port.claim(config)))
         clients = Client(config.port, ca=authority.ca), Client(config.probe_port)
         wait_until(lambda: all(client.listens() for client in clients), "both ports are served")
@@ -94,7 +94,7 @@ def test_a_port_of_probes_that_is_in_use_is_logged_and_served_later(
     monkeypatch.setattr("postdate.sidecar.http.server.server.HTTP_BIND_RETRY_S", 0.1)
     with ExitStack() as stack, socket.create_server(("127.0.0.1", 0)) as taken:
         config = HttpConfig(port=0, probe_port=taken.getsockname()[1])
-        stack.enter_context(serving.serving(_HttpScene(stack).process(config), None))
+        stack.enter_context(serving.serving(_HttpRig(stack).process(config), None))
         warning = f"port {config.probe_port} of 127.0.0.1 is taken"
         assert f"{warning}: probes are not answered until it is free" in caplog.text
         taken.close()
@@ -116,7 +116,7 @@ def test_the_probe_port_shows_that_the_thread_of_the_other_port_has_ended(
     monkeypatch.setattr(HttpServer, "_run", run)
     config = HttpConfig(port=free_port(), probe_port=free_port())
     with ExitStack() as stack:
-        process = _HttpScene(stack).process(config)
+        process = _HttpRig(stack).process(config)
         stack.enter_context(serving.serving(process, port.claim(config)))
         probes = Client(config.probe_port)
         wait_until(probes.listens, "the probe port is served")
@@ -129,7 +129,7 @@ def test_a_port_that_was_stopped_is_no_fault_of_the_other_one(tmp_path: Path) ->
     """The probe port ends first."""
     config = HttpConfig(port=free_port(), probe_port=free_port())
     with ExitStack() as stack:
-        process = _HttpScene(stack).process(config)
+        process = _HttpRig(stack).process(config)
         probes = HttpServer(process, port.claim_probes(config), probes_only=True)
         probes.start()
         probes.stop()

@@ -1,6 +1,7 @@
 """Goal: the history of a schedule keeps its latest occurrences, however many extra deliveries a backfill has made.
 
-Method: one shard of a simulated cluster (`support.shard_bench`); its dispatch log is read as a query reads it.
+Method: one shard of a simulated cluster (`support.shards.simulated_shard`); its dispatch log is read as a query reads
+it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from postdate.sidecar.http.queries import request_history
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.entry import Entry, Next, decode_entry
 from postdate.wire.requests.parser import parse_request
-from support.shard_bench import Bench, R
+from support.shards.simulated_shard import Bench, R
 
 
 @pytest.fixture

@@ -46,9 +46,9 @@ from postdate.wire.requests.parser import parse_request
 from postdate.wire.requests.request import Action
 from postdate.wire.requests.rules import RequestRules
 from postdate.wire.values.instants import format_instant, parse_instant_ms
-from support.http_steps import Client, free_port, value_of
+from support.deployments.sidecars import wait_until
 from support.kafka_simulator import SimBroker, SimKafka
-from support.sidecars import wait_until
+from support.web.http_steps import Client, free_port, value_of
 
 TOKEN = "a-token-of-some-length"  # noqa: S105
 PART = Partition("postdate.requests", 0)
@@ -65,7 +65,7 @@ class StoppedClock(SystemClock):
 
 
 @dataclass
-class _HttpScene:
+class _HttpRig:
     """A poll loop as the test wants it, and the server over it. The clock stands still, so only the test sets ages."""
 
     stack: ExitStack
@@ -124,9 +124,9 @@ def running(http: HttpServer) -> Iterator[None]:
 
 
 @pytest.fixture
-def scene() -> Iterator[_HttpScene]:
+def rig() -> Iterator[_HttpRig]:
     with ExitStack() as stack:
-        yield _HttpScene(stack)
+        yield _HttpRig(stack)
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def allowed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     path = tmp_path_factory.mktemp("http") / "token"
     path.write_text(TOKEN)
     with ExitStack() as stack:
-        yield Client(_HttpScene(stack).serve(path).port, TOKEN)
+        yield Client(_HttpRig(stack).serve(path).port, TOKEN)
 
 
 @pytest.fixture
@@ -148,29 +148,29 @@ def token_file(tmp_path: Path) -> Path:
 # ---- probes ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_process_without_shards_is_alive_and_ready(scene: _HttpScene) -> None:
-    client = scene.serve()
+def test_a_process_without_shards_is_alive_and_ready(rig: _HttpRig) -> None:
+    client = rig.serve()
     assert (client.get("/healthz").status, client.get("/readyz").text) == (200, "ready\n")
 
 
-def test_a_slow_machine_makes_no_process_of_a_test_silent(scene: _HttpScene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests with this scene may take minutes beside other programs, and ask it all the time."""
+def test_a_slow_machine_makes_no_process_of_a_test_silent(rig: _HttpRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests with this rig may take minutes beside other programs, and ask it all the time."""
     monkeypatch.setattr(process, "POLL_SILENCE_S_MAX", 0.0)
-    assert scene.serve().get("/healthz").status == 200
+    assert rig.serve().get("/healthz").status == 200
 
 
-def test_a_poll_loop_that_hangs_is_neither(scene: _HttpScene) -> None:
-    scene.poller.turned_at -= 61
-    client = scene.serve()
+def test_a_poll_loop_that_hangs_is_neither(rig: _HttpRig) -> None:
+    rig.poller.turned_at -= 61
+    client = rig.serve()
     for path in ("/healthz", "/readyz"):
         answer = client.get(path)
         assert answer.status == 503
         assert "poll loop has not run for 6" in answer.text
 
 
-def test_a_process_that_waits_for_kafka_is_alive_and_gives_the_reason(scene: _HttpScene) -> None:
-    scene.poller.is_member, scene.poller.waits_for = False, "connection refused"
-    client = scene.serve()
+def test_a_process_that_waits_for_kafka_is_alive_and_gives_the_reason(rig: _HttpRig) -> None:
+    rig.poller.is_member, rig.poller.waits_for = False, "connection refused"
+    client = rig.serve()
     assert client.get("/healthz").status == 200
     answer = client.get("/readyz")
     assert (answer.status, answer.text.splitlines()[0]) == (503, "waiting for Kafka: connection refused")
@@ -178,20 +178,20 @@ def test_a_process_that_waits_for_kafka_is_alive_and_gives_the_reason(scene: _Ht
 
 @pytest.mark.parametrize(("since_s", "alive"), [(5, 200), (61, 503)])
 def test_a_process_whose_client_failed_is_not_ready_and_after_a_minute_not_alive(
-    scene: _HttpScene, since_s: float, alive: int
+    rig: _HttpRig, since_s: float, alive: int
 ) -> None:
-    scene.poller.is_member = False
-    scene.poller.failure = ClientFailure(scene.now_s - since_s, "somebody replaced it")
-    client = scene.serve()
+    rig.poller.is_member = False
+    rig.poller.failure = ClientFailure(rig.now_s - since_s, "somebody replaced it")
+    client = rig.serve()
     assert client.get("/healthz").status == alive
     answer = client.get("/readyz")
     assert answer.status == 503
     assert "somebody replaced it" in answer.text
 
 
-def test_readiness_gives_the_reasons(scene: _HttpScene) -> None:
-    scene.poller.is_member, scene.poller.is_stopping = False, True
-    answer = scene.serve().get("/readyz")
+def test_readiness_gives_the_reasons(rig: _HttpRig) -> None:
+    rig.poller.is_member, rig.poller.is_stopping = False, True
+    answer = rig.serve().get("/readyz")
     assert (answer.status, answer.text) == (503, "the process is stopping\nnot a member of the group postdate\n")
 
 
@@ -207,10 +207,10 @@ def test_readiness_gives_the_reasons(scene: _HttpScene) -> None:
     ],
 )
 def test_a_takeover_has_a_deadline_and_a_halt_is_a_note(
-    scene: _HttpScene, state: State, since_s: float, status: int
+    rig: _HttpRig, state: State, since_s: float, status: int
 ) -> None:
-    scene.hold(PART, state, "because", since_s)
-    answer = scene.serve().get("/readyz")
+    rig.hold(PART, state, "because", since_s)
+    answer = rig.serve().get("/readyz")
     assert answer.status == status, answer.text
     assert ("note: postdate.requests/0 is " in answer.text) == (state not in (State.RUNNING, State.CATCHING_UP))
     assert ("because" in answer.text) == (state not in (State.RUNNING, State.CATCHING_UP))
@@ -219,8 +219,8 @@ def test_a_takeover_has_a_deadline_and_a_halt_is_a_note(
 # ---- who may ask -----------------------------------------------------------------------------------------------------
 
 
-def test_on_a_loopback_port_anybody_reads_and_only_the_token_changes(scene: _HttpScene, token_file: Path) -> None:
-    client = scene.serve(token_file)
+def test_on_a_loopback_port_anybody_reads_and_only_the_token_changes(rig: _HttpRig, token_file: Path) -> None:
+    client = rig.serve(token_file)
     assert client.get("/api/v1/pending").json == {"entries": [], "cursor": None, "shards": [], "not_asked": []}
     assert client.get("/api/v1/pending/count").json["count"] == 0
     for action in ("cancel", "reschedule", "deliver", "pause", "resume", "trigger", "backfill"):
@@ -234,24 +234,24 @@ def test_on_a_loopback_port_anybody_reads_and_only_the_token_changes(scene: _Htt
         assert told.status != 401, told.text  # it goes on to ask the cluster, which has no such topic
 
 
-def test_beyond_this_machine_reading_needs_the_token_and_probes_do_not(scene: _HttpScene, token_file: Path) -> None:
-    client = scene.serve(token_file, host="0.0.0.0")  # noqa: S104
+def test_beyond_this_machine_reading_needs_the_token_and_probes_do_not(rig: _HttpRig, token_file: Path) -> None:
+    client = rig.serve(token_file, host="0.0.0.0")  # noqa: S104
     assert client.get("/api/v1/pending").status == 401
     assert Client(client.port, TOKEN).get("/api/v1/pending").status == 200
     assert [client.get(path).status for path in ("/metrics", "/healthz", "/readyz")] == [200] * 3
 
 
-def test_every_change_needs_the_token_and_beyond_this_machine_every_query(scene: _HttpScene, token_file: Path) -> None:
-    client = scene.serve(token_file, host="0.0.0.0")  # noqa: S104
-    methods = {route.path: route.methods for route in make_app(scene.process(HttpConfig())).routes}  # type: ignore[attr-defined]
+def test_every_change_needs_the_token_and_beyond_this_machine_every_query(rig: _HttpRig, token_file: Path) -> None:
+    client = rig.serve(token_file, host="0.0.0.0")  # noqa: S104
+    methods = {route.path: route.methods for route in make_app(rig.process(HttpConfig())).routes}  # type: ignore[attr-defined]
     asked = {path for path in methods if path.startswith("/api/v1/")} - {"/api/v1/openapi.json"}
     assert {
         path: client.ask("POST" if "POST" in methods[path] else "GET", path, b"{}", {}).status for path in asked
     } == (dict.fromkeys(asked, 401))
 
 
-def test_without_a_token_file_nothing_can_be_changed(scene: _HttpScene) -> None:
-    refused = scene.serve().post("/api/v1/cancel", {"id": "x"}, Authorization="Bearer ")
+def test_without_a_token_file_nothing_can_be_changed(rig: _HttpRig) -> None:
+    refused = rig.serve().post("/api/v1/cancel", {"id": "x"}, Authorization="Bearer ")
     assert (refused.status, "http.token_file" in refused.text) == (403, True)
 
 
@@ -267,8 +267,8 @@ def test_an_unusable_token_prevents_the_start_and_names_the_remedy(tmp_path: Pat
     assert f"head -c 24 /dev/urandom | base64 > {path})" in str(refused.value)
 
 
-def test_the_token_may_be_replaced_and_a_short_one_opens_nothing(scene: _HttpScene, token_file: Path) -> None:
-    client = Client(scene.serve(token_file).port, TOKEN)
+def test_the_token_may_be_replaced_and_a_short_one_opens_nothing(rig: _HttpRig, token_file: Path) -> None:
+    client = Client(rig.serve(token_file).port, TOKEN)
     token_file.write_text("another-token-of-some-length")
     assert client.post("/api/v1/cancel", {}).status == 401
     token_file.write_text("short")
@@ -277,8 +277,8 @@ def test_the_token_may_be_replaced_and_a_short_one_opens_nothing(scene: _HttpSce
     assert client.post("/api/v1/cancel", {}).status == 503
 
 
-def test_a_foreign_web_page_cannot_read_the_api_through_a_browser(scene: _HttpScene) -> None:
-    client = scene.serve()
+def test_a_foreign_web_page_cannot_read_the_api_through_a_browser(rig: _HttpRig) -> None:
+    client = rig.serve()
     for host in ("[::1]:8080", "localhost.", "LOCALHOST:1", "localhost:", "127.0.0.9"):
         assert client.get("/api/v1/pending", Host=host).status == 200
     assert client.get("/api/v1/pending", Host="10.0.0.1").status == 421
@@ -289,9 +289,9 @@ _UNUSUAL = ("[::1].evil.example", "[::1", "localhost:80@evil.example", "localhos
 
 
 @pytest.mark.parametrize("listens", ["127.0.0.1", "0.0.0.0"])  # noqa: S104
-def test_every_path_refuses_foreign_host_names(scene: _HttpScene, token_file: Path, listens: str) -> None:
-    client = Client(scene.serve(token_file, host=listens).port, TOKEN)
-    app = make_app(scene.process(HttpConfig()))
+def test_every_path_refuses_foreign_host_names(rig: _HttpRig, token_file: Path, listens: str) -> None:
+    client = Client(rig.serve(token_file, host=listens).port, TOKEN)
+    app = make_app(rig.process(HttpConfig()))
     for path in [*(route.path for route in app.routes), "/nothing", "/healthz/"]:  # type: ignore[attr-defined]
         for host in (
             "evil.example",
@@ -305,15 +305,15 @@ def test_every_path_refuses_foreign_host_names(scene: _HttpScene, token_file: Pa
             assert client.get(path, Host=host).status == 421, (path, host)
 
 
-def test_beyond_this_machine_every_address_and_each_configured_name_leads_here(scene: _HttpScene) -> None:
-    client = scene.serve(host="0.0.0.0", names=("postdate.jobs.svc",))  # noqa: S104
+def test_beyond_this_machine_every_address_and_each_configured_name_leads_here(rig: _HttpRig) -> None:
+    client = rig.serve(host="0.0.0.0", names=("postdate.jobs.svc",))  # noqa: S104
     for host in ("10.1.2.3:8080", "[fd00::1]:8080", "postdate.jobs.svc:80", "Postdate.Jobs.svc.", socket.gethostname()):
         assert [client.get(path, Host=host).status for path in ("/metrics", "/healthz", "/readyz")] == [200] * 3, host
 
 
-def test_no_body_forges_a_log_line(scene: _HttpScene, token_file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    scene.poller.holds = SimpleNamespace(ask=lambda *_: {})
-    client = Client(scene.serve(token_file).port, TOKEN)
+def test_no_body_forges_a_log_line(rig: _HttpRig, token_file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rig.poller.holds = SimpleNamespace(ask=lambda *_: {})
+    client = Client(rig.serve(token_file).port, TOKEN)
     forged = "x\n2026-01-01 00:00:00,000 WARNING [http] forged"
     for action in ("hold", "release", "cancel", "reschedule", "deliver", "drain"):
         for body in (forged, [forged], {forged: forged}, {"id": forged}, {"what": forged}, {"origin": forged}):
@@ -325,9 +325,9 @@ def test_no_body_forges_a_log_line(scene: _HttpScene, token_file: Path, caplog: 
     assert not [line for line in lines if "\n" in line or "forged" in line]
 
 
-def test_a_text_that_is_not_unicode_is_refused_on_every_path(scene: _HttpScene, allowed: Client) -> None:
+def test_a_text_that_is_not_unicode_is_refused_on_every_path(rig: _HttpRig, allowed: Client) -> None:
     """An answer that quoted it could not be encoded. A drain reads no body."""
-    routes = cast(Any, make_app(scene.process(HttpConfig())).routes)
+    routes = cast(Any, make_app(rig.process(HttpConfig())).routes)
     paths = [route.path for route in routes if "POST" in route.methods and route.path != "/api/v1/drain"]
     assert len(paths) > 10
     for path in paths:
@@ -393,25 +393,25 @@ def test_a_range_may_be_relative_to_now(allowed: Client) -> None:
 
 
 @pytest.mark.parametrize("form", ["10s", "now", "RFC 3339", "number"])
-def test_a_message_is_rescheduled_to_any_form_of_a_time(scene: _HttpScene, token_file: Path, form: str) -> None:
-    scene.kafka.admin().create_topics([request_topic(PART.topic, TopicsConfig(partitions=1))])
-    client = Client(scene.serve(token_file).port, TOKEN)
+def test_a_message_is_rescheduled_to_any_form_of_a_time(rig: _HttpRig, token_file: Path, form: str) -> None:
+    rig.kafka.admin().create_topics([request_topic(PART.topic, TopicsConfig(partitions=1))])
+    client = Client(rig.serve(token_file).port, TOKEN)
     before_ms = SystemClock().wall_ms()
     at = {"RFC 3339": format_instant(before_ms), "number": before_ms}.get(form, form)
     answer = client.post("/api/v1/reschedule", {"id": "a", "at": at})
     assert answer.status == 202, answer.text
-    (record,), _ = scene.kafka.broker.log(PART).read(0, Isolation.READ_COMMITTED, 10)
+    (record,), _ = rig.kafka.broker.log(PART).read(0, Isolation.READ_COMMITTED, 10)
     at_ms = parse_instant_ms((dict(record.headers or [])["postdate-at"] or b"").decode())
     ahead_ms = 10_000 if form == "10s" else 0
     assert before_ms + ahead_ms <= at_ms <= SystemClock().wall_ms() + ahead_ms
 
 
-def test_deliver_produces_a_reschedule_to_the_time_of_the_control(scene: _HttpScene, token_file: Path) -> None:
-    scene.kafka.admin().create_topics([request_topic(PART.topic, TopicsConfig(partitions=1))])
-    client = Client(scene.serve(token_file).port, TOKEN)
+def test_deliver_produces_a_reschedule_to_the_time_of_the_control(rig: _HttpRig, token_file: Path) -> None:
+    rig.kafka.admin().create_topics([request_topic(PART.topic, TopicsConfig(partitions=1))])
+    client = Client(rig.serve(token_file).port, TOKEN)
     answer = client.post("/api/v1/deliver", {"id": "a"})
     assert (answer.status, answer.json["action"]) == (202, "reschedule"), answer.text
-    (record,), _ = scene.kafka.broker.log(PART).read(0, Isolation.READ_COMMITTED, 10)
+    (record,), _ = rig.kafka.broker.log(PART).read(0, Isolation.READ_COMMITTED, 10)
     request = parse_request(RequestRules(topic=PART.topic), 0, record.timestamp_ms, record.key, record.headers)
     assert (request.action, request.id, request.due_ms) == (Action.RESCHEDULE, b"a", answer.json["accepted_ms"])
     refused = client.post("/api/v1/deliver", {"id": "a", "delay": "1h"})
@@ -419,27 +419,27 @@ def test_deliver_produces_a_reschedule_to_the_time_of_the_control(scene: _HttpSc
 
 
 @pytest.mark.parametrize("action", ["pause", "resume", "trigger"])
-def test_a_pause_is_produced_where_the_setting_permits_it(scene: _HttpScene, token_file: Path, action: str) -> None:
-    scene.kafka.admin().create_topics([request_topic(PART.topic, TopicsConfig(partitions=1))])
-    client = Client(scene.serve(token_file).port, TOKEN)
+def test_a_pause_is_produced_where_the_setting_permits_it(rig: _HttpRig, token_file: Path, action: str) -> None:
+    rig.kafka.admin().create_topics([request_topic(PART.topic, TopicsConfig(partitions=1))])
+    client = Client(rig.serve(token_file).port, TOKEN)
     refused = client.post(f"/api/v1/{action}", {"id": "a"})
     assert (refused.status, "needs format_version = 3" in refused.text) == (400, True), refused.text
-    scene.format_version = 3
-    client = Client(scene.serve(token_file).port, TOKEN)
+    rig.format_version = 3
+    client = Client(rig.serve(token_file).port, TOKEN)
     answer = client.post(f"/api/v1/{action}", {"id": "a"})
     assert (answer.status, answer.json["action"]) == (202, action), answer.text
-    (record,), _ = scene.kafka.broker.log(PART).read(0, Isolation.READ_COMMITTED, 10)
+    (record,), _ = rig.kafka.broker.log(PART).read(0, Isolation.READ_COMMITTED, 10)
     assert dict(record.headers or []) == {"postdate-action": action.encode(), "postdate-id": b"a"}
 
 
-def test_a_backfill_is_produced_with_its_range(scene: _HttpScene, token_file: Path) -> None:
-    scene.kafka.admin().create_topics([request_topic(PART.topic, TopicsConfig(partitions=1))])
-    scene.format_version = 3
-    client = Client(scene.serve(token_file).port, TOKEN)
+def test_a_backfill_is_produced_with_its_range(rig: _HttpRig, token_file: Path) -> None:
+    rig.kafka.admin().create_topics([request_topic(PART.topic, TopicsConfig(partitions=1))])
+    rig.format_version = 3
+    client = Client(rig.serve(token_file).port, TOKEN)
     asked = {"id": "a", "start": "2025-01-01T00:00:00Z", "end": "2025-01-01T00:00:01Z"}
     answer = client.post("/api/v1/backfill", asked)
     assert (answer.status, answer.json["action"]) == (202, "backfill"), answer.text
-    (record,), _ = scene.kafka.broker.log(PART).read(0, Isolation.READ_COMMITTED, 10)
+    (record,), _ = rig.kafka.broker.log(PART).read(0, Isolation.READ_COMMITTED, 10)
     request = parse_request(
         RequestRules(topic=PART.topic, format_version=3), 0, record.timestamp_ms, record.key, record.headers
     )
@@ -455,17 +455,17 @@ def test_a_backfill_is_produced_with_its_range(scene: _HttpScene, token_file: Pa
     assert (refused.status, "needs postdate-start and postdate-end" in refused.text) == (400, True), refused.text
 
 
-def test_changes_share_a_producer_which_is_replaced_after_a_fault(scene: _HttpScene, token_file: Path) -> None:
+def test_changes_share_a_producer_which_is_replaced_after_a_fault(rig: _HttpRig, token_file: Path) -> None:
     """A new client waits half a second for its producer id."""
-    scene.kafka.admin().create_topics([request_topic(PART.topic, TopicsConfig(partitions=1))])
-    client = Client(scene.serve(token_file).port, TOKEN)
-    made, make = list[PlainProducer](), scene.kafka.plain_producer
+    rig.kafka.admin().create_topics([request_topic(PART.topic, TopicsConfig(partitions=1))])
+    client = Client(rig.serve(token_file).port, TOKEN)
+    made, make = list[PlainProducer](), rig.kafka.plain_producer
 
     def counted() -> PlainProducer:
         made.append(make())
         return made[-1]
 
-    scene.kafka.plain_producer = counted  # type: ignore[method-assign,assignment]
+    rig.kafka.plain_producer = counted  # type: ignore[method-assign,assignment]
     assert [client.post("/api/v1/cancel", {"id": "a"}).status for _ in range(3)] == [202] * 3
     assert len(made) == 1
     made[0].destroy()
@@ -474,9 +474,9 @@ def test_changes_share_a_producer_which_is_replaced_after_a_fault(scene: _HttpSc
     assert len(made) == 2
 
 
-def test_a_shard_that_cannot_answer_is_named_and_not_waited_for(scene: _HttpScene) -> None:
-    scene.hold(PART, State.HALTED, "seq-broken: a record was lost")
-    client = scene.serve()
+def test_a_shard_that_cannot_answer_is_named_and_not_waited_for(rig: _HttpRig) -> None:
+    rig.hold(PART, State.HALTED, "seq-broken: a record was lost")
+    client = rig.serve()
     unable = {"topic": PART.topic, "partition": 0, "state": "HALTED", "why": "seq-broken: a record was lost"}
     assert client.get("/api/v1/pending").json["not_asked"] == [unable]
     assert client.get("/api/v1/requests/postdate.requests/1/5").status == 404
@@ -485,14 +485,14 @@ def test_a_shard_that_cannot_answer_is_named_and_not_waited_for(scene: _HttpScen
 # ---- descriptions, ports ---------------------------------------------------------------------------------------------
 
 
-def test_the_description_names_every_path_and_method(scene: _HttpScene) -> None:
-    app = make_app(scene.process(HttpConfig()))
+def test_the_description_names_every_path_and_method(rig: _HttpRig) -> None:
+    app = make_app(rig.process(HttpConfig()))
     served = set()
     for route in app.routes:
         path = re.sub(r"\{(\w+):path\}", r"{\1}", route.path)  # type: ignore[attr-defined]
         served |= {(path, method.lower()) for method in route.methods - {"HEAD"}}  # type: ignore[attr-defined]
     assert {(path, method) for path, methods in describe()["paths"].items() for method in methods} == served
-    assert scene.serve().get("/api/v1/openapi.json").json == describe()
+    assert rig.serve().get("/api/v1/openapi.json").json == describe()
 
 
 def test_every_reference_of_the_description_leads_somewhere() -> None:
@@ -501,26 +501,26 @@ def test_every_reference_of_the_description_leads_somewhere() -> None:
     assert set(names) == set(described["components"]["schemas"])
 
 
-def test_only_metrics_of_the_list_are_served(scene: _HttpScene) -> None:
-    scene.hold(PART, State.RUNNING)
-    text = scene.serve().get("/metrics").text
+def test_only_metrics_of_the_list_are_served(rig: _HttpRig) -> None:
+    rig.hold(PART, State.RUNNING)
+    text = rig.serve().get("/metrics").text
     typed = dict(re.findall(r"^# TYPE (postdate_\w+) (\w+)$", text, re.MULTILINE))
     assert typed == {metric.name: metric.shape.value for metric in METRICS}
     for metric in METRICS:
         assert f"# HELP {metric.name} {metric.help}\n" in text
 
 
-def test_the_metrics_of_a_topic_are_sums_over_its_shards(scene: _HttpScene) -> None:
+def test_the_metrics_of_a_topic_are_sums_over_its_shards(rig: _HttpRig) -> None:
     other = Partition(PART.topic, 1)
     for part, times in ((PART, 1), (other, 2)):
-        scene.hold(part, State.RUNNING)
-        counts = scene.counts[part]
+        rig.hold(part, State.RUNNING)
+        counts = rig.counts[part]
         counts.read(5 * times, ["refused"] * times)
         counts.rated = 7 * times
         counts.fates["delivered"] += 11 * times
         counts.dead["expired"] += 13 * times
         counts.transactions["aborted"] += 17 * times
-    found = scene.serve().samples()
+    found = rig.serve().samples()
     expected = {
         ("postdate_requests_total", "outcome", "refused"): 3,
         ("postdate_requests_total", "outcome", "schedule"): 12,
@@ -532,8 +532,8 @@ def test_the_metrics_of_a_topic_are_sums_over_its_shards(scene: _HttpScene) -> N
     assert {key: value_of(found, key[0], **{key[1]: key[2], "topic": PART.topic}) for key in expected} == expected
 
 
-def test_the_page_loads_only_its_own_files_and_cannot_be_framed(scene: _HttpScene) -> None:
-    client = scene.serve()
+def test_the_page_loads_only_its_own_files_and_cannot_be_framed(rig: _HttpRig) -> None:
+    client = rig.serve()
     for path in PATHS:
         headers = client.get(path).headers
         policy = dict(clause.split(" ", 1) for clause in headers["content-security-policy"].split("; "))
@@ -548,13 +548,13 @@ def test_the_page_loads_only_its_own_files_and_cannot_be_framed(scene: _HttpScen
 
 
 def test_a_taken_port_is_waited_for_and_does_not_stop_the_process(
-    scene: _HttpScene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    rig: _HttpRig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(server, "HTTP_BIND_RETRY_S", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         config = HttpConfig(port=taken.getsockname()[1])
-        http: AbstractContextManager[None] = running(HttpServer(scene.process(config), claim(config)))
-        scene.stack.enter_context(http)
+        http: AbstractContextManager[None] = running(HttpServer(rig.process(config), claim(config)))
+        rig.stack.enter_context(http)
         assert f"port {config.port} of 127.0.0.1 is taken: this process delivers" in caplog.text
     wait_until(Client(config.port).listens, "the server has the port")
 
@@ -564,9 +564,9 @@ def test_a_foreign_address_is_a_configuration_error() -> None:
         claim(HttpConfig(host="192.0.2.1", port=8080))
 
 
-def test_a_server_that_never_got_its_port_ends_at_once(scene: _HttpScene) -> None:
+def test_a_server_that_never_got_its_port_ends_at_once(rig: _HttpRig) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        http = HttpServer(scene.process(HttpConfig(port=taken.getsockname()[1])), None)
+        http = HttpServer(rig.process(HttpConfig(port=taken.getsockname()[1])), None)
         http.start()
         ended: Callable[[], bool] = lambda: not http._thread.is_alive()  # noqa: E731
         http.stop()

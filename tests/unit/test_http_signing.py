@@ -18,8 +18,8 @@ from postdate.sidecar.http.access import signing
 from postdate.sidecar.http.access.signing import SCHEME, BadSignature, NoncesFull, Signatures, is_signed, signed
 from postdate.sidecar.http.limits import SIGNATURE_MS_MAX
 from postdate.sidecar.http.queries.api_client import Api
-from support.http_steps import Client, HttpAnswer
-from unit.test_http_server import TOKEN, _HttpScene
+from support.web.http_steps import Client, HttpAnswer
+from unit.test_http_server import TOKEN, _HttpRig
 
 ADDRESS = "10.1.2.3:8080"
 TARGET = "/api/v1/hold?scope=process"
@@ -142,7 +142,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
     path = tmp_path / "token"
     path.write_text(TOKEN)
     with ExitStack() as stack:
-        yield Client(_HttpScene(stack).serve(path, host="0.0.0.0", advertise="127.0.0.1").port)  # noqa: S104
+        yield Client(_HttpRig(stack).serve(path, host="0.0.0.0", advertise="127.0.0.1").port)  # noqa: S104
 
 
 def ask(client: Client, method: str, target: str, body: bytes | None, authorization: str) -> HttpAnswer:

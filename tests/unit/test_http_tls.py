@@ -24,11 +24,11 @@ from postdate.sidecar.config.settings import HttpConfig
 from postdate.sidecar.errors import ConfigError, TransientError
 from postdate.sidecar.http.queries.deployment import Deployment, peers_of
 from postdate.sidecar.http.server import acceptor, connections, serving
-from support.certificates import Authority
-from support.http_steps import Client
-from support.timeouts import WAIT_TIMEOUT_S
+from support.brokers.certificates import Authority
+from support.waiting.timeouts import WAIT_TIMEOUT_S
+from support.web.http_steps import Client
 from unit.test_http_flood import is_closed
-from unit.test_http_server import TOKEN, _HttpScene
+from unit.test_http_server import TOKEN, _HttpRig
 
 _GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -78,9 +78,7 @@ def client(tmp_path: Path, authority: Authority, secret: _Secret) -> Iterator[Cl
     path = tmp_path / "token"
     path.write_text(TOKEN)
     with ExitStack() as stack:
-        yield _HttpScene(stack).serve(
-            path, tls_cert_file=secret.cert, tls_key_file=secret.key, tls_ca_file=authority.ca
-        )
+        yield _HttpRig(stack).serve(path, tls_cert_file=secret.cert, tls_key_file=secret.key, tls_ca_file=authority.ca)
 
 
 def serial(client: Client) -> str:
@@ -226,7 +224,7 @@ def test_a_server_stops_in_time_during_handshakes(
     authority: Authority, secret: _Secret, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ExitStack() as stack:
-        client = _HttpScene(stack).serve(tls_cert_file=secret.cert, tls_key_file=secret.key, tls_ca_file=authority.ca)
+        client = _HttpRig(stack).serve(tls_cert_file=secret.cert, tls_key_file=secret.key, tls_ca_file=authority.ca)
         silent = socket.create_connection(("127.0.0.1", client.port), WAIT_TIMEOUT_S)
         assert client.get("/healthz").status == 200
     with silent:

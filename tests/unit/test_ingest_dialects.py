@@ -23,7 +23,7 @@ from postdate.wire.dialects.table import DIALECTS
 from postdate.wire.headers import Headers
 from postdate.wire.requests.parser import parse_request, restore_headers
 from postdate.wire.requests.rules import RequestRules
-from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
+from support.clients.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
 
 BASE_MS = 1_795_258_284_000
 RULES = RequestRules(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.lanes import TESTS, lane_of, lanes, parse_lanes
+from support.tidiness.lanes import TESTS, lane_of, lanes, parse_lanes
 
 
 def test_every_test_has_a_lane_and_every_named_place_exists() -> None:

@@ -79,11 +79,11 @@ from postdate.wire.headers import (
     Headers,
 )
 from postdate.wire.reasons import Reason
-from support.dialect_examples import DEFAULT_TARGET, EXAMPLES
-from support.http_steps import Client, HttpAnswer, free_port
+from support.clients.dialect_examples import DEFAULT_TARGET, EXAMPLES
+from support.deployments.sidecars import wait_until
 from support.kafka_simulator.misbehaviour import Misbehaviour
-from support.shard_bench import OWN, Bench, R
-from support.sidecars import wait_until
+from support.shards.simulated_shard import OWN, Bench, R
+from support.web.http_steps import Client, HttpAnswer, free_port
 
 MARK = b"card-4111-1111"
 CALLER_ID = b"id-of-somebody"

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from postdate.wire.dispatch_log import OCCURRED, SKIPPED, Occurred, Skipped
-from support.missed_occurrences import Calendar, MissedStep, faults
-from support.oracle import Sent
+from support.audits.missed_occurrences import Calendar, MissedStep, faults
+from support.oracles.exactly_once import Sent
 
 _FIRST_MS = 1_700_000_000_000
 _RESTARTED_MS = _FIRST_MS + 149_900

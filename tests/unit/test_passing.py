@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from postdate.wire.dispatch_log import DispatchRecord, PlainFate
-from support.oracle import Outcome, Seen
-from support.passing import passed_by
+from support.oracles.exactly_once import Outcome, Seen
+from support.waiting.lateness_in_commits import passed_by
 
 _DUE = {b"requests/0/%d" % offset: due_ms for offset, due_ms in ((0, 100), (1, 200), (2, 210))}
 

@@ -24,7 +24,7 @@ from postdate.sidecar.http.api.openapi import describe
 from postdate.spark.audit.options import AuditOptions
 from postdate.spark.audit_main import main
 from postdate.spark.session.start import image_packages
-from support.examples import EXAMPLES, ROOT, keda_trigger
+from support.deployments.examples import EXAMPLES, ROOT, keda_trigger
 
 #: What the audit found is for a person: 2 usage, 3 too late, 4 violation, 5 not verified; 1 is to be tried again.
 FINAL = (2, 3, 4, 5)

@@ -23,7 +23,7 @@ from postdate.wire.dispatch_log import OWNER
 from postdate.wire.stored import BOUND_KEY, stored_offset
 from support.kafka_simulator.admin import SimAdmin
 from support.kafka_simulator.producer import SimTransactionalProducer
-from support.shard_bench import OWN, Bench, R, takeovers
+from support.shards.simulated_shard import OWN, Bench, R, takeovers
 
 _LOG = Partition(OWN.dispatch_log, 0)
 _STORE = Partition(OWN.store, 0)

@@ -20,7 +20,7 @@ from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import BEAT, encode_record
 from support.kafka_simulator.admin import SimAdmin
-from support.shard_bench import OWN, Bench, R
+from support.shards.simulated_shard import OWN, Bench, R
 
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS

@@ -15,7 +15,7 @@ from msgspec import UNSET
 from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.shard.shard import Shard
-from support.shard_bench import Bench, R
+from support.shards.simulated_shard import Bench, R
 
 _HOUR_MS = 3_600_000
 _WINDOW_MS = 20 * _HOUR_MS

@@ -28,7 +28,7 @@ from postdate.sidecar.takeover import dispatch_tail, takeover
 from postdate.wheel.errors import Corrupt, DiskFull
 from postdate.wire.schedules.zones import TZ_VERSION
 from support.kafka_simulator.admin import SimAdmin
-from support.shard_bench import OWN, Bench, R, parts, takeovers
+from support.shards.simulated_shard import OWN, Bench, R, parts, takeovers
 
 _HOUR_MS = 3_600_000
 _LOG = Partition(OWN.dispatch_log, 0)

@@ -1,8 +1,8 @@
 """Goal: a moved message with an even spread gets no time in the past, whichever owner, disk or record moves it.
 
 Its owner may have chosen a later time than the draw, and may have delivered messages with a time in between.
-Method: a whole takeover without a disk (`support.shard_bench`), and single steps over a timer index
-(`support.long_delays`).
+Method: a whole takeover without a disk (`support.shards.simulated_shard`), and single steps over a timer index
+(`support.shards.long_delays`).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from postdate.wire.dispatch_log import (
     Moved,
     PlainFate,
 )
-from support.long_delays import BASE_MS, LongDelayShard, new_shards, request, schedule
-from support.shard_bench import OWN, Bench
+from support.shards.long_delays import BASE_MS, LongDelayShard, new_shards, request, schedule
+from support.shards.simulated_shard import OWN, Bench
 
 Make = Callable[..., LongDelayShard]
 MINUTE_MS = 60_000

@@ -26,7 +26,7 @@ from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import BEAT, ChosenFate, encode_record
 from support.kafka_simulator.admin import SimAdmin
-from support.shard_bench import OWN, Bench, R
+from support.shards.simulated_shard import OWN, Bench, R
 
 _LATER_MS = 120_000
 _OUTAGE_MS = 600_000

@@ -17,8 +17,8 @@ from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import BEAT
-from support.shard_bench import OWN, Bench, R
-from support.shard_losses import LOG, REQUESTS, accept_loss, break_seq, delivery_counts, open_transaction
+from support.shards.lost_fates import LOG, REQUESTS, accept_loss, break_seq, delivery_counts, open_transaction
+from support.shards.simulated_shard import OWN, Bench, R
 
 _HOUR_MS = 3_600_000
 #: Nothing is stored, so that a pending request keeps the low-water mark.

@@ -16,8 +16,8 @@ from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from support.kafka_simulator import metadata
-from support.shard_bench import Bench, R
-from support.shard_losses import LOG, REQUESTS, accept_loss, break_seq, delivery_counts, open_transaction
+from support.shards.lost_fates import LOG, REQUESTS, accept_loss, break_seq, delivery_counts, open_transaction
+from support.shards.simulated_shard import Bench, R
 
 _HOUR_MS = 3_600_000
 _TOPIC = RequestTopicConfig(R, store_after_ms=0)

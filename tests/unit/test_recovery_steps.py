@@ -41,7 +41,7 @@ from postdate.wire.dispatch_log import (
     decode_record,
     encode_record,
 )
-from support.timer_indexes import open_index
+from support.shards.timer_indexes import open_index
 
 _AT_MS = 1_795_258_284_000
 _WINDOW_MS = 60_000

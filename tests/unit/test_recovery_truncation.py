@@ -22,7 +22,7 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.timer_log.changes import EntryChanges
 from support.kafka_simulator import SimKafka
 from support.kafka_simulator.admin import SimAdmin
-from support.shard_bench import OWN, Bench, R, refuse
+from support.shards.simulated_shard import OWN, Bench, R, refuse
 
 
 @pytest.fixture

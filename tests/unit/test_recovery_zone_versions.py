@@ -19,7 +19,7 @@ from postdate.wire.dispatch_log import BACKFILLED, CANCELLED, OWNER, STORED, Bac
 from postdate.wire.schedules import occurrences
 from postdate.wire.schedules.zones import Zone, load_zone
 from postdate.wire.values.instants import format_instant
-from support.shard_bench import Bench
+from support.shards.simulated_shard import Bench
 
 NIGHTLY = (
     ("postdate-topic", b"orders"),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from support.rounds import LONGER, expect, first_kept
+from support.waiting.rounds import LONGER, expect, first_kept
 
 
 def _keeping(times: int, played: list[int]) -> Callable[[int], str]:

@@ -40,7 +40,7 @@ from postdate.wire.headers import Headers
 from postdate.wire.reasons import Reason
 from postdate.wire.requests.parser import parse_request
 from postdate.wire.requests.rules import RequestRules
-from support.long_delays import timed
+from support.shards.long_delays import timed
 
 BASE_MS = 1_000_000_000_000
 RULES = RequestRules(topic="requests", horizon_ms=86_400_000, forbidden=frozenset({"requests"}))

@@ -41,7 +41,8 @@ from postdate.wire.dispatch_log import (
 from postdate.wire.errors import FormatError
 from postdate.wire.limits import BACKFILL_MAX, EXTRAS_MAX
 from postdate.wire.schedules import extras as extras_of_a_schedule
-from support.calendars import (
+from support.shards.long_delays import BASE_MS, OWN, LongDelayShard, new_shards, request, verdict_texts
+from support.shards.second_schedule import (
     FIRST_MS,
     IS_STORED,
     applied,
@@ -53,7 +54,6 @@ from support.calendars import (
     state,
     stored,
 )
-from support.long_delays import BASE_MS, OWN, LongDelayShard, new_shards, request, verdict_texts
 
 Make = Callable[..., LongDelayShard]
 

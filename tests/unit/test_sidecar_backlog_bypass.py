@@ -22,8 +22,8 @@ from postdate.sidecar.dispatch.limits import HELD_BACK_MS_MAX, SLOW_BATCH_SHARE_
 from postdate.sidecar.ingest.limits import CONTROL_ENTRIES_MAX
 from postdate.wheel.timer_log import changes
 from postdate.wire.limits import FATES_MAX
-from support.order import check_order, delivered
-from support.shard_bench import BUDGET_MS, Bench
+from support.oracles.order import check_order, delivered
+from support.shards.simulated_shard import BUDGET_MS, Bench
 
 _TARGETS = ("orders", *(f"light-{number}" for number in range(16)))
 

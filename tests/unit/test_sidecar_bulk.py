@@ -1,8 +1,8 @@
 """Goal: a bulk cancel ends every pending message that it selects, and no other; it goes on where its owner died, and
 its answer has the exact count.
 
-Method: one shard after the other on a simulated cluster (`support.shard_bench`); what they did is read from the
-dispatch log. Small pieces let a test stop an owner in the middle.
+Method: one shard after the other on a simulated cluster (`support.shards.simulated_shard`); what they did is read from
+the dispatch log. Small pieces let a test stop an owner in the middle.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from postdate.sidecar.states import State
 from postdate.sidecar.transaction.transaction import Content, ShardOwnership
 from postdate.wire.dispatch_log import BulkCancelled, BulkProgress, Fate, Moved, Occurred
 from postdate.wire.verdicts import Answer, Verdict, decode_verdict
-from support.shard_bench import OWN, Bench, R
+from support.shards.simulated_shard import OWN, Bench, R
 
 HOUR_MS = 3_600_000
 CANCEL = ("postdate-action", b"cancel")

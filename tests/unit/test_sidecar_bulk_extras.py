@@ -22,8 +22,8 @@ from postdate.wheel.entry import Next
 from postdate.wheel.timer_log import changes
 from postdate.wire.dispatch_log import CANCELLED, OCCURRED, BulkCancelled, ExtraFate, Occurred
 from postdate.wire.stored import decode_stored
-from support.calendars import FIRST_MS, control, drained, nominal_ms, state, stored
-from support.long_delays import BASE_MS, OWN, LongDelayShard, new_shards, request, timed, verdict_texts
+from support.shards.long_delays import BASE_MS, OWN, LongDelayShard, new_shards, request, timed, verdict_texts
+from support.shards.second_schedule import FIRST_MS, control, drained, nominal_ms, state, stored
 
 Make = Callable[..., LongDelayShard]
 

@@ -22,7 +22,7 @@ from postdate.sidecar.shard.shard import Shard
 from postdate.wire.dispatch_log import DELIVERED, decode_record
 from support.kafka_simulator import SimBroker, SimClock
 from support.kafka_simulator.error_responses import refusal
-from support.shard_bench import OWN, Bench
+from support.shards.simulated_shard import OWN, Bench
 
 _HOUR_MS = 3_600_000.0
 #: ms, by the broker's clock. A record that was stamped too early is tried again after a tenth of a second.

@@ -20,7 +20,7 @@ from postdate.sidecar.dispatch.targets.targets import Refusal
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
 from postdate.wire.reasons import Reason
-from support.shard_bench import OWN, Bench
+from support.shards.simulated_shard import OWN, Bench
 
 HOUR_MS = 3_600_000
 

@@ -21,9 +21,9 @@ from postdate.sidecar.http.server import serving
 from postdate.sidecar.limits import CLIENT_LOG_REPEAT_S, LOG_REPEAT_S
 from postdate.sidecar.process.children import Child
 from postdate.sidecar.process.daemon import announce, check_topics, end_watches
-from support.command import run_postdate
-from support.http_steps import free_port
-from support.simulated_cluster import SimulatedCluster
+from support.deployments.command import run_postdate
+from support.deployments.simulated_cluster import SimulatedCluster
+from support.web.http_steps import free_port
 
 
 def test_repeated_log_lines_are_counted_and_logged_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,10 +138,10 @@ def test_the_number_of_shards_is_printed_for_people_and_read_by_the_parent(
 
 
 def test_a_rate_that_matches_no_target_is_logged_at_the_start() -> None:
-    bed = SimulatedCluster()
-    topic = RequestTopicConfig(bed.requests, messages_per_second_max=("mails=20", "*=1000", "sms-*=0.5"))
+    env = SimulatedCluster()
+    topic = RequestTopicConfig(env.requests, messages_per_second_max=("mails=20", "*=1000", "sms-*=0.5"))
     said = [
-        text for text in check_topics(Config(request_topics=(topic,)), bed.kafka.admin()).warnings if "rate" in text
+        text for text in check_topics(Config(request_topics=(topic,)), env.kafka.admin()).warnings if "rate" in text
     ]
     assert len(said) == 1
     assert "'sms-*=0.5' applies to no target, since '*=1000' precedes it" in said[0]

@@ -28,7 +28,7 @@ from postdate.sidecar.dispatch.targets.isolated_targets import Isolated
 from postdate.sidecar.dispatch.targets.targets import Targets
 from postdate.wire.headers import Headers
 from support.kafka_simulator.producer import SimTransactionalProducer
-from support.shard_bench import OWN, Bench, parts, read_requests, refuse
+from support.shards.simulated_shard import OWN, Bench, parts, read_requests, refuse
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from postdate.sidecar.dispatch.targets.isolated_targets import OWN as OWN_NAME
 from postdate.wheel.keys import split_key
 from postdate.wire.dispatch_log import SWEPT, BulkProgress
 from postdate.wire.limits import DUE_MS_MIN
-from support.shard_bench import OWN, Bench, parts, read_requests, refuse
+from support.shards.simulated_shard import OWN, Bench, parts, read_requests, refuse
 
 
 @pytest.fixture

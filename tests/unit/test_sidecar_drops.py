@@ -1,7 +1,8 @@
 """Goal: a request with `postdate-if-ended: drop` ends without a delivery if and only if the dispatch log shows that a
 message of its id was delivered within the window, whichever owner reads it.
 
-Method: traces over a real timer index (`support.long_delays`). What another owner decided is played by its records.
+Method: traces over a real timer index (`support.shards.long_delays`). What another owner decided is played by its
+records.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from postdate.wire.dispatch_log import (
     SurvivorFate,
 )
 from postdate.wire.values.id_digests import id_digest
-from support.long_delays import (
+from support.shards.long_delays import (
     BASE_MS,
     FAR_MS,
     SOON_MS,

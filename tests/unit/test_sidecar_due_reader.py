@@ -26,7 +26,7 @@ from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import LAST_KEY, entry_key, split_key
 from postdate.wire.reasons import Reason
-from support.shard_bench import Bench, R, hold_controls, read_due
+from support.shards.simulated_shard import Bench, R, hold_controls, read_due
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from postdate.sidecar.ingest.limits import CONTROL_SIZE_BYTES_MAX
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import LAST_KEY, entry_key
-from support.shard_bench import Bench, R, hold_controls, read_due
+from support.shards.simulated_shard import Bench, R, hold_controls, read_due
 
 
 @pytest.fixture

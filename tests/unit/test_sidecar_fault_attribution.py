@@ -22,7 +22,7 @@ from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.targets.isolated_targets import OWN, Isolated
 from postdate.sidecar.dispatch.targets.targets import Refusal
 from postdate.wire.reasons import Reason
-from support.attempts import (
+from support.shards.fault_attempts import (
     BUDGET_MS,
     REFUSED,
     STORE,

@@ -22,7 +22,7 @@ from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.targets.isolated_targets import _RECENT, OWN, Isolated, RecentDurations
 from postdate.sidecar.limits import BACKOFF_MS_MIN
 from postdate.sidecar.transaction.transaction import NOBODY
-from support.attempts import (
+from support.shards.fault_attempts import (
     BUDGET_MS,
     REFUSED,
     STORE,

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from postdate.cli import postdate
 from postdate.sidecar.states import DELIVERING
 from support.faults.small_disk import small_disk
-from support.shard_bench import Bench, R
+from support.shards.simulated_shard import Bench, R
 
 
 def status_of(data: Path) -> str:

@@ -27,7 +27,7 @@ from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import State
 from postdate.wheel.index import TimerIndex
-from support.shard_bench import BUDGET_MS, Bench, R, takeovers
+from support.shards.simulated_shard import BUDGET_MS, Bench, R, takeovers
 
 PART = Partition(R, 0)
 

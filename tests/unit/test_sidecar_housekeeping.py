@@ -11,7 +11,7 @@ import pytest
 
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.timer_log.database import Database
-from support.shard_bench import Bench
+from support.shards.simulated_shard import Bench
 
 
 @pytest.fixture

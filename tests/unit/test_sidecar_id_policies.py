@@ -1,8 +1,8 @@
 """Goal: a request with a policy for its id keeps or replaces what the dispatch log says is pending, and a series of
 debounced requests has one start, whichever owner reads it, from whatever disk.
 
-Method: traces over a real timer index and the STORE that its transactions leave (`support.long_delays`). What another
-owner decided is played by applying its fates.
+Method: traces over a real timer index and the STORE that its transactions leave (`support.shards.long_delays`). What
+another owner decided is played by applying its fates.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from postdate.wire.dispatch_log import (
     SeriesFate,
     SurvivorFate,
 )
-from support.long_delays import (
+from support.shards.long_delays import (
     BASE_MS,
     FAR_MS,
     FARTHER_MS,

@@ -19,7 +19,7 @@ from postdate.sidecar.shard.internal_failures import InternalFailures
 from postdate.sidecar.shard.limits import INTERNAL_ATTEMPTS_MAX, INTERNAL_CALM_MS
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
-from support.shard_bench import Bench
+from support.shards.simulated_shard import Bench
 
 
 @pytest.fixture

@@ -31,8 +31,8 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import split_key
 from postdate.wheel.timer_log import changes
 from support.kafka_simulator.admin import SimAdmin
-from support.order import check_order
-from support.shard_bench import OWN, Bench, R, parts, refuse, slow_down
+from support.oracles.order import check_order
+from support.shards.simulated_shard import OWN, Bench, R, parts, refuse, slow_down
 
 HOUR_MS = 3_600_000
 

@@ -32,9 +32,9 @@ from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import State
 from postdate.wheel import limits as wheel_limits
 from postdate.wire.dispatch_log import decode_record
+from support.deployments.sidecars import wait_until
 from support.kafka_simulator.admin import SimAdmin
-from support.shard_bench import OWN, Bench, R, takeovers
-from support.sidecars import wait_until
+from support.shards.simulated_shard import OWN, Bench, R, takeovers
 
 _ROOT = Path(__file__).resolve().parents[2]
 _HOUR_MS = 3_600_000

@@ -45,7 +45,7 @@ from postdate.wire.dispatch_log import (
 )
 from postdate.wire.headers import Headers
 from postdate.wire.requests.rules import RequestRules
-from support.shard_bench import Bench, R
+from support.shards.simulated_shard import Bench, R
 
 BASE_MS = 1_000_000_000_000
 RULES = RequestRules(topic="requests", horizon_ms=86_400_000, forbidden=frozenset({"requests"}))

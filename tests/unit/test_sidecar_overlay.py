@@ -21,7 +21,7 @@ from postdate.wheel.timer_log.database import RangeIterator
 from postdate.wire.dispatch_log import PolicyRow
 from postdate.wire.limits import DUE_MS_MIN
 from postdate.wire.values.id_digests import id_digest
-from support.timer_indexes import NOW_MS, open_index, put_entries
+from support.shards.timer_indexes import NOW_MS, open_index, put_entries
 
 OLD, NEW = "base=1s", "base=2s"
 

@@ -21,7 +21,7 @@ from postdate.sidecar.context.limits import (
     WINDOW_MIN,
 )
 from postdate.sidecar.context.pacing import LargeTransactionSemaphore, TransactionBudget, TransactionThrottle
-from support.timeouts import WAIT_TIMEOUT_S
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _QUICK_MS = 4.0
 

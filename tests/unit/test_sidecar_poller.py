@@ -21,8 +21,8 @@ from postdate.sidecar.group.poller import Poller
 from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import State
+from support.brokers.kafka_steps import abort_values, commit_values, new_topic, open_producer
 from support.kafka_simulator import SimBroker, SimKafka
-from support.kafka_steps import abort_values, commit_values, new_topic, open_producer
 
 
 class _Bench:

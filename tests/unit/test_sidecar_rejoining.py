@@ -29,8 +29,8 @@ from postdate.sidecar.group.rejoining import Rejoining
 from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import State
+from support.brokers.kafka_steps import new_topic
 from support.kafka_simulator import SimBroker, SimKafka
-from support.kafka_steps import new_topic
 
 NAME = "pod-0"
 

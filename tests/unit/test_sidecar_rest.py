@@ -28,8 +28,8 @@ from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.shard.takeover_slots import Slot, TakeoverSlots
 from postdate.sidecar.states import State
-from support.shard_bench import Bench, parts
-from support.timeouts import WAIT_TIMEOUT_S
+from support.shards.simulated_shard import Bench, parts
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from postdate.sidecar.states import State
 from postdate.sidecar.takeover import takeover
 from postdate.wheel.entry import decode_entry
 from postdate.wire.headers import Headers
-from support.shard_bench import OWN, Bench, R
+from support.shards.simulated_shard import OWN, Bench, R
 
 MINUTE_MS = 60_000
 

@@ -1,8 +1,8 @@
 """Goal: a recurring schedule is one entry that is always stored; each occurrence is decided once, in whatever order its
 request, its fates and its STORE record are read.
 
-Method: traces over a real timer index and the STORE that its transactions leave (`support.long_delays`). Nominal times
-are computed here by arithmetic. The rules are those of docs/protocol.md, "Schedules".
+Method: traces over a real timer index and the STORE that its transactions leave (`support.shards.long_delays`). Nominal
+times are computed here by arithmetic. The rules are those of docs/protocol.md, "Schedules".
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from postdate.wire.dispatch_log import (
 from postdate.wire.errors import FormatError
 from postdate.wire.limits import FATES_MAX
 from postdate.wire.schedules.schedule import Schedule
-from support.calendars import FIRST_MS, calendar, drawn_ms, nominal_ms
-from support.long_delays import BASE_MS, OWN, LongDelayShard, new_shards, request
+from support.shards.long_delays import BASE_MS, OWN, LongDelayShard, new_shards, request
+from support.shards.second_schedule import FIRST_MS, calendar, drawn_ms, nominal_ms
 
 Make = Callable[..., LongDelayShard]
 

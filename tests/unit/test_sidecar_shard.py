@@ -23,7 +23,7 @@ from postdate.wheel.errors import Corrupt
 from postdate.wire.dispatch_log import OWNER
 from postdate.wire.stored import BOUND_KEY
 from postdate.wire.verdicts import decode_verdict
-from support.shard_bench import OWN, Bench, R, refuse, takeovers
+from support.shards.simulated_shard import OWN, Bench, R, refuse, takeovers
 
 
 def _has_ended(bench: Bench, count: int) -> bool:

@@ -13,7 +13,7 @@ from postdate.sidecar.context.limits import LARGE_TRANSACTION_FATES
 from postdate.sidecar.dispatch.limits import AFTER_FAULT_ENTRIES_MAX, PROBATION_MS, REPORTED_ENTRIES_MAX
 from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution, Finding, FinishedTransaction
 from postdate.sidecar.transaction.transaction import TopicOutcome
-from support.attempts import BUDGET_MS, STORE, StepClock, isolate, isolated_target, outcome, quick
+from support.shards.fault_attempts import BUDGET_MS, STORE, StepClock, isolate, isolated_target, outcome, quick
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from postdate.kafka.errors import KafkaFault, NotAuthorized, Unreachable
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.process import starting
-from support.timeouts import WAIT_TIMEOUT_S
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 class _Kafka:

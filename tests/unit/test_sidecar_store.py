@@ -1,8 +1,8 @@
 """Goal: a stored entry ends once and at its time, after any control, with fates of any owner, and from STORE alone.
 
 Method: each test plays one trace over a real timer index and the STORE that its transactions leave
-(`support.long_delays`). The traces are those that `docs/protocol.md`, "Long delays", rests on: each of them breaks
-where one of its sentences is left out.
+(`support.shards.long_delays`). The traces are those that `docs/protocol.md`, "Long delays", rests on: each of them
+breaks where one of its sentences is left out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from postdate.wire.dispatch_log import (
     SurvivorFate,
 )
 from postdate.wire.requests.rules import RequestRules
-from support.long_delays import (
+from support.shards.long_delays import (
     BASE_MS,
     FAR_MS,
     FARTHER_MS,

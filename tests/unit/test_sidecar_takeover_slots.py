@@ -26,10 +26,10 @@ from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.shard.takeover_slots import Slot, SlottedKafka, TakeoverSlots
 from postdate.sidecar.states import State
 from postdate.wire.topics import OwnTopics
+from support.brokers.kafka_steps import append, new_topic
+from support.deployments.sidecars import wait_until
 from support.kafka_simulator import SimBroker, SimKafka
-from support.kafka_steps import append, new_topic
-from support.sidecars import wait_until
-from support.timeouts import WAIT_TIMEOUT_S
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 IDLE_S = 0.3
 

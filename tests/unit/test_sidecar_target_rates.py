@@ -30,9 +30,9 @@ from postdate.wheel.timer_log import changes
 from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.timer_log import TimerLog
 from support.kafka_simulator.producer import SimTransactionalProducer
-from support.order import check_order, delivered
-from support.shard_bench import BUDGET_MS, OWN, Bench, R, takeovers
-from support.timer_indexes import NOW_MS, open_index
+from support.oracles.order import check_order, delivered
+from support.shards.simulated_shard import BUDGET_MS, OWN, Bench, R, takeovers
+from support.shards.timer_indexes import NOW_MS, open_index
 
 _TARGETS = ("orders", "light", "small")
 #: ms. From what a shard takes until the broker stamps it: the stamps of two transactions lie that much closer at most.

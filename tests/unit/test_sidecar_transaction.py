@@ -24,7 +24,7 @@ from postdate.sidecar.transaction.transaction import Content, Message, ShardOwne
 from postdate.wire.dispatch_log import BEAT
 from support.kafka_simulator.error_responses import abort_required
 from support.kafka_simulator.producer import SimTransactionalProducer
-from support.shard_bench import OWN, Bench, takeovers
+from support.shards.simulated_shard import OWN, Bench, takeovers
 
 
 @pytest.fixture

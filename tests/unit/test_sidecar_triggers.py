@@ -1,7 +1,7 @@
 """Goal: a trigger delivers the message of its schedule once more, whatever owner, disk and order of records the shard
 has, and consumes no occurrence number; and its verdict is true.
 
-Method: traces over a real timer index and the STORE that its transactions leave (`support.long_delays`), as in
+Method: traces over a real timer index and the STORE that its transactions leave (`support.shards.long_delays`), as in
 `test_sidecar_schedules`. The rules are those of docs/protocol.md, "Extra deliveries".
 """
 
@@ -41,7 +41,8 @@ from postdate.wire.dispatch_log import (
 from postdate.wire.errors import FormatError
 from postdate.wire.limits import EXTRAS_MAX
 from postdate.wire.requests.rules import RequestRules
-from support.calendars import (
+from support.shards.long_delays import BASE_MS, OWN, LongDelayShard, new_shards, request, verdict_texts
+from support.shards.second_schedule import (
     FIRST_MS,
     IS_STORED,
     applied,
@@ -54,7 +55,6 @@ from support.calendars import (
     state,
     stored,
 )
-from support.long_delays import BASE_MS, OWN, LongDelayShard, new_shards, request, verdict_texts
 
 Make = Callable[..., LongDelayShard]
 

@@ -1,8 +1,8 @@
 """Goal: a message with a window leaves once, at its chosen time, whatever moves it, stores it or rebuilds its index;
 its due time stays the requested one.
 
-Method: traces over a real timer index and the STORE that its transactions leave (`support.long_delays`). The expected
-draw is computed here from the formula of docs/protocol.md.
+Method: traces over a real timer index and the STORE that its transactions leave (`support.shards.long_delays`). The
+expected draw is computed here from the formula of docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from postdate.wire.dispatch_log import (
     decode_record,
     encode_record,
 )
-from support.long_delays import (
+from support.shards.long_delays import (
     BASE_MS,
     FAR_MS,
     OWN,

@@ -13,7 +13,7 @@ from pyspark.sql import Row
 
 from postdate.spark.rules.schedules.backfills import first_filled_ms
 from postdate.spark.rules.schedules.schedule_events import ZoneVersions
-from support.schedule_judgements import AFTER_GAP, GAP, MARCH
+from support.audits.schedule_judgements import AFTER_GAP, GAP, MARCH
 
 INSTALLED = ZoneVersions("2026f", (0, 100), ("2026f", "2020a"))
 NIGHTLY = {"is_read": True, "cron": "30 2 * * *", "zone": "Europe/Berlin", "gap": None, "fold": None}

@@ -18,7 +18,7 @@ from postdate.spark.rules.schedules.schedule_events import (
     Letter,
     Trigger,
 )
-from support.schedule_judgements import (
+from support.audits.schedule_judgements import (
     AFTER_GAP,
     BERLIN,
     DIGESTS,

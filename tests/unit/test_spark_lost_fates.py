@@ -23,7 +23,7 @@ from postdate.spark.rules.schedules.schedule_events import (
     Trigger,
     ZoneVersions,
 )
-from support.schedule_judgements import (
+from support.audits.schedule_judgements import (
     BERLIN,
     DIGESTS,
     FOLD,

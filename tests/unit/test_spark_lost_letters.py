@@ -25,7 +25,7 @@ from postdate.spark.rules.schedules.schedule_events import (
     ZoneVersions,
 )
 from postdate.spark.rules.times.nominal_times import CronTimes, IntervalTimes
-from support.schedule_judgements import (
+from support.audits.schedule_judgements import (
     BERLIN,
     FOLD,
     MINUTE,

@@ -22,7 +22,7 @@ from postdate.spark.rules.schedules.schedule_events import (
     Switch,
     ZoneVersions,
 )
-from support.schedule_judgements import (
+from support.audits.schedule_judgements import (
     AFTER_GAP,
     BERLIN,
     FOLD,

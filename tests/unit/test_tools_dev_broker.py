@@ -25,7 +25,7 @@ from postdate.tools.dev_broker.java import find_java, major_version
 from postdate.tools.dev_broker.local_broker import LocalBroker, free_port, jvm_options, require_free
 from postdate.tools.dev_broker.properties import container_environment, node_settings, write_properties
 from postdate.tools.dev_broker.uninterrupted import uninterrupted
-from support.sidecars import wait_until
+from support.deployments.sidecars import wait_until
 
 
 def _script(directory: Path, name: str, text: str) -> None:

@@ -33,8 +33,8 @@ from postdate.wheel.timing_wheel.layout import (
 )
 from postdate.wheel.timing_wheel.platform import LocalPlatform
 from postdate.wheel.timing_wheel.wheel_file import WheelFile
-from support.fake_platform import FakePlatform
-from support.timer_indexes import NOW_MS, TINY, drain, finish_wheel, open_index, put_entries
+from support.shards.fake_platform import FakePlatform
+from support.shards.timer_indexes import NOW_MS, TINY, drain, finish_wheel, open_index, put_entries
 
 ENTRIES = [(NOW_MS + at // 3, at) for at in range(40)]
 SLOTS_END = Geometry.of(TINY).file_size_bytes

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from postdate.wheel import limits
 from postdate.wheel.options import IndexOptions, Resources
-from support.timer_indexes import NOW_MS, open_index, put_entries
+from support.shards.timer_indexes import NOW_MS, open_index, put_entries
 
 CACHE_BYTES, BUFFERS_BYTES = 8 * 1024 * 1024, 16 * 1024 * 1024
 PROGRAM = """
 import os, sys
 from pathlib import Path
-from support.timer_indexes import NOW_MS, drain, open_index, put_entries
+from support.shards.timer_indexes import NOW_MS, drain, open_index, put_entries
 from postdate.wheel.options import IndexOptions, Resources
 resources = Resources.create(8 * 1024 * 1024)
 options = IndexOptions(write_buffer_size_bytes=1024 * 1024, resources=resources)

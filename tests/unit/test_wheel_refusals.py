@@ -30,7 +30,7 @@ from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.database import Database
 from postdate.wheel.timer_log.identity import Identity
 from postdate.wheel.timer_log.timer_log import TimerLog
-from support.timer_indexes import IDENTITY, NOW_MS, TINY, drain, open_index, put_entries
+from support.shards.timer_indexes import IDENTITY, NOW_MS, TINY, drain, open_index, put_entries
 
 
 def flushed_log(directory: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_held_lock_raises_locked_also_across_processes(tmp_path: Path) -> None
         open_index(tmp_path)
     program = (
         "import sys; from pathlib import Path; from postdate.wheel.errors import Locked\n"
-        "from support.timer_indexes import open_index\n"
+        "from support.shards.timer_indexes import open_index\n"
         "try: open_index(Path(sys.argv[1]))\n"
         "except Locked: print('locked')"
     )

@@ -28,7 +28,7 @@ from postdate.wheel.timer_log.checkpoint import CHECKPOINT_NAME, BulkRow
 from postdate.wheel.timer_log.database import Database, RangeIterator
 from postdate.wheel.timer_log.ended import control_end_key
 from postdate.wheel.timer_log.timer_log import _IDENTITY, NO_FIRST_DUE, TimerLog
-from support.timer_indexes import IDENTITY, NOW_MS, TINY, drain, note_firsts, open_index, put_entries
+from support.shards.timer_indexes import IDENTITY, NOW_MS, TINY, drain, note_firsts, open_index, put_entries
 
 
 def write_batches(index: TimerIndex, first: int, end: int) -> None:

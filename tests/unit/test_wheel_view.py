@@ -20,9 +20,9 @@ from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timing_wheel import wheel_view
 from postdate.wheel.timing_wheel.layout import COUNTERS_OFFSET, HEADER_SIZE_BYTES, SEQUENCE, Geometry
 from postdate.wheel.timing_wheel.wheel_view import WheelView
-from support.rounds import LONGER, expect, first_kept
-from support.timeouts import WAIT_TIMEOUT_S
-from support.timer_indexes import NOW_MS, TINY, counted_twice, drain, finish_wheel, open_index, put_entries
+from support.shards.timer_indexes import NOW_MS, TINY, counted_twice, drain, finish_wheel, open_index, put_entries
+from support.waiting.rounds import LONGER, expect, first_kept
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 SPREAD = IndexOptions(tick_ms=1, fine_slots=20_000, hour_ms=10_000, hour_slots=50)
 READER = """
@@ -30,7 +30,7 @@ import sys
 from pathlib import Path
 from postdate.wheel.errors import TornRead
 from postdate.wheel.timing_wheel.wheel_view import WheelView
-from support.timer_indexes import counted_twice
+from support.shards.timer_indexes import counted_twice
 torn, seen = 0, set()
 with WheelView.open(Path(sys.argv[1])) as view:
     print("reading", flush=True)

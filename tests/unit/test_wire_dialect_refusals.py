@@ -17,7 +17,7 @@ from postdate.wire.headers import Headers
 from postdate.wire.reasons import Reason
 from postdate.wire.requests.parser import parse_request
 from postdate.wire.requests.rules import RequestRules
-from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
+from support.clients.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
 
 NOW_MS = 1_795_258_284_000
 RULES = RequestRules(topic="R", dialects=tuple(DIALECTS), default_target=DEFAULT_TARGET, format_version=3)

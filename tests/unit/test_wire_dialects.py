@@ -21,7 +21,7 @@ from postdate.wire.requests.parser import parse_request, restore_headers
 from postdate.wire.requests.request import Action, Request
 from postdate.wire.requests.rules import RequestRules
 from postdate.wire.schedules.schedule import Missed, Schedule
-from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
+from support.clients.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
 
 NOW_MS = 1_795_258_284_000
 HORIZON_MS = 3_660 * 86_400_000

@@ -14,7 +14,7 @@ from postdate.wire.headers import Headers
 from postdate.wire.requests.parser import parse_request
 from postdate.wire.requests.rules import RequestRules
 from postdate.wire.stored import StoredRequest, decode_stored, encode_stored, stored_offset
-from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
+from support.clients.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
 
 NOW_MS = 1_795_258_284_000
 WHERE: Headers = [("postdate-topic", b"orders"), ("postdate-delay", b"1d")]

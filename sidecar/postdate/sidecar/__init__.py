@@ -6,5 +6,6 @@ operators, `http` serves queries and changes, `cluster` sends the other requests
 and `context` the state that all parts of a shard share. The modules of this package are shared by all: errors, limits,
 clocks, counts, states, logs.
 
-Imports point one way (`SIDECAR_LAYERS` in tests/support/tidy.py); the shared modules import none of the packages.
+Imports point one way (`SIDECAR_LAYERS` in tests/support/tidiness/code_rules.py); the shared modules import none of the
+packages.
 """

@@ -1,4 +1,4 @@
-"""Records in a book all records that a read_committed reader gets from all topics, through every fault of a broker.
+"""Records in a ledger all records that a read_committed reader gets from all topics, through every fault of a broker.
 
 Thread rule: `start`, `to_end` and `close` from one thread; a separate thread reads.
 """
@@ -14,21 +14,21 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 
 from postdate.kafka.statistics import BrokerLoss
 from postdate.wire.topics import OwnTopics
-from support.faults.book import Book, Headers
-from support.sidecars import wait_until
-from support.timeouts import WAIT_TIMEOUT_S
+from support.deployments.sidecars import wait_until
+from support.faults.request_ledger import Headers, RequestLedger
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _RECORDS_AT_ONCE = 2_000
 
 
 class Follower:
-    """The only reader that files records in a book."""
+    """The only reader that files records in a ledger."""
 
-    def __init__(self, bootstrap: str, book: Book, targets: Sequence[str]) -> None:
-        self._bootstrap, self._book = bootstrap, book
+    def __init__(self, bootstrap: str, ledger: RequestLedger, targets: Sequence[str]) -> None:
+        self._bootstrap, self._ledger = bootstrap, ledger
         self._ends: dict[tuple[str, int], int] = {}
         self._at_end = threading.Event()
-        self._own = OwnTopics.of(book.requests)
+        self._own = OwnTopics.of(ledger.requests)
         self._stopping = threading.Event()
         self.failure: BaseException | None = None
         self._broker_loss = BrokerLoss()
@@ -105,7 +105,7 @@ class Follower:
                     self._begin_again()
                 messages = self._consumer.consume(_RECORDS_AT_ONCE, 0.05)
                 if messages:
-                    with self._book.lock:
+                    with self._ledger.lock:
                         for message in messages:
                             self._file(message)
                 elif self._ends:  # position() also passes markers and aborted records; only this thread may call it
@@ -114,13 +114,13 @@ class Follower:
                         self._at_end.set()
         except Exception as error:
             self.failure = error
-            self._book.wrong.append(f"{time.time():.0f}: the reader stopped: {type(error).__name__}: {error}")
+            self._ledger.wrong.append(f"{time.time():.0f}: the reader stopped: {type(error).__name__}: {error}")
 
     def _file(self, message: Message) -> None:
         error = message.error()
         if error is not None:
             if not (error.retriable() or error.code() in _PASSING):
-                self._book.wrong.append(f"{message.topic()}/{message.partition()} cannot be read: {error}")
+                self._ledger.wrong.append(f"{message.topic()}/{message.partition()} cannot be read: {error}")
             return
         topic, part, offset = message.topic(), message.partition(), message.offset()
         assert topic is not None
@@ -128,17 +128,17 @@ class Follower:
         assert offset is not None
         self._next[topic, part] = offset + 1
         headers = cast(Headers, message.headers() or [])
-        own, book, at_ms = self._own, self._book, message.timestamp()[1]
+        own, ledger, at_ms = self._own, self._ledger, message.timestamp()[1]
         if topic == own.requests:
-            book.file_request(part, offset, at_ms, message.key(), message.value(), headers)
+            ledger.file_request(part, offset, at_ms, message.key(), message.value(), headers)
         elif topic == own.dispatch_log:
-            book.file_log(part, offset, at_ms, message.value())
+            ledger.file_log(part, offset, at_ms, message.value())
         elif topic == own.dead_letters:
-            book.file_letter(headers)
+            ledger.file_letter(headers)
         elif topic == own.verdicts:
-            book.file_verdict(part, message.value())
+            ledger.file_verdict(part, message.value())
         else:
-            book.file_delivered(topic, part, offset, message.key(), message.value(), headers)
+            ledger.file_delivered(topic, part, offset, message.key(), message.value(), headers)
 
 
 #: Errors of a broker that is unavailable or starting; the reader waits for it.

@@ -1,4 +1,4 @@
-"""Checks a complete book against the promises: O1 to O6 and O8 of every request, and every verdict."""
+"""Checks a complete ledger against the promises: O1 to O6 and O8 of every request, and every verdict."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from support.faults.book import FATES, Book, Columns, Ints, RequestKind
-from support.faults.verdict_truth import untrue_answers
+from support.faults.request_ledger import FATES, Columns, Ints, RequestKind, RequestLedger
+from support.faults.verdict_checks import untrue_answers
 
 _DELIVERED, _DEAD, _APPLIED = FATES.index("delivered"), FATES.index("dead"), FATES.index("applied")
 _BY_ID = [FATES.index(name) for name in ("delivered", "cancelled", "replaced")]
@@ -37,22 +37,22 @@ class SoakJudgement:
     wrong: list[str] = field(default_factory=list)
 
 
-def judge(book: Book) -> SoakJudgement:
-    """All violations in the book. Requires that the book has all topics up to their ends."""
-    found = SoakJudgement(wrong=list(book.wrong))
-    with book.lock:
-        for part, columns in sorted(book.parts.items()):
+def judge(ledger: RequestLedger) -> SoakJudgement:
+    """All violations in the ledger. Requires that the ledger has all topics up to their ends."""
+    found = SoakJudgement(wrong=list(ledger.wrong))
+    with ledger.lock:
+        for part, columns in sorted(ledger.parts.items()):
             for line in _complaints(part, columns, found):
                 found.wrong.append(line)
-        found.wrong += [line for line, _ in zip(untrue_answers(book), range(_LINES_MAX), strict=False)]
-    _, late = book.lateness()
+        found.wrong += [line for line, _ in zip(untrue_answers(ledger), range(_LINES_MAX), strict=False)]
+    _, late = ledger.lateness()
     if len(late):
         points = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9, "max": 100.0}
         found.late_ms = {name: int(np.percentile(late, point)) for name, point in points.items()}
     return found
 
 
-def judge_order(book: Book, calm_ms: Iterable[tuple[int, int]]) -> tuple[int, list[str]]:
+def judge_order(ledger: RequestLedger, calm_ms: Iterable[tuple[int, int]]) -> tuple[int, list[str]]:
     """The number of messages whose order was checked, and the violations.
 
     Messages of one request partition, target partition and key leave by due time, then by request offset. The promise
@@ -62,8 +62,8 @@ def judge_order(book: Book, calm_ms: Iterable[tuple[int, int]]) -> tuple[int, li
     """
     judged, wrong = 0, list[str]()
     spans = list(calm_ms)
-    with book.lock:
-        for part, columns in sorted(book.parts.items()):
+    with ledger.lock:
+        for part, columns in sorted(ledger.parts.items()):
             due, ended = columns.ints("due"), columns.ints("ended_at")
             wanted = np.maximum(due, columns.ints("asked_at"))
             calm = np.zeros(len(due), dtype=np.bool_)

@@ -1,6 +1,6 @@
 """A steady load of requests. Some are changed by their ids, and one in a hundred is invalid.
 
-The first letter of a value states the intended outcome of its request (`book.RequestKind`). All content except the
+The first letter of a value states the intended outcome of its request (`ledger.RequestKind`). All content except the
 times follows from the seed. The producer is idempotent and has no message time-out: after an outage of the broker it
 sends the remaining requests.
 
@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from postdate.kafka.statistics import BrokerLoss
 from postdate.wire.headers import ACTION, AT, DELAY, GRACE, ID, KEY, LEVEL, PARTITION, TOPIC, Headers
-from support.timeouts import WAIT_TIMEOUT_S
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 _TICK_S = 0.02
 _PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)

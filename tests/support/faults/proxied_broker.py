@@ -15,7 +15,7 @@ from pathlib import Path
 
 from postdate.tools.dev_broker.local_broker import LocalBroker, free_port
 from support.faults.proxy import Proxy
-from support.timeouts import WAIT_TIMEOUT_S
+from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 @dataclass

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from support.faults.book import Book
-from support.faults.course import CourseStep
 from support.faults.judgement import SoakJudgement
+from support.faults.request_ledger import RequestLedger
+from support.faults.sequence import FaultStep
 
 #: Faults that a soak does not inject, and the tests that do.
 ELSEWHERE: tuple[tuple[str, str], ...] = (
@@ -40,8 +40,8 @@ class Run:
     """The minimum number of times that each fault is injected."""
     per_second: int
     took_s: float
-    steps: Sequence[CourseStep]
-    book: Book
+    steps: Sequence[FaultStep]
+    ledger: RequestLedger
     judgement: SoakJudgement
     calm_ms: dict[str, int]
     version: str
@@ -58,7 +58,7 @@ class Run:
         return not (self.wrong or self.judgement.wrong or any(step.wrong for step in self.steps))
 
 
-def kills_of(step: CourseStep) -> int:
+def kills_of(step: FaultStep) -> int:
     """The number of SIGKILLs in a step of kills, which share one recovery and one check."""
     first = step.what.split(" ", 1)[0]
     return int(first) if step.fault.name == "kill" and first.isdigit() else 0
@@ -96,8 +96,8 @@ def _outcome(run: Run) -> Iterator[str]:
     rows = {
         "steps: a fault, its recovery and its check": n,
         "sidecars killed in these steps (SIGKILL at random moments)": sum(map(kills_of, run.steps)),
-        "takeovers": len(run.book.owners),
-        "transactions": sum(run.book.kinds.values()),
+        "takeovers": len(run.ledger.owners),
+        "transactions": sum(run.ledger.kinds.values()),
         "requests": f"{found.requests:,}",
         "delivered": f"{found.delivered:,}",
         "dead letters, all of them intended": f"{found.dead:,}",
@@ -128,7 +128,7 @@ def _outcome(run: Run) -> Iterator[str]:
 
 
 def _faults(run: Run) -> Iterator[str]:
-    by_name: dict[str, list[CourseStep]] = defaultdict(list)
+    by_name: dict[str, list[FaultStep]] = defaultdict(list)
     for step in run.steps:
         by_name[step.fault.name].append(step)
     yield ""
@@ -160,7 +160,7 @@ def _coverage(run: Run) -> Iterator[str]:
     yield ""
     for line in IN_THE_LOAD:
         yield f"- {line}"
-    reasons = ", ".join(f"{name} {count}" for name, count in sorted(run.book.reasons.items()))
+    reasons = ", ".join(f"{name} {count}" for name, count in sorted(run.ledger.reasons.items()))
     yield f"- dead letters by reason: {reasons}"
 
 

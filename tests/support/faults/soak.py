@@ -18,12 +18,12 @@ from pathlib import Path
 import click
 import numpy as np
 
-from support.command import run_postdate
-from support.faults.course import CourseStep, run_course
-from support.faults.deed import FAULTS
+from support.deployments.command import run_postdate
+from support.faults.fault import FAULTS
 from support.faults.judgement import SoakJudgement, judge, judge_order
 from support.faults.report import Run, markdown
-from support.faults.scene import Scene, new_scene
+from support.faults.rig import FaultRig, new_rig
+from support.faults.sequence import FaultStep, run_faults
 
 _ROOT = Path(__file__).resolve().parents[3]
 _AUDIT_S = 1_800.0
@@ -69,27 +69,27 @@ def main(
 def soak(directory: Path, minutes: float, each: int, seed: int, rate: int, only: tuple[str, ...], audit: bool) -> Run:
     """Inject the faults and check the result; `only`: with these faults alone."""
     began = time.monotonic()
-    with new_scene(directory, seed, rate) as scene:
-        scene.start()
+    with new_rig(directory, seed, rate) as rig:
+        rig.start()
         # Short runs inject every fault once. The longer the run, the larger the share of kills.
         kills_between = 0.0 if only else min(1.0, max(0.1, (minutes - 8) / 16))
-        steps = run_course(scene, only or tuple(FAULTS), minutes, each, kills_between, click.echo)
+        steps = run_faults(rig, only or tuple(FAULTS), minutes, each, kills_between, click.echo)
         wrong: list[str] = []
         try:
-            exits = scene.finish()
+            exits = rig.finish()
             wrong += [f"a sidecar ended with {code}" for code in exits if code]
         except AssertionError as error:
             wrong.append(f"the end: {error}")
-        wrong += scene.look_through_logs()
-        found = judge(scene.book)
-        found.ordered, overtaken = judge_order(scene.book, [step.calm_ms for step in steps])
+        wrong += rig.look_through_logs()
+        found = judge(rig.ledger)
+        found.ordered, overtaken = judge_order(rig.ledger, [step.calm_ms for step in steps])
         wrong += overtaken
-        if fault := scene.count_fault(found.requests):
+        if fault := rig.count_fault(found.requests):
             wrong.append(fault)
-        verdict = _audit(scene) if audit else "not asked for"
+        verdict = _audit(rig) if audit else "not asked for"
         if audit and not verdict.startswith("clean"):
             wrong.append(f"the audit: {verdict}")
-        wrong += _unreached(scene, steps, found)
+        wrong += _unreached(rig, steps, found)
         return Run(
             seed,
             minutes,
@@ -97,21 +97,21 @@ def soak(directory: Path, minutes: float, each: int, seed: int, rate: int, only:
             rate,
             time.monotonic() - began,
             steps,
-            scene.book,
+            rig.ledger,
             found,
-            _calm_lateness(scene, steps),
+            _calm_lateness(rig, steps),
             _version(),
             time.strftime("%Y-%m-%d", time.gmtime()),
             verdict,
-            scene.load.clients_lost,
-            scene.load.given_up,
+            rig.load.clients_lost,
+            rig.load.given_up,
             wrong,
         )
 
 
-def _calm_lateness(scene: Scene, steps: list[CourseStep]) -> dict[str, int]:
+def _calm_lateness(rig: FaultRig, steps: list[FaultStep]) -> dict[str, int]:
     """Percentiles of the lateness of the messages that were due and delivered while no fault was injected."""
-    wanted, late = scene.book.lateness()
+    wanted, late = rig.ledger.lateness()
     chosen = np.zeros(len(wanted), dtype=np.bool_)
     for step in steps:
         chosen |= (wanted >= step.calm_ms[0]) & (wanted + late <= step.calm_ms[1])
@@ -121,11 +121,11 @@ def _calm_lateness(scene: Scene, steps: list[CourseStep]) -> dict[str, int]:
     return {name: int(np.percentile(late[chosen], point)) for name, point in points.items()}
 
 
-def _audit(scene: Scene) -> str:
+def _audit(rig: FaultRig) -> str:
     """The verdict of the audit, in a short form."""
     # Unless it is strict, an audit of so many records does not check their order, and is not clean.
     how = ("--verdicts", "control", "--strict", "--output", "json")
-    done = run_postdate("audit", "-b", scene.bed.bootstrap, "--requests", scene.requests, *how, timeout_s=_AUDIT_S)
+    done = run_postdate("audit", "-b", rig.env.bootstrap, "--requests", rig.requests, *how, timeout_s=_AUDIT_S)
     if not done.stdout.strip():
         return f"failed: {done.stderr[-1000:]}"
     said = json.loads(done.stdout.splitlines()[-1])
@@ -136,15 +136,15 @@ def _audit(scene: Scene) -> str:
     return f"clean, {said['origins']:,} requests judged in {said['seconds']:.0f} s"
 
 
-def _unreached(scene: Scene, steps: list[CourseStep], found: SoakJudgement) -> list[str]:
+def _unreached(rig: FaultRig, steps: list[FaultStep], found: SoakJudgement) -> list[str]:
     """Events that never happened, although the run proves nothing without them."""
     reached = {
         "messages judged for order": found.ordered,
-        "takeovers": len(scene.book.owners),
-        "transactions": scene.book.kinds["fates"],
-        "dead letters": sum(scene.book.reasons.values()),
-        "answers": len(scene.book.verdicts),
-        "moves": len(scene.book.moves),
+        "takeovers": len(rig.ledger.owners),
+        "transactions": rig.ledger.kinds["fates"],
+        "dead letters": sum(rig.ledger.reasons.values()),
+        "answers": len(rig.ledger.verdicts),
+        "moves": len(rig.ledger.moves),
         "steps": len(steps),
     }
     return [f"there were no {what}: the run proves nothing" for what, count in reached.items() if not count]

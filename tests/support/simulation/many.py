@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 
-from support.simulation.known_seeds import KNOWN_SEEDS
-from support.simulation.mutations import MUTATIONS
+from support.simulation.mutations.known_seeds import KNOWN_SEEDS
+from support.simulation.mutations.mutation import MUTATIONS
 from support.simulation.run import Result, run_seed
 
 _MISTAKE = re.compile(r"fails with (AttributeError|NameError|TypeError)\b")

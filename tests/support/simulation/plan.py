@@ -18,22 +18,22 @@ from postdate.kafka.interface import NewTopic
 from postdate.sidecar.config.settings import Config, DispatchConfig, IndexConfig, RequestTopicConfig
 from postdate.sidecar.failpoints import NAMES
 from support.kafka_simulator import FAULTS
-from support.simulation.bulk import BULK
-from support.simulation.events import HOUR_MS, LOG_RETENTION_MS, RETENTION_MS, ScheduleEvents
-from support.simulation.expiry import EXPIRED, Expiry
-from support.simulation.holding import Holding
-from support.simulation.losses import Losses
-from support.simulation.patches import STORE_APPLIED
-from support.simulation.process import Machine, SimulatedProcess
-from support.simulation.readings import Readings
-from support.simulation.returning import CONFIGURED
-from support.simulation.settings import Operators, Settings
-from support.simulation.target_events import GOOD
+from support.simulation.faults.holds import Holding
+from support.simulation.faults.losses import Losses
+from support.simulation.faults.process_events import HOUR_MS, LOG_RETENTION_MS, RETENTION_MS, ScheduleEvents
+from support.simulation.faults.target_events import GOOD
+from support.simulation.faults.target_faults import UNKNOWN
+from support.simulation.oracles.interpretations import Readings
+from support.simulation.requests.bulk import BULK
+from support.simulation.requests.expiry import EXPIRED, Expiry
+from support.simulation.requests.returns import CONFIGURED
+from support.simulation.requests.traffic import REQUESTS, SMALL_BYTES_MAX, TARGETS, SimulatedTraffic
+from support.simulation.requests.volume import VOLUME, Volume
 from support.simulation.themes import BROKERS, CALM, Themes
-from support.simulation.traffic import REQUESTS, SMALL_BYTES_MAX, TARGETS, SimulatedTraffic
-from support.simulation.troubles import UNKNOWN
-from support.simulation.volume import VOLUME, Volume
-from support.simulation.world import World
+from support.simulation.world.patches import STORE_APPLIED
+from support.simulation.world.process import Machine, SimulatedProcess
+from support.simulation.world.settings import Operators, Settings
+from support.simulation.world.world import World
 
 GROUP = "postdate"
 #: The main subject of a schedule; empty: none.

@@ -12,10 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from postdate.sidecar.states import State
-from support.simulation.bulk import judge_bulks
-from support.simulation.counting import counted
-from support.simulation.invariants import Invariants
-from support.simulation.judge import (
+from support.simulation.faults.losses import LOSER
+from support.simulation.mutations.mutation import Mutation
+from support.simulation.oracles.controls import judge_in_time, judge_verdicts
+from support.simulation.oracles.counting import counted
+from support.simulation.oracles.ids import judge_ids, settle_series
+from support.simulation.oracles.invariants import Invariants
+from support.simulation.oracles.order import judge_order
+from support.simulation.oracles.outcomes import (
     gather,
     gather_fates,
     judge,
@@ -24,18 +28,14 @@ from support.simulation.judge import (
     judge_lateness,
     settle_returns,
 )
-from support.simulation.judge_controls import judge_in_time, judge_verdicts
-from support.simulation.judge_ids import judge_ids, settle_series
-from support.simulation.judge_order import judge_order
-from support.simulation.losses import LOSER
-from support.simulation.mutations import Mutation
-from support.simulation.patches import simulated
+from support.simulation.oracles.stored_entries import judge_stores
 from support.simulation.plan import SchedulePlan
-from support.simulation.recurring import judge_recurrences
-from support.simulation.storing import judge_stores
-from support.simulation.traffic import REQUESTS
-from support.simulation.volume import VOLUME
-from support.simulation.world import World
+from support.simulation.requests.bulk import judge_bulks
+from support.simulation.requests.recurring import judge_recurrences
+from support.simulation.requests.traffic import REQUESTS
+from support.simulation.requests.volume import VOLUME
+from support.simulation.world.patches import simulated
+from support.simulation.world.world import World
 
 #: ms. After the last fault every request must have ended within this. The slowest case: a member is removed from the
 #: group, a transaction times out, and the retry budget of an entry begins only then.

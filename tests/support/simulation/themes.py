@@ -13,10 +13,10 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from postdate.kafka.interface import Partition
-from support.simulation.cluster_events import ClusterEvents
-from support.simulation.judge import JudgedOutcome
-from support.simulation.target_events import BAD, GOOD, TargetEvents
-from support.simulation.traffic import REQUESTS
+from support.simulation.faults.cluster_events import ClusterEvents
+from support.simulation.faults.target_events import BAD, GOOD, TargetEvents
+from support.simulation.oracles.outcomes import JudgedOutcome
+from support.simulation.requests.traffic import REQUESTS
 
 if TYPE_CHECKING:
     from support.simulation.plan import SchedulePlan

@@ -1,0 +1,172 @@
+"""Goal: faults of network, broker, disk, members and other clients lose, repeat and change nothing, and delivery
+resumes.
+
+Method: one rig for all: processes behind proxies, four partitions, a steady load with controls and bad requests in it.
+Each test does one fault to it, waits until nothing is overdue, and prints for how long nothing that was due was
+delivered, by what Kafka holds. The last test judges what came of it all. POSTDATE_FAULTS_SEED gives back the seed that
+is printed; `make soak` does all faults for as long as one likes. The aims for changes of the group stand in
+docs/testing.md. They hold for the time that is left without what other programs kept those of the rig from doing
+(`support/waiting/contention.py`); and whose shards a change concerns, and nobody else's, change hands, each of them
+once.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.deployments.sidecars import wait_until
+from support.faults.fault import FAULTS
+from support.faults.judgement import judge
+from support.faults.process_faults import is_stopped, wait_for_all_shards
+from support.faults.rig import FaultRig, new_rig, now_ms
+from support.faults.sequence import run_step
+from support.waiting.contention import Watch, watch_contention
+
+_PER_SECOND = 100
+_DELAY_MS_MAX = 3_000
+#: s. Cuts that outlast a transaction are shorter with it.
+_TRANSACTION_S = 3.0
+#: ms. What a member that died is waited for here.
+_SESSION_MS = 6_000
+
+
+@pytest.fixture(scope="module")
+def watch() -> Iterator[Watch]:
+    with watch_contention() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultRig]:
+    seed = int(os.environ.get("POSTDATE_FAULTS_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
+    print(f"seed {seed}")
+    directory: Path = tmp_path_factory.mktemp("rig")
+    with new_rig(directory, seed, _PER_SECOND, _DELAY_MS_MAX, _TRANSACTION_S) as made:
+        made.start()
+        yield made
+
+
+@pytest.mark.parametrize("name", ["held EndTxn", "short cut", "long cut", "id taken", "broker killed", "disk full"])
+def test_delivery_resumes_without_an_operator_after(rig: FaultRig, name: str) -> None:
+    step = run_step(rig, FAULTS[name])
+    print(f"{name}: {step.what}; recovery {step.recovery_ms} ms, outage {step.outage_ms} ms")
+    assert step.wrong == []
+
+
+def test_a_planned_hand_over_between_members_of_one_machine(rig: FaultRig, watch: Watch) -> None:
+    """Another member joins and takes some of the shards, then leaves; it shares a data directory with one of them."""
+    third = rig.extras[0]
+    since_ms, owners = _before_change(rig)
+    third.start()
+    third.wait_for_shards(1)
+    _recover(rig, watch, since_ms, "a member joins", 2_000)
+    joined = _handed_over(rig, owners)
+    assert [new for _, _, new in joined] == [third.instance]
+    since_ms, owners = _before_change(rig)
+    assert third.stop() == 0
+    _recover(rig, watch, since_ms, "a member leaves", 2_000)
+    assert [(part, old) for part, old, _ in _handed_over(rig, owners)] == [(joined[0][0], third.instance)]
+
+
+def test_a_static_member_that_comes_back_keeps_its_shards(rig: FaultRig, watch: Watch) -> None:
+    since_ms, owners = _before_change(rig)
+    shards, before = rig.static.shards(), rig.static.instance
+    rig.static.kill()
+    rig.static.start()
+    rig.static.wait_for_shards(shards)
+    _recover(rig, watch, since_ms, "a static member is killed and comes back", 5_000)
+    handed_over = _handed_over(rig, owners)
+    assert {(old, new) for _, old, new in handed_over} == {(before, rig.static.instance)}
+    assert len(handed_over) == shards
+
+
+def test_a_member_that_dies_is_missed_after_its_session(rig: FaultRig, watch: Watch) -> None:
+    since_ms, owners = _before_change(rig)
+    shards = rig.dynamic.shards()
+    rig.dynamic.kill()
+    outage_ms = _recover(rig, watch, since_ms, "a dynamic member dies", _SESSION_MS + 2_000)
+    assert outage_ms > 1_000, "nobody missed it: it had no shards"
+    handed_over = _handed_over(rig, owners)
+    assert {(old, new) for _, old, new in handed_over} == {(rig.dynamic.instance, rig.static.instance)}
+    assert len(handed_over) == shards
+
+
+def test_no_partition_is_left_paused_by_a_storm_of_rebalances(rig: FaultRig, watch: Watch) -> None:
+    """Members join, leave and die within a second of each other, while one is stopped in mid-recovery."""
+    stopped, since_ms = rig.dynamic, now_ms()
+    stopped.failpoints = "takeover.bounded=stop"
+    stopped.start()
+    wait_until(lambda: is_stopped(stopped), "a member stops in mid-recovery")
+    stopped.failpoints = ""
+    rig.extras[0].start()
+    rig.wait(rig.chance.uniform(0.0, 2.0))
+    stopped.resume()
+    for _ in range(4):
+        extra = rig.chance.choice(rig.extras)
+        if not extra.is_alive():
+            extra.start()
+        elif rig.chance.random() < 0.5:
+            assert extra.stop() in (0, -signal.SIGTERM)  # the signal itself ends one that has only begun to start
+        else:
+            extra.kill()
+        rig.wait(rig.chance.uniform(0.2, 1.0))
+    for extra in rig.extras:
+        extra.kill()
+    _recover(rig, watch, since_ms, "a storm of rebalances", 4 * _SESSION_MS)
+
+
+def test_every_request_ended_exactly_once(rig: FaultRig) -> None:
+    """The last of this module: it judges the rig of the tests before it, and ends it."""
+    exits = rig.finish()
+    found = judge(rig.ledger)
+    print(
+        f"{found.requests} requests, {found.delivered} delivered, {found.dead} dead letters, {found.controls} "
+        f"controls, {len(rig.ledger.owners)} takeovers; lateness {found.late_ms}"
+    )
+    assert found.wrong == []
+    assert rig.count_fault(found.requests) == ""
+    assert exits == [0, 0]
+    assert rig.look_through_logs() == []
+    assert min(found.delivered, found.dead, found.controls, len(rig.ledger.owners)) > 0
+
+
+def _before_change(rig: FaultRig) -> tuple[int, int]:
+    """The time (epoch ms) and the number of owner records, once no hand-over of an earlier fault is under way."""
+    wait_for_all_shards(rig)
+    return now_ms(), len(rig.ledger.owners)
+
+
+def _recover(rig: FaultRig, watch: Watch, since_ms: int, what: str, aim_ms: int) -> int:
+    """For how long nothing that was due was delivered, once every partition is served and nothing is overdue. It must
+    be less than the aim, without what others kept the rig from doing meanwhile."""
+    wait_for_all_shards(rig)
+    rig.fault_ends()
+    rig.recover()
+    wanted, late = rig.ledger.lateness()
+    chosen = wanted + late >= since_ms
+    wanted, late = wanted[chosen], late[chosen]
+    undisturbed = watch.average().undisturbed(wanted.tolist(), (wanted + late).tolist())
+    outage_ms = int(undisturbed.max())
+    print(f"{what}: {late.max()} ms without a delivery, {outage_ms} without waiting for others; the aim is {aim_ms} ms")
+    assert outage_ms < aim_ms
+    return int(late.max())
+
+
+def _handed_over(rig: FaultRig, since: int) -> list[tuple[int, str, str]]:
+    """Partition, old and new owner of each hand-over after the first `since` owner records; a process that takes its
+    own shard over again hands over nothing."""
+    owner: dict[int, str] = {}
+    found = []
+    with rig.ledger.lock:
+        owners = list(rig.ledger.owners)
+    for number, (part, _, instance, _) in enumerate(owners):
+        if number >= since and owner[part] != instance:
+            found.append((part, owner[part], instance))
+        owner[part] = instance
+    return found

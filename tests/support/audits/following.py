@@ -1,0 +1,162 @@
+"""`postdate audit --follow` as the process that a person starts, process after process over one state; and a steady
+load beside it.
+
+What the processes have told is read from the files that their standard output goes to. A process and its JVM are one
+group, and end together. The load has a thread of its own; nothing else here does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from postdate.wire.headers import ACTION, DELAY, ID, TOPIC
+from support.audits.small_spark import SMALL_SPARK
+from support.deployments.environment import Environment
+from support.deployments.sidecars import environment, wait_until
+from support.oracles.exactly_once import Sent
+
+#: s. What a step may take on a machine that is busy with other things, a JVM's start included.
+STEP_S = 300.0
+_COMMIT = re.compile(r"([0-9]{20})\.json")
+
+
+@dataclass
+class AuditFollower:
+    """The processes one after the other; `topic` is where they tell what they find too."""
+
+    env: Environment
+    directory: Path
+    topic: str
+    starts: int = 0
+    _process: subprocess.Popen[bytes] | None = None
+    _told: list[dict[str, Any]] = field(default_factory=list)
+    _read_bytes: int = 0
+
+    @property
+    def state(self) -> Path:
+        return self.directory / "state"
+
+    def start(self) -> None:
+        self.starts += 1
+        self._read_bytes = 0
+        command = [sys.executable, "-m", "postdate.cli", "audit", "-b", self.env.bootstrap, "--follow"]
+        command += ["--state", str(self.state), "--every", "1s", "--output", "json", "--to-topic", self.topic]
+        command += [word for name in self.env.requests for word in ("--requests", name)]
+        command += ["--master", "local[2]"]
+        command += [word for name, value in SMALL_SPARK.items() for word in ("--spark-conf", f"{name}={value}")]
+        with self._file("stdout").open("wb") as output, self._file("stderr").open("wb") as errors:
+            self._process = subprocess.Popen(
+                command, stdout=output, stderr=errors, env=environment(), start_new_session=True
+            )
+
+    def kill(self) -> None:
+        """SIGKILL for it and its JVM: whatever it was doing stays half done."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(30)
+            self.steps()
+            self._process = None
+
+    def steps(self) -> list[dict[str, Any]]:
+        """All steps that any of the processes has told; one that was told twice has the same `run` twice."""
+        if self._process is not None:
+            with self._file("stdout").open("rb") as output:
+                output.seek(self._read_bytes)
+                whole = output.read().rpartition(b"\n")[:2]
+            self._read_bytes += sum(map(len, whole))
+            self._told += [json.loads(line) for line in whole[0].splitlines()]
+        return self._told
+
+    def wait_for(self, steps: int) -> None:
+        """Returns when so many more steps were told than now."""
+        wanted = len(self.steps()) + steps
+
+        def reached() -> bool:
+            assert self._process is not None
+            assert self._process.poll() is None, self._file("stderr").read_text()[-4_000:]
+            return len(self.steps()) >= wanted
+
+        wait_until(reached, f"{steps} more steps are told, see {self._file('stderr')}", steps * STEP_S)
+
+    def kept(self) -> int:
+        """The last run that committed, 0 before there is one: each run is one commit of the table `runs`, but its first
+        commit, which creates it."""
+        found = (_COMMIT.fullmatch(path.name) for path in self.state.glob("runs/_delta_log/*.json"))
+        return max((int(match[1]) for match in found if match is not None), default=0)
+
+    def _file(self, stream: str) -> Path:
+        return self.directory / f"follow-{self.starts}.{stream}"
+
+
+@contextmanager
+def following(env: Environment, directory: Path, topic: str) -> Iterator[AuditFollower]:
+    """A follower that was started, and ends with the context."""
+    follower = AuditFollower(env, directory, topic)
+    follower.start()
+    try:
+        yield follower
+    finally:
+        follower.kill()
+
+
+class FollowedTraffic:
+    """Requests one after the other until it is stopped: plain ones, and ids that are cancelled, moved and replaced."""
+
+    def __init__(self, env: Environment, requests: str, target: str) -> None:
+        self._env, self._requests, self._target = env, requests, target
+        self._sent = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="traffic")
+        self._thread.start()
+
+    def stop(self) -> int:
+        """How many requests it has made, all of them acknowledged."""
+        self._stopping.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        return self._sent
+
+    def _run(self) -> None:
+        sender, number = self._env.sender(), 0
+        while not self._stopping.wait(0.25):
+            for request in self._asked(number):
+                sender.send(self._requests, request)
+                self._sent += 1
+            number += 1
+        sender.flush()
+
+    def _asked(self, number: int) -> list[Sent]:
+        topic, id = (TOPIC, self._target.encode()), b"id-%d" % number
+        first = [topic, (DELAY, b"%dms" % (number % 20 * 100)), (ID, id)]
+        later: list[list[tuple[str, bytes | None]]] = [
+            [(ACTION, b"cancel"), (ID, id)],
+            [(ACTION, b"reschedule"), (ID, id), (DELAY, b"1s")],
+            [topic, (DELAY, b"1s"), (ID, id)],
+        ]
+        return [
+            Sent(self._target, b"%d" % number, b"v", [topic, (DELAY, b"%dms" % (number % 7 * 300))]),
+            Sent(self._target, id, b"first", [*first]),
+            Sent(self._target, id, b"then", later[number % 3]),
+        ]
+
+
+@contextmanager
+def traffic(env: Environment, requests: str, target: str) -> Iterator[FollowedTraffic]:
+    """Traffic that ends with the context."""
+    load = FollowedTraffic(env, requests, target)
+    try:
+        yield load
+    finally:
+        load.stop()

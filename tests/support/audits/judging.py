@@ -1,0 +1,385 @@
+"""A history judged: the rows that the audit makes of topics written down by hand, by the code that it runs itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from postdate.spark.audit.ranges import PARTITIONS, TARGETS
+from postdate.spark.columns.by_origin import ORIGIN
+from postdate.spark.job.bounds import NEVER_MS
+from postdate.spark.job.options import LEVELS_MS_DEFAULT
+from postdate.spark.job.sources import RECORDS
+from postdate.spark.judging.chunk_digests import ChunkDigests, exceptional_origins, regular, subtracted
+from postdate.spark.judging.folded import JudgingParameters, found_of, judged_origins, judged_placed, placed
+from postdate.spark.judging.inputs import AuditInputs, folded
+from postdate.spark.judging.stages import ROW_COLUMNS, Judged, judged_history
+from postdate.spark.judging.stages import History as Read
+from postdate.spark.judging.summary import Counted, Plain, Summary, by_verdicts, summarise
+from postdate.spark.records.deliveries import (
+    dead_letter_rows,
+    delivered_messages,
+    delivered_rows,
+    record_rows,
+    unreadable_letters,
+    unreadable_records,
+)
+from postdate.spark.records.dialects import NO_DIALECTS, DialectOptions
+from postdate.spark.records.fates import chain_breaks, exceptional_fate_rows, fate_rows, log_rows
+from postdate.spark.records.policies import policy_rows, policy_table, read_rows
+from postdate.spark.records.requests import digested_requests, understood_rows
+from postdate.spark.records.verdict_records import answer_rows
+from postdate.spark.rules.ordering import overtaken
+from postdate.spark.rules.request_histories import history_rows
+from postdate.spark.rules.schedules.occurrences import Events, with_occurrences
+from postdate.spark.rules.unanswered import Mode, unanswered_ends
+from postdate.spark.rules.verdict_checks import judged_answers
+from postdate.spark.session.caching import materialised
+from postdate.spark.session.small_tables import small_table
+from postdate.spark.state.chain import Chain
+from support.audit_cases.verdicts import SNAPSHOT, Expected, T
+from support.audits.written_records import LETTERS, LOG, REQUESTS, TARGET, VERDICTS, RandomHistory
+from support.audits.written_records import Row as Record
+
+
+@dataclass(frozen=True)
+class JudgingBounds:
+    """What of a history is read, and what is hidden."""
+
+    request_start: int = 0
+    request_end: int = 10_000
+    log_start: int = 0
+    log_end: int = 10_000
+    log_capped: bool = False
+    fates_lost_before_ms: int = -1
+    letters_capped: bool = False
+    letters_lost_before_ms: int = -1
+    answers_capped: bool = False
+    answers_lost_before_ms: int = -1
+    request_present_end: int = 10_000
+
+    def table(self, spark: SparkSession) -> DataFrame:
+        """The one partition of a history, as `judge` asks for it."""
+        return partition_table(spark, [self])
+
+    def row(self, prefix: str = "", partition: int = 0) -> tuple[Any, ...]:
+        """One of them as a row, of topics with this prefix."""
+        requests = (f"{prefix}{REQUESTS}", partition, self.log_start, self.request_start, self.request_end)
+        log = (f"{prefix}{LOG}", self.log_end, True, self.log_capped, self.fates_lost_before_ms)
+        letters = (self.letters_capped, self.letters_lost_before_ms)
+        answers = (self.answers_capped, self.answers_lost_before_ms)
+        letters_capped_ms = -1 if self.letters_capped else NEVER_MS
+        return (*requests, *log, *letters, *answers, letters_capped_ms, self.request_present_end)
+
+
+def partition_table(spark: SparkSession, bounds: Sequence[JudgingBounds]) -> DataFrame:
+    """The partitions of a history, each with its bounds, as `judge` asks for them."""
+    return small_table(spark, [one.row(partition=number) for number, one in enumerate(bounds)], PARTITIONS)
+
+
+def target_row(
+    name: str = TARGET,
+    *,
+    lost_ms: Sequence[int] = (-1,) * 4,
+    capped_from_ms: Sequence[int] = (NEVER_MS,) * 4,
+    known_ms: Sequence[int] = (-1,) * 4,
+    began_ms: int = -1,
+    recreated_ms: int = -1,
+    compacted: bool = False,
+) -> tuple[Any, ...]:
+    """A target of as many partitions as there are bounds, as `judge` asks for it."""
+    bounds = ([*lost_ms], [*capped_from_ms], [*known_ms], began_ms, recreated_ms)
+    return name, len(lost_ms), min(capped_from_ms) < NEVER_MS, compacted, *bounds
+
+
+def kept(rows: DataFrame, records: Sequence[Record]) -> DataFrame:
+    """Materialise the `rows` of these `records`, as an audit of few rows does. Without records the rows stay a plan,
+    which the audit leaves out."""
+    return materialised(rows, few=True) if records else rows
+
+
+@dataclass(frozen=True)
+class Tables:
+    """A history as rows."""
+
+    requests: DataFrame
+    log: DataFrame
+    fates: DataFrame
+    answers: DataFrame
+    partitions: DataFrame
+
+    @cached_property
+    def known(self) -> DataFrame:
+        """What the rules about other requests begin with; kept, as the audit keeps it."""
+        return materialised(history_rows(self.requests, self.fates, self.answers, self.partitions), few=True)
+
+
+def tables(
+    spark: SparkSession,
+    history: RandomHistory,
+    bounds: JudgingBounds | Sequence[JudgingBounds],
+    dialects: DialectOptions = NO_DIALECTS,
+) -> Tables:
+    """What all rules begin with; kept, as the audit keeps it. `bounds`: of all partitions, or of each."""
+    each = [bounds] * history.partitions if isinstance(bounds, JudgingBounds) else bounds
+    partitions = partition_table(spark, each)
+    log = kept(log_rows(small_table(spark, history.log, RECORDS), partitions), history.log)
+    asked = small_table(spark, history.requests, RECORDS)
+    understood = understood_rows(asked, LEVELS_MS_DEFAULT, dialects, _policies(spark, log))
+    requests = materialised(digested_requests(understood), few=True)
+    answers = answer_rows(small_table(spark, history.answers, RECORDS), {VERDICTS: REQUESTS})
+    return Tables(requests, log, fate_rows(log), kept(answers, history.answers), partitions)
+
+
+def by_the_rules(inputs: AuditInputs, how: JudgingParameters) -> DataFrame:
+    """The inputs judged by the rules alone: no origin counts as plain."""
+    beside = placed(materialised(folded(inputs), few=True), how).withColumn("plain", F.lit(None).cast("string"))
+    found = found_of(beside)
+    if found.has_schedules:
+        has_lost, before_ms = found.has_lost_controls, how.overdue_before_ms
+        recurring = with_occurrences(beside, inputs.occurrences, before_ms, has_lost_controls=has_lost)
+        beside = materialised(recurring, few=True)
+        found = found_of(beside)
+    rows = judged_placed(beside, found, None, how, ROW_COLUMNS)
+    return rows.where("verdicts is not null")
+
+
+def judged(
+    spark: SparkSession,
+    history: RandomHistory,
+    *,
+    targets: Sequence[tuple[Any, ...]] = (target_row(),),
+    dialects: DialectOptions = NO_DIALECTS,
+    verdicts: Mode = "none",
+    rules_alone: bool = False,
+    bounds: JudgingBounds | Sequence[JudgingBounds] = JudgingBounds(),
+) -> tuple[DataFrame, DataFrame]:
+    """The judged rows and the breaks of the chain of a history; with `rules_alone` no origin counts as plain."""
+    found = tables(spark, history, bounds, dialects)
+    how = JudgingParameters(
+        found.partitions, small_table(spark, [*targets], TARGETS), verdicts, SNAPSHOT, slack_ms=60_000
+    )
+    inputs = _inputs(spark, history, found)
+    if rules_alone:
+        return by_the_rules(inputs, how), chain_breaks(found.log)
+    rows = judged_origins(
+        materialised(folded(inputs), few=True), None, how, ROW_COLUMNS, occurrences=inputs.occurrences
+    )
+    return materialised(rows.where("verdicts is not null"), few=True), chain_breaks(found.log)
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A history without answers that is judged together with others: its targets, and what of it is read."""
+
+    history: RandomHistory
+    targets: Sequence[tuple[Any, ...]] = (target_row(),)
+    bounds: JudgingBounds = JudgingBounds()
+
+
+def judged_together(spark: SparkSession, situations: Mapping[str, Situation]) -> dict[str, dict[int, Row]]:
+    """The judged rows of each situation by offset. One plan judges all of them, since planning takes longer than
+    judging: the names of its topics begin with the number of the situation."""
+    prefixes = {f"{number}.": one for number, one in enumerate(situations.values())}
+    names = dict(zip((f"{prefix}{REQUESTS}" for prefix in prefixes), situations, strict=True))
+
+    def records(side: str) -> DataFrame:
+        rows = [_prefixed(row, prefix) for prefix, one in prefixes.items() for row in getattr(one.history, side)]
+        return small_table(spark, rows, RECORDS)
+
+    partitions = small_table(spark, [one.bounds.row(prefix) for prefix, one in prefixes.items()], PARTITIONS)
+    targets = [(f"{prefix}{name}", *row) for prefix, one in prefixes.items() for name, *row in one.targets]
+    inputs = AuditInputs(
+        digested_requests(understood_rows(records("requests"), LEVELS_MS_DEFAULT)),
+        fate_rows(log_rows(records("log"), partitions)),
+        delivered_rows(records("delivered"), [*names]),
+        dead_letter_rows(records("letters"), {f"{prefix}{LETTERS}": f"{prefix}{REQUESTS}" for prefix in prefixes}),
+        answer_rows(records("answers"), {}),
+    )
+    how = JudgingParameters(partitions, small_table(spark, targets, TARGETS), "none", SNAPSHOT, slack_ms=60_000)
+    found: dict[str, dict[int, Row]] = {name: {} for name in situations}
+    for row in (
+        judged_origins(materialised(folded(inputs), few=True), None, how).where("verdicts is not null").collect()
+    ):
+        found[names[row["topic"]]][row["offset"]] = row
+    return found
+
+
+def _prefixed(record: Record, prefix: str) -> Record:
+    """The same record of a topic with this prefix, which also the topics have that it names."""
+    named = {"postdate-topic", "postdate-origin"}
+    sent = [(name, prefix.encode() + (value or b"") if name in named else value) for name, value in record[7] or []]
+    return (f"{prefix}{record[0]}", *record[1:7], sent)
+
+
+def summary_of(
+    spark: SparkSession,
+    judged: DataFrame | None,
+    breaks: DataFrame,
+    samples_max: int,
+    plain: Plain | None = None,
+    malformed: DataFrame | None = None,
+) -> Summary:
+    """The summary of judged rows, of breaks of the chain, and of malformed verdict records if there are any."""
+    nothing = small_table(spark, [], "place string, problem string")
+    spoilt = nothing if malformed is None else malformed
+    counted = Counted(by_verdicts(judged), breaks.count(), spoilt.count())
+    return summarise(judged, breaks, spoilt, samples_max, plain, counted, nothing)
+
+
+def chunks_of(spark: SparkSession, history: RandomHistory, bits: int = 0) -> DataFrame:
+    """The chunks of a history of one partition, of so many bits."""
+    read = _history(spark, history, tables(spark, history, JudgingBounds()))
+    digests, targets = ChunkDigests(SNAPSHOT - 60_000, bits), _targets(spark)
+    exceptional = exceptional_origins(exceptional_fate_rows(read.log), [read.letters, read.answers])
+    exceptional = materialised(exceptional, few=True)
+    fates, messages = regular(fate_rows(read.log), exceptional), regular(read.messages, exceptional)
+    asked = subtracted(digests.of_requests(read.understood), digests.of_requests(_of(read.understood, exceptional)))
+    return digests.together(asked, digests.of_fates(fates), digests.of_records(messages, targets), targets)
+
+
+def _of(rows: DataFrame, exceptional: DataFrame) -> DataFrame:
+    return rows.join(exceptional, list(ORIGIN), "left_semi")
+
+
+def overtaken_of(spark: SparkSession, history: RandomHistory) -> dict[int, str]:
+    """The messages of a history that were overtaken, each with the last two words about the record before it."""
+    read = _history(spark, history, tables(spark, history, JudgingBounds()))
+    rows = overtaken(read.records, fate_rows(read.log), read.requests).collect()
+    return {row["offset"]: " ".join(row["disorder"].text.split(" of its target")[0].split()[-2:]) for row in rows}
+
+
+def unreadable_of(spark: SparkSession, history: RandomHistory) -> set[str]:
+    """The places of the dead letters and records of a history whose origin cannot be read."""
+    messages = delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS])
+    letters = unreadable_letters(small_table(spark, history.letters, RECORDS), {LETTERS: REQUESTS})
+    return {row["place"] for row in letters.unionByName(unreadable_records(record_rows(messages))).collect()}
+
+
+def staged(
+    spark: SparkSession, history: RandomHistory, bits: int = 0, *, in_order: bool = False, **bounds: Any
+) -> Judged:
+    """What an audit makes of a history of one partition when it looks at chunks of so many bits first, and with
+    `in_order` at the order of messages."""
+    found = tables(spark, history, JudgingBounds(**bounds))
+    read, digests = _history(spark, history, found), ChunkDigests(SNAPSHOT - 60_000, bits)
+    if in_order:
+        read = replace(read, overtaken=(overtaken(read.records, fate_rows(read.log), read.requests),))
+    how = JudgingParameters(found.partitions, _targets(spark), "none", SNAPSHOT, slack_ms=60_000, left_share_max=1.0)
+    return judged_history(read, how, digests, digests.of_requests(read.understood))
+
+
+def before_rules(spark: SparkSession, history: RandomHistory) -> tuple[DataFrame, DataFrame]:
+    """The rows of a history of one partition before any rule: placed, and as of `history_rows`. Both are kept."""
+    found = tables(spark, history, JudgingBounds())
+    how = JudgingParameters(found.partitions, _targets(spark), "none", SNAPSHOT, slack_ms=60_000)
+    rows = placed(folded(_inputs(spark, history, found)), how)
+    return materialised(rows, few=True), materialised(found.known, few=True)
+
+
+def plain_of(spark: SparkSession, history: RandomHistory) -> dict[int, str]:
+    """The origins of a history of one partition that are plain, with their verdicts."""
+    found = tables(spark, history, JudgingBounds())
+    how = JudgingParameters(found.partitions, _targets(spark), "none", SNAPSHOT, slack_ms=60_000)
+    rows = placed(folded(_inputs(spark, history, found)), how).where("is_judged and plain is not null")
+    return {row["offset"]: row["plain"] for row in rows.collect()}
+
+
+def _policies(spark: SparkSession, log: DataFrame) -> DataFrame | None:
+    return policy_table(spark, read_rows(policy_rows(log).collect()))
+
+
+def _targets(spark: SparkSession) -> DataFrame:
+    return small_table(spark, [target_row()], TARGETS)
+
+
+def _history(spark: SparkSession, history: RandomHistory, found: Tables) -> Read:
+    inputs, policies = _inputs(spark, history, found), _policies(spark, found.log)
+    asked = small_table(spark, history.requests, RECORDS)
+    understood = materialised(understood_rows(asked, LEVELS_MS_DEFAULT, policies=policies), few=True)
+    messages = delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS])
+    messages = kept(messages, history.delivered)
+    requests = kept(digested_requests(understood), history.requests)
+    records = kept(record_rows(messages), history.delivered)
+    letters = kept(inputs.letters, history.letters)
+    rows = (requests, messages, records, found.log, letters, inputs.answers)
+    return Read(understood, *rows, occurrences=inputs.occurrences)
+
+
+def read_inputs(spark: SparkSession, history: RandomHistory) -> tuple[DataFrame, AuditInputs]:
+    """The dispatch log of a history of one partition, and the rows of all its origins."""
+    found = tables(spark, history, JudgingBounds())
+    return found.log, _inputs(spark, history, found)
+
+
+def _inputs(spark: SparkSession, history: RandomHistory, found: Tables) -> AuditInputs:
+    return AuditInputs(
+        found.requests,
+        found.fates,
+        delivered_rows(small_table(spark, history.delivered, RECORDS), [REQUESTS]),
+        dead_letter_rows(small_table(spark, history.letters, RECORDS), {LETTERS: REQUESTS}),
+        found.answers,
+        occurrences=_occurrences(spark, history, found.log),
+    )
+
+
+def _occurrences(spark: SparkSession, history: RandomHistory, log: DataFrame) -> Events | None:
+    if not any(b"occurred" in row[6] or b"skipped" in row[6] for row in history.log if row[6]):
+        return None
+    messages = delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS])
+    return Events.of(log, messages, Chain.of(log, ()).zones)
+
+
+@dataclass(frozen=True)
+class ReadRecord:
+    """A dispatch-log record with one fate: whether it parses, and what `fate_rows` makes of it."""
+
+    parses: bool
+    fates: list[Row]
+
+
+def read_fates(spark: SparkSession, fates: Iterable[tuple[list[object], int]]) -> list[ReadRecord]:
+    """Each of these fates read from a dispatch-log record of this version, all of them by one plan."""
+    history = RandomHistory(T)
+    for fate, version in fates:
+        history.commit(fate, v=version)
+    log = kept(log_rows(small_table(spark, history.log, RECORDS), JudgingBounds().table(spark)), history.log)
+    found = [ReadRecord(row["parses"], []) for row in log.orderBy("log_offset").collect()]
+    for row in fate_rows(log).collect():
+        found[row["fate"]["log_offset"]].fates.append(row["fate"])
+    return found
+
+
+def owed(known: DataFrame, mode: Mode) -> dict[int, str]:
+    """What was not answered, by the offset of the request."""
+    return {row["offset"]: row["unanswered"] for row in unanswered_ends(known, mode).collect()}
+
+
+def wrong_answers(known: DataFrame) -> dict[int, str | None]:
+    """What is wrong with the one answer that each request got."""
+    return {row["offset"]: row["answer"]["wrong"] for row in judged_answers(known).collect()}
+
+
+def by_history(judged_rows: DataFrame, histories: Iterable[str]) -> dict[str, dict[int, Row]]:
+    """Judged rows of `side_by_side` by the name of the history, and by offset."""
+    found: dict[str, dict[int, Row]] = {name: {} for name in histories}
+    names = [*found]
+    for row in judged_rows.collect():
+        found[names[row["partition"]]][row["offset"]] = row
+    return found
+
+
+def by_offset(judged_rows: DataFrame) -> dict[int, Row]:
+    """Judged rows by offset."""
+    return {row["offset"]: row for row in judged_rows.collect()}
+
+
+def check_case(rows: dict[int, Row], expected: Expected) -> None:
+    """Check that a row has the verdicts of its case, and that its details contain the word."""
+    row = rows[expected.offset]
+    assert (set(row["verdicts"]), expected.word in " ".join(row["details"])) == (expected.verdicts, True), row

@@ -1,0 +1,281 @@
+"""How the audit's time grows: held against counting the same topics, twice the rows, and other histories and steps.
+
+A program: it fills a fresh broker on this machine as sidecars would have left it (`past_dispatches`) and measures, in
+one Spark session of two threads and 4 GB:
+
+1. counting the records of the topics, twice; the second time counts;
+2. a full audit of them;
+3. a full audit with a new `--state`, then one per cent more rows, then an audit of these with the same state, and one
+   of nothing;
+4. an audit of a mixed history of as many rows, of which some were cancelled, moved, replaced, dead or stored, have ids
+   or no keys, and lie between the records of others;
+5. an audit of as many rows of which nine in ten lie in one partition, all for one target;
+6. an audit of 10,000 more with the state of a history of which half is still open;
+7. with twice the rows, counting and the full audit again.
+
+With `--bootstrap` and `--history` the topics of the even history lie on a broker that runs already and what was written
+is noted in a file, so that a second run audits it without writing it again.
+
+Each audit must find what was written, and nothing wrong. Bounds are those that benchmarks/audit.md names. What runs
+beside it on the machine shows in the seconds, and hardly in the processor time of Spark's JVM, which is told too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pyspark.sql import SparkSession
+
+from postdate.spark.audit.job import audit, audit_with_state
+from postdate.spark.audit.options import AuditOptions
+from postdate.spark.audit.output import AuditOutcome
+from postdate.spark.job.bounds import Range
+from postdate.spark.job.progress import Reporter
+from postdate.spark.job.sources import read_records
+from postdate.spark.session.start import spark_session
+from support.audits.past_dispatches import Filling, fill
+from support.brokers.broker import local_broker
+from support.deployments.environment import Environment
+
+Found = TypeVar("Found")
+
+_PARTITIONS, _TARGETS, _TARGET_PARTITIONS = 4, 3, 4
+#: Of a skewed history this share lies in one request partition, and all of it goes to one target. Of an open one, each
+#: second request is pending.
+_SKEW = 0.9
+_MEMORY = "4g"
+_OPEN_EVERY, _STEP_ROWS = 2, 10_000
+_ROUND = 20 * _PARTITIONS
+_PARTS = ("state", "mixed", "skew", "open", "twice")
+
+#: The aims of benchmarks/audit.md.
+COUNT_TIMES_MAX, TWICE_TIMES_MAX, FIRST_TIMES_MAX, STEP_SHARE_MAX = 2.5, 2.2, 1.6, 0.15
+MIXED_TIMES_MAX, SKEW_TIMES_MAX, EMPTY_CPU_S_MAX = 1.5, 1.5, 3.0
+
+
+@dataclass(frozen=True)
+class Took:
+    """How long something took: seconds by the clock, and of processor time of Spark's JVM."""
+
+    clock_s: float
+    cpu_s: float
+
+
+@dataclass
+class Scale:
+    """A history that grows, and the session that audits it."""
+
+    spark: SparkSession
+    fillings: list[Filling]
+    noted: Path | None = None
+    is_skewed: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Requests that were written."""
+        return sum(one.next_request for one in self.fillings)
+
+    def grow(self, rows: int) -> None:
+        """Adds so many requests and their deliveries, and notes where the next ones would come."""
+        if rows <= 0:
+            return
+        began_s = time.monotonic()
+        large = int(rows * _SKEW) if self.is_skewed else rows // _PARTITIONS
+        small = (rows - large) // (_PARTITIONS - 1)
+        shares = [rows - small * (_PARTITIONS - 1), *[small] * (_PARTITIONS - 1)]
+        self.fillings = fill(self.fillings, shares)
+        if self.noted is not None:
+            self.noted.write_text(json.dumps([asdict(one) for one in self.fillings]))
+        _say(f"wrote {rows:,} requests with their deliveries", Took(time.monotonic() - began_s, 0))
+
+    def options(self, state: str | None = None) -> AuditOptions:
+        return AuditOptions(self.fillings[0].bootstrap, (self.fillings[0].requests,), state=state)
+
+    def audited(self, what: str, state: str | None = None) -> tuple[Took, AuditOutcome]:
+        """How long a full audit, or with `state` one since the last takes, told and kept."""
+
+        def job() -> AuditOutcome:
+            if state is None:
+                return audit(self.spark, self.options(), Reporter())
+            return audit_with_state(self.spark, self.options(state), Reporter(), lambda _: None)[0]
+
+        took, outcome = self._timed(what, job)
+        assert not outcome.summary.violations, outcome.summary.samples
+        self.spark.catalog.clearCache()
+        return took, outcome
+
+    def counted(self, what: str, ranges: Sequence[Range]) -> Took:
+        """How long counting the records in `ranges` takes."""
+        properties = {"bootstrap.servers": self.fillings[0].bootstrap}
+        took, count = self._timed(what, lambda: read_records(self.spark, ranges, properties).count())
+        sys.stdout.write(f"    {count:,} records\n")
+        return took
+
+    def counted_plainly(self, what: str, ranges: Sequence[Range]) -> Took:
+        """The same of the same topics as one who has read Spark's own guide would count them, with its default
+        reader."""
+        topics = ",".join(sorted({span.partition.topic for span in ranges}))
+        reader = self.spark.read.format("kafka").option("kafka.bootstrap.servers", self.fillings[0].bootstrap)
+        took, count = self._timed(what, lambda: reader.option("subscribe", topics).load().count())
+        sys.stdout.write(f"    {count:,} records\n")
+        return took
+
+    def expect(self, outcome: AuditOutcome) -> None:
+        """An audit has seen everything that was written."""
+        written = Counter(one.verdict(offset) for one in self.fillings for offset in range(one.next_request))
+        counts = {name: count for name, count in outcome.summary.counts.items() if count}
+        assert counts == written, counts
+
+    def _timed(self, what: str, job: Callable[[], Found]) -> tuple[Took, Found]:
+        began_s, began_cpu_s = time.monotonic(), self._cpu_s()
+        found = job()
+        took = Took(time.monotonic() - began_s, self._cpu_s() - began_cpu_s)
+        _say(what, took)
+        return took, found
+
+    def _cpu_s(self) -> float:
+        jvm: Any = self.spark.sparkContext._jvm
+        return float(jvm.java.lang.ProcessHandle.current().info().totalCpuDuration().get().toMillis()) / 1_000
+
+
+def measure(scale: Scale, rows: int, directory: Path, parts: Sequence[str] = _PARTS) -> None:
+    """What `parts` name; writes each figure to standard output as soon as it is known. More rows may lie there."""
+    scale.grow(rows - scale.rows)
+    rows = scale.rows
+    _, outcome = scale.audited("an audit, the first of the session")
+    scale.expect(outcome)
+    scale.counted("counting, the first time", outcome.ranges)
+    counted = scale.counted("counting", outcome.ranges)
+    audited, _ = scale.audited("audit")
+    scale.counted_plainly("counting with Spark's default reader, the first time", outcome.ranges)
+    plainly = scale.counted_plainly("counting with Spark's default reader", outcome.ranges)
+    _ratio("audit ÷ counting with the audit's own reader", audited, counted, COUNT_TIMES_MAX)
+    _ratio("audit ÷ counting with Spark's default reader", audited, plainly, COUNT_TIMES_MAX)
+
+    if "state" in parts:
+        _measure_state(scale, rows, str(directory / "state"), audited)
+        audited, _ = scale.audited("audit, once more")
+    if "mixed" in parts:
+        _measure_beside(_beside(scale, is_mixed=True), rows, "mixed", audited, MIXED_TIMES_MAX)
+    if "skew" in parts:
+        _measure_beside(_beside(scale, is_skewed=True), rows, "skewed", audited, SKEW_TIMES_MAX)
+    if "open" in parts:
+        _measure_open(_beside(scale, pending_every=_OPEN_EVERY), rows, str(directory / "open"), audited)
+    if "twice" in parts:
+        scale.grow(2 * rows - scale.rows)
+        twice, outcome = scale.audited("audit of twice the rows")
+        scale.expect(outcome)
+        _ratio("twice the rows ÷ once", twice, audited, TWICE_TIMES_MAX)
+        counted = scale.counted("counting twice the rows", outcome.ranges)
+        _ratio("audit ÷ counting, twice the rows", twice, counted, COUNT_TIMES_MAX)
+
+
+def _measure_state(scale: Scale, rows: int, state: str, full: Took) -> None:
+    first, outcome = scale.audited("audit with a new state", state)
+    scale.expect(outcome)
+    _ratio("audit with a new state ÷ audit", first, full, FIRST_TIMES_MAX)
+    scale.grow(rows // 100)
+    step, _ = scale.audited("audit of one per cent more", state)
+    _ratio("one per cent more ÷ audit", step, full, STEP_SHARE_MAX)
+    scale.audited("audit of nothing more", state)
+    empty, _ = scale.audited("audit of nothing more, again", state)
+    verdict = "" if empty.cpu_s < EMPTY_CPU_S_MAX else ": MISSED"
+    sys.stdout.write(f"  nothing more: {empty.cpu_s:.1f} s of processor time; less than {EMPTY_CPU_S_MAX} s{verdict}\n")
+
+
+def _measure_beside(other: Scale, rows: int, name: str, full: Took, most: float) -> None:
+    """Compares the audit of another history of as many rows with that of the even one. Its first audit compiles plans
+    that the even one does not need."""
+    other.grow(rows // _ROUND * _ROUND)
+    _, outcome = other.audited(f"audit of a {name} history, the first")
+    other.expect(outcome)
+    took, _ = other.audited(f"audit of a {name} history")
+    _ratio(f"a {name} history ÷ an even one", took, full, most)
+
+
+def _measure_open(other: Scale, rows: int, state: str, full: Took) -> None:
+    other.grow(rows)
+    _, outcome = other.audited("audit with a new state of an open history", state)
+    other.expect(outcome)
+    for what in ("10,000 more, the first", "10,000 more"):
+        other.grow(_STEP_ROWS)
+        step, _ = other.audited(f"audit of {what}", state)
+    sys.stdout.write(
+        f"  10,000 more ÷ audit: {step.clock_s / full.clock_s:.2f}, {step.cpu_s / full.cpu_s:.2f} by cpu\n"
+    )
+
+
+def _beside(scale: Scale, *, is_skewed: bool = False, **how: Any) -> Scale:
+    """An empty history beside this one; `how` are fields of its fillings."""
+    fillings = [replace(one, **how) for one in _new_fillings(scale.fillings[0].bootstrap, is_skewed)]
+    return Scale(scale.spark, fillings, is_skewed=is_skewed)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="audit_scale", description="How the audit's time grows with the rows.")
+    parser.add_argument("--rows", type=int, default=200_000, metavar="N", help="requests; twice as many at the end")
+    parser.add_argument("--bootstrap", metavar="SERVERS", help="a broker that runs, instead of one of its own")
+    parser.add_argument("--history", type=Path, metavar="FILE", help="where what was written there is noted")
+    parser.add_argument(
+        "--parts", nargs="*", choices=_PARTS, default=_PARTS, help="measured beside counting and a full audit"
+    )
+    parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark's")
+    given = parser.parse_args(arguments)
+    settings = {"spark.driver.memory": _MEMORY, **dict(pair.split("=", 1) for pair in given.conf)}
+    with (
+        tempfile.TemporaryDirectory(prefix="postdate-scale-") as made,
+        _broker(given.bootstrap) as bootstrap,
+        spark_session("local[2]", settings, Reporter().say, with_delta=True) as spark,
+    ):
+        scale = Scale(spark, _fillings(bootstrap, given.history), given.history)
+        measure(scale, given.rows, Path(made), given.parts)
+
+
+@contextmanager
+def _broker(bootstrap: str | None) -> Iterator[str]:
+    if bootstrap is not None:
+        yield bootstrap
+        return
+    with local_broker() as broker:
+        yield broker.bootstrap_servers
+
+
+def _fillings(bootstrap: str, noted: Path | None) -> list[Filling]:
+    """What was written before, or topics that are empty."""
+    if noted is not None and noted.exists():
+        said = json.loads(noted.read_text())
+        return [Filling(**{**one, "targets": tuple(one["targets"])}) for one in said]
+    return _new_fillings(bootstrap, is_skewed=False)
+
+
+def _new_fillings(bootstrap: str, is_skewed: bool) -> list[Filling]:
+    env = Environment(bootstrap, Path())
+    requests = env.new_requests(_PARTITIONS)
+    targets = tuple(env.new_target(_TARGET_PARTITIONS) for _ in range(1 if is_skewed else _TARGETS))
+    return [Filling(bootstrap, requests, number, targets) for number in range(_PARTITIONS)]
+
+
+def _say(what: str, took: Took) -> None:
+    sys.stdout.write(f"{what:<52}{took.clock_s:8.1f} s{took.cpu_s:8.1f} s of processor time\n")
+    sys.stdout.flush()
+
+
+def _ratio(what: str, took: Took, of: Took, most: float) -> None:
+    ratio, cpu = took.clock_s / of.clock_s, took.cpu_s / of.cpu_s
+    verdict = "" if ratio <= most else ": MISSED"
+    sys.stdout.write(f"  {what:<50}{ratio:8.2f}  {cpu:8.2f} by processor time; at most {most}{verdict}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""A steady stream of requests on a cluster whose brokers fail, and a reader that follows what becomes of each.
+
+One thread sends, another reads dispatch log and target as a read_committed consumer. Both clients look for new
+leaders every second, so that what is measured is the sidecar and the brokers, and not how long a client of the test
+takes to find out. The figures may be asked from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from random import Random
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from postdate.wire.dispatch_log import FINAL, decode_record
+from postdate.wire.headers import AT, ORIGIN, TOPIC, Headers
+from postdate.wire.origins import format_origin
+from support.deployments.sidecars import wait_until
+from support.oracles.exactly_once import Sender, Sent
+from support.waiting.timeouts import WAIT_TIMEOUT_S
+
+#: ms. A request whose end is read later than this after it became due is overdue.
+GRACE_MS = 1_000
+_TICK_S = 0.05
+_CLIENT: Mapping[str, str | int] = {
+    "topic.metadata.refresh.interval.ms": 1_000,
+    "reconnect.backoff.max.ms": 1_000,
+    "log_level": 0,
+}
+
+
+class Traffic:
+    """Requests for one target, due at once to some seconds later, from `start` until `stop`."""
+
+    def __init__(self, bootstrap: str, requests: str, target: str, per_second: int, chance: Random) -> None:
+        self._requests, self._target, self._per_second, self._chance = requests, target, per_second, chance
+        # An idempotent producer that never gives up: each request is in the log once, however often it was sent. One
+        # batch in flight: if a batch loses its answer and a later one is acknowledged, librdkafka takes the first for
+        # acknowledged, too, and does not know its offsets (2.16, `rd_kafka_dr_implicit_ack`).
+        sending: dict[str, str | int] = {"enable.idempotence": "true", "max.in.flight.requests.per.connection": 1}
+        self._sender = Sender(bootstrap, **sending, **{"message.timeout.ms": 0, **_CLIENT})
+        self.asked: list[Sent] = []
+        self._open: dict[bytes, Sent] = {}
+        self._ended_ms: dict[bytes, int] = {}
+        self._seen_ms: dict[bytes, int] = {}
+        self._checked = 0
+        self._lock = threading.Lock()
+        self._ending = threading.Event()
+        self._read = threading.Event()
+        self.failure: BaseException | None = None
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "traffic",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 100,
+                **_CLIENT,
+            }
+        )
+        self._follow([f"{requests}.dispatch-log", target], bootstrap)
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(body,), name=body.__name__, daemon=True)
+            for body in (self._send, self._file)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> list[Sent]:
+        """Sends nothing more; returns all requests, each acknowledged."""
+        self._ending.set()
+        self._threads[0].join(WAIT_TIMEOUT_S)
+        self._sender.flush()
+        return self.asked
+
+    def close(self) -> None:
+        self._ending.set()
+        self._read.set()
+        for thread in self._threads:
+            thread.join(WAIT_TIMEOUT_S)
+        self._consumer.close()
+
+    def overdue(self) -> int:
+        """How many requests are overdue: not acknowledged, without a fate or not delivered to the reader. Raises what
+        stopped a thread."""
+        if self.failure is not None:
+            raise self.failure
+        now_ms = int(time.time() * 1000)
+        with self._lock:
+            late = 0
+            for sent in self.asked[self._checked :]:
+                if sent.origin in self._seen_ms and sent.origin in self._ended_ms:
+                    continue
+                late += max(sent.due_ms, sent.appended_ms) < now_ms - GRACE_MS
+            # Requests are asked in order; those that ended before every open one need no second look.
+            while self._checked < len(self.asked) and self.asked[self._checked].origin in self._seen_ms:
+                if self.asked[self._checked].origin not in self._ended_ms:
+                    break
+                self._checked += 1
+        return late
+
+    def seen_between(self, begun_ms: int, until_ms: int) -> list[tuple[int, int]]:
+        """(ready, seen) in ms, of each request that became ready (due, and in the log) in this time and was read."""
+        with self._lock:
+            return [
+                (ready_ms, self._seen_ms[sent.origin])
+                for sent in self.asked
+                if sent.origin in self._seen_ms
+                and begun_ms <= (ready_ms := max(sent.due_ms, sent.appended_ms)) < until_ms
+            ]
+
+    def _guarded(self, body: object) -> None:
+        assert callable(body)
+        try:
+            body()
+        except BaseException as error:
+            self.failure = error
+
+    def _send(self) -> None:
+        began, count = time.monotonic(), 0
+        while not self._ending.wait(_TICK_S):
+            wanted = int((time.monotonic() - began) * self._per_second)
+            for number in range(count, wanted):
+                due_ms = int(time.time() * 1000) + int(self._chance.random() * 3_000)
+                given: Headers = [(TOPIC, self._target.encode()), ("n", b"%d" % number), (AT, b"%d" % due_ms)]
+                sent = Sent(self._target, b"%d" % (number % 97), b"v%d" % number, given, due_ms)
+                self._sender.send(self._requests, sent)
+                with self._lock:
+                    self.asked.append(sent)
+            count = wanted
+            self._sender.serve()
+
+    def _follow(self, topics: Sequence[str], bootstrap: str) -> None:
+        asking = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        parts: list[TopicPartition] = []
+
+        def known() -> bool:
+            seen = asking.list_topics(timeout=WAIT_TIMEOUT_S).topics
+            parts[:] = [
+                TopicPartition(each, index, OFFSET_BEGINNING)
+                for each in topics
+                if each in seen
+                for index in seen[each].partitions
+            ]
+            return {part.topic for part in parts} == {*topics}
+
+        wait_until(known, f"the brokers know {topics}")
+        self._consumer.assign(parts)
+
+    def _file(self) -> None:
+        log = f"{self._requests}.dispatch-log"
+        while not self._read.is_set():
+            messages = self._consumer.consume(2_000, 0.05)
+            now_ms = int(time.time() * 1000)
+            with self._lock:
+                for message in messages:
+                    error = message.error()
+                    if error is not None:
+                        assert error.retriable() or error.code() in _PASSING, error
+                        continue
+                    if message.topic() == log:
+                        for fate in decode_record(message.value()).fates:
+                            if fate.name in FINAL:
+                                part = message.partition()
+                                assert part is not None
+                                self._ended_ms[format_origin(self._requests, part, fate.offset)] = now_ms
+                    else:
+                        origin = dict(message.headers() or [])[ORIGIN]
+                        assert isinstance(origin, bytes)
+                        self._seen_ms.setdefault(origin, now_ms)
+
+
+#: A broker that is away, or not yet back; the reader waits for it.
+_PASSING = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE})

@@ -1,0 +1,50 @@
+"""A real Kafka in a container, by testcontainers; the image and its settings are those of `postdate dev --docker`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from testcontainers.core.config import testcontainers_config
+from testcontainers.core.container import DockerContainer
+
+from postdate.kafka.errors import DevBrokerFailed
+from postdate.tools.dev_broker.docker import node_environment
+from postdate.tools.dev_broker.local_broker import free_port
+from postdate.tools.dev_broker.readiness import wait_until_ready
+from support.deployments.programs import need_kafka_image
+from support.waiting.timeouts import WAIT_TIMEOUT_S
+
+_HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class ContainerBroker:
+    """A broker in a container: its address, the same inside and outside, and what other containers join to reach it."""
+
+    bootstrap: str
+    network: str
+
+
+@contextmanager
+def container_broker() -> Iterator[ContainerBroker]:
+    """A fresh broker in a container, which is removed at the end; skips where there can be none.
+
+    The port is chosen before the container starts, because the broker must be told the address that it advertises.
+    """
+    image, port = need_kafka_image(), free_port()
+    # The container that would sweep up after a killed session is one more image to fetch; the exit handler has to do.
+    testcontainers_config.ryuk_disabled = True
+    patient = {"timeout": WAIT_TIMEOUT_S}  # by default a start that takes a minute on a busy machine is an error
+    container = DockerContainer(image, docker_client_kw=patient, env=node_environment(_HOST, port))
+    container.with_bind_ports(port, port)
+
+    def check_alive() -> None:
+        container.reload()
+        if container.status == "exited":
+            raise DevBrokerFailed(f"the container of {image} has ended:\n{container.get_wrapped_container().logs()!r}")
+
+    with container:
+        wait_until_ready(_HOST, port, WAIT_TIMEOUT_S, check_alive)
+        yield ContainerBroker(f"{_HOST}:{port}", f"container:{container.get_wrapped_container().id}")

@@ -1,0 +1,1 @@
+"""Clients that test Postdate from outside: the helpers of `clients/`, and foreign libraries in other languages."""

@@ -1,0 +1,1 @@
+"""Postdate as its users run it: processes, commands, examples, other releases, Helm, and pods."""

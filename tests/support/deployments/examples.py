@@ -1,0 +1,137 @@
+"""The programs of `examples/`, and the commands by which `examples/README.md` says to run them.
+
+A command is one line of a shell block of that document, for the root of the repository. It is run as it stands: what
+is written there is what works.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from postdate.tools.dev_broker.jars import kafka_libs
+from support.clients.foreign_clients import fetch_kafkajs
+from support.deployments.programs import need_go, need_program
+from support.waiting.timeouts import WAIT_TIMEOUT_S
+
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLES = ROOT / "examples"
+README = EXAMPLES / "README.md"
+LANGUAGES = {".py": "python", ".java": "java", ".js": "javascript", ".go": "go"}
+"""By the last part of a program's name."""
+
+RECIPES = "airflow"
+"""A folder whose programs need a scheduler around them; `tests/unit/test_recipes.py` runs them."""
+
+COMPOSED = "compose"
+"""A folder whose program runs as a service of its compose file; `tests/integration/test_compose.py` runs it."""
+
+#: Maven prints this at its end, also where it shows no colours.
+_COLOURS_OFF = "\x1b[0m"
+
+_SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def keda_trigger() -> dict[str, str]:
+    """The metadata of the trigger that asks Postdate, of the example for KEDA."""
+    text = (EXAMPLES / "kubernetes" / "keda-scaledobject.yaml").read_text(encoding="utf-8")
+    _, scaled = yaml.safe_load_all(text)
+    (found,) = (each["metadata"] for each in scaled["spec"]["triggers"] if each["type"] == "metrics-api")
+    return dict(found)
+
+
+def programs() -> list[str]:
+    """Every example, as `<folder>/<file>` below `examples/`."""
+    found = (path.relative_to(EXAMPLES) for suffix in LANGUAGES for path in EXAMPLES.rglob(f"*{suffix}"))
+    return sorted(path.as_posix() for path in found if not {"node_modules", RECIPES, COMPOSED} & {*path.parts})
+
+
+def commands(text: str, program: str) -> list[str]:
+    """The lines of the document's shell blocks that run this program."""
+    lines = [line for block in _SHELL.findall(text) for line in block.splitlines()]
+    return [line for line in lines if re.search(rf"(^|[/ ]){re.escape(Path(program).name)}\b", line)]
+
+
+def listing_complaints(text: str, present: list[str], tests: str) -> Iterator[str]:
+    """Each example has a row in the document's table and one command in it, and is named by the tests' source."""
+    for program in present:
+        if not re.search(rf"^\| \[{re.escape(program)}\]\({re.escape(program)}\) \| \S", text, re.MULTILINE):
+            yield f"examples/README.md has no row for {program}"
+        if len(commands(text, program)) != 1:
+            yield f"examples/README.md has {len(commands(text, program))} commands for {program}"
+        if f'"{program}"' not in tests:
+            yield f"no test runs {program}"
+
+
+def run_example(program: str, bootstrap: str, requests: str) -> list[str]:
+    """What the example prints, line by line; its failure is the test's, in its own words."""
+    (command,) = commands(README.read_text(encoding="utf-8"), program)
+    given = _environment(program, bootstrap, requests)
+    with subprocess.Popen(
+        ["bash", "-c", command],
+        cwd=ROOT,
+        env=given,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as started:
+        try:
+            output, errors = started.communicate(timeout=WAIT_TIMEOUT_S)
+        except subprocess.TimeoutExpired as late:
+            os.killpg(started.pid, signal.SIGKILL)  # the shell and whatever it has started
+            said = (late.stdout or b"") + (late.stderr or b"")
+            raise AssertionError(f"{program} did not end; it printed:\n{said.decode(errors='replace')}") from late
+    assert started.returncode == 0, (output + errors).decode(errors="replace")
+    return output.decode().replace(_COLOURS_OFF, "").splitlines()
+
+
+@contextmanager
+def running_example(
+    program: str, bootstrap: str, requests: str, output: Path, **more: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """An example in Python or Java as a process that appends what it prints to a file; killed at the end. `more` is
+    added to its environment."""
+    given = _environment(program, bootstrap, requests) | more
+    starter = ["java", "-cp", f"{given['KAFKA_LIBS']}/*"] if program.endswith(".java") else [sys.executable]
+    command = [*starter, str(EXAMPLES / program)]
+    with (
+        output.open("ab") as file,
+        subprocess.Popen(command, cwd=ROOT, env=given, stdout=file, stderr=subprocess.STDOUT) as started,
+    ):
+        try:
+            yield started
+        finally:
+            started.kill()
+
+
+def _environment(program: str, bootstrap: str, requests: str) -> dict[str, str]:
+    given = {name: value for name, value in os.environ.items() if not name.startswith("POSTDATE_")}
+    given |= {"BOOTSTRAP": bootstrap, "REQUESTS": requests, "JAVA_TOOL_OPTIONS": "", **_needs(program)}
+    given["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), given["PATH"]])
+    given["PYTHONPATH"] = os.pathsep.join(str(ROOT / source) for source in ("sidecar", "wheel", "connectors"))
+    return given
+
+
+def _needs(program: str) -> dict[str, str]:
+    """Steps aside where the machine lacks what the language takes; returns what to add to the environment."""
+    match LANGUAGES[Path(program).suffix]:
+        case "java":
+            need_program("javac", "openjdk-17-jdk-headless")  # running a source file takes the compiler of a JDK
+            if program.startswith("java-spring/"):
+                need_program("mvn", "maven")
+            return {"KAFKA_LIBS": str(kafka_libs())}
+        case "javascript":
+            need_program("node", "nodejs")
+            fetch_kafkajs()
+        case "go":
+            need_go(EXAMPLES / "go" / "go.mod")
+    return {}

@@ -1,0 +1,153 @@
+"""Helm over the chart, in a process of its own: it is a Go library, whose runtime is not for the process of all tests.
+
+The child (`python -m support.deployments.helm`) answers one JSON object a line. A failure of Helm is an answer too:
+`Refused`, with Helm's own words.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from support.tidiness.chart_documents import CHART
+
+RELEASE, NAMESPACE = "delays", "messaging"
+
+#: The same as SafeLoader, only quicker, where PyYAML was built with it.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+Values = Mapping[str, Any]
+#: The least that must be said.
+NEEDED: Values = {
+    "kafka": {"bootstrapServers": "kafka:9092"},
+    "requestTopics": [{"name": "postdate.requests", "allow": ["orders.*"]}],
+}
+
+
+class ChartRefused(Exception):
+    """Helm does not render, or the values do not keep to the schema."""
+
+
+class Helm:
+    """The other end of a child."""
+
+    def __init__(self, child: subprocess.Popen[str]) -> None:
+        self._child = child
+
+    def render(self, values: Values, chart: Path = CHART) -> list[dict[str, Any]]:
+        """The objects of the release, hooks and tests included, in the order of their templates."""
+        return [document for _, text in sorted(self.manifests(values, chart).items()) for document in documents(text)]
+
+    def manifests(self, values: Values, chart: Path = CHART) -> dict[str, str]:
+        """The rendered templates by their names, each a text of YAML documents."""
+        rendered: dict[str, str] = self._ask("render", chart, values)
+        return {name: text for name, text in rendered.items() if name.endswith(".yaml")}
+
+    def notes(self, values: Values) -> str:
+        """What Helm prints after an install."""
+        return str(
+            next(text for name, text in self._ask("render", CHART, values).items() if name.endswith("NOTES.txt"))
+        )
+
+    def lint(self, values: Values) -> list[str]:
+        """What `helm lint --strict` finds; its advice is left out."""
+        report = self._ask("lint", CHART, values)
+        info = 1
+        return [*report["errors"], *(m["error"] for m in report["messages"] if m["severity"] > info)]
+
+    def _ask(self, what: str, chart: Path, values: Values) -> Any:
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.stdin.write(json.dumps({"what": what, "chart": str(chart), "values": values}) + "\n")
+        self._child.stdin.flush()
+        line = self._child.stdout.readline()
+        assert line, "Helm's process has ended"
+        answer = json.loads(line)
+        if "refused" in answer:
+            raise ChartRefused(answer["refused"])
+        return answer["result"]
+
+
+def documents(manifest: str) -> list[dict[str, Any]]:
+    """The objects of a rendered template."""
+    return [document for document in yaml.load_all(manifest, Loader=_LOADER) if document]
+
+
+@contextmanager
+def running_helm() -> Iterator[Helm]:
+    """A child that ends with the block."""
+    command = [sys.executable, "-m", "support.deployments.helm"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    environment["GOGC"] = "400"  # its small heap would be collected many times during each call
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as child:
+        try:
+            yield Helm(child)
+        finally:
+            assert child.stdin is not None
+            child.stdin.close()
+
+
+def ci_values() -> dict[str, Values]:
+    """The values files of the chart's ci folder by their names."""
+    files = sorted((CHART / "ci").glob("*-values.yaml"))
+    return {path.name.removesuffix("-values.yaml"): yaml.safe_load(path.read_text(encoding="utf-8")) for path in files}
+
+
+def merged(values: Values, further: Values) -> dict[str, Any]:
+    """`further` over `values`, table by table, as Helm merges values files."""
+    result = dict(values)
+    for key, value in further.items():
+        below = result.get(key)
+        result[key] = merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """The objects of one kind."""
+    return [each for each in objects if each["kind"] == kind]
+
+
+def one(objects: list[dict[str, Any]], kind: str, name: str = RELEASE + "-postdate") -> dict[str, Any]:
+    """The object of this kind and name; there is exactly one."""
+    (found,) = [each for each in of_kind(objects, kind) if each["metadata"]["name"] == name]
+    return found
+
+
+def pod_specs(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The specification of every pod that the release starts, by kind and name of what starts it."""
+    found: dict[str, dict[str, Any]] = {}
+    for each in objects:
+        spec = each.get("spec", {})
+        if each["kind"] == "CronJob":
+            spec = spec["jobTemplate"]["spec"]
+        if each["kind"] in ("StatefulSet", "Job", "CronJob"):
+            spec = spec["template"]["spec"]
+        if "containers" in spec:
+            found[f"{each['kind']} {each['metadata']['name']}"] = spec
+    return found
+
+
+def _answer(asked: dict[str, Any]) -> dict[str, Any]:
+    import helm_python
+
+    try:
+        if asked["what"] == "lint":
+            return {"result": helm_python.lint(asked["chart"], asked["values"], strict=True)}
+        with helm_python.Chart.load(asked["chart"]) as chart:
+            return {"result": chart.render(asked["values"], name=RELEASE, namespace=NAMESPACE, is_install=True)}
+    except helm_python.HelmError as error:
+        return {"refused": str(error)}
+
+
+if __name__ == "__main__":
+    for question in sys.stdin:
+        sys.stdout.write(json.dumps(_answer(json.loads(question))) + "\n")
+        sys.stdout.flush()

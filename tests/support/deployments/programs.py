@@ -1,0 +1,95 @@
+"""Programs and container images that a test needs and a machine may lack.
+
+The only place that skips: the reason names what is missing and how to get it, and CI forbids skips altogether.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from postdate.tools.dev_broker.docker import IMAGE, LOCAL_IMAGE, has_image
+
+_ROOT = Path(__file__).resolve().parents[3]
+
+
+def need_program(name: str, package: str) -> str:
+    """Returns the path of program ``name``, or skips the test, saying which Debian ``package`` brings it."""
+    path = shutil.which(name)
+    if path is None:
+        pytest.skip(f"{name} is not installed (Debian, Ubuntu: apt-get install {package})")
+    return path
+
+
+def need_go(module: Path) -> str:
+    """Returns the path of a Go that is new enough for the ``go.mod`` at ``module``, or skips the test, saying which."""
+    path = need_program("go", "golang-go")
+    wanted = re.search(r"^go (\d+)\.(\d+)", module.read_text(encoding="utf-8"), re.MULTILINE)
+    said = subprocess.run([path, "env", "GOVERSION"], capture_output=True, text=True, check=True).stdout
+    present = re.match(r"go(\d+)\.(\d+)", said)
+    assert wanted is not None, module
+    if present is None or (int(present[1]), int(present[2])) < (int(wanted[1]), int(wanted[2])):
+        pytest.skip(
+            f"Go {wanted[1]}.{wanted[2]} or newer is not installed ({path} is {said.strip() or 'of no version'})"
+        )
+    return path
+
+
+def need_commit(commit: str) -> None:
+    """Requires a clone that has the commit: a shallow one is deepened. Else skips the test, saying how to get it."""
+    git = need_program("git", "git")
+    named = [git, "-C", str(_ROOT), "cat-file", "-e", f"{commit}^{{commit}}"]
+    done = subprocess.run(named, capture_output=True, text=True, check=False)
+    if done.returncode != 0:  # a shallow clone, as CI makes them: the rest is where it came from
+        deepen = [git, "-C", str(_ROOT), "fetch", "--quiet", "--unshallow"]
+        subprocess.run(deepen, capture_output=True, check=False, timeout=300)
+        done = subprocess.run(named, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(
+            f"this tree's history does not reach back to {commit[:12]} (git fetch --unshallow; a tree without git has "
+            f"no history at all): {done.stderr.strip()}"
+        )
+
+
+def need_kafka_image() -> str:
+    """Returns the image that tests with containers start, or skips the test, saying what is missing.
+
+    It is POSTDATE_KAFKA_IMAGE, else the first of apache/kafka and the one made on this machine that the engine has.
+    Tests fetch nothing: `make test` has done so, by scripts/container-image.
+    """
+    docker = _need_engine()
+    for image in (os.environ.get("POSTDATE_KAFKA_IMAGE"), IMAGE, LOCAL_IMAGE):
+        if image and has_image(docker, image):
+            return image
+    pytest.skip("the Docker engine has no image of Kafka (scripts/container-image fetches or makes one)")
+
+
+def need_python_image() -> tuple[str, bool]:
+    """Returns the image that the Dockerfile is built on here, and whether the wheels in build/wheels fit it, so that no
+    network is needed; or skips the test, saying what is missing.
+
+    It is POSTDATE_PYTHON_IMAGE, else the first of the one that the Dockerfile names and the one made on this machine.
+    """
+    docker = _need_engine()
+    named = re.search(r"^ARG BASE=(\S+)$", (_ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert named is not None
+    local = f"postdate-python:{sys.version_info.major}.{sys.version_info.minor}"
+    for image in (os.environ.get("POSTDATE_PYTHON_IMAGE"), named[1], local):
+        if image and has_image(docker, image):
+            return image, image == local
+    pytest.skip("the Docker engine has no image of Python (scripts/sidecar-image fetches or makes one)")
+
+
+def _need_engine() -> str:
+    if os.environ.get("POSTDATE_TEST_CONTAINERS") == "no":
+        pytest.skip("POSTDATE_TEST_CONTAINERS is no")
+    docker = need_program("docker", "docker.io")
+    if subprocess.run([docker, "version"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no Docker engine answers (scripts/container-image starts one, where it may)")
+    return docker

@@ -1,0 +1,49 @@
+"""Builds another version of Postdate from this repository's history, and installs it beside this tree."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from support.deployments.programs import need_commit
+from support.deployments.sidecars import environment
+
+_ROOT = Path(__file__).resolve().parents[3]
+
+#: The last commit before holds, rights and the page came, and of the formats of today (docs/formats.md): as long as
+#: nothing is released, what an upgrade begins with. POSTDATE_TEST_EARLIER names another.
+EARLIER = os.environ.get("POSTDATE_TEST_EARLIER", "d47f23412b6b041d1ba02e753e981864f51e82d2")
+
+
+def install_earlier(directory: Path) -> Path:
+    """Builds the wheel of EARLIER and returns where it is installed, for `Sidecar.release`; skips the test where the
+    history does not reach back to it. Takes some seconds and no network."""
+    need_commit(EARLIER)
+    archive = subprocess.run(["git", "-C", str(_ROOT), "archive", EARLIER], capture_output=True, check=True).stdout
+    (directory / "source").mkdir()
+    subprocess.run(["tar", "-x", "-C", directory / "source"], input=archive, check=True)
+    _run("build", "--wheel", "--no-isolation", "--outdir", str(directory), str(directory / "source"))
+    (wheel,) = directory.glob("*.whl")
+    release = directory / "installed"
+    _run(
+        "pip", "--disable-pip-version-check", "install", "--no-deps", "--no-index", "--target", str(release), str(wheel)
+    )
+    _judge(release)
+    return release
+
+
+def _judge(release: Path) -> None:
+    """What a process is given there is that version and nothing of this tree."""
+    program = "import postdate.sidecar as s, postdate.wheel as w, postdate.client as c; print(*(p.__file__ for p in "
+    program += "(s, w, c)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment(release)
+    )
+    assert all(Path(each).is_relative_to(release) for each in done.stdout.split()), done.stdout
+
+
+def _run(*arguments: str) -> None:
+    done = subprocess.run([sys.executable, "-m", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,53 @@
+"""Faults of foreign clients: one uses a shard's transactional id, others leave transactions open on important
+topics."""
+
+from __future__ import annotations
+
+from postdate.wire.headers import AT, TOPIC, Headers
+from support.faults.fault import fault
+from support.faults.foreign_clients import open_transaction, take_id
+from support.faults.rig import PARTITIONS, FaultRig, now_ms
+
+
+@fault("id taken")
+def id_taken(rig: FaultRig) -> str:
+    """A producer uses the transactional id of a shard: the owner is fenced and must take the shard back."""
+    for _ in range(count := rig.chance.randint(1, 3)):
+        part = rig.chance.randrange(PARTITIONS)
+        take_id(rig.env.bootstrap, f"postdate/{rig.requests}/{part}")
+        rig.wait(rig.chance.uniform(0.0, 1.0))
+    return f"{count} times"
+
+
+@fault("open transaction on requests")
+def open_on_requests(rig: FaultRig) -> str:
+    """Requests after it wait until the transaction ends. Its own request counts only if it is committed."""
+    commit = rig.chance.random() < 0.5
+    target = rig.env.targets[0].encode()
+    headers: Headers = [(TOPIC, target), (AT, b"%d" % (now_ms() + 500))]
+    part, seconds = rig.chance.randrange(PARTITIONS), rig.chance.uniform(2.0, 6.0)
+    with open_transaction(rig.env.bootstrap, rig.requests, part, b"D of a stranger", headers, commit=commit):
+        rig.wait(seconds)
+    rig.strangers += commit
+    return f"{seconds:.1f} s, {'committed' if commit else 'aborted'}"
+
+
+@fault("open transaction on the dispatch log")
+def open_on_log(rig: FaultRig) -> str:
+    """Takeovers during the transaction must wait for the records after it."""
+    part, seconds = rig.chance.randrange(PARTITIONS), rig.chance.uniform(2.0, 6.0)
+    with open_transaction(rig.env.bootstrap, f"{rig.requests}.dispatch-log", part, b"never to be seen"):
+        for member in rig.base:
+            member.kill()
+            member.start()
+        rig.wait(seconds)
+    return f"{seconds:.1f} s, with takeovers of all"
+
+
+@fault("open transaction on a target")
+def open_on_target(rig: FaultRig) -> str:
+    """Readers of the target wait; deliveries do not."""
+    target, seconds = rig.chance.choice(rig.env.targets[:2]), rig.chance.uniform(2.0, 6.0)
+    with open_transaction(rig.env.bootstrap, target, rig.chance.randrange(4), b"never to be seen"):
+        rig.wait(seconds)
+    return f"{seconds:.1f} s"

@@ -1,0 +1,50 @@
+"""Foreign clients that break the rules: they use a shard's transactional id, or leave transactions open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import KafkaException, Producer
+
+from postdate.wire.headers import Headers
+from support.brokers.broker import unique_name
+from support.waiting.timeouts import WAIT_TIMEOUT_S
+
+
+def take_id(bootstrap: str, transactional_id: str) -> None:
+    """Initializes a producer with this id, which fences its owner, and drops it without a transaction."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "log_level": 0})
+    while True:
+        try:
+            producer.init_transactions(20)
+            return
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+
+
+@contextmanager
+def open_transaction(
+    bootstrap: str, topic: str, partition: int, value: bytes, headers: Headers | None = None, *, commit: bool = False
+) -> Iterator[None]:
+    """A transaction of a foreign client with one record, open during the block; then committed or aborted."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": unique_name("stranger"),
+            "transaction.timeout.ms": 120_000,
+            "log_level": 0,
+        }
+    )
+    producer.init_transactions(WAIT_TIMEOUT_S)
+    producer.begin_transaction()
+    producer.produce(topic, value, b"a stranger's", partition, headers=list(headers or []))
+    assert producer.flush(WAIT_TIMEOUT_S) == 0, "the stranger's record was not taken"
+    try:
+        yield
+    finally:
+        if commit:
+            producer.commit_transaction(WAIT_TIMEOUT_S)
+        else:
+            producer.abort_transaction(WAIT_TIMEOUT_S)

@@ -1,0 +1,216 @@
+"""The test environment of a fault: two sidecars behind proxies, a steady load on four partitions, and the ledger about
+it.
+
+`steady` is a static member with a separate disk, `moving` a dynamic one. Some faults start and stop `third` and
+`fourth`, which share the data directory of `moving`, as the workers of one machine do. Load and judge connect to the
+broker directly.
+
+Thread rule: all from one thread. The load, the follower and the proxies have separate threads.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from support.deployments.environment import Environment
+from support.deployments.sidecars import Sidecar
+from support.faults.follower import Follower
+from support.faults.load import Load, LoadPlan
+from support.faults.proxied_broker import ProxiedBroker, proxied_broker
+from support.faults.proxy import Proxy
+from support.faults.request_ledger import OVERDUE_MS, RequestLedger
+from support.waiting.timeouts import WAIT_TIMEOUT_S
+
+PARTITIONS = 4
+#: s. The transaction time-out of a rig by default, and the session time-out of its members.
+TRANSACTION_S, SESSION_S = 10.0, 6.0
+#: Log lines that no fault may cause.
+_NEVER = re.compile(r"^.*(?:HALTED|Traceback|a defect of Postdate).*$", re.MULTILINE)
+_LOOK_S = 0.2
+#: ms. Smaller than the default, so that some of the load passes through the store topic.
+STORE_AFTER_MS = 12_000
+
+
+@dataclass
+class FaultRig:
+    """The processes and topics of a fault test."""
+
+    broker: ProxiedBroker
+    env: Environment
+    requests: str
+    ledger: RequestLedger
+    follower: Follower
+    load: Load
+    chance: random.Random
+    static: Sidecar
+    dynamic: Sidecar
+    extras: list[Sidecar]
+    transaction_s: float = TRANSACTION_S
+    strangers: int = 0
+    """The number of requests that foreign clients have committed."""
+    ended_ms: int = 0
+    """The end of the last fault. The fault function sets it by `fault_ends` if it returns later."""
+    wrong: list[str] = field(default_factory=list)
+    _read: dict[Path, int] = field(default_factory=dict)
+
+    @property
+    def base(self) -> list[Sidecar]:
+        """The two members that always run."""
+        return [self.static, self.dynamic]
+
+    def proxy_of(self, member: Sidecar) -> Proxy:
+        number = 2 if member in self.extras else self.base.index(member)
+        return self.broker.proxies[number]
+
+    def one(self) -> Sidecar:
+        return self.chance.choice(self.base)
+
+    def start(self) -> None:
+        """Returns when both members serve shards and the load runs."""
+        for member in self.base:
+            member.start()
+        for member in self.base:
+            member.wait_for_shards(PARTITIONS // 2)
+        self.follower.start()
+        self.load.start()
+
+    def wait(self, seconds: float) -> None:
+        """Waits for the duration of a fault, not for a condition."""
+        time.sleep(seconds)
+
+    def fault_ends(self) -> None:
+        self.ended_ms = now_ms()
+
+    def repair(self) -> None:
+        """Ends all effects of a fault: the two base members run, and no other process does. A base member that has
+        ended is recorded and started again."""
+        self.broker.heal()
+        if not self.broker.local.is_running():
+            self.broker.local.start()
+        for extra in self.extras:
+            if extra.is_alive():
+                extra.resume()
+                extra.stop()
+            extra.failpoints = ""
+        for member in self.base:
+            member.failpoints = ""
+            if member.is_alive():
+                member.resume()
+            else:
+                self.wrong.append(f"{member.name} had ended: {member.log_text()[-1000:]}")
+                member.start()
+
+    def recover(self, timeout_s: float = WAIT_TIMEOUT_S) -> None:
+        """Returns when every overdue request has ended and a request sent after the fault was read."""
+        since = self.ended_ms
+
+        def recovered() -> bool:
+            now = now_ms()
+            return now > since + OVERDUE_MS and self.ledger.newest_ms() > since and not self.ledger.overdue(now)
+
+        _wait_until(recovered, "nothing is overdue", timeout_s, self._standing)
+
+    def _standing(self) -> str:
+        """The reasons why the rig has not recovered."""
+        overdue = self.ledger.overdue(now_ms())
+        return f"{overdue} are, by partition; {self.load.unanswered()} requests are not acknowledged"
+
+    def count_fault(self, requests: int) -> str:
+        """The error if the topic contains this number of requests; empty if the number can be right."""
+        load, strangers = self.load, self.strangers
+        if 0 <= requests - load.acknowledged - strangers <= load.given_up:
+            return ""
+        return (
+            f"{load.acknowledged} requests were acknowledged, {load.given_up} given up by clients without brokers, "
+            f"{strangers} sent by strangers, and {requests} are on the topic"
+        )
+
+    def look_through_logs(self) -> list[str]:
+        """The forbidden log lines of the members since the last check."""
+        found = []
+        for member in [*self.base, *self.extras]:
+            for path in sorted((member.directory / member.name).glob("log-*")):
+                text = path.read_text(errors="replace")
+                said = _NEVER.findall(text[self._read.get(path, 0) :])
+                self._read[path] = len(text)
+                found += [f"{path.parent.name}/{path.name}: {line[:400]}" for line in said[:3]]
+        return found
+
+    def finish(self, timeout_s: float = WAIT_TIMEOUT_S) -> list[int]:
+        """Stops the load, waits until all requests have ended and are read, stops the members; returns their exit
+        codes."""
+        self.repair()
+        self.load.stop()
+        asked = self.load.acknowledged + self.strangers
+        ledger = self.ledger
+        _wait_until(
+            lambda: ledger.asked() >= asked, f"{asked} requests are read", timeout_s, lambda: f"{ledger.asked()}"
+        )
+        _wait_until(lambda: ledger.pending() == 0, "all have ended", timeout_s, lambda: f"{ledger.pending()} have not")
+        exits = [member.stop() for member in self.base]
+        self.follower.to_end()
+        return exits
+
+
+def _wait_until(condition: Callable[[], bool], what: str, timeout_s: float, otherwise: Callable[[], str]) -> None:
+    """As `sidecars.wait_until`, but checks less often, since the condition takes the lock of the ledger."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}; {otherwise()}"
+        time.sleep(_LOOK_S)
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+@contextmanager
+def new_rig(
+    directory: Path,
+    seed: int,
+    per_second: int,
+    delay_ms_max: int = 20_000,
+    transaction_s: float = TRANSACTION_S,
+) -> Iterator[FaultRig]:
+    """A rig with a separate broker; no sidecar runs yet. `transaction_s`: the transaction time-out."""
+    chance = random.Random(seed)
+    with proxied_broker(3, random.Random(seed + 1)) as broker:
+        env = Environment(broker.bootstrap, directory)
+        requests, targets = env.new_requests(PARTITIONS), [env.new_target(4) for _ in range(2)]
+        small = env.new_target(1, max_message_bytes="20000")
+        plan = LoadPlan(requests, tuple(targets), small, seed, per_second, delay_ms_max)
+        ledger = RequestLedger(requests)
+        follower = Follower(broker.bootstrap, ledger, [*targets, small])
+        shared = directory / "shared"
+        settings: dict[str, object] = {"store_after_ms": STORE_AFTER_MS}
+        members = []
+        for name in ("steady", "moving", "third", "fourth"):
+            member = env.new_sidecar(name, dispatch={"retry_budget_ms": 3_000}, static=name == "steady", topic=settings)
+            member.bootstrap = broker.way({"steady": 0, "moving": 1}.get(name, 2))
+            member.producer = {"transaction.timeout.ms": str(int(transaction_s * 1000))}
+            member.data = None if name == "steady" else shared
+            members.append(member)
+        rig = FaultRig(
+            broker,
+            env,
+            requests,
+            ledger,
+            follower,
+            Load(broker.bootstrap, plan),
+            chance,
+            members[0],
+            members[1],
+            members[2:],
+            transaction_s,
+        )
+        try:
+            yield rig
+        finally:
+            env.close()
+            follower.close()

@@ -1,0 +1,60 @@
+"""Losses of fates on a simulated cluster, for tests of takeovers: their causes, and how an operator accepts them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+import pytest
+
+from postdate.kafka import limits
+from postdate.kafka.interface import Partition, TransactionalProducer
+from postdate.sidecar.operation.instructions import RESUME, Instruction, instruct
+from postdate.sidecar.operation.shard_status import read_status
+from postdate.sidecar.shard.shard import Shard
+from postdate.sidecar.states import State
+from postdate.wire.dispatch_log import BEAT, encode_record
+from support.shards.simulated_shard import OWN, Bench, R
+
+LOG = Partition(OWN.dispatch_log, 0)
+REQUESTS = Partition(R, 0)
+
+
+def break_seq(bench: Bench, shard: Shard) -> None:
+    """Close the shard, and forge a record whose `seq` does not follow."""
+    shard.close()
+    last = bench.log()[-1]
+    forged = encode_record(msgspec.structs.replace(last, seq=last.seq + 2, kind=BEAT, fates=[]))
+    bench.broker.append(LOG, None, forged, [], 0)
+
+
+def open_transaction(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> TransactionalProducer:
+    """That of another program: with a request, and with two requests of others behind it."""
+    producer = bench.kafka.producer("somebody")
+    with monkeypatch.context() as patched:
+        patched.setattr(limits, "TRANSACTION_TIMEOUT_MS", 900_000)  # the highest that brokers allow by default
+        producer.init(10)
+    producer.begin()
+    producer.produce(R, b"v", b"k", [("postdate-topic", b"orders"), ("postdate-at", b"1")], 0)
+    producer.flush(10)
+    for _ in range(2):
+        bench.schedule(1)
+    return producer
+
+
+def accept_loss(bench: Bench, shard: Shard) -> str:
+    """Resume a halted shard, accepting the loss that its status names; returns the range of that loss."""
+    status = read_status(bench.directory / "0")
+    assert status is not None
+    assert status.loss is not None
+    instruct(bench.directory / "0", Instruction(do=RESUME, accept=status.loss))
+    bench.until(shard, lambda: shard.state is State.RUNNING)
+    return status.loss.range
+
+
+def delivery_counts(bench: Bench, shard: Shard) -> Counter[int]:
+    """How often each request was delivered, after a while."""
+    until_ms = bench.time.now_ms + 20_000
+    bench.until(shard, lambda: bench.time.now_ms > until_ms)
+    origins = [dict(record.headers or [])["postdate-origin"] or b"" for record in bench.read("orders")]
+    return Counter(int(origin.rpartition(b"/")[2]) for origin in origins)

@@ -1,0 +1,1 @@
+"""Faults and other events of a schedule, and when each happened."""

@@ -1,0 +1,141 @@
+"""Losses in Kafka, and foreign records, that no sidecar can repair: O10 requires that the shard halts then and names
+the reason.
+
+One loss affects the first partition, and after it every machine loses its disk or its process. If no owner needs the
+lost records, every promise holds. Otherwise the shard halts for one of the reasons that the loss allows. It never
+continues without the records that it needs, and the other partition is not affected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+
+from postdate.kafka.interface import Isolation, Partition, Record
+from postdate.sidecar.errors import HaltReason
+from postdate.sidecar.states import State
+from postdate.wire.dispatch_log import BEAT, decode_record, encode_record
+from support.simulation.oracles.stored_entries import STORE
+from support.simulation.requests.traffic import REQUESTS
+from support.simulation.world.world import World
+
+#: The partition with the loss.
+LOSER = 0
+_LOG = f"{REQUESTS}.dispatch-log"
+
+#: The losses and foreign records, and the permitted reasons for a halt.
+LOSSES: dict[str, frozenset[HaltReason]] = {
+    "requests deleted": frozenset({HaltReason.LOW_WATER_OUTSIDE, HaltReason.REQUESTS_LOST}),
+    "fates deleted": frozenset({HaltReason.FATES_MISSING, HaltReason.DISPATCH_LOG_EMPTY}),
+    "foreign record": frozenset({HaltReason.FOREIGN_RECORD}),
+    "forged record": frozenset({HaltReason.SEQ_BROKEN}),
+    "foreign record in STORE": frozenset({HaltReason.FOREIGN_RECORD}),
+}
+#: Logs that expired while no process ran (`expiry`), and the permitted reasons.
+LOG_EXPIRED = "log expired"
+_MAY_HALT = LOSSES | {LOG_EXPIRED: frozenset({HaltReason.DISPATCH_LOG_EMPTY, HaltReason.REQUESTS_LOST})}
+
+
+class Losses:
+    """The loss of one schedule; `kind` is empty until it has happened."""
+
+    def __init__(self, world: World, random: Random) -> None:
+        self.kind = ""
+        self._silent_to = 0  # the last seq of a deleted log without fates
+        self._world = world
+        self._random = random
+
+    def strike(self) -> None:
+        """Inject the loss."""
+        if self.kind:
+            return
+        world, kind = self._world, self._random.choice(sorted(LOSSES))
+        what: dict[str, Callable[[], bool]] = {
+            "requests deleted": self._delete_requests,
+            "fates deleted": self._delete_fates,
+            "foreign record": lambda: self._slip_in(_LOG, None, b"not ours"),
+            "forged record": self._forge,
+            "foreign record in STORE": lambda: self._slip_in(STORE, b"not ours", b"not ours"),
+        }
+        if not what[kind]():
+            return
+        self.kind = kind
+        world.reached[f"loss: {kind}"] += 1
+        world.trace(f"loss: {kind}")
+        for machine in world.machines:
+            process = world.process_on(machine)
+            if self._random.random() < 0.8:
+                world.lose_disk(machine)
+            elif process is not None:
+                world.kill(process)
+
+    def halted(self) -> set[int]:
+        """The partitions whose shards are halted for a permitted reason."""
+        if not self.kind:
+            return set()
+        why = [
+            actor.shard.why
+            for process in self._world.processes
+            for actor in process.shards()
+            if actor.part.index == LOSER and actor.shard.state is State.HALTED
+        ]
+        reasons = _MAY_HALT[self.kind]
+        return {LOSER} if any(text.startswith(f"{reason}:") for text in why for reason in reasons) else set()
+
+    def excused(self, wrong: list[str]) -> list[str]:
+        """The violations that the loss does not excuse. It excuses those about the forged record itself, about requests
+        that were read before they were deleted, and about a log that repeats `seq`. The last is permitted if all
+        deleted records were owner records without fates: the new owner continues from the `seq` of its disk."""
+        last = self._silent_to
+        counts_again = [f"O6: partition {LOSER} has seq {seq} after {last} at " for seq in range(1, last + 1)]
+        excuses = {
+            "forged record": (f"O6: partition {LOSER} ",),
+            "requests deleted": ("I3:", "I5:"),
+            "fates deleted": ("I3:", *counts_again),
+        }
+        return [line for line in wrong if not line.startswith(excuses.get(self.kind, ("-",)))]
+
+    def _delete_requests(self) -> bool:
+        log = self._world.broker.topics[REQUESTS].logs[LOSER]
+        said = self._said()
+        # without a record of the dispatch log, no owner can know that the shard had requests
+        if not said or log.stable_end < log.end:
+            return False
+        low = decode_record(said[-1].value).low_water
+        if log.end <= low + 1:
+            return False
+        log.delete_before(self._random.randint(low + 1, log.end))
+        return True
+
+    def _delete_fates(self) -> bool:
+        """Delete the first part of the dispatch log, or all of it."""
+        log, said = self._world.broker.topics[_LOG].logs[LOSER], self._said()
+        if not said or log.stable_end < log.end:
+            return False
+        before = self._random.choice([log.end, self._random.randint(said[0].offset + 1, log.end)])
+        if before > said[-1].offset and not any(decode_record(record.value).fates for record in said):
+            self._silent_to = decode_record(said[-1].value).seq
+        part = Partition(_LOG, LOSER)
+        self._world.archive.setdefault(part, []).extend(record for record in said if record.offset < before)
+        log.delete_before(before)
+        return True
+
+    def _slip_in(self, topic: str, key: bytes | None, value: bytes) -> bool:
+        if not self._world.broker.topics[topic].logs[LOSER].has_leader:
+            return False
+        self._world.broker.append(Partition(topic, LOSER), key, value, [], 0)
+        return True
+
+    def _forge(self) -> bool:
+        said = self._said()
+        if not said:
+            return False
+        last = decode_record(said[-1].value)
+        forged = msgspec.structs.replace(last, seq=last.seq + 2, kind=BEAT, fates=[])
+        return self._slip_in(_LOG, None, encode_record(forged))
+
+    def _said(self) -> list[Record]:
+        log = self._world.broker.topics[_LOG].logs[LOSER]
+        return log.read(log.start, Isolation.READ_COMMITTED, 1 << 30)[0]

@@ -1,0 +1,1 @@
+"""The sidecar with one safeguard removed: the simulation must detect each of these mutations."""

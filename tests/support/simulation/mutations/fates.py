@@ -1,0 +1,321 @@
+"""Mutations: the rules of fates, marks, STORE, the gate, the clock, and holds.
+
+As in `mutations`, whose table lists them. The names in brackets are those of the model that refutes the same mutation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+
+from postdate.kafka.interface import Partition, Record
+from postdate.sidecar.clock import BrokerClock
+from postdate.sidecar.context.holds import Held
+from postdate.sidecar.dispatch.batch import BatchBuilder
+from postdate.sidecar.dispatch.batch_content import Batch
+from postdate.sidecar.dispatch.decisions import MessageRules
+from postdate.sidecar.dispatch.endings import Endings
+from postdate.sidecar.index import apply_fates, apply_requests
+from postdate.sidecar.index.overlay import IndexOverlay
+from postdate.sidecar.ingest import ingest
+from postdate.sidecar.shard.gate import Gate
+from postdate.sidecar.takeover import store_reading, takeover
+from postdate.sidecar.transaction.transaction import ShardOwnership
+from postdate.wheel.entry import Entry, Mark, Spread
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import CONTROL_DUE, entry_key
+from postdate.wheel.timer_log.timer_log import NO_FIRST_DUE
+from postdate.wheel.timing_wheel.even_spread import EvenSpread
+from postdate.wire.dispatch_log import Fate, Moved
+from postdate.wire.requests.request import Request
+from support.simulation.oracles.stored_entries import STORE
+from support.simulation.world.world import World
+
+Mutation = Callable[[World], AbstractContextManager[object]]
+
+
+def _moves_undone(_: World) -> AbstractContextManager[object]:
+    """Rule 3: `moved` is applied even if its control was already read: an earlier one undoes a later one (M14).
+
+    That contradicts the index, which would be rebuilt. So contradictions are ignored as well.
+    """
+    honest = apply_fates._change_entry
+
+    def change(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: int) -> None:
+        honest(overlay, key, fate, 0)
+
+    stack = ExitStack()
+    stack.enter_context(patch.object(apply_fates, "_change_entry", change))
+    stack.enter_context(patch.object(IndexOverlay, "contradicted", lambda self, why: None))
+    return stack
+
+
+def _marks_overwritten(_: World) -> AbstractContextManager[object]:
+    """Rule 5: the last mark of a request replaces the earlier ones (M4)."""
+    honest = apply_fates._mark
+
+    def mark(overlay: IndexOverlay, fate: Fate) -> None:
+        overlay.set_mark(fate.offset, None)
+        honest(overlay, fate)
+
+    return patch.object(apply_fates, "_mark", mark)
+
+
+def _unmarked(name: str) -> Mutation:
+    honest = apply_fates._mark
+
+    def mark(overlay: IndexOverlay, fate: Fate) -> None:
+        if fate.name != name:
+            honest(overlay, fate)
+
+    return lambda _: patch.object(apply_fates, "_mark", mark)
+
+
+def _marked_is_skipped(_: World) -> AbstractContextManager[object]:
+    """A stored request counts as ended when it is read (M22)."""
+    honest = apply_requests.apply_request
+
+    def request(overlay: IndexOverlay, record: Record, read: Any) -> int:
+        mark = overlay.mark(record.offset)
+        if mark is not None and mark.stored:
+            overlay.set_mark(record.offset, None)
+            return NO_FIRST_DUE
+        return int(honest(overlay, record, read))
+
+    return patch.object(ingest, "apply_request", request)
+
+
+def _first_due_only(_: World) -> AbstractContextManager[object]:
+    """Fates are looked up under the first due time: entries that were moved meanwhile are not found."""
+    honest = apply_fates.apply_fate
+
+    def find(self: IndexOverlay, offset: int, first_due_ms: int | None = None) -> bytes | None:
+        key = entry_key(first_due_ms or CONTROL_DUE, offset)
+        return key if self.raw(key) is not None else None
+
+    def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
+        with patch.object(IndexOverlay, "find", find):
+            honest(overlay, fate, next_request)
+
+    return patch.object(takeover, "apply_fate", apply_fate)
+
+
+def _gate_open(_: World) -> AbstractContextManager[object]:
+    """Messages leave before the requests that existed at the takeover are read (M5)."""
+    return patch.object(Gate, "before_ms", lambda self, now_ms: now_ms)
+
+
+@contextmanager
+def _without(dropped: Callable[[Batch, Any], bool]) -> Iterator[None]:
+    """Transactions lack some of the records for STORE."""
+    honest = BatchBuilder.build
+
+    def build(self: BatchBuilder, *arguments: Any, **more: Any) -> Batch:
+        batch = honest(self, *arguments, **more)
+        batch.messages = [each for each in batch.messages if each[1] != STORE or not dropped(batch, each)]
+        return batch
+
+    with patch.object(BatchBuilder, "build", build):
+        yield
+
+
+def _no_tombstone(_: World) -> AbstractContextManager[object]:
+    """Ended requests stay in STORE (M7)."""
+    return _without(lambda batch, message: message[4] is None)
+
+
+def _moved_not_rewritten(_: World) -> AbstractContextManager[object]:
+    """The record of a stored entry is not rewritten when it is moved (M8)."""
+
+    def moved(batch: Batch, message: Any) -> bool:
+        return any(isinstance(fate, Moved) and b"%d" % fate.offset == message[3] for fate in batch.fates)
+
+    return _without(lambda batch, message: message[4] is not None and moved(batch, message))
+
+
+def _all_of_the_store(_: World) -> AbstractContextManager[object]:
+    """A rebuild also takes those requests from STORE that it will find in the request topic (M17, M18)."""
+    honest = store_reading.take_stored
+
+    def take(index: TimerIndex, store: Partition, records: list[Record], _: int, logged_ms: int) -> None:
+        honest(index, store, records, 1 << 62, logged_ms)
+
+    return patch.object(store_reading, "take_stored", take)
+
+
+@contextmanager
+def _interrupted_rebuild(_: World) -> Iterator[None]:
+    """A rebuild that was interrupted while it read STORE is continued as if it had read all of it."""
+    honest, honest_take, honest_count = takeover.recover, store_reading.take_stored, vars(TimerIndex)["count"].fget
+    halves: list[TimerIndex] = []  # steps of several shards alternate, so the patch must distinguish the indexes
+
+    def recover(ctx: Any, bounded: takeover.Bounded, confirm: Any) -> takeover.Recovered:
+        progress = bounded.fenced.progress
+        index = progress.index
+        if not progress.empty or index.next_request is not None or not index.count:
+            return honest(ctx, bounded, confirm)
+        halves.append(index)
+        try:
+            return honest(ctx, bounded, confirm)
+        finally:
+            halves.remove(index)
+
+    def take(index: TimerIndex, *given: Any) -> None:
+        if all(index is not half for half in halves):
+            honest_take(index, *given)
+
+    def count(self: TimerIndex) -> int:
+        return 0 if any(self is half for half in halves) else honest_count(self)
+
+    with (
+        patch.object(takeover, "recover", recover),
+        patch.object(store_reading, "take_stored", take),
+        patch.object(TimerIndex, "count", property(count)),
+    ):
+        yield
+
+
+def _id_taken_away(_: World) -> AbstractContextManager[object]:
+    """The end of a request removes its id, although a later request has that id now."""
+
+    def drop(self: IndexOverlay, caller_id: bytes, offset: int) -> None:
+        if caller_id:
+            self._changes.ids[caller_id] = None
+
+    return patch.object(IndexOverlay, "drop_id", drop)
+
+
+def _append_time_unchecked(_: World) -> AbstractContextManager[object]:
+    """No check that the broker's clock did not step back between the estimate and the append (I6)."""
+    honest = ShardOwnership._check
+    return patch.object(
+        ShardOwnership, "_check", lambda self, left, content: honest(self, left, replace(content, due_max_ms=-1))
+    )
+
+
+def _own_clock(_: World) -> AbstractContextManager[object]:
+    """The machine's wall clock decides when a message is due."""
+    stack = ExitStack()
+    stack.enter_context(_append_time_unchecked(_))
+    stack.enter_context(patch.object(BrokerClock, "now_ms", lambda self: self._clock.wall_ms()))
+    return stack
+
+
+def _holds_not_recalled(_: World) -> AbstractContextManager[object]:
+    """A new owner does not read the holds of the shard."""
+    return patch.object(Held, "recall", lambda self, *_: None)
+
+
+def _early_draw(_: World) -> AbstractContextManager[object]:
+    """The draw in a window may lie before the due time."""
+    honest = IndexOverlay.draw_ms
+
+    def draw(self: IndexOverlay, offset: int, window_ms: int) -> int:
+        return honest(self, offset, window_ms) - window_ms // 2
+
+    return patch.object(IndexOverlay, "draw_ms", draw)
+
+
+def _late_draw(_: World) -> AbstractContextManager[object]:
+    """The draw in a window may exceed the window."""
+    honest = IndexOverlay.draw_ms
+    return patch.object(IndexOverlay, "draw_ms", lambda self, offset, window_ms: honest(self, offset, 2 * window_ms))
+
+
+def _choosing(choose: Callable[..., int | None]) -> Mutation:
+    """An even spread chooses with this function, which gets the original function and its arguments."""
+    honest = EvenSpread.choose
+
+    def mutation(_: World) -> AbstractContextManager[object]:
+        return patch.object(EvenSpread, "choose", lambda self, *given, **more: choose(honest, self, *given, **more))
+
+    return mutation
+
+
+def _early_choice(honest: Any, self: EvenSpread, due_ms: int, last_ms: int, drawn_ms: int, *more: Any) -> int | None:
+    """An even spread may choose a tick before the due time."""
+    found: int | None = honest(self, due_ms - 2_000, last_ms, drawn_ms, *more)
+    return found
+
+
+def _late_choice(honest: Any, self: EvenSpread, due_ms: int, last_ms: int, drawn_ms: int, *more: Any) -> int | None:
+    """An even spread may choose a tick after the window."""
+    found: int | None = honest(self, due_ms, last_ms + 2_000, drawn_ms, *more)
+    return found
+
+
+def _choice_without_place(_: World) -> AbstractContextManager[object]:
+    """An entry that an even spread has moved is looked up under its first time."""
+    honest = IndexOverlay.put
+
+    def put(self: IndexOverlay, offset: int, key_due_ms: int, entry: Entry) -> bytes:
+        key = honest(self, offset, key_due_ms, entry)
+        if entry.window is not None and entry.window.spread == Spread.CHOSEN:
+            self.drop_place(offset)
+        return key
+
+    return patch.object(IndexOverlay, "put", put)
+
+
+def _grace_from_due(_: World) -> AbstractContextManager[object]:
+    """Grace counts from the due time also within a window."""
+    honest = MessageRules.decide
+
+    def decide(self: MessageRules, entry: Entry, *arguments: Any) -> Any:
+        return honest(self, msgspec.structs.replace(entry, due=entry.requested_due), *arguments)
+
+    honest_letter = Endings.dead_letter
+
+    def dead_letter(self: Endings, batch: Batch, entry: Entry, offset: int, refusal: Any) -> None:
+        before_ms = batch.due_max_ms
+        honest_letter(self, batch, entry, offset, refusal)
+        # otherwise the check of the append time refuses such an end
+        if entry.window is not None and entry.grace_ms >= 0:
+            batch.due_max_ms = max(before_ms, entry.requested_due + entry.grace_ms + 1)
+
+    stack = ExitStack()
+    stack.enter_context(patch.object(MessageRules, "decide", decide))
+    stack.enter_context(patch.object(Endings, "dead_letter", dead_letter))
+    return stack
+
+
+def _every_end_sent(_: World) -> AbstractContextManager[object]:
+    """Recovery ignores that a control ended a message: the id is remembered as delivered."""
+    honest = apply_requests._catch_up
+
+    def catch_up(overlay: IndexOverlay, offset: int, request: Request, mark: Mark) -> None:
+        honest(overlay, offset, request, msgspec.structs.replace(mark, sent=True))
+
+    return patch.object(apply_requests, "_catch_up", catch_up)
+
+
+#: Name -> mutation, and the theme of the schedules that must detect it.
+FATE_MUTATIONS: dict[str, tuple[Mutation, str]] = {
+    "rule 3: moves undone": (_moves_undone, "moves"),
+    "rule 5: marks overwritten": (_marks_overwritten, "moves"),
+    "rule 5: no mark for stored": (_unmarked("stored"), "store"),
+    "rule 5: no mark for moved": (_unmarked("moved"), "moves"),
+    "rule 5: marked as stored, taken for ended": (_marked_is_skipped, "store"),
+    "fates looked up under the first due time": (_first_due_only, "moves"),
+    "gate always open": (_gate_open, "outage"),
+    "no tombstones": (_no_tombstone, "store"),
+    "moved, not stored anew": (_moved_not_rewritten, "moves"),
+    "all of STORE is taken": (_all_of_the_store, "store"),
+    "half a rebuild is gone on with": (_interrupted_rebuild, "store"),
+    "an id freed for another": (_id_taken_away, "moves"),
+    "append time not looked at": (_append_time_unchecked, "clocks"),
+    "own clock believed": (_own_clock, "clocks"),
+    "a mark does not say who ended its request": (_every_end_sent, "controls"),
+    "holds not recalled": (_holds_not_recalled, "held"),
+    "a draw before the due time": (_early_draw, "windows"),
+    "a draw beyond the window": (_late_draw, "windows"),
+    "an even choice before the due time": (_choosing(_early_choice), "windows"),
+    "an even choice behind the window": (_choosing(_late_choice), "windows"),
+    "an even choice moves an entry without its place": (_choice_without_place, "windows"),
+    "grace counts from the due time": (_grace_from_due, "windows"),
+}

@@ -1,0 +1,196 @@
+"""Mutations: the rules of recurring schedules.
+
+As in `mutations`, whose table lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+
+from postdate.sidecar.dispatch import batch as builder
+from postdate.sidecar.dispatch.batch import BatchBuilder
+from postdate.sidecar.dispatch.batch_content import Batch
+from postdate.sidecar.dispatch.endings import Endings
+from postdate.sidecar.index import apply_fates, recurrences
+from postdate.sidecar.index.overlay import IndexOverlay
+from postdate.sidecar.index.recurrences import Decided, decide_due
+from postdate.sidecar.transaction import store
+from postdate.wheel.entry import Entry, Next
+from postdate.wire.dispatch_log import Backfilled, ExtraFate, Fate, Occurred, Skipped, Switched, Triggered
+from postdate.wire.schedules import due, extras, pauses
+from postdate.wire.schedules.pauses import Pause, Switch, Switches
+from postdate.wire.schedules.schedule import Schedule
+from postdate.wire.stored import StoredRequest
+from support.simulation.world.world import World
+
+Mutation = Callable[[World], AbstractContextManager[object]]
+
+
+def _store_not_rewritten(_: World) -> AbstractContextManager[object]:
+    """An occurrence does not rewrite the record of STORE: a rebuild begins at an earlier one."""
+    honest = BatchBuilder._go_on
+
+    def go_on(self: BatchBuilder, batch: Batch, *arguments: Any) -> bool:
+        goes_on = honest(self, batch, *arguments)
+        if goes_on:
+            batch.messages.pop()
+        return goes_on
+
+    return patch.object(BatchBuilder, "_go_on", go_on)
+
+
+def _marks_without_number(_: World) -> AbstractContextManager[object]:
+    """A mark does not keep the number of the next occurrence."""
+    honest = apply_fates._mark
+
+    def mark(overlay: IndexOverlay, fate: Fate) -> None:
+        if not isinstance(fate, Occurred | Skipped):
+            honest(overlay, fate)
+
+    return patch.object(apply_fates, "_mark", mark)
+
+
+def _occurrences_not_replayed(_: World) -> AbstractContextManager[object]:
+    """Recovery skips the occurrences of other owners."""
+    return patch.object(apply_fates, "go_on", lambda overlay, key, old, following: key)
+
+
+def _skips_unrecorded(_: World) -> AbstractContextManager[object]:
+    """Missed occurrences are skipped without a fate."""
+
+    def decide(entry: Entry, *arguments: Any) -> Decided:
+        decided = decide_due(entry, *arguments)
+        kept: list[Occurred | Skipped | ExtraFate] = [fate for fate in decided.fates if not isinstance(fate, Skipped)]
+        return decided._replace(fates=kept or decided.fates)
+
+    return patch.object(builder, "decide_due", decide)
+
+
+def _without_tombstone(_: World) -> AbstractContextManager[object]:
+    """A completed schedule stays in STORE."""
+    honest = BatchBuilder._unlink
+
+    def unlink(self: BatchBuilder, batch: Batch, key: bytes, entry: Entry, offset: int) -> None:
+        honest(self, batch, key, entry, offset)
+        if entry.next is not None and batch.fates[-1].name == "completed":
+            batch.messages.pop()
+
+    return patch.object(BatchBuilder, "_unlink", unlink)
+
+
+def _unrecorded(kind: type[Fate]) -> Mutation:
+    """A control is carried out in the index and in STORE, but no fate of this kind names it."""
+    honest = Endings._apply
+
+    def act(self: Endings, batch: Batch, *arguments: Any) -> None:
+        honest(self, batch, *arguments)
+        batch.fates[:] = [fate for fate in batch.fates if not isinstance(fate, kind)]
+
+    return lambda _: patch.object(Endings, "_apply", act)
+
+
+def _marks_without(kind: type[Fate]) -> Mutation:
+    """A mark does not keep the content of fates of this kind."""
+    honest = apply_fates._mark
+
+    def mark(overlay: IndexOverlay, fate: Fate) -> None:
+        if not isinstance(fate, kind):
+            honest(overlay, fate)
+
+    return lambda _: patch.object(apply_fates, "_mark", mark)
+
+
+def _store_without(field: str) -> Mutation:
+    """The record of STORE does not keep this field."""
+    honest = store.stored_of
+
+    def stored_of(entry: Entry, offset: int) -> StoredRequest:
+        return msgspec.structs.replace(honest(entry, offset), **{field: ()})
+
+    return lambda _: patch.object(store, "stored_of", stored_of)
+
+
+def _skipped_at_once(_: World) -> AbstractContextManager[object]:
+    """Occurrences in a pause are skipped at their times, not after the resume."""
+    honest, stack = pauses.pauses_of, ExitStack()
+
+    def ended(switches: Switches) -> list[Pause]:
+        return [pause._replace(until_ms=pause.until_ms - 1) for pause in honest(switches)]
+
+    stack.enter_context(patch.object(recurrences, "is_held", lambda following: False))
+    stack.enter_context(patch.object(due, "pauses_of", ended))
+    return stack
+
+
+def _resume_ends_no_pause(_: World) -> AbstractContextManager[object]:
+    """A pause ends when its resume is read: occurrences within it are delivered late."""
+    honest = pauses.settled
+
+    def settled(switches: Switches, nominal_ms: int, *more: Switch) -> Switches:
+        return tuple(switch for switch in honest(switches, nominal_ms, *more)[-1:] if switch[2])
+
+    return patch.object(recurrences, "settled", settled)
+
+
+def _extras_not_replayed(_: World) -> AbstractContextManager[object]:
+    """Recovery skips the extra deliveries of other owners."""
+    honest = recurrences.behind
+
+    def behind(following: Next, *fates: Occurred | Skipped | ExtraFate) -> Next:
+        return honest(following, *(fate for fate in fates if not isinstance(fate, ExtraFate)))
+
+    return patch(f"{apply_fates.__name__}.behind", behind)
+
+
+def _completed_with_extras(_: World) -> AbstractContextManager[object]:
+    """The last occurrence completes a schedule, even if extra deliveries are pending."""
+    return patch.object(builder, "is_over", lambda following: not following.nominal_ms)
+
+
+def _one_time_of_a_backfill_replayed(_: World) -> AbstractContextManager[object]:
+    """Recovery takes a delivery of another owner for the last one of its backfill."""
+    honest = recurrences.behind
+
+    def behind(following: Next, *fates: Occurred | Skipped | ExtraFate) -> Next:
+        last = (msgspec.structs.replace(fate, next_ms=0) if isinstance(fate, ExtraFate) else fate for fate in fates)
+        return honest(following, *last)
+
+    return patch(f"{apply_fates.__name__}.behind", behind)
+
+
+def _last_time_of_a_backfill_left_out(_: World) -> AbstractContextManager[object]:
+    """The end of a backfill is exclusive."""
+    honest = extras.next_filled
+
+    def next_filled(schedule: Schedule, after_ms: int, end_ms: int) -> int:
+        return honest(schedule, after_ms, end_ms - 1)
+
+    return patch(f"{recurrences.__name__}.next_filled", next_filled)
+
+
+RECURRING_MUTATIONS: dict[str, tuple[Mutation, str]] = {
+    "schedules: STORE is not rewritten": (_store_not_rewritten, "calendar"),
+    "schedules: marks without the number": (_marks_without_number, "calendar"),
+    "schedules: occurrences are not replayed": (_occurrences_not_replayed, "calendar"),
+    "schedules: skips are not recorded": (_skips_unrecorded, "calendar"),
+    "schedules: no tombstone at the end": (_without_tombstone, "calendar"),
+    "pauses: not recorded": (_unrecorded(Switched), "calendar"),
+    "pauses: marks without them": (_marks_without(Switched), "calendar"),
+    "pauses: STORE without them": (_store_without("switches"), "calendar"),
+    "pauses: skipped when their time comes": (_skipped_at_once, "calendar"),
+    "pauses: delivered behind the resume": (_resume_ends_no_pause, "calendar"),
+    "triggers: not recorded": (_unrecorded(Triggered), "calendar"),
+    "triggers: marks without them": (_marks_without(Triggered), "calendar"),
+    "triggers: STORE without them": (_store_without("extras"), "calendar"),
+    "triggers: extra deliveries are not replayed": (_extras_not_replayed, "calendar"),
+    "triggers: completed before they have left": (_completed_with_extras, "calendar"),
+    "backfills: not recorded": (_unrecorded(Backfilled), "calendar"),
+    "backfills: marks without them": (_marks_without(Backfilled), "calendar"),
+    "backfills: only one delivery is replayed": (_one_time_of_a_backfill_replayed, "calendar"),
+    "backfills: the last time is left out": (_last_time_of_a_backfill_left_out, "calendar"),
+}

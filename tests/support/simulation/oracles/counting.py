@@ -1,0 +1,259 @@
+"""Counts important situations while the sidecar's code runs: those in `situations` that are not visible elsewhere.
+
+The wrapped functions behave as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from postdate.kafka.errors import UnknownOutcome
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.dispatch.due.backlog_bypass import Ahead, BacklogBypass
+from postdate.sidecar.dispatch.due.due_reader import DueReader
+from postdate.sidecar.dispatch.parking import Parking
+from postdate.sidecar.dispatch.targets.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.targets.isolated_targets import Isolated
+from postdate.sidecar.dispatch.targets.target_rates import TargetRates
+from postdate.sidecar.index import apply_fates
+from postdate.sidecar.index.overlay import IndexOverlay
+from postdate.sidecar.shard.gate import Gate
+from postdate.sidecar.takeover import empty_start, takeover
+from postdate.sidecar.transaction.transaction import Message
+from postdate.sidecar.transaction.verdict_records import VerdictRecords
+from postdate.wheel.entry import PENDING, Entry, Kind
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import entry_key
+from postdate.wire.dispatch_log import FINAL, Fate, Moved, SeriesFate
+from support.kafka_simulator.coordinator import Phase
+from support.kafka_simulator.producer import SimTransactionalProducer
+from support.simulation.requests.volume import BYTES_MAX, ENTRIES_MAX
+from support.simulation.world.process import ShardActor
+from support.simulation.world.world import World
+
+
+@contextmanager
+def counted(world: World) -> Iterator[None]:
+    """A context in which situations are counted in `world.reached`."""
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(takeover, "apply_fate", _fates(world)))
+        stack.enter_context(patch.object(takeover, "bound", _bounds(world)))
+        stack.enter_context(patch.object(takeover, "_pieces", _pieces(world)))
+        stack.enter_context(patch.object(takeover, "start_empty", _empty_starts(world)))
+        stack.enter_context(patch.object(Gate, "before_ms", _gates(world)))
+        stack.enter_context(patch.object(VerdictRecords, "to_control", _answers(world)))
+        stack.enter_context(patch.object(SimTransactionalProducer, "commit", _commits(world)))
+        stack.enter_context(patch.object(FaultAttribution, "_isolate", _isolations(world)))
+        stack.enter_context(patch.object(BacklogBypass, "take", _looks_ahead(world)))
+        stack.enter_context(patch.object(TargetRates, "take", _rates(world)))
+        stack.enter_context(patch.object(Parking, "tend", _tends(world)))
+        stack.enter_context(patch.object(Isolated, "set_aside", _refusals(world)))
+        stack.enter_context(patch.object(Isolated, "refuse_again", _refusals_alone(world)))
+        stack.enter_context(patch.object(IndexOverlay, "contradicted", _contradictions(world)))
+        stack.enter_context(patch.object(DueReader, "_limits", _limits(world)))
+        yield
+
+
+def _fates(world: World) -> Callable[[IndexOverlay, Fate, int], None]:
+    """Counts how recovery treats each fate that it reads."""
+    honest = apply_fates.apply_fate
+
+    def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
+        key = overlay.find(fate.offset, fate.first_due_ms)
+        if key is not None:
+            if fate.name in FINAL:
+                world.reached["recovery: ends an entry"] += 1
+                world.reached["recovery: finds an entry that was moved"] += key != entry_key(
+                    fate.first_due_ms, fate.offset
+                )
+            elif isinstance(fate, Moved):
+                read = fate.control < next_request
+                entry = overlay.entry(key)
+                world.reached[f"recovery: moved by a control that was {'read' if read else 'not read'}"] += 1
+                world.reached["recovery: moved again since"] += read and entry.due != fate.due_ms
+            else:
+                world.reached["recovery: stored by another"] += 1
+        elif fate.offset < next_request:
+            world.reached["recovery: known already"] += 1
+        if isinstance(fate, SeriesFate) and fate.survivor >= next_request:
+            world.reached["recovery: the start of a series before its survivor"] += 1
+        honest(overlay, fate, next_request)
+
+    return apply_fate
+
+
+def _bounds(world: World) -> Callable[[ShardContext, takeover.FencedOff], takeover.Bounded]:
+    honest = takeover.bound
+
+    def bound(ctx: ShardContext, fenced: takeover.FencedOff) -> takeover.Bounded:
+        bounded = honest(ctx, fenced)
+        log = world.broker.topics[ctx.own.dispatch_log].logs[ctx.partition]
+        hidden = any(record.offset >= log.stable_end for record in log.committed())
+        world.reached["fates behind the last stable offset"] += hidden
+        return bounded
+
+    return bound
+
+
+def _pieces(world: World) -> Callable[..., Iterator[list[Any]]]:
+    honest = takeover._pieces
+
+    def pieces(*arguments: Any) -> Iterator[list[Any]]:
+        fates = 0
+        for piece in honest(*arguments):
+            world.reached["a recovery applies its fates in several pieces"] += fates > 0
+            fates += sum(len(decoded.fates) for _, decoded in piece)
+            yield piece
+
+    return pieces
+
+
+def _empty_starts(world: World) -> Callable[..., object]:
+    honest = empty_start.start_empty
+
+    def start_empty(*arguments: object, **more: object) -> object:
+        world.reached["started empty"] += 1
+        return honest(*arguments, **more)  # type: ignore[arg-type]  # passed on as they came
+
+    return start_empty
+
+
+def _gates(world: World) -> Callable[[Gate, int], int]:
+    honest = Gate.before_ms
+
+    def before_ms(self: Gate, now_ms: int) -> int:
+        before = honest(self, now_ms)
+        actor = world.scheduler.current
+        index = actor.shard._index if isinstance(actor, ShardActor) else None
+        if before < now_ms and index is not None:
+            held = index.scan_keys(entry_key(max(before, 1), 0), entry_key(now_ms, 0), 1)
+            world.reached["gate holds a due message"] += bool(held)
+        return before
+
+    return before_ms
+
+
+def _isolations(world: World) -> Callable[..., Isolated]:
+    honest = FaultAttribution._isolate
+
+    def isolate(self: FaultAttribution, name: str, *arguments: Any) -> Isolated:
+        world.key_zero_isolated |= not name
+        world.reached["isolated a target" if name else "isolated key 0"] += 1
+        return honest(self, name, *arguments)
+
+    return isolate
+
+
+def _looks_ahead(world: World) -> Callable[..., Ahead | None]:
+    honest = BacklogBypass.take
+
+    def take(self: BacklogBypass, *arguments: Any) -> Ahead | None:
+        ahead = honest(self, *arguments)
+        world.reached["the second cursor takes a message"] += ahead is not None and bool(ahead.keys)
+        return ahead
+
+    return take
+
+
+def _rates(world: World) -> Callable[..., list[tuple[bytes, bytes]]]:
+    honest = TargetRates.take
+
+    def take(self: TargetRates, *arguments: Any) -> list[tuple[bytes, bytes]]:
+        rows = honest(self, *arguments)
+        world.reached["rate: leaves when its turn comes"] += bool(rows)
+        return rows
+
+    return take
+
+
+def _limits(world: World) -> Callable[[DueReader, TimerIndex], tuple[int, int]]:
+    honest = DueReader._limits
+
+    def limits(self: DueReader, index: TimerIndex) -> tuple[int, int]:
+        world.reached["key 0 holds as many entries as it may"] += index.control_count >= ENTRIES_MAX
+        world.reached["key 0 holds as many bytes as it may"] += index.control_bytes >= BYTES_MAX
+        return honest(self, index)
+
+    return limits
+
+
+def _contradictions(world: World) -> Callable[[IndexOverlay, str], None]:
+    honest = IndexOverlay.contradicted
+
+    def contradicted(self: IndexOverlay, why: str) -> None:
+        world.reached["recovery: the log contradicts the index"] += 1
+        honest(self, why)
+
+    return contradicted
+
+
+def _refusals(world: World) -> Callable[..., None]:
+    honest = Isolated.set_aside
+
+    def set_aside(self: Isolated, offsets: Any, now: float) -> None:
+        actor = world.scheduler.current
+        assert isinstance(actor, ShardActor)
+        world.refused.update((actor.shard.ctx.partition, offset) for offset in offsets)
+        honest(self, offsets, now)
+
+    return set_aside
+
+
+def _refusals_alone(world: World) -> Callable[..., None]:
+    honest = Isolated.refuse_again
+
+    def refuse_again(self: Isolated, offset: int, now: float) -> None:
+        actor = world.scheduler.current
+        assert isinstance(actor, ShardActor)
+        world.refused.add((actor.shard.ctx.partition, offset))
+        honest(self, offset, now)
+
+    return refuse_again
+
+
+def _tends(world: World) -> Callable[[Parking, TimerIndex, int], bool]:
+    honest = Parking.tend
+
+    def tend(self: Parking, index: TimerIndex, now_ms: int) -> bool:
+        rates = self._rates
+        known = rates is None or any(rates._buckets.values())
+        moved = honest(self, index, now_ms)
+        waits = rates is not None and bool(rates._turns)
+        world.reached["rate: waits where another owner left it"] += waits and not known
+        return moved
+
+    return tend
+
+
+def _answers(world: World) -> Callable[[VerdictRecords, IndexOverlay, Entry, int], list[Message]]:
+    honest = VerdictRecords.to_control
+
+    def to_control(self: VerdictRecords, overlay: IndexOverlay, entry: Entry, offset: int) -> list[Message]:
+        key = overlay.find(entry.acts_on) if entry.acts_on >= 0 else None
+        if entry.acts_on >= 0 and key is None:
+            world.reached["control: its message is gone"] += 1
+        elif key is not None:
+            other = overlay.entry(key)
+            overtaken = other.kind not in PENDING and (other.kind != Kind.CANCELLED or other.acts_on != offset)
+            world.reached["control: overtaken by another"] += overtaken
+        return honest(self, overlay, entry, offset)
+
+    return to_control
+
+
+def _commits(world: World) -> Callable[[SimTransactionalProducer], None]:
+    honest = SimTransactionalProducer.commit
+
+    def commit(self: SimTransactionalProducer) -> None:
+        try:
+            honest(self)
+        except UnknownOutcome:
+            done = world.broker.transactions.phase(self._id) in (Phase.PREPARE_COMMIT, Phase.COMPLETE_COMMIT)
+            world.reached["unknown outcome"] += 1
+            world.reached[f"unknown outcome: {'committed' if done else 'not committed'}"] += 1
+            raise
+
+    return commit

@@ -1,0 +1,218 @@
+"""Invariant I3, checked for a shard's timer index at every takeover and after each of its commits.
+
+E = requests below R minus those that ended below D. T = fates below D of requests at or above R. STORE contains exactly
+the requests that E and T mark as stored, unless a commit since has changed it. Each id is pending once, and its row
+leads to its entry. R and D come from the index. Everything else comes from the requests that were sent and from the
+logs, which are read here also after an open foreign transaction, as no client can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from postdate.kafka.interface import Partition, Record
+from postdate.wheel.entry import PENDING, Entry, decode_entry
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import entry_key, split_key
+from postdate.wire.dispatch_log import BulkProgress, Fate, SeriesFate, decode_record
+from postdate.wire.errors import FormatError
+from support.oracles.expected_records import FINAL_FATES
+from support.simulation.oracles.stored_entries import STORE, differences, held
+from support.simulation.requests.recurring import recurring_differences
+from support.simulation.requests.traffic import REQUESTS, STRANGERS_FROM, SimulatedTraffic
+
+if TYPE_CHECKING:
+    from support.kafka_simulator.log import PartitionLog
+    from support.simulation.oracles.interpretations import Readings
+    from support.simulation.world.world import World
+
+_LOG = f"{REQUESTS}.dispatch-log"
+_ALL, _BEHIND = 1 << 30, b"\xff" * 17
+
+
+@dataclass
+class _Said:
+    """The content of the dispatch log below an offset, valid while the log is not rewritten."""
+
+    below: int = 0
+    rewrites: int = -1
+    final: set[int] = field(default_factory=set)
+    stored: set[int] = field(default_factory=set)
+    moved: dict[int, int] = field(default_factory=dict)
+    swept: dict[int, int] = field(default_factory=dict)
+    series: dict[int, int] = field(default_factory=dict)
+    decided: dict[int, int] = field(default_factory=dict)
+    switches: dict[int, list[tuple[int, int, bool]]] = field(default_factory=dict)
+    extras: dict[int, dict[int, list[int]]] = field(default_factory=dict)
+
+    @property
+    def touched(self) -> set[int]:
+        return self.final | self.stored | self.moved.keys() | self.series.keys()
+
+    def add(self, fate: Fate) -> None:
+        if fate.name in FINAL_FATES:
+            self.final.add(fate.offset)
+            if isinstance(fate, SeriesFate):
+                self.series[fate.survivor] = fate.start_ms
+        elif fate.name == "moved":
+            self.moved[fate.offset] = fate.due_ms
+        elif isinstance(fate, BulkProgress):
+            self.swept[fate.offset] = fate.count
+        elif fate.name in ("occurred", "skipped"):
+            self.decided[fate.offset] = fate.last
+        elif fate.name in ("paused", "resumed"):
+            switch = (fate.control, fate.at_ms, fate.name == "paused")
+            self.switches.setdefault(fate.offset, []).append(switch)
+        elif fate.name == "triggered":
+            self.extras.setdefault(fate.offset, {})[fate.control] = [fate.control, 1, *(3 * [fate.at_ms])]
+        elif fate.name == "backfilled":
+            extra = [fate.control, 1, fate.first_ms, fate.end_ms, fate.at_ms]
+            self.extras.setdefault(fate.offset, {})[fate.control] = extra
+        elif fate.name in ("extra", "extra-dead"):
+            extra = self.extras.setdefault(fate.offset, {}).pop(fate.control, [])
+            if fate.next_ms:
+                self.extras[fate.offset][fate.control] = [fate.control, fate.number + 1, fate.next_ms, *extra[3:]]
+        else:
+            self.stored.add(fate.offset)
+
+
+class Invariants:
+    """Checks the timer indexes of one schedule; violations are added to the world."""
+
+    def __init__(self, world: World, traffic: SimulatedTraffic, readings: Callable[[], Readings]) -> None:
+        """`readings`: how the processes that were started so far interpret the requests."""
+        self._world = world
+        self._traffic = traffic
+        self._readings = readings
+        self._decoded: dict[tuple[int, int], list[Fate]] = {}
+        self._last: dict[int, _Said] = {}
+        """By partition, the result of the last check: the next one reads only the records written since."""
+
+    def check(self, part: int, index: TimerIndex, when: str) -> None:
+        """Compare an index with the logs. Does nothing while a transaction of Postdate has no marker yet."""
+        world = self._world
+        log, store = (world.broker.topics[name].logs[part] for name in (_LOG, STORE))
+        read, applied = index.next_request, index.next_dispatch
+        assert read is not None
+        assert applied is not None
+        if _is_between(log, applied):
+            return
+        world.reached["I3 looked at"] += 1
+        said = self._said(part, log, applied)
+        entries = {split_key(key)[1]: entry for key, entry in _entries(index)}
+        wrong = self._compare(part, index, entries, said, read)
+        if not log.committed(applied) and not _is_between(log, log.end) and not _is_between(store, store.end):
+            wrong += self._look_at_store(part, held(store.committed()), entries, said, read)
+        world.wrong += [f"{complaint} ({world.acting().name}, {when})" for complaint in wrong]
+
+    def _compare(self, part: int, index: TimerIndex, entries: dict[int, Entry], said: _Said, read: int) -> list[str]:
+        wrong: list[str] = []
+        asked = {offset for index_, offset in self._traffic.origins() if index_ == part}
+        expected = {offset for offset in asked if offset < read} - said.final
+        bulks = {row.offset: row.count for row in index.bulks}
+        begun = {offset: count for offset, count in said.swept.items() if offset not in said.final}
+        if begun != {offset: count for offset, count in bulks.items() if count >= 0}:
+            wrong.append(f"I3: the bulk controls are {bulks}, the log shows {begun}")
+        expected -= bulks.keys()
+        self._world.reached["a bulk control has begun"] += bool(begun)
+        self._world.reached["one that is not read yet has begun"] += any(offset >= read for offset in begun)
+        if entries.keys() != expected:
+            wrong.append(f"I3: entries {sorted(entries)} are held below {read}, not {sorted(expected)}")
+        for offset in sorted(asked):
+            mark = index.mark(offset)
+            ahead = offset >= read and offset in said.touched
+            if (mark is not None) != ahead:
+                wrong.append(f"I3: the mark of {offset} is {mark}, R is {read}")
+            elif mark is not None:
+                final = offset in said.final
+                is_so = (mark.final, mark.stored, mark.due, mark.series_ms)
+                due_ms, series_ms = (-1, -1) if final else (said.moved.get(offset, -1), said.series.get(offset, -1))
+                if is_so != (final, not final and offset in said.stored, due_ms, series_ms):
+                    wrong.append(f"I3: the mark of {offset} is {is_so}")
+                self._count_mark(offset, said)
+        for offset, entry in entries.items():
+            if entry.series_ms not in (-1, said.series.get(offset, entry.series_ms)):
+                wrong.append(f"I3: the series of {offset} began at {entry.series_ms}, not {said.series[offset]}")
+        pending = [(entry.id, entry_key(entry.due, o)) for o, entry in entries.items() if entry.kind in PENDING]
+        named = [(caller, key) for caller, key in pending if caller]
+        is_ambiguous = len(dict(named)) != len(named) or any(index.id_key(caller) != key for caller, key in named)
+        if is_ambiguous and not bulks:  # a message that a bulk control selects is not found by its id
+            wrong.append(f"I3: ids lead to {[(c, index.id_key(c)) for c, _ in named]}, pending are {named}")
+        return wrong
+
+    def _look_at_store(
+        self, part: int, kept: dict[int, Record], entries: dict[int, Entry], said: _Said, read: int
+    ) -> list[str]:
+        """STORE contains exactly the requests that the index marks as stored, each in its present state, and those that
+        REQ no longer contains (I5)."""
+        wrong: list[str] = []
+        believed = {offset for offset, entry in entries.items() if entry.stored}
+        believed |= {offset for offset in said.stored - said.final if offset >= read}
+        if kept.keys() != believed:
+            wrong.append(f"I3: STORE holds {sorted(kept)}, the index believes {sorted(believed)}")
+        for offset, record in kept.items():
+            recurring = self._traffic.recurrences.asked.get((part, offset))
+            if recurring is not None and recurring.action == "schedule":
+                switches, extras = said.switches.get(offset, []), sorted(said.extras.get(offset, {}).values())
+                wrong += recurring_differences(recurring, said.decided.get(offset, 0), switches, extras, record)
+            asked = self._traffic.asked.get((part, offset))
+            if asked is None:
+                continue
+            wrong += differences(asked, said.moved.get(offset, -1), self._readings(), record)
+        start = self._world.broker.topics[REQUESTS].logs[part].start
+        alone = {offset for offset in entries if offset < start}
+        self._world.reached["in STORE alone"] += len(alone)
+        if alone - kept.keys():
+            wrong.append(f"I5: requests {sorted(alone - kept.keys())} are neither ended nor kept anywhere")
+        return wrong
+
+    def _count_mark(self, offset: int, said: _Said) -> None:
+        reached = self._world.reached
+        if offset in said.final:
+            reached["mark final"] += 1
+        else:
+            reached["mark stored"] += offset in said.stored
+            reached["mark moved"] += offset in said.moved
+            reached["mark stored and moved"] += offset in said.stored and offset in said.moved
+
+    def _said(self, part: int, log: PartitionLog, before: int) -> _Said:
+        old = self._world.archive.get(Partition(_LOG, part), [])
+        said = self._last.pop(part, _Said())
+        if old or said.rewrites != log.rewrites or said.below > before:
+            said = _Said()
+        for record in (*old, *log.committed(said.below)):
+            if record.offset < before:
+                for fate in self._fates(part, record):
+                    said.add(fate)
+        if not old and log.stable_end >= before:  # otherwise some records may still be undecided
+            said.below, said.rewrites = before, log.rewrites
+            self._last[part] = said
+        return said
+
+    def _fates(self, part: int, record: Record) -> list[Fate]:
+        """The fates of a record of the dispatch log; none if it is not a record of Postdate."""
+        found = self._decoded.get((part, record.offset))
+        if found is None:
+            found = []
+            with suppress(FormatError):
+                found = decode_record(record.value).fates
+            self._decoded[part, record.offset] = found
+        return found
+
+
+def _is_between(log: PartitionLog, before: int) -> bool:
+    """True if a transaction of Postdate is undecided below an offset of this log."""
+    return any(first < before for producer, first in log.undecided().items() if producer < STRANGERS_FROM)
+
+
+def _entries(index: TimerIndex) -> Iterator[tuple[bytes, Entry]]:
+    """All entries of the index, parked ones included."""
+    keys, values = index.scan(None, _BEHIND, _ALL, _ALL)
+    yield from zip(keys, map(decode_entry, values), strict=True)
+    for key in index.scan_parked_keys(b"", _ALL):
+        raw = index.parked(key)
+        assert raw is not None
+        yield key[-16:], decode_entry(raw)

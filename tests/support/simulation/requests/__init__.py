@@ -1,0 +1,1 @@
+"""The requests of a schedule, by kind, each with its intended outcome."""

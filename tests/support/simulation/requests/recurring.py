@@ -1,0 +1,561 @@
+"""Recurring schedules in the traffic, and their judge.
+
+Every schedule has a fixed interval, so that its nominal times follow by arithmetic. The schedules are requested,
+cancelled, replaced, rescheduled, paused, resumed, triggered and backfilled by ids that no other traffic has; each pause
+is followed by a resume. The judge reads the dispatch log, the targets, the dead letters, the verdicts and STORE, and
+shares no code with the product.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Set
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from postdate.kafka.interface import Headers, Partition, Record
+
+if TYPE_CHECKING:
+    from support.kafka_simulator import SimBroker
+    from support.simulation.oracles.interpretations import Readings
+    from support.simulation.oracles.outcomes import JudgedOutcome
+    from support.simulation.requests.traffic import SimulatedRequest, SimulatedTraffic
+    from support.simulation.world.world import World
+
+_REQUESTS = "requests"
+#: The longest delay of a request that is not a schedule.
+_DELAY_MS = 3_000
+#: ms. The intervals: some long enough for single occurrences, some so short that an outage misses hundreds.
+_EVERY_MS = (1_000, 1_000, 2_000, 5_000)
+#: ms. If `postdate-missed` is none, only occurrences that are later than this are skipped.
+_NONE_LATE_MS = 60_000
+#: The controls of a schedule that a fate names, and the fate.
+_SWITCHES = {"pause": "paused", "resume": "resumed"}
+_CHANGES = {**_SWITCHES, "trigger": "triggered", "backfill": "backfilled"}
+_EXTRAS = ("extra", "extra-dead")
+FATES_OF_SCHEDULES = ("occurred", "skipped", *_CHANGES.values(), *_EXTRAS)
+_FOR_EVER_MS = 2**63
+#: ms. The ranges of backfills: some contain no nominal time. If no target has a rate, some contain more times than fit
+#: into a transaction. Some end after their request.
+_FILLED_MS = (0, 900, 3_000, 3_000, 12_000, 12_000, 40_000)
+_FILLED_FAR_MS = 1_300_000
+_FILLED_BEFORE_MS = (-9_000, 0, 0, 1_500, 60_000)
+#: The reasons for which a process may refuse a schedule, by its settings.
+_REFUSALS = frozenset({"bad-schedule", "forbidden-target", "limit-exceeded"})
+
+
+@dataclass
+class Recurring:
+    """One request about a schedule: `action` is schedule, single, cancel, reschedule, pause, resume, trigger or
+    backfill."""
+
+    part: Partition
+    action: str
+    id: bytes
+    headers: Headers
+    every_ms: int = 0
+    phase_ms: int = 0
+    count: int = 0
+    missed: str = "all"
+    catch_up_ms: int = -1
+    value: bytes | None = None
+    target: str = "orders"
+    offset: int = -1
+    appended_ms: int = -1
+    times_ms: tuple[int, int] = (0, 0)
+    """The first and the last nominal time of a backfill."""
+
+    def filled_ms(self, start_ms: int, end_ms: int) -> list[int]:
+        """The nominal times in a range, both ends included."""
+        first_ms = start_ms + (self.phase_ms - start_ms) % self.every_ms
+        return [*range(first_ms, end_ms + 1, self.every_ms)]
+
+    def nominal_ms(self, number: int) -> int:
+        """The nominal time of an occurrence: a multiple of the interval, plus its phase, after the timestamp."""
+        behind_ms = (self.appended_ms - self.phase_ms) % self.every_ms
+        return self.appended_ms - behind_ms + number * self.every_ms
+
+
+@dataclass
+class Occurrences:
+    """The content of the dispatch log and the targets about one schedule."""
+
+    fates: list[tuple[list[Any], int, int]] = field(default_factory=list)
+    """Each as JSON, with the time of its record, and the next request that its writer would read."""
+    records: list[tuple[str, Record]] = field(default_factory=list)
+
+
+class Recurrences:
+    """Sends requests about schedules, and remembers them by partition and offset."""
+
+    def __init__(self, broker: SimBroker, random: Random, partitions: int) -> None:
+        self.asked: dict[tuple[int, int], Recurring] = {}
+        self.target = "orders"
+        self._broker = broker
+        self._random = random
+        self._partitions = partitions
+        self._world: World | None = None
+        self.pauses: Random | None = None  # draws pauses; None: there are none
+        self.triggers: Random | None = None  # draws triggers; None: there are none
+        self.backfills: Random | None = None  # draws backfills; None: there are none
+        self.fills_far = True
+
+    def plan(self, world: World, duration_ms: float, requests: int) -> None:
+        """Plan events that send `requests` requests within the duration."""
+        self._world = world
+        for _ in range(requests):
+            world.time.at(world.time.now_ms + self._random.uniform(0.0, duration_ms), self._send)
+        for _ in range(requests if self.pauses is not None else 0):
+            assert self.pauses is not None
+            world.time.at(world.time.now_ms + self.pauses.uniform(0.0, duration_ms), self._pause)
+        for _ in range(requests if self.triggers is not None else 0):
+            assert self.triggers is not None
+            world.time.at(world.time.now_ms + self.triggers.uniform(0.0, duration_ms), self._trigger)
+        for _ in range(requests if self.backfills is not None else 0):
+            assert self.backfills is not None
+            world.time.at(world.time.now_ms + self.backfills.uniform(0.0, duration_ms), self._backfill)
+
+    def last_due_ms(self) -> int:
+        """The latest nominal time, or the latest due time of another request: a delay counts from its timestamp, and
+        the broker's clock may have been ahead."""
+        asked = self.asked.values()
+        nominal_ms = [each.nominal_ms(each.count) for each in asked if each.action == "schedule"]
+        return max([*nominal_ms, *(each.appended_ms + _DELAY_MS for each in asked)], default=0)
+
+    def followers(self, asked: Recurring) -> list[Recurring]:
+        """The later requests with the same id."""
+        return [each for at, each in sorted(self.asked.items()) if each.id == asked.id and at[1] > asked.offset]
+
+    def _send(self) -> None:
+        choose = self._random
+        part = Partition(_REQUESTS, choose.randrange(self._partitions))
+        if not self._broker.serves(self._broker.topics[_REQUESTS].logs[part.index]):
+            return
+        caller_id = b"calendar-%d-%d" % (part.index, choose.randrange(2))
+        action = choose.choices(["schedule", "single", "cancel", "reschedule"], [8, 1, 2, 1])[0]
+        asked = Recurring(part, action, caller_id, [("postdate-id", caller_id)], target=self.target)
+        if action == "schedule":
+            self._schedule(asked)
+        elif action == "single":
+            asked.headers += [("postdate-topic", self.target.encode()), ("postdate-delay", b"%dms" % _DELAY_MS)]
+        else:
+            asked.headers.append(("postdate-action", action.encode()))
+            asked.headers += [("postdate-delay", b"1s")] if action == "reschedule" else []
+        self._append(asked)
+
+    def _pause(self) -> None:
+        """Pause or resume a schedule that is likely to be pending."""
+        assert self.pauses is not None
+        latest = [each for each in self.asked.values() if each.action == "schedule"][-2:]
+        chosen = self.pauses.choice(latest) if latest else None
+        if chosen is None or not self._broker.serves(self._broker.topics[_REQUESTS].logs[chosen.part.index]):
+            return
+        if self.pauses.random() < 0.15:
+            self._resume(chosen.part, chosen.id)
+            return
+        self._append(self._switch(chosen.part, chosen.id, "pause"))
+        self._resume_later(chosen.part, chosen.id)
+
+    def _trigger(self) -> None:
+        """Trigger a schedule, which may have ended, once or several times."""
+        assert self.triggers is not None
+        asked = [each for each in self.asked.values() if each.action in ("schedule", "single")][-3:]
+        chosen = self.triggers.choice(asked) if asked else None
+        for _ in range(self.triggers.choice([1, 1, 3])):
+            if chosen is not None and self._broker.serves(self._broker.topics[_REQUESTS].logs[chosen.part.index]):
+                self._append(self._switch(chosen.part, chosen.id, "trigger"))
+
+    def _backfill(self) -> None:
+        """Backfill a schedule, which may have ended, for times around its request, once or twice."""
+        assert self.backfills is not None
+        choose = self.backfills
+        asked = [each for each in self.asked.values() if each.action in ("schedule", "single")][-3:]
+        chosen = choose.choice(asked) if asked else None
+        for _ in range(choose.choice([1, 1, 2])):
+            if chosen is None or not self._broker.serves(self._broker.topics[_REQUESTS].logs[chosen.part.index]):
+                return
+            now_ms = self._broker.now_ms(self._broker.topics[_REQUESTS].logs[chosen.part.index])
+            end_ms = now_ms - choose.choice(_FILLED_BEFORE_MS)
+            if chosen.every_ms and choose.random() < 0.5:  # both bounds may be nominal times
+                end_ms -= (end_ms - chosen.phase_ms) % chosen.every_ms
+            is_far = choose.random() < 0.1 and self.fills_far
+            start_ms = end_ms - (_FILLED_FAR_MS if is_far else choose.choice(_FILLED_MS))
+            made = self._switch(chosen.part, chosen.id, "backfill")
+            made.headers += [("postdate-start", b"%d" % start_ms), ("postdate-end", b"%d" % end_ms)]
+            made.times_ms = (start_ms, end_ms)
+            self._append(made)
+
+    def _switch(self, part: Partition, caller_id: bytes, action: str) -> Recurring:
+        headers: Headers = [("postdate-id", caller_id), ("postdate-action", action.encode())]
+        return Recurring(part, action, caller_id, headers, target=self.target)
+
+    def _resume_later(self, part: Partition, caller_id: bytes) -> None:
+        assert self._world is not None
+        assert self.pauses is not None
+        time = self._world.time
+        after_ms = self.pauses.choice([0.0, 700.0, 3_000.0, 8_000.0]) + self.pauses.uniform(0.0, 500.0)
+        time.at(time.now_ms + after_ms, lambda: self._resume(part, caller_id))
+
+    def _resume(self, part: Partition, caller_id: bytes) -> None:
+        if not self._broker.serves(self._broker.topics[_REQUESTS].logs[part.index]):
+            self._resume_later(part, caller_id)
+            return
+        self._append(self._switch(part, caller_id, "resume"))
+
+    def _append(self, asked: Recurring) -> None:
+        part = asked.part
+        asked.offset, asked.appended_ms = self._broker.append(part, b"k", asked.value, asked.headers, 0)
+        self.asked[part.index, asked.offset] = asked
+
+    def _schedule(self, asked: Recurring) -> None:
+        choose = self._random
+        asked.every_ms = choose.choice(_EVERY_MS)
+        asked.phase_ms = choose.choice([0, 0, 137, 999])
+        asked.count = choose.choice([1, 2, 4, 8, 15])
+        asked.missed = choose.choice(["all", "all", "last", "none"])
+        asked.value = choose.choice([None, b"", b"again"])
+        every = b"%dms" % asked.every_ms + (b"/%dms" % asked.phase_ms if asked.phase_ms else b"")
+        asked.headers += [
+            ("traceparent", b"00-1"),
+            ("postdate-topic", self.target.encode()),
+            ("postdate-every", every),
+            ("postdate-count", b"%d" % asked.count),
+        ]
+        if asked.missed != "all":
+            asked.headers.append(("postdate-missed", asked.missed.encode()))
+        if choose.random() < 0.2:
+            asked.catch_up_ms = choose.choice([0, 500, 4_000])
+            asked.headers.append(("postdate-catch-up", b"%dms" % asked.catch_up_ms))
+
+
+# ---- the judge -----------------------------------------------------------------------------------------------------
+
+
+def judge_recurrences(
+    outcome: JudgedOutcome, traffic: SimulatedTraffic, readings: Readings, world: World, halted: Set[int]
+) -> None:
+    """Violations about schedules are added to `outcome.wrong`. `halted`: the partitions whose requests need not have
+    ended."""
+    recurrences = traffic.recurrences
+    answers = _answers(world)
+    for origin, asked in recurrences.asked.items():
+        final = outcome.final(origin)
+        outcome.reached[f"{asked.action} of a calendar {final}"] += 1
+        if not final and origin[0] in halted:
+            continue
+        if len(outcome.fates.get(origin, [])) != 1:
+            outcome.wrong.append(f"O9: {len(outcome.fates.get(origin, []))} final fates ({origin}, {asked.action})")
+            continue
+        found = outcome.occurrences[origin]
+        wrong = _ending(outcome, traffic, asked, final)
+        if asked.action in _CHANGES:
+            wrong += _switch(recurrences, outcome, asked, final, answers.get(origin, []))
+        if asked.action == "schedule":
+            wrong += _pauses(recurrences, asked, found, readings)
+            wrong += _extras(recurrences, asked, found, final)
+            wrong += _chain(asked, found, outcome.reached, final)
+            wrong += _records(asked, found, outcome, world)
+            if not (world.reached["broker's clock stepped"] or world.reached["broker's clock stepped far"]):
+                wrong += _in_time(recurrences, asked, found, readings)
+        outcome.wrong += [f"{each} ({origin}, every {asked.every_ms}, {asked.missed})" for each in wrong]
+
+
+def _ending(outcome: JudgedOutcome, traffic: SimulatedTraffic, asked: Recurring, final: str) -> list[str]:
+    """O2: how a request may end, given the later ones with its id."""
+    followers = {each.action for each in traffic.recurrences.followers(asked)}
+    followers |= {
+        each.action for each in traffic.asked.values() if each.part == asked.part and each.names == asked.offset
+    }
+    origin = (asked.part.index, asked.offset)
+    letters = [_header(letter, "postdate-dead-reason").decode() for letter in outcome.dead.get(origin, [])]
+    if asked.action in ("cancel", "reschedule", *_CHANGES):
+        return [] if final in ("applied", "dead") else [f"O2: it ended as {final}"]
+    allowed = {"dead", "completed" if asked.action == "schedule" else "delivered"}
+    allowed |= {"cancelled"} if "cancel" in followers else set()
+    allowed |= {"replaced"} if followers & {"schedule", "single"} else set()
+    allowed |= {"cancelled"} if any(_bulk_may_end(asked, each) for each in traffic.asked.values()) else set()
+    wrong = [] if final in allowed else [f"O2: it ended as {final}"]
+    if final == "dead" and asked.action == "schedule" and not set(letters) & _REFUSALS:
+        wrong.append(f"O2: it ended as dead for {letters}")
+    return wrong
+
+
+def _bulk_may_end(asked: Recurring, other: SimulatedRequest) -> bool:
+    """True if a bulk control may end it; `judge_bulks` compares its due time with the range."""
+    is_later = other.part == asked.part and other.offset > asked.offset
+    return is_later and other.selected is not None and other.selected.may_select(asked)
+
+
+def _chain(asked: Recurring, found: Occurrences, reached: Counter[str] | dict[str, int], final: str) -> list[str]:
+    """Every number is decided once, in order, at its nominal time, and by its policy."""
+    wrong: list[str] = []
+    decided = 0
+    for fate, at_ms, _ in found.fates:
+        name, first = fate[2], fate[3]
+        if name not in ("occurred", "skipped"):
+            reached[f"{name} of a calendar"] += 1
+            continue
+        last, next_ms = (first, fate[5]) if name == "occurred" else (fate[4], fate[6])
+        if first != decided + 1 or last < first:
+            wrong.append(f"O1: numbers {first} to {last} are {name} behind {decided}")
+        decided = last
+        expected_ms = asked.nominal_ms(last + 1) if last < asked.count else 0
+        if next_ms != expected_ms or last > asked.count:
+            wrong.append(f"O4: behind {last} of {asked.count} the next is due at {next_ms}, expected {expected_ms}")
+        if name == "occurred":
+            reached["occurred"] += 1
+            if fate[4] != asked.nominal_ms(first) or at_ms < fate[4]:
+                wrong.append(f"O5: {first} at {at_ms}, nominal {fate[4]}, expected {asked.nominal_ms(first)}")
+        else:
+            reached[f"skipped: {fate[5]}"] += 1
+            wrong += _skip(asked, fate, at_ms)
+    names = Counter(fate[2] for fate, _, _ in found.fates)
+    filled = sum(len(asked.filled_ms(*fate[5:7])) for fate, _, _ in found.fates if fate[2] == "backfilled")
+    has_extras = names["triggered"] + filled > names["extra"] + names["extra-dead"]
+    if (final == "completed") != (decided == asked.count) and not (decided == asked.count and has_extras):
+        wrong.append(f"O9: it ended as {final} behind {decided} of {asked.count} occurrences")
+    return wrong
+
+
+def _skip(asked: Recurring, fate: list[Any], at_ms: int) -> list[str]:
+    """A skip has a reason that the request allows."""
+    _, _, _, first, last, reason, next_ms = fate
+    late_ms = at_ms - asked.nominal_ms(last)
+    may_miss = (
+        (0 <= asked.catch_up_ms < late_ms)
+        or (asked.missed == "last" and 0 < next_ms <= at_ms)
+        or (asked.missed == "none" and late_ms > _NONE_LATE_MS)
+    )
+    if reason in ("dead", "paused") or (reason == "missed" and may_miss):  # `_pauses` checks those
+        return []
+    return [f"O2: {first} to {last} are skipped as {reason}, {late_ms} ms late"]
+
+
+def _records(asked: Recurring, found: Occurrences, outcome: JudgedOutcome, world: World) -> list[str]:
+    """O1, O3, O4: one record for each delivered occurrence with its headers, and one dead letter for each that
+    failed."""
+    wrong: list[str] = []
+    origin = b"%s/%d/%d" % (_REQUESTS.encode(), asked.part.index, asked.offset)
+    part = origin.rpartition(b"/")[0]
+    delivered = Counter(
+        _header(record, "postdate-extra") or int(_header(record, "postdate-occurrence")) for _, record in found.records
+    )
+    named: Counter[bytes | int] = Counter(fate[3] for fate, _, _ in found.fates if fate[2] == "occurred")
+    named.update(b"%s/%d/%d" % (part, fate[3], fate[4]) for fate, _, _ in found.fates if fate[2] == "extra")
+    if delivered != named:
+        wrong.append(f"O1: delivered {delivered}, by the log {named}")
+    extras_ms = {b"%s/%d/%d" % (part, *fate[3:5]): fate[5] for fate, _, _ in found.fates if fate[2] == "extra"}
+    for target, record in found.records:
+        extra = _header(record, "postdate-extra")
+        number = int(_header(record, "postdate-occurrence") or b"0")
+        next_header = [("postdate-next", b"%d" % asked.nominal_ms(number + 1))] if number < asked.count else []
+        expected = [
+            ("traceparent", b"00-1"),
+            ("postdate-origin", origin),
+            ("postdate-due", b"%d" % (extras_ms.get(extra, 0) if extra else asked.nominal_ms(number))),
+            ("postdate-id", asked.id),
+            *([("postdate-extra", extra)] if extra else [("postdate-occurrence", b"%d" % number), *next_header]),
+        ]
+        if (target, record.key, record.value, record.headers) != (asked.target, b"k", asked.value, expected):
+            wrong.append(
+                f"O4: expected {expected}, delivered {target} {record.key!r} {record.value!r} {record.headers}"
+            )
+    failed = [fate[3] for fate, _, _ in found.fates if fate[2] == "skipped" and fate[5] == "dead"]
+    failed += [fate[3] for fate, _, _ in found.fates if fate[2] == "extra-dead"]
+    letters = outcome.dead.get((asked.part.index, asked.offset), [])
+    ended_dead = outcome.final((asked.part.index, asked.offset)) == "dead"
+    if len(letters) != len(failed) + ended_dead:
+        wrong.append(f"O3: {len(letters)} dead letters, {failed} have failed")
+    for letter in letters[: len(failed)]:
+        reason = _header(letter, "postdate-dead-reason").decode()
+        excused = world.troubles.explain(reason, asked.target, asked.part.index, letter.offset)
+        if not excused and reason not in _REFUSALS:
+            wrong.append(f"O2: an occurrence is a dead letter for {reason}")
+    return wrong
+
+
+def _in_time(recurrences: Recurrences, asked: Recurring, found: Occurrences, readings: Readings) -> list[str]:
+    """No occurrence leaves although its writer had read a cancel that was written before it was due."""
+    if len(readings.settings) > 1:
+        return []
+    cancels = [each for each in recurrences.followers(asked) if each.action == "cancel"]
+    return [
+        f"O2: {fate[3]}, due {fate[4]}, is delivered although cancel {cancel.offset} came at {cancel.appended_ms}"
+        for fate, _, known in found.fates
+        for cancel in cancels
+        if fate[2] == "occurred" and cancel.offset < known and cancel.appended_ms < fate[4]
+    ]
+
+
+def _answers(world: World) -> dict[tuple[int, int], list[tuple[str, str | None]]]:
+    """The verdicts by request: the name, and the origin of the request on which it acted."""
+    found: dict[tuple[int, int], list[tuple[str, str | None]]] = {}
+    for index, log in enumerate(world.broker.topics[f"{_REQUESTS}.verdicts"].logs):
+        for record in log.committed():
+            answer = json.loads(record.value or b"{}")
+            offset = int(answer["origin"].rpartition("/")[2])
+            found.setdefault((index, offset), []).append((answer["verdict"], answer["of"]))
+    return found
+
+
+def _switch(
+    recurrences: Recurrences,
+    outcome: JudgedOutcome,
+    asked: Recurring,
+    final: str,
+    answers: list[tuple[str, str | None]],
+) -> list[str]:
+    """Each control of a schedule has one true verdict."""
+    if len(answers) != 1:
+        return [f"verdict: {len(answers)} answers to a {asked.action}"]
+    ((word, of),) = answers
+    outcome.reached[f"{asked.action} answered {word}"] += 1
+    done = _CHANGES[asked.action]
+    acted = [
+        offset
+        for (index, offset), found in outcome.occurrences.items()
+        if index == asked.part.index
+        for fate, _, _ in found.fates
+        if fate[2] in _CHANGES.values() and fate[4] == asked.offset
+    ]
+    if word == done:
+        is_true = final == "applied" and acted == [int((of or "/-1").rpartition("/")[2])]
+    else:
+        is_true = (
+            not acted and (word == "rejected") == (final == "dead") and word in ("rejected", "not-found", "too-late")
+        )
+    return [] if is_true else [f"verdict: {word} of {of}, though it has acted on {acted} and ended as {final}"]
+
+
+def _intervals(switches: list[tuple[int, bool]]) -> list[tuple[int, int]]:
+    """The nominal times that pauses and resumes, in the order of the requests, skip: (from, until)."""
+    found: list[tuple[int, int]] = []
+    since: int | None = None
+    for at_ms, pauses in switches:
+        if pauses and since is None:
+            since = at_ms
+        elif not pauses and since is not None:
+            found.append((since, at_ms))
+            since = None
+    return [*found, (since, _FOR_EVER_MS)] if since is not None else found
+
+
+def _in_any(intervals: list[tuple[int, int]], at_ms: int) -> bool:
+    return any(since <= at_ms < until for since, until in intervals)
+
+
+def _pauses(
+    recurrences: Recurrences,
+    asked: Recurring,
+    found: Occurrences,
+    readings: Readings,
+) -> list[str]:
+    """O2: occurrences in a pause are skipped after its resume, and no other occurrence is skipped for it."""
+    wrong: list[str] = []
+    followers = {each.offset: each for each in recurrences.followers(asked)}
+    switches: list[tuple[int, bool]] = []
+    seen: set[int] = set()
+    for fate, _, known in found.fates:
+        name = fate[2]
+        if name in _SWITCHES.values():
+            control = followers.get(fate[4])
+            if control is None or _SWITCHES.get(control.action) != name or fate[3] != control.appended_ms:
+                wrong.append(f"O2: {name} at {fate[3]} by {fate[4]}, which does not ask for it")
+            if fate[4] in seen:
+                wrong.append(f"O2: {name} twice by {fate[4]}")
+            seen.add(fate[4])
+            switches.append((fate[3], name == "paused"))
+            continue
+        if name not in ("occurred", "skipped"):
+            continue
+        intervals = _intervals(switches)
+        closed = [each for each in intervals if each[1] < _FOR_EVER_MS]
+        last = fate[3] if name == "occurred" else fate[4]
+        times_ms = [asked.nominal_ms(number) for number in range(fate[3], last + 1)]
+        if name == "skipped" and fate[5] == "paused":
+            if not all(_in_any(closed, at_ms) for at_ms in times_ms):
+                wrong.append(f"O2: {fate[3]} to {last} are skipped as paused, the pauses are {intervals}")
+        elif any(_in_any(intervals, at_ms) for at_ms in times_ms):
+            wrong.append(f"O2: {fate[3]} to {last} are {name} in a pause, the pauses are {intervals}")
+        elif name == "occurred" and len(readings.settings) == 1:
+            # The writer has read these requests, whether or not their fates are in the log by now, and knows those in
+            # the log: after a takeover with an old disk, the log may have a resume that is not read again yet.
+            read = [
+                each
+                for each in followers.values()
+                if each.action in _SWITCHES and (each.offset < known or each.offset in seen)
+            ]
+            asked_for = [
+                (each.appended_ms, each.action == "pause") for each in sorted(read, key=lambda each: each.offset)
+            ]
+            if _in_any(_intervals(asked_for), times_ms[0]):
+                wrong.append(f"O2: {last} is delivered in a pause that its writer had read: {asked_for}")
+    return wrong
+
+
+def _extras(recurrences: Recurrences, asked: Recurring, found: Occurrences, final: str) -> list[str]:
+    """O1, O5: each trigger and each time of a backfill in the log is delivered once, not before the timestamp of the
+    control, unless a control ends the schedule first."""
+    wrong: list[str] = []
+    followers = {each.offset: each for each in recurrences.followers(asked)}
+    pending: dict[int, list[tuple[int, int]]] = {}
+    seen: set[int] = set()
+    for fate, at_ms, _ in found.fates:
+        if fate[2] in ("triggered", "backfilled"):
+            control = followers.get(fate[4])
+            expected = [] if control is None else _extra_times(asked, control)
+            said = fate[2:5] if fate[2] == "triggered" else [*fate[2:5], *expected[:1], control and control.times_ms[1]]
+            named = control is not None and _CHANGES.get(control.action) == fate[2] and fate[3] == control.appended_ms
+            if not named or not expected or fate[4] in seen or fate[2:7] != said:
+                wrong.append(f"O2: {fate[2:]}, and {control} does not ask for it, or did before")
+            seen.add(fate[4])
+            pending[fate[4]] = [*enumerate(expected, 1)]
+        elif fate[2] in _EXTRAS:
+            number, due_ms = pending[fate[3]].pop(0) if pending.get(fate[3]) else (0, 0)
+            next_ms = pending[fate[3]][0][1] if pending.get(fate[3]) else 0
+            control = followers.get(fate[3])
+            is_early = control is None or at_ms < control.appended_ms
+            if (fate[4], fate[5], fate[6]) != (number, due_ms, next_ms) or is_early:
+                wrong.append(f"O1: {fate[2:]} at {at_ms}, and {control} asks for {number} at {due_ms}")
+    left = {control: times for control, times in pending.items() if times}
+    if left and final in ("completed", ""):
+        wrong.append(f"O9: it ended as {final!r}, and was not delivered for {left}")
+    return wrong
+
+
+def _extra_times(asked: Recurring, control: Recurring) -> list[int]:
+    """The nominal times of the extra deliveries that a control requests; a backfill of future times requests none."""
+    if control.action != "backfill":
+        return [control.appended_ms]
+    return asked.filled_ms(*control.times_ms) if control.times_ms[1] <= control.appended_ms else []
+
+
+def recurring_differences(
+    asked: Recurring, number: int, switches: list[tuple[int, int, bool]], extras: list[list[int]], record: Record
+) -> list[str]:
+    """Errors of a record of STORE that keeps a schedule after occurrence `number`. `switches`: by the log, the offset
+    of each control, its timestamp, and whether it pauses. `extras`: the pending ones, by the log."""
+    headers = dict(record.headers or [])
+    meaning = json.loads(headers["postdate-stored"] or b"")
+    due_ms = int(headers.get("postdate-moved") or headers["postdate-due"] or b"")
+    kept = (meaning["v"], *meaning["occurrence"][:2], due_ms, meaning["target"], meaning["id"])
+    next_ms = asked.nominal_ms(number + 1) if number < asked.count else 0
+    still: list[tuple[int, int, bool]] = []
+    for control, at_ms, pauses in switches if next_ms else []:
+        if pauses != bool(still and still[-1][2]):
+            still.append((control, at_ms, pauses))
+            if not pauses and at_ms <= next_ms:  # a pause that is over is forgotten
+                still = still[:-2]
+    is_paused = any(since <= next_ms and until == _FOR_EVER_MS for since, until in _intervals([s[1:] for s in still]))
+    occurs_ms = _FOR_EVER_MS - 1 if is_paused or not next_ms else next_ms
+    leaves_ms = min(occurs_ms, *(extra[4] for extra in extras)) if extras else occurs_ms
+    written = [list(switch) for switch in still] or None
+    expected = (3, number + 1, leaves_ms, next_ms, asked.target, asked.id.decode())
+    all_kept, all_expected = (kept, *map(meaning.get, ("switches", "extras"))), (expected, written, extras or None)
+    return [] if all_kept == all_expected else [f"STORE: {asked.offset} is kept as {all_kept}, expected {all_expected}"]
+
+
+def _header(record: Record, name: str) -> bytes:
+    return next((value or b"" for header, value in reversed(record.headers or []) if header == name), b"")

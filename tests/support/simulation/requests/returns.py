@@ -1,0 +1,141 @@
+"""Returns: requests with a retry policy, and the outcome that docs/client.md requires.
+
+A policy in the header itself is known when the return is sent. A named policy is in the rows of the dispatch log, which
+are read here by their documented format. A return uses the last row of its name at or below its offset; of two rows of
+one request, the one that was written later. Nothing here imports the code that reads requests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from postdate.kafka.interface import Headers, Record
+
+if TYPE_CHECKING:
+    from support.simulation.requests.traffic import SimulatedRequest
+
+#: The policies in the configurations of the processes; each start draws one of these sets.
+CONFIGURED: tuple[tuple[str, ...], ...] = (
+    ("a: base=300ms, factor=2, max=3s, attempts=5",),
+    ("a: base=1s, factor=1.5, max=4s, attempts=3, jitter=50%", "b: base=700ms, max=2s"),
+    ("b: base=100ms, factor=3, max=5s, attempts=5, jitter=100%", "a: base=300ms, factor=2, max=3s, attempts=5"),
+)
+#: ms. No named policy has a longer backoff.
+_NAMED_MS_MAX = 10_000
+_TIMES = frozenset({"postdate-delay", "postdate-at", "postdate-level"})
+_UNIT_MS = {"ms": 1, "s": 1_000, "h": 3_600_000}
+
+
+@dataclass
+class Returned:
+    """The content of a return: a `policy` or the `name` of one, and the state of its attempts."""
+
+    policy: str = ""
+    name: str = ""
+    attempt: int = 1
+    root: bytes = b""
+    first_due: bytes = b""
+    id: bytes = b""
+    error: list[bytes | None] = field(default_factory=list)
+
+    def tail(self, origin: bytes, due_ms: int) -> Headers:
+        """The headers of the redelivery after its origin and due time."""
+        found: Headers = [("postdate-id", self.id)] if self.id else []
+        found.append(("postdate-attempt", str(self.attempt).encode()))
+        found.append(("postdate-first-origin", self.root or origin))
+        found.append(("postdate-first-due", self.first_due or str(due_ms).encode()))
+        return found + [("postdate-error", error) for error in self.error[-1:]]
+
+
+def make_return(asked: SimulatedRequest, choose: Random, named: bool) -> None:
+    """Turn a plain request into a return. `named`: it may name its policy."""
+    assert asked.headers is not None
+    asked.headers = [header for header in asked.headers if header[0] not in _TIMES]
+    asked.level, asked.returned = 0, (said := Returned())
+    if named and choose.random() < 0.5:
+        said.name, asked.delay_ms = choose.choice(["a", "a", "b", "nobody"]), _NAMED_MS_MAX
+    else:
+        base, factor = choose.choice(["1ms", "250ms", "1s"]), choose.choice(["1", "2", "1.37", "3"])
+        jitter = choose.choice(["0%", "20%", "100%"])
+        said.policy = f"base={base}, factor={factor}, max={choose.choice(['1s', '4s'])}, attempts=4, jitter={jitter}"
+    added: Headers = [("postdate-retry", (said.policy or said.name).encode())]
+    if choose.random() < 0.6:
+        said.attempt = choose.randrange(1, 5) + 1
+        added.append(("postdate-attempt", b"%d" % (said.attempt - 1)))
+    if choose.random() < 0.6:
+        said.root, said.first_due = b"elsewhere/0/5", b"77"
+        added += [("postdate-origin", said.root), ("postdate-due", said.first_due)]
+    if choose.random() < 0.4:
+        said.root, said.first_due = b"elsewhere/3/7", b"99"
+        added += [("postdate-first-origin", said.root), ("postdate-first-due", said.first_due)]
+    added += [("postdate-error", choose.choice([None, b"boom"])) for _ in range(choose.choice([0, 1, 2]))]
+    if choose.random() < 0.3:  # controls of this id must not find it
+        said.id = b"id-%d" % choose.randrange(4)
+        added.append(("postdate-id", said.id))
+    if choose.random() < 0.1:
+        asked.must_die, asked.dead = True, frozenset({"bad-retry"})
+        added[0] = ("postdate-retry", choose.choice([b"base=0", b"factor=2", b"a b", b"base=1s, base=1s"]))
+        said.policy = said.name = ""
+    choose.shuffle(added)
+    said.error = [value for name, value in added if name == "postdate-error"]  # the last one counts
+    asked.headers += added
+
+
+def settle(asked: SimulatedRequest, rows: Iterable[tuple[int, str, str]]) -> None:
+    """Compute when a return is due, or that it becomes a dead letter, once its offset and its policy are known. `rows`:
+    those of its partition in the order of the log."""
+    said = asked.returned
+    assert said is not None
+    text = said.policy
+    if said.name:
+        valid = {first: policy for first, name, policy in rows if name == said.name and first <= asked.offset}
+        text = valid[max(valid)] if valid else ""
+        asked.must_die, asked.dead = not text, frozenset() if text else frozenset({"bad-retry"})
+    if not text:
+        return
+    parts = dict(part.strip().split("=") for part in text.split(","))
+    if said.attempt > int(parts.get("attempts", 12)):
+        asked.must_die, asked.dead = True, frozenset({"attempts-exhausted"})
+        return
+    hundredths = round(float(parts.get("factor", 2)) * 100)
+    longest_ms, wait_ms = _length_ms(parts.get("max", "1h")), _length_ms(parts["base"])
+    for _ in range(said.attempt - 1):
+        wait_ms = min(-((-wait_ms * hundredths) // 100), longest_ms)
+    percent = int(parts.get("jitter", "0%")[:-1])
+    origin = f"{asked.part.topic}/{asked.part.index}/{asked.offset}".encode()
+    asked.delay_ms = wait_ms + wait_ms * percent * (crc32(origin) >> 16) // (100 * 65_536)
+
+
+def policy_rows(records: Iterable[Record]) -> list[tuple[int, str, str]]:
+    """The rows of policies in a dispatch log, in the order of its records."""
+    rows: list[tuple[int, str, str]] = []
+    for record in records:
+        try:
+            said = json.loads(record.value or b"")
+        except ValueError:
+            continue  # a foreign record
+        if isinstance(said, dict):
+            is_newer = "policies" in said or any(len(fate) == 4 for fate in said["fates"])  # with a chosen time
+            recurs = any(len(fate) > 5 or fate[2] in ("paused", "resumed", "triggered") for fate in said["fates"])
+            expected = 3 if recurs else 2 if is_newer else 1
+            assert said.get("v") == expected, "only schedules need version 3, only policies and chosen times version 2"
+            rows += [(first, name, text) for first, name, text in said.get("policies", [])]
+    return rows
+
+
+def longest_policy_ms(asked: SimulatedRequest) -> int:
+    """The `max` of a policy in the header; 0 if the return names one."""
+    said = asked.returned
+    if said is None or not said.policy:
+        return 0
+    return _length_ms(dict(part.strip().split("=") for part in said.policy.split(","))["max"])
+
+
+def _length_ms(text: str) -> int:
+    unit = text.lstrip("0123456789.")
+    return round(float(text.removesuffix(unit)) * _UNIT_MS[unit])

@@ -1,0 +1,118 @@
+"""Schedules of thousands of requests, which reach limits that a hundred never reach.
+
+Each has all of these parts, in a random order, while processes die: more due messages than one record has fates; more
+controls than key 0 may have, one of which moves a message far; more entries in STORE than a rebuild takes in one batch;
+and more bytes under key 0 than rule 1 allows. At the end all disks are lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from postdate.kafka.interface import Partition
+from support.simulation.requests.traffic import REQUESTS, SimulatedRequest, SimulatedTraffic
+
+if TYPE_CHECKING:
+    from support.simulation.faults.process_events import ScheduleEvents
+    from support.simulation.world.world import World
+
+VOLUME = "volume"
+#: The limits of key 0, by docs/protocol.md: rule 1.
+ENTRIES_MAX, BYTES_MAX = 4_999, 16 * 1024 * 1024
+#: One more than a record of the dispatch log holds, and enough to make the next transactions as large as allowed.
+_DUE = 14_001
+#: Two fates each, and three for the one that moves a message far after them: as many as a record may hold, or one more
+#: entry than key 0 may have.
+_CONTROLS = (ENTRIES_MAX - 1, ENTRIES_MAX)
+#: The number of controls after it, whether in one batch with the others or not.
+_FOLLOWERS = (100, 3_000)
+_STORED = 1_200
+#: bytes. In total more than the 16 MiB of key 0; every second message is under key 0.
+_LARGE_BYTES, _LARGE = 700_000, 52
+#: ms. Between two of the parts: each is read and carried out before the next.
+_APART_MS = 6_000.0
+#: ms. The delay of the message that is moved repeatedly: it must not prevent the deletion of later requests.
+_NEAR_MS = 5_000
+_AMBUSHED = ("dispatch.flushed", "dispatch.committed", "dispatch.written", "ingest.written", "takeover.record-applied")
+#: ms. The time after which a resting shard publishes a new low-water mark, and a margin.
+_SETTLED_MS = 63_000.0
+
+
+class Volume:
+    """The requests of one schedule of this theme, and its faults."""
+
+    def __init__(self, world: World, random: Random, traffic: SimulatedTraffic, events: ScheduleEvents) -> None:
+        self._world = world
+        self._random = random
+        self._traffic = traffic
+        self._events = events
+        self._large = bytes(_LARGE_BYTES)
+
+    def plan(self) -> float:
+        """Plans the parts; returns their duration in ms."""
+        time, choose = self._world.time, self._random
+        parts: list[Callable[[], None]] = [self._due, self._controls]
+        others = [self._stored, self._bulky]
+        choose.shuffle(others)
+        parts += others
+        if choose.random() < 0.3:
+            choose.shuffle(parts)
+        for number, part in enumerate(parts):
+            time.at(time.now_ms + 1_000.0 + number * _APART_MS, part)
+        for _ in range(choose.choice([0, 1, 3])):
+            self._ambush()
+        empty_out_ms = len(parts) * _APART_MS + choose.choice([0.0, _SETTLED_MS])
+        time.at(time.now_ms + empty_out_ms, self._events.empty_out)
+        return empty_out_ms + _APART_MS
+
+    def _ambush(self) -> None:
+        choose = self._random
+        step = choose.choice(_AMBUSHED)
+        self._world.ambushes[step, choose.randrange(2, 25)] = "kill"
+
+    def _schedule(self, delay_ms: int, value: bytes | None = b"v") -> SimulatedRequest:
+        asked = SimulatedRequest(
+            Partition(REQUESTS, 0), b"k", value, [], target="orders", target_key=b"k", delay_ms=delay_ms
+        )
+        asked.headers = [("postdate-topic", b"orders"), ("postdate-delay", b"%d" % delay_ms)]
+        self._traffic.append(asked)
+        return asked
+
+    def _reschedule(self, names: SimulatedRequest, delay_ms: int) -> None:
+        asked = SimulatedRequest(
+            Partition(REQUESTS, 0), None, None, [], "reschedule", names=names.offset, delay_ms=delay_ms
+        )
+        origin = f"{REQUESTS}/0/{names.offset}".encode()
+        asked.headers = [("postdate-action", b"reschedule"), ("postdate-origin", origin)]
+        asked.headers.append(("postdate-delay", b"%d" % delay_ms))
+        self._traffic.append(asked)
+
+    def _due(self) -> None:
+        """Messages that are due at the same time."""
+        at_ms = self._world.broker.now_ms() + 3_000
+        for _ in range(_DUE):
+            self._schedule(at_ms - self._world.broker.now_ms())
+
+    def _controls(self) -> None:
+        """Controls that arrive together: one message is moved repeatedly, and another one far."""
+        near, far = self._schedule(_NEAR_MS), self._schedule(600_000)
+        time = self._world.time
+        time.at(time.now_ms + 1_000.0, lambda: self._move(near, far))
+
+    def _move(self, near: SimulatedRequest, far: SimulatedRequest) -> None:
+        for _ in range(self._random.choice(_CONTROLS)):
+            self._reschedule(near, _NEAR_MS)
+        self._reschedule(far, 5 * 3_600_000)
+        for _ in range(self._random.choice(_FOLLOWERS)):
+            self._reschedule(near, _NEAR_MS)
+
+    def _stored(self) -> None:
+        for _ in range(_STORED):
+            self._schedule(self._random.randrange(4_000_000, 5_000_000))
+
+    def _bulky(self) -> None:
+        """Large messages, half of which are stored."""
+        for number in range(_LARGE):
+            self._schedule(4_500_000 if number % 2 else 2_000, self._large)

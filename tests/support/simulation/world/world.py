@@ -1,0 +1,275 @@
+"""The world of a simulation: machines, processes, the cluster, the time, and the counters.
+
+One seed decides everything. One actor runs at a time, until it waits or sends a request: there others may overtake it
+(`scheduler`), and it may be stopped for a while, or die.
+
+There are no threads and no real time: the same seed gives the same run, with the same `digest`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from postdate.kafka.interface import Isolation, Partition, Record
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.options import IndexOptions
+from support.kafka_simulator import Faults, SimBroker, SimClock, SimTime
+from support.simulation.faults.target_faults import UNAVAILABLE, Troubles
+from support.simulation.world.disk import Disks, MemoryDatabase
+from support.simulation.world.process import Actor, Machine, SimulatedProcess
+from support.simulation.world.scheduler import Scheduler
+
+#: ms. A wait that is shorter than this does not let other actors run: it is the time of a request and its response.
+SHORT_MS = 5.0
+
+#: A fine ring so small that it wraps within a schedule; hours so short that they are loaded all the time. The span of
+#: the hour ring exceeds the steps of the clocks, since a larger jump would rebuild the wheel.
+FINE_SLOTS, HOUR_MS, HOUR_SLOTS = 64, 3_200, 12_000
+
+#: The rate of the steady clock of a machine: correct, or wrong by more than that of any real machine.
+RATES = (1.0, 1.0, 1.0, 0.99, 1.01, 0.9, 1.1)
+
+
+class _MachineClock(SimClock):
+    """The clocks of a machine. A thread that sleeps by them stops only itself."""
+
+    def __init__(self, world: World, skew_ms: float, rate: float) -> None:
+        super().__init__(world.time, skew_ms, rate)
+        self._world = world
+
+    def sleep(self, wait_ms: float) -> None:
+        self._world.acting().wait(wait_ms)
+
+
+class World:
+    """Machines, processes and the cluster. `wrong` collects the violations."""
+
+    #: ms. The minimum and maximum interval between two polls of a poll thread.
+    POLL_MS = (5.0, 60.0)
+
+    def __init__(self, seed: int, directory: Path) -> None:
+        self.directory = directory
+        self.random = Random(f"{seed}/schedule")
+        self.time = SimTime()
+        self.faults = Faults(Random(f"{seed}/faults"))
+        self.broker = SimBroker(self.time, self.faults)
+        self.disks = Disks()
+        self.retention_ms = -1
+        self.machines: list[Machine] = []
+        self.processes: list[SimulatedProcess] = []
+        self.reached: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        self.kill_rate = 0.0
+        self.pause_rate = 0.0
+        self.switch_rate = 0.1
+        self.poll_ms = self.POLL_MS
+        # (step, n) -> the event at the n-th time that the step is reached: kill, burn (the disk), pause, cut, cut
+        # answers, or a function.
+        self.ambushes: dict[tuple[str, int], str | Callable[[], None]] = {}
+        self.rest_ms = 0.0
+        self.polled_min = 1  # the number of requests per poll differs between processes
+        self.polled_max, self.replayed_max, self.tail_offsets = 5_000, 200, 64
+        self.swept_max = 1_000
+        self.store_records_max = 1_000
+        self.clocks_drift = True
+        self.readers_differ = False  # some machines read one request at a time
+        self.tell: Callable[[str], None] | None = None
+        self.archive: dict[Partition, list[Record]] = {}
+        self.on_exit: Callable[[Machine], None] = lambda _: None
+        self.encore: set[tuple[int, int]] = set()  # the requests that were sent after the recovery
+        self.known: dict[tuple[int, int], int] = {}  # (partition, takeover) -> requests below this existed before it
+        self.gates: dict[str, str] = {}  # instance -> its cancel gate
+        # (partition, offset) of a message that a target refused: it is tried alone
+        self.refused: set[tuple[int, int]] = set()
+        self.troubles = Troubles(self.time)
+        self.halts: list[tuple[int, str]] = []  # the partition, and the process that halted its shard with the reason
+        # True if they were isolated at some time: then only the order of each key is promised
+        self.key_zero_isolated = False
+        # checks an index at a time at which it must agree with the logs
+        self.look: Callable[[int, TimerIndex, str], None] = lambda *_: None
+        self.scheduler = Scheduler(self.time, self.random, self.processes, self._ended)
+        self._hash = hashlib.blake2b(digest_size=8)
+
+    # ---- machines and processes ------------------------------------------------------------------------------------
+
+    def new_machine(self, name: str) -> Machine:
+        skew_ms, rate = self.random.choice([0.0, -90.0, 3_600_000.0, -3_600_000.0]), self.random.choice(RATES)
+        rate = rate if self.clocks_drift else 1.0
+        clock = _MachineClock(self, skew_ms, rate)
+        self.reached["clock drifts"] += rate != 1.0
+        self.troubles.clocks_are_true &= rate <= 1.0
+        machine = Machine(name, self.directory / name, clock)
+        machine.directory.mkdir()
+        self.machines.append(machine)
+        return machine
+
+    def process_on(self, machine: Machine) -> SimulatedProcess | None:
+        return next((process for process in self.processes if process.machine is machine), None)
+
+    def kill(self, process: SimulatedProcess) -> None:
+        """kill -9: the process stops; its written data stay on the disk, its locks are released."""
+        if process.dead:
+            return
+        self.reached["kill"] += 1
+        self.trace(f"kill {process.name}")
+        self.exited(process)
+
+    def lose_disk(self, machine: Machine) -> None:
+        """The machine dies, and the content of its disk is lost."""
+        process = self.process_on(machine)
+        if process is not None:
+            self.kill(process)
+        self.reached["disk lost"] += 1
+        shutil.rmtree(machine.directory)
+        machine.directory.mkdir()
+
+    def exited(self, process: SimulatedProcess) -> None:
+        """The process has ended."""
+        process.dead = True
+        for database in process.databases:
+            database.release()
+        process.actors.clear()
+        if process in self.processes:
+            self.processes.remove(process)
+            self.on_exit(process.machine)
+
+    def make_database(self, path: Path, options: IndexOptions) -> MemoryDatabase:
+        """The database of a directory, for the acting process."""
+        process = self.acting()
+        database = MemoryDatabase(self.disks, process.check_alive, path, options)
+        process.databases.append(database)
+        return database
+
+    # ---- scheduling ------------------------------------------------------------------------------------------------
+
+    def acting(self) -> SimulatedProcess:
+        """The process whose step is running."""
+        return self.scheduler.current.process
+
+    def run_until(self, end_ms: float) -> None:
+        """Run all actors until that time."""
+        self.scheduler.run_until(end_ms)
+
+    def wait_within(self, process: SimulatedProcess, wait_ms: float) -> None:
+        """The acting process waits; others may run meanwhile."""
+        if wait_ms < SHORT_MS:
+            self.time.wait(wait_ms)
+        else:
+            self.scheduler.suspend(self.time.now_ms + wait_ms)
+        self._stall(process)
+        process.check_alive()
+
+    def at_step(self, process: SimulatedProcess, step: str) -> None:
+        """A process sends a request or has its response: others may overtake it, and it may be stopped or die here."""
+        process.check_alive()
+        self.trace(f"{process.name} {step}")
+        if step in ("commit.sent", "commit.done", "abort.sent", "init.done"):
+            self.reached[step] += 1
+            self._spring(process, step)
+        self._strike(process, step)
+        if self.switch_rate and self.random.random() < self.switch_rate and self.scheduler.others_may_act():
+            self.scheduler.suspend(self.time.now_ms)
+        self._stall(process)
+        process.check_alive()
+
+    def failpoint(self, name: str) -> None:
+        """The acting process has reached a step of the protocol."""
+        process = self.acting()
+        process.check_alive()
+        self.reached[name] += 1
+        self.trace(f"{process.name} reached {name}")
+        self._spring(process, name)
+        self._strike(process, name)
+        self._stall(process)
+        process.check_alive()
+
+    def _ended(self, actor: Actor, why: str) -> None:
+        """A step raised an error; `why` is empty if its process is dead."""
+        if not why:
+            self.trace(f"{actor.name} is gone")
+            return
+        self.wrong.append(f"O10: {actor.name} fails with {why}")
+        self.kill(actor.process)
+
+    def _spring(self, process: SimulatedProcess, name: str) -> None:
+        """Run the event that is planned for this occurrence of a step, if there is one."""
+        ambush = self.ambushes.pop((name, self.reached[name]), None)
+        if ambush is None:
+            return
+        self.reached["ambush"] += 1
+        if not isinstance(ambush, str):
+            ambush()
+        elif ambush == "kill":
+            self.kill(process)
+        elif ambush == "burn":
+            self.lose_disk(process.machine)
+        elif ambush == "pause":
+            self.pause(process, self.random.uniform(200.0, 40_000.0))
+        else:
+            self.cut(process.machine, self.random.uniform(8_000.0, 25_000.0), ambush == "cut answers")
+
+    def cut(self, machine: Machine, for_ms: float, answers: bool) -> None:
+        """Cut a machine off from the cluster, or lose only the responses to it."""
+        self.reached["cut"] += 1
+        machine.cut_until_ms, machine.cut_answers = self.time.now_ms + for_ms, answers
+        self.troubles.begin(UNAVAILABLE, for_ms, machine=machine.name)
+
+    def pause(self, process: SimulatedProcess, wait_ms: float) -> None:
+        """SIGSTOP now, SIGCONT after a while."""
+        self.reached["pause"] += 1
+        self.trace(f"pause {process.name} for {wait_ms:.0f}")
+        process.paused_until_ms = max(process.paused_until_ms, self.time.now_ms + wait_ms)
+
+    def _strike(self, process: SimulatedProcess, step: str) -> None:
+        if self.kill_rate and self.random.random() < self.kill_rate:
+            self.kill(process)
+        elif self.pause_rate and self.random.random() < self.pause_rate:
+            self.pause(process, self.random.choice([30.0, 400.0, 3_000.0, 20_000.0, 40_000.0]))
+
+    def _stall(self, process: SimulatedProcess) -> None:
+        while self.time.now_ms < process.paused_until_ms and not process.dead:
+            self.scheduler.suspend(self.time.now_ms)  # until the pause of the process is over
+
+    # ---- disks and logs --------------------------------------------------------------------------------------------
+
+    def watched(self, index: TimerIndex) -> TimerIndex:
+        """A timer index whose wheel must pass every check that runs once a second; otherwise a damaged wheel was
+        trusted."""
+        confirm = index.confirm
+
+        def watching(now_ms: int) -> bool:
+            agrees = confirm(now_ms)
+            if not agrees:
+                self.wrong.append(f"O9: {self.acting().name} believed a wheel that is wrong")
+            return agrees
+
+        setattr(index, "confirm", watching)  # noqa: B010  # mypy forbids the plain form, for good reasons elsewhere
+        self.reached["wheel rebuilt" if index.rebuilds else "index opened"] += 1
+        return index
+
+    def expire(self) -> None:
+        """Apply retention; the deleted records are kept for the judges."""
+        before = {Partition(t.name, n): log for t in self.broker.topics.values() for n, log in enumerate(t.logs)}
+        old = {part: log.read(log.start, Isolation.READ_COMMITTED, 1_000_000)[0] for part, log in before.items()}
+        for part, start in self.broker.expire().items():
+            self.reached["retention"] += 1
+            self.trace(f"{part.topic}/{part.index} begins at {start}")
+            self.archive.setdefault(part, []).extend(record for record in old[part] if record.offset < start)
+
+    # ---- trace -----------------------------------------------------------------------------------------------------
+
+    def trace(self, what: str) -> None:
+        """Record an event; the digest of a run covers these."""
+        line = f"{self.time.now_ms:.3f} {what}"
+        self._hash.update(line.encode())
+        if self.tell is not None:
+            self.tell(line)
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest()

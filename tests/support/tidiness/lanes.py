@@ -1,0 +1,36 @@
+"""Which lane of the test command a test file belongs to; tests/lanes.toml declares them."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[2]
+
+
+@cache
+def lanes() -> dict[str, str]:
+    """The lane of each folder and file that tests/lanes.toml names, relative to `tests`."""
+    return parse_lanes((TESTS / "lanes.toml").read_text())
+
+
+def parse_lanes(text: str) -> dict[str, str]:
+    """Place -> lane. Raises ValueError if two lanes name the same place."""
+    declared: dict[str, list[str]] = tomllib.loads(text)
+    found: dict[str, str] = {}
+    for lane, places in declared.items():
+        for place in places:
+            if place in found:
+                raise ValueError(f"{place} is in the lanes {found[place]} and {lane}")
+            found[place] = lane
+    return found
+
+
+def lane_of(test_file: Path) -> str:
+    """The lane of a test file. Raises ValueError if neither the file nor its folder has one."""
+    place = test_file.resolve().relative_to(TESTS)
+    for each in (place, *place.parents):
+        if lane := lanes().get(each.as_posix()):
+            return lane
+    raise ValueError(f"{place} is in no lane: name it, or its folder, in tests/lanes.toml")

@@ -1,0 +1,218 @@
+"""Measures how long other programs kept those of a test from running; bounds on time exclude these waits.
+
+A process of its own samples the kernel's pressure figures (`/proc/pressure`: how long tasks were ready and waited for a
+core, or waited for a disk) and how much later than asked it woke up itself. Such a wait counts only while processes
+outside the tree of the test used the machine: load that a test or a sidecar makes excuses nothing, so on a machine with
+nothing else to do the bounds hold as they stand, and a sidecar that burns the processor is not excused for it.
+
+The pressure of a moment is an average over the cores, so a single task can have waited for the figure times the number
+of cores: what takes milliseconds is held against that. What takes seconds is a chain of steps by many programs, and
+is held against the average. Neither is attributed to single programs.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from support.waiting.timeouts import WAIT_TIMEOUT_S
+
+#: s. Between two samples, and between two looks at who uses the processor, whose figures have steps of 10 ms.
+_SAMPLE_S, _LOOK_S = 0.01, 0.25
+#: Of one core. The background of a machine that does nothing else stays below it.
+FOREIGN_SHARE = 0.1
+_SAMPLER = f"""
+import os, sys, time
+sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})
+from support.waiting.contention import sample
+sample(int(sys.argv[1]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ContentionSample:
+    """One look: epoch ms, how much later than asked it was, all pressure so far (ms), and the share of one core that
+    others used around it."""
+
+    at_ms: float
+    overslept_ms: float
+    pressure_ms: float
+    foreign_share: float
+
+
+@dataclass
+class Waits:
+    """How long others kept programs from running, as a rising curve over time."""
+
+    _at_ms: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    _waited_ms: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+
+    @classmethod
+    def most(cls, samples: Sequence[ContentionSample], cores: int) -> Waits:
+        """The most that a single task can have waited: pressure on one core of all, or what the sampler overslept."""
+        return cls._of(
+            samples,
+            [max(b.overslept_ms, cores * (b.pressure_ms - a.pressure_ms)) for a, b in pairwise(samples)],
+        )
+
+    @classmethod
+    def average(cls, samples: Sequence[ContentionSample]) -> Waits:
+        """What tasks waited on average over the cores: so much of a chain of steps by many programs was waiting. It is
+        at least what the sampler overslept, the only figure of a kernel that measures no pressure."""
+        return cls._of(samples, [max(b.overslept_ms, b.pressure_ms - a.pressure_ms) for a, b in pairwise(samples)])
+
+    @classmethod
+    def _of(cls, samples: Sequence[ContentionSample], waits_ms: Sequence[float]) -> Waits:
+        if not samples:
+            return cls()
+        waited = [0.0]
+        for (before, after), wait_ms in zip(pairwise(samples), waits_ms, strict=True):
+            is_disturbed = after.foreign_share >= FOREIGN_SHARE
+            waited.append(waited[-1] + (min(wait_ms, after.at_ms - before.at_ms) if is_disturbed else 0.0))
+        return cls(np.array([each.at_ms for each in samples]), np.array(waited))
+
+    def between(self, from_ms: NDArray[np.float64], until_ms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """For each pair of times (epoch ms), how much of what lies between them was spent waiting for others."""
+        found = np.interp(until_ms, self._at_ms, self._waited_ms) - np.interp(from_ms, self._at_ms, self._waited_ms)
+        return np.asarray(found, dtype=np.float64)
+
+    def undisturbed(self, from_ms: Sequence[float], until_ms: Sequence[float]) -> NDArray[np.float64]:
+        """For each pair of times (epoch ms), how many ms lie between them without what was spent waiting for others."""
+        begins, ends = np.array(from_ms, dtype=np.float64), np.array(until_ms, dtype=np.float64)
+        return np.asarray(ends - begins - self.between(begins, ends), dtype=np.float64)
+
+    @property
+    def share(self) -> float:
+        """Of the whole time."""
+        lasted = float(self._at_ms[-1] - self._at_ms[0])
+        return float(self._waited_ms[-1]) / lasted if lasted else 0.0
+
+
+class Watch:
+    """Samples until it is closed. Its curves may be asked for as often as one likes."""
+
+    def __init__(self) -> None:
+        self._samples: list[ContentionSample] = []
+        self._sampler = subprocess.Popen(
+            [sys.executable, "-c", _SAMPLER, str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._sampler.stdout is not None
+        assert self._sampler.stdout.readline() == "sampling\n"
+
+    def most(self) -> Waits:
+        """The most that a single task can have waited, up to now."""
+        return Waits.most(self._taken(), os.cpu_count() or 1)
+
+    def average(self) -> Waits:
+        """What tasks waited on average over the cores, up to now."""
+        return Waits.average(self._taken())
+
+    def _taken(self) -> list[ContentionSample]:
+        assert self._sampler.stdin is not None
+        assert self._sampler.stdout is not None
+        print(file=self._sampler.stdin, flush=True)
+        while (line := self._sampler.stdout.readline().strip()) != "end":
+            assert line, "the sampler has ended"
+            self._samples.append(ContentionSample(*map(float, line.split())))
+        return self._samples
+
+    def close(self) -> None:
+        self._sampler.kill()
+        self._sampler.wait(WAIT_TIMEOUT_S)
+        for pipe in (self._sampler.stdin, self._sampler.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+@contextmanager
+def watch_contention() -> Iterator[Watch]:
+    """Samples while the context lasts. The process of the test collects no garbage meanwhile: with 100,000 records a
+    full collection stops its reader for 0.4 s, which counted as lateness of the messages that arrived then."""
+    watch, collects = Watch(), gc.isenabled()
+    gc.disable()
+    try:
+        yield watch
+    finally:
+        if collects:
+            gc.enable()
+        watch.close()
+
+
+def sample(own_pid: int) -> None:
+    """The sampler's program: it prints what it has seen since the last time for each line that it reads."""
+    import select
+    import time
+
+    opened: list[int] = []
+    for kind in ("cpu", "io"):
+        with suppress(OSError):  # a kernel without these figures: only what was overslept counts
+            opened.append(os.open(f"/proc/pressure/{kind}", os.O_RDONLY))
+    waiting: list[tuple[float, float, float]] = []  # not told yet who used the processor around them
+    ready: list[str] = []
+    looked, busy, own = time.monotonic(), busy_s(), used_s(own_pid)
+    print("sampling", flush=True)
+    while True:
+        asked = time.monotonic()
+        time.sleep(_SAMPLE_S)
+        now = time.monotonic()
+        waiting.append((time.time() * 1000, (now - asked - _SAMPLE_S) * 1000, _pressure_ms(opened)))
+        is_asked = bool(select.select([sys.stdin], [], [], 0)[0])
+        if now - looked >= _LOOK_S:
+            busy_now, own_now = busy_s(), used_s(own_pid)
+            share = max(busy_now - busy - max(own_now - own, 0.0), 0.0) / (now - looked)
+            ready += [f"{at} {overslept} {pressure} {share}" for at, overslept, pressure in waiting]
+            waiting.clear()
+            looked, busy, own = now, busy_now, own_now
+        if is_asked and not waiting:
+            if not sys.stdin.readline():
+                return
+            print(*ready, "end", sep="\n", flush=True)
+            ready.clear()
+
+
+def _pressure_ms(opened: Sequence[int]) -> float:
+    """How long some task was ready and waited for a core, or waited for a disk, since the machine started."""
+    firsts = [os.pread(each, 200, 0).partition(b"\n")[0] for each in opened]
+    return sum(int(line.rpartition(b"total=")[2]) for line in firsts) / 1000
+
+
+def busy_s() -> float:
+    """Seconds that all cores together were not idle since the machine started, or were taken from it by its host."""
+    user, nice, system, _, _, irq, softirq, steal = map(
+        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    )
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def used_s(pid: int) -> float:
+    """Processor seconds of a process and all that descend from it, children that have ended included.
+
+    Every thread can have children, and three brokers have hundreds of threads, so pathlib is too slow here.
+    """
+    ticks, left = 0, [pid]
+    while left:
+        each = left.pop()
+        with suppress(OSError):
+            fields = _read(f"/proc/{each}/stat").rpartition(b")")[2].split()
+            ticks += sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
+            for task in os.listdir(f"/proc/{each}/task"):
+                left += map(int, _read(f"/proc/{each}/task/{task}/children").split())
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.read()

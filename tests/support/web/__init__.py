@@ -1,0 +1,1 @@
+"""HTTP from outside: requests, floods of connections, and pages in a browser."""

@@ -1,0 +1,76 @@
+"""A page in the system's Chromium without a window, driven by Playwright, which waits for elements to be ready."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import ConsoleMessage, Page, ViewportSize, expect, sync_playwright
+
+from support.deployments.programs import need_program
+from support.waiting.timeouts import WAIT_TIMEOUT_S
+
+expect.set_options(WAIT_TIMEOUT_S * 1_000)
+
+PHONE, DESK = ViewportSize(width=390, height=900), ViewportSize(width=1280, height=900)
+#: Where to put pictures of the pages for a person to look at; none are taken without it.
+_PICTURES = os.environ.get("POSTDATE_TEST_PICTURES", "")
+
+
+@contextmanager
+def browser_page(*, runs_scripts: bool = True) -> Iterator[Page]:
+    """A page of a browser of its own; skips the test if there is none.
+
+    At the end, nothing that scripts threw and nothing that the browser refused or warned of may be left.
+    """
+    program = need_program("chromium", "chromium")
+    complaints: list[str] = []
+
+    def note(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            complaints.append(message.text)
+
+    with sync_playwright() as playwright, playwright.chromium.launch(executable_path=program) as browser:
+        page = browser.new_page(java_script_enabled=runs_scripts)
+        page.set_default_timeout(WAIT_TIMEOUT_S * 1_000)
+        page.on("console", note)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        yield page
+    assert complaints == []
+
+
+def open_view(page: Page, name: str) -> None:
+    """Shows one of the views of a sidecar's page."""
+    page.get_by_role("navigation").get_by_role("link", name=name).click()
+    expect(page.get_by_role("region", name=name, exact=True)).to_be_focused()
+
+
+def picture(page: Page, name: str) -> None:
+    """Keeps a picture of the whole page, if pictures are wanted."""
+    if _PICTURES:
+        page.screenshot(path=Path(_PICTURES) / f"{name}.png", full_page=True)
+
+
+def rgb_sum(page: Page, name: str) -> int:
+    """How light a colour of the body is: the sum of red, green and blue."""
+    colour = str(page.locator("body").evaluate("(body, name) => getComputedStyle(body)[name]", name))
+    return sum(int(part) for part in re.findall(r"\d+", colour)[:3])
+
+
+def check_layout(page: Page, size: ViewportSize, scheme: str, name: str) -> None:
+    """Nothing sticks out on a screen of this size; text and ground differ in the scheme."""
+    page.set_viewport_size(size)
+    page.emulate_media(color_scheme="light" if scheme == "light" else "dark")
+    assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+    assert (rgb_sum(page, "backgroundColor") > rgb_sum(page, "color")) == (scheme == "light")
+    picture(page, f"{name}-{size['width']}-{scheme}")
+
+
+def check_layouts(page: Page, name: str) -> None:
+    """As `check_layout`, on phone and desktop, dark and light; the last is a light desktop."""
+    for size in (PHONE, DESK):
+        for scheme in ("dark", "light"):
+            check_layout(page, size, scheme, name)
