@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from postdate.spark.audit.chart_data import LATENESS_EDGES_MS, AuditPicture, Moment
 from postdate.spark.audit.output import AuditOutcome, StateOutcome
 from postdate.spark.audit.page import audit_page
-from postdate.spark.audit.picture import LATENESS_EDGES_MS, AuditPicture, Moment
 from postdate.spark.job.bounds import Range
 from postdate.spark.job.cluster import TopicPartition
 from postdate.spark.judging.summary import Outcomes, Sample, Summary

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from postdate.spark.audit.advance import Advance
+from postdate.spark.audit.incremental_judging import Advance
 from postdate.wire.values.murmur2 import partition_for
 from support.audit_cases.verdicts import DUE, SNAPSHOT, T
 from support.audits.runs_with_state import Runs

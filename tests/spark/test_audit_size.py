@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 
 from postdate.spark.audit.ranges import TARGETS
 from postdate.spark.audit.reading import fate_count
-from postdate.spark.judging import folded as judging
-from postdate.spark.judging.folded import JudgingParameters, judged_origins
+from postdate.spark.judging import origin_rows as judging
 from postdate.spark.judging.inputs import folded
+from postdate.spark.judging.origin_rows import JudgingParameters, judged_origins
 from postdate.spark.limits import LOCAL_ROWS_MAX
 from postdate.spark.rules.request_histories import history_rows
 from postdate.spark.session.small_tables import small_table

@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from postdate.spark.judging.folded import claim_rules, found_columns
+from postdate.spark.judging.origin_rows import claim_rules, found_columns
 from postdate.spark.rules.schedules.occurrences import may_have_lost_fate
 from support.audit_cases.schedules import EVERY, due
 from support.audit_cases.verdicts import DUE, TO_ORDERS, Cases, T, redelivered

@@ -27,7 +27,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from postdate.spark.audit.follow import FollowOptions, follow
+from postdate.spark.audit.continuous import FollowOptions, follow
 from postdate.spark.audit.options import AuditOptions
 from postdate.spark.audit.output import AuditOutcome, as_json
 from postdate.spark.job.progress import Reporter

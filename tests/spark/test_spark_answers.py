@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from postdate.spark.job.sources import RECORDS
-from postdate.spark.judging import folded
+from postdate.spark.judging import origin_rows as folded
 from postdate.spark.records.verdict_records import ANSWERS, answer_rows
 from postdate.spark.session.small_tables import small_table
 from postdate.wire.verdicts import Verdict, encode_verdict

@@ -32,10 +32,10 @@ from postdate.spark.audit.ranges import TARGETS as TARGET_COLUMNS
 from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
 from postdate.spark.job.sources import RECORDS
-from postdate.spark.judging import folded as judging
+from postdate.spark.judging import origin_rows as judging
 from postdate.spark.judging.chunk_digests import ChunkDigests
-from postdate.spark.judging.folded import JudgingParameters, judged_origins, placed
 from postdate.spark.judging.inputs import folded
+from postdate.spark.judging.origin_rows import JudgingParameters, judged_origins, placed
 from postdate.spark.judging.stages import ROW_COLUMNS, History, judged_history, read_context, split
 from postdate.spark.records.deliveries import dead_letter_rows, delivered_messages, record_rows
 from postdate.spark.records.fates import fate_rows, log_rows

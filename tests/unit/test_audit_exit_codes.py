@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from postdate.cli import postdate
 from postdate.spark import audit_main
-from postdate.spark.audit.follow import FollowOptions
+from postdate.spark.audit.continuous import FollowOptions
 from postdate.spark.audit.options import AuditOptions
 from postdate.spark.audit.output import AuditOutcome, Hole, write_outcome
 from postdate.spark.errors import JobUsageError

@@ -201,7 +201,7 @@ def test_each_place_that_answers_a_question_exists() -> None:
 
 def test_a_place_that_does_not_exist_is_seen() -> None:
     assert list(_place_complaints("| q | `_outcome` of `dispatch/gone.py` |")) == ["dispatch/gone.py"]
-    assert list(_place_complaints("| q | `_gone` of `shard/gate.py` |")) == ["_gone"]
+    assert list(_place_complaints("| q | `_gone` of `shard/cancel_gate.py` |")) == ["_gone"]
 
 
 def _place_complaints(row: str) -> Iterator[str]:

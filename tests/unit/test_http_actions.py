@@ -25,7 +25,7 @@ from postdate.sidecar.group.poller import Poller
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.action_log import ActionLog, merged_actions
 from postdate.sidecar.http.port import claim
-from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.server.server import HttpServer
 from support.deployments.sidecars import wait_until
 from support.kafka_simulator import SimBroker, SimKafka
@@ -49,7 +49,7 @@ def serve(stack: ExitStack, directory: Path, **http: Any) -> Client:
     config = Config(http=HttpConfig(port=free_port(), token_file=directory / "token", **http), format_version=3)
     facts = {"shards": {}, "turned_at": time.monotonic(), "is_member": True, "is_stopping": False, "failure": None}
     poller = cast(Poller, SimpleNamespace(**facts, is_drained=False, waits_for="", stands_by="", statistics=()))
-    process = Process(config, poller, {}, {}, kafka, kafka.admin(), SystemClock(), actions=ActionLog(directory))
+    process = ProcessState(config, poller, {}, {}, kafka, kafka.admin(), SystemClock(), actions=ActionLog(directory))
     server = HttpServer(process, claim(config.http))
     server.start()
     stack.callback(server.stop)

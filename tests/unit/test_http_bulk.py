@@ -15,7 +15,7 @@ from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import KeptProducer, PartlyProduced
 from postdate.sidecar.config.settings import Config, RequestTopicConfig
 from postdate.sidecar.http.api.bulk import control_selected
-from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.queries.pending import BadQuery
 from support.deployments.simulated_cluster import SimulatedCluster
 
@@ -28,11 +28,11 @@ def env() -> SimulatedCluster:
 
 
 @pytest.fixture
-def process(env: SimulatedCluster) -> Process:
+def process(env: SimulatedCluster) -> ProcessState:
     config = Config(format_version=2, request_topics=(RequestTopicConfig("requests"),))
     clock = SimpleNamespace(wall_ms=env.broker.now_ms)
     parts = {"config": config, "admin": env.kafka.admin(), "controls": KeptProducer(env.kafka), "clock": clock}
-    return cast(Process, SimpleNamespace(**parts))
+    return cast(ProcessState, SimpleNamespace(**parts))
 
 
 def counts(env: SimulatedCluster) -> list[int]:
@@ -40,7 +40,7 @@ def counts(env: SimulatedCluster) -> list[int]:
 
 
 def test_a_failure_names_the_partitions_that_have_the_control(
-    env: SimulatedCluster, process: Process, monkeypatch: pytest.MonkeyPatch
+    env: SimulatedCluster, process: ProcessState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = env.broker.append
 
@@ -62,7 +62,7 @@ def test_a_failure_names_the_partitions_that_have_the_control(
 
 
 @pytest.mark.parametrize("partitions", ["2", [], [-1], [True], ["1"], [0, 4]])
-def test_invalid_partitions_send_nothing(env: SimulatedCluster, process: Process, partitions: object) -> None:
+def test_invalid_partitions_send_nothing(env: SimulatedCluster, process: ProcessState, partitions: object) -> None:
     with pytest.raises(BadQuery, match="partition"):
         control_selected(process, "reschedule", {**BY, "partitions": partitions})
     assert counts(env) == [0, 0, 0, 0]

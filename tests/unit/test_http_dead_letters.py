@@ -22,7 +22,7 @@ from postdate.sidecar.http import limits
 from postdate.sidecar.http.access.access import Refused
 from postdate.sidecar.http.api import dead_letters
 from postdate.sidecar.http.api.dead_letters import list_letters, requeue
-from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.queries.pending import BadQuery
 from postdate.wire.headers import ATTEMPT, DELAY, GRACE, ID, TOPIC, Headers
 from support.deployments.simulated_cluster import SimulatedCluster
@@ -38,14 +38,14 @@ def env() -> SimulatedCluster:
 
 
 @pytest.fixture
-def process(env: SimulatedCluster) -> Process:
+def process(env: SimulatedCluster) -> ProcessState:
     config = Config(format_version=2, request_topics=(RequestTopicConfig("requests"),))
     clock = SimpleNamespace(wall_ms=env.broker.now_ms)
     parts = {"config": config, "admin": env.kafka.admin(), "kafka": env.kafka, "clock": clock}
-    return cast(Process, SimpleNamespace(**parts))
+    return cast(ProcessState, SimpleNamespace(**parts))
 
 
-def asked(process: Process, text: str = "") -> dict[str, Any]:
+def asked(process: ProcessState, text: str = "") -> dict[str, Any]:
     return list_letters(process, QueryParams(text))
 
 
@@ -53,7 +53,9 @@ def counts(env: SimulatedCluster) -> int:
     return sum(len(env.records("requests", index)) for index in range(env.partitions))
 
 
-def test_dead_letters_are_grouped_by_reason_and_the_newest_are_listed(env: SimulatedCluster, process: Process) -> None:
+def test_dead_letters_are_grouped_by_reason_and_the_newest_are_listed(
+    env: SimulatedCluster, process: ProcessState
+) -> None:
     first = env.bury(0, None, None, ORDERS, "expired")
     env.time.wait(60_000)
     second = env.bury(1, None, None, [*NOWHERE, (ID, b"o-1")], "unknown-target")
@@ -72,7 +74,7 @@ def test_dead_letters_are_grouped_by_reason_and_the_newest_are_listed(env: Simul
     assert [group["count"] for group in asked(process, since)["groups"]] == [1]
 
 
-def test_a_plan_changes_nothing_and_each_letter_is_requeued_once(env: SimulatedCluster, process: Process) -> None:
+def test_a_plan_changes_nothing_and_each_letter_is_requeued_once(env: SimulatedCluster, process: ProcessState) -> None:
     origins = [env.bury(index, None, b"v", [*ORDERS, (ID, b"o-%d" % index)], "unknown-target") for index in range(3)]
     lost = env.bury(3, None, b"v", NOWHERE, "unknown-target")
     expired: Headers = [(TOPIC, b"orders"), ("postdate-at", b"1000"), (GRACE, b"1s")]
@@ -97,7 +99,7 @@ def test_a_plan_changes_nothing_and_each_letter_is_requeued_once(env: SimulatedC
 
 
 def test_two_requeues_do_not_run_at_the_same_time(
-    env: SimulatedCluster, process: Process, monkeypatch: pytest.MonkeyPatch
+    env: SimulatedCluster, process: ProcessState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env.bury(0, None, b"v", ORDERS, "unknown-target")
     honest = carried_out
@@ -117,7 +119,7 @@ def test_two_requeues_do_not_run_at_the_same_time(
 
 
 def test_reading_is_bounded_in_letters_and_time(
-    env: SimulatedCluster, process: Process, monkeypatch: pytest.MonkeyPatch
+    env: SimulatedCluster, process: ProcessState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, *new = [env.bury(0, None, b"v", ORDERS, "unknown-target") for _ in range(4)]
     monkeypatch.setattr(limits, "LETTERS_MAX", 3)
@@ -142,7 +144,7 @@ def test_reading_is_bounded_in_letters_and_time(
 
 
 def test_an_earlier_until_reaches_older_letters(
-    env: SimulatedCluster, process: Process, monkeypatch: pytest.MonkeyPatch
+    env: SimulatedCluster, process: ProcessState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "LETTERS_MAX", 3)
     old = env.bury(0, None, b"v", ORDERS, "unknown-target")
@@ -162,10 +164,10 @@ def test_an_earlier_until_reaches_older_letters(
 
 
 def test_no_value_of_a_listed_letter_is_kept(
-    env: SimulatedCluster, process: Process, monkeypatch: pytest.MonkeyPatch
+    env: SimulatedCluster, process: ProcessState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = replace(process.config, http=HttpConfig(payloads="allowed"))
-    allowed = cast(Process, SimpleNamespace(**{**vars(process), "config": config}))
+    allowed = cast(ProcessState, SimpleNamespace(**{**vars(process), "config": config}))
     env.bury(0, b"k", b"v" * 9, [*ORDERS, (ATTEMPT, b"2")], "expired")
     kept, as_json = [], dead_letters._letter_as_json
 
@@ -180,7 +182,9 @@ def test_no_value_of_a_listed_letter_is_kept(
     assert asked(allowed, "payload=true")["letters"][0]["attempt"] == "2"
 
 
-def test_what_a_refused_request_contains_is_shown_only_with_payloads(env: SimulatedCluster, process: Process) -> None:
+def test_what_a_refused_request_contains_is_shown_only_with_payloads(
+    env: SimulatedCluster, process: ProcessState
+) -> None:
     bad: Headers = [(TOPIC, b"orders"), (DELAY, b"card-4111"), (ID, b"card-4111")]
     env.bury(0, None, b"v", bad, "bad-time")
     told, plan = asked(process), requeue(process, {"reason": "bad-time"}, payload=False)
@@ -191,7 +195,7 @@ def test_what_a_refused_request_contains_is_shown_only_with_payloads(env: Simula
     with pytest.raises(BadQuery, match=r"http\.payloads is never"):
         asked(process, "payload=true")
     config = replace(process.config, http=HttpConfig(payloads="allowed"))
-    allowed = cast(Process, SimpleNamespace(**{**vars(process), "config": config}))
+    allowed = cast(ProcessState, SimpleNamespace(**{**vars(process), "config": config}))
     shown = asked(allowed, "payload=true")["letters"][0]
     assert (shown["id"], shown["target"], shown["detail"]) == ("card-4111", "orders", "why it was bad-time")
     assert "card-4111" in requeue(allowed, {"reason": "bad-time"}, payload=True)["outcomes"][0]["why"]
@@ -215,13 +219,13 @@ def test_what_a_refused_request_contains_is_shown_only_with_payloads(env: Simula
         {**UNKNOWN, "limit": 5},
     ],
 )
-def test_a_wrong_body_requeues_nothing(env: SimulatedCluster, process: Process, body: object) -> None:
+def test_a_wrong_body_requeues_nothing(env: SimulatedCluster, process: ProcessState, body: object) -> None:
     env.bury(0, None, b"v", ORDERS, "unknown-target")
     with pytest.raises(BadQuery):
         requeue(process, body, payload=False)
     assert counts(env) == 1
 
 
-def test_a_foreign_record_is_no_dead_letter(env: SimulatedCluster, process: Process) -> None:
+def test_a_foreign_record_is_no_dead_letter(env: SimulatedCluster, process: ProcessState) -> None:
     env.broker.append(Partition(env.own.dead_letters, 0), None, b"v", [], env.broker.now_ms())
     assert asked(process)["groups"] == []

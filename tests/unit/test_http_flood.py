@@ -21,7 +21,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from postdate.sidecar.http.server import acceptor, connections, gate
+from postdate.sidecar.http.server import acceptor, connections
+from postdate.sidecar.http.server import admission as gate
 from support.deployments.sidecars import wait_until
 from support.waiting.contention import watch_contention
 from support.waiting.timeouts import WAIT_TIMEOUT_S

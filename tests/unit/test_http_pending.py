@@ -20,7 +20,7 @@ from postdate.kafka.interface import Partition
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.api import local
 from postdate.sidecar.http.api.bulk import count_selected
-from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.queries import pending, queries
 from postdate.sidecar.http.queries.pending import PARKED, AskedShard, BadQuery, PageCursor, PendingFilters, as_json
 from postdate.sidecar.states import State
@@ -67,12 +67,12 @@ def shards(tmp_path: Path) -> Iterator[list[IndexShard]]:
         shard.index.close()
 
 
-def holder_of(shard: IndexShard, state: State = State.RUNNING) -> Process:
+def holder_of(shard: IndexShard, state: State = State.RUNNING) -> ProcessState:
     """A process that holds the shard alone."""
     answers = SimpleNamespace(ask=lambda question, *_: question(shard.index))
     held = SimpleNamespace(state=state, ctx=SimpleNamespace(index_queries=answers))
     thread = SimpleNamespace(shard=held, inbox=SimpleNamespace(wake=None))
-    return cast(Process, SimpleNamespace(shards=lambda: [(shard.part, thread)]))
+    return cast(ProcessState, SimpleNamespace(shards=lambda: [(shard.part, thread)]))
 
 
 def fill(shards: list[IndexShard], seed: int = 1) -> list[Put]:
@@ -293,7 +293,7 @@ def test_messages_are_selected_by_the_beginning_of_their_id_and_by_their_key(sha
     page = pending.page(list(shards), PendingFilters(id_prefix=b"order-3"), None, 10, False)
     assert [as_json(part, key, found, 0, False)["id"] for key, part, found in page.entries] == ["order-3"]
     clock = SimpleNamespace(wall_ms=lambda: 0)
-    process = cast(Process, SimpleNamespace(shards=holder_of(shards[1]).shards, clock=clock))
+    process = cast(ProcessState, SimpleNamespace(shards=holder_of(shards[1]).shards, clock=clock))
     assert count_selected(process, QueryParams("id_prefix=order-"))["count"] == 3
 
 

@@ -30,13 +30,13 @@ from postdate.sidecar.context.index_queries import IndexQueries
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.errors import ConfigError, Exit
 from postdate.sidecar.group.poller import ClientFailure, Poller
-from postdate.sidecar.http import process
+from postdate.sidecar.http import process_state as process
 from postdate.sidecar.http.api.app import make_app
 from postdate.sidecar.http.api.openapi import describe
 from postdate.sidecar.http.api.page_files import PATHS
 from postdate.sidecar.http.metrics.metrics import METRICS
 from postdate.sidecar.http.port import claim
-from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.server import server, serving
 from postdate.sidecar.http.server.server import HttpServer
 from postdate.sidecar.logs import OneLine
@@ -90,10 +90,10 @@ class _HttpRig:
             statistics=(),
         )
 
-    def process(self, config: HttpConfig) -> Process:
+    def process(self, config: HttpConfig) -> ProcessState:
         poller = cast(Poller, self.poller)
         settings = Config(http=config, format_version=self.format_version)
-        return Process(settings, poller, self.counts, {}, self.kafka, self.kafka.admin(), self.clock)
+        return ProcessState(settings, poller, self.counts, {}, self.kafka, self.kafka.admin(), self.clock)
 
     def serve(self, token_file: Path | None = None, host: str = "127.0.0.1", **options: Any) -> Client:
         config = HttpConfig(port=free_port(), host=host, token_file=token_file, **options)

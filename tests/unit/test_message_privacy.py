@@ -38,7 +38,7 @@ from postdate.sidecar.http.api import local
 from postdate.sidecar.http.api.app import make_app
 from postdate.sidecar.http.api.page_files import PATHS
 from postdate.sidecar.http.port import claim
-from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.server.server import HttpServer
 from postdate.sidecar.logs import configure_logging
 from postdate.sidecar.shard import shard as shard_module
@@ -254,7 +254,9 @@ class Shown:
         config = replace(shard.ctx.config, http=http)
         poller, counts = cast(Poller, self._poller), {PART: shard.ctx.counts}
         actions = ActionLog(token_file.parent)
-        self.process = Process(config, poller, counts, {}, bench.kafka, bench.admin, bench.kafka.clock, actions=actions)
+        self.process = ProcessState(
+            config, poller, counts, {}, bench.kafka, bench.admin, bench.kafka.clock, actions=actions
+        )
         self.client = Client(http.port, TOKEN)
         self.seen: dict[str, str] = {}
         self.hold(shard)

@@ -20,12 +20,12 @@ from opentelemetry.trace import SpanKind
 
 from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.config.settings import Config
-from postdate.sidecar.context.traces import Traces, trace_context
+from postdate.sidecar.context.traced_messages import Traces, trace_context
 from postdate.sidecar.counts import LATENESS_BOUNDS_MS
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.ingest.ingest import Intake, ingest
-from postdate.sidecar.process.tracing import SpanThread, exporting_provider, tracing
+from postdate.sidecar.process.span_exporter import SpanThread, exporting_provider, tracing
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.timer_log.identity import Identity

@@ -13,10 +13,10 @@ from html.parser import HTMLParser
 
 import pytest
 
+from postdate.spark.audit.chart_data import LATENESS_EDGES_MS, AuditPicture, Moment
 from postdate.spark.audit.metrics import audit_metrics
 from postdate.spark.audit.output import AuditOutcome, as_json, write_outcome
 from postdate.spark.audit.page import audit_page
-from postdate.spark.audit.picture import LATENESS_EDGES_MS, AuditPicture, Moment
 from postdate.spark.job.bounds import Range
 from postdate.spark.job.cluster import TopicPartition
 from postdate.spark.judging.schedule_figures import COUNTS, ScheduleFigures, Schedules

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from postdate.spark.errors import CannotRun
-from postdate.spark.session.places import write_text
+from postdate.spark.session.output_paths import write_text
 
 NO_SPARK: Any = None
 

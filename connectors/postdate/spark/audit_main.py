@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from postdate.spark.audit.follow import planned_audit
+from postdate.spark.audit.continuous import planned_audit
 from postdate.spark.audit.options import AuditOptions
 from postdate.spark.rules.unanswered import MODES
 from postdate.spark.submitted import add_reading_options, duration, instant, program_parser, run_program

@@ -16,8 +16,8 @@ from postdate.spark.job.bounds import NEVER_MS
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
 from postdate.spark.job.sources import RECORDS
 from postdate.spark.judging.chunk_digests import ChunkDigests, exceptional_origins, regular, subtracted
-from postdate.spark.judging.folded import JudgingParameters, found_of, judged_origins, judged_placed, placed
 from postdate.spark.judging.inputs import AuditInputs, folded
+from postdate.spark.judging.origin_rows import JudgingParameters, found_of, judged_origins, judged_placed, placed
 from postdate.spark.judging.stages import ROW_COLUMNS, Judged, judged_history
 from postdate.spark.judging.stages import History as Read
 from postdate.spark.judging.summary import Counted, Plain, Summary, by_verdicts, summarise

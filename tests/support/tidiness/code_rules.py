@@ -96,7 +96,7 @@ _SPARK_PACKAGES = {
 INNER = {
     "postdate.sidecar.dispatch": ("limits", "targets", "due"),
     "postdate.sidecar.http": (
-        *("limits", "action_log", "process", "port", "access", "metrics", "queries", "api", "server"),
+        *("limits", "action_log", "process_state", "port", "access", "metrics", "queries", "api", "server"),
     ),
     "postdate.cli": ("limits", "commands", "options", "request_options", "tools", "spark", "operation", "requests"),
     "postdate.spark.rules": (
@@ -140,7 +140,7 @@ LAZY_ARROWS: dict[str, tuple[str, ...]] = {"postdate.cli.spark": ("postdate.spar
 OWNERS: dict[str, tuple[str, ...]] = {
     "cronsim": ("postdate.wire.schedules",),
     "confluent_kafka": ("postdate.kafka", "postdate.tools.dev_broker.readiness"),
-    "opentelemetry": ("postdate.sidecar.process.tracing",),
+    "opentelemetry": ("postdate.sidecar.process.span_exporter",),
     "pyspark": ("postdate.spark",),
     "rocksdict": ("postdate.wheel",),
 }

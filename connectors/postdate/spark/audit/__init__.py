@@ -1,7 +1,7 @@
 """Audits: full, incremental from a state, and continuous; their options and their results.
 
-Notebooks call `run`. Lowest module first: `options`, `ranges`, `picture`, `output`, `steps`, `reading`, `advance`,
-`incremental`, `job`, `follow`.
+Notebooks call `run`. Lowest module first: `options`, `ranges`, `chart_data`, `output`, `steps`, `reading`,
+`incremental_judging`, `incremental`, `job`, `continuous`.
 
 Imports the flat modules `errors` and `limits` of `postdate.spark`, and the packages `columns`, `output`, `session`,
 `records`, `job`, `rules`, `judging`, `state`.

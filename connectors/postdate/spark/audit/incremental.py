@@ -1,7 +1,7 @@
 """The incremental audit: reads the records since the last run, judges them, reports, and then commits.
 
 1. Fix the end offsets as the full audit does; read each partition from where the last run stopped.
-2. Judge the new records with the stored rows that they affect, and write both (`advance`).
+2. Judge the new records with the stored rows that they affect, and write both (`incremental_judging`).
 3. Report the outcome. After that, commit (`state.store`).
 
 So a run costs as much as the new records and the rows that they affect. The last verdict on each origin, over all runs,
@@ -22,10 +22,10 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from postdate.spark.audit.advance import Advance, advance, write_findings
+from postdate.spark.audit.chart_data import audit_picture
+from postdate.spark.audit.incremental_judging import Advance, advance, write_findings
 from postdate.spark.audit.options import AuditOptions
 from postdate.spark.audit.output import AuditOutcome, StateOutcome
-from postdate.spark.audit.picture import audit_picture
 from postdate.spark.audit.reading import Reading
 from postdate.spark.audit.steps import AuditSteps, notes_of
 from postdate.spark.judging.summary import Counted, Summary, summarise

@@ -25,19 +25,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 
+from postdate.spark.audit.chart_data import audit_picture
 from postdate.spark.audit.incremental import audit_since, outcome_of
 from postdate.spark.audit.metrics import audit_metrics
 from postdate.spark.audit.options import AuditOptions
 from postdate.spark.audit.output import AuditOutcome, write_outcome
 from postdate.spark.audit.page import audit_page
-from postdate.spark.audit.picture import audit_picture
 from postdate.spark.audit.reading import Reading
 from postdate.spark.audit.steps import AuditSteps
 from postdate.spark.job.lifecycle import run_job
 from postdate.spark.job.progress import Reporter
 from postdate.spark.judging.stages import judged_history, with_occurrences_of
 from postdate.spark.judging.summary import Counted, by_verdicts, summarise
-from postdate.spark.session.places import write_text
+from postdate.spark.session.output_paths import write_text
 from postdate.spark.session.start import require_connectors
 from postdate.spark.state.chain import Chain
 from postdate.spark.state.store import AuditState, StateStore, last_verdicts, state_lock

@@ -13,7 +13,7 @@ from typing import Any, Final, TextIO
 from rich.console import Console
 from rich.table import Table
 
-from postdate.spark.audit.picture import AuditPicture
+from postdate.spark.audit.chart_data import AuditPicture
 from postdate.spark.job.bounds import Range
 from postdate.spark.judging.schedule_figures import Schedules
 from postdate.spark.judging.summary import Outcomes, Summary

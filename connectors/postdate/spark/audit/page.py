@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from postdate.spark.audit.chart_data import LATENESS_EDGES_MS, AuditPicture
 from postdate.spark.audit.output import (
     MEANINGS,
     TREND_COLUMNS,
@@ -14,7 +15,6 @@ from postdate.spark.audit.output import (
     shown_verdicts,
     trend_rows,
 )
-from postdate.spark.audit.picture import LATENESS_EDGES_MS, AuditPicture
 from postdate.spark.judging.schedule_figures import PROBLEMS, Schedules
 from postdate.spark.output.charts import Bar, Line, bar_chart, line_chart
 from postdate.spark.output.lateness import spelled_figure

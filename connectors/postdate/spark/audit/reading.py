@@ -26,7 +26,7 @@ from postdate.spark.errors import CannotRun
 from postdate.spark.job.bounds import DISPATCH_LOG, TARGET, Range
 from postdate.spark.job.cluster import TopicPartition
 from postdate.spark.judging.chunk_digests import ChunkDigests
-from postdate.spark.judging.folded import JudgingParameters
+from postdate.spark.judging.origin_rows import JudgingParameters
 from postdate.spark.judging.stages import History
 from postdate.spark.limits import CHUNKS_ROWS_MIN, LOCAL_ROWS_MAX, ORDER_AGAIN_MIN, TARGETS_MAX
 from postdate.spark.records.deliveries import record_rows

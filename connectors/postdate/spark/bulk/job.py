@@ -39,7 +39,7 @@ from postdate.spark.limits import (
     TARGETS_SHOWN,
 )
 from postdate.spark.output.load import gathered_load
-from postdate.spark.session.places import require_new
+from postdate.spark.session.output_paths import require_new
 from postdate.spark.session.small_tables import small_table
 
 _BYTES_MAX = "max.message.bytes"

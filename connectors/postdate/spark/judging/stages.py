@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.judging.chunk_digests import ChunkDigests, exceptional_origins, regular, subtracted
-from postdate.spark.judging.folded import Context, JudgingParameters, judged_origins, related_origins
 from postdate.spark.judging.inputs import AuditInputs, folded
 from postdate.spark.judging.judge import is_in_range
+from postdate.spark.judging.origin_rows import Context, JudgingParameters, judged_origins, related_origins
 from postdate.spark.judging.summary import Plain
 from postdate.spark.limits import SEPARATE_ROWS_MAX
 from postdate.spark.records.deliveries import record_rows, with_origins_of_occurrences, without_garbled

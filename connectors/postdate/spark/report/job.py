@@ -37,7 +37,7 @@ from postdate.spark.report.rows import (
     stored_rows,
 )
 from postdate.spark.session.caching import cached, materialised
-from postdate.spark.session.places import require_new, write_text
+from postdate.spark.session.output_paths import require_new, write_text
 from postdate.spark.session.small_tables import small_table
 
 _LOGS = "topic string, partition int, log_topic string, log_end bigint, log_is_whole boolean"

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from postdate.spark.errors import CannotRun, first_cause
-from postdate.spark.session.places import located
+from postdate.spark.session.output_paths import located
 from postdate.spark.session.small_tables import small_table
 from postdate.spark.session.start import restored_settings
 

@@ -23,8 +23,8 @@ from pyspark.sql.types import BinaryType, DataType, DateType, LongType, StringTy
 
 from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.columns.expressions import one_of, remembered
-from postdate.spark.judging.folded import JUDGEMENT
 from postdate.spark.judging.inputs import FACTS, without_late
+from postdate.spark.judging.origin_rows import JUDGEMENT
 from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.rules.mismatches import expected_headers
 from postdate.spark.rules.schedules.numbered_deliveries import ZONE_VERSION

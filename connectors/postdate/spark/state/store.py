@@ -38,7 +38,7 @@ from postdate.spark.job.cluster import TopicPartition
 from postdate.spark.limits import RUNS_BETWEEN_TIDYING
 from postdate.spark.records.policies import PolicyRow, read_rows
 from postdate.spark.rules.schedules.occurrences import OF_SCHEDULES
-from postdate.spark.session.places import located
+from postdate.spark.session.output_paths import located
 from postdate.spark.session.small_tables import small_table
 from postdate.spark.state.chain import TAIL
 from postdate.spark.state.delta import DeltaTables, TableForm, empty_table, overtaken

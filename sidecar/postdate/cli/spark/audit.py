@@ -77,7 +77,7 @@ def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
     config = loader({"request_topics": requests}).config
     require_bootstrap(config)
     require_spark("the audit")
-    from postdate.spark.audit.follow import planned_audit
+    from postdate.spark.audit.continuous import planned_audit
     from postdate.spark.audit.options import AuditOptions
 
     given = asked_of(asked)

@@ -14,7 +14,7 @@ from postdate.sidecar.context.holds import Held
 from postdate.sidecar.context.index_queries import IndexQueries
 from postdate.sidecar.context.limits import BEAT_INTERVAL_MS_MAX
 from postdate.sidecar.context.pacing import LargeTransactionSemaphore
-from postdate.sidecar.context.traces import Traces
+from postdate.sidecar.context.traced_messages import Traces
 from postdate.sidecar.counts import ShardCounts
 from postdate.wire.origins import format_origin
 from postdate.wire.requests.rules import RequestRules

@@ -29,21 +29,21 @@ from postdate.sidecar.config.settings import Config
 from postdate.sidecar.context.limits import BEAT_INTERVAL_MS_MAX
 from postdate.sidecar.context.pacing import LargeTransactionSemaphore, TransactionBudget, TransactionThrottle
 from postdate.sidecar.context.shard_context import ShardContext
-from postdate.sidecar.context.traces import Traces
+from postdate.sidecar.context.traced_messages import Traces
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.errors import ConfigError, Exit
 from postdate.sidecar.group.poller import Poller
 from postdate.sidecar.group.unassigned import UnassignedPartitions
 from postdate.sidecar.http.action_log import ActionLog
 from postdate.sidecar.http.port import advertised_address, claim
-from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.server import serving
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.sidecar.logs import configure_logging
 from postdate.sidecar.privacy import forbid_core_dumps, prepare_data_directory
 from postdate.sidecar.process.limits import OPEN_FILES_PER_SHARD, TOPIC_CHECK_INTERVAL_MS, WATCH_END_S
+from postdate.sidecar.process.span_exporter import tracing
 from postdate.sidecar.process.starting import wait_for_kafka
-from postdate.sidecar.process.tracing import tracing
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.wire.topics import OwnTopics
 
@@ -76,7 +76,7 @@ def _serve(config: Config, kafka: Kafka, admin: Admin, bound: socket.socket | No
     signal.signal(signal.SIGINT, stop)
     clock = SystemClock()
     actions = ActionLog(config.data_path)
-    process = Process(config, poller, factory.counts, factory.retentions, kafka, admin, clock, traces, actions)
+    process = ProcessState(config, poller, factory.counts, factory.retentions, kafka, admin, clock, traces, actions)
     with serving.serving(process, bound):
         found = wait_for_kafka(kafka, lambda admin: (check_topics(config, admin), admin.cluster_id()), poller)
         if found is None:

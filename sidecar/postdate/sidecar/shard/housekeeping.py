@@ -22,7 +22,7 @@ from postdate.sidecar.dispatch.limits import TEND_INTERVAL_MS, UNPARK_INTERVAL_M
 from postdate.sidecar.index.overlay import read_up_to
 from postdate.sidecar.ingest.ingest import pass_markers
 from postdate.sidecar.ingest.limits import SETTLE_MS
-from postdate.sidecar.shard.gate import Gate
+from postdate.sidecar.shard.cancel_gate import Gate
 from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.shard.limits import (
     CONFIRM_INTERVAL_MS,

@@ -35,7 +35,7 @@ from postdate.sidecar.operation.halts import DISK_FULL
 from postdate.sidecar.operation.instructions import RESUME
 from postdate.sidecar.operation.limits import INSTRUCTION_INTERVAL_MS
 from postdate.sidecar.operation.operator_interface import OperatorInterface
-from postdate.sidecar.shard.gate import Gate
+from postdate.sidecar.shard.cancel_gate import Gate
 from postdate.sidecar.shard.housekeeping import Housekeeping, reached
 from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.shard.internal_failures import InternalFailures

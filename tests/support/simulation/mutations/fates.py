@@ -23,7 +23,7 @@ from postdate.sidecar.dispatch.endings import Endings
 from postdate.sidecar.index import apply_fates, apply_requests
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.ingest import ingest
-from postdate.sidecar.shard.gate import Gate
+from postdate.sidecar.shard.cancel_gate import Gate
 from postdate.sidecar.takeover import store_reading, takeover
 from postdate.sidecar.transaction.transaction import ShardOwnership
 from postdate.wheel.entry import Entry, Mark, Spread

@@ -20,7 +20,7 @@ from postdate.sidecar.dispatch.targets.isolated_targets import Isolated
 from postdate.sidecar.dispatch.targets.target_rates import TargetRates
 from postdate.sidecar.index import apply_fates
 from postdate.sidecar.index.overlay import IndexOverlay
-from postdate.sidecar.shard.gate import Gate
+from postdate.sidecar.shard.cancel_gate import Gate
 from postdate.sidecar.takeover import empty_start, takeover
 from postdate.sidecar.transaction.transaction import Message
 from postdate.sidecar.transaction.verdict_records import VerdictRecords

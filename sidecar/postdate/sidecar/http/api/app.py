@@ -35,7 +35,7 @@ from postdate.sidecar.http.api.page_files import page_file
 from postdate.sidecar.http.api.peers import PeerBook
 from postdate.sidecar.http.metrics.collector import ProcessCollector
 from postdate.sidecar.http.port import advertised_address
-from postdate.sidecar.http.process import Process, not_alive, not_ready, remarks
+from postdate.sidecar.http.process_state import ProcessState, not_alive, not_ready, remarks
 from postdate.sidecar.http.queries import queries
 from postdate.sidecar.http.queries.api_client import NotKnown
 from postdate.sidecar.http.queries.pending import BadQuery
@@ -46,12 +46,12 @@ log = logging.getLogger(__name__)
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def make_probes(process: Process) -> Starlette:
+def make_probes(process: ProcessState) -> Starlette:
     """The application of the probe port."""
     return Starlette(routes=_probes(process))
 
 
-def make_app(process: Process) -> Starlette:
+def make_app(process: ProcessState) -> Starlette:
     """The application of one process."""
     pages = _Pages(process)
     api = pages.api
@@ -88,7 +88,7 @@ def make_app(process: Process) -> Starlette:
     )
 
 
-def _probes(process: Process) -> list[Route]:
+def _probes(process: ProcessState) -> list[Route]:
     async def healthz(_: Request) -> Response:
         """200 while the poll loop runs."""
         why = not_alive(process)
@@ -104,7 +104,7 @@ def _probes(process: Process) -> list[Route]:
 
 
 class _Pages:
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: ProcessState) -> None:
         self._process = process
         self._access = Access(process.config.http, advertised_address(process.config))
         self._registry = CollectorRegistry(auto_describe=False)
@@ -167,7 +167,7 @@ class _Pages:
     def _at_fixed_times(self, request: Request) -> QueryParams:
         return queries.at_fixed_times(request.query_params, self._process.clock.wall_ms())
 
-    def _own(self, query: QueryParams, answer: Callable[[Process, QueryParams], dict[str, Any]]) -> dict[str, Any]:
+    def _own(self, query: QueryParams, answer: Callable[[ProcessState, QueryParams], dict[str, Any]]) -> dict[str, Any]:
         """The answer of this process. If the whole deployment is queried, an own shard that does not answer is listed
         like one of another process."""
         try:

@@ -19,7 +19,7 @@ from postdate.sidecar.cluster.producing import UnsentRequest, accepted, look_up,
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.api.controls import CANCEL, DELIVER, RESCHEDULE
-from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.queries import queries
 from postdate.sidecar.http.queries.merging import merged_selected
 from postdate.sidecar.http.queries.pending import PARKED, WAITING, AskedShard, BadQuery, PendingFilters, slices_of
@@ -64,7 +64,7 @@ def selector_headers(asked: dict[str, str], now_ms: int) -> Headers:
     return headers
 
 
-def count_selected(process: Process, query: QueryParams) -> dict[str, Any]:
+def count_selected(process: ProcessState, query: QueryParams) -> dict[str, Any]:
     """The selected messages of each shard of this process, by target. Raises BadQuery, Unanswered."""
     queries.known(query, "topic", "partition", *_SELECTORS)
     asked = {field: query[field] for field in _SELECTORS if field in query}
@@ -81,7 +81,7 @@ def count_selected(process: Process, query: QueryParams) -> dict[str, Any]:
     return {**merged_selected([{"shards": shards}]), "not_asked": unable}
 
 
-def control_selected(process: Process, action: str, asked: object) -> dict[str, Any]:
+def control_selected(process: ProcessState, action: str, asked: object) -> dict[str, Any]:
     """Produce a bulk control to each partition of a request topic, or to those in `partitions`; returns their origins
     and the broker's times.
 

@@ -14,7 +14,7 @@ from typing import Any
 from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import UnsentRequest, accepted, look_up, partition_of
 from postdate.sidecar.errors import ConfigError
-from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.queries.pending import BadQuery
 from postdate.sidecar.http.queries.queries import time_text_of
 from postdate.sidecar.ingest.request_rules import rules_of
@@ -35,7 +35,7 @@ _FIELDS = {
 }
 
 
-def control(process: Process, action: str, asked: object) -> dict[str, Any]:
+def control(process: ProcessState, action: str, asked: object) -> dict[str, Any]:
     """Produce the control that a body asks for; returns its origin and the broker's time.
 
     Raises BadQuery: the body is invalid; KafkaFault, TransientError: the control may or may not exist.
@@ -69,7 +69,7 @@ def control(process: Process, action: str, asked: object) -> dict[str, Any]:
     return {"origin": origin, "action": action, "accepted_ms": receipt.timestamp_ms}
 
 
-def _named(process: Process, asked: dict[str, Any]) -> tuple[str, int, Headers]:
+def _named(process: ProcessState, asked: dict[str, Any]) -> tuple[str, int, Headers]:
     """Topic and partition (-1: by the id) of the request meant, and the header that names it."""
     if ("id" in asked) == ("origin" in asked):
         raise BadQuery("give one of id and origin")

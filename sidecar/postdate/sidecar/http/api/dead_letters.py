@@ -34,7 +34,7 @@ from postdate.sidecar.cluster.requeue import (
 from postdate.sidecar.errors import ConfigError, TransientError
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.access.access import Refused
-from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.queries import queries
 from postdate.sidecar.http.queries.pending import BadQuery
 from postdate.sidecar.ingest.request_rules import rules_of
@@ -76,7 +76,7 @@ class _Group:
         self.targets[target] += 1
 
 
-def list_letters(process: Process, query: QueryParams) -> dict[str, Any]:
+def list_letters(process: ProcessState, query: QueryParams) -> dict[str, Any]:
     """The dead letters by reason, and the newest of them. Raises BadQuery, KafkaFault, TransientError."""
     queries.known(query, *_FILTERS, "limit", "payload")
     payload = queries.wants_payload(process, query)
@@ -105,7 +105,7 @@ def list_letters(process: Process, query: QueryParams) -> dict[str, Any]:
     }
 
 
-def requeue(process: Process, asked: object, payload: bool) -> dict[str, Any]:
+def requeue(process: ProcessState, asked: object, payload: bool) -> dict[str, Any]:
     """Requeue the dead letters that a body selects, or only plan it, unless `execute` is true.
 
     Raises BadQuery; Refused: another requeue runs; KafkaFault, TransientError: those that were put back before the
@@ -145,7 +145,9 @@ def requeue(process: Process, asked: object, payload: bool) -> dict[str, Any]:
     }
 
 
-def _plan(process: Process, rules: RequestRules, live: LiveTopic, filters: LetterFilters) -> tuple[RequeuePlan, bool]:
+def _plan(
+    process: ProcessState, rules: RequestRules, live: LiveTopic, filters: LetterFilters
+) -> tuple[RequeuePlan, bool]:
     spans, is_complete = _newest(process, spans_of(process.admin, rules.topic, live.partitions, filters), filters)
     with _within(limits.LETTERS_S_MAX) as progress:
 
@@ -156,7 +158,7 @@ def _plan(process: Process, rules: RequestRules, live: LiveTopic, filters: Lette
         return plan(found, earlier, limits.LETTERS_MAX, limits.LETTERS_REQUEUED_MAX), is_complete
 
 
-def _newest(process: Process, spans: Spans, filters: LetterFilters) -> tuple[Spans, bool]:
+def _newest(process: ProcessState, spans: Spans, filters: LetterFilters) -> tuple[Spans, bool]:
     """The ends of these spans, at most LETTERS_MAX offsets together, and whether nothing older was cut off.
 
     A span that is too long ends at `until`, so that older letters can be reached. A shorter one is read as a whole,
@@ -192,7 +194,7 @@ def _within(seconds: float) -> Iterator[Progress]:
     yield progress
 
 
-def _look_up(process: Process, topic: str) -> LiveTopic:
+def _look_up(process: ProcessState, topic: str) -> LiveTopic:
     letters = OwnTopics.of(topic).dead_letters
     live = look_up(process.admin, topic, process.config.kafka.bootstrap_servers, (letters,))
     if letters not in live.existing:
@@ -200,7 +202,7 @@ def _look_up(process: Process, topic: str) -> LiveTopic:
     return live
 
 
-def _topic(process: Process, named: str | None) -> str:
+def _topic(process: ProcessState, named: str | None) -> str:
     served = process.config.request_topic_names
     if named is None and len(served) > 1:
         raise BadQuery(f"topic is needed: {', '.join(served)} are served")
@@ -210,7 +212,7 @@ def _topic(process: Process, named: str | None) -> str:
     return topic
 
 
-def _read(process: Process, asked: object) -> tuple[str, LetterFilters, Headers, bool]:
+def _read(process: ProcessState, asked: object) -> tuple[str, LetterFilters, Headers, bool]:
     """Topic, filters, new time, and whether to execute. Raises BadQuery."""
     if not isinstance(asked, dict):
         raise BadQuery("the body must be a JSON object")

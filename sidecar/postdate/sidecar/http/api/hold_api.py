@@ -11,7 +11,7 @@ from postdate.kafka.interface import Partition
 from postdate.sidecar.context.holds import DELIVERY, INTAKE, TARGET
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.access.access import Refused
-from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.queries.pending import BadQuery
 from postdate.wire.topics import is_topic_name
 
@@ -21,7 +21,7 @@ _FIELDS = frozenset({"what", "target", "topic", "partition"})
 _WHAT = (DELIVERY, INTAKE, TARGET)
 
 
-def hold(process: Process, action: str, asked: object) -> dict[str, Any]:
+def hold(process: ProcessState, action: str, asked: object) -> dict[str, Any]:
     """Hold or release as the body requests, for the named shards that this process owns.
 
     Returns the holds of each shard. Raises BadQuery if the body is invalid.
@@ -47,7 +47,7 @@ def where(asked: object) -> list[tuple[str, str]]:
     return [(name, str(asked[name])) for name in ("topic", "partition") if name in asked]
 
 
-def drain(process: Process) -> dict[str, Any]:
+def drain(process: ProcessState) -> dict[str, Any]:
     """Make the process hand over all shards. Raises Refused if there is no other process, and KafkaFault."""
     members = process.admin.group_members(process.config.group_id)
     if len(members) < 2 and not process.poller.is_drained:
@@ -56,7 +56,7 @@ def drain(process: Process) -> dict[str, Any]:
     return {"draining": [_shard(part) for part, _ in process.shards()], "instance": process.config.instance_name}
 
 
-def _read(process: Process, asked: object) -> tuple[str, str, str | None, int | None]:
+def _read(process: ProcessState, asked: object) -> tuple[str, str, str | None, int | None]:
     if not isinstance(asked, dict):
         raise BadQuery("the body must be a JSON object")
     unknown = sorted(set(asked) - _FIELDS)

@@ -13,7 +13,7 @@ from starlette.datastructures import QueryParams
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.access.access import Refused
 from postdate.sidecar.http.action_log import merged_actions, without_keys
-from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.queries import pending, queries
 from postdate.sidecar.http.queries.pending import BadQuery, PageCursor, PendingFilters
 from postdate.sidecar.http.queries.request_history import request_history
@@ -23,7 +23,7 @@ _FILTERS = ("topic", "partition", "target", "from", "until", "state", "recurring
 Answer = dict[str, Any]
 
 
-def page(process: Process, query: QueryParams) -> Answer:
+def page(process: ProcessState, query: QueryParams) -> Answer:
     """A page of pending messages. Raises BadQuery, Unanswered."""
     queries.known(query, *_FILTERS, "id", "origin", "limit", "cursor", "payload")
     payload = queries.wants_payload(process, query)
@@ -42,7 +42,7 @@ def page(process: Process, query: QueryParams) -> Answer:
     return {"entries": entries, "cursor": cursor, "shards": shards, "not_asked": unable}
 
 
-def count(process: Process, query: QueryParams) -> Answer:
+def count(process: ProcessState, query: QueryParams) -> Answer:
     """The number of pending messages, in total and of each shard. Raises BadQuery, Unanswered."""
     queries.known(query, *_FILTERS)
     able, unable = queries.shards_of(process, query)
@@ -55,7 +55,7 @@ def count(process: Process, query: QueryParams) -> Answer:
     return {**total, "shards": shards, "not_asked": unable}
 
 
-def silent(process: Process, query: QueryParams, why: str) -> Answer:
+def silent(process: ProcessState, query: QueryParams, why: str) -> Answer:
     """The answer to both queries if no shard of the process can answer now. Raises BadQuery."""
     able, unable = queries.shards_of(process, query)
     unable += [{**_shard(shard), "state": shard.thread.shard.state, "why": why} for shard in able]
@@ -63,7 +63,7 @@ def silent(process: Process, query: QueryParams, why: str) -> Answer:
     return {**none, "shards": [], "not_asked": unable}
 
 
-def actions(process: Process, query: QueryParams) -> Answer:
+def actions(process: ProcessState, query: QueryParams) -> Answer:
     """The changes that were requested from this process, the newest first. Raises BadQuery."""
     queries.known(query, "from", "until", "limit", "payload")
     payload = queries.wants_payload(process, query)
@@ -78,12 +78,12 @@ def actions(process: Process, query: QueryParams) -> Answer:
     return {"actions": merged_actions([{"actions": list(shown)}], limit), "shards": [], "not_asked": []}
 
 
-def holds(process: Process, origin: str) -> bool:
+def holds(process: ProcessState, origin: str) -> bool:
     """True if this process holds the shard of a request. Raises BadQuery."""
     return queries.origin_of(origin)[0] in dict(process.shards())
 
 
-def life(process: Process, query: QueryParams, origin: str) -> Answer:
+def life(process: ProcessState, query: QueryParams, origin: str) -> Answer:
     """The history of one request. Raises BadQuery, Refused, Unanswered, KafkaFault."""
     queries.known(query, "payload")
     payload = queries.wants_payload(process, query)

@@ -12,21 +12,21 @@ from typing import Any
 
 from postdate.kafka.interface import Partition
 from postdate.sidecar.http import limits
-from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.wheel.timing_wheel.forecast import CONTROL, OVERDUE, PARKED
 from postdate.wheel.timing_wheel.wheel_view import WheelSnapshot, present_snapshot
 
 
-def overview(process: Process, name: str) -> dict[str, Any]:
+def overview(process: ProcessState, name: str) -> dict[str, Any]:
     """Every shard of the process, in the order of their names; `name`: the address of the process. O(shards), some ms
     each."""
     shards = [_shard(process, name, part, thread) for part, thread in process.shards()]
     return {"at_ms": process.clock.wall_ms(), "shards": shards, "not_asked": []}
 
 
-def _shard(process: Process, name: str, part: Partition, thread: ShardThread) -> dict[str, Any]:
+def _shard(process: ProcessState, name: str, part: Partition, thread: ShardThread) -> dict[str, Any]:
     shard, counts = thread.shard, process.counts[part]
     figures = shard.ctx.index_queries.figures
     fields: dict[str, Any] = {

@@ -22,7 +22,7 @@ from postdate.sidecar.http.access.access import Refused
 from postdate.sidecar.http.action_log import labels_of
 from postdate.sidecar.http.limits import MERGE_WAIT_S, MERGED_AT_ONCE_MAX, PEERS_AGE_S
 from postdate.sidecar.http.port import advertised_address
-from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.queries.api_client import Query
 from postdate.sidecar.http.queries.deployment import SCOPE, Deployment, peers_of
 
@@ -32,7 +32,7 @@ Ask = Callable[[Deployment, Query], dict[str, Any]]
 class PeerBook:
     """The list of the other processes, and a bound on concurrent merged queries."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: ProcessState) -> None:
         self._process = process
         self._own_address = advertised_address(process.config)
         self.own_name = self._own_address or process.config.instance_name

@@ -21,11 +21,11 @@ from postdate.kafka.interface import Partition
 from postdate.kafka.statistics import BrokerStatistics
 from postdate.sidecar.context.holds import DELIVERY, INTAKE, TARGET
 from postdate.sidecar.context.index_queries import IndexStats
-from postdate.sidecar.context.traces import Exemplar
+from postdate.sidecar.context.traced_messages import Exemplar
 from postdate.sidecar.counts import Histogram, ShardCounts
 from postdate.sidecar.http.metrics import metrics
 from postdate.sidecar.http.metrics.metrics import Metric, Shape
-from postdate.sidecar.http.process import Process, not_ready
+from postdate.sidecar.http.process_state import ProcessState, not_ready
 from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import DELIVERING, State
@@ -41,7 +41,7 @@ Labelled = tuple[Sequence[str], float]
 class ProcessCollector(Collector):
     """All metrics of one process."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: ProcessState) -> None:
         self._process = process
 
     def describe(self) -> Iterable[Family]:

@@ -13,7 +13,7 @@ from starlette.datastructures import QueryParams
 
 from postdate.kafka.interface import Partition
 from postdate.sidecar.http import limits
-from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.queries.deployment import PROCESS, SCOPE
 from postdate.sidecar.http.queries.pending import PARKED, WAITING, BadQuery, PendingFilters
 from postdate.sidecar.shard.shard_thread import ShardThread
@@ -116,7 +116,7 @@ def number_of(query: QueryParams, name: str, default: int, most: int) -> int:
     return int(text)
 
 
-def wants_payload(process: Process, query: QueryParams) -> bool:
+def wants_payload(process: ProcessState, query: QueryParams) -> bool:
     """True if the query requests keys, headers and values. Raises BadQuery if the configuration forbids them."""
     if query.get("payload", "false") != "true":
         return False
@@ -134,7 +134,7 @@ def origin_of(text: str) -> tuple[Partition, int]:
     return Partition(topic, index), offset
 
 
-def shards_of(process: Process, query: QueryParams) -> tuple[list[HeldShard], list[dict[str, object]]]:
+def shards_of(process: ProcessState, query: QueryParams) -> tuple[list[HeldShard], list[dict[str, object]]]:
     """The shards that a query selects, and those of them that cannot answer now, with the reason. Raises BadQuery."""
     topic, index = query.get("topic"), query.get("partition")
     if topic is not None and topic not in process.config.request_topic_names:

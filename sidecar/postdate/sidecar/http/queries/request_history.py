@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from postdate.kafka.errors import OffsetOutOfRange
 from postdate.kafka.interface import Isolation, Partition, Record
 from postdate.sidecar.http import limits
-from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.queries.pending import AskedShard, as_json, find_offset
 from postdate.sidecar.index.recurrences import next_occurrences, schedule_of
 from postdate.sidecar.ingest.request_rules import rules_of
@@ -63,7 +63,7 @@ class Sought(NamedTuple):
     complete: bool
 
 
-def request_history(process: Process, shard: AskedShard, offset: int, payload: bool) -> dict[str, Any] | None:
+def request_history(process: ProcessState, shard: AskedShard, offset: int, payload: bool) -> dict[str, Any] | None:
     """The history of the request at `offset` of a shard; None if there is no such request, or if retention has deleted
     it and no log has a record of it. Raises Unanswered, KafkaFault."""
     next_request, rows, bulks = shard.ask(lambda index: (index.next_request or 0, index.policies, index.bulks))
@@ -93,7 +93,7 @@ def request_history(process: Process, shard: AskedShard, offset: int, payload: b
     return life | {"state": ended[-1] if ended else "ended", "events": sought.events, "complete": sought.complete}
 
 
-def _request_record(process: Process, part: Partition, offset: int) -> Record | None:
+def _request_record(process: ProcessState, part: Partition, offset: int) -> Record | None:
     """The request record; None if retention has deleted it, or if it was never committed."""
     end = _end(process, part)
     reader = process.kafka.log_reader(part, offset, Isolation.READ_COMMITTED)
@@ -111,7 +111,7 @@ def _request_record(process: Process, part: Partition, offset: int) -> Record | 
 
 
 def _asked(
-    process: Process, part: Partition, record: Record, policies: NamedPolicies, payload: bool
+    process: ProcessState, part: Partition, record: Record, policies: NamedPolicies, payload: bool
 ) -> tuple[Request | None, dict[str, Any]]:
     """The parsed request, None if it is refused, and its JSON object. The detail of a refusal is included only with
     `payload`, since it quotes headers."""
@@ -143,7 +143,9 @@ def _asked(
     return request, shown
 
 
-def _search(process: Process, part: Partition, offset: int, record: Record | None, request: Request | None) -> Sought:
+def _search(
+    process: ProcessState, part: Partition, offset: int, record: Record | None, request: Request | None
+) -> Sought:
     """The fates of a request. `request`: its parsed form if it has ended, since its due time is a good place to
     begin."""
     log = Partition(OwnTopics.of(part.topic).dispatch_log, part.index)
@@ -162,7 +164,7 @@ def _search(process: Process, part: Partition, offset: int, record: Record | Non
     return _read(process, part, log, accepted, offset)
 
 
-def _recent(process: Process, part: Partition, offset: int, entry: Entry) -> Sought:
+def _recent(process: ProcessState, part: Partition, offset: int, entry: Entry) -> Sought:
     """The latest fates of a recurring schedule, about as many as its next occurrences that an answer contains.
 
     They are searched for in the time before the next occurrence that is twice as long as the next ones take.
@@ -182,7 +184,7 @@ def _recent(process: Process, part: Partition, offset: int, entry: Entry) -> Sou
     return sought
 
 
-def _log_offset(process: Process, log: Partition, since_ms: int) -> int:
+def _log_offset(process: ProcessState, log: Partition, since_ms: int) -> int:
     start = process.admin.start_offsets([log])[log]
     if since_ms <= 0:
         return start
@@ -190,11 +192,13 @@ def _log_offset(process: Process, log: Partition, since_ms: int) -> int:
     return max(start, found) if found is not None else _end(process, log)
 
 
-def _end(process: Process, part: Partition) -> int:
+def _end(process: ProcessState, part: Partition) -> int:
     return process.admin.end_offsets([part], Isolation.READ_COMMITTED)[part]
 
 
-def _read(process: Process, part: Partition, log: Partition, start: int, offset: int, end: int | None = None) -> Sought:
+def _read(
+    process: ProcessState, part: Partition, log: Partition, start: int, offset: int, end: int | None = None
+) -> Sought:
     """The fates of a request in [start, end) of the dispatch log, up to its final one."""
     bound = _end(process, log) if end is None else end
     deadline = time.monotonic() + limits.FATE_SEARCH_S_MAX

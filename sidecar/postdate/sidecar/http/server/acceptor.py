@@ -29,7 +29,7 @@ from postdate.sidecar.http.limits import (
     HTTP_TURN_S,
     HTTP_WAITING_MAX,
 )
-from postdate.sidecar.http.server.gate import PROBES
+from postdate.sidecar.http.server.admission import PROBES
 
 log = logging.getLogger(__name__)
 

@@ -28,10 +28,10 @@ from postdate.sidecar.http.limits import (
     HTTP_STOP_S,
 )
 from postdate.sidecar.http.port import listen
-from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.process_state import ProcessState
 from postdate.sidecar.http.server.acceptor import Acceptor
+from postdate.sidecar.http.server.admission import AdmissionMiddleware
 from postdate.sidecar.http.server.connections import BoundedConnection
-from postdate.sidecar.http.server.gate import AdmissionMiddleware
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class HttpServer:
     `probes_only`: True for the probe port, which has no TLS. Raises ConfigError if the files of the certificate
     cannot be used."""
 
-    def __init__(self, process: Process, bound: socket.socket | None, *, probes_only: bool = False) -> None:
+    def __init__(self, process: ProcessState, bound: socket.socket | None, *, probes_only: bool = False) -> None:
         http = process.config.http
         self._host, self._port = http.host, http.probe_port if probes_only else http.port
         self._first = bound

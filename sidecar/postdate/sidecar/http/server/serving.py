@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from postdate.sidecar.config.settings import HttpConfig
 from postdate.sidecar.http.port import claim_probes
-from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.process_state import ProcessState
 
 
 def check(http: HttpConfig) -> None:
@@ -25,7 +25,7 @@ def check(http: HttpConfig) -> None:
 
 
 @contextmanager
-def serving(process: Process, bound: socket.socket | None) -> Iterator[None]:
+def serving(process: ProcessState, bound: socket.socket | None) -> Iterator[None]:
     """Serve while the block runs, on the configured ports. `bound`: the result of `port.claim`. Raises ConfigError if
     the probe port cannot be used."""
     http = process.config.http

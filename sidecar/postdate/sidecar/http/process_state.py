@@ -15,7 +15,7 @@ from postdate.kafka.interface import Admin, Kafka, Partition
 from postdate.sidecar.clock import Clock
 from postdate.sidecar.cluster.producing import KeptProducer
 from postdate.sidecar.config.settings import Config
-from postdate.sidecar.context.traces import Traces
+from postdate.sidecar.context.traced_messages import Traces
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.group.poller import Poller
 from postdate.sidecar.http.action_log import ActionLog
@@ -25,7 +25,7 @@ from postdate.sidecar.states import DELIVERING, State
 
 
 @dataclass(frozen=True)
-class Process:
+class ProcessState:
     """The poll loop with its shards, and the counts of every shard that the process has ever held."""
 
     config: Config
@@ -50,7 +50,7 @@ class Process:
         return sorted(self.poller.shards.items())
 
 
-def not_alive(process: Process) -> str:
+def not_alive(process: ProcessState) -> str:
     """The reason to restart the process; empty while it is alive."""
     now = time.monotonic()
     silent_s = now - process.poller.turned_at
@@ -64,7 +64,7 @@ def not_alive(process: Process) -> str:
     return ""
 
 
-def not_ready(process: Process) -> list[str]:
+def not_ready(process: ProcessState) -> list[str]:
     """The reasons why the process is not ready, one sentence each; empty if it is ready.
 
     A process without shards is ready, since the group may have assigned all to others, and so is one that waits until
@@ -101,7 +101,7 @@ def not_ready(process: Process) -> list[str]:
     return reasons
 
 
-def remarks(process: Process) -> list[str]:
+def remarks(process: ProcessState) -> list[str]:
     """Remarks for the operator of a ready process: each shard that does not deliver everything, and the reason."""
     found = [f"this process stands by: {process.poller.stands_by}"] if process.poller.stands_by else []
     for part, thread in process.shards():

@@ -24,8 +24,8 @@ from pyspark.sql.types import StructType
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.columns.expressions import one_of, where_computed
 from postdate.spark.judging.chunk_digests import CHUNK, ChunkDigests
-from postdate.spark.judging.folded import JudgingParameters, judged_origins, stored_context
 from postdate.spark.judging.inputs import facts_schema, folded, joined
+from postdate.spark.judging.origin_rows import JudgingParameters, judged_origins, stored_context
 from postdate.spark.judging.stages import History, Split, split, with_occurrences_of
 from postdate.spark.judging.summary import COUNTED, Plain, VerdictGroup
 from postdate.spark.limits import LOCAL_ROWS_MAX

@@ -1,8 +1,8 @@
 """Messages whose producer traces them, queued between the shards and the thread that makes spans of them.
 
 A producer that traces its messages adds the header `traceparent` of W3C Trace Context. A shard only copies that header
-and a few numbers; `process.tracing` makes the spans. A message without the header, or with one that its producer did
-not sample, costs a look at its header names. Nothing waits: messages that do not fit into the queue are counted and
+and a few numbers; `process.span_exporter` makes the spans. A message without the header, or with one that its producer
+did not sample, costs a look at its header names. Nothing waits: messages that do not fit into the queue are counted and
 dropped.
 
 Thread rule: shards append, one thread takes; the lock is held for a few microseconds.

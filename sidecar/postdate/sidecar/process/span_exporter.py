@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from postdate.sidecar.config.settings import Config
-from postdate.sidecar.context.traces import Exemplar, Traced, Traces
+from postdate.sidecar.context.traced_messages import Exemplar, Traced, Traces
 from postdate.sidecar.counts import LATENESS_BOUNDS_MS
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.process.limits import SPANS_CLOSE_S_MAX, SPANS_TAKEN_MAX, SPANS_WAIT_S
