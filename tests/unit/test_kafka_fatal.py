@@ -104,6 +104,17 @@ def test_a_fatal_error_of_any_callback_is_raised_by_every_poll_from_then_on(
 
 
 @pytest.mark.parametrize("meet", CALLBACKS)
+def test_a_fatal_error_without_a_reason_does_not_hide_the_reason(consumer: ConfluentGroupConsumer, meet: Meet) -> None:
+    """What a commit gets if the client has failed before: the library names the reason in an event alone."""
+    consumer._on_commit(KafkaError(KafkaError._FATAL), [])
+    meet(consumer, REPLACED_EVENT)
+    consumer._on_commit(KafkaError(KafkaError._FATAL), [])
+    for _ in range(2):
+        with pytest.raises(Fenced):
+            consumer.poll(10, 0.0)
+
+
+@pytest.mark.parametrize("meet", CALLBACKS)
 def test_an_error_that_passes_is_raised_by_no_poll(consumer: ConfluentGroupConsumer, meet: Meet) -> None:
     meet(consumer, PASSING)
     assert consumer.poll(10, 0.0) == []

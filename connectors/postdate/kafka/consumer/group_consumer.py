@@ -131,7 +131,7 @@ class ConfluentGroupConsumer:
     ) -> tuple[dict[Partition, list[Record]], list[MessageError]]:
         """The records of one poll, grouped. Runs callbacks, and raises their exceptions."""
         try:
-            first = consumer.poll(0.0 if self._fatal is not None else timeout_s)
+            first = consumer.poll(timeout_s if self._has_no_reason() else 0.0)
             if first is None:
                 return {}, []
             gather_s = max(self._taken_at + limits.GATHER_INTERVAL_S - time.monotonic(), 0.0)
@@ -376,14 +376,20 @@ class ConfluentGroupConsumer:
             log.info("%s", self._fault(error, "commit group offsets"))
 
     def _fault(self, raised: KafkaException | KafkaError, doing: str) -> KafkaFault:
-        """The fault for an error that occurred while `doing` something; the next poll raises it if it is fatal. Only
-        the first fatal error is kept, since the later ones are its consequences."""
+        """The fault for an error that occurred while `doing` something; the next poll raises it if it is fatal. The
+        first fatal error with a reason is kept, since the later ones are its consequences: a call to a client that has
+        failed before gets one without a reason, perhaps earlier than the event that names it."""
         fault = classify(raised, doing, otherwise=Unreachable)
         if is_fatal(raised) and has_reason(raised, UNSUPPORTED_CODES):
             fault = UnsupportedByBroker(f"{fault}. {_NEEDS_BROKERS}", fault.code)
-        if isinstance(fault, FatalClient | Fenced) or is_fatal(raised):
-            self._fatal = self._fatal or fault
+        is_final = isinstance(fault, FatalClient | Fenced) or is_fatal(raised)
+        if is_final and (self._fatal is None or (self._has_no_reason() and type(fault) is not FatalClient)):
+            self._fatal = fault
         return fault
+
+    def _has_no_reason(self) -> bool:
+        """True if there is no fatal error, or only one that does not say why."""
+        return self._fatal is None or (type(self._fatal) is FatalClient and self._fatal.code == KafkaError._FATAL)
 
     def _on_statistics(self, text: str) -> None:
         try:
