@@ -1,4 +1,4 @@
-"""The fixtures of integration tests: each test gets a env on the real broker of the session."""
+"""The fixtures of integration tests: each test gets an environment on the real broker of the session."""
 
 from __future__ import annotations
 

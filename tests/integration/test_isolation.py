@@ -45,7 +45,7 @@ _PASSED_BY_MAX = 2
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[Environment]:
-    """A env on a broker that minds ACLs; who has none against him may do everything."""
+    """An environment on a broker that minds ACLs; who has none against him may do everything."""
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     with (
         local_broker(authorizer_class_name=authorizer, allow_everyone_if_no_acl_found="true") as broker,

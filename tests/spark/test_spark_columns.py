@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import random
 
-from pyspark.sql import SparkSession
+import pytest
+from pyspark.sql import DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.digests import EMPTY_HEADERS, untouched
@@ -121,3 +122,19 @@ def test_how_kafka_is_read_leaves_the_session_as_it_was(spark: SparkSession) -> 
     read = read_records(spark, [span], {"bootstrap.servers": "127.0.0.1:1"})
     assert spark.conf.get("spark.sql.sources.useV1SourceList") == before
     assert "RelationV2" in read._jdf.queryExecution().analyzed().toString()
+
+
+def test_a_reader_waits_briefly_at_the_end_of_a_log_unless_its_settings_differ(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, object] = {}
+    real = DataFrameReader.option
+
+    def option(self: DataFrameReader, key: str, value: str) -> DataFrameReader:
+        given[key] = value
+        return real(self, key, value)
+
+    monkeypatch.setattr(DataFrameReader, "option", option)
+    span = Range("requests", TopicPartition("r", 0), 0, 0, 1, 1, False, -1)
+    read_records(spark, [span], {"bootstrap.servers": "127.0.0.1:1", "max.poll.records": "7"})
+    assert (given["kafka.fetch.max.wait.ms"], given["kafka.max.poll.records"]) == ("20", "7")

@@ -13,7 +13,7 @@ import pyspark
 import pytest
 
 from postdate.spark.errors import CannotRun, JobUsageError
-from postdate.spark.session.start import collector_settings, delta_package, require_connectors, spark_session
+from postdate.spark.session.start import delta_package, java_settings, require_connectors, spark_session
 
 _ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
@@ -26,19 +26,25 @@ def nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_collector_is_the_parallel_one() -> None:
     others = {"spark.driver.memory": "4g", "spark.driver.extraJavaOptions": "-XX:+UseStringDeduplication -Dx=y"}
-    assert collector_settings(others) == {"spark.driver.defaultJavaOptions": "-XX:+UseParallelGC"}
+    assert java_settings(others) == {"spark.driver.defaultJavaOptions": "-XX:+UseParallelGC"}
+
+
+def test_a_brief_job_compiles_quickly_unless_a_collector_was_chosen() -> None:
+    (options,) = java_settings({}, is_brief=True).values()
+    assert options.split() == ["-XX:+UseParallelGC", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
+    assert java_settings({"spark.driver.extraJavaOptions": "-XX:+UseG1GC"}, is_brief=True) == {}
 
 
 @pytest.mark.parametrize("name", ["spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"])
 def test_no_second_collector_beside_one_that_was_chosen(name: str) -> None:
-    assert collector_settings({name: "-Dx=y -XX:+UseG1GC"}) == {}
-    assert collector_settings({name: "-XX:+UseZGC -XX:+ZGenerational"}) == {}
+    assert java_settings({name: "-Dx=y -XX:+UseG1GC"}) == {}
+    assert java_settings({name: "-XX:+UseZGC -XX:+ZGenerational"}) == {}
 
 
 @pytest.mark.parametrize("name", _ENVIRONMENT)
 def test_nor_beside_one_of_the_environment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "-Xmx1g -XX:+UseSerialGC")
-    assert collector_settings({}) == {}
+    assert java_settings({}) == {}
 
 
 def test_a_java_home_without_java_is_named_before_spark_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

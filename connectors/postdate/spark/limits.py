@@ -49,6 +49,12 @@ ORDER_AGAIN_MIN: Final = 1_000
 REPAIRED_SURELY_MAX: Final = 10
 REPAIRED_SHARE_MAX: Final = 0.01
 
+# How the consumers of a job fetch. After each poll, Spark asks for both ends of the log, which the broker answers after
+# the fetch that the consumer has sent ahead: at the end of a log only when its wait is over, 500 ms by default. So the
+# wait is short, and a poll returns twenty times the default of 500 records.
+FETCHING: Final = {"fetch.max.wait.ms": "20", "max.poll.records": "10000", "max.partition.fetch.bytes": "8388608"}
+
+
 # A partition with more records than an even share of this many tasks per core is read by several tasks, but none reads
 # fewer records than this: a task has a fixed cost of some ten milliseconds.
 TASKS_PER_CORE: Final = 2

@@ -26,6 +26,9 @@ DEV_POLL_S: Final = 0.2
 # Nominal times that a preview of a schedule shows.
 PREVIEW_MAX: Final = 10
 
+# Up to so many requests, a Spark job needs less time without Java's second compiler.
+BRIEF_REQUESTS_MAX: Final = 50_000
+
 # How many offsets at the end of the dispatch log `send --retry NAME` searches for the named policies, and for how long.
 # Only markers and aborted records follow the last record. If none is found, the command does not check the name.
 LOG_TAIL_OFFSETS: Final = 100

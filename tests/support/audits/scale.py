@@ -4,7 +4,7 @@ A program: it fills a fresh broker on this machine as sidecars would have left i
 one Spark session of two threads and 4 GB:
 
 1. counting the records of the topics, twice; the second time counts;
-2. a full audit of them;
+2. a full audit of them, and the least that an audit by digests could do, without any rule;
 3. a full audit with a new `--state`, then one per cent more rows, then an audit of these with the same state, and one
    of nothing;
 4. an audit of a mixed history of as many rows, of which some were cancelled, moved, replaced, dead or stored, have ids
@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from postdate.spark.audit.job import audit, audit_with_state
 from postdate.spark.audit.options import AuditOptions
@@ -42,6 +43,7 @@ from postdate.spark.audit.output import AuditOutcome
 from postdate.spark.job.bounds import Range
 from postdate.spark.job.progress import Reporter
 from postdate.spark.job.sources import read_records
+from postdate.spark.limits import CHUNK_BITS
 from postdate.spark.session.start import spark_session
 from support.audits.past_dispatches import Filling, fill
 from support.brokers.broker import local_broker
@@ -54,6 +56,7 @@ _PARTITIONS, _TARGETS, _TARGET_PARTITIONS = 4, 3, 4
 #: second request is pending.
 _SKEW = 0.9
 _MEMORY = "4g"
+_HEADER = ("key", "value")
 _OPEN_EVERY, _STEP_ROWS = 2, 10_000
 _ROUND = 20 * _PARTITIONS
 _PARTS = ("state", "mixed", "skew", "open", "twice")
@@ -121,6 +124,24 @@ class Scale:
         sys.stdout.write(f"    {count:,} records\n")
         return took
 
+    def hashed(self, what: str, ranges: Sequence[Range]) -> Took:
+        """How long the least takes that an audit by digests can do: each record is read with its headers, a SHA-256 is
+        computed of it, and these are combined for each thousand offsets."""
+        properties = {"bootstrap.servers": self.fillings[0].bootstrap}
+        header_bytes = (F.array_join(F.col(f"headers.{part}").cast("array<string>"), ",", "-") for part in _HEADER)
+        parts = (F.coalesce(F.col(part), F.lit(b"")).cast("binary") for part in ("key", "value"))
+        digest = F.sha2(F.concat(*parts, *(text.cast("binary") for text in header_bytes)), 256)
+        names = ("one", "other")
+        hashes = [F.bit_xor(F.xxhash64(F.lit(name), digest)).alias(name) for name in names]
+
+        def job() -> int:
+            records = read_records(self.spark, ranges, properties)
+            by_chunk = records.groupBy("topic", "partition", F.shiftright("offset", CHUNK_BITS).alias("chunk"))
+            return len(by_chunk.agg(*hashes).agg(*map(F.bit_xor, names)).collect())
+
+        took, _ = self._timed(what, job)
+        return took
+
     def counted_plainly(self, what: str, ranges: Sequence[Range]) -> Took:
         """The same of the same topics as one who has read Spark's own guide would count them, with its default
         reader."""
@@ -159,7 +180,10 @@ def measure(scale: Scale, rows: int, directory: Path, parts: Sequence[str] = _PA
     audited, _ = scale.audited("audit")
     scale.counted_plainly("counting with Spark's default reader, the first time", outcome.ranges)
     plainly = scale.counted_plainly("counting with Spark's default reader", outcome.ranges)
+    scale.hashed("hashing each record, the first time", outcome.ranges)
+    hashed = scale.hashed("hashing each record", outcome.ranges)
     _ratio("audit ÷ counting with the audit's own reader", audited, counted, COUNT_TIMES_MAX)
+    _ratio("hashing each record ÷ counting", hashed, counted, COUNT_TIMES_MAX)
     _ratio("audit ÷ counting with Spark's default reader", audited, plainly, COUNT_TIMES_MAX)
 
     if "state" in parts:

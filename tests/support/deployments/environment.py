@@ -1,6 +1,6 @@
 """The environment of an integration test: request topics and targets on a real broker, and sidecars that serve them.
 
-All names are unique, so one broker serves all tests; all processes end with the env.
+All names are unique, so one broker serves all tests; all processes end with the environment.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ class Environment:
     others: list[Environment] = field(default_factory=list)
 
     def another(self) -> Environment:
-        """Another env, which ends with this one: for a scenario that starts again."""
-        self.others.append(Environment(self.bootstrap, self.directory / f"bed-{len(self.others)}", self.replicas))
+        """Another environment, which ends with this one: for a scenario that starts again."""
+        self.others.append(
+            Environment(self.bootstrap, self.directory / f"environment-{len(self.others)}", self.replicas)
+        )
         return self.others[-1]
 
     def new_requests(self, partitions: int = 1, *options: str) -> str:
@@ -70,7 +72,7 @@ class Environment:
         topic: Mapping[str, object] | None = None,
         group_protocol: str = "classic",
     ) -> Sidecar:
-        """A process that serves all request topics of this env; not started yet."""
+        """A process that serves all request topics of this environment; not started yet."""
         name = name or f"sidecar-{len(self.sidecars)}"
         made = Sidecar(
             name,

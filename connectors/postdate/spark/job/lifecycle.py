@@ -99,7 +99,11 @@ def run_job(
         reporter.say("starting Spark …")
         with (
             interruptible(),
-            spark_session(options.master, options.spark_conf, reporter.say, with_delta=options.needs_delta) as spark,
+            spark_session(
+                *(options.master, options.spark_conf, reporter.say),
+                with_delta=options.needs_delta,
+                is_brief=options.is_brief,
+            ) as spark,
         ):
             arm()
             exit_code = job(spark, reporter)

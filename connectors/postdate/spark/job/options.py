@@ -30,13 +30,15 @@ class JobOptions:
 
     `properties` are settings of Kafka's Java clients (`security.protocol`, `sasl.jaas.config` and so on; see
     `kafka_properties` for those of librdkafka). `master` None: the master of `spark-submit`, otherwise all cores of
-    this machine.
+    this machine. `is_brief`: the job reads few records, so a JVM that is started for it compiles quickly rather than
+    well.
     """
 
     bootstrap_servers: str
     _: KW_ONLY
     output: Literal["text", "json"] = "text"
     master: str | None = None
+    is_brief: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
     spark_conf: Mapping[str, str] = field(default_factory=dict)
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.digests import has, present
 from postdate.spark.job.bounds import Range
 from postdate.spark.job.cluster import TopicPartition
-from postdate.spark.limits import TASK_RECORDS_MIN, TASKS_PER_CORE
+from postdate.spark.limits import FETCHING, TASK_RECORDS_MIN, TASKS_PER_CORE
 from postdate.spark.session.small_tables import small_table
 from postdate.spark.session.start import restored_settings
 from postdate.wire import headers as names
@@ -40,7 +40,7 @@ def read_records(
     if not wanted:
         return small_table(spark, [], RECORDS)
     reader = spark.read.format("kafka")
-    for name, value in properties.items():
+    for name, value in {**FETCHING, **properties}.items():
         reader = reader.option(f"kafka.{name}", value)
     # Spark reads a partition in one task, whatever its size: the largest are split, so that all cores have work.
     count = sum(span.end - span.start for span in wanted)

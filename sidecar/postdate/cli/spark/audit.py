@@ -86,10 +86,11 @@ def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
     given["dialects"] = given["dialects"] or common_to(config, "dialects")
     given["default_target"] = asked["default_target"] or common_to(config, "default_target")
 
-    def planned() -> Callable[[], int]:
+    def planned(is_brief: bool) -> Callable[[], int]:
         options = AuditOptions(
             requests=config.request_topic_names,
             levels_ms=common_to(config, "levels_ms"),
+            is_brief=is_brief and not follows,
             **reached(config, config.kafka.consumer),
             **given,
         )

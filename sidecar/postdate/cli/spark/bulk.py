@@ -75,7 +75,7 @@ def bulk(
     topic = only_topic(config, "rows go to one request topic: name it with --requests")
     given = asked_of(asked) | {"columns": dict(asked["columns"])}
 
-    def planned() -> Callable[[], int]:
+    def planned(_: bool) -> Callable[[], int]:
         options = BulkOptions(
             requests=topic.name,
             **sent_to(topic),

@@ -34,12 +34,13 @@ def report(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
     from postdate.spark.report.job import run_report
     from postdate.spark.report.options import ReportOptions
 
-    def planned() -> Callable[[], int]:
+    def planned(is_brief: bool) -> Callable[[], int]:
         options = ReportOptions(
             requests=config.request_topic_names,
             levels_ms=common_to(config, "levels_ms"),
             dialects=common_to(config, "dialects"),
             default_target=common_to(config, "default_target"),
+            is_brief=is_brief,
             **reached(config, config.kafka.consumer),
             **asked_of(asked),
         )

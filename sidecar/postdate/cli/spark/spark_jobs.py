@@ -8,13 +8,16 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any
 
 import click
 
 from postdate.cli.commands import listed
+from postdate.cli.limits import BRIEF_REQUESTS_MAX
 from postdate.cli.options import name_value
-from postdate.kafka.errors import DevBrokerFailed, SettingRefused
+from postdate.kafka.errors import DevBrokerFailed, KafkaFault, SettingRefused
+from postdate.kafka.interface import Admin, Isolation, Partition, TopicInfo
 from postdate.sidecar.config.settings import Config, RequestTopicConfig
 from postdate.sidecar.errors import ConfigError
 
@@ -70,33 +73,45 @@ def require_spark(what: str) -> None:
         raise ConfigError(str(error)) from error
 
 
-def run_planned(config: Config, planned: Callable[[], Callable[[], int]]) -> None:
-    """Ends the process with the exit code of the job from `planned`. Raises ConfigError: invalid options, or no such
-    request topic; KafkaFault: the cluster does not answer."""
+def run_planned(config: Config, planned: Callable[[bool], Callable[[], int]]) -> None:
+    """Ends the process with the exit code of the job from `planned`, whose argument is the `is_brief` of its options.
+    Raises ConfigError: invalid options, or no such request topic; KafkaFault: the cluster does not answer."""
     from postdate.spark.errors import JobUsageError
 
     try:
-        job = planned()
+        job = planned(False)
     except JobUsageError as error:
         raise ConfigError(str(error)) from error
-    _require_request_topics(config)
+    if _count_requests(config) <= BRIEF_REQUESTS_MAX:
+        job = planned(True)
     sys.exit(job())
 
 
-def _require_request_topics(config: Config) -> None:
-    """Raises ConfigError for a missing topic before Spark starts, which takes seconds. Skipped if only Spark's own
-    clients know the properties."""
+def _count_requests(config: Config) -> float:
+    """The number of offsets in the request topics; infinite if it cannot be looked up, or if only Spark's own clients
+    know the properties. Raises ConfigError for a missing topic before Spark starts, which takes seconds."""
     from postdate.sidecar.cluster.cluster import admin_of, kafka_of
 
     names = config.request_topic_names
     try:
         with admin_of(kafka_of(config)) as admin:
             found = admin.describe(names)
+            count = _count_offsets(admin, found)
     except (SettingRefused, ConfigError):
-        return
+        return inf
     missing = [name for name in names if name not in found]
     if missing:
         raise ConfigError(
             f"request topic {listed(missing)} does not exist at {config.kafka.bootstrap_servers}; check --requests "
             "and -b, or create it with `postdate topics create`"
         )
+    return count
+
+
+def _count_offsets(admin: Admin, topics: Mapping[str, TopicInfo]) -> float:
+    parts = [Partition(name, index) for name, info in topics.items() for index in info.partitions]
+    try:
+        starts, ends = admin.start_offsets(parts), admin.end_offsets(parts, Isolation.READ_UNCOMMITTED)
+    except KafkaFault:  # the job decides whether this ends it
+        return inf
+    return sum(ends.values()) - sum(starts.values())
