@@ -218,6 +218,7 @@ def test_polls_of_consumers_handle_no_log_lines_of_an_outage(
         own.start()
     logged = [record.getMessage() for record in caplog.records if record.name == client_log.name]
     assert [line for line in logged if line.startswith("FAIL")] == []
+    assert any(line.startswith(f"Could not read {topic}/0: ") for line in logged), "the reader reports the outage"
     member.consumer.close()
     reader.close()
 

@@ -9,6 +9,7 @@ import pytest
 
 from postdate.cli.spark import audit as audit_command
 from postdate.cli.spark import spark_jobs
+from postdate.kafka.interface import Partition
 from postdate.spark.audit import continuous
 from postdate.spark.audit.options import AuditOptions
 from support.deployments.simulated_cluster import SimulatedCluster
@@ -23,7 +24,7 @@ def _planned(
         kept.append(options if isinstance(options, AuditOptions) else options.audit)
         return 0
 
-    monkeypatch.setattr(spark_jobs, "BRIEF_REQUESTS_MAX", requests_max)
+    monkeypatch.setattr(spark_jobs, "BRIEF_RECORDS_MAX", requests_max)
     monkeypatch.setattr(audit_command, "require_spark", lambda what: None)
     monkeypatch.setattr(continuous, "run_audit", run)
     monkeypatch.setattr(continuous, "run_follow", run)
@@ -40,6 +41,13 @@ def test_an_audit_is_brief_if_its_topics_have_few_requests(
     for partition in range(3):
         cluster.bury(partition, None, b"v", [], "expired")
     assert _planned(cluster, monkeypatch, requests_max=requests_max).is_brief is is_brief
+
+
+def test_an_audit_is_not_brief_if_its_dispatch_logs_have_many_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = SimulatedCluster()
+    for _ in range(4):
+        cluster.broker.append(Partition(cluster.own.dispatch_log, 0), None, b"{}", [], cluster.broker.now_ms())
+    assert not _planned(cluster, monkeypatch, requests_max=3).is_brief
 
 
 def test_an_audit_that_follows_is_not_brief(monkeypatch: pytest.MonkeyPatch) -> None:

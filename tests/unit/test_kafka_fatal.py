@@ -6,6 +6,7 @@ Method: the real consumer, with an address at which nobody answers; the test cal
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import cast
@@ -104,13 +105,16 @@ def test_a_fatal_error_of_any_callback_is_raised_by_every_poll_from_then_on(
 
 
 @pytest.mark.parametrize("meet", CALLBACKS)
-def test_a_fatal_error_without_a_reason_does_not_hide_the_reason(consumer: ConfluentGroupConsumer, meet: Meet) -> None:
+@pytest.mark.parametrize(("event", "expected"), [(REPLACED_EVENT, Fenced), (OTHER_EVENT, FatalClient)])
+def test_a_fatal_error_without_a_reason_does_not_hide_the_reason(
+    consumer: ConfluentGroupConsumer, meet: Meet, event: KafkaError, expected: type[KafkaFault]
+) -> None:
     """What a commit gets if the client has failed before: the library names the reason in an event alone."""
     consumer._on_commit(KafkaError(KafkaError._FATAL), [])
-    meet(consumer, REPLACED_EVENT)
+    meet(consumer, event)
     consumer._on_commit(KafkaError(KafkaError._FATAL), [])
     for _ in range(2):
-        with pytest.raises(Fenced):
+        with pytest.raises(expected, match=re.escape(event.str())):
             consumer.poll(10, 0.0)
 
 

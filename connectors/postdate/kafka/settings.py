@@ -60,8 +60,8 @@ _RANGES: Mapping[str, tuple[int, int]] = {
     "statistics.interval.ms": (500, limits.STATISTICS_INTERVAL_MS),
 }
 
-#: Critical ones. A consumer passes its log lines to a poll, which returns after the last of them, however many there
-#: are (librdkafka issue 5325); an unreachable broker causes twenty a second. Its errors arrive as events.
+#: Log only critical messages. A consumer delivers its log lines during a poll, which does not return before the last
+#: line (librdkafka issue 5325); an unreachable broker causes twenty lines a second. Errors arrive as events as well.
 _CONSUMER_LOG_LEVEL: Final = 2
 
 _COMMON: Properties = {

@@ -49,10 +49,17 @@ ORDER_AGAIN_MIN: Final = 1_000
 REPAIRED_SURELY_MAX: Final = 10
 REPAIRED_SHARE_MAX: Final = 0.01
 
-# How the consumers of a job fetch. After each poll, Spark asks for both ends of the log, which the broker answers after
-# the fetch that the consumer has sent ahead: at the end of a log only when its wait is over, 500 ms by default. So the
-# wait is short, and a poll returns twenty times the default of 500 records.
-FETCHING: Final = {"fetch.max.wait.ms": "20", "max.poll.records": "10000", "max.partition.fetch.bytes": "8388608"}
+# Consumer properties of a job. After each poll, Spark requests the start and end offsets of the log. The broker answers
+# only after the consumer's prefetch, which waits for `fetch.max.wait.ms` at the end of a log (default 500). So this
+# wait is short, and a poll returns up to 4,000 records instead of 500, from fetches of up to 4 MiB per partition.
+FETCHING: Final = {"fetch.max.wait.ms": "20", "max.poll.records": "4000", "max.partition.fetch.bytes": "4194304"}
+
+# The same for a job that needs only the first records of each partition.
+FETCHING_FEW: Final = {"max.poll.records": "500", "max.partition.fetch.bytes": "1048576"}
+
+# How long Spark keeps the unused rest of a task's last poll, which no later task of these jobs can use. Its default is
+# five minutes, and the number of such rests is not limited.
+FETCHED_KEPT: Final = "10s"
 
 
 # A partition with more records than an even share of this many tasks per core is read by several tasks, but none reads

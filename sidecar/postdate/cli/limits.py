@@ -26,8 +26,8 @@ DEV_POLL_S: Final = 0.2
 # Nominal times that a preview of a schedule shows.
 PREVIEW_MAX: Final = 10
 
-# Up to so many requests, a Spark job needs less time without Java's second compiler.
-BRIEF_REQUESTS_MAX: Final = 50_000
+# Up to this many requests, and as many records of dispatch logs, a Spark job is faster without Java's C2 compiler.
+BRIEF_RECORDS_MAX: Final = 50_000
 
 # How many offsets at the end of the dispatch log `send --retry NAME` searches for the named policies, and for how long.
 # Only markers and aborted records follow the last record. If none is found, the command does not check the name.

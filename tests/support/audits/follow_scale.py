@@ -1,12 +1,12 @@
 """How far behind live traffic `postdate audit --follow` stays while many messages are pending.
 
-A program: it writes `--pending` requests that are due in a year as sidecars would have left them (`past_dispatches`) on
-a fresh broker, audits them into a new state, starts a sidecar with a steady load on another request topic, and follows
-both topics for `--seconds` in one Spark session of two threads and 4 GB. For each step the program prints its duration,
-and how far it was behind: the time from the fixed ends of the step before to its own report. A record that a step
-reports is at most that old, since the step before did not read it.
+A program: it writes `--pending` requests that are due in a year, in the form that sidecars leave (`past_dispatches`),
+to a fresh broker, audits them into a new state, starts a sidecar with a steady load on another request topic, and
+follows both topics for `--seconds` in one Spark session of two threads and 4 GB. For each step the program prints its
+duration and its lag: the time from the moment when the *previous* step fixed its end offsets to the report of this
+step. No reported record is older than the lag.
 
-Each step must find nothing wrong, and the last one must know all pending messages. The exit code is 1 if any step
+No step may find a violation. The exit code is 1 if any step
 after the first was more than BEHIND_S_MAX behind.
 """
 
@@ -29,7 +29,7 @@ from support.audits.past_dispatches import Filling, fill
 from support.brokers.broker import local_broker
 from support.deployments.environment import new_env
 
-#: s. The aim of docs/audit.md.
+#: s. The aim in benchmarks/audit.md.
 BEHIND_S_MAX = 30.0
 _PARTITIONS = 4
 _MEMORY = "4g"

@@ -1,17 +1,18 @@
-"""How the audit's time grows: held against counting the same topics, twice the rows, and other histories and steps.
+"""How the audit's time grows: compared with counting the same topics, twice the rows, and other histories and steps.
 
 A program: it fills a fresh broker on this machine as sidecars would have left it (`past_dispatches`) and measures, in
 one Spark session of two threads and 4 GB:
 
-1. counting the records of the topics, twice; the second time counts;
-2. a full audit of them, and the least that an audit by digests could do, without any rule;
-3. a full audit with a new `--state`, then one per cent more rows, then an audit of these with the same state, and one
-   of nothing;
+1. counting the records of the topics, twice; the second time is used;
+2. a full audit of them, and the hashing of each record, a lower bound for any audit by digests, without any rule;
+3. a full audit with a new `--state`, then one per cent more rows, then an audit of these with the same state, and an
+   audit with no new records;
 4. an audit of a mixed history of as many rows, of which some were cancelled, moved, replaced, dead or stored, have ids
    or no keys, and lie between the records of others;
 5. an audit of as many rows of which nine in ten lie in one partition, all for one target;
 6. an audit of 10,000 more with the state of a history of which half is still open;
-7. with twice the rows, counting and the full audit again.
+7. `postdate audit` as a separate process over 900 requests, without a state and with a new one;
+8. with twice the rows, counting and the full audit again.
 
 With `--bootstrap` and `--history` the topics of the even history lie on a broker that runs already and what was written
 is noted in a file, so that a second run audits it without writing it again.
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 import time
@@ -48,6 +50,7 @@ from postdate.spark.session.start import spark_session
 from support.audits.past_dispatches import Filling, fill
 from support.brokers.broker import local_broker
 from support.deployments.environment import Environment
+from support.deployments.sidecars import environment
 
 Found = TypeVar("Found")
 
@@ -59,11 +62,13 @@ _MEMORY = "4g"
 _HEADER = ("key", "value")
 _OPEN_EVERY, _STEP_ROWS = 2, 10_000
 _ROUND = 20 * _PARTITIONS
-_PARTS = ("state", "mixed", "skew", "open", "twice")
+_PARTS = ("state", "mixed", "skew", "open", "small", "twice")
+_SMALL_ROWS = 900
 
 #: The aims of benchmarks/audit.md.
 COUNT_TIMES_MAX, TWICE_TIMES_MAX, FIRST_TIMES_MAX, STEP_SHARE_MAX = 2.5, 2.2, 1.6, 0.15
 MIXED_TIMES_MAX, SKEW_TIMES_MAX, EMPTY_CPU_S_MAX = 1.5, 1.5, 3.0
+SMALL_S_MAX, SMALL_IN_SPARK_S_MAX = 25.0, 15.0
 
 
 @dataclass(frozen=True)
@@ -195,6 +200,11 @@ def measure(scale: Scale, rows: int, directory: Path, parts: Sequence[str] = _PA
         _measure_beside(_beside(scale, is_skewed=True), rows, "skewed", audited, SKEW_TIMES_MAX)
     if "open" in parts:
         _measure_open(_beside(scale, pending_every=_OPEN_EVERY), rows, str(directory / "open"), audited)
+    if "small" in parts:
+        small = _beside(scale)
+        small.grow(_SMALL_ROWS)
+        for state in (None, str(directory / "small")):
+            _measure_small(small.options(state))
     if "twice" in parts:
         scale.grow(2 * rows - scale.rows)
         twice, outcome = scale.audited("audit of twice the rows")
@@ -239,6 +249,31 @@ def _measure_open(other: Scale, rows: int, state: str, full: Took) -> None:
     )
 
 
+def _measure_small(options: AuditOptions) -> None:
+    """Runs the command: how long in all, and from the start of Spark on, which its first line about topics shows."""
+    command = [sys.executable, "-m", "postdate.cli", "audit", "-b", options.bootstrap_servers, "--master", "local[2]"]
+    command += [word for name in options.requests for word in ("--requests", name)]
+    command += [] if options.state is None else ["--state", options.state]
+    began_s, started_s = time.monotonic(), 0.0
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment()
+    ) as running:
+        assert running.stderr is not None
+        for line in running.stderr:
+            if not started_s and line.startswith("requests "):
+                started_s = time.monotonic() - began_s
+    assert running.returncode == 0
+    assert started_s
+    took_s = time.monotonic() - began_s
+    verdict = "" if took_s <= SMALL_S_MAX and took_s - started_s <= SMALL_IN_SPARK_S_MAX else ": MISSED"
+    what = "without" if options.state is None else "with a new"
+    sys.stdout.write(
+        f"  postdate audit of {_SMALL_ROWS} requests, {what} state: {took_s:.1f} s in all, at most {SMALL_S_MAX:.0f}; "
+        f"{took_s - started_s:.1f} s after the start of Spark, at most {SMALL_IN_SPARK_S_MAX:.0f}{verdict}\n"
+    )
+    sys.stdout.flush()
+
+
 def _beside(scale: Scale, *, is_skewed: bool = False, **how: Any) -> Scale:
     """An empty history beside this one; `how` are fields of its fillings."""
     fillings = [replace(one, **how) for one in _new_fillings(scale.fillings[0].bootstrap, is_skewed)]
@@ -246,7 +281,7 @@ def _beside(scale: Scale, *, is_skewed: bool = False, **how: Any) -> Scale:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="audit_scale", description="How the audit's time grows with the rows.")
+    parser = argparse.ArgumentParser(prog="scale", description="How the audit's time grows with the rows.")
     parser.add_argument("--rows", type=int, default=200_000, metavar="N", help="requests; twice as many at the end")
     parser.add_argument("--bootstrap", metavar="SERVERS", help="a broker that runs, instead of one of its own")
     parser.add_argument("--history", type=Path, metavar="FILE", help="where what was written there is noted")

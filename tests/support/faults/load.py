@@ -1,8 +1,8 @@
 """A steady load of requests. Some are changed by their ids, and one in a hundred is invalid.
 
-The first letter of a value states the intended outcome of its request (`ledger.RequestKind`). All content except the
-times follows from the seed. The producer is idempotent and has no message time-out: after an outage of the broker it
-sends the remaining requests.
+The first letter of a value states the intended outcome of its request (`request_ledger.RequestKind`). All content
+except the times follows from the seed. The producer is idempotent and has no message time-out: after an outage of the
+broker it sends the remaining requests.
 
 Thread rule: `start` and `stop` from one thread; a separate thread sends.
 """

@@ -1,9 +1,9 @@
-"""The test environment of a fault: two sidecars behind proxies, a steady load on four partitions, and the ledger about
-it.
+"""The test environment of a fault: two sidecars behind proxies, a steady load on four partitions, and a ledger
+of all requests.
 
-`steady` is a static member with a separate disk, `moving` a dynamic one. Some faults start and stop `third` and
-`fourth`, which share the data directory of `moving`, as the workers of one machine do. Load and judge connect to the
-broker directly.
+`static` (the process `steady`) is a static member with a separate disk, and `dynamic` (`moving`) a dynamic member. Some
+faults start and stop `extras` (`third`, `fourth`), which share the data directory of `moving`, as the workers of one
+machine do. Load and judge connect to the broker directly.
 
 Thread rule: all from one thread. The load, the follower and the proxies have separate threads.
 """
@@ -52,7 +52,7 @@ class FaultRig:
     dynamic: Sidecar
     extras: list[Sidecar]
     transaction_s: float = TRANSACTION_S
-    strangers: int = 0
+    foreign_requests: int = 0
     """The number of requests that foreign clients have committed."""
     ended_ms: int = 0
     """The end of the last fault. The fault function sets it by `fault_ends` if it returns later."""
@@ -123,12 +123,12 @@ class FaultRig:
 
     def count_fault(self, requests: int) -> str:
         """The error if the topic contains this number of requests; empty if the number can be right."""
-        load, strangers = self.load, self.strangers
-        if 0 <= requests - load.acknowledged - strangers <= load.given_up:
+        load, foreign = self.load, self.foreign_requests
+        if 0 <= requests - load.acknowledged - foreign <= load.given_up:
             return ""
         return (
             f"{load.acknowledged} requests were acknowledged, {load.given_up} given up by clients without brokers, "
-            f"{strangers} sent by strangers, and {requests} are on the topic"
+            f"{foreign} sent by foreign clients, and {requests} are on the topic"
         )
 
     def look_through_logs(self) -> list[str]:
@@ -147,7 +147,7 @@ class FaultRig:
         codes."""
         self.repair()
         self.load.stop()
-        asked = self.load.acknowledged + self.strangers
+        asked = self.load.acknowledged + self.foreign_requests
         ledger = self.ledger
         _wait_until(
             lambda: ledger.asked() >= asked, f"{asked} requests are read", timeout_s, lambda: f"{ledger.asked()}"

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from support.faults import disk_faults as disk_faults
-from support.faults import foreign_client_faults as foreign_client_faults
+from support.faults import intruder_faults as intruder_faults
 from support.faults import network_faults as network_faults
 from support.faults import process_faults as process_faults
 from support.faults.fault import FAULTS, Fault
 from support.faults.rig import FaultRig, now_ms
 
 #: Imported because they register their faults.
-FAULT_MODULES = (disk_faults, network_faults, process_faults, foreign_client_faults)
+FAULT_MODULES = (disk_faults, network_faults, process_faults, intruder_faults)
 KILL = "kill"
 
 #: s. No fault is injected for this long after each recovery, to measure the lateness without faults.

@@ -1,5 +1,5 @@
-"""Seeded fuzzing of everything that reads bytes of strangers.
+"""Seeded fuzzing of every parser of foreign bytes.
 
-`mutations` spoils, `targets` says what is read and what may come of it, `driver` goes through cases, each of which its
-number replays.
+`mutations` corrupts valid input. `targets` lists the parsers and their permitted results. `driver` runs the cases; the
+number of a case replays it.
 """

@@ -1,1 +1,1 @@
-"""What must have happened: the expected records, exactly once, and order, computed without the sidecar's code."""
+"""The expected records, and checks of exactly-once delivery and order. They share only decoders with the sidecar."""

@@ -1,1 +1,3 @@
-"""Verdicts that do not depend on how busy the machine is: time-outs, repeated rounds, and waits of other programs."""
+"""Checks that do not depend on the load of the machine: time-outs, repeated rounds, time net of contention, lateness
+in commits.
+"""

@@ -1,8 +1,8 @@
 """Scenarios with a deadline, such as a cancel before the due time: a slow machine gets another round with more time.
 
 Each further round takes the machine to be slower, and the play gives its steps so much more time; what it expects stays
-what it was. The first round that is in time is the last one, so a machine that is quick plays only one. Claims about
-speed are not made so: see `contention.py` and `passing.py`.
+what it was. The first round that is in time is the last one, so a machine that is quick plays only one. Do not use
+rounds for claims about speed, but `contention.py` or `lateness_in_commits.py`.
 
 Only what hangs on being in time goes through `expect`. What must hold at any speed (once, never early, for this reason)
 is asserted in every round, and fails at once.

@@ -55,6 +55,9 @@ from postdate.kafka.statistics import BrokerLoss, BrokerStatistics, decode_stati
 
 _NEEDS_BROKERS = "group_protocol = consumer needs Kafka 4.0 on all brokers: upgrade them, or set it to classic"
 
+#: The text of a fatal error that gives no reason, as `classify` quotes it.
+_NO_REASON = f"{KafkaError(KafkaError._FATAL).str()} ("
+
 #: How the library begins the description of a membership, which the generation follows.
 _GENERATION_AT = b"CGMDv2:"
 
@@ -131,7 +134,8 @@ class ConfluentGroupConsumer:
     ) -> tuple[dict[Partition, list[Record]], list[MessageError]]:
         """The records of one poll, grouped. Runs callbacks, and raises their exceptions."""
         try:
-            first = consumer.poll(timeout_s if self._has_no_reason() else 0.0)
+            # The event that names the reason of a fatal error may still be on its way.
+            first = consumer.poll(timeout_s if self._awaits_reason() else 0.0)
             if first is None:
                 return {}, []
             gather_s = max(self._taken_at + limits.GATHER_INTERVAL_S - time.monotonic(), 0.0)
@@ -376,20 +380,22 @@ class ConfluentGroupConsumer:
             log.info("%s", self._fault(error, "commit group offsets"))
 
     def _fault(self, raised: KafkaException | KafkaError, doing: str) -> KafkaFault:
-        """The fault for an error that occurred while `doing` something; the next poll raises it if it is fatal. The
-        first fatal error with a reason is kept, since the later ones are its consequences: a call to a client that has
-        failed before gets one without a reason, perhaps earlier than the event that names it."""
+        """The fault for an error that occurred while `doing` something; the next poll raises it if it is fatal.
+
+        After a fatal error, each call fails with the code _FATAL, which gives no reason; only the event names the
+        reason, and it may arrive later. So the first error with a reason is kept, and later ones are its consequences.
+        """
         fault = classify(raised, doing, otherwise=Unreachable)
         if is_fatal(raised) and has_reason(raised, UNSUPPORTED_CODES):
             fault = UnsupportedByBroker(f"{fault}. {_NEEDS_BROKERS}", fault.code)
         is_final = isinstance(fault, FatalClient | Fenced) or is_fatal(raised)
-        if is_final and (self._fatal is None or (self._has_no_reason() and type(fault) is not FatalClient)):
+        if is_final and self._awaits_reason():
             self._fatal = fault
         return fault
 
-    def _has_no_reason(self) -> bool:
-        """True if there is no fatal error, or only one that does not say why."""
-        return self._fatal is None or (type(self._fatal) is FatalClient and self._fatal.code == KafkaError._FATAL)
+    def _awaits_reason(self) -> bool:
+        """True unless a fatal error with a reason is known."""
+        return self._fatal is None or _NO_REASON in str(self._fatal)
 
     def _on_statistics(self, text: str) -> None:
         try:

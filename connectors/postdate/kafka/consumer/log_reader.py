@@ -25,7 +25,8 @@ class ConfluentLogReader:
         self._doing = f"read {part.topic}/{part.index}"
         self._position = offset
         self._look_at = time.monotonic() + limits.SILENCE_S
-        conf = settings.reader_conf(isolation.value)
+        self._error: KafkaError | None = None
+        conf = settings.reader_conf(isolation.value) | {"error_cb": self._on_error}
         try:
             consumer = Consumer(conf, logger=log)
             consumer.assign([TopicPartition(part.topic, part.index, offset)])
@@ -42,6 +43,9 @@ class ConfluentLogReader:
             messages = [] if first is None else [first, *consumer.consume(records_max - 1, 0)]
         except KafkaException as error:
             raise classify(error, self._doing) from error
+        if self._error is not None:
+            log.warning("%s", classify(self._error, self._doing, otherwise=Unreachable))
+            self._error = None
         if first is None:
             self._look(consumer, timeout_s)
         grouped, errors = group_records(messages)
@@ -58,6 +62,10 @@ class ConfluentLogReader:
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.close()
+
+    def _on_error(self, error: KafkaError) -> None:
+        """Keeps the latest error of the connections, for one line in the log: a poll returns only after all errors."""
+        self._error = error
 
     def _look(self, consumer: Consumer, timeout_s: float) -> None:
         """Describes a topic that has returned no records for a while. *Measured*: if ACLs hide a topic, the library

@@ -17,7 +17,17 @@ _RENAMED = {
     "ssl.keystore.password": "ssl.keystore.password",
     "ssl.endpoint.identification.algorithm": "ssl.endpoint.identification.algorithm",
 }
-_SAME = ("security.protocol", "sasl.", "ssl.truststore.", "ssl.keystore.", "client.", "request.timeout.ms", "socket.")
+_SAME = (
+    "security.protocol",
+    "sasl.",
+    "ssl.truststore.",
+    "ssl.keystore.",
+    "client.",
+    "request.timeout.ms",
+    "socket.",
+    "max.poll.records",
+    "max.partition.fetch.bytes",
+)
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",

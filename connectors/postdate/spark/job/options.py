@@ -30,8 +30,7 @@ class JobOptions:
 
     `properties` are settings of Kafka's Java clients (`security.protocol`, `sasl.jaas.config` and so on; see
     `kafka_properties` for those of librdkafka). `master` None: the master of `spark-submit`, otherwise all cores of
-    this machine. `is_brief`: the job reads few records, so a JVM that is started for it compiles quickly rather than
-    well.
+    this machine. `is_brief`: the job reads few records; a JVM that is started for it uses only the C1 compiler.
     """
 
     bootstrap_servers: str

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from postdate.spark.columns.digests import has, present
 from postdate.spark.job.bounds import Range
 from postdate.spark.job.cluster import TopicPartition
-from postdate.spark.limits import FETCHING, TASK_RECORDS_MIN, TASKS_PER_CORE
+from postdate.spark.limits import FETCHING, FETCHING_FEW, TASK_RECORDS_MIN, TASKS_PER_CORE
 from postdate.spark.session.small_tables import small_table
 from postdate.spark.session.start import restored_settings
 from postdate.wire import headers as names
@@ -74,7 +74,8 @@ def broker_times(
         return {}
     headers = present(F.col("headers"))
     is_own = has(headers, names.ORIGIN) & (has(headers, names.DUE) | has(headers, names.DEAD_REASON))
-    stamped = read_records(spark, spans, properties, committed=False).where((F.col("timestampType") == 1) | is_own)
+    records = read_records(spark, spans, {**FETCHING_FEW, **properties}, committed=False)
+    stamped = records.where((F.col("timestampType") == 1) | is_own)
     first = F.min_by(F.unix_millis("timestamp"), "offset")
     rows = stamped.groupBy("topic", "partition").agg(first.alias("at_ms")).collect()
     return {TopicPartition(row["topic"], row["partition"]): row["at_ms"] for row in rows}

@@ -30,6 +30,7 @@ from postdate.spark.errors import CannotRun, ConnectorMissing, JobUsageError
 from postdate.spark.limits import (
     COMPILED_CLASSES_KEPT,
     COMPILED_METHOD_BYTES_MAX,
+    FETCHED_KEPT,
     LOCAL_MEMORY,
     LOCAL_SHUFFLE_PARTITIONS,
     START_LINES_KEPT,
@@ -67,7 +68,7 @@ _ARTIFACTS, _ARTIFACTS_OF = "artifacts", "4.0"
 # The settings that may choose Java's collector.
 _JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
 _JAVA_OPTIONS_OF_ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
-_FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+_ONLY_C1 = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 _ANY_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
 # The JVM classes by which PySpark makes columns, lists of columns, and lambdas. PySpark has two names for the first.
@@ -310,6 +311,8 @@ def _own_settings(master: str | None) -> dict[str, str]:
         "spark.jars.packages": connector_package(),
         "spark.jars.excludes": _IN_SPARK,
         **_submitted_settings(),
+        "spark.kafka.consumer.fetchedData.cache.timeout": FETCHED_KEPT,
+        "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": FETCHED_KEPT,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_QUIET}",
@@ -327,19 +330,20 @@ def _own_settings(master: str | None) -> dict[str, str]:
 
 
 def java_settings(conf: Mapping[str, str], is_brief: bool = False) -> dict[str, str]:
-    """Java's parallel garbage collector, unless `conf` or the environment selects one: Java does not start with two.
+    """Java options of the driver: the parallel collector, and with `is_brief` only the C1 compiler. Empty if `conf` or
+    the environment selects a collector: Java does not start with two.
 
     Java's default collector scans the cached rows of an audit again and again (measured: a third of the processor time
     for three million requests). The parallel one has pauses, which do not matter here.
 
-    With `is_brief`, for a job of a minute, Java's second compiler is off as well, which would need more time than it
-    saves, and the first one gets as much memory for its code as both have.
+    A brief job, of about a minute, ends before the C2 compiler pays off. C1 alone would get a smaller code cache, so
+    its size is set to that of both.
     """
     chosen = [conf.get(name, "") for name in _JAVA_OPTIONS]
     chosen += [os.environ.get(name, "") for name in _JAVA_OPTIONS_OF_ENVIRONMENT]
     if any(_ANY_COLLECTOR.search(options) for options in chosen):
         return {}
-    return {_JAVA_OPTIONS[0]: f"-XX:+UseParallelGC {_FIRST_COMPILER}" if is_brief else "-XX:+UseParallelGC"}
+    return {_JAVA_OPTIONS[0]: f"-XX:+UseParallelGC {_ONLY_C1}" if is_brief else "-XX:+UseParallelGC"}
 
 
 def _require_java() -> None:

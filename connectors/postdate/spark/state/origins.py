@@ -147,8 +147,8 @@ def delivered_rows(fates: DataFrame, run: int) -> DataFrame:
 
 
 def stored_rows(table: DataFrame, facts: StructType) -> DataFrame:
-    """Rows of the table in the form for `judging.folded`: origin, `id`, `links`, `facts`, `verdicts`, `details`; and
-    `state`, `due_day`."""
+    """Rows of the table in the form that `judging.origin_rows` reads: origin, `id`, `links`, `facts`, `verdicts`,
+    `details`; and `state`, `due_day`."""
     return table.select(
         *(*ORIGIN, "id", F.coalesce("links", F.array().cast("array<bigint>")).alias("links")),
         F.coalesce(F.col("facts"), _facts_of_plain(facts)).alias("facts"),

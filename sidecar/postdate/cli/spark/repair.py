@@ -45,7 +45,7 @@ def repair(loader: Loader, audited: str, requests: str | None, **asked: Any) -> 
 
     topic = only_topic(config, "one request topic is repaired at a time: name it with --requests")
 
-    def planned(is_brief: bool) -> Callable[[], int]:
+    def planned(_: bool) -> Callable[[], int]:
         options = RepairOptions(
             audited=audited,
             requests=topic.name,
@@ -53,7 +53,6 @@ def repair(loader: Loader, audited: str, requests: str | None, **asked: Any) -> 
             dialects=topic.dialects,
             default_target=topic.default_target,
             **sent_to(topic),
-            is_brief=is_brief,
             **reached(config, config.kafka.producer),
             **asked_of(asked),
         )

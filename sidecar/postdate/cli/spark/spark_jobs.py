@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Any
 
 import click
 
 from postdate.cli.commands import listed
-from postdate.cli.limits import BRIEF_REQUESTS_MAX
+from postdate.cli.limits import BRIEF_RECORDS_MAX, LOG_TAIL_TIMEOUT_S
 from postdate.cli.options import name_value
 from postdate.kafka.errors import DevBrokerFailed, KafkaFault, SettingRefused
 from postdate.kafka.interface import Admin, Isolation, Partition, TopicInfo
 from postdate.sidecar.config.settings import Config, RequestTopicConfig
 from postdate.sidecar.errors import ConfigError
+from postdate.wire.topics import OwnTopics
 
 
 def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,8 +57,6 @@ def only_topic(config: Config, otherwise: str) -> RequestTopicConfig:
 
 def sent_to(topic: RequestTopicConfig) -> dict[str, Any]:
     """The options of a job that limit which requests it may send to a request topic."""
-    from postdate.wire.topics import OwnTopics
-
     return {"horizon_ms": topic.horizon_ms, "allow": topic.allow, "forbidden": OwnTopics.of(topic.name).names()}
 
 
@@ -74,29 +73,31 @@ def require_spark(what: str) -> None:
 
 
 def run_planned(config: Config, planned: Callable[[bool], Callable[[], int]]) -> None:
-    """Ends the process with the exit code of the job from `planned`, whose argument is the `is_brief` of its options.
-    Raises ConfigError: invalid options, or no such request topic; KafkaFault: the cluster does not answer."""
+    """Runs the job that `planned(is_brief)` returns, and ends the process with its exit code. Raises ConfigError:
+    invalid options, or no such request topic; KafkaFault: the cluster does not answer."""
     from postdate.spark.errors import JobUsageError
 
     try:
         job = planned(False)
     except JobUsageError as error:
         raise ConfigError(str(error)) from error
-    if _count_requests(config) <= BRIEF_REQUESTS_MAX:
+    if _longest_topic(config) <= BRIEF_RECORDS_MAX:
         job = planned(True)
     sys.exit(job())
 
 
-def _count_requests(config: Config) -> float:
-    """The number of offsets in the request topics; infinite if it cannot be looked up, or if only Spark's own clients
-    know the properties. Raises ConfigError for a missing topic before Spark starts, which takes seconds."""
+def _longest_topic(config: Config) -> float:
+    """The number of offsets in all request topics, or in all dispatch logs if they have more: a recurring schedule is
+    one request with many fates. Returns `inf` if they cannot be read, or if the client properties are valid only for
+    Spark's Java clients. Raises ConfigError if a request topic is missing, so that nobody waits for Spark."""
     from postdate.sidecar.cluster.cluster import admin_of, kafka_of
 
     names = config.request_topic_names
+    logs = [OwnTopics.of(name).dispatch_log for name in names]
     try:
         with admin_of(kafka_of(config)) as admin:
-            found = admin.describe(names)
-            count = _count_offsets(admin, found)
+            found = admin.describe([*names, *logs])
+            longest = max(_count_offsets(admin, found, topics) for topics in (names, logs))
     except (SettingRefused, ConfigError):
         return inf
     missing = [name for name in names if name not in found]
@@ -105,13 +106,14 @@ def _count_requests(config: Config) -> float:
             f"request topic {listed(missing)} does not exist at {config.kafka.bootstrap_servers}; check --requests "
             "and -b, or create it with `postdate topics create`"
         )
-    return count
+    return longest
 
 
-def _count_offsets(admin: Admin, topics: Mapping[str, TopicInfo]) -> float:
-    parts = [Partition(name, index) for name, info in topics.items() for index in info.partitions]
+def _count_offsets(admin: Admin, found: Mapping[str, TopicInfo], topics: Iterable[str]) -> float:
+    parts = [Partition(name, index) for name in topics if name in found for index in found[name].partitions]
     try:
-        starts, ends = admin.start_offsets(parts), admin.end_offsets(parts, Isolation.READ_UNCOMMITTED)
+        ends = admin.end_offsets(parts, Isolation.READ_UNCOMMITTED, LOG_TAIL_TIMEOUT_S)
+        starts = admin.start_offsets(parts)
     except KafkaFault:  # the job decides whether this ends it
         return inf
     return sum(ends.values()) - sum(starts.values())

@@ -1,1 +1,1 @@
-"""Faults and other events of a schedule, and when each happened."""
+"""Injects the faults and other events of a schedule, and records when they happened."""

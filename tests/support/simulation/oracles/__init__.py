@@ -1,1 +1,1 @@
-"""What must have happened in a schedule, which situations it reached, and the invariants of each step."""
+"""Judges of a schedule: the expected outcome, the invariants of each step, and the situations that it reached."""

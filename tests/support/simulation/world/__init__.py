@@ -1,1 +1,1 @@
-"""Machines, processes, disks and clocks of a simulated world, and the actor that runs next."""
+"""Machines, processes, disks and clocks of a simulated world, and the scheduler."""

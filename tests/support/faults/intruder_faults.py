@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from postdate.wire.headers import AT, TOPIC, Headers
 from support.faults.fault import fault
-from support.faults.foreign_clients import open_transaction, take_id
+from support.faults.intruding_clients import open_transaction, take_id
 from support.faults.rig import PARTITIONS, FaultRig, now_ms
 
 
@@ -28,7 +28,7 @@ def open_on_requests(rig: FaultRig) -> str:
     part, seconds = rig.chance.randrange(PARTITIONS), rig.chance.uniform(2.0, 6.0)
     with open_transaction(rig.env.bootstrap, rig.requests, part, b"D of a stranger", headers, commit=commit):
         rig.wait(seconds)
-    rig.strangers += commit
+    rig.foreign_requests += commit
     return f"{seconds:.1f} s, {'committed' if commit else 'aborted'}"
 
 
