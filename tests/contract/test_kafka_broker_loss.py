@@ -212,15 +212,20 @@ def test_polls_of_consumers_handle_no_log_lines_of_an_outage(
     try:
         # Each is not polled for so long that lines of an unreachable broker would have gathered.
         time.sleep(_GATHERING_S)
-        reader.read(10, 0.2)
+        deadline = time.monotonic() + WAIT_TIMEOUT_S
+        while not any(line.startswith(f"Could not read {topic}/0: ") for line in _logged(caplog)):
+            assert time.monotonic() < deadline, "the reader does not report the outage"
+            reader.read(10, 0.2)
         poll_until([member], lambda: any(isinstance(f, Unreachable) for _, f in member.consumer.errors()), "the error")
     finally:
         own.start()
-    logged = [record.getMessage() for record in caplog.records if record.name == client_log.name]
-    assert [line for line in logged if line.startswith("FAIL")] == []
-    assert any(line.startswith(f"Could not read {topic}/0: ") for line in logged), "the reader reports the outage"
+    assert [line for line in _logged(caplog) if line.startswith("FAIL")] == []
     member.consumer.close()
     reader.close()
+
+
+def _logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == client_log.name]
 
 
 def test_an_admin_client_without_an_answer_raises_in_time(own: LocalBroker, kafka: ConfluentKafka) -> None:

@@ -138,3 +138,5 @@ def test_a_reader_waits_briefly_at_the_end_of_a_log_unless_its_settings_differ(
     span = Range("requests", TopicPartition("r", 0), 0, 0, 1, 1, False, -1)
     read_records(spark, [span], {"bootstrap.servers": "127.0.0.1:1", "max.poll.records": "7"})
     assert (given["kafka.fetch.max.wait.ms"], given["kafka.max.poll.records"]) == ("20", "7")
+    kept = spark.sparkContext.getConf().get("spark.kafka.consumer.fetchedData.cache.timeout")
+    assert kept == "10s", "the rest of each poll would stay for minutes"

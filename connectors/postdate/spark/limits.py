@@ -57,8 +57,8 @@ FETCHING: Final = {"fetch.max.wait.ms": "20", "max.poll.records": "4000", "max.p
 # The same for a job that needs only the first records of each partition.
 FETCHING_FEW: Final = {"max.poll.records": "500", "max.partition.fetch.bytes": "1048576"}
 
-# How long Spark keeps the unused rest of a task's last poll, which no later task of these jobs can use. Its default is
-# five minutes, and the number of such rests is not limited.
+# How long Spark keeps an unused consumer and the unused rest of a task's last poll, which no later task of these jobs
+# can use. Its default is five minutes, and the number of such rests is not limited.
 FETCHED_KEPT: Final = "10s"
 
 

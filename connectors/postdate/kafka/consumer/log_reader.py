@@ -43,11 +43,10 @@ class ConfluentLogReader:
             messages = [] if first is None else [first, *consumer.consume(records_max - 1, 0)]
         except KafkaException as error:
             raise classify(error, self._doing) from error
-        if self._error is not None:
-            log.warning("%s", classify(self._error, self._doing, otherwise=Unreachable))
-            self._error = None
         if first is None:
             self._look(consumer, timeout_s)
+        else:
+            self._error = None
         grouped, errors = group_records(messages)
         for _, _, error_event in errors:
             self._judge(error_event)
@@ -64,7 +63,8 @@ class ConfluentLogReader:
             consumer.close()
 
     def _on_error(self, error: KafkaError) -> None:
-        """Keeps the latest error of the connections, for one line in the log: a poll returns only after all errors."""
+        """Keeps the latest error of the connections, which is reported if no record comes for a while. One address of
+        several may be out of service."""
         self._error = error
 
     def _look(self, consumer: Consumer, timeout_s: float) -> None:
@@ -73,6 +73,9 @@ class ConfluentLogReader:
         if time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + limits.SILENCE_S
+        if self._error is not None:
+            log.warning("%s", classify(self._error, self._doing, otherwise=Unreachable))
+            self._error = None
         try:
             error = consumer.list_topics(self._part.topic, max(timeout_s, 0.1)).topics[self._part.topic].error
         except KafkaException:  # no broker answers now: the library keeps trying, and so does this reader

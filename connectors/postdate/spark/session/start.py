@@ -65,6 +65,12 @@ _DELTA_FOR, _DELTA_PACKAGE = "4.0", "io.delta:delta-spark_2.13:4.0.0"
 # removes only the directory that it makes inside. No setting changes the place; later versions use the temporary one.
 _ARTIFACTS, _ARTIFACTS_OF = "artifacts", "4.0"
 
+# How long Spark keeps consumers that no task uses, and the fetched records that no task has used.
+_KEPT_BY_CONSUMERS = (
+    *("cache.timeout", "cache.evictorThreadRunInterval"),
+    *("fetchedData.cache.timeout", "fetchedData.cache.evictorThreadRunInterval"),
+)
+
 # The settings that may choose Java's collector.
 _JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
 _JAVA_OPTIONS_OF_ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
@@ -296,6 +302,7 @@ def _submitted_settings() -> dict[str, str]:
     nobody needs. A continuous audit runs the same plans again and again, so compiled classes are cached.
     """
     return {
+        **{f"spark.kafka.consumer.{name}": FETCHED_KEPT for name in _KEPT_BY_CONSUMERS},
         "spark.sql.codegen.cache.maxEntries": str(COMPILED_CLASSES_KEPT),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.codegen.hugeMethodLimit": str(COMPILED_METHOD_BYTES_MAX),
@@ -311,8 +318,6 @@ def _own_settings(master: str | None) -> dict[str, str]:
         "spark.jars.packages": connector_package(),
         "spark.jars.excludes": _IN_SPARK,
         **_submitted_settings(),
-        "spark.kafka.consumer.fetchedData.cache.timeout": FETCHED_KEPT,
-        "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": FETCHED_KEPT,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_QUIET}",

@@ -110,7 +110,10 @@ def _longest_topic(config: Config) -> float:
 
 
 def _count_offsets(admin: Admin, found: Mapping[str, TopicInfo], topics: Iterable[str]) -> float:
-    parts = [Partition(name, index) for name in topics if name in found for index in found[name].partitions]
+    live = [found[name] for name in topics if name in found]
+    if not all(topic.partitions for topic in live):  # ACLs hide one
+        return inf
+    parts = [Partition(topic.name, index) for topic in live for index in topic.partitions]
     try:
         ends = admin.end_offsets(parts, Isolation.READ_UNCOMMITTED, LOG_TAIL_TIMEOUT_S)
         starts = admin.start_offsets(parts)
