@@ -19,7 +19,7 @@ import pytest
 from postdate.kafka import limits
 from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.errors import AbortRequired, FatalClient, KafkaFault, Unreachable
-from postdate.kafka.interface import Isolation, NewTopic, Partition
+from postdate.kafka.interface import Isolation, LogReader, NewTopic, Partition
 from postdate.kafka.settings import KafkaSettings
 from postdate.kafka.settings import log as client_log
 from postdate.tools.dev_broker.local_broker import LocalBroker, free_port
@@ -173,15 +173,21 @@ def test_an_address_without_a_broker_does_not_taint_a_new_producer(own: LocalBro
     assert [first_kept(play, LONGER) for _ in range(8)] == [True] * 8
 
 
+def _member_and_reader(kafka: ConfluentKafka, part: Partition) -> tuple[Member, LogReader]:
+    """Both have read the only record of the partition."""
+    append(kafka, part.topic, b"before")
+    member = Member(kafka.group_consumer(unique_name("group")))
+    member.consumer.subscribe([part.topic], member)
+    poll_until([member], lambda: len(member.offsets(part)) == 1, "the first record")
+    reader = kafka.log_reader(part, 0, Isolation.READ_COMMITTED)
+    assert [record.value for record in reader.read(10, WAIT_TIMEOUT_S)] == [b"before"]
+    return member, reader
+
+
 def test_readers_and_members_continue_after_a_restart(own: LocalBroker, kafka: ConfluentKafka) -> None:
     topic = new_topic(kafka)
     part = Partition(topic, 0)
-    append(kafka, topic, b"before")
-    member = Member(kafka.group_consumer(unique_name("group")))
-    member.consumer.subscribe([topic], member)
-    poll_until([member], lambda: len(member.offsets(part)) == 1, "the first record")
-    reader = kafka.log_reader(part, 0, Isolation.READ_COMMITTED)
-    assert [r.value for r in reader.read(10, WAIT_TIMEOUT_S)] == [b"before"]
+    member, reader = _member_and_reader(kafka, part)
     own.restart(hard=True)
     patient = KafkaSettings(own.bootstrap_servers, producer={"message.timeout.ms": 60_000})
     append(ConfluentKafka(patient), topic, b"after")
@@ -201,12 +207,7 @@ def test_polls_of_consumers_handle_no_log_lines_of_an_outage(
 ) -> None:
     topic = new_topic(kafka)
     part = Partition(topic, 0)
-    append(kafka, topic, b"before")
-    member = Member(kafka.group_consumer(unique_name("group")))
-    member.consumer.subscribe([topic], member)
-    poll_until([member], lambda: len(member.offsets(part)) == 1, "the first record")
-    reader = kafka.log_reader(part, 0, Isolation.READ_COMMITTED)
-    assert [r.value for r in reader.read(10, WAIT_TIMEOUT_S)] == [b"before"]
+    member, reader = _member_and_reader(kafka, part)
     caplog.clear()
     own.kill()
     try:

@@ -50,6 +50,11 @@ def test_an_audit_is_not_brief_if_its_dispatch_logs_have_many_records(monkeypatc
     assert not _planned(cluster, monkeypatch, requests_max=3).is_brief
 
 
+def test_the_size_of_fetches_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = _planned(SimulatedCluster(), monkeypatch, "-X", "max.poll.records=7", requests_max=3)
+    assert options.properties["max.poll.records"] == "7"
+
+
 def test_an_audit_that_follows_is_not_brief(monkeypatch: pytest.MonkeyPatch) -> None:
     options = ("--follow", "--state", "state")
     assert not _planned(SimulatedCluster(), monkeypatch, *options, requests_max=3).is_brief

@@ -54,7 +54,7 @@ REPAIRED_SHARE_MAX: Final = 0.01
 # wait is short, and a poll returns up to 4,000 records instead of 500, from fetches of up to 4 MiB per partition.
 FETCHING: Final = {"fetch.max.wait.ms": "20", "max.poll.records": "4000", "max.partition.fetch.bytes": "4194304"}
 
-# The same for a job that needs only the first records of each partition.
+# Instead of the last two, in a job that needs only the first records of each partition: Spark's defaults.
 FETCHING_FEW: Final = {"max.poll.records": "500", "max.partition.fetch.bytes": "1048576"}
 
 # How long Spark keeps an unused consumer and the unused rest of a task's last poll, which no later task of these jobs

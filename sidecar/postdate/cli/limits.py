@@ -29,6 +29,9 @@ PREVIEW_MAX: Final = 10
 # Up to this many requests, and as many records of dispatch logs, a Spark job is faster without Java's C2 compiler.
 BRIEF_RECORDS_MAX: Final = 50_000
 
+# How long a command waits for the ends of these topics before it starts Spark without knowing them.
+BRIEF_LOOK_S_MAX: Final = 5.0
+
 # How many offsets at the end of the dispatch log `send --retry NAME` searches for the named policies, and for how long.
 # Only markers and aborted records follow the last record. If none is found, the command does not check the name.
 LOG_TAIL_OFFSETS: Final = 100

@@ -1,7 +1,7 @@
 """Samples of what this version writes, kept in `tests/samples`: what later versions must be able to read.
 
-`python -m support.shards.format_samples` writes those of the present format versions anew. That is for the first time
-that a format exists: a sample is never changed afterwards, and one of a new version lies beside those of the old ones.
+`python -m support.shards.format_samples` writes the samples of the present format versions. Run it once for each new
+version, and keep the samples of the older ones: an existing sample never changes.
 """
 
 from __future__ import annotations
