@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -38,6 +38,7 @@ from postdate.wire.headers import ATTEMPT, DEAD_REASON, DUE, ERROR, FIRST_DUE, F
 from postdate.wire.origins import parse_origin
 from postdate.wire.values.murmur2 import partition_for
 from support.brokers.broker import RunningBroker
+from support.brokers.end_offsets import end_offsets
 from support.deployments.environment import Environment, new_env
 from support.deployments.examples import run_example, running_example
 from support.deployments.sidecars import wait_until
@@ -149,12 +150,9 @@ class Served:
 
     def mark(self) -> None:
         """Forgets everything that was asked for up to now."""
-        consumer = Consumer({"bootstrap.servers": self.env.bootstrap, "group.id": "examples"})
-        for partition in range(PARTITIONS):
-            _, self._since[partition] = consumer.get_watermark_offsets(
-                TopicPartition(self.requests, partition), WAIT_TIMEOUT_S
-            )
-        consumer.close()
+        admin = AdminClient({"bootstrap.servers": self.env.bootstrap})
+        ends = end_offsets(admin, [(self.requests, partition) for partition in range(PARTITIONS)])
+        self._since = {partition: end for (_, partition), end in ends.items()}
 
     def is_new(self, origin: bytes) -> bool:
         topic, partition, offset = parse_origin(origin)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import ClusterMetadata
 
@@ -23,6 +23,7 @@ from postdate.kafka.errors import KafkaFault
 from postdate.kafka.settings import KafkaSettings
 from postdate.tools.dev_broker.local_broker import LocalBroker, free_port, new_cluster_id
 from postdate.tools.dev_broker.readiness import wait_until_ready
+from support.brokers.end_offsets import end_offsets
 from support.deployments.sidecars import wait_until
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
@@ -132,16 +133,10 @@ class ThreeBrokers:
         """Topic and partition -> last stable offset and high watermark, if they differ: a transaction is open there."""
         node = self.answering[0]
         parts = [part for part in _leaders(self._metadata(node)) if part[0] in {*topics}]
-        stable, high = (self._ends(node, parts, isolation) for isolation in ("read_committed", "read_uncommitted"))
+        admin = AdminClient({"bootstrap.servers": self._nodes[node].bootstrap_servers})
+        stable = end_offsets(admin, parts, IsolationLevel.READ_COMMITTED, _ASK_S)
+        high = end_offsets(admin, parts, timeout_s=_ASK_S)
         return {f"{part[0]}/{part[1]}": f"{stable[part]} < {high[part]}" for part in parts if stable[part] < high[part]}
-
-    def _ends(self, node: int, parts: list[tuple[str, int]], isolation: str) -> dict[tuple[str, int], int]:
-        servers = self._nodes[node].bootstrap_servers
-        asking = Consumer({"bootstrap.servers": servers, "group.id": "ends", "isolation.level": isolation})
-        try:
-            return {part: asking.get_watermark_offsets(TopicPartition(*part), _ASK_S)[1] for part in parts}
-        finally:
-            asking.close()
 
     def controller(self) -> int:
         """The active controller, by the votes that each node has on disk: a broker's answer names any live broker."""

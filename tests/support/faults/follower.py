@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from typing import cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from postdate.kafka.statistics import BrokerLoss
 from postdate.wire.topics import OwnTopics
+from support.brokers.end_offsets import end_offsets
 from support.deployments.sidecars import wait_until
 from support.faults.request_ledger import Headers, RequestLedger
 from support.waiting.timeouts import WAIT_TIMEOUT_S
@@ -51,12 +53,7 @@ class Follower:
 
     def to_end(self, timeout_s: float = WAIT_TIMEOUT_S) -> None:
         """Returns when every record that is on the topics at the call has been filed."""
-        conf = {"group.id": "follower", "isolation.level": "read_uncommitted", "log_level": 0}
-        asking = Consumer({"bootstrap.servers": self._bootstrap, **conf})
-        try:
-            ends = {part: asking.get_watermark_offsets(TopicPartition(*part), 30)[1] for part in self._parts}
-        finally:
-            asking.close()
+        ends = end_offsets(AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0}), self._parts)
         self._ends = {part: end for part, end in ends.items() if end > 0}
 
         def reached() -> bool:

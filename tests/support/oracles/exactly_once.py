@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from postdate.wire.dispatch_log import DispatchRecord, decode_record
 from postdate.wire.topics import OwnTopics
+from support.brokers.end_offsets import end_offsets
 from support.oracles.expected_records import (
     FINAL_FATES,
     VALUE_LEFT_OUT,
@@ -134,14 +135,14 @@ class Reader:
         topics = list(topics)
         self.records: list[Seen] = []
         self.taken = 0
-        self._conf = {
+        conf = {
             "bootstrap.servers": bootstrap,
             "group.id": "oracle",
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "fetch.wait.max.ms": 100,
         }
-        self._consumer = Consumer(self._conf)
+        self._consumer = Consumer(conf)
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
         known = self._admin.list_topics(timeout=WAIT_TIMEOUT_S).topics
         self.partitions = {topic: len(known[topic].partitions) for topic in topics}
@@ -189,14 +190,7 @@ class Reader:
     def _end(self) -> Callable[[], bool]:
         """True if the reader has reached the present ends, including the markers of all transactions. The broker may
         write these after the transaction has ended."""
-        uncommitted = Consumer({**self._conf, "isolation.level": "read_uncommitted"})
-        try:
-            ends = {
-                part: uncommitted.get_watermark_offsets(TopicPartition(*part), WAIT_TIMEOUT_S)[1]
-                for part in self._parts
-            }
-        finally:
-            uncommitted.close()
+        ends = end_offsets(self._admin, self._parts)
 
         def reached() -> bool:
             positions = self._consumer.position([TopicPartition(*part) for part in self._parts])
