@@ -259,6 +259,7 @@ def _write_consistent(
         .agg(F.first("target").alias("target"), F.count("*").alias("targets"), F.sum("ids").alias("ids"))
     )
     of_chunk = cached(of_chunk)
+    store.create_origins()
     most = of_chunk.agg(F.max("targets").alias("targets"), F.max("ids").alias("ids")).collect()[0]
     fates = digests.consistent_rows(fate_rows(new.log), found.inconsistent, found.exceptional)
     requests = digests.consistent_rows(new.understood, found.inconsistent, found.exceptional)
@@ -274,7 +275,9 @@ def _write_consistent(
         store.add(ORIGINS, delivered_rows(delivered, run))
     if found.plain.counts["pending"]:
         ahead = where_computed(requests, F.col("due_ms") >= digests.overdue_before_ms).drop("chunk")
-        store.add(ORIGINS, pending_rows(digested_requests(ahead), facts, run))
+        pending = materialised(digested_requests(ahead))  # sorting by day reads its input twice
+        store.add(ORIGINS, pending_rows(pending, facts, run))
+        pending.unpersist()
     of_chunk.unpersist()
 
 

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
+from postdate.spark.columns.expressions import where_computed
 from postdate.spark.judging.chunk_digests import ChunkDigests, exceptional_origins, regular, subtracted
 from postdate.spark.judging.inputs import AuditInputs, folded
 from postdate.spark.judging.judge import is_in_range
@@ -23,7 +24,7 @@ from postdate.spark.limits import SEPARATE_ROWS_MAX
 from postdate.spark.records.deliveries import record_rows, with_origins_of_occurrences, without_garbled
 from postdate.spark.records.fates import exceptional_fate_rows, fate_rows
 from postdate.spark.records.recurrences import RECURRING
-from postdate.spark.records.requests import digested_requests
+from postdate.spark.records.requests import digested_columns, digested_requests
 from postdate.spark.rules.schedules.occurrences import Events, Zones
 from postdate.spark.session.caching import cached, materialised
 
@@ -65,7 +66,8 @@ class Split:
     """A history in two parts: consistent chunks, and the rest `left` to be judged one by one, None if there is none.
 
     `asked` are the chunks of the requests without the `exceptional` origins, which chunks exclude; `inconsistent` are
-    those that are not consistent. `has_garbled`: whether the origin of a record cannot be read.
+    those that are not consistent. `has_garbled`: whether the origin of a record cannot be read. `naming`: all requests
+    that have an id or name another one, as of `digested_requests`; None: they were not gathered.
     """
 
     plain: Plain
@@ -74,6 +76,7 @@ class Split:
     inconsistent: DataFrame
     exceptional: DataFrame
     has_garbled: bool
+    naming: DataFrame | None = None
 
 
 @dataclass(frozen=True)
@@ -99,12 +102,13 @@ def with_occurrences_of(history: History, zones: Zones, recurs: bool) -> History
 
 def judged_history(history: History, how: JudgingParameters, digests: ChunkDigests, asked: DataFrame | None) -> Judged:
     """Judges `history`; `asked` are the cached chunks of its requests, None: judge each origin."""
-    found = split(history, how, digests, asked) if asked is not None else None
+    found = split(history, how, digests, asked, gathers_naming=True) if asked is not None else None
     if found is None:
         return Judged(_judged(history.inputs(), None, how))
     if found.left is None:
         return Judged(None, found.plain, found.has_garbled)
-    return Judged(_judged(found.left, partial(read_context, history), how), found.plain, found.has_garbled)
+    context = partial(read_context, history, found.naming)
+    return Judged(_judged(found.left, context, how), found.plain, found.has_garbled)
 
 
 def _judged(inputs: AuditInputs, context: Context | None, how: JudgingParameters) -> DataFrame:
@@ -114,12 +118,20 @@ def _judged(inputs: AuditInputs, context: Context | None, how: JudgingParameters
 
 
 def split(
-    history: History, how: JudgingParameters, digests: ChunkDigests, asked: DataFrame, doubtful: DataFrame | None = None
+    history: History,
+    how: JudgingParameters,
+    digests: ChunkDigests,
+    asked: DataFrame,
+    doubtful: DataFrame | None = None,
+    *,
+    gathers_naming: bool = False,
 ) -> Split | None:
     """The parts of `history`; None if each delivered request must be answered, which chunks do not count, or if nothing
     would be saved: most requests are in inconsistent chunks, or too many origins are exceptional.
 
     `doubtful`: further exceptional origins, about which something is known that the history does not contain.
+    `gathers_naming`: also gather the requests of `Split.naming`, while exceptional ones are read, unless there are too
+    many.
     """
     if how.owes_all:
         return None
@@ -135,12 +147,15 @@ def split(
     if history.occurrences is not None:
         messages = with_origins_of_occurrences(messages)
     regular_asked, regular_fates, regular_messages = asked, fates, messages
-    exceptional_requests = history.understood.where(F.lit(False))
+    exceptional_requests, naming = history.requests.where(F.lit(False)), None
     if exceptional_count:
-        of_them = history.understood.join(F.broadcast(exceptional), list(ORIGIN), "left_semi")
-        exceptional_requests = materialised(of_them)
-        regular_asked = subtracted(asked, digests.of_requests(exceptional_requests))
+        gathers = gathers_naming and _count_of_ids(asked) <= SEPARATE_ROWS_MAX
+        some_requests = _exceptional_and_naming(history.understood, exceptional, gathers=gathers)
+        messages_of_them = some_requests.where("is_exceptional")
+        regular_asked = subtracted(asked, digests.of_requests(messages_of_them))
         regular_fates, regular_messages = (regular(rows, exceptional) for rows in (fates, messages))
+        exceptional_requests = messages_of_them.select(*history.requests.columns)
+        naming = some_requests.where(_names_something()).select(*history.requests.columns) if gathers else None
     sides = (regular_asked, digests.of_fates(regular_fates), digests.of_records(regular_messages, how.targets))
     sums = cached(digests.together(*sides, how.targets))
     is_consistent = F.col("is_consistent")
@@ -164,10 +179,10 @@ def split(
     if found["inconsistent"] or exceptional_count:
         requests = exceptional_requests
         if found["inconsistent"]:
-            requests = digests.left_of(history.understood, inconsistent, exceptional)
+            requests = digested_requests(digests.left_of(history.understood, inconsistent, exceptional))
         read = digests.left_of(history.messages, inconsistent, exceptional)
         left = AuditInputs(
-            digested_requests(requests),
+            requests,
             digests.left_of(fates, inconsistent, exceptional),
             without_garbled(record_rows(read)),
             digests.left_of(history.letters, inconsistent, exceptional),
@@ -175,32 +190,68 @@ def split(
             tuple(digests.left_of(rows, inconsistent, exceptional) for rows in history.overtaken),
             history.occurrences,  # a chunk with an occurrence is inconsistent, and so is one with a schedule
         )
-    return Split(plain, left, regular_asked, inconsistent, exceptional, found["garbled"] > 0)
+    return Split(plain, left, regular_asked, inconsistent, exceptional, found["garbled"] > 0, naming)
 
 
-def read_context(history: History, rows: DataFrame, wanted: DataFrame) -> DataFrame:
+def _count_of_ids(asked: DataFrame) -> int:
+    """The number of requests with an id in these chunks."""
+    found = asked.agg(F.sum("ids")).first()
+    return (found[0] or 0) if found is not None else 0
+
+
+def _names_something() -> Column:
+    """Whether a request has an id or names another one."""
+    return F.col("id").isNotNull() | F.col("acts_on").isNotNull()
+
+
+def _exceptional_and_naming(understood: DataFrame, exceptional: DataFrame, *, gathers: bool) -> DataFrame:
+    """The `exceptional` requests, and if it `gathers` those that name something: with the columns of
+    `digested_requests`, `is_exceptional`, and of the exceptional ones the message.
+
+    Cost: reads requests once.
+    """
+    if not gathers:
+        rows = understood.join(F.broadcast(exceptional), list(ORIGIN), "left_semi")
+        rows = rows.withColumn("is_exceptional", F.lit(True))
+    else:
+        marks = exceptional.select(*ORIGIN, F.lit(True).alias("is_exceptional"))
+        rows = understood.join(F.broadcast(marks), list(ORIGIN), "left")
+        is_one = F.coalesce("is_exceptional", F.lit(False))
+        rows = where_computed(rows.withColumn("is_exceptional", is_one), is_one | _names_something())
+    message = (F.when(F.col("is_exceptional"), F.col(name)).alias(name) for name in ("key", "value", "data"))
+    return materialised(rows.select(*digested_columns(), "is_exceptional", *message))
+
+
+def read_context(history: History, naming: DataFrame | None, rows: DataFrame, wanted: DataFrame) -> DataFrame:
     """The Context of a history that is read once more: origins with everything that may be a cause, which is neither a
-    delivery nor a dead letter.
+    delivery nor a dead letter. `naming` as in `Split`.
 
-    Cost: reads requests and dispatch log twice.
+    Cost: reads requests twice without `naming`; with it once, if a request is named that has no id and names none.
     """
     inputs = history.inputs()
     fates, answers = inputs.fates, inputs.answers
     no_id, control = F.lit(None).cast("binary").alias("id"), F.coalesce("fate.control_offset", "fate.bulk_offset")
-    naming = (
-        inputs.requests.select(*ORIGIN, "id", F.array_compact(F.array("acts_on")).alias("links")),
+    asking = inputs.requests if naming is None else naming
+    links = (
+        asking.select(*ORIGIN, "id", F.array_compact(F.array("acts_on")).alias("links")),
         fates.where(control.isNotNull()).select(*ORIGIN, no_id, F.array(control).alias("links")),
         answers.where("of is not null").select(*ORIGIN, no_id, F.array("of").alias("links")),
     )
     named = rows.select(*PARTITION, F.explode("links").alias("offset"))
-    found = related_origins(reduce(DataFrame.unionByName, naming), wanted).unionByName(named).distinct()
+    found = related_origins(reduce(DataFrame.unionByName, links), wanted).unionByName(named).distinct()
     near = materialised(found.join(rows.select(*ORIGIN), list(ORIGIN), "left_anti"))
 
     def of_them(some: DataFrame) -> DataFrame:
         return some.join(near, list(ORIGIN), "left_semi")
 
+    requests = of_them(asking)
+    if naming is not None:
+        others = near.join(naming.select(*ORIGIN), list(ORIGIN), "left_anti")
+        if not others.isEmpty():
+            others = materialised(others)
+            requests = requests.unionByName(inputs.requests.join(others, list(ORIGIN), "left_semi"))
     delivered, letters = (some.where(F.lit(False)) for some in (inputs.delivered, inputs.letters))
-    return folded(AuditInputs(of_them(inputs.requests), of_them(fates), delivered, letters, of_them(answers)))
+    return folded(AuditInputs(requests, of_them(fates), delivered, letters, of_them(answers)))
 
 
 def _in_range(exceptional: DataFrame, partitions: DataFrame) -> DataFrame:

