@@ -4,9 +4,10 @@ Method: random histories, each in its own partition, mostly sound and some with 
 rules alone judge all of them at once. Then each tier judges the same histories, and every origin is compared:
 
 - Each origin gets the row that the rules alone give it, if the rules judge only those that are not plain.
-- By the rules, each request of a consistent chunk is delivered or pending. The origins that the chunks leave are judged
-  with what is read again of the history around them, and get the rows of the rules, whether or not the requests that
-  name something were gathered before. Each origin is in one of these two parts. The audit uses no chunks if each delivered request must be answered.
+- By the rules, each request of a consistent chunk is delivered or pending. The origins that the chunks leave are
+  judged with what is read again of the history around them, and get the rows of the rules, whether or not the
+  requests that name something were gathered before. Each origin is in one of these two parts. The audit uses no
+  chunks if each delivered request must be answered.
 
 Both tiers look up the rows that are related to those they judge, as a large audit does. The rules alone see all rows.
 

@@ -180,17 +180,24 @@ def split(
         requests = exceptional_requests
         if found["inconsistent"]:
             requests = digested_requests(digests.left_of(history.understood, inconsistent, exceptional))
-        read = digests.left_of(history.messages, inconsistent, exceptional)
-        left = AuditInputs(
-            requests,
-            digests.left_of(fates, inconsistent, exceptional),
-            without_garbled(record_rows(read)),
-            digests.left_of(history.letters, inconsistent, exceptional),
-            digests.left_of(sound, inconsistent, exceptional),
-            tuple(digests.left_of(rows, inconsistent, exceptional) for rows in history.overtaken),
-            history.occurrences,  # a chunk with an occurrence is inconsistent, and so is one with a schedule
-        )
+        left = _left(history, requests, lambda rows: digests.left_of(rows, inconsistent, exceptional))
     return Split(plain, left, regular_asked, inconsistent, exceptional, found["garbled"] > 0, naming)
+
+
+def _left(history: History, requests: DataFrame, left_of: Callable[[DataFrame], DataFrame]) -> AuditInputs:
+    """The inputs of a history of which `requests` are left to be judged, and of other rows those that `left_of` finds.
+
+    A chunk with an occurrence is inconsistent, and so is one with a schedule: all occurrences are left.
+    """
+    return AuditInputs(
+        requests,
+        left_of(fate_rows(history.log)),
+        without_garbled(record_rows(left_of(history.messages))),
+        left_of(history.letters),
+        left_of(history.answers.where(~F.col("malformed"))),
+        tuple(left_of(rows) for rows in history.overtaken),
+        history.occurrences,
+    )
 
 
 def _count_of_ids(asked: DataFrame) -> int:
