@@ -259,7 +259,6 @@ def _write_consistent(
         .agg(F.first("target").alias("target"), F.count("*").alias("targets"), F.sum("ids").alias("ids"))
     )
     of_chunk = cached(of_chunk)
-    store.create_origins()
     most = of_chunk.agg(F.max("targets").alias("targets"), F.max("ids").alias("ids")).collect()[0]
     fates = digests.consistent_rows(fate_rows(new.log), found.inconsistent, found.exceptional)
     requests = digests.consistent_rows(new.understood, found.inconsistent, found.exceptional)
@@ -272,6 +271,7 @@ def _write_consistent(
                 *(*ORIGIN, "fate", "target"),
                 *(F.lit(None).cast("binary").alias("id"), F.lit(None).cast("bigint").alias("request_ms")),
             )
+        store.create_origins()
         store.add(ORIGINS, delivered_rows(delivered, run))
     if found.plain.counts["pending"]:
         ahead = where_computed(requests, F.col("due_ms") >= digests.overdue_before_ms).drop("chunk")

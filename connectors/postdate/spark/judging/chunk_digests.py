@@ -40,7 +40,7 @@ from postdate.spark.limits import CHUNK_BITS, COMMIT_MS_MAX, UNDECIDED_MS
 from postdate.spark.rules.mismatches import expected_headers
 
 CHUNK: Final = (*PARTITION, "chunk")
-_ASKED: Final = ("requests", "asked", "ahead", "others", "ids", "returns")
+_ASKED: Final = ("requests", "asked", "ahead", "others", "ids", "naming", "returns")
 _COUNTS: Final = (*_ASKED, "fates", "records", "garbled")
 _PARTS: Final = ("target", "due_ms", "id", "key", "value", "data")
 _MESSAGE: Final = ("message_one", "message_other")
@@ -78,7 +78,7 @@ class ChunkDigests:
         has_rules = (F.col("window_ms").isNotNull() | F.col("latest_ms").isNotNull()) & ~is_ahead
         is_known = F.coalesce(is_plain & ~has_rules & self._is_decided(F.col("due_ms")), F.lit(False))
         kinds = {"asked": is_known & ~is_ahead, "ahead": is_known & is_ahead, "others": ~is_known}
-        kinds["ids"] = F.col("id").isNotNull()
+        kinds |= {"ids": F.col("id").isNotNull(), "naming": names_something()}
         kinds["returns"] = F.col("retry").isNotNull()
         rows = understood.select(*PARTITION, "offset", *_PARTS, *_flags(kinds), "grace_ms")
         hashed = [*self._message(), *self._fate(F.col("offset"), F.col("due_ms")), F.col("grace_ms")]
@@ -224,6 +224,11 @@ def _sound_or_not(is_sound: Column, name: str) -> dict[str, Column]:
 def _flags(kinds: Mapping[str, Column]) -> list[Column]:
     """1 for each row of a kind, 0 for the others."""
     return [is_kind.cast("bigint").alias(kind) for kind, is_kind in kinds.items()]
+
+
+def names_something() -> Column:
+    """Whether a request has an id or names another one of its partition."""
+    return F.col("id").isNotNull() | F.col("acts_on").isNotNull()
 
 
 def exceptional_origins(fates: DataFrame, others: Sequence[DataFrame]) -> DataFrame:

@@ -370,7 +370,8 @@ def stored_context(stored: DataFrame, lost: DataFrame | None, rows: DataFrame, w
 
 
 def related_origins(some: DataFrame, wanted: DataFrame) -> DataFrame:
-    """The origins in `some` with one of the `wanted_keys`; hash collisions may add a few more.
+    """The origins in `some` with one of the `wanted_keys`; hash collisions may add a few more. If a request gets a
+    further key, `stages.read_context` must gather the requests that have it.
 
     Cost: one join; only the origins, ids and links of `some` are read.
     """

@@ -1,7 +1,8 @@
 """Judges a history in stages: consistent chunks as a whole, then origins one by one.
 
 Each stage reads its input again: most of a long history is plain, and caching it costs more than reading the rest
-twice. A short one is cached, and has one stage.
+twice. Only exceptional requests, and those that name something, are kept from one stage for the next. A short history
+is cached, and has one stage.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.columns.expressions import where_computed
-from postdate.spark.judging.chunk_digests import ChunkDigests, exceptional_origins, regular, subtracted
+from postdate.spark.judging.chunk_digests import ChunkDigests, exceptional_origins, names_something, regular, subtracted
 from postdate.spark.judging.inputs import AuditInputs, folded
 from postdate.spark.judging.judge import is_in_range
 from postdate.spark.judging.origin_rows import Context, JudgingParameters, judged_origins, related_origins
@@ -67,7 +68,7 @@ class Split:
 
     `asked` are the chunks of the requests without the `exceptional` origins, which chunks exclude; `inconsistent` are
     those that are not consistent. `has_garbled`: whether the origin of a record cannot be read. `naming`: all requests
-    that have an id or name another one, as of `digested_requests`; None: they were not gathered.
+    that have an id or name another one of their partition, as of `digested_requests`; None: they were not gathered.
     """
 
     plain: Plain
@@ -130,8 +131,8 @@ def split(
     would be saved: most requests are in inconsistent chunks, or too many origins are exceptional.
 
     `doubtful`: further exceptional origins, about which something is known that the history does not contain.
-    `gathers_naming`: also gather the requests of `Split.naming`, while exceptional ones are read, unless there are too
-    many.
+    `gathers_naming`: also gather the requests of `Split.naming` while exceptional ones are read, if there are any of
+    these, and at most SEPARATE_ROWS_MAX requests that name something.
     """
     if how.owes_all:
         return None
@@ -147,15 +148,16 @@ def split(
     if history.occurrences is not None:
         messages = with_origins_of_occurrences(messages)
     regular_asked, regular_fates, regular_messages = asked, fates, messages
-    exceptional_requests, naming = history.requests.where(F.lit(False)), None
+    exceptional_requests = some_requests = history.requests.where(F.lit(False))
+    naming = None
     if exceptional_count:
-        gathers = gathers_naming and _count_of_ids(asked) <= SEPARATE_ROWS_MAX
+        gathers = gathers_naming and _count_of_naming(asked) <= SEPARATE_ROWS_MAX
         some_requests = _exceptional_and_naming(history.understood, exceptional, gathers=gathers)
         messages_of_them = some_requests.where("is_exceptional")
         regular_asked = subtracted(asked, digests.of_requests(messages_of_them))
         regular_fates, regular_messages = (regular(rows, exceptional) for rows in (fates, messages))
         exceptional_requests = messages_of_them.select(*history.requests.columns)
-        naming = some_requests.where(_names_something()).select(*history.requests.columns) if gathers else None
+        naming = some_requests.where(names_something()).select(*history.requests.columns) if gathers else None
     sides = (regular_asked, digests.of_fates(regular_fates), digests.of_records(regular_messages, how.targets))
     sums = cached(digests.together(*sides, how.targets))
     is_consistent = F.col("is_consistent")
@@ -172,6 +174,7 @@ def split(
         F.coalesce(F.sum("garbled"), F.lit(0)).alias("garbled"),
     ).collect()[0]
     if found["left"] + exceptional_count > how.left_share_max * (found["requests"] + exceptional_count):
+        some_requests.unpersist()
         return None
     lateness = digests.lateness(regular_fates, inconsistent, exceptional)
     plain = Plain({name: found[name] for name in ("delivered", "pending")}, lateness)
@@ -200,15 +203,10 @@ def _left(history: History, requests: DataFrame, left_of: Callable[[DataFrame], 
     )
 
 
-def _count_of_ids(asked: DataFrame) -> int:
-    """The number of requests with an id in these chunks."""
-    found = asked.agg(F.sum("ids")).first()
+def _count_of_naming(asked: DataFrame) -> int:
+    """The number of requests in these chunks that name something."""
+    found = asked.agg(F.sum("naming")).first()
     return (found[0] or 0) if found is not None else 0
-
-
-def _names_something() -> Column:
-    """Whether a request has an id or names another one."""
-    return F.col("id").isNotNull() | F.col("acts_on").isNotNull()
 
 
 def _exceptional_and_naming(understood: DataFrame, exceptional: DataFrame, *, gathers: bool) -> DataFrame:
@@ -224,7 +222,7 @@ def _exceptional_and_naming(understood: DataFrame, exceptional: DataFrame, *, ga
         marks = exceptional.select(*ORIGIN, F.lit(True).alias("is_exceptional"))
         rows = understood.join(F.broadcast(marks), list(ORIGIN), "left")
         is_one = F.coalesce("is_exceptional", F.lit(False))
-        rows = where_computed(rows.withColumn("is_exceptional", is_one), is_one | _names_something())
+        rows = where_computed(rows.withColumn("is_exceptional", is_one), is_one | names_something())
     message = (F.when(F.col("is_exceptional"), F.col(name)).alias(name) for name in ("key", "value", "data"))
     return materialised(rows.select(*digested_columns(), "is_exceptional", *message))
 
@@ -233,14 +231,18 @@ def read_context(history: History, naming: DataFrame | None, rows: DataFrame, wa
     """The Context of a history that is read once more: origins with everything that may be a cause, which is neither a
     delivery nor a dead letter. `naming` as in `Split`.
 
-    Cost: reads requests twice without `naming`; with it once, if a request is named that has no id and names none.
+    `related_origins` finds requests without an id that name nothing only by their own offset, and `rows` name those
+    whose offset is wanted. So the requests in `naming` suffice, and of all others those that are named or that their
+    own fates or answers find.
+
+    Cost: reads requests twice without `naming`, and with it once if there are such others, also unread ones.
     """
     inputs = history.inputs()
     fates, answers = inputs.fates, inputs.answers
     no_id, control = F.lit(None).cast("binary").alias("id"), F.coalesce("fate.control_offset", "fate.bulk_offset")
-    asking = inputs.requests if naming is None else naming
+    candidates = inputs.requests if naming is None else naming
     links = (
-        asking.select(*ORIGIN, "id", F.array_compact(F.array("acts_on")).alias("links")),
+        candidates.select(*ORIGIN, "id", F.array_compact(F.array("acts_on")).alias("links")),
         fates.where(control.isNotNull()).select(*ORIGIN, no_id, F.array(control).alias("links")),
         answers.where("of is not null").select(*ORIGIN, no_id, F.array("of").alias("links")),
     )
@@ -251,12 +253,11 @@ def read_context(history: History, naming: DataFrame | None, rows: DataFrame, wa
     def of_them(some: DataFrame) -> DataFrame:
         return some.join(near, list(ORIGIN), "left_semi")
 
-    requests = of_them(asking)
+    requests = of_them(candidates)
     if naming is not None:
-        others = near.join(naming.select(*ORIGIN), list(ORIGIN), "left_anti")
-        if not others.isEmpty():
-            others = materialised(others)
-            requests = requests.unionByName(inputs.requests.join(others, list(ORIGIN), "left_semi"))
+        unnamed = materialised(near.join(naming.select(*ORIGIN), list(ORIGIN), "left_anti"))
+        if not unnamed.isEmpty():
+            requests = requests.unionByName(inputs.requests.join(unnamed, list(ORIGIN), "left_semi"))
     delivered, letters = (some.where(F.lit(False)) for some in (inputs.delivered, inputs.letters))
     return folded(AuditInputs(requests, of_them(fates), delivered, letters, of_them(answers)))
 

@@ -193,7 +193,7 @@ class StateStore:
 
     def create_origins(self) -> None:
         """Creates the table of origins if it does not exist: later rows that lack some of its columns are then written
-        without nulls there, which costs a third less. Costs one commit."""
+        without nulls there. Costs one commit."""
         if not self._tables.exists(ORIGINS):
             self._tables.append(ORIGINS, empty_table(self._spark, self._forms[ORIGINS]), self._forms[ORIGINS])
 
