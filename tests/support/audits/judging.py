@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -39,7 +39,7 @@ from postdate.spark.rules.request_histories import history_rows
 from postdate.spark.rules.schedules.occurrences import Events, with_occurrences
 from postdate.spark.rules.unanswered import Mode, unanswered_ends
 from postdate.spark.rules.verdict_checks import judged_answers
-from postdate.spark.session.caching import materialised
+from postdate.spark.session.caching import cached, materialised
 from postdate.spark.session.small_tables import small_table
 from postdate.spark.state.chain import Chain
 from support.audit_cases.verdicts import SNAPSHOT, Expected, T
@@ -262,16 +262,25 @@ def unreadable_of(spark: SparkSession, history: RandomHistory) -> set[str]:
 
 
 def staged(
-    spark: SparkSession, history: RandomHistory, bits: int = 0, *, in_order: bool = False, **bounds: Any
+    spark: SparkSession,
+    history: RandomHistory,
+    bits: int = 0,
+    *,
+    in_order: bool = False,
+    reads: Callable[[DataFrame], DataFrame] | None = None,
+    **bounds: Any,
 ) -> Judged:
     """What an audit makes of a history of one partition when it looks at chunks of so many bits first, and with
-    `in_order` at the order of messages."""
+    `in_order` at the order of messages. `reads` is applied to the requests before the audit reads them."""
     found = tables(spark, history, JudgingBounds(**bounds))
     read, digests = _history(spark, history, found), ChunkDigests(SNAPSHOT - 60_000, bits)
+    if reads is not None:
+        understood = reads(read.understood)
+        read = replace(read, understood=understood, requests=digested_requests(understood))
     if in_order:
         read = replace(read, overtaken=(overtaken(read.records, fate_rows(read.log), read.requests),))
     how = JudgingParameters(found.partitions, _targets(spark), "none", SNAPSHOT, slack_ms=60_000, left_share_max=1.0)
-    return judged_history(read, how, digests, digests.of_requests(read.understood))
+    return judged_history(read, how, digests, cached(digests.of_requests(read.understood)))
 
 
 def before_rules(spark: SparkSession, history: RandomHistory) -> tuple[DataFrame, DataFrame]:

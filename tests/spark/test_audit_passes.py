@@ -1,0 +1,67 @@
+"""Goal: an audit that verifies chunks reads the requests only as often as docs/audit.md says.
+
+Method: a history in which each row that Spark takes from the requests is counted.
+"""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from postdate.spark.judging import stages
+from support.audit_cases.verdicts import DUE, TO_ORDERS, T
+from support.audits.judging import staged
+from support.audits.written_records import REQUESTS, RandomHistory
+
+_ID = ("postdate-id", b"a")
+_OTHERS = 4
+
+
+def _history(*, names_a_plain_one: bool) -> RandomHistory:
+    """A cancelled message, delivered ones with ids of their own, and a delivered one without an id."""
+    history, plain = RandomHistory(T), 10 + _OTHERS
+    history.ask(1, TO_ORDERS, ("postdate-delay", b"1s"), _ID)
+    history.ask(2, ("postdate-action", b"cancel"), _ID)
+    history.commit([1, DUE, "cancelled"], [2, 0, "applied"])
+    for offset in range(10, plain + 1):
+        id_ = () if offset == plain else (("postdate-id", b"%d" % offset),)
+        history.ask(offset, TO_ORDERS, ("postdate-delay", b"1s"), *id_)
+        history.deliver(offset, id=dict(id_).get("postdate-id"))
+        history.commit([offset, DUE, "delivered"])
+    if names_a_plain_one:
+        history.ask(plain + 1, ("postdate-action", b"cancel"), ("postdate-origin", f"{REQUESTS}/0/{plain}".encode()))
+        history.commit([plain + 1, 0, "applied"])
+    return history
+
+
+def _passes(spark: SparkSession, history: RandomHistory) -> float:
+    """How often an audit takes each request, the pass over the chunks included."""
+    taken = spark.sparkContext.accumulator(0)
+
+    def counted(rows: DataFrame) -> DataFrame:
+        def note(row: object) -> object:
+            taken.add(1)
+            return row
+
+        return spark.createDataFrame(rows.rdd.map(note), rows.schema)
+
+    found = staged(spark, history, reads=counted)
+    assert found.rows is not None
+    assert found.plain is not None
+    found.rows.count()
+    return float(taken.value) / len(history.requests)
+
+
+def test_the_messages_and_the_requests_with_ids_are_read_together(spark: SparkSession) -> None:
+    assert _passes(spark, _history(names_a_plain_one=False)) == 2
+
+
+def test_a_named_request_that_names_nothing_is_read_once_more(spark: SparkSession) -> None:
+    assert _passes(spark, _history(names_a_plain_one=True)) == 3
+
+
+def test_the_requests_are_read_twice_for_causes_if_too_many_name_something(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stages, "SEPARATE_ROWS_MAX", _OTHERS)
+    assert _passes(spark, _history(names_a_plain_one=True)) == 4
