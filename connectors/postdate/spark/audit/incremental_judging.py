@@ -271,7 +271,7 @@ def _write_consistent(
                 *(*ORIGIN, "fate", "target"),
                 *(F.lit(None).cast("binary").alias("id"), F.lit(None).cast("bigint").alias("request_ms")),
             )
-        store.create_origins()
+        store.create(ORIGINS)
         store.add(ORIGINS, delivered_rows(delivered, run))
     if found.plain.counts["pending"]:
         ahead = where_computed(requests, F.col("due_ms") >= digests.overdue_before_ms).drop("chunk")

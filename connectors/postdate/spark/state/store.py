@@ -191,11 +191,11 @@ class StateStore:
         """The rows of all origins as of `state`."""
         return self._tables.read(ORIGINS, state.versions[ORIGINS])
 
-    def create_origins(self) -> None:
-        """Creates the table of origins if it does not exist: later rows that lack some of its columns are then written
-        without nulls there. Costs one commit."""
-        if not self._tables.exists(ORIGINS):
-            self._tables.append(ORIGINS, empty_table(self._spark, self._forms[ORIGINS]), self._forms[ORIGINS])
+    def create(self, name: str) -> None:
+        """Creates a table if it does not exist. Later rows that lack some of its columns are then written without
+        nulls there. Costs one commit."""
+        if not self._tables.exists(name):
+            self._tables.append(name, empty_table(self._spark, self._forms[name]), self._forms[name])
 
     def add(self, name: str, rows: DataFrame) -> None:
         """Adds rows to a table; they are valid once `commit` has succeeded."""
@@ -254,8 +254,7 @@ class StateStore:
         """
         self._tables.replace(OFFSETS, self._offsets(state), self._forms[OFFSETS])
         for name in (ORIGINS, VIOLATIONS):  # the first run may have had no row for them
-            if not self._tables.exists(name):
-                self._tables.append(name, empty_table(self._spark, self._forms[name]), self._forms[name])
+            self.create(name)
         if state.run % RUNS_BETWEEN_TIDYING == 0:
             for name in (*_VERSIONED, RUNS):
                 self._tables.tidy(name)
