@@ -55,7 +55,7 @@ RATES ?= 1000
 peers: java jars ## load Postdate, RocketMQ and NATS alike: MESSAGES=100000, RATES="1000 3000"; needs Maven and Go
 	$(BIN)/python -m benchmarks.peers --messages $(MESSAGES) $(RATES:%=--rate %) --report $(or $(REPORT),benchmarks/peers.md)
 
-endurance: java jars ## a billion messages a day for half an hour, a SIGKILL every two minutes, then the audit; ENDURANCE="--minutes 5"
+endurance: java jars ## a billion requests a day for half an hour, a SIGKILL every two minutes, then the audit; ENDURANCE="--minutes 5"
 	$(BIN)/python -m benchmarks.endurance --report $(or $(REPORT),benchmarks/endurance.md) $(ENDURANCE)
 
 lint: venv ## check style and formatting

@@ -1,7 +1,8 @@
 """`python -m benchmarks.endurance.arrivals BOOTSTRAP TARGET PARTITIONS COUNT DIRECTORY`: reads the target.
 
-A `read_committed` consumer without a group, from the beginning. For each message it writes to `Outcomes` in DIRECTORY
-how often it came, when it was due, and how late it came by this machine's clock. Runs until SIGTERM.
+A `read_committed` consumer that assigns itself all partitions from the beginning, and commits no offsets. For each
+message it writes to `Outcomes` in DIRECTORY how often it came, when it was due, and how late it came by this machine's
+clock. Runs until SIGTERM.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.endurance.plan import Outcomes
 
-#: s. Between two looks, which is the precision of the lateness.
+#: s. The pause between two reads. Lateness is less precise if a read returns many messages.
 _PAUSE_S = 0.001
 _RECORDS_MAX = 5_000
 #: What an element of `Outcomes.arrived` can count.
@@ -48,7 +49,7 @@ def main(arguments: list[str]) -> None:
 
 
 def note(outcomes: Outcomes, messages: list, now_ms: float) -> None:  # type: ignore[type-arg]  # the library's
-    """Writes what these messages say of themselves."""
+    """Writes the count, the due time and the lateness of each message."""
     for message in messages:
         number = struct.unpack_from("<q", message.value())[0]
         due_ms = int(dict(message.headers())["postdate-due"])

@@ -1,4 +1,4 @@
-"""The outcome of a run: what became of each request, how late messages came, and whether the samples are flat.
+"""The outcome of a run: lost and repeated messages, their lateness, and whether the samples are flat.
 
 Pure functions over arrays. Times are epoch ms unless stated otherwise.
 """
@@ -19,14 +19,14 @@ RECOVERY_MS = 30_000
 _BEFORE_KILL_MS = 1_000
 _POINTS = {"p50": 50.0, "p99": 99.0, "p99.9": 99.9, "max": 100.0}
 FLAT_SHARE = 1.1
-"""A figure is flat if the median of its last third is at most this multiple of that of the third before it."""
+"""A figure is flat if its median in the last third of the time is at most this multiple of its median in the second."""
 _EXAMPLES = 5
 
 Figures = dict[str, int | float | str | None]
 
 
 def counts(outcomes: Outcomes) -> Figures:
-    """How many messages were lost, came twice, came although they were cancelled, early, or with another due time."""
+    """The number of messages that were lost, came twice, early or with another due time, or had been cancelled."""
     meant, arrived = outcomes.due_ms > 0, outcomes.arrived
     came = meant & (arrived > 0)
     return {
@@ -42,9 +42,10 @@ def counts(outcomes: Outcomes) -> Figures:
 
 
 def examples(outcomes: Outcomes) -> list[str]:
-    """Some requests with another outcome than they should have."""
+    """Describes up to five requests with a wrong outcome."""
     meant, arrived = outcomes.due_ms > 0, outcomes.arrived
-    wrong = (meant & (arrived != 1)) | (~meant & (arrived > 0)) | (meant & (outcomes.due_said_ms != outcomes.due_ms))
+    is_other = (outcomes.due_said_ms != outcomes.due_ms) | (outcomes.late_ms < 0)
+    wrong = (meant & ((arrived != 1) | is_other)) | (~meant & (arrived > 0))
     return [
         f"request {number}: due {outcomes.due_ms[number]}, arrived {arrived[number]} times,"
         f" as due {outcomes.due_said_ms[number]}, {outcomes.late_ms[number]:.0f} ms late"
@@ -70,8 +71,8 @@ def by_minute(outcomes: Outcomes, began_ms: int) -> list[Figures]:
 
 
 def trend(samples: Sequence[Sample], from_s: float, to_s: float) -> dict[str, Figures]:
-    """Memory, files and disk of both sidecars: the medians of the last two thirds of a time in which the load and the
-    number of pending messages did not change, and whether they are flat."""
+    """Memory, files and disk of both sidecars: the medians in the second and in the last third of a time, and whether
+    they are flat. Between these times neither the load nor the number of pending messages should change."""
     third = (to_s - from_s) / 3
     found: dict[str, Figures] = {}
     for name in ("memory_mb", "files", "disk_mb", "pending"):
@@ -86,7 +87,7 @@ def trend(samples: Sequence[Sample], from_s: float, to_s: float) -> dict[str, Fi
 
 
 def _median(values: list[float]) -> float:
-    return float(np.median(values)) if values else 0.0
+    return round(float(np.median(values)), 1) if values else 0.0
 
 
 def _percentiles(late_ms: npt.NDArray[np.float32]) -> Figures:

@@ -1,7 +1,7 @@
 """`python -m benchmarks.endurance.load BOOTSTRAP REQUESTS TARGET PARTITIONS RATE COUNT DELAY_MS_MAX SEED DIRECTORY`.
 
-Sends the requests of the plan, RATE a second, and writes the due time of each to `Outcomes` in DIRECTORY. Prints how
-late the latest group of requests was sent, ms. The exit code is 1 if one was not acknowledged.
+Sends the requests of the plan, RATE a second, and writes the due time of each to `Outcomes` in DIRECTORY. Prints the
+longest time by which it was behind its rate, ms. The exit code is 1 if a request was not acknowledged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from benchmarks.endurance.plan import CANCEL, MESSAGE, Outcomes, Planned, plan
+from benchmarks.endurance.plan import CANCEL, GROUP, MESSAGE, Outcomes, Planned, plan
 
 #: s. Requests are sent in groups of this time.
 _STEP_S = 0.005
@@ -28,7 +28,7 @@ Headers = list[tuple[str, str | bytes | None]]
 
 
 class Sender:
-    """Sends planned requests, and notes what must become of them."""
+    """Sends planned requests, and writes their expected outcomes."""
 
     def __init__(self, bootstrap: str, topics: tuple[str, str], partitions: int, outcomes: Outcomes) -> None:
         self._requests, self._target = topics[0], topics[1].encode()
@@ -76,10 +76,14 @@ class Sender:
     def _produce(self, value: bytes | None, key: bytes, headers: Headers, placed: int) -> None:
         while True:
             try:
-                self._producer.produce(self._requests, value, key, placed % self._partitions, headers=headers)
+                self._producer.produce(self._requests, value, key, self._partition_of(placed), headers=headers)
                 return
             except BufferError:
                 self._producer.poll(0.1)
+
+    def _partition_of(self, number: int) -> int:
+        """The partition of a request, and of its control. Each has some of the requests with ids."""
+        return (number + number // GROUP) % self._partitions
 
     def _failed(self, error: object, _message: object) -> None:
         self.refused += 1

@@ -1,9 +1,9 @@
-"""Which requests are sent, and what must become of each.
+"""The requests that are sent, and the expected outcome of each.
 
-Of each twenty requests one has an id, and one is a control, which acts on the request with an id that was sent five
-seconds earlier. Four of five controls cancel it, and the fifth one gives it another due time. A request with an id is
-due ten seconds after it was sent or later, so each control is in time. Delays are uniform. Everything follows from the
-seed, except for the time at which a request is sent.
+One request in twenty has an id. After the first five seconds, one in twenty is a control, which acts on the request
+with an id that was sent five seconds earlier. Four of five controls cancel their request, the fifth reschedules it. A
+request with an id is due at least ten seconds after it is sent, so its control is in time. Delays are uniform.
+Everything follows from the seed, except for the time at which a request is sent.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 DELAY_MS_MIN = 1_000
-#: ms. The least delay of a request that a control will act on, and s, how long after it the control is sent.
+#: ms. The shortest delay of a request with an id.
 _CONTROLLED_MS = 10_000
+#: s. From a request to its control.
 _CONTROL_AFTER_S = 5
-_GROUP = 20
+GROUP = 20
 _WITH_ID, _CONTROL = 10, 19
 _MOVES_EACH = 5
 
@@ -40,12 +41,12 @@ class Planned(NamedTuple):
 def plan(rate: int, count: int, delay_ms_max: int, seed: int) -> Iterator[Planned]:
     """The requests 0 to `count` - 1, of which `rate` are sent in a second. `delay_ms_max`: the longest delay."""
     uniform = random.Random(seed).randint  # noqa: S311  # not a secret: the same load every time
-    back = _CONTROL - _WITH_ID + _GROUP * max(1, rate * _CONTROL_AFTER_S // _GROUP)
+    back = _CONTROL - _WITH_ID + GROUP * max(1, rate * _CONTROL_AFTER_S // GROUP)
     least, most = DELAY_MS_MIN, delay_ms_max
     for number in range(count):
-        place = number % _GROUP
+        place = number % GROUP
         if place == _CONTROL and number >= back:
-            is_move = number // _GROUP % _MOVES_EACH == 0
+            is_move = number // GROUP % _MOVES_EACH == 0
             yield Planned(MOVE if is_move else CANCEL, False, number - back, uniform(least, most) if is_move else -1)
         elif place == _WITH_ID:
             yield Planned(MESSAGE, True, -1, uniform(_CONTROLLED_MS, most))

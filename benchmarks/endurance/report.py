@@ -19,7 +19,7 @@ Written by `make endurance`. [README.md](README.md#endurance) describes the load
 
 @dataclass(frozen=True)
 class Run:
-    """What was run, where, and what came of it."""
+    """The conditions and the results of one run."""
 
     conditions: dict[str, str]
     counts: Figures
@@ -38,14 +38,14 @@ class Run:
 def write(run: Run, page: Path) -> None:
     """Writes the page, and the JSON beside it."""
     raw = page.with_suffix(".json")
-    raw.write_text(json.dumps(asdict(run), indent=None) + "\n", encoding="utf-8")
+    raw.write_text(json.dumps(run.conditions | asdict(run)) + "\n", encoding="utf-8")
     page.write_text(markdown(run, raw.name), encoding="utf-8")
 
 
 def markdown(run: Run, raw: str) -> str:
-    """The page."""
+    """Returns the record as Markdown."""
     rows = [[name, _shown(value)] for name, value in run.counts.items()]
-    rows += [["kills (SIGKILL)", str(len(run.kills_s))], ["audit by Spark", run.audit]]
+    rows += [["kills (SIGKILL)", str(len(run.kills_s))], ["audit by Spark", _shown(run.audit)]]
     rows += [[f"cores used by {name}", f"{share:.2f}"] for name, share in run.cores.items()]
     rows.append(["the load was behind its rate by at most", f"{run.load_behind_ms:,.0f} ms"])
     text = _HEAD.format(raw=raw) + _table(["", ""], [[name, value] for name, value in run.conditions.items()])
@@ -65,7 +65,7 @@ def _figures(corner: str, rows: dict[str, Figures]) -> str:
 
 def _shown(value: float | str | None) -> str:
     if value is None or isinstance(value, str):
-        return value or ""
+        return " ".join((value or "").split())
     return f"{value:,}"
 
 

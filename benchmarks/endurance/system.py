@@ -1,4 +1,4 @@
-"""A broker as production runs it, and two sidecars that share the partitions: start, SIGKILL, samples.
+"""A broker with the options of Kafka's own scripts, and two sidecars that share the partitions.
 
 The sidecars are static members of the group, each with its own data directory. So the shards of one that is killed wait
 for its restart, and do not move to the other one.
@@ -22,7 +22,7 @@ from postdate.tools.dev_broker.local_broker import PRODUCTION_JVM, LocalBroker
 from postdate.wheel.timing_wheel.wheel_view import WHEEL_NAME, present_snapshot
 
 PARTITIONS = 4
-"""Of the request topic: four shards for each sidecar."""
+"""Of the request topic: two shards for each sidecar."""
 TARGET_PARTITIONS = 4
 SIDECARS = ("a", "b")
 _PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 2**20
@@ -38,7 +38,7 @@ class SystemFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one sidecar uses at a time, s since the start of the load. `memory_mb`: without mapped files."""
+    """The resources of one sidecar at `at_s`, s after the start of the load. `memory_mb`: without mapped files."""
 
     at_s: float
     sidecar: str
@@ -99,7 +99,7 @@ class EnduranceSystem:
                 raise SystemFailed(f"sidecar {name} has ended; the end of its log:\n{child.last_words()}")
 
     def samples(self, at_s: float) -> Iterator[Sample]:
-        """What each sidecar uses now."""
+        """The resources of each sidecar now."""
         for name, child in self._children.items():
             process, data = Path(f"/proc/{child.pid}"), self._data(name)
             statm = (process / "statm").read_text().split()

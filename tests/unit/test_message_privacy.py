@@ -82,7 +82,7 @@ from postdate.wire.reasons import Reason
 from support.clients.dialect_examples import DEFAULT_TARGET, EXAMPLES
 from support.deployments.sidecars import wait_until
 from support.kafka_simulator.misbehaviour import Misbehaviour
-from support.shards.simulated_shard import OWN, Bench, R
+from support.shards.simulated_shard import OWN, R, ShardEnvironment
 from support.web.http_steps import Client, HttpAnswer, free_port
 
 MARK = b"card-4111-1111"
@@ -186,18 +186,18 @@ def in_dialects(due_ms: float) -> Iterator[_AskedRequest]:
             yield _AskedRequest([*others, (name, marked)], CALLER_ID if dialect.id_is_key else MARK)
 
 
-def new_bench(directory: Path) -> Bench:
+def new_env(directory: Path) -> ShardEnvironment:
     """A cluster with a target for each reason that needs one."""
     directory.mkdir()
-    bench = Bench(directory)
-    bench.format_version = 3
+    env = ShardEnvironment(directory)
+    env.format_version = 3
     sizes = {"target-small": {"max.message.bytes": "1000"}, "target-compacted": {"cleanup.policy": "compact"}}
     named = {example.target for example in EXAMPLES} | {"target-picky", "target-denied", "target-away"}
-    bench.admin.create_topics([NewTopic(name, 1, 1, sizes.get(name, {})) for name in sorted(named | sizes.keys())])
-    bench.broker.denied.add("target-denied")
-    bench.broker.misbehaving["target-picky"] = Misbehaviour(bench.time, lambda _: True)
-    bench.broker.topics["target-away"].logs[0].has_leader = False
-    return bench
+    env.admin.create_topics([NewTopic(name, 1, 1, sizes.get(name, {})) for name in sorted(named | sizes.keys())])
+    env.broker.denied.add("target-denied")
+    env.broker.misbehaving["target-picky"] = Misbehaviour(env.time, lambda _: True)
+    env.broker.topics["target-away"].logs[0].has_leader = False
+    return env
 
 
 def topic() -> RequestTopicConfig:
@@ -213,14 +213,14 @@ def topic() -> RequestTopicConfig:
     )
 
 
-def ask_all(bench: Bench) -> int:
+def ask_all(env: ShardEnvironment) -> int:
     """Write every request; returns how many there are."""
-    due_ms = bench.time.now_ms + LATER_MS
+    due_ms = env.time.now_ms + LATER_MS
     # Those in Postdate's own words come last, and one of them has the id: a dialect's cancel has ended the others.
     requests = [*in_dialects(due_ms), *(each for asked in REFUSED.values() for each in asked), *in_own_words(due_ms)]
     for headers, key, value in requests:
         given: Headers | None = None if headers is None else [*headers, ("card", MARK)]
-        bench.broker.append(PART, key, value, given, int(bench.time.now_ms))
+        env.broker.append(PART, key, value, given, int(env.time.now_ms))
     return len(requests)
 
 
@@ -237,7 +237,7 @@ def hides(where: str, text: str, *secrets: bytes) -> None:
 class Shown:
     """The port of a process that holds one shard at a time; `seen` holds what it answered, by method and path."""
 
-    def __init__(self, bench: Bench, shard: Shard, token_file: Path) -> None:
+    def __init__(self, env: ShardEnvironment, shard: Shard, token_file: Path) -> None:
         http = HttpConfig(port=free_port(), token_file=token_file)
         self._poller = SimpleNamespace(
             shards={},
@@ -254,9 +254,7 @@ class Shown:
         config = replace(shard.ctx.config, http=http)
         poller, counts = cast(Poller, self._poller), {PART: shard.ctx.counts}
         actions = ActionLog(token_file.parent)
-        self.process = ProcessState(
-            config, poller, counts, {}, bench.kafka, bench.admin, bench.kafka.clock, actions=actions
-        )
+        self.process = ProcessState(config, poller, counts, {}, env.kafka, env.admin, env.kafka.clock, actions=actions)
         self.client = Client(http.port, TOKEN)
         self.seen: dict[str, str] = {}
         self.hold(shard)
@@ -310,66 +308,66 @@ def logged() -> Iterator[None]:
 # ---- halts -----------------------------------------------------------------------------------------------------------
 
 
-def fill(bench: Bench) -> None:
+def fill(env: ShardEnvironment) -> None:
     """Some messages were delivered and some are pending, all with the marker; the shard was closed."""
-    shard = bench.shard()
-    for count, due_ms in ((3, 1), (6, bench.time.now_ms + LATER_MS)):
+    shard = env.shard()
+    for count, due_ms in ((3, 1), (6, env.time.now_ms + LATER_MS)):
         for _ in range(3):
             headers: Headers = [TO, (AT, b"%d" % int(due_ms)), ("card", MARK)]
-            bench.broker.append(PART, MARK, MARK * 20, headers, int(bench.time.now_ms))
-        bench.until(shard, lambda count=count: shard.next_request == count)  # type: ignore[misc]
-    bench.until(shard, lambda: bench.ended() == 3)
+            env.broker.append(PART, MARK, MARK * 20, headers, int(env.time.now_ms))
+        env.until(shard, lambda count=count: shard.next_request == count)  # type: ignore[misc]
+    env.until(shard, lambda: env.ended() == 3)
     shard.close()
 
 
-def written(bench: Bench, value: bytes, part: Partition = LOG, key: bytes | None = None) -> None:
-    bench.broker.append(part, key, value, [("card", MARK)], int(bench.time.now_ms))
+def written(env: ShardEnvironment, value: bytes, part: Partition = LOG, key: bytes | None = None) -> None:
+    env.broker.append(part, key, value, [("card", MARK)], int(env.time.now_ms))
 
 
-def recreate(bench: Bench) -> str:
-    bench.admin.delete_topics([R])
-    bench.admin.create_topics([NewTopic(R, 1, 1, {"message.timestamp.type": "LogAppendTime"})])
+def recreate(env: ShardEnvironment) -> str:
+    env.admin.delete_topics([R])
+    env.admin.create_topics([NewTopic(R, 1, 1, {"message.timestamp.type": "LogAppendTime"})])
     return "0"
 
 
-def truncate(part: Partition) -> Callable[[Bench], str]:
-    def damage(bench: Bench) -> str:
-        bench.broker.log(part).truncate(2)
+def truncate(part: Partition) -> Callable[[ShardEnvironment], str]:
+    def damage(env: ShardEnvironment) -> str:
+        env.broker.log(part).truncate(2)
         return "0"
 
     return damage
 
 
-def delete(part: Partition, kept: int, place: str, unread: int = 0) -> Callable[[Bench], str]:
+def delete(part: Partition, kept: int, place: str, unread: int = 0) -> Callable[[ShardEnvironment], str]:
     """Delete all records but the last `kept`, after `unread` more were written; the next owner has the disk `place`."""
 
-    def damage(bench: Bench) -> str:
+    def damage(env: ShardEnvironment) -> str:
         for _ in range(unread):
-            bench.broker.append(PART, MARK, MARK, [TO, NOW], int(bench.time.now_ms))
-        bench.admin.delete_records({part: bench.broker.log(part).end - kept})
+            env.broker.append(PART, MARK, MARK, [TO, NOW], int(env.time.now_ms))
+        env.admin.delete_records({part: env.broker.log(part).end - kept})
         return place
 
     return damage
 
 
-def forge(value: bytes) -> Callable[[Bench], str]:
-    def damage(bench: Bench) -> str:
-        written(bench, value)
+def forge(value: bytes) -> Callable[[ShardEnvironment], str]:
+    def damage(env: ShardEnvironment) -> str:
+        written(env, value)
         return "0"
 
     return damage
 
 
-def forge_stored(bench: Bench) -> str:
-    shard = bench.shard()
-    bench.until(shard, lambda: bench.log()[-1].low_water > 0, 200_000)
+def forge_stored(env: ShardEnvironment) -> str:
+    shard = env.shard()
+    env.until(shard, lambda: env.log()[-1].low_water > 0, 200_000)
     shard.close()
-    written(bench, MARK, Partition(OWN.store, 0), MARK)
+    written(env, MARK, Partition(OWN.store, 0), MARK)
     return "1"
 
 
-def delete_store(bench: Bench) -> str:
-    bench.admin.delete_topics([OWN.store])
+def delete_store(env: ShardEnvironment) -> str:
+    env.admin.delete_topics([OWN.store])
     return "0"
 
 
@@ -384,7 +382,7 @@ _SKIPPED = DispatchRecord(
     seq=1_000, takeover=1, instance="x", group="x", at=1, next_request=3, low_water=0, kind=BEAT, fates=[]
 )
 #: What must follow each damage. It is done to a closed shard, and returns the disk of the next owner.
-HALTS: list[tuple[HaltReason, Callable[[Bench], str]]] = [
+HALTS: list[tuple[HaltReason, Callable[[ShardEnvironment], str]]] = [
     (HaltReason.TOPIC_RECREATED, recreate),
     (HaltReason.REQUESTS_TRUNCATED, truncate(PART)),
     (HaltReason.REQUESTS_LOST, delete(PART, 0, "0", unread=2)),
@@ -404,17 +402,17 @@ HALTS: list[tuple[HaltReason, Callable[[Bench], str]]] = [
 ]
 
 
-def halted(bench: Bench, place: str) -> Shard:
+def halted(env: ShardEnvironment, place: str) -> Shard:
     """A shard that halts in its takeover, with the pauses between its attempts as they are."""
-    shard = bench.new_shard(place=place)
-    deadline = bench.time.now_ms + 120_000
+    shard = env.new_shard(place=place)
+    deadline = env.time.now_ms + 120_000
     while shard.state is not State.HALTED:
-        assert bench.time.now_ms < deadline, f"{shard.state} {shard.why}"
-        bench.time.wait(max(shard.turn(), 1.0))
+        assert env.time.now_ms < deadline, f"{shard.state} {shard.why}"
+        env.time.wait(max(shard.turn(), 1.0))
     return shard
 
 
-def fail_in_the_shard(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Shard:
+def fail_in_the_shard(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> Shard:
     """A shard that fails again and again, each time with a record in the texts of exceptions, until it halts."""
 
     def ingest(_index: object, _intake: object, records: list[Any], *_: object) -> int:
@@ -423,21 +421,21 @@ def fail_in_the_shard(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Shard:
         except KeyError:
             return int(records[0].key)
 
-    shard = bench.shard()
+    shard = env.shard()
     honest = shard.turn
 
     def turn() -> float:
         try:
             return honest()
         except ValueError as error:
-            bench.time.wait(shard.fail(error))
+            env.time.wait(shard.fail(error))
             return 1.0
 
     with monkeypatch.context() as patched:
         patched.setattr(shard_module, "ingest", ingest)
         patched.setattr(shard, "turn", turn)
-        bench.broker.append(PART, MARK, MARK, [TO, NOW], int(bench.time.now_ms))
-        bench.until(shard, lambda: shard.state is State.HALTED, 600_000)
+        env.broker.append(PART, MARK, MARK, [TO, NOW], int(env.time.now_ms))
+        env.until(shard, lambda: shard.state is State.HALTED, 600_000)
     return shard
 
 
@@ -454,20 +452,20 @@ def test_no_field_of_a_request_is_written_outside_of_the_topics(
     monkeypatch.setattr(limits, "HOLD_TIMEOUT_S", 0.1)
     token_file = tmp_path / "token"
     token_file.write_text(TOKEN)
-    bench = new_bench(tmp_path / "refused")
+    env = new_env(tmp_path / "refused")
     with logged():
-        shard = bench.shard(topic())
-        count = ask_all(bench)
-        bench.until(shard, lambda: {reason for reason, _ in bench.letters()} == {*map(str.encode, Reason)}, 120_000)
-        bench.until(shard, lambda: shard.next_request == count)
-        shown = Shown(bench, shard, token_file)
+        shard = env.shard(topic())
+        count = ask_all(env)
+        env.until(shard, lambda: {reason for reason, _ in env.letters()} == {*map(str.encode, Reason)}, 120_000)
+        env.until(shard, lambda: shard.next_request == count)
+        shown = Shown(env, shard, token_file)
         with shown.serving():
             ask_every_route(shown, count)
             fail_everywhere(shown, monkeypatch)
             reasons = halt_for_everything(shown, tmp_path, monkeypatch)
         shard.close()
 
-    assert MARK in b"".join(value or b"" for _, value in bench.letters()), "the topics hold it"
+    assert MARK in b"".join(value or b"" for _, value in env.letters()), "the topics hold it"
     assert CALLER_ID.decode() in shown.seen["GET /api/v1/pending"], "the API shows ids"
     for where, text in shown.seen.items():
         hides(where, text, MARK, *([] if where.startswith(SHOWS_IDS) else [CALLER_ID]))
@@ -543,15 +541,15 @@ def fail_everywhere(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
 def halt_for_everything(shown: Shown, directory: Path, monkeypatch: pytest.MonkeyPatch) -> list[HaltReason | None]:
     """Halt one shard after the other, and look at each; returns why they halted, as their status files say."""
     reasons = []
-    damages: list[Callable[[Bench], str] | None] = [*(damage for _, damage in HALTS), None]
+    damages: list[Callable[[ShardEnvironment], str] | None] = [*(damage for _, damage in HALTS), None]
     for number, damage in enumerate(damages):
         (directory / f"halt-{number}").mkdir()
-        bench = Bench(directory / f"halt-{number}")
+        env = ShardEnvironment(directory / f"halt-{number}")
         if damage is None:
-            shard = fail_in_the_shard(bench, monkeypatch)
+            shard = fail_in_the_shard(env, monkeypatch)
         else:
-            fill(bench)
-            shard = halted(bench, damage(bench))
+            fill(env)
+            shard = halted(env, damage(env))
         shown.hold(shard)
         for path in ("/readyz", "/metrics", "/api/v1/shards?scope=process", "/api/v1/pending?scope=process"):
             shown.get(path)

@@ -18,7 +18,7 @@ from support.mutation.declaration import Undetectable
 from support.mutation.deliberate import COPIED, DELIBERATE, Deliberate, survivors
 from support.mutation.driver import ROOT, selected
 from support.mutation.report import DETECTED, SURVIVED, report
-from support.mutation.undetectable import UNDETECTABLE, names, table
+from support.mutation.undetectable import UNDETECTABLE, names
 
 _TEXT = '''
 """A module."""
@@ -155,10 +155,6 @@ def test_only_generated_changes_can_be_declared_undetectable(tmp_path: Path) -> 
         names(tmp_path, (Undetectable("small.py", "Box.twice", "", "", (("* 5", "* 6"),)),))
     (name,) = names(tmp_path, (Undetectable("small.py", "Box.twice", "", "", (made,)),))
     assert name.endswith(": Box.twice: 2 → 3")
-
-
-def test_the_documents_show_the_undetectable_changes() -> None:
-    assert table() in (ROOT / "docs/testing.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("detected", "enough"), [(94, False), (95, True)])

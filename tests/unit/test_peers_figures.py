@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import lateness_chart
 from benchmarks.peers.arrivals import Receiver, Rows, count_figures, drain_figures, lateness_figures, rows_of
 from benchmarks.peers.cases import Case, kill_figures
 from benchmarks.peers.errors import PeerFailed
@@ -110,3 +111,9 @@ def test_the_report_has_a_table_for_each_case_and_names_what_failed() -> None:
         "",
         "- rocketmq: no Java",
     ]
+
+
+def test_the_chart_of_lateness_shows_the_records() -> None:
+    assert lateness_chart.CHART.read_text() == lateness_chart.draw(lateness_chart.lines()), (
+        "run python -m benchmarks.lateness_chart"
+    )

@@ -23,7 +23,7 @@ from postdate.wire.dispatch_log import OWNER
 from postdate.wire.stored import BOUND_KEY, stored_offset
 from support.kafka_simulator.admin import SimAdmin
 from support.kafka_simulator.producer import SimTransactionalProducer
-from support.shards.simulated_shard import OWN, Bench, R, takeovers
+from support.shards.simulated_shard import OWN, R, ShardEnvironment, takeovers
 
 _LOG = Partition(OWN.dispatch_log, 0)
 _STORE = Partition(OWN.store, 0)
@@ -32,8 +32,8 @@ _LONG = RequestTopicConfig(R, store_after_ms=1_000)
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def env(tmp_path: Path) -> ShardEnvironment:
+    return ShardEnvironment(tmp_path)
 
 
 @contextmanager
@@ -52,51 +52,51 @@ def _stale(monkeypatch: pytest.MonkeyPatch, ends: dict[Partition, int]) -> Itera
         yield
 
 
-def _end(bench: Bench, part: Partition) -> int:
-    return bench.admin.end_offsets([part], Isolation.READ_UNCOMMITTED)[part]
+def _end(env: ShardEnvironment, part: Partition) -> int:
+    return env.admin.end_offsets([part], Isolation.READ_UNCOMMITTED)[part]
 
 
-def _for_ms(bench: Bench, shard: Shard, ms: float, each: Callable[[], None] = lambda: None) -> None:
-    until_ms = bench.time.now_ms + ms
+def _for_ms(env: ShardEnvironment, shard: Shard, ms: float, each: Callable[[], None] = lambda: None) -> None:
+    until_ms = env.time.now_ms + ms
 
     def is_over() -> bool:
         each()
-        return bench.time.now_ms > until_ms
+        return env.time.now_ms > until_ms
 
-    bench.until(shard, is_over, ms + 60_000)
+    env.until(shard, is_over, ms + 60_000)
 
 
-def _read_here_and_delivered_elsewhere(bench: Bench, count: int) -> int:
+def _read_here_and_delivered_elsewhere(env: ShardEnvironment, count: int) -> int:
     """Disk 0 holds entries that disk 1 has delivered since; returns the end of the log that disk 0 knew."""
-    shard = bench.shard()
+    shard = env.shard()
     for _ in range(count):
-        bench.schedule(bench.time.now_ms + 5_000)
-    bench.until(shard, lambda: shard.next_request == count)
+        env.schedule(env.time.now_ms + 5_000)
+    env.until(shard, lambda: shard.next_request == count)
     shard.close()
-    known = _end(bench, _LOG)
-    other = bench.new_shard(place="1")
-    bench.until(other, lambda: bench.ended() == count)
+    known = _end(env, _LOG)
+    other = env.new_shard(place="1")
+    env.until(other, lambda: env.ended() == count)
     other.close()
     return known
 
 
-def test_a_bound_from_a_deposed_leader_repeats_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = _read_here_and_delivered_elsewhere(bench, 5)
-    shard = bench.new_shard()
+def test_a_bound_from_a_deposed_leader_repeats_nothing(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = _read_here_and_delivered_elsewhere(env, 5)
+    shard = env.new_shard()
     with _stale(monkeypatch, {_LOG: known}):
-        _for_ms(bench, shard, 15_000)
+        _for_ms(env, shard, 15_000)
         assert shard.state not in (State.RUNNING, State.HALTED)
-    bench.until(shard, lambda: shard.state is State.RUNNING)
-    _for_ms(bench, shard, 10_000)
-    assert len(bench.read("orders")) == 5
-    assert [said.seq for said in bench.log()] == list(range(1, len(bench.log()) + 1))
+    env.until(shard, lambda: shard.state is State.RUNNING)
+    _for_ms(env, shard, 10_000)
+    assert len(env.read("orders")) == 5
+    assert [said.seq for said in env.log()] == list(range(1, len(env.log()) + 1))
     shard.close()
 
 
 @contextmanager
-def _aborts_are_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Admin]]:
+def _aborts_are_refused(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Admin]]:
     """The coordinator does what it is asked for, but says that it does not. The admin clients that are made."""
-    honest_abort, honest_admin, made = SimTransactionalProducer.abort, bench.kafka.admin, list[Admin]()
+    honest_abort, honest_admin, made = SimTransactionalProducer.abort, env.kafka.admin, list[Admin]()
 
     def abort(self: SimTransactionalProducer) -> None:
         honest_abort(self)
@@ -108,30 +108,30 @@ def _aborts_are_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
     with monkeypatch.context() as patched:
         patched.setattr(SimTransactionalProducer, "abort", abort)
-        patched.setattr(bench.kafka, "admin", admin)
+        patched.setattr(env.kafka, "admin", admin)
         yield made
 
 
 def test_a_refuted_bound_is_requested_by_a_new_client_if_the_abort_is_refused(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = _read_here_and_delivered_elsewhere(bench, 1)
-    shard = bench.new_shard()
-    with _stale(monkeypatch, {_LOG: known}), _aborts_are_refused(bench, monkeypatch) as made:
-        bench.until(shard, lambda: len(made) > 0, 5_000)
+    known = _read_here_and_delivered_elsewhere(env, 1)
+    shard = env.new_shard()
+    with _stale(monkeypatch, {_LOG: known}), _aborts_are_refused(env, monkeypatch) as made:
+        env.until(shard, lambda: len(made) > 0, 5_000)
     shard.close()
 
 
 @pytest.mark.parametrize("aborts_fail", [False, True])
 def test_without_a_new_owner_record_the_first_transaction_verifies_the_bound(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, aborts_fail: bool
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, aborts_fail: bool
 ) -> None:
     """After an unknown outcome the log may end with a transaction of this very process, which the bound misses."""
-    shard = bench.shard()
-    bench.schedule(1)
+    shard = env.shard()
+    env.schedule(1)
     ownership = shard._ownership
     assert ownership is not None
-    known = _end(bench, _LOG)
+    known = _end(env, _LOG)
     honest = ownership.producer.commit
 
     def commit() -> None:
@@ -141,53 +141,55 @@ def test_without_a_new_owner_record_the_first_transaction_verifies_the_bound(
     monkeypatch.setattr(ownership.producer, "commit", commit)
     with _stale(monkeypatch, {_LOG: known}), ExitStack() as stack:
         if aborts_fail:
-            made = stack.enter_context(_aborts_are_refused(bench, monkeypatch))
-            bench.until(shard, lambda: len(made) > 0, 5_000)
-        bench.until(shard, lambda: bench.ended() == 1)
-        _for_ms(bench, shard, 15_000)
-        assert len(bench.read("orders")) == 1
-    bench.schedule(1)
-    bench.until(shard, lambda: len(bench.read("orders")) == 2)
-    assert [said.seq for said in bench.log()] == [1, 2, 3, 4]
+            made = stack.enter_context(_aborts_are_refused(env, monkeypatch))
+            env.until(shard, lambda: len(made) > 0, 5_000)
+        env.until(shard, lambda: env.ended() == 1)
+        _for_ms(env, shard, 15_000)
+        assert len(env.read("orders")) == 1
+    env.schedule(1)
+    env.until(shard, lambda: len(env.read("orders")) == 2)
+    assert [said.seq for said in env.log()] == [1, 2, 3, 4]
     shard.close()
 
 
 def test_an_aborted_record_in_the_gap_is_no_reason_to_take_over_again(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shard = bench.shard()
-    known = _end(bench, _LOG)
+    shard = env.shard()
+    known = _end(env, _LOG)
     shard.close()
-    stranger = bench.kafka.producer("somebody")
+    stranger = env.kafka.producer("somebody")
     stranger.init(10)
     stranger.begin()
     stranger.produce(OWN.dispatch_log, b"x", None, [], 0)
     stranger.flush(10)
     stranger.abort()
-    assert _end(bench, _LOG) == known + 2
-    shard = bench.new_shard()
+    assert _end(env, _LOG) == known + 2
+    shard = env.new_shard()
     with _stale(monkeypatch, {_LOG: known}):
-        bench.until(shard, lambda: shard.state is State.RUNNING)
+        env.until(shard, lambda: shard.state is State.RUNNING)
     assert takeovers(shard) == 1
-    assert [said.kind for said in bench.log()] == [OWNER, OWNER]
+    assert [said.kind for said in env.log()] == [OWNER, OWNER]
     shard.close()
 
 
-def test_a_gap_that_a_foreign_transaction_hides_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    shard = bench.shard()
-    known = _end(bench, _LOG)
+def test_a_gap_that_a_foreign_transaction_hides_is_waited_for(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = env.shard()
+    known = _end(env, _LOG)
     shard.close()
-    stranger = bench.kafka.producer("somebody")
+    stranger = env.kafka.producer("somebody")
     stranger.init(10)
     stranger.begin()
     stranger.produce(OWN.dispatch_log, b"x", None, [], 0)
     stranger.flush(10)
-    shard = bench.new_shard()
+    shard = env.new_shard()
     with _stale(monkeypatch, {_LOG: known}):
-        _for_ms(bench, shard, 8_000)
+        _for_ms(env, shard, 8_000)
         assert shard.state is not State.RUNNING
     stranger.abort()
-    bench.until(shard, lambda: shard.state is State.RUNNING)
+    env.until(shard, lambda: shard.state is State.RUNNING)
     shard.close()
 
 
@@ -195,37 +197,37 @@ def test_a_gap_that_a_foreign_transaction_hides_is_waited_for(bench: Bench, monk
     ("part", "reason"), [(_REQUESTS, "requests-truncated"), (_LOG, "dispatch-log-truncated")], ids=["requests", "log"]
 )
 def test_an_end_below_r_halts_only_if_it_is_confirmed(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, part: Partition, reason: str
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, part: Partition, reason: str
 ) -> None:
-    shard = bench.shard()
-    bench.schedule(1)
-    bench.schedule(bench.time.now_ms + 600_000)
-    bench.until(shard, lambda: bench.ended() == 1 and shard.next_request == 2)
+    shard = env.shard()
+    env.schedule(1)
+    env.schedule(env.time.now_ms + 600_000)
+    env.until(shard, lambda: env.ended() == 1 and shard.next_request == 2)
     shard.close()
-    written = len(bench.log())
-    shard = bench.new_shard()
+    written = len(env.log())
+    shard = env.new_shard()
     with _stale(monkeypatch, {part: 1}):
-        _for_ms(bench, shard, 15_000)
+        _for_ms(env, shard, 15_000)
         assert shard.state is not State.HALTED
         assert shard.why.startswith(reason)
-    bench.until(shard, lambda: shard.state is State.RUNNING)
-    assert [said.kind for said in bench.log()[written:]] == [OWNER]  # and no mark behind a gap that is not there
+    env.until(shard, lambda: shard.state is State.RUNNING)
+    assert [said.kind for said in env.log()[written:]] == [OWNER]  # and no mark behind a gap that is not there
     shard.close()
-    shard = bench.new_shard()
+    shard = env.new_shard()
     with _stale(monkeypatch, {part: 1}):
         if part is _REQUESTS:
-            bench.until(shard, lambda: shard.state is State.HALTED)
+            env.until(shard, lambda: shard.state is State.HALTED)
         else:  # the mark is a record too: it lands behind D, and refutes the answer
-            _for_ms(bench, shard, 90_000)
+            _for_ms(env, shard, 90_000)
     assert (shard.state is State.HALTED) == (part is _REQUESTS)
     shard.close()
 
 
-def test_a_halt_is_confirmed_by_a_new_client(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_halt_is_confirmed_by_a_new_client(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client of the process is answered by a deposed leader for good; one that is made now is not."""
-    shard = bench.shard()
-    bench.schedule(bench.time.now_ms + 600_000)
-    bench.until(shard, lambda: shard.next_request == 1)
+    shard = env.shard()
+    env.schedule(env.time.now_ms + 600_000)
+    env.until(shard, lambda: shard.next_request == 1)
     shard.close()
     honest = SimAdmin.end_offsets
 
@@ -233,36 +235,38 @@ def test_a_halt_is_confirmed_by_a_new_client(bench: Bench, monkeypatch: pytest.M
         self: SimAdmin, parts: Iterable[Partition], isolation: Isolation, patience_s: float | None = None
     ) -> dict[Partition, int]:
         found = honest(self, parts, isolation)
-        return {part: 0 if self is bench.admin and part == _REQUESTS else offset for part, offset in found.items()}
+        return {part: 0 if self is env.admin and part == _REQUESTS else offset for part, offset in found.items()}
 
     monkeypatch.setattr(SimAdmin, "end_offsets", end_offsets)
-    shard = bench.new_shard()
-    bench.until(shard, lambda: takeovers(shard) == 1, 5_000)
+    shard = env.new_shard()
+    env.until(shard, lambda: takeovers(shard) == 1, 5_000)
     shard.close()
 
 
-def test_a_rebuild_reads_the_store_up_to_a_record_of_its_own(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rebuild_reads_the_store_up_to_a_record_of_its_own(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A missed tombstone would repeat a message, and a missed record lose one."""
-    shard = bench.shard(_LONG)
+    shard = env.shard(_LONG)
     for _ in range(2):
-        bench.schedule(bench.time.now_ms + 30_000)
-    bench.until(shard, lambda: bench.ended() == 2)  # stored
-    known = _end(bench, _STORE)
-    bench.schedule(bench.time.now_ms + 60_000)
-    bench.until(shard, lambda: bench.ended() == 3)
-    bench.until(shard, lambda: len(bench.read("orders")) == 2)
-    bench.until(shard, lambda: bench.log()[-1].low_water == 3, 200_000)
+        env.schedule(env.time.now_ms + 30_000)
+    env.until(shard, lambda: env.ended() == 2)  # stored
+    known = _end(env, _STORE)
+    env.schedule(env.time.now_ms + 60_000)
+    env.until(shard, lambda: env.ended() == 3)
+    env.until(shard, lambda: len(env.read("orders")) == 2)
+    env.until(shard, lambda: env.log()[-1].low_water == 3, 200_000)
     shard.close()
-    delivered = len(bench.read("orders"))
-    shutil.rmtree(bench.directory / "0")
-    bench.admin.delete_records({_REQUESTS: 3})
+    delivered = len(env.read("orders"))
+    shutil.rmtree(env.directory / "0")
+    env.admin.delete_records({_REQUESTS: 3})
     with _stale(monkeypatch, {_STORE: known}):
-        shard = bench.shard(_LONG)
-    bench.until(shard, lambda: len(bench.read("orders")) == 3, 120_000)
-    _for_ms(bench, shard, 60_000)
+        shard = env.shard(_LONG)
+    env.until(shard, lambda: len(env.read("orders")) == 3, 120_000)
+    _for_ms(env, shard, 60_000)
     assert delivered >= 2
-    assert len(bench.read("orders")) == 3
-    assert [record.key for record in bench.read(OWN.store)].count(BOUND_KEY) == 1
+    assert len(env.read("orders")) == 3
+    assert [record.key for record in env.read(OWN.store)].count(BOUND_KEY) == 1
     shard.close()
 
 
@@ -270,8 +274,8 @@ def test_the_bound_of_the_store_names_no_request() -> None:
     assert stored_offset(BOUND_KEY) == 2**63 - 1
 
 
-def test_a_record_below_the_replayed_end_is_refused(bench: Bench) -> None:
-    check = BoundCheck(bench.kafka, _LOG, 7, bench.kafka.clock)
+def test_a_record_below_the_replayed_end_is_refused(env: ShardEnvironment) -> None:
+    check = BoundCheck(env.kafka, _LOG, 7, env.kafka.clock)
     check.verify(7)
     with pytest.raises(UnverifiedBound, match="has lost its end"):
         check.verify(6)

@@ -28,7 +28,7 @@ from postdate.sidecar.takeover import dispatch_tail, takeover
 from postdate.wheel.errors import Corrupt, DiskFull
 from postdate.wire.schedules.zones import TZ_VERSION
 from support.kafka_simulator.admin import SimAdmin
-from support.shards.simulated_shard import OWN, Bench, R, parts, takeovers
+from support.shards.simulated_shard import OWN, R, ShardEnvironment, parts, takeovers
 
 _HOUR_MS = 3_600_000
 _LOG = Partition(OWN.dispatch_log, 0)
@@ -36,58 +36,58 @@ _REQUESTS = Partition(R, 0)
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
+def env(tmp_path: Path) -> ShardEnvironment:
     directory = tmp_path / "simulated" / R
     directory.mkdir(parents=True)
-    return Bench(directory)
+    return ShardEnvironment(directory)
 
 
-def _halt(bench: Bench, topic: RequestTopicConfig | None = None) -> Shard:
-    shard = bench.new_shard(topic) if topic is not None else bench.new_shard()
-    bench.until(shard, lambda: shard.state in (State.HALTED, State.RUNNING))
+def _halt(env: ShardEnvironment, topic: RequestTopicConfig | None = None) -> Shard:
+    shard = env.new_shard(topic) if topic is not None else env.new_shard()
+    env.until(shard, lambda: shard.state in (State.HALTED, State.RUNNING))
     assert shard.state is State.HALTED
     return shard
 
 
-def _accept(bench: Bench) -> None:
-    told = read_status(bench.directory / "0")
+def _accept(env: ShardEnvironment) -> None:
+    told = read_status(env.directory / "0")
     assert told is not None
-    instruct(bench.directory / "0", Instruction(do=RESUME, accept=told.loss))
+    instruct(env.directory / "0", Instruction(do=RESUME, accept=told.loss))
 
 
-def _pass(bench: Bench, shard: Shard, wait_ms: float = 20_000) -> None:
-    until_ms = bench.time.now_ms + wait_ms
-    bench.until(shard, lambda: bench.time.now_ms > until_ms)
+def _pass(env: ShardEnvironment, shard: Shard, wait_ms: float = 20_000) -> None:
+    until_ms = env.time.now_ms + wait_ms
+    env.until(shard, lambda: env.time.now_ms > until_ms)
 
 
-def _repeated(bench: Bench) -> list[bytes | None]:
-    seen = Counter(dict(record.headers or [])["postdate-origin"] for record in bench.read("orders"))
+def _repeated(env: ShardEnvironment) -> list[bytes | None]:
+    seen = Counter(dict(record.headers or [])["postdate-origin"] for record in env.read("orders"))
     return [origin for origin, times in seen.items() if times > 1]
 
 
-def _deliver(bench: Bench, shard: Shard, count: int) -> None:
+def _deliver(env: ShardEnvironment, shard: Shard, count: int) -> None:
     for ended in range(count):
-        bench.schedule(1)
-        bench.until(shard, lambda: bench.ended() == ended + 1)  # noqa: B023  # used at once
+        env.schedule(1)
+        env.until(shard, lambda: env.ended() == ended + 1)  # noqa: B023  # used at once
 
 
-def _end(bench: Bench) -> int:
-    return bench.admin.end_offsets([_LOG], Isolation.READ_UNCOMMITTED)[_LOG]
+def _end(env: ShardEnvironment) -> int:
+    return env.admin.end_offsets([_LOG], Isolation.READ_UNCOMMITTED)[_LOG]
 
 
-def _lose_disk(bench: Bench, shard: Shard) -> None:
+def _lose_disk(env: ShardEnvironment, shard: Shard) -> None:
     shard.close()
-    shutil.rmtree(bench.directory / "0")
+    shutil.rmtree(env.directory / "0")
 
 
 @pytest.mark.parametrize(("query", "part"), [("end_offsets", _REQUESTS), ("offset_for_time", _LOG)])
 def test_a_deposed_leader_without_the_last_record_hides_no_fate(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, query: str, part: Partition
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, query: str, part: Partition
 ) -> None:
     """That leader does not know the pending request, or its fate, although an owner has ended it."""
-    shard = bench.shard()
-    _deliver(bench, shard, 1)
-    _lose_disk(bench, shard)
+    shard = env.shard()
+    _deliver(env, shard, 1)
+    _lose_disk(env, shard)
     honest, stale = getattr(SimAdmin, query), [part]
 
     def end_offsets(admin: SimAdmin, parts: Iterable[Partition], isolation: Isolation, *more: Any) -> Any:
@@ -100,258 +100,258 @@ def test_a_deposed_leader_without_the_last_record_hides_no_fate(
         return None if asked == part and stale and stale.pop() else honest(admin, asked, timestamp_ms)
 
     monkeypatch.setattr(SimAdmin, query, {"end_offsets": end_offsets, "offset_for_time": offset_for_time}[query])
-    shard = bench.shard()
-    _pass(bench, shard)
-    assert _repeated(bench) == []
+    shard = env.shard()
+    _pass(env, shard)
+    assert _repeated(env) == []
     shard.close()
 
 
 def test_a_deposed_leader_of_the_requests_does_not_keep_an_index_that_contradicts_the_log(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That leader does not know the last request that another owner has read, so a rebuild seems impossible."""
-    due_ms = int(bench.time.now_ms) + 10_000
-    shard = bench.shard()
-    bench.schedule(due_ms)
-    bench.until(shard, lambda: shard.next_request == 1)
+    due_ms = int(env.time.now_ms) + 10_000
+    shard = env.shard()
+    env.schedule(due_ms)
+    env.until(shard, lambda: shard.next_request == 1)
     with monkeypatch.context() as patched:
         patched.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
         later = b"%d" % (due_ms + 60_000)
-        bench.ask(("postdate-action", b"reschedule"), ("postdate-origin", b"requests/0/0"), ("postdate-at", later))
-        bench.until(shard, lambda: shard.next_request == 2)
+        env.ask(("postdate-action", b"reschedule"), ("postdate-origin", b"requests/0/0"), ("postdate-at", later))
+        env.until(shard, lambda: shard.next_request == 2)
         shard.close()
-    bench.schedule(1)
-    other = bench.new_shard(RequestTopicConfig(R, horizon_ms=60_000), place="1")
-    bench.until(other, lambda: bench.ended() == 2)
-    assert [reason for reason, _ in bench.letters()] == [b"beyond-horizon"]
+    env.schedule(1)
+    other = env.new_shard(RequestTopicConfig(R, horizon_ms=60_000), place="1")
+    env.until(other, lambda: env.ended() == 2)
+    assert [reason for reason, _ in env.letters()] == [b"beyond-horizon"]
     other.close()
-    honest, until_ms = SimAdmin.end_offsets, bench.time.now_ms + 2_000
+    honest, until_ms = SimAdmin.end_offsets, env.time.now_ms + 2_000
 
     def end_offsets(admin: SimAdmin, parts: Iterable[Partition], *more: Any) -> Any:
         found = honest(admin, parts, *more)
-        if _REQUESTS in found and bench.time.now_ms < until_ms:
+        if _REQUESTS in found and env.time.now_ms < until_ms:
             found[_REQUESTS] = 2
         return found
 
     monkeypatch.setattr(SimAdmin, "end_offsets", end_offsets)
-    shard = bench.shard()
-    bench.until(shard, lambda: len(bench.read("orders")) == 2, 120_000)
-    dues = [dict(record.headers or [])["postdate-due"] for record in bench.read("orders")]
+    shard = env.shard()
+    env.until(shard, lambda: len(env.read("orders")) == 2, 120_000)
+    dues = [dict(record.headers or [])["postdate-due"] for record in env.read("orders")]
     assert dues == [b"1", b"%d" % due_ms]
     shard.close()
 
 
-def _reads_again(bench: Bench) -> Shard:
+def _reads_again(env: ShardEnvironment) -> Shard:
     """A shard that is about to read again the requests that an earlier owner had read."""
-    shard = bench.shard()
-    _deliver(bench, shard, 3)
-    _lose_disk(bench, shard)
-    shard = bench.new_shard()
-    bench.until(shard, lambda: shard.state is State.CATCHING_UP)
-    last = bench.log()[-1]
+    shard = env.shard()
+    _deliver(env, shard, 3)
+    _lose_disk(env, shard)
+    shard = env.new_shard()
+    env.until(shard, lambda: shard.state is State.CATCHING_UP)
+    last = env.log()[-1]
     assert last.next_request == last.low_water < last.ingested_to
     return shard
 
 
-def test_a_request_that_an_owner_has_accepted_stays_accepted_after_two_takeovers(bench: Bench) -> None:
+def test_a_request_that_an_owner_has_accepted_stays_accepted_after_two_takeovers(env: ShardEnvironment) -> None:
     """The second one finds no record that names it but the owner record of the first."""
     topic = RequestTopicConfig(R, pending_max=2)
-    shard = bench.shard(topic)
-    bench.schedule(bench.time.now_ms + 60_000)
-    bench.until(shard, lambda: shard.next_request == 1)
-    bench.schedule(1)
-    bench.until(shard, lambda: bench.ended() == 1)
-    bench.schedule(bench.time.now_ms + 5_000)
-    bench.until(shard, lambda: shard.next_request == 3)
-    bench.schedule(1)  # over the limit: its fate shows that the one before it was read
-    bench.until(shard, lambda: bench.ended() == 2)
-    _lose_disk(bench, shard)
-    shard = bench.new_shard(topic)
-    bench.until(shard, lambda: shard.state is State.CATCHING_UP)
+    shard = env.shard(topic)
+    env.schedule(env.time.now_ms + 60_000)
+    env.until(shard, lambda: shard.next_request == 1)
+    env.schedule(1)
+    env.until(shard, lambda: env.ended() == 1)
+    env.schedule(env.time.now_ms + 5_000)
+    env.until(shard, lambda: shard.next_request == 3)
+    env.schedule(1)  # over the limit: its fate shows that the one before it was read
+    env.until(shard, lambda: env.ended() == 2)
+    _lose_disk(env, shard)
+    shard = env.new_shard(topic)
+    env.until(shard, lambda: shard.state is State.CATCHING_UP)
     shard.close()
-    shard = bench.shard(topic)
-    bench.until(shard, lambda: bench.ended() == 3)
-    assert len(bench.letters()) == 1
+    shard = env.shard(topic)
+    env.until(shard, lambda: env.ended() == 3)
+    assert len(env.letters()) == 1
     shard.close()
 
 
-def test_the_record_behind_a_gap_repeats_how_far_requests_were_read(bench: Bench) -> None:
-    shard = _reads_again(bench)
+def test_the_record_behind_a_gap_repeats_how_far_requests_were_read(env: ShardEnvironment) -> None:
+    shard = _reads_again(env)
     shard.close()
-    read = bench.log()[-1].ingested_to
-    bench.broker.log(_LOG).truncate(_end(bench) - 2)  # its owner record, and the marker
-    shard = _halt(bench)
+    read = env.log()[-1].ingested_to
+    env.broker.log(_LOG).truncate(_end(env) - 2)  # its owner record, and the marker
+    shard = _halt(env)
     assert shard.why.startswith("dispatch-log-truncated")
-    assert bench.log()[-1].ingested_to == read
+    assert env.log()[-1].ingested_to == read
     shard.close()
 
 
-def test_the_only_record_of_a_log_that_lost_all_others_names_no_unread_request_as_read(bench: Bench) -> None:
-    bench.shard().close()
-    bench.broker.log(_LOG).truncate(0)
-    shard = _halt(bench)
-    assert [said.ingested_to for said in bench.log()] == [0]
+def test_the_only_record_of_a_log_that_lost_all_others_names_no_unread_request_as_read(env: ShardEnvironment) -> None:
+    env.shard().close()
+    env.broker.log(_LOG).truncate(0)
+    shard = _halt(env)
+    assert [said.ingested_to for said in env.log()] == [0]
     shard.close()
 
 
 @pytest.mark.parametrize("stamps", ["LogAppendTime", "CreateTime"])
-def test_fates_are_missed_without_a_disk_if_the_log_lost_all_of_them(bench: Bench, stamps: str) -> None:
+def test_fates_are_missed_without_a_disk_if_the_log_lost_all_of_them(env: ShardEnvironment, stamps: str) -> None:
     """The log begins at offset 0 as before, but only with the record that the halted owner left behind the gap."""
-    bench.broker.topics[R].configure({"message.timestamp.type": stamps})
-    shard = bench.shard()
-    bench.schedule(int(bench.time.now_ms) + 600_000)
-    bench.until(shard, lambda: shard.next_request == 1)
-    _deliver(bench, shard, 3)
+    env.broker.topics[R].configure({"message.timestamp.type": stamps})
+    shard = env.shard()
+    env.schedule(int(env.time.now_ms) + 600_000)
+    env.until(shard, lambda: shard.next_request == 1)
+    _deliver(env, shard, 3)
     shard.close()
-    bench.broker.log(_LOG).truncate(0)
-    bench.time.wait(60_000)
-    shard = _halt(bench)
+    env.broker.log(_LOG).truncate(0)
+    env.time.wait(60_000)
+    shard = _halt(env)
     assert shard.why.startswith("dispatch-log-truncated")
-    _lose_disk(bench, shard)
-    shard = _halt(bench)
+    _lose_disk(env, shard)
+    shard = _halt(env)
     assert shard.why.startswith("fates-missing")
-    _accept(bench)
-    _pass(bench, shard)
-    assert _repeated(bench) == []
+    _accept(env)
+    _pass(env, shard)
+    assert _repeated(env) == []
     shard.close()
 
 
-def test_an_owner_goes_on_behind_its_owner_record(bench: Bench) -> None:
-    shard = bench.shard()
+def test_an_owner_goes_on_behind_its_owner_record(env: ShardEnvironment) -> None:
+    shard = env.shard()
     assert shard._index is not None
-    assert shard._index.next_dispatch == bench.read(OWN.dispatch_log)[-1].offset + 1
+    assert shard._index.next_dispatch == env.read(OWN.dispatch_log)[-1].offset + 1
     shard.close()
 
 
-def test_the_record_behind_a_gap_repeats_the_named_policies(bench: Bench) -> None:
+def test_the_record_behind_a_gap_repeats_the_named_policies(env: ShardEnvironment) -> None:
     """The last record alone shows them."""
-    bench.format_version = 2
+    env.format_version = 2
     topic = RequestTopicConfig(R, retry_policies=("slow: base=1h, max=1h",))
-    shard = bench.shard(topic)
-    _deliver(bench, shard, 2)
+    shard = env.shard(topic)
+    _deliver(env, shard, 2)
     shard.close()
-    policies = bench.log()[-1].policies
+    policies = env.log()[-1].policies
     assert policies
-    bench.broker.log(_LOG).truncate(_end(bench) - 2)
-    shard = _halt(bench, topic)
+    env.broker.log(_LOG).truncate(_end(env) - 2)
+    shard = _halt(env, topic)
     assert shard.why.startswith("dispatch-log-truncated")
-    assert bench.log()[-1].policies == policies
+    assert env.log()[-1].policies == policies
     shard.close()
 
 
-def test_a_new_policy_applies_to_the_requests_that_waited_when_the_log_was_truncated(bench: Bench) -> None:
-    bench.format_version = 2
-    shard = bench.shard()
-    _deliver(bench, shard, 2)
+def test_a_new_policy_applies_to_the_requests_that_waited_when_the_log_was_truncated(env: ShardEnvironment) -> None:
+    env.format_version = 2
+    shard = env.shard()
+    _deliver(env, shard, 2)
     shard.close()
-    bench.broker.log(_LOG).truncate(_end(bench) - 2)
-    bench.ask(("postdate-topic", b"orders"), ("postdate-retry", b"slow"))
-    shard = _halt(bench, RequestTopicConfig(R, retry_policies=("slow: base=1h, max=1h",)))
-    _accept(bench)
-    bench.until(shard, lambda: shard.next_request == 3)
-    bench.until(shard, lambda: shard.state is State.RUNNING)
-    assert bench.letters() == []
+    env.broker.log(_LOG).truncate(_end(env) - 2)
+    env.ask(("postdate-topic", b"orders"), ("postdate-retry", b"slow"))
+    shard = _halt(env, RequestTopicConfig(R, retry_policies=("slow: base=1h, max=1h",)))
+    _accept(env)
+    env.until(shard, lambda: shard.next_request == 3)
+    env.until(shard, lambda: shard.state is State.RUNNING)
+    assert env.letters() == []
     assert parts(shard)[0].count == 1
     shard.close()
 
 
 @pytest.mark.parametrize(("format_version", "is_named"), [(2, False), (3, True)])
 def test_an_owner_that_decides_occurrences_names_its_time_zones(
-    bench: Bench, format_version: int, is_named: bool
+    env: ShardEnvironment, format_version: int, is_named: bool
 ) -> None:
-    bench.format_version = format_version
-    bench.shard().close()
-    assert bench.log()[0].tz == (TZ_VERSION if is_named else UNSET)
+    env.format_version = format_version
+    env.shard().close()
+    assert env.log()[0].tz == (TZ_VERSION if is_named else UNSET)
 
 
-def test_requests_that_another_owner_has_read_are_missed_if_the_topic_lost_them(bench: Bench) -> None:
+def test_requests_that_another_owner_has_read_are_missed_if_the_topic_lost_them(env: ShardEnvironment) -> None:
     """Its owner record names them, although it died before it read them again. Offsets would be assigned twice."""
-    shard = _reads_again(bench)
-    _lose_disk(bench, shard)
-    last = bench.log()[-1]
-    bench.broker.log(_REQUESTS).truncate(last.low_water)
-    shard = _halt(bench)
+    shard = _reads_again(env)
+    _lose_disk(env, shard)
+    last = env.log()[-1]
+    env.broker.log(_REQUESTS).truncate(last.low_water)
+    shard = _halt(env)
     assert shard.why.startswith("requests-truncated")
     shard.close()
 
 
-def test_a_loss_that_grew_before_its_acceptance_is_named_again(bench: Bench) -> None:
+def test_a_loss_that_grew_before_its_acceptance_is_named_again(env: ShardEnvironment) -> None:
     topic, starts = RequestTopicConfig(R, store_after_ms=0), list[int]()
-    shard = bench.shard(topic)
-    bench.schedule(int(bench.time.now_ms + 20 * _HOUR_MS))
-    bench.until(shard, lambda: shard.next_request == 1)
+    shard = env.shard(topic)
+    env.schedule(int(env.time.now_ms + 20 * _HOUR_MS))
+    env.until(shard, lambda: shard.next_request == 1)
     shard.close()
     for number in range(5):
-        starts.append(_end(bench))
-        shard = bench.shard(topic)
-        bench.schedule(1)
-        bench.until(shard, lambda: bench.ended() == number + 1)  # noqa: B023  # used at once
+        starts.append(_end(env))
+        shard = env.shard(topic)
+        env.schedule(1)
+        env.until(shard, lambda: env.ended() == number + 1)  # noqa: B023  # used at once
         shard.close()
-        bench.time.wait(2 * _HOUR_MS)
-    (bench.directory / "0").rename(bench.directory / "lost")
-    bench.admin.delete_records({_LOG: starts[1]})
-    shard = _halt(bench, topic)
+        env.time.wait(2 * _HOUR_MS)
+    (env.directory / "0").rename(env.directory / "lost")
+    env.admin.delete_records({_LOG: starts[1]})
+    shard = _halt(env, topic)
     first = shard.why
-    bench.admin.delete_records({_LOG: starts[3]})
-    _accept(bench)
-    _pass(bench, shard)
+    env.admin.delete_records({_LOG: starts[3]})
+    _accept(env)
+    _pass(env, shard)
     assert shard.state is State.HALTED
     assert shard.why != first
-    _accept(bench)
-    bench.until(shard, lambda: shard.state is State.RUNNING)
-    _pass(bench, shard)
-    assert _repeated(bench) == []
+    _accept(env)
+    env.until(shard, lambda: shard.state is State.RUNNING)
+    _pass(env, shard)
+    assert _repeated(env) == []
     shard.close()
 
 
 def test_fates_that_were_deleted_behind_a_stale_start_of_the_log_are_missed(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A deposed leader does not know that they were deleted, or retention deletes them behind its answer."""
     topic = RequestTopicConfig(R, store_after_ms=0)
-    shard = bench.shard(topic)
-    bench.schedule(bench.time.now_ms + 20 * _HOUR_MS)
-    _deliver(bench, shard, 1)
+    shard = env.shard(topic)
+    env.schedule(env.time.now_ms + 20 * _HOUR_MS)
+    _deliver(env, shard, 1)
     shard.close()
-    bench.time.wait(2 * _HOUR_MS)
-    first = _end(bench)
-    shard = bench.shard(topic)
-    _lose_disk(bench, shard)
-    bench.admin.delete_records({_LOG: first})
-    honest, until_ms = SimAdmin.start_offsets, bench.time.now_ms + 2_000
+    env.time.wait(2 * _HOUR_MS)
+    first = _end(env)
+    shard = env.shard(topic)
+    _lose_disk(env, shard)
+    env.admin.delete_records({_LOG: first})
+    honest, until_ms = SimAdmin.start_offsets, env.time.now_ms + 2_000
 
     def start_offsets(admin: SimAdmin, parts: Iterable[Partition], *more: Any) -> Any:
         found = honest(admin, parts, *more)
-        return found | {part: 0 for part in found if part == _LOG and bench.time.now_ms < until_ms}
+        return found | {part: 0 for part in found if part == _LOG and env.time.now_ms < until_ms}
 
     monkeypatch.setattr(SimAdmin, "start_offsets", start_offsets)
     monkeypatch.setattr(dispatch_tail, "TAIL_OFFSETS", 2)  # the search for the last record does not reach the start
-    shard = bench.new_shard(topic)
-    bench.until(shard, lambda: shard.state in (State.HALTED, State.RUNNING))
-    _pass(bench, shard, 1_000)
-    assert _repeated(bench) == []
+    shard = env.new_shard(topic)
+    env.until(shard, lambda: shard.state in (State.HALTED, State.RUNNING))
+    _pass(env, shard, 1_000)
+    assert _repeated(env) == []
     assert shard.why.startswith("fates-missing")
     shard.close()
 
 
-def test_an_index_that_has_seen_everything_outlives_the_whole_dispatch_log(bench: Bench) -> None:
-    shard = bench.shard()
-    _deliver(bench, shard, 1)
-    bench.schedule(int(bench.time.now_ms + _HOUR_MS / 2))
-    bench.until(shard, lambda: shard.next_request == 2)
+def test_an_index_that_has_seen_everything_outlives_the_whole_dispatch_log(env: ShardEnvironment) -> None:
+    shard = env.shard()
+    _deliver(env, shard, 1)
+    env.schedule(int(env.time.now_ms + _HOUR_MS / 2))
+    env.until(shard, lambda: shard.next_request == 2)
     shard.close()
-    bench.admin.delete_records({_LOG: _end(bench)})
-    shard = bench.shard()
+    env.admin.delete_records({_LOG: _end(env)})
+    shard = env.shard()
     assert shard.state is State.RUNNING
-    bench.until(shard, lambda: len(bench.read("orders")) == 2, _HOUR_MS)
+    env.until(shard, lambda: len(env.read("orders")) == 2, _HOUR_MS)
     shard.close()
 
 
 def test_repeatedly_interrupted_rebuilds_keep_the_copy_of_an_operator(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shard = bench.shard()
-    _deliver(bench, shard, 1)
+    shard = env.shard()
+    _deliver(env, shard, 1)
     replay, left = takeover._replay, [4]
 
     def flaky(*given: Any) -> None:
@@ -361,51 +361,51 @@ def test_repeatedly_interrupted_rebuilds_keep_the_copy_of_an_operator(
         replay(*given)
 
     monkeypatch.setattr(takeover, "_replay", flaky)
-    instruct(bench.directory / "0", Instruction(do=REBUILD))
-    bench.until(shard, lambda: takeovers(shard) == 2)
-    assert [path.name for path in bench.directory.glob("0.*")] == ["0.set-aside-1"]
+    instruct(env.directory / "0", Instruction(do=REBUILD))
+    env.until(shard, lambda: takeovers(shard) == 2)
+    assert [path.name for path in env.directory.glob("0.*")] == ["0.set-aside-1"]
     shard.close()
 
 
-def test_requests_on_offsets_that_were_given_out_before_are_not_swallowed(bench: Bench) -> None:
-    shard = bench.shard()
-    bench.schedule(int(bench.time.now_ms + _HOUR_MS / 2))
-    _deliver(bench, shard, 3)
+def test_requests_on_offsets_that_were_given_out_before_are_not_swallowed(env: ShardEnvironment) -> None:
+    shard = env.shard()
+    env.schedule(int(env.time.now_ms + _HOUR_MS / 2))
+    _deliver(env, shard, 3)
     shard.close()
-    bench.broker.log(_REQUESTS).truncate(1)
-    (bench.directory / "0").rename(bench.directory / "lost")
+    env.broker.log(_REQUESTS).truncate(1)
+    (env.directory / "0").rename(env.directory / "lost")
     for _ in range(2):
-        bench.schedule(1)
-    shard = _halt(bench)
+        env.schedule(1)
+    shard = _halt(env)
     assert "requests-truncated" in shard.why
     shard.close()
 
 
-def test_a_recreated_store_halts_the_index_that_relies_on_it(bench: Bench) -> None:
-    shard = bench.shard()
-    bench.schedule(int(bench.time.now_ms + 3 * _HOUR_MS))
-    bench.until(shard, lambda: bench.log()[-1].low_water == 1, 200_000)
+def test_a_recreated_store_halts_the_index_that_relies_on_it(env: ShardEnvironment) -> None:
+    shard = env.shard()
+    env.schedule(int(env.time.now_ms + 3 * _HOUR_MS))
+    env.until(shard, lambda: env.log()[-1].low_water == 1, 200_000)
     shard.close()
-    bench.admin.delete_topics([OWN.store])
-    bench.admin.create_topics([NewTopic(OWN.store, 1, 1, {"message.timestamp.type": "LogAppendTime"})])
-    shard = _halt(bench)
+    env.admin.delete_topics([OWN.store])
+    env.admin.create_topics([NewTopic(OWN.store, 1, 1, {"message.timestamp.type": "LogAppendTime"})])
+    shard = _halt(env)
     assert "topic-recreated" in shard.why
     assert "store_topic_id" in shard.why
     shard.close()
 
 
 def test_an_accepted_loss_is_in_the_log_even_if_the_first_attempt_failed(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shard = bench.shard()
+    shard = env.shard()
     for _ in range(2):
-        bench.schedule(int(bench.time.now_ms + 60_000))
-    bench.until(shard, lambda: shard.next_request == 2)
+        env.schedule(int(env.time.now_ms + 60_000))
+    env.until(shard, lambda: shard.next_request == 2)
     shard.close()
     for _ in range(2):
-        bench.schedule(1)
-    bench.admin.delete_records({_REQUESTS: 4})
-    shard = _halt(bench)
+        env.schedule(1)
+    env.admin.delete_records({_REQUESTS: 4})
+    shard = _halt(env)
     own, left = takeover.own, [1]
 
     def flaky(*given: Any) -> Any:
@@ -415,72 +415,74 @@ def test_an_accepted_loss_is_in_the_log_even_if_the_first_attempt_failed(
         return own(*given)
 
     monkeypatch.setattr(takeover, "own", flaky)
-    _accept(bench)
-    bench.until(shard, lambda: shard.state is State.RUNNING)
-    assert [said.accepted for said in bench.log() if said.kind == "owner"][-1] == [("requests-lost", R, 2, 4)]
+    _accept(env)
+    env.until(shard, lambda: shard.state is State.RUNNING)
+    assert [said.accepted for said in env.log() if said.kind == "owner"][-1] == [("requests-lost", R, 2, 4)]
     shard.close()
 
 
-def _truncated(bench: Bench) -> Shard:
+def _truncated(env: ShardEnvironment) -> Shard:
     """Halted: the last fates of the dispatch log are gone, and only this index knows them."""
-    shard = bench.shard()
-    bench.schedule(int(bench.time.now_ms + _HOUR_MS / 2))
-    _deliver(bench, shard, 3)
+    shard = env.shard()
+    env.schedule(int(env.time.now_ms + _HOUR_MS / 2))
+    _deliver(env, shard, 3)
     shard.close()
-    bench.broker.log(_LOG).truncate(_end(bench) - 4)
-    return _halt(bench)
+    env.broker.log(_LOG).truncate(_end(env) - 4)
+    return _halt(env)
 
 
-def test_an_index_that_alone_knows_fates_is_not_rebuilt(bench: Bench) -> None:
-    shard = _truncated(bench)
-    instruct(bench.directory / "0", Instruction(do=REBUILD))
-    _pass(bench, shard)
+def test_an_index_that_alone_knows_fates_is_not_rebuilt(env: ShardEnvironment) -> None:
+    shard = _truncated(env)
+    instruct(env.directory / "0", Instruction(do=REBUILD))
+    _pass(env, shard)
     assert shard.state is State.HALTED
-    assert _repeated(bench) == []
-    _accept(bench)
-    bench.until(shard, lambda: shard.state is State.RUNNING)
-    assert _repeated(bench) == []
+    assert _repeated(env) == []
+    _accept(env)
+    env.until(shard, lambda: shard.state is State.RUNNING)
+    assert _repeated(env) == []
     shard.close()
 
 
-def test_the_fates_of_a_truncated_log_are_not_forgotten_with_a_damaged_index(bench: Bench) -> None:
-    shard = _truncated(bench)
-    (bench.directory / "0" / "log" / "CURRENT").write_bytes(b"x")
-    _accept(bench)
-    _pass(bench, shard)
+def test_the_fates_of_a_truncated_log_are_not_forgotten_with_a_damaged_index(env: ShardEnvironment) -> None:
+    shard = _truncated(env)
+    (env.directory / "0" / "log" / "CURRENT").write_bytes(b"x")
+    _accept(env)
+    _pass(env, shard)
     assert shard.state is State.HALTED
     shard.close()
-    shard = _halt(bench)  # nor by the next process
+    shard = _halt(env)  # nor by the next process
     assert "move" in shard.why.lower()
     shard.close()
-    (kept,) = bench.directory.glob("0.unusable-*")
+    (kept,) = env.directory.glob("0.unusable-*")
     shutil.rmtree(kept)
-    assert _repeated(bench) == []
+    assert _repeated(env) == []
 
 
-def test_an_old_disk_does_not_take_the_low_water_mark_back(bench: Bench) -> None:
-    shard = bench.shard()
+def test_an_old_disk_does_not_take_the_low_water_mark_back(env: ShardEnvironment) -> None:
+    shard = env.shard()
     shard.close()
-    shutil.copytree(bench.directory / "0", bench.directory / "old")
-    shard = bench.shard()
-    _deliver(bench, shard, 4)
-    bench.until(shard, lambda: bench.log()[-1].low_water == 4, 200_000)
+    shutil.copytree(env.directory / "0", env.directory / "old")
+    shard = env.shard()
+    _deliver(env, shard, 4)
+    env.until(shard, lambda: env.log()[-1].low_water == 4, 200_000)
     shard.close()
-    shutil.rmtree(bench.directory / "0")
-    (bench.directory / "old").rename(bench.directory / "0")
-    shard = bench.shard()
-    bench.schedule(1)
-    bench.until(shard, lambda: bench.ended() == 5)
-    said = [record.low_water for record in bench.log()]
+    shutil.rmtree(env.directory / "0")
+    (env.directory / "old").rename(env.directory / "0")
+    shard = env.shard()
+    env.schedule(1)
+    env.until(shard, lambda: env.ended() == 5)
+    said = [record.low_water for record in env.log()]
     assert said == sorted(said)
-    assert _repeated(bench) == []
+    assert _repeated(env) == []
     shard.close()
 
 
-def test_damage_found_on_close_does_not_stop_the_rebuild(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    shard = bench.shard()
-    bench.schedule(int(bench.time.now_ms + 60_000))
-    bench.until(shard, lambda: shard.next_request == 1)
+def test_damage_found_on_close_does_not_stop_the_rebuild(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = env.shard()
+    env.schedule(int(env.time.now_ms + 60_000))
+    env.until(shard, lambda: shard.next_request == 1)
     index = shard._index
     assert index is not None
     close = index.close
@@ -491,25 +493,25 @@ def test_damage_found_on_close_does_not_stop_the_rebuild(bench: Bench, monkeypat
 
     monkeypatch.setattr(index, "write", _damaged)
     monkeypatch.setattr(index, "close", damaged)
-    bench.schedule(1)
-    bench.until(shard, lambda: bench.ended() == 1)
+    env.schedule(1)
+    env.until(shard, lambda: env.ended() == 1)
     assert shard.state is not State.HALTED
-    bench.until(shard, lambda: bench.ended() == 2, 120_000)
-    assert _repeated(bench) == []
+    env.until(shard, lambda: env.ended() == 2, 120_000)
+    assert _repeated(env) == []
     shard.close()
 
 
-def test_a_sweep_that_could_not_be_written_looks_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    shard = bench.shard()
-    bench.schedule(int(bench.time.now_ms + 50 * 60_000))
-    bench.until(shard, lambda: shard.next_request == 1)
+def test_a_sweep_that_could_not_be_written_looks_again(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = env.shard()
+    env.schedule(int(env.time.now_ms + 50 * 60_000))
+    env.until(shard, lambda: shard.next_request == 1)
     index, sweep = shard._index, Sweep(60_000)
     assert index is not None
     with monkeypatch.context() as patched:
         patched.setattr(index, "write", _full)
         with pytest.raises(DiskFull):
-            sweep.step(index, int(bench.time.now_ms + 61_000))
-    assert sweep.step(index, int(bench.time.now_ms + 61_000)) == 1
+            sweep.step(index, int(env.time.now_ms + 61_000))
+    assert sweep.step(index, int(env.time.now_ms + 61_000)) == 1
     shard.close()
 
 
@@ -521,14 +523,14 @@ def _full(*_given: Any) -> None:
     raise DiskFull("no space left")
 
 
-def test_a_sweep_starts_again_after_a_rebuild(bench: Bench) -> None:
-    shard = bench.shard()
-    bench.schedule(int(bench.time.now_ms + 50 * 60_000))
-    bench.until(shard, lambda: shard.next_request == 1)
+def test_a_sweep_starts_again_after_a_rebuild(env: ShardEnvironment) -> None:
+    shard = env.shard()
+    env.schedule(int(env.time.now_ms + 50 * 60_000))
+    env.until(shard, lambda: shard.next_request == 1)
     assert shard._index is not None
-    sweep, later_ms = Sweep(60_000), int(bench.time.now_ms + 61_000)
+    sweep, later_ms = Sweep(60_000), int(env.time.now_ms + 61_000)
     assert sweep.step(shard._index, later_ms) == 1
     shard._set_aside()  # before anything of it was committed
-    bench.until(shard, lambda: takeovers(shard) == 2 and shard.next_request == 1)
+    env.until(shard, lambda: takeovers(shard) == 2 and shard.next_request == 1)
     assert sweep.step(shard._index, later_ms) == 1
     shard.close()

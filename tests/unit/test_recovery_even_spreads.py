@@ -32,7 +32,7 @@ from postdate.wire.dispatch_log import (
     PlainFate,
 )
 from support.shards.long_delays import BASE_MS, LongDelayShard, new_shards, request, schedule
-from support.shards.simulated_shard import OWN, Bench
+from support.shards.simulated_shard import OWN, ShardEnvironment
 
 Make = Callable[..., LongDelayShard]
 MINUTE_MS = 60_000
@@ -55,11 +55,11 @@ def draw_ms(offset: int, window_ms: int) -> int:
 
 def test_a_rebuild_applies_a_move_of_a_stored_message_behind_the_last_record_of_the_log(tmp_path: Path) -> None:
     """The trace: q keeps the low-water mark below the reschedule c, so the move is read again behind STORE."""
-    bench = Bench(tmp_path)
-    bench.format_version = 2
-    shard = bench.shard()
-    started_ms, count = int(bench.time.now_ms), 100
-    even = bench.schedule(
+    env = ShardEnvironment(tmp_path)
+    env.format_version = 2
+    shard = env.shard()
+    started_ms, count = int(env.time.now_ms), 100
+    even = env.schedule(
         *(
             started_ms + 120 * MINUTE_MS,
             ("postdate-window", b"60s"),
@@ -67,45 +67,45 @@ def test_a_rebuild_applies_a_move_of_a_stored_message_behind_the_last_record_of_
             ("postdate-id", b"m"),
         )
     )
-    bench.schedule(started_ms + 50 * MINUTE_MS)
+    env.schedule(started_ms + 50 * MINUTE_MS)
     move_ms, c = started_ms + 5 * MINUTE_MS, even + 2 + count
     drawn_ms = move_ms + draw_ms(c, MINUTE_MS)
     for tick in range(count):  # all ticks behind the draw are taken
-        bench.schedule(drawn_ms + 100 * tick)
-    bench.until(shard, lambda: any(record.value for record in bench.read(OWN.store)))
+        env.schedule(drawn_ms + 100 * tick)
+    env.until(shard, lambda: any(record.value for record in env.read(OWN.store)))
     move = [("postdate-action", b"reschedule"), ("postdate-id", b"m"), ("postdate-at", b"%d" % move_ms)]
-    assert bench.ask(*move) == c
-    bench.until(shard, lambda: any(fate.name == MOVED for each in bench.log() for fate in each.fates))
-    bench.time.wait(drawn_ms + 2_000 - bench.time.now_ms)
-    bench.until(shard, lambda: len(bench.read("orders")) >= 20)
-    logged_ms, logged = bench.read(OWN.dispatch_log)[-1].timestamp_ms, len(bench.log())
+    assert env.ask(*move) == c
+    env.until(shard, lambda: any(fate.name == MOVED for each in env.log() for fate in each.fates))
+    env.time.wait(drawn_ms + 2_000 - env.time.now_ms)
+    env.until(shard, lambda: len(env.read("orders")) >= 20)
+    logged_ms, logged = env.read(OWN.dispatch_log)[-1].timestamp_ms, len(env.log())
     assert drawn_ms < logged_ms
     shard.close()
-    rebuilt = bench.new_shard(place="b")
-    bench.until(rebuilt, lambda: rebuilt.state is State.RUNNING)
-    bench.until(rebuilt, lambda: len(bench.read("orders")) == count + 1, 2 * MINUTE_MS)
-    assert bench.log()[logged - 1].low_water == even + 1
-    (chosen,) = [fate for each in bench.log()[logged:] for fate in each.fates if isinstance(fate, ChosenFate)]
+    rebuilt = env.new_shard(place="b")
+    env.until(rebuilt, lambda: rebuilt.state is State.RUNNING)
+    env.until(rebuilt, lambda: len(env.read("orders")) == count + 1, 2 * MINUTE_MS)
+    assert env.log()[logged - 1].low_water == even + 1
+    (chosen,) = [fate for each in env.log()[logged:] for fate in each.fates if isinstance(fate, ChosenFate)]
     assert (chosen.offset, chosen.chosen_ms > logged_ms) == (even, True)
     rebuilt.close()
 
 
 def test_a_draw_that_passed_while_the_process_was_paused_is_not_kept(tmp_path: Path) -> None:
     """Nothing was logged for an hour, so the clock is not known when the request is read."""
-    bench = Bench(tmp_path)
-    bench.format_version = 2
-    shard = bench.shard()
-    bench.time.wait(CLOCK_SAMPLE_AGE_MS_MAX)
-    window_ms, due_ms = 20 * MINUTE_MS, int(bench.time.now_ms)
+    env = ShardEnvironment(tmp_path)
+    env.format_version = 2
+    shard = env.shard()
+    env.time.wait(CLOCK_SAMPLE_AGE_MS_MAX)
+    window_ms, due_ms = 20 * MINUTE_MS, int(env.time.now_ms)
     spread = [("postdate-window", b"20m"), ("postdate-spread", b"even"), ("postdate-grace", b"1m")]
-    offset = bench.schedule(due_ms, *spread)
-    bench.time.wait(draw_ms(offset, window_ms) + 2 * MINUTE_MS)
-    woken_ms = bench.time.now_ms
+    offset = env.schedule(due_ms, *spread)
+    env.time.wait(draw_ms(offset, window_ms) + 2 * MINUTE_MS)
+    woken_ms = env.time.now_ms
     assert woken_ms < due_ms + window_ms
-    bench.poll(shard)
-    bench.until(shard, lambda: bench.ended() == 1, window_ms)
-    assert bench.letters() == []
-    (chosen,) = [fate for each in bench.log() for fate in each.fates if isinstance(fate, ChosenFate)]
+    env.poll(shard)
+    env.until(shard, lambda: env.ended() == 1, window_ms)
+    assert env.letters() == []
+    (chosen,) = [fate for each in env.log() for fate in each.fates if isinstance(fate, ChosenFate)]
     assert woken_ms <= chosen.chosen_ms <= due_ms + window_ms
     shard.close()
 

@@ -26,7 +26,7 @@ from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import BEAT, ChosenFate, encode_record
 from support.kafka_simulator.admin import SimAdmin
-from support.shards.simulated_shard import OWN, Bench, R
+from support.shards.simulated_shard import OWN, R, ShardEnvironment
 
 _LATER_MS = 120_000
 _OUTAGE_MS = 600_000
@@ -34,41 +34,41 @@ _LOG, _STORE = Partition(OWN.dispatch_log, 0), Partition(OWN.store, 0)
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
+def env(tmp_path: Path) -> ShardEnvironment:
     directory = tmp_path / "simulated" / R
     directory.mkdir(parents=True)
-    return Bench(directory)
+    return ShardEnvironment(directory)
 
 
-def _halt(bench: Bench, topic: RequestTopicConfig | None = None) -> Shard:
-    shard = bench.new_shard(topic) if topic is not None else bench.new_shard()
-    bench.until(shard, lambda: shard.state in (State.HALTED, State.RUNNING))
+def _halt(env: ShardEnvironment, topic: RequestTopicConfig | None = None) -> Shard:
+    shard = env.new_shard(topic) if topic is not None else env.new_shard()
+    env.until(shard, lambda: shard.state in (State.HALTED, State.RUNNING))
     assert shard.state is State.HALTED
     return shard
 
 
-def _accept(bench: Bench) -> None:
-    told = read_status(bench.directory / "0")
+def _accept(env: ShardEnvironment) -> None:
+    told = read_status(env.directory / "0")
     assert told is not None
-    instruct(bench.directory / "0", Instruction(do=RESUME, accept=told.loss))
+    instruct(env.directory / "0", Instruction(do=RESUME, accept=told.loss))
 
 
-def _repeated(bench: Bench) -> list[bytes | None]:
-    seen = Counter(dict(record.headers or [])["postdate-origin"] for record in bench.read("orders"))
+def _repeated(env: ShardEnvironment) -> list[bytes | None]:
+    seen = Counter(dict(record.headers or [])["postdate-origin"] for record in env.read("orders"))
     return [origin for origin, times in seen.items() if times > 1]
 
 
-def _deliver(bench: Bench, shard: Shard, count: int) -> None:
+def _deliver(env: ShardEnvironment, shard: Shard, count: int) -> None:
     for ended in range(count):
-        bench.schedule(1)
-        bench.until(shard, lambda: bench.ended() == ended + 1)  # noqa: B023  # used at once
+        env.schedule(1)
+        env.until(shard, lambda: env.ended() == ended + 1)  # noqa: B023  # used at once
 
 
-def _end(bench: Bench) -> int:
-    return bench.admin.end_offsets([_LOG], Isolation.READ_UNCOMMITTED)[_LOG]
+def _end(env: ShardEnvironment) -> int:
+    return env.admin.end_offsets([_LOG], Isolation.READ_UNCOMMITTED)[_LOG]
 
 
-def _dies(bench: Bench, shard: Shard, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+def _dies(env: ShardEnvironment, shard: Shard, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """The process ends inside its next transaction with fates, and the coordinator ends the transaction."""
     armed = [True]
 
@@ -77,329 +77,337 @@ def _dies(bench: Bench, shard: Shard, monkeypatch: pytest.MonkeyPatch, step: str
             armed.clear()
             raise SystemExit(step)
 
-    bench.schedule(1)
+    env.schedule(1)
     with monkeypatch.context() as patched:
         patched.setattr(failpoints, "reached", reached)
         with pytest.raises(SystemExit):
-            bench.until(shard, lambda: False)
+            env.until(shard, lambda: False)
     shard._drop_index()
-    successor = bench.kafka.producer(shard.ctx.transactional_id)
+    successor = env.kafka.producer(shard.ctx.transactional_id)
     successor.init(30)
     successor.destroy()
 
 
-def test_a_trailing_aborted_transaction_does_not_count_as_missed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    shard = bench.shard()
-    _deliver(bench, shard, 1)
-    bench.schedule(bench.time.now_ms + _LATER_MS)
-    bench.until(shard, lambda: shard.next_request == 2)
-    _dies(bench, shard, monkeypatch, "dispatch.flushed")
-    bench.admin.delete_records({_LOG: _end(bench)})
-    shard = bench.shard()
-    bench.until(shard, lambda: len(bench.read("orders")) == 3, 2 * _LATER_MS)
-    assert [path.name for path in bench.directory.glob("0*")] == ["0"]
+def test_a_trailing_aborted_transaction_does_not_count_as_missed(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = env.shard()
+    _deliver(env, shard, 1)
+    env.schedule(env.time.now_ms + _LATER_MS)
+    env.until(shard, lambda: shard.next_request == 2)
+    _dies(env, shard, monkeypatch, "dispatch.flushed")
+    env.admin.delete_records({_LOG: _end(env)})
+    shard = env.shard()
+    env.until(shard, lambda: len(env.read("orders")) == 3, 2 * _LATER_MS)
+    assert [path.name for path in env.directory.glob("0*")] == ["0"]
     shard.close()
 
 
 def test_an_index_whose_wheel_is_lost_may_have_missed_the_last_transaction(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A power failure may also have lost the step of D to the record of a commit: the log shows the same offsets."""
-    shard = bench.shard()
-    _deliver(bench, shard, 1)
+    shard = env.shard()
+    _deliver(env, shard, 1)
     assert shard._index is not None
     wheel = shard._index.wheel_path
-    bench.schedule(bench.time.now_ms + _LATER_MS)
-    bench.until(shard, lambda: shard.next_request == 2)
-    _dies(bench, shard, monkeypatch, "dispatch.flushed")
+    env.schedule(env.time.now_ms + _LATER_MS)
+    env.until(shard, lambda: shard.next_request == 2)
+    _dies(env, shard, monkeypatch, "dispatch.flushed")
     wheel.unlink()
-    bench.admin.delete_records({_LOG: _end(bench)})
-    shard = _halt(bench)
+    env.admin.delete_records({_LOG: _end(env)})
+    shard = _halt(env)
     assert shard.why.startswith("dispatch-log-empty")
     shard.close()
 
 
-def test_messages_behind_an_accepted_loss_are_not_delivered_again(bench: Bench) -> None:
+def test_messages_behind_an_accepted_loss_are_not_delivered_again(env: ShardEnvironment) -> None:
     """The index has not read their requests, which another owner delivered."""
-    shard = bench.shard()
-    bench.schedule(bench.time.now_ms + _LATER_MS)
-    bench.until(shard, lambda: shard.next_request == 1)
+    shard = env.shard()
+    env.schedule(env.time.now_ms + _LATER_MS)
+    env.until(shard, lambda: shard.next_request == 1)
     shard.close()
-    other = bench.new_shard(place="elsewhere/0")
-    _deliver(bench, other, 4)
+    other = env.new_shard(place="elsewhere/0")
+    _deliver(env, other, 4)
     other.close()
-    bench.admin.delete_records({Partition(R, 0): 3})
-    shard = _halt(bench)
+    env.admin.delete_records({Partition(R, 0): 3})
+    shard = _halt(env)
     assert shard.why.startswith("requests-lost")
-    _accept(bench)
-    bench.until(shard, lambda: len(bench.read("orders")) == 5, 2 * _LATER_MS)
-    assert _repeated(bench) == []
+    _accept(env)
+    env.until(shard, lambda: len(env.read("orders")) == 5, 2 * _LATER_MS)
+    assert _repeated(env) == []
     shard.close()
 
 
 @pytest.mark.parametrize("step", ["dispatch.committed", "another owner"])
 def test_an_index_that_may_have_missed_fates_halts_and_stays_where_it_is(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, step: str
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """It died between its commit and the local write, or another disk has served since: no log shows either now."""
-    shard = bench.shard()
-    _deliver(bench, shard, 1)
-    bench.schedule(bench.time.now_ms + _LATER_MS)
-    bench.until(shard, lambda: shard.next_request == 2)
+    shard = env.shard()
+    _deliver(env, shard, 1)
+    env.schedule(env.time.now_ms + _LATER_MS)
+    env.until(shard, lambda: shard.next_request == 2)
     if step == "another owner":
         shard.close()
-        other = bench.new_shard(place="elsewhere/0")
-        bench.schedule(1)
-        bench.until(other, lambda: bench.ended() == 2)
+        other = env.new_shard(place="elsewhere/0")
+        env.schedule(1)
+        env.until(other, lambda: env.ended() == 2)
         other.close()
     else:
-        _dies(bench, shard, monkeypatch, step)
-    bench.admin.delete_records({_LOG: _end(bench)})
-    delivered = len(bench.read("orders"))
+        _dies(env, shard, monkeypatch, step)
+    env.admin.delete_records({_LOG: _end(env)})
+    delivered = len(env.read("orders"))
     for _ in range(2):
-        shard = _halt(bench)
+        shard = _halt(env)
         assert shard.why.startswith("dispatch-log-empty")
-        assert [path.name for path in bench.directory.glob("0*")] == ["0"]
+        assert [path.name for path in env.directory.glob("0*")] == ["0"]
         shard.close()
-    assert len(bench.read("orders")) == delivered
+    assert len(env.read("orders")) == delivered
 
 
 @pytest.mark.parametrize("left", [0, 1], ids=["nothing", "a marker"])
-def test_without_a_disk_an_expired_log_halts_whatever_is_left_of_it(bench: Bench, left: int) -> None:
+def test_without_a_disk_an_expired_log_halts_whatever_is_left_of_it(env: ShardEnvironment, left: int) -> None:
     """The group has no offset yet: only what is gone shows that the shard was served before."""
-    shard = bench.shard()
-    _deliver(bench, shard, 1)
+    shard = env.shard()
+    _deliver(env, shard, 1)
     shard.close()
-    shutil.rmtree(bench.directory / "0")
-    bench.admin.delete_records({_LOG: _end(bench) - left})
-    shard = _halt(bench)
+    shutil.rmtree(env.directory / "0")
+    env.admin.delete_records({_LOG: _end(env) - left})
+    shard = _halt(env)
     assert shard.why.startswith("dispatch-log-empty")
     shard.close()
-    assert len(bench.read("orders")) == 1
+    assert len(env.read("orders")) == 1
 
 
-def test_an_index_whose_next_record_is_the_oldest_continues(bench: Bench) -> None:
-    shard = bench.shard()
-    bench.schedule(bench.time.now_ms + _LATER_MS)
-    _deliver(bench, shard, 1)
+def test_an_index_whose_next_record_is_the_oldest_continues(env: ShardEnvironment) -> None:
+    shard = env.shard()
+    env.schedule(env.time.now_ms + _LATER_MS)
+    _deliver(env, shard, 1)
     shard.close()
-    stranger = bench.kafka.producer("somebody")
+    stranger = env.kafka.producer("somebody")
     stranger.init(10)
     for _ in range(3):
         stranger.begin()
         stranger.produce(OWN.dispatch_log, b"x", None, [], 0)
         stranger.flush(10)
         stranger.abort()
-    deleted = _end(bench)
-    other = bench.new_shard(place="elsewhere/0")
-    bench.schedule(1)
-    bench.until(other, lambda: bench.ended() == 2)
+    deleted = _end(env)
+    other = env.new_shard(place="elsewhere/0")
+    env.schedule(1)
+    env.until(other, lambda: env.ended() == 2)
     other.close()
-    bench.admin.delete_records({_LOG: deleted})
-    shard = bench.shard()
-    bench.until(shard, lambda: len(bench.read("orders")) == 3, 2 * _LATER_MS)
-    assert _repeated(bench) == []
-    assert [path.name for path in bench.directory.glob("0.*")] == []
+    env.admin.delete_records({_LOG: deleted})
+    shard = env.shard()
+    env.until(shard, lambda: len(env.read("orders")) == 3, 2 * _LATER_MS)
+    assert _repeated(env) == []
+    assert [path.name for path in env.directory.glob("0.*")] == []
     shard.close()
 
 
-def test_an_index_whose_next_record_is_gone_is_rebuilt(bench: Bench) -> None:
+def test_an_index_whose_next_record_is_gone_is_rebuilt(env: ShardEnvironment) -> None:
     """Retention has deleted what it missed. What the topics still hold tells what is pending: no person is asked."""
-    shard = bench.shard()
-    _deliver(bench, shard, 1)
+    shard = env.shard()
+    _deliver(env, shard, 1)
     shard.close()
-    other = bench.new_shard(place="elsewhere/0")
-    bench.schedule(1)
-    bench.until(other, lambda: bench.ended() == 2)
-    deleted = _end(bench)
-    bench.until(other, lambda: bench.log()[-1].low_water == 2, _LATER_MS)
-    bench.schedule(bench.time.now_ms + _LATER_MS)
-    bench.until(other, lambda: other.next_request == 3)
+    other = env.new_shard(place="elsewhere/0")
+    env.schedule(1)
+    env.until(other, lambda: env.ended() == 2)
+    deleted = _end(env)
+    env.until(other, lambda: env.log()[-1].low_water == 2, _LATER_MS)
+    env.schedule(env.time.now_ms + _LATER_MS)
+    env.until(other, lambda: other.next_request == 3)
     other.close()
-    bench.admin.delete_records({_LOG: deleted})
-    shard = bench.shard()
-    assert [path.name for path in bench.directory.glob("0.*")] == ["0.old-1"]
-    bench.until(shard, lambda: len(bench.read("orders")) == 3, 2 * _LATER_MS)
-    assert _repeated(bench) == []
+    env.admin.delete_records({_LOG: deleted})
+    shard = env.shard()
+    assert [path.name for path in env.directory.glob("0.*")] == ["0.old-1"]
+    env.until(shard, lambda: len(env.read("orders")) == 3, 2 * _LATER_MS)
+    assert _repeated(env) == []
     shard.close()
 
 
 @pytest.mark.parametrize("beyond", [0, 1], ids=["up to the low-water mark", "one more"])
-def test_an_old_disk_needs_no_request_below_the_low_water_mark(bench: Bench, beyond: int) -> None:
-    shard = bench.shard()
-    _deliver(bench, shard, 1)
+def test_an_old_disk_needs_no_request_below_the_low_water_mark(env: ShardEnvironment, beyond: int) -> None:
+    shard = env.shard()
+    _deliver(env, shard, 1)
     shard.close()
-    other = bench.new_shard(place="elsewhere/0")
-    bench.schedule(1)
-    bench.until(other, lambda: bench.ended() == 2)
-    bench.schedule(bench.time.now_ms + _LATER_MS)
-    bench.schedule(bench.time.now_ms + _LATER_MS)
-    bench.until(other, lambda: other.next_request == 4 and bench.log()[-1].low_water == 2, _LATER_MS)
+    other = env.new_shard(place="elsewhere/0")
+    env.schedule(1)
+    env.until(other, lambda: env.ended() == 2)
+    env.schedule(env.time.now_ms + _LATER_MS)
+    env.schedule(env.time.now_ms + _LATER_MS)
+    env.until(other, lambda: other.next_request == 4 and env.log()[-1].low_water == 2, _LATER_MS)
     other.close()
-    bench.admin.delete_records({Partition(R, 0): 2 + beyond})
-    shard = _halt(bench) if beyond else bench.shard()
+    env.admin.delete_records({Partition(R, 0): 2 + beyond})
+    shard = _halt(env) if beyond else env.shard()
     assert shard.why.startswith("requests-lost" if beyond else "")
     shard.close()
 
 
-def test_a_stored_message_behind_lost_requests_gets_no_time_before_the_last_record_of_the_log(bench: Bench) -> None:
+def test_a_stored_message_behind_lost_requests_gets_no_time_before_the_last_record_of_the_log(
+    env: ShardEnvironment,
+) -> None:
     """Its owner had chosen a later time for it than its draw, since fewer messages are due then, and some of its key
     with a time in between have left."""
-    bench.format_version = 2
-    shard = bench.shard()
-    _deliver(bench, shard, 1)
+    env.format_version = 2
+    shard = env.shard()
+    _deliver(env, shard, 1)
     shard.close()
-    other = bench.new_shard(place="elsewhere/0")
-    bench.until(other, lambda: other.state is State.RUNNING)
-    due_ms = int(bench.time.now_ms) + 12 * _OUTAGE_MS
-    even = bench.schedule(due_ms, ("postdate-window", b"60s"), ("postdate-spread", b"even"))
+    other = env.new_shard(place="elsewhere/0")
+    env.until(other, lambda: other.state is State.RUNNING)
+    due_ms = int(env.time.now_ms) + 12 * _OUTAGE_MS
+    even = env.schedule(due_ms, ("postdate-window", b"60s"), ("postdate-spread", b"even"))
     draw_ms = due_ms + ((60_001 * (crc32(b"requests/0/%d" % even) >> 8)) >> 24)
     for tick in range(100):
-        bench.schedule(draw_ms + 100 * tick)
-    bench.until(other, lambda: bench.admin.end_offsets([_STORE], Isolation.READ_UNCOMMITTED)[_STORE] > 101)
-    bench.time.wait(due_ms - bench.time.now_ms - _LATER_MS)
-    bench.until(other, lambda: len(bench.read("orders")) == 21, 2 * _LATER_MS)
-    lost = bench.schedule(bench.time.now_ms + _OUTAGE_MS)
-    bench.until(other, lambda: other.next_request == lost + 1)
-    logged_ms, logged = bench.read(OWN.dispatch_log)[-1].timestamp_ms, len(bench.log())
+        env.schedule(draw_ms + 100 * tick)
+    env.until(other, lambda: env.admin.end_offsets([_STORE], Isolation.READ_UNCOMMITTED)[_STORE] > 101)
+    env.time.wait(due_ms - env.time.now_ms - _LATER_MS)
+    env.until(other, lambda: len(env.read("orders")) == 21, 2 * _LATER_MS)
+    lost = env.schedule(env.time.now_ms + _OUTAGE_MS)
+    env.until(other, lambda: other.next_request == lost + 1)
+    logged_ms, logged = env.read(OWN.dispatch_log)[-1].timestamp_ms, len(env.log())
     other.close()
-    bench.admin.delete_records({Partition(R, 0): lost + 1})
-    shard = _halt(bench)
+    env.admin.delete_records({Partition(R, 0): lost + 1})
+    shard = _halt(env)
     assert shard.why.startswith("requests-lost")
-    _accept(bench)
-    bench.until(shard, lambda: len(bench.read("orders")) == 102, _LATER_MS)
-    (chosen,) = [fate for each in bench.log()[logged:] for fate in each.fates if isinstance(fate, ChosenFate)]
+    _accept(env)
+    env.until(shard, lambda: len(env.read("orders")) == 102, _LATER_MS)
+    (chosen,) = [fate for each in env.log()[logged:] for fate in each.fates if isinstance(fate, ChosenFate)]
     assert (chosen.offset, draw_ms < logged_ms < chosen.chosen_ms) == (even, True)
     shard.close()
 
 
-def test_a_directory_that_was_put_back_ends_the_halt(bench: Bench) -> None:
-    shard = bench.shard()
-    _deliver(bench, shard, 1)
-    bench.schedule(bench.time.now_ms + _LATER_MS)
-    bench.until(shard, lambda: shard.next_request == 2)
+def test_a_directory_that_was_put_back_ends_the_halt(env: ShardEnvironment) -> None:
+    shard = env.shard()
+    _deliver(env, shard, 1)
+    env.schedule(env.time.now_ms + _LATER_MS)
+    env.until(shard, lambda: shard.next_request == 2)
     shard.close()
-    bench.admin.delete_records({_LOG: _end(bench)})
-    (bench.directory / "0").rename(bench.directory / "copy")
-    shard = _halt(bench)
+    env.admin.delete_records({_LOG: _end(env)})
+    (env.directory / "0").rename(env.directory / "copy")
+    shard = _halt(env)
     shard.close()
-    shutil.rmtree(bench.directory / "0")
-    (bench.directory / "copy").rename(bench.directory / "0")
-    shard = bench.shard()
-    bench.until(shard, lambda: len(bench.read("orders")) == 2, 2 * _LATER_MS)
+    shutil.rmtree(env.directory / "0")
+    (env.directory / "copy").rename(env.directory / "0")
+    shard = env.shard()
+    env.until(shard, lambda: len(env.read("orders")) == 2, 2 * _LATER_MS)
     shard.close()
 
 
-def _forge(bench: Bench, seq: int) -> None:
-    last = bench.log()[-1]
+def _forge(env: ShardEnvironment, seq: int) -> None:
+    last = env.log()[-1]
     forged = encode_record(msgspec.structs.replace(last, seq=seq, kind=BEAT, fates=[]))
-    bench.broker.append(_LOG, None, forged, [], 0)
+    env.broker.append(_LOG, None, forged, [], 0)
 
 
 @pytest.mark.parametrize("step", [2, -1], ids=["missing", "written twice"])
-def test_a_break_of_seq_can_be_accepted_once_for_all_disks(bench: Bench, step: int) -> None:
+def test_a_break_of_seq_can_be_accepted_once_for_all_disks(env: ShardEnvironment, step: int) -> None:
     """What was there is given up, except what STORE holds; what comes later is delivered, whoever serves the shard."""
     topic = RequestTopicConfig(R, store_after_ms=60_000)
-    shard = bench.shard(topic)
-    _deliver(bench, shard, 2)
-    stored = bench.schedule(bench.time.now_ms + _LATER_MS, value=b"stored")
-    bench.until(shard, lambda: bench.ended() == 3)
-    bench.schedule(bench.time.now_ms + 50_000, value=b"given up")
-    bench.until(shard, lambda: shard.next_request == stored + 2)
+    shard = env.shard(topic)
+    _deliver(env, shard, 2)
+    stored = env.schedule(env.time.now_ms + _LATER_MS, value=b"stored")
+    env.until(shard, lambda: env.ended() == 3)
+    env.schedule(env.time.now_ms + 50_000, value=b"given up")
+    env.until(shard, lambda: shard.next_request == stored + 2)
     shard.close()
-    _forge(bench, bench.log()[-1].seq + step)
-    shard = _halt(bench, topic)
+    _forge(env, env.log()[-1].seq + step)
+    shard = _halt(env, topic)
     assert shard.why.startswith("seq-broken")
-    told = read_status(bench.directory / "0")
+    told = read_status(env.directory / "0")
     assert told is not None
     assert told.loss is not None
     assert (told.loss.topic, told.loss.end) == (R, stored + 2)
-    assert [path.name for path in bench.directory.glob("0*")] == ["0"]
-    _accept(bench)
-    bench.until(shard, lambda: shard.state is State.RUNNING)
-    assert [path.name for path in bench.directory.glob("0.*")] == ["0.old-1"]
-    late = bench.schedule(bench.time.now_ms + 40_000, value=b"late")
-    bench.until(shard, lambda: shard.next_request == late + 1)
+    assert [path.name for path in env.directory.glob("0*")] == ["0"]
+    _accept(env)
+    env.until(shard, lambda: shard.state is State.RUNNING)
+    assert [path.name for path in env.directory.glob("0.*")] == ["0.old-1"]
+    late = env.schedule(env.time.now_ms + 40_000, value=b"late")
+    env.until(shard, lambda: shard.next_request == late + 1)
     shard.close()
-    shutil.rmtree(bench.directory / "0")
-    shard = bench.shard(topic)  # another disk meets the same break, and asks nobody
-    bench.until(shard, lambda: len(bench.read("orders")) == 4, 2 * _LATER_MS)
-    values = Counter(record.value for record in bench.read("orders"))
+    shutil.rmtree(env.directory / "0")
+    shard = env.shard(topic)  # another disk meets the same break, and asks nobody
+    env.until(shard, lambda: len(env.read("orders")) == 4, 2 * _LATER_MS)
+    values = Counter(record.value for record in env.read("orders"))
     assert values == {b"v": 2, b"stored": 1, b"late": 1}
-    assert _repeated(bench) == []
+    assert _repeated(env) == []
     shard.close()
 
 
-def test_a_break_of_seq_can_be_accepted_while_requests_arrive(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_break_of_seq_can_be_accepted_while_requests_arrive(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No record before the break can have ended a request that was written after the halt. A deposed leader, which
     knows fewer requests, does not decide which ones these are."""
-    shard = bench.shard()
-    bench.schedule(bench.time.now_ms + 50_000, value=b"given up")
-    bench.until(shard, lambda: shard.next_request == 1)
+    shard = env.shard()
+    env.schedule(env.time.now_ms + 50_000, value=b"given up")
+    env.until(shard, lambda: shard.next_request == 1)
     shard.close()
-    bench.schedule(1, value=b"given up, too")
-    _forge(bench, bench.log()[-1].seq + 2)
-    honest, until_ms = SimAdmin.end_offsets, bench.time.now_ms + 2_000
+    env.schedule(1, value=b"given up, too")
+    _forge(env, env.log()[-1].seq + 2)
+    honest, until_ms = SimAdmin.end_offsets, env.time.now_ms + 2_000
 
     def end_offsets(admin: SimAdmin, parts: Iterable[Partition], *more: Any) -> Any:
         found = honest(admin, parts, *more)
-        return found | {part: 1 for part in found if part.topic == R and bench.time.now_ms < until_ms}
+        return found | {part: 1 for part in found if part.topic == R and env.time.now_ms < until_ms}
 
     monkeypatch.setattr(SimAdmin, "end_offsets", end_offsets)
-    shard = _halt(bench)
-    bench.schedule(1, value=b"later")
-    _accept(bench)
-    bench.until(shard, lambda: shard.state is State.RUNNING)
-    bench.until(shard, lambda: len(bench.read("orders")) == 1)
-    assert [record.value for record in bench.read("orders")] == [b"later"]
+    shard = _halt(env)
+    env.schedule(1, value=b"later")
+    _accept(env)
+    env.until(shard, lambda: shard.state is State.RUNNING)
+    env.until(shard, lambda: len(env.read("orders")) == 1)
+    assert [record.value for record in env.read("orders")] == [b"later"]
     shard.close()
 
 
-def test_a_log_without_a_leader_for_long_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    shard = bench.shard()
-    _deliver(bench, shard, 1)
+def test_a_log_without_a_leader_for_long_is_waited_for(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = env.shard()
+    _deliver(env, shard, 1)
     shard.close()
-    log = bench.broker.log(_LOG)
+    log = env.broker.log(_LOG)
 
     def reached(name: str) -> None:
-        if name == "takeover.bounded" and bench.time.now_ms < back_ms:
+        if name == "takeover.bounded" and env.time.now_ms < back_ms:
             log.has_leader = False
 
-    back_ms = bench.time.now_ms + _OUTAGE_MS
-    bench.time.at(back_ms, lambda: setattr(log, "has_leader", True))
-    bench.time.at(bench.time.now_ms + 30_000, lambda: setattr(log, "has_leader", True))  # so that recovery stalls, too
+    back_ms = env.time.now_ms + _OUTAGE_MS
+    env.time.at(back_ms, lambda: setattr(log, "has_leader", True))
+    env.time.at(env.time.now_ms + 30_000, lambda: setattr(log, "has_leader", True))  # so that recovery stalls, too
     monkeypatch.setattr(failpoints, "reached", reached)
-    shutil.rmtree(bench.directory / "0")
-    shard = bench.new_shard()
-    bench.schedule(1)
+    shutil.rmtree(env.directory / "0")
+    shard = env.new_shard()
+    env.schedule(1)
     seen: set[State] = set()
     whys: set[str] = set()
 
     def is_back() -> bool:
         seen.add(shard.state)
         whys.add(shard.why)
-        return len(bench.read("orders")) == 2
+        return len(env.read("orders")) == 2
 
-    bench.until(shard, is_back, _OUTAGE_MS + 30_000)
+    env.until(shard, is_back, _OUTAGE_MS + 30_000)
     assert State.HALTED not in seen
-    assert any(f"no progress at offset 0 of {_end(bench) - 4} of {OWN.dispatch_log}/0" in why for why in whys), whys
+    assert any(f"no progress at offset 0 of {_end(env) - 4} of {OWN.dispatch_log}/0" in why for why in whys), whys
     shard.close()
 
 
-def test_a_foreign_transaction_that_stays_open_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    shard = bench.shard()
+def test_a_foreign_transaction_that_stays_open_is_waited_for(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = env.shard()
     shard.close()
-    stranger = bench.kafka.producer("somebody")
+    stranger = env.kafka.producer("somebody")
     with monkeypatch.context() as patched:
         patched.setattr(kafka_limits, "TRANSACTION_TIMEOUT_MS", 180_000)
         stranger.init(10)
     stranger.begin()
     stranger.produce(OWN.dispatch_log, b"x", None, [], 0)
     stranger.flush(10)
-    hanging = bench.broker.log(_LOG).stable_end
-    shard = bench.new_shard()
-    bench.schedule(1)
-    bench.until(shard, lambda: "no progress" in shard.why)
+    hanging = env.broker.log(_LOG).stable_end
+    shard = env.new_shard()
+    env.schedule(1)
+    env.until(shard, lambda: "no progress" in shard.why)
     assert f"at offset {hanging} of" in shard.why
-    bench.until(shard, lambda: len(bench.read("orders")) == 1, 240_000)  # the coordinator gives it up
+    env.until(shard, lambda: len(env.read("orders")) == 1, 240_000)  # the coordinator gives it up
     shard.close()

@@ -18,7 +18,7 @@ from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import BEAT
 from support.shards.lost_fates import LOG, REQUESTS, accept_loss, break_seq, delivery_counts, open_transaction
-from support.shards.simulated_shard import OWN, Bench, R
+from support.shards.simulated_shard import OWN, R, ShardEnvironment
 
 _HOUR_MS = 3_600_000
 #: Nothing is stored, so that a pending request keeps the low-water mark.
@@ -26,118 +26,118 @@ _TOPIC = RequestTopicConfig(R, store_after_ms=0)
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
+def env(tmp_path: Path) -> ShardEnvironment:
     directory = tmp_path / "simulated" / R
     directory.mkdir(parents=True)
-    return Bench(directory)
+    return ShardEnvironment(directory)
 
 
-def _keep_one_pending_and_deliver(bench: Bench, count: int) -> Shard:
+def _keep_one_pending_and_deliver(env: ShardEnvironment, count: int) -> Shard:
     """A shard that has read request 0, which stays pending, and has ended those behind it in separate records."""
-    shard = bench.shard(_TOPIC)
-    bench.schedule(bench.time.now_ms + 20 * _HOUR_MS)
+    shard = env.shard(_TOPIC)
+    env.schedule(env.time.now_ms + 20 * _HOUR_MS)
     for number in range(count):
-        bench.schedule(1)
-        bench.until(shard, lambda: bench.ended() == number + 1)  # noqa: B023  # used at once
+        env.schedule(1)
+        env.until(shard, lambda: env.ended() == number + 1)  # noqa: B023  # used at once
     return shard
 
 
-def _end(bench: Bench, part: Partition) -> int:
-    return bench.admin.end_offsets([part], Isolation.READ_UNCOMMITTED)[part]
+def _end(env: ShardEnvironment, part: Partition) -> int:
+    return env.admin.end_offsets([part], Isolation.READ_UNCOMMITTED)[part]
 
 
-def _start_without_disk(bench: Bench) -> Shard:
-    shutil.rmtree(bench.directory / "0")
-    shard = bench.new_shard(_TOPIC)
-    bench.until(shard, lambda: shard.state in (State.HALTED, State.RUNNING))
+def _start_without_disk(env: ShardEnvironment) -> Shard:
+    shutil.rmtree(env.directory / "0")
+    shard = env.new_shard(_TOPIC)
+    env.until(shard, lambda: shard.state in (State.HALTED, State.RUNNING))
     return shard
 
 
-def _reason_and_range(bench: Bench, shard: Shard) -> tuple[str, str]:
+def _reason_and_range(env: ShardEnvironment, shard: Shard) -> tuple[str, str]:
     assert shard.state is State.HALTED
-    status = read_status(bench.directory / "0")
+    status = read_status(env.directory / "0")
     assert status is not None
     assert status.loss is not None
     return shard.why.split(":")[0], status.loss.range
 
 
-def test_the_clock_of_the_leader_of_the_requests_hides_no_deleted_fate(bench: Bench) -> None:
+def test_the_clock_of_the_leader_of_the_requests_hides_no_deleted_fate(env: ShardEnvironment) -> None:
     """It is ten minutes ahead, so the pending request seems younger than the oldest record of the dispatch log."""
-    brokers = bench.broker.brokers
+    brokers = env.broker.brokers
     brokers.grow(2)
     brokers.nodes[1].skew_ms = 600_000
-    bench.broker.log(REQUESTS).leader = 1
-    _keep_one_pending_and_deliver(bench, 3).close()
-    bench.admin.delete_records({LOG: bench.read(OWN.dispatch_log)[-1].offset})
-    late = bench.schedule(1)  # was read by no owner
-    shard = _start_without_disk(bench)
-    assert _reason_and_range(bench, shard) == ("fates-missing", "0-4")
-    accept_loss(bench, shard)
-    assert delivery_counts(bench, shard) == {1: 1, 2: 1, 3: 1, late: 1}
+    env.broker.log(REQUESTS).leader = 1
+    _keep_one_pending_and_deliver(env, 3).close()
+    env.admin.delete_records({LOG: env.read(OWN.dispatch_log)[-1].offset})
+    late = env.schedule(1)  # was read by no owner
+    shard = _start_without_disk(env)
+    assert _reason_and_range(env, shard) == ("fates-missing", "0-4")
+    accept_loss(env, shard)
+    assert delivery_counts(env, shard) == {1: 1, 2: 1, 3: 1, late: 1}
     shard.close()
 
 
-def test_no_fate_is_missed_behind_the_beat_of_a_shard_whose_log_had_expired(bench: Bench) -> None:
+def test_no_fate_is_missed_behind_the_beat_of_a_shard_whose_log_had_expired(env: ShardEnvironment) -> None:
     """The beat is written because of the request, before it is read: no earlier record can have ended the request."""
-    shard = bench.shard(_TOPIC)
-    bench.schedule(1)
-    bench.until(shard, lambda: bench.ended() == 1)
-    bench.until(shard, lambda: bench.log()[-1].low_water == 1, 200_000)
-    bench.time.wait(2 * _HOUR_MS)
-    bench.admin.delete_records({LOG: _end(bench, LOG)})
-    pending = bench.schedule(bench.time.now_ms + 10_000)
-    bench.until(shard, lambda: shard.next_request == pending + 1)
+    shard = env.shard(_TOPIC)
+    env.schedule(1)
+    env.until(shard, lambda: env.ended() == 1)
+    env.until(shard, lambda: env.log()[-1].low_water == 1, 200_000)
+    env.time.wait(2 * _HOUR_MS)
+    env.admin.delete_records({LOG: _end(env, LOG)})
+    pending = env.schedule(env.time.now_ms + 10_000)
+    env.until(shard, lambda: shard.next_request == pending + 1)
     shard.close()
-    assert [(said.kind, said.ingested_to) for said in bench.log()] == [(BEAT, pending)]
-    shard = _start_without_disk(bench)
+    assert [(said.kind, said.ingested_to) for said in env.log()] == [(BEAT, pending)]
+    shard = _start_without_disk(env)
     assert shard.state is State.RUNNING, shard.why
-    assert delivery_counts(bench, shard) == {0: 1, pending: 1}
+    assert delivery_counts(env, shard) == {0: 1, pending: 1}
     shard.close()
 
 
-def test_no_request_of_more_than_an_hour_after_a_break_of_seq_is_given_up(bench: Bench) -> None:
-    break_seq(bench, _keep_one_pending_and_deliver(bench, 3))
-    bench.time.wait(2 * _HOUR_MS)
-    late = bench.schedule(1)
-    shard = _start_without_disk(bench)
-    assert _reason_and_range(bench, shard) == ("seq-broken", "0-4")
-    accept_loss(bench, shard)
-    assert delivery_counts(bench, shard) == {1: 1, 2: 1, 3: 1, late: 1}
+def test_no_request_of_more_than_an_hour_after_a_break_of_seq_is_given_up(env: ShardEnvironment) -> None:
+    break_seq(env, _keep_one_pending_and_deliver(env, 3))
+    env.time.wait(2 * _HOUR_MS)
+    late = env.schedule(1)
+    shard = _start_without_disk(env)
+    assert _reason_and_range(env, shard) == ("seq-broken", "0-4")
+    accept_loss(env, shard)
+    assert delivery_counts(env, shard) == {1: 1, 2: 1, 3: 1, late: 1}
     shard.close()
 
 
 @pytest.mark.parametrize("waited_ms", [0, 2 * _HOUR_MS], ids=["at once", "two hours later"])
 def test_no_request_behind_an_open_transaction_is_given_up_for_a_break_of_seq(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, waited_ms: int
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, waited_ms: int
 ) -> None:
     """No owner has read it. Two hours later, the first request that is surely younger than the break is in it."""
-    break_seq(bench, _keep_one_pending_and_deliver(bench, 3))
-    bench.time.wait(waited_ms)
-    producer = open_transaction(bench, monkeypatch)
-    shard = _start_without_disk(bench)
-    assert _reason_and_range(bench, shard) == ("seq-broken", "0-4")
+    break_seq(env, _keep_one_pending_and_deliver(env, 3))
+    env.time.wait(waited_ms)
+    producer = open_transaction(env, monkeypatch)
+    shard = _start_without_disk(env)
+    assert _reason_and_range(env, shard) == ("seq-broken", "0-4")
     producer.commit()
-    accept_loss(bench, shard)
-    assert delivery_counts(bench, shard) == dict.fromkeys(range(1, 7), 1)
+    accept_loss(env, shard)
+    assert delivery_counts(env, shard) == dict.fromkeys(range(1, 7), 1)
     shard.close()
 
 
-def test_no_later_owner_goes_back_to_requests_that_an_accepted_break_needed(bench: Bench) -> None:
+def test_no_later_owner_goes_back_to_requests_that_an_accepted_break_needed(env: ShardEnvironment) -> None:
     """They have been stored since, and retention has deleted them. The break lies in what a rebuild reads."""
     topic = RequestTopicConfig(R, store_after_ms=1_000)
-    break_seq(bench, _keep_one_pending_and_deliver(bench, 1))
-    shard = _start_without_disk(bench)
-    accept_loss(bench, shard)
+    break_seq(env, _keep_one_pending_and_deliver(env, 1))
+    shard = _start_without_disk(env)
+    accept_loss(env, shard)
     shard.close()
-    shard = bench.shard(topic)
-    kept = bench.schedule(bench.time.now_ms + 200_000)
-    bench.until(shard, lambda: bench.log()[-1].low_water == kept + 1, 200_000)
+    shard = env.shard(topic)
+    kept = env.schedule(env.time.now_ms + 200_000)
+    env.until(shard, lambda: env.log()[-1].low_water == kept + 1, 200_000)
     shard.close()
-    bench.admin.delete_records({REQUESTS: kept + 1})
-    late = bench.schedule(1)
-    shutil.rmtree(bench.directory / "0")
-    shard = bench.new_shard(topic)
-    bench.until(shard, lambda: shard.state is State.RUNNING, 300)
-    bench.time.wait(200_000)
-    assert delivery_counts(bench, shard) == {1: 1, kept: 1, late: 1}
+    env.admin.delete_records({REQUESTS: kept + 1})
+    late = env.schedule(1)
+    shutil.rmtree(env.directory / "0")
+    shard = env.new_shard(topic)
+    env.until(shard, lambda: shard.state is State.RUNNING, 300)
+    env.time.wait(200_000)
+    assert delivery_counts(env, shard) == {1: 1, kept: 1, late: 1}
     shard.close()

@@ -22,107 +22,109 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.timer_log.changes import EntryChanges
 from support.kafka_simulator import SimKafka
 from support.kafka_simulator.admin import SimAdmin
-from support.shards.simulated_shard import OWN, Bench, R, refuse
+from support.shards.simulated_shard import OWN, R, ShardEnvironment, refuse
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def env(tmp_path: Path) -> ShardEnvironment:
+    return ShardEnvironment(tmp_path)
 
 
-def _accept(bench: Bench) -> Instruction:
-    told = read_status(bench.directory / "0")
+def _accept(env: ShardEnvironment) -> Instruction:
+    told = read_status(env.directory / "0")
     assert told is not None
     return Instruction(do="resume", accept=told.loss)
 
 
-def _halt_for_truncated_requests(bench: Bench) -> None:
+def _halt_for_truncated_requests(env: ShardEnvironment) -> None:
     """A shard has read three requests, and starts again when the log has only the first one."""
-    shard = bench.shard()
+    shard = env.shard()
     for _ in range(3):
-        bench.schedule(bench.time.now_ms + 60_000)
-    bench.until(shard, lambda: shard.next_request == 3)
+        env.schedule(env.time.now_ms + 60_000)
+    env.until(shard, lambda: shard.next_request == 3)
     shard.close()
-    bench.broker.log(Partition(R, 0)).truncate(1)
-    shard = bench.new_shard()
-    bench.until(shard, lambda: shard.state is State.HALTED)
+    env.broker.log(Partition(R, 0)).truncate(1)
+    shard = env.new_shard()
+    env.until(shard, lambda: shard.state is State.HALTED)
     shard.close()
 
 
-def test_a_halt_remains_until_resumed_even_if_the_log_has_grown(bench: Bench) -> None:
+def test_a_halt_remains_until_resumed_even_if_the_log_has_grown(env: ShardEnvironment) -> None:
     """Requests that come to lie where others were read would be taken for those."""
-    _halt_for_truncated_requests(bench)
+    _halt_for_truncated_requests(env)
     for _ in range(4):
-        bench.schedule(1)
-    shard = bench.new_shard()
-    bench.until(shard, lambda: shard.state is State.HALTED)
+        env.schedule(1)
+    shard = env.new_shard()
+    env.until(shard, lambda: shard.state is State.HALTED)
     assert shard.why.startswith("requests-truncated")
-    instruct(bench.directory / "0", _accept(bench))
-    bench.until(shard, lambda: bench.ended() == 5, 120_000)
-    assert sorted(offset for fates in bench.fates() for offset, _ in fates) == [0, 1, 2, 3, 4]
-    assert len(bench.read("orders")) == 5  # those that were read before, and those behind them
+    instruct(env.directory / "0", _accept(env))
+    env.until(shard, lambda: env.ended() == 5, 120_000)
+    assert sorted(offset for fates in env.fates() for offset, _ in fates) == [0, 1, 2, 3, 4]
+    assert len(env.read("orders")) == 5  # those that were read before, and those behind them
     shard.close()
 
 
-def test_another_halt_does_not_hide_a_truncated_log(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_halt_does_not_hide_a_truncated_log(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log grows while the shard is halted for something else, and then nothing else shows the truncation."""
-    _halt_for_truncated_requests(bench)
+    _halt_for_truncated_requests(env)
     with monkeypatch.context() as patched:
         patched.setattr(SimAdmin, "describe", lambda *_: {})
-        shard = bench.new_shard()
-        bench.until(shard, lambda: shard.state is State.HALTED)
+        shard = env.new_shard()
+        env.until(shard, lambda: shard.state is State.HALTED)
         assert shard.why.startswith("topic-rules")
     for _ in range(4):
-        bench.schedule(1)
-    instruct(bench.directory / "0", Instruction(do="rebuild"))
-    bench.until(shard, lambda: not (bench.directory / "0" / INSTRUCTION_NAME).exists())
-    instruct(bench.directory / "0", Instruction(do="resume"))
-    bench.until(shard, lambda: shard.state is not State.HALTED)
-    bench.until(shard, lambda: shard.state in (State.RUNNING, State.HALTED))
+        env.schedule(1)
+    instruct(env.directory / "0", Instruction(do="rebuild"))
+    env.until(shard, lambda: not (env.directory / "0" / INSTRUCTION_NAME).exists())
+    instruct(env.directory / "0", Instruction(do="resume"))
+    env.until(shard, lambda: shard.state is not State.HALTED)
+    env.until(shard, lambda: shard.state in (State.RUNNING, State.HALTED))
     assert shard.why.startswith("requests-truncated")
-    instruct(bench.directory / "0", _accept(bench))
-    bench.until(shard, lambda: bench.ended() == 5, 120_000)
+    instruct(env.directory / "0", _accept(env))
+    env.until(shard, lambda: env.ended() == 5, 120_000)
     shard.close()
 
 
-def test_no_owner_delivers_again_after_a_truncated_dispatch_log(bench: Bench) -> None:
+def test_no_owner_delivers_again_after_a_truncated_dispatch_log(env: ShardEnvironment) -> None:
     """The index that knows may be on another machine than the one that takes the shard over next."""
-    shard = bench.shard()
+    shard = env.shard()
     for count in range(1, 4):
-        bench.schedule(1)
-        bench.until(shard, lambda count=count: bench.ended() == count)  # type: ignore[misc]
-    bench.schedule(bench.time.now_ms + 600_000)
-    bench.until(shard, lambda: shard.next_request == 4)
+        env.schedule(1)
+        env.until(shard, lambda count=count: env.ended() == count)  # type: ignore[misc]
+    env.schedule(env.time.now_ms + 600_000)
+    env.until(shard, lambda: shard.next_request == 4)
     shard.close()
-    bench.broker.log(Partition(OWN.dispatch_log, 0)).truncate(4)
-    shard = bench.new_shard()
-    bench.until(shard, lambda: shard.state is State.HALTED)
+    env.broker.log(Partition(OWN.dispatch_log, 0)).truncate(4)
+    shard = env.new_shard()
+    env.until(shard, lambda: shard.state is State.HALTED)
     assert shard.why.startswith("dispatch-log-truncated")
     shard.close()
-    other = bench.new_shard(place="1")
-    bench.until(other, lambda: other.state is State.HALTED)
+    other = env.new_shard(place="1")
+    env.until(other, lambda: other.state is State.HALTED)
     assert other.why.startswith("seq-broken")
-    assert len(bench.read("orders")) == 3
+    assert len(env.read("orders")) == 3
     other.close()
-    shard = bench.new_shard()
-    bench.until(shard, lambda: shard.state is State.HALTED)
-    owners = [said.takeover for said in bench.log() if said.kind == "owner"]
+    shard = env.new_shard()
+    env.until(shard, lambda: shard.state is State.HALTED)
+    owners = [said.takeover for said in env.log() if said.kind == "owner"]
     assert owners == [1, 2], "one mark is enough, and it is that of the next takeover"
-    instruct(bench.directory / "0", _accept(bench))
-    bench.until(shard, lambda: shard.state is State.RUNNING)
-    bench.schedule(1)
-    bench.until(shard, lambda: len(bench.read("orders")) == 4)
+    instruct(env.directory / "0", _accept(env))
+    env.until(shard, lambda: shard.state is State.RUNNING)
+    env.schedule(1)
+    env.until(shard, lambda: len(env.read("orders")) == 4)
     shard.close()
 
 
 @pytest.mark.parametrize("is_refused", [False, True], ids=["committed", "refused"])
-def test_the_producer_of_the_mark_is_destroyed(bench: Bench, monkeypatch: pytest.MonkeyPatch, is_refused: bool) -> None:
+def test_the_producer_of_the_mark_is_destroyed(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, is_refused: bool
+) -> None:
     """A halted shard has no use for it, and its threads and connections would remain until the process ends."""
-    shard = bench.shard()
-    bench.schedule(1)
-    bench.until(shard, lambda: bench.ended() == 1)
+    shard = env.shard()
+    env.schedule(1)
+    env.until(shard, lambda: env.ended() == 1)
     shard.close()
-    bench.broker.log(Partition(OWN.dispatch_log, 0)).truncate(2)
+    env.broker.log(Partition(OWN.dispatch_log, 0)).truncate(2)
     made: list[TransactionalProducer] = []
     honest = SimKafka.producer
 
@@ -133,8 +135,8 @@ def test_the_producer_of_the_mark_is_destroyed(bench: Bench, monkeypatch: pytest
     monkeypatch.setattr(SimKafka, "producer", producer)
     if is_refused:
         refuse(monkeypatch, lambda topic, _: topic == OWN.dispatch_log)
-    shard = bench.new_shard()
-    bench.until(shard, lambda: bool(made) and (is_refused or shard.state is State.HALTED))
+    shard = env.new_shard()
+    env.until(shard, lambda: bool(made) and (is_refused or shard.state is State.HALTED))
     for each in made:
         with pytest.raises(FatalClient, match="destroyed"):
             each.begin()
@@ -142,47 +144,47 @@ def test_the_producer_of_the_mark_is_destroyed(bench: Bench, monkeypatch: pytest
     shard.close()
 
 
-def test_a_dispatch_log_that_lost_everything_is_read_from_its_start(bench: Bench) -> None:
+def test_a_dispatch_log_that_lost_everything_is_read_from_its_start(env: ShardEnvironment) -> None:
     """The record that the halted shard left there counts: no other gets its number."""
-    shard = bench.shard()
-    bench.schedule(1)
-    bench.until(shard, lambda: bench.ended() == 1)
+    shard = env.shard()
+    env.schedule(1)
+    env.until(shard, lambda: env.ended() == 1)
     shard.close()
-    bench.broker.log(Partition(OWN.dispatch_log, 0)).truncate(0)
-    shard = bench.new_shard()
-    bench.until(shard, lambda: shard.state is State.HALTED)
-    instruct(bench.directory / "0", _accept(bench))
-    bench.until(shard, lambda: shard.state is State.RUNNING)
-    bench.schedule(1)
-    bench.until(shard, lambda: len(bench.read("orders")) == 2)
-    numbers = [said.seq for said in bench.log()]
+    env.broker.log(Partition(OWN.dispatch_log, 0)).truncate(0)
+    shard = env.new_shard()
+    env.until(shard, lambda: shard.state is State.HALTED)
+    instruct(env.directory / "0", _accept(env))
+    env.until(shard, lambda: shard.state is State.RUNNING)
+    env.schedule(1)
+    env.until(shard, lambda: len(env.read("orders")) == 2)
+    numbers = [said.seq for said in env.log()]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     shard.close()
 
 
-def _use_offsets_twice(bench: Bench, count: int) -> None:
+def _use_offsets_twice(env: ShardEnvironment, count: int) -> None:
     """Requests 1 to `count` - 1 are lost, other requests get their offsets, and a person accepts the loss."""
-    shard = bench.shard()
+    shard = env.shard()
     for _ in range(count):
-        bench.schedule(bench.time.now_ms + 60_000)
-    bench.until(shard, lambda: shard.next_request == count)
+        env.schedule(env.time.now_ms + 60_000)
+    env.until(shard, lambda: shard.next_request == count)
     shard.close()
-    bench.broker.log(Partition(R, 0)).truncate(1)
-    shard = bench.new_shard()
-    bench.until(shard, lambda: shard.state is State.HALTED)
+    env.broker.log(Partition(R, 0)).truncate(1)
+    shard = env.new_shard()
+    env.until(shard, lambda: shard.state is State.HALTED)
     for _ in range(count + 1):
-        bench.schedule(1)
-    instruct(bench.directory / "0", _accept(bench))
-    bench.until(shard, lambda: bench.ended() == 2)
+        env.schedule(1)
+    instruct(env.directory / "0", _accept(env))
+    env.until(shard, lambda: env.ended() == 2)
     shard.close()
 
 
 def test_offsets_that_were_used_twice_are_passed_over_in_bounded_writes(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many they are; and a process that dies between two of the writes begins them again."""
     monkeypatch.setattr(takeover, "RECOVERY_FATES_MAX", 4)
-    _use_offsets_twice(bench, 12)
+    _use_offsets_twice(env, 12)
     written: list[int] = []
     honest = TimerIndex.write
 
@@ -195,17 +197,17 @@ def test_offsets_that_were_used_twice_are_passed_over_in_bounded_writes(
         honest(self, changes)
 
     monkeypatch.setattr(TimerIndex, "write", write)
-    shard = bench.new_shard(place="1")
-    bench.until(shard, lambda: bench.ended() == 3, 200_000)
+    shard = env.new_shard(place="1")
+    env.until(shard, lambda: env.ended() == 3, 200_000)
     assert written[:5] == [4, -1, 4, 4, 3]
-    assert sorted(offset for fates in bench.fates() for offset, _ in fates) == [0, 12, 13]
+    assert sorted(offset for fates in env.fates() for offset, _ in fates) == [0, 12, 13]
     shard.close()
 
 
-def test_offsets_that_were_assigned_twice_are_not_read_with_another_disk(bench: Bench) -> None:
-    _use_offsets_twice(bench, 3)
-    shard = bench.new_shard(place="1")
-    bench.until(shard, lambda: bench.ended() == 3, 200_000)
-    assert sorted(offset for fates in bench.fates() for offset, _ in fates) == [0, 3, 4]
-    assert len(bench.read("orders")) == 3
+def test_offsets_that_were_assigned_twice_are_not_read_with_another_disk(env: ShardEnvironment) -> None:
+    _use_offsets_twice(env, 3)
+    shard = env.new_shard(place="1")
+    env.until(shard, lambda: env.ended() == 3, 200_000)
+    assert sorted(offset for fates in env.fates() for offset, _ in fates) == [0, 3, 4]
+    assert len(env.read("orders")) == 3
     shard.close()

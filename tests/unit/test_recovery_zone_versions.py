@@ -19,7 +19,7 @@ from postdate.wire.dispatch_log import BACKFILLED, CANCELLED, OWNER, STORED, Bac
 from postdate.wire.schedules import occurrences
 from postdate.wire.schedules.zones import Zone, load_zone
 from postdate.wire.values.instants import format_instant
-from support.shards.simulated_shard import Bench
+from support.shards.simulated_shard import ShardEnvironment
 
 NIGHTLY = (
     ("postdate-topic", b"orders"),
@@ -33,10 +33,10 @@ Headers = tuple[tuple[str, bytes], ...]
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(tmp_path)
-    bench.format_version = 3
-    yield bench
+def env(tmp_path: Path) -> Iterator[ShardEnvironment]:
+    env = ShardEnvironment(tmp_path)
+    env.format_version = 3
+    yield env
     occurrences._next_of_cron.cache_clear()
 
 
@@ -51,15 +51,15 @@ def use_other_rules(patched: pytest.MonkeyPatch) -> None:
     patched.setattr(takeover, "TZ_VERSION", _OTHER)
 
 
-def ingested(bench: Bench, *requests: Headers, other_rules: bool = True) -> None:
+def ingested(env: ShardEnvironment, *requests: Headers, other_rules: bool = True) -> None:
     """A shard reads requests, and ends before it commits anything."""
     with pytest.MonkeyPatch.context() as patched:
         if other_rules:
             use_other_rules(patched)
-        first = bench.shard()
+        first = env.shard()
         patched.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
-        last = max(bench.ask(*headers) for headers in requests)
-        bench.until(first, lambda: first.next_request == last + 1)
+        last = max(env.ask(*headers) for headers in requests)
+        env.until(first, lambda: first.next_request == last + 1)
         first.close()
     occurrences._next_of_cron.cache_clear()
 
@@ -69,56 +69,58 @@ def local_time(instant_ms: int) -> str:
     return format_instant(instant_ms + 1_000 * zone.offset_s(instant_ms // 1_000))[11:16]
 
 
-def successor(bench: Bench, ends: int) -> Shard:
-    shard = bench.shard()
-    bench.until(shard, lambda: bench.ended() >= ends)
+def successor(env: ShardEnvironment, ends: int) -> Shard:
+    shard = env.shard()
+    env.until(shard, lambda: env.ended() >= ends)
     return shard
 
 
-def owners(bench: Bench) -> list[object]:
-    return [record.tz for record in bench.log() if record.kind == OWNER]
+def owners(env: ShardEnvironment) -> list[object]:
+    return [record.tz for record in env.log() if record.kind == OWNER]
 
 
-def test_a_first_time_that_no_fate_has_published_follows_the_rules_of_its_publisher(bench: Bench) -> None:
-    ingested(bench, NIGHTLY)
-    successor(bench, 1).close()
-    (stored,) = [fate for record in bench.log() for fate in record.fates if fate.name == STORED]
+def test_a_first_time_that_no_fate_has_published_follows_the_rules_of_its_publisher(env: ShardEnvironment) -> None:
+    ingested(env, NIGHTLY)
+    successor(env, 1).close()
+    (stored,) = [fate for record in env.log() for fate in record.fates if fate.name == STORED]
     assert local_time(stored.first_due_ms) == "02:30"
-    assert owners(bench)[0] == _OTHER != owners(bench)[-1]
-    assert [path.name for path in bench.directory.glob("0.*")] == ["0.old-1"]
+    assert owners(env)[0] == _OTHER != owners(env)[-1]
+    assert [path.name for path in env.directory.glob("0.*")] == ["0.old-1"]
 
 
-def test_the_time_of_a_schedule_that_is_cancelled_at_once_follows_the_rules_of_its_publisher(bench: Bench) -> None:
-    ingested(bench, NIGHTLY, (("postdate-action", b"cancel"), ("postdate-id", b"nightly")))
-    successor(bench, 2).close()
-    (cancelled,) = [fate for record in bench.log() for fate in record.fates if fate.name == CANCELLED]
+def test_the_time_of_a_schedule_that_is_cancelled_at_once_follows_the_rules_of_its_publisher(
+    env: ShardEnvironment,
+) -> None:
+    ingested(env, NIGHTLY, (("postdate-action", b"cancel"), ("postdate-id", b"nightly")))
+    successor(env, 2).close()
+    (cancelled,) = [fate for record in env.log() for fate in record.fates if fate.name == CANCELLED]
     assert local_time(cancelled.first_due_ms) == "02:30"
 
 
-def test_a_published_time_stays_and_the_index_with_it(bench: Bench) -> None:
+def test_a_published_time_stays_and_the_index_with_it(env: ShardEnvironment) -> None:
     with pytest.MonkeyPatch.context() as patched:
         use_other_rules(patched)
-        first = bench.shard()
-        bench.ask(*NIGHTLY)
-        bench.until(first, lambda: bench.ended() == 1)
+        first = env.shard()
+        env.ask(*NIGHTLY)
+        env.until(first, lambda: env.ended() == 1)
         first.close()
     occurrences._next_of_cron.cache_clear()
-    bench.shard().close()
-    (stored,) = [fate for record in bench.log() for fate in record.fates if fate.name == STORED]
+    env.shard().close()
+    (stored,) = [fate for record in env.log() for fate in record.fates if fate.name == STORED]
     assert local_time(stored.first_due_ms) != "02:30"
-    assert [path.name for path in bench.directory.glob("0.*")] == []
+    assert [path.name for path in env.directory.glob("0.*")] == []
 
 
-def test_the_times_of_a_backfill_follow_the_rules_of_their_publisher(bench: Bench) -> None:
-    first = bench.shard()
-    bench.ask(*NIGHTLY)
-    bench.until(first, lambda: bench.ended() == 1)
+def test_the_times_of_a_backfill_follow_the_rules_of_their_publisher(env: ShardEnvironment) -> None:
+    first = env.shard()
+    env.ask(*NIGHTLY)
+    env.until(first, lambda: env.ended() == 1)
     first.close()
-    now_ms = int(bench.time.now_ms)
+    now_ms = int(env.time.now_ms)
     times = ("postdate-start", b"%d" % (now_ms - 3 * 86_400_000)), ("postdate-end", b"%d" % now_ms)
-    ingested(bench, (("postdate-action", b"backfill"), ("postdate-id", b"nightly"), *times))
-    successor(bench, 4).close()
-    (filled,) = [fate for record in bench.log() for fate in record.fates if fate.name == BACKFILLED]
+    ingested(env, (("postdate-action", b"backfill"), ("postdate-id", b"nightly"), *times))
+    successor(env, 4).close()
+    (filled,) = [fate for record in env.log() for fate in record.fates if fate.name == BACKFILLED]
     assert isinstance(filled, Backfilled)
     assert local_time(filled.first_ms) == "02:30"
 
@@ -137,13 +139,13 @@ def test_the_times_of_a_backfill_follow_the_rules_of_their_publisher(bench: Benc
     ],
     ids=["message", "cancel", "backfill of nothing"],
 )
-def test_an_index_without_such_times_is_kept(bench: Bench, sent: Headers) -> None:
-    ingested(bench, sent)
-    successor(bench, 1).close()
-    assert [path.name for path in bench.directory.glob("0.*")] == []
+def test_an_index_without_such_times_is_kept(env: ShardEnvironment, sent: Headers) -> None:
+    ingested(env, sent)
+    successor(env, 1).close()
+    assert [path.name for path in env.directory.glob("0.*")] == []
 
 
-def test_an_index_is_kept_if_its_next_owner_has_the_same_rules(bench: Bench) -> None:
-    ingested(bench, NIGHTLY, other_rules=False)
-    successor(bench, 1).close()
-    assert [path.name for path in bench.directory.glob("0.*")] == []
+def test_an_index_is_kept_if_its_next_owner_has_the_same_rules(env: ShardEnvironment) -> None:
+    ingested(env, NIGHTLY, other_rules=False)
+    successor(env, 1).close()
+    assert [path.name for path in env.directory.glob("0.*")] == []

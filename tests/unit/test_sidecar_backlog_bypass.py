@@ -23,48 +23,48 @@ from postdate.sidecar.ingest.limits import CONTROL_ENTRIES_MAX
 from postdate.wheel.timer_log import changes
 from postdate.wire.limits import FATES_MAX
 from support.oracles.order import check_order, delivered
-from support.shards.simulated_shard import BUDGET_MS, Bench
+from support.shards.simulated_shard import BUDGET_MS, ShardEnvironment
 
 _TARGETS = ("orders", *(f"light-{number}" for number in range(16)))
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
+def env(tmp_path: Path) -> ShardEnvironment:
     """A cluster with one heavy target and many light ones, and transactions of ten entries at most."""
-    made = Bench(tmp_path)
+    made = ShardEnvironment(tmp_path)
     made.admin.create_topics([NewTopic(name, 1, 1, {}) for name in _TARGETS[1:]])
     made.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS, entries_max=10)
     return made
 
 
-def test_a_backlog_of_one_target_does_not_hold_up_another(bench: Bench) -> None:
-    shard = bench.shard()
-    now = bench.time.now_ms
+def test_a_backlog_of_one_target_does_not_hold_up_another(env: ShardEnvironment) -> None:
+    shard = env.shard()
+    now = env.time.now_ms
     for _ in range(400):
-        bench.schedule(now + 1_000)
-    late = {bench.schedule(now + 1_001 + n, target=b"light-0") for n in range(5)}
-    bench.until(shard, lambda: bench.ended() == 405)
-    transactions = bench.fates()
+        env.schedule(now + 1_000)
+    late = {env.schedule(now + 1_001 + n, target=b"light-0") for n in range(5)}
+    env.until(shard, lambda: env.ended() == 405)
+    transactions = env.fates()
     last_of_the_others = max(n for n, fates in enumerate(transactions) if late & {offset for offset, _ in fates})
     assert last_of_the_others < len(transactions) / 2
-    assert delivered(bench, "orders") == sorted(delivered(bench, "orders"))
-    assert delivered(bench, "light-0") == sorted(delivered(bench, "light-0"))
+    assert delivered(env, "orders") == sorted(delivered(env, "orders"))
+    assert delivered(env, "light-0") == sorted(delivered(env, "light-0"))
     shard.close()
 
 
 @pytest.mark.parametrize("targets", [_TARGETS[:1], _TARGETS[:-1]], ids=["of one target", "of many"])
-def test_the_first_transaction_of_a_backlog_is_small(bench: Bench, targets: tuple[str, ...]) -> None:
+def test_the_first_transaction_of_a_backlog_is_small(env: ShardEnvironment, targets: tuple[str, ...]) -> None:
     """What is due behind it is looked for after the first one, and found where a few targets make the backlog."""
-    bench.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS, entries_max=200)
-    shard = bench.shard()
-    due, beside = bench.time.now_ms + 1_000, _TARGETS[-1].encode()
+    env.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS, entries_max=200)
+    shard = env.shard()
+    due, beside = env.time.now_ms + 1_000, _TARGETS[-1].encode()
     for _ in range(3):  # many beside so few, and yet none of the targets that make the backlog
-        bench.schedule(due, target=beside)
+        env.schedule(due, target=beside)
     for number in range(1_000):
-        bench.schedule(due, target=targets[number % len(targets)].encode())
-    late = bench.schedule(due, target=beside)
-    bench.until(shard, lambda: bench.ended() == 1_004)
-    left = [{offset for offset, _ in fates} for fates in bench.fates() if fates]
+        env.schedule(due, target=targets[number % len(targets)].encode())
+    late = env.schedule(due, target=beside)
+    env.until(shard, lambda: env.ended() == 1_004)
+    left = [{offset for offset, _ in fates} for fates in env.fates() if fates]
     full = 200 * FIRST_SHARE
     is_passed = len(targets) == 1
     assert [len(offsets) for offsets in left[:2]] == [full / 4, full / 4 + 1 if is_passed else full]
@@ -75,15 +75,15 @@ def test_the_first_transaction_of_a_backlog_is_small(bench: Bench, targets: tupl
 
 @pytest.mark.parametrize("seed", range(6))
 def test_each_target_leaves_in_order_and_each_message_once(
-    bench: Bench, seed: int, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Messages, many of them due at once or overdue when they come, and controls, while the backlog is worked off."""
     choose = random.Random(seed)
     monkeypatch.setattr(backlog_bypass, "LOOK_AHEAD_ENTRIES_MAX", choose.choice([3, 20, 1_000]))
     monkeypatch.setattr(changes, "SPAN_KEYS_MIN", 2)  # a wrong span would end what is not its own
-    bench.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS, entries_max=choose.choice([10, 40, 80]))
-    shard = bench.shard()
-    now = bench.time.now_ms
+    env.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS, entries_max=choose.choice([10, 40, 80]))
+    shard = env.shard()
+    now = env.time.now_ms
     asked: dict[int, str] = {}
     ids = 0
 
@@ -93,29 +93,29 @@ def test_each_target_leaves_in_order_and_each_message_once(
             target = choose.choices(_TARGETS, [32] + 16 * [1])[0]
             ids += 1
             due = now + choose.choice(
-                [1_000, choose.randrange(900, 1_100), bench.time.now_ms - now - choose.randrange(50)]
+                [1_000, choose.randrange(900, 1_100), env.time.now_ms - now - choose.randrange(50)]
             )
-            asked[bench.schedule(due, ("postdate-id", b"%d" % ids), target=target.encode())] = target
+            asked[env.schedule(due, ("postdate-id", b"%d" % ids), target=target.encode())] = target
             if choose.random() < 0.05:
                 victim = b"%d" % choose.randrange(1, ids + 1)
                 action = choose.choice([b"cancel", b"reschedule"])
                 at = [("postdate-at", b"%d" % (now + 1_200))] if action == b"reschedule" else []
-                bench.ask(("postdate-action", action), ("postdate-id", victim), *at)
+                env.ask(("postdate-action", action), ("postdate-id", victim), *at)
 
     ask(500)
-    bench.time.wait(1_000)
+    env.time.wait(1_000)
     for _ in range(25):
-        later = bench.time.now_ms + choose.randrange(1, 20)
-        bench.until(shard, lambda later=later: bench.time.now_ms >= later)  # type: ignore[misc]
+        later = env.time.now_ms + choose.randrange(1, 20)
+        env.until(shard, lambda later=later: env.time.now_ms >= later)  # type: ignore[misc]
         ask(choose.randrange(10))
     finals = ("delivered", "cancelled", "dead", "replaced")
-    bench.until(shard, lambda: {o for fates in bench.fates() for o, fate in fates if fate in finals} >= set(asked))
-    left = [(target, offset) for target in _TARGETS for _, offset in delivered(bench, target)]
-    said = [offset for fates in bench.fates() for offset, fate in fates if fate == "delivered"]
+    env.until(shard, lambda: {o for fates in env.fates() for o, fate in fates if fate in finals} >= set(asked))
+    left = [(target, offset) for target in _TARGETS for _, offset in delivered(env, target)]
+    said = [offset for fates in env.fates() for offset, fate in fates if fate == "delivered"]
     assert sorted(offset for _, offset in left) == sorted(said)
     assert len(said) == len(set(said))
     assert all(asked[offset] == target for target, offset in left)
-    check_order(bench, _TARGETS)
+    check_order(env, _TARGETS)
     shard.close()
 
 
@@ -145,14 +145,14 @@ def test_entries_that_leave_together_stay_within_a_transaction() -> None:
 
 
 def test_controls_beyond_the_size_of_a_transaction_wait_for_the_next(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(BatchLimit, "controls", 3)
-    shard = bench.shard()
+    shard = env.shard()
     for number in range(10):
-        bench.ask(("postdate-action", b"cancel"), ("postdate-id", b"%d" % number))
-    bench.until(shard, lambda: bench.ended() == 10)
-    assert [len(fates) for fates in bench.fates()] == [3, 3, 3, 1]
+        env.ask(("postdate-action", b"cancel"), ("postdate-id", b"%d" % number))
+    env.until(shard, lambda: env.ended() == 10)
+    assert [len(fates) for fates in env.fates()] == [3, 3, 3, 1]
     shard.close()
 
 
@@ -173,19 +173,19 @@ def test_reschedules_to_near_and_far_fit_one_dispatch_log_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reschedule takes two fates, and a third and another entry if its message must be stored."""
-    bench = Bench(tmp_path)
-    shard = bench.shard()
+    env = ShardEnvironment(tmp_path)
+    shard = env.shard()
     shard._dispatcher._limit._share = 1.0
     for _ in range(2):
-        bench.schedule(bench.time.now_ms + 600_000)
-    bench.until(shard, lambda: shard.next_request == 2)
+        env.schedule(env.time.now_ms + 600_000)
+    env.until(shard, lambda: shard.next_request == 2)
     monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
     to = ("postdate-action", b"reschedule")
     for _ in range(4_999):
-        bench.ask(to, ("postdate-origin", b"requests/0/0"), ("postdate-delay", b"10m"))
-    bench.ask(to, ("postdate-origin", b"requests/0/1"), ("postdate-delay", b"5h"))
-    bench.until(shard, lambda: shard.next_request >= 5_001)
+        env.ask(to, ("postdate-origin", b"requests/0/0"), ("postdate-delay", b"10m"))
+    env.ask(to, ("postdate-origin", b"requests/0/1"), ("postdate-delay", b"5h"))
+    env.until(shard, lambda: shard.next_request >= 5_001)
     monkeypatch.undo()
-    bench.until(shard, lambda: bench.ended() == 10_001)
-    assert 9_990 < max(len(fates) for fates in bench.fates()) <= FATES_MAX
+    env.until(shard, lambda: env.ended() == 10_001)
+    assert 9_990 < max(len(fates) for fates in env.fates()) <= FATES_MAX
     shard.close()

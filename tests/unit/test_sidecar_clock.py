@@ -22,17 +22,17 @@ from postdate.sidecar.shard.shard import Shard
 from postdate.wire.dispatch_log import DELIVERED, decode_record
 from support.kafka_simulator import SimBroker, SimClock
 from support.kafka_simulator.error_responses import refusal
-from support.shards.simulated_shard import OWN, Bench
+from support.shards.simulated_shard import OWN, ShardEnvironment
 
 _HOUR_MS = 3_600_000.0
 #: ms, by the broker's clock. A record that was stamped too early is tried again after a tenth of a second.
 _LATE_MS_MAX = 1_000
 
 
-def _lateness(bench: Bench) -> list[int]:
+def _lateness(env: ShardEnvironment) -> list[int]:
     """Append time minus due time of each delivery, in the order of the log."""
     found: list[int] = []
-    for record in bench.read(OWN.dispatch_log):
+    for record in env.read(OWN.dispatch_log):
         found += [
             record.timestamp_ms - fate.first_due_ms
             for fate in decode_record(record.value).fates
@@ -41,21 +41,21 @@ def _lateness(bench: Bench) -> list[int]:
     return found
 
 
-def _deliver(bench: Bench, shard: Shard, in_ms: float, disturb: Callable[[], None] = lambda: None) -> int:
+def _deliver(env: ShardEnvironment, shard: Shard, in_ms: float, disturb: Callable[[], None] = lambda: None) -> int:
     """One message that is due after `in_ms` by the broker's clock; half way there something happens to a clock."""
-    already, due_ms = len(_lateness(bench)), bench.broker.now_ms() + in_ms
-    bench.schedule(due_ms)
-    bench.until(shard, lambda: bench.broker.now_ms() >= due_ms - in_ms / 2, in_ms + 60_000)
+    already, due_ms = len(_lateness(env)), env.broker.now_ms() + in_ms
+    env.schedule(due_ms)
+    env.until(shard, lambda: env.broker.now_ms() >= due_ms - in_ms / 2, in_ms + 60_000)
     disturb()
-    bench.until(shard, lambda: len(_lateness(bench)) == already + 1, 3 * _HOUR_MS)
-    return _lateness(bench)[-1]
+    env.until(shard, lambda: len(_lateness(env)) == already + 1, 3 * _HOUR_MS)
+    return _lateness(env)[-1]
 
 
 @pytest.mark.parametrize("by_ms", [_HOUR_MS, -_HOUR_MS, -10_000.0, 10_000.0])
 def test_a_step_of_the_local_clock_moves_no_delivery(tmp_path: Path, by_ms: float) -> None:
-    bench = Bench(tmp_path)
-    shard = bench.shard()
-    late_ms = _deliver(bench, shard, 4_000, lambda: bench.kafka.clock.step(by_ms))
+    env = ShardEnvironment(tmp_path)
+    shard = env.shard()
+    late_ms = _deliver(env, shard, 4_000, lambda: env.kafka.clock.step(by_ms))
     assert 0 <= late_ms < _LATE_MS_MAX
     assert shard.ctx.counts.skew_ms == pytest.approx(by_ms, abs=50)
     shard.close()
@@ -64,33 +64,33 @@ def test_a_step_of_the_local_clock_moves_no_delivery(tmp_path: Path, by_ms: floa
 @pytest.mark.parametrize("by_ms", [_HOUR_MS, 10_000.0])
 def test_messages_due_by_a_clock_that_went_forward_leave(tmp_path: Path, by_ms: float) -> None:
     """By its clock the time has passed. Nothing of ours tells the time anew; the request does, by its own stamp."""
-    bench = Bench(tmp_path)
-    shard = bench.shard()
-    bench.broker.skew_ms += by_ms
-    assert 0 <= _deliver(bench, shard, 4_000) < _LATE_MS_MAX
+    env = ShardEnvironment(tmp_path)
+    shard = env.shard()
+    env.broker.skew_ms += by_ms
+    assert 0 <= _deliver(env, shard, 4_000) < _LATE_MS_MAX
     shard.close()
 
 
 @pytest.mark.parametrize("by_ms", [-120_000.0, -10_000.0, -300.0])
 def test_a_broker_that_goes_back_makes_everybody_wait(tmp_path: Path, by_ms: float) -> None:
     """As after a failover to a broker whose clock is behind: what was learned of the time is worth nothing then."""
-    bench = Bench(tmp_path)
-    shard = bench.shard()
+    env = ShardEnvironment(tmp_path)
+    shard = env.shard()
 
     def go_back() -> None:
-        bench.broker.skew_ms += by_ms
+        env.broker.skew_ms += by_ms
 
-    assert 0 <= _deliver(bench, shard, 4_000, go_back) < _LATE_MS_MAX
-    assert 0 <= _deliver(bench, shard, 4_000) < _LATE_MS_MAX
+    assert 0 <= _deliver(env, shard, 4_000, go_back) < _LATE_MS_MAX
+    assert 0 <= _deliver(env, shard, 4_000) < _LATE_MS_MAX
     assert shard.ctx.counts.skew_ms == pytest.approx(-by_ms, abs=50)
     shard.close()
 
 
 @pytest.mark.parametrize("rate", [1.01, 0.99, 1.0005, 0.9995])
 def test_a_local_clock_that_runs_fast_or_slow_is_never_early(tmp_path: Path, rate: float) -> None:
-    bench = Bench(tmp_path, clock=lambda broker: _drifting(broker, rate))
-    shard = bench.shard()
-    late = [_deliver(bench, shard, wait_ms) for wait_ms in (500, 20_000, 2_000, 60_000, 700)]
+    env = ShardEnvironment(tmp_path, clock=lambda broker: _drifting(broker, rate))
+    shard = env.shard()
+    late = [_deliver(env, shard, wait_ms) for wait_ms in (500, 20_000, 2_000, 60_000, 700)]
     assert min(late) >= 0
     assert max(late) < max(_LATE_MS_MAX, 60_000 * abs(rate - 1) * 1.1 + 200)
     shard.close()
@@ -170,32 +170,32 @@ def test_requests_from_the_future_sample_the_broker_clock_at_a_bounded_rate() ->
 def test_a_cancel_is_in_time_although_no_record_can_be_written_and_the_time_is_not_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = Bench(tmp_path)
-    shard = bench.shard()
-    bench.schedule(bench.time.now_ms + 2 * _HOUR_MS)
-    bench.until(shard, lambda: shard.next_request == 1)
+    env = ShardEnvironment(tmp_path)
+    shard = env.shard()
+    env.schedule(env.time.now_ms + 2 * _HOUR_MS)
+    env.until(shard, lambda: shard.next_request == 1)
     with monkeypatch.context() as patched:
         patched.setattr(Dispatcher, "beat", lambda *_: False)
-        bench.time.wait(_HOUR_MS + 1)
-        bench.ask(("postdate-action", b"cancel"), ("postdate-origin", b"requests/0/0"))
-        bench.until(shard, lambda: shard.next_request == 2)
-    bench.time.wait(2 * _HOUR_MS)
-    bench.until(shard, lambda: any((0, "cancelled") in fates for fates in bench.fates()))
-    assert bench.read("orders") == []
+        env.time.wait(_HOUR_MS + 1)
+        env.ask(("postdate-action", b"cancel"), ("postdate-origin", b"requests/0/0"))
+        env.until(shard, lambda: shard.next_request == 2)
+    env.time.wait(2 * _HOUR_MS)
+    env.until(shard, lambda: any((0, "cancelled") in fates for fates in env.fates()))
+    assert env.read("orders") == []
     shard.close()
 
 
 @pytest.mark.parametrize("ahead_ms", [2 * _HOUR_MS, -2 * _HOUR_MS])
 def test_records_carry_the_time_of_the_broker(tmp_path: Path, ahead_ms: float) -> None:
     """Brokers refuse records that are stamped an hour ahead: a machine with a wrong clock must not stamp them."""
-    bench = Bench(tmp_path, lambda broker: SimClock(broker.time, ahead_ms))
-    shard = bench.shard()
-    assert 0 <= _deliver(bench, shard, 4_000) < _LATE_MS_MAX
-    bench.schedule(bench.broker.now_ms() + 3 * _HOUR_MS)
-    bench.ask(("postdate-topic", b"orders"))
-    bench.until(shard, lambda: bool(bench.read(OWN.store)) and bool(bench.letters()))
-    stamped = [record.timestamp_ms for name in ("orders", OWN.store) for record in bench.read(name)]
-    assert all(abs(stamp - bench.broker.now_ms()) < 60_000 for stamp in stamped)
+    env = ShardEnvironment(tmp_path, lambda broker: SimClock(broker.time, ahead_ms))
+    shard = env.shard()
+    assert 0 <= _deliver(env, shard, 4_000) < _LATE_MS_MAX
+    env.schedule(env.broker.now_ms() + 3 * _HOUR_MS)
+    env.ask(("postdate-topic", b"orders"))
+    env.until(shard, lambda: bool(env.read(OWN.store)) and bool(env.letters()))
+    stamped = [record.timestamp_ms for name in ("orders", OWN.store) for record in env.read(name)]
+    assert all(abs(stamp - env.broker.now_ms()) < 60_000 for stamp in stamped)
     shard.close()
 
 
@@ -210,16 +210,16 @@ def test_a_rebuild_works_on_a_machine_whose_clock_is_ahead(tmp_path: Path, monke
         return honest(self, part, *rest)
 
     monkeypatch.setattr(SimBroker, "append", append)
-    bench = Bench(tmp_path, lambda broker: SimClock(broker.time, 2 * _HOUR_MS))
-    bench.broker.topics[OWN.store].config["message.timestamp.type"] = "CreateTime"
-    bench.kafka.clock.step(-2 * _HOUR_MS)
-    shard = bench.shard()
-    bench.schedule(bench.broker.now_ms() + 3 * _HOUR_MS)
-    bench.until(shard, lambda: bool(bench.read(OWN.store)))
-    bench.until(shard, lambda: bench.log()[-1].low_water > 0, 300_000)  # else a rebuild reads nothing from STORE
+    env = ShardEnvironment(tmp_path, lambda broker: SimClock(broker.time, 2 * _HOUR_MS))
+    env.broker.topics[OWN.store].config["message.timestamp.type"] = "CreateTime"
+    env.kafka.clock.step(-2 * _HOUR_MS)
+    shard = env.shard()
+    env.schedule(env.broker.now_ms() + 3 * _HOUR_MS)
+    env.until(shard, lambda: bool(env.read(OWN.store)))
+    env.until(shard, lambda: env.log()[-1].low_water > 0, 300_000)  # else a rebuild reads nothing from STORE
     shard.close()
     (tmp_path / "0").rename(tmp_path / "lost")
-    bench.kafka.clock.step(2 * _HOUR_MS)
-    shard = bench.shard()
-    assert bench.read(OWN.store)[-1].value is None, "the record that bounds STORE"
+    env.kafka.clock.step(2 * _HOUR_MS)
+    shard = env.shard()
+    assert env.read(OWN.store)[-1].value is None, "the record that bounds STORE"
     shard.close()

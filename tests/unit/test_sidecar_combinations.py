@@ -20,14 +20,14 @@ from postdate.sidecar.dispatch.targets.targets import Refusal
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
 from postdate.wire.reasons import Reason
-from support.shards.simulated_shard import OWN, Bench
+from support.shards.simulated_shard import OWN, ShardEnvironment
 
 HOUR_MS = 3_600_000
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    made = Bench(tmp_path)
+def env(tmp_path: Path) -> ShardEnvironment:
+    made = ShardEnvironment(tmp_path)
     made.admin.create_topics([NewTopic("mails", 1, 1, {})])
     return made
 
@@ -41,57 +41,57 @@ def _isolate(shard: Shard, name: str) -> Isolated:
     return shard._dispatcher._faults._isolate(name, 1, None, shard.ctx.clock.steady_ms())
 
 
-def _park(bench: Bench, shard: Shard) -> None:
+def _park(env: ShardEnvironment, shard: Shard) -> None:
     """Request 1 is parked for an isolated target that is known."""
-    bench.schedule(1)
-    bench.until(shard, lambda: bench.ended() == 1)
+    env.schedule(1)
+    env.until(shard, lambda: env.ended() == 1)
     shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
-    bench.schedule(1, ("postdate-id", b"order"))
-    bench.until(shard, lambda: _index(shard).parked_count == 1)
+    env.schedule(1, ("postdate-id", b"order"))
+    env.until(shard, lambda: _index(shard).parked_count == 1)
     shard.ctx.held.now = Holds()
     _isolate(shard, "orders").retry_at = inf
 
 
-def test_a_refused_message_that_was_moved_does_not_keep_its_target_isolated(bench: Bench) -> None:
-    shard = bench.shard()
-    _park(bench, shard)
+def test_a_refused_message_that_was_moved_does_not_keep_its_target_isolated(env: ShardEnvironment) -> None:
+    shard = env.shard()
+    _park(env, shard)
     isolated = _isolate(shard, "orders")
     isolated.refused = {1: RefusedEntry(0.0, 0.0)}
-    later_ms = b"%d" % (bench.broker.now_ms() + HOUR_MS)
-    bench.ask(("postdate-action", b"reschedule"), ("postdate-id", b"order"), ("postdate-at", later_ms))
-    bench.until(shard, lambda: [(1, "moved"), (2, "applied")] in bench.fates())
+    later_ms = b"%d" % (env.broker.now_ms() + HOUR_MS)
+    env.ask(("postdate-action", b"reschedule"), ("postdate-id", b"order"), ("postdate-at", later_ms))
+    env.until(shard, lambda: [(1, "moved"), (2, "applied")] in env.fates())
     isolated.retry_at = 0.0
-    bench.until(shard, lambda: shard._dispatcher.parked_in_ms() == inf, 1_000)
+    env.until(shard, lambda: shard._dispatcher.parked_in_ms() == inf, 1_000)
     shard.close()
 
 
-def test_a_condemned_message_leaves_with_a_trial_of_own_topics(bench: Bench) -> None:
+def test_a_condemned_message_leaves_with_a_trial_of_own_topics(env: ShardEnvironment) -> None:
     """Its dead letter writes to one of them."""
-    shard = bench.shard()
-    _park(bench, shard)
+    shard = env.shard()
+    _park(env, shard)
     shard._dispatcher._faults.condemned = {1: Refusal(Reason.TOO_LARGE, "")}
     _isolate(shard, OWN_TOPICS).topics = {OWN.dead_letters}
-    bench.until(shard, lambda: bench.fates()[1:] == [[(1, "dead")]], 1_000)
+    env.until(shard, lambda: env.fates()[1:] == [[(1, "dead")]], 1_000)
     shard.close()
 
 
 @pytest.mark.parametrize("topic", [OWN.store, OWN.dead_letters])
-def test_a_condemned_message_leaves_at_once_if_nothing_waits_for_own_topics(bench: Bench, topic: str) -> None:
+def test_a_condemned_message_leaves_at_once_if_nothing_waits_for_own_topics(env: ShardEnvironment, topic: str) -> None:
     """With a common transaction if its dead letter needs no isolated topic, or else with a trial."""
-    shard = bench.shard()
-    _park(bench, shard)
+    shard = env.shard()
+    _park(env, shard)
     own = _isolate(shard, OWN_TOPICS)
     own.topics, own.waits = {topic}, False
     assert shard.turn() > 100
     shard._dispatcher._faults.condemned = {1: Refusal(Reason.TOO_LARGE, "")}
-    bench.until(shard, lambda: bench.fates()[1:] == [[(1, "dead")]], 1_000)
+    env.until(shard, lambda: env.fates()[1:] == [[(1, "dead")]], 1_000)
     shard.close()
 
 
-def test_a_condemned_message_waits_for_the_next_trial_of_own_topics(bench: Bench) -> None:
+def test_a_condemned_message_waits_for_the_next_trial_of_own_topics(env: ShardEnvironment) -> None:
     """Until then the thread of the shard rests: no other transaction can contain the dead letter."""
-    shard = bench.shard()
-    _park(bench, shard)
+    shard = env.shard()
+    _park(env, shard)
     shard._dispatcher._faults.condemned = {1: Refusal(Reason.TOO_LARGE, "")}
     own = _isolate(shard, OWN_TOPICS)
     own.topics, own.retry_at = {OWN.dead_letters}, shard.ctx.clock.steady_ms() + 500
@@ -99,31 +99,31 @@ def test_a_condemned_message_waits_for_the_next_trial_of_own_topics(bench: Bench
     shard.close()
 
 
-def test_a_held_target_does_not_hold_up_others_while_own_topics_are_tried(bench: Bench) -> None:
+def test_a_held_target_does_not_hold_up_others_while_own_topics_are_tried(env: ShardEnvironment) -> None:
     """A trial of Postdate's own topics takes messages of all targets, and parks those of held ones."""
-    shard = bench.shard()
+    shard = env.shard()
     shard.ctx.held.now = Holds(targets=frozenset({"mails"}))
-    bench.schedule(1)
-    bench.until(shard, lambda: bench.ended() == 1)
-    now_ms = int(bench.time.now_ms)
+    env.schedule(1)
+    env.until(shard, lambda: env.ended() == 1)
+    now_ms = int(env.time.now_ms)
     for number in range(1_000):
-        bench.schedule(now_ms + 200 + number, target=b"mails")
-    bench.schedule(now_ms + 500)
-    bench.until(shard, lambda: _index(shard).parked_count > 0)
+        env.schedule(now_ms + 200 + number, target=b"mails")
+    env.schedule(now_ms + 500)
+    env.until(shard, lambda: _index(shard).parked_count > 0)
     own = _isolate(shard, OWN_TOPICS)
     own.topics, own.waits, own.retry_at = {OWN.dead_letters}, True, 0.0
-    assert bench.ended() == 1
-    bench.until(shard, lambda: bench.ended() == 2, 300)
+    assert env.ended() == 1
+    env.until(shard, lambda: env.ended() == 2, 300)
     shard.close()
 
 
-def test_a_bulk_control_does_not_wait_for_work_that_tries_own_topics(bench: Bench) -> None:
+def test_a_bulk_control_does_not_wait_for_work_that_tries_own_topics(env: ShardEnvironment) -> None:
     """After a failed trial of Postdate's own topics no work for them is left."""
-    bench.format_version = 2
-    shard = bench.shard()
+    env.format_version = 2
+    shard = env.shard()
     own, now_ms = _isolate(shard, OWN_TOPICS), shard.ctx.clock.steady_ms()
     own.acknowledged_at = now_ms - 1
-    bench.schedule(bench.broker.now_ms() + HOUR_MS)
-    bench.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
-    bench.until(shard, lambda: bench.ended() > 1, 2 * PROBATION_MS)
+    env.schedule(env.broker.now_ms() + HOUR_MS)
+    env.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
+    env.until(shard, lambda: env.ended() > 1, 2 * PROBATION_MS)
     shard.close()

@@ -17,12 +17,12 @@ from postdate.sidecar.dispatch.targets.isolated_targets import OWN as OWN_NAME
 from postdate.wheel.keys import split_key
 from postdate.wire.dispatch_log import SWEPT, BulkProgress
 from postdate.wire.limits import DUE_MS_MIN
-from support.shards.simulated_shard import OWN, Bench, parts, read_requests, refuse
+from support.shards.simulated_shard import OWN, ShardEnvironment, parts, read_requests, refuse
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def env(tmp_path: Path) -> ShardEnvironment:
+    return ShardEnvironment(tmp_path)
 
 
 def at(now_ms: int) -> tuple[int, int]:
@@ -31,31 +31,31 @@ def at(now_ms: int) -> tuple[int, int]:
 
 
 def test_a_bulk_control_whose_first_transaction_is_aborted_begins_again(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench.format_version = 2
-    shard = bench.shard()
-    bench.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
-    read_requests(bench, shard)
+    env.format_version = 2
+    shard = env.shard()
+    env.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
+    read_requests(env, shard)
     with monkeypatch.context() as fault:
         refuse(fault, lambda topic, _: topic == OWN.dispatch_log)
-        assert shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms())) == (0, False)
+        assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (0, False)
     shard._dispatcher.has_tried = True
-    assert shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms())) == (1, True)
+    assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (1, True)
     assert not shard._dispatcher.has_tried
-    assert bench.log()[-1].fates == [BulkProgress(0, 0, SWEPT, 0)]
+    assert env.log()[-1].fates == [BulkProgress(0, 0, SWEPT, 0)]
     shard.close()
 
 
 def test_while_a_bulk_control_is_unread_only_entries_under_key_0_may_leave(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench.format_version = 2
-    shard = bench.shard()
+    env.format_version = 2
+    shard = env.shard()
     index, ownership = parts(shard)
-    bench.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
-    read_requests(bench, shard)
-    assert shard._dispatcher.dispatch(index, ownership, *at(bench.broker.now_ms())) == (1, True)
+    env.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
+    read_requests(env, shard)
+    assert shard._dispatcher.dispatch(index, ownership, *at(env.broker.now_ms())) == (1, True)
     assert shard._dispatcher.before_ms(index, 5) == 5
     monkeypatch.setattr(dispatcher_module, "read_up_to", lambda _: 0)
     assert shard._dispatcher.before_ms(index, 5) == DUE_MS_MIN
@@ -64,62 +64,62 @@ def test_while_a_bulk_control_is_unread_only_entries_under_key_0_may_leave(
 
 
 def test_a_sweep_waits_while_own_topics_are_isolated_and_goes_on_where_it_finds_nothing(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench.format_version = 2
-    shard = bench.shard()
+    env.format_version = 2
+    shard = env.shard()
     dispatcher, faults = shard._dispatcher, shard._dispatcher._faults
     for number in range(4):
-        bench.schedule(bench.broker.now_ms() + 60_000 + number)
-    bench.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"mails"))
-    read_requests(bench, shard)
-    assert dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms())) == (1, True)
+        env.schedule(env.broker.now_ms() + 60_000 + number)
+    env.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"mails"))
+    read_requests(env, shard)
+    assert dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (1, True)
     own = faults._isolate(OWN_NAME, 1, None, shard.ctx.clock.steady_ms())
     own.retry_at = inf
     for _ in range(2):
-        assert dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms())) == (0, False)
+        assert dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (0, False)
     faults._return(own)
     monkeypatch.setattr(bulk_sweep, "SWEPT_LOOKS_MAX", 2)
     for _ in range(4):
-        assert dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms())) == (0, True)
-    while len(bench.fates()) < 2:
-        dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms()))
-    assert bench.fates()[1] == [(4, "applied")]
+        assert dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (0, True)
+    while len(env.fates()) < 2:
+        dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms()))
+    assert env.fates()[1] == [(4, "applied")]
     shard.close()
 
 
-def test_a_piece_of_a_sweep_that_is_aborted_is_repeated(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench.format_version = 2
-    shard = bench.shard()
-    bench.schedule(bench.broker.now_ms() + 60_000)
-    bench.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
-    read_requests(bench, shard)
-    assert shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms())) == (1, True)
+def test_a_piece_of_a_sweep_that_is_aborted_is_repeated(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+    env.format_version = 2
+    shard = env.shard()
+    env.schedule(env.broker.now_ms() + 60_000)
+    env.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
+    read_requests(env, shard)
+    assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (1, True)
     with monkeypatch.context() as fault:
         refuse(fault, lambda topic, _: topic == OWN.dispatch_log)
         for _ in range(4):  # in turn with due entries, and parked ones first
-            assert shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms())) == (0, True)
+            assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (0, True)
     assert shard.ctx.counts.transactions["aborted"] == 1
-    assert bench.log()[-1].fates == [BulkProgress(1, 0, SWEPT, 0)]
-    while len(bench.fates()) < 2:
-        shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms()))
-    assert bench.fates()[1] == [(0, "cancelled"), (1, "applied")]
+    assert env.log()[-1].fates == [BulkProgress(1, 0, SWEPT, 0)]
+    while len(env.fates()) < 2:
+        shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms()))
+    assert env.fates()[1] == [(0, "cancelled"), (1, "applied")]
     shard.close()
 
 
-def test_a_bulk_control_moves_an_even_spread_to_no_time_that_has_passed(bench: Bench) -> None:
+def test_a_bulk_control_moves_an_even_spread_to_no_time_that_has_passed(env: ShardEnvironment) -> None:
     """Its new window began ten minutes ago, and is almost over."""
-    bench.format_version = 3
-    shard = bench.shard()
+    env.format_version = 3
+    shard = env.shard()
     index, ownership = parts(shard)
     even = (("postdate-window", b"10m"), ("postdate-spread", b"even"))
-    bench.schedule(bench.broker.now_ms() + 1_200_000, *even)
-    bench.ask(("postdate-action", b"reschedule"), ("postdate-delay", b"0s"), ("postdate-select-topic", b"orders"))
-    read_requests(bench, shard)
-    assert shard._dispatcher.dispatch(index, ownership, *at(bench.broker.now_ms())) == (1, True)
-    bench.time.wait(599_000)
-    now_ms = bench.broker.now_ms()
-    while len(bench.fates()) < 2:
+    env.schedule(env.broker.now_ms() + 1_200_000, *even)
+    env.ask(("postdate-action", b"reschedule"), ("postdate-delay", b"0s"), ("postdate-select-topic", b"orders"))
+    read_requests(env, shard)
+    assert shard._dispatcher.dispatch(index, ownership, *at(env.broker.now_ms())) == (1, True)
+    env.time.wait(599_000)
+    now_ms = env.broker.now_ms()
+    while len(env.fates()) < 2:
         shard._dispatcher.dispatch(index, ownership, *at(now_ms))
     key = index.find(0)
     assert key is not None
@@ -129,20 +129,20 @@ def test_a_bulk_control_moves_an_even_spread_to_no_time_that_has_passed(bench: B
 
 @pytest.mark.parametrize("is_attributing", [True, False])
 def test_a_full_piece_of_a_sweep_lets_transactions_grow_unless_a_fault_is_being_attributed(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, is_attributing: bool
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, is_attributing: bool
 ) -> None:
-    bench.format_version = 2
-    shard = bench.shard()
+    env.format_version = 2
+    shard = env.shard()
     for number in range(3):
-        bench.schedule(bench.broker.now_ms() + 60_000 + number)
-    bench.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
-    read_requests(bench, shard)
+        env.schedule(env.broker.now_ms() + 60_000 + number)
+    env.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
+    read_requests(env, shard)
     monkeypatch.setattr(bulk_sweep, "SWEPT_ENTRIES_MAX", 2)
-    assert shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms())) == (1, True)
+    assert shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms())) == (1, True)
     before = shard._dispatcher._limit.entries
     monkeypatch.setattr(FaultAttribution, "is_attributing", is_attributing)
-    while len(bench.fates()) < 2:
-        shard._dispatcher.dispatch(*parts(shard), *at(bench.broker.now_ms()))
-    assert [name for _, name in bench.fates()[-1]] == ["cancelled", "cancelled", "swept"]
+    while len(env.fates()) < 2:
+        shard._dispatcher.dispatch(*parts(shard), *at(env.broker.now_ms()))
+    assert [name for _, name in env.fates()[-1]] == ["cancelled", "cancelled", "swept"]
     assert (shard._dispatcher._limit.entries > before) is not is_attributing
     shard.close()

@@ -22,38 +22,38 @@ from postdate.sidecar.ingest.limits import CONTROL_SIZE_BYTES_MAX
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import LAST_KEY, entry_key
-from support.shards.simulated_shard import Bench, R, hold_controls, read_due
+from support.shards.simulated_shard import R, ShardEnvironment, hold_controls, read_due
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def env(tmp_path: Path) -> ShardEnvironment:
+    return ShardEnvironment(tmp_path)
 
 
-def backlog(bench: Bench, shard: Shard, monkeypatch: pytest.MonkeyPatch, count: int) -> TimerIndex:
+def backlog(env: ShardEnvironment, shard: Shard, monkeypatch: pytest.MonkeyPatch, count: int) -> TimerIndex:
     """The index of a shard that has read so many due messages, and dispatches none."""
     index = shard._index
     assert index is not None
     monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
     for _ in range(count):
-        bench.schedule(1)
-    bench.until(shard, lambda: index.count == count)
+        env.schedule(1)
+    env.until(shard, lambda: index.count == count)
     return index
 
 
 @pytest.mark.parametrize("entries_max", [10_000, 5])
 def test_half_of_a_transaction_is_for_messages_beside_a_backlog(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, entries_max: int
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, entries_max: int
 ) -> None:
-    bench.dispatch = DispatchConfig(entries_max=entries_max)
-    shard = bench.shard()
+    env.dispatch = DispatchConfig(entries_max=entries_max)
+    shard = env.shard()
     taken: list[tuple[int, int]] = []
 
     def take(_: BacklogBypass, _index: TimerIndex, _before_ms: int, entries_max: int, size_bytes_max: int) -> None:
         taken.append((entries_max, size_bytes_max))
 
     monkeypatch.setattr(BacklogBypass, "take", take)
-    read_due(bench, shard)
+    read_due(env, shard)
     limit = shard._dispatcher._limit
     assert taken == [(limit.entries // 2 or 1, limit.size_bytes // 2)]
     shard.close()
@@ -63,18 +63,18 @@ def test_half_of_a_transaction_is_for_messages_beside_a_backlog(
     ("why", "is_used"), [("", True), ("controls", False), ("a fault is attributed", False), ("own topics", False)]
 )
 def test_no_message_leaves_from_behind_a_backlog_before_controls_or_while_a_fault_is_attributed(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, why: str, is_used: bool
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, why: str, is_used: bool
 ) -> None:
-    shard = bench.shard()
+    shard = env.shard()
     if why == "controls":
-        hold_controls(bench, shard, monkeypatch, 1)
+        hold_controls(env, shard, monkeypatch, 1)
     if why == "own topics":
         own = shard._dispatcher._faults._isolate(OWN, 1, None, shard.ctx.clock.steady_ms())
         own.retry_at = inf
     monkeypatch.setattr(FaultAttribution, "is_attributing", why == "a fault is attributed")
     taken: list[object] = []
     monkeypatch.setattr(BacklogBypass, "take", lambda *arguments: taken.append(arguments))
-    due = read_due(bench, shard)
+    due = read_due(env, shard)
     assert (bool(taken), due.ordered) == (is_used, is_used)
     shard.close()
 
@@ -83,18 +83,18 @@ def test_no_message_leaves_from_behind_a_backlog_before_controls_or_while_a_faul
     ("searching", "ahead_count", "limit"), [(False, 3, 17), (True, 3, 5), (False, 20, 1), (False, 25, 1)]
 )
 def test_the_rest_of_a_transaction_is_for_the_backlog_itself(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, searching: bool, ahead_count: int, limit: int
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, searching: bool, ahead_count: int, limit: int
 ) -> None:
     """Of 20 entries. While the second cursor searches, a transaction is short, so that what it finds leaves soon."""
-    bench.dispatch = DispatchConfig(entries_max=100)
-    shard = bench.shard()
-    backlog(bench, shard, monkeypatch, 30)
+    env.dispatch = DispatchConfig(entries_max=100)
+    shard = env.shard()
+    backlog(env, shard, monkeypatch, 30)
     keys = [entry_key(5, offset) for offset in range(ahead_count)]
     ahead = Ahead(keys[0], keys, [b"v"] * ahead_count, {keys[1]})
     monkeypatch.setattr(BacklogBypass, "take", lambda *_: ahead)
     reader = shard._dispatcher._reader
     reader._ahead.searching = searching
-    due = read_due(bench, shard)
+    due = read_due(env, shard)
     assert len(due.keys) == limit + ahead_count
     assert due.keys[limit:] == keys
     assert due.values[limit:] == ahead.values
@@ -118,10 +118,10 @@ _TRIAL = Isolated("orders", 1, 0.0, 0.0, 0.0)
     ],
 )
 def test_the_second_cursor_begins_continues_and_ends_with_the_backlog(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, due: dict[str, Any], is_active: bool, calls: list[object]
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, due: dict[str, Any], is_active: bool, calls: list[object]
 ) -> None:
     """A backlog is compared with a full transaction, of which a short one is a quarter."""
-    shard = bench.shard()
+    shard = env.shard()
     reader, found = shard._dispatcher._reader, list[object]()
     monkeypatch.setattr(BacklogBypass, "active", is_active)
     monkeypatch.setattr(BacklogBypass, "end", lambda _: found.append("ends"))
@@ -135,38 +135,42 @@ def test_the_second_cursor_begins_continues_and_ends_with_the_backlog(
     shard.close()
 
 
-def test_only_the_first_transaction_of_a_backlog_is_short(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_transaction_of_a_backlog_is_short(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Messages behind it wait for that one and for the search of the second cursor."""
-    bench.dispatch = DispatchConfig(entries_max=50)
-    shard = bench.shard()
-    index = backlog(bench, shard, monkeypatch, 30)
+    env.dispatch = DispatchConfig(entries_max=50)
+    shard = env.shard()
+    index = backlog(env, shard, monkeypatch, 30)
     monkeypatch.setattr(BacklogBypass, "wanted", lambda *_: True)
-    due = read_due(bench, shard)
+    due = read_due(env, shard)
     assert (len(due.keys), due.short, due.full, due.goes_on, due.read_to) == (2, True, True, True, due.keys[-1])
     monkeypatch.setattr(BacklogBypass, "begin", lambda *_: None)
     shard._dispatcher._reader.ended(index, due, set(), 9)
-    due = read_due(bench, shard)
+    due = read_due(env, shard)
     assert (len(due.keys), due.short, due.full, due.goes_on, due.read_to) == (10, False, True, True, due.keys[-1])
     shard.close()
 
 
 @pytest.mark.parametrize(("count", "full"), [(9, False), (10, True)])
 def test_a_transaction_that_is_not_full_has_read_everything(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, count: int, full: bool
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, count: int, full: bool
 ) -> None:
-    bench.dispatch = DispatchConfig(entries_max=50)
-    shard = bench.shard()
-    backlog(bench, shard, monkeypatch, count)
-    due = read_due(bench, shard)
+    env.dispatch = DispatchConfig(entries_max=50)
+    shard = env.shard()
+    backlog(env, shard, monkeypatch, count)
+    due = read_due(env, shard)
     assert (due.full, due.goes_on, due.short) == (full, full, False)
     assert due.read_to == (due.keys[-1] if full else LAST_KEY)
     shard.close()
 
 
-def test_the_smallest_transaction_still_contains_a_message(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_smallest_transaction_still_contains_a_message(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Brokers may be so slow that no larger one ends in time."""
-    shard = bench.shard(RequestTopicConfig(R, messages_per_second_max=("mails=1000",)))
-    backlog(bench, shard, monkeypatch, 3)
+    shard = env.shard(RequestTopicConfig(R, messages_per_second_max=("mails=1000",)))
+    backlog(env, shard, monkeypatch, 3)
     limit = shard._dispatcher._limit
     limit._share = 0.0
     assert (limit.entries, limit.size_bytes) == (1, 1)
@@ -179,20 +183,20 @@ def test_the_smallest_transaction_still_contains_a_message(bench: Bench, monkeyp
     monkeypatch.setattr(TargetRates, "take", take)
     for is_ready in (False, True):
         monkeypatch.setattr(TargetRates, "is_ready", is_ready)
-        assert len(read_due(bench, shard).keys) == 1
+        assert len(read_due(env, shard).keys) == 1
     assert sizes == [1]
     shard.close()
 
 
 def test_behind_the_end_of_a_backlog_the_second_cursor_has_read_everything(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shard = bench.shard()
+    shard = env.shard()
     until = entry_key(9, 0)
     for keys in ([], [entry_key(5, 0)]):
         ahead = Ahead(until, keys, [b"v"] * len(keys))
         monkeypatch.setattr(BacklogBypass, "take", lambda *_, ahead=ahead: ahead)
-        due = read_due(bench, shard)
+        due = read_due(env, shard)
         assert (due.full, due.read_to, due.goes_on) == (False, until, bool(keys))
     shard.close()
 
@@ -202,12 +206,12 @@ def test_behind_the_end_of_a_backlog_the_second_cursor_has_read_everything(
     [(10_000, 0, 1_000, 1_000), (15, 0, 1, 2), (5, 0, 1, 1), (50, 2, 1, 4), (50, 7, 0, 7)],
 )
 def test_messages_that_waited_for_their_rate_get_half_of_what_controls_leave(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, entries_max: int, controls: int, waiting: int, scanned: int
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, entries_max: int, controls: int, waiting: int, scanned: int
 ) -> None:
     """A fifth of the configured entries is the first limit. Without controls, at least one message gets a place."""
-    bench.dispatch = DispatchConfig(entries_max=entries_max)
-    shard = bench.shard(RequestTopicConfig(R, messages_per_second_max=("orders=1000",)))
-    hold_controls(bench, shard, monkeypatch, controls)
+    env.dispatch = DispatchConfig(entries_max=entries_max)
+    shard = env.shard(RequestTopicConfig(R, messages_per_second_max=("orders=1000",)))
+    hold_controls(env, shard, monkeypatch, controls)
     reader, rooms, limits = shard._dispatcher._reader, list[int](), list[int]()
     honest = DueReader._scan
 
@@ -223,7 +227,7 @@ def test_messages_that_waited_for_their_rate_get_half_of_what_controls_leave(
     monkeypatch.setattr(TargetRates, "take", take)
     monkeypatch.setattr(TargetRates, "is_ready", True)
     assert reader._rates is not None
-    due = read_due(bench, shard)
+    due = read_due(env, shard)
     assert (rooms, limits) == ([waiting], [scanned])
     assert len(due.keys) == controls, "all of them, whatever else leaves"
     shard.close()
@@ -233,13 +237,13 @@ def test_messages_that_waited_for_their_rate_get_half_of_what_controls_leave(
     ("controls", "is_own_isolated", "limit"), [(0, False, 10), (3, False, 5), (8, False, 8), (8, True, 18)]
 )
 def test_a_transaction_has_room_for_all_controls(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, controls: int, is_own_isolated: bool, limit: int
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, controls: int, is_own_isolated: bool, limit: int
 ) -> None:
     """Rule 1. If Postdate's own topics are isolated, the controls are read and stay, so messages need room beside
     them."""
-    bench.dispatch = DispatchConfig(entries_max=50, size_bytes_max=1_000)
-    shard = bench.shard()
-    index = hold_controls(bench, shard, monkeypatch, controls)
+    env.dispatch = DispatchConfig(entries_max=50, size_bytes_max=1_000)
+    shard = env.shard()
+    index = hold_controls(env, shard, monkeypatch, controls)
     if is_own_isolated:
         shard._dispatcher._faults._isolate(OWN, 1, None, shard.ctx.clock.steady_ms())
     entries_max, size_bytes_max = shard._dispatcher._reader._limits(index)
@@ -248,30 +252,32 @@ def test_a_transaction_has_room_for_all_controls(
     shard.close()
 
 
-def test_a_message_beside_a_backlog_may_fill_a_transaction(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_beside_a_backlog_may_fill_a_transaction(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing of the backlog lies before it any more."""
-    shard, key = bench.shard(), entry_key(5, 0)
+    shard, key = env.shard(), entry_key(5, 0)
     ahead = Ahead(key, [key], [bytes(shard._dispatcher._limit.size_bytes)])
     monkeypatch.setattr(BacklogBypass, "take", lambda *_: ahead)
-    due = read_due(bench, shard)
+    due = read_due(env, shard)
     assert (due.keys, due.full) == ([key], False)
     shard.close()
 
 
 @pytest.mark.parametrize("ahead_bytes", [None, 500])
 def test_a_transaction_that_holds_all_its_bytes_is_full(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, ahead_bytes: int | None
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, ahead_bytes: int | None
 ) -> None:
     """Messages beside a backlog have their part of the bytes."""
-    shard = bench.shard()
-    index = backlog(bench, shard, monkeypatch, 9)
+    shard = env.shard()
+    index = backlog(env, shard, monkeypatch, 9)
     (size_bytes,) = {len(raw) for raw in index.scan_due(9, 9)[1]}
     if ahead_bytes is not None:
         ahead = Ahead(entry_key(5, 0), [entry_key(5, 0)], [bytes(ahead_bytes)])
         monkeypatch.setattr(BacklogBypass, "take", lambda *_: ahead)
     limit = shard._dispatcher._limit
     limit._share, limit._size_bytes_max = 1.0, 3 * size_bytes + (ahead_bytes or 0)
-    due = read_due(bench, shard)
+    due = read_due(env, shard)
     assert len(due.keys) == 3 + (ahead_bytes is not None)
     assert (due.full, due.goes_on, due.read_to) == (True, True, due.keys[2])
     shard.close()

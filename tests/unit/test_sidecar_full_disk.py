@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from postdate.cli import postdate
 from postdate.sidecar.states import DELIVERING
 from support.faults.small_disk import small_disk
-from support.shards.simulated_shard import Bench, R
+from support.shards.simulated_shard import R, ShardEnvironment
 
 
 def status_of(data: Path) -> str:
@@ -28,18 +28,18 @@ def status_of(data: Path) -> str:
 @pytest.mark.parametrize("left_bytes", [0, 300_000])
 def test_a_shard_on_a_full_disk_reports_it_and_resumes_when_there_is_space(tmp_path: Path, left_bytes: int) -> None:
     with small_disk(tmp_path / "disk") as disk:
-        bench = Bench(disk.directory / "simulated" / R)
-        bench.directory.mkdir(parents=True)
-        shard = bench.shard()
+        env = ShardEnvironment(disk.directory / "simulated" / R)
+        env.directory.mkdir(parents=True)
+        shard = env.shard()
         for _ in range(20):
-            bench.schedule(bench.time.now_ms + 500, value=bytes(20_000))
-        bench.until(shard, lambda: bench.ended() == 20)
+            env.schedule(env.time.now_ms + 500, value=bytes(20_000))
+        env.until(shard, lambda: env.ended() == 20)
         assert "disk" not in status_of(disk.directory)
         disk.fill(os.getpid(), left_bytes)
         try:
             for _ in range(20):
-                bench.schedule(bench.time.now_ms + 500, value=bytes(20_000))
-            bench.until(shard, lambda: shard.state not in DELIVERING)
+                env.schedule(env.time.now_ms + 500, value=bytes(20_000))
+            env.until(shard, lambda: shard.state not in DELIVERING)
             assert "space" in shard.why or "large" in shard.why, shard.why
             said = status_of(disk.directory)
             if disk.means == "tmpfs" and not left_bytes:
@@ -50,6 +50,6 @@ def test_a_shard_on_a_full_disk_reports_it_and_resumes_when_there_is_space(tmp_p
             assert "no process of this machine" not in said
         finally:
             disk.free(os.getpid())
-        bench.until(shard, lambda: bench.ended() == 40)
-        assert len(bench.read("orders")) == 40
+        env.until(shard, lambda: env.ended() == 40)
+        assert len(env.read("orders")) == 40
         shard.close()

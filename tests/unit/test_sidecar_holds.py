@@ -27,40 +27,40 @@ from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import State
 from postdate.wheel.index import TimerIndex
-from support.shards.simulated_shard import BUDGET_MS, Bench, R, takeovers
+from support.shards.simulated_shard import BUDGET_MS, R, ShardEnvironment, takeovers
 
 PART = Partition(R, 0)
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def env(tmp_path: Path) -> ShardEnvironment:
+    return ShardEnvironment(tmp_path)
 
 
-def pass_ms(bench: Bench, shard: Shard, time_ms: float) -> None:
-    until_ms = bench.time.now_ms + time_ms
-    bench.until(shard, lambda: bench.time.now_ms >= until_ms)
+def pass_ms(env: ShardEnvironment, shard: Shard, time_ms: float) -> None:
+    until_ms = env.time.now_ms + time_ms
+    env.until(shard, lambda: env.time.now_ms >= until_ms)
 
 
-def test_held_messages_stay_and_a_cancel_still_works(bench: Bench) -> None:
-    shard = bench.shard()
+def test_held_messages_stay_and_a_cancel_still_works(env: ShardEnvironment) -> None:
+    shard = env.shard()
     shard.ctx.held.now = Holds(delivery=True)
-    kept = bench.schedule(1)
-    stopped = bench.schedule(1, ("postdate-id", b"stop-me"))
-    bench.until(shard, lambda: shard.next_request == 2)
-    bench.ask(("postdate-action", b"cancel"), ("postdate-id", b"stop-me"))
-    bench.until(shard, lambda: bench.ended() == 2)
-    pass_ms(bench, shard, 5_000)
-    assert [dict(fates) for fates in bench.fates()] == [{stopped: "cancelled", 2: "applied"}]
+    kept = env.schedule(1)
+    stopped = env.schedule(1, ("postdate-id", b"stop-me"))
+    env.until(shard, lambda: shard.next_request == 2)
+    env.ask(("postdate-action", b"cancel"), ("postdate-id", b"stop-me"))
+    env.until(shard, lambda: env.ended() == 2)
+    pass_ms(env, shard, 5_000)
+    assert [dict(fates) for fates in env.fates()] == [{stopped: "cancelled", 2: "applied"}]
     assert shard.turn() >= 1_000, "a shard whose hand rests has nothing to do"
     shard.ctx.held.now = NOTHING
-    bench.until(shard, lambda: bench.ended() == 3)
-    assert bench.fates()[-1] == [(kept, "delivered")]
+    env.until(shard, lambda: env.ended() == 3)
+    assert env.fates()[-1] == [(kept, "delivered")]
     shard.close()
 
 
-def test_a_hold_during_the_wait_for_a_slot_takes_effect(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    shard = bench.shard()
+def test_a_hold_during_the_wait_for_a_slot_takes_effect(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = env.shard()
 
     @contextmanager
     def hold_meanwhile(semaphore: LargeTransactionSemaphore, fates: int) -> Iterator[bool]:
@@ -69,20 +69,20 @@ def test_a_hold_during_the_wait_for_a_slot_takes_effect(bench: Bench, monkeypatc
 
     with monkeypatch.context() as patched:
         patched.setattr(LargeTransactionSemaphore, "slot", hold_meanwhile)
-        kept = bench.schedule(1)
-        pass_ms(bench, shard, 2_000)
-    assert bench.fates() == []
+        kept = env.schedule(1)
+        pass_ms(env, shard, 2_000)
+    assert env.fates() == []
     shard.ctx.held.now = NOTHING
-    bench.until(shard, lambda: bench.ended() == 1)
-    assert bench.fates() == [[(kept, "delivered")]]
+    env.until(shard, lambda: env.ended() == 1)
+    assert env.fates() == [[(kept, "delivered")]]
     shard.close()
 
 
 def test_a_held_target_is_parked_beyond_its_budget_and_delays_no_other(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench.admin.create_topics([NewTopic("mails", 1, 1, {})])
-    shard = bench.shard()
+    env.admin.create_topics([NewTopic("mails", 1, 1, {})])
+    shard = env.shard()
     shard.ctx.held.now = Holds(targets=frozenset({"mails"}))
     parked: list[int] = []
     park = shard._dispatcher._parking.park
@@ -92,69 +92,71 @@ def test_a_held_target_is_parked_beyond_its_budget_and_delays_no_other(
         park(index, batch)
 
     monkeypatch.setattr(shard._dispatcher._parking, "park", counted)
-    held = [bench.schedule(1, target=b"mails") for _ in range(3)]
-    free = bench.schedule(1)
-    bench.until(shard, lambda: bench.ended() == 1)
-    pass_ms(bench, shard, BUDGET_MS * 3)
-    assert bench.fates() == [[(free, "delivered")]]
+    held = [env.schedule(1, target=b"mails") for _ in range(3)]
+    free = env.schedule(1)
+    env.until(shard, lambda: env.ended() == 1)
+    pass_ms(env, shard, BUDGET_MS * 3)
+    assert env.fates() == [[(free, "delivered")]]
     assert shard._index is not None
     assert shard._index.parked_count == 3
     assert sum(parked) == 3, "what is parked stays there, and is not moved to and fro"
     shard.ctx.held.now = NOTHING
-    bench.until(shard, lambda: bench.ended() == 4)
-    assert bench.fates()[-1] == [(offset, "delivered") for offset in held]
-    assert bench.letters() == []
+    env.until(shard, lambda: env.ended() == 4)
+    assert env.fates()[-1] == [(offset, "delivered") for offset in held]
+    assert env.letters() == []
     shard.close()
 
 
-def test_with_the_intake_held_nothing_is_read_and_present_messages_leave(bench: Bench) -> None:
-    shard = bench.shard()
-    bench.schedule(bench.time.now_ms + 2_000)
-    bench.until(shard, lambda: shard.next_request == 1)
+def test_with_the_intake_held_nothing_is_read_and_present_messages_leave(env: ShardEnvironment) -> None:
+    shard = env.shard()
+    env.schedule(env.time.now_ms + 2_000)
+    env.until(shard, lambda: shard.next_request == 1)
     shard.ctx.held.now = Holds(intake=True)
-    bench.schedule(1)
-    bench.until(shard, lambda: bench.ended() == 1)
+    env.schedule(1)
+    env.until(shard, lambda: env.ended() == 1)
     assert shard.next_request == 1
     assert not shard.inbox.empty
     assert shard.turn() > 0, "requests that wait are no reason to turn again at once"
     shard.ctx.held.now = NOTHING
-    bench.until(shard, lambda: bench.ended() == 2)
+    env.until(shard, lambda: env.ended() == 2)
     shard.close()
 
 
-def test_the_next_owner_reads_the_holds_before_it_delivers(bench: Bench) -> None:
+def test_the_next_owner_reads_the_holds_before_it_delivers(env: ShardEnvironment) -> None:
     note = Holds(delivery=True, targets=frozenset({"mails"})).encode()
-    bench.shard().close()
-    bench.broker.groups.commit("postdate", PART, 0, note)
-    shard = bench.shard()
+    env.shard().close()
+    env.broker.groups.commit("postdate", PART, 0, note)
+    shard = env.shard()
     assert shard.ctx.held.now.words() == ["delivery", "target mails"]
-    bench.schedule(1)
-    bench.until(shard, lambda: shard.next_request == 1)
-    pass_ms(bench, shard, 2_000)
-    assert bench.fates() == []
+    env.schedule(1)
+    env.until(shard, lambda: shard.next_request == 1)
+    pass_ms(env, shard, 2_000)
+    assert env.fates() == []
     shard.close()
 
 
-def test_a_shard_does_not_take_over_without_its_holds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_does_not_take_over_without_its_holds(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
     def silent(*_: object) -> str:
         raise Unreachable("no answer")
 
-    monkeypatch.setattr(bench.admin, "group_note", silent)
-    shard = bench.new_shard()
+    monkeypatch.setattr(env.admin, "group_note", silent)
+    shard = env.new_shard()
     for _ in range(5):
         shard.turn()
-        bench.time.wait(1_000)
-    assert (shard.state, takeovers(shard), len(bench.log())) == (State.FENCING, 0, 0)
+        env.time.wait(1_000)
+    assert (shard.state, takeovers(shard), len(env.log())) == (State.FENCING, 0, 0)
     monkeypatch.undo()
-    bench.until(shard, lambda: shard.state is State.RUNNING)
+    env.until(shard, lambda: shard.state is State.RUNNING)
     shard.close()
 
 
 @pytest.mark.parametrize("note", ["somebody else's", '{"v":2,"holds":{}}', "[]"])
-def test_foreign_offset_metadata_holds_nothing(bench: Bench, note: str, caplog: pytest.LogCaptureFixture) -> None:
-    bench.broker.groups.commit("postdate", PART, 0, note)
+def test_foreign_offset_metadata_holds_nothing(
+    env: ShardEnvironment, note: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    env.broker.groups.commit("postdate", PART, 0, note)
     held = Held()
-    held.recall(bench.admin, "postdate", PART)
+    held.recall(env.admin, "postdate", PART)
     assert held.now == NOTHING
     assert "is not Postdate's" in caplog.text
 

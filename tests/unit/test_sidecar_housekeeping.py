@@ -11,37 +11,37 @@ import pytest
 
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel.timer_log.database import Database
-from support.shards.simulated_shard import Bench
+from support.shards.simulated_shard import ShardEnvironment
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def env(tmp_path: Path) -> ShardEnvironment:
+    return ShardEnvironment(tmp_path)
 
 
-def pass_ms(bench: Bench, shard: Shard, for_ms: float) -> None:
-    until_ms = bench.time.now_ms + for_ms
-    bench.until(shard, lambda: bench.time.now_ms >= until_ms)
+def pass_ms(env: ShardEnvironment, shard: Shard, for_ms: float) -> None:
+    until_ms = env.time.now_ms + for_ms
+    env.until(shard, lambda: env.time.now_ms >= until_ms)
 
 
-def test_writes_are_synced_at_the_interval(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_are_synced_at_the_interval(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[tuple[float, int]] = []
     honest = Database.sync
 
     def sync(self: Database) -> None:
         honest(self)
-        synced.append((bench.time.now_ms, self.sequence()))
+        synced.append((env.time.now_ms, self.sequence()))
 
     monkeypatch.setattr(Database, "sync", sync)
-    shard = bench.shard()
+    shard = env.shard()
     interval_ms = shard.ctx.config.index.sync_interval_ms
     index = shard._index
     assert index is not None
     for number in range(20):
-        bench.schedule(bench.time.now_ms + 3_600_000)
-        bench.until(shard, lambda: shard.next_request == number + 1)  # noqa: B023  # used at once
-        written, written_at_ms = index.changes_made, bench.time.now_ms
-        pass_ms(bench, shard, 2.5 * interval_ms)
+        env.schedule(env.time.now_ms + 3_600_000)
+        env.until(shard, lambda: shard.next_request == number + 1)  # noqa: B023  # used at once
+        written, written_at_ms = index.changes_made, env.time.now_ms
+        pass_ms(env, shard, 2.5 * interval_ms)
         assert any(at_ms >= written_at_ms and upto >= written for at_ms, upto in synced)
     assert len(synced) <= 20 * 2.5 + 20, "no more often than it is asked to"
     shard.close()

@@ -19,18 +19,18 @@ from postdate.sidecar.shard.internal_failures import InternalFailures
 from postdate.sidecar.shard.limits import INTERNAL_ATTEMPTS_MAX, INTERNAL_CALM_MS
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
-from support.shards.simulated_shard import Bench
+from support.shards.simulated_shard import ShardEnvironment
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def env(tmp_path: Path) -> ShardEnvironment:
+    return ShardEnvironment(tmp_path)
 
 
 class _Guarded:
     """The shard as its thread turns it."""
 
-    def __init__(self, bench: Bench, shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, env: ShardEnvironment, shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
         self.failed = 0
         honest = shard.turn
 
@@ -39,7 +39,7 @@ class _Guarded:
                 return honest()
             except ValueError as error:
                 self.failed += 1
-                bench.time.wait(wait_ms := shard.fail(error))
+                env.time.wait(wait_ms := shard.fail(error))
                 return min(wait_ms, 1.0)
 
         monkeypatch.setattr(shard, "turn", turn)
@@ -54,40 +54,42 @@ def _failing(monkeypatch: pytest.MonkeyPatch, fails: Callable[[], bool]) -> None
     monkeypatch.setattr(shard_module, "ingest", ingest)
 
 
-def test_a_failure_that_passes_halts_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    shard = bench.shard()
-    guarded = _Guarded(bench, shard, monkeypatch)
+def test_a_failure_that_passes_halts_nothing(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = env.shard()
+    guarded = _Guarded(env, shard, monkeypatch)
     _failing(monkeypatch, lambda: guarded.failed < 3)
-    bench.schedule(1)
-    bench.until(shard, lambda: bench.ended() == 1)
+    env.schedule(1)
+    env.until(shard, lambda: env.ended() == 1)
     assert guarded.failed == 3
-    assert len(bench.read("orders")) == 1
+    assert len(env.read("orders")) == 1
     shard.close()
 
 
-def test_a_permanent_failure_halts_the_shard_until_it_is_resumed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    shard = bench.shard()
-    guarded = _Guarded(bench, shard, monkeypatch)
+def test_a_permanent_failure_halts_the_shard_until_it_is_resumed(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = env.shard()
+    guarded = _Guarded(env, shard, monkeypatch)
     failing = [True]
     _failing(monkeypatch, lambda: failing[0])
-    bench.schedule(1)
-    bench.until(shard, lambda: "failed 1 times" in shard.why)
-    told = read_status(bench.directory / "0")
+    env.schedule(1)
+    env.until(shard, lambda: "failed 1 times" in shard.why)
+    told = read_status(env.directory / "0")
     assert told is not None
     assert told.why == shard.why
-    bench.until(shard, lambda: shard.state is State.HALTED, 600_000)
+    env.until(shard, lambda: shard.state is State.HALTED, 600_000)
     place = r"test_sidecar_internal_failures\.py:\d+"
     assert re.fullmatch(rf"internal: ValueError in {place}; report it with the log", shard.why)
     assert guarded.failed == INTERNAL_ATTEMPTS_MAX + 1
-    instruct(bench.directory / "0", Instruction(do=RESUME))
-    bench.until(shard, lambda: guarded.failed > INTERNAL_ATTEMPTS_MAX + 2, 600_000)
+    instruct(env.directory / "0", Instruction(do=RESUME))
+    env.until(shard, lambda: guarded.failed > INTERNAL_ATTEMPTS_MAX + 2, 600_000)
     failing[0] = False
-    bench.until(shard, lambda: bench.ended() == 1, 600_000)
+    env.until(shard, lambda: env.ended() == 1, 600_000)
     shard.close()
 
 
-def test_a_fenced_shard_stays_fenced_when_it_fails(bench: Bench) -> None:
-    shard = bench.shard()
+def test_a_fenced_shard_stays_fenced_when_it_fails(env: ShardEnvironment) -> None:
+    shard = env.shard()
     shard.state = State.FENCED
     shard.fail(ValueError("x"))
     assert shard.state is State.FENCED

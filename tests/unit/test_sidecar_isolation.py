@@ -32,166 +32,174 @@ from postdate.wheel.keys import split_key
 from postdate.wheel.timer_log import changes
 from support.kafka_simulator.admin import SimAdmin
 from support.oracles.order import check_order
-from support.shards.simulated_shard import OWN, Bench, R, parts, refuse, slow_down
+from support.shards.simulated_shard import OWN, R, ShardEnvironment, parts, refuse, slow_down
 
 HOUR_MS = 3_600_000
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
+def env(tmp_path: Path) -> ShardEnvironment:
     """A cluster with a second target, that works."""
-    made = Bench(tmp_path)
+    made = ShardEnvironment(tmp_path)
     made.admin.create_topics([NewTopic("mails", 1, 1, {})])
     made.dispatch = DispatchConfig(retry_budget_ms=30_000)
     return made
 
 
-def _arrive(bench: Bench, shard: Shard, topic: str, count: int, within_ms: float) -> float:
+def _arrive(env: ShardEnvironment, shard: Shard, topic: str, count: int, within_ms: float) -> float:
     """Milliseconds until so many messages have been delivered to a topic."""
-    began = bench.time.now_ms
-    bench.until(shard, lambda: len(bench.read(topic)) >= count, within_ms)
-    return bench.time.now_ms - began
+    began = env.time.now_ms
+    env.until(shard, lambda: len(env.read(topic)) >= count, within_ms)
+    return env.time.now_ms - began
 
 
-def _has_tried(bench: Bench, shard: Shard) -> Callable[[], bool]:
+def _has_tried(env: ShardEnvironment, shard: Shard) -> Callable[[], bool]:
     return lambda: shard._dispatcher._faults.any
 
 
 @pytest.mark.parametrize("rates", [(), ("mails=50",)], ids=["no rates", "a rate for the other"])
 def test_a_slow_target_gets_all_its_messages_and_delays_no_other(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, rates: tuple[str, ...]
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, rates: tuple[str, ...]
 ) -> None:
     slow_down(monkeypatch, "orders", 100)
-    shard = bench.shard(RequestTopicConfig(R, messages_per_second_max=rates))
+    shard = env.shard(RequestTopicConfig(R, messages_per_second_max=rates))
     for _ in range(300):
-        bench.schedule(1)
-    bench.until(shard, _has_tried(bench, shard))
-    bench.schedule(1, target=b"mails")
-    assert _arrive(bench, shard, "mails", 1, 10_000) < 3_000
-    bench.until(shard, lambda: len(bench.read("orders")) == 300, 60_000)
-    assert bench.letters() == []
+        env.schedule(1)
+    env.until(shard, _has_tried(env, shard))
+    env.schedule(1, target=b"mails")
+    assert _arrive(env, shard, "mails", 1, 10_000) < 3_000
+    env.until(shard, lambda: len(env.read("orders")) == 300, 60_000)
+    assert env.letters() == []
     assert shard._dispatcher._faults.any
-    ends = bench.time.now_ms + 2_000
-    bench.until(shard, lambda: bench.time.now_ms > ends)
+    ends = env.time.now_ms + 2_000
+    env.until(shard, lambda: env.time.now_ms > ends)
     assert shard._dispatcher.parked_in_ms() == inf  # still isolated, but no trial is due while nothing waits
     shard.close()
 
 
 @pytest.mark.parametrize("seed", [1, 26, 27, 29])
-def test_a_slow_target_gets_its_messages_in_order(bench: Bench, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_a_slow_target_gets_its_messages_in_order(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     """Also those that come while later ones of it are parked already."""
     slow_down(monkeypatch, "orders", 100)
-    shard, chance = bench.shard(), random.Random(seed)
+    shard, chance = env.shard(), random.Random(seed)
     for _ in range(200):
-        bench.schedule(bench.time.now_ms)
+        env.schedule(env.time.now_ms)
 
     def schedule_some() -> bool:
         for _ in range(chance.randrange(1, 6) if chance.random() < 0.05 else 0):
-            bench.schedule(bench.time.now_ms + chance.randrange(-300, 300))
-        return bench.ended() >= 450
+            env.schedule(env.time.now_ms + chance.randrange(-300, 300))
+        return env.ended() >= 450
 
-    bench.until(shard, schedule_some, 200_000)
+    env.until(shard, schedule_some, 200_000)
     assert shard._dispatcher._faults.any
-    check_order(bench, ("orders",))
+    check_order(env, ("orders",))
     shard.close()
 
 
 @pytest.mark.parametrize("why", ["slow", "held", "missing"])
-def test_new_messages_do_not_overtake_parked_ones(bench: Bench, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+def test_new_messages_do_not_overtake_parked_ones(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
     """Neither after a restart, which has forgotten the isolation, nor while the parked ones are moved back in parts."""
     monkeypatch.setattr(parking, "UNPARK_ENTRIES_MAX", 40)
     target = "later" if why == "missing" else "orders"
     with monkeypatch.context() as fault:
         if why == "slow":
             slow_down(fault, target, 100)
-        shard = bench.shard()
+        shard = env.shard()
         if why == "held":
             shard.ctx.held.now = Holds(targets=frozenset({target}))
         for _ in range(300):
-            bench.schedule(bench.time.now_ms, target=target.encode())
+            env.schedule(env.time.now_ms, target=target.encode())
         index = shard._index
         assert index is not None
-        bench.until(shard, lambda: index.parked_count > 0 and bench.ended() + index.parked_count == 300)
+        env.until(shard, lambda: index.parked_count > 0 and env.ended() + index.parked_count == 300)
         shard.close()
     if why == "missing":
-        bench.admin.create_topics([NewTopic(target, 1, 1, {})])
-    shard = bench.shard()
+        env.admin.create_topics([NewTopic(target, 1, 1, {})])
+    shard = env.shard()
 
-    asked, until_ms = 300, bench.time.now_ms + 6_000
+    asked, until_ms = 300, env.time.now_ms + 6_000
 
     def schedule_more() -> bool:
         nonlocal asked
-        if bench.time.now_ms >= until_ms:
-            return bench.ended() == asked
-        bench.schedule(bench.time.now_ms, target=target.encode())
+        if env.time.now_ms >= until_ms:
+            return env.ended() == asked
+        env.schedule(env.time.now_ms, target=target.encode())
         asked += 1
         return False
 
-    bench.until(shard, schedule_more)
-    check_order(bench, (target,))
+    env.until(shard, schedule_more)
+    check_order(env, (target,))
     shard.close()
 
 
-def test_messages_that_are_parked_all_the_time_delay_no_other(bench: Bench) -> None:
+def test_messages_that_are_parked_all_the_time_delay_no_other(env: ShardEnvironment) -> None:
     """In each turn a message of a held target becomes due, and is parked."""
-    shard = bench.shard()
-    bench.schedule(1)
-    bench.schedule(1, target=b"mails")
-    bench.until(shard, lambda: bench.ended() == 2)  # both targets are known
+    shard = env.shard()
+    env.schedule(1)
+    env.schedule(1, target=b"mails")
+    env.until(shard, lambda: env.ended() == 2)  # both targets are known
     shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
-    bench.schedule(bench.time.now_ms, target=b"mails")
+    env.schedule(env.time.now_ms, target=b"mails")
 
     def another_and_the_mail() -> bool:
-        bench.schedule(bench.time.now_ms)
-        return len(bench.read("mails")) == 2
+        env.schedule(env.time.now_ms)
+        return len(env.read("mails")) == 2
 
-    bench.until(shard, another_and_the_mail, within_ms=200)
-    assert len(bench.read("orders")) == 1
+    env.until(shard, another_and_the_mail, within_ms=200)
+    assert len(env.read("orders")) == 1
     shard.close()
 
 
 def test_a_backlog_of_others_does_not_stop_the_trials_of_a_slow_target(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even one that is older than all that is parked, and that nothing takes."""
     slow_down(monkeypatch, "orders", 100)
-    shard = bench.shard()
+    shard = env.shard()
     for _ in range(300):
-        bench.schedule(bench.time.now_ms)
-    bench.until(shard, _has_tried(bench, shard))
+        env.schedule(env.time.now_ms)
+    env.until(shard, _has_tried(env, shard))
     index = shard._index
     assert index is not None
-    bench.until(shard, lambda: bench.ended() > 0 and bench.ended() + index.parked_count == 300)
+    env.until(shard, lambda: env.ended() > 0 and env.ended() + index.parked_count == 300)
     monkeypatch.setattr(DueReader, "_common", lambda *_: Due([], []))
     for _ in range(2 * TRIAL_LOOKED_AHEAD_MAX):
-        bench.schedule(1, target=b"mails")
-    bench.until(shard, lambda: len(bench.read("orders")) == 300)
+        env.schedule(1, target=b"mails")
+    env.until(shard, lambda: len(env.read("orders")) == 300)
     shard.close()
 
 
-def test_a_target_that_refuses_everything_stops_no_other(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench.dispatch = DispatchConfig(retry_budget_ms=1_000)
+def test_a_target_that_refuses_everything_stops_no_other(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env.dispatch = DispatchConfig(retry_budget_ms=1_000)
     refuse(monkeypatch, lambda topic, _: topic == "orders")
-    shard = bench.shard()
+    shard = env.shard()
     for _ in range(1_500):
-        bench.schedule(1)
+        env.schedule(1)
     for _ in range(20):
-        bench.schedule(1, target=b"mails")
-    assert _arrive(bench, shard, "mails", 20, 10_000) < 500
-    assert len(bench.letters()) == 0
-    bench.until(shard, lambda: len(bench.read(OWN.dead_letters)) == 1_500, 200_000)
-    assert Counter(bench.letters()) == {(b"record-refused", b"v"): 1_500}
-    assert max(len(fates) for fates in bench.fates()) > 1  # condemned ones leave together
+        env.schedule(1, target=b"mails")
+    assert _arrive(env, shard, "mails", 20, 10_000) < 500
+    assert len(env.letters()) == 0
+    env.until(shard, lambda: len(env.read(OWN.dead_letters)) == 1_500, 200_000)
+    assert Counter(env.letters()) == {(b"record-refused", b"v"): 1_500}
+    assert max(len(fates) for fates in env.fates()) > 1  # condemned ones leave together
     shard.close()
 
 
-def test_looking_for_spent_messages_reads_none_that_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looking_for_spent_messages_reads_none_that_wait(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Thousands may wait for a target, and the shard looks twice a second."""
     refuse(monkeypatch, lambda topic, value: topic == "orders", KafkaError.MSG_SIZE_TOO_LARGE)
-    shard = bench.shard()
+    shard = env.shard()
     for _ in range(500):
-        bench.schedule(1)
-    bench.until(shard, lambda: shard._index is not None and shard._index.parked_count > 400, 60_000)
+        env.schedule(1)
+    env.until(shard, lambda: shard._index is not None and shard._index.parked_count > 400, 60_000)
     read, honest = list[int](), TimerIndex.scan_parked
 
     def scan(self: TimerIndex, *given: Any, **more: Any) -> tuple[list[bytes], list[bytes]]:
@@ -201,23 +209,25 @@ def test_looking_for_spent_messages_reads_none_that_wait(bench: Bench, monkeypat
 
     monkeypatch.setattr(TimerIndex, "scan_parked", scan)
     assert shard._index is not None
-    assert not shard._dispatcher.tend(shard._index, bench.broker.now_ms())
+    assert not shard._dispatcher.tend(shard._index, env.broker.now_ms())
     assert sum(read) == 0, read
     shard.close()
 
 
-def test_only_messages_whose_budget_is_used_up_are_moved_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    shard, moved = bench.shard(), list[tuple[int, int]]()
+def test_only_messages_whose_budget_is_used_up_are_moved_back(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard, moved = env.shard(), list[tuple[int, int]]()
     honest = parking.Parking._move_back
 
     def move(self: parking.Parking, index: TimerIndex, keys: list[bytes], values: list[bytes]) -> bool:
-        moved.extend((split_key(key)[0], bench.broker.now_ms()) for key in keys)
+        moved.extend((split_key(key)[0], env.broker.now_ms()) for key in keys)
         return honest(self, index, keys, values)
 
     monkeypatch.setattr(parking.Parking, "_move_back", move)
     for second in range(10):
-        bench.schedule(bench.time.now_ms + second * 1_000, target=b"missing")
-    bench.until(shard, lambda: len(bench.letters()) == 10, 120_000)
+        env.schedule(env.time.now_ms + second * 1_000, target=b"missing")
+    env.until(shard, lambda: len(env.letters()) == 10, 120_000)
     assert len(moved) == 10
     assert all(30_000 <= moved_at - due_ms <= 30_000 + 2 * TEND_INTERVAL_MS for due_ms, moved_at in moved), moved
     shard.close()
@@ -225,150 +235,158 @@ def test_only_messages_whose_budget_is_used_up_are_moved_back(bench: Bench, monk
 
 @pytest.mark.parametrize("has_slow", [False, True])
 def test_the_throttle_is_told_which_transactions_are_trials(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, has_slow: bool
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, has_slow: bool
 ) -> None:
     if has_slow:
         slow_down(monkeypatch, "orders", 100)
-    shard = bench.shard()
+    shard = env.shard()
     told: list[bool] = []
     monkeypatch.setattr(TransactionThrottle, "note", lambda *_, is_trial: told.append(is_trial))
     for _ in range(200):
-        bench.schedule(1)
-    bench.until(shard, lambda: len(bench.read("orders")) == 200, 60_000)
+        env.schedule(1)
+    env.until(shard, lambda: len(env.read("orders")) == 200, 60_000)
     assert any(told) == has_slow
-    bench.schedule(1, target=b"mails")
-    bench.until(shard, lambda: len(bench.read("mails")) == 1, 60_000)
+    env.schedule(1, target=b"mails")
+    env.until(shard, lambda: len(env.read("mails")) == 1, 60_000)
     assert not told[-1]
     shard.close()
 
 
-def test_a_permanently_refused_record_is_a_dead_letter_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_permanently_refused_record_is_a_dead_letter_at_once(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refuse(monkeypatch, lambda topic, value: topic == "orders" and value == b"bad", KafkaError.INVALID_RECORD)
-    shard = bench.shard()
+    shard = env.shard()
     for number in range(100):
-        bench.schedule(1, value=b"bad" if number == 50 else b"v")
-    began = bench.time.now_ms
-    bench.until(shard, lambda: bench.ended() == 100)
-    assert bench.time.now_ms - began < 2_000  # the retry budget is 30 s
-    assert bench.letters() == [(b"record-refused", b"bad")]
+        env.schedule(1, value=b"bad" if number == 50 else b"v")
+    began = env.time.now_ms
+    env.until(shard, lambda: env.ended() == 100)
+    assert env.time.now_ms - began < 2_000  # the retry budget is 30 s
+    assert env.letters() == [(b"record-refused", b"bad")]
     assert shard._dispatcher.parked_in_ms() > 0  # nothing is left to do at once
     shard.close()
 
 
-def test_a_target_that_takes_records_again_closes_its_breaker(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_that_takes_records_again_closes_its_breaker(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     away = [True]
     refuse(monkeypatch, lambda topic, _: topic == "orders" and away[0])
-    shard = bench.shard()
+    shard = env.shard()
     for _ in range(2_000):
-        bench.schedule(1)
-    bench.until(shard, _has_tried(bench, shard))
-    bench.time.wait(1_000)
+        env.schedule(1)
+    env.until(shard, _has_tried(env, shard))
+    env.time.wait(1_000)
     away[0] = False
-    assert _arrive(bench, shard, "orders", 2_000, 30_000) < 5_000
-    assert bench.letters() == []
+    assert _arrive(env, shard, "orders", 2_000, 30_000) < 5_000
+    assert env.letters() == []
     shard.close()
 
 
-def test_one_refused_record_in_a_hundred_costs_the_others_little(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_refused_record_in_a_hundred_costs_the_others_little(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refuse(monkeypatch, lambda topic, value: topic == "orders" and value == b"bad")
-    shard = bench.shard()
+    shard = env.shard()
     for number in range(1_000):
-        bench.schedule(1, value=b"bad" if number % 100 == 50 else b"v")
-    assert _arrive(bench, shard, "orders", 990, 30_000) < 5_000
-    bench.until(shard, lambda: len(bench.letters()) == 10)
-    assert set(bench.letters()) == {(b"record-refused", b"bad")}
+        env.schedule(1, value=b"bad" if number % 100 == 50 else b"v")
+    assert _arrive(env, shard, "orders", 990, 30_000) < 5_000
+    env.until(shard, lambda: len(env.letters()) == 10)
+    assert set(env.letters()) == {(b"record-refused", b"bad")}
     shard.close()
 
 
 def test_refused_messages_are_tried_although_controls_keep_coming(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away = [True]
     refuse(monkeypatch, lambda topic, _: topic == "orders" and away[0])
-    shard = bench.shard()
-    bench.schedule(1)
-    bench.until(shard, _has_tried(bench, shard))
-    controls, ends = 0, bench.time.now_ms + 500
+    shard = env.shard()
+    env.schedule(1)
+    env.until(shard, _has_tried(env, shard))
+    controls, ends = 0, env.time.now_ms + 500
 
     def is_delivered() -> bool:
         nonlocal controls
         controls += 1
-        away[0] = bench.time.now_ms < ends
-        bench.ask(("postdate-action", b"cancel"), ("postdate-id", b"nobody"))
-        return len(bench.read("orders")) == 1
+        away[0] = env.time.now_ms < ends
+        env.ask(("postdate-action", b"cancel"), ("postdate-id", b"nobody"))
+        return len(env.read("orders")) == 1
 
-    bench.until(shard, is_delivered, 5_000)
+    env.until(shard, is_delivered, 5_000)
     assert controls > 50
-    assert bench.letters() == []
+    assert env.letters() == []
     shard.close()
 
 
-def test_a_slow_store_does_not_delay_messages(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_store_does_not_delay_messages(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
     slow_down(monkeypatch, OWN.store, 100)
-    shard = bench.shard(RequestTopicConfig(R, store_after_ms=1_000))
+    shard = env.shard(RequestTopicConfig(R, store_after_ms=1_000))
     for _ in range(300):
-        bench.schedule(bench.time.now_ms + HOUR_MS)
-    bench.until(shard, _has_tried(bench, shard))
-    assert len(bench.read(OWN.store)) == 0
-    bench.schedule(1, target=b"mails")
-    assert _arrive(bench, shard, "mails", 1, 10_000) < 3_000
-    assert len(bench.read(OWN.store)) < 300
-    bench.until(shard, lambda: len(bench.read(OWN.store)) == 300, 60_000)
-    assert bench.letters() == []
+        env.schedule(env.time.now_ms + HOUR_MS)
+    env.until(shard, _has_tried(env, shard))
+    assert len(env.read(OWN.store)) == 0
+    env.schedule(1, target=b"mails")
+    assert _arrive(env, shard, "mails", 1, 10_000) < 3_000
+    assert len(env.read(OWN.store)) < 300
+    env.until(shard, lambda: len(env.read(OWN.store)) == 300, 60_000)
+    assert env.letters() == []
     shard.close()
 
 
 def test_messages_behind_some_that_wait_for_a_slow_store_are_delivered(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if as many wait as the first transaction after a fault may have, which is small."""
-    shard, count = bench.shard(RequestTopicConfig(R, store_after_ms=1_000)), 300
-    due_ms = bench.time.now_ms + 60_000
+    shard, count = env.shard(RequestTopicConfig(R, store_after_ms=1_000)), 300
+    due_ms = env.time.now_ms + 60_000
     for _ in range(count):
-        bench.schedule(due_ms)
-    bench.until(shard, lambda: len(bench.read(OWN.store)) == count)
+        env.schedule(due_ms)
+    env.until(shard, lambda: len(env.read(OWN.store)) == count)
     slow_down(monkeypatch, OWN.store, 1)
-    bench.until(shard, _has_tried(bench, shard), 90_000)
+    env.until(shard, _has_tried(env, shard), 90_000)
     for _ in range(50):
-        bench.schedule(due_ms + 1_000, target=b"mails")
-    assert _arrive(bench, shard, "mails", 50, 20_000) < 10_000
-    assert len(bench.read("orders")) < count / 2
+        env.schedule(due_ms + 1_000, target=b"mails")
+    assert _arrive(env, shard, "mails", 50, 20_000) < 10_000
+    assert len(env.read("orders")) < count / 2
     shard.close()
 
 
-def test_a_control_and_its_entry_stay_together_in_a_slow_store(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_control_and_its_entry_stay_together_in_a_slow_store(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rule 1, cut: each pair of an entry and its cancel is in one transaction, also if a piece may hold one entry. What
     lies between the two stays, also if the timer index removes runs of entries as ranges."""
     monkeypatch.setattr(changes, "SPAN_KEYS_MIN", 2)
     slow_down(monkeypatch, OWN.store, 4)
-    shard = bench.shard(RequestTopicConfig(R, store_after_ms=1_000))
-    stored = [bench.schedule(bench.time.now_ms + HOUR_MS) for _ in range(12)]
+    shard = env.shard(RequestTopicConfig(R, store_after_ms=1_000))
+    stored = [env.schedule(env.time.now_ms + HOUR_MS) for _ in range(12)]
     cancels = {}
     for offset in stored[::3]:
         origin = b"%s/0/%d" % (R.encode(), offset)
-        cancels[offset] = bench.ask(("postdate-action", b"cancel"), ("postdate-origin", origin))
-    bench.until(shard, lambda: bench.ended() == 16, 120_000)
-    transactions = [dict(fates) for fates in bench.fates()]
+        cancels[offset] = env.ask(("postdate-action", b"cancel"), ("postdate-origin", origin))
+    env.until(shard, lambda: env.ended() == 16, 120_000)
+    transactions = [dict(fates) for fates in env.fates()]
     assert len(transactions) > 2
     for offset, cancel in cancels.items():
         assert [fates for fates in transactions if fates.get(offset) == "cancelled" and fates.get(cancel) == "applied"]
     shard.close()
 
 
-def _unanswered(bench: Bench, monkeypatch: pytest.MonkeyPatch, ends: float) -> list[float]:
+def _unanswered(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, ends: float) -> list[float]:
     """Look-ups get no answer before `ends`, as if the controller hung; returns what they held the shard up, ms."""
     waits: list[float] = []
     honest = SimAdmin.look_up
 
     def look_up(self: SimAdmin, topics: list[str], config: list[str]) -> Callable[[float], LookedUp]:
-        late_at, asked = bench.time.now_ms + 15_000, honest(self, topics, config)
+        late_at, asked = env.time.now_ms + 15_000, honest(self, topics, config)
 
         def poll(wait_s: float) -> LookedUp:
-            if bench.time.now_ms >= ends:
+            if env.time.now_ms >= ends:
                 return asked(wait_s)
             waits.append(wait_s * 1_000)
-            bench.time.wait(wait_s * 1_000)
-            if bench.time.now_ms >= late_at:
+            env.time.wait(wait_s * 1_000)
+            if env.time.now_ms >= late_at:
                 raise Unreachable("Could not describe topics: no answer in time")
             return None
 
@@ -379,103 +397,103 @@ def _unanswered(bench: Bench, monkeypatch: pytest.MonkeyPatch, ends: float) -> l
 
 
 def test_a_controller_that_does_not_answer_delays_nothing_for_known_targets(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shard = bench.shard()
-    bench.schedule(1, target=b"mails")
-    _arrive(bench, shard, "mails", 1, 1_000)
-    ends = bench.time.now_ms + 100_000
-    waits = _unanswered(bench, monkeypatch, ends)
+    shard = env.shard()
+    env.schedule(1, target=b"mails")
+    _arrive(env, shard, "mails", 1, 1_000)
+    ends = env.time.now_ms + 100_000
+    waits = _unanswered(env, monkeypatch, ends)
     late = []
     for number in range(80):
-        bench.schedule(1)  # nobody has ever looked at it
-        bench.schedule(1, target=b"mails")
-        late.append(_arrive(bench, shard, "mails", number + 2, 10_000))
-        bench.until(shard, lambda: bench.time.now_ms > ends - 100_000 + 1_000 * (number + 1))  # noqa: B023
+        env.schedule(1)  # nobody has ever looked at it
+        env.schedule(1, target=b"mails")
+        late.append(_arrive(env, shard, "mails", number + 2, 10_000))
+        env.until(shard, lambda: env.time.now_ms > ends - 100_000 + 1_000 * (number + 1))  # noqa: B023
     assert max(late) < 2 * TARGET_LOOK_WAIT_MS
     assert sum(waits) < 80 * TARGET_LOOK_WAIT_MS / 4
-    assert bench.read("orders") == []
-    assert _arrive(bench, shard, "orders", 80, 60_000) < 40_000
-    assert bench.letters() == []
+    assert env.read("orders") == []
+    assert _arrive(env, shard, "orders", 80, 60_000) < 40_000
+    assert env.letters() == []
     shard.close()
 
 
 def test_a_housekeeping_duty_that_kafka_fails_comes_before_no_message(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shard = bench.shard(RequestTopicConfig(R, cancel_gate="always"))
+    shard = env.shard(RequestTopicConfig(R, cancel_gate="always"))
     tried = []
 
     def fail(self: Housekeeping, *_: object) -> None:
-        tried.append(bench.time.now_ms)
-        bench.time.wait(15_000)
+        tried.append(env.time.now_ms)
+        env.time.wait(15_000)
         raise Unreachable("no answer in time")
 
     monkeypatch.setattr(Housekeeping, "_open_gate", fail)
     for number in range(20):
-        bench.schedule(bench.time.now_ms - 60_000)
-        bench.until(shard, lambda: len(bench.read("orders")) == number + 1, 20_000)  # noqa: B023
-        bench.until(shard, lambda: bench.time.now_ms > 0)
-        bench.time.wait(3_000)
+        env.schedule(env.time.now_ms - 60_000)
+        env.until(shard, lambda: len(env.read("orders")) == number + 1, 20_000)  # noqa: B023
+        env.until(shard, lambda: env.time.now_ms > 0)
+        env.time.wait(3_000)
     assert 2 <= len(tried) < 8
     shard.close()
 
 
-def test_a_message_for_a_target_that_was_created_does_not_wait_for_the_next_probe(bench: Bench) -> None:
+def test_a_message_for_a_target_that_was_created_does_not_wait_for_the_next_probe(env: ShardEnvironment) -> None:
     """A target that is missing for a while is looked at every ten seconds."""
-    shard = bench.shard()
-    bench.schedule(bench.broker.now_ms(), target=b"late")
-    began = bench.time.now_ms
-    bench.until(shard, lambda: bench.time.now_ms - began > 17_000)
+    shard = env.shard()
+    env.schedule(env.broker.now_ms(), target=b"late")
+    began = env.time.now_ms
+    env.until(shard, lambda: env.time.now_ms - began > 17_000)
     assert shard.turn() <= TEND_INTERVAL_MS, "it looks for answers about parked targets that often"
-    bench.admin.create_topics([NewTopic("late", 1, 1, {})])
-    bench.schedule(bench.broker.now_ms(), target=b"late")
-    assert _arrive(bench, shard, "late", 2, 30_000) < 2_500
+    env.admin.create_topics([NewTopic("late", 1, 1, {})])
+    env.schedule(env.broker.now_ms(), target=b"late")
+    assert _arrive(env, shard, "late", 2, 30_000) < 2_500
     shard.close()
 
 
-def test_a_message_at_the_end_of_its_budget_waits_for_a_look_up_of_its_target(bench: Bench) -> None:
+def test_a_message_at_the_end_of_its_budget_waits_for_a_look_up_of_its_target(env: ShardEnvironment) -> None:
     """As after `dead-letters requeue` of a message with an absolute due time."""
-    shard = bench.shard()
-    bench.schedule(1, target=b"late")
-    bench.until(shard, lambda: len(bench.letters()) == 1)
-    bench.admin.create_topics([NewTopic("late", 1, 1, {})])
-    bench.schedule(1, target=b"late")
-    assert _arrive(bench, shard, "late", 1, 30_000) < 2_500
-    assert len(bench.letters()) == 1
-    bench.admin.delete_topics(["late"])
-    bench.schedule(1, target=b"late")
-    bench.until(shard, lambda: len(bench.letters()) == 2, 120_000)
+    shard = env.shard()
+    env.schedule(1, target=b"late")
+    env.until(shard, lambda: len(env.letters()) == 1)
+    env.admin.create_topics([NewTopic("late", 1, 1, {})])
+    env.schedule(1, target=b"late")
+    assert _arrive(env, shard, "late", 1, 30_000) < 2_500
+    assert len(env.letters()) == 1
+    env.admin.delete_topics(["late"])
+    env.schedule(1, target=b"late")
+    env.until(shard, lambda: len(env.letters()) == 2, 120_000)
     shard.close()
 
 
 @pytest.mark.parametrize("budget_ms", [0, 2_000])
-def test_a_look_up_before_the_end_of_its_budget_ends_no_message(bench: Bench, budget_ms: int) -> None:
+def test_a_look_up_before_the_end_of_its_budget_ends_no_message(env: ShardEnvironment, budget_ms: int) -> None:
     """The target was missing when it was last looked up, and exists when the message falls due. The shard does not run
     for the rest of the budget, as if its machine were suspended."""
-    bench.dispatch = DispatchConfig(retry_budget_ms=budget_ms)
-    shard = bench.shard()
-    bench.schedule(1, target=b"late")
-    due_ms = bench.time.now_ms + 60_000
-    bench.schedule(due_ms, target=b"late")
-    bench.until(shard, lambda: len(bench.letters()) == 1)
-    bench.until(shard, lambda: bench.time.now_ms >= due_ms - 1_000)
-    bench.admin.create_topics([NewTopic("late", 1, 1, {})])
-    bench.time.wait(1_000 + budget_ms)
-    assert _arrive(bench, shard, "late", 1, 30_000) < 2_500
-    assert len(bench.letters()) == 1
+    env.dispatch = DispatchConfig(retry_budget_ms=budget_ms)
+    shard = env.shard()
+    env.schedule(1, target=b"late")
+    due_ms = env.time.now_ms + 60_000
+    env.schedule(due_ms, target=b"late")
+    env.until(shard, lambda: len(env.letters()) == 1)
+    env.until(shard, lambda: env.time.now_ms >= due_ms - 1_000)
+    env.admin.create_topics([NewTopic("late", 1, 1, {})])
+    env.time.wait(1_000 + budget_ms)
+    assert _arrive(env, shard, "late", 1, 30_000) < 2_500
+    assert len(env.letters()) == 1
     shard.close()
 
 
 def test_the_time_without_an_answer_of_the_cluster_is_no_part_of_the_retry_budget(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All brokers stop in good order, and start five minutes later: the first answers name no leader of the target."""
-    began_ms = bench.time.now_ms
+    began_ms = env.time.now_ms
     honest = SimAdmin.look_up
 
     def look_up(self: SimAdmin, topics: Iterable[str], config: Iterable[str] = ()) -> Callable[[float], LookedUp]:
-        passed_ms = bench.time.now_ms - began_ms
+        passed_ms = env.time.now_ms - began_ms
         if 3_000 <= passed_ms < 300_000:
             raise Unreachable("all brokers are away")
         if passed_ms >= 310_000:
@@ -483,17 +501,17 @@ def test_the_time_without_an_answer_of_the_cluster_is_no_part_of_the_retry_budge
         return lambda _: {name: TopicInfo(name, "id", {0: False}, {}) for name in topics}
 
     monkeypatch.setattr(SimAdmin, "look_up", look_up)
-    bench.dispatch = DispatchConfig(retry_budget_ms=60_000)
-    shard = bench.shard()
+    env.dispatch = DispatchConfig(retry_budget_ms=60_000)
+    shard = env.shard()
     for due_ms in (began_ms + 1_000, began_ms + 200_000, began_ms + 301_000):
-        bench.schedule(due_ms, target=b"orders")
-    assert _arrive(bench, shard, "orders", 3, 340_000) < 340_000
-    assert bench.letters() == []
+        env.schedule(due_ms, target=b"orders")
+    assert _arrive(env, shard, "orders", 3, 340_000) < 340_000
+    assert env.letters() == []
     shard.close()
 
 
 def test_a_topic_whose_look_up_fails_does_not_keep_messages_for_a_missing_target(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its look-ups begin as soon as those of the missing target are answered."""
     honest = SimAdmin.look_up
@@ -508,20 +526,22 @@ def test_a_topic_whose_look_up_fails_does_not_keep_messages_for_a_missing_target
         return fail
 
     monkeypatch.setattr(SimAdmin, "look_up", look_up)
-    bench.dispatch = DispatchConfig(retry_budget_ms=2_000)
-    shard = bench.shard()
-    bench.schedule(1, target=b"missing")
-    bench.until(shard, lambda: parts(shard)[0].parked_count == 1)
-    bench.schedule(1, target=b"mails")
-    bench.until(shard, lambda: len(bench.letters()) == 1, 300_000)
+    env.dispatch = DispatchConfig(retry_budget_ms=2_000)
+    shard = env.shard()
+    env.schedule(1, target=b"missing")
+    env.until(shard, lambda: parts(shard)[0].parked_count == 1)
+    env.schedule(1, target=b"mails")
+    env.until(shard, lambda: len(env.letters()) == 1, 300_000)
     shard.close()
 
 
-def test_an_answer_that_is_older_than_a_message_ends_no_message(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_is_older_than_a_message_ends_no_message(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A look was sent before its topic was created; the answer is read after a message for the topic was accepted."""
-    shard = bench.shard()
-    bench.schedule(1, target=b"late")
-    bench.until(shard, lambda: len(bench.letters()) == 1)
+    shard = env.shard()
+    env.schedule(1, target=b"late")
+    env.until(shard, lambda: len(env.letters()) == 1)
     held, honest = [True], SimAdmin.look_up
     asked: list[LookedUp] = []
 
@@ -531,25 +551,25 @@ def test_an_answer_that_is_older_than_a_message_ends_no_message(bench: Bench, mo
         return lambda _: None if held[0] else answer
 
     monkeypatch.setattr(SimAdmin, "look_up", look_up)
-    bench.until(shard, lambda: bool(asked))
-    bench.admin.create_topics([NewTopic("late", 1, 1, {})])
-    bench.schedule(1, target=b"late")
+    env.until(shard, lambda: bool(asked))
+    env.admin.create_topics([NewTopic("late", 1, 1, {})])
+    env.schedule(1, target=b"late")
     held[0] = False
-    assert _arrive(bench, shard, "late", 1, 30_000) < 2_500
-    assert len(bench.letters()) == 1
+    assert _arrive(env, shard, "late", 1, 30_000) < 2_500
+    assert len(env.letters()) == 1
     shard.close()
 
 
-def test_a_deleted_target_is_found_while_its_transaction_waits(bench: Bench) -> None:
-    shard = bench.shard()
-    bench.schedule(1)
-    bench.schedule(1, target=b"mails")
-    bench.until(shard, lambda: bench.ended() == 2)
-    bench.admin.delete_topics(["orders"])
-    bench.schedule(1)
-    bench.schedule(1, target=b"mails")
-    assert _arrive(bench, shard, "mails", 2, 5_000) < 200
-    bench.admin.create_topics([NewTopic("orders", 1, 1, {})])
-    assert _arrive(bench, shard, "orders", 1, 30_000) < 5_000
-    assert bench.letters() == []
+def test_a_deleted_target_is_found_while_its_transaction_waits(env: ShardEnvironment) -> None:
+    shard = env.shard()
+    env.schedule(1)
+    env.schedule(1, target=b"mails")
+    env.until(shard, lambda: env.ended() == 2)
+    env.admin.delete_topics(["orders"])
+    env.schedule(1)
+    env.schedule(1, target=b"mails")
+    assert _arrive(env, shard, "mails", 2, 5_000) < 200
+    env.admin.create_topics([NewTopic("orders", 1, 1, {})])
+    assert _arrive(env, shard, "orders", 1, 30_000) < 5_000
+    assert env.letters() == []
     shard.close()

@@ -45,7 +45,7 @@ from postdate.wire.dispatch_log import (
 )
 from postdate.wire.headers import Headers
 from postdate.wire.requests.rules import RequestRules
-from support.shards.simulated_shard import Bench, R
+from support.shards.simulated_shard import R, ShardEnvironment
 
 BASE_MS = 1_000_000_000_000
 RULES = RequestRules(topic="requests", horizon_ms=86_400_000, forbidden=frozenset({"requests"}))
@@ -257,47 +257,47 @@ def test_an_index_that_only_the_disk_holds_follows_the_log(index: TimerIndex, ca
 def test_a_shard_rebuilds_an_index_whose_control_another_owner_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = Bench(tmp_path)
-    first = bench.shard()
-    due_ms = int(bench.time.now_ms) + 10 * MINUTE_MS
-    bench.schedule(due_ms)
-    bench.until(first, lambda: first.next_request == 1)
+    env = ShardEnvironment(tmp_path)
+    first = env.shard()
+    due_ms = int(env.time.now_ms) + 10 * MINUTE_MS
+    env.schedule(due_ms)
+    env.until(first, lambda: first.next_request == 1)
     monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
-    bench.ask(
+    env.ask(
         ("postdate-action", b"reschedule"),
         ("postdate-origin", b"requests/0/0"),
         ("postdate-at", b"%d" % (due_ms + HOUR_MS // 2)),
     )
-    bench.until(first, lambda: first.next_request == 2)
+    env.until(first, lambda: first.next_request == 2)
     first.close()
     monkeypatch.undo()
     strict = RequestTopicConfig(R, horizon_ms=15 * MINUTE_MS)
-    second = bench.new_shard(strict, place="other")
-    bench.until(second, lambda: bench.ended() == 1)
-    assert bench.letters()[0][0] == b"beyond-horizon"
+    second = env.new_shard(strict, place="other")
+    env.until(second, lambda: env.ended() == 1)
+    assert env.letters()[0][0] == b"beyond-horizon"
     second.close()
-    third = bench.shard()
+    third = env.shard()
     assert [path.name for path in tmp_path.glob("0.*")] == ["0.old-1"]
-    bench.until(third, lambda: len(bench.read("orders")) == 1, HOUR_MS)
-    assert dict(bench.read("orders")[0].headers or [])["postdate-due"] == b"%d" % due_ms
-    assert bench.fates() == [[(1, DEAD)], [(0, DELIVERED)]]
+    env.until(third, lambda: len(env.read("orders")) == 1, HOUR_MS)
+    assert dict(env.read("orders")[0].headers or [])["postdate-due"] == b"%d" % due_ms
+    assert env.fates() == [[(1, DEAD)], [(0, DELIVERED)]]
     third.close()
 
 
 def test_two_owners_with_different_levels_deliver_once(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+    env = ShardEnvironment(tmp_path)
     slow, quick = RequestTopicConfig(R, levels_ms=(HOUR_MS // 2,)), RequestTopicConfig(R, levels_ms=(1_000,))
-    first = bench.shard(slow)
-    bench.ask(("postdate-topic", b"orders"), ("postdate-level", b"1"))
-    bench.until(first, lambda: first.next_request == 1)
+    first = env.shard(slow)
+    env.ask(("postdate-topic", b"orders"), ("postdate-level", b"1"))
+    env.until(first, lambda: first.next_request == 1)
     first.close()
-    second = bench.new_shard(quick, place="other")
-    bench.until(second, lambda: len(bench.read("orders")) == 1)
+    second = env.new_shard(quick, place="other")
+    env.until(second, lambda: len(env.read("orders")) == 1)
     second.close()
-    third = bench.shard(slow)
-    bench.until(third, lambda: third.state is State.RUNNING)
-    bench.time.wait(HOUR_MS)
-    bench.ask(("postdate-topic", b"orders"), ("postdate-delay", b"1s"), value=b"later")
-    bench.until(third, lambda: bench.ended() == 2)
-    assert [record.value for record in bench.read("orders")] == [b"v", b"later"]
+    third = env.shard(slow)
+    env.until(third, lambda: third.state is State.RUNNING)
+    env.time.wait(HOUR_MS)
+    env.ask(("postdate-topic", b"orders"), ("postdate-delay", b"1s"), value=b"later")
+    env.until(third, lambda: env.ended() == 2)
+    assert [record.value for record in env.read("orders")] == [b"v", b"later"]
     third.close()

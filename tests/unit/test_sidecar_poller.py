@@ -25,7 +25,7 @@ from support.brokers.kafka_steps import abort_values, commit_values, new_topic, 
 from support.kafka_simulator import SimBroker, SimKafka
 
 
-class _Bench:
+class _Environment:
     """One partition, its inbox, and the poller between them; `looks` counts the questions for a position."""
 
     def __init__(self) -> None:
@@ -67,56 +67,56 @@ class _Bench:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> _Bench:
-    bench = _Bench()
-    monkeypatch.setattr(poller_module, "time", bench)
-    return bench
+def env(monkeypatch: pytest.MonkeyPatch) -> _Environment:
+    env = _Environment()
+    monkeypatch.setattr(poller_module, "time", env)
+    return env
 
 
-def test_the_number_of_shards_is_reported_once_it_is_not_zero(bench: _Bench) -> None:
-    bench.shard.state = State.RECOVERING
-    bench.rounds_until(lambda: bool(bench.poller.shards))
-    bench.poller._serve()
-    assert bench.reported == []
+def test_the_number_of_shards_is_reported_once_it_is_not_zero(env: _Environment) -> None:
+    env.shard.state = State.RECOVERING
+    env.rounds_until(lambda: bool(env.poller.shards))
+    env.poller._serve()
+    assert env.reported == []
     for state in (State.RUNNING, State.FENCED):
-        bench.shard.state = state
-        bench.poller._serve()
-    assert bench.reported == [1, 0]
+        env.shard.state = state
+        env.poller._serve()
+    assert env.reported == [1, 0]
 
 
 @pytest.mark.parametrize("state", [State.CATCHING_UP, State.RUNNING])
-def test_a_shard_passes_markers_and_aborted_records_at_the_end_of_its_requests(bench: _Bench, state: State) -> None:
-    bench.shard.state = state
-    producer = open_producer(bench.kafka)
-    commit_values(producer, bench.part.topic, [b"a", b"b"])
-    bench.rounds_until(lambda: bench.inbox.position >= 2)
-    assert [record.value for record in bench.inbox.take()] == [b"a", b"b"]
-    abort_values(producer, bench.part.topic, [b"x"] * 3)
-    bench.rounds_until(lambda: bench.inbox.position_if_empty() == 7)
+def test_a_shard_passes_markers_and_aborted_records_at_the_end_of_its_requests(env: _Environment, state: State) -> None:
+    env.shard.state = state
+    producer = open_producer(env.kafka)
+    commit_values(producer, env.part.topic, [b"a", b"b"])
+    env.rounds_until(lambda: env.inbox.position >= 2)
+    assert [record.value for record in env.inbox.take()] == [b"a", b"b"]
+    abort_values(producer, env.part.topic, [b"x"] * 3)
+    env.rounds_until(lambda: env.inbox.position_if_empty() == 7)
 
 
-def test_positions_are_requested_at_an_interval(bench: _Bench) -> None:
-    bench.rounds_until(lambda: bench.looks > 0)
-    looks, since = bench.looks, bench.monotonic()
+def test_positions_are_requested_at_an_interval(env: _Environment) -> None:
+    env.rounds_until(lambda: env.looks > 0)
+    looks, since = env.looks, env.monotonic()
     for _ in range(100):
-        commit_values(producer := open_producer(bench.kafka), bench.part.topic, [b"a"])  # so that no round waits
+        commit_values(producer := open_producer(env.kafka), env.part.topic, [b"a"])  # so that no round waits
         producer.destroy()
-        bench.poller._serve()
-    passed_s = bench.monotonic() - since
-    assert bench.looks - looks <= passed_s / 0.2 + 1 < 50
+        env.poller._serve()
+    passed_s = env.monotonic() - since
+    assert env.looks - looks <= passed_s / 0.2 + 1 < 50
 
 
-def test_a_shard_that_does_not_deliver_gets_no_positions(bench: _Bench) -> None:
-    bench.shard.state = State.RECOVERING
-    producer = open_producer(bench.kafka)
-    commit_values(producer, bench.part.topic, [b"a"])
+def test_a_shard_that_does_not_deliver_gets_no_positions(env: _Environment) -> None:
+    env.shard.state = State.RECOVERING
+    producer = open_producer(env.kafka)
+    commit_values(producer, env.part.topic, [b"a"])
     for _ in range(50):
-        bench.poller._serve()
-    assert bench.looks == 0
+        env.poller._serve()
+    assert env.looks == 0
 
 
 def test_a_process_without_shards_asks_each_second_whether_it_is_a_member(
-    bench: _Bench, monkeypatch: pytest.MonkeyPatch
+    env: _Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
 
@@ -125,44 +125,44 @@ def test_a_process_without_shards_asks_each_second_whether_it_is_a_member(
         return answer
 
     answer = "member-0"
-    monkeypatch.setattr(bench.poller._consumer, "member_id", member_id)
-    bench.rounds_until(lambda: bench.poller.is_member)
-    bench.rounds_until(lambda: bench.monotonic() > 5)
-    assert bench.poller.shards
+    monkeypatch.setattr(env.poller._consumer, "member_id", member_id)
+    env.rounds_until(lambda: env.poller.is_member)
+    env.rounds_until(lambda: env.monotonic() > 5)
+    assert env.poller.shards
     assert len(asked) <= 1
-    bench.poller.shards.clear()
+    env.poller.shards.clear()
     answer = ""
-    bench.rounds_until(lambda: not bench.poller.is_member)
+    env.rounds_until(lambda: not env.poller.is_member)
     answer = "member-1"
-    bench.rounds_until(lambda: bench.poller.is_member)
+    env.rounds_until(lambda: env.poller.is_member)
 
 
-def test_a_resting_shard_is_checked_once_a_second(bench: _Bench) -> None:
-    bench.rounds_until(lambda: bench.looks > 0)
-    bench.thread.is_resting = True
-    looks, thread_looks, since = bench.looks, bench.thread_looks, bench.monotonic()
-    bench.rounds_until(lambda: bench.monotonic() > since + 10)
-    assert 8 <= bench.looks - looks <= 11
-    assert 8 <= bench.thread_looks - thread_looks <= 11
-    bench.thread.is_resting = False
-    looks, since = bench.looks, bench.monotonic()
-    bench.rounds_until(lambda: bench.monotonic() > since + 2)
-    assert bench.looks - looks >= 6
+def test_a_resting_shard_is_checked_once_a_second(env: _Environment) -> None:
+    env.rounds_until(lambda: env.looks > 0)
+    env.thread.is_resting = True
+    looks, thread_looks, since = env.looks, env.thread_looks, env.monotonic()
+    env.rounds_until(lambda: env.monotonic() > since + 10)
+    assert 8 <= env.looks - looks <= 11
+    assert 8 <= env.thread_looks - thread_looks <= 11
+    env.thread.is_resting = False
+    looks, since = env.looks, env.monotonic()
+    env.rounds_until(lambda: env.monotonic() > since + 2)
+    assert env.looks - looks >= 6
 
 
 class _Fenced:
     """A poller with three shards: two are fenced, one runs. The test answers for the coordinator."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.bench = _Bench()
-        monkeypatch.setattr(poller_module, "time", self.bench)
+        self.env = _Environment()
+        monkeypatch.setattr(poller_module, "time", self.env)
         self.asked: list[frozenset[Partition]] = []
         self.waiting: list[Callable[[], None]] = []
         self.reassured: list[Partition] = []
-        consumer = self.bench.kafka.group_consumer("another")
+        consumer = self.env.kafka.group_consumer("another")
         consumer.confirm = self._confirm  # type: ignore[method-assign]
-        self.poller = Poller(consumer, lambda _: self.bench.thread, lambda _: None, self.waiting.append)  # type: ignore[arg-type, return-value]
-        self.parts = [Partition(self.bench.part.topic, index) for index in range(3)]
+        self.poller = Poller(consumer, lambda _: self.env.thread, lambda _: None, self.waiting.append)  # type: ignore[arg-type, return-value]
+        self.parts = [Partition(self.env.part.topic, index) for index in range(3)]
         for part, state in zip(self.parts, (State.FENCED, State.FENCED, State.RUNNING), strict=True):
             self.poller.shards[part] = cast(ShardThread, self._thread(part, state))
 
@@ -179,8 +179,8 @@ class _Fenced:
         return frozenset(parts)
 
     def serve_for(self, seconds: float) -> None:
-        until = self.bench.monotonic() + seconds
-        while self.bench.monotonic() < until:
+        until = self.env.monotonic() + seconds
+        while self.env.monotonic() < until:
             self.poller._serve()
 
 

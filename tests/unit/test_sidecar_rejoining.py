@@ -35,7 +35,7 @@ from support.kafka_simulator import SimBroker, SimKafka
 NAME = "pod-0"
 
 
-class _Bench:
+class _Environment:
     """One process that is a static member; `each_round` is what happens beside it."""
 
     def __init__(self) -> None:
@@ -88,81 +88,81 @@ class _Bench:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> _Bench:
-    bench = _Bench()
-    monkeypatch.setattr(poller_module, "time", bench)
-    return bench
+def env(monkeypatch: pytest.MonkeyPatch) -> _Environment:
+    env = _Environment()
+    monkeypatch.setattr(poller_module, "time", env)
+    return env
 
 
-def test_a_member_that_was_fenced_releases_its_shards_and_gets_them_back(bench: _Bench) -> None:
+def test_a_member_that_was_fenced_releases_its_shards_and_gets_them_back(env: _Environment) -> None:
     def each_round() -> None:
-        if len(bench.poller.shards) == 2:
-            if len(bench.clients) == 1:
-                bench.fence()
+        if len(env.poller.shards) == 2:
+            if len(env.clients) == 1:
+                env.fence()
             else:
-                bench.poller.stop()
+                env.poller.stop()
 
-    bench.each_round = each_round
-    assert bench.run()
-    assert len(bench.clients) == 2
-    assert bench.released == 4, "two when it was fenced, two in the end"
-    assert bench.poller.failure is None
+    env.each_round = each_round
+    assert env.run()
+    assert len(env.clients) == 2
+    assert env.released == 4, "two when it was fenced, two in the end"
+    assert env.poller.failure is None
 
 
 def test_without_a_client_the_process_gives_the_reason_and_its_loop_runs(
-    bench: _Bench, monkeypatch: pytest.MonkeyPatch
+    env: _Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> None:
         raise FatalClient("it broke")
 
-    bench.each_round = fail
+    env.each_round = fail
     seen: list[tuple[bool, str, float]] = []
-    sleep = bench.sleep
+    sleep = env.sleep
 
     def watched(seconds: float) -> None:
-        failure = bench.poller.failure
-        silent_s = bench.monotonic() - bench.poller.turned_at
-        seen.append((bench.poller.is_member, failure.why if failure is not None else "", silent_s))
+        failure = env.poller.failure
+        silent_s = env.monotonic() - env.poller.turned_at
+        seen.append((env.poller.is_member, failure.why if failure is not None else "", silent_s))
         sleep(seconds)
 
-    monkeypatch.setattr(bench, "sleep", watched)
+    monkeypatch.setattr(env, "sleep", watched)
     with pytest.raises(ClientFailed) as failed:
-        bench.run()
+        env.run()
     assert failed.value.exit_code is Exit.CLIENT_FAILED
     assert set(seen) == {(False, "it broke", 0.0)}
-    assert len(bench.clients) == CLIENT_FAILURES_MAX
+    assert len(env.clients) == CLIENT_FAILURES_MAX
 
 
-def test_two_processes_of_one_name_do_not_fence_each_other_for_ever(bench: _Bench) -> None:
+def test_two_processes_of_one_name_do_not_fence_each_other_for_ever(env: _Environment) -> None:
     """Another process takes the name back whenever this one has it."""
 
     def fence() -> None:
-        if bench.poller.shards:
-            bench.fence()
+        if env.poller.shards:
+            env.fence()
 
-    bench.each_round = fence
+    env.each_round = fence
     with pytest.raises(ClientFailed, match="give each process of the group its own"):
-        bench.run()
-    assert len(bench.clients) == CLIENT_FAILURES_MAX
-    assert bench.released == 2 * CLIENT_FAILURES_MAX
+        env.run()
+    assert len(env.clients) == CLIENT_FAILURES_MAX
+    assert env.released == 2 * CLIENT_FAILURES_MAX
 
 
-def test_a_stop_ends_the_pause(bench: _Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_ends_the_pause(env: _Environment, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise Fenced("somebody else has the name")
 
-    bench.each_round = fail
-    monkeypatch.setattr(bench, "sleep", lambda _: bench.poller.stop())
-    assert bench.run()
-    assert len(bench.clients) == 1
+    env.each_round = fail
+    monkeypatch.setattr(env, "sleep", lambda _: env.poller.stop())
+    assert env.run()
+    assert len(env.clients) == 1
 
 
-def test_a_client_that_cannot_be_made_for_its_settings_is_not_tried_again(bench: _Bench) -> None:
+def test_a_client_that_cannot_be_made_for_its_settings_is_not_tried_again(env: _Environment) -> None:
     def refuse() -> GroupConsumer:
         raise SettingRefused("no such property")
 
     with pytest.raises(SettingRefused):
-        bench.poller.run([bench.topic], refuse)
+        env.poller.run([env.topic], refuse)
 
 
 def test_pauses_double_to_their_bound_and_a_client_that_served_well_begins_a_new_row() -> None:
@@ -204,19 +204,19 @@ def test_a_name_that_was_free_in_between_is_waited_for_again() -> None:
     assert rejoining.joins_in_s(now + NAME_IN_USE_S_MAX) == REFUSED_PAUSE_S, "another fault ends the row"
 
 
-def test_members_of_the_classic_protocol_are_waited_for_as_long_as_they_are_there(bench: _Bench) -> None:
+def test_members_of_the_classic_protocol_are_waited_for_as_long_as_they_are_there(env: _Environment) -> None:
     """The process stands by, and tries again every few seconds."""
     seen: set[tuple[bool, bool]] = set()
 
     def each_round() -> None:
-        seen.add((bool(bench.poller.stands_by), bench.poller.is_member))
-        if len(bench.clients) <= 10 * CLIENT_FAILURES_MAX:
+        seen.add((bool(env.poller.stands_by), env.poller.is_member))
+        if len(env.clients) <= 10 * CLIENT_FAILURES_MAX:
             raise OtherProtocol("classic members")
-        if bench.poller.is_member:
-            assert not bench.poller.stands_by
-            bench.poller.stop()
+        if env.poller.is_member:
+            assert not env.poller.stands_by
+            env.poller.stop()
 
-    bench.each_round = each_round
-    assert bench.run()
-    assert len(bench.clients) == 10 * CLIENT_FAILURES_MAX + 1
+    env.each_round = each_round
+    assert env.run()
+    assert len(env.clients) == 10 * CLIENT_FAILURES_MAX + 1
     assert (True, False) in seen

@@ -28,31 +28,31 @@ from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.shard.takeover_slots import Slot, TakeoverSlots
 from postdate.sidecar.states import State
-from support.shards.simulated_shard import Bench, parts
+from support.shards.simulated_shard import ShardEnvironment, parts
 from support.waiting.timeouts import WAIT_TIMEOUT_S
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def env(tmp_path: Path) -> ShardEnvironment:
+    return ShardEnvironment(tmp_path)
 
 
-def _waits(bench: Bench, shard: Shard, for_ms: float) -> list[float]:
+def _waits(env: ShardEnvironment, shard: Shard, for_ms: float) -> list[float]:
     """Let that time pass, turning whenever the shard wants to; how long it wanted to wait after each turn."""
-    until, waits = bench.time.now_ms + for_ms, []
-    while bench.time.now_ms < until:
+    until, waits = env.time.now_ms + for_ms, []
+    while env.time.now_ms < until:
         waits.append(shard.turn())
-        bench.time.wait(max(waits[-1], 1.0))
+        env.time.wait(max(waits[-1], 1.0))
     return waits
 
 
 @pytest.mark.parametrize("delay_ms", [None, 3_600_000], ids=["nothing pending", "due in an hour"])
-def test_a_shard_in_which_nothing_changes_comes_to_rest(bench: Bench, delay_ms: int | None) -> None:
-    shard = bench.shard()
+def test_a_shard_in_which_nothing_changes_comes_to_rest(env: ShardEnvironment, delay_ms: int | None) -> None:
+    shard = env.shard()
     if delay_ms is not None:
-        bench.schedule(bench.time.now_ms + delay_ms)
-        bench.until(shard, lambda: shard.next_request == 1)
-    waits = _waits(bench, shard, 120_000)
+        env.schedule(env.time.now_ms + delay_ms)
+        env.until(shard, lambda: shard.next_request == 1)
+    waits = _waits(env, shard, 120_000)
     resting = [wait for wait in waits if wait > CONFIRM_INTERVAL_MS]
     assert len(resting) >= 10
     assert max(resting) == REST_INTERVAL_MS
@@ -60,16 +60,16 @@ def test_a_shard_in_which_nothing_changes_comes_to_rest(bench: Bench, delay_ms: 
 
 
 def test_free_memory_is_returned_when_a_rest_begins_but_at_most_once_a_minute(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     returned: list[float] = []
-    monkeypatch.setattr(housekeeping, "return_free_memory", lambda: returned.append(bench.time.now_ms))
-    shard = bench.shard()
+    monkeypatch.setattr(housekeeping, "return_free_memory", lambda: returned.append(env.time.now_ms))
+    shard = env.shard()
 
     def rest(count: int, ms: int) -> None:
-        bench.schedule(bench.time.now_ms + 3_600_000)
-        bench.until(shard, lambda: shard.next_request == count)
-        _waits(bench, shard, ms)
+        env.schedule(env.time.now_ms + 3_600_000)
+        env.until(shard, lambda: shard.next_request == count)
+        _waits(env, shard, ms)
 
     rest(1, 25_000)
     assert len(returned) == 1
@@ -80,76 +80,76 @@ def test_free_memory_is_returned_when_a_rest_begins_but_at_most_once_a_minute(
     shard.close()
 
 
-def test_a_due_entry_ends_the_rest_in_time(bench: Bench) -> None:
-    shard = bench.shard()
-    _waits(bench, shard, 20_000)
-    due_ms = bench.time.now_ms + 25_300
-    bench.schedule(due_ms)
-    bench.until(shard, lambda: shard.next_request == 1)
-    while bench.ended() < 1:
+def test_a_due_entry_ends_the_rest_in_time(env: ShardEnvironment) -> None:
+    shard = env.shard()
+    _waits(env, shard, 20_000)
+    due_ms = env.time.now_ms + 25_300
+    env.schedule(due_ms)
+    env.until(shard, lambda: shard.next_request == 1)
+    while env.ended() < 1:
         wait_ms = shard.turn()
-        left_ms = due_ms + 1 - bench.time.now_ms
+        left_ms = due_ms + 1 - env.time.now_ms
         assert wait_ms <= max(left_ms, 0) + 1
-        bench.time.wait(max(wait_ms, 0.2))
-    assert bench.time.now_ms < due_ms + 20
+        env.time.wait(max(wait_ms, 0.2))
+    assert env.time.now_ms < due_ms + 20
     shard.close()
 
 
-def test_a_woken_shard_checks_every_second_until_nothing_changes(bench: Bench) -> None:
-    shard = bench.shard()
-    _waits(bench, shard, 30_000)
+def test_a_woken_shard_checks_every_second_until_nothing_changes(env: ShardEnvironment) -> None:
+    shard = env.shard()
+    _waits(env, shard, 30_000)
     assert shard.turn() > CONFIRM_INTERVAL_MS
-    bench.time.wait(200)
+    env.time.wait(200)
     assert shard.turn() <= CONFIRM_INTERVAL_MS
-    bench.time.wait(CONFIRM_INTERVAL_MS)
+    env.time.wait(CONFIRM_INTERVAL_MS)
     assert shard.turn() <= CONFIRM_INTERVAL_MS
     shard.close()
 
 
 @pytest.mark.parametrize("is_isolated", [False, True], ids=["missing", "isolated before"])
-def test_a_shard_rests_once_nothing_waits_for_a_failing_target(bench: Bench, is_isolated: bool) -> None:
-    bench.dispatch = DispatchConfig(retry_budget_ms=40_000)
-    shard = bench.shard()
+def test_a_shard_rests_once_nothing_waits_for_a_failing_target(env: ShardEnvironment, is_isolated: bool) -> None:
+    env.dispatch = DispatchConfig(retry_budget_ms=40_000)
+    shard = env.shard()
     index = parts(shard)[0]
     if is_isolated:
         shard._dispatcher._faults._isolate("missing", 1, None, shard.ctx.clock.steady_ms())
-    bench.ask(("postdate-topic", b"missing"), ("postdate-at", b"1"))
-    bench.until(shard, lambda: index.parked_count == 1)
-    assert max(_waits(bench, shard, 30_000)) <= TEND_INTERVAL_MS
-    bench.until(shard, lambda: len(bench.letters()) == 1)
-    assert max(_waits(bench, shard, 60_000)) == REST_INTERVAL_MS
+    env.ask(("postdate-topic", b"missing"), ("postdate-at", b"1"))
+    env.until(shard, lambda: index.parked_count == 1)
+    assert max(_waits(env, shard, 30_000)) <= TEND_INTERVAL_MS
+    env.until(shard, lambda: len(env.letters()) == 1)
+    assert max(_waits(env, shard, 60_000)) == REST_INTERVAL_MS
     shard.close()
 
 
-def test_a_bulk_control_continues_soon_after_the_isolation_of_own_topics_ends(bench: Bench) -> None:
+def test_a_bulk_control_continues_soon_after_the_isolation_of_own_topics_ends(env: ShardEnvironment) -> None:
     """Nothing but the time ends that isolation: no transaction needs these topics."""
-    bench.format_version = 2
-    shard = bench.shard()
-    bench.schedule(bench.time.now_ms + 3_600_000)
-    bench.until(shard, lambda: shard.next_request == 1)
+    env.format_version = 2
+    shard = env.shard()
+    env.schedule(env.time.now_ms + 3_600_000)
+    env.until(shard, lambda: shard.next_request == 1)
     shard._dispatcher._faults._isolate(OWN_TOPICS, 1, None, shard.ctx.clock.steady_ms())
-    ends_ms = bench.time.now_ms + PROBATION_MS
-    bench.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
-    bench.until(shard, lambda: shard.next_request == 2)
+    ends_ms = env.time.now_ms + PROBATION_MS
+    env.ask(("postdate-action", b"cancel"), ("postdate-select-topic", b"orders"))
+    env.until(shard, lambda: shard.next_request == 2)
     while parts(shard)[0].bulks:
-        bench.time.wait(max(shard.turn(), 1.0))
-    assert ends_ms <= bench.time.now_ms < ends_ms + 2 * TEND_INTERVAL_MS
+        env.time.wait(max(shard.turn(), 1.0))
+    assert ends_ms <= env.time.now_ms < ends_ms + 2 * TEND_INTERVAL_MS
     shard.close()
 
 
-def test_the_beat_of_a_topic_of_short_retention_comes_in_time(bench: Bench) -> None:
-    shard = bench.shard()
+def test_the_beat_of_a_topic_of_short_retention_comes_in_time(env: ShardEnvironment) -> None:
+    shard = env.shard()
     object.__setattr__(shard.ctx, "beat_interval_ms", 4_000)
-    records = len(bench.log())
-    _waits(bench, shard, 60_000)
-    assert len(bench.log()) - records >= 60_000 // (4_000 + CONFIRM_INTERVAL_MS)
+    records = len(env.log())
+    _waits(env, shard, 60_000)
+    assert len(env.log()) - records >= 60_000 // (4_000 + CONFIRM_INTERVAL_MS)
     shard.close()
 
 
-def test_a_resting_shard_requests_its_lag_rarely(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    shard, asked = bench.shard(), 0
-    _waits(bench, shard, 60_000)
-    ends = bench.admin.end_offsets
+def test_a_resting_shard_requests_its_lag_rarely(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard, asked = env.shard(), 0
+    _waits(env, shard, 60_000)
+    ends = env.admin.end_offsets
 
     def counted(*arguments: object) -> object:
         nonlocal asked
@@ -159,11 +159,11 @@ def test_a_resting_shard_requests_its_lag_rarely(bench: Bench, monkeypatch: pyte
     monkeypatch.setattr(shard.ctx.admin, "end_offsets", counted)
     ages = []
     for _ in range(30):
-        bench.time.wait(shard.turn())
-        status = read_status(bench.directory / "0")
+        env.time.wait(shard.turn())
+        status = read_status(env.directory / "0")
         assert status is not None
         assert status.lag == 0
-        ages.append(bench.time.now_ms - status.written_ms)
+        ages.append(env.time.now_ms - status.written_ms)
     assert max(ages) <= STATUS_AGE_MS_MAX + CONFIRM_INTERVAL_MS
     assert 300_000 // (LAG_AGE_MS_MAX + REST_INTERVAL_MS) <= asked <= 300_000 // LAG_AGE_MS_MAX + 2
     shard.close()

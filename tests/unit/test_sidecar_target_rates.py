@@ -31,7 +31,7 @@ from postdate.wheel.timer_log.changes import EntryChanges
 from postdate.wheel.timer_log.timer_log import TimerLog
 from support.kafka_simulator.producer import SimTransactionalProducer
 from support.oracles.order import check_order, delivered
-from support.shards.simulated_shard import BUDGET_MS, OWN, Bench, R, takeovers
+from support.shards.simulated_shard import BUDGET_MS, OWN, R, ShardEnvironment, takeovers
 from support.shards.timer_indexes import NOW_MS, open_index
 
 _TARGETS = ("orders", "light", "small")
@@ -40,9 +40,9 @@ _STAMPED_MS = 30
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
+def env(tmp_path: Path) -> ShardEnvironment:
     """A cluster with three targets, and transactions of a hundred entries at most."""
-    made = Bench(tmp_path)
+    made = ShardEnvironment(tmp_path)
     made.admin.create_topics([NewTopic(name, 1, 1, {}) for name in _TARGETS[1:]])
     made.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS, entries_max=500)
     return made
@@ -52,25 +52,25 @@ def rated(*rules: str) -> RequestTopicConfig:
     return RequestTopicConfig(R, messages_per_second_max=rules)
 
 
-def left_at(bench: Bench, target: str) -> list[int]:
+def left_at(env: ShardEnvironment, target: str) -> list[int]:
     """When each message of a target was committed, by the broker's clock; ascending."""
-    offsets = {offset for _, offset in delivered(bench, target)}
-    stamps = zip(bench.read(OWN.dispatch_log), bench.log(), strict=True)
+    offsets = {offset for _, offset in delivered(env, target)}
+    stamps = zip(env.read(OWN.dispatch_log), env.log(), strict=True)
     return sorted(r.timestamp_ms for r, said in stamps for fate in said.fates if fate.offset in offsets)
 
 
-def check_rate(bench: Bench, target: str, per_second: float) -> None:
+def check_rate(env: ShardEnvironment, target: str, per_second: float) -> None:
     """In no stretch of time more than the rate allows."""
-    at = left_at(bench, target)
+    at = left_at(env, target)
     for first in range(len(at)):
         for last in range(first, len(at)):
             most = per_second * ((at[last] - at[first] + _STAMPED_MS) / 1000 + RATE_SAVED_S) + 1
             assert last - first + 1 <= most, f"{last - first + 1} within {at[last] - at[first]} ms"
 
 
-def pass_ms(bench: Bench, shard: Shard, time_ms: float) -> None:
-    until_ms = bench.time.now_ms + time_ms
-    bench.until(shard, lambda: bench.time.now_ms >= until_ms)
+def pass_ms(env: ShardEnvironment, shard: Shard, time_ms: float) -> None:
+    until_ms = env.time.now_ms + time_ms
+    env.until(shard, lambda: env.time.now_ms >= until_ms)
 
 
 def count_reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
@@ -114,40 +114,42 @@ def waiting(directory: Path, *places: tuple[str, int], size_bytes: int = 1) -> T
     return index
 
 
-def test_a_burst_leaves_at_the_rate_of_its_target_and_the_others_on_time(bench: Bench) -> None:
-    shard = bench.shard(rated("orders=50"))
-    due = bench.time.now_ms + 1_000
+def test_a_burst_leaves_at_the_rate_of_its_target_and_the_others_on_time(env: ShardEnvironment) -> None:
+    shard = env.shard(rated("orders=50"))
+    due = env.time.now_ms + 1_000
     for _ in range(300):
-        bench.schedule(due)
-    others = [(bench.schedule(due + 20 * n, target=b"light"), due + 20 * n) for n in range(200)]
-    bench.until(shard, lambda: bench.ended() == 500)
-    check_order(bench, _TARGETS)
-    check_rate(bench, "orders", 50)
-    assert bench.time.now_ms - due < 6_500, "it may leave at its rate, and does"
+        env.schedule(due)
+    others = [(env.schedule(due + 20 * n, target=b"light"), due + 20 * n) for n in range(200)]
+    env.until(shard, lambda: env.ended() == 500)
+    check_order(env, _TARGETS)
+    check_rate(env, "orders", 50)
+    assert env.time.now_ms - due < 6_500, "it may leave at its rate, and does"
     assert 290 <= shard.ctx.counts.rated <= 300
-    late = [at - due_ms for at, (_, due_ms) in zip(left_at(bench, "light"), others, strict=True)]
+    late = [at - due_ms for at, (_, due_ms) in zip(left_at(env, "light"), others, strict=True)]
     assert max(late) < 200
     assert shard._index is not None
     assert shard._index.parked_count == 0
     shard.close()
 
 
-def test_missed_occurrences_leave_at_the_rate_of_their_target(bench: Bench) -> None:
+def test_missed_occurrences_leave_at_the_rate_of_their_target(env: ShardEnvironment) -> None:
     """Without a rate, many of them leave in one transaction."""
-    bench.format_version = 3
-    shard = bench.shard(rated("orders=2"))
-    bench.ask(("postdate-topic", b"orders"), ("postdate-id", b"c"), ("postdate-every", b"1s"))
-    bench.until(shard, lambda: len(bench.read("orders")) == 1)
+    env.format_version = 3
+    shard = env.shard(rated("orders=2"))
+    env.ask(("postdate-topic", b"orders"), ("postdate-id", b"c"), ("postdate-every", b"1s"))
+    env.until(shard, lambda: len(env.read("orders")) == 1)
     shard.close()
-    bench.time.wait(30_000)
-    shard = bench.shard(rated("orders=2"))
-    bench.until(shard, lambda: len(bench.read("orders")) > 1)
-    assert len(bench.read("orders")) == 2
+    env.time.wait(30_000)
+    shard = env.shard(rated("orders=2"))
+    env.until(shard, lambda: len(env.read("orders")) > 1)
+    assert len(env.read("orders")) == 2
     shard.close()
 
 
-def test_each_delivery_counts_for_the_rate_of_its_target(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench.format_version = 3
+def test_each_delivery_counts_for_the_rate_of_its_target(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env.format_version = 3
     spent, honest = Counter[str](), TargetRates.spend
 
     def spend(self: TargetRates, sent: Mapping[str, int]) -> None:
@@ -155,57 +157,57 @@ def test_each_delivery_counts_for_the_rate_of_its_target(bench: Bench, monkeypat
         honest(self, sent)
 
     monkeypatch.setattr(TargetRates, "spend", spend)
-    shard = bench.shard(rated("orders=1000"))
+    shard = env.shard(rated("orders=1000"))
     for name in (b"c", b"d"):
-        bench.ask(("postdate-topic", b"orders"), ("postdate-id", name), ("postdate-every", b"1s"))
+        env.ask(("postdate-topic", b"orders"), ("postdate-id", name), ("postdate-every", b"1s"))
     for target in (b"orders", b"orders", b"light"):
-        bench.schedule(bench.time.now_ms + 500, target=target)
-    bench.until(shard, lambda: len(bench.read("orders")) >= 6)
-    assert spent == {"orders": len(bench.read("orders"))}
+        env.schedule(env.time.now_ms + 500, target=target)
+    env.until(shard, lambda: len(env.read("orders")) >= 6)
+    assert spent == {"orders": len(env.read("orders"))}
     shard.close()
 
 
-def test_after_a_slice_the_shard_rests_until_the_next_one(bench: Bench) -> None:
-    shard = bench.shard(rated("orders=10"))
+def test_after_a_slice_the_shard_rests_until_the_next_one(env: ShardEnvironment) -> None:
+    shard = env.shard(rated("orders=10"))
     for _ in range(9):
-        bench.schedule(1)
-    bench.until(shard, lambda: len(bench.read("orders")) == 5)
+        env.schedule(1)
+    env.until(shard, lambda: len(env.read("orders")) == 5)
     assert shard._dispatcher.parked_in_ms() > 50
     shard.close()
 
 
-def test_below_its_rate_a_message_is_not_made_to_wait(bench: Bench) -> None:
-    shard = bench.shard(rated("*=10"))
-    pass_ms(bench, shard, 1_000)
-    due = bench.time.now_ms + 100
+def test_below_its_rate_a_message_is_not_made_to_wait(env: ShardEnvironment) -> None:
+    shard = env.shard(rated("*=10"))
+    pass_ms(env, shard, 1_000)
+    due = env.time.now_ms + 100
     for number in range(20):
-        bench.schedule(due + 250 * number)
-    bench.until(shard, lambda: bench.ended() == 20)
+        env.schedule(due + 250 * number)
+    env.until(shard, lambda: env.ended() == 20)
     assert shard.ctx.counts.rated == 0
-    assert max(at - (due + 250 * n) for n, at in enumerate(left_at(bench, "orders"))) < 50
+    assert max(at - (due + 250 * n) for n, at in enumerate(left_at(env, "orders"))) < 50
     shard.close()
 
 
 def test_a_waiting_message_is_moved_once_and_not_read_in_each_turn(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cost of a turn does not depend on how much waits; nor does memory: nothing but a heap of targets is kept."""
-    shard = bench.shard(rated("orders=4"))
+    shard = env.shard(rated("orders=4"))
     count = 2_000
-    due = bench.time.now_ms + 3_000
+    due = env.time.now_ms + 3_000
     for _ in range(count):
-        bench.schedule(due)
-    bench.until(shard, lambda: shard.next_request == count)
+        env.schedule(due)
+    env.until(shard, lambda: shard.next_request == count)
     since = count_reads(monkeypatch)
     index = shard._index
     assert index is not None
-    bench.until(shard, lambda: index.parked_count >= count - 20)
+    env.until(shard, lambda: index.parked_count >= count - 20)
     assert since() < 4 * count, "by the first cursor, and by the second one that goes ahead of it"
-    begun, ended = bench.time.now_ms, bench.ended()
+    begun, ended = env.time.now_ms, env.ended()
     for number in range(100):
-        bench.schedule(begun + 100 * number, target=b"light")
-    pass_ms(bench, shard, 11_000)
-    left = bench.ended() - ended
+        env.schedule(begun + 100 * number, target=b"light")
+    pass_ms(env, shard, 11_000)
+    left = env.ended() - ended
     assert left >= 140, "a hundred others, and four a second"
     assert since() < 6 * left
     rates = shard._dispatcher._rates
@@ -214,147 +216,151 @@ def test_a_waiting_message_is_moved_once_and_not_read_in_each_turn(
     shard.close()
 
 
-def test_a_rate_is_kept_over_takeovers_with_the_disk_and_without_it(bench: Bench) -> None:
+def test_a_rate_is_kept_over_takeovers_with_the_disk_and_without_it(env: ShardEnvironment) -> None:
     topic = rated("orders=20")
-    now = bench.time.now_ms
-    shard = bench.shard(topic)
+    now = env.time.now_ms
+    shard = env.shard(topic)
     for _ in range(120):
-        bench.schedule(now + 500)
+        env.schedule(now + 500)
     for ended in (20, 50, 90):
-        bench.until(shard, lambda ended=ended: bench.ended() >= ended)  # type: ignore[misc]
+        env.until(shard, lambda ended=ended: env.ended() >= ended)  # type: ignore[misc]
         shard.close()
         if ended == 50:
-            shutil.rmtree(bench.directory / "0")
-        shard = bench.shard(topic)
-    bench.until(shard, lambda: bench.ended() == 120)
-    check_order(bench, _TARGETS)
-    check_rate(bench, "orders", 20)
-    assert len(delivered(bench, "orders")) == 120
+            shutil.rmtree(env.directory / "0")
+        shard = env.shard(topic)
+    env.until(shard, lambda: env.ended() == 120)
+    check_order(env, _TARGETS)
+    check_rate(env, "orders", 20)
+    assert len(delivered(env, "orders")) == 120
     shard.close()
 
 
-def test_a_commit_without_an_answer_is_counted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    shard = bench.shard(rated("orders=20"))
-    due = bench.time.now_ms + 500
+def test_a_commit_without_an_answer_is_counted(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = env.shard(rated("orders=20"))
+    due = env.time.now_ms + 500
     for _ in range(30):
-        bench.schedule(due)
-    bench.until(shard, lambda: bench.ended() >= 2)
+        env.schedule(due)
+    env.until(shard, lambda: env.ended() >= 2)
     honest = SimTransactionalProducer.commit
 
     def commit(self: SimTransactionalProducer) -> None:
-        before = bench.ended()
+        before = env.ended()
         honest(self)
-        if bench.ended() > before:
+        if env.ended() > before:
             raise UnknownOutcome("no answer came")
 
     monkeypatch.setattr(SimTransactionalProducer, "commit", commit)
-    bench.until(shard, lambda: bench.ended() == 30)
+    env.until(shard, lambda: env.ended() == 30)
     assert takeovers(shard) > 5
-    check_rate(bench, "orders", 20)
-    assert len(delivered(bench, "orders")) == 30
+    check_rate(env, "orders", 20)
+    assert len(delivered(env, "orders")) == 30
     shard.close()
 
 
-def test_a_target_that_failed_or_was_held_continues_at_its_rate(bench: Bench) -> None:
-    shard = bench.shard(rated("orders=20", "later=20"))
-    now = bench.time.now_ms
+def test_a_target_that_failed_or_was_held_continues_at_its_rate(env: ShardEnvironment) -> None:
+    shard = env.shard(rated("orders=20", "later=20"))
+    now = env.time.now_ms
     for _ in range(40):
-        bench.schedule(now + 100)
-        bench.schedule(now + 100, target=b"later")
-    bench.until(shard, lambda: bench.ended() >= 10)
+        env.schedule(now + 100)
+        env.schedule(now + 100, target=b"later")
+    env.until(shard, lambda: env.ended() >= 10)
     shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
-    bench.admin.create_topics([NewTopic("later", 1, 1, {})])
-    bench.until(shard, lambda: len(bench.read("later")) == 40)
-    assert len(bench.read("orders")) < 20
+    env.admin.create_topics([NewTopic("later", 1, 1, {})])
+    env.until(shard, lambda: len(env.read("later")) == 40)
+    assert len(env.read("orders")) < 20
     shard.ctx.held.now = NOTHING
-    bench.until(shard, lambda: bench.ended() == 80)
-    check_order(bench, ("orders", "later"))
-    check_rate(bench, "orders", 20)
-    check_rate(bench, "later", 20)
+    env.until(shard, lambda: env.ended() == 80)
+    check_order(env, ("orders", "later"))
+    check_rate(env, "orders", 20)
+    check_rate(env, "later", 20)
     shard.close()
 
 
-def test_a_late_request_with_an_earlier_due_time_leaves_first(bench: Bench) -> None:
-    shard = bench.shard(rated("orders=20"))
-    due = bench.time.now_ms + 500
+def test_a_late_request_with_an_earlier_due_time_leaves_first(env: ShardEnvironment) -> None:
+    shard = env.shard(rated("orders=20"))
+    due = env.time.now_ms + 500
     for _ in range(10):
-        bench.schedule(due)
-    bench.until(shard, lambda: bench.ended() >= 3)
-    late = bench.schedule(due - 100)
-    bench.time.wait(200)
-    bench.poll(shard)  # taken in by the turn in which some of the others may leave
-    before = bench.ended()
-    bench.until(shard, lambda: bench.ended() == 11)
-    assert delivered(bench, "orders")[before] == (int(due - 100), late)
-    assert sorted(delivered(bench, "orders")[:before]) == delivered(bench, "orders")[:before]
+        env.schedule(due)
+    env.until(shard, lambda: env.ended() >= 3)
+    late = env.schedule(due - 100)
+    env.time.wait(200)
+    env.poll(shard)  # taken in by the turn in which some of the others may leave
+    before = env.ended()
+    env.until(shard, lambda: env.ended() == 11)
+    assert delivered(env, "orders")[before] == (int(due - 100), late)
+    assert sorted(delivered(env, "orders")[:before]) == delivered(env, "orders")[:before]
     shard.close()
 
 
-def test_one_that_kafka_refuses_is_found_among_those_that_wait(bench: Bench) -> None:
+def test_one_that_kafka_refuses_is_found_among_those_that_wait(env: ShardEnvironment) -> None:
     """It is moved back to be tried alone, and neither it nor the rate keeps the others."""
-    shard = bench.shard(rated("small=10"))
-    due = bench.time.now_ms + 500
+    shard = env.shard(rated("small=10"))
+    due = env.time.now_ms + 500
     for number in range(20):
-        bench.schedule(due, target=b"small", value=b"x" * (2_000 if number == 13 else 20))
-    bench.until(shard, lambda: bench.ended() >= 3)
-    bench.broker.topics["small"].config["max.message.bytes"] = "1500"  # metadata is older than this
-    bench.until(shard, lambda: bench.ended() == 20, 10_000)  # before the target's settings are looked at again
-    assert [reason for reason, _ in bench.letters()] in ([b"too-large"], [b"record-refused"])
-    assert len(bench.read("small")) == 19
-    assert sum(a > b for a, b in zip(delivered(bench, "small"), delivered(bench, "small")[1:], strict=False)) == 0
+        env.schedule(due, target=b"small", value=b"x" * (2_000 if number == 13 else 20))
+    env.until(shard, lambda: env.ended() >= 3)
+    env.broker.topics["small"].config["max.message.bytes"] = "1500"  # metadata is older than this
+    env.until(shard, lambda: env.ended() == 20, 10_000)  # before the target's settings are looked at again
+    assert [reason for reason, _ in env.letters()] in ([b"too-large"], [b"record-refused"])
+    assert len(env.read("small")) == 19
+    assert sum(a > b for a, b in zip(delivered(env, "small"), delivered(env, "small")[1:], strict=False)) == 0
     shard.close()
 
 
-def test_a_message_that_waits_beyond_its_grace_expires_and_a_cancelled_one_does_not_leave(bench: Bench) -> None:
-    shard = bench.shard(rated("orders=2"))
-    due = bench.time.now_ms + 500
-    kept = [bench.schedule(due, ("postdate-id", b"%d" % n)) for n in range(6)]
-    short = [bench.schedule(due + 1, ("postdate-grace", b"1s")) for _ in range(5)]
-    bench.until(shard, lambda: bench.ended() >= 2)
+def test_a_message_that_waits_beyond_its_grace_expires_and_a_cancelled_one_does_not_leave(
+    env: ShardEnvironment,
+) -> None:
+    shard = env.shard(rated("orders=2"))
+    due = env.time.now_ms + 500
+    kept = [env.schedule(due, ("postdate-id", b"%d" % n)) for n in range(6)]
+    short = [env.schedule(due + 1, ("postdate-grace", b"1s")) for _ in range(5)]
+    env.until(shard, lambda: env.ended() >= 2)
     for n in (3, 4):
-        bench.ask(("postdate-action", b"cancel"), ("postdate-id", b"%d" % n))
-    far = bench.time.now_ms + 4_000
-    bench.ask(("postdate-action", b"reschedule"), ("postdate-id", b"5"), ("postdate-at", b"%d" % far))
-    bench.until(shard, lambda: bench.ended() == len(kept) + len(short) + 3 + 1)  # `moved` is told, too
-    ends = dict(pair for fates in bench.fates() for pair in fates if pair[1] != "moved")
+        env.ask(("postdate-action", b"cancel"), ("postdate-id", b"%d" % n))
+    far = env.time.now_ms + 4_000
+    env.ask(("postdate-action", b"reschedule"), ("postdate-id", b"5"), ("postdate-at", b"%d" % far))
+    env.until(shard, lambda: env.ended() == len(kept) + len(short) + 3 + 1)  # `moved` is told, too
+    ends = dict(pair for fates in env.fates() for pair in fates if pair[1] != "moved")
     assert [ends[offset] for offset in kept] == ["delivered"] * 3 + ["cancelled"] * 2 + ["delivered"]
     assert [ends[offset] for offset in short] == ["dead"] * 5
-    assert {reason for reason, _ in bench.letters()} == {b"expired"}
-    assert delivered(bench, "orders")[-1] == (int(far), kept[5])
+    assert {reason for reason, _ in env.letters()} == {b"expired"}
+    assert delivered(env, "orders")[-1] == (int(far), kept[5])
     shard.close()
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_each_message_leaves_once_and_in_order(bench: Bench, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_message_leaves_once_and_in_order(
+    env: ShardEnvironment, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Bursts, late-comers, controls, a hold and a takeover, while two of three targets are limited."""
     choose = random.Random(seed)
     monkeypatch.setattr(changes, "SPAN_KEYS_MIN", 2)  # a wrong span would end what is not its own
-    bench.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS, entries_max=choose.choice([10, 60, 500]))
+    env.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS, entries_max=choose.choice([10, 60, 500]))
     topic = rated("orders=80", "small=30")
-    shard = bench.shard(topic)
+    shard = env.shard(topic)
     asked: set[int] = set()
-    now = bench.time.now_ms
+    now = env.time.now_ms
     for step in range(12):
         for _ in range(choose.randrange(40)):
-            due = choose.choice([now + 1_000, bench.time.now_ms - choose.randrange(50), now + choose.randrange(3_000)])
+            due = choose.choice([now + 1_000, env.time.now_ms - choose.randrange(50), now + choose.randrange(3_000)])
             target = choose.choice(_TARGETS).encode()
-            asked.add(bench.schedule(due, ("postdate-id", b"%d" % len(asked)), target=target))
+            asked.add(env.schedule(due, ("postdate-id", b"%d" % len(asked)), target=target))
             if choose.random() < 0.05:
                 victim = b"%d" % choose.randrange(len(asked))
-                bench.ask(("postdate-action", b"cancel"), ("postdate-id", victim))
-        pass_ms(bench, shard, choose.randrange(1, 400))
+                env.ask(("postdate-action", b"cancel"), ("postdate-id", victim))
+        pass_ms(env, shard, choose.randrange(1, 400))
         shard.ctx.held.now = Holds(targets=frozenset({"small"})) if step == 4 else NOTHING
         if step == 7:
             shard.close()
-            shard = bench.shard(topic)
+            shard = env.shard(topic)
     finals = ("delivered", "cancelled")
-    bench.until(shard, lambda: {o for fates in bench.fates() for o, fate in fates if fate in finals} >= asked)
-    said = sorted(offset for fates in bench.fates() for offset, fate in fates if fate == "delivered")
-    assert sorted(offset for target in _TARGETS for _, offset in delivered(bench, target)) == said
+    env.until(shard, lambda: {o for fates in env.fates() for o, fate in fates if fate in finals} >= asked)
+    said = sorted(offset for fates in env.fates() for offset, fate in fates if fate == "delivered")
+    assert sorted(offset for target in _TARGETS for _, offset in delivered(env, target)) == said
     assert len(said) == len(set(said))
-    check_order(bench, _TARGETS)
-    check_rate(bench, "orders", 80)
-    check_rate(bench, "small", 30)
+    check_order(env, _TARGETS)
+    check_rate(env, "orders", 80)
+    check_rate(env, "small", 30)
     shard.close()
 
 

@@ -20,7 +20,7 @@ from opentelemetry.trace import SpanKind
 
 from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.config.settings import Config
-from postdate.sidecar.context.traced_messages import Traces, trace_context
+from postdate.sidecar.context.traced_messages import TraceQueue, trace_context
 from postdate.sidecar.counts import LATENESS_BOUNDS_MS
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.index.overlay import IndexOverlay
@@ -42,7 +42,7 @@ UNSAMPLED = PARENT[:-2] + b"00"
 NOW_MS = 1_700_000_000_000
 
 
-def _spans(traces: Traces, sampler: Sampler = ALWAYS_ON) -> tuple[ReadableSpan, ...]:
+def _spans(traces: TraceQueue, sampler: Sampler = ALWAYS_ON) -> tuple[ReadableSpan, ...]:
     """What the thread makes of the queue until it is closed."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider(sampler=sampler)
@@ -53,7 +53,7 @@ def _spans(traces: Traces, sampler: Sampler = ALWAYS_ON) -> tuple[ReadableSpan, 
     return exporter.get_finished_spans()
 
 
-def _delivered(traces: Traces, *headers: Headers, late_ms: int = 7) -> None:
+def _delivered(traces: TraceQueue, *headers: Headers, late_ms: int = 7) -> None:
     """One transaction of messages with these headers, from offset 0 on."""
     messages = [(offset, "orders", each) for offset, each in enumerate(headers)]
     fates = [PlainFate(offset, NOW_MS, DELIVERED) for offset in range(len(headers))]
@@ -91,7 +91,7 @@ class TestSpans:
     @pytest.mark.parametrize("state", [b"a=1,secret", b"\xff=secret", b",".join(b"k%d=1" % n for n in range(40))])
     def test_a_malformed_trace_state_is_not_logged(self, state: bytes, caplog: pytest.LogCaptureFixture) -> None:
         """It belongs to the producer, and one line for each message would fill the log."""
-        traces = Traces()
+        traces = TraceQueue()
         _delivered(traces, [("traceparent", PARENT), ("tracestate", state)])
         (span,) = _spans(traces)
         (link,) = span.links
@@ -101,7 +101,7 @@ class TestSpans:
     def test_a_request_from_the_future_gets_a_span_that_can_be_exported(self) -> None:
         """A producer that writes microseconds as its timestamp: the exporter would drop the spans of all others with
         it."""
-        traces = Traces()
+        traces = TraceQueue()
         record = Record(1, NOW_MS * 1_000, False, b"k", b"v", TRACED)
         headers: Headers = [("postdate-topic", b"orders"), ("postdate-delay", b"1s"), *TRACED]
         request = parse_request(RequestRules(topic="requests"), 3, record.timestamp_ms, record.key, headers)
@@ -111,7 +111,7 @@ class TestSpans:
         encode_spans([span])
 
     def test_a_delivery_is_the_root_of_a_trace_with_a_link_to_the_producer(self) -> None:
-        traces = Traces()
+        traces = TraceQueue()
         _delivered(traces, [("traceparent", PARENT), ("tracestate", b"vendor=1"), ("postdate-origin", b"requests/3/0")])
         (span,) = _spans(traces)
         assert span.parent is None
@@ -130,7 +130,7 @@ class TestSpans:
 
     def test_the_records_beside_a_delivery_get_no_span(self) -> None:
         """A verdict of the same request, a dead letter, a cancelled message."""
-        traces = Traces()
+        traces = TraceQueue()
         traced: Headers = [("traceparent", PARENT)]
         messages = [(0, "orders", traced), (0, "requests.verdicts", traced), (1, "requests.dead-letters", traced)]
         fates = [PlainFate(0, NOW_MS, DELIVERED), PlainFate(2, NOW_MS, CANCELLED)]
@@ -138,7 +138,7 @@ class TestSpans:
         assert [span.name for span in _spans(traces)] == ["deliver orders"]
 
     def test_each_occurrence_of_a_schedule_gets_a_span(self) -> None:
-        traces = Traces()
+        traces = TraceQueue()
         traced: Headers = [("traceparent", PARENT)]
         messages = [(0, "orders", traced), (-1, "requests.store", traced), (0, "orders", traced), (1, "orders", traced)]
         fates: list[Fate] = [
@@ -155,7 +155,7 @@ class TestSpans:
         overlay = IndexOverlay(index)
         overlay.advance(next_request=0, next_dispatch=0, seq=0)
         overlay.write()
-        traces = Traces()
+        traces = TraceQueue()
         intake = Intake(RequestRules(topic="requests", horizon_ms=86_400_000), 3, traces=traces)
         sent = _record(0, ("traceparent", PARENT)).headers
         records = [
@@ -178,7 +178,7 @@ class TestSpans:
         index.close()
 
     def test_the_last_delivery_of_a_class_is_its_exemplar(self) -> None:
-        traces = Traces()
+        traces = TraceQueue()
         _delivered(traces, [("traceparent", PARENT)], late_ms=5)
         _delivered(traces, [("traceparent", PARENT)], late_ms=6)
         _delivered(traces, [("traceparent", PARENT)], late_ms=9_000_000)
@@ -191,20 +191,20 @@ class TestSpans:
         assert found["requests", 1].span_id == f"{spans[1].context.span_id:016x}"
 
     def test_the_sampler_of_the_sdk_decides(self) -> None:
-        traces = Traces()
+        traces = TraceQueue()
         _delivered(traces, [("traceparent", PARENT)])
         assert _spans(traces, ALWAYS_OFF) == ()
         assert traces.exemplars == {}
 
     def test_a_context_of_zeros_makes_no_span(self) -> None:
-        traces = Traces()
+        traces = TraceQueue()
         _delivered(traces, [("traceparent", b"00-" + b"0" * 32 + b"-" + b"0" * 16 + b"-01")], [("traceparent", PARENT)])
         assert len(_spans(traces)) == 1
 
 
 class TestQueue:
     def test_what_does_not_fit_is_dropped_and_counted(self) -> None:
-        traces = Traces(queued_max=3)
+        traces = TraceQueue(queued_max=3)
         _delivered(traces, *[TRACED] * 2)
         _delivered(traces, *[TRACED] * 4)
         assert traces.dropped == 3
@@ -213,7 +213,7 @@ class TestQueue:
         assert traces.dropped == 3
 
     def test_it_is_taken_in_pieces_until_it_is_empty(self) -> None:
-        traces = Traces()
+        traces = TraceQueue()
         assert traces.take(10, 0.0) == []
         _delivered(traces, *[TRACED] * 3)
         assert [len(traces.take(2, 0.0)) for _ in range(3)] == [2, 1, 0]

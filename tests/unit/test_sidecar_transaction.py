@@ -24,12 +24,12 @@ from postdate.sidecar.transaction.transaction import Content, Message, ShardOwne
 from postdate.wire.dispatch_log import BEAT
 from support.kafka_simulator.error_responses import abort_required
 from support.kafka_simulator.producer import SimTransactionalProducer
-from support.shards.simulated_shard import OWN, Bench, takeovers
+from support.shards.simulated_shard import OWN, ShardEnvironment, takeovers
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def env(tmp_path: Path) -> ShardEnvironment:
+    return ShardEnvironment(tmp_path)
 
 
 def _ownership_of(shard: Shard) -> ShardOwnership:
@@ -38,10 +38,10 @@ def _ownership_of(shard: Shard) -> ShardOwnership:
 
 
 def test_a_late_commit_of_an_aborted_beat_decides_no_other_transaction(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit of a beat is sent twice. The second copy fails, the beat is aborted, and the first copy arrives."""
-    shard = bench.shard()
+    shard = env.shard()
     honest_end, honest_sent = SimTransactionalProducer._end, SimTransactionalProducer._sent
     late: list[Callable[[], object]] = []
     armed, refused = [True], []
@@ -52,8 +52,8 @@ def test_a_late_commit_of_an_aborted_beat_decides_no_other_transaction(
             return
         armed.clear()
         copy = (self._id, self._producer, self._epoch)
-        late.append(lambda: bench.broker.transactions.end(*copy, True, late=True))
-        bench.time.wait(600.0)
+        late.append(lambda: env.broker.transactions.end(*copy, True, late=True))
+        env.time.wait(600.0)
         self._end_took_ms += 600.0
         raise AbortRequired("EndTxn failed: UNKNOWN_SERVER_ERROR")
 
@@ -69,10 +69,10 @@ def test_a_late_commit_of_an_aborted_beat_decides_no_other_transaction(
     monkeypatch.setattr(SimTransactionalProducer, "_end", end)
     monkeypatch.setattr(SimTransactionalProducer, "_sent", sent)
     shard._broker_clock.forget()  # without a sample, a beat is the next transaction
-    bench.until(shard, lambda: not armed)
-    bench.schedule(1)
-    bench.until(shard, lambda: bench.ended() == 1)
-    assert [record.value for record in bench.read("orders")] == [b"v"]
+    env.until(shard, lambda: not armed)
+    env.schedule(1)
+    env.until(shard, lambda: env.ended() == 1)
+    assert [record.value for record in env.read("orders")] == [b"v"]
     assert refused, "the late copy of the commit must have met a newer epoch"
     assert takeovers(shard) == 2
     shard.close()
@@ -80,10 +80,10 @@ def test_a_late_commit_of_an_aborted_beat_decides_no_other_transaction(
 
 @pytest.mark.parametrize("given_up", [None, lambda: False], ids=["one wait", "in slices"])
 def test_a_transaction_with_a_record_that_has_no_report_is_aborted(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, given_up: Callable[[], bool] | None
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, given_up: Callable[[], bool] | None
 ) -> None:
     """All records but one are acknowledged, among them the record of the dispatch log."""
-    shard = bench.shard()
+    shard = env.shard()
     honest = SimTransactionalProducer.flush
     committed = []
     monkeypatch.setattr(SimTransactionalProducer, "flush", lambda self, timeout_s: honest(self, timeout_s) + 1)
@@ -97,9 +97,9 @@ def test_a_transaction_with_a_record_that_has_no_report_is_aborted(
 
 @pytest.mark.parametrize("fails", [False, True], ids=["commit", "abort"])
 def test_an_ownership_settles_at_each_end_and_refuses_to_begin_before(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, fails: bool
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    shard = bench.shard()
+    shard = env.shard()
     ownership = _ownership_of(shard)
     if fails:
 
@@ -121,10 +121,10 @@ def test_an_ownership_settles_at_each_end_and_refuses_to_begin_before(
 
 @pytest.mark.parametrize(("refused", "topics", "again"), [(True, 5, False), (True, 4, True), (False, 5, True)])
 def test_a_producer_is_dropped_whose_next_transaction_would_be_refused(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, refused: bool, topics: int, again: bool
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch, refused: bool, topics: int, again: bool
 ) -> None:
     """One record of a transaction is refused, or the transaction fails otherwise, and the client gives up the rest."""
-    shard = bench.shard()
+    shard = env.shard()
     ownership = _ownership_of(shard)
     given: list[OnDelivery] = []
 
@@ -148,15 +148,17 @@ def test_a_producer_is_dropped_whose_next_transaction_would_be_refused(
     shard.close()
 
 
-def test_the_outcomes_name_the_topic_that_was_acknowledged_first(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    shard = bench.shard()
+def test_the_outcomes_name_the_topic_that_was_acknowledged_first(
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = env.shard()
     ownership = _ownership_of(shard)
     given: list[OnDelivery] = []
     monkeypatch.setattr(SimTransactionalProducer, "produce", lambda self, *record: given.append(record[-1]))
 
     def flush(self: SimTransactionalProducer, timeout_s: float) -> int:
         for number in (1, 0, 1):
-            bench.time.wait(5.0)
+            env.time.wait(5.0)
             given[number](None, number, 0)
         raise AbortRequired("it has failed")
 
@@ -172,12 +174,12 @@ def test_the_outcomes_name_the_topic_that_was_acknowledged_first(bench: Bench, m
 
 
 def test_a_shard_whose_abort_is_refused_counts_nothing_as_aborted_and_takes_over_again(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first copy of the commit of a batch is delayed, the second is refused, and so is the abort behind it. The
     first copy arrives: the batch is committed, and no message of it leaves again."""
-    shard = bench.shard()
-    coordinator = bench.broker.transactions
+    shard = env.shard()
+    coordinator = env.broker.transactions
     honest = coordinator.end
     late: list[Callable[[], object]] = []
     refused: list[bool] = []
@@ -196,17 +198,17 @@ def test_a_shard_whose_abort_is_refused_counts_nothing_as_aborted_and_takes_over
     aborted: list[object] = []
     monkeypatch.setattr(coordinator, "end", end)
     monkeypatch.setattr(Aborts, "aborted", lambda self, *args: aborted.append(args))
-    bench.schedule(1)
-    bench.until(shard, lambda: bench.ended() == 1)
-    bench.until(shard, lambda: takeovers(shard) == 2 and shard.state is State.RUNNING)
+    env.schedule(1)
+    env.until(shard, lambda: env.ended() == 1)
+    env.until(shard, lambda: takeovers(shard) == 2 and shard.state is State.RUNNING)
     assert refused == [True, False]
     assert aborted == []
-    assert [record.value for record in bench.read("orders")] == [b"v"]
+    assert [record.value for record in env.read("orders")] == [b"v"]
     shard.close()
 
 
 def test_no_transaction_of_any_kind_begins_on_a_producer_that_did_not_settle(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Owner record, beat, fates, an aborted beat, aborted fates, and the mark behind a truncated log."""
     unsettled: set[int] = set()
@@ -225,7 +227,7 @@ def test_no_transaction_of_any_kind_begins_on_a_producer_that_did_not_settle(
 
     monkeypatch.setattr(SimTransactionalProducer, "begin", begin)
     monkeypatch.setattr(SimTransactionalProducer, "settle", settle)
-    shard = bench.shard()
+    shard = env.shard()
     failing = [2]
 
     def commit(self: SimTransactionalProducer) -> None:
@@ -237,30 +239,30 @@ def test_no_transaction_of_any_kind_begins_on_a_producer_that_did_not_settle(
     monkeypatch.setattr(SimTransactionalProducer, "commit", commit)
 
     def has_beaten() -> bool:
-        if bench.log()[-1].kind == BEAT:
+        if env.log()[-1].kind == BEAT:
             return True
         shard._broker_clock.forget()  # the aborted record was a sample, too
         return False
 
-    bench.until(shard, has_beaten)
+    env.until(shard, has_beaten)
     failing[0] = 2
-    bench.schedule(1)
-    bench.until(shard, lambda: bench.ended() == 1)
+    env.schedule(1)
+    env.until(shard, lambda: env.ended() == 1)
     assert len(begun) == 7  # one owner record; a beat and fates, each aborted twice and then committed
     shard.close()
-    bench.broker.log(Partition(OWN.dispatch_log, 0)).truncate(4)
-    shard = bench.new_shard()
-    bench.until(shard, lambda: shard.state is State.HALTED)
+    env.broker.log(Partition(OWN.dispatch_log, 0)).truncate(4)
+    shard = env.new_shard()
+    env.until(shard, lambda: shard.state is State.HALTED)
     assert len(begun) == 8
     assert unsettled == set()
     shard.close()
 
 
 def test_a_fault_while_the_end_is_settled_leaves_the_decision_to_the_log(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit is known, the local write is not done: the takeover finds the record, and nothing is repeated."""
-    shard = bench.shard()
+    shard = env.shard()
     honest = SimTransactionalProducer.settle
     struck: list[int] = []
 
@@ -271,12 +273,12 @@ def test_a_fault_while_the_end_is_settled_leaves_the_decision_to_the_log(
         return honest(self)
 
     monkeypatch.setattr(SimTransactionalProducer, "settle", settle)
-    bench.schedule(1)
-    bench.until(shard, lambda: bool(struck) and shard.state is State.RUNNING)
+    env.schedule(1)
+    env.until(shard, lambda: bool(struck) and shard.state is State.RUNNING)
     assert takeovers(shard) == 2
-    bench.schedule(1)
-    bench.until(shard, lambda: bench.ended() == 2)
-    assert len(bench.read("orders")) == 2
+    env.schedule(1)
+    env.until(shard, lambda: env.ended() == 2)
+    assert len(env.read("orders")) == 2
     shard.close()
 
 
@@ -288,9 +290,9 @@ def test_only_an_ownership_begins_commits_and_aborts() -> None:
 
 
 def test_a_log_record_without_an_offset_aborts_and_teaches_no_time(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shard = bench.shard()
+    shard = env.shard()
     honest, unknown = ShardOwnership._log_delivered, [True]
     honest_sample, sampled = BrokerClock.sample, list[int]()
 
@@ -305,27 +307,27 @@ def test_a_log_record_without_an_offset_aborts_and_teaches_no_time(
         unknown.clear()
 
     monkeypatch.setattr(ShardOwnership, "_log_delivered", delivered)
-    bench.schedule(1)
-    bench.until(shard, lambda: bench.ended() == 1)
+    env.schedule(1)
+    env.until(shard, lambda: env.ended() == 1)
     assert not unknown
     assert -1 not in sampled
-    assert [record.value for record in bench.read("orders")] == [b"v"]
+    assert [record.value for record in env.read("orders")] == [b"v"]
 
 
 def test_a_shard_sleeps_until_the_retry_of_an_aborted_transaction(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shard = bench.shard()
+    shard = env.shard()
 
     def refuse(self: SimTransactionalProducer) -> None:
         raise AbortRequired("not now")
 
     monkeypatch.setattr(SimTransactionalProducer, "commit", refuse)
-    bench.schedule(1)
-    bench.until(shard, lambda: shard._dispatcher._aborts._delay_ms > 200)
+    env.schedule(1)
+    env.until(shard, lambda: shard._dispatcher._aborts._delay_ms > 200)
     retry_at = shard._dispatcher.retry_at()
     assert retry_at is not None
     assert shard.turn() == pytest.approx(retry_at - shard.ctx.clock.steady_ms(), abs=5)
     monkeypatch.undo()
-    bench.until(shard, lambda: bench.ended() == 1)
+    env.until(shard, lambda: env.ended() == 1)
     shard.close()

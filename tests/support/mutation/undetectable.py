@@ -1,7 +1,7 @@
 """Changes that no test can detect, each with the reason. They survive, and do not count against the score.
 
-Nothing that a user, a topic or a file shows depends on what they change. `docs/testing.md` shows this list;
-`tests/unit/test_mutation.py` keeps the two equal, and checks that each change here is one that the tool makes.
+Nothing that a user, a topic or a file shows depends on what they change. `tests/unit/test_mutation.py` checks that each
+change here is one that the tool makes.
 """
 
 from __future__ import annotations
@@ -267,9 +267,3 @@ def names(root: Path, declared: tuple[Undetectable, ...] = UNDETECTABLE) -> set[
                     assert (each.function, text) in made, f"{each.function}: the tool does not make {change}"
                     found.add(made[each.function, text].name)
     return found
-
-
-def table(declared: tuple[Undetectable, ...] = UNDETECTABLE) -> str:
-    """The list as a table for people."""
-    rows = [f"| `{each.function}` | {each.what} | {each.reason} |" for each in declared]
-    return "\n".join(["| function | change | reason |", "| --- | --- | --- |", *rows])

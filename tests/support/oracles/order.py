@@ -1,21 +1,21 @@
-"""The promise of docs/protocol.md, "Order", held against the topics of a bench: each target first in, first out."""
+"""The promise of docs/protocol.md, "Order", checked against the topics: each target first in, first out."""
 
 from __future__ import annotations
 
-from support.shards.simulated_shard import Bench
+from support.shards.simulated_shard import ShardEnvironment
 
 
-def delivered(bench: Bench, target: str) -> list[tuple[int, int]]:
+def delivered(env: ShardEnvironment, target: str) -> list[tuple[int, int]]:
     """(due time, request offset) of each message of a target, in the order of the topic."""
     found = []
-    for record in bench.read(target):
+    for record in env.read(target):
         headers = dict(record.headers or [])
         origin = headers["postdate-origin"] or b""
         found.append((int(headers["postdate-due"] or b""), int(origin.rpartition(b"/")[2])))
     return found
 
 
-def check_order(bench: Bench, targets: tuple[str, ...]) -> None:
+def check_order(env: ShardEnvironment, targets: tuple[str, ...]) -> None:
     """No message left behind one of its target that was held when it left, and was due before it.
 
     A message that came while others waited may be due before what left already: so each is compared only with those
@@ -23,14 +23,14 @@ def check_order(bench: Bench, targets: tuple[str, ...]) -> None:
     """
     known: dict[int, int] = {}  # offset -> next_request of the transaction with which it left
     moved: set[int] = set()
-    for record in bench.log():
+    for record in env.log():
         for fate in record.fates:
             if fate.name == "delivered":
                 known[fate.offset] = record.next_request
             elif fate.name == "moved":
                 moved.add(fate.offset)
     for target in targets:
-        order = delivered(bench, target)
+        order = delivered(env, target)
         for place, earlier in enumerate(order):
             behind = order[place + 1 :]
             overtaken = [later for later in behind if later < earlier and later[1] < known[earlier[1]]]

@@ -14,23 +14,23 @@ from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import BEAT, encode_record
-from support.shards.simulated_shard import OWN, Bench, R
+from support.shards.simulated_shard import OWN, R, ShardEnvironment
 
 LOG = Partition(OWN.dispatch_log, 0)
 REQUESTS = Partition(R, 0)
 
 
-def break_seq(bench: Bench, shard: Shard) -> None:
+def break_seq(env: ShardEnvironment, shard: Shard) -> None:
     """Close the shard, and forge a record whose `seq` does not follow."""
     shard.close()
-    last = bench.log()[-1]
+    last = env.log()[-1]
     forged = encode_record(msgspec.structs.replace(last, seq=last.seq + 2, kind=BEAT, fates=[]))
-    bench.broker.append(LOG, None, forged, [], 0)
+    env.broker.append(LOG, None, forged, [], 0)
 
 
-def open_transaction(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> TransactionalProducer:
+def open_transaction(env: ShardEnvironment, monkeypatch: pytest.MonkeyPatch) -> TransactionalProducer:
     """That of another program: with a request, and with two requests of others behind it."""
-    producer = bench.kafka.producer("somebody")
+    producer = env.kafka.producer("somebody")
     with monkeypatch.context() as patched:
         patched.setattr(limits, "TRANSACTION_TIMEOUT_MS", 900_000)  # the highest that brokers allow by default
         producer.init(10)
@@ -38,23 +38,23 @@ def open_transaction(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Transacti
     producer.produce(R, b"v", b"k", [("postdate-topic", b"orders"), ("postdate-at", b"1")], 0)
     producer.flush(10)
     for _ in range(2):
-        bench.schedule(1)
+        env.schedule(1)
     return producer
 
 
-def accept_loss(bench: Bench, shard: Shard) -> str:
+def accept_loss(env: ShardEnvironment, shard: Shard) -> str:
     """Resume a halted shard, accepting the loss that its status names; returns the range of that loss."""
-    status = read_status(bench.directory / "0")
+    status = read_status(env.directory / "0")
     assert status is not None
     assert status.loss is not None
-    instruct(bench.directory / "0", Instruction(do=RESUME, accept=status.loss))
-    bench.until(shard, lambda: shard.state is State.RUNNING)
+    instruct(env.directory / "0", Instruction(do=RESUME, accept=status.loss))
+    env.until(shard, lambda: shard.state is State.RUNNING)
     return status.loss.range
 
 
-def delivery_counts(bench: Bench, shard: Shard) -> Counter[int]:
+def delivery_counts(env: ShardEnvironment, shard: Shard) -> Counter[int]:
     """How often each request was delivered, after a while."""
-    until_ms = bench.time.now_ms + 20_000
-    bench.until(shard, lambda: bench.time.now_ms > until_ms)
-    origins = [dict(record.headers or [])["postdate-origin"] or b"" for record in bench.read("orders")]
+    until_ms = env.time.now_ms + 20_000
+    env.until(shard, lambda: env.time.now_ms > until_ms)
+    origins = [dict(record.headers or [])["postdate-origin"] or b"" for record in env.read("orders")]
     return Counter(int(origin.rpartition(b"/")[2]) for origin in origins)

@@ -36,7 +36,7 @@ OWN = OwnTopics.of(R)
 BUDGET_MS = 2_000
 
 
-class Bench:
+class ShardEnvironment:
     """A cluster, and shards of its one request partition, one after the other, on one disk."""
 
     def __init__(self, directory: Path, clock: Callable[[SimBroker], SimClock] | None = None) -> None:
@@ -68,7 +68,7 @@ class Bench:
         place: str = "0",
         partition: int = 0,
     ) -> Shard:
-        """A shard that has not begun. `place`: its directory below that of the bench."""
+        """A shard that has not begun. `place`: its directory below that of the environment."""
         self.shards += 1
         config = Config(
             format_version=self.format_version,
@@ -173,29 +173,29 @@ def takeovers(shard: Shard) -> int:
     return shard.ctx.counts.states.entered[State.CATCHING_UP]
 
 
-def read_requests(bench: Bench, shard: Shard) -> None:
+def read_requests(env: ShardEnvironment, shard: Shard) -> None:
     """Let a shard read all requests, and dispatch none."""
-    count = len(bench.read("requests"))
+    count = len(env.read("requests"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
-        bench.until(shard, lambda: shard.next_request == count)
+        env.until(shard, lambda: shard.next_request == count)
 
 
-def hold_controls(bench: Bench, shard: Shard, monkeypatch: pytest.MonkeyPatch, count: int) -> TimerIndex:
+def hold_controls(env: ShardEnvironment, shard: Shard, monkeypatch: pytest.MonkeyPatch, count: int) -> TimerIndex:
     """The index with so many entries under key 0, which do not leave."""
     index = shard._index
     assert index is not None
     monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
     for _ in range(count):
-        bench.ask(("postdate-action", b"cancel"), ("postdate-id", b"nobody"))
-    bench.until(shard, lambda: index.control_count == count)
+        env.ask(("postdate-action", b"cancel"), ("postdate-id", b"nobody"))
+    env.until(shard, lambda: index.control_count == count)
     return index
 
 
-def read_due(bench: Bench, shard: Shard) -> Due:
+def read_due(env: ShardEnvironment, shard: Shard) -> Due:
     """The input of the next transaction."""
     assert shard._index is not None
-    return shard._dispatcher._reader.read(shard._index, shard.ctx.clock.steady_ms(), bench.broker.now_ms())
+    return shard._dispatcher._reader.read(shard._index, shard.ctx.clock.steady_ms(), env.broker.now_ms())
 
 
 @cache

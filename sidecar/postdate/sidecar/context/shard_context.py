@@ -14,7 +14,7 @@ from postdate.sidecar.context.holds import Held
 from postdate.sidecar.context.index_queries import IndexQueries
 from postdate.sidecar.context.limits import BEAT_INTERVAL_MS_MAX
 from postdate.sidecar.context.pacing import LargeTransactionSemaphore
-from postdate.sidecar.context.traced_messages import Traces
+from postdate.sidecar.context.traced_messages import TraceQueue
 from postdate.sidecar.counts import ShardCounts
 from postdate.wire.origins import format_origin
 from postdate.wire.requests.rules import RequestRules
@@ -61,7 +61,7 @@ class ShardContext:
     held: Held = field(default_factory=Held)
     large_transactions: LargeTransactionSemaphore = field(default_factory=LargeTransactionSemaphore)
     """One for all shards of a process."""
-    traces: Traces | None = None  # None: no spans
+    traces: TraceQueue | None = None  # None: no spans
 
     @property
     def long_delays(self) -> LongDelays:

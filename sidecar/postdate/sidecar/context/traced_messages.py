@@ -27,7 +27,7 @@ _LENGTH, _FLAGS_AT = 55, 53
 _SAMPLED = frozenset(b"13579bdf")
 
 
-class Traced(NamedTuple):
+class TracedStep(NamedTuple):
     """One step of a message whose producer traces it: accepted, or delivered. Times are epoch ms; `target` is empty if
     the request names none."""
 
@@ -52,7 +52,7 @@ class Exemplar(NamedTuple):
 
 @dataclass(slots=True)
 class Step:
-    """The data of one message that was accepted or delivered; `began_ms` as in `Traced`."""
+    """The data of one message that was accepted or delivered; `began_ms` as in `TracedStep`."""
 
     offset: int
     target: str
@@ -60,12 +60,12 @@ class Step:
     headers: Headers
 
 
-class Traces:
+class TraceQueue:
     """The queue of one process, and the exemplars of its deliveries."""
 
     def __init__(self, queued_max: int = SPANS_QUEUED_MAX) -> None:
         self._queued_max = queued_max
-        self._queue: deque[Traced] = deque()
+        self._queue: deque[TracedStep] = deque()
         self._lock = threading.Lock()
         self._filled = threading.Event()
         self.dropped = 0
@@ -111,7 +111,7 @@ class Traces:
             now_ms,
         )
 
-    def take(self, count_max: int, timeout_s: float) -> list[Traced]:
+    def take(self, count_max: int, timeout_s: float) -> list[TracedStep]:
         """Up to `count_max` queued steps, the oldest first; waits for the first one for at most `timeout_s`."""
         if not self._filled.wait(timeout_s):
             return []
@@ -123,7 +123,7 @@ class Traces:
 
     def _offer(self, part: Partition, is_delivery: bool, steps: Iterable[Step], now_ms: int) -> None:
         traced = [
-            Traced(
+            TracedStep(
                 is_delivery,
                 part,
                 step.offset,

@@ -15,7 +15,7 @@ from postdate.kafka.interface import Admin, Kafka, Partition
 from postdate.sidecar.clock import Clock
 from postdate.sidecar.cluster.producing import KeptProducer
 from postdate.sidecar.config.settings import Config
-from postdate.sidecar.context.traced_messages import Traces
+from postdate.sidecar.context.traced_messages import TraceQueue
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.group.poller import Poller
 from postdate.sidecar.http.action_log import ActionLog
@@ -35,7 +35,7 @@ class ProcessState:
     kafka: Kafka
     admin: Admin
     clock: Clock
-    traces: Traces | None = None
+    traces: TraceQueue | None = None
     actions: ActionLog = field(default_factory=lambda: ActionLog(None))
     http_threads: list[Thread] = field(default_factory=list)
     """The threads of the ports. Each runs until the process stops."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from postdate.kafka.interface import Isolation, Partition, Record
 from postdate.sidecar import failpoints
 from postdate.sidecar.context.shard_context import ShardContext
-from postdate.sidecar.context.traced_messages import Traces
+from postdate.sidecar.context.traced_messages import TraceQueue
 from postdate.sidecar.counts import BACKFILL, CANCEL, PAUSE, REFUSED, RESCHEDULE, RESUME, TRIGGER, ShardCounts
 from postdate.sidecar.index.apply_requests import apply_request
 from postdate.sidecar.index.bulk import may_end_later
@@ -54,7 +54,7 @@ class Intake:
     quota: Quota | None = None
     store_after_ms: int = 0
     counts: ShardCounts | None = None
-    traces: Traces | None = None
+    traces: TraceQueue | None = None
 
 
 def ingest(

@@ -29,7 +29,7 @@ from postdate.sidecar.config.settings import Config
 from postdate.sidecar.context.limits import BEAT_INTERVAL_MS_MAX
 from postdate.sidecar.context.pacing import LargeTransactionSemaphore, TransactionBudget, TransactionThrottle
 from postdate.sidecar.context.shard_context import ShardContext
-from postdate.sidecar.context.traced_messages import Traces
+from postdate.sidecar.context.traced_messages import TraceQueue
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.errors import ConfigError, Exit
 from postdate.sidecar.group.poller import Poller
@@ -64,7 +64,7 @@ def run(config: Config) -> int:
         return _serve(config, kafka, admin, bound, traces)
 
 
-def _serve(config: Config, kafka: Kafka, admin: Admin, bound: socket.socket | None, traces: Traces | None) -> int:
+def _serve(config: Config, kafka: Kafka, admin: Admin, bound: socket.socket | None, traces: TraceQueue | None) -> int:
     """Serve from the first request to Kafka to the signal that ends the process."""
     factory = ShardFactory(config, kafka, admin, traces)
     poller = Poller(None, factory.start, announce, _in_background)
@@ -181,7 +181,7 @@ def _beat_interval_ms(retention_ms: int) -> int:
 class ShardFactory:
     """Creates the shard of an assigned partition. Used only by the poll thread."""
 
-    def __init__(self, config: Config, kafka: Kafka, admin: Admin, traces: Traces | None) -> None:
+    def __init__(self, config: Config, kafka: Kafka, admin: Admin, traces: TraceQueue | None) -> None:
         self._config = config
         self._kafka = kafka
         self._admin = admin

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from postdate.sidecar.config.settings import Config
-from postdate.sidecar.context.traced_messages import Exemplar, Traced, Traces
+from postdate.sidecar.context.traced_messages import Exemplar, TracedStep, TraceQueue
 from postdate.sidecar.counts import LATENESS_BOUNDS_MS
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.process.limits import SPANS_CLOSE_S_MAX, SPANS_TAKEN_MAX, SPANS_WAIT_S
@@ -37,12 +37,12 @@ _CONTEXT_LOGGER = "opentelemetry.trace"
 
 
 @contextmanager
-def tracing(config: Config) -> Iterator[Traces | None]:
+def tracing(config: Config) -> Iterator[TraceQueue | None]:
     """A context with the queue for spans, None if `traces` is off. Raises ConfigError: the packages are missing."""
     if config.traces == "off":
         yield None
         return
-    traces = Traces()
+    traces = TraceQueue()
     spans = SpanThread(traces, exporting_provider(config))
     spans.start()
     try:
@@ -72,7 +72,7 @@ def exporting_provider(config: Config) -> TracerProvider:
 class SpanThread:
     """Makes spans of queued steps until it is closed."""
 
-    def __init__(self, traces: Traces, provider: TracerProvider) -> None:
+    def __init__(self, traces: TraceQueue, provider: TracerProvider) -> None:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         self._traces = traces
@@ -103,7 +103,7 @@ class SpanThread:
             for step in taken:
                 self._make(step)
 
-    def _make(self, step: Traced) -> None:
+    def _make(self, step: TracedStep) -> None:
         from opentelemetry.context import Context
         from opentelemetry.trace import Link, SpanKind, get_current_span
 
