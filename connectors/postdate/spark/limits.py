@@ -97,10 +97,6 @@ FRACTION_DIGITS_MAX: Final = 25
 # of sums, and one request that is not plain makes the audit compare a thousand others one by one.
 CHUNK_BITS: Final = 10
 
-# For this long after a request counts as overdue, it may or may not be delivered while an audit reads: the requests of
-# its chunk are compared one by one.
-UNDECIDED_MS: Final = 600_000
-
 # If more than this share of the requests is in inconsistent chunks, verifying the other chunks saves nothing.
 LEFT_SHARE_MAX: Final = 0.75
 

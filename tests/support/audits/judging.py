@@ -15,7 +15,7 @@ from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.job.bounds import NEVER_MS
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
 from postdate.spark.job.sources import RECORDS
-from postdate.spark.judging.chunk_digests import ChunkDigests, exceptional_origins, regular, subtracted
+from postdate.spark.judging.chunk_digests import ChunkDigests, regular, subtracted
 from postdate.spark.judging.inputs import AuditInputs, folded
 from postdate.spark.judging.origin_rows import JudgingParameters, found_of, judged_origins, judged_placed, placed
 from postdate.spark.judging.stages import ROW_COLUMNS, Judged, judged_history
@@ -30,7 +30,7 @@ from postdate.spark.records.deliveries import (
     unreadable_records,
 )
 from postdate.spark.records.dialects import NO_DIALECTS, DialectOptions
-from postdate.spark.records.fates import chain_breaks, exceptional_fate_rows, fate_rows, log_rows
+from postdate.spark.records.fates import chain_breaks, fate_rows, log_rows
 from postdate.spark.records.policies import policy_rows, policy_table, read_rows
 from postdate.spark.records.requests import digested_requests, understood_rows
 from postdate.spark.records.verdict_records import answer_rows
@@ -236,7 +236,7 @@ def chunks_of(spark: SparkSession, history: RandomHistory, bits: int = 0) -> Dat
     """The chunks of a history of one partition, of so many bits."""
     read = _history(spark, history, tables(spark, history, JudgingBounds()))
     digests, targets = ChunkDigests(SNAPSHOT - 60_000, bits), _targets(spark)
-    exceptional = exceptional_origins(exceptional_fate_rows(read.log), [read.letters, read.answers])
+    exceptional = digests.exceptional_origins(read.log, [read.letters, read.answers])
     exceptional = materialised(exceptional, few=True)
     fates, messages = regular(fate_rows(read.log), exceptional), regular(read.messages, exceptional)
     asked = subtracted(digests.of_requests(read.understood), digests.of_requests(_of(read.understood, exceptional)))

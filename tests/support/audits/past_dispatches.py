@@ -5,12 +5,15 @@ real codecs: first its requests, then transactions of the deliveries and one dis
 the protocol has them. One request in a hundred, or more, is due in a year and stays pending. A partition that was
 filled before is filled on: what `fill` returns is where the next filling begins.
 
+Due times are the same for all requests, or spread around the present as those of live traffic are.
+
 Of a mixed filling, one request in twenty is cancelled, moved, replaced or dead, one in twenty has no key, one in twenty
 an id, one in a hundred was stored before it was delivered, and each twentieth record of a target is somebody else's.
 """
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -38,6 +41,8 @@ _OTHERS = {3: "without key", 4: "with id", 5: "stored"}
 _STORED_EVERY = 5
 _LATER_MS = 500
 """By how much a message is moved."""
+_SOON_MS = 300_000
+"""When the first pending message of a live history is due: after the audits."""
 _SETTINGS: Mapping[str, str | int] = {
     "enable.idempotence": True,
     "linger.ms": 20,
@@ -54,7 +59,8 @@ _VERDICTS = ("cancelled", "replaced", "dead")
 class Filling:
     """One request partition: where its next request and its next dispatch-log record come, and what they are for.
 
-    `targets` take the messages in turn.
+    `targets` take the messages in turn. `spread_ms`: due times are drawn from so long before and after the present; 0:
+    all ended requests have one, and all pending ones another.
     """
 
     bootstrap: str
@@ -65,6 +71,7 @@ class Filling:
     next_seq: int = 1
     is_mixed: bool = False
     pending_every: int = PENDING_EVERY
+    spread_ms: int = 0
 
     def kind(self, offset: int) -> str:
         """What a request is, and what becomes of it, unless it stays pending."""
@@ -94,7 +101,17 @@ def _filled(filling: Filling, rows: int) -> Filling:
     assert not filling.is_mixed or rows % _CYCLE == 0, "a control follows what it acts on"
     now_ms = int(time.time() * 1_000)
     first, end = filling.next_request, filling.next_request + rows
-    dues = [now_ms + (_YEAR_MS if filling.verdict(offset) == "pending" else -1_000) for offset in range(first, end)]
+    chance = random.Random(filling.partition)  # not a secret
+
+    def due_ms_of(offset: int) -> int:
+        is_pending = filling.verdict(offset) == "pending"
+        if not filling.spread_ms:
+            return now_ms + (_YEAR_MS if is_pending else -1_000)
+        return now_ms + (
+            chance.randint(_SOON_MS, filling.spread_ms) if is_pending else -chance.randint(1_000, filling.spread_ms)
+        )
+
+    dues = [due_ms_of(offset) for offset in range(first, end)]
     _ask(filling, dues)
     ended = [(first + place, due_ms) for place, due_ms in enumerate(dues) if due_ms < now_ms]
     return replace(filling, next_request=end, next_seq=_dispatch(filling, ended, end))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from postdate.spark.job.bounds import NEVER_MS
-from postdate.spark.limits import COMMIT_MS_MAX, UNDECIDED_MS
+from postdate.spark.limits import COMMIT_MS_MAX
 from postdate.wire.reasons import Reason
 from postdate.wire.values.murmur2 import partition_for
 from support.audit_cases.verdicts import HOUR_MS, SNAPSHOT, T
@@ -26,6 +26,8 @@ from support.audits.written_records import LETTERS, LOG, REQUESTS, TARGET, VERDI
 
 SLACK_MS: Final = 60_000
 OVERDUE_MS: Final = SNAPSHOT - SLACK_MS
+#: How much later than overdue another due time is.
+_LATER_MS: Final = 600_000
 _KEYS: Final = (b"k", b"key", b"", b"k2", None)
 _VALUES: Final = (b"v", b"w", b"", None)
 _DATA: Final[tuple[tuple[str, bytes | None], ...]] = (("a", b"1"), ("a", None), ("b", b""), ("é", b"\xff\x00"))
@@ -234,7 +236,7 @@ def _request(partition: int, offset: int, chance: random.Random, *, is_plain: bo
     due_ms: int | None = T + chance.choice((1_000, 1_000, 1_500, 2_000, 2_500))
     kind = chance.random()
     if kind < 0.15:
-        due_ms = chance.choice((OVERDUE_MS, OVERDUE_MS - 1, OVERDUE_MS + UNDECIDED_MS, OVERDUE_MS + UNDECIDED_MS - 1))
+        due_ms = chance.choice((OVERDUE_MS, OVERDUE_MS - 1, OVERDUE_MS + _LATER_MS, SNAPSHOT, SNAPSHOT + 1))
     elif kind < 0.3:
         due_ms = SNAPSHOT + 2 * HOUR_MS
     elif kind < 0.35 and not is_plain:
@@ -422,7 +424,7 @@ def _altered(one: Any, chance: random.Random) -> Any:
         changes: list[dict[str, Any]] = [
             *({"offset": one.offset + chance.choice((1, 4, 20))}, {"due_ms": one.due_ms + 1}, {"due_ms": 0}),
             *({"at_ms": max(at_ms, 1)}, {"at_ms": max(at_ms, 1)}, {"name": chance.choice(_FATES), "more": ()}),
-            {"due_ms": chance.choice((OVERDUE_MS, OVERDUE_MS + UNDECIDED_MS))},
+            {"due_ms": chance.choice((OVERDUE_MS, OVERDUE_MS + _LATER_MS))},
             *([{"more": (one.due_ms + chance.choice((-1, 0, 1)),)}] if one.name == "delivered" else []),
         ]
     elif isinstance(one, _Record):

@@ -3,9 +3,9 @@
 A chunk is 1,024 consecutive requests of a partition. For each chunk, three sets are aggregated while they are read: the
 requests that must have been delivered, the fates that say so, and the delivered records. Each set has a count, and the
 exclusive or of its hashes. A chunk is consistent if the three counts are equal, both hashes cancel out, all other
-requests lie ahead, and no other fact about them exists. The origin is part of each hash. So if the hashes cancel out,
-each request has exactly one fate and one record, and these match the request: every origin of the chunk is plain in the
-sense of `folded`. Only the origins of inconsistent chunks are judged one by one.
+requests are not overdue, and no other fact about them exists. The origin is part of each hash. So if the hashes cancel
+out, each request has exactly one fate and one record, and these match the request: every origin of the chunk is plain
+in the sense of `folded`. Only the origins of inconsistent chunks are judged one by one.
 
 Certainty: a hash has 128 bits. That of a message is SHA-256 over its key, value, headers, id, target, origin, due time
 and a 128-bit secret that each audit draws at random. That of a fate, which is two numbers, is xxHash64 with 128 secret
@@ -14,13 +14,12 @@ bits. So a forger cannot construct records that cancel out. A wrong chunk passes
 
 Grace: a chunk passes if no fate was later than its shortest grace allows; otherwise it is inconsistent.
 
-A message that falls due during the audit may be delivered or not. So a chunk in which anything names such a due time is
-inconsistent.
-
 An origin is exceptional if it has another fate than delivered, a dead letter, or an answer: a cancelled, moved or dead
-message, and the control that caused it; or if it is a return. Exceptional origins are known before the comparison, and
-are excluded from all three sets, since one of them in a thousand would leave no chunk consistent. They are
-judged one by one, too. Times are epoch milliseconds.
+message, and the control that caused it; if it is a return; or if it was delivered and is not overdue, since the sums of
+requests are computed without the fates. Exceptional origins are known before the comparison, and are excluded from all
+three sets, since one of them in a thousand would leave no chunk consistent. They are judged one by one, too. Other
+requests that are not overdue are pending. A record of one, or an early fate, makes its chunk inconsistent. Times are
+epoch milliseconds.
 """
 
 from __future__ import annotations
@@ -36,7 +35,8 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.columns.murmur2 import positive_murmur2
-from postdate.spark.limits import CHUNK_BITS, COMMIT_MS_MAX, UNDECIDED_MS
+from postdate.spark.limits import CHUNK_BITS, COMMIT_MS_MAX
+from postdate.spark.records.fates import exceptional_fate_rows
 from postdate.spark.rules.mismatches import expected_headers
 
 CHUNK: Final = (*PARTITION, "chunk")
@@ -76,7 +76,7 @@ class ChunkDigests:
         is_ahead = F.col("due_ms") >= self.overdue_before_ms
         # The rules judge a time within a window, and one that depends on other requests.
         has_rules = (F.col("window_ms").isNotNull() | F.col("latest_ms").isNotNull()) & ~is_ahead
-        is_known = F.coalesce(is_plain & ~has_rules & self._is_decided(F.col("due_ms")), F.lit(False))
+        is_known = F.coalesce(is_plain & ~has_rules, F.lit(False))
         kinds = {"asked": is_known & ~is_ahead, "ahead": is_known & is_ahead, "others": ~is_known}
         kinds |= {"ids": F.col("id").isNotNull(), "naming": names_something()}
         kinds["returns"] = F.col("retry").isNotNull()
@@ -88,7 +88,7 @@ class ChunkDigests:
     def of_fates(self, fates: DataFrame) -> DataFrame:
         """The aggregates of fates, rows as of `fate_rows`."""
         fate = F.col("fate")
-        is_timely = (fate.at_ms >= fate.first_due_ms) & self._is_decided(fate.first_due_ms)
+        is_timely = (fate.at_ms >= fate.first_due_ms) & self._is_overdue(fate.first_due_ms)
         is_sound = _is_plain(fate) & is_timely & (F.col("offset") < fate.next_request)
         kinds = _sound_or_not(is_sound, "fates")
         late = (fate.at_ms - fate.first_due_ms).alias("late_ms")
@@ -103,7 +103,7 @@ class ChunkDigests:
         by_key = positive_murmur2(F.col("key")) % F.col("target_partitions")
         is_in_place = F.col("key").isNull() | (by_key == F.col("place"))
         is_own = F.col("own_headers") == expected_headers(F.col("id"))
-        is_sound = is_in_place & is_own & self._is_decided(F.col("due_ms"))
+        is_sound = is_in_place & is_own & self._is_overdue(F.col("due_ms"))
         kinds = _sound_or_not(is_sound, "records")
         placed = messages.join(F.broadcast(sizes), "target", "left")
         garbled = _flags({"garbled": F.col("is_garbled")})
@@ -112,6 +112,15 @@ class ChunkDigests:
         folded = self._folded(rows, hashed, list(kinds), "records", measured=F.sum("garbled").alias("garbled"))
         # Spark would evaluate a condition on the group for each record, and parse its origin twice.
         return folded.where("named > 0 or garbled > 0").drop("named")
+
+    def exceptional_origins(self, log: DataFrame, others: Sequence[DataFrame], *, has_recent: bool = True) -> DataFrame:
+        """The origins of fates that are not plain, and all origins in `others`; with `has_recent` also those of
+        delivered messages that are not overdue, unless they were early. `log` as of `log_rows`."""
+        fate = F.col("fate")
+        is_regular = _is_plain(fate) & (self._is_overdue(fate.first_due_ms) if has_recent else F.lit(True))
+        fates = exceptional_fate_rows(log, self.overdue_before_ms if has_recent else None)
+        irregular = fates.where(~F.coalesce(is_regular, F.lit(False)))
+        return reduce(DataFrame.unionByName, (rows.select(*ORIGIN) for rows in (irregular, *others))).distinct()
 
     def together(self, asked: DataFrame, fates: DataFrame, records: DataFrame, targets: DataFrame) -> DataFrame:
         """One row for each chunk with data: its counts, and whether it `is_consistent`; and one row without a chunk for
@@ -161,8 +170,8 @@ class ChunkDigests:
     def _chunk(self) -> Column:
         return F.shiftright("offset", self.bits)
 
-    def _is_decided(self, due_ms: Column) -> Column:
-        return (due_ms < self.overdue_before_ms) | (due_ms >= self.overdue_before_ms + UNDECIDED_MS)
+    def _is_overdue(self, due_ms: Column) -> Column:
+        return due_ms < self.overdue_before_ms
 
     def _message(self) -> list[Column]:
         """Two hashes of a message with the columns `_PARTS`, its origin and due time."""
@@ -229,12 +238,6 @@ def _flags(kinds: Mapping[str, Column]) -> list[Column]:
 def names_something() -> Column:
     """Whether a request has an id or names another one of its partition."""
     return F.col("id").isNotNull() | F.col("acts_on").isNotNull()
-
-
-def exceptional_origins(fates: DataFrame, others: Sequence[DataFrame]) -> DataFrame:
-    """The origins of fates that are not plain, rows as of `fate_rows`, and all origins in `others`."""
-    irregular = fates.where(~F.coalesce(_is_plain(F.col("fate")), F.lit(False)))
-    return reduce(DataFrame.unionByName, (rows.select(*ORIGIN) for rows in (irregular, *others))).distinct()
 
 
 def regular(rows: DataFrame, exceptional: DataFrame) -> DataFrame:

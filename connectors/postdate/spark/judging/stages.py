@@ -16,14 +16,14 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.columns.expressions import where_computed
-from postdate.spark.judging.chunk_digests import ChunkDigests, exceptional_origins, names_something, regular, subtracted
+from postdate.spark.judging.chunk_digests import ChunkDigests, names_something, regular, subtracted
 from postdate.spark.judging.inputs import AuditInputs, folded
 from postdate.spark.judging.judge import is_in_range
 from postdate.spark.judging.origin_rows import Context, JudgingParameters, judged_origins, related_origins
 from postdate.spark.judging.summary import Plain
 from postdate.spark.limits import SEPARATE_ROWS_MAX
 from postdate.spark.records.deliveries import record_rows, with_origins_of_occurrences, without_garbled
-from postdate.spark.records.fates import exceptional_fate_rows, fate_rows
+from postdate.spark.records.fates import fate_rows
 from postdate.spark.records.recurrences import RECURRING
 from postdate.spark.records.requests import digested_columns, digested_requests
 from postdate.spark.rules.schedules.occurrences import Events, Zones
@@ -136,14 +136,11 @@ def split(
     """
     if how.owes_all:
         return None
-    sound = history.answers.where(~F.col("malformed"))
-    some = (rows for rows in (history.returns, doubtful) if rows is not None)
-    others = [history.letters, sound, *history.overtaken, *some]
-    exceptional = _in_range(exceptional_origins(exceptional_fate_rows(history.log), others), how.partitions)
-    exceptional = materialised(exceptional)
-    exceptional_count, fates = exceptional.count(), fate_rows(history.log)
-    if exceptional_count > SEPARATE_ROWS_MAX:
+    excluded = _exceptional(history, how, digests, doubtful)
+    if excluded is None:
         return None
+    exceptional, exceptional_count = excluded
+    fates = fate_rows(history.log)
     messages = history.messages
     if history.occurrences is not None:
         messages = with_origins_of_occurrences(messages)
@@ -185,6 +182,24 @@ def split(
             requests = digested_requests(digests.left_of(history.understood, inconsistent, exceptional))
         left = _left(history, requests, lambda rows: digests.left_of(rows, inconsistent, exceptional))
     return Split(plain, left, regular_asked, inconsistent, exceptional, found["garbled"] > 0, naming)
+
+
+def _exceptional(
+    history: History, how: JudgingParameters, digests: ChunkDigests, doubtful: DataFrame | None
+) -> tuple[DataFrame, int] | None:
+    """The exceptional origins, cached, and their number; None if there are too many. If there are too many only with
+    messages that were delivered a moment ago, it is without these, which leaves their chunks inconsistent."""
+    sound = history.answers.where(~F.col("malformed"))
+    some = (rows for rows in (history.returns, doubtful) if rows is not None)
+    others = [history.letters, sound, *history.overtaken, *some]
+    for has_recent in (True, False):
+        origins = digests.exceptional_origins(history.log, others, has_recent=has_recent)
+        found = materialised(_in_range(origins, how.partitions, has_unread=doubtful is not None))
+        count = found.count()
+        if count <= SEPARATE_ROWS_MAX:
+            return found, count
+        found.unpersist()
+    return None
 
 
 def _left(history: History, requests: DataFrame, left_of: Callable[[DataFrame], DataFrame]) -> AuditInputs:
@@ -262,7 +277,11 @@ def read_context(history: History, naming: DataFrame | None, rows: DataFrame, wa
     return folded(AuditInputs(requests, of_them(fates), delivered, letters, of_them(answers)))
 
 
-def _in_range(exceptional: DataFrame, partitions: DataFrame) -> DataFrame:
-    """The exceptional origins that may be judged; around a window there may be any number of others."""
+def _in_range(exceptional: DataFrame, partitions: DataFrame, *, has_unread: bool) -> DataFrame:
+    """The exceptional origins that may be judged; around a window there may be any number of others. `has_unread`:
+    with those of requests that the next audit reads, since it does not read again what names them now."""
     placed = exceptional.join(F.broadcast(partitions), list(PARTITION), "left")
-    return placed.where(is_in_range(F.lit(False))).select(*ORIGIN)
+    is_wanted = is_in_range(F.lit(False))
+    if has_unread:
+        is_wanted |= F.col("offset") >= F.col("request_end")
+    return placed.where(is_wanted).select(*ORIGIN)

@@ -156,10 +156,13 @@ def fate_rows(log: DataFrame) -> DataFrame:
     return _all_fate_rows(log).where(~one_of(F.col("fate.fate_name"), _OCCURRENCES))
 
 
-def exceptional_fate_rows(log: DataFrame) -> DataFrame:
-    """One row for each fate, occurrences included, of records that contain other fates than `delivered`, or are
-    late."""
-    return _all_fate_rows(log.where(~F.col("all_delivered") | F.col("late")))
+def exceptional_fate_rows(log: DataFrame, since_ms: int | None) -> DataFrame:
+    """One row for each fate, occurrences included, of records that contain other fates than `delivered`, are late, or
+    were appended at `since_ms` or later, if it is given."""
+    is_wanted = ~F.col("all_delivered") | F.col("late")
+    if since_ms is not None:
+        is_wanted |= F.col("at_ms") >= since_ms
+    return _all_fate_rows(log.where(is_wanted))
 
 
 def occurrence_fates(log: DataFrame) -> DataFrame:

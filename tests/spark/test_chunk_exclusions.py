@@ -1,0 +1,65 @@
+"""Goal: what chunks exclude is judged by itself, also when too much was delivered a moment ago, and also before its
+request is read.
+
+Method: small histories, judged in chunks of four requests and by the rules alone.
+"""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from postdate.spark.judging import stages
+from postdate.spark.judging.chunk_digests import ChunkDigests
+from postdate.spark.judging.inputs import folded
+from postdate.spark.judging.origin_rows import JudgingParameters
+from postdate.spark.session.caching import cached
+from support.audit_cases.verdicts import DUE, SNAPSHOT, TO_ORDERS, T
+from support.audits import judging
+from support.audits.judging import JudgingBounds, by_offset, judged, staged
+from support.audits.written_records import RandomHistory
+
+_RECENT_MS = SNAPSHOT - 30_000
+
+
+def _recent() -> RandomHistory:
+    """A chunk of three overdue messages and one that was delivered within the slack."""
+    history = RandomHistory(T)
+    for offset, due_ms in enumerate((DUE, DUE, DUE, _RECENT_MS)):
+        history.ask(offset, TO_ORDERS, ("postdate-at", b"%d" % due_ms))
+        history.deliver(offset, due_ms=due_ms)
+        history.commit([offset, due_ms, "delivered"], at_ms=due_ms)
+    return history
+
+
+@pytest.mark.parametrize(("rows_max", "left"), [(1_000, {3}), (0, {0, 1, 2, 3})], ids=["few", "too many"])
+def test_a_message_delivered_a_moment_ago_is_left_out_of_its_chunk_unless_there_are_too_many(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, rows_max: int, left: set[int]
+) -> None:
+    monkeypatch.setattr(stages, "SEPARATE_ROWS_MAX", rows_max)
+    found = staged(spark, _recent(), bits=2)
+    assert found.rows is not None
+    assert found.plain is not None
+    assert found.plain.counts == {"delivered": 4 - len(left), "pending": 0}
+    by_rules = by_offset(judged(spark, _recent())[0])
+    assert by_offset(found.rows) == {offset: by_rules[offset] for offset in left}
+
+
+@pytest.mark.parametrize("has_state", [False, True])
+def test_a_letter_for_a_request_that_is_read_later_is_kept_by_an_audit_with_a_state(
+    spark: SparkSession, has_state: bool
+) -> None:
+    history = RandomHistory(T)
+    history.ask(0, TO_ORDERS, ("postdate-at", b"%d" % (SNAPSHOT + 120_000)))
+    history.bury(1)  # without a fate; its request was written after the end of the requests was fixed
+    found = judging.tables(spark, history, JudgingBounds(request_end=1, request_present_end=2))
+    read, digests = judging._history(spark, history, found), ChunkDigests(SNAPSHOT - 60_000, 2)
+    how = JudgingParameters(
+        found.partitions, judging._targets(spark), "none", SNAPSHOT, slack_ms=60_000, left_share_max=1.0
+    )
+    doubtful = read.letters.where("false").select("topic", "partition", "offset") if has_state else None
+    parts = stages.split(read, how, digests, cached(digests.of_requests(read.understood)), doubtful)
+    assert parts is not None
+    assert parts.plain.counts["pending"] == 1
+    left = [] if parts.left is None else [row["offset"] for row in folded(parts.left).collect()]
+    assert left == ([1] if has_state else [])
