@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from postdate.spark import audit_main, bulk_main, submitted
+from postdate.spark.audit.steps import AuditSteps
 from postdate.spark.errors import first_cause
 
 _PACKAGE = Path(submitted.__file__).parent
@@ -68,3 +69,12 @@ def test_no_module_has_the_name_of_one_of_python() -> None:
 )
 def test_a_spark_error_is_reported_by_its_first_line(said: str, told: str) -> None:
     assert first_cause(said) == told
+
+
+@pytest.mark.parametrize(
+    ("cause", "has_remedy"), [("java.lang.OutOfMemoryError: Java heap space", True), ("a.B", False)]
+)
+def test_an_error_for_lack_of_memory_names_the_remedy(cause: str, has_remedy: bool) -> None:
+    said = AuditSteps.failure(f"{_BRIDGE}\n: org.x.Failed: job\nCaused by: {cause}")
+    assert f"Caused by: {cause}" in said
+    assert ("--spark-conf spark.driver.memory=8g" in said) is has_remedy

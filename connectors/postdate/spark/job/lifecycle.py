@@ -59,7 +59,11 @@ class Job(Generic[Asked]):
     @classmethod
     def failure(cls, text: str) -> str:
         """A sentence for the operator about the Spark error `text`."""
-        return f"{cls.could_not}: {first_cause(text)}"
+        said = f"{cls.could_not}: {first_cause(text)}"
+        if "OutOfMemoryError" not in text:
+            return said
+        remedy = "--spark-conf spark.driver.memory=8g, for spark-submit --driver-memory 8g and --executor-memory 8g"
+        return f"{said}. Give Spark more memory: {remedy}"
 
     def read(self, ranges: Iterable[Range]) -> DataFrame:
         """The committed records of `ranges`."""
