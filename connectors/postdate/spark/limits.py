@@ -97,7 +97,8 @@ FRACTION_DIGITS_MAX: Final = 25
 # of sums, and one request that is not plain makes the audit compare a thousand others one by one.
 CHUNK_BITS: Final = 10
 
-# If more than this share of the requests is in inconsistent chunks, verifying the other chunks saves nothing.
+# If more than this share of the requests is in inconsistent chunks or exceptional, verifying the other chunks saves
+# nothing.
 LEFT_SHARE_MAX: Final = 0.75
 
 # Partitions of a shuffle in local mode; the default of 200 costs more in tasks than in work.
